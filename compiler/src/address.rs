@@ -1,0 +1,259 @@
+//! Addresses and prefixes, read as the Kubernetes API server reads them.
+//!
+//! The server's fields are older than today's strict parsers: `010.0.0.0/8` is ten (decimal, not octal), a prefix may
+//! carry host bits, and an IPv4-mapped address is that IPv4 address. All of it is accepted and brought to one
+//! canonical form here; whoever wants to warn asks [`Parsed::quirk`].
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// IPv4 or IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4
+    V4,
+    /// IPv6
+    V6,
+}
+
+impl Family {
+    /// The family of an address.
+    pub fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+
+    /// Bits in an address.
+    pub fn bits(self) -> u8 {
+        match self {
+            Self::V4 => 32,
+            Self::V6 => 128,
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
+/// An address prefix with its host bits cleared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Prefix {
+    /// Invariant: no bit below `len` is set, and never an IPv4-mapped address.
+    address: IpAddr,
+    /// Invariant: at most 32 or 128.
+    len: u8,
+}
+
+impl Prefix {
+    /// The prefix of `len` bits around an address; `len` is cut to the family's bits.
+    pub fn new(address: IpAddr, len: u8) -> Self {
+        let len = len.min(Family::of(address).bits());
+        Self { address: mask(address, len), len }
+    }
+
+    /// A single address.
+    pub fn host(address: IpAddr) -> Self {
+        Self::new(address, 128)
+    }
+
+    /// The first address.
+    pub fn address(self) -> IpAddr {
+        self.address
+    }
+
+    /// The number of leading bits that count.
+    #[expect(clippy::len_without_is_empty, reason = "a prefix length, not a container")]
+    pub fn len(self) -> u8 {
+        self.len
+    }
+
+    /// IPv4 or IPv6.
+    pub fn family(self) -> Family {
+        Family::of(self.address)
+    }
+
+    /// Whether the address is of this family and inside.
+    pub fn contains(self, address: IpAddr) -> bool {
+        self.family() == Family::of(address) && mask(address, self.len) == self.address
+    }
+
+    /// Whether every address of `other` is inside.
+    pub fn covers(self, other: Self) -> bool {
+        self.len <= other.len && self.contains(other.address)
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.len)
+    }
+}
+
+fn mask(address: IpAddr, len: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(v4) => {
+            let bits = u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0);
+            IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & bits))
+        }
+        IpAddr::V6(v6) => {
+            let bits = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & bits))
+        }
+    }
+}
+
+/// Something that parsed, and what was odd about how it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parsed<T> {
+    /// The value, in canonical form.
+    pub value: T,
+    /// What a reader might take for something else.
+    pub quirk: Option<Quirk>,
+}
+
+/// Accepted by the server, and easily misread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quirk {
+    /// `203.0.113.77/24`: the host bits count for nothing.
+    HostBits,
+    /// `010.0.0.0/8`: decimal, not octal.
+    LeadingZeros,
+    /// `::ffff:203.0.113.0/120`: an IPv4 prefix.
+    Ipv4Mapped,
+}
+
+/// Reads an address as the API server's legacy fields do. `None` if the server refuses it.
+pub fn parse_address(text: &str) -> Option<Parsed<IpAddr>> {
+    let (address, zeros) = parse_any(text)?;
+    let (address, mapped) = unmap(address);
+    let quirk = if mapped { Some(Quirk::Ipv4Mapped) } else { zeros.then_some(Quirk::LeadingZeros) };
+    Some(Parsed { value: address, quirk })
+}
+
+/// Reads `address/length` as the API server's legacy fields do. `None` if the server refuses it.
+pub fn parse_cidr(text: &str) -> Option<Parsed<Prefix>> {
+    let (address_text, len_text) = text.split_once('/')?;
+    let (address, address_zeros) = parse_any(address_text)?;
+    let len = decimal(len_text, u32::from(Family::of(address).bits()))? as u8;
+    let zeros = address_zeros || (len_text.len() > 1 && len_text.starts_with('0'));
+    let host_bits = mask(address, len) != address;
+    let (unmapped, mapped) = unmap(address);
+    let (value, mapped) = match mapped && len >= 96 {
+        true => (Prefix::new(unmapped, len - 96), true),
+        false => (Prefix::new(address, len), false),
+    };
+    let quirk = match (mapped, zeros, host_bits) {
+        (true, _, _) => Some(Quirk::Ipv4Mapped),
+        (_, true, _) => Some(Quirk::LeadingZeros),
+        (_, _, true) => Some(Quirk::HostBits),
+        _ => None,
+    };
+    Some(Parsed { value, quirk })
+}
+
+/// Also says whether an IPv4 part was written with leading zeros.
+fn parse_any(text: &str) -> Option<(IpAddr, bool)> {
+    if !text.contains(':') {
+        let (v4, zeros) = parse_v4(text)?;
+        return Some((IpAddr::V4(v4), zeros));
+    }
+    if let Ok(v6) = text.parse::<Ipv6Addr>() {
+        return Some((IpAddr::V6(v6), false));
+    }
+    // The standard parser refuses leading zeros in an embedded IPv4 part; the server does not.
+    let (head, tail) = text.rsplit_once(':')?;
+    let (v4, zeros) = parse_v4(tail)?;
+    let v6 = format!("{head}:{v4}").parse::<Ipv6Addr>().ok()?;
+    zeros.then_some((IpAddr::V6(v6), true))
+}
+
+fn parse_v4(text: &str) -> Option<(Ipv4Addr, bool)> {
+    let mut octets = [0u8; 4];
+    let mut parts = text.split('.');
+    let mut zeros = false;
+    for octet in &mut octets {
+        let part = parts.next()?;
+        *octet = decimal(part, 255)? as u8;
+        zeros |= part.len() > 1 && part.starts_with('0');
+    }
+    parts.next().is_none().then_some((Ipv4Addr::from(octets), zeros))
+}
+
+/// Digits only, at most `max`.
+fn decimal(text: &str, max: u32) -> Option<u32> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    text.bytes().try_fold(0u32, |value, byte| {
+        let value = value * 10 + u32::from(byte - b'0');
+        (value <= max).then_some(value)
+    })
+}
+
+fn unmap(address: IpAddr) -> (IpAddr, bool) {
+    match address {
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or((address, false), |v4| (IpAddr::V4(v4), true)),
+        IpAddr::V4(_) => (address, false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_cidr(text: &str, expected: &str, quirk: Option<Quirk>) {
+        let parsed = parse_cidr(text).map(|parsed| (parsed.value.to_string(), parsed.quirk));
+        assert_eq!(parsed, Some((expected.to_owned(), quirk)), "{text}");
+    }
+
+    #[test]
+    fn what_the_server_accepts_is_brought_to_one_form() {
+        check_cidr("10.0.0.0/8", "10.0.0.0/8", None);
+        check_cidr("203.0.113.77/24", "203.0.113.0/24", Some(Quirk::HostBits));
+        check_cidr("010.0.0.0/8", "10.0.0.0/8", Some(Quirk::LeadingZeros));
+        check_cidr("10.0.0.0/08", "10.0.0.0/8", Some(Quirk::LeadingZeros));
+        check_cidr("::ffff:203.0.113.0/120", "203.0.113.0/24", Some(Quirk::Ipv4Mapped));
+        check_cidr("::ffff:0:0/90", "::/90", Some(Quirk::HostBits));
+        check_cidr("2001:db8::1/64", "2001:db8::/64", Some(Quirk::HostBits));
+        check_cidr("0.0.0.0/0", "0.0.0.0/0", None);
+        check_cidr("::/0", "::/0", None);
+    }
+
+    #[test]
+    fn what_the_server_refuses_is_refused() {
+        for text in [
+            "",
+            "10.0.0.0",
+            "10.0.0.0/33",
+            "10.0.0/8",
+            "10.0.0.0/",
+            "10.0.0.0/+8",
+            "256.0.0.0/8",
+            "10.0.0.0/8 ",
+            "::/129",
+            "fe80::1%eth0/64",
+            "1.2.3.4.5/8",
+            "0x0a.0.0.0/8",
+            "10.0.0.0/8/8",
+            "0000000000000000000010.0.0.0/8a",
+        ] {
+            assert_eq!(parse_cidr(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_family_never_contains_the_other() {
+        let everything4 = Prefix::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+        assert!(!everything4.contains(IpAddr::V6(Ipv6Addr::LOCALHOST)));
+        assert!(everything4.contains(IpAddr::V4(Ipv4Addr::BROADCAST)));
+    }
+}

@@ -1,0 +1,340 @@
+//! The objects we read, cut down to the fields that matter, after their own validation.
+//!
+//! Written by `decode` (files) and by the watcher (API); read by `resolve` and by lints. Lists keep the positions of
+//! the source, so `ingress[2]` here is `spec.ingress[2]` there. These are not `k8s-openapi`'s types: those drop
+//! positions and unknown fields, and carry a hundred fields that no packet ever sees.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use crate::address::Prefix;
+use crate::origin::ObjectId;
+
+/// Label keys and values, sorted.
+pub type Labels = BTreeMap<String, String>;
+
+/// What every object has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// `metadata.name`, or `generateName` where the server would make one up.
+    pub name: String,
+    /// `metadata.namespace`; filled with the default namespace for namespaced kinds; empty for others.
+    pub namespace: String,
+    /// `metadata.uid`, where a server has set it.
+    pub uid: Option<String>,
+    /// `metadata.labels`
+    pub labels: Labels,
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+}
+
+/// One decoded object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object {
+    /// Its number in the input.
+    pub id: ObjectId,
+    /// Name, namespace, labels.
+    pub meta: Meta,
+    /// The rest.
+    pub body: Body,
+}
+
+/// The kinds we read.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are Kubernetes' own")]
+pub enum Body {
+    Namespace,
+    Node(Node),
+    Pod(Pod),
+    Workload(Workload),
+    Service(Service),
+    EndpointSlice(EndpointSlice),
+    NetworkPolicy(NetworkPolicy),
+    CidrList(CidrList),
+}
+
+/// A node: what names its addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// `status.addresses` of the kinds that are addresses, in order.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// A pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// `spec.nodeName`
+    pub node: Option<String>,
+    /// `spec.hostNetwork`
+    pub host_network: bool,
+    /// `status.phase`, if there is one.
+    pub phase: Option<Phase>,
+    /// Whether the `Ready` condition is there and not `True`.
+    pub unready: bool,
+    /// `status.podIPs` (or `podIP`), the primary one first.
+    pub addresses: Vec<IpAddr>,
+    /// `status.hostIPs` (or `hostIP`): addresses of its node.
+    pub node_addresses: Vec<IpAddr>,
+    /// Named container ports.
+    pub ports: Vec<NamedPort>,
+}
+
+/// `status.phase`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are Kubernetes' own")]
+pub enum Phase {
+    Pending,
+    Running,
+    Succeeded,
+    Failed,
+    Unknown,
+}
+
+/// A named port of a container: of `containers`, and of `initContainers` that go on running (`restartPolicy: Always`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NamedPort {
+    /// Its name.
+    pub name: String,
+    /// Its protocol; TCP unless said otherwise.
+    pub protocol: Protocol,
+    /// Its number.
+    pub number: u16,
+}
+
+/// A transport protocol that policies can name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the names are the protocols' own")]
+pub enum Protocol {
+    Tcp,
+    Udp,
+    Sctp,
+}
+
+/// A workload: the template of pods that are not there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Workload {
+    /// `Deployment`, `StatefulSet` …
+    pub kind: String,
+    /// Labels of the template.
+    pub pod_labels: Labels,
+    /// `hostNetwork` of the template.
+    pub host_network: bool,
+    /// Named container ports of the template.
+    pub ports: Vec<NamedPort>,
+    /// The controller that owns it (`Deployment/shop`): the owner stands for it if it is in the input too.
+    pub owner: Option<String>,
+}
+
+/// A service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// `spec.clusterIPs`; empty if headless.
+    pub cluster_addresses: Vec<IpAddr>,
+    /// `spec.externalIPs` and the load balancer's addresses.
+    pub external_addresses: Vec<IpAddr>,
+    /// `spec.selector`; `None` or empty selects nothing.
+    pub selector: Labels,
+    /// `spec.publishNotReadyAddresses`
+    pub publish_not_ready: bool,
+    /// `spec.type: ExternalName`: no address, no backends.
+    pub external_name: bool,
+    /// `spec.ports`
+    pub ports: Vec<ServicePort>,
+}
+
+/// One port of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePort {
+    /// `name`; empty if absent.
+    pub name: String,
+    /// `protocol`
+    pub protocol: Protocol,
+    /// `port`
+    pub port: u16,
+    /// `targetPort`; `port` if absent.
+    pub target: TargetPort,
+    /// `nodePort`, if one is assigned.
+    pub node_port: Option<u16>,
+}
+
+/// Where a service port leads to on the pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetPort {
+    /// By number.
+    Number(u16),
+    /// By a container port's name.
+    Name(String),
+}
+
+/// A slice of a service's endpoints.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndpointSlice {
+    /// Label `kubernetes.io/service-name`.
+    pub service: Option<String>,
+    /// The endpoints.
+    pub endpoints: Vec<SliceEndpoint>,
+    /// The ports, as resolved numbers.
+    pub ports: Vec<SlicePort>,
+}
+
+/// One endpoint of a slice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SliceEndpoint {
+    /// Its addresses (kube-proxy uses the first).
+    pub addresses: Vec<IpAddr>,
+    /// `conditions.ready`; absent counts as ready.
+    pub ready: bool,
+    /// `targetRef` if it is a pod: namespace (empty: the slice's) and name.
+    pub pod: Option<(String, String)>,
+}
+
+/// One port of a slice; without a number it stands for all ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlicePort {
+    /// The service port's name; empty if absent.
+    pub name: String,
+    /// `protocol`
+    pub protocol: Protocol,
+    /// `port`
+    pub number: Option<u16>,
+}
+
+/// A NetworkPolicy of networking.k8s.io/v1.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NetworkPolicy {
+    /// `spec.podSelector`; absent is the empty selector.
+    pub pod_selector: LabelSelector,
+    /// Whether `spec.podSelector` was written.
+    pub pod_selector_written: bool,
+    /// `spec.policyTypes` as written; empty if absent.
+    pub policy_types: Vec<PolicyType>,
+    /// `spec.ingress`
+    pub ingress: Vec<PolicyRule>,
+    /// `spec.egress`
+    pub egress: Vec<PolicyRule>,
+}
+
+/// `spec.policyTypes[]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are Kubernetes' own")]
+pub enum PolicyType {
+    Ingress,
+    Egress,
+}
+
+/// An ingress or egress rule: `from` / `to` and `ports`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyRule {
+    /// `from` or `to`; empty means every peer.
+    pub peers: Vec<PolicyPeer>,
+    /// `ports`; empty means every port and protocol.
+    pub ports: Vec<PolicyPort>,
+}
+
+/// One peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PolicyPeer {
+    /// By selectors; at least one is there.
+    Pods {
+        /// `podSelector`
+        pods: Option<LabelSelector>,
+        /// `namespaceSelector`
+        namespaces: Option<LabelSelector>,
+    },
+    /// `ipBlock`
+    Block {
+        /// `cidr`, masked.
+        cidr: Prefix,
+        /// `except`, masked.
+        except: Vec<Prefix>,
+    },
+}
+
+/// One entry of `ports`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyPort {
+    /// `protocol`; TCP unless said otherwise.
+    pub protocol: Protocol,
+    /// `port` and `endPort`.
+    pub port: PortMatch,
+}
+
+/// Which ports of the protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortMatch {
+    /// All of them.
+    Any,
+    /// First to last, both inclusive.
+    Range(u16, u16),
+    /// By name, on the destination pod.
+    Named(String),
+}
+
+/// A label selector. Empty selects everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LabelSelector {
+    /// `matchLabels`
+    pub match_labels: BTreeMap<String, String>,
+    /// `matchExpressions`
+    pub match_expressions: Vec<Requirement>,
+}
+
+/// One of `matchExpressions`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Requirement {
+    /// The label's key.
+    pub key: String,
+    /// The operator.
+    pub operator: Operator,
+    /// Its values; empty for Exists and DoesNotExist.
+    pub values: Vec<String>,
+}
+
+/// `operator`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the names are Kubernetes' own")]
+pub enum Operator {
+    In,
+    NotIn,
+    Exists,
+    DoesNotExist,
+}
+
+/// Our own kind: a list of addresses that is decided before NetworkPolicy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CidrList {
+    /// `spec.action`
+    pub action: ListAction,
+    /// `spec.order`; smaller is decided first.
+    pub order: i64,
+    /// Applies to packets that come to the pod.
+    pub ingress: bool,
+    /// Applies to packets that leave the pod.
+    pub egress: bool,
+    /// `spec.appliesTo.namespaceSelector`; `None` is every namespace.
+    pub namespaces: Option<LabelSelector>,
+    /// `spec.appliesTo.podSelector`; `None` is every pod.
+    pub pods: Option<LabelSelector>,
+    /// `spec.cidrs`, or the lines of a list file.
+    pub entries: Vec<ListEntry>,
+}
+
+/// What a list does with an address it contains. `Deny` sorts first, as it is decided first on a tie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ListAction {
+    /// The packet is dropped.
+    Deny,
+    /// No later list is asked; NetworkPolicy goes on to decide.
+    Allow,
+}
+
+/// One entry of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListEntry {
+    /// First address.
+    pub first: IpAddr,
+    /// Last address, of the same family; not before the first.
+    pub last: IpAddr,
+    /// Its position: the index in `spec.cidrs`, or the line of a list file (from 1).
+    pub position: u32,
+}

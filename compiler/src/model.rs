@@ -1,0 +1,446 @@
+//! What the objects mean together: the cluster, with every name resolved and every rule ready to be asked.
+//!
+//! Built by [`crate::resolve`]; asked by [`eval`], the reference oracle, and by everything to the right. Everything is
+//! sorted by name, so the order of the input's objects never shows. Label sets and selectors are interned: two pods
+//! with the same labels share a [`LabelSetId`], two rules with the same selector share a [`SelectorId`].
+
+pub mod eval;
+pub mod labels;
+
+use std::net::IpAddr;
+
+pub use labels::{LabelSetId, SelectorId};
+
+use crate::address::Prefix;
+use crate::k8s;
+pub use crate::k8s::{ListAction, ListEntry, NamedPort, PortMatch, Protocol};
+use crate::origin::{FieldPath, ObjectId, Origin};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $letter:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// As an index.
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, concat!($letter, "{}"), self.0)
+            }
+        }
+    };
+}
+pub(crate) use id;
+
+id!(/// A namespace. Prints as `ns3`.
+    NamespaceId, "ns");
+id!(/// An endpoint. Prints as `ep3`.
+    EndpointId, "ep");
+id!(/// A node. Prints as `node3`.
+    NodeId, "node");
+id!(/// A service. Prints as `svc3`.
+    ServiceId, "svc");
+id!(/// A policy. Prints as `pol3`.
+    PolicyId, "pol");
+id!(/// An address list. Prints as `list3`.
+    ListId, "list");
+
+/// Everything a verdict can depend on.
+#[derive(Clone, Debug, Default)]
+pub struct Cluster {
+    /// Sorted by name.
+    pub namespaces: Vec<Namespace>,
+    /// Sorted by namespace, name, kind.
+    pub endpoints: Vec<Endpoint>,
+    /// Sorted by name.
+    pub nodes: Vec<Node>,
+    /// Sorted by namespace, name.
+    pub services: Vec<Service>,
+    /// In the order in which they are decided.
+    pub lists: Vec<CidrList>,
+    /// Sorted by namespace, name.
+    pub policies: Vec<Policy>,
+    /// Label sets and selectors.
+    pub labels: labels::Labelling,
+    /// How to read what the API leaves open.
+    pub assume: Assumptions,
+}
+
+/// A namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// Its name.
+    pub name: String,
+    /// Its labels, `kubernetes.io/metadata.name` always among them.
+    pub labels: LabelSetId,
+    /// The object, if the input has one.
+    pub object: Option<ObjectId>,
+}
+
+/// Something that policies select: a pod, or a workload that stands for its pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its namespace.
+    pub namespace: NamespaceId,
+    /// Its name.
+    pub name: String,
+    /// `Pod`, or the workload's kind.
+    pub kind: String,
+    /// Its labels.
+    pub labels: LabelSetId,
+    /// How it takes part.
+    pub standing: Standing,
+    /// Its addresses, the primary one first; none for a workload, or a pod that is only a manifest.
+    pub addresses: Vec<IpAddr>,
+    /// The node it runs on.
+    pub node: Option<NodeId>,
+    /// Named ports, sorted; several entries may share a name.
+    pub named_ports: Vec<NamedPort>,
+    /// Whether it is being deleted. It counts until its address goes.
+    pub terminating: bool,
+    /// `metadata.uid`
+    pub uid: Option<String>,
+    /// The object.
+    pub object: ObjectId,
+}
+
+/// Whether policies select an endpoint, and whether selectors find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Standing {
+    /// Subject and peer.
+    Member,
+    /// In the node's network namespace: its address is the node's.
+    HostNetwork,
+    /// Succeeded or Failed: its address may be another's by now.
+    Finished,
+    /// Not on the network yet.
+    Pending,
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Its addresses, sorted.
+    pub addresses: Vec<IpAddr>,
+    /// The object, if the input has one.
+    pub object: Option<ObjectId>,
+}
+
+/// A service and what stands behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Its namespace.
+    pub namespace: NamespaceId,
+    /// Its name.
+    pub name: String,
+    /// ClusterIPs, external and load-balancer addresses, sorted.
+    pub addresses: Vec<IpAddr>,
+    /// Its ports, in the order written.
+    pub ports: Vec<ServicePort>,
+    /// The object.
+    pub object: ObjectId,
+}
+
+/// One port of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePort {
+    /// Its name; may be empty.
+    pub name: String,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// The port on the service's addresses.
+    pub port: u16,
+    /// The port on every node's addresses.
+    pub node_port: Option<u16>,
+    /// The ready backends, sorted.
+    pub backends: Vec<Backend>,
+}
+
+/// Where a service port leads.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Backend {
+    /// The endpoint, if the address is one's.
+    pub endpoint: Option<EndpointId>,
+    /// The address; `None` for endpoints without addresses.
+    pub address: Option<IpAddr>,
+    /// The port there.
+    pub port: u16,
+}
+
+/// An address list, decided before policies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CidrList {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub action: ListAction,
+    /// Its place among the lists.
+    pub order: i64,
+    /// Asked for packets to the pod.
+    pub ingress: bool,
+    /// Asked for packets from the pod.
+    pub egress: bool,
+    /// Namespaces of the pods it applies to.
+    pub namespaces: SelectorId,
+    /// The pods it applies to.
+    pub pods: SelectorId,
+    /// What it contains.
+    pub entries: Vec<ListEntry>,
+    /// The object (list files are one too).
+    pub object: ObjectId,
+}
+
+/// A NetworkPolicy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Its namespace.
+    pub namespace: NamespaceId,
+    /// Its name.
+    pub name: String,
+    /// The pods it selects, in its namespace.
+    pub subjects: SelectorId,
+    /// Ingress rules; `None` if it does not isolate in this direction.
+    pub ingress: Option<Vec<Rule>>,
+    /// Egress rules; `None` if it does not isolate in this direction.
+    pub egress: Option<Vec<Rule>>,
+    /// Rules written for a direction that `policyTypes` does not name: they do nothing.
+    pub inert: Option<Direction>,
+    /// The object.
+    pub object: ObjectId,
+}
+
+/// One rule; its position is its index in the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Who; empty means everyone.
+    pub peers: Vec<Peer>,
+    /// Which ports; empty means all, of every protocol.
+    pub ports: Vec<PortRule>,
+}
+
+/// Who.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// Pods by labels.
+    Pods {
+        /// Which namespaces; `None` is the policy's own.
+        namespaces: Option<SelectorId>,
+        /// Which pods in them.
+        pods: SelectorId,
+    },
+    /// Addresses.
+    Block {
+        /// The block.
+        cidr: Prefix,
+        /// Holes in this block, and in no other.
+        except: Vec<Prefix>,
+    },
+}
+
+/// Which ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortRule {
+    /// Of this protocol.
+    pub protocol: Protocol,
+    /// These.
+    pub port: PortMatch,
+}
+
+/// The two directions, as the pod sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// To the pod.
+    Ingress,
+    /// From the pod.
+    Egress,
+}
+
+impl Direction {
+    /// Both, in the order of the API text.
+    pub const ALL: [Self; 2] = [Self::Ingress, Self::Egress];
+
+    /// `ingress` or `egress`, as in field paths and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        }
+    }
+}
+
+impl Policy {
+    /// The rules of a direction; `None` if the policy does not isolate in it.
+    pub fn rules(&self, direction: Direction) -> Option<&[Rule]> {
+        match direction {
+            Direction::Ingress => self.ingress.as_deref(),
+            Direction::Egress => self.egress.as_deref(),
+        }
+    }
+
+    /// Where a rule stands.
+    pub fn rule_origin(&self, direction: Direction, rule: usize) -> Origin {
+        Origin::new(self.object, rule_path(direction, rule))
+    }
+}
+
+/// `spec.ingress[3]`
+pub fn rule_path(direction: Direction, rule: usize) -> FieldPath {
+    FieldPath::root().field("spec").field(direction.name()).index(rule)
+}
+
+impl Cluster {
+    /// `namespace/name` of an endpoint.
+    pub fn endpoint_name(&self, id: EndpointId) -> String {
+        let endpoint = &self.endpoints[id.index()];
+        format!("{}/{}", self.namespaces[endpoint.namespace.index()].name, endpoint.name)
+    }
+
+    /// `namespace/name` of a policy.
+    pub fn policy_name(&self, id: PolicyId) -> String {
+        let policy = &self.policies[id.index()];
+        format!("{}/{}", self.namespaces[policy.namespace.index()].name, policy.name)
+    }
+}
+
+/// How to read what the API leaves open (`--assume KEY=VALUE`). The defaults are in docs/semantics.md, with reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Assumptions {
+    /// `ipblock-pods`: does `ipBlock` match pods' addresses?
+    pub ipblock_pods: IpBlockPods,
+    /// `hostnetwork-pods`: are they their node, or pods like others?
+    pub hostnetwork_pods: HostNetworkPods,
+    /// `icmp`: what is it subject to?
+    pub icmp: Icmp,
+    /// `named-port-twice`: which of several ports of one name in one pod?
+    pub named_port_twice: NamedPortTwice,
+    /// `service-address`: how is a packet to a service address judged?
+    pub service_address: ServiceAddress,
+    /// `established`: what becomes of connections that policy no longer allows?
+    pub established: Established,
+}
+
+macro_rules! assumption {
+    ($(#[$doc:meta])* $name:ident, $key:literal, $($(#[$vdoc:meta])* $variant:ident = $value:literal),+) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+        pub enum $name { $($(#[$vdoc])* $variant),+ }
+
+        impl $name {
+            /// The key on the command line.
+            pub const KEY: &'static str = $key;
+            /// The values on the command line, the default first.
+            pub const VALUES: &'static [&'static str] = &[$($value),+];
+
+            fn parse(text: &str) -> Option<Self> {
+                match text { $($value => Some(Self::$variant),)+ _ => None }
+            }
+        }
+    };
+}
+
+assumption!(/// Does `ipBlock` match pods' addresses?
+    IpBlockPods, "ipblock-pods",
+    /// Yes: the block stands for addresses, whoever has them.
+    #[default] Match = "match",
+    /// No: only addresses outside the cluster's pods.
+    Ignore = "ignore");
+assumption!(/// What are hostNetwork pods?
+    HostNetworkPods, "hostnetwork-pods",
+    /// Their node: neither subjects nor pod peers.
+    #[default] Node = "node",
+    /// Pods like others, as far as a flow names them.
+    Pod = "pod");
+assumption!(/// What is ICMP subject to?
+    Icmp, "icmp",
+    /// To rules without ports.
+    #[default] Policy = "policy",
+    /// To nothing: it always passes.
+    Allow = "allow");
+assumption!(/// Which of several ports of one name and protocol in one pod?
+    NamedPortTwice, "named-port-twice",
+    /// All of them.
+    #[default] All = "all",
+    /// The one of the first container, as Services resolve it.
+    First = "first");
+assumption!(/// How is a packet to a service address judged?
+    ServiceAddress, "service-address",
+    /// By all ready backends: every one must be allowed.
+    #[default] Backends = "backends",
+    /// Like any other address, by `ipBlock` alone.
+    Address = "address");
+assumption!(/// What becomes of connections that policy no longer allows?
+    Established, "established",
+    /// They are cut.
+    #[default] Cut = "cut",
+    /// They go on until they end.
+    Keep = "keep");
+
+/// An assumption that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AssumptionError {
+    /// No such key.
+    #[error("no assumption is called `{key}`; there are: {known}")]
+    Key {
+        /// As given.
+        key: String,
+        /// All there are.
+        known: String,
+    },
+    /// No such value.
+    #[error("`{key}` cannot be `{value}`; it is one of: {known}")]
+    Value {
+        /// The key.
+        key: String,
+        /// As given.
+        value: String,
+        /// All there are.
+        known: String,
+    },
+}
+
+impl Assumptions {
+    /// Every key with its values, the default first.
+    pub const KEYS: &'static [(&'static str, &'static [&'static str])] = &[
+        (IpBlockPods::KEY, IpBlockPods::VALUES),
+        (HostNetworkPods::KEY, HostNetworkPods::VALUES),
+        (Icmp::KEY, Icmp::VALUES),
+        (NamedPortTwice::KEY, NamedPortTwice::VALUES),
+        (ServiceAddress::KEY, ServiceAddress::VALUES),
+        (Established::KEY, Established::VALUES),
+    ];
+
+    /// Switches one reading.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), AssumptionError> {
+        let done = match key {
+            IpBlockPods::KEY => IpBlockPods::parse(value).map(|it| self.ipblock_pods = it),
+            HostNetworkPods::KEY => HostNetworkPods::parse(value).map(|it| self.hostnetwork_pods = it),
+            Icmp::KEY => Icmp::parse(value).map(|it| self.icmp = it),
+            NamedPortTwice::KEY => NamedPortTwice::parse(value).map(|it| self.named_port_twice = it),
+            ServiceAddress::KEY => ServiceAddress::parse(value).map(|it| self.service_address = it),
+            Established::KEY => Established::parse(value).map(|it| self.established = it),
+            _ => {
+                let known = Self::KEYS.iter().map(|(key, _)| *key).collect::<Vec<_>>().join(", ");
+                return Err(AssumptionError::Key { key: key.to_owned(), known });
+            }
+        };
+        done.ok_or_else(|| {
+            let values = Self::KEYS.iter().find(|(known, _)| *known == key).map_or(&[][..], |(_, values)| values);
+            AssumptionError::Value { key: key.to_owned(), value: value.to_owned(), known: values.join(", ") }
+        })
+    }
+}
+
+// Kinds that cross from objects to the model unchanged.
+impl From<&k8s::PolicyPort> for PortRule {
+    fn from(port: &k8s::PolicyPort) -> Self {
+        Self { protocol: port.protocol, port: port.port.clone() }
+    }
+}

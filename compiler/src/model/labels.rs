@@ -1,0 +1,162 @@
+//! Labels and selectors, interned: equal ones are asked once.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+
+use super::id;
+use crate::k8s::{LabelSelector, Labels, Operator, Requirement};
+
+id!(/// A set of labels. Prints as `labels3`.
+    LabelSetId, "labels");
+id!(/// A selector. Prints as `sel3`.
+    SelectorId, "sel");
+
+/// Every label set and every selector of a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Labelling {
+    sets: Vec<Labels>,
+    selectors: Vec<LabelSelector>,
+    set_ids: HashMap<Labels, LabelSetId>,
+    selector_ids: HashMap<LabelSelector, SelectorId>,
+}
+
+impl Labelling {
+    /// The number of a label set.
+    pub fn intern_labels(&mut self, labels: &Labels) -> LabelSetId {
+        if let Some(id) = self.set_ids.get(labels) {
+            return *id;
+        }
+        let id = LabelSetId(self.sets.len() as u32);
+        self.sets.push(labels.clone());
+        self.set_ids.insert(labels.clone(), id);
+        id
+    }
+
+    /// The number of a selector.
+    pub fn intern_selector(&mut self, selector: &LabelSelector) -> SelectorId {
+        if let Some(id) = self.selector_ids.get(selector) {
+            return *id;
+        }
+        let id = SelectorId(self.selectors.len() as u32);
+        self.selectors.push(selector.clone());
+        self.selector_ids.insert(selector.clone(), id);
+        id
+    }
+
+    /// A label set.
+    pub fn labels(&self, id: LabelSetId) -> &Labels {
+        &self.sets[id.index()]
+    }
+
+    /// A selector.
+    pub fn selector(&self, id: SelectorId) -> &LabelSelector {
+        &self.selectors[id.index()]
+    }
+
+    /// How many label sets there are.
+    pub fn set_count(&self) -> usize {
+        self.sets.len()
+    }
+
+    /// How many selectors there are.
+    pub fn selector_count(&self) -> usize {
+        self.selectors.len()
+    }
+}
+
+/// Whether a selector matches a label set, remembered: bit 0 of a pair says "asked", bit 1 "yes".
+///
+/// The reference oracle asks the same question for every flow. This only remembers its answers.
+#[derive(Debug)]
+pub struct Selection {
+    sets: usize,
+    answers: Vec<u8>,
+}
+
+impl Selection {
+    /// More pairs than this are asked anew every time.
+    const MOST_PAIRS: usize = 1 << 28;
+
+    /// Nothing asked yet.
+    pub fn new(labelling: &Labelling) -> Self {
+        let sets = labelling.set_count();
+        let pairs = sets.saturating_mul(labelling.selector_count());
+        Self { sets, answers: vec![0; if pairs <= Self::MOST_PAIRS { pairs } else { 0 }] }
+    }
+
+    /// Whether the selector matches the labels.
+    pub fn matches(&mut self, labelling: &Labelling, selector: SelectorId, labels: LabelSetId) -> bool {
+        let ask = || matches(labelling.selector(selector), labelling.labels(labels));
+        match self.answers.get_mut(selector.index() * self.sets + labels.index()) {
+            Some(answer) => {
+                if *answer == 0 {
+                    *answer = if ask() { 3 } else { 1 };
+                }
+                *answer == 3
+            }
+            None => ask(),
+        }
+    }
+}
+
+/// Whether a selector matches a set of labels.
+// Spec: "The result of matchLabels and matchExpressions are ANDed. An empty label selector matches all objects."
+pub fn matches(selector: &LabelSelector, labels: &Labels) -> bool {
+    has_all(labels, &selector.match_labels)
+        && selector.match_expressions.iter().all(|requirement| satisfies(labels, requirement))
+}
+
+fn has_all(labels: &Labels, wanted: &BTreeMap<String, String>) -> bool {
+    wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
+}
+
+// Spec: "Valid operators are In, NotIn, Exists and DoesNotExist." In needs the key; NotIn holds without it too.
+fn satisfies(labels: &Labels, requirement: &Requirement) -> bool {
+    let value = labels.get(&requirement.key);
+    match requirement.operator {
+        Operator::In => value.is_some_and(|value| requirement.values.contains(value)),
+        Operator::NotIn => value.is_none_or(|value| !requirement.values.contains(value)),
+        Operator::Exists => value.is_some(),
+        Operator::DoesNotExist => value.is_none(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[track_caller]
+    fn check(operator: Operator, values: &[&str], set: &[(&str, &str)], expected: bool) {
+        let values = values.iter().map(|value| (*value).to_owned()).collect();
+        let requirement = Requirement { key: "k".to_owned(), operator, values };
+        assert_eq!(satisfies(&labels(set), &requirement), expected);
+    }
+
+    #[test]
+    fn in_needs_the_key() {
+        check(Operator::In, &["a", "b"], &[("k", "b")], true);
+        check(Operator::In, &["a"], &[("k", "b")], false);
+        check(Operator::In, &["a"], &[], false);
+    }
+
+    #[test]
+    fn not_in_holds_without_the_key_and_for_none_of_the_values() {
+        check(Operator::NotIn, &["a", "b"], &[], true);
+        check(Operator::NotIn, &["a", "b"], &[("k", "a")], false);
+        check(Operator::NotIn, &["a", "b"], &[("k", "b")], false);
+        check(Operator::NotIn, &["a", "b"], &[("k", "c")], true);
+    }
+
+    #[test]
+    fn an_empty_value_is_a_value() {
+        check(Operator::Exists, &[], &[("k", "")], true);
+        check(Operator::DoesNotExist, &[], &[("k", "")], false);
+        let selector = LabelSelector { match_labels: labels(&[("k", "")]), ..LabelSelector::default() };
+        assert!(!matches(&selector, &labels(&[])));
+        assert!(matches(&selector, &labels(&[("k", "")])));
+    }
+}

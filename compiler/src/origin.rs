@@ -1,0 +1,105 @@
+//! Where something was said: an object and a field path in it.
+//!
+//! An [`Origin`] travels from `decode` to the last table entry. It names no file and no line: those live only in
+//! [`crate::source::SourceMap`], so an object that came from an API server gets the same messages without a file.
+
+use std::fmt;
+
+/// An object of the input, in the order it was decoded. Prints as `o3`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId(pub u32);
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "o{}", self.0)
+    }
+}
+
+/// One step of a [`FieldPath`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Step {
+    /// `.name`
+    Field(String),
+    /// `[3]`
+    Index(u32),
+    /// `[key]`: an entry of a map with free keys (labels, annotations).
+    Key(String),
+}
+
+/// A path as the API server prints it: `spec.ingress[0].from[1].ipBlock.cidr`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FieldPath {
+    steps: Vec<Step>,
+}
+
+impl FieldPath {
+    /// The object itself.
+    pub fn root() -> Self {
+        Self::default()
+    }
+
+    /// The steps, outermost first.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// This path, one field deeper.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Self {
+        self.push(Step::Field(name.to_owned()))
+    }
+
+    /// This path, one list item deeper.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        self.push(Step::Index(u32::try_from(index).unwrap_or(u32::MAX)))
+    }
+
+    /// This path, one map entry deeper.
+    #[must_use]
+    pub fn key(&self, key: &str) -> Self {
+        self.push(Step::Key(key.to_owned()))
+    }
+
+    fn push(&self, step: Step) -> Self {
+        let mut steps = Vec::with_capacity(self.steps.len() + 1);
+        steps.extend_from_slice(&self.steps);
+        steps.push(step);
+        Self { steps }
+    }
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, step) in self.steps.iter().enumerate() {
+            match step {
+                Step::Field(name) if position == 0 => f.write_str(name)?,
+                Step::Field(name) => write!(f, ".{name}")?,
+                Step::Index(index) => write!(f, "[{index}]")?,
+                Step::Key(key) => write!(f, "[{key}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An object and a field in it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Origin {
+    /// The object.
+    pub object: ObjectId,
+    /// The field; the root path for the object as a whole.
+    pub path: FieldPath,
+}
+
+impl Origin {
+    /// A field of an object.
+    pub fn new(object: ObjectId, path: FieldPath) -> Self {
+        Self { object, path }
+    }
+
+    /// An object as a whole.
+    pub fn object(object: ObjectId) -> Self {
+        Self { object, path: FieldPath::root() }
+    }
+}

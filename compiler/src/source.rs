@@ -1,0 +1,86 @@
+//! Where objects stand in files. The only place that knows file positions.
+//!
+//! Trees are dropped once an object is decoded, so 100,000 pods cost no more than their text. The few objects that a
+//! message points into are read again, from the stretch of text remembered here, when the message is drawn.
+
+use crate::origin::ObjectId;
+use crate::syntax::{Format, Span};
+
+/// A file, in the order read. Prints as `f0`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u32);
+
+/// A stretch of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileSpan {
+    /// Which file.
+    pub file: FileId,
+    /// Where in it.
+    pub span: Span,
+}
+
+/// A file and its text.
+#[derive(Debug)]
+pub struct SourceFile {
+    /// As the user named it.
+    pub name: String,
+    /// Its text, valid UTF-8.
+    pub text: String,
+}
+
+/// Where one object stands.
+#[derive(Clone, Debug)]
+pub struct ObjectSource {
+    /// The file.
+    pub file: FileId,
+    /// YAML or JSON.
+    pub format: Format,
+    /// The text to read again: the YAML document, or the JSON object itself.
+    pub span: Span,
+    /// Within that text, which items to descend into (`items[3]` of a List document); empty for the root.
+    pub items: Vec<u32>,
+    /// The number of the document in its file, from 1.
+    pub document: u32,
+}
+
+/// Files, and where the objects stand in them.
+#[derive(Debug, Default)]
+pub struct SourceMap {
+    files: Vec<SourceFile>,
+    /// By `ObjectId`; `None` for objects that came without text.
+    objects: Vec<Option<ObjectSource>>,
+}
+
+impl SourceMap {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes a file's text.
+    pub fn add_file(&mut self, name: String, text: String) -> FileId {
+        self.files.push(SourceFile { name, text });
+        FileId(self.files.len() as u32 - 1)
+    }
+
+    /// A file.
+    pub fn file(&self, id: FileId) -> &SourceFile {
+        &self.files[id.0 as usize]
+    }
+
+    /// All files.
+    pub fn files(&self) -> &[SourceFile] {
+        &self.files
+    }
+
+    /// Gives the next object its number and remembers where it stands.
+    pub fn add_object(&mut self, source: Option<ObjectSource>) -> ObjectId {
+        self.objects.push(source);
+        ObjectId(self.objects.len() as u32 - 1)
+    }
+
+    /// Where an object stands.
+    pub fn object(&self, id: ObjectId) -> Option<&ObjectSource> {
+        self.objects.get(id.0 as usize)?.as_ref()
+    }
+}
