@@ -1,6 +1,11 @@
 //! Every code there is, for `weir explain-code` and for the tests that hold the documentation true.
 
 use crate::diagnostic::Code;
+use crate::{decode, lint, resolve};
 
 /// All codes, sorted by name.
-pub const ALL: &[&Code] = &[];
+pub fn all() -> Vec<&'static Code> {
+    let mut all = [decode::CODES, resolve::CODES, lint::CODES].concat();
+    all.sort_by_key(|code| code.name);
+    all
+}

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Code, Diagnostics};
 use crate::k8s::Object;
 use crate::source::SourceMap;
+
+/// The codes of this stage.
+pub const CODES: &[&Code] = &[];
 
 /// One input.
 #[derive(Debug)]

@@ -338,3 +338,10 @@ pub struct ListEntry {
     /// Its position: the index in `spec.cidrs`, or the line of a list file (from 1).
     pub position: u32,
 }
+
+impl ListEntry {
+    /// Whether the address is of this family and inside.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        address.is_ipv4() == self.first.is_ipv4() && self.first <= address && address <= self.last
+    }
+}

@@ -4,6 +4,7 @@
 //! sorted by name, so the order of the input's objects never shows. Label sets and selectors are interned: two pods
 //! with the same labels share a [`LabelSetId`], two rules with the same selector share a [`SelectorId`].
 
+pub mod directory;
 pub mod eval;
 pub mod labels;
 
@@ -100,7 +101,7 @@ pub struct Endpoint {
     pub addresses: Vec<IpAddr>,
     /// The node it runs on.
     pub node: Option<NodeId>,
-    /// Named ports, sorted; several entries may share a name.
+    /// Named ports, in the order of the containers; several may share a name.
     pub named_ports: Vec<NamedPort>,
     /// Whether it is being deleted. It counts until its address goes.
     pub terminating: bool,
@@ -301,6 +302,17 @@ impl Cluster {
     pub fn endpoint_name(&self, id: EndpointId) -> String {
         let endpoint = &self.endpoints[id.index()];
         format!("{}/{}", self.namespaces[endpoint.namespace.index()].name, endpoint.name)
+    }
+
+    /// The first entry of a list that contains an address.
+    pub fn list_entry(&self, list: ListId, address: IpAddr) -> Option<usize> {
+        self.lists.get(list.index())?.entries.iter().position(|entry| entry.contains(address))
+    }
+
+    /// `namespace/name` of a service.
+    pub fn service_name(&self, id: ServiceId) -> String {
+        let service = &self.services[id.index()];
+        format!("{}/{}", self.namespaces[service.namespace.index()].name, service.name)
     }
 
     /// `namespace/name` of a policy.

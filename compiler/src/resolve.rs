@@ -1,11 +1,88 @@
 //! Objects → [`Cluster`]: every name becomes a number, everything is sorted.
+//!
+//! Problem: objects name each other (policies their namespace, slices their service, pods their node), may name what
+//! the input does not have, and come in any order.
+//! Strategy: namespaces first, since everything lies in one; then endpoints; then what needs them (services); policies
+//! and lists need only namespaces. Each is sorted by name before it gets its number.
+//! Invariants: the same objects in another order give the same cluster; every policy of the input is in the cluster,
+//! whole; what is missing is made up in the one way that the API defines (a namespace has its name as a label).
 
-use crate::diagnostic::Diagnostics;
-use crate::k8s::Object;
-use crate::model::{Assumptions, Cluster};
+mod codes;
+mod endpoints;
+mod policies;
+mod services;
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::diagnostic::{Code, Diagnostics};
+use crate::k8s::{Body, Labels, Object};
+use crate::model::{Assumptions, Cluster, Namespace, NamespaceId};
+
+/// The codes of this stage.
+pub const CODES: &[&Code] = &[&codes::duplicate_address::CODE];
+
+/// The label that the API server puts on every namespace.
+const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Puts the objects together. Reports everything and stops at nothing.
 pub fn resolve(objects: &[Object], assume: Assumptions) -> (Cluster, Diagnostics) {
-    let _ = objects;
-    (Cluster { assume, ..Cluster::default() }, Diagnostics::new())
+    let mut resolver = Resolver {
+        cluster: Cluster { assume, ..Cluster::default() },
+        namespace_ids: HashMap::new(),
+        diagnostics: Diagnostics::new(),
+    };
+    resolver.add_namespaces(objects);
+    resolver.add_nodes(objects);
+    resolver.add_endpoints(objects);
+    resolver.add_services(objects);
+    resolver.add_policies(objects);
+    resolver.add_lists(objects);
+    (resolver.cluster, resolver.diagnostics)
+}
+
+struct Resolver<'o> {
+    cluster: Cluster,
+    namespace_ids: HashMap<&'o str, NamespaceId>,
+    diagnostics: Diagnostics,
+}
+
+impl<'o> Resolver<'o> {
+    /// Those that are declared and those that are only mentioned.
+    fn add_namespaces(&mut self, objects: &'o [Object]) {
+        let mut found: BTreeMap<&str, Option<&Object>> = BTreeMap::new();
+        for object in objects {
+            match object.body {
+                Body::Namespace => _ = found.insert(&object.meta.name, Some(object)),
+                Body::Node(_) | Body::CidrList(_) => {}
+                _ => _ = found.entry(&object.meta.namespace).or_insert(None),
+            }
+        }
+        for (index, (name, declared)) in found.into_iter().enumerate() {
+            let mut labels = declared.map_or_else(Labels::new, |object| object.meta.labels.clone());
+            // Spec: "The Kubernetes control plane sets an immutable label kubernetes.io/metadata.name on all namespaces;
+            // the value of the label is the namespace name."
+            labels.insert(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned());
+            let labels = self.cluster.labels.intern_labels(&labels);
+            let object = declared.map(|object| object.id);
+            self.cluster.namespaces.push(Namespace { name: name.to_owned(), labels, object });
+            self.namespace_ids.insert(name, NamespaceId(index as u32));
+        }
+    }
+
+    /// The number of a namespace; every one that an object mentions has one.
+    fn namespace(&self, object: &Object) -> NamespaceId {
+        self.namespace_ids.get(object.meta.namespace.as_str()).copied().unwrap_or(NamespaceId(0))
+    }
+}
+
+/// The objects that the function takes something from, sorted by namespace and name.
+fn sorted<'o, T>(objects: &'o [Object], pick: impl Fn(&'o Body) -> Option<T>) -> Vec<(&'o Object, T)> {
+    let mut picked: Vec<_> =
+        objects.iter().filter_map(|object| pick(&object.body).map(|body| (object, body))).collect();
+    picked.sort_by(|(a, _), (b, _)| key(a).cmp(&key(b)));
+    picked
+}
+
+fn key(object: &Object) -> (&str, &str) {
+    (&object.meta.namespace, &object.meta.name)
 }

@@ -1,0 +1,3 @@
+//! What can be wrong with how objects fit together.
+
+pub(super) mod duplicate_address;

@@ -1,0 +1,153 @@
+//! Nodes, pods and workloads.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+
+use super::{Resolver, codes};
+use crate::k8s::{Body, NamedPort, Object, Phase, Pod, Workload};
+use crate::model::{Endpoint, EndpointId, NamedPortTwice, Node, NodeId, Standing};
+use crate::origin::ObjectId;
+
+impl<'o> Resolver<'o> {
+    /// Nodes of the input, and those that only pods tell of (`spec.nodeName`, `status.hostIPs`).
+    pub(super) fn add_nodes(&mut self, objects: &'o [Object]) {
+        let mut found: BTreeMap<String, (BTreeSet<IpAddr>, Option<ObjectId>)> = BTreeMap::new();
+        for object in objects {
+            match &object.body {
+                Body::Node(node) => {
+                    let entry = found.entry(object.meta.name.clone()).or_default();
+                    entry.0.extend(&node.addresses);
+                    entry.1 = Some(object.id);
+                }
+                Body::Pod(pod) => {
+                    if let Some(name) = node_name(pod) {
+                        found.entry(name).or_default().0.extend(&pod.node_addresses);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (name, (addresses, object)) in found {
+            self.cluster.nodes.push(Node { name, addresses: addresses.into_iter().collect(), object });
+        }
+    }
+
+    pub(super) fn add_endpoints(&mut self, objects: &'o [Object]) {
+        let mut nodes = HashMap::new();
+        for (index, node) in self.cluster.nodes.iter().enumerate() {
+            nodes.insert(node.name.clone(), NodeId(index as u32));
+        }
+        let workloads: HashSet<(String, String)> = objects.iter().filter_map(workload_key).collect();
+        let mut endpoints = Vec::new();
+        for object in objects {
+            match &object.body {
+                Body::Pod(pod) => {
+                    let node = node_name(pod).and_then(|name| nodes.get(&name).copied());
+                    endpoints.push(self.pod_endpoint(object, pod, node));
+                }
+                Body::Workload(workload) if !is_owned(object, workload, &workloads) => {
+                    endpoints.push(self.workload_endpoint(object, workload));
+                }
+                _ => {}
+            }
+        }
+        // A pod before a workload of its name.
+        endpoints.sort_by(|a, b| {
+            let key = |it: &Endpoint| (it.namespace, it.kind != "Pod");
+            (key(a).0, &a.name, key(a).1, &a.kind).cmp(&(key(b).0, &b.name, key(b).1, &b.kind))
+        });
+        self.cluster.endpoints = endpoints;
+        self.report_shared_addresses();
+    }
+
+    fn pod_endpoint(&mut self, object: &Object, pod: &Pod, node: Option<NodeId>) -> Endpoint {
+        Endpoint {
+            namespace: self.namespace(object),
+            name: object.meta.name.clone(),
+            kind: "Pod".to_owned(),
+            labels: self.cluster.labels.intern_labels(&object.meta.labels),
+            standing: standing(pod),
+            addresses: pod.addresses.clone(),
+            node,
+            named_ports: self.named_ports(&pod.ports),
+            terminating: object.meta.deleting,
+            uid: object.meta.uid.clone(),
+            object: object.id,
+        }
+    }
+
+    fn workload_endpoint(&mut self, object: &Object, workload: &Workload) -> Endpoint {
+        Endpoint {
+            namespace: self.namespace(object),
+            name: object.meta.name.clone(),
+            kind: workload.kind.clone(),
+            labels: self.cluster.labels.intern_labels(&workload.pod_labels),
+            standing: if workload.host_network { Standing::HostNetwork } else { Standing::Member },
+            addresses: Vec::new(),
+            node: None,
+            named_ports: self.named_ports(&workload.ports),
+            terminating: object.meta.deleting,
+            uid: object.meta.uid.clone(),
+            object: object.id,
+        }
+    }
+
+    /// In the order of the containers, and of several with one name and protocol those that count.
+    fn named_ports(&self, ports: &[NamedPort]) -> Vec<NamedPort> {
+        let all = self.cluster.assume.named_port_twice == NamedPortTwice::All;
+        let mut kept: Vec<NamedPort> = Vec::with_capacity(ports.len());
+        for port in ports {
+            let same_name = |it: &NamedPort| it.name == port.name && it.protocol == port.protocol;
+            if !kept.contains(port) && (all || !kept.iter().any(same_name)) {
+                kept.push(port.clone());
+            }
+        }
+        kept
+    }
+
+    /// Two live pods on one address: the input is no picture of one moment.
+    fn report_shared_addresses(&mut self) {
+        let mut holders: HashMap<IpAddr, EndpointId> = HashMap::new();
+        for (index, endpoint) in self.cluster.endpoints.iter().enumerate() {
+            if endpoint.standing != Standing::Member || endpoint.terminating {
+                continue;
+            }
+            for address in &endpoint.addresses {
+                let id = EndpointId(index as u32);
+                let holder = *holders.entry(*address).or_insert(id);
+                if holder != id {
+                    self.diagnostics.push(codes::duplicate_address::found(&self.cluster, holder, id, *address));
+                }
+            }
+        }
+    }
+}
+
+/// A pod that names no node but has its address still tells its node from others.
+fn node_name(pod: &Pod) -> Option<String> {
+    pod.node.clone().or_else(|| pod.node_addresses.first().map(IpAddr::to_string))
+}
+
+fn standing(pod: &Pod) -> Standing {
+    match pod.phase {
+        Some(Phase::Succeeded | Phase::Failed) => Standing::Finished,
+        _ if pod.host_network => Standing::HostNetwork,
+        Some(Phase::Pending) if pod.addresses.is_empty() => Standing::Pending,
+        _ => Standing::Member,
+    }
+}
+
+fn workload_key(object: &Object) -> Option<(String, String)> {
+    match &object.body {
+        Body::Workload(workload) => {
+            Some((object.meta.namespace.clone(), format!("{}/{}", workload.kind, object.meta.name)))
+        }
+        _ => None,
+    }
+}
+
+/// Whether its controller is in the input and stands for it.
+fn is_owned(object: &Object, workload: &Workload, workloads: &HashSet<(String, String)>) -> bool {
+    let owner = workload.owner.clone().map(|owner| (object.meta.namespace.clone(), owner));
+    owner.is_some_and(|owner| workloads.contains(&owner))
+}
