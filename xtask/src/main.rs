@@ -1,1 +1,37 @@
-fn main() {}
+//! Developer tasks. `cargo xtask` lists them.
+
+mod bench;
+mod ci;
+mod generate;
+mod packages;
+mod process;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask TASK
+
+  ci              everything that must pass: format, lints, tests, the examples
+  bless           re-makes the descriptive snapshots under tests/ (never the verdicts); read the diff
+  bench [FILTER]  measures the front end on generated clusters, as ratios and figures
+";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let result = match arguments.next().as_deref() {
+        Some("ci") => ci::run_ci(),
+        Some("bless") => ci::bless(),
+        Some("bench") => bench::run_all(arguments.next().as_deref()),
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

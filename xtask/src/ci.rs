@@ -1,0 +1,54 @@
+//! Everything that must pass before a change lands.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::packages;
+use crate::process::{cargo, run};
+
+/// Tests that cannot run for lack of privilege add a line to the file that this variable names.
+const SKIP_LOG: &str = "WEIR_SKIP_LOG";
+
+pub(crate) fn run_ci() -> Result<()> {
+    packages::ensure()?;
+    run(&mut cargo(&["fmt", "--all", "--check"]))?;
+    run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
+    let skips = SkipLog::new()?;
+    run(cargo(&["test", "--workspace", "--locked"]).env(SKIP_LOG, &skips.path))?;
+    skips.report()?;
+    run(&mut cargo(&["run", "--release", "--locked", "--", "check", "policies/examples"]))
+}
+
+/// Re-makes descriptive snapshots.
+pub(crate) fn bless() -> Result<()> {
+    run(cargo(&["test", "--workspace", "--locked"]).env("BLESS", "1"))
+}
+
+/// Where tests say that they could not run, and why.
+struct SkipLog {
+    path: PathBuf,
+}
+
+impl SkipLog {
+    fn new() -> Result<Self> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/skipped-tests.log");
+        std::fs::create_dir_all(path.parent().context("the log has a directory")?)?;
+        std::fs::write(&path, "").with_context(|| format!("could not write {}", path.display()))?;
+        Ok(Self { path: path.canonicalize()? })
+    }
+
+    /// Prints and counts them. In CI a skip is a failure: there, everything is meant to run.
+    fn report(&self) -> Result<()> {
+        let log = std::fs::read_to_string(&self.path)?;
+        let skipped: Vec<&str> = log.lines().collect();
+        for line in &skipped {
+            eprintln!("skipped: {line}");
+        }
+        eprintln!("{} tests skipped", skipped.len());
+        if !skipped.is_empty() && std::env::var_os("CI").is_some() {
+            bail!("in CI no test may be skipped");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,114 @@
+//! Clusters of any size, the same every time: input for benchmarks.
+
+use std::fmt::Write;
+
+/// How large.
+#[derive(Clone, Copy)]
+pub(crate) struct Size {
+    pub(crate) pods: usize,
+    pub(crate) policies: usize,
+    pub(crate) namespaces: usize,
+}
+
+/// SplitMix64: small, and the same on every machine.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `bound`.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound.max(1) as u64) as usize
+    }
+}
+
+const TIERS: [&str; 5] = ["web", "api", "db", "cache", "jobs"];
+
+/// A snapshot as `kubectl get namespaces,pods,networkpolicies -A -o json` prints it.
+pub(crate) fn snapshot(size: Size) -> String {
+    let mut random = Random::new(1);
+    let mut items = Vec::with_capacity(size.pods + size.policies + size.namespaces);
+    for namespace in 0..size.namespaces {
+        items.push(format!(
+            r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"team-{namespace}","labels":{{"team":"t{}","stage":"{}"}}}}}}"#,
+            namespace % 10,
+            ["prod", "test"][namespace % 2],
+        ));
+    }
+    for pod in 0..size.pods {
+        items.push(pod_json(pod, size, &mut random));
+    }
+    for policy in 0..size.policies {
+        items.push(policy_json(policy, size, &mut random));
+    }
+    format!("{{\n\"apiVersion\": \"v1\",\n\"items\": [\n{}\n],\n\"kind\": \"List\"\n}}\n", items.join(",\n"))
+}
+
+fn pod_json(pod: usize, size: Size, random: &mut Random) -> String {
+    let tier = TIERS[random.below(TIERS.len())];
+    let (address, node) = (pod_address(pod), pod / 110);
+    let (namespace, app) = (pod % size.namespaces, random.below(40));
+    let mut json = format!(
+        r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"pod-{pod}","namespace":"team-{namespace}","uid":"00000000-0000-4000-8000-{pod:012}","creationTimestamp":"2026-01-01T00:00:00Z","resourceVersion":"{pod}","labels":{{"app":"app-{app}","tier":"{tier}","pod-template-hash":"{:08x}"}}}},"#,
+        app * 7919 + namespace,
+    );
+    let _ = write!(
+        json,
+        r#""spec":{{"nodeName":"node-{node}","restartPolicy":"Always","serviceAccountName":"default","containers":[{{"name":"main","image":"registry.example/{tier}:1.2.3","imagePullPolicy":"IfNotPresent","ports":[{{"containerPort":8080,"name":"http","protocol":"TCP"}},{{"containerPort":9090,"name":"metrics","protocol":"TCP"}}],"resources":{{"limits":{{"cpu":"500m","memory":"256Mi"}}}}}}]}},"#,
+    );
+    let _ = write!(
+        json,
+        r#""status":{{"phase":"Running","hostIP":"172.16.{}.{}","podIP":"{address}","podIPs":[{{"ip":"{address}"}}],"conditions":[{{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z"}}]}}}}"#,
+        node / 250,
+        node % 250 + 1,
+    );
+    json
+}
+
+/// 10.0.0.1 and up.
+pub(crate) fn pod_address(pod: usize) -> String {
+    let host = pod + 1;
+    format!("10.{}.{}.{}", host >> 16 & 255, host >> 8 & 255, host & 255)
+}
+
+fn policy_json(policy: usize, size: Size, random: &mut Random) -> String {
+    let namespace = policy % size.namespaces;
+    let app = random.below(40);
+    let peer_tier = TIERS[random.below(TIERS.len())];
+    let block = format!("10.{}.0.0/16", random.below(4));
+    let port = 8000 + random.below(200);
+    format!(
+        r#"{{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{{"name":"policy-{policy}","namespace":"team-{namespace}"}},"spec":{{"podSelector":{{"matchLabels":{{"app":"app-{app}"}}}},"policyTypes":["Ingress","Egress"],"ingress":[{{"from":[{{"podSelector":{{"matchLabels":{{"tier":"{peer_tier}"}}}}}},{{"namespaceSelector":{{"matchLabels":{{"team":"t{}"}}}},"podSelector":{{"matchExpressions":[{{"key":"tier","operator":"In","values":["api","{peer_tier}"]}}]}}}}],"ports":[{{"port":"http"}},{{"port":{port},"endPort":{}}}]}}],"egress":[{{"to":[{{"ipBlock":{{"cidr":"{block}","except":["{block_hole}"]}}}}],"ports":[{{"port":8080}}]}},{{"ports":[{{"port":53,"protocol":"UDP"}},{{"port":53}}]}}]}}}}"#,
+        random.below(10),
+        port + 10,
+        block_hole = block.replace(".0.0/16", ".7.0/24"),
+    )
+}
+
+/// New connections between pods, as `weir query` reads them.
+pub(crate) fn flows(count: usize, size: Size) -> String {
+    let mut random = Random::new(2);
+    let mut lines = String::new();
+    for id in 0..count {
+        let (source, destination) = (random.below(size.pods), random.below(size.pods));
+        let port = [80, 8080, 53, 8005, 9090][random.below(5)];
+        let _ = writeln!(
+            lines,
+            r#"{{"id":{id},"src":{{"ip":"{}"}},"dst":{{"pod":"team-{}/pod-{destination}","ip":"{}"}},"proto":"TCP","port":{port}}}"#,
+            pod_address(source),
+            destination % size.namespaces,
+            pod_address(destination),
+        );
+    }
+    lines
+}

@@ -1,0 +1,48 @@
+//! System programs that tests want. Installed where that is ours to do, named where it is not.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::process::run;
+
+/// A program, and the Debian package that has it.
+const WANTED: &[(&str, &str)] =
+    &[("ip", "iproute2"), ("iptables", "iptables"), ("ipset", "ipset"), ("bpftool", "bpftool")];
+
+/// Installs what is missing if we are root on Debian or Ubuntu; else says in one line what to install.
+pub(crate) fn ensure() -> Result<()> {
+    let missing: Vec<&str> =
+        WANTED.iter().filter(|(program, _)| !is_installed(program)).map(|(_, package)| *package).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if is_root() && Path::new("/usr/bin/apt-get").exists() {
+        return install(&missing);
+    }
+    eprintln!("note: tests want these packages, and skip without them: {}", missing.join(" "));
+    Ok(())
+}
+
+fn install(packages: &[&str]) -> Result<()> {
+    run(apt_get().args(["update", "-qq"]))?;
+    run(apt_get().args(["install", "-y", "-qq", "--no-install-recommends"]).args(packages))
+}
+
+fn apt_get() -> Command {
+    let mut command = Command::new("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
+
+/// Also in the directories that are root's alone.
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    path.split(':').any(|directory| Path::new(directory).join(program).exists())
+}
+
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output();
+    id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
+}
