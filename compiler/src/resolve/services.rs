@@ -60,15 +60,15 @@ impl Finder<'_, '_> {
             port: port.port,
             node_port: port.node_port,
             backends: match slices {
-                Some(slices) => self.from_slices(&object.meta.namespace, slices, port),
-                None => self.from_selector(namespace, service, port),
+                Some(slices) => self.slice_backends(&object.meta.namespace, slices, port),
+                None => self.selector_backends(namespace, service, port),
             },
         };
         let ports = if service.external_name { Vec::new() } else { service.ports.iter().map(port).collect() };
         Service { namespace, name: object.meta.name.clone(), addresses, ports, object: object.id }
     }
 
-    fn from_slices(&self, namespace: &str, slices: &[&EndpointSlice], port: &k8s::ServicePort) -> Vec<Backend> {
+    fn slice_backends(&self, namespace: &str, slices: &[&EndpointSlice], port: &k8s::ServicePort) -> Vec<Backend> {
         let mut backends = BTreeSet::new();
         for slice in slices {
             let numbers = slice.ports.iter().filter(|it| it.name == port.name && it.protocol == port.protocol);
@@ -93,7 +93,12 @@ impl Finder<'_, '_> {
         Some(Backend { endpoint, address: Some(address), port })
     }
 
-    fn from_selector(&self, namespace: NamespaceId, service: &k8s::Service, port: &k8s::ServicePort) -> Vec<Backend> {
+    fn selector_backends(
+        &self,
+        namespace: NamespaceId,
+        service: &k8s::Service,
+        port: &k8s::ServicePort,
+    ) -> Vec<Backend> {
         // Spec: a service without a selector has no endpoints but those that somebody writes by hand.
         if service.selector.is_empty() {
             return Vec::new();
