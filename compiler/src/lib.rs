@@ -18,6 +18,7 @@
 #![warn(missing_docs)]
 
 pub mod address;
+pub mod classify;
 pub mod codes;
 pub mod decode;
 pub mod diagnostic;
