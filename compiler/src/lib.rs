@@ -23,6 +23,7 @@ pub mod codes;
 pub mod decode;
 pub mod diagnostic;
 pub mod ir;
+pub mod ebpf;
 pub mod k8s;
 pub mod lint;
 pub mod lower;
