@@ -106,6 +106,8 @@ pub enum Format {
     Yaml,
     /// JSON.
     Json,
+    /// A plain list of addresses, one a line.
+    List,
 }
 
 /// Text that is not well-formed.
