@@ -236,7 +236,7 @@ mod tests {
         check_cidr("010.0.0.0/8", "10.0.0.0/8", Some(Quirk::LeadingZeros));
         check_cidr("10.0.0.0/08", "10.0.0.0/8", Some(Quirk::LeadingZeros));
         check_cidr("::ffff:203.0.113.0/120", "203.0.113.0/24", Some(Quirk::Ipv4Mapped));
-        check_cidr("::ffff:0:0/90", "::/90", Some(Quirk::HostBits));
+        check_cidr("::ffff:0:0/90", "::ffc0:0:0/90", Some(Quirk::HostBits));
         check_cidr("2001:db8::1/64", "2001:db8::/64", Some(Quirk::HostBits));
         check_cidr("0.0.0.0/0", "0.0.0.0/0", None);
         check_cidr("::/0", "::/0", None);
