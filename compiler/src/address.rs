@@ -69,6 +69,20 @@ impl Prefix {
         self.address
     }
 
+    /// The last address.
+    pub fn last(self) -> IpAddr {
+        match self.address {
+            IpAddr::V4(v4) => {
+                let host = u32::MAX.checked_shr(u32::from(self.len)).unwrap_or(0);
+                IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() | host))
+            }
+            IpAddr::V6(v6) => {
+                let host = u128::MAX.checked_shr(u32::from(self.len)).unwrap_or(0);
+                IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() | host))
+            }
+        }
+    }
+
     /// The number of leading bits that count.
     #[expect(clippy::len_without_is_empty, reason = "a prefix length, not a container")]
     pub fn len(self) -> u8 {
@@ -222,7 +236,7 @@ mod tests {
         check_cidr("010.0.0.0/8", "10.0.0.0/8", Some(Quirk::LeadingZeros));
         check_cidr("10.0.0.0/08", "10.0.0.0/8", Some(Quirk::LeadingZeros));
         check_cidr("::ffff:203.0.113.0/120", "203.0.113.0/24", Some(Quirk::Ipv4Mapped));
-        check_cidr("::ffff:0:0/90", "::/90", Some(Quirk::HostBits));
+        check_cidr("::ffff:0:0/90", "::ffc0:0:0/90", Some(Quirk::HostBits));
         check_cidr("2001:db8::1/64", "2001:db8::/64", Some(Quirk::HostBits));
         check_cidr("0.0.0.0/0", "0.0.0.0/0", None);
         check_cidr("::/0", "::/0", None);
@@ -247,6 +261,18 @@ mod tests {
             "0000000000000000000010.0.0.0/8a",
         ] {
             assert_eq!(parse_cidr(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_ends_where_its_host_bits_are_all_set() {
+        for (text, last) in [
+            ("10.0.0.0/8", "10.255.255.255"),
+            ("10.0.0.1/32", "10.0.0.1"),
+            ("0.0.0.0/0", "255.255.255.255"),
+            ("::/127", "::1"),
+        ] {
+            assert_eq!(parse_cidr(text).map(|parsed| parsed.value.last().to_string()), Some(last.to_owned()));
         }
     }
 

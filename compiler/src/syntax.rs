@@ -3,8 +3,23 @@
 //! The readers are bounded in depth, in alias expansion and in time, and never panic: [`SyntaxError`] says what and
 //! where. What a scalar *means* is settled here too: YAML 1.1 rules, as in kubectl, so nothing to the right knows
 //! which of the two languages an object was written in.
+//!
+//! ```text
+//!  bytes ──text──▶ String ──format──▶ json::documents ──▶ Shallow ──▶ json::elements / json::parse ──▶ Node
+//!                                └──▶ yaml::documents ─────────────────────────────────────────────▶ Node
+//! ```
 
 use std::borrow::Cow;
+
+pub mod json;
+mod scalar;
+mod text;
+pub mod yaml;
+
+pub use text::{MAX_TEXT, TextError, format, text};
+
+/// How deep values may be nested, in either language.
+pub const MAX_DEPTH: usize = 256;
 
 /// A stretch of one file's text, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,6 +28,24 @@ pub struct Span {
     pub start: u32,
     /// One past the last byte.
     pub end: u32,
+}
+
+impl Span {
+    /// From byte to byte. Texts are at most [`MAX_TEXT`] long, so nothing is cut off.
+    pub fn new(start: usize, end: usize) -> Self {
+        let fit = |byte| u32::try_from(byte).unwrap_or(u32::MAX);
+        Self { start: fit(start), end: fit(end) }
+    }
+
+    /// All of a text.
+    pub fn of(text: &str) -> Self {
+        Self::new(0, text.len())
+    }
+
+    /// The stretch itself; nothing if it is no stretch of this text.
+    pub fn slice(self, text: &str) -> &str {
+        text.get(self.start as usize..self.end as usize).unwrap_or_default()
+    }
 }
 
 /// A value and where it stands.
@@ -43,6 +76,18 @@ pub enum Value<'t> {
     Map(Vec<Entry<'t>>),
 }
 
+impl Value<'_> {
+    /// A number, as an integer if it is one: kubectl writes `80.0` as `80`.
+    fn number(number: f64) -> Self {
+        // 2^63 itself does not fit, and every float below it does.
+        const END: f64 = 9_223_372_036_854_775_808.0;
+        if number.fract() == 0.0 && (-END..END).contains(&number) {
+            return Self::Int(number as i64);
+        }
+        Self::Float(number)
+    }
+}
+
 /// One entry of a mapping.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry<'t> {
@@ -61,6 +106,8 @@ pub enum Format {
     Yaml,
     /// JSON.
     Json,
+    /// A plain list of addresses, one a line.
+    List,
 }
 
 /// Text that is not well-formed.
@@ -72,4 +119,20 @@ pub struct SyntaxError {
     pub message: String,
     /// What to do about it, where that is clear.
     pub help: Option<String>,
+}
+
+impl SyntaxError {
+    fn new(span: Span, message: impl Into<String>) -> Self {
+        Self { span, message: message.into(), help: None }
+    }
+
+    fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    fn too_deep(span: Span) -> Self {
+        Self::new(span, format!("nested more than {MAX_DEPTH} levels deep"))
+            .help("no Kubernetes object is nested like this; is this the right file?")
+    }
 }

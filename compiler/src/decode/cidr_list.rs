@@ -1,0 +1,91 @@
+//! CidrList, our own kind, and the plain list files that stand for one.
+
+use crate::k8s::{CidrList, ListAction, ListEntry};
+
+use super::report::Report;
+use super::trail::Trail;
+use super::view::View;
+use super::{codes, list_entry, metadata, selector};
+
+/// The order of a list that gives none.
+const DEFAULT_ORDER: i64 = 100;
+
+/// Reads a CidrList whose shape has been checked.
+pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> CidrList {
+    metadata::validate(object, false, report);
+    let (spec, at) = (object.get("spec"), Trail::ROOT.field("spec"));
+    let (ingress, egress) = directions(spec.get("directions"), &at.field("directions"), report);
+    let (applies_to, applies_at) = (spec.get("appliesTo"), at.field("appliesTo"));
+    let [namespaces, pods] = ["namespaceSelector", "podSelector"].map(|name| {
+        let found = applies_to.get(name);
+        found.is_there().then(|| selector::read(found, &applies_at.field(name), report))
+    });
+    CidrList {
+        action: action(spec.get("action"), &at.field("action"), report),
+        order: spec.get("order").int().unwrap_or(DEFAULT_ORDER),
+        ingress,
+        egress,
+        namespaces,
+        pods,
+        entries: entries(spec.get("cidrs"), &at.field("cidrs"), report),
+    }
+}
+
+fn action(action: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> ListAction {
+    match action.str().unwrap_or_default() {
+        "Deny" => ListAction::Deny,
+        "Allow" => ListAction::Allow,
+        other => {
+            report.add(at, |origin| codes::bad_list_action::at(origin, other));
+            ListAction::Deny
+        }
+    }
+}
+
+/// Ingress and egress; both if none is named.
+fn directions(directions: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> (bool, bool) {
+    let (mut ingress, mut egress) = (false, false);
+    for (index, direction) in directions.items().enumerate() {
+        match direction.str().unwrap_or_default() {
+            "Ingress" => ingress = true,
+            "Egress" => egress = true,
+            other => report.add(&at.index(index), |origin| codes::bad_direction::at(origin, other)),
+        }
+    }
+    match directions.items().len() {
+        0 => (true, true),
+        _ => (ingress, egress),
+    }
+}
+
+fn entries(cidrs: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Vec<ListEntry> {
+    let mut entries = Vec::with_capacity(cidrs.items().len());
+    for (index, entry) in cidrs.items().enumerate() {
+        let range = list_entry::read(entry.str().unwrap_or_default(), &at.index(index), report);
+        entries.extend(range.map(|(first, last)| ListEntry { first, last, position: index as u32 }));
+    }
+    entries
+}
+
+/// Reads a list file: an entry a line, comments from `#` or `;`, blank lines.
+///
+/// Fields of it are called `spec.cidrs[LINE]`, with lines counted from 1.
+pub(super) fn read_file(text: &str, action: ListAction, report: &mut Report) -> CidrList {
+    let (spec, order) = (Trail::ROOT.field("spec"), if action == ListAction::Allow { 0 } else { DEFAULT_ORDER });
+    let at = spec.field("cidrs");
+    let mut entries = Vec::new();
+    for (line, position) in text.lines().zip(1u32..) {
+        let entry = entry_of_line(line);
+        if entry.is_empty() {
+            continue;
+        }
+        let range = list_entry::read(entry, &at.index(position as usize), report);
+        entries.extend(range.map(|(first, last)| ListEntry { first, last, position }));
+    }
+    CidrList { action, order, ingress: true, egress: true, namespaces: None, pods: None, entries }
+}
+
+/// What is left of a line without comment and blanks.
+pub(crate) fn entry_of_line(line: &str) -> &str {
+    line.find(['#', ';']).and_then(|comment| line.get(..comment)).unwrap_or(line).trim()
+}

@@ -1,0 +1,32 @@
+//! An address that cannot be read.
+
+use crate::decode::codes::quote;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "bad-address",
+    severity: Severity::Error,
+    lint: false,
+    what: "an object that is read for context has an invalid address",
+    why: "Without the address we would not know whose packets these are.",
+    example: "\
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop}
+status: {podIP: 10.0.0.256}
+",
+    fixed: "\
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop}
+status: {podIP: 10.0.0.25}
+",
+};
+
+/// Not an address.
+pub(crate) fn at(origin: Origin, text: &str) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, format!("{} is not an IP address", quote(text)))
+        .help("write an address like `10.9.8.7` or `2001:db8::7`, or remove it")
+}

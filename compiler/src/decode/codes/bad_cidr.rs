@@ -1,0 +1,49 @@
+//! A CIDR that cannot be read.
+
+use crate::address::{Family, parse_address, parse_cidr};
+use crate::decode::codes::quote;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "bad-cidr",
+    severity: Severity::Error,
+    lint: false,
+    what: "a CIDR is not valid",
+    why: "The API server refuses it. What looks like an address may lack its length: one address is a `/32` or \
+          `/128`.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - from:
+    - ipBlock: {cidr: 10.0.0.1}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - from:
+    - ipBlock: {cidr: 10.0.0.1/32}
+",
+};
+
+/// Not `address/length`.
+pub(crate) fn at(origin: Origin, text: &str) -> Diagnostic {
+    let found = Diagnostic::at(&CODE, origin, format!("{} is not a CIDR", quote(text)));
+    if let Some(address) = parse_address(text) {
+        let bits = Family::of(address.value).bits();
+        return found.label("an address without a length").help(format!("write `{}/{bits}`", address.value));
+    }
+    if text.trim() != text && parse_cidr(text.trim()).is_some() {
+        return found.label("blanks around it").help(format!("write `{}`", text.trim()));
+    }
+    found.help("write it as address and length, like `10.9.8.0/24` or `2001:db8::/64`")
+}

@@ -1,0 +1,36 @@
+//! A direction other than Ingress and Egress.
+
+use crate::decode::codes::quote;
+use crate::decode::suggest::nearest;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "bad-direction",
+    severity: Severity::Error,
+    lint: false,
+    what: "`spec.directions` of a CidrList has an unknown entry",
+    why: "A list for a direction that does not exist would be in force nowhere.",
+    example: "\
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: drop}
+spec: {action: Deny, directions: [in], cidrs: [192.0.2.0/24]}
+",
+    fixed: "\
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: drop}
+spec: {action: Deny, directions: [Ingress], cidrs: [192.0.2.0/24]}
+",
+};
+
+/// Not one of the two.
+pub(crate) fn at(origin: Origin, name: &str) -> Diagnostic {
+    let found = Diagnostic::at(&CODE, origin, format!("{} is not a direction", quote(name)));
+    match nearest(name, ["Ingress", "Egress"]) {
+        Some(known) => found.help(format!("write `{known}`")),
+        None => found.help("write `Ingress` or `Egress`"),
+    }
+}

@@ -1,0 +1,34 @@
+//! A label key that no object can have.
+
+use crate::decode::codes::quote;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "bad-label-key",
+    severity: Severity::Error,
+    lint: false,
+    what: "a label key is not valid",
+    why: "The API server refuses it. No object can carry such a label, so a selector with it would match \
+          nothing.",
+    example: r#"apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {matchLabels: {"app name": web}}
+"#,
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app-name: web}}
+",
+};
+
+/// A key of the wrong syntax.
+pub(crate) fn at(origin: Origin, key: &str, why: &str) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, format!("{} is not a valid label key: it {why}", quote(key)))
+        .help("write a key like `app` or `example.com/app`")
+}

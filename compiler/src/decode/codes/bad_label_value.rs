@@ -1,0 +1,35 @@
+//! A label value that no object can have.
+
+use crate::decode::codes::quote;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "bad-label-value",
+    severity: Severity::Error,
+    lint: false,
+    what: "a label value is not valid",
+    why: "The API server refuses it. No object can carry such a label, so a selector with it would match \
+          nothing.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: web/front}}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: web-front}}
+",
+};
+
+/// A value of the wrong syntax.
+pub(crate) fn at(origin: Origin, value: &str, why: &str) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, format!("{} is not a valid label value: it {why}", quote(value)))
+        .help("write the value that the objects carry, like `web`")
+}

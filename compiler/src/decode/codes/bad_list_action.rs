@@ -1,0 +1,41 @@
+//! A CidrList that neither denies nor allows.
+
+use crate::decode::codes::quote;
+use crate::decode::suggest::nearest;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "bad-list-action",
+    severity: Severity::Error,
+    lint: false,
+    what: "`spec.action` of a CidrList is missing or unknown",
+    why: "A list must say what becomes of its addresses; there is no default, because guessing wrong either \
+          opens or closes the network.",
+    example: "\
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: drop}
+spec: {cidrs: [192.0.2.0/24]}
+",
+    fixed: "\
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: drop}
+spec: {action: Deny, cidrs: [192.0.2.0/24]}
+",
+};
+
+/// Not one of the two; empty if absent.
+pub(crate) fn at(origin: Origin, action: &str) -> Diagnostic {
+    let message = match action {
+        "" => "the list has no `action`".to_owned(),
+        _ => format!("{} is not a list action", quote(action)),
+    };
+    let found = Diagnostic::at(&CODE, origin, message);
+    match nearest(action, ["Deny", "Allow"]) {
+        Some(known) => found.help(format!("write `action: {known}`")),
+        None => found.help("write `action: Deny` or `action: Allow`"),
+    }
+}

@@ -1,0 +1,33 @@
+//! An entry of an address list that cannot be read.
+
+use crate::decode::codes::quote;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "bad-list-entry",
+    severity: Severity::Error,
+    lint: false,
+    what: "an entry of an address list is no address, CIDR or range",
+    why: "Leaving it out would let through what the list was meant to stop, or stop what it was meant to let \
+          through.",
+    example: "\
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: drop}
+spec: {action: Deny, cidrs: [192.0.2.0/33]}
+",
+    fixed: "\
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: drop}
+spec: {action: Deny, cidrs: [192.0.2.0/32]}
+",
+};
+
+/// What is wrong with it.
+pub(crate) fn at(origin: Origin, text: &str, why: &str) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, format!("{} {why}", quote(text)))
+        .help("write an address, a CIDR or a range: `192.0.2.7`, `192.0.2.0/24`, `192.0.2.1-192.0.2.9`")
+}

@@ -1,0 +1,47 @@
+//! An operator that selectors do not have.
+
+use crate::decode::codes::quote;
+use crate::decode::suggest::nearest;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "bad-operator",
+    severity: Severity::Error,
+    lint: false,
+    what: "a selector has an unknown operator",
+    why: "The API server refuses it. Operators are case-sensitive: `in` is not `In`.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector:
+    matchExpressions:
+    - {key: app, operator: in, values: [web]}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector:
+    matchExpressions:
+    - {key: app, operator: In, values: [web]}
+",
+};
+
+/// Not one of the four.
+pub(crate) fn at(origin: Origin, operator: &str) -> Diagnostic {
+    const KNOWN: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
+    let message = match operator {
+        "" => "a selector requirement has no operator".to_owned(),
+        _ => format!("{} is not a selector operator", quote(operator)),
+    };
+    let found = Diagnostic::at(&CODE, origin, message);
+    match nearest(operator, KNOWN) {
+        Some(known) => found.help(format!("write `{known}`")),
+        None => found.help("write `In`, `NotIn`, `Exists` or `DoesNotExist`"),
+    }
+}

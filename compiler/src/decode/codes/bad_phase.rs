@@ -1,0 +1,36 @@
+//! A pod phase that Kubernetes does not have.
+
+use crate::decode::codes::quote;
+use crate::decode::suggest::nearest;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "bad-phase",
+    severity: Severity::Error,
+    lint: false,
+    what: "a pod has an unknown `status.phase`",
+    why: "The phase decides whether the pod still counts: finished pods are neither protected nor allowed.",
+    example: "\
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop}
+status: {phase: running}
+",
+    fixed: "\
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop}
+status: {phase: Running}
+",
+};
+
+/// Not one of the five.
+pub(crate) fn at(origin: Origin, phase: &str) -> Diagnostic {
+    let found = Diagnostic::at(&CODE, origin, format!("{} is not a pod phase", quote(phase)));
+    match nearest(phase, ["Pending", "Running", "Succeeded", "Failed", "Unknown"]) {
+        Some(known) => found.help(format!("write `{known}`")),
+        None => found.help("write `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`"),
+    }
+}

@@ -1,0 +1,40 @@
+//! A policy type other than Ingress and Egress.
+
+use crate::decode::codes::quote;
+use crate::decode::suggest::nearest;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "bad-policy-type",
+    severity: Severity::Error,
+    lint: false,
+    what: "`policyTypes` has an unknown entry",
+    why: "The API server refuses it. The names are case-sensitive: `ingress` is not `Ingress`.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  policyTypes: [ingress]
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  policyTypes: [Ingress]
+",
+};
+
+/// Not one of the two.
+pub(crate) fn at(origin: Origin, name: &str) -> Diagnostic {
+    let found = Diagnostic::at(&CODE, origin, format!("{} is not a policy type", quote(name)));
+    match nearest(name, ["Ingress", "Egress"]) {
+        Some(known) => found.help(format!("write `{known}`")),
+        None => found.help("write `Ingress` or `Egress`"),
+    }
+}

@@ -1,0 +1,46 @@
+//! A port name that no container can have.
+
+use crate::decode::codes::quote;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "bad-port-name",
+    severity: Severity::Error,
+    lint: false,
+    what: "a named port has an invalid name",
+    why: "The API server refuses it. In quotes, `\"80\"` is a name and not the number, and a name must hold a \
+          letter.",
+    example: r#"apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - ports:
+    - {port: "80"}
+"#,
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - ports:
+    - {port: 80}
+",
+};
+
+/// A name of the wrong syntax.
+pub(crate) fn at(origin: Origin, name: &str, why: &str) -> Diagnostic {
+    let found = Diagnostic::at(&CODE, origin, format!("{} is not a valid port name: it {why}", quote(name)));
+    match (name.parse::<u16>(), name.split_once('-')) {
+        (Ok(number), _) => found.label("a string, so a name").help(format!("remove the quotes: `{number}`")),
+        (_, Some((first, last))) if first.parse::<u16>().is_ok() && last.parse::<u16>().is_ok() => {
+            found.help(format!("write the range as `port: {first}` and `endPort: {last}`"))
+        }
+        _ => found.help("write the name of a container port, like `http`"),
+    }
+}

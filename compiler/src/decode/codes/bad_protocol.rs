@@ -1,0 +1,47 @@
+//! A protocol that policies cannot name.
+
+use crate::decode::codes::quote;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "bad-protocol",
+    severity: Severity::Error,
+    lint: false,
+    what: "a port has an unknown protocol",
+    why: "The API server takes TCP, UDP and SCTP, in capitals. ICMP cannot be named: a rule without `ports` \
+          allows it.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - ports:
+    - {protocol: tcp, port: 80}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - ports:
+    - {protocol: TCP, port: 80}
+",
+};
+
+/// Not one of the three.
+pub(crate) fn at(origin: Origin, protocol: &str) -> Diagnostic {
+    let found = Diagnostic::at(&CODE, origin, format!("{} is not a protocol of ports", quote(protocol)));
+    let upper = protocol.to_ascii_uppercase();
+    match &*upper {
+        "TCP" | "UDP" | "SCTP" => found.help(format!("write `{upper}`, in capitals")),
+        "ICMP" | "ICMPV6" => found.help("leave `ports` out: only a rule without ports allows ICMP"),
+        "ANY" | "ALL" | "" => found.help("list an entry for each protocol, or leave `ports` out to allow all"),
+        _ => found.help("write `TCP`, `UDP` or `SCTP`"),
+    }
+}

@@ -1,0 +1,42 @@
+//! A CIDR that names one address and means many.
+
+use crate::decode::codes::quote;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "cidr-host-bits",
+    severity: Severity::Warning,
+    lint: false,
+    what: "a CIDR has bits set beyond its length",
+    why: "The API server takes it and clears those bits: `203.0.113.77/24` is all 256 addresses of \
+          203.0.113.0/24, not the one that is written.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - from:
+    - ipBlock: {cidr: 203.0.113.77/24}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - from:
+    - ipBlock: {cidr: 203.0.113.0/24}
+",
+};
+
+/// What is written, and what it means.
+pub(crate) fn at(origin: Origin, text: &str, meant: &str) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, format!("{} means {meant}", quote(text)))
+        .label("bits are set beyond the length")
+        .help(format!("write `{meant}`, or a longer length if fewer addresses were meant"))
+}

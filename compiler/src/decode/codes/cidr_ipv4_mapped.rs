@@ -1,0 +1,41 @@
+//! IPv4 in IPv6 clothes.
+
+use crate::decode::codes::quote;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "cidr-ipv4-mapped",
+    severity: Severity::Warning,
+    lint: false,
+    what: "an address or CIDR is an IPv4-mapped IPv6 address",
+    why: "Packets never carry such addresses: Kubernetes reads them as the IPv4 address within. Later releases \
+          of Kubernetes will refuse them.",
+    example: r#"apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - from:
+    - ipBlock: {cidr: "::ffff:203.0.113.0/120"}
+"#,
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - from:
+    - ipBlock: {cidr: 203.0.113.0/24}
+",
+};
+
+/// What is written, and what it means.
+pub(crate) fn at(origin: Origin, text: &str, meant: &str) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, format!("{} is IPv4: {meant}", quote(text)))
+        .label("an IPv4-mapped address")
+        .help(format!("write `{meant}`"))
+}

@@ -1,0 +1,42 @@
+//! An address whose numbers begin with zeros.
+
+use crate::decode::codes::quote;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "cidr-leading-zeros",
+    severity: Severity::Warning,
+    lint: false,
+    what: "an address or CIDR has numbers with leading zeros",
+    why: "Kubernetes reads them as decimal; many other programs read them as octal, where `010` is 8. Later \
+          releases of Kubernetes will refuse them.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - from:
+    - ipBlock: {cidr: 010.0.0.0/8}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - from:
+    - ipBlock: {cidr: 10.0.0.0/8}
+",
+};
+
+/// What is written, and what it means.
+pub(crate) fn at(origin: Origin, text: &str, meant: &str) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, format!("{} is read as {meant}", quote(text)))
+        .label("leading zeros: decimal here, octal elsewhere")
+        .help(format!("write `{meant}`"))
+}

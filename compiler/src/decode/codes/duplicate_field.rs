@@ -1,0 +1,40 @@
+//! A field that is there twice.
+
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "duplicate-field",
+    severity: Severity::Error,
+    lint: false,
+    what: "a field is there twice",
+    why: "Only one of the two can count, and readers differ in which. In a policy this is an error, in objects \
+          that we only read for context a warning.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress: [{}]
+  ingress: []
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress: []
+",
+};
+
+/// The second one.
+pub(crate) fn at(origin: Origin, name: &str, severity: Severity) -> Diagnostic {
+    let mut found = Diagnostic::at_name(&CODE, origin, format!("`{name}` is there twice"))
+        .label("again here")
+        .help("remove one of the two, or make them one");
+    found.severity = severity;
+    found
+}

@@ -1,0 +1,43 @@
+//! Two documents of one kind, namespace and name.
+
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "duplicate-object",
+    severity: Severity::Error,
+    lint: false,
+    what: "two documents describe the same object",
+    why: "In a cluster the last one applied wins, so what is in force would depend on the order of files.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec: {podSelector: {}}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec: {podSelector: {}, ingress: [{}]}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec: {podSelector: {}}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web-open, namespace: shop}
+spec: {podSelector: {}, ingress: [{}]}
+",
+};
+
+/// The second one, and where the first is.
+pub(crate) fn at(origin: Origin, first: Origin, what: &str) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, format!("{what} is there twice"))
+        .label("described again here")
+        .also(first, "described first here")
+        .help("remove one of them, or give it another name")
+}

@@ -1,0 +1,42 @@
+//! A peer that says nothing.
+
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "empty-peer",
+    severity: Severity::Error,
+    lint: false,
+    what: "a peer has neither a selector nor an ipBlock",
+    why: "The API server refuses it, because it reads like \"everybody\" and like \"nobody\". An empty or \
+          absent `from` or `to` means everybody; `podSelector: {}` means every pod of the namespace.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - from:
+    - {}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - from:
+    - podSelector: {}
+",
+};
+
+/// At the peer.
+pub(crate) fn at(origin: Origin) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, "the peer is empty").label("names nobody").help(
+        "write `podSelector: {}` for every pod of this namespace, `namespaceSelector: {}` for every pod, \
+         or leave the whole list out for everybody",
+    )
+}

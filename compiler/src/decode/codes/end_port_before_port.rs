@@ -1,0 +1,39 @@
+//! A range that ends before it begins.
+
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "end-port-before-port",
+    severity: Severity::Error,
+    lint: false,
+    what: "`endPort` is smaller than `port`",
+    why: "The API server refuses it: such a range is empty.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - ports:
+    - {port: 8090, endPort: 8080}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - ports:
+    - {port: 8080, endPort: 8090}
+",
+};
+
+/// At the end port.
+pub(crate) fn at(origin: Origin, first: i64, last: i64) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, format!("the range ends at {last}, before it begins at {first}"))
+        .help(format!("write `port: {last}` and `endPort: {first}`, if that was meant"))
+}

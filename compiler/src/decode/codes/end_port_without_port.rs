@@ -1,0 +1,38 @@
+//! A range with an end and no beginning.
+
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "end-port-without-port",
+    severity: Severity::Error,
+    lint: false,
+    what: "`endPort` is there without `port`",
+    why: "The API server refuses it: a range needs its first port.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - ports:
+    - {endPort: 8090}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - ports:
+    - {port: 8080, endPort: 8090}
+",
+};
+
+/// At the end port.
+pub(crate) fn at(origin: Origin) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, "`endPort` needs a `port` to begin with").help("add `port`, or remove `endPort`")
+}

@@ -1,0 +1,50 @@
+//! An exception from something that is not in the block.
+
+use crate::address::Prefix;
+use crate::decode::codes::quote;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "except-not-inside",
+    severity: Severity::Error,
+    lint: false,
+    what: "an `except` is not strictly inside its `cidr`",
+    why: "The API server refuses it: the exception must be a smaller part of its own block, of the same \
+          family.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - from:
+    - ipBlock: {cidr: 10.0.0.0/8, except: [192.168.0.0/16]}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - from:
+    - ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}
+",
+};
+
+/// At the exception.
+pub(crate) fn at(origin: Origin, text: &str, block: Origin, cidr: Prefix, hole: Prefix) -> Diagnostic {
+    let message = format!("{} is not a strict part of {cidr}", quote(text));
+    let found = Diagnostic::at(&CODE, origin, message).also(block, "of this block");
+    match cidr.family() == hole.family() {
+        false => found.label("another address family").help("except IPv4 from IPv4 blocks, and IPv6 from IPv6 blocks"),
+        true if cidr == hole => found.label("the whole block").help("remove the peer: nothing is left of the block"),
+        true if hole.covers(cidr) => {
+            found.label("larger than the block").help("remove the peer, or name a smaller part")
+        }
+        true => found.label("outside of the block").help("remove it, or write a part of the block"),
+    }
+}

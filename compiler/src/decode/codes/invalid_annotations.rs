@@ -1,0 +1,37 @@
+//! Annotations that the API server refuses.
+
+use crate::decode::codes::quote;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "invalid-annotations",
+    severity: Severity::Error,
+    lint: false,
+    what: "an annotation key is not valid, or all annotations together are too large",
+    why: "The API server refuses the object, so the policy would not be in force.",
+    example: r#"apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, annotations: {"a b": x}}
+spec: {podSelector: {}}
+"#,
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, annotations: {a-b: x}}
+spec: {podSelector: {}}
+",
+};
+
+/// A key of the wrong syntax.
+pub(crate) fn key(origin: Origin, key: &str, why: &str) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, format!("{} is not a valid annotation key: it {why}", quote(key)))
+        .help("write a key like `example.com/owner`")
+}
+
+/// Too much of it.
+pub(crate) fn size(origin: Origin, bytes: usize, limit: usize) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, format!("annotations of {bytes} bytes; the API server takes {limit}"))
+        .help("keep large texts in a ConfigMap")
+}

@@ -1,0 +1,44 @@
+//! A finalizer that the API server refuses.
+
+use crate::decode::codes::quote;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "invalid-finalizer",
+    severity: Severity::Error,
+    lint: false,
+    what: "a finalizer has no valid name, or two contradict each other",
+    why: "The API server refuses the object, so the policy would not be in force.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, finalizers: [cleanup]}
+spec: {podSelector: {}}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, finalizers: [example.com/cleanup]}
+spec: {podSelector: {}}
+",
+};
+
+/// A name of the wrong syntax.
+pub(crate) fn at(origin: Origin, name: &str, why: &str) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, format!("{} is not a valid finalizer: it {why}", quote(name)))
+        .help("write a finalizer like `example.com/cleanup`")
+}
+
+/// A name of its own without a prefix.
+pub(crate) fn unqualified(origin: Origin, name: &str) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, format!("the finalizer {} has no prefix and is none of Kubernetes' own", quote(name)))
+        .help("write a finalizer like `example.com/cleanup`")
+}
+
+/// Both of Kubernetes' own.
+pub(crate) fn conflict(origin: Origin) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, "the finalizers `orphan` and `foregroundDeletion` exclude each other")
+        .help("remove one of the two")
+}

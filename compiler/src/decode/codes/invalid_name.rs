@@ -1,0 +1,37 @@
+//! A name that the API server refuses.
+
+use crate::decode::codes::quote;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "invalid-name",
+    severity: Severity::Error,
+    lint: false,
+    what: "`metadata.name` is missing or not a valid name",
+    why: "The API server refuses the object, so the policy would not be in force.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: Web}
+spec: {podSelector: {}}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web}
+spec: {podSelector: {}}
+",
+};
+
+/// A name of the wrong syntax.
+pub(crate) fn at(origin: Origin, name: &str, why: &str) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, format!("{} is not a valid name: it {why}", quote(name)))
+        .help("choose a name like `allow-web`")
+}
+
+/// Neither a name nor a prefix for one.
+pub(crate) fn missing(origin: Origin) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, "the object has no name").help("add `metadata.name`")
+}

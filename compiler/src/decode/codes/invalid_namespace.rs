@@ -1,0 +1,38 @@
+//! A namespace that the API server refuses.
+
+use crate::decode::codes::quote;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "invalid-namespace",
+    severity: Severity::Error,
+    lint: false,
+    what: "`metadata.namespace` is not a valid namespace",
+    why: "The API server refuses the object, so the policy would not be in force.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: my.shop}
+spec: {podSelector: {}}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: my-shop}
+spec: {podSelector: {}}
+",
+};
+
+/// A namespace of the wrong syntax.
+pub(crate) fn at(origin: Origin, namespace: &str, why: &str) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, format!("{} is not a valid namespace: it {why}", quote(namespace)))
+        .help("write the name of a namespace, like `shop`")
+}
+
+/// A namespace on a kind that lives in none.
+pub(crate) fn of_cluster_scoped(origin: Origin) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, "a CidrList belongs to the whole cluster, not to a namespace")
+        .help("remove `namespace`; to limit the list to pods of one, use `spec.appliesTo.namespaceSelector`")
+}

@@ -1,0 +1,41 @@
+//! An ipBlock beside a selector in one peer.
+
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "ip-block-with-selector",
+    severity: Severity::Error,
+    lint: false,
+    what: "one peer has an ipBlock and a selector",
+    why: "The API server refuses it: an ipBlock stands alone. As two list items they would be alternatives.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - from:
+    - ipBlock: {cidr: 10.0.0.0/8}
+      podSelector: {}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - from:
+    - ipBlock: {cidr: 10.0.0.0/8}
+    - podSelector: {}
+",
+};
+
+/// At the peer.
+pub(crate) fn at(origin: Origin) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, "a peer cannot have both `ipBlock` and a selector")
+        .help("make two list items of it (a `- ` before each) if either may match")
+}

@@ -1,0 +1,39 @@
+//! An ipBlock without a CIDR.
+
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "missing-cidr",
+    severity: Severity::Error,
+    lint: false,
+    what: "an ipBlock has no `cidr`",
+    why: "The API server refuses it: a block needs its addresses.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - from:
+    - ipBlock: {except: [10.1.0.0/16]}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - from:
+    - ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}
+",
+};
+
+/// At the missing field.
+pub(crate) fn at(origin: Origin) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, "the ipBlock has no `cidr`")
+        .help("add `cidr`; `0.0.0.0/0` is every IPv4 address, `::/0` every IPv6 address")
+}

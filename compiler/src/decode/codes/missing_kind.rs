@@ -1,0 +1,40 @@
+//! An object that does not say what it is.
+
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "missing-kind",
+    severity: Severity::Error,
+    lint: false,
+    what: "an object lacks `apiVersion` or `kind`",
+    why: "Without both, nobody can tell what the object is. If it was meant to be a policy, it would not be in \
+          force.",
+    example: "\
+kind: NetworkPolicy
+metadata: {name: web}
+spec: {podSelector: {}}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web}
+spec: {podSelector: {}}
+",
+};
+
+/// `missing` is the one that is not there.
+pub(crate) fn at(origin: Origin, missing: &str, known: Option<(&str, &str)>) -> Diagnostic {
+    let found = Diagnostic::at(&CODE, origin, format!("the object has no `{missing}`"));
+    match known {
+        Some((value, of)) => found.help(format!("add `{missing}: {value}`, which is what `{of}` needs")),
+        None => found.help(format!("add `{missing}`, or take this file out of the input")),
+    }
+}
+
+/// A document that is no mapping at all.
+pub(crate) fn not_a_mapping(origin: Origin, found: &str) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, format!("expected a Kubernetes object, found {found}"))
+        .help("begin with `apiVersion:` and `kind:`, or take this file out of the input")
+}

@@ -1,0 +1,32 @@
+//! YAML that is something else than a Kubernetes object.
+
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "not-an-object",
+    severity: Severity::Warning,
+    lint: false,
+    what: "a document is no Kubernetes object and is passed over",
+    why: "Directories often hold other YAML (Helm values, CI settings). It is passed over, and said so, \
+          because a policy without its first two lines looks the same.",
+    example: "\
+replicas: 3
+image: web
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+",
+};
+
+/// A mapping with neither `apiVersion` nor `kind`.
+pub(crate) fn at(origin: Origin) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, "not a Kubernetes object, passed over")
+        .note("it has neither `apiVersion` nor `kind`")
+        .help("add both if it is meant to be read, or take the file out of the input")
+}

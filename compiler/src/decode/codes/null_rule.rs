@@ -1,0 +1,44 @@
+//! A dangling dash.
+
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "null-rule",
+    severity: Severity::Warning,
+    lint: false,
+    what: "a list item of rules or ports is null",
+    why: "A `-` with nothing behind it is an empty rule, and an empty rule allows everything. It is mostly a \
+          left-over of editing.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  -
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress: []
+",
+};
+
+/// A rule.
+pub(crate) fn rule(origin: Origin, peers: &str) -> Diagnostic {
+    let whom = if peers == "from" { "from everybody" } else { "to everybody" };
+    Diagnostic::at(&CODE, origin, format!("an empty list item is a rule that allows everything {whom}"))
+        .help("remove the `-`, or write `- {}` if that was meant")
+}
+
+/// An entry of `ports`.
+pub(crate) fn port(origin: Origin) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, "an empty list item stands for every TCP port")
+        .help("remove the `-`, or write `- {}` if that was meant")
+}

@@ -1,0 +1,37 @@
+//! In or NotIn without values.
+
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "operator-needs-values",
+    severity: Severity::Error,
+    lint: false,
+    what: "`In` or `NotIn` has no values",
+    why: "The API server refuses it: `In` of nothing could never match, and `NotIn` of nothing always would.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector:
+    matchExpressions:
+    - {key: app, operator: In, values: []}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector:
+    matchExpressions:
+    - {key: app, operator: In, values: [web]}
+",
+};
+
+/// `In` or `NotIn`.
+pub(crate) fn at(origin: Origin, operator: &str) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, format!("`{operator}` needs at least one value"))
+        .help("add `values`, or use `Exists` or `DoesNotExist`")
+}

@@ -1,0 +1,39 @@
+//! Exists or DoesNotExist with values.
+
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "operator-takes-no-values",
+    severity: Severity::Error,
+    lint: false,
+    what: "`Exists` or `DoesNotExist` has values",
+    why: "The API server refuses it: these operators only ask whether the label is there, so the values would \
+          count for nothing.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector:
+    matchExpressions:
+    - {key: app, operator: Exists, values: [web]}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector:
+    matchExpressions:
+    - {key: app, operator: Exists}
+",
+};
+
+/// `Exists` or `DoesNotExist`.
+pub(crate) fn at(origin: Origin, operator: &str) -> Diagnostic {
+    let with_values = if operator == "Exists" { "In" } else { "NotIn" };
+    Diagnostic::at(&CODE, origin, format!("`{operator}` takes no values"))
+        .help(format!("remove `values`, or use `{with_values}`"))
+}

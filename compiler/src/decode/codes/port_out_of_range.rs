@@ -1,0 +1,42 @@
+//! A port number that does not exist.
+
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "port-out-of-range",
+    severity: Severity::Error,
+    lint: false,
+    what: "a port is not between 1 and 65535",
+    why: "The API server refuses it: no packet has such a port, so the rule would not do what it says.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - ports:
+    - {port: 0}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - ports:
+    - {port: 80}
+",
+};
+
+/// Not a port.
+pub(crate) fn at(origin: Origin, number: i64) -> Diagnostic {
+    let found = Diagnostic::at(&CODE, origin, format!("{number} is not a port: ports go from 1 to 65535"));
+    match number {
+        0 => found.help("leave `port` out to allow every port of the protocol"),
+        _ => found.help("write a port between 1 and 65535"),
+    }
+}

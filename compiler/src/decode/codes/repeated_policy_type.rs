@@ -1,0 +1,37 @@
+//! A policy type named twice.
+
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "repeated-policy-type",
+    severity: Severity::Warning,
+    lint: false,
+    what: "`policyTypes` names a type twice",
+    why: "The API server takes it. Mostly one of the two was meant to be the other type, whose rules then have \
+          no effect.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  policyTypes: [Ingress, Ingress]
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  policyTypes: [Ingress, Egress]
+",
+};
+
+/// At the second.
+pub(crate) fn at(origin: Origin, name: &str) -> Diagnostic {
+    let other = if name == "Ingress" { "Egress" } else { "Ingress" };
+    Diagnostic::at(&CODE, origin, format!("`{name}` is there twice"))
+        .help(format!("remove one, or write `{other}` if that was meant"))
+}

@@ -1,0 +1,27 @@
+//! Holds the documentation of every code true: its example shows the finding, the mended one shows nothing.
+
+use super::ALL;
+use crate::decode::{Input, InputKind, Options, decode};
+
+fn findings(text: &str) -> Vec<&'static str> {
+    let input = Input { name: "input.yaml".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
+    let (_, diagnostics) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+    diagnostics.iter().map(|diagnostic| diagnostic.code.name).collect()
+}
+
+#[test]
+fn every_example_shows_its_finding_and_the_fixed_one_shows_nothing() {
+    for code in ALL {
+        let found = findings(code.example);
+        assert!(found.contains(&code.name), "the example of {} shows {found:?}", code.name);
+        assert_eq!(findings(code.fixed), Vec::<&str>::new(), "the fixed example of {}", code.name);
+    }
+}
+
+#[test]
+fn codes_are_sorted_and_kebab_case() {
+    assert!(ALL.is_sorted_by(|a, b| a.name < b.name));
+    for code in ALL {
+        assert!(code.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-' || byte.is_ascii_digit()));
+    }
+}

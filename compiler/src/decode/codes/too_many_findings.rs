@@ -1,0 +1,53 @@
+//! More findings in one object than anybody reads.
+
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "too-many-findings",
+    severity: Severity::Error,
+    lint: false,
+    what: "an object has more findings than are shown",
+    why: "The first hundred are shown, the rest is counted. Nothing is compiled from the object.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - from:
+    - ipBlock:
+        cidr: 10.0.0.0/8
+        except:
+          [
+            x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x,
+            x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x,
+            x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x,
+            x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x,
+            x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x,
+            x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x,
+          ]
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - from:
+    - ipBlock:
+        cidr: 10.0.0.0/8
+        except: [10.1.0.0/16]
+",
+};
+
+/// How many were not shown.
+pub(crate) fn at(origin: Origin, beyond: usize, severity: Severity) -> Diagnostic {
+    let mut found = Diagnostic::at(&CODE, origin, format!("{beyond} more findings in this object are not shown"))
+        .help("mend the first ones and run again");
+    found.severity = severity;
+    found
+}

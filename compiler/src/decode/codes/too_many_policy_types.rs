@@ -1,0 +1,35 @@
+//! More policy types than there are.
+
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "too-many-policy-types",
+    severity: Severity::Error,
+    lint: false,
+    what: "`policyTypes` has more than two entries",
+    why: "The API server refuses it: there are only two types.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  policyTypes: [Ingress, Egress, Ingress]
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  policyTypes: [Ingress, Egress]
+",
+};
+
+/// At the list.
+pub(crate) fn at(origin: Origin, count: usize) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, format!("{count} policy types, and there are only two"))
+        .help("list `Ingress` and `Egress` once at most")
+}

@@ -1,0 +1,59 @@
+//! A field that the kind does not have.
+
+use crate::decode::schema::Fields;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "unknown-field",
+    severity: Severity::Error,
+    lint: false,
+    what: "a field is not part of the API",
+    why: "The API server would refuse it, or drop it and keep the rest: `podselector` or a selector one level \
+          off then means that the policy selects everything.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podselector: {matchLabels: {app: web}}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: web}}
+",
+};
+
+/// `nearest` is a field of the same level, `elsewhere` the path of one of the same name on another.
+pub(crate) fn at(
+    origin: Origin,
+    name: &str,
+    nearest: Option<&str>,
+    elsewhere: Option<Vec<&'static str>>,
+    level: &Fields,
+) -> Diagnostic {
+    let path = origin.path.clone();
+    let found = Diagnostic::at_name(&CODE, origin, format!("unknown field `{path}`")).label("no such field");
+    match (nearest, elsewhere) {
+        (Some(nearest), _) if nearest.eq_ignore_ascii_case(name) => {
+            found.note("names of fields are case-sensitive").help(format!("write `{nearest}`"))
+        }
+        (nearest, Some(place)) if nearest.is_none() || place.last() == Some(&name) => {
+            found.help(format!("`{name}` belongs elsewhere: write it as `{}`", place.join(".")))
+        }
+        (Some(nearest), _) => found.help(format!("did you mean `{nearest}`?")),
+        (None, _) if path.to_string() == "status" => {
+            found.note("the API dropped it in Kubernetes 1.28").help("remove the `status` field")
+        }
+        (None, _) => found.help(format!("remove it; fields here: {}", names(level))),
+    }
+}
+
+fn names(level: &Fields) -> String {
+    let names: Vec<String> = level.fields.iter().map(|(name, _)| format!("`{name}`")).collect();
+    names.join(", ")
+}

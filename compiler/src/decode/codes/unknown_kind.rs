@@ -1,0 +1,33 @@
+//! A kind that its API group does not have.
+
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "unknown-kind",
+    severity: Severity::Error,
+    lint: false,
+    what: "the object names a kind that its API group does not have",
+    why: "An API server refuses such an object. Where the name is close to a kind that we enforce, passing it \
+          over would hide a policy that is not in force.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: Networkpolicy
+metadata: {name: web}
+spec: {podSelector: {}}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web}
+spec: {podSelector: {}}
+",
+};
+
+/// `meant` is the nearest kind of the group.
+pub(crate) fn at(origin: Origin, version: &str, kind: &str, meant: &str) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, format!("`{version}` has no kind `{kind}`"))
+        .label("no such kind")
+        .help(format!("write `kind: {meant}`"))
+}

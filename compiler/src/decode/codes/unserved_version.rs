@@ -1,0 +1,33 @@
+//! A policy in an API version that is not served.
+
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "unserved-version",
+    severity: Severity::Error,
+    lint: false,
+    what: "the object names an API version that is not served",
+    why: "An API server refuses such an object, so the policy would not be in force. Passing it over would \
+          hide that.",
+    example: "\
+apiVersion: extensions/v1beta1
+kind: NetworkPolicy
+metadata: {name: web}
+spec: {podSelector: {}}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web}
+spec: {podSelector: {}}
+",
+};
+
+/// `served` is what to write instead.
+pub(crate) fn at(origin: Origin, kind: &str, version: &str, served: &str) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, format!("`{kind}` is not served in `{version}`"))
+        .label(format!("not an API version of {kind}"))
+        .help(format!("write `apiVersion: {served}`"))
+}

@@ -1,0 +1,191 @@
+//! Which kinds we read, and what to make of the others.
+//!
+//! An object is known by group, version and kind together: other projects have a `NetworkPolicy` of their own. What
+//! we pass over can never be a policy that was meant for us: names and versions that are near a miss are errors.
+
+use crate::k8s::Body;
+use crate::origin::Origin;
+
+use super::codes;
+use super::report::Report;
+use super::schema::{self, Fields};
+use super::suggest::nearest;
+use super::trail::Trail;
+use super::view::View;
+use super::{cidr_list, pods, policy, services};
+
+/// A kind that we read.
+#[derive(Debug)]
+pub(super) struct Kind {
+    /// `apiVersion`
+    pub(super) version: &'static str,
+    /// `kind`
+    pub(super) name: &'static str,
+    /// Whether its objects live in namespaces.
+    pub(super) namespaced: bool,
+    /// Its shape.
+    pub(super) fields: &'static Fields,
+    /// Reads an object whose shape has been checked.
+    pub(super) read: fn(View<'_, '_>, &Kind, &mut Report) -> Body,
+}
+
+const POLICY_VERSION: &str = "networking.k8s.io/v1";
+const LIST_VERSION: &str = "weir.dev/v1alpha1";
+
+static KINDS: [Kind; 14] = [
+    kind(POLICY_VERSION, "NetworkPolicy", &schema::NETWORK_POLICY, |object, _, report| {
+        Body::NetworkPolicy(policy::read(object, report))
+    }),
+    Kind {
+        namespaced: false,
+        ..kind(LIST_VERSION, "CidrList", &schema::CIDR_LIST, |object, _, report| {
+            Body::CidrList(cidr_list::read(object, report))
+        })
+    },
+    kind("v1", "Pod", &schema::POD, |object, _, report| Body::Pod(pods::read(object, report))),
+    Kind { namespaced: false, ..kind("v1", "Namespace", &schema::NAMESPACE, |_, _, _| Body::Namespace) },
+    Kind {
+        namespaced: false,
+        ..kind("v1", "Node", &schema::NODE, |object, _, report| Body::Node(pods::read_node(object, report)))
+    },
+    kind("v1", "Service", &schema::SERVICE, |object, _, report| Body::Service(services::read(object, report))),
+    kind("discovery.k8s.io/v1", "EndpointSlice", &schema::ENDPOINT_SLICE, |object, _, report| {
+        Body::EndpointSlice(services::read_slice(object, report))
+    }),
+    workload("v1", "ReplicationController"),
+    workload("apps/v1", "Deployment"),
+    workload("apps/v1", "StatefulSet"),
+    workload("apps/v1", "DaemonSet"),
+    workload("apps/v1", "ReplicaSet"),
+    workload("batch/v1", "Job"),
+    kind("batch/v1", "CronJob", &schema::CRON_JOB, |object, kind, report| {
+        Body::Workload(pods::read_cron_job(object, kind.name, report))
+    }),
+];
+
+const fn kind(
+    version: &'static str,
+    name: &'static str,
+    fields: &'static Fields,
+    read: fn(View<'_, '_>, &Kind, &mut Report) -> Body,
+) -> Kind {
+    Kind { version, name, namespaced: true, fields, read }
+}
+
+const fn workload(version: &'static str, name: &'static str) -> Kind {
+    kind(version, name, &schema::WORKLOAD, |object, kind, report| {
+        Body::Workload(pods::read_workload(object, kind.name, report))
+    })
+}
+
+/// What an `apiVersion` and a `kind` turn out to be.
+#[derive(Debug)]
+pub(super) enum Identity<'k> {
+    /// A kind that we read.
+    Known(&'static Kind),
+    /// A list; its items are of this kind unless they say otherwise.
+    List(Option<&'k str>),
+    /// Somebody else's.
+    Other,
+    /// A kind of ours, misspelt.
+    UnknownKind(&'static str),
+    /// A kind of ours, in a version that is not served.
+    Unserved(&'static str),
+}
+
+/// Tells what an object is. `items` says whether it has a field of that name.
+pub(super) fn identify<'k>(version: &str, kind: &'k str, items: bool) -> Identity<'k> {
+    if let Some(known) = find(version, kind) {
+        return Identity::Known(known);
+    }
+    match kind.strip_suffix("List") {
+        Some("") if version == "v1" => return Identity::List(None),
+        Some(item) if item != "Cidr" && !item.is_empty() && (items || find(version, item).is_some()) => {
+            return Identity::List(Some(item));
+        }
+        _ => {}
+    }
+    near_miss(version, kind).unwrap_or(Identity::Other)
+}
+
+fn find(version: &str, kind: &str) -> Option<&'static Kind> {
+    KINDS.iter().find(|known| known.name == kind && known.version == version)
+}
+
+fn near_miss<'k>(version: &str, kind: &str) -> Option<Identity<'k>> {
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    // Groups without a dot, and those of k8s.io, are Kubernetes' own; none but networking.k8s.io has the kind.
+    let kubernetes =
+        !group.contains('.') || group.ends_with(".k8s.io") || nearest(group, ["networking.k8s.io"]).is_some();
+    let ours = nearest(group, ["weir.dev"]).is_some();
+    match kind {
+        "NetworkPolicy" if kubernetes => return Some(Identity::Unserved(POLICY_VERSION)),
+        "CidrList" if ours || version == "v1" => return Some(Identity::Unserved(LIST_VERSION)),
+        _ => {}
+    }
+    if group == "weir.dev" {
+        return Some(Identity::UnknownKind("CidrList"));
+    }
+    let policy_group = matches!(group, "networking.k8s.io" | "extensions");
+    let meant = nearest(kind, ["NetworkPolicy", "NetworkPolicyList"]).filter(|_| policy_group);
+    meant.map(Identity::UnknownKind)
+}
+
+/// Says what an object lacks that has only one of `apiVersion` and `kind`.
+pub(super) fn report_missing(version: &str, kind: &str, report: &mut Report) {
+    let (missing, known) = if version.is_empty() {
+        ("apiVersion", KINDS.iter().find(|known| known.name == kind).map(|known| (known.version, known.name)))
+    } else {
+        let mut same = KINDS.iter().filter(|known| known.version == version);
+        ("kind", same.next().filter(|_| same.next().is_none()).map(|known| (known.name, known.version)))
+    };
+    report.add(&Trail::ROOT, |origin: Origin| codes::missing_kind::at(origin, missing, known));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(version: &str, kind: &str, expected: &str) {
+        let found = match identify(version, kind, kind.ends_with("List")) {
+            Identity::Known(kind) => format!("known {}", kind.name),
+            Identity::List(item) => format!("list {}", item.unwrap_or("of anything")),
+            Identity::Other => "other".to_owned(),
+            Identity::UnknownKind(meant) => format!("meant {meant}"),
+            Identity::Unserved(version) => format!("served in {version}"),
+        };
+        assert_eq!(found, expected, "{version} {kind}");
+    }
+
+    #[test]
+    fn kinds_go_by_group_and_version() {
+        check("networking.k8s.io/v1", "NetworkPolicy", "known NetworkPolicy");
+        check("crd.projectcalico.org/v1", "NetworkPolicy", "other");
+        check("networking.k8s.io/v1", "Ingress", "other");
+        check("v1", "Secret", "other");
+        check("weir.dev/v1alpha1", "CidrList", "known CidrList");
+    }
+
+    #[test]
+    fn lists_of_every_kind_are_looked_into() {
+        check("v1", "List", "list of anything");
+        check("v1", "PodList", "list Pod");
+        check("networking.k8s.io/v1", "NetworkPolicyList", "list NetworkPolicy");
+        check("weir.dev/v1alpha1", "CidrListList", "list CidrList");
+    }
+
+    #[test]
+    fn near_misses_are_not_passed_over() {
+        for version in
+            ["extensions/v1beta1", "networking.k8s.io/v1beta1", "v1", "network.k8s.io/v1", "networking.k8s.io"]
+        {
+            check(version, "NetworkPolicy", "served in networking.k8s.io/v1");
+        }
+        for kind in ["networkpolicy", "NetworkPolicies", "Networkpolicy", "NetworkPolcy"] {
+            check("networking.k8s.io/v1", kind, "meant NetworkPolicy");
+        }
+        check("weir.dev/v1", "CidrList", "served in weir.dev/v1alpha1");
+        check("weir.dev/v1alpha1", "CIDRBlock", "meant CidrList");
+    }
+}

@@ -1,0 +1,177 @@
+//! `metadata`: what we keep of it, and what the API server checks in it.
+
+use crate::k8s::Meta;
+
+use super::Options;
+use super::codes;
+use super::names;
+use super::report::Report;
+use super::trail::Trail;
+use super::view::View;
+
+/// All annotations together may not be larger.
+const ANNOTATION_BYTES: usize = 256 * 1024;
+
+/// Reads the metadata of a checked tree.
+pub(super) fn read(object: View<'_, '_>, namespaced: bool, options: &Options) -> Meta {
+    let meta = object.get("metadata");
+    let non_empty = |name: &str| meta.get(name).string().filter(|text| !text.is_empty());
+    let namespace = match namespaced {
+        true => non_empty("namespace").unwrap_or_else(|| options.default_namespace.clone()),
+        false => String::new(),
+    };
+    Meta {
+        name: non_empty("name").or_else(|| non_empty("generateName")).unwrap_or_default(),
+        namespace,
+        uid: non_empty("uid"),
+        labels: meta.get("labels").string_map(),
+        deleting: meta.get("deletionTimestamp").is_there(),
+    }
+}
+
+/// The controller that owns the object: `Kind/name`.
+pub(super) fn owner(object: View<'_, '_>) -> Option<String> {
+    let mut owners = object.get("metadata").get("ownerReferences").items();
+    let owner = owners.find(|owner| owner.get("controller").bool() == Some(true))?;
+    Some(format!("{}/{}", owner.get("kind").str()?, owner.get("name").str()?))
+}
+
+/// Says if there is no name to speak of the object by.
+pub(super) fn require_name(object: View<'_, '_>, report: &mut Report) {
+    let meta = object.get("metadata");
+    let named = ["name", "generateName"].iter().any(|name| meta.get(name).str().is_some_and(|text| !text.is_empty()));
+    if !named {
+        report.add(&Trail::ROOT.field("metadata").field("name"), codes::invalid_name::missing);
+    }
+}
+
+/// Checks what the server checks when such an object is created.
+// Spec: apimachinery's ValidateObjectMeta, and the check of finalizers that the core API adds.
+pub(super) fn validate(object: View<'_, '_>, namespaced: bool, report: &mut Report) {
+    let at = Trail::ROOT.field("metadata");
+    let meta = object.get("metadata");
+    validate_names(meta, &at, report);
+    validate_namespace(meta, namespaced, &at, report);
+    validate_labels(meta.get("labels"), &at.field("labels"), report);
+    validate_annotations(meta.get("annotations"), &at.field("annotations"), report);
+    validate_owners(meta.get("ownerReferences"), &at.field("ownerReferences"), report);
+    validate_finalizers(meta.get("finalizers"), &at.field("finalizers"), report);
+}
+
+fn validate_names(meta: View<'_, '_>, at: &Trail<'_>, report: &mut Report) {
+    let name = meta.get("name").str().unwrap_or_default();
+    let generate = meta.get("generateName").str().unwrap_or_default();
+    // A generated name gets letters at its end, so a last `-` is fine.
+    let base = generate.strip_suffix('-').map(|base| format!("{base}a"));
+    if let Err(why) = names::dns_subdomain(base.as_deref().unwrap_or(generate))
+        && !generate.is_empty()
+    {
+        report.add(&at.field("generateName"), |origin| codes::invalid_name::at(origin, generate, why));
+    }
+    match names::dns_subdomain(name) {
+        _ if name.is_empty() && generate.is_empty() => report.add(&at.field("name"), codes::invalid_name::missing),
+        Err(why) if !name.is_empty() => {
+            report.add(&at.field("name"), |origin| codes::invalid_name::at(origin, name, why));
+        }
+        _ => {}
+    }
+}
+
+fn validate_namespace(meta: View<'_, '_>, namespaced: bool, at: &Trail<'_>, report: &mut Report) {
+    let namespace = meta.get("namespace").str().unwrap_or_default();
+    let at = at.field("namespace");
+    match names::dns_label(namespace) {
+        _ if namespace.is_empty() => {}
+        _ if !namespaced => report.add(&at, codes::invalid_namespace::of_cluster_scoped),
+        Err(why) => report.add(&at, |origin| codes::invalid_namespace::at(origin, namespace, why)),
+        Ok(()) => {}
+    }
+}
+
+/// Labels, also those of a selector. The server's path ends at the map; the entry is a second place.
+pub(super) fn validate_labels(labels: View<'_, '_>, at: &Trail<'_>, report: &mut Report) {
+    for (key, value) in labels.strings() {
+        let entry = report.origin(&at.key(key));
+        if let Err(why) = names::label_key(key) {
+            report.add(at, |origin| codes::bad_label_key::at(origin, key, why).also(entry.clone(), "this entry"));
+        }
+        if let Err(why) = names::label_value(value) {
+            report.add(at, |origin| codes::bad_label_value::at(origin, value, why).also(entry, "this entry"));
+        }
+    }
+}
+
+fn validate_annotations(annotations: View<'_, '_>, at: &Trail<'_>, report: &mut Report) {
+    let mut bytes = 0;
+    for (key, value) in annotations.strings() {
+        bytes += key.len() + value.len();
+        if let Err(why) = names::label_key(&key.to_lowercase()) {
+            let entry = report.origin(&at.key(key));
+            report.add(at, |origin| codes::invalid_annotations::key(origin, key, why).also(entry, "this entry"));
+        }
+    }
+    if bytes > ANNOTATION_BYTES {
+        report.add(at, |origin| codes::invalid_annotations::size(origin, bytes, ANNOTATION_BYTES));
+    }
+}
+
+fn validate_owners(owners: View<'_, '_>, at: &Trail<'_>, report: &mut Report) {
+    let mut controllers = 0;
+    for (index, owner) in owners.items().enumerate() {
+        let entry = report.origin(&at.index(index));
+        for (field, what) in missing_in_owner(owner) {
+            // The server's path has no index here.
+            report.add(&at.field(field), |origin| {
+                codes::invalid_owner_reference::at(origin, what).also(entry.clone(), "this owner")
+            });
+        }
+        let text = |name| owner.get(name).str().unwrap_or_default();
+        if text("apiVersion") == "v1" && text("kind") == "Event" {
+            report.add(at, |origin| {
+                codes::invalid_owner_reference::at(origin, "an Event cannot own anything").also(entry, "this owner")
+            });
+        }
+        controllers += usize::from(owner.get("controller").bool() == Some(true));
+        if controllers > 1 && owner.get("controller").bool() == Some(true) {
+            report.add(at, |origin| codes::invalid_owner_reference::at(origin, "only one owner can be the controller"));
+        }
+    }
+}
+
+fn missing_in_owner(owner: View<'_, '_>) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let text = move |name| owner.get(name).str().unwrap_or_default();
+    // `group/` names a group and no version; two slashes name neither.
+    let version = match text("apiVersion").split('/').collect::<Vec<_>>()[..] {
+        [version] | [_, version] => version,
+        _ => "",
+    };
+    // With an unreadable apiVersion the server loses the kind too.
+    let kind = if text("apiVersion").matches('/').count() > 1 { "" } else { text("kind") };
+    [
+        ("apiVersion", version, "an owner needs an apiVersion with a version"),
+        ("kind", kind, "an owner needs a kind"),
+        ("name", text("name"), "an owner needs a name"),
+        ("uid", text("uid"), "an owner needs a uid"),
+    ]
+    .into_iter()
+    .filter(|(_, value, _)| value.is_empty())
+    .map(|(field, _, what)| (field, what))
+}
+
+fn validate_finalizers(finalizers: View<'_, '_>, at: &Trail<'_>, report: &mut Report) {
+    let (mut orphan, mut foreground) = (false, false);
+    for (index, finalizer) in finalizers.items().enumerate() {
+        let name = finalizer.str().unwrap_or_default();
+        orphan |= name == "orphan";
+        foreground |= name == "foregroundDeletion";
+        if let Err(why) = names::label_key(name) {
+            report.add(at, |origin| codes::invalid_finalizer::at(origin, name, why));
+        }
+        if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
+            report.add(&at.index(index), |origin| codes::invalid_finalizer::unqualified(origin, name));
+        }
+    }
+    if orphan && foreground {
+        report.add(at, codes::invalid_finalizer::conflict);
+    }
+}

@@ -1,0 +1,159 @@
+//! Pods, workloads and nodes: the fields that policy needs, without validation of the others.
+
+use std::net::IpAddr;
+
+use crate::address;
+use crate::k8s::{NamedPort, Node, Phase, Pod, Protocol, Workload};
+
+use super::report::Report;
+use super::trail::Trail;
+use super::view::View;
+use super::{codes, metadata, quirks};
+
+/// Reads a pod.
+pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> Pod {
+    let (spec, status) = (object.get("spec"), object.get("status"));
+    let (spec_at, status_at) = (Trail::ROOT.field("spec"), Trail::ROOT.field("status"));
+    Pod {
+        node: spec.get("nodeName").string().filter(|name| !name.is_empty()),
+        host_network: spec.get("hostNetwork").bool().unwrap_or(false),
+        phase: phase(status.get("phase"), &status_at.field("phase"), report),
+        unready: status.get("conditions").items().any(|condition| {
+            condition.get("type").str() == Some("Ready") && condition.get("status").str() != Some("True")
+        }),
+        addresses: addresses(status, "podIPs", "podIP", &status_at, report),
+        node_addresses: addresses(status, "hostIPs", "hostIP", &status_at, report),
+        ports: named_ports(spec, &spec_at, report),
+    }
+}
+
+/// Reads a workload of `spec.template`.
+pub(super) fn read_workload(object: View<'_, '_>, kind: &str, report: &mut Report) -> Workload {
+    let template = object.get("spec").get("template");
+    workload(object, template, kind, &Trail::ROOT.field("spec").field("template"), report)
+}
+
+/// Reads a CronJob, whose template is one level deeper.
+pub(super) fn read_cron_job(object: View<'_, '_>, kind: &str, report: &mut Report) -> Workload {
+    let template = object.get("spec").get("jobTemplate").get("spec").get("template");
+    let spec = Trail::ROOT.field("spec");
+    let job = spec.field("jobTemplate");
+    workload(object, template, kind, &job.field("spec").field("template"), report)
+}
+
+fn workload(object: View<'_, '_>, template: View<'_, '_>, kind: &str, at: &Trail<'_>, report: &mut Report) -> Workload {
+    let spec = template.get("spec");
+    Workload {
+        kind: kind.to_owned(),
+        pod_labels: template.get("metadata").get("labels").string_map(),
+        host_network: spec.get("hostNetwork").bool().unwrap_or(false),
+        ports: named_ports(spec, &at.field("spec"), report),
+        owner: metadata::owner(object),
+    }
+}
+
+/// Reads a node. Names among its addresses are left out; of the other types, what parses counts.
+pub(super) fn read_node(object: View<'_, '_>, report: &mut Report) -> Node {
+    let status = Trail::ROOT.field("status");
+    let at = status.field("addresses");
+    let mut addresses = Vec::new();
+    for (index, entry) in object.get("status").get("addresses").items().enumerate() {
+        let text = entry.get("address").str().unwrap_or_default();
+        let must_parse = matches!(entry.get("type").str(), Some("InternalIP" | "ExternalIP"));
+        if must_parse || address::parse_address(text).is_some() {
+            addresses.extend(read_address(text, &at.index(index).field("address"), report));
+        }
+    }
+    Node { addresses }
+}
+
+/// The listed addresses or else the single one.
+fn addresses(status: View<'_, '_>, list: &str, single: &str, at: &Trail<'_>, report: &mut Report) -> Vec<IpAddr> {
+    let mut addresses = Vec::new();
+    for (index, entry) in status.get(list).items().enumerate() {
+        let text = entry.get("ip").str().unwrap_or_default();
+        addresses.extend(read_address(text, &at.field(list).index(index).field("ip"), report));
+    }
+    if addresses.is_empty() {
+        let text = status.get(single).str().unwrap_or_default();
+        addresses.extend(read_address(text, &at.field(single), report));
+    }
+    addresses
+}
+
+/// An address; an empty text is none.
+pub(super) fn read_address(text: &str, at: &Trail<'_>, report: &mut Report) -> Option<IpAddr> {
+    if text.is_empty() {
+        return None;
+    }
+    let Some(parsed) = address::parse_address(text) else {
+        report.add(at, |origin| codes::bad_address::at(origin, text));
+        return None;
+    };
+    quirks::warn(text, parsed.value, parsed.quirk, at, report);
+    Some(parsed.value)
+}
+
+fn phase(phase: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<Phase> {
+    match phase.str().unwrap_or_default() {
+        "" => None,
+        "Pending" => Some(Phase::Pending),
+        "Running" => Some(Phase::Running),
+        "Succeeded" => Some(Phase::Succeeded),
+        "Failed" => Some(Phase::Failed),
+        "Unknown" => Some(Phase::Unknown),
+        other => {
+            report.add(at, |origin| codes::bad_phase::at(origin, other));
+            None
+        }
+    }
+}
+
+/// Named ports of the containers, then of the init containers that go on running, each in the order written.
+fn named_ports(spec: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Vec<NamedPort> {
+    let mut ports = Vec::new();
+    for list in ["containers", "initContainers"] {
+        let at = at.field(list);
+        for (index, container) in spec.get(list).items().enumerate() {
+            let runs_on = list == "containers" || container.get("restartPolicy").str() == Some("Always");
+            if runs_on {
+                container_ports(container, &at.index(index).field("ports"), &mut ports, report);
+            }
+        }
+    }
+    ports
+}
+
+fn container_ports(container: View<'_, '_>, at: &Trail<'_>, ports: &mut Vec<NamedPort>, report: &mut Report) {
+    for (index, port) in container.get("ports").items().enumerate() {
+        let at = at.index(index);
+        let Some(name) = port.get("name").string().filter(|name| !name.is_empty()) else { continue };
+        let protocol = protocol(port.get("protocol"), &at.field("protocol"), report);
+        let number = port_number(port.get("containerPort").int().unwrap_or(0), &at.field("containerPort"), report);
+        if let (Some(protocol), Some(number)) = (protocol, number) {
+            ports.push(NamedPort { name, protocol, number });
+        }
+    }
+}
+
+/// A protocol; TCP if absent.
+pub(super) fn protocol(protocol: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<Protocol> {
+    match protocol.str().unwrap_or("TCP") {
+        "TCP" => Some(Protocol::Tcp),
+        "UDP" => Some(Protocol::Udp),
+        "SCTP" => Some(Protocol::Sctp),
+        other => {
+            report.add(at, |origin| codes::bad_protocol::at(origin, other));
+            None
+        }
+    }
+}
+
+/// A port between 1 and 65535.
+pub(super) fn port_number(number: i64, at: &Trail<'_>, report: &mut Report) -> Option<u16> {
+    let port = u16::try_from(number).ok().filter(|port| *port > 0);
+    if port.is_none() {
+        report.add(at, |origin| codes::port_out_of_range::at(origin, number));
+    }
+    port
+}

@@ -1,0 +1,21 @@
+//! Warnings about addresses that the server accepts and a reader may take for something else.
+
+use std::fmt;
+
+use crate::address::Quirk;
+use crate::origin::Origin;
+
+use super::codes;
+use super::report::Report;
+use super::trail::Trail;
+
+/// Warns if there is something to warn about.
+pub(super) fn warn(text: &str, meant: impl fmt::Display, quirk: Option<Quirk>, at: &Trail<'_>, report: &mut Report) {
+    let build: fn(Origin, &str, &str) -> _ = match quirk {
+        None => return,
+        Some(Quirk::HostBits) => codes::cidr_host_bits::at,
+        Some(Quirk::LeadingZeros) => codes::cidr_leading_zeros::at,
+        Some(Quirk::Ipv4Mapped) => codes::cidr_ipv4_mapped::at,
+    };
+    report.add(at, |origin| build(origin, text, &meant.to_string()));
+}

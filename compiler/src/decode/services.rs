@@ -1,0 +1,118 @@
+//! Services and EndpointSlices: the fields that policy needs.
+
+use std::net::IpAddr;
+
+use crate::k8s::{EndpointSlice, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort};
+
+use super::pods::{port_number, protocol, read_address};
+use super::report::Report;
+use super::trail::Trail;
+use super::view::View;
+
+/// Reads a service.
+pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> Service {
+    let spec = object.get("spec");
+    Service {
+        cluster_addresses: cluster_addresses(spec, report),
+        external_addresses: external_addresses(object, report),
+        selector: spec.get("selector").string_map(),
+        publish_not_ready: spec.get("publishNotReadyAddresses").bool().unwrap_or(false),
+        external_name: spec.get("type").str() == Some("ExternalName"),
+        ports: service_ports(spec.get("ports"), report),
+    }
+}
+
+fn cluster_addresses(spec: View<'_, '_>, report: &mut Report) -> Vec<IpAddr> {
+    let at = Trail::ROOT.field("spec");
+    let (list, single) = (spec.get("clusterIPs"), spec.get("clusterIP"));
+    if list.items().len() > 0 {
+        return listed(list, &at.field("clusterIPs"), report);
+    }
+    let text = single.str().filter(|text| *text != "None").unwrap_or_default();
+    read_address(text, &at.field("clusterIP"), report).into_iter().collect()
+}
+
+fn external_addresses(object: View<'_, '_>, report: &mut Report) -> Vec<IpAddr> {
+    let (spec, status) = (Trail::ROOT.field("spec"), Trail::ROOT.field("status"));
+    let balancer = status.field("loadBalancer");
+    let at = balancer.field("ingress");
+    let mut addresses = listed(object.get("spec").get("externalIPs"), &spec.field("externalIPs"), report);
+    for (index, entry) in object.get("status").get("loadBalancer").get("ingress").items().enumerate() {
+        let text = entry.get("ip").str().unwrap_or_default();
+        addresses.extend(read_address(text, &at.index(index).field("ip"), report));
+    }
+    addresses
+}
+
+/// The addresses of a list; `None` (of a headless service) is none.
+fn listed(list: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Vec<IpAddr> {
+    let mut addresses = Vec::with_capacity(list.items().len());
+    for (index, entry) in list.items().enumerate() {
+        let text = entry.str().filter(|text| *text != "None").unwrap_or_default();
+        addresses.extend(read_address(text, &at.index(index), report));
+    }
+    addresses
+}
+
+fn service_ports(ports: View<'_, '_>, report: &mut Report) -> Vec<ServicePort> {
+    let spec = Trail::ROOT.field("spec");
+    let at = spec.field("ports");
+    let ports = ports.items().enumerate();
+    ports.filter_map(|(index, port)| service_port(port, &at.index(index), report)).collect()
+}
+
+fn service_port(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<ServicePort> {
+    let protocol = protocol(entry.get("protocol"), &at.field("protocol"), report);
+    let port = port_number(entry.get("port").int().unwrap_or(0), &at.field("port"), report);
+    let target = entry.get("targetPort");
+    let target = match (target.int(), target.str()) {
+        // The server fills in `port` where these are zero or empty.
+        (None | Some(0), None | Some("")) => port.map(TargetPort::Number),
+        (Some(number), _) => port_number(number, &at.field("targetPort"), report).map(TargetPort::Number),
+        (None, Some(name)) => Some(TargetPort::Name(name.to_owned())),
+    };
+    let node_port = entry.get("nodePort").int().filter(|number| *number != 0);
+    Some(ServicePort {
+        name: entry.get("name").string().unwrap_or_default(),
+        protocol: protocol?,
+        port: port?,
+        target: target?,
+        node_port: node_port.and_then(|number| port_number(number, &at.field("nodePort"), report)),
+    })
+}
+
+/// Reads a slice. Slices of names (`addressType: FQDN`) have no endpoints for us: no packet carries a name.
+pub(super) fn read_slice(object: View<'_, '_>, report: &mut Report) -> EndpointSlice {
+    let labels = object.get("metadata").get("labels").strings();
+    let service = labels.filter(|(key, _)| *key == "kubernetes.io/service-name").last();
+    let names = object.get("addressType").str() == Some("FQDN");
+    let (endpoints_at, ports_at) = (Trail::ROOT.field("endpoints"), Trail::ROOT.field("ports"));
+    let endpoints = object.get("endpoints").items().enumerate().filter(|_| !names);
+    let endpoints = endpoints.map(|(index, entry)| endpoint(entry, &endpoints_at.index(index), report)).collect();
+    let ports = object.get("ports").items().enumerate();
+    let ports = ports.filter_map(|(index, entry)| slice_port(entry, &ports_at.index(index), report)).collect();
+    EndpointSlice {
+        service: service.map(|(_, name)| name.to_owned()).filter(|name| !name.is_empty()),
+        endpoints,
+        ports,
+    }
+}
+
+fn endpoint(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> SliceEndpoint {
+    let target = entry.get("targetRef");
+    let pod = target.get("name").string().filter(|name| !name.is_empty() && target.get("kind").str() == Some("Pod"));
+    SliceEndpoint {
+        addresses: listed(entry.get("addresses"), &at.field("addresses"), report),
+        ready: entry.get("conditions").get("ready").bool().unwrap_or(true),
+        pod: pod.map(|name| (target.get("namespace").string().unwrap_or_default(), name)),
+    }
+}
+
+fn slice_port(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<SlicePort> {
+    let protocol = protocol(entry.get("protocol"), &at.field("protocol"), report);
+    let number = match entry.get("port").int() {
+        None => None,
+        Some(number) => Some(port_number(number, &at.field("port"), report)?),
+    };
+    Some(SlicePort { name: entry.get("name").string().unwrap_or_default(), protocol: protocol?, number })
+}

@@ -1,0 +1,89 @@
+//! A forgiving look at a tree whose shape has been checked: what is absent, null or of another type reads as absent.
+
+use std::collections::BTreeMap;
+
+use crate::syntax::{Node, Value};
+
+/// A value, or the absence of one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View<'n, 't>(Option<&'n Node<'t>>);
+
+impl<'n, 't> View<'n, 't> {
+    /// A look at a node.
+    pub(super) fn new(node: &'n Node<'t>) -> Self {
+        Self(Some(node).filter(|node| node.value != Value::Null))
+    }
+
+    /// Whether there is a value.
+    pub(super) fn is_there(self) -> bool {
+        self.0.is_some()
+    }
+
+    /// A field. The last of duplicates counts, as in Go.
+    pub(super) fn get(self, name: &str) -> Self {
+        let found = match self.0.map(|node| &node.value) {
+            Some(Value::Map(entries)) => entries.iter().rev().find(|entry| entry.key == name),
+            _ => None,
+        };
+        found.map_or(Self(None), |entry| Self::new(&entry.value))
+    }
+
+    /// A list field's items, nulls included (as absent values).
+    pub(super) fn items(self) -> impl ExactSizeIterator<Item = Self> + use<'n, 't> {
+        let items: &'n [Node<'t>] = match self.0.map(|node| &node.value) {
+            Some(Value::Seq(items)) => items,
+            _ => &[],
+        };
+        items.iter().map(Self::new)
+    }
+
+    /// The string.
+    pub(super) fn str(self) -> Option<&'n str> {
+        match self.0.map(|node| &node.value) {
+            Some(Value::Str(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The truth value.
+    pub(super) fn bool(self) -> Option<bool> {
+        match self.0.map(|node| &node.value) {
+            Some(Value::Bool(value)) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// The whole number.
+    pub(super) fn int(self) -> Option<i64> {
+        whole_number(&self.0?.value)
+    }
+
+    /// An owned copy of the string.
+    pub(super) fn string(self) -> Option<String> {
+        self.str().map(str::to_owned)
+    }
+
+    /// The entries of a map of strings, in the order written; null reads as `""`.
+    pub(super) fn strings(self) -> impl Iterator<Item = (&'n str, &'n str)> + use<'n, 't> {
+        let entries: &'n [_] = match self.0.map(|node| &node.value) {
+            Some(Value::Map(entries)) => entries,
+            _ => &[],
+        };
+        entries.iter().map(|entry| (&*entry.key, Self::new(&entry.value).str().unwrap_or_default()))
+    }
+
+    /// The same as an owned map.
+    pub(super) fn string_map(self) -> BTreeMap<String, String> {
+        self.strings().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    }
+}
+
+/// A number without a fraction, also when it is written with one (`80.0`): YAML and kubectl bring it to an integer.
+pub(super) fn whole_number(value: &Value<'_>) -> Option<i64> {
+    match value {
+        Value::Int(value) => Some(*value),
+        // Beyond 2^53 a float no longer says which integer was meant; no field of ours is that large.
+        Value::Float(value) if value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0 => Some(*value as i64),
+        _ => None,
+    }
+}

@@ -1,0 +1,153 @@
+//! What a YAML scalar means: the rules of `sigs.k8s.io/yaml` over `goyaml.v2`, which kubectl uses.
+//!
+//! Those are YAML 1.1 with exceptions: no base-60 numbers; `08` is 8 (no octal, so a float); `0o10`, `0b1` and `0x50` in
+//! Go's notation; underscores anywhere in a number. Dates stay strings.
+
+use std::fmt::Write as _;
+
+/// A resolved scalar. A string is the text itself and therefore not repeated here.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Scalar {
+    Null,
+    Bool(bool),
+    Int(i64),
+    /// An integer beyond `i64`.
+    Uint(u64),
+    Float(f64),
+    Str,
+}
+
+/// The prefix of YAML's own tags.
+pub(super) const YAML: &str = "tag:yaml.org,2002:";
+
+/// A plain scalar without a tag.
+pub(super) fn plain(text: &str) -> Scalar {
+    match text.as_bytes().first() {
+        None => Scalar::Null,
+        Some(b'+' | b'-' | b'0'..=b'9') => special_float(text).or_else(|| number(text)).unwrap_or(Scalar::Str),
+        Some(b'.') => special_float(text).or_else(|| float(text)).unwrap_or(Scalar::Str),
+        Some(b'y' | b'Y' | b'n' | b'N' | b't' | b'T' | b'f' | b'F' | b'o' | b'O' | b'~') => word(text),
+        Some(_) => Scalar::Str,
+    }
+}
+
+/// A scalar with a tag, however it is quoted. Tags that are not YAML's own make strings.
+///
+/// # Errors
+/// The kind that the text is, if the tag asks for another.
+pub(super) fn tagged(tag: &str, text: &str) -> Result<Scalar, &'static str> {
+    let Some(tag) = tag.strip_prefix(YAML) else {
+        return Ok(if tag == "!" { plain(text) } else { Scalar::Str });
+    };
+    match (tag, plain(text)) {
+        ("null", Scalar::Null) => Ok(Scalar::Null),
+        ("bool", scalar @ Scalar::Bool(_)) => Ok(scalar),
+        ("int", scalar @ (Scalar::Int(_) | Scalar::Uint(_))) => Ok(scalar),
+        ("float", Scalar::Int(number)) => Ok(Scalar::Float(number as f64)),
+        ("float", scalar @ Scalar::Float(_)) => Ok(scalar),
+        ("null" | "bool" | "int" | "float", other) => Err(other.kind()),
+        _ => Ok(Scalar::Str),
+    }
+}
+
+impl Scalar {
+    /// In a message: what it is.
+    pub(super) fn kind(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool(_) => "a truth value",
+            Self::Int(_) | Self::Uint(_) => "an integer",
+            Self::Float(_) => "a number",
+            Self::Str => "a string",
+        }
+    }
+}
+
+fn word(text: &str) -> Scalar {
+    match text {
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => Scalar::Bool(true),
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => Scalar::Bool(false),
+        "~" | "null" | "Null" | "NULL" => Scalar::Null,
+        _ => Scalar::Str,
+    }
+}
+
+fn special_float(text: &str) -> Option<Scalar> {
+    match text {
+        ".nan" | ".NaN" | ".NAN" => Some(Scalar::Float(f64::NAN)),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => Some(Scalar::Float(f64::INFINITY)),
+        "-.inf" | "-.Inf" | "-.INF" => Some(Scalar::Float(f64::NEG_INFINITY)),
+        _ => None,
+    }
+}
+
+fn number(text: &str) -> Option<Scalar> {
+    let plain = text.replace('_', "");
+    integer(&plain).or_else(|| float(&plain))
+}
+
+/// Go's `strconv.ParseInt(text, 0, 64)`, then `ParseUint`.
+fn integer(text: &str) -> Option<Scalar> {
+    let (sign, digits) = match text.as_bytes().first()? {
+        b'-' => ("-", text.get(1..)?),
+        b'+' => ("+", text.get(1..)?),
+        _ => ("", text),
+    };
+    let (radix, digits) = radix(digits);
+    if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(radix)) {
+        return None;
+    }
+    if let Ok(number) = i64::from_str_radix(&format!("{sign}{digits}"), radix) {
+        return Some(Scalar::Int(number));
+    }
+    let number = u64::from_str_radix(digits, radix).ok().filter(|_| sign.is_empty())?;
+    Some(Scalar::Uint(number))
+}
+
+/// The base that the first digits tell, and the digits after them.
+fn radix(digits: &str) -> (u32, &str) {
+    let prefixes = [("0b", 2), ("0B", 2), ("0o", 8), ("0O", 8), ("0x", 16), ("0X", 16)];
+    for (prefix, radix) in prefixes {
+        if let Some(rest) = digits.strip_prefix(prefix) {
+            return (radix, rest);
+        }
+    }
+    match digits.strip_prefix('0') {
+        Some(rest) if !rest.is_empty() => (8, rest),
+        _ => (10, digits),
+    }
+}
+
+/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`, unless it is beyond all bounds.
+fn float(text: &str) -> Option<Scalar> {
+    let shape = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-');
+    if !text.bytes().all(shape) {
+        return None;
+    }
+    text.parse::<f64>().ok().filter(|number| number.is_finite()).map(Scalar::Float)
+}
+
+/// A number as a key: Go's `%g` of the number cut to 32 bits, as in `sigs.k8s.io/yaml`.
+pub(super) fn float_key(number: f64) -> String {
+    let short = number as f32;
+    if short.is_nan() {
+        return ".nan".to_owned();
+    }
+    if short.is_infinite() {
+        return if short > 0.0 { ".inf" } else { "-.inf" }.to_owned();
+    }
+    let scientific = format!("{short:e}");
+    let Some((mantissa, exponent)) = scientific.split_once('e') else {
+        return scientific;
+    };
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    if !(-4..6).contains(&exponent) {
+        let mut key = mantissa.to_owned();
+        let _ = write!(key, "e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs());
+        return key;
+    }
+    format!("{short}")
+}
+
+#[cfg(test)]
+mod tests;

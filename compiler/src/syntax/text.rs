@@ -1,0 +1,81 @@
+//! Bytes → text: what is no UTF-8 is refused with its position, and the byte order mark goes.
+
+use super::{Format, json, yaml};
+
+/// The longest text we read: spans are 32 bits wide.
+pub const MAX_TEXT: usize = i32::MAX as usize;
+
+/// Up to this size we make sure that what starts like JSON is JSON, and not a YAML flow mapping.
+const MAX_PROBE: usize = 16 << 20;
+
+/// Bytes that are not text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextError {
+    /// What is wrong: one line, lower case, no full stop.
+    pub message: String,
+    /// The first byte that is wrong.
+    pub offset: usize,
+    /// The line it stands in, from 1.
+    pub line: usize,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+/// The text that bytes stand for, without a byte order mark: spans count from after it.
+///
+/// # Errors
+/// What is not UTF-8, holds NUL bytes, or is longer than [`MAX_TEXT`].
+pub fn text(bytes: Vec<u8>) -> Result<String, TextError> {
+    if bytes.len() > MAX_TEXT {
+        return Err(error(&bytes, 0, "more than 2 GiB of text", "split the input into several files"));
+    }
+    if let Some((message, help)) = foreign(&bytes) {
+        return Err(error(&bytes, 0, message, help));
+    }
+    let mut text = String::from_utf8(bytes).map_err(|wrong| {
+        let offset = wrong.utf8_error().valid_up_to();
+        let byte = wrong.as_bytes().get(offset).copied().unwrap_or_default();
+        let message = format!("byte {byte:#04x} is not UTF-8 text");
+        error(wrong.as_bytes(), offset, message, "save the file as UTF-8")
+    })?;
+    if let Some(offset) = text.bytes().position(|byte| byte == 0) {
+        return Err(error(text.as_bytes(), offset, "a NUL byte in the text", "is this a binary file?"));
+    }
+    if text.starts_with('\u{feff}') {
+        text.drain(..'\u{feff}'.len_utf8());
+    }
+    Ok(text)
+}
+
+/// Whether text is YAML or JSON: JSON starts with `{`, as kubectl has it.
+///
+/// A YAML flow mapping starts with `{` too. Text that is no JSON but good YAML is YAML; very long text
+/// that starts with `{` is taken for JSON without this second look.
+pub fn format(text: &str) -> Format {
+    if !text.trim_start().starts_with('{') {
+        return Format::Yaml;
+    }
+    let json =
+        text.len() > MAX_PROBE || json::check(text).is_ok() || yaml::documents(text).any(|document| document.is_err());
+    if json { Format::Json } else { Format::Yaml }
+}
+
+/// What the first bytes give away.
+fn foreign(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
+    let utf8 = "save the file as UTF-8";
+    let head = bytes.get(..64).unwrap_or(bytes);
+    let nul = head.iter().filter(|byte| **byte == 0).count();
+    match bytes {
+        [0x1f, 0x8b, ..] => Some(("the file is compressed with gzip", "unpack it first: `gunzip -c FILE | weir … -`")),
+        [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] => Some(("the file is UTF-32 text", utf8)),
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Some(("the file is UTF-16 text", utf8)),
+        _ if nul * 3 > head.len() => Some(("the file is UTF-16 or UTF-32 text, or binary", utf8)),
+        _ => None,
+    }
+}
+
+fn error(bytes: &[u8], offset: usize, message: impl Into<String>, help: &str) -> TextError {
+    let before = bytes.get(..offset).unwrap_or_default();
+    let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+    TextError { message: message.into(), offset, line, help: Some(help.to_owned()) }
+}

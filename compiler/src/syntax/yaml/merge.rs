@@ -1,0 +1,100 @@
+//! Merge keys: `<<: *defaults`.
+//!
+//! As in kubectl (goyaml.v2) the entries of a mapping take effect in the order written: a key overrides what was merged
+//! before it, and a merge overrides keys written before it. A merge never makes a duplicate; keys written twice stay so.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use crate::syntax::{Entry, Node, Span, SyntaxError, Value};
+
+/// A mapping as it grows.
+#[derive(Default)]
+pub(super) struct Mapping<'t> {
+    entries: Vec<Entry<'t>>,
+    merges: Option<Merges>,
+}
+
+/// Kept from the first merge key on.
+struct Merges {
+    /// The position of every key.
+    positions: HashMap<String, usize>,
+    /// Which entries came from a merge.
+    merged: Vec<bool>,
+}
+
+impl<'t> Mapping<'t> {
+    /// One more entry that was written.
+    pub(super) fn insert(&mut self, entry: Entry<'t>) {
+        let Some(merges) = &mut self.merges else {
+            self.entries.push(entry);
+            return;
+        };
+        let known = merges.positions.get(&*entry.key).copied();
+        if let Some(position) = known.filter(|position| merges.merged.get(*position) == Some(&true)) {
+            replace(&mut self.entries, position, entry);
+            merges.merged.iter_mut().skip(position).take(1).for_each(|merged| *merged = false);
+            return;
+        }
+        merges.positions.entry(entry.key.to_string()).or_insert(self.entries.len());
+        merges.merged.push(false);
+        self.entries.push(entry);
+    }
+
+    /// Merges a mapping, or a list of mappings of which the first ones win.
+    pub(super) fn merge(&mut self, key_span: Span, value: Node<'t>, aliased: bool) -> Result<(), SyntaxError> {
+        let refusal = SyntaxError::new(value.span, "only mappings can be merged")
+            .help("`<<` takes a mapping, an alias of one, or a list of these");
+        match value.value {
+            Value::Map(entries) => self.merge_map(key_span, entries),
+            Value::Seq(items) if !aliased => {
+                for item in items.into_iter().rev() {
+                    let Value::Map(entries) = item.value else {
+                        return Err(SyntaxError { span: item.span, ..refusal });
+                    };
+                    self.merge_map(key_span, entries);
+                }
+            }
+            _ => return Err(refusal),
+        }
+        Ok(())
+    }
+
+    fn merge_map(&mut self, key_span: Span, entries: Vec<Entry<'t>>) {
+        let merges = self.merges.get_or_insert_with(|| {
+            let keys = self.entries.iter().enumerate();
+            let positions = keys.map(|(position, entry)| (entry.key.to_string(), position)).collect();
+            Merges { positions, merged: vec![false; self.entries.len()] }
+        });
+        for mut entry in entries {
+            entry.key_span = key_span;
+            match merges.positions.get(&*entry.key) {
+                Some(position) => replace(&mut self.entries, *position, entry),
+                None => {
+                    merges.positions.insert(entry.key.to_string(), self.entries.len());
+                    merges.merged.push(true);
+                    self.entries.push(entry);
+                }
+            }
+        }
+    }
+
+    pub(super) fn into_entries(self) -> Vec<Entry<'t>> {
+        self.entries
+    }
+}
+
+fn replace<'t>(entries: &mut [Entry<'t>], position: usize, entry: Entry<'t>) {
+    if let Some(old) = entries.get_mut(position) {
+        *old = entry;
+    }
+}
+
+/// Whether a plain key asks for a merge.
+pub(super) fn is_merge(key: &Cow<'_, str>, plain: bool, tag: Option<&str>) -> bool {
+    let asks = match tag {
+        None => plain,
+        Some(tag) => tag == "!" || tag == "tag:yaml.org,2002:merge",
+    };
+    asks && key == "<<"
+}

@@ -1,0 +1,72 @@
+//! Where one document of a YAML stream ends and the next begins.
+//!
+//! `---` and `...` at the start of a line are markers wherever they stand, even in quotes, so no parser is needed.
+
+use crate::syntax::Span;
+
+/// The stretches of a text's documents, some of which may be empty.
+#[derive(Debug)]
+pub(super) struct Chunks<'t> {
+    text: &'t str,
+    start: usize,
+    done: bool,
+}
+
+impl<'t> Chunks<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        Self { text, start: 0, done: false }
+    }
+}
+
+impl Iterator for Chunks<'_> {
+    type Item = Span;
+
+    fn next(&mut self) -> Option<Span> {
+        if self.done {
+            return None;
+        }
+        let start = self.start;
+        // Until then only directives and comments, which belong to the document behind the next marker.
+        let mut prefix = true;
+        let mut at = start;
+        while at < self.text.len() {
+            let line = line(self.text, at);
+            let next = at + line.len();
+            if is_marker(line, "---") {
+                if !prefix {
+                    self.start = at;
+                    return Some(Span::new(start, at));
+                }
+                prefix = false;
+            } else if is_marker(line, "...") {
+                self.start = next;
+                return Some(Span::new(start, next));
+            } else if !is_prefix(line) {
+                prefix = false;
+            }
+            at = next;
+        }
+        self.done = true;
+        Some(Span::new(start, self.text.len()))
+    }
+}
+
+/// The line that starts here, with its end. A lone CR ends a line too.
+fn line(text: &str, at: usize) -> &str {
+    let rest = text.get(at..).unwrap_or_default();
+    let bytes = rest.as_bytes();
+    let end = match bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+        Some(end) if bytes.get(end..end + 2) == Some(b"\r\n") => end + 2,
+        Some(end) => end + 1,
+        None => rest.len(),
+    };
+    rest.get(..end).unwrap_or_default()
+}
+
+fn is_marker(line: &str, marker: &str) -> bool {
+    line.strip_prefix(marker).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
+}
+
+fn is_prefix(line: &str) -> bool {
+    line.starts_with('%') || line.trim_start().is_empty() || line.trim_start().starts_with('#')
+}
