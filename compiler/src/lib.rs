@@ -33,3 +33,4 @@ pub mod passes;
 pub mod resolve;
 pub mod source;
 pub mod syntax;
+pub mod vm;
