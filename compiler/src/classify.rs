@@ -20,7 +20,7 @@ mod subjects;
 
 use std::net::IpAddr;
 
-pub use addresses::AddressMap;
+pub use addresses::{AddressMap, Stretch, to_address, to_number};
 pub use fronts::{Front, FrontPort, Rest};
 pub use ports::{AtomId, AtomSet, AtomSetId, Atoms, PortInterval, PortSpec};
 pub use predicates::{Predicate, PredicateId};
