@@ -59,22 +59,35 @@ pub(super) fn validate(object: View<'_, '_>, namespaced: bool, report: &mut Repo
 }
 
 fn validate_names(meta: View<'_, '_>, at: &Trail<'_>, report: &mut Report) {
-    let name = meta.get("name").str().unwrap_or_default();
-    let generate = meta.get("generateName").str().unwrap_or_default();
-    // A generated name gets letters at its end, so a last `-` is fine.
-    let base = generate.strip_suffix('-').map(|base| format!("{base}a"));
-    if let Err(why) = names::dns_subdomain(base.as_deref().unwrap_or(generate))
-        && !generate.is_empty()
+    let text = |name| meta.get(name).str().unwrap_or_default();
+    let (name, prefix) = (text("name"), text("generateName"));
+    if !prefix.is_empty()
+        && let Err(why) = names::dns_subdomain(&masked(prefix))
     {
-        report.add(&at.field("generateName"), |origin| codes::invalid_name::at(origin, generate, why));
+        report.add(&at.field("generateName"), |origin| codes::invalid_name::at(origin, prefix, why));
     }
-    match names::dns_subdomain(name) {
-        _ if name.is_empty() && generate.is_empty() => report.add(&at.field("name"), codes::invalid_name::missing),
-        Err(why) if !name.is_empty() => {
-            report.add(&at.field("name"), |origin| codes::invalid_name::at(origin, name, why));
-        }
-        _ => {}
+    let generated = generated(prefix);
+    let name = match (name, prefix) {
+        ("", "") => return report.add(&at.field("name"), codes::invalid_name::missing),
+        ("", _) => &generated,
+        _ => name,
+    };
+    if let Err(why) = names::dns_subdomain(name) {
+        report.add(&at.field("name"), |origin| codes::invalid_name::at(origin, name, why));
     }
+}
+
+/// What the server checks of a prefix: a `-` at its end is fine, as more follows.
+// Spec: maskTrailingDash of apimachinery, which looks away from the byte before it too.
+fn masked(prefix: &str) -> String {
+    let base = prefix.strip_suffix('-').filter(|base| !base.is_empty());
+    base.map_or_else(|| prefix.to_owned(), |base| base.get(..base.len() - 1).unwrap_or(base).to_owned() + "a")
+}
+
+/// A name such as the server would make of a prefix: at most 58 bytes of it, and five letters.
+fn generated(prefix: &str) -> String {
+    let cut = (0..=prefix.len().min(58)).rev().find(|cut| prefix.is_char_boundary(*cut)).unwrap_or(0);
+    prefix.get(..cut).unwrap_or_default().to_owned() + "xxxxx"
 }
 
 fn validate_namespace(meta: View<'_, '_>, namespaced: bool, at: &Trail<'_>, report: &mut Report) {
@@ -145,11 +158,9 @@ fn missing_in_owner(owner: View<'_, '_>) -> impl Iterator<Item = (&'static str, 
         [version] | [_, version] => version,
         _ => "",
     };
-    // With an unreadable apiVersion the server loses the kind too.
-    let kind = if text("apiVersion").matches('/').count() > 1 { "" } else { text("kind") };
     [
         ("apiVersion", version, "an owner needs an apiVersion with a version"),
-        ("kind", kind, "an owner needs a kind"),
+        ("kind", text("kind"), "an owner needs a kind"),
         ("name", text("name"), "an owner needs a name"),
         ("uid", text("uid"), "an owner needs a uid"),
     ]
