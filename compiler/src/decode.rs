@@ -82,3 +82,6 @@ pub fn decode(inputs: Vec<Input>, options: &Options) -> (Decoded, Diagnostics) {
     inputs.into_iter().for_each(|input| reader.input(input));
     (reader.decoded, reader.diagnostics)
 }
+
+#[cfg(test)]
+mod tests;
