@@ -99,7 +99,7 @@ pub(super) fn identify<'k>(version: &str, kind: &'k str, items: bool) -> Identit
         return Identity::Known(known);
     }
     match kind.strip_suffix("List") {
-        Some("") if version == "v1" => return Identity::List(None),
+        Some("") if items || version == "v1" => return Identity::List(None),
         Some(item) if item != "Cidr" && !item.is_empty() && (items || find(version, item).is_some()) => {
             return Identity::List(Some(item));
         }
@@ -139,7 +139,7 @@ pub(super) fn report_missing(version: &str, kind: &str, report: &mut Report) {
         let mut same = KINDS.iter().filter(|known| known.version == version);
         ("kind", same.next().filter(|_| same.next().is_none()).map(|known| (known.name, known.version)))
     };
-    report.add(&Trail::ROOT, |origin: Origin| codes::missing_kind::at(origin, missing, known));
+    report.error(&Trail::ROOT, |origin: Origin| codes::missing_kind::at(origin, missing, known));
 }
 
 #[cfg(test)]

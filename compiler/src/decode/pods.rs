@@ -87,7 +87,7 @@ pub(super) fn read_address(text: &str, at: &Trail<'_>, report: &mut Report) -> O
         return None;
     }
     let Some(parsed) = address::parse_address(text) else {
-        report.add(at, |origin| codes::bad_address::at(origin, text));
+        report.error(at, |origin| codes::bad_address::at(origin, text));
         return None;
     };
     quirks::warn(text, parsed.value, parsed.quirk, at, report);
@@ -103,7 +103,7 @@ fn phase(phase: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<Pha
         "Failed" => Some(Phase::Failed),
         "Unknown" => Some(Phase::Unknown),
         other => {
-            report.add(at, |origin| codes::bad_phase::at(origin, other));
+            report.error(at, |origin| codes::bad_phase::at(origin, other));
             None
         }
     }
@@ -143,7 +143,7 @@ pub(super) fn protocol(protocol: View<'_, '_>, at: &Trail<'_>, report: &mut Repo
         "UDP" => Some(Protocol::Udp),
         "SCTP" => Some(Protocol::Sctp),
         other => {
-            report.add(at, |origin| codes::bad_protocol::at(origin, other));
+            report.error(at, |origin| codes::bad_protocol::at(origin, other));
             None
         }
     }
@@ -153,7 +153,7 @@ pub(super) fn protocol(protocol: View<'_, '_>, at: &Trail<'_>, report: &mut Repo
 pub(super) fn port_number(number: i64, at: &Trail<'_>, report: &mut Report) -> Option<u16> {
     let port = u16::try_from(number).ok().filter(|port| *port > 0);
     if port.is_none() {
-        report.add(at, |origin| codes::port_out_of_range::at(origin, number));
+        report.error(at, |origin| codes::port_out_of_range::at(origin, number));
     }
     port
 }

@@ -122,6 +122,30 @@ fn the_same_name_twice_is_an_error_that_points_at_both() {
     );
 }
 
+#[track_caller]
+fn check_policy_findings(spec: &str, expected: &[&str]) {
+    let head = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a}\nspec: ";
+    let (_, diagnostics) = manifest(&format!("{head}{spec}\n"));
+    let found: Vec<String> = print(&(Decoded::default(), diagnostics)).lines().map(str::to_owned).collect();
+    assert_eq!(found, expected, "{spec}");
+}
+
+#[test]
+fn echoes_of_a_misspelt_field_are_left_out_and_independent_mistakes_are_not() {
+    check_policy_findings(
+        "{podSelector: {}, ingress: [{from: [{podselector: {}}]}]}",
+        &["unknown-field o0 spec.ingress[0].from[0].podselector"],
+    );
+    check_policy_findings(
+        "{podSelector: {}, ingress: [{from: [{ipBlock: {CIDR: 10.0.0.0/8}}]}]}",
+        &["unknown-field o0 spec.ingress[0].from[0].ipBlock.CIDR"],
+    );
+    check_policy_findings(
+        "{podSelector: {}, ingress: [{ports: [{Protocol: UDP, port: 0}]}]}",
+        &["unknown-field o0 spec.ingress[0].ports[0].Protocol", "port-out-of-range o0 spec.ingress[0].ports[0].port"],
+    );
+}
+
 #[test]
 fn generated_names_are_never_the_same() {
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {generateName: a-}\n";
