@@ -1,6 +1,7 @@
 //! Whatever is done to an input, `decode` says something about it and does not panic.
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use weir_compiler::decode::{Decoded, Input, InputKind, Options, decode};
 use weir_compiler::diagnostic::{Diagnostics, Place};
 
@@ -107,4 +108,17 @@ proptest! {
     fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         check_places(&read(bytes, InputKind::Manifest));
     }
+}
+
+#[test]
+fn enough_of_the_mutated_manifests_reach_the_fields() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let reached = (0..500).filter(|_| {
+        let text = mutated().new_tree(&mut runner).unwrap().current();
+        let (decoded, diagnostics) = read(text.into_bytes(), InputKind::Manifest);
+        let in_a_field = |place: &Place| !matches!(place, Place::Text(_));
+        !decoded.objects.is_empty() || diagnostics.iter().any(|diagnostic| in_a_field(&diagnostic.primary.place))
+    });
+    let reached = reached.count();
+    assert!(reached > 150, "only {reached} of 500 inputs got beyond the syntax");
 }

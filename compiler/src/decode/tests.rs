@@ -83,6 +83,8 @@ fn a_plain_list_does_not_guess_what_its_items_are() {
 fn lists_without_items_are_empty() {
     check("apiVersion: v1\nkind: List\nitems: null\n---\napiVersion: v1\nkind: PodList\n", "");
     check("apiVersion: v1\nkind: List\nitems: {}\n", "wrong-type o0 items");
+    // A version that no list has, and still nothing in it is passed over.
+    check("apiVersion: v2\nkind: List\nitems: [{apiVersion: v1, kind: Node, metadata: {name: a}}]\n", "o0 Node /a");
 }
 
 #[test]
@@ -226,6 +228,14 @@ status:
     assert_eq!(pod.node_addresses.len(), 1);
     assert!(pod.unready && object.meta.deleting && !pod.host_network);
     assert_eq!((pod.node.as_deref(), object.meta.labels.len()), (Some("n1"), 1));
+}
+
+#[test]
+fn of_a_field_that_is_there_twice_the_last_counts() {
+    let (decoded, diagnostics) =
+        manifest("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {nodeName: one, nodeName: two}\n");
+    let [Object { body: Body::Pod(pod), .. }] = &decoded.objects[..] else { panic!("one pod") };
+    assert_eq!((pod.node.as_deref(), diagnostics.len(), diagnostics.has_errors()), (Some("two"), 1, false));
 }
 
 #[test]
