@@ -17,6 +17,7 @@ mod metadata;
 mod names;
 mod pods;
 mod policy;
+mod ports;
 mod quirks;
 mod report;
 mod schema;

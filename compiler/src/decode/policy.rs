@@ -1,11 +1,12 @@
 //! NetworkPolicy: what the API server's own validation checks, and the object that passes it.
 
 use crate::address::{self, Prefix};
-use crate::k8s::{NetworkPolicy, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch, Protocol};
+use crate::k8s::{NetworkPolicy, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch};
 
 use super::codes;
 use super::metadata;
 use super::names;
+use super::ports;
 use super::quirks;
 use super::report::Report;
 use super::selector;
@@ -53,7 +54,7 @@ fn port(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<Poli
     if !entry.is_there() {
         report.warn(at, codes::null_rule::port);
     }
-    let protocol = protocol(entry.get("protocol"), &at.field("protocol"), report);
+    let protocol = ports::protocol(entry.get("protocol"), &at.field("protocol"), report);
     let (port, end) = (entry.get("port"), entry.get("endPort"));
     let (port_at, end_at) = (at.field("port"), at.field("endPort"));
     let port = match (port.int(), port.str()) {
@@ -74,18 +75,6 @@ fn port(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<Poli
     Some(PolicyPort { protocol: protocol?, port: port? })
 }
 
-fn protocol(protocol: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<Protocol> {
-    match protocol.str() {
-        None | Some("TCP") => Some(Protocol::Tcp),
-        Some("UDP") => Some(Protocol::Udp),
-        Some("SCTP") => Some(Protocol::Sctp),
-        Some(other) => {
-            report.error(at, |origin| codes::bad_protocol::at(origin, other));
-            None
-        }
-    }
-}
-
 fn range(
     first: i64,
     end: Option<i64>,
@@ -97,17 +86,9 @@ fn range(
     if last < first {
         report.error(end_at, |origin| codes::end_port_before_port::at(origin, first, last));
     }
-    let first = port_number(first, port_at, report);
-    let last = if end.is_some() { port_number(last, end_at, report) } else { first };
+    let first = ports::number(first, port_at, report);
+    let last = if end.is_some() { ports::number(last, end_at, report) } else { first };
     Some(PortMatch::Range(first?, last?))
-}
-
-fn port_number(number: i64, at: &Trail<'_>, report: &mut Report) -> Option<u16> {
-    let port = u16::try_from(number).ok().filter(|port| *port > 0);
-    if port.is_none() {
-        report.error(at, |origin| codes::port_out_of_range::at(origin, number));
-    }
-    port
 }
 
 fn named(name: &str, at: &Trail<'_>, report: &mut Report) -> Option<PortMatch> {
