@@ -182,11 +182,19 @@ fn parse_any(text: &str) -> Option<(IpAddr, bool)> {
     if let Ok(v6) = text.parse::<Ipv6Addr>() {
         return Some((IpAddr::V6(v6), false));
     }
-    // The standard parser refuses leading zeros in an embedded IPv4 part; the server does not.
-    let (head, tail) = text.rsplit_once(':')?;
-    let (v4, zeros) = parse_v4(tail)?;
-    let v6 = format!("{head}:{v4}").parse::<Ipv6Addr>().ok()?;
-    zeros.then_some((IpAddr::V6(v6), true))
+    // The standard parser refuses leading zeros in an embedded IPv4 part, and a fifth digit; the server does not.
+    let groups: Option<Vec<String>> = text.split(':').map(without_leading_zeros).collect();
+    let v6 = groups?.join(":").parse::<Ipv6Addr>().ok()?;
+    Some((IpAddr::V6(v6), true))
+}
+
+/// One group of an IPv6 address, or the IPv4 part at its end.
+fn without_leading_zeros(group: &str) -> Option<String> {
+    if group.contains('.') {
+        return parse_v4(group).map(|(v4, _)| v4.to_string());
+    }
+    let digits = group.trim_start_matches('0');
+    Some(if digits.is_empty() && !group.is_empty() { "0".to_owned() } else { digits.to_owned() })
 }
 
 fn parse_v4(text: &str) -> Option<(Ipv4Addr, bool)> {
@@ -239,6 +247,8 @@ mod tests {
         check_cidr("::ffff:0:0/90", "::ffc0:0:0/90", Some(Quirk::HostBits));
         check_cidr("2001:db8::1/64", "2001:db8::/64", Some(Quirk::HostBits));
         check_cidr("0.0.0.0/0", "0.0.0.0/0", None);
+        check_cidr("2001:00db8::/32", "2001:db8::/32", Some(Quirk::LeadingZeros));
+        check_cidr("64:ff9b::01.2.3.4/128", "64:ff9b::102:304/128", Some(Quirk::LeadingZeros));
         check_cidr("::/0", "::/0", None);
     }
 
@@ -254,6 +264,9 @@ mod tests {
             "256.0.0.0/8",
             "10.0.0.0/8 ",
             "::/129",
+            "12345::/16",
+            "1::2::3/64",
+            ":1::/16",
             "fe80::1%eth0/64",
             "1.2.3.4.5/8",
             "0x0a.0.0.0/8",

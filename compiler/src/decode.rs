@@ -17,6 +17,7 @@ mod metadata;
 mod names;
 mod pods;
 mod policy;
+mod ports;
 mod quirks;
 mod report;
 mod schema;
@@ -82,3 +83,6 @@ pub fn decode(inputs: Vec<Input>, options: &Options) -> (Decoded, Diagnostics) {
     inputs.into_iter().for_each(|input| reader.input(input));
     (reader.decoded, reader.diagnostics)
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,8 +35,12 @@ fn action(action: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> ListActi
     match action.str().unwrap_or_default() {
         "Deny" => ListAction::Deny,
         "Allow" => ListAction::Allow,
+        "" => {
+            report.missing(at, |origin| codes::bad_list_action::at(origin, ""));
+            ListAction::Deny
+        }
         other => {
-            report.add(at, |origin| codes::bad_list_action::at(origin, other));
+            report.error(at, |origin| codes::bad_list_action::at(origin, other));
             ListAction::Deny
         }
     }
@@ -49,7 +53,7 @@ fn directions(directions: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> 
         match direction.str().unwrap_or_default() {
             "Ingress" => ingress = true,
             "Egress" => egress = true,
-            other => report.add(&at.index(index), |origin| codes::bad_direction::at(origin, other)),
+            other => report.error(&at.index(index), |origin| codes::bad_direction::at(origin, other)),
         }
     }
     match directions.items().len() {

@@ -262,7 +262,7 @@ impl<'o> Reader<'o> {
                 "" => format!("{kind} `{}`", meta.name),
                 namespace => format!("{kind} `{namespace}/{}`", meta.name),
             };
-            report.add(&Trail::ROOT, |origin| codes::duplicate_object::at(origin, Origin::object(first), &what));
+            report.error(&Trail::ROOT, |origin| codes::duplicate_object::at(origin, Origin::object(first), &what));
         }
     }
 

@@ -9,7 +9,7 @@ use crate::origin::Origin;
 use super::codes;
 use super::report::Report;
 use super::schema::{self, Fields};
-use super::suggest::nearest;
+use super::suggest::{is_typo, nearest};
 use super::trail::Trail;
 use super::view::View;
 use super::{cidr_list, pods, policy, services};
@@ -99,7 +99,7 @@ pub(super) fn identify<'k>(version: &str, kind: &'k str, items: bool) -> Identit
         return Identity::Known(known);
     }
     match kind.strip_suffix("List") {
-        Some("") if version == "v1" => return Identity::List(None),
+        Some("") if items || version == "v1" => return Identity::List(None),
         Some(item) if item != "Cidr" && !item.is_empty() && (items || find(version, item).is_some()) => {
             return Identity::List(Some(item));
         }
@@ -115,9 +115,8 @@ fn find(version: &str, kind: &str) -> Option<&'static Kind> {
 fn near_miss<'k>(version: &str, kind: &str) -> Option<Identity<'k>> {
     let group = version.split_once('/').map_or("", |(group, _)| group);
     // Groups without a dot, and those of k8s.io, are Kubernetes' own; none but networking.k8s.io has the kind.
-    let kubernetes =
-        !group.contains('.') || group.ends_with(".k8s.io") || nearest(group, ["networking.k8s.io"]).is_some();
-    let ours = nearest(group, ["weir.dev"]).is_some();
+    let kubernetes = !group.contains('.') || group.ends_with(".k8s.io") || is_typo(group, "networking.k8s.io");
+    let ours = is_typo(group, "weir.dev");
     match kind {
         "NetworkPolicy" if kubernetes => return Some(Identity::Unserved(POLICY_VERSION)),
         "CidrList" if ours || version == "v1" => return Some(Identity::Unserved(LIST_VERSION)),
@@ -139,7 +138,7 @@ pub(super) fn report_missing(version: &str, kind: &str, report: &mut Report) {
         let mut same = KINDS.iter().filter(|known| known.version == version);
         ("kind", same.next().filter(|_| same.next().is_none()).map(|known| (known.name, known.version)))
     };
-    report.add(&Trail::ROOT, |origin: Origin| codes::missing_kind::at(origin, missing, known));
+    report.error(&Trail::ROOT, |origin: Origin| codes::missing_kind::at(origin, missing, known));
 }
 
 #[cfg(test)]
@@ -161,7 +160,10 @@ mod tests {
     #[test]
     fn kinds_go_by_group_and_version() {
         check("networking.k8s.io/v1", "NetworkPolicy", "known NetworkPolicy");
-        check("crd.projectcalico.org/v1", "NetworkPolicy", "other");
+        for version in ["crd.projectcalico.org/v1", "networking.k8s.aws/v1", "networking.gke.io/v1", "crd.antrea.io/v1"]
+        {
+            check(version, "NetworkPolicy", "other");
+        }
         check("networking.k8s.io/v1", "Ingress", "other");
         check("v1", "Secret", "other");
         check("weir.dev/v1alpha1", "CidrList", "known CidrList");
@@ -178,7 +180,7 @@ mod tests {
     #[test]
     fn near_misses_are_not_passed_over() {
         for version in
-            ["extensions/v1beta1", "networking.k8s.io/v1beta1", "v1", "network.k8s.io/v1", "networking.k8s.io"]
+            ["extensions/v1beta1", "networking.k8s.io/v1beta1", "v1", "networkin.k8s.io/v1", "networking.k8s.io"]
         {
             check(version, "NetworkPolicy", "served in networking.k8s.io/v1");
         }

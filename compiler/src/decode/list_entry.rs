@@ -20,7 +20,7 @@ pub(super) fn read(text: &str, at: &Trail<'_>, report: &mut Report) -> Option<Ra
             Some(range)
         }
         Err(why) => {
-            report.add(at, |origin| codes::bad_list_entry::at(origin, text, why));
+            report.error(at, |origin| codes::bad_list_entry::at(origin, text, why));
             None
         }
     }

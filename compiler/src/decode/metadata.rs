@@ -1,6 +1,7 @@
 //! `metadata`: what we keep of it, and what the API server checks in it.
 
 use crate::k8s::Meta;
+use crate::origin::Origin;
 
 use super::Options;
 use super::codes;
@@ -41,7 +42,7 @@ pub(super) fn require_name(object: View<'_, '_>, report: &mut Report) {
     let meta = object.get("metadata");
     let named = ["name", "generateName"].iter().any(|name| meta.get(name).str().is_some_and(|text| !text.is_empty()));
     if !named {
-        report.add(&Trail::ROOT.field("metadata").field("name"), codes::invalid_name::missing);
+        report.missing(&Trail::ROOT.field("metadata").field("name"), codes::invalid_name::missing);
     }
 }
 
@@ -59,22 +60,35 @@ pub(super) fn validate(object: View<'_, '_>, namespaced: bool, report: &mut Repo
 }
 
 fn validate_names(meta: View<'_, '_>, at: &Trail<'_>, report: &mut Report) {
-    let name = meta.get("name").str().unwrap_or_default();
-    let generate = meta.get("generateName").str().unwrap_or_default();
-    // A generated name gets letters at its end, so a last `-` is fine.
-    let base = generate.strip_suffix('-').map(|base| format!("{base}a"));
-    if let Err(why) = names::dns_subdomain(base.as_deref().unwrap_or(generate))
-        && !generate.is_empty()
+    let text = |name| meta.get(name).str().unwrap_or_default();
+    let (name, prefix) = (text("name"), text("generateName"));
+    if !prefix.is_empty()
+        && let Err(why) = names::dns_subdomain(&masked(prefix))
     {
-        report.add(&at.field("generateName"), |origin| codes::invalid_name::at(origin, generate, why));
+        report.error(&at.field("generateName"), |origin| codes::invalid_name::at(origin, prefix, why));
     }
-    match names::dns_subdomain(name) {
-        _ if name.is_empty() && generate.is_empty() => report.add(&at.field("name"), codes::invalid_name::missing),
-        Err(why) if !name.is_empty() => {
-            report.add(&at.field("name"), |origin| codes::invalid_name::at(origin, name, why));
-        }
-        _ => {}
+    let generated = generated(prefix);
+    let name = match (name, prefix) {
+        ("", "") => return report.missing(&at.field("name"), codes::invalid_name::missing),
+        ("", _) => &generated,
+        _ => name,
+    };
+    if let Err(why) = names::dns_subdomain(name) {
+        report.error(&at.field("name"), |origin| codes::invalid_name::at(origin, name, why));
     }
+}
+
+/// What the server checks of a prefix: a `-` at its end is fine, as more follows.
+// Spec: maskTrailingDash of apimachinery, which looks away from the byte before it too.
+fn masked(prefix: &str) -> String {
+    let base = prefix.strip_suffix('-').filter(|base| !base.is_empty());
+    base.map_or_else(|| prefix.to_owned(), |base| base.get(..base.len() - 1).unwrap_or(base).to_owned() + "a")
+}
+
+/// A name such as the server would make of a prefix: at most 58 bytes of it, and five letters.
+fn generated(prefix: &str) -> String {
+    let cut = (0..=prefix.len().min(58)).rev().find(|cut| prefix.is_char_boundary(*cut)).unwrap_or(0);
+    prefix.get(..cut).unwrap_or_default().to_owned() + "xxxxx"
 }
 
 fn validate_namespace(meta: View<'_, '_>, namespaced: bool, at: &Trail<'_>, report: &mut Report) {
@@ -82,8 +96,8 @@ fn validate_namespace(meta: View<'_, '_>, namespaced: bool, at: &Trail<'_>, repo
     let at = at.field("namespace");
     match names::dns_label(namespace) {
         _ if namespace.is_empty() => {}
-        _ if !namespaced => report.add(&at, codes::invalid_namespace::of_cluster_scoped),
-        Err(why) => report.add(&at, |origin| codes::invalid_namespace::at(origin, namespace, why)),
+        _ if !namespaced => report.error(&at, codes::invalid_namespace::of_cluster_scoped),
+        Err(why) => report.error(&at, |origin| codes::invalid_namespace::at(origin, namespace, why)),
         Ok(()) => {}
     }
 }
@@ -91,12 +105,18 @@ fn validate_namespace(meta: View<'_, '_>, namespaced: bool, at: &Trail<'_>, repo
 /// Labels, also those of a selector. The server's path ends at the map; the entry is a second place.
 pub(super) fn validate_labels(labels: View<'_, '_>, at: &Trail<'_>, report: &mut Report) {
     for (key, value) in labels.strings() {
-        let entry = report.origin(&at.key(key));
+        let at_entry = |map: &Origin| Origin::new(map.object, map.path.key(key));
         if let Err(why) = names::label_key(key) {
-            report.add(at, |origin| codes::bad_label_key::at(origin, key, why).also(entry.clone(), "this entry"));
+            report.error(at, |map| {
+                let entry = at_entry(&map);
+                codes::bad_label_key::at(map, key, why).also(entry, "this entry")
+            });
         }
         if let Err(why) = names::label_value(value) {
-            report.add(at, |origin| codes::bad_label_value::at(origin, value, why).also(entry, "this entry"));
+            report.error(at, |map| {
+                let entry = at_entry(&map);
+                codes::bad_label_value::at(map, value, why).also(entry, "this entry")
+            });
         }
     }
 }
@@ -107,11 +127,11 @@ fn validate_annotations(annotations: View<'_, '_>, at: &Trail<'_>, report: &mut 
         bytes += key.len() + value.len();
         if let Err(why) = names::label_key(&key.to_lowercase()) {
             let entry = report.origin(&at.key(key));
-            report.add(at, |origin| codes::invalid_annotations::key(origin, key, why).also(entry, "this entry"));
+            report.error(at, |origin| codes::invalid_annotations::key(origin, key, why).also(entry, "this entry"));
         }
     }
     if bytes > ANNOTATION_BYTES {
-        report.add(at, |origin| codes::invalid_annotations::size(origin, bytes, ANNOTATION_BYTES));
+        report.error(at, |origin| codes::invalid_annotations::size(origin, bytes, ANNOTATION_BYTES));
     }
 }
 
@@ -121,19 +141,20 @@ fn validate_owners(owners: View<'_, '_>, at: &Trail<'_>, report: &mut Report) {
         let entry = report.origin(&at.index(index));
         for (field, what) in missing_in_owner(owner) {
             // The server's path has no index here.
-            report.add(&at.field(field), |origin| {
+            report.error(&at.field(field), |origin| {
                 codes::invalid_owner_reference::at(origin, what).also(entry.clone(), "this owner")
             });
         }
         let text = |name| owner.get(name).str().unwrap_or_default();
         if text("apiVersion") == "v1" && text("kind") == "Event" {
-            report.add(at, |origin| {
+            report.error(at, |origin| {
                 codes::invalid_owner_reference::at(origin, "an Event cannot own anything").also(entry, "this owner")
             });
         }
         controllers += usize::from(owner.get("controller").bool() == Some(true));
         if controllers > 1 && owner.get("controller").bool() == Some(true) {
-            report.add(at, |origin| codes::invalid_owner_reference::at(origin, "only one owner can be the controller"));
+            report
+                .error(at, |origin| codes::invalid_owner_reference::at(origin, "only one owner can be the controller"));
         }
     }
 }
@@ -145,11 +166,9 @@ fn missing_in_owner(owner: View<'_, '_>) -> impl Iterator<Item = (&'static str, 
         [version] | [_, version] => version,
         _ => "",
     };
-    // With an unreadable apiVersion the server loses the kind too.
-    let kind = if text("apiVersion").matches('/').count() > 1 { "" } else { text("kind") };
     [
         ("apiVersion", version, "an owner needs an apiVersion with a version"),
-        ("kind", kind, "an owner needs a kind"),
+        ("kind", text("kind"), "an owner needs a kind"),
         ("name", text("name"), "an owner needs a name"),
         ("uid", text("uid"), "an owner needs a uid"),
     ]
@@ -165,13 +184,13 @@ fn validate_finalizers(finalizers: View<'_, '_>, at: &Trail<'_>, report: &mut Re
         orphan |= name == "orphan";
         foreground |= name == "foregroundDeletion";
         if let Err(why) = names::label_key(name) {
-            report.add(at, |origin| codes::invalid_finalizer::at(origin, name, why));
+            report.error(at, |origin| codes::invalid_finalizer::at(origin, name, why));
         }
         if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
-            report.add(&at.index(index), |origin| codes::invalid_finalizer::unqualified(origin, name));
+            report.error(&at.index(index), |origin| codes::invalid_finalizer::unqualified(origin, name));
         }
     }
     if orphan && foreground {
-        report.add(at, codes::invalid_finalizer::conflict);
+        report.error(at, codes::invalid_finalizer::conflict);
     }
 }

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use crate::address;
-use crate::k8s::{NamedPort, Node, Phase, Pod, Protocol, Workload};
+use crate::k8s::{NamedPort, Node, Phase, Pod, Workload};
 
 use super::report::Report;
 use super::trail::Trail;
 use super::view::View;
-use super::{codes, metadata, quirks};
+use super::{codes, metadata, ports, quirks};
 
 /// Reads a pod.
 pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> Pod {
@@ -87,7 +87,7 @@ pub(super) fn read_address(text: &str, at: &Trail<'_>, report: &mut Report) -> O
         return None;
     }
     let Some(parsed) = address::parse_address(text) else {
-        report.add(at, |origin| codes::bad_address::at(origin, text));
+        report.error(at, |origin| codes::bad_address::at(origin, text));
         return None;
     };
     quirks::warn(text, parsed.value, parsed.quirk, at, report);
@@ -103,7 +103,7 @@ fn phase(phase: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<Pha
         "Failed" => Some(Phase::Failed),
         "Unknown" => Some(Phase::Unknown),
         other => {
-            report.add(at, |origin| codes::bad_phase::at(origin, other));
+            report.error(at, |origin| codes::bad_phase::at(origin, other));
             None
         }
     }
@@ -128,32 +128,10 @@ fn container_ports(container: View<'_, '_>, at: &Trail<'_>, ports: &mut Vec<Name
     for (index, port) in container.get("ports").items().enumerate() {
         let at = at.index(index);
         let Some(name) = port.get("name").string().filter(|name| !name.is_empty()) else { continue };
-        let protocol = protocol(port.get("protocol"), &at.field("protocol"), report);
-        let number = port_number(port.get("containerPort").int().unwrap_or(0), &at.field("containerPort"), report);
+        let protocol = ports::protocol_or_default(port.get("protocol"), &at.field("protocol"), report);
+        let number = ports::number(port.get("containerPort").int().unwrap_or(0), &at.field("containerPort"), report);
         if let (Some(protocol), Some(number)) = (protocol, number) {
             ports.push(NamedPort { name, protocol, number });
         }
     }
-}
-
-/// A protocol; TCP if absent.
-pub(super) fn protocol(protocol: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<Protocol> {
-    match protocol.str().unwrap_or("TCP") {
-        "TCP" => Some(Protocol::Tcp),
-        "UDP" => Some(Protocol::Udp),
-        "SCTP" => Some(Protocol::Sctp),
-        other => {
-            report.add(at, |origin| codes::bad_protocol::at(origin, other));
-            None
-        }
-    }
-}
-
-/// A port between 1 and 65535.
-pub(super) fn port_number(number: i64, at: &Trail<'_>, report: &mut Report) -> Option<u16> {
-    let port = u16::try_from(number).ok().filter(|port| *port > 0);
-    if port.is_none() {
-        report.add(at, |origin| codes::port_out_of_range::at(origin, number));
-    }
-    port
 }

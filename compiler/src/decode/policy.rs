@@ -1,11 +1,12 @@
 //! NetworkPolicy: what the API server's own validation checks, and the object that passes it.
 
 use crate::address::{self, Prefix};
-use crate::k8s::{NetworkPolicy, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch, Protocol};
+use crate::k8s::{NetworkPolicy, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch};
 
 use super::codes;
 use super::metadata;
 use super::names;
+use super::ports;
 use super::quirks;
 use super::report::Report;
 use super::selector;
@@ -20,7 +21,7 @@ pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> NetworkPolicy {
     let pod_selector_written = spec.get("podSelector").is_there();
     let selector_at = at.field("podSelector");
     if !pod_selector_written {
-        report.add(&selector_at, codes::pod_selector_absent::at);
+        report.warn(&selector_at, codes::pod_selector_absent::at);
     }
     NetworkPolicy {
         pod_selector: selector::read(spec.get("podSelector"), &selector_at, report),
@@ -36,7 +37,7 @@ fn rules(rules: View<'_, '_>, peers: &str, at: &Trail<'_>, report: &mut Report) 
     for (index, rule) in rules.items().enumerate() {
         let at = at.index(index);
         if !rule.is_there() {
-            report.add(&at, |origin| codes::null_rule::rule(origin, peers));
+            report.warn(&at, |origin| codes::null_rule::rule(origin, peers));
         }
         let (ports_at, peers_at) = (at.field("ports"), at.field(peers));
         let ports = rule.get("ports").items().enumerate();
@@ -51,39 +52,27 @@ fn rules(rules: View<'_, '_>, peers: &str, at: &Trail<'_>, report: &mut Report) 
 // Spec: ValidateNetworkPolicyPort.
 fn port(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<PolicyPort> {
     if !entry.is_there() {
-        report.add(at, codes::null_rule::port);
+        report.warn(at, codes::null_rule::port);
     }
-    let protocol = protocol(entry.get("protocol"), &at.field("protocol"), report);
+    let protocol = ports::protocol(entry.get("protocol"), &at.field("protocol"), report);
     let (port, end) = (entry.get("port"), entry.get("endPort"));
     let (port_at, end_at) = (at.field("port"), at.field("endPort"));
     let port = match (port.int(), port.str()) {
         (Some(first), _) => range(first, end.int(), &port_at, &end_at, report),
         (None, Some(name)) => {
             if end.is_there() {
-                report.add(&end_at, |origin| codes::end_port_with_named_port::at(origin, name));
+                report.error(&end_at, |origin| codes::end_port_with_named_port::at(origin, name));
             }
             named(name, &port_at, report)
         }
         (None, None) => {
             if end.is_there() {
-                report.add(&end_at, codes::end_port_without_port::at);
+                report.error(&end_at, codes::end_port_without_port::at);
             }
             Some(PortMatch::Any)
         }
     };
     Some(PolicyPort { protocol: protocol?, port: port? })
-}
-
-fn protocol(protocol: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<Protocol> {
-    match protocol.str() {
-        None | Some("TCP") => Some(Protocol::Tcp),
-        Some("UDP") => Some(Protocol::Udp),
-        Some("SCTP") => Some(Protocol::Sctp),
-        Some(other) => {
-            report.add(at, |origin| codes::bad_protocol::at(origin, other));
-            None
-        }
-    }
 }
 
 fn range(
@@ -95,24 +84,16 @@ fn range(
 ) -> Option<PortMatch> {
     let last = end.unwrap_or(first);
     if last < first {
-        report.add(end_at, |origin| codes::end_port_before_port::at(origin, first, last));
+        report.error(end_at, |origin| codes::end_port_before_port::at(origin, first, last));
     }
-    let first = port_number(first, port_at, report);
-    let last = if end.is_some() { port_number(last, end_at, report) } else { first };
+    let first = ports::number(first, port_at, report);
+    let last = if end.is_some() { ports::number(last, end_at, report) } else { first };
     Some(PortMatch::Range(first?, last?))
-}
-
-fn port_number(number: i64, at: &Trail<'_>, report: &mut Report) -> Option<u16> {
-    let port = u16::try_from(number).ok().filter(|port| *port > 0);
-    if port.is_none() {
-        report.add(at, |origin| codes::port_out_of_range::at(origin, number));
-    }
-    port
 }
 
 fn named(name: &str, at: &Trail<'_>, report: &mut Report) -> Option<PortMatch> {
     if let Err(why) = names::port_name(name) {
-        report.add(at, |origin| codes::bad_port_name::at(origin, name, why));
+        report.error(at, |origin| codes::bad_port_name::at(origin, name, why));
         return None;
     }
     Some(PortMatch::Named(name.to_owned()))
@@ -129,12 +110,12 @@ fn peer(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<Poli
     if block.is_there() {
         let block = ip_block(block, &at.field("ipBlock"), report);
         if has_selector {
-            report.add(at, codes::ip_block_with_selector::at);
+            report.error(at, codes::ip_block_with_selector::at);
         }
         return block;
     }
     if !has_selector {
-        report.add(at, codes::empty_peer::at);
+        report.error(at, codes::empty_peer::at);
     }
     Some(PolicyPeer::Pods { pods, namespaces })
 }
@@ -144,7 +125,7 @@ fn ip_block(block: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<
     let cidr_at = at.field("cidr");
     let text = block.get("cidr").str().unwrap_or_default();
     if text.is_empty() {
-        report.add(&cidr_at, codes::missing_cidr::at);
+        report.missing(&cidr_at, codes::missing_cidr::at);
         return None;
     }
     let cidr = Block::read(text, &cidr_at, report)?;
@@ -155,7 +136,7 @@ fn ip_block(block: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<
         let Some(hole) = Block::read(text, &at, report) else { continue };
         if !cidr.has_strictly_inside(hole) {
             let whole = report.origin(&cidr_at);
-            report.add(&at, |origin| codes::except_not_inside::at(origin, text, whole, cidr.prefix, hole.prefix));
+            report.error(&at, |origin| codes::except_not_inside::at(origin, text, whole, cidr.prefix, hole.prefix));
         }
         except.push(hole.prefix);
     }
@@ -173,7 +154,7 @@ struct Block {
 impl Block {
     fn read(text: &str, at: &Trail<'_>, report: &mut Report) -> Option<Self> {
         let Some(parsed) = address::parse_cidr(text) else {
-            report.add(at, |origin| codes::bad_cidr::at(origin, text));
+            report.error(at, |origin| codes::bad_cidr::at(origin, text));
             return None;
         };
         quirks::warn(text, parsed.value, parsed.quirk, at, report);
@@ -190,7 +171,7 @@ fn policy_types(types: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Vec
     let mut read = Vec::new();
     let count = types.items().len();
     if count > 2 {
-        report.add(at, |origin| codes::too_many_policy_types::at(origin, count));
+        report.error(at, |origin| codes::too_many_policy_types::at(origin, count));
         return read;
     }
     for (index, entry) in types.items().enumerate() {
@@ -199,12 +180,12 @@ fn policy_types(types: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Vec
             "Ingress" => PolicyType::Ingress,
             "Egress" => PolicyType::Egress,
             _ => {
-                report.add(&at, |origin| codes::bad_policy_type::at(origin, name));
+                report.error(&at, |origin| codes::bad_policy_type::at(origin, name));
                 continue;
             }
         };
         if read.contains(&policy_type) {
-            report.add(&at, |origin| codes::repeated_policy_type::at(origin, name));
+            report.warn(&at, |origin| codes::repeated_policy_type::at(origin, name));
         }
         read.push(policy_type);
     }

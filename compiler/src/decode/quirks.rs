@@ -17,5 +17,5 @@ pub(super) fn warn(text: &str, meant: impl fmt::Display, quirk: Option<Quirk>, a
         Some(Quirk::LeadingZeros) => codes::cidr_leading_zeros::at,
         Some(Quirk::Ipv4Mapped) => codes::cidr_ipv4_mapped::at,
     };
-    report.add(at, |origin| build(origin, text, &meant.to_string()));
+    report.warn(at, |origin| build(origin, text, &meant.to_string()));
 }

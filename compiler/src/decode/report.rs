@@ -1,7 +1,7 @@
 //! The findings about one object: bounded in number, and without the echoes of a mistake already reported.
 
 use crate::diagnostic::{Diagnostic, Severity};
-use crate::origin::{FieldPath, ObjectId, Origin};
+use crate::origin::{FieldPath, ObjectId, Origin, Step};
 
 use super::codes;
 use super::trail::Trail;
@@ -13,19 +13,19 @@ pub(super) const LIMIT: usize = 100;
 #[derive(Debug)]
 pub(super) struct Report {
     object: ObjectId,
-    /// How many errors, and how many of the others, to keep.
+    /// How many errors, and how many warnings, to keep. Beyond that they are counted, and cost nothing.
     limit: usize,
     list: Vec<Diagnostic>,
     /// Fields that could not be read as what they should be.
     blemishes: Vec<FieldPath>,
     errors: usize,
-    others: usize,
+    warnings: usize,
 }
 
 impl Report {
     /// Nothing found yet.
     pub(super) fn new(object: ObjectId, limit: usize) -> Self {
-        Self { object, limit, list: Vec::new(), blemishes: Vec::new(), errors: 0, others: 0 }
+        Self { object, limit, list: Vec::new(), blemishes: Vec::new(), errors: 0, warnings: 0 }
     }
 
     /// The object's number.
@@ -38,33 +38,60 @@ impl Report {
         Origin::new(self.object, at.path())
     }
 
-    /// One that makes the fields around it unreliable: an unknown field, a wrong type.
+    /// An error that makes the fields around it unreliable: an unknown field, a wrong type.
     pub(super) fn blemish(&mut self, at: &Trail<'_>, build: impl FnOnce(Origin) -> Diagnostic) {
-        let origin = self.origin(at);
-        if self.blemishes.len() < self.limit {
+        self.errors += 1;
+        if self.errors <= self.limit {
+            let origin = self.origin(at);
             self.blemishes.push(origin.path.clone());
+            self.list.push(build(origin));
         }
-        self.keep(build(origin));
     }
 
-    /// One about the meaning of a value. It is left out where it only echoes a blemish nearby: after
+    /// An error about the meaning of a value. It is left out where it only echoes a blemish: after
     /// `from: [{podselector: …}]`, that the peer is empty is no news.
-    pub(super) fn add(&mut self, at: &Trail<'_>, build: impl FnOnce(Origin) -> Diagnostic) {
-        let origin = self.origin(at);
-        if !self.blemishes.iter().any(|blemish| is_echo(origin.path.steps(), blemish.steps())) {
-            self.keep(build(origin));
+    pub(super) fn error(&mut self, at: &Trail<'_>, build: impl FnOnce(Origin) -> Diagnostic) {
+        self.add_error(at, is_echo, build);
+    }
+
+    /// An error about a value that is not there. It is left out also where a field beside it is a blemish, which may
+    /// be the very value under another name.
+    pub(super) fn missing(&mut self, at: &Trail<'_>, build: impl FnOnce(Origin) -> Diagnostic) {
+        self.add_error(at, is_echo_or_beside, build);
+    }
+
+    /// Something to warn about. Left out beside any blemish: there are errors to mend first.
+    pub(super) fn warn(&mut self, at: &Trail<'_>, build: impl FnOnce(Origin) -> Diagnostic) {
+        match self.warnings < self.limit {
+            true => self.warnings += usize::from(self.keep(at, is_echo_or_beside, build)),
+            false => self.warnings += 1,
         }
     }
 
-    fn keep(&mut self, diagnostic: Diagnostic) {
-        let count = match diagnostic.severity {
-            Severity::Error => &mut self.errors,
-            _ => &mut self.others,
-        };
-        *count += 1;
-        if *count <= self.limit {
-            self.list.push(diagnostic);
+    fn add_error(
+        &mut self,
+        at: &Trail<'_>,
+        echo: impl Fn(&[Step], &[Step]) -> bool,
+        build: impl FnOnce(Origin) -> Diagnostic,
+    ) {
+        match self.errors < self.limit {
+            true => self.errors += usize::from(self.keep(at, echo, build)),
+            false => self.errors += 1,
         }
+    }
+
+    fn keep(
+        &mut self,
+        at: &Trail<'_>,
+        echo: impl Fn(&[Step], &[Step]) -> bool,
+        build: impl FnOnce(Origin) -> Diagnostic,
+    ) -> bool {
+        let origin = self.origin(at);
+        let news = !self.blemishes.iter().any(|blemish| echo(origin.path.steps(), blemish.steps()));
+        if news {
+            self.list.push(build(origin));
+        }
+        news
     }
 
     /// Whether the object can not be used.
@@ -74,20 +101,26 @@ impl Report {
 
     /// The findings, in the order found.
     pub(super) fn finish(mut self) -> Vec<Diagnostic> {
-        let [errors, others] = [self.errors, self.others].map(|count| count.saturating_sub(self.limit));
-        if errors + others > 0 {
+        let [errors, warnings] = [self.errors, self.warnings].map(|count| count.saturating_sub(self.limit));
+        if errors + warnings > 0 {
             let severity = if errors > 0 { Severity::Error } else { Severity::Warning };
             let origin = Origin::object(self.object);
-            self.list.push(codes::too_many_findings::at(origin, errors + others, severity));
+            self.list.push(codes::too_many_findings::at(origin, errors + warnings, severity));
         }
         self.list
     }
 }
 
 /// Whether a finding at `path` may only be there because of the mistake at `blemish`: it is about the structure that
-/// holds the blemish, about a sibling, or about something inside.
-fn is_echo<S: PartialEq>(path: &[S], blemish: &[S]) -> bool {
-    let holder = blemish.split_last().map_or(blemish, |(_, holder)| holder);
-    let parent = path.split_last().map_or(path, |(_, parent)| parent);
-    path == holder || parent == holder || path.starts_with(blemish)
+/// holds the blemish, or about something inside of it.
+fn is_echo(path: &[Step], blemish: &[Step]) -> bool {
+    path == holder(blemish) || path.starts_with(blemish)
+}
+
+fn is_echo_or_beside(path: &[Step], blemish: &[Step]) -> bool {
+    is_echo(path, blemish) || holder(path) == holder(blemish)
+}
+
+fn holder(path: &[Step]) -> &[Step] {
+    path.split_last().map_or(path, |(_, holder)| holder)
 }

@@ -28,13 +28,17 @@ fn requirement(expression: View<'_, '_>, at: &Trail<'_>, report: &mut Report) ->
     let key = expression.get("key").str().unwrap_or_default();
     let values: Vec<&str> = expression.get("values").items().map(|value| value.str().unwrap_or_default()).collect();
     let operator = operator(expression, values.len(), at, report);
-    if let Err(why) = names::label_key(key) {
-        report.add(&at.field("key"), |origin| codes::bad_label_key::at(origin, key, why));
+    match names::label_key(key) {
+        Err(why) if key.is_empty() => {
+            report.missing(&at.field("key"), |origin| codes::bad_label_key::at(origin, key, why));
+        }
+        Err(why) => report.error(&at.field("key"), |origin| codes::bad_label_key::at(origin, key, why)),
+        Ok(()) => {}
     }
     let at = at.field("values");
     for (index, value) in values.iter().enumerate() {
         if let Err(why) = names::label_value(value) {
-            report.add(&at.index(index), |origin| codes::bad_label_value::at(origin, value, why));
+            report.error(&at.index(index), |origin| codes::bad_label_value::at(origin, value, why));
         }
     }
     let values = values.into_iter().map(str::to_owned).collect();
@@ -48,17 +52,21 @@ fn operator(expression: View<'_, '_>, values: usize, at: &Trail<'_>, report: &mu
         "NotIn" => Operator::NotIn,
         "Exists" => Operator::Exists,
         "DoesNotExist" => Operator::DoesNotExist,
+        "" => {
+            report.missing(&at.field("operator"), |origin| codes::bad_operator::at(origin, name));
+            return None;
+        }
         _ => {
-            report.add(&at.field("operator"), |origin| codes::bad_operator::at(origin, name));
+            report.error(&at.field("operator"), |origin| codes::bad_operator::at(origin, name));
             return None;
         }
     };
     match (operator, values) {
         (Operator::In | Operator::NotIn, 0) => {
-            report.add(&at.field("values"), |origin| codes::operator_needs_values::at(origin, name));
+            report.missing(&at.field("values"), |origin| codes::operator_needs_values::at(origin, name));
         }
         (Operator::Exists | Operator::DoesNotExist, 1..) => {
-            report.add(&at.field("values"), |origin| codes::operator_takes_no_values::at(origin, name));
+            report.error(&at.field("values"), |origin| codes::operator_takes_no_values::at(origin, name));
         }
         _ => {}
     }

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use crate::k8s::{EndpointSlice, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort};
 
-use super::pods::{port_number, protocol, read_address};
+use super::pods::read_address;
+use super::ports;
 use super::report::Report;
 use super::trail::Trail;
 use super::view::View;
@@ -62,13 +63,13 @@ fn service_ports(ports: View<'_, '_>, report: &mut Report) -> Vec<ServicePort> {
 }
 
 fn service_port(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<ServicePort> {
-    let protocol = protocol(entry.get("protocol"), &at.field("protocol"), report);
-    let port = port_number(entry.get("port").int().unwrap_or(0), &at.field("port"), report);
+    let protocol = ports::protocol_or_default(entry.get("protocol"), &at.field("protocol"), report);
+    let port = ports::number(entry.get("port").int().unwrap_or(0), &at.field("port"), report);
     let target = entry.get("targetPort");
     let target = match (target.int(), target.str()) {
         // The server fills in `port` where these are zero or empty.
         (None | Some(0), None | Some("")) => port.map(TargetPort::Number),
-        (Some(number), _) => port_number(number, &at.field("targetPort"), report).map(TargetPort::Number),
+        (Some(number), _) => ports::number(number, &at.field("targetPort"), report).map(TargetPort::Number),
         (None, Some(name)) => Some(TargetPort::Name(name.to_owned())),
     };
     let node_port = entry.get("nodePort").int().filter(|number| *number != 0);
@@ -77,7 +78,7 @@ fn service_port(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Opt
         protocol: protocol?,
         port: port?,
         target: target?,
-        node_port: node_port.and_then(|number| port_number(number, &at.field("nodePort"), report)),
+        node_port: node_port.and_then(|number| ports::number(number, &at.field("nodePort"), report)),
     })
 }
 
@@ -109,10 +110,10 @@ fn endpoint(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> SliceEn
 }
 
 fn slice_port(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<SlicePort> {
-    let protocol = protocol(entry.get("protocol"), &at.field("protocol"), report);
+    let protocol = ports::protocol_or_default(entry.get("protocol"), &at.field("protocol"), report);
     let number = match entry.get("port").int() {
         None => None,
-        Some(number) => Some(port_number(number, &at.field("port"), report)?),
+        Some(number) => Some(ports::number(number, &at.field("port"), report)?),
     };
     Some(SlicePort { name: entry.get("name").string().unwrap_or_default(), protocol: protocol?, number })
 }

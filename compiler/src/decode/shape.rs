@@ -111,7 +111,7 @@ impl Walk<'_> {
         let (at, name) = (at.field(&entry.key), &entry.key);
         match fields.strict {
             true => self.report.blemish(&at, |origin| codes::duplicate_field::at(origin, name, Severity::Error)),
-            false => self.report.add(&at, |origin| codes::duplicate_field::at(origin, name, Severity::Warning)),
+            false => self.report.warn(&at, |origin| codes::duplicate_field::at(origin, name, Severity::Warning)),
         }
     }
 

@@ -16,6 +16,11 @@ pub(super) fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) 
     scored.filter(|(distance, _)| *distance <= allowed).min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
 }
 
+/// Whether a name is so near to another that it was meant: two letters at most.
+pub(super) fn is_typo(name: &str, meant: &str) -> bool {
+    name.len() <= LONGEST && distance(&name.to_lowercase(), meant) <= 2
+}
+
 /// Letters to change, add, drop or swap with their neighbour, to make one text of the other.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());

@@ -415,7 +415,9 @@ impl<'c> Oracle<'c> {
 impl Oracle<'_> {
     /// The service that the destination address belongs to, and which of its ports is meant.
     fn find_service(&self, source: End, destination: End, target: Target) -> Option<(ServiceId, Option<u32>)> {
-        if destination.endpoint.is_some() || self.cluster.assume.service_address == ServiceAddress::Address {
+        // A host-network pod is its node: what is sent to its address may be a node port.
+        let is_pod = destination.endpoint.is_some_and(|id| self.is_member(id));
+        if is_pod || self.cluster.assume.service_address == ServiceAddress::Address {
             return None;
         }
         let address = destination.address?;
@@ -505,7 +507,7 @@ impl Oracle<'_> {
             rule.is_some_and(|rule| rule.peers.is_empty() && (!is_service_port || rule.ports.is_empty()))
         });
         match rules.is_empty() {
-            true => Side { verdict: Verdict::Deny, basis: behind.basis },
+            true => Side { verdict: Verdict::Deny, basis: Basis::Isolated(isolating) },
             false => Side::allow(Basis::Rules(rules)),
         }
     }

@@ -108,7 +108,7 @@ impl Finder<'_, '_> {
         let (pods, workloads): (Vec<_>, Vec<_>) = selected.partition(|id| self.endpoint(*id).kind == "Pod");
         let mut backends = BTreeSet::new();
         for id in if pods.is_empty() { workloads } else { pods } {
-            if service.publish_not_ready || self.is_ready(id) {
+            if self.is_ready(id, service.publish_not_ready) {
                 backends.extend(self.selected_backends(id, port));
             }
         }
@@ -120,10 +120,11 @@ impl Finder<'_, '_> {
         selector.iter().all(|(key, value)| labels.get(key) == Some(value))
     }
 
-    fn is_ready(&self, id: EndpointId) -> bool {
+    /// A pod that has finished is no backend of anything, whatever its service publishes.
+    fn is_ready(&self, id: EndpointId, publish_not_ready: bool) -> bool {
         let endpoint = self.endpoint(id);
         let there = matches!(endpoint.standing, Standing::Member | Standing::HostNetwork);
-        there && !endpoint.terminating && !self.unready.contains(&endpoint.object)
+        there && (publish_not_ready || !endpoint.terminating && !self.unready.contains(&endpoint.object))
     }
 
     fn selected_backends(&self, id: EndpointId, port: &k8s::ServicePort) -> Vec<Backend> {

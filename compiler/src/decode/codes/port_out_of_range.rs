@@ -1,7 +1,7 @@
 //! A port number that does not exist.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::{Origin, Step};
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -34,9 +34,15 @@ spec:
 
 /// Not a port.
 pub(crate) fn at(origin: Origin, number: i64) -> Diagnostic {
+    let in_rule = origin.path.steps().get(1).is_some_and(is_rules);
     let found = Diagnostic::at(&CODE, origin, format!("{number} is not a port: ports go from 1 to 65535"));
     match number {
-        0 => found.help("leave `port` out to allow every port of the protocol"),
+        0 if in_rule => found.help("leave `port` out to allow every port of the protocol"),
         _ => found.help("write a port between 1 and 65535"),
     }
+}
+
+/// Whether a step leads into the rules of a policy.
+fn is_rules(step: &Step) -> bool {
+    matches!(step, Step::Field(name) if name == "ingress" || name == "egress")
 }

@@ -39,6 +39,10 @@ pub(crate) fn at(
     let path = origin.path.clone();
     let found = Diagnostic::at_name(&CODE, origin, format!("unknown field `{path}`")).label("no such field");
     match (nearest, elsewhere) {
+        _ if name == "from" && has(level, "to") => found.help("write `to`: egress rules say where packets go"),
+        _ if name == "to" && has(level, "from") => {
+            found.help("write `from`: ingress rules say where packets come from")
+        }
         (Some(nearest), _) if nearest.eq_ignore_ascii_case(name) => {
             found.note("names of fields are case-sensitive").help(format!("write `{nearest}`"))
         }
@@ -51,6 +55,10 @@ pub(crate) fn at(
         }
         (None, _) => found.help(format!("remove it; fields here: {}", names(level))),
     }
+}
+
+fn has(level: &Fields, name: &str) -> bool {
+    level.fields.iter().any(|(known, _)| *known == name)
 }
 
 fn names(level: &Fields) -> String {

@@ -31,11 +31,7 @@ spec:
 
 /// A value of the wrong type.
 pub(crate) fn at(origin: Origin, expected: &Shape, found: &Value<'_>) -> Diagnostic {
-    let diagnostic = mismatch(origin, expectation(expected), found);
-    match help(expected, found) {
-        Some(help) => diagnostic.help(help),
-        None => diagnostic,
-    }
+    mismatch(origin, expectation(expected), found).help(help(expected, found))
 }
 
 /// Something else where a structure should be.
@@ -43,13 +39,13 @@ pub(crate) fn structure(origin: Origin, found: &Value<'_>) -> Diagnostic {
     let diagnostic = mismatch(origin, "an object", found);
     match found {
         Value::Seq(_) => diagnostic.help("remove the `-` (or the brackets): one object stands here, not a list"),
-        _ => diagnostic,
+        _ => diagnostic.help("write its fields below it, indented, as `name: value`"),
     }
 }
 
 /// Something else where a list should be.
 pub(crate) fn list(origin: Origin, found: &Value<'_>) -> Diagnostic {
-    mismatch(origin, "a list", found)
+    mismatch(origin, "a list", found).help("write `- ` before it")
 }
 
 /// A string that is no point in time.
@@ -93,8 +89,8 @@ pub(crate) fn describe(value: &Value<'_>) -> String {
     }
 }
 
-fn help(expected: &Shape, found: &Value<'_>) -> Option<String> {
-    Some(match (expected, found) {
+fn help(expected: &Shape, found: &Value<'_>) -> String {
+    match (expected, found) {
         (Shape::Str | Shape::Time, Value::Bool(_) | Value::Int(_) | Value::Float(_)) => {
             "put quotes around it, as it was meant to be spelt".to_owned()
         }
@@ -106,6 +102,7 @@ fn help(expected: &Shape, found: &Value<'_>) -> Option<String> {
         }
         (Shape::List(_), _) => "make it a list: write `- ` before it".to_owned(),
         (Shape::Str, Value::Seq(items)) if items.len() == 1 => "one string stands here: remove the `-`".to_owned(),
-        _ => return None,
-    })
+        (Shape::IntOrStr, _) => "write a number like `80`, or the name of a container port like `http`".to_owned(),
+        (shape, _) => format!("replace it by {}", expectation(shape)),
+    }
 }

@@ -1,0 +1,38 @@
+//! Protocols and port numbers, which every kind writes alike.
+
+use crate::k8s::Protocol;
+
+use super::codes;
+use super::report::Report;
+use super::trail::Trail;
+use super::view::View;
+
+/// A protocol; TCP if absent.
+pub(super) fn protocol(protocol: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<Protocol> {
+    match protocol.str().unwrap_or("TCP") {
+        "TCP" => Some(Protocol::Tcp),
+        "UDP" => Some(Protocol::Udp),
+        "SCTP" => Some(Protocol::Sctp),
+        other => {
+            report.error(at, |origin| codes::bad_protocol::at(origin, other));
+            None
+        }
+    }
+}
+
+/// The same in pods and services, where the server takes an empty text for TCP too.
+pub(super) fn protocol_or_default(written: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<Protocol> {
+    match written.str() {
+        Some("") => Some(Protocol::Tcp),
+        _ => protocol(written, at, report),
+    }
+}
+
+/// A port between 1 and 65535.
+pub(super) fn number(number: i64, at: &Trail<'_>, report: &mut Report) -> Option<u16> {
+    let port = u16::try_from(number).ok().filter(|port| *port > 0);
+    if port.is_none() {
+        report.error(at, |origin| codes::port_out_of_range::at(origin, number));
+    }
+    port
+}
