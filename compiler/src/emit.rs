@@ -116,7 +116,7 @@ impl<'a> Emitter<'a> {
     fn entry(&mut self) {
         self.asm.mov(Reg::R6, Reg::R1);
         self.asm.mov(Reg::R1, 0);
-        for offset in (Frame::FAMILY..0).step_by(8).map(|offset| offset & !7) {
+        for offset in (Frame::PAYLOAD..0).step_by(8) {
             self.asm.store(Size::Dw, Reg::R10, offset, Reg::R1);
         }
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::IFINDEX);
@@ -140,22 +140,22 @@ impl<'a> Emitter<'a> {
         };
         self.asm.jump_if(Cond::Ne, Reg::R1, i32::from(ether_type.to_be()), next);
         self.store_constant(Frame::FAMILY, if family == Family::V4 { 4 } else { 6 });
-        let found = self.parse_and_find(family);
-        self.judge(family, found)?;
+        self.parse_and_find(family);
+        self.judge(family)?;
         self.asm.bind(next);
         // The verifier forgets r1 at the join with other paths; the next compare needs it.
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::PROTOCOL);
         Ok(())
     }
 
-    fn parse_and_find(&mut self, family: Family) -> flows::Found {
+    fn parse_and_find(&mut self, family: Family) {
         let parsed = self.asm.label("parsed");
         match family {
             Family::V4 => self.parse_v4(parsed),
             Family::V6 => self.parse_v6(parsed),
         }
         self.asm.bind(parsed);
-        self.find_flow(family)
+        self.find_flow(family);
     }
 
     /// `*(u32 *)(r10 + offset) = number`

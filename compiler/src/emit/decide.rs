@@ -10,14 +10,13 @@ use crate::address::Family;
 use crate::classify::AtomSet;
 use crate::ebpf::asm::Label;
 use crate::ebpf::insn::{AluOp, Cond, Imm64, Insn, Reg, Size, SwapBits};
-use crate::ir::{BlockId, End, Fact, Inst, Program, Reason, Test, Value};
+use crate::ir::{BlockId, End, Fact, Inst, Reason, Test, Value};
 use crate::layout::{MapName, Outcome, direction_number, endpoint};
 use crate::model::Direction;
 use crate::model::eval::Verdict;
 
 /// One direction's decision, for one family.
-struct Decision<'a> {
-    program: &'a Program,
+struct Decision {
     family: Family,
     allow: Label,
     deny: Label,
@@ -39,7 +38,7 @@ impl Emitter<'_> {
         let is_family = |inst: &Inst| matches!(inst, Inst::Fact(_, Fact::Family));
         let insts = program.blocks.iter().flat_map(|block| &block.insts);
         let families = insts.filter(|inst| is_family(inst)).map(|inst| inst.result()).collect();
-        let mut decision = Decision { program, family, allow, deny, families, labels: HashMap::new() };
+        let mut decision = Decision { family, allow, deny, families, labels: HashMap::new() };
         let mut open = vec![BlockId(0)];
         let mut done = BTreeSet::new();
         while let Some(id) = open.pop() {
@@ -58,12 +57,12 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn block_label(&mut self, decision: &mut Decision<'_>, id: BlockId) -> Label {
+    fn block_label(&mut self, decision: &mut Decision, id: BlockId) -> Label {
         let asm = &mut self.asm;
         *decision.labels.entry(id).or_insert_with(|| asm.label(&id.to_string()))
     }
 
-    fn inst(&mut self, decision: &Decision<'_>, direction: Direction, inst: Inst) -> Result<(), EmitError> {
+    fn inst(&mut self, decision: &Decision, direction: Direction, inst: Inst) -> Result<(), EmitError> {
         let to = slot(inst.result())?;
         match inst {
             Inst::Fact(_, fact) => self.fact(decision, direction, fact, to),
@@ -79,7 +78,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn fact(&mut self, decision: &Decision<'_>, direction: Direction, fact: Fact, to: i16) {
+    fn fact(&mut self, decision: &Decision, direction: Direction, fact: Fact, to: i16) {
         match fact {
             // The address lives in the flow's key, the family is known here.
             Fact::Remote | Fact::Family => return,
@@ -216,7 +215,7 @@ impl Emitter<'_> {
     }
 
     /// Emits a block's end; returns the blocks that it goes on to, the one to be emitted next last.
-    fn block_end(&mut self, decision: &mut Decision<'_>, end: End) -> Result<Vec<BlockId>, EmitError> {
+    fn block_end(&mut self, decision: &mut Decision, end: End) -> Result<Vec<BlockId>, EmitError> {
         let (test, then, otherwise) = match end {
             End::Verdict(verdict, reason) => {
                 self.verdict(decision, verdict, reason);
@@ -239,7 +238,7 @@ impl Emitter<'_> {
         Ok(if test.is_some() { vec![then, otherwise] } else { vec![otherwise] })
     }
 
-    fn verdict(&mut self, decision: &Decision<'_>, verdict: Verdict, reason: Reason) {
+    fn verdict(&mut self, decision: &Decision, verdict: Verdict, reason: Reason) {
         let outcome = match (verdict, reason) {
             (Verdict::Deny, _) => Outcome::Denied,
             (Verdict::Allow, Reason::Itself) => Outcome::Itself,
@@ -252,7 +251,7 @@ impl Emitter<'_> {
     }
 
     /// Goes to `then` if the test holds.
-    fn test(&mut self, decision: &Decision<'_>, test: Test, then: Label) -> Result<(), EmitError> {
+    fn test(&mut self, decision: &Decision, test: Test, then: Label) -> Result<(), EmitError> {
         match test {
             Test::Equal(value, number) => self.compare(Cond::Eq, slot(value)?, number, then),
             Test::Less(value, number) => self.compare(Cond::Lt, slot(value)?, number, then),

@@ -19,12 +19,6 @@ const FIN_OR_RST: i32 = 0x05;
 const SYN: i32 = 0x02;
 const SYN_AND_ACK: i32 = 0x12;
 
-/// Where the verdict's code comes back to.
-pub(super) struct Found {
-    /// A flow that was judged again, and is allowed: r7 is its value.
-    pub(super) current: Label,
-}
-
 impl Emitter<'_> {
     /// The map of flows that have seen both sides, and that of those that have not.
     pub(super) fn flow_maps(&self, family: Family) -> (MapName, MapName) {
@@ -36,7 +30,7 @@ impl Emitter<'_> {
 
     /// Packets of flows that are in force pass here. The others fall through: r7 is the value of a flow that has to be
     /// judged again, or 0; r8 is the time.
-    pub(super) fn find_flow(&mut self, family: Family) -> Found {
+    pub(super) fn find_flow(&mut self, family: Family) {
         let [look_in_fresh, found, miss, expired, judge, current] =
             ["fresh", "found", "miss", "expired", "judge", "current"].map(|name| self.asm.label(name));
         let (open, fresh) = self.flow_maps(family);
@@ -62,7 +56,6 @@ impl Emitter<'_> {
         self.now();
         self.asm.mov(Reg::R7, 0);
         self.asm.bind(judge);
-        Found { current }
     }
 
     /// r8 = the time in ticks.
@@ -162,6 +155,15 @@ impl Emitter<'_> {
         self.asm.store(Size::Dw, Reg::R10, Frame::FLOW + flow::LAST, Reg::R8);
         self.update(open, Frame::KEY, Frame::FLOW);
         self.delete(fresh, Frame::KEY);
+        self.pass(family, Some(Outcome::Established));
+    }
+
+    /// r7 is a flow of an older generation that is allowed in this one too.
+    pub(super) fn adopt(&mut self, family: Family) {
+        self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), 0);
+        self.asm.load(Size::W, Reg::R1, Reg::R1, config::EPOCH as i16);
+        self.asm.store(Size::W, Reg::R7, flow::EPOCH, Reg::R1);
+        self.asm.store(Size::Dw, Reg::R7, flow::LAST, Reg::R8);
         self.pass(family, Some(Outcome::Established));
     }
 

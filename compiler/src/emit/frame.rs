@@ -39,8 +39,10 @@ impl Frame {
     pub(super) const FRAGMENT_ID: i16 = Self::FIRST_FRAGMENT - 4;
     /// The family, for events: 4 or 6, 0 if unknown.
     pub(super) const FAMILY: i16 = Self::FRAGMENT_ID - 4;
+    /// IPv6's payload length, in host order.
+    pub(super) const PAYLOAD: i16 = Self::FAMILY - 8;
     /// Values of the decision, eight bytes each.
-    pub(super) const VALUES: i16 = Self::FAMILY - 8;
+    pub(super) const VALUES: i16 = Self::PAYLOAD - 8;
     /// The most values that a decision may have.
     pub(super) const MOST_VALUES: u32 = 24;
 

@@ -133,6 +133,9 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Rsh, Reg::R1, 4);
         self.asm.jump_if(Cond::Ne, Reg::R1, 6, malformed);
         self.addresses(ETHERNET as i16 + 8, ETHERNET as i16 + 24, 16);
+        self.asm.load(Size::H, Reg::R3, Reg::R7, ETHERNET as i16 + 4);
+        self.asm.swap_be(SwapBits::B16, Reg::R3);
+        self.asm.store(Size::W, Reg::R10, Frame::PAYLOAD, Reg::R3);
         self.asm.load(Size::B, Reg::R2, Reg::R7, ETHERNET as i16 + 6);
         self.asm.mov(Reg::R9, ETHERNET + 40);
         let upper = self.asm.label("upper header");
@@ -198,8 +201,7 @@ impl Emitter<'_> {
         self.asm.bind(first);
         self.store_constant(Frame::FIRST_FRAGMENT, 1);
         // The payload length less what the extension headers took.
-        self.asm.load(Size::H, Reg::R3, Reg::R7, ETHERNET as i16 + 4);
-        self.asm.swap_be(SwapBits::B16, Reg::R3);
+        self.asm.load(Size::W, Reg::R3, Reg::R10, Frame::PAYLOAD);
         self.asm.alu(AluOp::Add, Reg::R3, ETHERNET + 40);
         self.asm.alu(AluOp::Sub, Reg::R3, Reg::R9);
         self.whole_header(fragment);

@@ -2,7 +2,6 @@
 
 use super::EmitError;
 use super::Emitter;
-use super::flows::Found;
 use super::frame::{Frame, Key, skb};
 use crate::address::Family;
 use crate::ebpf::insn::{Cond, Reg, Size};
@@ -11,7 +10,7 @@ use crate::model::Direction;
 
 impl Emitter<'_> {
     /// r7 is the value of a flow to be judged again, or 0; r8 is the time.
-    pub(super) fn judge(&mut self, family: Family, found: Found) -> Result<(), EmitError> {
+    pub(super) fn judge(&mut self, family: Family) -> Result<(), EmitError> {
         let [known, egress, allow, deny] = ["known flow", "judge egress", "allow", "deny"].map(|it| self.asm.label(it));
         self.look_up(MapName::Endpoints, Key::IFINDEX);
         let (no_endpoint, unfiltered) = (self.end(Outcome::NoEndpoint), self.end(Outcome::Unfiltered));
@@ -28,7 +27,7 @@ impl Emitter<'_> {
         self.asm.bind(egress);
         self.decide(Direction::Egress, family, allow, deny)?;
         self.asm.bind(allow);
-        self.allowed(family, found);
+        self.allowed(family);
         self.asm.bind(deny);
         self.denied(family);
         Ok(())
@@ -53,22 +52,13 @@ impl Emitter<'_> {
     }
 
     /// `OUTCOME` says why.
-    fn allowed(&mut self, family: Family, found: Found) {
+    fn allowed(&mut self, family: Family) {
         let new = self.asm.label("new");
         self.asm.jump_if(Cond::Eq, Reg::R7, 0, new);
-        self.adopt(found);
+        self.adopt(family);
         self.asm.bind(new);
         self.remember(family);
         self.pass(family, None);
-    }
-
-    /// The flow is of this generation now.
-    fn adopt(&mut self, found: Found) {
-        use crate::layout::{config, flow};
-        self.asm.load_map_value(Reg::R1, super::map_ref(MapName::Config), 0);
-        self.asm.load(Size::W, Reg::R1, Reg::R1, config::EPOCH as i16);
-        self.asm.store(Size::W, Reg::R7, flow::EPOCH, Reg::R1);
-        self.asm.jump(found.current);
     }
 
     fn denied(&mut self, family: Family) {
