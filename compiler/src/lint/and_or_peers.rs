@@ -68,8 +68,10 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
 
 /// Whether the two peers are a selector of namespaces alone and one of pods alone.
 fn looks_split(peers: &[PolicyPeer]) -> bool {
-    let [PolicyPeer::Pods { pods: None, namespaces: Some(namespaces) }, PolicyPeer::Pods { pods: Some(pods), namespaces: None }] =
-        peers
+    let [
+        PolicyPeer::Pods { pods: None, namespaces: Some(namespaces) },
+        PolicyPeer::Pods { pods: Some(pods), namespaces: None },
+    ] = peers
     else {
         return false;
     };

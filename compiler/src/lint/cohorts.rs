@@ -4,10 +4,17 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::context::Context;
 use super::groups::GroupId;
-use crate::model::{Direction, NamespaceId, PolicyId, SelectorId, id};
+use crate::model::{Direction, NamespaceId, PolicyId, SelectorId};
 
-id!(/// A cohort. Prints as `cohort3`.
-    CohortId, "cohort");
+/// A cohort, by its index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct CohortId(pub(super) u32);
+
+impl CohortId {
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// Groups that the same policies select.
 #[derive(Debug)]

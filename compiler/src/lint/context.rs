@@ -215,9 +215,7 @@ impl<'c> Context<'c> {
     fn in_namespace(&self, namespace: NamespaceId, pods: SelectorId) -> Vec<u32> {
         let range = self.groups.range(namespace);
         match self.group_lookup.candidates(self.selector(pods)) {
-            Some(list) if list.len() <= range.len() => {
-                list.iter().copied().filter(|id| range.contains(id)).collect()
-            }
+            Some(list) if list.len() <= range.len() => list.iter().copied().filter(|id| range.contains(id)).collect(),
             _ => range.collect(),
         }
     }

@@ -115,7 +115,8 @@ fn allows_dns(context: &Context<'_>, policy: &Policy) -> bool {
 fn rule_allows_dns(rule: &Rule, beside: bool) -> bool {
     let elsewhere = |peer: &Peer| !matches!(peer, Peer::Pods { namespaces: None, .. });
     let may_be_server = rule.peers.is_empty() || beside || rule.peers.iter().any(elsewhere);
-    rule.ports.iter().any(names_dns) || (may_be_server && (rule.ports.is_empty() || rule.ports.iter().any(contains_dns)))
+    rule.ports.iter().any(names_dns)
+        || (may_be_server && (rule.ports.is_empty() || rule.ports.iter().any(contains_dns)))
 }
 
 fn names_dns(port: &PortRule) -> bool {
@@ -156,9 +157,13 @@ fn describe(context: &Context<'_>, first: PolicyId, isolating: &[PolicyId], exam
     }
     let denies_all = |id: &PolicyId| cluster.policies[id.index()].egress.as_ref().is_some_and(Vec::is_empty);
     let help = match isolating.iter().all(denies_all) {
-        true => "if these pods need no network at all, this is right: turn the lint off; else allow UDP and TCP port 53 \
-                 to the cluster's name servers",
-        false => "allow UDP and TCP port 53 to the cluster's name servers (namespace kube-system, pods k8s-app=kube-dns)",
+        true => {
+            "if these pods need no network at all, this is right: turn the lint off; else allow UDP and TCP port 53 \
+                 to the cluster's name servers"
+        }
+        false => {
+            "allow UDP and TCP port 53 to the cluster's name servers (namespace kube-system, pods k8s-app=kube-dns)"
+        }
     };
     diagnostic.help(help)
 }

@@ -104,8 +104,8 @@ fn check_blocks(
 }
 
 /// One hole.
-struct Place<'p> {
-    context: &'p Context<'p>,
+struct Place<'p, 'c> {
+    context: &'p Context<'c>,
     policy: &'p Policy,
     direction: Direction,
     block: &'p Block<'p>,
@@ -113,7 +113,7 @@ struct Place<'p> {
     hole: Prefix,
 }
 
-impl Place<'_> {
+impl Place<'_, '_> {
     /// Another hole of the block has it all; of two equal ones the second is reported.
     fn inside_another(&self, holes: &PrefixIndex) -> Option<Diagnostic> {
         let except = self.block.except;

@@ -10,10 +10,17 @@ use std::ops::Range;
 use super::lookup::Wanted;
 use crate::address::{Family, Prefix};
 use crate::k8s::{NamedPort, Protocol};
-use crate::model::{Cluster, Endpoint, EndpointId, HostNetworkPods, LabelSetId, NamespaceId, Standing, id};
+use crate::model::{Cluster, Endpoint, EndpointId, HostNetworkPods, LabelSetId, NamespaceId, Standing};
 
-id!(/// A group. Prints as `group3`.
-    GroupId, "group");
+/// A group, by its index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct GroupId(pub(super) u32);
+
+impl GroupId {
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// Pods of one namespace that no selector tells apart.
 #[derive(Debug)]

@@ -30,5 +30,8 @@ pub(super) fn found(code: &'static Code, stopped_at: ObjectId, steps: u64) -> Di
     let message = format!("the lint {} stopped here, after {steps} steps", code.name);
     Diagnostic::at(&CODE, Origin::object(stopped_at), message)
         .note("what it found is true; what follows was not looked at")
-        .help(format!("turn the lint off if that is not worth knowing, or check fewer objects at a time: {}", code.name))
+        .help(format!(
+            "turn the lint off if that is not worth knowing, or check fewer objects at a time: {}",
+            code.name
+        ))
 }

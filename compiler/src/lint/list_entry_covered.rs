@@ -67,7 +67,8 @@ fn describe(list: &CidrList, covered: &[(&ListEntry, &ListEntry)]) -> Option<Dia
         .label(if equal { "the same again".to_owned() } else { format!("{} contains it", words::entry(wide)) })
         .also(words::entry_origin(list, wide.position), "this entry contains it");
     if covered.len() > 1 {
-        let pair = |(entry, wide): &(&ListEntry, &ListEntry)| format!("{} in {}", words::entry(entry), words::entry(wide));
+        let pair =
+            |(entry, wide): &(&ListEntry, &ListEntry)| format!("{} in {}", words::entry(entry), words::entry(wide));
         diagnostic = diagnostic.note(format!("contained are: {}", words::some(covered.iter().map(pair), 3)));
     }
     Some(diagnostic.help("remove what is contained"))

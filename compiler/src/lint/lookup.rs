@@ -15,11 +15,7 @@ pub(super) struct Lookup<'c> {
 
 impl<'c> Lookup<'c> {
     /// Of things numbered from 0, each with its labels.
-    pub(super) fn new(
-        cluster: &'c Cluster,
-        wanted: &Wanted<'c>,
-        things: impl IntoIterator<Item = LabelSetId>,
-    ) -> Self {
+    pub(super) fn new(cluster: &'c Cluster, wanted: &Wanted<'c>, things: impl IntoIterator<Item = LabelSetId>) -> Self {
         let mut by_pair: HashMap<_, Vec<u32>> = HashMap::new();
         for (number, labels) in things.into_iter().enumerate() {
             for (key, value) in cluster.labels.labels(labels) {
@@ -33,7 +29,7 @@ impl<'c> Lookup<'c> {
     }
 
     /// The shortest list that has everything the selector matches; `None` if only all of them will do.
-    pub(super) fn candidates(&self, selector: &LabelSelector) -> Option<&[u32]> {
+    pub(super) fn candidates<'s>(&'s self, selector: &'s LabelSelector) -> Option<&'s [u32]> {
         let lists = required_pairs(selector).map(|pair| self.by_pair.get(&pair).map_or(&[][..], Vec::as_slice));
         lists.min_by_key(|list| list.len())
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::context::Context;
 use super::groups::GroupId;
-use super::near::nearest;
 use super::words;
+use crate::decode::nearest;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use crate::k8s::{PortMatch, Protocol};
 use crate::model::{Direction, Peer, Policy, Rule, rule_path};
@@ -91,8 +91,7 @@ fn check_rule(
             context.group(*id).has_port(name, protocol)
         });
         if !has_it {
-            let origin =
-                Origin::new(policy.object, words::port_path(direction, index, position).field("port"));
+            let origin = Origin::new(policy.object, words::port_path(direction, index, position).field("port"));
             let message = format!(
                 "no pod that {} of policy {} leads to has a port `{name}`",
                 rule_path(direction, index),
@@ -104,12 +103,7 @@ fn check_rule(
 }
 
 /// The pods that a rule leads to; `None` if the input does not show all of them.
-fn destinations(
-    context: &Context<'_>,
-    policy: &Policy,
-    direction: Direction,
-    rule: &Rule,
-) -> Option<Vec<GroupId>> {
+fn destinations(context: &Context<'_>, policy: &Policy, direction: Direction, rule: &Rule) -> Option<Vec<GroupId>> {
     let all = || (0..context.groups().len() as u32).map(GroupId);
     let mut destinations: Vec<GroupId> = match direction {
         Direction::Ingress => context.subjects(policy).to_vec(),
@@ -134,7 +128,8 @@ fn destinations(
     };
     destinations.sort_unstable();
     destinations.dedup();
-    let only_blocks = direction == Direction::Egress && rule.peers.iter().all(|peer| matches!(peer, Peer::Block { .. }));
+    let only_blocks =
+        direction == Direction::Egress && rule.peers.iter().all(|peer| matches!(peer, Peer::Block { .. }));
     (!destinations.is_empty() || (only_blocks && !context.groups().is_empty())).then_some(destinations)
 }
 

@@ -1,8 +1,8 @@
 //! A policy for a namespace that is not there.
 
 use super::context::Context;
-use super::near::nearest;
 use super::words;
+use crate::decode::nearest;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use crate::origin::{FieldPath, Origin};
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::groups::is_on_host;
 use super::words;
+use crate::decode::nearest;
 use crate::k8s::LabelSelector;
 use crate::model::{Cluster, NamespaceId};
 use crate::origin::FieldPath;
@@ -80,7 +81,10 @@ impl<'c> Census<'c> {
         let meant = |key: &str, value: &str| {
             let have = words::count(self.having(key, value), &self.noun);
             let verb = if self.having(key, value) == 1 { "has" } else { "have" };
-            (format!("{have}{} {verb} {key}={value}; {none}", self.place), Some(format!("did you mean `{key}: {value}`?")))
+            (
+                format!("{have}{} {verb} {key}={value}; {none}", self.place),
+                Some(format!("did you mean `{key}: {value}`?")),
+            )
         };
         if let Some(values) = self.values.get(key) {
             return match self.nearest(value, values) {
@@ -105,9 +109,4 @@ impl<'c> Census<'c> {
         let shown = words::some(values.keys().map(|value| format!("`{value}`")), 5);
         format!("{}s{} have these values of `{key}`: {shown}", self.noun, self.place)
     }
-}
-
-/// The candidate nearest by spelling, if any is near.
-pub(super) fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
-    crate::decode::nearest(name, known)
 }

@@ -97,8 +97,8 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
 }
 
 /// One rule: is everything that it allows denied at the far end?
-struct Question<'q> {
-    context: &'q Context<'q>,
+struct Question<'q, 'c> {
+    context: &'q Context<'c>,
     cohorts: &'q Cohorts,
     policy: &'q Policy,
     direction: Direction,
@@ -111,7 +111,7 @@ struct Pair {
     far: GroupId,
 }
 
-impl Question<'_> {
+impl Question<'_, '_> {
     /// A pair of pods, if every pair is denied at the far end.
     fn denied_pair(&self) -> Option<Pair> {
         let (context, own) = (self.context, self.policy.namespace);
@@ -136,7 +136,8 @@ impl Question<'_> {
                 continue;
             }
             let policies = self.cohorts.of(group).isolating(words::opposite(self.direction));
-            if policies.is_empty() || context.is_spent(self.policy.object) || self.lets_any_pass(policies, group, &near) {
+            if policies.is_empty() || context.is_spent(self.policy.object) || self.lets_any_pass(policies, group, &near)
+            {
                 return None;
             }
             example = example.or_else(|| self.pair(group, &near));
@@ -200,7 +201,8 @@ impl Question<'_> {
             Direction::Ingress => ("the senders", format!("{far_name} to {near_name}")),
             Direction::Egress => ("the receivers", format!("{near_name} to {far_name}")),
         };
-        let message = format!("{path} of policy {name} has no effect: {end} are denied {} by their own policies", other.name());
+        let message =
+            format!("{path} of policy {name} has no effect: {end} are denied {} by their own policies", other.name());
         let mut diagnostic = Diagnostic::at(&CODE, self.policy.rule_origin(self.direction, index), message)
             .label(format!("allows {}, which is denied at the other end", words::ports(&self.rule.ports)));
         let isolating = self.cohorts.of(pair.far).isolating(other);
@@ -213,7 +215,9 @@ impl Question<'_> {
             .note(format!("for example, from {way}: no rule of {} allows it", words::policies(isolating.len())))
             .help(match self.direction {
                 Direction::Ingress => format!("allow {far_name} egress to {near_name} on {ports}, or remove the rule"),
-                Direction::Egress => format!("allow {far_name} ingress from {near_name} on {ports}, or remove the rule"),
+                Direction::Egress => {
+                    format!("allow {far_name} ingress from {near_name} on {ports}, or remove the rule")
+                }
             })
     }
 }

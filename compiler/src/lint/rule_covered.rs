@@ -49,14 +49,14 @@ struct Place {
 }
 
 /// Rules that could cover others, by what they must agree on.
-struct Index<'c> {
+struct Index<'q, 'c> {
     places: Vec<Place>,
     /// By namespace, subjects and a peer; the peer `None` is everyone.
     by_peer: HashMap<(NamespaceId, SelectorId, Option<PodPeer>), Vec<u32>>,
     by_block: HashMap<(NamespaceId, SelectorId), PrefixIndex>,
     /// The empty selector, if anything uses it.
     everything: Option<SelectorId>,
-    context: &'c Context<'c>,
+    context: &'q Context<'c>,
     direction: Direction,
 }
 
@@ -76,8 +76,8 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
     }
 }
 
-impl<'c> Index<'c> {
-    fn new(context: &'c Context<'c>, direction: Direction) -> Self {
+impl<'q, 'c> Index<'q, 'c> {
+    fn new(context: &'q Context<'c>, direction: Direction) -> Self {
         let labels = &context.cluster.labels;
         let selectors = (0..labels.selector_count() as u32).map(SelectorId);
         let mut it = Self {

@@ -214,13 +214,7 @@ struct Finding {
     rule: usize,
 }
 
-fn judge(
-    context: &Context<'_>,
-    fronts: &Fronts,
-    cohort: &Cohort,
-    front: Front,
-    partly: &mut BTreeMap<Front, Finding>,
-) {
+fn judge(context: &Context<'_>, fronts: &Fronts, cohort: &Cohort, front: Front, partly: &mut BTreeMap<Front, Finding>) {
     let Some(port) = service_port(context, front) else { return };
     for family in [Family::V4, Family::V6] {
         let of_family = |it: &&Backend| it.address.map_or(family == Family::V4, |at| Family::of(at) == family);
@@ -229,7 +223,7 @@ fn judge(
             backends.iter().map(|backend| allowing_rule(context, fronts, cohort, port.protocol, backend)).collect();
         let first_denied = allowed.iter().position(Option::is_none).and_then(|index| backends.get(index));
         let (Some(denied), Some((by, rule))) = (first_denied, allowed.iter().flatten().next()) else { continue };
-        let pods = cohort.groups.iter().map(|id| context.group(*id).pods).sum();
+        let pods: usize = cohort.groups.iter().map(|id| context.group(*id).pods).sum();
         let Some(asker) = cohort.groups.first().map(|id| context.group(*id).first) else { continue };
         let finding = partly.entry(front).or_insert_with(|| Finding {
             allowed: allowed.iter().flatten().count(),
@@ -265,7 +259,8 @@ fn allowing_rule(
         let policy = &context.cluster.policies[id.index()];
         for (index, rule) in policy.egress.iter().flatten().enumerate() {
             context.spend(1 + rule.peers.len() + rule.ports.len());
-            let ports = rule.ports.is_empty() || rule.ports.iter().any(|it| port_matches(context, it, protocol, backend));
+            let ports =
+                rule.ports.is_empty() || rule.ports.iter().any(|it| port_matches(context, it, protocol, backend));
             if ports && peers_match(context, fronts, policy.namespace, rule, backend) {
                 return Some((*id, index));
             }
@@ -295,9 +290,7 @@ fn peers_match(context: &Context<'_>, fronts: &Fronts, own: NamespaceId, rule: &
     let group = backend.endpoint.and_then(|id| fronts.group_of.get(&id));
     rule.peers.is_empty()
         || rule.peers.iter().any(|peer| match peer {
-            Peer::Pods { .. } => {
-                group.is_some_and(|group| context.peer_groups(own, peer).binary_search(group).is_ok())
-            }
+            Peer::Pods { .. } => group.is_some_and(|group| context.peer_groups(own, peer).binary_search(group).is_ok()),
             Peer::Block { cidr, except } => {
                 let open = group.is_none() || context.cluster.assume.ipblock_pods == IpBlockPods::Match;
                 // Where a pod of a manifest will be, nobody knows: it is not held against the rule.
@@ -323,12 +316,16 @@ impl Finding {
         };
         let (allowed, backends, port) = (self.allowed, self.backends, self.denied.port);
         let asker = words::endpoint(cluster, self.asker);
-        let message = format!("port {number} of service {name} is only partly allowed: {allowed} of {backends} backends");
+        let message =
+            format!("port {number} of service {name} is only partly allowed: {allowed} of {backends} backends");
         let path = FieldPath::root().field("spec").field("ports").index(index);
         Diagnostic::at(&CODE, policy.rule_origin(Direction::Egress, self.rule), message)
             .label("allows some of the backends")
             .also(Origin::new(body.object, path), "the service's address is denied as a whole")
-            .note(format!("{} may not reach {denied} on port {port}; for example {asker}", words::count(self.pods, "pod")))
+            .note(format!(
+                "{} may not reach {denied} on port {port}; for example {asker}",
+                words::count(self.pods, "pod")
+            ))
             .help(format!("allow {denied} too, or give the backends that are meant a service of their own"))
     }
 }

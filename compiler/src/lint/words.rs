@@ -1,7 +1,5 @@
 //! How lints say things, and where they point.
 
-use std::net::IpAddr;
-
 use crate::address::{Family, Prefix};
 use crate::k8s::{LabelSelector, ListEntry, Operator, PortMatch, Protocol, Requirement};
 use crate::model::{CidrList, Cluster, Direction, EndpointId, Policy, PortRule, rule_path};
@@ -122,17 +120,9 @@ pub(super) fn entry(entry: &ListEntry) -> String {
         return entry.first.to_string();
     }
     let as_prefix = (0..=Family::of(entry.first).bits()).map(|len| Prefix::new(entry.first, len));
-    match as_prefix.into_iter().find(|it| it.address() == entry.first && last(*it) == entry.last) {
+    match as_prefix.into_iter().find(|it| it.address() == entry.first && it.last() == entry.last) {
         Some(prefix) => prefix.to_string(),
         None => format!("{}-{}", entry.first, entry.last),
-    }
-}
-
-/// The last address of a prefix.
-fn last(prefix: Prefix) -> IpAddr {
-    match prefix.address() {
-        IpAddr::V4(v4) => IpAddr::V4((v4.to_bits() | u32::MAX.checked_shr(prefix.len().into()).unwrap_or(0)).into()),
-        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() | u128::MAX.checked_shr(prefix.len().into()).unwrap_or(0)).into()),
     }
 }
 
