@@ -573,6 +573,25 @@ mod both_ends {
         check(code, &service("{to: [{ipBlock: {cidr: 10.0.0.0/24}}]}"), &[]);
         check(code, &service(&format!("{CANARY}, {{}}")), &[]);
     }
+
+    #[test]
+    fn backends_of_one_service_on_two_ports_may_be_partly_allowed() {
+        let code = "service-partly-allowed";
+        let api = "{podSelector: {matchLabels: {app: api}}}";
+        let uneven = service(&format!("{{to: [{api}], ports: [{{port: 8080}}]}}"))
+            .replace("targetPort: 8080", "targetPort: http")
+            .replace(
+                "track: canary}}\n",
+                "track: canary}}\nspec: {containers: [{name: c, ports: [{name: http, containerPort: 8080}]}]}\n",
+            )
+            .replace(
+                "track: stable}}\n",
+                "track: stable}}\nspec: {containers: [{name: c, ports: [{name: http, containerPort: 9090}]}]}\n",
+            );
+        check(code, &uneven, &["shop/web spec.egress[1]"]);
+        check(code, &uneven.replace("ports: [{port: 8080}]", "ports: [{port: http}]"), &[]);
+        check(code, &uneven.replace(&format!("to: [{api}], "), ""), &["shop/web spec.egress[1]"]);
+    }
 }
 
 mod lists {

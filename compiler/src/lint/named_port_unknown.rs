@@ -126,6 +126,7 @@ fn destinations(context: &Context<'_>, policy: &Policy, direction: Direction, ru
             reached
         }
     };
+    context.spend(destinations.len());
     destinations.sort_unstable();
     destinations.dedup();
     let only_blocks =

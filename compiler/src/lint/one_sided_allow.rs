@@ -120,15 +120,11 @@ impl Question<'_, '_> {
             return None;
         }
         let near = context.subjects(self.policy);
-        let mut far: Vec<GroupId> = Vec::new();
-        for peer in &self.rule.peers {
-            far.extend_from_slice(&context.peer_groups(own, peer));
-        }
-        far.sort_unstable();
-        far.dedup();
+        let far: Vec<_> = self.rule.peers.iter().map(|peer| context.peer_groups(own, peer)).collect();
         let mut asked = HashSet::new();
         let mut example = None;
-        for group in far {
+        for group in far.iter().flat_map(|groups| groups.iter().copied()) {
+            context.spend(1);
             let cohort = self.cohorts.id_of(group);
             // At the far end of an ingress rule only the senders' policies count; at that of an egress rule the
             // receivers' named ports do too.

@@ -1,11 +1,13 @@
 //! A service some of whose backends a pod may reach.
 //!
-//! Strategy: from the pods' side. For each cohort that is isolated for egress, only those service ports are judged that
-//! one of its rules touches, and each of those whole: a backend is allowed if a rule matches it, as in the reference.
-//! Address lists are not asked: what they do to the cluster's own addresses is another lint's.
+//! Strategy: a rule treats all backends of a service port alike unless one of its peers *cuts* it (matches some of the
+//! backends and not others) or the port is *uneven* (its backends differ in number or name of the port). Cuts are found
+//! once for each different peer; only service ports that are cut or uneven are judged, backend by backend, as the
+//! reference does. Address lists are not asked: what they do to the cluster's own addresses is another lint's.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use super::cohorts::Cohort;
 use super::context::Context;
@@ -94,9 +96,9 @@ spec:
 };
 
 pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
-    let fronts = Fronts::new(context);
+    let mut fronts = Fronts::new(context);
     let cohorts = context.cohorts();
-    if fronts.all.is_empty() || !cohorts.are_known(context) {
+    if fronts.sizes.is_empty() || !cohorts.are_known(context) {
         return;
     }
     let mut partly: BTreeMap<Front, Finding> = BTreeMap::new();
@@ -105,7 +107,7 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
         if context.is_spent(context.cluster.policies[first.index()].object) {
             break;
         }
-        for front in fronts.touched(context, cohort) {
+        for front in fronts.doubtful(context, cohort) {
             judge(context, &fronts, cohort, front, &mut partly);
         }
     }
@@ -119,25 +121,30 @@ type Front = (ServiceId, usize);
 
 /// The service ports that could be partly allowed: those with two backends or more.
 struct Fronts {
-    all: Vec<Front>,
-    by_group: BTreeMap<GroupId, BTreeSet<Front>>,
+    /// How many backends each has.
+    sizes: BTreeMap<Front, usize>,
+    /// How many backends of a group each has.
+    by_group: BTreeMap<GroupId, BTreeMap<Front, usize>>,
     by_address: BTreeMap<IpAddr, BTreeSet<Front>>,
-    /// Those whose backends listen on different ports: a rule for everyone may match some of them.
     uneven: BTreeSet<Front>,
     group_of: BTreeMap<EndpointId, GroupId>,
+    cuts: HashMap<PeerKey, Rc<[Front]>>,
 }
+
+/// Peers that match the same: of one namespace if they look only there.
+type PeerKey = (Option<NamespaceId>, Peer);
 
 impl Fronts {
     fn new(context: &Context<'_>) -> Self {
-        let cluster = context.cluster;
         let mut it = Self {
-            all: Vec::new(),
+            sizes: BTreeMap::new(),
             by_group: BTreeMap::new(),
             by_address: BTreeMap::new(),
             uneven: BTreeSet::new(),
             group_of: BTreeMap::new(),
+            cuts: HashMap::new(),
         };
-        for (service, body) in cluster.services.iter().enumerate() {
+        for (service, body) in context.cluster.services.iter().enumerate() {
             for (index, port) in body.ports.iter().enumerate() {
                 if port.backends.len() > 1 {
                     it.add(context, (ServiceId(service as u32), index), port);
@@ -148,58 +155,81 @@ impl Fronts {
     }
 
     fn add(&mut self, context: &Context<'_>, front: Front, port: &ServicePort) {
-        self.all.push(front);
+        self.sizes.insert(front, port.backends.len());
         for backend in &port.backends {
-            if let Some(group) = backend.endpoint.and_then(|id| context.group_of(id)) {
-                self.by_group.entry(group).or_default().insert(front);
-                self.group_of.extend(backend.endpoint.map(|id| (id, group)));
+            if let Some(id) = member(context, backend)
+                && let Some(group) = context.group_of(id)
+            {
+                *self.by_group.entry(group).or_default().entry(front).or_default() += 1;
+                self.group_of.insert(id, group);
             }
             if let Some(address) = backend.address {
                 self.by_address.entry(address).or_default().insert(front);
             }
-            if port.backends.iter().next().is_some_and(|first| first.port != backend.port) {
-                self.uneven.insert(front);
-            }
+        }
+        let mut ports = port.backends.iter().map(|backend| (backend.port, port_names(context, port.protocol, backend)));
+        let first = ports.next();
+        if ports.any(|other| Some(&other) != first.as_ref()) {
+            self.uneven.insert(front);
         }
     }
 
-    /// The service ports that a rule of the cohort may allow a backend of. None if a rule allows everything.
-    fn touched(&self, context: &Context<'_>, cohort: &Cohort) -> BTreeSet<Front> {
-        let mut touched = BTreeSet::new();
+    /// The service ports whose backends the rules of a cohort may not treat alike.
+    fn doubtful(&mut self, context: &Context<'_>, cohort: &Cohort) -> BTreeSet<Front> {
+        let mut doubtful = BTreeSet::new();
         for (own, rule) in egress_rules(context, &cohort.egress) {
             if rule.peers.is_empty() && rule.ports.is_empty() {
                 return BTreeSet::new();
             }
-            if rule.peers.is_empty() {
-                touched.extend(&self.uneven);
+            if !rule.ports.is_empty() {
+                doubtful.extend(&self.uneven);
             }
             for peer in &rule.peers {
-                self.touch(context, own, peer, &mut touched);
+                let cut = self.cut_by(context, own, peer);
+                context.spend(1 + cut.len());
+                doubtful.extend(cut.iter());
             }
-            context.spend(touched.len());
         }
-        touched
+        doubtful
     }
 
-    fn touch(&self, context: &Context<'_>, own: NamespaceId, peer: &Peer, touched: &mut BTreeSet<Front>) {
+    /// The service ports of which a peer matches some backends and not others, as far as one can tell from addresses.
+    fn cut_by(&mut self, context: &Context<'_>, own: NamespaceId, peer: &Peer) -> Rc<[Front]> {
+        let at_home = matches!(peer, Peer::Pods { namespaces: None, .. });
+        let key = (at_home.then_some(own), peer.clone());
+        if let Some(known) = self.cuts.get(&key) {
+            return known.clone();
+        }
+        let mut matched: BTreeMap<Front, usize> = BTreeMap::new();
         match peer {
             Peer::Pods { .. } => {
                 let groups = context.peer_groups(own, peer);
-                if groups.len() <= self.by_group.len() {
-                    context.spend(groups.len());
-                    touched.extend(groups.iter().filter_map(|id| self.by_group.get(id)).flatten());
-                } else {
-                    context.spend(self.by_group.len());
-                    let inside = self.by_group.iter().filter(|(id, _)| groups.binary_search(id).is_ok());
-                    touched.extend(inside.flat_map(|(_, fronts)| fronts));
+                context.spend(groups.len());
+                for (front, backends) in groups.iter().filter_map(|id| self.by_group.get(id)).flatten() {
+                    *matched.entry(*front).or_default() += backends;
                 }
             }
-            Peer::Block { cidr, .. } => {
-                let inside = self.by_address.range(cidr.address()..).take_while(|(at, _)| cidr.contains(**at));
-                touched.extend(inside.inspect(|_| context.spend(1)).flat_map(|(_, fronts)| fronts));
+            Peer::Block { cidr, except } => {
+                let inside = self.by_address.range(cidr.address()..=cidr.last());
+                for (_, fronts) in inside.filter(|(at, _)| in_block(*cidr, except, **at)) {
+                    context.spend(fronts.len());
+                    fronts.iter().for_each(|front| *matched.entry(*front).or_default() += 1);
+                }
             }
         }
+        let is_cut = |(front, backends): &(Front, usize)| self.sizes.get(front) != Some(backends);
+        let cut: Rc<[Front]> = matched.into_iter().filter(is_cut).map(|(front, _)| front).collect();
+        self.cuts.insert(key, cut.clone());
+        cut
     }
+}
+
+/// The names under which a rule may mean a backend's port.
+fn port_names<'c>(context: &Context<'c>, protocol: Protocol, backend: &Backend) -> BTreeSet<&'c str> {
+    let endpoint = member(context, backend).and_then(|id| context.cluster.endpoints.get(id.index()));
+    let ports = endpoint.map_or(&[][..], |it| it.named_ports.as_slice());
+    let same = ports.iter().filter(|port| port.protocol == protocol && port.number == backend.port);
+    same.map(|port| port.name.as_str()).collect()
 }
 
 /// What is known of one service port.
@@ -274,10 +304,7 @@ fn port_matches(context: &Context<'_>, rule: &PortRule, protocol: Protocol, back
         && match &rule.port {
             PortMatch::Any => true,
             PortMatch::Range(first, last) => (*first..=*last).contains(&backend.port),
-            PortMatch::Named(name) => member(context, backend).is_some_and(|id| {
-                let ports = &context.cluster.endpoints[id.index()].named_ports;
-                ports.iter().any(|it| it.name == *name && it.protocol == protocol && it.number == backend.port)
-            }),
+            PortMatch::Named(name) => port_names(context, protocol, backend).contains(name.as_str()),
         }
 }
 
