@@ -152,7 +152,8 @@ mod tests {
     #[track_caller]
     fn check_error(text: &str, expected: &str) {
         let error = parse(text, FILE_NAME).expect_err("refused");
-        assert!(format!("{error:?}").contains(expected), "{error:?}");
+        let page = crate::failure::page(&error);
+        assert!(page.contains(expected), "{page}");
     }
 
     #[test]

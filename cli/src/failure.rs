@@ -37,6 +37,12 @@ pub(crate) fn is_closed_pipe(error: &Error) -> bool {
 
 /// Prints an error for the operator.
 pub(crate) fn print(error: &Error) {
+    // Nobody may be listening; there is nowhere else to say it.
+    _ = io::stderr().write_all(page(error).as_bytes());
+}
+
+/// An error as it is printed.
+pub(crate) fn page(error: &Error) -> String {
     let mut text = format!("error: {error}\n");
     for cause in error.chain().skip(1) {
         text.push_str(&format!("  caused by: {cause}\n"));
@@ -44,8 +50,7 @@ pub(crate) fn print(error: &Error) {
     if let Some(hint) = hint(error) {
         text.push_str(&format!("  hint: {hint}\n"));
     }
-    // Nobody may be listening; there is nowhere else to say it.
-    _ = io::stderr().write_all(text.as_bytes());
+    text
 }
 
 fn hint(error: &Error) -> Option<&str> {

@@ -161,6 +161,7 @@ mod tests {
     #[test]
     fn an_unknown_code_names_the_nearest() {
         let error = find_code("duplicate-adress").expect_err("misspelt");
-        assert!(format!("{error:?}").contains("duplicate-address"), "{error:?}");
+        let page = crate::failure::page(&error);
+        assert!(page.contains("did you mean `duplicate-address`?"), "{page}");
     }
 }

@@ -1,0 +1,28 @@
+//! What one side's verdict rests on: rules that allow, policies that isolate, a list that denies.
+
+use std::collections::BTreeSet;
+
+use weir_compiler::model::eval::{Basis, Side};
+use weir_compiler::model::{ListId, PolicyId};
+
+/// A list, or a policy with the rule that allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reason {
+    List(ListId),
+    Policy(PolicyId, Option<u32>),
+}
+
+/// In policy order, then rule order. Empty where no policy has a say.
+pub(crate) fn reasons(side: &Side) -> Vec<Reason> {
+    match &side.basis {
+        Basis::Rules(rules) => rules.iter().map(|id| Reason::Policy(id.policy, Some(id.rule))).collect(),
+        Basis::Isolated(policies) => policies.iter().map(|id| Reason::Policy(*id, None)).collect(),
+        Basis::List(list) => vec![Reason::List(*list)],
+        // A service stands for its backends: those that are of the side's own mind say why.
+        Basis::Service(service) => {
+            let agreeing = service.backends.iter().filter(|backend| backend.verdict == side.verdict);
+            agreeing.flat_map(reasons).collect::<BTreeSet<_>>().into_iter().collect()
+        }
+        Basis::NotSubject | Basis::Itself | Basis::OwnNode | Basis::IcmpAssumed | Basis::NotIsolated => Vec::new(),
+    }
+}
