@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weir_compiler::model::eval::{Basis, Side};
+use weir_compiler::model::eval::{Basis, Side, Verdict};
 use weir_compiler::model::{ListId, PolicyId};
 
 /// A list, or a policy with the rule that allows.
@@ -24,5 +24,13 @@ pub(crate) fn reasons(side: &Side) -> Vec<Reason> {
             agreeing.flat_map(reasons).collect::<BTreeSet<_>>().into_iter().collect()
         }
         Basis::NotSubject | Basis::Itself | Basis::OwnNode | Basis::IcmpAssumed | Basis::NotIsolated => Vec::new(),
+    }
+}
+
+/// `allow` or `deny`
+pub(crate) fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Allow => "allow",
+        Verdict::Deny => "deny",
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod explain;
 pub(crate) mod explain_code;
 pub(crate) mod man;
 pub(crate) mod query;

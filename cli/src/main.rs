@@ -16,7 +16,9 @@ mod failure;
 mod lints;
 mod load;
 mod locate;
+mod near;
 mod nearest;
+mod question;
 mod read;
 mod render;
 
@@ -56,7 +58,8 @@ fn run(cli: &Cli) -> Result<Outcome> {
         Command::Check(arguments) => commands::check::run(global, arguments),
         Command::Query(arguments) => commands::query::run(global, arguments),
         Command::ExplainCode(arguments) => commands::explain_code::run(arguments),
-        Command::Explain(_) | Command::Test(_) => Ok(Outcome::Failed),
+        Command::Explain(arguments) => commands::explain::run(global, arguments),
+        Command::Test(_) => Ok(Outcome::Failed),
         Command::Version(arguments) => commands::version::run(arguments),
         Command::Completions(arguments) => commands::completions::run(arguments),
         Command::Man(arguments) => commands::man::run(arguments),

@@ -61,8 +61,8 @@ fn level(severity: Severity) -> Level<'static> {
 }
 
 /// The lines around a place, with what is to be said there.
-pub(crate) fn excerpt<'f>(
-    locator: &mut Locator<'f>,
+pub(crate) fn excerpt<'s: 'f, 'f>(
+    locator: &mut Locator<'s>,
     spot: &'f Spot,
     kind: AnnotationKind,
     label: &'f str,

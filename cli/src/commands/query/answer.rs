@@ -4,10 +4,10 @@ use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
-use weir_compiler::model::eval::{Judgement, Verdict};
+use weir_compiler::model::eval::Judgement;
 use weir_compiler::model::{Cluster, Direction};
 
-use crate::because::{self, Reason};
+use crate::because::{self, Reason, word};
 
 /// Policies and lists by their number, as they are printed.
 #[derive(Debug)]
@@ -107,12 +107,4 @@ impl Names {
 pub(super) fn write_skip(writer: &mut impl Write, id: Option<&RawValue>, reason: &str) -> io::Result<()> {
     serde_json::to_writer(&mut *writer, &Skip { id, verdict: "skip", reason })?;
     writer.write_all(b"\n")
-}
-
-/// `allow` or `deny`
-pub(crate) fn word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Allow => "allow",
-        Verdict::Deny => "deny",
-    }
 }
