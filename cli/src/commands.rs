@@ -6,6 +6,7 @@ pub(crate) mod explain;
 pub(crate) mod explain_code;
 pub(crate) mod man;
 pub(crate) mod query;
+pub(crate) mod test;
 pub(crate) mod version;
 
 use std::process::ExitCode;

@@ -59,7 +59,7 @@ fn run(cli: &Cli) -> Result<Outcome> {
         Command::Query(arguments) => commands::query::run(global, arguments),
         Command::ExplainCode(arguments) => commands::explain_code::run(arguments),
         Command::Explain(arguments) => commands::explain::run(global, arguments),
-        Command::Test(_) => Ok(Outcome::Failed),
+        Command::Test(arguments) => commands::test::run(global, arguments),
         Command::Version(arguments) => commands::version::run(arguments),
         Command::Completions(arguments) => commands::completions::run(arguments),
         Command::Man(arguments) => commands::man::run(arguments),

@@ -27,7 +27,7 @@ struct Answer<'a> {
 
 /// One of the things that a verdict rests on.
 #[derive(Serialize)]
-pub(crate) struct Because<'a> {
+struct Because<'a> {
     direction: &'static str,
     policy: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,7 +74,7 @@ impl Names {
     }
 
     /// What a verdict rests on: egress first, then ingress.
-    pub(crate) fn because(&self, judgement: &Judgement) -> Vec<Because<'_>> {
+    fn because(&self, judgement: &Judgement) -> Vec<Because<'_>> {
         let sides = [Direction::Egress, Direction::Ingress];
         sides
             .into_iter()
@@ -83,6 +83,16 @@ impl Names {
                 reasons.into_iter().map(move |reason| self.show(direction, reason))
             })
             .collect()
+    }
+
+    /// The same for people, one line each.
+    pub(crate) fn lines(&self, judgement: &Judgement) -> Vec<String> {
+        let line = |it: Because<'_>| {
+            let verb = if it.rule.is_some() { "allowed by" } else { "denied by" };
+            let rule = it.rule.map(|(direction, index)| format!(" spec.{}[{index}]", direction.name()));
+            format!("{} {verb} {}{}", it.direction, it.policy, rule.unwrap_or_default())
+        };
+        self.because(judgement).into_iter().map(line).collect()
     }
 
     fn show(&self, direction: Direction, reason: Reason) -> Because<'_> {
