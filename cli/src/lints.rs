@@ -63,7 +63,8 @@ impl FromArgMatches for LintFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut found: Vec<(usize, String, Level)> = Vec::new();
         for (name, _, level, _) in FLAGS {
-            let values = matches.try_get_many::<String>(name).map_err(|_| clap::Error::new(ErrorKind::UnknownArgument))?;
+            let values =
+                matches.try_get_many::<String>(name).map_err(|_| clap::Error::new(ErrorKind::UnknownArgument))?;
             let indices = matches.indices_of(name).into_iter().flatten();
             found.extend(indices.zip(values.into_iter().flatten()).map(|(index, code)| (index, code.clone(), level)));
         }

@@ -126,9 +126,9 @@ impl<'s> Locator<'s> {
 
     fn lines(&mut self, file: FileId) -> &[usize] {
         let text = &self.sources.file(file).text;
-        self.lines.entry(file).or_insert_with(|| {
-            std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect()
-        })
+        self.lines
+            .entry(file)
+            .or_insert_with(|| std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect())
     }
 }
 

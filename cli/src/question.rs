@@ -49,11 +49,7 @@ impl Question<'_> {
         Ok(Answer { service, packets: flows.into_iter().map(judge).collect() })
     }
 
-    fn flows<'c>(
-        &self,
-        ends: &Ends<'c>,
-        directory: &Directory<'c>,
-    ) -> Result<(Option<ServiceId>, Vec<Flow>), String> {
+    fn flows<'c>(&self, ends: &Ends<'c>, directory: &Directory<'c>) -> Result<(Option<ServiceId>, Vec<Flow>), String> {
         let (protocol, port) = self.port()?;
         let source = match parse_ip(self.from) {
             Ok(address) => End { endpoint: directory.endpoint_at(address), address: Some(address) },

@@ -85,7 +85,11 @@ fn summary(global: &Global, read: &Read, findings: &[Finding], most: usize, lint
     let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| count(*n, what)).collect();
     let checked = if parts.is_empty() { "no valid objects".to_owned() } else { parts.join(", ") };
     let tally = Tally::of(findings);
-    text.push_str(&format!("checked {checked}: {}, {}", count(tally.errors, "error"), count(tally.warnings, "warning")));
+    text.push_str(&format!(
+        "checked {checked}: {}, {}",
+        count(tally.errors, "error"),
+        count(tally.warnings, "warning")
+    ));
     if tally.notes > 0 {
         text.push_str(&format!(", {}", count(tally.notes, "note")));
     }

@@ -10,8 +10,8 @@ use weir_compiler::model::Cluster;
 use weir_compiler::model::eval::{End, Flow, FlowProtocol, Oracle, ServiceBasis, Side, Verdict};
 
 use super::Outcome;
-use crate::because::word;
 use crate::args::{Expected, Explain, Global, TextOrJson};
+use crate::because::word;
 use crate::ends::Ends;
 use crate::failure::{self, with_hint};
 use crate::near::protocol_name;

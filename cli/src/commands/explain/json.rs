@@ -91,10 +91,8 @@ impl Drawer<'_> {
             }
             Reason::Policy(id, rule) => {
                 let policy = &cluster.policies[id.index()];
-                let origin = rule.map_or_else(
-                    || Origin::object(policy.object),
-                    |rule| policy.rule_origin(direction, rule as usize),
-                );
+                let origin = rule
+                    .map_or_else(|| Origin::object(policy.object), |rule| policy.rule_origin(direction, rule as usize));
                 let name = cluster.policy_name(id);
                 let location = self.location(origin);
                 let mut value = json!({"direction": direction.name(), "policy": name, "location": location});

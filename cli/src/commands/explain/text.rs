@@ -64,7 +64,8 @@ impl Page<'_> {
                 self.line(2, "decided by NetworkPolicy: the pod is isolated, and these rules allow");
                 for rule in rules {
                     let policy = &cluster.policies[rule.policy.index()];
-                    let title = format!("{} spec.{}[{}]", cluster.policy_name(rule.policy), direction.name(), rule.rule);
+                    let title =
+                        format!("{} spec.{}[{}]", cluster.policy_name(rule.policy), direction.name(), rule.rule);
                     self.snippet(&title, policy.rule_origin(direction, rule.rule as usize), "allows");
                 }
             }

@@ -52,7 +52,8 @@ fn serialize_rule<S: Serializer>(rule: &Option<(Direction, u32)>, serializer: S)
 
 impl Names {
     pub(crate) fn new(cluster: &Cluster) -> Self {
-        let policies = (0..cluster.policies.len() as u32).map(|id| cluster.policy_name(weir_compiler::model::PolicyId(id)));
+        let policies =
+            (0..cluster.policies.len() as u32).map(|id| cluster.policy_name(weir_compiler::model::PolicyId(id)));
         Self { policies: policies.collect(), lists: cluster.lists.iter().map(|list| list.name.clone()).collect() }
     }
 

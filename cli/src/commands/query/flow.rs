@@ -16,6 +16,7 @@ struct Text<'l>(#[serde(borrow)] Cow<'l, str>);
 
 /// A flow as it was written. Fields that we do not know are the asker's own.
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object with `src`, `dst`, `proto` and `port`")]
 pub(super) struct Written<'l> {
     #[serde(borrow, default)]
     id: Option<&'l RawValue>,
@@ -30,6 +31,7 @@ pub(super) struct Written<'l> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object with `pod` or `ip`")]
 struct WrittenEnd<'l> {
     #[serde(borrow, default)]
     pod: Option<Text<'l>>,

@@ -23,7 +23,12 @@ pub(super) fn text(file: &str, tried: &[Tried], quiet: bool) -> String {
     }
     let tally = Tally::of(tried);
     if !quiet || tally.failed + tally.unresolved > 0 {
-        text.push_str(&format!("{}: {} passed, {} failed", count(tried.len(), "expectation"), tally.passed, tally.failed));
+        text.push_str(&format!(
+            "{}: {} passed, {} failed",
+            count(tried.len(), "expectation"),
+            tally.passed,
+            tally.failed
+        ));
         if tally.unresolved > 0 {
             text.push_str(&format!(", {} could not be asked", tally.unresolved));
         }
@@ -63,8 +68,7 @@ fn result(it: &Tried) -> Value {
 /// JUnit XML, as CI systems read it.
 pub(super) fn junit(file: &str, tried: &[Tried]) -> String {
     let tally = Tally::of(tried);
-    let attributes =
-        format!("tests=\"{}\" failures=\"{}\" errors=\"{}\"", tried.len(), tally.failed, tally.unresolved);
+    let attributes = format!("tests=\"{}\" failures=\"{}\" errors=\"{}\"", tried.len(), tally.failed, tally.unresolved);
     let cases: String = tried.iter().map(|it| case(file, it)).collect();
     let file = escape(file);
     format!(
