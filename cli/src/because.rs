@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use weir_compiler::model::eval::{Basis, Side, Verdict};
-use weir_compiler::model::{ListId, PolicyId};
+use weir_compiler::model::eval::{Basis, Judgement, Side, Verdict};
+use weir_compiler::model::{Cluster, Direction, ListId, PolicyId};
 
 /// A list, or a policy with the rule that allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,4 +33,20 @@ pub(crate) fn word(verdict: Verdict) -> &'static str {
         Verdict::Allow => "allow",
         Verdict::Deny => "deny",
     }
+}
+
+/// What a judgement rests on, for people, one line each.
+pub(crate) fn lines(cluster: &Cluster, judgement: &Judgement) -> Vec<String> {
+    let mut lines = Vec::new();
+    for direction in [Direction::Egress, Direction::Ingress] {
+        let name = direction.name();
+        lines.extend(reasons(judgement.side(direction)).into_iter().map(|reason| match reason {
+            Reason::List(id) => format!("{name} denied by CidrList {}", cluster.lists[id.index()].name),
+            Reason::Policy(id, None) => format!("{name} denied by {}", cluster.policy_name(id)),
+            Reason::Policy(id, Some(rule)) => {
+                format!("{name} allowed by {} spec.{name}[{rule}]", cluster.policy_name(id))
+            }
+        }));
+    }
+    lines
 }

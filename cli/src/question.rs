@@ -96,10 +96,10 @@ impl Question<'_> {
             Some((port, suffix)) => (Some(port), suffix),
             None => (None, None),
         };
-        if let (Some(a), Some(b)) = (suffix, self.protocol) {
-            if parse_protocol(a)? != parse_protocol(b)? {
-                return Err(format!("the port says `{a}`, the protocol `{b}`"));
-            }
+        if let (Some(a), Some(b)) = (suffix, self.protocol)
+            && parse_protocol(a)? != parse_protocol(b)?
+        {
+            return Err(format!("the port says `{a}`, the protocol `{b}`"));
         }
         let protocol = suffix.or(self.protocol).map(parse_protocol).transpose()?;
         let port = match port {

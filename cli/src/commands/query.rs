@@ -15,7 +15,7 @@ use crate::args::{Engine, Global, Query, QueryFormat};
 use crate::ends::Ends;
 use crate::failure::with_hint;
 use crate::read;
-pub(super) use answer::Names;
+use answer::Names;
 use flow::Line;
 
 /// Bytes in flight, each way.

@@ -11,6 +11,7 @@ use weir_compiler::model::eval::{Oracle, Verdict};
 
 use super::Outcome;
 use crate::args::{Global, Test, TestFormat};
+use crate::because;
 use crate::ends::Ends;
 use crate::failure::with_hint;
 use crate::read;
@@ -39,7 +40,6 @@ pub(crate) fn run(global: &Global, test: &Test) -> Result<Outcome> {
     let expectations = file::parse(load(&test.expectations, read.stdin_read)?, &name)?;
     let ends = Ends { cluster: &read.cluster, default_namespace: &read.default_namespace };
     let mut oracle = Oracle::new(&read.cluster);
-    let names = super::query::Names::new(&read.cluster);
     let tried: Vec<Tried> = expectations
         .into_iter()
         .map(|expectation| {
@@ -48,7 +48,7 @@ pub(crate) fn run(global: &Global, test: &Test) -> Result<Outcome> {
                 Ok(answer) if answer.verdict() == expectation.verdict => Fate::Passed,
                 Ok(answer) => {
                     let packets = answer.packets.iter().filter(|(_, it)| it.verdict() != expectation.verdict);
-                    Fate::Failed(packets.flat_map(|(_, judgement)| names.lines(judgement)).collect())
+                    Fate::Failed(packets.flat_map(|(_, judgement)| because::lines(&read.cluster, judgement)).collect())
                 }
             };
             Tried { expectation, fate }

@@ -164,7 +164,9 @@ fn what_is_wrong(miss: &Miss) -> String {
     match (miss.peers.is_empty(), miss.ports.is_empty()) {
         (true, false) => "the peer matches, the port does not".to_owned(),
         (false, true) => "the port matches, the peer does not".to_owned(),
-        _ => "neither peer nor port matches".to_owned(),
+        (false, false) => "neither peer nor port matches".to_owned(),
+        // The oracle asks more of a service address behind which nothing stands: nothing but the address is known.
+        (true, true) => "matches, but nothing ready stands behind this service address".to_owned(),
     }
 }
 
