@@ -87,7 +87,8 @@ impl Place {
         let mut command = self.command(arguments);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weir runs");
-        child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("taken");
+        // It may end before it has read everything, and then says why itself.
+        _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
         Ran::from(child.wait_with_output().expect("weir ends"))
     }
 }
