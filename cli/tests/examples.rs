@@ -89,7 +89,7 @@ fn every_example_warns_of_what_it_says_and_of_nothing_else() {
     for path in examples() {
         let diagnostics = findings(&[CLUSTER, &path]);
         if codes(&diagnostics) != announced(&read(&path)) || diagnostics.has_errors() {
-            let messages: Vec<&str> = diagnostics.iter().map(|diagnostic| diagnostic.message.as_str()).collect();
+            let messages: Vec<String> = diagnostics.into_vec().into_iter().map(|it| it.message).collect();
             wrong.push((path, messages));
         }
     }
