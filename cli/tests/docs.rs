@@ -209,7 +209,10 @@ fn quotes(text: &str) -> Vec<Quote> {
             if open {
                 quotes.push(Quote { command: line["$ weir ".len()..].to_owned(), printed: String::new() });
             }
-        } else if inside && open && let Some(quote) = quotes.last_mut() {
+        } else if inside
+            && open
+            && let Some(quote) = quotes.last_mut()
+        {
             quote.printed.push_str(line);
             quote.printed.push('\n');
         }

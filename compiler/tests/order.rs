@@ -30,7 +30,10 @@ fn answers(cluster: &Cluster) -> Vec<String> {
     let mut oracle = Oracle::new(cluster);
     let mut answers = Vec::new();
     let ends: Vec<End> = (0..cluster.endpoints.len())
-        .map(|index| End { endpoint: Some(EndpointId(index as u32)), address: cluster.endpoints[index].addresses.first().copied() })
+        .map(|index| End {
+            endpoint: Some(EndpointId(index as u32)),
+            address: cluster.endpoints[index].addresses.first().copied(),
+        })
         .collect();
     let services = cluster.services.iter().flat_map(|service| &service.addresses);
     let services: Vec<End> = services.map(|address| End { endpoint: None, address: Some(*address) }).collect();
