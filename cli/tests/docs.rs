@@ -188,49 +188,56 @@ fn the_semantics_list_every_assumption_with_its_values() {
     }
 }
 
-/// A command that a document shows, and what it says is printed.
-#[derive(Debug)]
-struct Quote {
-    command: String,
-    printed: String,
-}
-
-/// Of every ```console block: lines that begin with `$ weir`, and what follows them.
-fn quotes(text: &str) -> Vec<Quote> {
-    let mut quotes: Vec<Quote> = Vec::new();
-    let mut inside = false;
-    let mut open = false;
+/// A document with what its commands print now: in every ```console block, after each line that begins with `$ weir `.
+fn requoted(text: &str, print: impl Fn(&[&str]) -> String) -> String {
+    let (mut console, mut quoting) = (false, false);
+    let mut fresh = String::new();
     for line in text.lines() {
         if line.starts_with("```") {
-            inside = line == "```console";
-            open = false;
-        } else if inside && line.starts_with("$ ") {
-            open = line.starts_with("$ weir ");
-            if open {
-                quotes.push(Quote { command: line["$ weir ".len()..].to_owned(), printed: String::new() });
-            }
-        } else if inside
-            && open
-            && let Some(quote) = quotes.last_mut()
-        {
-            quote.printed.push_str(line);
-            quote.printed.push('\n');
+            console = line == "```console";
+            quoting = false;
+        }
+        let command = line.strip_prefix("$ weir ").filter(|_| console);
+        if quoting && command.is_none() {
+            continue;
+        }
+        fresh.push_str(line);
+        fresh.push('\n');
+        if let Some(command) = command {
+            quoting = true;
+            let arguments: Vec<&str> = command.split_whitespace().collect();
+            fresh.push_str(print(&arguments).trim_end());
+            fresh.push('\n');
         }
     }
-    quotes
+    fresh
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_weir")).current_dir(root()).args(arguments).output();
+    String::from_utf8(output.expect("weir starts").stdout).expect("text")
+}
+
+/// `BLESS=1` writes what is printed into the documents, for review.
+#[test]
+fn every_quoted_output_is_what_is_printed() {
+    let mut quoting = 0;
+    for document in files(&root(), "md") {
+        let text = read(&document);
+        quoting += text.matches("\n$ weir ").count();
+        let fresh = requoted(&text, printed);
+        if std::env::var_os("BLESS").is_some() && fresh != text {
+            std::fs::write(&document, fresh).expect("a writable document");
+        } else {
+            assert_eq!(text, fresh, "{}: BLESS=1 writes what is printed", document.display());
+        }
+    }
+    assert!(quoting > 0, "no quotes found");
 }
 
 #[test]
-fn every_quoted_output_is_what_is_printed() {
-    let mut count = 0;
-    for document in files(&root(), "md") {
-        for quote in quotes(&read(&document)) {
-            count += 1;
-            let arguments = quote.command.split_whitespace();
-            let output = Command::new(env!("CARGO_BIN_EXE_weir")).current_dir(root()).args(arguments).output();
-            let printed = String::from_utf8(output.expect("weir starts").stdout).expect("text");
-            assert_eq!(printed.trim_end(), quote.printed.trim_end(), "{}: weir {}", document.display(), quote.command);
-        }
-    }
-    assert!(count > 0, "no quotes found");
+fn what_a_document_quotes_is_replaced_and_nothing_else() {
+    let text = "a\n```console\n$ weir x\nold\n\nold\n```\n$ weir y\nb\n```sh\n$ weir z\nc\n```\n";
+    let expected = "a\n```console\n$ weir x\nnew x\n```\n$ weir y\nb\n```sh\n$ weir z\nc\n```\n";
+    assert_eq!(requoted(text, |arguments| format!("new {}\n\n", arguments.join(" "))), expected);
 }
