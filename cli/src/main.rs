@@ -1,1 +1,79 @@
-fn main() {}
+//! `weir`: reads files, asks the compiler, prints. The only crate that prints or exits.
+//!
+//! ```text
+//!  paths ──load──▶ inputs ──read──▶ cluster + diagnostics ──commands──▶ findings, answers ──render──▶ stdout, exit code
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod because;
+mod bug;
+mod commands;
+mod config;
+mod ends;
+mod failure;
+mod lints;
+mod load;
+mod locate;
+mod near;
+mod nearest;
+mod question;
+mod read;
+mod render;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{CommandFactory as _, FromArgMatches as _};
+
+use args::{Cli, Command};
+use commands::Outcome;
+
+fn main() -> ExitCode {
+    bug::install_hook();
+    let cli = match parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // The reader may have gone: not an error.
+            _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    match std::panic::catch_unwind(|| run(&cli)) {
+        Ok(Ok(outcome)) => outcome.into(),
+        Ok(Err(error)) if failure::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Ok(Err(error)) => {
+            failure::print(&error);
+            Outcome::Failed.into()
+        }
+        Err(_) => ExitCode::from(bug::EXIT_CODE),
+    }
+}
+
+fn run(cli: &Cli) -> Result<Outcome> {
+    let global = &cli.global;
+    match &cli.command {
+        Command::Check(arguments) => commands::check::run(global, arguments),
+        Command::Query(arguments) => commands::query::run(global, arguments),
+        Command::ExplainCode(arguments) => commands::explain_code::run(arguments),
+        Command::Explain(arguments) => commands::explain::run(global, arguments),
+        Command::Test(arguments) => commands::test::run(global, arguments),
+        Command::Version(arguments) => commands::version::run(arguments),
+        Command::Completions(arguments) => commands::completions::run(arguments),
+        Command::Man(arguments) => commands::man::run(arguments),
+    }
+}
+
+/// As `kubectl-weir` it is a plug-in of kubectl, and its help says so.
+fn parse() -> Result<Cli, clap::Error> {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let name = arguments.first().and_then(|it| Path::new(it).file_stem()).unwrap_or_default();
+    let command = if name == "kubectl-weir" {
+        Cli::command().display_name("kubectl weir").bin_name("kubectl weir")
+    } else {
+        Cli::command()
+    };
+    Cli::from_arg_matches(&command.try_get_matches_from(arguments)?)
+}

@@ -28,6 +28,8 @@ mod suggest;
 mod trail;
 mod view;
 
+pub(crate) use suggest::nearest;
+
 use std::collections::BTreeMap;
 
 use crate::diagnostic::{Code, Diagnostics};

@@ -228,7 +228,7 @@ pub struct Rule {
 }
 
 /// Who.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
     /// Pods by labels.
     Pods {

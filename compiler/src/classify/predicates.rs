@@ -62,6 +62,13 @@ pub(super) struct DraftPorts {
     pub(super) named: Vec<u32>,
 }
 
+impl DraftPorts {
+    /// Whether every port of the protocol is among them.
+    pub(super) fn cover(&self, protocol: Protocol) -> bool {
+        self.ranges.iter().any(|(of, first, last)| *of == protocol && *first <= 1 && *last == u16::MAX)
+    }
+}
+
 impl Rules {
     /// The rules of a policy; `None` if it does not isolate in this direction.
     pub(super) fn of(&self, policy: PolicyId, direction: Direction) -> Option<&[DraftRule]> {

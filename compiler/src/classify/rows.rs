@@ -316,7 +316,7 @@ impl<'a> Builder<'a> {
         front: Option<&Front>,
         own_node: bool,
     ) -> AtomSet {
-        let denied = self.is_denied_by_list(subject, id);
+        let denied = !own_node && self.is_denied_by_list(subject, id);
         let rules = self.rules_of(Direction::Egress, subject);
         let mut set = match (own_node, front.map(|front| front.rest)) {
             (true, _) => AtomSet::all(self.atoms.count()),
@@ -374,8 +374,10 @@ impl<'a> Builder<'a> {
         let family = self.family_of(address);
         let backends: Vec<&Backend> = of_service.backends.iter().filter(|it| serves(it, family)).collect();
         if backends.is_empty() {
-            // While nothing is known of the ports to come, only a rule that names no port reaches it.
-            return self.without_peers(subject, rules, |rule| rule.ports.is_none()).contains(port.atom);
+            // While nothing is known of the ports to come, only a rule that allows them all reaches it.
+            let allows_all =
+                |rule: &DraftRule| rule.ports.as_ref().is_none_or(|ports| ports.cover(of_service.protocol));
+            return self.without_peers(subject, rules, allows_all).contains(port.atom);
         }
         subject.own_services.binary_search(&(service, port.port, family)).is_ok()
             || backends.iter().all(|it| self.reaches(open, subject, it, of_service.protocol))

@@ -6,7 +6,7 @@ use super::schema::{Fields, Shape};
 const LONGEST: usize = 64;
 
 /// The known name nearest to a mistyped one, if any is near: equal but for case, or within a third of its letters.
-pub(super) fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+pub(crate) fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     if name.is_empty() || name.len() > LONGEST {
         return None;
     }

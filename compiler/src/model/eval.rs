@@ -434,7 +434,8 @@ impl Oracle<'_> {
 
     /// A node translates what is sent to its own addresses; another node is an ordinary address until it does.
     fn find_node_port(&self, source: End, address: IpAddr, target: Target) -> Option<(ServiceId, Option<u32>)> {
-        let node = self.endpoint(source.endpoint?).node?;
+        let of_pod = source.endpoint.and_then(|id| self.endpoint(id).node);
+        let node = of_pod.or_else(|| self.directory.node_at(source.address?))?;
         if !self.cluster.nodes[node.index()].addresses.contains(&address) {
             return None;
         }
@@ -488,14 +489,15 @@ impl Oracle<'_> {
         if target.protocol == FlowProtocol::Icmp && self.cluster.assume.icmp == Icmp::Allow {
             return Side::allow(Basis::IcmpAssumed);
         }
-        if let Some(list) = self.denying_list(Direction::Egress, subject, destination) {
+        let own_node = self.is_own_node(self.endpoint(subject), destination);
+        if let Some(list) = self.denying_list(Direction::Egress, subject, destination).filter(|_| !own_node) {
             return Side { verdict: Verdict::Deny, basis: Basis::List(list) };
         }
         if matches!(&behind.basis, Basis::Service(basis) if !basis.backends.is_empty()) {
             return behind;
         }
-        // Nothing is behind it: only a rule that names no peer reaches it, and while nothing is known of the ports to
-        // come, only one that names no port either.
+        // Nothing is behind it: only a rule that names no peer reaches it; and while nothing is known of the ports to
+        // come behind a service port, only one that allows them all.
         let isolating = self.isolating(Direction::Egress, subject);
         if isolating.is_empty() {
             return Side::allow(Basis::NotIsolated);
@@ -504,13 +506,24 @@ impl Oracle<'_> {
         rules.retain(|id| {
             let policy = &self.cluster.policies[id.policy.index()];
             let rule = policy.egress.as_ref().and_then(|rules| rules.get(id.rule as usize));
-            rule.is_some_and(|rule| rule.peers.is_empty() && (!is_service_port || rule.ports.is_empty()))
+            rule.is_some_and(|rule| rule.peers.is_empty() && (!is_service_port || allows_all_ports(rule, target)))
         });
         match rules.is_empty() {
             true => Side { verdict: Verdict::Deny, basis: Basis::Isolated(isolating) },
             false => Side::allow(Basis::Rules(rules)),
         }
     }
+}
+
+/// Whether a rule allows every port of the protocol.
+fn allows_all_ports(rule: &Rule, target: Target) -> bool {
+    let all = |port: &PortRule| match port.port {
+        PortMatch::Any => true,
+        PortMatch::Range(first, last) => first <= 1 && last == u16::MAX,
+        PortMatch::Named(_) => false,
+    };
+    let of_protocol = |port: &&PortRule| target.protocol == FlowProtocol::Transport(port.protocol);
+    rule.ports.is_empty() || rule.ports.iter().filter(of_protocol).any(all)
 }
 
 impl Target {

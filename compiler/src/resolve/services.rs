@@ -1,7 +1,7 @@
 //! Services and their ready backends.
 //!
 //! EndpointSlices say it best: they are what the service proxy reads. A service that has none gets its backends from
-//! its selector, over pods; where no pod is in the input (manifests), over workloads.
+//! its selector, over pods with addresses; where there is none (manifests), over workloads and pods without.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -105,9 +105,10 @@ impl Finder<'_, '_> {
         }
         let candidates = self.by_namespace.get(&namespace).map_or(&[][..], Vec::as_slice);
         let selected = candidates.iter().copied().filter(|id| self.is_selected(*id, &service.selector));
-        let (pods, workloads): (Vec<_>, Vec<_>) = selected.partition(|id| self.endpoint(*id).kind == "Pod");
+        // What only a manifest speaks of stands for pods as long as none is there.
+        let (pods, manifests): (Vec<_>, Vec<_>) = selected.partition(|id| !self.endpoint(*id).addresses.is_empty());
         let mut backends = BTreeSet::new();
-        for id in if pods.is_empty() { workloads } else { pods } {
+        for id in if pods.is_empty() { manifests } else { pods } {
             if self.is_ready(id, service.publish_not_ready) {
                 backends.extend(self.selected_backends(id, port));
             }

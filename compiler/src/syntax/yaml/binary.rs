@@ -3,7 +3,7 @@
 /// The bytes as text; what is not UTF-8 in them is replaced, as Go's JSON writer does.
 pub(super) fn decode(text: &str) -> Option<String> {
     let symbols: Vec<u8> = text.bytes().filter(|byte| !matches!(byte, b'\n' | b'\r')).collect();
-    if symbols.len() % 4 != 0 {
+    if !symbols.len().is_multiple_of(4) {
         return None;
     }
     let padding = symbols.iter().rev().take(2).take_while(|byte| **byte == b'=').count();

@@ -91,7 +91,7 @@ fn replace<'t>(entries: &mut [Entry<'t>], position: usize, entry: Entry<'t>) {
 }
 
 /// Whether a plain key asks for a merge.
-pub(super) fn is_merge(key: &Cow<'_, str>, plain: bool, tag: Option<&str>) -> bool {
+pub(super) fn is_merge(key: &str, plain: bool, tag: Option<&str>) -> bool {
     let asks = match tag {
         None => plain,
         Some(tag) => tag == "!" || tag == "tag:yaml.org,2002:merge",

@@ -1,0 +1,52 @@
+//! What one side's verdict rests on: rules that allow, policies that isolate, a list that denies.
+
+use std::collections::BTreeSet;
+
+use weir_compiler::model::eval::{Basis, Judgement, Side, Verdict};
+use weir_compiler::model::{Cluster, Direction, ListId, PolicyId};
+
+/// A list, or a policy with the rule that allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reason {
+    List(ListId),
+    Policy(PolicyId, Option<u32>),
+}
+
+/// In policy order, then rule order. Empty where no policy has a say.
+pub(crate) fn reasons(side: &Side) -> Vec<Reason> {
+    match &side.basis {
+        Basis::Rules(rules) => rules.iter().map(|id| Reason::Policy(id.policy, Some(id.rule))).collect(),
+        Basis::Isolated(policies) => policies.iter().map(|id| Reason::Policy(*id, None)).collect(),
+        Basis::List(list) => vec![Reason::List(*list)],
+        // A service stands for its backends: those that are of the side's own mind say why.
+        Basis::Service(service) => {
+            let agreeing = service.backends.iter().filter(|backend| backend.verdict == side.verdict);
+            agreeing.flat_map(reasons).collect::<BTreeSet<_>>().into_iter().collect()
+        }
+        Basis::NotSubject | Basis::Itself | Basis::OwnNode | Basis::IcmpAssumed | Basis::NotIsolated => Vec::new(),
+    }
+}
+
+/// `allow` or `deny`
+pub(crate) fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Allow => "allow",
+        Verdict::Deny => "deny",
+    }
+}
+
+/// What a judgement rests on, for people, one line each.
+pub(crate) fn lines(cluster: &Cluster, judgement: &Judgement) -> Vec<String> {
+    let mut lines = Vec::new();
+    for direction in [Direction::Egress, Direction::Ingress] {
+        let name = direction.name();
+        lines.extend(reasons(judgement.side(direction)).into_iter().map(|reason| match reason {
+            Reason::List(id) => format!("{name} denied by CidrList {}", cluster.lists[id.index()].name),
+            Reason::Policy(id, None) => format!("{name} denied by {}", cluster.policy_name(id)),
+            Reason::Policy(id, Some(rule)) => {
+                format!("{name} allowed by {} spec.{name}[{rule}]", cluster.policy_name(id))
+            }
+        }));
+    }
+    lines
+}

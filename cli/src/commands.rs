@@ -1,0 +1,33 @@
+//! One file for each command. Each takes its arguments and gives its exit code.
+
+pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod explain;
+pub(crate) mod explain_code;
+pub(crate) mod man;
+pub(crate) mod query;
+pub(crate) mod test;
+pub(crate) mod version;
+
+use std::process::ExitCode;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Nothing found, nothing different.
+    Clean,
+    /// Findings or differences.
+    Findings,
+    /// It could not be done; why has been printed.
+    Failed,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        Self::from(match outcome {
+            Outcome::Clean => 0,
+            Outcome::Findings => 1,
+            Outcome::Failed => 2,
+        })
+    }
+}

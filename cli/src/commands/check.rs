@@ -1,0 +1,113 @@
+//! `weir check`: every finding in every input.
+
+use std::io::Write as _;
+
+use anyhow::Result;
+use weir_compiler::lint;
+
+use super::Outcome;
+use crate::args::{Check, CheckFormat, Global};
+use crate::lints::Levels;
+use crate::read::{self, Read};
+use crate::render::text::count;
+use crate::render::{self, Finding, Tally};
+
+/// Of findings for people, this many are shown unless `--max` says otherwise.
+const MOST_FOR_PEOPLE: usize = 100;
+
+pub(crate) fn run(global: &Global, check: &Check) -> Result<Outcome> {
+    let mut read = read::read(global, &check.input)?;
+    let levels = levels(&read, check)?;
+    // A policy that has an error is not in the cluster: what lints would say without it need not be so.
+    let linted = read.complete && !read.diagnostics.has_errors();
+    if linted {
+        read.diagnostics.extend(lint::lint(&read.objects, &read.cluster));
+    }
+    levels.apply(&mut read.diagnostics);
+    let findings = render::findings(&read.sources, &read.diagnostics);
+    print(global, check, &read, &findings, linted)?;
+    let tally = Tally::of(&findings);
+    Ok(match tally {
+        _ if !read.complete => Outcome::Failed,
+        _ if tally.errors > 0 || (check.deny_warnings && tally.warnings > 0) => Outcome::Findings,
+        _ => Outcome::Clean,
+    })
+}
+
+fn levels(read: &Read, check: &Check) -> Result<Levels> {
+    let mut levels = Levels::default();
+    for (code, level) in read.config.lints.iter().chain(&check.lints.levels) {
+        levels.set(code, *level)?;
+    }
+    Ok(levels)
+}
+
+fn print(global: &Global, check: &Check, read: &Read, findings: &[Finding], linted: bool) -> Result<()> {
+    let most = match (check.max, check.output) {
+        (Some(0), _) | (None, CheckFormat::Json | CheckFormat::Sarif | CheckFormat::Github) => usize::MAX,
+        (Some(max), _) => max,
+        (None, CheckFormat::Text) => MOST_FOR_PEOPLE,
+    };
+    let text = match check.output {
+        CheckFormat::Text => {
+            let color = render::color_on_stdout(global.color);
+            let mut text = render::text::findings(&read.sources, findings, color, most);
+            if !global.quiet {
+                text.push_str(&summary(global, read, findings, most, linted));
+            }
+            text
+        }
+        CheckFormat::Json => render::json::findings(read, findings, most)?,
+        CheckFormat::Sarif => render::sarif::findings(findings, most)?,
+        CheckFormat::Github => render::github::findings(findings, most),
+    };
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()?;
+    Ok(())
+}
+
+fn summary(global: &Global, read: &Read, findings: &[Finding], most: usize, linted: bool) -> String {
+    let mut text = String::new();
+    if findings.len() > most {
+        text.push_str(&format!("… and {} more (--max 0 shows all)\n", findings.len() - most));
+    }
+    let counts = read.counts();
+    let parts = [
+        (counts.policies, "policy"),
+        (counts.lists, "list"),
+        (counts.pods, "pod"),
+        (counts.workloads, "workload"),
+        (counts.services, "service"),
+        (counts.namespaces, "namespace"),
+        (counts.nodes, "node"),
+    ];
+    let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| count(*n, what)).collect();
+    let checked = if parts.is_empty() { "no valid objects".to_owned() } else { parts.join(", ") };
+    let tally = Tally::of(findings);
+    text.push_str(&format!(
+        "checked {checked}: {}, {}",
+        count(tally.errors, "error"),
+        count(tally.warnings, "warning")
+    ));
+    if tally.notes > 0 {
+        text.push_str(&format!(", {}", count(tally.notes, "note")));
+    }
+    text.push('\n');
+    text.push_str(&skipped(global, read));
+    if !linted {
+        text.push_str("lints wait until the errors are mended\n");
+    }
+    text
+}
+
+fn skipped(global: &Global, read: &Read) -> String {
+    let total: usize = read.skipped.iter().map(|(_, number)| number).sum();
+    if total == 0 {
+        return String::new();
+    }
+    let kinds: Vec<String> = read.skipped.iter().map(|(kind, number)| format!("{number} {kind}")).collect();
+    let shown = if global.verbose > 0 { kinds.len() } else { kinds.len().min(4) };
+    let more = if shown < kinds.len() { ", …" } else { "" };
+    format!("skipped {} of other kinds ({}{more})\n", count(total, "object"), kinds[..shown].join(", "))
+}

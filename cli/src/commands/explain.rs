@@ -1,0 +1,93 @@
+//! `weir explain`: one flow, for people: what decides it on each side, where that stands, and what would have to change.
+
+mod json;
+mod text;
+
+use std::io::Write as _;
+
+use anyhow::Result;
+use weir_compiler::model::Cluster;
+use weir_compiler::model::eval::{End, Flow, FlowProtocol, Oracle, ServiceBasis, Side, Verdict};
+
+use super::Outcome;
+use crate::args::{Expected, Explain, Global, TextOrJson};
+use crate::because::word;
+use crate::ends::Ends;
+use crate::failure::{self, with_hint};
+use crate::near::protocol_name;
+use crate::question::Question;
+use crate::{read, render};
+
+pub(crate) fn run(global: &Global, explain: &Explain) -> Result<Outcome> {
+    let Some(read) = read::read_sound(global, &explain.input)? else { return Ok(Outcome::Failed) };
+    let ends = Ends { cluster: &read.cluster, default_namespace: &read.default_namespace };
+    let mut oracle = Oracle::new(&read.cluster);
+    let question = Question {
+        from: &explain.from,
+        to: &explain.to,
+        port: explain.port.as_deref(),
+        protocol: explain.proto.as_deref(),
+    };
+    let hint = "ends are NAME, NAMESPACE/NAME, KIND/NAMESPACE/NAME or an address; `weir check` says what was read";
+    let answer = question.ask(&ends, &mut oracle).map_err(|reason| with_hint(reason, hint))?;
+    let text = match explain.output {
+        TextOrJson::Text => text::answer(&read, &answer, render::color_on_stdout(global.color)),
+        TextOrJson::Json => json::answer(&read, &answer)?,
+    };
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()?;
+    let expected = explain.expect.map(|it| if it == Expected::Allow { Verdict::Allow } else { Verdict::Deny });
+    match expected {
+        Some(expected) if expected != answer.verdict() => {
+            let words = (word(expected), word(answer.verdict()));
+            failure::print(&anyhow::anyhow!("expected {}, but the verdict is {}", words.0, words.1));
+            Ok(Outcome::Findings)
+        }
+        _ => Ok(Outcome::Clean),
+    }
+}
+
+/// The packet: protocol, both ends, destination port.
+fn packet(cluster: &Cluster, flow: &Flow) -> String {
+    let protocol = protocol(flow.protocol);
+    let port = if flow.protocol == FlowProtocol::Icmp { String::new() } else { format!(" port {}", flow.port) };
+    format!("{protocol} {} -> {}{port}", end(cluster, &flow.source), end(cluster, &flow.destination))
+}
+
+fn protocol(protocol: FlowProtocol) -> &'static str {
+    match protocol {
+        FlowProtocol::Transport(protocol) => protocol_name(protocol),
+        FlowProtocol::Icmp => "icmp",
+    }
+}
+
+fn end(cluster: &Cluster, end: &End) -> String {
+    let name = end.endpoint.map(|id| {
+        let kind = cluster.endpoints[id.index()].kind.as_str();
+        let kind = if kind == "Pod" { String::new() } else { format!("{}/", kind.to_lowercase()) };
+        format!("{kind}{}", cluster.endpoint_name(id))
+    });
+    match (name, end.address) {
+        (Some(name), Some(address)) => format!("{name} ({address})"),
+        (Some(name), None) => name,
+        (None, Some(address)) => address.to_string(),
+        (None, None) => "anyone".to_owned(),
+    }
+}
+
+/// What a service's sides were judged for: each backend as a flow of its own.
+fn backends<'b>(cluster: &Cluster, flow: &Flow, basis: &'b ServiceBasis) -> Vec<(Flow, &'b Side)> {
+    let ports = &cluster.services[basis.service.index()].ports;
+    let backends = basis.port.and_then(|port| ports.get(port as usize)).map_or(&[][..], |port| &port.backends);
+    let family = flow.destination.address.map(|it| it.is_ipv4());
+    let serving = backends
+        .iter()
+        .filter(|it| it.address.is_none_or(|address| family.is_none_or(|family| address.is_ipv4() == family)));
+    let flow_to = |backend: &weir_compiler::model::Backend| Flow {
+        destination: End { endpoint: backend.endpoint, address: backend.address },
+        port: backend.port,
+        ..flow.clone()
+    };
+    serving.map(flow_to).zip(&basis.backends).collect()
+}

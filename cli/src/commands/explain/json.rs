@@ -1,0 +1,127 @@
+//! The explanation for programs: docs/schema/explain.json.
+
+use serde_json::{Value, json};
+use weir_compiler::diagnostic::Place;
+use weir_compiler::model::eval::{Basis, End, Flow, FlowProtocol, Side};
+use weir_compiler::model::{Cluster, Direction};
+use weir_compiler::origin::Origin;
+
+use super::{backends, protocol};
+use crate::because::{self, Reason, word};
+use crate::locate::Locator;
+use crate::near;
+use crate::question::Answer;
+use crate::read::Read;
+
+/// One document.
+pub(super) fn answer(read: &Read, answer: &Answer) -> serde_json::Result<String> {
+    let mut drawer = Drawer { read, locator: Locator::new(&read.sources) };
+    let packets: Vec<Value> = answer
+        .packets
+        .iter()
+        .map(|(flow, judgement)| {
+            json!({
+                "packet": packet(&read.cluster, flow),
+                "verdict": word(judgement.verdict()),
+                "egress": drawer.side(Direction::Egress, flow, &judgement.egress),
+                "ingress": drawer.side(Direction::Ingress, flow, &judgement.ingress),
+            })
+        })
+        .collect();
+    let service = answer.service.map(|id| read.cluster.service_name(id));
+    let document = json!({"verdict": word(answer.verdict()), "service": service, "packets": packets});
+    Ok(format!("{}\n", serde_json::to_string_pretty(&document)?))
+}
+
+fn packet(cluster: &Cluster, flow: &Flow) -> Value {
+    let end = |end: &End| {
+        let endpoint = end.endpoint.map(|id| (&cluster.endpoints[id.index()].kind, cluster.endpoint_name(id)));
+        json!({
+            "kind": endpoint.as_ref().map(|(kind, _)| kind),
+            "endpoint": endpoint.as_ref().map(|(_, name)| name),
+            "ip": end.address.map(|address| address.to_string()),
+        })
+    };
+    let port = (flow.protocol != FlowProtocol::Icmp).then_some(flow.port);
+    let protocol = protocol(flow.protocol).to_uppercase();
+    json!({"src": end(&flow.source), "dst": end(&flow.destination), "proto": protocol, "port": port})
+}
+
+struct Drawer<'r> {
+    read: &'r Read,
+    locator: Locator<'r>,
+}
+
+impl Drawer<'_> {
+    fn side(&mut self, direction: Direction, flow: &Flow, side: &Side) -> Value {
+        let because: Vec<Value> =
+            because::reasons(side).into_iter().map(|reason| self.reason(direction, reason)).collect();
+        let mut value = json!({"verdict": word(side.verdict), "basis": basis(&side.basis), "because": because});
+        match &side.basis {
+            Basis::Isolated(policies) => {
+                let misses = near::misses(&self.read.cluster, policies, direction, flow);
+                let nearest = misses.into_iter().map(|miss| {
+                    let mut value = self.reason(direction, Reason::Policy(miss.policy, Some(miss.rule)));
+                    value["peers"] = json!(miss.peers);
+                    value["ports"] = json!(miss.ports);
+                    value
+                });
+                value["nearest"] = nearest.collect();
+            }
+            Basis::Service(service) => {
+                value["service"] = json!(self.read.cluster.service_name(service.service));
+                let backends = backends(&self.read.cluster, flow, service).into_iter().map(|(flow, side)| {
+                    let judged = self.side(direction, &flow, side);
+                    json!({"packet": packet(&self.read.cluster, &flow), "side": judged})
+                });
+                value["backends"] = backends.collect();
+            }
+            _ => {}
+        }
+        value
+    }
+
+    fn reason(&mut self, direction: Direction, reason: Reason) -> Value {
+        let cluster = &self.read.cluster;
+        match reason {
+            Reason::List(id) => {
+                let list = &cluster.lists[id.index()];
+                let location = self.location(Origin::object(list.object));
+                json!({"direction": direction.name(), "policy": list.name, "kind": "CidrList", "location": location})
+            }
+            Reason::Policy(id, rule) => {
+                let policy = &cluster.policies[id.index()];
+                let origin = rule
+                    .map_or_else(|| Origin::object(policy.object), |rule| policy.rule_origin(direction, rule as usize));
+                let name = cluster.policy_name(id);
+                let location = self.location(origin);
+                let mut value = json!({"direction": direction.name(), "policy": name, "location": location});
+                if let Some(rule) = rule {
+                    value["rule"] = json!(format!("spec.{}[{rule}]", direction.name()));
+                }
+                value
+            }
+        }
+    }
+
+    fn location(&mut self, origin: Origin) -> Option<Value> {
+        let at = self.locator.locate(&Place::Field(origin))?;
+        let start = self.locator.position(at.file, at.span.start);
+        let file = &self.read.sources.file(at.file).name;
+        Some(json!({"file": file, "line": start.line, "column": start.column}))
+    }
+}
+
+fn basis(basis: &Basis) -> &'static str {
+    match basis {
+        Basis::NotSubject => "not-subject",
+        Basis::Itself => "itself",
+        Basis::OwnNode => "own-node",
+        Basis::IcmpAssumed => "icmp-assumed",
+        Basis::NotIsolated => "not-isolated",
+        Basis::List(_) => "list",
+        Basis::Rules(_) => "rules",
+        Basis::Isolated(_) => "isolated",
+        Basis::Service(_) => "service",
+    }
+}

@@ -1,0 +1,186 @@
+//! The explanation as text.
+
+use annotate_snippets::{AnnotationKind, Element, Group, Level, Renderer};
+use weir_compiler::diagnostic::Place;
+use weir_compiler::model::eval::{Basis, Flow, Side};
+use weir_compiler::model::{Direction, ListId, PolicyId};
+use weir_compiler::origin::{FieldPath, Origin};
+
+use super::{backends, packet};
+use crate::because::word;
+use crate::locate::Locator;
+use crate::near::{self, Miss};
+use crate::question::Answer;
+use crate::read::Read;
+use crate::render::Spot;
+use crate::render::text::{count, excerpt};
+
+/// Of the rules that do not match, this many are told apart.
+const MOST_MISSES: usize = 3;
+/// A rule longer than this is shown by its first line.
+const MOST_LINES: usize = 12;
+
+/// Everything about one question.
+pub(super) fn answer(read: &Read, answer: &Answer, color: bool) -> String {
+    let mut page = Page { read, locator: Locator::new(&read.sources), color, text: String::new() };
+    page.line(0, word(answer.verdict()).to_uppercase().as_str());
+    if let Some(service) = answer.service {
+        let name = read.cluster.service_name(service);
+        let backends = count(answer.packets.len(), "backend");
+        page.line(0, &format!("service {name} has no address of its own; all of {backends} must be allowed"));
+    }
+    for (flow, judgement) in &answer.packets {
+        page.line(0, &format!("\npacket: {}", packet(&read.cluster, flow)));
+        for direction in [Direction::Egress, Direction::Ingress] {
+            page.text.push('\n');
+            page.side(direction, flow, judgement.side(direction));
+        }
+    }
+    page.text
+}
+
+struct Page<'r> {
+    read: &'r Read,
+    locator: Locator<'r>,
+    color: bool,
+    text: String,
+}
+
+impl Page<'_> {
+    fn line(&mut self, indent: usize, text: &str) {
+        self.text.push_str(&format!("{:indent$}{text}\n", ""));
+    }
+
+    fn side(&mut self, direction: Direction, flow: &Flow, side: &Side) {
+        let cluster = &self.read.cluster;
+        let subject = match direction {
+            Direction::Egress => &flow.source,
+            Direction::Ingress => &flow.destination,
+        };
+        let of = super::end(cluster, subject);
+        self.line(0, &format!("{} of {of}: {}", direction.name(), word(side.verdict)));
+        match &side.basis {
+            Basis::Rules(rules) => {
+                self.line(2, "decided by NetworkPolicy: the pod is isolated, and these rules allow");
+                for rule in rules {
+                    let policy = &cluster.policies[rule.policy.index()];
+                    let title =
+                        format!("{} spec.{}[{}]", cluster.policy_name(rule.policy), direction.name(), rule.rule);
+                    self.snippet(&title, policy.rule_origin(direction, rule.rule as usize), "allows");
+                }
+            }
+            Basis::Isolated(policies) => self.isolated(direction, flow, policies),
+            Basis::List(list) => self.list(direction, flow, *list),
+            Basis::Service(basis) => {
+                let name = cluster.service_name(basis.service);
+                let of_service = backends(cluster, flow, basis);
+                self.line(2, &format!("the address is service {name}'s: {}", behind(basis.port, of_service.len())));
+                for (backend_flow, side) in of_service {
+                    self.line(2, &format!("backend {}:", packet(cluster, &backend_flow)));
+                    self.side(direction, &backend_flow, side);
+                }
+            }
+            other => self.line(2, plain(other)),
+        }
+    }
+
+    fn isolated(&mut self, direction: Direction, flow: &Flow, policies: &[PolicyId]) {
+        let cluster = &self.read.cluster;
+        self.line(2, "decided by NetworkPolicy: the pod is isolated, and no rule allows");
+        for id in policies {
+            let policy = &cluster.policies[id.index()];
+            let rules = policy.rules(direction).unwrap_or_default().len();
+            let label = format!("isolates for {} with {}", direction.name(), count(rules, "rule"));
+            let origin = Origin::object(policy.object);
+            self.snippet(&cluster.policy_name(*id), origin, &label);
+        }
+        let misses = near::misses(cluster, policies, direction, flow);
+        if !misses.is_empty() {
+            self.line(2, "to allow it, one rule would have to match; the nearest:");
+        }
+        for miss in misses.iter().take(MOST_MISSES) {
+            self.miss(direction, miss);
+        }
+        if misses.len() > MOST_MISSES {
+            self.line(2, &format!("… and {} that match no better", count(misses.len() - MOST_MISSES, "rule")));
+        }
+    }
+
+    fn miss(&mut self, direction: Direction, miss: &Miss) {
+        let cluster = &self.read.cluster;
+        let policy = &cluster.policies[miss.policy.index()];
+        let title = format!("{} spec.{}[{}]", cluster.policy_name(miss.policy), direction.name(), miss.rule);
+        self.snippet(&title, policy.rule_origin(direction, miss.rule as usize), &what_is_wrong(miss));
+        for (what, reasons) in [("peer", &miss.peers), ("port", &miss.ports)] {
+            for reason in reasons {
+                self.line(4, &format!("{what}: {reason}"));
+            }
+        }
+    }
+
+    fn list(&mut self, direction: Direction, flow: &Flow, id: ListId) {
+        let list = &self.read.cluster.lists[id.index()];
+        self.line(2, &format!("decided by CidrList {}, before any NetworkPolicy (order {})", list.name, list.order));
+        let remote = match direction {
+            Direction::Egress => &flow.destination,
+            Direction::Ingress => &flow.source,
+        };
+        let Some(address) = remote.address else { return };
+        let entry = self.read.cluster.list_entry(id, address).and_then(|index| list.entries.get(index));
+        let Some(entry) = entry else { return };
+        let path = FieldPath::root().field("spec").field("cidrs").index(entry.position as usize);
+        self.snippet(&list.name, Origin::new(list.object, path), &format!("contains {address}"));
+        self.line(2, "to allow it, remove the entry, or exempt it with an Allow list of a smaller order");
+    }
+
+    /// The lines of the input that are meant.
+    fn snippet(&mut self, title: &str, origin: Origin, label: &str) {
+        let Some(at) = self.locator.locate(&Place::Field(origin)) else {
+            return self.line(2, &format!("{title}: {label}"));
+        };
+        let spot = Spot {
+            file: self.read.sources.file(at.file).name.clone(),
+            start: self.locator.position(at.file, at.span.start),
+            end: self.locator.position(at.file, at.span.end),
+            at,
+        };
+        let element: Element<'_> = excerpt(&mut self.locator, &spot, AnnotationKind::Primary, label, MOST_LINES);
+        let renderer = if self.color { Renderer::styled() } else { Renderer::plain() };
+        let group: Group<'_> = Level::INFO.with_name(Some("policy")).primary_title(title).element(element);
+        let drawn = renderer.render(&[group]);
+        drawn.lines().for_each(|line| self.text.push_str(&format!("  {line}\n")));
+    }
+}
+
+fn behind(port: Option<u32>, backends: usize) -> String {
+    match (port, backends) {
+        (None, _) => "it has no such port".to_owned(),
+        (Some(_), 0) => "no ready backend stands behind this port".to_owned(),
+        (Some(_), number) => format!("all of {} must be allowed", count(number, "backend")),
+    }
+}
+
+fn what_is_wrong(miss: &Miss) -> String {
+    match (miss.peers.is_empty(), miss.ports.is_empty()) {
+        (true, false) => "the peer matches, the port does not".to_owned(),
+        (false, true) => "the port matches, the peer does not".to_owned(),
+        (false, false) => "neither peer nor port matches".to_owned(),
+        // The oracle asks more of a service address behind which nothing stands: nothing but the address is known.
+        (true, true) => "matches, but nothing ready stands behind this service address".to_owned(),
+    }
+}
+
+/// Bases that need no line of the input.
+pub(super) fn plain(basis: &Basis) -> &'static str {
+    match basis {
+        Basis::NotSubject => "no policy applies: outside the cluster, on the host's network, or not running",
+        Basis::Itself => "a pod always reaches itself",
+        Basis::OwnNode => "a pod and its own node always reach each other",
+        Basis::IcmpAssumed => "ICMP is assumed to pass (--assume icmp=allow)",
+        Basis::NotIsolated => "no policy isolates it in this direction, so everything is allowed",
+        Basis::List(_) => "a CidrList denies",
+        Basis::Rules(_) => "rules allow",
+        Basis::Isolated(_) => "it is isolated, and no rule allows",
+        Basis::Service(_) => "what stands behind the service decides",
+    }
+}

@@ -1,0 +1,86 @@
+//! `weir explain-code`: the documentation of a code, which stands beside the code itself.
+
+use std::io::Write as _;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use weir_compiler::codes;
+use weir_compiler::diagnostic::Code;
+
+use super::Outcome;
+use crate::args::{ExplainCode, TextOrJson};
+use crate::lints::find_code;
+
+pub(crate) fn run(arguments: &ExplainCode) -> Result<Outcome> {
+    let chosen = match &arguments.code {
+        Some(name) => Some(find_code(name)?),
+        None => None,
+    };
+    let text = match (chosen, arguments.output) {
+        (Some(code), TextOrJson::Text) => page(code),
+        (Some(code), TextOrJson::Json) => format!("{:#}\n", as_json(code)),
+        (None, TextOrJson::Text) => list(&codes::all()),
+        (None, TextOrJson::Json) => {
+            format!("{:#}\n", Value::Array(codes::all().into_iter().map(as_json).collect()))
+        }
+    };
+    std::io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(Outcome::Clean)
+}
+
+fn page(code: &Code) -> String {
+    let switch = match code.lint {
+        true => format!("a lint: switch it off with `--allow {}`, or in weir.toml", code.name),
+        false => "not a lint: it cannot be switched off".to_owned(),
+    };
+    format!(
+        "{}[{}]: {}\n({switch})\n\n{}\n\nExample:\n\n{}\nMended:\n\n{}",
+        code.severity,
+        code.name,
+        code.what,
+        wrap(code.why),
+        indent(code.example),
+        indent(code.fixed),
+    )
+}
+
+fn list(all: &[&Code]) -> String {
+    let width = all.iter().map(|code| code.name.len()).max().unwrap_or(0);
+    let line = |code: &&Code| {
+        let lint = if code.lint { "lint" } else { "" };
+        format!("{:width$}  {:7}  {lint:4}  {}\n", code.name, code.severity.to_string(), code.what)
+    };
+    all.iter().map(line).collect()
+}
+
+fn as_json(code: &Code) -> Value {
+    json!({
+        "code": code.name,
+        "severity": code.severity.to_string(),
+        "lint": code.lint,
+        "what": code.what,
+        "why": code.why,
+        "example": code.example,
+        "fixed": code.fixed,
+    })
+}
+
+fn indent(text: &str) -> String {
+    text.lines().map(|line| if line.is_empty() { "\n".to_owned() } else { format!("    {line}\n") }).collect()
+}
+
+fn wrap(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.len() + word.len() < 100 => {
+                if !line.is_empty() {
+                    line.push(' ');
+                }
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,174 @@
+//! The expectations file: strict, with lines. A mistyped field must not make an expectation hold.
+
+use anyhow::{Result, anyhow};
+use weir_compiler::model::eval::Verdict;
+use weir_compiler::source::{FileId, SourceMap};
+use weir_compiler::syntax::{self, Entry, Format, Node, Span, Value, json, yaml};
+
+use crate::failure::with_hint;
+use crate::locate::Locator;
+use crate::nearest::nearest;
+use crate::question::Question;
+
+const FIELDS: [&str; 6] = ["name", "from", "to", "port", "proto", "expect"];
+
+/// One expectation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Expectation {
+    pub(super) name: String,
+    pub(super) line: usize,
+    pub(super) verdict: Verdict,
+    from: String,
+    to: String,
+    port: Option<String>,
+    protocol: Option<String>,
+}
+
+impl Expectation {
+    pub(super) fn question(&self) -> Question<'_> {
+        Question { from: &self.from, to: &self.to, port: self.port.as_deref(), protocol: self.protocol.as_deref() }
+    }
+}
+
+/// All expectations of a file, in order.
+pub(super) fn parse(bytes: Vec<u8>, name: &str) -> Result<Vec<Expectation>> {
+    let text = syntax::text(bytes).map_err(|_| anyhow!("{name} is not UTF-8 text"))?;
+    let mut sources = SourceMap::new();
+    let file = sources.add_file(name.to_owned(), text);
+    Reader { locator: Locator::new(&sources), file, name }.file()
+}
+
+struct Reader<'s> {
+    locator: Locator<'s>,
+    file: FileId,
+    name: &'s str,
+}
+
+impl Reader<'_> {
+    fn file(&mut self) -> Result<Vec<Expectation>> {
+        let text = &self.locator.sources().file(self.file).text;
+        let root = match syntax::format(text) {
+            Format::Json => json::parse(text, Span::of(text)).map(Some),
+            _ => {
+                let mut documents = yaml::documents(text);
+                let first = documents.next().transpose();
+                if let Some(Ok(second)) = documents.next() {
+                    return Err(self.wrong(second.span, "a second document", "all expectations stand in one list"));
+                }
+                first.map(|it| it.map(|document| document.root))
+            }
+        };
+        let root = root.map_err(|error| {
+            let help = error.help.unwrap_or_else(|| "it is read as YAML".to_owned());
+            self.wrong(error.span, &error.message, &help)
+        })?;
+        let root = root.ok_or_else(|| with_hint(format!("{} holds no expectations", self.name), LAYOUT))?;
+        self.list(&root)?.iter().map(|node| self.expectation(node)).collect()
+    }
+
+    /// A list, or a mapping with `expectations`.
+    fn list<'n, 't>(&mut self, root: &'n Node<'t>) -> Result<&'n [Node<'t>]> {
+        let list = match &root.value {
+            Value::Map(entries) => {
+                self.only_known(entries, &["expectations"])?;
+                entries.first().map(|entry| &entry.value.value)
+            }
+            value => Some(value),
+        };
+        match list {
+            Some(Value::Seq(items)) if !items.is_empty() => Ok(items),
+            _ => Err(self.wrong(root.span, "no list of expectations", LAYOUT)),
+        }
+    }
+
+    fn expectation(&mut self, node: &Node<'_>) -> Result<Expectation> {
+        let Value::Map(entries) = &node.value else {
+            return Err(self.wrong(node.span, "an expectation is a mapping", LAYOUT));
+        };
+        self.only_known(entries, &FIELDS)?;
+        let mut field = |name: &str| self.scalar(entries, name);
+        let (name, from, to) = (field("name")?, field("from")?, field("to")?);
+        let (port, protocol, expect) = (field("port")?, field("proto")?, field("expect")?);
+        let missing = |what: &str| format!("`{what}` is missing");
+        let from = from.ok_or_else(|| self.wrong(node.span, &missing("from"), LAYOUT))?;
+        let to = to.ok_or_else(|| self.wrong(node.span, &missing("to"), LAYOUT))?;
+        let verdict = match expect.as_deref() {
+            Some("allow") => Verdict::Allow,
+            Some("deny") => Verdict::Deny,
+            Some(other) => {
+                let message = format!("`{other}` cannot be expected");
+                return Err(self.wrong(node.span, &message, "expect: allow, or expect: deny"));
+            }
+            None => return Err(self.wrong(node.span, &missing("expect"), LAYOUT)),
+        };
+        let shown_port = port.as_deref().or(protocol.as_deref()).unwrap_or_default();
+        let name = name.unwrap_or_else(|| format!("{from} to {to} {shown_port}").trim_end().to_owned());
+        let line = self.locator.position(self.file, node.span.start).line;
+        Ok(Expectation { name, line, verdict, from, to, port, protocol })
+    }
+
+    fn scalar(&mut self, entries: &[Entry<'_>], name: &str) -> Result<Option<String>> {
+        let Some(entry) = entries.iter().find(|entry| entry.key == name) else { return Ok(None) };
+        match &entry.value.value {
+            Value::Str(text) => Ok(Some(text.to_string())),
+            Value::Int(number) => Ok(Some(number.to_string())),
+            Value::Null => Ok(None),
+            _ => Err(self.wrong(entry.value.span, &format!("`{name}` is not a string"), LAYOUT)),
+        }
+    }
+
+    fn only_known(&mut self, entries: &[Entry<'_>], known: &[&'static str]) -> Result<()> {
+        for (index, entry) in entries.iter().enumerate() {
+            if !known.contains(&&*entry.key) {
+                let hint = match nearest(&entry.key, known.iter().copied()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("the fields are: {}", known.join(", ")),
+                };
+                return Err(self.wrong(entry.key_span, &format!("unknown field `{}`", entry.key), &hint));
+            }
+            if entries.iter().take(index).any(|before| before.key == entry.key) {
+                return Err(self.wrong(entry.key_span, &format!("`{}` is there twice", entry.key), "remove one"));
+            }
+        }
+        Ok(())
+    }
+
+    fn wrong(&mut self, span: Span, message: &str, hint: &str) -> anyhow::Error {
+        let at = self.locator.position(self.file, span.start);
+        with_hint(format!("{}:{}:{}: {message}", self.name, at.line, at.column), hint)
+    }
+}
+
+const LAYOUT: &str = "a list of {name, from, to, port, expect}; `weir test --help` shows one";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_error(text: &str, expected: &str) {
+        let error = parse(text.into(), "e.yaml").expect_err("refused");
+        let page = crate::failure::page(&error);
+        assert!(page.contains(expected), "{page}");
+    }
+
+    #[test]
+    fn a_list_stands_alone_or_under_its_name() {
+        let list = "- {from: a/b, to: c/d, port: 80, expect: deny}\n";
+        let alone = parse(list.into(), "e.yaml").expect("valid");
+        let named = parse(format!("\nexpectations:\n{list}").into(), "e.yaml").expect("valid");
+        assert_eq!((alone[0].name.as_str(), alone[0].line, named[0].line), ("a/b to c/d 80", 1, 3));
+        assert_eq!(alone[0].verdict, Verdict::Deny);
+    }
+
+    #[test]
+    fn mistakes_name_their_line() {
+        check_error("- from: a/b\n  too: c/d\n", "e.yaml:2:3: unknown field `too`");
+        check_error("- from: a/b\n  too: c/d\n", "did you mean `to`?");
+        check_error("- from: a/b\n  from: c/d\n", "e.yaml:2:3: `from` is there twice");
+        check_error("- {from: a, to: b, port: 80}\n", "e.yaml:1:3: `expect` is missing");
+        check_error("- {from: a, to: b, port: 80, expect: maybe}\n", "`maybe` cannot be expected");
+        check_error("expectations: []\n", "no list of expectations");
+        check_error("", "holds no expectations");
+    }
+}

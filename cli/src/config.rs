@@ -1,0 +1,184 @@
+//! `weir.toml`: the same choices as on the command line, kept beside the policies.
+//!
+//! Found in the current directory or the nearest parent that has one, no further than the repository's root. A key
+//! that does not exist is an error with its line and the nearest key that does: a mistyped lint must not stay on.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::failure::with_hint;
+use crate::lints::Level;
+use crate::nearest::nearest;
+
+/// The file's name.
+pub(crate) const FILE_NAME: &str = "weir.toml";
+
+const KEYS: [&str; 3] = ["lints", "assume", "namespace"];
+
+/// What a `weir.toml` says. Codes and assumptions are checked by whoever knows them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// Where it came from.
+    pub(crate) path: Option<PathBuf>,
+    /// `namespace`
+    pub(crate) namespace: Option<String>,
+    /// `[lints]`
+    pub(crate) lints: Vec<(String, Level)>,
+    /// `[assume]`
+    pub(crate) assume: Vec<(String, String)>,
+}
+
+/// The file that was named, or the nearest one, or nothing.
+pub(crate) fn load(named: Option<&Path>) -> Result<Config> {
+    let path = match named {
+        Some(path) => path.to_owned(),
+        None => match find() {
+            Some(path) => path,
+            None => return Ok(Config::default()),
+        },
+    };
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut config = parse(&text, &path.display().to_string())?;
+    config.path = Some(path);
+    Ok(config)
+}
+
+fn find() -> Option<PathBuf> {
+    let start = std::env::current_dir().ok()?;
+    for directory in start.ancestors() {
+        let candidate = directory.join(FILE_NAME);
+        if candidate.is_file() {
+            return Some(candidate);
+        }
+        if directory.join(".git").exists() {
+            return None;
+        }
+    }
+    None
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    name: &'t str,
+}
+
+fn parse(text: &str, name: &str) -> Result<Config> {
+    let table = DeTable::parse(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| line_of(text, span.start));
+        with_hint(format!("{name}:{line}: {}", error.message()), "it is read as TOML 1.0")
+    })?;
+    Reader { text, name }.config(table.get_ref())
+}
+
+impl Reader<'_> {
+    fn config(&self, table: &DeTable<'_>) -> Result<Config> {
+        let mut config = Config::default();
+        for (key, value) in in_order(table) {
+            match key.get_ref().as_ref() {
+                "lints" => config.lints = self.lints(self.table(value, "lints")?)?,
+                "assume" => config.assume = self.assume(self.table(value, "assume")?)?,
+                "namespace" => config.namespace = Some(self.string(value, "namespace")?),
+                other => return Err(self.unknown_key(other, key.span().start)),
+            }
+        }
+        Ok(config)
+    }
+
+    fn lints(&self, table: &DeTable<'_>) -> Result<Vec<(String, Level)>> {
+        let level = |code: &str, value: &Spanned<DeValue<'_>>| {
+            let word = self.string(value, code)?;
+            Level::parse(&word).ok_or_else(|| {
+                let hint = format!("a level is one of: {}", Level::WORDS.join(", "));
+                with_hint(format!("{}: `{word}` is not a level", self.place(value.span().start)), hint)
+            })
+        };
+        in_order(table).map(|(key, value)| Ok((key.get_ref().to_string(), level(key.get_ref(), value)?))).collect()
+    }
+
+    fn assume(&self, table: &DeTable<'_>) -> Result<Vec<(String, String)>> {
+        in_order(table)
+            .map(|(key, value)| Ok((key.get_ref().to_string(), self.string(value, key.get_ref())?)))
+            .collect()
+    }
+
+    fn table<'v, 't>(&self, value: &'v Spanned<DeValue<'t>>, key: &str) -> Result<&'v DeTable<'t>> {
+        let place = self.place(value.span().start);
+        value.get_ref().as_table().ok_or_else(|| {
+            with_hint(format!("{place}: `{key}` is not a table"), format!("write it as a section: [{key}]"))
+        })
+    }
+
+    fn string(&self, value: &Spanned<DeValue<'_>>, key: &str) -> Result<String> {
+        let place = self.place(value.span().start);
+        let text = value.get_ref().as_str().map(ToOwned::to_owned);
+        text.ok_or_else(|| with_hint(format!("{place}: `{key}` is not a string"), "put the value in quotes"))
+    }
+
+    fn unknown_key(&self, key: &str, offset: usize) -> anyhow::Error {
+        let hint = match nearest(key, KEYS) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("the keys are: {}", KEYS.join(", ")),
+        };
+        with_hint(format!("{}: unknown key `{key}`", self.place(offset)), hint)
+    }
+
+    fn place(&self, offset: usize) -> String {
+        format!("{}:{}", self.name, line_of(self.text, offset))
+    }
+}
+
+/// The entries as they stand in the file.
+fn in_order<'v, 't>(
+    table: &'v DeTable<'t>,
+) -> impl Iterator<Item = (&'v Spanned<toml::de::DeString<'t>>, &'v Spanned<DeValue<'t>>)> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    entries.into_iter()
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_compiler::diagnostic::Severity;
+
+    use super::*;
+
+    #[track_caller]
+    fn check_error(text: &str, expected: &str) {
+        let error = parse(text, FILE_NAME).expect_err("refused");
+        let page = crate::failure::page(&error);
+        assert!(page.contains(expected), "{page}");
+    }
+
+    #[test]
+    fn all_keys_are_read() {
+        let text = "namespace = \"shop\"\n[lints]\nb = \"off\"\na = \"error\"\n[assume]\nicmp = \"allow\"\n";
+        let config = parse(text, FILE_NAME).expect("valid");
+        assert_eq!(config.namespace.as_deref(), Some("shop"));
+        assert_eq!(config.lints, [("b".to_owned(), Level::Off), ("a".to_owned(), Level::At(Severity::Error))]);
+        assert_eq!(config.assume, [("icmp".to_owned(), "allow".to_owned())]);
+    }
+
+    #[test]
+    fn a_mistyped_key_names_its_line_and_the_nearest() {
+        check_error("\n[lint]\na = \"off\"\n", "weir.toml:2: unknown key `lint`");
+        check_error("[lint]\n", "did you mean `lints`?");
+    }
+
+    #[test]
+    fn a_level_that_does_not_exist_is_refused() {
+        check_error("[lints]\na = \"silent\"\n", "weir.toml:2: `silent` is not a level");
+        check_error("[lints]\na = 3\n", "weir.toml:2: `a` is not a string");
+    }
+
+    #[test]
+    fn broken_toml_names_its_line() {
+        check_error("namespace = \"shop\"\n[lints\n", "weir.toml:2:");
+    }
+}

@@ -1,0 +1,269 @@
+//! What the ends of a flow are called, and what they are: names and addresses → [`End`]s of one family.
+
+use std::net::IpAddr;
+
+use weir_compiler::address::Family;
+use weir_compiler::model::directory::Directory;
+use weir_compiler::model::eval::{End, FlowProtocol};
+use weir_compiler::model::{Cluster, EndpointId, Protocol, ServiceId};
+
+/// Kinds that endpoints may have, with the names that kubectl takes for them.
+const KINDS: [(&str, &[&str]); 8] = [
+    ("Pod", &["pod", "pods", "po"]),
+    ("Deployment", &["deployment", "deployments", "deploy"]),
+    ("StatefulSet", &["statefulset", "statefulsets", "sts"]),
+    ("DaemonSet", &["daemonset", "daemonsets", "ds"]),
+    ("ReplicaSet", &["replicaset", "replicasets", "rs"]),
+    ("ReplicationController", &["replicationcontroller", "replicationcontrollers", "rc"]),
+    ("Job", &["job", "jobs"]),
+    ("CronJob", &["cronjob", "cronjobs", "cj"]),
+];
+const SERVICE: &[&str] = &["service", "services", "svc"];
+
+/// What a name may stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    Endpoint(EndpointId),
+    Service(ServiceId),
+}
+
+/// Finds ends by name and address.
+#[derive(Clone, Copy)]
+pub(crate) struct Ends<'c> {
+    pub(crate) cluster: &'c Cluster,
+    pub(crate) default_namespace: &'c str,
+}
+
+impl<'c> Ends<'c> {
+    /// The pod or workload of this name.
+    pub(crate) fn endpoint(&self, directory: &Directory<'c>, text: &str) -> Result<EndpointId, String> {
+        let mut parts = text.split('/');
+        match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some(name), None, ..) => self.any_kind(directory, self.default_namespace, name),
+            (Some(first), Some(name), None, _) => self.any_kind(directory, first, name).or_else(|reason| {
+                // kubectl's way to write it: deploy/web.
+                let kind = kind_named(first).ok_or(reason)?;
+                self.of_kind(directory, kind, self.default_namespace, name)
+            }),
+            (Some(kind), Some(namespace), Some(name), None) => {
+                let known = kind_named(kind).ok_or_else(|| format!("`{kind}` is no kind of endpoint"))?;
+                self.of_kind(directory, known, namespace, name)
+            }
+            _ => Err(format!("`{text}` is not a name: write namespace/name")),
+        }
+    }
+
+    /// The pod, workload or service of this name; an endpoint before a service.
+    pub(crate) fn named(&self, directory: &Directory<'c>, text: &str) -> Result<Named, String> {
+        let parts: Vec<&str> = text.split('/').collect();
+        let is_service = |kind: &str| SERVICE.iter().any(|it| kind.eq_ignore_ascii_case(it));
+        let service = |namespace, name| directory.service_named(namespace, name).map(Named::Service);
+        let by_kind = match parts[..] {
+            [kind, namespace, name] if is_service(kind) => Some((namespace, name)),
+            [kind, name] if is_service(kind) && service(kind, name).is_none() => Some((self.default_namespace, name)),
+            _ => None,
+        };
+        if let Some((namespace, name)) = by_kind {
+            return service(namespace, name).ok_or_else(|| format!("there is no service {namespace}/{name}"));
+        }
+        let found = self.endpoint(directory, text).map(Named::Endpoint);
+        found.or_else(|reason| {
+            let service = match parts[..] {
+                [name] => service(self.default_namespace, name),
+                [namespace, name] => service(namespace, name),
+                _ => None,
+            };
+            service.ok_or(reason)
+        })
+    }
+
+    fn any_kind(&self, directory: &Directory<'c>, namespace: &str, name: &str) -> Result<EndpointId, String> {
+        let kind = |id: &EndpointId| self.cluster.endpoints[id.index()].kind.as_str();
+        match directory.endpoints_named(namespace, name) {
+            [] => Err(format!("there is no pod or workload {namespace}/{name}")),
+            [only] => Ok(*only),
+            // A pod is meant before a workload of its name.
+            [first, ..] if kind(first) == "Pod" => Ok(*first),
+            several => {
+                let names = several.iter().map(|id| format!("{}/{namespace}/{name}", kind(id).to_lowercase()));
+                Err(format!("{namespace}/{name} may be {}", names.collect::<Vec<_>>().join(" or ")))
+            }
+        }
+    }
+
+    fn of_kind(
+        &self,
+        directory: &Directory<'c>,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<EndpointId, String> {
+        let mut named = directory.endpoints_named(namespace, name).iter();
+        let found = named.find(|id| self.cluster.endpoints[id.index()].kind == kind).copied();
+        found.ok_or_else(|| format!("there is no {} {namespace}/{name}", kind.to_lowercase()))
+    }
+
+    /// An end by name, by address, or by both; the address must then be one of the endpoint's, if it has any.
+    pub(crate) fn end(&self, directory: &Directory<'c>, pod: Option<&str>, ip: Option<&str>) -> Result<End, String> {
+        let address = ip.map(parse_ip).transpose()?;
+        let endpoint = match (pod, address) {
+            (Some(name), _) => Some(self.endpoint(directory, name)?),
+            (None, Some(address)) => directory.endpoint_at(address),
+            (None, None) => return Err("neither `pod` nor `ip` is given".to_owned()),
+        };
+        if let (Some(name), Some(id), Some(address)) = (pod, endpoint, address) {
+            let addresses = &self.cluster.endpoints[id.index()].addresses;
+            if !addresses.is_empty() && !addresses.contains(&address) {
+                return Err(format!("{address} is not an address of {name}"));
+            }
+        }
+        Ok(End { endpoint, address })
+    }
+
+    /// Gives ends that are only named an address, so that both are of one family.
+    pub(crate) fn meet(&self, source: End, destination: End) -> Result<(End, End), String> {
+        let (from, to) = (self.addresses(&source), self.addresses(&destination));
+        let family = match (source.address, destination.address) {
+            (Some(a), _) if to.is_empty() => Family::of(a),
+            (_, Some(b)) if from.is_empty() => Family::of(b),
+            _ => {
+                let both = |at: &&IpAddr| to.is_empty() || to.iter().any(|it| Family::of(*it) == Family::of(**at));
+                match from.iter().find(both).or(to.first().filter(|_| from.is_empty())) {
+                    Some(address) => Family::of(*address),
+                    None if from.is_empty() => return Ok((source, destination)),
+                    None => return Err("the ends have no address family in common".to_owned()),
+                }
+            }
+        };
+        let choose = |end: End, addresses: &[IpAddr]| {
+            let of_family = addresses.iter().copied().find(|it| Family::of(*it) == family);
+            End { address: end.address.or(of_family), ..end }
+        };
+        Ok((choose(source, from), choose(destination, to)))
+    }
+
+    /// The addresses that an end may take part with.
+    fn addresses<'e>(&self, end: &'e End) -> &'e [IpAddr]
+    where
+        'c: 'e,
+    {
+        match (&end.address, end.endpoint) {
+            (Some(address), _) => std::slice::from_ref(address),
+            (None, Some(id)) => &self.cluster.endpoints[id.index()].addresses,
+            (None, None) => &[],
+        }
+    }
+}
+
+fn kind_named(text: &str) -> Option<&'static str> {
+    KINDS.iter().find(|(_, names)| names.iter().any(|it| text.eq_ignore_ascii_case(it))).map(|(kind, _)| *kind)
+}
+
+/// An address; an IPv4-mapped one is that IPv4 address.
+pub(crate) fn parse_ip(text: &str) -> Result<IpAddr, String> {
+    text.parse().map(|ip: IpAddr| ip.to_canonical()).map_err(|_| format!("`{text}` is not an address"))
+}
+
+/// A protocol by its name in any case.
+pub(crate) fn parse_protocol(text: &str) -> Result<FlowProtocol, String> {
+    const NAMES: [(&str, FlowProtocol); 5] = [
+        ("TCP", FlowProtocol::Transport(Protocol::Tcp)),
+        ("UDP", FlowProtocol::Transport(Protocol::Udp)),
+        ("SCTP", FlowProtocol::Transport(Protocol::Sctp)),
+        ("ICMP", FlowProtocol::Icmp),
+        ("ICMPv6", FlowProtocol::Icmp),
+    ];
+    let found = NAMES.iter().find(|(name, _)| text.eq_ignore_ascii_case(name)).map(|(_, protocol)| *protocol);
+    found.ok_or_else(|| format!("`{text}` is no protocol: TCP, UDP, SCTP or ICMP"))
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_compiler::decode::{Input, InputKind, Options, decode};
+    use weir_compiler::resolve::resolve;
+
+    use super::*;
+
+    const OBJECTS: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
+      {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"},
+       "status": {"phase": "Running", "podIPs": [{"ip": "fd00::1"}, {"ip": "10.0.0.1"}]}},
+      {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "old", "namespace": "shop"},
+       "status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.2"}]}},
+      {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "new", "namespace": "shop"},
+       "status": {"phase": "Running", "podIPs": [{"ip": "fd00::3"}]}},
+      {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
+       "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {}}}},
+      {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "api", "namespace": "shop"},
+       "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {}}}},
+      {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "api", "namespace": "shop"},
+       "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {}}}}
+    ]}"#;
+
+    fn cluster() -> Cluster {
+        let input = Input { name: "-".to_owned(), bytes: OBJECTS.into(), kind: InputKind::Manifest };
+        let (decoded, found) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+        assert!(!found.has_errors(), "{found:?}");
+        resolve(&decoded.objects, weir_compiler::model::Assumptions::default()).0
+    }
+
+    #[track_caller]
+    fn check_name(text: &str, expected: Result<&str, &str>) {
+        let cluster = cluster();
+        let ends = Ends { cluster: &cluster, default_namespace: "shop" };
+        let found = ends.endpoint(&Directory::new(&cluster), text);
+        let kind = |id: EndpointId| format!("{} {}", cluster.endpoints[id.index()].kind, cluster.endpoint_name(id));
+        assert_eq!(found.map(kind).as_deref().map_err(String::as_str), expected, "{text}");
+    }
+
+    #[test]
+    fn a_pod_is_meant_before_a_workload() {
+        check_name("shop/web", Ok("Pod shop/web"));
+        check_name("web", Ok("Pod shop/web"));
+        check_name("deployment/shop/web", Ok("Deployment shop/web"));
+        check_name("deploy/web", Ok("Deployment shop/web"));
+    }
+
+    #[test]
+    fn several_workloads_of_one_name_need_their_kind() {
+        check_name("shop/api", Err("shop/api may be deployment/shop/api or statefulset/shop/api"));
+        check_name("sts/shop/api", Ok("StatefulSet shop/api"));
+        check_name("shop/none", Err("there is no pod or workload shop/none"));
+    }
+
+    #[track_caller]
+    fn check_meet(from: (Option<&str>, Option<&str>), to: (Option<&str>, Option<&str>), expected: Result<&str, &str>) {
+        let cluster = cluster();
+        let directory = Directory::new(&cluster);
+        let ends = Ends { cluster: &cluster, default_namespace: "shop" };
+        let end = |(pod, ip)| ends.end(&directory, pod, ip);
+        let found = end(from).and_then(|source| ends.meet(source, end(to)?));
+        let show = |end: End| end.address.map_or("-".to_owned(), |at| at.to_string());
+        let found = found.map(|(source, destination)| format!("{} {}", show(source), show(destination)));
+        assert_eq!(found.as_deref().map_err(String::as_str), expected);
+    }
+
+    #[test]
+    fn named_ends_meet_in_the_first_family_of_the_source_that_both_have() {
+        check_meet((Some("web"), None), (Some("web"), None), Ok("fd00::1 fd00::1"));
+        check_meet((Some("web"), None), (Some("old"), None), Ok("10.0.0.1 10.0.0.2"));
+        check_meet((Some("old"), None), (Some("web"), None), Ok("10.0.0.2 10.0.0.1"));
+        check_meet((Some("old"), None), (Some("new"), None), Err("the ends have no address family in common"));
+        check_meet((Some("deploy/web"), None), (Some("web"), None), Ok("- fd00::1"));
+        check_meet((Some("deploy/web"), None), (Some("deploy/api"), None), Ok("- -"));
+    }
+
+    #[test]
+    fn an_address_sets_the_family_of_the_other_end() {
+        check_meet((Some("web"), None), (None, Some("192.0.2.1")), Ok("10.0.0.1 192.0.2.1"));
+        check_meet((None, Some("2001:db8::1")), (Some("web"), None), Ok("2001:db8::1 fd00::1"));
+        check_meet((Some("old"), None), (None, Some("2001:db8::1")), Err("the ends have no address family in common"));
+        check_meet((None, Some("::ffff:192.0.2.1")), (Some("web"), None), Ok("192.0.2.1 10.0.0.1"));
+        check_meet((None, Some("192.0.2.1")), (None, Some("::1")), Err("the ends have no address family in common"));
+    }
+
+    #[test]
+    fn a_pod_has_only_its_own_addresses() {
+        check_meet((Some("web"), Some("10.0.0.9")), (Some("web"), None), Err("10.0.0.9 is not an address of web"));
+        check_meet((Some("deploy/web"), Some("10.0.0.9")), (Some("web"), None), Ok("10.0.0.9 10.0.0.1"));
+    }
+}

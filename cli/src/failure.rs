@@ -1,0 +1,66 @@
+//! Errors of the operator: a file that is not there, a flag that cannot be.
+//!
+//! Printed as `error: … / caused by: … / hint: …`. The author of the YAML gets diagnostics instead ([`crate::render`]),
+//! and our own bugs have a page of their own ([`crate::bug`]).
+
+use std::fmt;
+use std::io::{self, Write as _};
+
+use anyhow::Error;
+
+/// An error with the next step.
+#[derive(Debug)]
+struct Hinted {
+    message: String,
+    hint: String,
+}
+
+impl fmt::Display for Hinted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Hinted {}
+
+/// An error that says what to do next.
+pub(crate) fn with_hint(message: impl Into<String>, hint: impl Into<String>) -> Error {
+    Error::new(Hinted { message: message.into(), hint: hint.into() })
+}
+
+/// Whether the reader of our output has gone: not an error.
+pub(crate) fn is_closed_pipe(error: &Error) -> bool {
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|it| it.kind() == io::ErrorKind::BrokenPipe))
+}
+
+/// Prints an error for the operator.
+pub(crate) fn print(error: &Error) {
+    // Nobody may be listening; there is nowhere else to say it.
+    _ = io::stderr().write_all(page(error).as_bytes());
+}
+
+/// An error as it is printed.
+pub(crate) fn page(error: &Error) -> String {
+    let mut text = format!("error: {error}\n");
+    for cause in error.chain().skip(1) {
+        text.push_str(&format!("  caused by: {cause}\n"));
+    }
+    if let Some(hint) = hint(error) {
+        text.push_str(&format!("  hint: {hint}\n"));
+    }
+    text
+}
+
+fn hint(error: &Error) -> Option<&str> {
+    if let Some(hinted) = error.downcast_ref::<Hinted>() {
+        return Some(&hinted.hint);
+    }
+    let io = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>())?;
+    match io.kind() {
+        io::ErrorKind::NotFound => Some("check the spelling; paths are relative to the current directory"),
+        io::ErrorKind::PermissionDenied => Some("this user may not read it"),
+        _ => None,
+    }
+}

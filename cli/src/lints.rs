@@ -1,0 +1,168 @@
+//! Which findings are shown, and how bad they are: `weir.toml`, then the command line, the last word winning.
+
+use anyhow::Result;
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
+use weir_compiler::codes;
+use weir_compiler::diagnostic::{Code, Diagnostics, Severity};
+
+use crate::failure::with_hint;
+use crate::nearest::nearest;
+
+/// How a lint is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// Not at all.
+    Off,
+    /// As this.
+    At(Severity),
+}
+
+impl Level {
+    /// The words of `weir.toml`.
+    pub(crate) const WORDS: [&'static str; 4] = ["off", "note", "warning", "error"];
+
+    /// From a word of `weir.toml`.
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        match word {
+            "off" => Some(Self::Off),
+            "note" => Some(Self::At(Severity::Note)),
+            "warning" => Some(Self::At(Severity::Warning)),
+            "error" => Some(Self::At(Severity::Error)),
+            _ => None,
+        }
+    }
+}
+
+/// `--allow`, `--warn` and `--deny`, in the order given.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LintFlags {
+    pub(crate) levels: Vec<(String, Level)>,
+}
+
+const FLAGS: [(&str, char, Level, &str); 3] = [
+    ("allow", 'A', Level::Off, "Do not report this lint (repeatable; of several flags for a code the last one counts)"),
+    ("warn", 'W', Level::At(Severity::Warning), "Report this lint as a warning"),
+    ("deny", 'D', Level::At(Severity::Error), "Report this lint as an error"),
+];
+
+impl Args for LintFlags {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        FLAGS.iter().fold(command, |command, (name, short, _, help)| {
+            let arg = Arg::new(*name).long(*name).short(*short).value_name("CODE").help(*help);
+            command.arg(arg.action(ArgAction::Append).help_heading("Lints"))
+        })
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for LintFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut found: Vec<(usize, String, Level)> = Vec::new();
+        for (name, _, level, _) in FLAGS {
+            let values =
+                matches.try_get_many::<String>(name).map_err(|_| clap::Error::new(ErrorKind::UnknownArgument))?;
+            let indices = matches.indices_of(name).into_iter().flatten();
+            found.extend(indices.zip(values.into_iter().flatten()).map(|(index, code)| (index, code.clone(), level)));
+        }
+        found.sort_by_key(|(index, ..)| *index);
+        Ok(Self { levels: found.into_iter().map(|(_, code, level)| (code, level)).collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The levels in force, each for a code that exists and may have it.
+#[derive(Debug, Default)]
+pub(crate) struct Levels {
+    levels: Vec<(&'static Code, Level)>,
+}
+
+impl Levels {
+    /// One more; it overrules what was set before.
+    pub(crate) fn set(&mut self, name: &str, level: Level) -> Result<()> {
+        let code = find_code(name)?;
+        if !code.lint && weaker(level, code.severity) {
+            return Err(with_hint(
+                format!("`{name}` is not a lint: it cannot be switched off"),
+                format!("mend the input; `weir explain-code {name}` says how"),
+            ));
+        }
+        self.levels.retain(|(known, _)| *known != code);
+        self.levels.push((code, level));
+        Ok(())
+    }
+
+    /// Drops what is off and sets the severity of the rest.
+    pub(crate) fn apply(&self, diagnostics: &mut Diagnostics) {
+        diagnostics.retain_mut(|diagnostic| {
+            match self.levels.iter().find(|(code, _)| *code == diagnostic.code).map(|(_, level)| *level) {
+                None => true,
+                Some(Level::Off) => false,
+                Some(Level::At(severity)) => {
+                    diagnostic.severity = severity;
+                    true
+                }
+            }
+        });
+    }
+}
+
+fn weaker(level: Level, severity: Severity) -> bool {
+    match level {
+        Level::Off => true,
+        Level::At(at) => at < severity,
+    }
+}
+
+/// The code of this name, or an error that names the nearest one.
+pub(crate) fn find_code(name: &str) -> Result<&'static Code> {
+    let all = codes::all();
+    if let Some(code) = all.iter().find(|code| code.name == name) {
+        return Ok(code);
+    }
+    let hint = match nearest(name, all.iter().map(|code| code.name)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "`weir explain-code --list` lists all codes".to_owned(),
+    };
+    Err(with_hint(format!("no code is called `{name}`"), hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    #[test]
+    fn flags_keep_their_order() {
+        let cli = Cli::try_parse_from(["weir", "check", "-D", "a", ".", "-A", "b", "--deny", "b"]).expect("parses");
+        let Command::Check(check) = cli.command else { panic!("not check") };
+        let expected = [("a", Level::At(Severity::Error)), ("b", Level::Off), ("b", Level::At(Severity::Error))];
+        let found: Vec<_> = check.lints.levels.iter().map(|(code, level)| (code.as_str(), *level)).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn the_last_level_of_a_code_counts() {
+        let mut levels = Levels::default();
+        levels.set("duplicate-address", Level::Off).expect("a lint");
+        levels.set("duplicate-address", Level::At(Severity::Error)).expect("a lint");
+        assert_eq!(levels.levels.len(), 1);
+        assert_eq!(levels.levels[0].1, Level::At(Severity::Error));
+    }
+
+    #[test]
+    fn an_unknown_code_names_the_nearest() {
+        let error = find_code("duplicate-adress").expect_err("misspelt");
+        let page = crate::failure::page(&error);
+        assert!(page.contains("did you mean `duplicate-address`?"), "{page}");
+    }
+}

@@ -1,0 +1,126 @@
+//! Paths → inputs: files, directories and standard input, in an order that does not depend on the file system.
+//!
+//! Invariants: a file that several paths lead to is read once; links that go round in a circle end; a path that cannot
+//! be read is an error, and hides none of the others. Hidden directories (`.git`, and the `..data` of mounted
+//! ConfigMaps) are not searched; a hidden file is read, since leaving out a policy would weaken the set silently.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Error, anyhow};
+use weir_compiler::decode::{Input, InputKind};
+
+use crate::failure::with_hint;
+
+const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
+
+/// What was read, and what could not be.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) errors: Vec<Error>,
+    seen: HashSet<PathBuf>,
+    stdin_read: bool,
+}
+
+impl Loaded {
+    /// Everything that a path leads to.
+    pub(crate) fn add_path(&mut self, path: &Path) {
+        if path == Path::new("-") {
+            return self.add_stdin(InputKind::Manifest);
+        }
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => self.add_directory(path),
+            Ok(_) => self.add_file(path, InputKind::Manifest),
+            Err(error) => self.fail(path, error),
+        }
+    }
+
+    /// A list file.
+    pub(crate) fn add_list(&mut self, path: &Path, kind: InputKind) {
+        match path == Path::new("-") {
+            true => self.add_stdin(kind),
+            false => self.add_file(path, kind),
+        }
+    }
+
+    fn add_directory(&mut self, path: &Path) {
+        let mut files = Vec::new();
+        self.search(path, &mut files);
+        if files.is_empty() {
+            let message = format!("nothing to read in {}", path.display());
+            self.errors.push(with_hint(message, "a directory is searched for *.yaml, *.yml and *.json"));
+        }
+        for file in files {
+            self.add_file(&file, InputKind::Manifest);
+        }
+    }
+
+    fn search(&mut self, directory: &Path, files: &mut Vec<PathBuf>) {
+        // Seen before: another path led here, or a link goes round in a circle.
+        match directory.canonicalize() {
+            Ok(real) if !self.seen.insert(real.clone()) => return,
+            Ok(_) => {}
+            Err(error) => return self.fail(directory, error),
+        }
+        let entries = match fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>) {
+            Ok(entries) => entries,
+            Err(error) => return self.fail(directory, error),
+        };
+        let mut paths: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
+        paths.sort();
+        for path in paths {
+            match fs::metadata(&path) {
+                Ok(metadata) if metadata.is_dir() && !is_hidden(&path) => self.search(&path, files),
+                Ok(metadata) if metadata.is_file() && has_extension(&path) => files.push(path),
+                Err(error) if has_extension(&path) => self.fail(&path, error),
+                _ => {}
+            }
+        }
+    }
+
+    fn add_file(&mut self, path: &Path, kind: InputKind) {
+        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        if !self.seen.insert(real) {
+            return;
+        }
+        match fs::read(path) {
+            Ok(bytes) => self.inputs.push(Input { name: path.display().to_string(), bytes, kind }),
+            Err(error) => self.fail(path, error),
+        }
+    }
+
+    fn add_stdin(&mut self, kind: InputKind) {
+        if self.stdin_read {
+            return self.errors.push(with_hint("standard input is named twice", "it can be read once"));
+        }
+        self.stdin_read = true;
+        let mut bytes = Vec::new();
+        match std::io::stdin().lock().read_to_end(&mut bytes) {
+            Ok(_) => self.inputs.push(Input { name: "-".to_owned(), bytes, kind }),
+            Err(error) => self.errors.push(anyhow!(error).context("cannot read standard input")),
+        }
+    }
+
+    /// Whether `-` was among the paths.
+    pub(crate) fn stdin_read(&self) -> bool {
+        self.stdin_read
+    }
+
+    fn fail(&mut self, path: &Path, error: std::io::Error) {
+        let failed: Result<(), _> = Err(error);
+        if let Err(error) = failed.with_context(|| format!("cannot read {}", path.display())) {
+            self.errors.push(error);
+        }
+    }
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+}
+
+fn has_extension(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| EXTENSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known)))
+}

@@ -1,0 +1,190 @@
+//! From a [`Place`] to file, line and column.
+//!
+//! The compiler drops its trees; whoever draws a message reads the object's stretch again and walks to the field. The
+//! last tree is kept, so that many findings in one document cost one reading when they are asked for in order.
+//! A field that is absent is found at the nearest field around it that is there.
+
+use std::collections::HashMap;
+
+use weir_compiler::diagnostic::Place;
+use weir_compiler::origin::{FieldPath, ObjectId, Step};
+use weir_compiler::source::{FileId, ObjectSource, SourceMap};
+use weir_compiler::syntax::{Format, Node, Span, Value, json, yaml};
+
+/// A place in a file, for people and for programs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Location {
+    /// Which file.
+    pub(crate) file: FileId,
+    /// Where in it.
+    pub(crate) span: Span,
+    /// The document's number in the file, from 1; `None` for text that never became an object.
+    pub(crate) document: Option<u32>,
+}
+
+/// A line and a column, both from 1; columns count characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+}
+
+/// Who an object is, as far as its text says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) kind: String,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: String,
+}
+
+/// Finds places.
+pub(crate) struct Locator<'s> {
+    sources: &'s SourceMap,
+    /// The tree read last.
+    tree: Option<((FileId, Span), Option<Node<'s>>)>,
+    /// Where lines begin, of the files that were asked for.
+    lines: HashMap<FileId, Vec<usize>>,
+}
+
+impl<'s> Locator<'s> {
+    pub(crate) fn new(sources: &'s SourceMap) -> Self {
+        Self { sources, tree: None, lines: HashMap::new() }
+    }
+
+    pub(crate) fn sources(&self) -> &'s SourceMap {
+        self.sources
+    }
+
+    /// Where it stands; `None` for an object that came without text.
+    pub(crate) fn locate(&mut self, place: &Place) -> Option<Location> {
+        let (origin, wants_name) = match place {
+            Place::Text(at) => return Some(Location { file: at.file, span: at.span, document: None }),
+            Place::Field(origin) => (origin, false),
+            Place::FieldName(origin) => (origin, true),
+        };
+        let source = self.sources.object(origin.object)?;
+        let span = match source.format {
+            Format::List => list_line(&self.sources.file(source.file).text, &origin.path),
+            _ => self.object_node(source).map(|node| walk(node, &origin.path, wants_name)),
+        };
+        Some(Location { file: source.file, span: span.unwrap_or(source.span), document: Some(source.document) })
+    }
+
+    /// Who the object is.
+    pub(crate) fn identity(&mut self, object: ObjectId) -> Option<Identity> {
+        let source = self.sources.object(object)?;
+        if source.format == Format::List {
+            let name = self.sources.file(source.file).name.clone();
+            return Some(Identity { kind: "CidrList".to_owned(), namespace: None, name });
+        }
+        let node = self.object_node(source)?;
+        let metadata = child(node, "metadata");
+        let text = |node: Option<&Node<'_>>| match node.map(|node| &node.value) {
+            Some(Value::Str(text)) => Some(text.to_string()),
+            _ => None,
+        };
+        Some(Identity {
+            kind: text(child(node, "kind")).unwrap_or_default(),
+            namespace: text(metadata.and_then(|it| child(it, "namespace"))),
+            name: text(metadata.and_then(|it| child(it, "name"))).unwrap_or_default(),
+        })
+    }
+
+    fn object_node(&mut self, source: &ObjectSource) -> Option<&Node<'s>> {
+        let key = (source.file, source.span);
+        if self.tree.as_ref().is_none_or(|(known, _)| *known != key) {
+            let text = &self.sources.file(source.file).text;
+            let tree = match source.format {
+                Format::Json => json::parse(text, source.span).ok(),
+                _ => yaml::parse(text, source.span).ok().flatten(),
+            };
+            self.tree = Some((key, tree));
+        }
+        let mut node = self.tree.as_ref()?.1.as_ref()?;
+        for index in &source.items {
+            node = item(child(node, "items")?, *index)?;
+        }
+        Some(node)
+    }
+
+    /// Line and column of a byte.
+    pub(crate) fn position(&mut self, file: FileId, byte: u32) -> Position {
+        let text = &self.sources.file(file).text;
+        let byte = (byte as usize).min(text.len());
+        let lines = self.lines(file);
+        let line = lines.partition_point(|start| *start <= byte);
+        let start = lines.get(line.saturating_sub(1)).copied().unwrap_or(0);
+        let column = 1 + text.get(start..byte).map_or(0, |before| before.chars().count());
+        Position { line: line.max(1), column }
+    }
+
+    /// The byte at which a line (from 1) begins; the text's end behind the last.
+    pub(crate) fn line_start(&mut self, file: FileId, line: usize) -> usize {
+        let end = self.sources.file(file).text.len();
+        self.lines(file).get(line.saturating_sub(1)).copied().unwrap_or(end)
+    }
+
+    fn lines(&mut self, file: FileId) -> &[usize] {
+        let text = &self.sources.file(file).text;
+        self.lines
+            .entry(file)
+            .or_insert_with(|| std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect())
+    }
+}
+
+/// In a list file, `spec.cidrs[7]` is line 7.
+fn list_line(text: &str, path: &FieldPath) -> Option<Span> {
+    let Some(Step::Index(line)) = path.steps().last() else { return Some(Span::new(0, 0)) };
+    let mut start = 0;
+    for (number, line_text) in (1u32..).zip(text.split_inclusive('\n')) {
+        if number == *line {
+            return Some(Span::new(start, start + line_text.trim_end().len()));
+        }
+        start += line_text.len();
+    }
+    None
+}
+
+/// Down the path as far as it goes.
+fn walk(root: &Node<'_>, path: &FieldPath, wants_name: bool) -> Span {
+    let mut node = root;
+    let mut span = whole(root);
+    for step in path.steps() {
+        let (name, next) = match step {
+            Step::Field(name) | Step::Key(name) => match entry(node, name) {
+                Some((name_span, value)) => (Some(name_span), value),
+                None => return span,
+            },
+            Step::Index(index) => match item(node, *index) {
+                Some(value) => (None, value),
+                None => return span,
+            },
+        };
+        node = next;
+        // Nothing is written for an absent value: its name stands for it.
+        let empty = node.span.start == node.span.end || node.value == Value::Null;
+        span = name.filter(|_| wants_name || empty).unwrap_or(node.span);
+    }
+    span
+}
+
+/// An object as a whole is shown at its first line of substance.
+fn whole(root: &Node<'_>) -> Span {
+    let named = child(root, "metadata").and_then(|metadata| child(metadata, "name"));
+    named.or_else(|| child(root, "kind")).map_or(root.span, |node| node.span)
+}
+
+fn entry<'n, 't>(node: &'n Node<'t>, name: &str) -> Option<(Span, &'n Node<'t>)> {
+    let Value::Map(entries) = &node.value else { return None };
+    // Of several with one name the last counts, in findings about duplicates too.
+    entries.iter().rev().find(|entry| entry.key == name).map(|entry| (entry.key_span, &entry.value))
+}
+
+fn child<'n, 't>(node: &'n Node<'t>, name: &str) -> Option<&'n Node<'t>> {
+    entry(node, name).map(|(_, value)| value)
+}
+
+fn item<'n, 't>(node: &'n Node<'t>, index: u32) -> Option<&'n Node<'t>> {
+    let Value::Seq(items) = &node.value else { return None };
+    items.get(index as usize)
+}

@@ -1,0 +1,177 @@
+//! One question about one flow, as `explain` and `test` put it: names in, judged packets out.
+//!
+//! A service without an address of its own (headless, or a manifest that no cluster has given one) is asked about
+//! backend by backend; a service with an address is one question, and the oracle looks behind it.
+
+use weir_compiler::model::directory::Directory;
+use weir_compiler::model::eval::{End, Flow, FlowProtocol, Judgement, Oracle, Verdict};
+use weir_compiler::model::{Cluster, EndpointId, Protocol, Service, ServiceId};
+
+use crate::ends::{Ends, Named, parse_ip, parse_protocol};
+
+/// As it was asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question<'q> {
+    pub(crate) from: &'q str,
+    pub(crate) to: &'q str,
+    pub(crate) port: Option<&'q str>,
+    pub(crate) protocol: Option<&'q str>,
+}
+
+/// What is to be judged: all of it must be allowed.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    /// The service that was named without having an address.
+    pub(crate) service: Option<ServiceId>,
+    pub(crate) packets: Vec<(Flow, Judgement)>,
+}
+
+impl Answer {
+    pub(crate) fn verdict(&self) -> Verdict {
+        self.packets.iter().map(|(_, judgement)| judgement.verdict()).max().unwrap_or(Verdict::Allow)
+    }
+}
+
+/// A port as it was written.
+enum Port<'q> {
+    None,
+    Number(u16),
+    Name(&'q str),
+}
+
+impl Question<'_> {
+    pub(crate) fn ask<'c>(&self, ends: &Ends<'c>, oracle: &mut Oracle<'c>) -> Result<Answer, String> {
+        let (service, flows) = self.flows(ends, oracle.directory())?;
+        let judge = |flow: Flow| {
+            let judgement = oracle.judge(&flow);
+            (flow, judgement)
+        };
+        Ok(Answer { service, packets: flows.into_iter().map(judge).collect() })
+    }
+
+    fn flows<'c>(&self, ends: &Ends<'c>, directory: &Directory<'c>) -> Result<(Option<ServiceId>, Vec<Flow>), String> {
+        let (protocol, port) = self.port()?;
+        let source = match parse_ip(self.from) {
+            Ok(address) => End { endpoint: directory.endpoint_at(address), address: Some(address) },
+            Err(_) => End { endpoint: Some(ends.endpoint(directory, self.from)?), address: None },
+        };
+        let meet = |destination, (protocol, port)| {
+            let (source, destination) = ends.meet(source, destination)?;
+            Ok(Flow { source, destination, protocol, port })
+        };
+        if let Ok(address) = parse_ip(self.to) {
+            let end = End { endpoint: directory.endpoint_at(address), address: Some(address) };
+            let target = match (end.endpoint, directory.services_at(address)) {
+                (None, [service, ..]) => on_service(&ends.cluster.services[service.index()], protocol, &port)?,
+                (endpoint, _) => on_endpoint(ends.cluster, endpoint, protocol, &port)?,
+            };
+            return Ok((None, vec![meet(end, target)?]));
+        }
+        match ends.named(directory, self.to)? {
+            Named::Endpoint(id) => {
+                let target = on_endpoint(ends.cluster, Some(id), protocol, &port)?;
+                Ok((None, vec![meet(End { endpoint: Some(id), address: None }, target)?]))
+            }
+            Named::Service(id) => {
+                let service = &ends.cluster.services[id.index()];
+                let target = on_service(service, protocol, &port)?;
+                let flows = service_ends(service, target)?.into_iter().map(|(end, port)| meet(end, (target.0, port)));
+                let found: Vec<Result<Flow, String>> = flows.collect();
+                // Of a service's addresses or backends, those of a family that the source has not are not meant.
+                match found.iter().any(Result::is_ok) {
+                    true => {
+                        let by_address = !service.addresses.is_empty();
+                        let most = if by_address { 1 } else { usize::MAX };
+                        let flows = found.into_iter().flatten().take(most).collect();
+                        Ok((Some(id).filter(|_| !by_address), flows))
+                    }
+                    false => found.into_iter().collect::<Result<_, _>>().map(|flows| (Some(id), flows)),
+                }
+            }
+        }
+    }
+
+    fn port(&self) -> Result<(Option<FlowProtocol>, Port<'_>), String> {
+        let (port, suffix) = match self.port.map(|it| it.split_once('/').map_or((it, None), |(a, b)| (a, Some(b)))) {
+            Some((port, suffix)) => (Some(port), suffix),
+            None => (None, None),
+        };
+        if let (Some(a), Some(b)) = (suffix, self.protocol)
+            && parse_protocol(a)? != parse_protocol(b)?
+        {
+            return Err(format!("the port says `{a}`, the protocol `{b}`"));
+        }
+        let protocol = suffix.or(self.protocol).map(parse_protocol).transpose()?;
+        let port = match port {
+            _ if protocol == Some(FlowProtocol::Icmp) => Port::None,
+            None => return Err("a port is needed: 80, 53/udp, or a name".to_owned()),
+            Some(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => {
+                Port::Number(text.parse().map_err(|_| format!("`{text}` is no port"))?)
+            }
+            Some(name) => Port::Name(name),
+        };
+        Ok((protocol, port))
+    }
+}
+
+const TCP: FlowProtocol = FlowProtocol::Transport(Protocol::Tcp);
+
+/// The port that a pod gives this name to; numbers stand for themselves.
+fn on_endpoint(
+    cluster: &Cluster,
+    endpoint: Option<EndpointId>,
+    protocol: Option<FlowProtocol>,
+    port: &Port<'_>,
+) -> Result<(FlowProtocol, u16), String> {
+    let name = match port {
+        Port::None => return Ok((protocol.unwrap_or(FlowProtocol::Icmp), 0)),
+        Port::Number(number) => return Ok((protocol.unwrap_or(TCP), *number)),
+        Port::Name(name) => *name,
+    };
+    let id = endpoint.ok_or_else(|| format!("an address outside the cluster has no port named `{name}`"))?;
+    let ports = cluster.endpoints[id.index()].named_ports.iter().filter(|port| port.name == name);
+    let found: Vec<_> = ports
+        .map(|port| (FlowProtocol::Transport(port.protocol), port.number))
+        .filter(|(known, _)| protocol.is_none_or(|wanted| wanted == *known))
+        .collect();
+    one_of(&found, name, &cluster.endpoint_name(id))
+}
+
+/// The port that a service gives this name to; numbers stand for themselves.
+fn on_service(
+    service: &Service,
+    protocol: Option<FlowProtocol>,
+    port: &Port<'_>,
+) -> Result<(FlowProtocol, u16), String> {
+    let name = match port {
+        Port::None => return Ok((protocol.unwrap_or(FlowProtocol::Icmp), 0)),
+        Port::Number(number) => return Ok((protocol.unwrap_or(TCP), *number)),
+        Port::Name(name) => *name,
+    };
+    let ports = service.ports.iter().filter(|port| port.name == name);
+    let found: Vec<_> = ports.map(|port| (FlowProtocol::Transport(port.protocol), port.port)).collect();
+    one_of(&found, name, &format!("service {}", service.name))
+}
+
+fn one_of(found: &[(FlowProtocol, u16)], name: &str, owner: &str) -> Result<(FlowProtocol, u16), String> {
+    match found {
+        [one] => Ok(*one),
+        [] => Err(format!("{owner} has no port named `{name}`")),
+        _ => Err(format!("{owner} has several ports named `{name}`: ask by number")),
+    }
+}
+
+/// A service's addresses, or the backends of a port where it has none.
+fn service_ends(service: &Service, (protocol, port): (FlowProtocol, u16)) -> Result<Vec<(End, u16)>, String> {
+    if !service.addresses.is_empty() {
+        let end = |address| End { endpoint: None, address: Some(address) };
+        return Ok(service.addresses.iter().map(|address| (end(*address), port)).collect());
+    }
+    let known = service.ports.iter().find(|it| FlowProtocol::Transport(it.protocol) == protocol && it.port == port);
+    let known = known.ok_or_else(|| format!("service {} has no port {port}", service.name))?;
+    if known.backends.is_empty() {
+        return Err(format!("service {} has neither an address nor a ready backend", service.name));
+    }
+    let end = |backend: &weir_compiler::model::Backend| End { endpoint: backend.endpoint, address: backend.address };
+    Ok(known.backends.iter().map(|backend| (end(backend), backend.port)).collect())
+}

@@ -1,0 +1,176 @@
+//! What every command begins with: configuration, inputs, objects, the cluster.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use weir_compiler::decode::{self, InputKind, Options};
+use weir_compiler::diagnostic::{Diagnostics, Severity};
+use weir_compiler::k8s::{Body, Object};
+use weir_compiler::model::{Assumptions, Cluster};
+use weir_compiler::resolve;
+use weir_compiler::source::SourceMap;
+
+use crate::args::{Global, Paths};
+use crate::config::{self, Config};
+use crate::failure;
+use crate::load::Loaded;
+use crate::render;
+
+/// A load that takes longer than this says what it is doing, on a terminal.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The input, read and put together.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) config: Config,
+    pub(crate) default_namespace: String,
+    pub(crate) objects: Vec<Object>,
+    pub(crate) sources: SourceMap,
+    /// Kinds passed over, and how many of each.
+    pub(crate) skipped: Vec<(String, usize)>,
+    pub(crate) cluster: Cluster,
+    pub(crate) diagnostics: Diagnostics,
+    /// Whether every path could be read. What could not is already reported.
+    pub(crate) complete: bool,
+    /// Whether standard input is used up.
+    pub(crate) stdin_read: bool,
+}
+
+/// Reads everything; reports what cannot be read and goes on.
+pub(crate) fn read(global: &Global, paths: &Paths) -> Result<Read> {
+    let config = config::load(global.config.as_deref())?;
+    let assume = assumptions(&config, global)?;
+    let default_namespace = global.namespace.clone().or_else(|| config.namespace.clone());
+    let default_namespace = default_namespace.unwrap_or_else(|| "default".to_owned());
+    let mut progress = Progress::new(global);
+    progress.say("reading files");
+    let loaded = load(global, paths);
+    loaded.errors.iter().for_each(failure::print);
+    if global.verbose > 0 {
+        describe(&config, &loaded);
+    }
+    let (complete, stdin_read) = (loaded.errors.is_empty(), loaded.stdin_read());
+    progress.say("decoding");
+    let options = Options { default_namespace: default_namespace.clone() };
+    let (decoded, mut diagnostics) = decode::decode(loaded.inputs, &options);
+    progress.say("resolving");
+    let (cluster, found) = resolve::resolve(&decoded.objects, assume);
+    diagnostics.extend(found);
+    progress.clear();
+    Ok(Read {
+        config,
+        default_namespace,
+        objects: decoded.objects,
+        sources: decoded.sources,
+        skipped: decoded.skipped.into_iter().collect(),
+        cluster,
+        diagnostics,
+        complete,
+        stdin_read,
+    })
+}
+
+/// The same for commands that answer questions: input with errors gives no answers, only exit code 2.
+pub(crate) fn read_sound(global: &Global, paths: &Paths) -> Result<Option<Read>> {
+    let mut read = read(global, paths)?;
+    read.diagnostics.retain_mut(|diagnostic| diagnostic.severity == Severity::Error);
+    if !read.diagnostics.is_empty() {
+        let findings = render::findings(&read.sources, &read.diagnostics);
+        let text = render::text::findings(&read.sources, &findings, render::color_on_stderr(global.color), usize::MAX);
+        _ = std::io::stderr().write_all(text.as_bytes());
+        failure::print(&failure::with_hint(
+            format!("the input has {}, so there is no answer", render::text::count(findings.len(), "error")),
+            "`weir check` prints warnings too",
+        ));
+    }
+    let sound = read.complete && read.diagnostics.is_empty();
+    Ok(sound.then_some(read))
+}
+
+fn load(global: &Global, paths: &Paths) -> Loaded {
+    let mut loaded = Loaded::default();
+    paths.paths.iter().for_each(|path| loaded.add_path(path));
+    global.deny_list.iter().for_each(|path| loaded.add_list(path, InputKind::DenyList));
+    global.allow_list.iter().for_each(|path| loaded.add_list(path, InputKind::AllowList));
+    loaded
+}
+
+fn assumptions(config: &Config, global: &Global) -> Result<Assumptions> {
+    let mut assume = Assumptions::default();
+    for (key, value) in &config.assume {
+        assume.set(key, value).with_context(|| format!("in [assume] of {}", config::FILE_NAME))?;
+    }
+    for (key, value) in &global.assume {
+        assume.set(key, value).context("in --assume")?;
+    }
+    Ok(assume)
+}
+
+fn describe(config: &Config, loaded: &Loaded) {
+    let mut text = String::new();
+    if let Some(path) = &config.path {
+        text.push_str(&format!("configuration: {}\n", path.display()));
+    }
+    for input in &loaded.inputs {
+        text.push_str(&format!("read {} ({} bytes)\n", input.name, input.bytes.len()));
+    }
+    _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// One line on a terminal's stderr, while a load is long.
+struct Progress {
+    shown: bool,
+    wanted: bool,
+    begun: Instant,
+}
+
+impl Progress {
+    fn new(global: &Global) -> Self {
+        Self { shown: false, wanted: !global.quiet && std::io::stderr().is_terminal(), begun: Instant::now() }
+    }
+
+    fn say(&mut self, what: &str) {
+        if self.wanted && self.begun.elapsed() > PATIENCE {
+            _ = write!(std::io::stderr(), "\r\x1b[K{what} …");
+            self.shown = true;
+        }
+    }
+
+    fn clear(&mut self) {
+        if self.shown {
+            _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+/// How many objects of each sort there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) policies: usize,
+    pub(crate) lists: usize,
+    pub(crate) pods: usize,
+    pub(crate) workloads: usize,
+    pub(crate) services: usize,
+    pub(crate) namespaces: usize,
+    pub(crate) nodes: usize,
+}
+
+impl Read {
+    pub(crate) fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for object in &self.objects {
+            *match object.body {
+                Body::NetworkPolicy(_) => &mut counts.policies,
+                Body::CidrList(_) => &mut counts.lists,
+                Body::Pod(_) => &mut counts.pods,
+                Body::Workload(_) => &mut counts.workloads,
+                Body::Service(_) => &mut counts.services,
+                Body::Namespace => &mut counts.namespaces,
+                Body::Node(_) => &mut counts.nodes,
+                Body::EndpointSlice(_) => continue,
+            } += 1;
+        }
+        counts
+    }
+}

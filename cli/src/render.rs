@@ -1,0 +1,122 @@
+//! Findings, drawn: for people, for programs, for code-scanning and for GitHub. All four from one list.
+
+pub(crate) mod github;
+pub(crate) mod json;
+pub(crate) mod sarif;
+pub(crate) mod text;
+
+use std::io::IsTerminal as _;
+
+use weir_compiler::diagnostic::{Diagnostic, Diagnostics, Label, Place, Severity};
+use weir_compiler::source::SourceMap;
+
+use crate::args::ColorChoice;
+use crate::locate::{Identity, Location, Locator, Position};
+
+/// A finding and where it stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Finding {
+    pub(crate) diagnostic: Diagnostic,
+    pub(crate) location: Option<Spot>,
+    pub(crate) related: Vec<(Option<Spot>, String)>,
+    /// The object it is about, and the field in it.
+    pub(crate) object: Option<Identity>,
+    pub(crate) field: Option<String>,
+}
+
+/// A location with its lines.
+#[derive(Clone, Debug)]
+pub(crate) struct Spot {
+    pub(crate) at: Location,
+    pub(crate) file: String,
+    pub(crate) start: Position,
+    pub(crate) end: Position,
+}
+
+/// Locates findings, sorts them by position and drops those that say the same at the same place.
+pub(crate) fn findings(sources: &SourceMap, diagnostics: &Diagnostics) -> Vec<Finding> {
+    let mut locator = Locator::new(sources);
+    let mut ordered: Vec<&Diagnostic> = diagnostics.iter().collect();
+    ordered.sort_by_key(|diagnostic| object_of(&diagnostic.primary.place));
+    let mut findings: Vec<Finding> = ordered.into_iter().map(|it| finding(&mut locator, it)).collect();
+    // Places of other objects come last: they would spoil the order in which documents are read again.
+    for finding in &mut findings {
+        let secondary = &finding.diagnostic.secondary;
+        finding.related = secondary.iter().map(|label| (spot(&mut locator, label), label.text.clone())).collect();
+    }
+    findings.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
+    findings.dedup_by(|a, b| sort_key(a) == sort_key(b));
+    findings
+}
+
+fn object_of(place: &Place) -> Option<u32> {
+    match place {
+        Place::Field(origin) | Place::FieldName(origin) => Some(origin.object.0),
+        Place::Text(_) => None,
+    }
+}
+
+fn finding(locator: &mut Locator<'_>, diagnostic: &Diagnostic) -> Finding {
+    let origin = match &diagnostic.primary.place {
+        Place::Field(origin) | Place::FieldName(origin) => Some(origin),
+        Place::Text(_) => None,
+    };
+    Finding {
+        location: spot(locator, &diagnostic.primary),
+        related: Vec::new(),
+        object: origin.and_then(|origin| locator.identity(origin.object)),
+        field: origin.map(|origin| origin.path.to_string()).filter(|path| !path.is_empty()),
+        diagnostic: diagnostic.clone(),
+    }
+}
+
+fn spot(locator: &mut Locator<'_>, label: &Label) -> Option<Spot> {
+    let at = locator.locate(&label.place)?;
+    Some(Spot {
+        file: locator.sources().file(at.file).name.clone(),
+        start: locator.position(at.file, at.span.start),
+        end: locator.position(at.file, at.span.end),
+        at,
+    })
+}
+
+fn sort_key(finding: &Finding) -> (Option<&Location>, &str, &str) {
+    let at = finding.location.as_ref().map(|spot| &spot.at);
+    (at, finding.diagnostic.code.name, &finding.diagnostic.message)
+}
+
+/// How many there are of each severity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) errors: usize,
+    pub(crate) warnings: usize,
+    pub(crate) notes: usize,
+}
+
+impl Tally {
+    pub(crate) fn of(findings: &[Finding]) -> Self {
+        let count = |severity| findings.iter().filter(|it| it.diagnostic.severity == severity).count();
+        Self { errors: count(Severity::Error), warnings: count(Severity::Warning), notes: count(Severity::Note) }
+    }
+}
+
+/// Whether stdout takes colour.
+pub(crate) fn color_on_stdout(choice: ColorChoice) -> bool {
+    color(choice, std::io::stdout().is_terminal())
+}
+
+/// Whether stderr takes colour.
+pub(crate) fn color_on_stderr(choice: ColorChoice) -> bool {
+    color(choice, std::io::stderr().is_terminal())
+}
+
+fn color(choice: ColorChoice, terminal: bool) -> bool {
+    match choice {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => {
+            let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+            terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! For people: as rustc draws it, with the line, the field and one next step.
+
+use annotate_snippets::{AnnotationKind, Element, Group, Level, Origin, Renderer, Snippet};
+use weir_compiler::diagnostic::Severity;
+use weir_compiler::source::SourceMap;
+
+use super::{Finding, Spot};
+use crate::locate::Locator;
+
+/// A longer line is not shown, only pointed at: a whole cluster in one line of JSON helps nobody.
+const LONGEST_LINE: usize = 400;
+/// Lines shown above and below what is pointed at.
+const CONTEXT: usize = 1;
+/// Of a place that goes over more lines than this only the first is underlined.
+const MOST_LINES: usize = 1;
+
+/// At most `max` of them, one after the other.
+pub(crate) fn findings(sources: &SourceMap, findings: &[Finding], color: bool, max: usize) -> String {
+    let renderer = if color { Renderer::styled() } else { Renderer::plain() };
+    let mut locator = Locator::new(sources);
+    let mut text = String::new();
+    for finding in findings.iter().take(max) {
+        text.push_str(&renderer.render(&[group(&mut locator, finding)]));
+        text.push_str("\n\n");
+    }
+    text
+}
+
+fn group<'f>(locator: &mut Locator<'f>, finding: &'f Finding) -> Group<'f> {
+    let diagnostic = &finding.diagnostic;
+    let title = level(diagnostic.severity).primary_title(diagnostic.message.as_str()).id(diagnostic.code.name);
+    let mut elements: Vec<Element<'f>> = Vec::new();
+    if let Some(spot) = &finding.location {
+        elements.push(excerpt(locator, spot, AnnotationKind::Primary, &diagnostic.primary.text, MOST_LINES));
+    }
+    for (spot, label) in &finding.related {
+        elements.extend(spot.iter().map(|spot| excerpt(locator, spot, AnnotationKind::Context, label, MOST_LINES)));
+    }
+    elements.extend(whereabouts(finding).map(|text| Level::NOTE.message(text).into()));
+    elements.extend(diagnostic.notes.iter().map(|note| Level::NOTE.message(note.as_str()).into()));
+    elements.extend(diagnostic.help.iter().map(|help| Level::HELP.message(help.as_str()).into()));
+    title.elements(elements)
+}
+
+/// The object and the field, where the message does not name them itself.
+fn whereabouts(finding: &Finding) -> Option<String> {
+    let object = finding.object.as_ref()?;
+    let namespace = object.namespace.as_ref().map(|it| format!("{it}/")).unwrap_or_default();
+    let field = finding.field.as_ref()?;
+    let known = finding.diagnostic.message.contains(field.as_str());
+    let field = if known { String::new() } else { format!(": {field}") };
+    Some(format!("in {} {namespace}{}{field}", object.kind, object.name))
+}
+
+fn level(severity: Severity) -> Level<'static> {
+    match severity {
+        Severity::Error => Level::ERROR,
+        Severity::Warning => Level::WARNING,
+        Severity::Note => Level::NOTE,
+    }
+}
+
+/// The lines around a place, with what is to be said there.
+pub(crate) fn excerpt<'s: 'f, 'f>(
+    locator: &mut Locator<'s>,
+    spot: &'f Spot,
+    kind: AnnotationKind,
+    label: &'f str,
+    most_lines: usize,
+) -> Element<'f> {
+    let text = &locator.sources().file(spot.at.file).text;
+    let last_line = if spot.end.line - spot.start.line < most_lines { spot.end.line } else { spot.start.line };
+    let first_shown = spot.start.line.saturating_sub(CONTEXT).max(1);
+    let start = locator.line_start(spot.at.file, first_shown);
+    let end = locator.line_start(spot.at.file, last_line + CONTEXT + 1);
+    let shown = text.get(start..end).unwrap_or_default();
+    if shown.lines().any(|line| line.len() > LONGEST_LINE) {
+        return Origin::path(spot.file.as_str()).line(spot.start.line).char_column(spot.start.column).into();
+    }
+    let from = (spot.at.span.start as usize).clamp(start, end) - start;
+    let line_end = locator.line_start(spot.at.file, last_line + 1).clamp(start, end) - start;
+    let to = (spot.at.span.end as usize).saturating_sub(start).clamp(from, line_end.max(from));
+    let to = from + shown.get(from..to).map_or(0, |it| it.trim_end().len());
+    let annotation = kind.span(from..to);
+    let annotation = if label.is_empty() { annotation } else { annotation.label(label) };
+    let shown = Snippet::source(shown.trim_end_matches(['\n', '\r'])).line_start(first_shown).path(spot.file.as_str());
+    shown.annotation(annotation).into()
+}
+
+/// `1 error`, `2 errors`, `no errors`.
+pub(crate) fn count(number: usize, what: &str) -> String {
+    let plural = match what.strip_suffix('y') {
+        Some(stem) => format!("{stem}ies"),
+        None => format!("{what}s"),
+    };
+    match number {
+        0 => format!("no {plural}"),
+        1 => format!("1 {what}"),
+        _ => format!("{number} {plural}"),
+    }
+}

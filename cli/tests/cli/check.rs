@@ -1,0 +1,181 @@
+//! `weir check`: what it finds, how it prints it, and how it exits.
+
+use std::os::unix::fs::symlink;
+
+use crate::support::schema::check_schema;
+use crate::support::{Place, SHOP};
+
+const BAD: &str = "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: bad, namespace: shop}
+spec:
+  podselector: {}
+  ingress:
+    - ports:
+        - {port: 80, endPort: 79}
+";
+
+const TWINS: &str = "\
+apiVersion: v1
+kind: Pod
+metadata: {name: one, namespace: shop}
+status: {phase: Running, podIP: 10.0.0.1}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: two, namespace: shop}
+status: {phase: Running, podIP: 10.0.0.1}
+";
+
+#[test]
+fn a_finding_is_drawn_where_it_stands() {
+    let ran = Place::new().file("bad.yaml", BAD).run("check bad.yaml").exits(1);
+    let expected = "\
+error[unknown-field]: unknown field `spec.podselector`
+ --> bad.yaml:5:3
+  |
+5 |   podselector: {}
+  |   ^^^^^^^^^^^ no such field
+  |
+";
+    assert!(ran.out.starts_with(expected), "{}", ran.out);
+    let ran = ran.says("--> bad.yaml:8:31").says("in NetworkPolicy shop/bad: spec.ingress[0].ports[0].endPort");
+    ran.says("checked no valid objects: 2 errors, no warnings");
+}
+
+#[test]
+fn clean_input_is_counted() {
+    let place = Place::shop().file("secret.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n");
+    let ran = place.run("check .").exits(0).says("checked 1 policy, 2 pods, 1 namespace: no errors");
+    ran.says("skipped 1 object of other kinds (1 v1 Secret)");
+    assert_eq!(place.run("check . --quiet -A duplicate-address").exits(0).err, "");
+}
+
+#[test]
+fn findings_come_by_position_and_once() {
+    let place = Place::new().file("b.yaml", BAD).file("a.yaml", BAD.replace("name: bad", "name: other"));
+    let found = place.run("check b.yaml . a.yaml -o json").exits(1).json();
+    let places: Vec<String> = found["diagnostics"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|it| format!("{}:{}", it["location"]["file"].as_str().expect("a file"), it["location"]["line"]))
+        .collect();
+    assert_eq!(places, ["b.yaml:5", "b.yaml:8", "./a.yaml:5", "./a.yaml:8"]);
+}
+
+#[test]
+fn max_says_how_many_more() {
+    let place = Place::new().file("bad.yaml", BAD);
+    place.run("check bad.yaml --max 1").exits(1).says("… and 1 more");
+    let shown = place.run("check bad.yaml --max 1 -o json").exits(1).json();
+    assert_eq!(shown["diagnostics"].as_array().map(Vec::len), Some(1));
+    assert_eq!(shown["summary"]["errors"], 2);
+}
+
+#[test]
+fn json_is_as_its_schema_says() {
+    let place = Place::shop().file("bad.yaml", BAD).file("twins.yaml", TWINS.replace("shop}", "twins}"));
+    let found = place.run("check . -o json").exits(1).json();
+    check_schema("check", &found);
+    let first = &found["diagnostics"][0];
+    assert_eq!((&first["code"], &first["location"]["column"]), (&"unknown-field".into(), &3.into()));
+    assert_eq!(first["object"], serde_json::json!({"kind": "NetworkPolicy", "namespace": "shop", "name": "bad"}));
+    let twin = found["diagnostics"].as_array().expect("a list").iter().find(|it| it["code"] == "duplicate-address");
+    assert!(twin.is_some_and(|it| it["related"][0]["location"]["line"].is_u64()), "{found:#}");
+}
+
+#[test]
+fn sarif_has_what_code_scanning_needs() {
+    let log = Place::new().file("a b.yaml", BAD).run("check . -o sarif").exits(1).json();
+    assert_eq!(log["version"], "2.1.0");
+    let run = &log["runs"][0];
+    let result = &run["results"][0];
+    let rule = &run["tool"]["driver"]["rules"][result["ruleIndex"].as_u64().expect("an index") as usize];
+    assert_eq!(rule["id"], result["ruleId"]);
+    assert!(rule["fullDescription"]["text"].is_string() && result["message"]["text"].is_string());
+    assert_eq!(result["level"], "error");
+    let place = &result["locations"][0]["physicalLocation"];
+    assert_eq!(place["artifactLocation"]["uri"], "a%20b.yaml");
+    assert_eq!(place["region"]["startLine"], 5);
+}
+
+#[test]
+fn github_annotations_are_one_a_line() {
+    let ran = Place::new().file("bad.yaml", BAD).run("check bad.yaml -o github").exits(1);
+    let lines: Vec<&str> = ran.out.lines().collect();
+    assert_eq!(lines.len(), 2, "{}", ran.out);
+    let expected =
+        "::error file=bad.yaml,line=5,endLine=5,col=3,endColumn=14,title=weir%3A unknown-field::unknown field";
+    assert!(lines[0].starts_with(expected), "{}", lines[0]);
+}
+
+#[test]
+fn lints_follow_the_last_word() {
+    let place = Place::new().file("twins.yaml", TWINS);
+    place.run("check twins.yaml").exits(0).says("warning[duplicate-address]");
+    place.run("check twins.yaml --deny-warnings").exits(1);
+    place.run("check twins.yaml -D duplicate-address").exits(1).says("error[duplicate-address]");
+    let ran = place.run("check twins.yaml -D duplicate-address -A duplicate-address --deny-warnings").exits(0);
+    assert!(!ran.out.contains("duplicate-address"), "{}", ran.out);
+    place.run("check twins.yaml -A duplicate-adress").exits(2).complains("did you mean `duplicate-address`?");
+    place.run("check twins.yaml -A unknown-field").exits(2).complains("it cannot be switched off");
+}
+
+#[test]
+fn weir_toml_is_found_in_parents() {
+    let place = Place::new().file("twins.yaml", TWINS).file("deep/er/x", "");
+    let place = place.file("weir.toml", "namespace = \"x\"\n[lints]\n\"duplicate-address\" = \"error\"\n");
+    let mut command = place.command("check ../../twins.yaml");
+    let ran = crate::support::Ran::from(command.current_dir(place.path().join("deep/er")).output().expect("runs"));
+    ran.exits(1);
+    // The command line is nearer than the file.
+    place.run("check twins.yaml -A duplicate-address").exits(0);
+}
+
+#[test]
+fn a_mistake_in_weir_toml_is_an_error_with_its_line() {
+    let place = Place::shop().file("weir.toml", "[lint]\n");
+    let ran = place.run("check shop.yaml").exits(2).complains("unknown key `lint`");
+    ran.complains("weir.toml:1").complains("did you mean `lints`?");
+    let place = Place::shop().file("other.toml", "[assume]\nicmp = \"perhaps\"\n");
+    place.run("check shop.yaml --config other.toml").exits(2).complains("`icmp` cannot be `perhaps`");
+    place.run("check shop.yaml --config none.toml").exits(2).complains("cannot read none.toml");
+}
+
+#[test]
+fn what_cannot_be_read_hides_nothing_else() {
+    let place = Place::new().file("bad.yaml", BAD);
+    let ran = place.run("check none.yaml bad.yaml").exits(2).says("error[unknown-field]");
+    ran.complains("error: cannot read none.yaml\n  caused by: No such file or directory").complains("hint: ");
+}
+
+#[test]
+fn directories_are_searched_but_not_hidden_ones() {
+    let place = Place::shop().file(".hidden/bad.yaml", BAD).file("deep/more.yml", SHOP.replace("shop", "deep"));
+    let place = place.file("notes.txt", "not: [yaml").file("empty/x.txt", "");
+    symlink("..", place.path().join("deep/loop")).expect("a link");
+    place.run("check .").exits(0).says("checked 2 policies, 4 pods");
+    place.run("check empty").exits(2).complains("nothing to read in empty");
+}
+
+#[test]
+fn standard_input_is_a_path() {
+    let place = Place::new();
+    place.run_with_input("check -", BAD).exits(1).says("--> -:5:3");
+    place.run_with_input("check -", "{\"kind\": ").exits(1).says("-:1:");
+}
+
+#[test]
+fn list_files_are_read_beside_the_paths() {
+    let place = Place::shop().file("drop.txt", "192.0.2.0/24 # documentation\n\n192.0.2.0/33\n");
+    place.run("check shop.yaml --deny-list drop.txt").exits(1).says("--> drop.txt:3:1");
+}
+
+#[test]
+fn colour_is_for_those_who_ask() {
+    let place = Place::new().file("bad.yaml", BAD);
+    assert!(!place.run("check bad.yaml").out.contains('\x1b'));
+    assert!(place.run("check bad.yaml --color always").out.contains('\x1b'));
+}

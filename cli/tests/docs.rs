@@ -1,0 +1,243 @@
+//! The documents stay true: links lead somewhere, names that they mention exist, and what they quote is what is printed.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use weir_compiler::model::Assumptions;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository is there")
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Files under a directory with an extension, sorted; build output and hidden directories are left out.
+fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(directory)
+        .expect("a readable directory")
+        .map(|entry| entry.expect("a readable entry").path())
+        .collect();
+    entries.sort();
+    for path in entries {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.is_dir() && name != "target" && !name.starts_with('.') {
+            found.extend(files(&path, extension));
+        } else if path.extension().is_some_and(|it| it == extension) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// The text without fenced blocks.
+fn prose(text: &str) -> String {
+    let mut fenced = false;
+    let mut kept = String::new();
+    for line in text.lines() {
+        if line.starts_with("```") {
+            fenced = !fenced;
+        } else if !fenced {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    kept
+}
+
+fn between<'t>(text: &'t str, open: &'t str, close: char) -> impl Iterator<Item = &'t str> {
+    text.split(open).skip(1).filter_map(move |rest| rest.split_once(close).map(|(inside, _)| inside))
+}
+
+/// A heading as GitHub makes an anchor of it.
+fn anchor(heading: &str) -> String {
+    let heading = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = heading.chars().filter(|it| it.is_alphanumeric() || matches!(it, ' ' | '-' | '_'));
+    kept.map(|it| if it == ' ' { '-' } else { it }).collect()
+}
+
+fn anchors(text: &str) -> BTreeSet<String> {
+    prose(text).lines().filter(|line| line.starts_with('#')).map(anchor).collect()
+}
+
+/// What is wrong with a link, if anything.
+fn broken(document: &Path, link: &str) -> Option<String> {
+    if link.contains("://") || link.starts_with("mailto:") {
+        return None;
+    }
+    let (path, fragment) = link.split_once('#').map_or((link, None), |(path, fragment)| (path, Some(fragment)));
+    let target = match path.is_empty() {
+        true => document.to_owned(),
+        false => document.parent().expect("a file has a directory").join(path),
+    };
+    if !target.exists() {
+        return Some(format!("{}: no file {link}", document.display()));
+    }
+    let fragment = fragment?;
+    let known = target.is_file() && anchors(&read(&target)).contains(fragment);
+    (!known).then(|| format!("{}: no heading {link}", document.display()))
+}
+
+#[test]
+fn every_relative_link_leads_somewhere() {
+    let documents = files(&root(), "md");
+    assert!(documents.len() > 5, "the documents are found: {documents:?}");
+    let mut found = Vec::new();
+    for document in &documents {
+        let text = prose(&read(document));
+        found.extend(between(&text, "](", ')').filter_map(|link| broken(document, link)));
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn a_broken_link_is_found() {
+    let document = root().join("README.md");
+    assert!(broken(&document, "no-such-file.md").is_some());
+    assert!(broken(&document, "#no-such-heading").is_some());
+    assert!(broken(&document, "docs/semantics.md#traffic").is_none());
+}
+
+/// What ARCHITECTURE.md says in backticks, outside of fenced blocks.
+fn code_words(text: &str) -> BTreeSet<String> {
+    let prose = prose(text);
+    prose.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect()
+}
+
+/// Whether a source file defines the name.
+fn defines(text: &str, name: &str) -> bool {
+    const BEFORE: [&str; 9] = ["fn", "struct", "enum", "const", "static", "type", "trait", "mod", "macro_rules!"];
+    let is_name = |it: char| it.is_alphanumeric() || it == '_';
+    text.match_indices(name).any(|(start, _)| {
+        let (before, after) = (&text[..start], &text[start + name.len()..]);
+        let whole = !before.ends_with(is_name) && !after.starts_with(is_name);
+        let word = before.trim_end().rsplit(char::is_whitespace).next().unwrap_or_default();
+        // A variant or a method: `Name {`, `Name(`, `Name,` at the beginning of its line; or made by our `id!` macros.
+        let alone = before.rsplit('\n').next().is_some_and(|line| line.trim().is_empty() && !line.is_empty());
+        whole && (BEFORE.contains(&word) || alone)
+    })
+}
+
+/// The files that a path of modules may stand for, in any of the crates.
+fn module_files(modules: &[&str]) -> Vec<PathBuf> {
+    let tail = modules.join("/");
+    let directories = ["compiler/src", "compiler/tests", "cli/src", "cli/tests", "xtask/src"];
+    let candidates = directories.iter().map(|directory| root().join(directory).join(format!("{tail}.rs")));
+    candidates.filter(|path| path.is_file()).collect()
+}
+
+/// `a::b::Name` is defined in `a/b.rs`, or `Name` of the type `b` in `a.rs`, or in the module `b` inside of `a.rs`.
+fn is_symbol(path: &str) -> bool {
+    let steps: Vec<&str> = path.trim_end_matches("()").split("::").collect();
+    let Some((name, modules)) = steps.split_last() else { return false };
+    if !module_files(&steps).is_empty() {
+        return true;
+    }
+    (1..=modules.len()).rev().any(|depth| {
+        let rest = &modules[depth..];
+        module_files(&modules[..depth]).iter().any(|file| {
+            let text = read(file);
+            defines(&text, name) && rest.iter().all(|module| defines(&text, module))
+        })
+    })
+}
+
+#[test]
+fn every_symbol_and_file_that_the_architecture_names_exists() {
+    let words = code_words(&read(&root().join("ARCHITECTURE.md")));
+    let (mut symbols, mut missing) = (0, Vec::new());
+    for word in words {
+        let is_path = word.contains('/') && !word.contains(' ') && word.contains('.');
+        if word.contains("::") && !word.contains(' ') {
+            symbols += 1;
+            missing.extend((!is_symbol(&word)).then_some(word));
+        } else if is_path && !root().join(&word).exists() {
+            missing.push(word);
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+    assert!(symbols > 20, "only {symbols} symbols");
+}
+
+#[test]
+fn a_symbol_that_does_not_exist_is_missed() {
+    assert!(is_symbol("model::eval::Oracle"));
+    assert!(is_symbol("model::eval::Oracle::judge"));
+    assert!(!is_symbol("model::eval::Oracles"));
+    assert!(!is_symbol("model::nowhere::Oracle"));
+    assert!(!is_symbol("model::eval::Nobody::judge"));
+}
+
+#[test]
+fn the_architecture_fits_in_three_hundred_lines() {
+    let lines = read(&root().join("ARCHITECTURE.md")).lines().count();
+    assert!(lines <= 300, "{lines} lines");
+}
+
+#[test]
+fn the_semantics_list_every_assumption_with_its_values() {
+    let text = read(&root().join("docs/semantics.md"));
+    for (key, values) in Assumptions::KEYS {
+        let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
+        let row = format!("| `{key}` | {} |", values.join(", "));
+        assert!(text.contains(&row), "no row {row}");
+        assert!(text.contains(&format!("### `{key}`")), "no section on {key}");
+    }
+}
+
+/// A document with what its commands print now: in every ```console block, after each line that begins with `$ weir `.
+fn requoted(text: &str, print: impl Fn(&[&str]) -> String) -> String {
+    let (mut console, mut quoting) = (false, false);
+    let mut fresh = String::new();
+    for line in text.lines() {
+        if line.starts_with("```") {
+            console = line == "```console";
+            quoting = false;
+        }
+        let command = line.strip_prefix("$ weir ").filter(|_| console);
+        if quoting && command.is_none() {
+            continue;
+        }
+        fresh.push_str(line);
+        fresh.push('\n');
+        if let Some(command) = command {
+            quoting = true;
+            let arguments: Vec<&str> = command.split_whitespace().collect();
+            fresh.push_str(print(&arguments).trim_end());
+            fresh.push('\n');
+        }
+    }
+    fresh
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_weir")).current_dir(root()).args(arguments).output();
+    String::from_utf8(output.expect("weir starts").stdout).expect("text")
+}
+
+/// `BLESS=1` writes what is printed into the documents, for review.
+#[test]
+fn every_quoted_output_is_what_is_printed() {
+    let mut quoting = 0;
+    for document in files(&root(), "md") {
+        let text = read(&document);
+        quoting += text.matches("\n$ weir ").count();
+        let fresh = requoted(&text, printed);
+        if std::env::var_os("BLESS").is_some() && fresh != text {
+            std::fs::write(&document, fresh).expect("a writable document");
+        } else {
+            assert_eq!(text, fresh, "{}: BLESS=1 writes what is printed", document.display());
+        }
+    }
+    assert!(quoting > 0, "no quotes found");
+}
+
+#[test]
+fn what_a_document_quotes_is_replaced_and_nothing_else() {
+    let text = "a\n```console\n$ weir x\nold\n\nold\n```\n$ weir y\nb\n```sh\n$ weir z\nc\n```\n";
+    let expected = "a\n```console\n$ weir x\nnew x\n```\n$ weir y\nb\n```sh\n$ weir z\nc\n```\n";
+    assert_eq!(requoted(text, |arguments| format!("new {}\n\n", arguments.join(" "))), expected);
+}
