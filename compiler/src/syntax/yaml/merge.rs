@@ -3,7 +3,6 @@
 //! As in kubectl (goyaml.v2) the entries of a mapping take effect in the order written: a key overrides what was merged
 //! before it, and a merge overrides keys written before it. A merge never makes a duplicate; keys written twice stay so.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::syntax::{Entry, Node, Span, SyntaxError, Value};
