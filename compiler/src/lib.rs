@@ -21,6 +21,7 @@ pub mod address;
 pub mod codes;
 pub mod decode;
 pub mod diagnostic;
+pub mod ebpf;
 pub mod k8s;
 pub mod lint;
 pub mod model;
