@@ -29,3 +29,4 @@ pub mod origin;
 pub mod resolve;
 pub mod source;
 pub mod syntax;
+pub mod vm;
