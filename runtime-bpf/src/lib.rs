@@ -5,4 +5,5 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod skip;
 pub mod sys;

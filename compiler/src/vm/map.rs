@@ -99,7 +99,8 @@ impl MapSpec {
     fn check(&self) -> Result<(), Errno> {
         let no_prealloc = self.flags.contains(MapFlags::NO_PREALLOC);
         if self.kind == MapKind::RingBuf {
-            let sound = self.max_entries.is_power_of_two() && self.max_entries % 4096 == 0;
+            let sound =
+                self.max_entries.is_power_of_two() && self.max_entries % 4096 == 0 && self.flags == MapFlags::default();
             return if sound && (self.key_size, self.value_size) == (0, 0) { Ok(()) } else { Err(Errno::Inval) };
         }
         let ids = matches!(self.kind, MapKind::ArrayOfMaps | MapKind::HashOfMaps | MapKind::ProgArray);
@@ -109,9 +110,9 @@ impl MapSpec {
             && (!ids || self.value_size == 4)
             && (!self.is_array() || self.key_size == 4 && !no_prealloc);
         match self.kind {
+            MapKind::LruHash if no_prealloc => Err(Errno::NotSupp),
             _ if !sound => Err(Errno::Inval),
             MapKind::LpmTrie if !no_prealloc || !(5..=260).contains(&self.key_size) => Err(Errno::Inval),
-            MapKind::LruHash if no_prealloc => Err(Errno::NotSupp),
             _ => Ok(()),
         }
     }

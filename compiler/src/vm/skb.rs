@@ -109,6 +109,16 @@ pub mod field {
     pub const WIRE_LEN: i16 = 160;
     pub const GSO_SEGS: i16 = 164;
     pub const GSO_SIZE: i16 = 176;
+
+    /// How many bytes of a field of four the kernel really keeps. It misreads what is beyond (a load of the upper half of
+    /// `protocol` gives the lower one), so that nothing should ask.
+    pub const fn kept_bytes(field: i16) -> u8 {
+        match field {
+            PKT_TYPE | VLAN_PRESENT => 1,
+            QUEUE_MAPPING | PROTOCOL | VLAN_TCI | VLAN_PROTO | TC_INDEX | TC_CLASSID | GSO_SEGS | GSO_SIZE => 2,
+            _ => 4,
+        }
+    }
 }
 
 const END: u64 = 192;
@@ -142,6 +152,7 @@ pub(super) fn read(skb: &Skb, at: Pointers, offset: u64, bytes: u64) -> Result<u
             return Ok(u64::from(high) << 32 | u64::from(low));
         }
         (_, 8) => return Err(Fault::NotAllowed),
+        (field, _) if rest >= u64::from(field::kept_bytes(field)) => return Err(Fault::NotAllowed),
         _ => {}
     }
     let shifted = u64::from(word(skb, at, field)?) >> (rest * 8);

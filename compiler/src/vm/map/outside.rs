@@ -66,7 +66,7 @@ impl Vm {
         self.map_for_update(map, key)?.remove(key)
     }
 
-    /// All keys, sorted bytewise.
+    /// All keys, sorted bytewise; prefixes without host bits.
     pub fn map_keys(&self, map: MapId) -> Vec<Vec<u8>> {
         self.maps.get(map.0 as usize).map_or_else(Vec::new, |map| map.index.keys())
     }
