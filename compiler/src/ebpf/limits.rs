@@ -84,8 +84,8 @@ pub struct Report {
 
 /// Measures a program and checks it against the limits.
 pub fn check(insns: &[Insn]) -> Report {
-    let mut report = Report::default();
-    report.slots = insns.iter().map(|insn| u64::from(insn.slots())).sum();
+    let slots = insns.iter().map(|insn| u64::from(insn.slots())).sum();
+    let mut report = Report { slots, ..Report::default() };
     if report.slots > u64::from(MAX_INSNS) {
         report.violations.push(Violation::TooLong { slots: report.slots });
         return report;

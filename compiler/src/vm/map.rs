@@ -99,8 +99,9 @@ impl MapSpec {
     fn check(&self) -> Result<(), Errno> {
         let no_prealloc = self.flags.contains(MapFlags::NO_PREALLOC);
         if self.kind == MapKind::RingBuf {
-            let sound =
-                self.max_entries.is_power_of_two() && self.max_entries % 4096 == 0 && self.flags == MapFlags::default();
+            let sound = self.max_entries.is_power_of_two()
+                && self.max_entries.is_multiple_of(4096)
+                && self.flags == MapFlags::default();
             return if sound && (self.key_size, self.value_size) == (0, 0) { Ok(()) } else { Err(Errno::Inval) };
         }
         let ids = matches!(self.kind, MapKind::ArrayOfMaps | MapKind::HashOfMaps | MapKind::ProgArray);

@@ -192,14 +192,12 @@ fn written(insn: &Insn) -> Option<Reg> {
         | Insn::LoadImm64 { dst, .. }
         | Insn::Load { dst, .. }
         | Insn::LoadSx { dst, .. } => Some(dst),
-        Insn::Atomic { op, src, .. }
-            if matches!(
-                op,
-                AtomicOp::FetchAdd | AtomicOp::FetchOr | AtomicOp::FetchAnd | AtomicOp::FetchXor | AtomicOp::Xchg
-            ) =>
-        {
-            Some(src)
-        }
+        Insn::Atomic { op, src, .. } => match op {
+            AtomicOp::Add | AtomicOp::Or | AtomicOp::And | AtomicOp::Xor | AtomicOp::Cmpxchg => None,
+            AtomicOp::FetchAdd | AtomicOp::FetchOr | AtomicOp::FetchAnd | AtomicOp::FetchXor | AtomicOp::Xchg => {
+                Some(src)
+            }
+        },
         _ => None,
     }
 }

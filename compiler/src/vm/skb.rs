@@ -138,7 +138,7 @@ pub(super) fn read(skb: &Skb, at: Pointers, offset: u64, bytes: u64) -> Result<u
     if offset >= END {
         return Err(Fault::Outside);
     }
-    if offset % bytes != 0 {
+    if !offset.is_multiple_of(bytes) {
         return Err(Fault::Misaligned);
     }
     let (field, rest) = ((offset & !3) as i16, offset & 3);
@@ -190,7 +190,7 @@ pub(super) fn write(skb: &mut Skb, offset: u64, bytes: u64, value: u64) -> Resul
     if offset >= END {
         return Err(Fault::Outside);
     }
-    if offset % bytes != 0 {
+    if !offset.is_multiple_of(bytes) {
         return Err(Fault::Misaligned);
     }
     let target = match (offset as i16, bytes) {

@@ -94,7 +94,7 @@ impl Index {
             MapKind::LpmTrie => Self::Lpm { lengths: BTreeMap::new(), slots, bits: (spec.key_size - 4) * 8 },
             MapKind::RingBuf => Self::None,
             kind => {
-                let recency = (kind == MapKind::LruHash).then(|| Box::<Recency>::default());
+                let recency = (kind == MapKind::LruHash).then(Box::<Recency>::default);
                 Self::Hash { keys: HashMap::new(), slots, recency }
             }
         }
