@@ -10,23 +10,28 @@ mod attr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Map types by the kernel's numbers.
-pub mod map_type {
-    #![expect(missing_docs, reason = "the kernel's names")]
-    pub const HASH: u32 = 1;
-    pub const ARRAY: u32 = 2;
-    pub const PROG_ARRAY: u32 = 3;
-    pub const PERCPU_HASH: u32 = 5;
-    pub const PERCPU_ARRAY: u32 = 6;
-    pub const LRU_HASH: u32 = 9;
-    pub const LPM_TRIE: u32 = 11;
-    pub const ARRAY_OF_MAPS: u32 = 12;
-    pub const HASH_OF_MAPS: u32 = 13;
-    pub const RINGBUF: u32 = 27;
+/// Map types by the kernel's numbers. Only these: the size of a value in a system call depends on the type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+#[expect(missing_docs, reason = "the kernel's names")]
+pub enum MapType {
+    Hash = 1,
+    Array = 2,
+    ProgArray = 3,
+    PercpuHash = 5,
+    PercpuArray = 6,
+    LruHash = 9,
+    LpmTrie = 11,
+    ArrayOfMaps = 12,
+    HashOfMaps = 13,
+    RingBuf = 27,
 }
 
 /// `BPF_PROG_TYPE_SCHED_CLS`
 const SCHED_CLS: u32 = 3;
+
+/// Entries that one call reads.
+const BATCH_ENTRIES: usize = 1024;
 
 /// Why the kernel did not take a program.
 #[derive(Debug, thiserror::Error)]
@@ -39,10 +44,10 @@ pub struct LoadError {
 }
 
 /// What a map is made from, in the kernel's words.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapDefinition {
-    /// One of [`map_type`].
-    pub map_type: u32,
+    /// Its type.
+    pub map_type: MapType,
     /// Bytes of a key.
     pub key_size: u32,
     /// Bytes of a value.
@@ -94,7 +99,7 @@ impl Kernel {
         // SAFETY: `limit` is a valid rlimit that outlives the call. Failing is fine where the limit does not matter.
         unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) };
         let kernel = Self { possible_cpus: possible_cpus()? };
-        let probe = MapDefinition { map_type: map_type::ARRAY, key_size: 4, value_size: 4, max_entries: 1, flags: 0 };
+        let probe = MapDefinition { map_type: MapType::Array, key_size: 4, value_size: 4, max_entries: 1, flags: 0 };
         kernel.create_map(&probe, None)?;
         Ok(kernel)
     }
@@ -107,7 +112,7 @@ impl Kernel {
     /// Makes a map; a map of maps needs an inner map as its pattern.
     pub fn create_map(&self, definition: &MapDefinition, inner: Option<BorrowedFd<'_>>) -> io::Result<Map> {
         let mut attr = attr::MapCreate {
-            map_type: definition.map_type,
+            map_type: definition.map_type as u32,
             key_size: definition.key_size,
             value_size: definition.value_size,
             max_entries: definition.max_entries,
@@ -116,7 +121,7 @@ impl Kernel {
         };
         let fd = new_fd(attr::MAP_CREATE, &mut attr)?;
         let size = definition.value_size as usize;
-        let per_cpu = matches!(definition.map_type, map_type::PERCPU_ARRAY | map_type::PERCPU_HASH);
+        let per_cpu = matches!(definition.map_type, MapType::PercpuArray | MapType::PercpuHash);
         let value_bytes = if per_cpu { size.next_multiple_of(8) * self.possible_cpus } else { size };
         Ok(Map { fd, definition: *definition, value_bytes })
     }
@@ -246,6 +251,44 @@ impl Map {
     pub fn delete_batch(&self, keys: &[u8]) -> io::Result<u32> {
         let count = self.batch_count(keys)?;
         self.batch(attr::MAP_DELETE_BATCH, count, keys, 0, 0)
+    }
+
+    /// All entries, in the kernel's order, a batch at a time. Entries that change meanwhile may be missed or come twice.
+    pub fn entries(&self) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let (key_size, value_size) = ((self.definition.key_size as usize).max(4), self.value_bytes);
+        let (mut from, mut next) = (vec![0_u8; key_size], vec![0_u8; key_size]);
+        let mut room = BATCH_ENTRIES;
+        let (mut entries, mut begun) = (Vec::new(), false);
+        loop {
+            let (mut keys, mut values) = (vec![0_u8; room * key_size], vec![0_u8; room * value_size]);
+            let mut attr = attr::MapBatch {
+                in_batch: if begun { from.as_mut_ptr() as u64 } else { 0 },
+                out_batch: next.as_mut_ptr() as u64,
+                keys: keys.as_mut_ptr() as u64,
+                values: values.as_mut_ptr() as u64,
+                count: room as u32,
+                map_fd: self.fd.as_raw_fd() as u32,
+                ..attr::MapBatch::default()
+            };
+            let result = call(attr::MAP_LOOKUP_BATCH, &mut attr);
+            let error = result.as_ref().err().and_then(io::Error::raw_os_error);
+            if error == Some(libc::ENOSPC) && room < self.definition.max_entries.max(64) as usize * 2 {
+                // A bucket of the hash holds more than there is room for.
+                room *= 2;
+                continue;
+            }
+            if error != Some(libc::ENOENT) {
+                result?;
+            }
+            let keys = keys.chunks(self.definition.key_size.max(1) as usize);
+            let pairs = keys.zip(values.chunks(value_size.max(1))).take(attr.count as usize);
+            entries.extend(pairs.map(|(key, value)| (key.to_vec(), value.to_vec())));
+            if error.is_some() {
+                return Ok(entries);
+            }
+            std::mem::swap(&mut from, &mut next);
+            begun = true;
+        }
     }
 
     fn batch_count(&self, keys: &[u8]) -> io::Result<u32> {

@@ -8,6 +8,7 @@ pub(super) const MAP_GET_NEXT_KEY: i32 = 4;
 pub(super) const PROG_LOAD: i32 = 5;
 pub(super) const PROG_TEST_RUN: i32 = 10;
 pub(super) const MAP_FREEZE: i32 = 22;
+pub(super) const MAP_LOOKUP_BATCH: i32 = 24;
 pub(super) const MAP_UPDATE_BATCH: i32 = 26;
 pub(super) const MAP_DELETE_BATCH: i32 = 27;
 

@@ -6,7 +6,7 @@ use weir_compiler::ebpf::disasm::disassemble;
 use weir_compiler::ebpf::insn::{AluOp, AtomicOp, Insn, Operand, Reg, Width};
 use weir_compiler::ebpf::target::{Feature, Target};
 use weir_compiler::vm::{ANY, Host, MapFlags, MapId, MapKind, MapSpec, Skb, Vm};
-use weir_runtime::sys::{Kernel, Map, MapDefinition, Program, map_type};
+use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType, Program};
 
 /// The map that programs under test read and write.
 pub(crate) const DATA: MapRef = MapRef(0);
@@ -69,7 +69,7 @@ pub(crate) struct Left {
 
 pub(crate) fn data_map(kernel: &Kernel, bytes: usize) -> Map {
     let definition =
-        MapDefinition { map_type: map_type::ARRAY, key_size: 4, value_size: bytes as u32, max_entries: 1, flags: 0 };
+        MapDefinition { map_type: MapType::Array, key_size: 4, value_size: bytes as u32, max_entries: 1, flags: 0 };
     kernel.create_map(&definition, None).unwrap()
 }
 

@@ -8,7 +8,7 @@ use weir_compiler::ebpf::asm::{Asm, MapRef};
 use weir_compiler::ebpf::helper::Helper;
 use weir_compiler::ebpf::insn::{AluOp, Cond, Insn, Reg, Size};
 use weir_compiler::vm::{ANY, Errno, Host, MapFlags, MapId, MapKind, MapSpec, ProgramId, Skb, Vm};
-use weir_runtime::sys::{Kernel, Map, MapDefinition, Program, map_type};
+use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType, Program};
 
 const TESTED: MapRef = MapRef(1);
 /// Layout of the control value: operation, flags, result, CPU, key, value.
@@ -76,21 +76,21 @@ struct Pair {
     vm_program: ProgramId,
 }
 
-const KINDS: [(MapKind, u32); 6] = [
-    (MapKind::Array, map_type::ARRAY),
-    (MapKind::PercpuArray, map_type::PERCPU_ARRAY),
-    (MapKind::Hash, map_type::HASH),
-    (MapKind::PercpuHash, map_type::PERCPU_HASH),
-    (MapKind::LruHash, map_type::LRU_HASH),
-    (MapKind::LpmTrie, map_type::LPM_TRIE),
+const KINDS: [(MapKind, MapType); 6] = [
+    (MapKind::Array, MapType::Array),
+    (MapKind::PercpuArray, MapType::PercpuArray),
+    (MapKind::Hash, MapType::Hash),
+    (MapKind::PercpuHash, MapType::PercpuHash),
+    (MapKind::LruHash, MapType::LruHash),
+    (MapKind::LpmTrie, MapType::LpmTrie),
 ];
 
 fn definition(spec: &MapSpec) -> MapDefinition {
     let numbers = KINDS.into_iter().chain([
-        (MapKind::ArrayOfMaps, map_type::ARRAY_OF_MAPS),
-        (MapKind::HashOfMaps, map_type::HASH_OF_MAPS),
-        (MapKind::ProgArray, map_type::PROG_ARRAY),
-        (MapKind::RingBuf, map_type::RINGBUF),
+        (MapKind::ArrayOfMaps, MapType::ArrayOfMaps),
+        (MapKind::HashOfMaps, MapType::HashOfMaps),
+        (MapKind::ProgArray, MapType::ProgArray),
+        (MapKind::RingBuf, MapType::RingBuf),
     ]);
     let (_, map_type) = numbers.into_iter().find(|(kind, _)| *kind == spec.kind).unwrap();
     let MapSpec { key_size, value_size, max_entries, flags, .. } = *spec;
@@ -242,7 +242,9 @@ fn prefix_tries_are_the_kernels() {
 fn maps_that_the_kernel_refuses_are_refused() {
     let kernel = kernel!();
     let mut vm = Vm::new(1);
-    for (kind, _) in KINDS.into_iter().chain([(MapKind::RingBuf, 0), (MapKind::ProgArray, 0)]) {
+    for (kind, _) in
+        KINDS.into_iter().chain([(MapKind::RingBuf, MapType::RingBuf), (MapKind::ProgArray, MapType::ProgArray)])
+    {
         for key_size in [0, 4, 5, 260, 261] {
             for (value_size, max_entries) in [(0, 1), (4, 0), (4, 1), (8, 16), (0, 4096), (0, 6144), (0, 1024)] {
                 for flags in [NONE, MapFlags::NO_PREALLOC] {

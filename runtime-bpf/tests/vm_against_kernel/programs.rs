@@ -11,7 +11,7 @@ use weir_compiler::ebpf::insn::{
 use weir_compiler::ebpf::target::Feature;
 use weir_compiler::vm::{ANY, Host, MapFlags, MapKind, MapSpec, Skb, Vm};
 use weir_runtime::skip;
-use weir_runtime::sys::{MapDefinition, map_type};
+use weir_runtime::sys::{MapDefinition, MapType};
 
 const PROGRAMS: u64 = 2_500;
 /// Registers that hold numbers; `R6` holds the address of the data.
@@ -266,7 +266,7 @@ fn check_tail_calls(index: i32, runs: u64) {
     let asm = tail_caller(index);
     let data = data_map(&kernel, 8);
     let definition =
-        MapDefinition { map_type: map_type::PROG_ARRAY, key_size: 4, value_size: 4, max_entries: 2, flags: 0 };
+        MapDefinition { map_type: MapType::ProgArray, key_size: 4, value_size: 4, max_entries: 2, flags: 0 };
     let programs = kernel.create_map(&definition, None).unwrap();
     let program = must_load(&kernel, &link(&asm, &[data.descriptor(), programs.descriptor()]));
     programs.update_descriptor(&KEY, std::os::fd::AsFd::as_fd(&program)).unwrap();
