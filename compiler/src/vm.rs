@@ -86,8 +86,8 @@ impl Outcome {
     }
 }
 
-/// The machine: programs, maps and the memory that they share.
-#[derive(Debug)]
+/// The machine: programs, maps and the memory that they share. A clone is a snapshot: ids stay good in it.
+#[derive(Clone, Debug)]
 pub struct Vm {
     cpus: u32,
     budget: u64,

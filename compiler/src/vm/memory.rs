@@ -40,7 +40,7 @@ impl RegionId {
 }
 
 /// One region's bounds and bytes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Bytes {
     what: Region,
     writable: bool,
@@ -67,7 +67,7 @@ impl Bytes {
 }
 
 /// All memory of a machine.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Memory {
     regions: Vec<Bytes>,
     /// Which bytes of each frame were written.

@@ -398,3 +398,40 @@ fn a_tail_call_starts_the_other_program_in_a_fresh_frame() {
     assert_eq!((trap.program, trap.slot), (callee, 0));
     assert!(matches!(trap.cause, Cause::Uninitialised { bytes: 1, .. }));
 }
+
+/// Not compared with the kernel, which takes a tail call in a function only with BTF.
+#[test]
+fn a_tail_call_in_a_function_returns_to_the_functions_caller() {
+    let mut vm = Vm::new(1);
+    let spec =
+        MapSpec { kind: MapKind::ProgArray, key_size: 4, value_size: 4, max_entries: 1, flags: MapFlags::default() };
+    vm.create_map(spec).unwrap();
+    let mov = |dst, imm: i32| Insn::Alu { width: Width::W64, op: AluOp::Mov, dst, src: imm.into() };
+    let callee = vm.load(&[mov(R6, 3), mov(R0, 7), Insn::Exit]).unwrap();
+    vm.set_program(MapId(0), 0, Some(callee)).unwrap();
+    let outcome = run_on(&mut vm, |asm| {
+        let inner = asm.label("inner");
+        asm.mov(R6, 100);
+        asm.call_local(inner);
+        asm.alu(AluOp::Add, R0, R6);
+        asm.exit();
+        asm.begin_function(inner);
+        asm.load_map(R2, MapRef(0));
+        asm.mov(R3, 0);
+        asm.call(Helper::TAIL_CALL);
+        asm.mov(R0, 50);
+        asm.exit();
+    });
+    assert_eq!(outcome.unwrap().r0, 107);
+}
+
+#[test]
+fn a_clone_is_a_snapshot() {
+    let mut vm = with_map(MapKind::Hash, MapFlags::default());
+    vm.map_update(MapId(0), &[0; 4], &[1; 8], ANY).unwrap();
+    let mut before = vm.clone();
+    vm.map_delete(MapId(0), &[0; 4]).unwrap();
+    assert_eq!(before.map_lookup(MapId(0), &[0; 4]), Ok(vec![1; 8]));
+    before.map_update(MapId(0), &[0; 4], &[2; 8], EXIST).unwrap();
+    assert_eq!(vm.map_lookup(MapId(0), &[0; 4]), Err(Errno::NoEnt));
+}

@@ -202,6 +202,8 @@ fn packet_bytes_are_the_kernels() {
 fn load_bytes(offset: i32, length: i32, start: Option<i32>) -> Asm {
     let mut asm = asm();
     asm.load_map_value(R6, DATA, 0);
+    // What a failed load must clear.
+    (1..9).for_each(|word| asm.store(Size::Dw, R6, word * 8, -1));
     asm.mov(R2, offset);
     asm.mov(R3, R6);
     asm.alu(AluOp::Add, R3, 8);
