@@ -28,7 +28,7 @@ mod trap;
 pub use errno::Errno;
 pub use map::{ANY, EXIST, MapFlags, MapId, MapKind, MapSpec, NOEXIST};
 pub use op::LoadError;
-pub use skb::{Skb, field};
+pub use skb::Skb;
 pub use trap::{Access, Cause, Place, Region, Trap};
 
 use crate::ebpf::insn::Insn;

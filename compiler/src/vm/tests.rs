@@ -1,5 +1,6 @@
 use super::*;
 use crate::ebpf::asm::{Asm, MapRef};
+use crate::ebpf::context as field;
 use crate::ebpf::helper::Helper;
 use crate::ebpf::insn::{AluOp, AtomicOp, Cond, Imm64, Reg, Size, Width};
 use crate::ebpf::target::Target;
