@@ -88,7 +88,8 @@ impl Memory {
         let regions = vec![
             Bytes::new(Region::Nothing, 0, false),
             stack,
-            Bytes::new(Region::Context, 0, false),
+            // Has no bytes, only a size to describe: see `skb`.
+            Bytes::new(Region::Context, super::skb::END, false),
             Bytes::new(Region::StalePacket, 0, true),
             Bytes::new(Region::StalePacket, 0, true),
         ];

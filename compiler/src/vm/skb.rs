@@ -84,7 +84,8 @@ impl Skb {
     }
 }
 
-const END: u64 = 192;
+/// Bytes of `struct __sk_buff`.
+pub(super) const END: u64 = 192;
 /// The kernel ignores a queue from here on.
 const NO_QUEUE: u32 = 0xffff;
 
