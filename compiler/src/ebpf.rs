@@ -11,6 +11,7 @@
 
 pub mod asm;
 pub mod code;
+pub mod context;
 pub mod disasm;
 pub mod helper;
 pub mod insn;

@@ -28,7 +28,7 @@ mod trap;
 pub use errno::Errno;
 pub use map::{ANY, EXIST, MapFlags, MapId, MapKind, MapSpec, NOEXIST};
 pub use op::LoadError;
-pub use skb::{Skb, field};
+pub use skb::Skb;
 pub use trap::{Access, Cause, Place, Region, Trap};
 
 use crate::ebpf::insn::Insn;
@@ -86,8 +86,8 @@ impl Outcome {
     }
 }
 
-/// The machine: programs, maps and the memory that they share.
-#[derive(Debug)]
+/// The machine: programs, maps and the memory that they share. A clone is a snapshot: ids stay good in it.
+#[derive(Clone, Debug)]
 pub struct Vm {
     cpus: u32,
     budget: u64,

@@ -76,3 +76,46 @@ fn control() -> impl Strategy<Value = Insn> {
 pub(crate) fn insn() -> impl Strategy<Value = Insn> {
     prop_oneof![compute(), memory(), control()]
 }
+
+const HELPERS: [Helper; 15] = [
+    Helper::MAP_LOOKUP_ELEM,
+    Helper::MAP_UPDATE_ELEM,
+    Helper::MAP_DELETE_ELEM,
+    Helper::KTIME_GET_NS,
+    Helper::GET_PRANDOM_U32,
+    Helper::TAIL_CALL,
+    Helper::SKB_LOAD_BYTES,
+    Helper::SKB_PULL_DATA,
+    Helper::SKB_LOAD_BYTES_RELATIVE,
+    Helper::RINGBUF_OUTPUT,
+    Helper::RINGBUF_RESERVE,
+    Helper::RINGBUF_SUBMIT,
+    Helper::RINGBUF_DISCARD,
+    Helper::RINGBUF_QUERY,
+    Helper(999),
+];
+
+/// Any instruction, bent so that a program of them gets somewhere: near jumps, small offsets, known helpers, maps 0 to 3.
+pub(crate) fn tame_insn() -> impl Strategy<Value = Insn> {
+    insn().prop_map(|mut insn| {
+        match &mut insn {
+            Insn::Load { offset, .. } | Insn::LoadSx { offset, .. } => *offset %= 64,
+            Insn::Store { offset, .. } | Insn::Atomic { offset, .. } => *offset %= 64,
+            Insn::Jump { offset } | Insn::JumpIf { offset, .. } => *offset %= 6,
+            Insn::JumpLong { offset } | Insn::CallLocal { offset } => *offset %= 6,
+            Insn::CallHelper(Helper(number)) => {
+                let index = number.unsigned_abs() as usize % HELPERS.len();
+                *number = HELPERS[index].0;
+            }
+            Insn::LoadImm64 { value, .. } => match value {
+                Imm64::Value(_) => {}
+                Imm64::MapFd(fd) | Imm64::MapIndex(fd) | Imm64::Func(fd) => *value = Imm64::MapFd(*fd & 3),
+                Imm64::MapValue { fd: offset, .. }
+                | Imm64::BtfId { id: offset, .. }
+                | Imm64::MapIndexValue { index: offset, .. } => *value = Imm64::MapValue { fd: 0, offset: *offset & 7 },
+            },
+            _ => {}
+        }
+        insn
+    })
+}

@@ -21,6 +21,8 @@ pub const MAX_INSNS: u32 = super::asm::MAX_SLOTS;
 pub const MAX_PENDING: u64 = 8_192;
 /// The most bytes of stack, over all frames of a call chain.
 pub const MAX_STACK: u32 = 512;
+/// The most bytes of stack that the callers of a function with a tail call have (5.10 and later: below 256).
+pub const MAX_TAIL_CALLER_STACK: u32 = 255;
 /// The most frames, the entry's among them.
 pub const MAX_FRAMES: u32 = 8;
 
@@ -39,6 +41,7 @@ pub enum Violation {
     TooDeep { frames: u32 },
     StackTooLarge { bytes: u32 },
     StackAboveFrame { slot: u32 },
+    StackBeforeTailCall { bytes: u32 },
     TooManyPending { branches: u64 },
 }
 
@@ -58,6 +61,10 @@ impl fmt::Display for Violation {
             Self::TooDeep { frames } => write!(f, "{frames} nested calls, the limit is {MAX_FRAMES}"),
             Self::StackTooLarge { bytes } => write!(f, "{bytes} bytes of stack, the limit is {MAX_STACK}"),
             Self::StackAboveFrame { slot } => write!(f, "slot {slot} touches memory above its stack frame"),
+            Self::StackBeforeTailCall { bytes } => write!(
+                f,
+                "{bytes} bytes of stack in the callers of a function with a tail call, the limit is {MAX_TAIL_CALLER_STACK}"
+            ),
             Self::TooManyPending { branches } => {
                 write!(f, "{branches} branches pending on one path, the limit is {MAX_PENDING}")
             }
@@ -99,6 +106,9 @@ pub fn check(insns: &[Insn]) -> Report {
     let worst = graph.measure(insns, &stacks, &mut report.violations);
     (report.stack, report.frames) = (worst.stack, worst.frames);
     (report.longest_path, report.pending) = (worst.longest_path, worst.pending);
+    if let Some(bytes) = worst.before_tail_call.filter(|&bytes| bytes > MAX_TAIL_CALLER_STACK) {
+        report.violations.push(Violation::StackBeforeTailCall { bytes });
+    }
     judge(&mut report);
     report.violations.sort_unstable();
     report.violations.dedup();

@@ -3,7 +3,7 @@
 use super::memory::{FRAMES, Memory, RegionId};
 use super::op::{Op, Program, Source};
 use super::skb::{self, Pointers};
-use super::trap::{Access, Fault, Region};
+use super::trap::{Access, Fault};
 use super::{Cause, Host, Outcome, POISON, ProgramId, Skb, Trap, Vm, alu};
 use crate::ebpf::insn::{AtomicOp, Reg, Size};
 use crate::vm::map::Map;
@@ -261,11 +261,7 @@ impl Machine<'_> {
 
     #[cold]
     pub(super) fn refuse_bytes(&self, fault: Fault, access: Access, address: u64, bytes: u64) -> Cause {
-        let mut place = self.memory.describe(address);
-        if place.region == Region::Context {
-            place.offset = (address - RegionId::CONTEXT.base()) as i64;
-            place.element = 0;
-        }
+        let place = self.memory.describe(address);
         Cause::memory(fault, access, bytes, place)
     }
 

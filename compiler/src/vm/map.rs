@@ -120,7 +120,7 @@ impl MapSpec {
 }
 
 /// What a slot stands for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Content {
     /// Values in memory.
     Values(RegionId),
@@ -141,7 +141,7 @@ pub(super) enum Found {
 }
 
 /// One map.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Map {
     pub(super) id: MapId,
     pub(super) spec: MapSpec,

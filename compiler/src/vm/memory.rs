@@ -40,7 +40,7 @@ impl RegionId {
 }
 
 /// One region's bounds and bytes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Bytes {
     what: Region,
     writable: bool,
@@ -67,7 +67,7 @@ impl Bytes {
 }
 
 /// All memory of a machine.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Memory {
     regions: Vec<Bytes>,
     /// Which bytes of each frame were written.
@@ -88,7 +88,8 @@ impl Memory {
         let regions = vec![
             Bytes::new(Region::Nothing, 0, false),
             stack,
-            Bytes::new(Region::Context, 0, false),
+            // Has no bytes, only a size to describe: see `skb`.
+            Bytes::new(Region::Context, super::skb::END, false),
             Bytes::new(Region::StalePacket, 0, true),
             Bytes::new(Region::StalePacket, 0, true),
         ];

@@ -135,7 +135,7 @@ pub enum LoadError {
 }
 
 /// A loaded program: by slot, what to run and what it was.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Program {
     pub(super) ops: Vec<Op>,
     /// For traps: the instruction at each slot.

@@ -6,14 +6,14 @@ use std::collections::VecDeque;
 /// Bytes of the kernel's header before each record.
 const HEADER: u64 = 8;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum State {
     Busy,
     Ready(Vec<u8>),
     Discarded,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Record {
     position: u64,
     bytes: u64,
@@ -21,7 +21,7 @@ struct Record {
 }
 
 /// One ring.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Ring {
     size: u64,
     producer: u64,

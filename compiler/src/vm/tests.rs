@@ -1,9 +1,14 @@
 use super::*;
+use crate::ebpf::arbitrary;
 use crate::ebpf::asm::{Asm, MapRef};
+use crate::ebpf::context as field;
+use crate::ebpf::disasm::disassemble;
 use crate::ebpf::helper::Helper;
 use crate::ebpf::insn::{AluOp, AtomicOp, Cond, Imm64, Reg, Size, Width};
+use crate::ebpf::limits;
 use crate::ebpf::target::Target;
 use Reg::{R0, R1, R2, R3, R4, R6, R7, R10};
+use proptest::prelude::*;
 
 /// Assembles and runs on a packet of 60 bytes, 40 of them linear.
 fn run_on(vm: &mut Vm, body: impl FnOnce(&mut Asm)) -> Result<Outcome, Box<Trap>> {
@@ -397,4 +402,95 @@ fn a_tail_call_starts_the_other_program_in_a_fresh_frame() {
     let trap = trap.unwrap_err();
     assert_eq!((trap.program, trap.slot), (callee, 0));
     assert!(matches!(trap.cause, Cause::Uninitialised { bytes: 1, .. }));
+}
+
+/// Not compared with the kernel, which takes a tail call in a function only with BTF.
+#[test]
+fn a_tail_call_in_a_function_returns_to_the_functions_caller() {
+    let mut vm = Vm::new(1);
+    let spec =
+        MapSpec { kind: MapKind::ProgArray, key_size: 4, value_size: 4, max_entries: 1, flags: MapFlags::default() };
+    vm.create_map(spec).unwrap();
+    let mov = |dst, imm: i32| Insn::Alu { width: Width::W64, op: AluOp::Mov, dst, src: imm.into() };
+    let callee = vm.load(&[mov(R6, 3), mov(R0, 7), Insn::Exit]).unwrap();
+    vm.set_program(MapId(0), 0, Some(callee)).unwrap();
+    let outcome = run_on(&mut vm, |asm| {
+        let inner = asm.label("inner");
+        asm.mov(R6, 100);
+        asm.call_local(inner);
+        asm.alu(AluOp::Add, R0, R6);
+        asm.exit();
+        asm.begin_function(inner);
+        asm.load_map(R2, MapRef(0));
+        asm.mov(R3, 0);
+        asm.call(Helper::TAIL_CALL);
+        asm.mov(R0, 50);
+        asm.exit();
+    });
+    assert_eq!(outcome.unwrap().r0, 107);
+}
+
+#[test]
+fn a_clone_is_a_snapshot() {
+    let mut vm = with_map(MapKind::Hash, MapFlags::default());
+    vm.map_update(MapId(0), &[0; 4], &[1; 8], ANY).unwrap();
+    let mut before = vm.clone();
+    vm.map_delete(MapId(0), &[0; 4]).unwrap();
+    assert_eq!(before.map_lookup(MapId(0), &[0; 4]), Ok(vec![1; 8]));
+    before.map_update(MapId(0), &[0; 4], &[2; 8], EXIST).unwrap();
+    assert_eq!(vm.map_lookup(MapId(0), &[0; 4]), Err(Errno::NoEnt));
+}
+
+/// A machine with an array, a hash, a ring and a program array, in this order.
+fn furnished() -> Vm {
+    let mut vm = with_map(MapKind::Array, MapFlags::default());
+    let flags = MapFlags::default();
+    for (kind, key_size, value_size, max_entries) in
+        [(MapKind::LruHash, 4, 8, 2), (MapKind::RingBuf, 0, 0, 4096), (MapKind::ProgArray, 4, 4, 2)]
+    {
+        vm.create_map(MapSpec { kind, key_size, value_size, max_entries, flags }).unwrap();
+    }
+    vm
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    /// Whatever runs ends with a verdict or a trap, and leaves the machine usable.
+    #[test]
+    fn no_program_breaks_the_machine(
+        insns in proptest::collection::vec(arbitrary::tame_insn(), 1..24),
+        values in any::<[i32; 4]>(),
+    ) {
+        let mut vm = furnished();
+        vm.set_budget(2_000);
+        // Pointers and small numbers where helpers look for them.
+        let setup = |dst, src: crate::ebpf::insn::Operand| Insn::Alu { width: Width::W64, op: AluOp::Mov, dst, src };
+        let mut program = vec![setup(R6, R10.into()), setup(R7, R1.into()), setup(R2, R10.into()), setup(R3, R10.into())];
+        program.push(Insn::Alu { width: Width::W64, op: AluOp::Sub, dst: R2, src: (values[0] & 0x3f8).into() });
+        program.push(Insn::Alu { width: Width::W64, op: AluOp::Sub, dst: R3, src: (values[1] & 0x1f8).into() });
+        program.push(setup(R4, (values[2] & 0xff).into()));
+        program.push(setup(Reg::R5, (values[3] & 3).into()));
+        program.extend(insns);
+        program.push(Insn::Exit);
+        let report = limits::check(&program);
+        let text = disassemble(&program);
+        prop_assert!(text.lines().count() >= program.len());
+        if let Ok(id) = vm.load(&program) {
+            vm.set_program(MapId(3), 0, Some(id)).unwrap();
+            let mut skb = Skb { linear: 40, ..Skb::new((0..60).collect()) };
+            for _ in 0..2 {
+                let result = vm.run(id, &mut skb, &mut Host::default());
+                prop_assert_eq!(skb.packet.len(), 60);
+                let left = matches!(&result, Err(trap) if trap.cause == Cause::OffTheEnd);
+                let sound = report.violations.is_empty();
+                prop_assert!(!(left && sound), "left a program that the limit checker passed:\n{text}");
+            }
+            vm.drain(MapId(2));
+            let exit = vm.load(&[Insn::Exit]).unwrap();
+            prop_assert!(vm.run(exit, &mut skb, &mut Host::default()).is_ok());
+        } else {
+            prop_assert!(!report.violations.is_empty(), "the limit checker passed what does not load:\n{text}");
+        }
+    }
 }

@@ -4,9 +4,10 @@ use crate::bench::{DATA, KEY, asm, data_map, data_spec, ids, kernel, link, load,
 use crate::random::Random;
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8};
 use weir_compiler::ebpf::asm::Asm;
+use weir_compiler::ebpf::context as field;
 use weir_compiler::ebpf::helper::Helper;
 use weir_compiler::ebpf::insn::{AluOp, Cond, Reg, Size};
-use weir_compiler::vm::{ANY, Host, Skb, Vm, field};
+use weir_compiler::vm::{ANY, Host, Skb, Vm};
 use weir_runtime::sys::Kernel;
 
 /// Bytes of `struct __sk_buff`.
@@ -202,6 +203,8 @@ fn packet_bytes_are_the_kernels() {
 fn load_bytes(offset: i32, length: i32, start: Option<i32>) -> Asm {
     let mut asm = asm();
     asm.load_map_value(R6, DATA, 0);
+    // What a failed load must clear.
+    (1..9).for_each(|word| asm.store(Size::Dw, R6, word * 8, -1));
     asm.mov(R2, offset);
     asm.mov(R3, R6);
     asm.alu(AluOp::Add, R3, 8);

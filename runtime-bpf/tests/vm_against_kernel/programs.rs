@@ -3,15 +3,16 @@
 use crate::bench::{DATA, KEY, alu, asm, compare, data_map, data_spec, ids, kernel, link, must_load, packet, supports};
 use crate::random::Random;
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
+use std::os::fd::AsFd;
 use weir_compiler::ebpf::asm::{Asm, Label, MapRef};
 use weir_compiler::ebpf::helper::Helper;
 use weir_compiler::ebpf::insn::{
     AluOp, AtomicOp, Cond, Extend, Insn, Narrow, Operand, Reg, Size, Swap, SwapBits, Width,
 };
 use weir_compiler::ebpf::target::Feature;
-use weir_compiler::vm::{ANY, Host, MapFlags, MapKind, MapSpec, Skb, Vm};
+use weir_compiler::vm::{Host, MapFlags, MapId, MapKind, MapSpec, Skb, Vm};
 use weir_runtime::skip;
-use weir_runtime::sys::{MapDefinition, MapType};
+use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType};
 
 const PROGRAMS: u64 = 2_500;
 /// Registers that hold numbers; `R6` holds the address of the data.
@@ -245,6 +246,43 @@ fn long_jumps_and_loops_are_the_kernels() {
     compare(&kernel, "loop", &asm, &[0; 8]);
 }
 
+/// A program array of two entries, twice.
+struct Tails {
+    kernel: Kernel,
+    data: Map,
+    programs: Map,
+    vm: Vm,
+    maps: [MapId; 2],
+}
+
+impl Tails {
+    fn new(kernel: Kernel) -> Self {
+        let definition =
+            MapDefinition { map_type: MapType::ProgArray, key_size: 4, value_size: 4, max_entries: 2, flags: 0 };
+        let (data, programs) = (data_map(&kernel, 8), kernel.create_map(&definition, None).unwrap());
+        let mut vm = Vm::new(1);
+        let flags = MapFlags::default();
+        let spec = MapSpec { kind: MapKind::ProgArray, key_size: 4, value_size: 4, max_entries: 2, flags };
+        let maps = [vm.create_map(data_spec(8)).unwrap(), vm.create_map(spec).unwrap()];
+        Self { kernel, data, programs, vm, maps }
+    }
+
+    /// Runs `entry` with `first` as the array's first program.
+    #[track_caller]
+    fn check(mut self, entry: &Asm, first: &Asm, verdict: u32) {
+        let load = |asm| must_load(&self.kernel, &link(asm, &[self.data.descriptor(), self.programs.descriptor()]));
+        let (program, tail) = (load(entry), load(first));
+        self.programs.update_descriptor(&KEY, tail.as_fd()).unwrap();
+        assert_eq!(program.test_run(&packet(), &[], 1).unwrap().verdict, verdict, "kernel");
+        let maps = ids(&self.maps);
+        let [program, tail] = [entry, first].map(|asm| self.vm.load(&link(asm, &maps)).unwrap());
+        self.vm.set_program(self.maps[1], 0, Some(tail)).unwrap();
+        let actual = self.vm.run(program, &mut Skb::new(packet()), &mut Host::default()).unwrap();
+        assert_eq!(actual.verdict() as u32, verdict, "machine");
+        assert_eq!(self.vm.map_lookup(self.maps[0], &KEY).unwrap(), self.data.lookup(&KEY).unwrap());
+    }
+}
+
 /// Counts its runs and calls itself; goes on when the kernel refuses.
 fn tail_caller(index: i32) -> Asm {
     let mut asm = asm();
@@ -260,46 +298,16 @@ fn tail_caller(index: i32) -> Asm {
     asm
 }
 
-#[track_caller]
-fn check_tail_calls(index: i32, runs: u64) {
-    let kernel = kernel!();
-    let asm = tail_caller(index);
-    let data = data_map(&kernel, 8);
-    let definition =
-        MapDefinition { map_type: MapType::ProgArray, key_size: 4, value_size: 4, max_entries: 2, flags: 0 };
-    let programs = kernel.create_map(&definition, None).unwrap();
-    let program = must_load(&kernel, &link(&asm, &[data.descriptor(), programs.descriptor()]));
-    programs.update_descriptor(&KEY, std::os::fd::AsFd::as_fd(&program)).unwrap();
-    let expected = program.test_run(&packet(), &[], 1).unwrap().verdict;
-
-    let mut vm = Vm::new(1);
-    let maps = [
-        vm.create_map(data_spec(8)).unwrap(),
-        vm.create_map(MapSpec {
-            kind: MapKind::ProgArray,
-            key_size: 4,
-            value_size: 4,
-            max_entries: 2,
-            flags: MapFlags::default(),
-        })
-        .unwrap(),
-    ];
-    vm.map_update(maps[0], &KEY, &[0; 8], ANY).unwrap();
-    let program = vm.load(&link(&asm, &ids(&maps))).unwrap();
-    vm.set_program(maps[1], 0, Some(program)).unwrap();
-    let actual = vm.run(program, &mut Skb::new(packet()), &mut Host::default()).unwrap();
-    assert_eq!(u64::from(expected), runs);
-    assert_eq!(actual.verdict() as u32, expected);
-    assert_eq!(vm.map_lookup(maps[0], &KEY).unwrap(), data.lookup(&KEY).unwrap());
-}
-
 #[test]
 fn a_program_tail_calls_33_times() {
-    check_tail_calls(0, 34);
+    let program = tail_caller(0);
+    Tails::new(kernel!()).check(&program, &program, 34);
 }
 
 #[test]
 fn a_tail_call_to_nothing_falls_through() {
-    check_tail_calls(1, 1);
-    check_tail_calls(7, 1);
+    for index in [1, 7] {
+        let program = tail_caller(index);
+        Tails::new(kernel!()).check(&program, &program, 1);
+    }
 }

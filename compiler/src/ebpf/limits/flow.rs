@@ -1,6 +1,7 @@
 //! The program as a graph: functions, successors, and the worst cases over it.
 
 use super::Violation;
+use crate::ebpf::helper::Helper;
 use crate::ebpf::insn::{Imm64, Insn};
 
 /// Instructions by index, with every target resolved to an index.
@@ -18,6 +19,9 @@ pub(super) struct Graph {
 pub(super) struct Worst {
     pub(super) stack: u32,
     pub(super) frames: u32,
+    /// Stack of this function and its callees down to, but without, one that has a tail call.
+    pub(super) before_tail_call: Option<u32>,
+    has_tail_call: bool,
     pub(super) longest_path: Option<u64>,
     pub(super) pending: Option<u64>,
 }
@@ -255,10 +259,13 @@ impl Walk<'_> {
         let mut longest = 1 + next.0.max(taken.0);
         let mut pending = (next.1 + branch).max(taken.1);
         let mut loops = false;
+        worst.has_tail_call |= self.insns.get(index) == Some(&Insn::CallHelper(Helper::TAIL_CALL));
         if let Some(function) = self.called(index) {
             let callee = self.function(function, nesting + 1);
             worst.stack = worst.stack.max(own + callee.stack);
             worst.frames = worst.frames.max(1 + callee.frames);
+            let below = callee.before_tail_call.or(callee.has_tail_call.then_some(0));
+            worst.before_tail_call = worst.before_tail_call.max(below.map(|bytes| own + bytes));
             loops = callee.longest_path.is_none();
             longest += callee.longest_path.unwrap_or(0);
             pending += callee.pending.unwrap_or(0);

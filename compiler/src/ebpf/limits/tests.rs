@@ -89,6 +89,24 @@ fn stack_is_counted_over_the_call_chain() {
 }
 
 #[test]
+fn callers_of_a_tail_call_leave_it_room() {
+    let caller_with = |bytes: i16| {
+        build(|asm| {
+            let callee = asm.label("callee");
+            asm.store(Size::B, R10, -bytes, 0);
+            asm.call_local(callee);
+            asm.exit();
+            asm.begin_function(callee);
+            asm.call(super::super::helper::Helper::TAIL_CALL);
+            asm.exit();
+        })
+    };
+    check_violations(&caller_with(224), &[]);
+    let message = "256 bytes of stack in the callers of a function with a tail call, the limit is 255";
+    check_violations(&caller_with(225), &[message]);
+}
+
+#[test]
 fn a_pointer_into_the_frame_counts_even_if_only_passed_on() {
     let insns = build(|asm| {
         asm.mov(R2, R10);

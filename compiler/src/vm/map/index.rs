@@ -5,7 +5,7 @@ use super::{EXIST, MapKind, MapSpec, NOEXIST};
 use std::collections::{BTreeMap, HashMap};
 
 /// Slots that are given out, lowest first, and used again.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Slots {
     next: u32,
     free: Vec<u32>,
@@ -25,7 +25,7 @@ impl Slots {
 }
 
 /// Who was used when; the front is the next victim.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Recency {
     clock: u64,
     /// Keys by the time of their last use.
@@ -62,7 +62,7 @@ impl Recency {
 }
 
 /// The index of one map.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Index {
     /// The key is the slot.
     Array {
