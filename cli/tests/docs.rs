@@ -124,7 +124,16 @@ fn defines(text: &str, name: &str) -> bool {
 /// The files that a path of modules may stand for, in any of the crates.
 fn module_files(modules: &[&str]) -> Vec<PathBuf> {
     let tail = modules.join("/");
-    let directories = ["compiler/src", "compiler/tests", "cli/src", "cli/tests", "xtask/src"];
+    let directories = [
+        "compiler/src",
+        "compiler/tests",
+        "runtime-bpf/src",
+        "runtime-bpf/tests",
+        "runtime-bpf/tests/vm_against_kernel",
+        "cli/src",
+        "cli/tests",
+        "xtask/src",
+    ];
     let candidates = directories.iter().map(|directory| root().join(directory).join(format!("{tail}.rs")));
     candidates.filter(|path| path.is_file()).collect()
 }

@@ -2,8 +2,10 @@
 //!
 //! ```text
 //!  text ──syntax──▶ trees ──decode──▶ k8s::Object ──resolve──▶ model::Cluster ──▶ lint: habits that hurt
-//!                     │                    │                        │
-//!                     └──── SourceMap ─────┘                        └─▶ model::eval: the reference oracle
+//!                     │                    │                      │       └─▶ model::eval: the reference oracle
+//!                     └──── SourceMap ─────┘                  classify
+//!                                                                 ▼
+//!  vm: userspace machine ◀── ebpf ◀──emit── ir::Program ◀──passes,lower── Classes ──image──▶ maps and what is in them
 //! ```
 //!
 //! What holds at each arrow:
@@ -11,6 +13,9 @@
 //! * `syntax`: one tree for YAML and JSON, a span on every value; bounded in depth, size and time.
 //! * `decode`: every object is valid as the API server would have it, or is an error in the [`diagnostic`]s.
 //! * `resolve`: every name is a number, everything is sorted by name; the order of the input no longer shows.
+//! * `classify`: addresses, endpoints and ports that nothing in force tells apart are one class; verdicts are a table.
+//! * `lower`, `passes`: a decision without loops, narrowed to the input; verified after each pass.
+//! * `emit`: instructions whose number does not depend on how many policies, pods or prefixes there are.
 //!
 //! The crate is pure: no file, socket, clock, thread or environment variable is touched here.
 
@@ -18,13 +23,22 @@
 #![warn(missing_docs)]
 
 pub mod address;
+pub mod classify;
 pub mod codes;
 pub mod decode;
 pub mod diagnostic;
+pub mod ebpf;
+pub mod emit;
+pub mod image;
+pub mod ir;
 pub mod k8s;
+pub mod layout;
 pub mod lint;
+pub mod lower;
 pub mod model;
 pub mod origin;
+pub mod passes;
 pub mod resolve;
 pub mod source;
 pub mod syntax;
+pub mod vm;

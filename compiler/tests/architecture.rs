@@ -4,8 +4,28 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The modules, from left to right. Each may use what stands before it, and no more.
-const STAGES: [&str; 11] =
-    ["origin", "syntax", "source", "diagnostic", "address", "k8s", "decode", "model", "resolve", "lint", "codes"];
+const STAGES: [&str; 20] = [
+    "origin",
+    "syntax",
+    "source",
+    "diagnostic",
+    "address",
+    "k8s",
+    "decode",
+    "model",
+    "resolve",
+    "lint",
+    "codes",
+    "classify",
+    "ir",
+    "lower",
+    "passes",
+    "ebpf",
+    "vm",
+    "layout",
+    "emit",
+    "image",
+];
 
 /// What a crate without an outside world has no use for.
 const OUTSIDE: [&str; 9] = [

@@ -3,7 +3,6 @@
 //! As in kubectl (goyaml.v2) the entries of a mapping take effect in the order written: a key overrides what was merged
 //! before it, and a merge overrides keys written before it. A merge never makes a duplicate; keys written twice stay so.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::syntax::{Entry, Node, Span, SyntaxError, Value};
@@ -91,7 +90,7 @@ fn replace<'t>(entries: &mut [Entry<'t>], position: usize, entry: Entry<'t>) {
 }
 
 /// Whether a plain key asks for a merge.
-pub(super) fn is_merge(key: &Cow<'_, str>, plain: bool, tag: Option<&str>) -> bool {
+pub(super) fn is_merge(key: &str, plain: bool, tag: Option<&str>) -> bool {
     let asks = match tag {
         None => plain,
         Some(tag) => tag == "!" || tag == "tag:yaml.org,2002:merge",

@@ -1,0 +1,179 @@
+//! The cluster → classes and tables: what makes a verdict's cost independent of the policy's size.
+//!
+//! Problem: a verdict is a union over policies, rules, peers, blocks with holes, named ports, lists and services; asking
+//! them one by one for every packet is what others do.
+//! Strategy: ask beforehand, once for every *class*. Addresses under the same predicates are one peer class; local
+//! endpoints under the same policies, lists and port names are one subject class; (protocol, port) under the same
+//! ranges are one atom. What is left is a table from (direction, subject class, peer class) to a set of atoms; each row
+//! has a default, and holds only what differs from it.
+//! Invariants: peer class 0 matches no predicate; two runs over the same objects, in any order, give the same numbers;
+//! nothing here is quadratic in pods × policies: selectors find their pods through an index of labels, and a row is
+//! made from its subject's own rules alone.
+
+mod addresses;
+mod fronts;
+mod peers;
+mod ports;
+mod predicates;
+mod rows;
+mod subjects;
+
+use std::net::IpAddr;
+
+pub use addresses::{AddressMap, Stretch, to_address, to_number};
+pub use fronts::{Front, FrontPort, Rest};
+pub use ports::{AtomId, AtomSet, AtomSetId, Atoms, PortInterval, PortSpec};
+pub use predicates::{Predicate, PredicateId};
+pub use rows::Row;
+
+use crate::address::Family;
+use crate::model::eval::RuleId;
+use crate::model::{Cluster, Direction, EndpointId, HostNetworkPods, ListId, NodeId, PolicyId, Standing, id};
+
+id!(/// A peer class. Prints as `peer3`; `peer0` matches nothing.
+    PeerId, "peer");
+id!(/// A subject class. Prints as `subject3`.
+    SubjectId, "subject");
+
+/// Which endpoints are local: the ones that are enforced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// Sorted.
+    local: Vec<EndpointId>,
+}
+
+impl Scope {
+    /// Every pod that has an address.
+    pub fn everything(cluster: &Cluster) -> Self {
+        Self::filter(cluster, |_| true)
+    }
+
+    /// The pods of one node; `None` if the input knows no such node.
+    pub fn node(cluster: &Cluster, name: &str) -> Option<Self> {
+        let node = cluster.nodes.iter().position(|node| node.name == name)?;
+        Some(Self::filter(cluster, |on| on == Some(NodeId(node as u32))))
+    }
+
+    fn filter(cluster: &Cluster, keep: impl Fn(Option<NodeId>) -> bool) -> Self {
+        let local = cluster
+            .endpoints
+            .iter()
+            .enumerate()
+            .filter(|(_, it)| it.standing == Standing::Member && !it.addresses.is_empty() && keep(it.node))
+            .map(|(index, _)| EndpointId(index as u32))
+            .collect();
+        Self { local }
+    }
+
+    /// The local endpoints, sorted.
+    pub fn endpoints(&self) -> &[EndpointId] {
+        &self.local
+    }
+}
+
+/// Why a cluster cannot be compiled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClassifyError {
+    /// An assumption that no program on a packet can tell apart.
+    #[error("`hostnetwork-pods=pod` cannot be enforced: packets of host-network pods carry their node's address")]
+    HostNetworkPods,
+}
+
+/// Everything the tables are made of.
+#[derive(Clone, Debug)]
+pub struct Classes {
+    /// The subject classes.
+    pub subjects: Vec<Subject>,
+    /// The subject class of every local endpoint, in the order of the scope.
+    pub subject_of: Vec<(EndpointId, SubjectId)>,
+    /// The peer classes; the first one matches nothing.
+    pub peers: Vec<Peer>,
+    /// Address → peer class.
+    pub addresses: AddressMap,
+    /// (Protocol, port) → atom.
+    pub atoms: Atoms,
+    /// Sets of atoms, each once.
+    pub atom_sets: Vec<AtomSet>,
+    /// Rows for ingress, by subject class.
+    pub ingress: Vec<Row>,
+    /// Rows for egress, by subject class.
+    pub egress: Vec<Row>,
+    /// Services behind addresses.
+    pub fronts: Vec<Front>,
+    rules: predicates::Rules,
+}
+
+/// Local endpoints that nothing in force tells apart.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Subject {
+    /// The policies that select it, sorted.
+    pub policies: Vec<PolicyId>,
+    /// The lists that apply to it, in the order they are decided.
+    pub lists: Vec<ListId>,
+    /// What the named ports of its ingress rules are on it: (name as listed in [`Atoms`], number), sorted.
+    pub named: Vec<(u32, u16)>,
+    /// Its node, where that has addresses.
+    pub node: Option<NodeId>,
+    /// Service ports that it may reach only because it is a backend of them itself.
+    pub own_services: Vec<(u32, u32, Family)>,
+}
+
+/// Remote addresses that nothing in force tells apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Peer {
+    /// The predicates that hold, sorted.
+    pub predicates: Vec<PredicateId>,
+    /// What the named ports of egress rules are on it, sorted.
+    pub named: Vec<(u32, u16)>,
+    /// The node whose address it is, if local endpoints run there.
+    pub node: Option<NodeId>,
+    /// The family of a node's address: its node ports lead to backends of that family.
+    pub family: Option<Family>,
+    /// The services on it: an index into [`Classes::fronts`].
+    pub front: Option<u32>,
+    /// Whether it is pods: named ports and `ipblock-pods` look at that.
+    pub pods: bool,
+}
+
+/// Makes the classes of a cluster, for the endpoints in scope.
+pub fn classify(cluster: &Cluster, scope: &Scope) -> Result<Classes, ClassifyError> {
+    if cluster.assume.hostnetwork_pods == HostNetworkPods::Pod {
+        return Err(ClassifyError::HostNetworkPods);
+    }
+    let draft = subjects::draft(cluster, scope);
+    let rules = predicates::collect(cluster, &draft);
+    let atoms = ports::atoms(cluster, &draft, &rules);
+    let (peers, addresses, fronts) = peers::classify(cluster, &draft, &rules, &atoms);
+    Ok(rows::build(cluster, draft, rules, atoms, peers, addresses, fronts))
+}
+
+impl Classes {
+    /// The peer class of an address.
+    pub fn peer_at(&self, address: IpAddr) -> PeerId {
+        self.addresses.find(address)
+    }
+
+    /// The row of a subject class.
+    pub fn row(&self, direction: Direction, subject: SubjectId) -> &Row {
+        match direction {
+            Direction::Ingress => &self.ingress[subject.index()],
+            Direction::Egress => &self.egress[subject.index()],
+        }
+    }
+
+    /// The atoms allowed between a subject class and a peer class.
+    pub fn allowed(&self, direction: Direction, subject: SubjectId, peer: PeerId) -> &AtomSet {
+        let row = self.row(direction, subject);
+        &self.atom_sets[row.find(peer).index()]
+    }
+
+    /// The rules that allow an atom: the provenance of a table entry.
+    pub fn provenance(&self, direction: Direction, subject: SubjectId, peer: PeerId, atom: AtomId) -> Vec<RuleId> {
+        rows::provenance(self, direction, subject, peer, atom)
+    }
+
+    /// Peer predicates in force.
+    pub fn predicates(&self) -> &[Predicate] {
+        &self.rules.predicates
+    }
+}

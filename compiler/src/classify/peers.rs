@@ -1,0 +1,227 @@
+//! Peer classes: which predicates hold for which address.
+//!
+//! A predicate finds its pods through an index of labels, so its cost is what it matches. Pods of one namespace with
+//! the same labels are asked once.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+use super::addresses::{self, AddressMap, Segments, Stretch};
+use super::fronts::{self, Front};
+use super::ports::{self, Atoms};
+use super::predicates::{Predicate, PredicateId, Rules};
+use super::subjects::{Draft, needed_label};
+use super::{Peer, PeerId};
+use crate::address::Family;
+use crate::model::directory::Directory;
+use crate::model::labels::Selection;
+use crate::model::{Cluster, Endpoint, EndpointId, IpBlockPods, LabelSetId, NamespaceId, NodeId, SelectorId, Standing};
+
+/// Every peer class, and the way to them.
+pub(super) struct Peers {
+    pub(super) list: Vec<Peer>,
+    /// Of backends that have no address.
+    pub(super) without_address: HashMap<EndpointId, PeerId>,
+}
+
+pub(super) fn classify(
+    cluster: &Cluster,
+    draft: &Draft,
+    rules: &Rules,
+    atoms: &Atoms,
+) -> (Peers, AddressMap, Vec<Front>) {
+    let segments = addresses::cut(cluster, rules);
+    let held = held_by_pods(cluster, rules);
+    let mut classifier = Classifier {
+        cluster,
+        rules,
+        segments: &segments,
+        held,
+        ids: HashMap::from([(Peer::default(), PeerId(0))]),
+        list: vec![Peer::default()],
+    };
+    let (keys, fronts) = classifier.exact_keys(draft, atoms);
+    let exact = keys.into_iter().map(|(address, key)| (address, classifier.intern(key))).collect();
+    let stretches = classifier.stretches();
+    let without_address = classifier.without_address();
+    let peers = Peers { list: classifier.list, without_address };
+    (peers, addresses::assemble(stretches, exact), fronts)
+}
+
+struct Classifier<'a> {
+    cluster: &'a Cluster,
+    rules: &'a Rules,
+    segments: &'a Segments,
+    held: HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>>,
+    ids: HashMap<Peer, PeerId>,
+    list: Vec<Peer>,
+}
+
+impl Classifier<'_> {
+    fn intern(&mut self, peer: Peer) -> PeerId {
+        if let Some(id) = self.ids.get(&peer) {
+            return *id;
+        }
+        let id = PeerId(self.list.len() as u32);
+        self.list.push(peer.clone());
+        self.ids.insert(peer, id);
+        id
+    }
+
+    /// What there is to say of single addresses, sorted: pods, services, nodes.
+    fn exact_keys(&self, draft: &Draft, atoms: &Atoms) -> (BTreeMap<IpAddr, Peer>, Vec<Front>) {
+        let mut keys: BTreeMap<IpAddr, Peer> = BTreeMap::new();
+        let mut fronts: Vec<Front> = Vec::new();
+        for node in local_nodes(draft) {
+            for address in &self.cluster.nodes[node.index()].addresses {
+                let key = self.key_of_address(&mut keys, *address);
+                (key.node, key.family) = (Some(node), Some(Family::of(*address)));
+            }
+        }
+        if ports::judges_egress(self.cluster, draft) {
+            for (address, front) in fronts::by_address(self.cluster, atoms) {
+                let known = fronts.iter().position(|it| *it == front);
+                self.key_of_address(&mut keys, address).front = Some(known.unwrap_or(fronts.len()) as u32);
+                if known.is_none() {
+                    fronts.push(front);
+                }
+            }
+        }
+        let directory = Directory::new(self.cluster);
+        for (index, endpoint) in self.cluster.endpoints.iter().enumerate() {
+            let id = EndpointId(index as u32);
+            for address in endpoint.addresses.iter().filter(|at| directory.endpoint_at(**at) == Some(id)) {
+                keys.insert(*address, self.key_of_pod(endpoint, Some(*address)));
+            }
+        }
+        (keys, fronts)
+    }
+
+    fn key_of_address<'k>(&self, keys: &'k mut BTreeMap<IpAddr, Peer>, address: IpAddr) -> &'k mut Peer {
+        keys.entry(address)
+            .or_insert_with(|| Peer { predicates: self.segments.find(address).to_vec(), ..Peer::default() })
+    }
+
+    fn key_of_pod(&self, endpoint: &Endpoint, address: Option<IpAddr>) -> Peer {
+        let held = self.held.get(&(endpoint.namespace, endpoint.labels)).map_or(&[][..], Vec::as_slice);
+        let mut predicates = held.to_vec();
+        let blocks = self.cluster.assume.ipblock_pods == IpBlockPods::Match;
+        let of_address = address.map_or(&[][..], |address| self.segments.find(address)).iter().copied();
+        predicates.extend(of_address.filter(|id| blocks || !self.is_block(*id)));
+        predicates.sort();
+        let named = ports::named(&endpoint.named_ports, &self.rules.egress_names);
+        // A pod that nothing in force speaks of is as good as any address.
+        let pods = !held.is_empty() || !named.is_empty();
+        Peer { predicates, named, pods, ..Peer::default() }
+    }
+
+    fn is_block(&self, id: PredicateId) -> bool {
+        matches!(self.rules.predicates[id.index()], Predicate::Block { .. })
+    }
+
+    fn stretches(&mut self) -> Vec<Stretch> {
+        let mut stretches = Vec::with_capacity(self.segments.list.len());
+        for segment in &self.segments.list {
+            let predicates = self.segments.sets[segment.set as usize].clone();
+            let peer = self.intern(Peer { predicates, ..Peer::default() });
+            let to_address = |number| addresses::to_address(segment.family, number);
+            stretches.push(Stretch { first: to_address(segment.first), last: to_address(segment.last), peer });
+        }
+        stretches
+    }
+
+    fn without_address(&mut self) -> HashMap<EndpointId, PeerId> {
+        let backends = self.cluster.services.iter().flat_map(|it| &it.ports).flat_map(|port| &port.backends);
+        let mut found: Vec<EndpointId> =
+            backends.filter(|it| it.address.is_none()).filter_map(|it| it.endpoint).collect();
+        found.sort();
+        found.dedup();
+        found
+            .into_iter()
+            .map(|id| (id, self.intern(self.key_of_pod(&self.cluster.endpoints[id.index()], None))))
+            .collect()
+    }
+}
+
+fn local_nodes(draft: &Draft) -> Vec<NodeId> {
+    let mut nodes: Vec<NodeId> = draft.local.iter().filter_map(|local| local.node).collect();
+    nodes.sort();
+    nodes.dedup();
+    nodes
+}
+
+/// The pod predicates that hold, by namespace and labels.
+fn held_by_pods(cluster: &Cluster, rules: &Rules) -> HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>> {
+    let groups = Groups::new(cluster);
+    let mut selection = Selection::new(&cluster.labels);
+    let mut held: HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>> = HashMap::new();
+    let mut namespaces_of: HashMap<SelectorId, Vec<bool>> = HashMap::new();
+    for (index, predicate) in rules.predicates.iter().enumerate() {
+        let Predicate::Pods { own, namespaces, pods } = predicate else { continue };
+        let in_scope = namespaces.map(|selector| {
+            namespaces_of.entry(selector).or_insert_with(|| {
+                let mut select = |labels| selection.matches(&cluster.labels, selector, labels);
+                cluster.namespaces.iter().map(|namespace| select(namespace.labels)).collect()
+            })
+        });
+        for group in groups.candidates(cluster, *pods, *own) {
+            let (namespace, labels) = groups.list[*group as usize];
+            let in_namespace = match (&in_scope, own) {
+                (Some(selected), _) => selected[namespace.index()],
+                (None, Some(own)) => namespace == *own,
+                (None, None) => true,
+            };
+            if in_namespace
+                && crate::model::labels::matches(cluster.labels.selector(*pods), cluster.labels.labels(labels))
+            {
+                held.entry((namespace, labels)).or_default().push(PredicateId(index as u32));
+            }
+        }
+    }
+    held
+}
+
+/// Pods of one namespace with the same labels, and ways to find them.
+struct Groups<'c> {
+    list: Vec<(NamespaceId, LabelSetId)>,
+    all: Vec<u32>,
+    by_namespace: HashMap<NamespaceId, Vec<u32>>,
+    by_label: HashMap<(&'c str, &'c str), Vec<u32>>,
+    by_namespace_and_label: HashMap<(NamespaceId, &'c str, &'c str), Vec<u32>>,
+}
+
+impl<'c> Groups<'c> {
+    fn new(cluster: &'c Cluster) -> Self {
+        let members = cluster.endpoints.iter().filter(|it| it.standing == Standing::Member);
+        let mut list: Vec<_> = members.map(|it| (it.namespace, it.labels)).collect();
+        list.sort();
+        list.dedup();
+        let mut it = Self {
+            all: (0..list.len() as u32).collect(),
+            by_namespace: HashMap::new(),
+            by_label: HashMap::new(),
+            by_namespace_and_label: HashMap::new(),
+            list,
+        };
+        for (index, (namespace, labels)) in it.list.iter().enumerate() {
+            let index = index as u32;
+            it.by_namespace.entry(*namespace).or_default().push(index);
+            for (key, value) in cluster.labels.labels(*labels) {
+                it.by_label.entry((key, value)).or_default().push(index);
+                it.by_namespace_and_label.entry((*namespace, key, value)).or_default().push(index);
+            }
+        }
+        it
+    }
+
+    /// A superset of the groups that a selector matches, as small as a look-up makes it.
+    fn candidates<'s>(&'s self, cluster: &'s Cluster, pods: SelectorId, own: Option<NamespaceId>) -> &'s [u32] {
+        let found = match (needed_label(cluster.labels.selector(pods)), own) {
+            (Some((key, value)), Some(own)) => self.by_namespace_and_label.get(&(own, key, value)),
+            (Some(label), None) => self.by_label.get(&label),
+            (None, Some(own)) => self.by_namespace.get(&own),
+            (None, None) => Some(&self.all),
+        };
+        found.map_or(&[], Vec::as_slice)
+    }
+}

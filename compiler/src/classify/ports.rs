@@ -1,0 +1,234 @@
+//! Port atoms: (protocol, port) pairs that no range in force tells apart.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::predicates::Rules;
+use super::subjects::Draft;
+use crate::model::{Cluster, Direction, NamedPort, Protocol, Standing, id};
+
+id!(/// A port atom. Prints as `atom3`; `atom0` is whatever no range covers, and whatever has no ports.
+    AtomId, "atom");
+id!(/// A set of atoms. Prints as `set3`.
+    AtomSetId, "set");
+
+/// A set of atoms, as bits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AtomSet {
+    words: Vec<u64>,
+}
+
+impl AtomSet {
+    /// None of `count` atoms.
+    pub fn none(count: usize) -> Self {
+        Self { words: vec![0; count.div_ceil(64)] }
+    }
+
+    /// All of `count` atoms.
+    pub fn all(count: usize) -> Self {
+        let mut all = Self::none(count);
+        (0..count).for_each(|atom| all.insert(AtomId(atom as u32)));
+        all
+    }
+
+    /// Adds an atom.
+    pub fn insert(&mut self, atom: AtomId) {
+        if let Some(word) = self.words.get_mut(atom.index() / 64) {
+            *word |= 1 << (atom.index() % 64);
+        }
+    }
+
+    /// Takes an atom out.
+    pub fn remove(&mut self, atom: AtomId) {
+        if let Some(word) = self.words.get_mut(atom.index() / 64) {
+            *word &= !(1 << (atom.index() % 64));
+        }
+    }
+
+    /// Adds all of another set.
+    pub fn add(&mut self, other: &Self) {
+        self.words.iter_mut().zip(&other.words).for_each(|(word, more)| *word |= more);
+    }
+
+    /// Whether an atom is in it.
+    pub fn contains(&self, atom: AtomId) -> bool {
+        self.words.get(atom.index() / 64).is_some_and(|word| word >> (atom.index() % 64) & 1 == 1)
+    }
+
+    /// Whether no atom is in it.
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| *word == 0)
+    }
+
+    /// The bits, 64 atoms a word, the lowest first.
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+}
+
+/// A range of ports of one protocol, both ends inclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortSpec {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The first port.
+    pub first: u16,
+    /// The last port.
+    pub last: u16,
+}
+
+/// A stretch of ports that are one atom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortInterval {
+    /// The stretch.
+    pub spec: PortSpec,
+    /// Its atom.
+    pub atom: AtomId,
+}
+
+/// The atoms of everything in force.
+#[derive(Clone, Debug)]
+pub struct Atoms {
+    /// Sorted, disjoint; what is between them is atom 0.
+    pub intervals: Vec<PortInterval>,
+    /// Named ports that ingress rules speak of.
+    pub ingress_names: Vec<(Protocol, String)>,
+    /// Named ports that egress rules speak of.
+    pub egress_names: Vec<(Protocol, String)>,
+    count: usize,
+    by_spec: HashMap<PortSpec, AtomSet>,
+}
+
+impl Atoms {
+    /// Everything without ports, and every port that no range covers.
+    pub const REST: AtomId = AtomId(0);
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The atom of a port.
+    pub fn find(&self, protocol: Protocol, port: u16) -> AtomId {
+        let after = self.intervals.partition_point(|it| (it.spec.protocol, it.spec.first) <= (protocol, port));
+        let before = after.checked_sub(1).map(|index| self.intervals[index]);
+        match before {
+            Some(it) if it.spec.protocol == protocol && port <= it.spec.last => it.atom,
+            _ => Self::REST,
+        }
+    }
+
+    /// The atoms that a range in force is made of.
+    pub(super) fn of_range(&self, protocol: Protocol, first: u16, last: u16) -> Option<&AtomSet> {
+        self.by_spec.get(&PortSpec { protocol, first, last })
+    }
+}
+
+pub(super) fn atoms(cluster: &Cluster, draft: &Draft, rules: &Rules) -> Atoms {
+    let specs: Vec<PortSpec> = specs(cluster, draft, rules).into_iter().collect();
+    let (intervals, members) = sweep(&specs);
+    let count = members.len();
+    let mut by_spec: HashMap<PortSpec, AtomSet> = HashMap::new();
+    for (atom, covering) in members.iter().enumerate() {
+        for spec in covering {
+            let set = by_spec.entry(specs[*spec as usize]).or_insert_with(|| AtomSet::none(count));
+            set.insert(AtomId(atom as u32));
+        }
+    }
+    let (ingress_names, egress_names) = (rules.ingress_names.clone(), rules.egress_names.clone());
+    Atoms { intervals, ingress_names, egress_names, count, by_spec }
+}
+
+/// Every range that can tell two ports apart.
+fn specs(cluster: &Cluster, draft: &Draft, rules: &Rules) -> BTreeSet<PortSpec> {
+    let mut specs = BTreeSet::new();
+    let mut add = |protocol, first, last| _ = specs.insert(PortSpec { protocol, first, last });
+    for policy in &draft.policies {
+        for direction in Direction::ALL {
+            let ports = rules.of(*policy, direction).unwrap_or_default().iter().filter_map(|rule| rule.ports.as_ref());
+            ports.flat_map(|ports| &ports.ranges).for_each(|(protocol, first, last)| add(*protocol, *first, *last));
+        }
+    }
+    let local = draft.local.iter().map(|local| &cluster.endpoints[local.endpoint.index()]);
+    local
+        .flat_map(|endpoint| named(&endpoint.named_ports, &rules.ingress_names))
+        .for_each(|(name, number)| add(rules.ingress_names[name as usize].0, number, number));
+    let members = cluster.endpoints.iter().filter(|it| it.standing == Standing::Member);
+    members
+        .flat_map(|endpoint| named(&endpoint.named_ports, &rules.egress_names))
+        .for_each(|(name, number)| add(rules.egress_names[name as usize].0, number, number));
+    if judges_egress(cluster, draft) {
+        for port in cluster.services.iter().flat_map(|service| &service.ports) {
+            add(port.protocol, port.port, port.port);
+            port.node_port.into_iter().for_each(|number| add(port.protocol, number, number));
+        }
+    }
+    specs
+}
+
+/// Whether anything is in force on packets that leave: else a service's ports need not be told apart.
+pub(super) fn judges_egress(cluster: &Cluster, draft: &Draft) -> bool {
+    draft.policies.iter().any(|id| cluster.policies[id.index()].egress.is_some())
+        || draft.lists.iter().any(|id| cluster.lists[id.index()].egress)
+}
+
+/// What names mean on a pod: (index of the name, number), sorted.
+pub(super) fn named(ports: &[NamedPort], names: &[(Protocol, String)]) -> Vec<(u32, u16)> {
+    if names.is_empty() {
+        return Vec::new();
+    }
+    let find = |port: &NamedPort| {
+        let index = names.iter().position(|(protocol, name)| *protocol == port.protocol && *name == port.name)?;
+        Some((index as u32, port.number))
+    };
+    let mut found: Vec<_> = ports.iter().filter_map(find).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// Cuts the port space at every end of a range, and gives stretches under the same ranges the same atom.
+fn sweep(specs: &[PortSpec]) -> (Vec<PortInterval>, Vec<Vec<u32>>) {
+    let mut members: Vec<Vec<u32>> = vec![Vec::new()];
+    let mut ids: HashMap<Vec<u32>, AtomId> = HashMap::from([(Vec::new(), Atoms::REST)]);
+    let mut intervals: Vec<PortInterval> = Vec::new();
+    for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
+        let mut cuts: BTreeSet<u32> = BTreeSet::new();
+        let of_protocol = || specs.iter().enumerate().filter(|(_, spec)| spec.protocol == protocol);
+        of_protocol().for_each(|(_, spec)| cuts.extend([u32::from(spec.first), u32::from(spec.last) + 1]));
+        let cuts: Vec<u32> = cuts.into_iter().collect();
+        let mut active: BTreeSet<u32> = BTreeSet::new();
+        let mut starts: HashMap<u32, Vec<u32>> = HashMap::new();
+        let mut ends: HashMap<u32, Vec<u32>> = HashMap::new();
+        for (index, spec) in of_protocol() {
+            starts.entry(u32::from(spec.first)).or_default().push(index as u32);
+            ends.entry(u32::from(spec.last) + 1).or_default().push(index as u32);
+        }
+        for pair in cuts.windows(2) {
+            let (first, end) = (pair[0], pair[1]);
+            ends.get(&first).into_iter().flatten().for_each(|index| _ = active.remove(index));
+            active.extend(starts.get(&first).into_iter().flatten());
+            if active.is_empty() {
+                continue;
+            }
+            let covering: Vec<u32> = active.iter().copied().collect();
+            let atom = *ids.entry(covering.clone()).or_insert_with(|| {
+                members.push(covering);
+                AtomId(members.len() as u32 - 1)
+            });
+            push_interval(&mut intervals, PortSpec { protocol, first: first as u16, last: (end - 1) as u16 }, atom);
+        }
+    }
+    (intervals, members)
+}
+
+/// Neighbours of one atom are one interval.
+fn push_interval(intervals: &mut Vec<PortInterval>, spec: PortSpec, atom: AtomId) {
+    if let Some(before) = intervals.last_mut() {
+        let adjacent = before.spec.protocol == spec.protocol && before.spec.last.checked_add(1) == Some(spec.first);
+        if adjacent && before.atom == atom {
+            before.spec.last = spec.last;
+            return;
+        }
+    }
+    intervals.push(PortInterval { spec, atom });
+}

@@ -1,0 +1,166 @@
+//! What rules say about the other end, each distinct thing once.
+
+use std::collections::HashMap;
+
+use super::subjects::Draft;
+use crate::address::Prefix;
+use crate::model::{
+    Cluster, Direction, ListId, NamespaceId, Peer, PolicyId, PortMatch, PortRule, Protocol, Rule, SelectorId, id,
+};
+
+id!(/// A peer predicate. Prints as `is3`.
+    PredicateId, "is");
+
+/// Something that holds for an address or not.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Predicate {
+    /// It is a pod with these labels.
+    Pods {
+        /// Of this one namespace …
+        own: Option<NamespaceId>,
+        /// … or of namespaces with these labels.
+        namespaces: Option<SelectorId>,
+        /// The pod's own labels.
+        pods: SelectorId,
+    },
+    /// It lies in a block and in none of its holes.
+    Block {
+        /// The block.
+        cidr: Prefix,
+        /// Its holes, sorted.
+        except: Vec<Prefix>,
+    },
+    /// It lies in a list.
+    List(ListId),
+}
+
+/// The rules of the policies in force.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rules {
+    pub(super) predicates: Vec<Predicate>,
+    /// Named ports that ingress rules speak of.
+    pub(super) ingress_names: Vec<(Protocol, String)>,
+    /// Named ports that egress rules speak of.
+    pub(super) egress_names: Vec<(Protocol, String)>,
+    rules: HashMap<(PolicyId, Direction), Vec<DraftRule>>,
+}
+
+/// A rule, with numbers for what it speaks of.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DraftRule {
+    /// `None`: every peer.
+    pub(super) peers: Option<Vec<PredicateId>>,
+    /// `None`: every port and protocol.
+    pub(super) ports: Option<DraftPorts>,
+}
+
+/// The ports of a rule.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DraftPorts {
+    pub(super) ranges: Vec<(Protocol, u16, u16)>,
+    /// Indices into the direction's names.
+    pub(super) named: Vec<u32>,
+}
+
+impl DraftPorts {
+    /// Whether every port of the protocol is among them.
+    pub(super) fn cover(&self, protocol: Protocol) -> bool {
+        self.ranges.iter().any(|(of, first, last)| *of == protocol && *first <= 1 && *last == u16::MAX)
+    }
+}
+
+impl Rules {
+    /// The rules of a policy; `None` if it does not isolate in this direction.
+    pub(super) fn of(&self, policy: PolicyId, direction: Direction) -> Option<&[DraftRule]> {
+        self.rules.get(&(policy, direction)).map(Vec::as_slice)
+    }
+}
+
+pub(super) fn collect(cluster: &Cluster, draft: &Draft) -> Rules {
+    let mut collector = Collector::default();
+    let mut rules = HashMap::new();
+    for id in &draft.policies {
+        let policy = &cluster.policies[id.index()];
+        for direction in Direction::ALL {
+            if let Some(of_policy) = policy.rules(direction) {
+                let drafted = of_policy.iter().map(|rule| collector.rule(direction, policy.namespace, rule)).collect();
+                rules.insert((*id, direction), drafted);
+            }
+        }
+    }
+    for list in &draft.lists {
+        collector.predicate(Predicate::List(*list));
+    }
+    Rules {
+        predicates: collector.predicates,
+        ingress_names: collector.ingress_names,
+        egress_names: collector.egress_names,
+        rules,
+    }
+}
+
+#[derive(Default)]
+struct Collector {
+    predicates: Vec<Predicate>,
+    ids: HashMap<Predicate, PredicateId>,
+    ingress_names: Vec<(Protocol, String)>,
+    egress_names: Vec<(Protocol, String)>,
+}
+
+impl Collector {
+    fn rule(&mut self, direction: Direction, namespace: NamespaceId, rule: &Rule) -> DraftRule {
+        let peers = (!rule.peers.is_empty()).then(|| {
+            let mut peers: Vec<_> = rule.peers.iter().map(|peer| self.peer(namespace, peer)).collect();
+            peers.sort();
+            peers.dedup();
+            peers
+        });
+        let ports = (!rule.ports.is_empty()).then(|| self.ports(direction, &rule.ports));
+        DraftRule { peers, ports }
+    }
+
+    fn peer(&mut self, own: NamespaceId, peer: &Peer) -> PredicateId {
+        self.predicate(match peer {
+            Peer::Pods { namespaces: None, pods } => Predicate::Pods { own: Some(own), namespaces: None, pods: *pods },
+            Peer::Pods { namespaces, pods } => Predicate::Pods { own: None, namespaces: *namespaces, pods: *pods },
+            Peer::Block { cidr, except } => {
+                let mut except = except.clone();
+                except.sort();
+                except.dedup();
+                Predicate::Block { cidr: *cidr, except }
+            }
+        })
+    }
+
+    fn predicate(&mut self, predicate: Predicate) -> PredicateId {
+        if let Some(id) = self.ids.get(&predicate) {
+            return *id;
+        }
+        let id = PredicateId(self.predicates.len() as u32);
+        self.predicates.push(predicate.clone());
+        self.ids.insert(predicate, id);
+        id
+    }
+
+    fn ports(&mut self, direction: Direction, ports: &[PortRule]) -> DraftPorts {
+        let names = match direction {
+            Direction::Ingress => &mut self.ingress_names,
+            Direction::Egress => &mut self.egress_names,
+        };
+        let mut drafted = DraftPorts::default();
+        for port in ports {
+            match &port.port {
+                PortMatch::Any => drafted.ranges.push((port.protocol, 0, u16::MAX)),
+                PortMatch::Range(first, last) => drafted.ranges.push((port.protocol, *first, *last)),
+                PortMatch::Named(name) => {
+                    let known = names.iter().position(|(protocol, it)| *protocol == port.protocol && it == name);
+                    drafted.named.push(known.unwrap_or(names.len()) as u32);
+                    if known.is_none() {
+                        names.push((port.protocol, name.clone()));
+                    }
+                }
+            }
+        }
+        drafted
+    }
+}

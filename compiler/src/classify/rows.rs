@@ -1,0 +1,463 @@
+//! Verdict rows: for a subject class, which atoms each peer class may use.
+//!
+//! A row's default is what holds for a peer of class 0; entries are what differs. A row costs what its own subject's
+//! rules match: nothing is asked of other subjects' policies.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::addresses::AddressMap;
+use super::fronts::{self, Front, FrontPort, Rest};
+use super::peers::Peers;
+use super::ports::{self, AtomId, AtomSet, AtomSetId, Atoms};
+use super::predicates::{DraftPorts, DraftRule, Predicate, PredicateId, Rules};
+use super::subjects::{Draft, Local};
+use super::{Classes, Peer, PeerId, Subject, SubjectId};
+use crate::address::Family;
+use crate::model::eval::RuleId;
+use crate::model::{Backend, Cluster, Direction, EndpointId, ListAction, ServiceId};
+
+/// What one subject class allows, in one direction.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Row {
+    /// For every peer class that has no entry.
+    pub default: AtomSetId,
+    /// What differs, sorted by peer class.
+    pub entries: Vec<(PeerId, AtomSetId)>,
+}
+
+impl Row {
+    /// The set for a peer class.
+    pub fn find(&self, peer: PeerId) -> AtomSetId {
+        let found = self.entries.binary_search_by_key(&peer, |(id, _)| *id);
+        found.map_or(self.default, |index| self.entries[index].1)
+    }
+}
+
+pub(super) fn build(
+    cluster: &Cluster,
+    draft: Draft,
+    rules: Rules,
+    atoms: Atoms,
+    peers: Peers,
+    addresses: AddressMap,
+    fronts: Vec<Front>,
+) -> Classes {
+    let mut builder = Builder::new(cluster, &rules, &atoms, &peers, &addresses, &fronts);
+    let subject_of = builder.subjects(&draft);
+    let mut subjects: Vec<Subject> = subject_of.iter().map(|(_, subject)| subject.clone()).collect();
+    subjects.sort();
+    subjects.dedup();
+    let ingress = subjects.iter().map(|subject| builder.row(Direction::Ingress, subject)).collect();
+    let egress = subjects.iter().map(|subject| builder.row(Direction::Egress, subject)).collect();
+    let number = |subject: &Subject| SubjectId(subjects.partition_point(|it| it < subject) as u32);
+    let subject_of = subject_of.iter().map(|(id, subject)| (*id, number(subject))).collect();
+    let atom_sets = builder.sets.list;
+    Classes { subject_of, subjects, ingress, egress, atom_sets, rules, peers: peers.list, addresses, atoms, fronts }
+}
+
+/// Sets of atoms, each once.
+#[derive(Default)]
+struct Sets {
+    list: Vec<AtomSet>,
+    ids: HashMap<AtomSet, AtomSetId>,
+}
+
+impl Sets {
+    fn intern(&mut self, set: &AtomSet) -> AtomSetId {
+        if let Some(id) = self.ids.get(set) {
+            return *id;
+        }
+        let id = AtomSetId(self.list.len() as u32);
+        self.list.push(set.clone());
+        self.ids.insert(set.clone(), id);
+        id
+    }
+}
+
+struct Builder<'a> {
+    cluster: &'a Cluster,
+    rules: &'a Rules,
+    atoms: &'a Atoms,
+    peers: &'a Peers,
+    addresses: &'a AddressMap,
+    fronts: &'a [Front],
+    node_ports: Vec<FrontPort>,
+    /// By predicate: the classes for which it holds.
+    holding: Vec<Vec<PeerId>>,
+    /// By egress name: the classes that have it, with its number there.
+    naming: Vec<Vec<(PeerId, u16)>>,
+    /// Classes of service addresses and of local nodes.
+    special: Vec<PeerId>,
+    sets: Sets,
+}
+
+/// A row before its sets are numbered. Only classes in `entries` differ from `default`.
+struct OpenRow {
+    default: AtomSet,
+    entries: BTreeMap<PeerId, AtomSet>,
+}
+
+impl OpenRow {
+    fn get(&self, peer: PeerId) -> &AtomSet {
+        self.entries.get(&peer).unwrap_or(&self.default)
+    }
+}
+
+impl<'a> Builder<'a> {
+    fn new(
+        cluster: &'a Cluster,
+        rules: &'a Rules,
+        atoms: &'a Atoms,
+        peers: &'a Peers,
+        addresses: &'a AddressMap,
+        fronts: &'a [Front],
+    ) -> Self {
+        let mut holding = vec![Vec::new(); rules.predicates.len()];
+        let mut naming = vec![Vec::new(); rules.egress_names.len()];
+        let mut special = Vec::new();
+        for (index, peer) in peers.list.iter().enumerate() {
+            let id = PeerId(index as u32);
+            peer.predicates.iter().for_each(|predicate| holding[predicate.index()].push(id));
+            peer.named.iter().for_each(|(name, number)| naming[*name as usize].push((id, *number)));
+            if peer.front.is_some() || peer.node.is_some() {
+                special.push(id);
+            }
+        }
+        let node_ports = fronts::node_ports(cluster, atoms);
+        let sets = Sets::default();
+        Self { cluster, rules, atoms, peers, addresses, fronts, node_ports, holding, naming, special, sets }
+    }
+
+    /// The subject class of every local endpoint, in full.
+    fn subjects(&mut self, draft: &Draft) -> Vec<(EndpointId, Subject)> {
+        let mut subjects: Vec<_> = draft.local.iter().map(|local| (local.endpoint, self.subject(local))).collect();
+        let own_services = self.own_services(&subjects);
+        for (endpoint, subject) in &mut subjects {
+            subject.own_services = own_services.get(endpoint).cloned().unwrap_or_default();
+        }
+        subjects
+    }
+
+    fn subject(&self, local: &Local) -> Subject {
+        let endpoint = &self.cluster.endpoints[local.endpoint.index()];
+        // A name that none of its policies speaks of tells it from nobody.
+        let mut spoken: Vec<u32> = local
+            .policies
+            .iter()
+            .flat_map(|policy| self.rules.of(*policy, Direction::Ingress).unwrap_or_default())
+            .filter_map(|rule| rule.ports.as_ref())
+            .flat_map(|ports| ports.named.iter().copied())
+            .collect();
+        spoken.sort_unstable();
+        let mut named = ports::named(&endpoint.named_ports, &self.rules.ingress_names);
+        named.retain(|(name, _)| spoken.binary_search(name).is_ok());
+        Subject {
+            policies: local.policies.clone(),
+            lists: local.lists.clone(),
+            named,
+            node: local.node,
+            own_services: Vec::new(),
+        }
+    }
+
+    /// Service ports all of whose backends are allowed but the pod itself, which always reaches itself.
+    fn own_services(&mut self, subjects: &[(EndpointId, Subject)]) -> HashMap<EndpointId, Vec<(u32, u32, Family)>> {
+        let by_endpoint: HashMap<EndpointId, &Subject> = subjects.iter().map(|(id, subject)| (*id, subject)).collect();
+        let mut rows: HashMap<&Subject, OpenRow> = HashMap::new();
+        let mut found: HashMap<EndpointId, Vec<(u32, u32, Family)>> = HashMap::new();
+        let cluster = self.cluster;
+        for (service, of_service) in cluster.services.iter().enumerate() {
+            for (index, port) in of_service.ports.iter().enumerate() {
+                for family in [Family::V4, Family::V6] {
+                    let backends: Vec<&Backend> = port.backends.iter().filter(|it| serves(it, family)).collect();
+                    for own in backends.iter().filter_map(|it| it.endpoint) {
+                        let Some(subject) = by_endpoint.get(&own).copied() else { continue };
+                        let row = rows.entry(subject).or_insert_with(|| self.ordinary(Direction::Egress, subject));
+                        let reached = |it: &&Backend| self.reaches(row, subject, it, port.protocol);
+                        let (own_backends, others): (Vec<_>, Vec<_>) =
+                            backends.iter().copied().partition(|it| it.endpoint == Some(own));
+                        if others.iter().all(reached) && !own_backends.iter().all(reached) {
+                            found.entry(own).or_default().push((service as u32, index as u32, family));
+                        }
+                    }
+                }
+            }
+        }
+        found.values_mut().for_each(|services| {
+            services.sort_unstable();
+            services.dedup();
+        });
+        found
+    }
+
+    fn row(&mut self, direction: Direction, subject: &Subject) -> Row {
+        let mut open = self.ordinary(direction, subject);
+        if direction == Direction::Egress {
+            self.overlay_special(subject, &mut open);
+        }
+        let default = self.sets.intern(&open.default);
+        let entries = open
+            .entries
+            .into_iter()
+            .map(|(peer, set)| (peer, self.sets.intern(&set)))
+            .filter(|(_, set)| *set != default)
+            .collect();
+        Row { default, entries }
+    }
+
+    /// Policies and lists, as if every address were only an address.
+    fn ordinary(&self, direction: Direction, subject: &Subject) -> OpenRow {
+        let mut open = match self.rules_of(direction, subject) {
+            None => OpenRow { default: AtomSet::all(self.atoms.count()), entries: BTreeMap::new() },
+            Some(rules) => self.union(direction, subject, &rules),
+        };
+        self.overlay_lists(direction, subject, &mut open);
+        open
+    }
+
+    /// Every rule of every policy that isolates; `None` if none does.
+    fn rules_of(&self, direction: Direction, subject: &Subject) -> Option<Vec<&'a DraftRule>> {
+        let isolating: Vec<_> = subject.policies.iter().filter_map(|id| self.rules.of(*id, direction)).collect();
+        (!isolating.is_empty()).then(|| isolating.into_iter().flatten().collect())
+    }
+
+    fn union(&self, direction: Direction, subject: &Subject, rules: &[&DraftRule]) -> OpenRow {
+        let mut default = AtomSet::none(self.atoms.count());
+        for rule in rules.iter().filter(|rule| rule.peers.is_none()) {
+            default.add(&self.atoms_of(direction, subject, rule.ports.as_ref()));
+        }
+        let mut open = OpenRow { default, entries: BTreeMap::new() };
+        for rule in rules {
+            let Some(peers) = &rule.peers else {
+                self.add_names(direction, rule, None, &mut open);
+                continue;
+            };
+            let atoms = self.atoms_of(direction, subject, rule.ports.as_ref());
+            for peer in peers.iter().flat_map(|predicate| &self.holding[predicate.index()]) {
+                let default = &open.default;
+                open.entries.entry(*peer).or_insert_with(|| default.clone()).add(&atoms);
+            }
+            self.add_names(direction, rule, Some(peers), &mut open);
+        }
+        open
+    }
+
+    /// Egress rules' named ports: each peer has its own numbers.
+    fn add_names(&self, direction: Direction, rule: &DraftRule, peers: Option<&[PredicateId]>, open: &mut OpenRow) {
+        let named = rule.ports.as_ref().filter(|_| direction == Direction::Egress).map(|ports| &ports.named);
+        for name in named.into_iter().flatten() {
+            let protocol = self.rules.egress_names[*name as usize].0;
+            for (peer, number) in &self.naming[*name as usize] {
+                let holds = |predicate: &PredicateId| self.peer(*peer).predicates.binary_search(predicate).is_ok();
+                if peers.is_none_or(|peers| peers.iter().any(holds)) {
+                    let default = &open.default;
+                    let set = open.entries.entry(*peer).or_insert_with(|| default.clone());
+                    set.insert(self.atoms.find(protocol, *number));
+                }
+            }
+        }
+    }
+
+    /// The atoms of a rule's ports that do not depend on the peer.
+    fn atoms_of(&self, direction: Direction, subject: &Subject, ports: Option<&DraftPorts>) -> AtomSet {
+        let Some(ports) = ports else { return AtomSet::all(self.atoms.count()) };
+        let mut set = AtomSet::none(self.atoms.count());
+        for (protocol, first, last) in &ports.ranges {
+            if let Some(atoms) = self.atoms.of_range(*protocol, *first, *last) {
+                set.add(atoms);
+            }
+        }
+        if direction == Direction::Ingress {
+            for (name, number) in subject.named.iter().filter(|(name, _)| ports.named.contains(name)) {
+                set.insert(self.atoms.find(self.rules.ingress_names[*name as usize].0, *number));
+            }
+        }
+        set
+    }
+
+    /// The first list that contains the address decides; all it can do is deny.
+    fn overlay_lists(&self, direction: Direction, subject: &Subject, open: &mut OpenRow) {
+        let mut decided: BTreeMap<PeerId, ListAction> = BTreeMap::new();
+        for id in &subject.lists {
+            let list = &self.cluster.lists[id.index()];
+            let asked = match direction {
+                Direction::Ingress => list.ingress,
+                Direction::Egress => list.egress,
+            };
+            let predicate = self.rules.predicates.iter().position(|it| *it == Predicate::List(*id));
+            for peer in predicate.filter(|_| asked).into_iter().flat_map(|index| &self.holding[index]) {
+                decided.entry(*peer).or_insert(list.action);
+            }
+        }
+        for (peer, _) in decided.into_iter().filter(|(_, action)| *action == ListAction::Deny) {
+            open.entries.insert(peer, AtomSet::none(self.atoms.count()));
+        }
+    }
+
+    /// Service addresses and the pod's own node.
+    fn overlay_special(&self, subject: &Subject, open: &mut OpenRow) {
+        let mut special = Vec::with_capacity(self.special.len());
+        for id in &self.special {
+            let peer = self.peer(*id);
+            let own_node = peer.node.is_some() && peer.node == subject.node;
+            let front = peer.front.map(|front| &self.fronts[front as usize]);
+            if own_node || front.is_some() {
+                special.push((*id, self.special_set(subject, open, *id, front, own_node)));
+            }
+        }
+        open.entries.extend(special);
+    }
+
+    fn special_set(
+        &self,
+        subject: &Subject,
+        open: &OpenRow,
+        id: PeerId,
+        front: Option<&Front>,
+        own_node: bool,
+    ) -> AtomSet {
+        let denied = !own_node && self.is_denied_by_list(subject, id);
+        let rules = self.rules_of(Direction::Egress, subject);
+        let mut set = match (own_node, front.map(|front| front.rest)) {
+            (true, _) => AtomSet::all(self.atoms.count()),
+            (false, Some(Rest::Closed)) if denied => AtomSet::none(self.atoms.count()),
+            (false, Some(Rest::Closed)) => self.without_peers(subject, rules.as_deref(), |_| true),
+            (false, _) => open.get(id).clone(),
+        };
+        let mut ports: Vec<FrontPort> = front.map_or_else(Vec::new, |front| front.ports.clone());
+        if own_node {
+            let node_ports = self.node_ports.iter().filter(|it| ports.iter().all(|known| known.atom != it.atom));
+            ports.extend(node_ports.copied().collect::<Vec<_>>());
+        }
+        for port in ports {
+            let allowed = !denied && self.is_service_port_allowed(subject, open, rules.as_deref(), id, port);
+            if allowed { set.insert(port.atom) } else { set.remove(port.atom) }
+        }
+        set
+    }
+
+    /// What rules that name no peer allow.
+    fn without_peers(
+        &self,
+        subject: &Subject,
+        rules: Option<&[&DraftRule]>,
+        keep: impl Fn(&DraftRule) -> bool,
+    ) -> AtomSet {
+        let Some(rules) = rules else { return AtomSet::all(self.atoms.count()) };
+        let mut set = AtomSet::none(self.atoms.count());
+        for rule in rules.iter().filter(|rule| rule.peers.is_none() && keep(rule)) {
+            set.add(&self.atoms_of(Direction::Egress, subject, rule.ports.as_ref()));
+        }
+        set
+    }
+
+    fn is_denied_by_list(&self, subject: &Subject, peer: PeerId) -> bool {
+        let predicates = &self.peer(peer).predicates;
+        let contains = |list: &&crate::model::ListId| {
+            let is_list = |id: &PredicateId| self.rules.predicates[id.index()] == Predicate::List(**list);
+            self.cluster.lists[list.index()].egress && predicates.iter().any(is_list)
+        };
+        let first = subject.lists.iter().find(contains);
+        first.is_some_and(|list| self.cluster.lists[list.index()].action == ListAction::Deny)
+    }
+
+    fn is_service_port_allowed(
+        &self,
+        subject: &Subject,
+        open: &OpenRow,
+        rules: Option<&[&DraftRule]>,
+        address: PeerId,
+        port: FrontPort,
+    ) -> bool {
+        let ServiceId(service) = port.service;
+        let of_service = &self.cluster.services[service as usize].ports[port.port as usize];
+        let family = self.family_of(address);
+        let backends: Vec<&Backend> = of_service.backends.iter().filter(|it| serves(it, family)).collect();
+        if backends.is_empty() {
+            // While nothing is known of the ports to come, only a rule that allows them all reaches it.
+            let allows_all =
+                |rule: &DraftRule| rule.ports.as_ref().is_none_or(|ports| ports.cover(of_service.protocol));
+            return self.without_peers(subject, rules, allows_all).contains(port.atom);
+        }
+        subject.own_services.binary_search(&(service, port.port, family)).is_ok()
+            || backends.iter().all(|it| self.reaches(open, subject, it, of_service.protocol))
+    }
+
+    fn reaches(&self, open: &OpenRow, subject: &Subject, backend: &Backend, protocol: crate::model::Protocol) -> bool {
+        let by_address = backend.address.map(|address| self.addresses.find(address));
+        let by_endpoint = backend.endpoint.and_then(|id| self.peers.without_address.get(&id).copied());
+        let peer = by_address.or(by_endpoint).unwrap_or(PeerId(0));
+        let own_node = self.peer(peer).node.is_some() && self.peer(peer).node == subject.node;
+        own_node || open.get(peer).contains(self.atoms.find(protocol, backend.port))
+    }
+
+    fn family_of(&self, peer: PeerId) -> Family {
+        let peer = self.peer(peer);
+        peer.family.or(peer.front.map(|front| self.fronts[front as usize].family)).unwrap_or(Family::V4)
+    }
+
+    fn peer(&self, id: PeerId) -> &'a Peer {
+        &self.peers.list[id.index()]
+    }
+}
+
+fn serves(backend: &Backend, family: Family) -> bool {
+    backend.address.is_none_or(|address| Family::of(address) == family)
+}
+
+/// The rules behind an entry of an ordinary peer class.
+pub(super) fn provenance(
+    classes: &Classes,
+    direction: Direction,
+    subject: SubjectId,
+    peer: PeerId,
+    atom: AtomId,
+) -> Vec<RuleId> {
+    let question = Question {
+        classes,
+        direction,
+        subject: &classes.subjects[subject.index()],
+        peer: &classes.peers[peer.index()],
+        atom,
+    };
+    let mut found = Vec::new();
+    for policy in &question.subject.policies {
+        for (index, rule) in classes.rules.of(*policy, direction).unwrap_or_default().iter().enumerate() {
+            if question.is_allowed_by(rule) {
+                found.push(RuleId { policy: *policy, rule: index as u32 });
+            }
+        }
+    }
+    found
+}
+
+struct Question<'a> {
+    classes: &'a Classes,
+    direction: Direction,
+    subject: &'a Subject,
+    peer: &'a Peer,
+    atom: AtomId,
+}
+
+impl Question<'_> {
+    fn is_allowed_by(&self, rule: &DraftRule) -> bool {
+        let holds = |predicate: &PredicateId| self.peer.predicates.binary_search(predicate).is_ok();
+        rule.peers.as_ref().is_none_or(|peers| peers.iter().any(holds))
+            && rule.ports.as_ref().is_none_or(|ports| self.is_among(ports))
+    }
+
+    fn is_among(&self, ports: &DraftPorts) -> bool {
+        let atoms = &self.classes.atoms;
+        let (numbers, names) = match self.direction {
+            Direction::Ingress => (&self.subject.named, &atoms.ingress_names),
+            Direction::Egress => (&self.peer.named, &atoms.egress_names),
+        };
+        let in_range = |(protocol, first, last): &(_, u16, u16)| {
+            atoms.of_range(*protocol, *first, *last).is_some_and(|set| set.contains(self.atom))
+        };
+        let is_named = |(name, number): &(u32, u16)| {
+            ports.named.contains(name) && atoms.find(names[*name as usize].0, *number) == self.atom
+        };
+        self.atom != Atoms::REST && (ports.ranges.iter().any(in_range) || numbers.iter().any(is_named))
+    }
+}

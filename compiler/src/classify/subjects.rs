@@ -1,0 +1,114 @@
+//! Local endpoints and what is in force on them.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::Scope;
+use crate::k8s::LabelSelector;
+use crate::model::labels::Selection;
+use crate::model::{Cluster, Endpoint, EndpointId, LabelSetId, ListId, NamespaceId, NodeId, PolicyId};
+
+/// Local endpoints with the policies and lists that apply, before ports and services tell them further apart.
+pub(super) struct Draft {
+    /// By endpoint, in the order of the scope.
+    pub(super) local: Vec<Local>,
+    /// The policies that select any of them, sorted.
+    pub(super) policies: Vec<PolicyId>,
+    /// The lists that apply to any of them, in the order they are decided.
+    pub(super) lists: Vec<ListId>,
+}
+
+/// One local endpoint.
+pub(super) struct Local {
+    pub(super) endpoint: EndpointId,
+    pub(super) policies: Vec<PolicyId>,
+    pub(super) lists: Vec<ListId>,
+    pub(super) node: Option<NodeId>,
+}
+
+pub(super) fn draft(cluster: &Cluster, scope: &Scope) -> Draft {
+    let mut finder = Finder {
+        cluster,
+        selection: Selection::new(&cluster.labels),
+        policies: index_policies(cluster),
+        known: HashMap::new(),
+    };
+    let mut local = Vec::with_capacity(scope.endpoints().len());
+    for id in scope.endpoints() {
+        let endpoint = &cluster.endpoints[id.index()];
+        let (policies, lists) = finder.in_force(endpoint).clone();
+        let node = endpoint.node.filter(|node| !cluster.nodes[node.index()].addresses.is_empty());
+        local.push(Local { endpoint: *id, policies, lists, node });
+    }
+    let policies: BTreeSet<_> = local.iter().flat_map(|it| &it.policies).copied().collect();
+    let lists: BTreeSet<_> = local.iter().flat_map(|it| &it.lists).copied().collect();
+    Draft { local, policies: policies.into_iter().collect(), lists: lists.into_iter().collect() }
+}
+
+/// The policies of a namespace, by one label that they need.
+#[derive(Default)]
+struct NamespacePolicies<'c> {
+    /// Those that need a label with a certain value.
+    by_label: HashMap<(&'c str, &'c str), Vec<PolicyId>>,
+    /// The others.
+    rest: Vec<PolicyId>,
+}
+
+struct Finder<'c> {
+    cluster: &'c Cluster,
+    selection: Selection,
+    policies: HashMap<NamespaceId, NamespacePolicies<'c>>,
+    known: HashMap<(NamespaceId, LabelSetId), (Vec<PolicyId>, Vec<ListId>)>,
+}
+
+impl Finder<'_> {
+    /// Endpoints of one namespace with the same labels share the answer.
+    fn in_force(&mut self, endpoint: &Endpoint) -> &(Vec<PolicyId>, Vec<ListId>) {
+        let key = (endpoint.namespace, endpoint.labels);
+        if !self.known.contains_key(&key) {
+            let answer = (self.policies(key), self.lists(key));
+            self.known.insert(key, answer);
+        }
+        &self.known[&key]
+    }
+
+    fn policies(&mut self, (namespace, labels): (NamespaceId, LabelSetId)) -> Vec<PolicyId> {
+        let Some(index) = self.policies.get(&namespace) else { return Vec::new() };
+        let mut candidates = index.rest.clone();
+        for (key, value) in self.cluster.labels.labels(labels) {
+            candidates.extend(index.by_label.get(&(key.as_str(), value.as_str())).into_iter().flatten());
+        }
+        candidates.sort();
+        let selects = |id: &PolicyId| {
+            let subjects = self.cluster.policies[id.index()].subjects;
+            self.selection.matches(&self.cluster.labels, subjects, labels)
+        };
+        candidates.into_iter().filter(selects).collect()
+    }
+
+    fn lists(&mut self, (namespace, labels): (NamespaceId, LabelSetId)) -> Vec<ListId> {
+        let namespace_labels = self.cluster.namespaces[namespace.index()].labels;
+        let applies = |(_, list): &(usize, &crate::model::CidrList)| {
+            self.selection.matches(&self.cluster.labels, list.namespaces, namespace_labels)
+                && self.selection.matches(&self.cluster.labels, list.pods, labels)
+        };
+        self.cluster.lists.iter().enumerate().filter(applies).map(|(id, _)| ListId(id as u32)).collect()
+    }
+}
+
+fn index_policies(cluster: &Cluster) -> HashMap<NamespaceId, NamespacePolicies<'_>> {
+    let mut index: HashMap<NamespaceId, NamespacePolicies<'_>> = HashMap::new();
+    for (id, policy) in cluster.policies.iter().enumerate() {
+        let id = PolicyId(id as u32);
+        let of_namespace = index.entry(policy.namespace).or_default();
+        match needed_label(cluster.labels.selector(policy.subjects)) {
+            Some(label) => of_namespace.by_label.entry(label).or_default().push(id),
+            None => of_namespace.rest.push(id),
+        }
+    }
+    index
+}
+
+/// A label without which the selector matches nothing.
+pub(super) fn needed_label(selector: &LabelSelector) -> Option<(&str, &str)> {
+    selector.match_labels.first_key_value().map(|(key, value)| (key.as_str(), value.as_str()))
+}

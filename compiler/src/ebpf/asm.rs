@@ -1,0 +1,419 @@
+//! The assembler: labels in, range-checked distances out.
+//!
+//! Problem: a jump distance counts slots, a 64-bit load takes two of them, and 16 bits reach 32,767. Strategy: an [`Asm`]
+//! collects instructions with typed [`Label`]s and symbolic maps; [`Asm::assemble`], the one fallible call, lays them out.
+//! Every jump is one slot in its short and in its long form, so that one pass knows all positions.
+//!
+//! Each instruction carries the [`Tag`] that was set when it was emitted; it says whose code this is, and the line table is
+//! made from it.
+
+use super::helper::Helper;
+use super::insn::{AluOp, AtomicOp, Cond, Imm64, Insn, Operand, Reg, Size, Swap, SwapBits, Width};
+use super::target::{Feature, Target};
+use std::fmt;
+
+/// A place in the code. Prints as `L3`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Label(pub u32);
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "L{}", self.0)
+    }
+}
+
+/// A map by number; the linker says which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MapRef(pub u32);
+
+/// A mark on an instruction: whatever number the emitter keeps origins under.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag(pub u32);
+
+/// The most slots a program can have.
+pub const MAX_SLOTS: u32 = 1_000_000;
+
+/// Why there is no program. Each names the place by its label and its slot.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AsmError {
+    /// A label is used and stands nowhere.
+    #[error("label {label} ({name}) is used at slot {slot} and never bound")]
+    Unbound {
+        /// The label.
+        label: Label,
+        /// Its name.
+        name: String,
+        /// Where it is used first.
+        slot: u32,
+    },
+    /// A label stands in two places.
+    #[error("label {label} ({name}) is bound twice")]
+    BoundTwice {
+        /// The label.
+        label: Label,
+        /// Its name.
+        name: String,
+    },
+    /// A jump does not reach.
+    #[error("the jump at slot {slot} to label {label} ({name}) is {distance} slots, the limit is {limit}")]
+    TooFar {
+        /// The label.
+        label: Label,
+        /// Its name.
+        name: String,
+        /// Where the jump is.
+        slot: u32,
+        /// How far it would have to go.
+        distance: i64,
+        /// How far it can go.
+        limit: i64,
+    },
+    /// The target lacks an instruction.
+    #[error("slot {slot}: `{insn}` needs {feature}, the target is kernel {}.{}", target.kernel.0, target.kernel.1)]
+    NotOnTarget {
+        /// The instruction.
+        insn: Insn,
+        /// Where it is.
+        slot: u32,
+        /// What it needs.
+        feature: Feature,
+        /// What there is.
+        target: Target,
+    },
+    /// More slots than the kernel takes.
+    #[error("the program has {slots} slots, the limit is {MAX_SLOTS}")]
+    TooLong {
+        /// How many.
+        slots: u64,
+    },
+}
+
+/// An instruction whose place in the program, or whose map, is still a name.
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Plain(Insn),
+    Goto(Label),
+    If { width: Width, cond: Cond, dst: Reg, src: Operand, to: Label },
+    Call(Label),
+    Function { dst: Reg, label: Label },
+    Map { dst: Reg, map: MapRef },
+    MapValue { dst: Reg, map: MapRef, offset: i32 },
+}
+
+impl Op {
+    fn slots(&self) -> u32 {
+        match self {
+            Self::Plain(insn) => insn.slots(),
+            Self::Function { .. } | Self::Map { .. } | Self::MapValue { .. } => 2,
+            Self::Goto(_) | Self::If { .. } | Self::Call(_) => 1,
+        }
+    }
+}
+
+/// A label's name and, once bound, the number of the operation it stands before.
+#[derive(Clone, Debug)]
+struct Place {
+    name: String,
+    before: Option<usize>,
+}
+
+/// A use of a map in the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapUse {
+    /// Index of the instruction in [`Assembled::insns`].
+    pub index: usize,
+    /// Its slot.
+    pub slot: u32,
+    /// The map.
+    pub map: MapRef,
+}
+
+/// A function of the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its name, the label's.
+    pub name: String,
+    /// Its first slot.
+    pub slot: u32,
+}
+
+/// Code with all distances known and all maps still symbolic.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Assembled {
+    /// The instructions; a map load holds descriptor 0 until it is linked.
+    pub insns: Vec<Insn>,
+    /// Parallel to `insns`: whose code each is.
+    pub tags: Vec<Tag>,
+    /// Where maps are used, in order.
+    pub maps: Vec<MapUse>,
+    /// The functions in order, the entry first (at slot 0).
+    pub functions: Vec<Function>,
+}
+
+impl Assembled {
+    /// The code with every map's descriptor (or, for the VM, its id) filled in.
+    pub fn link(&self, descriptor: impl Fn(MapRef) -> i32) -> Vec<Insn> {
+        let mut insns = self.insns.clone();
+        for used in &self.maps {
+            if let Some(Insn::LoadImm64 { value: Imm64::MapFd(fd) | Imm64::MapValue { fd, .. }, .. }) =
+                insns.get_mut(used.index)
+            {
+                *fd = descriptor(used.map);
+            }
+        }
+        insns
+    }
+}
+
+/// A program under construction.
+#[derive(Clone, Debug)]
+pub struct Asm {
+    target: Target,
+    tag: Tag,
+    ops: Vec<(Op, Tag)>,
+    labels: Vec<Place>,
+    /// Labels of functions other than the entry, in order of position.
+    functions: Vec<Label>,
+    entry: String,
+    bound_twice: Option<Label>,
+}
+
+impl Asm {
+    /// An empty program for a target; `entry` names its first function.
+    pub fn new(target: Target, entry: &str) -> Self {
+        Self {
+            target,
+            tag: Tag::default(),
+            ops: Vec::new(),
+            labels: Vec::new(),
+            functions: Vec::new(),
+            entry: entry.to_owned(),
+            bound_twice: None,
+        }
+    }
+
+    /// What the program is for.
+    pub fn target(&self) -> Target {
+        self.target
+    }
+
+    /// A new label, to be bound later. The name appears in errors only.
+    pub fn label(&mut self, name: &str) -> Label {
+        let label = Label(u32::try_from(self.labels.len()).unwrap_or(u32::MAX));
+        self.labels.push(Place { name: name.to_owned(), before: None });
+        label
+    }
+
+    /// The label stands here.
+    pub fn bind(&mut self, label: Label) {
+        let here = self.ops.len();
+        match self.labels.get_mut(label.0 as usize) {
+            Some(place) if place.before.is_none() => place.before = Some(here),
+            _ => self.bound_twice = self.bound_twice.or(Some(label)),
+        }
+    }
+
+    /// A function begins here; `label` is what calls name.
+    pub fn begin_function(&mut self, label: Label) {
+        self.bind(label);
+        self.functions.push(label);
+    }
+
+    /// What follows is `tag`'s code; returns whose code it was until here.
+    pub fn set_tag(&mut self, tag: Tag) -> Tag {
+        std::mem::replace(&mut self.tag, tag)
+    }
+
+    fn push(&mut self, op: Op) {
+        self.ops.push((op, self.tag));
+    }
+
+    /// Any instruction that names no label and no map.
+    pub fn emit(&mut self, insn: Insn) {
+        self.push(Op::Plain(insn));
+    }
+
+    /// `goto label`; long where it has to be and the target can.
+    pub fn jump(&mut self, to: Label) {
+        self.push(Op::Goto(to));
+    }
+
+    /// `if dst cond src goto label`, 64 bits.
+    pub fn jump_if(&mut self, cond: Cond, dst: Reg, src: impl Into<Operand>, to: Label) {
+        self.push(Op::If { width: Width::W64, cond, dst, src: src.into(), to });
+    }
+
+    /// `if dst cond src goto label`, the lower halves.
+    pub fn jump_if32(&mut self, cond: Cond, dst: Reg, src: impl Into<Operand>, to: Label) {
+        self.push(Op::If { width: Width::W32, cond, dst, src: src.into(), to });
+    }
+
+    /// Call of a function of this program.
+    pub fn call_local(&mut self, function: Label) {
+        self.push(Op::Call(function));
+    }
+
+    /// `dst = address of a function`, for helpers that call back.
+    pub fn load_function(&mut self, dst: Reg, label: Label) {
+        self.push(Op::Function { dst, label });
+    }
+
+    /// `dst = map`
+    pub fn load_map(&mut self, dst: Reg, map: MapRef) {
+        self.push(Op::Map { dst, map });
+    }
+
+    /// `dst = address of a byte of the map's only value`
+    pub fn load_map_value(&mut self, dst: Reg, map: MapRef, offset: i32) {
+        self.push(Op::MapValue { dst, map, offset });
+    }
+
+    /// `dst op= src`, 64 bits; a constant is sign-extended.
+    pub fn alu(&mut self, op: AluOp, dst: Reg, src: impl Into<Operand>) {
+        self.emit(Insn::Alu { width: Width::W64, op, dst, src: src.into() });
+    }
+
+    /// `dst op= src`, 32 bits; the upper half becomes zero.
+    pub fn alu32(&mut self, op: AluOp, dst: Reg, src: impl Into<Operand>) {
+        self.emit(Insn::Alu { width: Width::W32, op, dst, src: src.into() });
+    }
+
+    /// `dst = src`
+    pub fn mov(&mut self, dst: Reg, src: impl Into<Operand>) {
+        self.alu(AluOp::Mov, dst, src);
+    }
+
+    /// `dst = src`, lower half, the upper one becomes zero.
+    pub fn mov32(&mut self, dst: Reg, src: impl Into<Operand>) {
+        self.alu32(AluOp::Mov, dst, src);
+    }
+
+    /// `dst = value`, in one slot where the value allows it.
+    pub fn constant(&mut self, dst: Reg, value: u64) {
+        if let Ok(low) = u32::try_from(value) {
+            self.mov32(dst, low as i32);
+        } else if let Ok(signed) = i32::try_from(value as i64) {
+            self.mov(dst, signed);
+        } else {
+            self.emit(Insn::LoadImm64 { dst, value: Imm64::Value(value) });
+        }
+    }
+
+    /// `dst = *(base + offset)`
+    pub fn load(&mut self, size: Size, dst: Reg, base: Reg, offset: i16) {
+        self.emit(Insn::Load { size, dst, base, offset });
+    }
+
+    /// `*(base + offset) = src`
+    pub fn store(&mut self, size: Size, base: Reg, offset: i16, src: impl Into<Operand>) {
+        self.emit(Insn::Store { size, base, offset, src: src.into() });
+    }
+
+    /// Host to big-endian order or back, which is the same.
+    pub fn swap_be(&mut self, bits: SwapBits, dst: Reg) {
+        self.emit(Insn::Swap { order: Swap::ToBe, bits, dst });
+    }
+
+    /// `atomic *(base + offset) op= src`
+    pub fn atomic(&mut self, op: AtomicOp, width: Width, base: Reg, offset: i16, src: Reg) {
+        self.emit(Insn::Atomic { op, width, base, offset, src });
+    }
+
+    /// Call of a kernel helper.
+    pub fn call(&mut self, helper: Helper) {
+        self.emit(Insn::CallHelper(helper));
+    }
+
+    /// `exit`
+    pub fn exit(&mut self) {
+        self.emit(Insn::Exit);
+    }
+
+    /// The code, with every label resolved.
+    pub fn assemble(&self) -> Result<Assembled, AsmError> {
+        if let Some(label) = self.bound_twice {
+            return Err(AsmError::BoundTwice { label, name: self.name(label) });
+        }
+        let layout = self.layout()?;
+        let mut out = Assembled { functions: self.functions(&layout)?, ..Assembled::default() };
+        for (&(op, tag), &slot) in self.ops.iter().zip(&layout) {
+            let insn = self.resolve(op, slot, &layout)?;
+            if let Some(feature) = insn.feature().filter(|&feature| !self.target.has(feature)) {
+                return Err(AsmError::NotOnTarget { insn, slot, feature, target: self.target });
+            }
+            if let Op::Map { map, .. } | Op::MapValue { map, .. } = op {
+                out.maps.push(MapUse { index: out.insns.len(), slot, map });
+            }
+            out.insns.push(insn);
+            out.tags.push(tag);
+        }
+        Ok(out)
+    }
+
+    /// The slot of every operation and, last, the end.
+    fn layout(&self) -> Result<Vec<u32>, AsmError> {
+        let slots: u64 = self.ops.iter().map(|(op, _)| u64::from(op.slots())).sum();
+        if slots > u64::from(MAX_SLOTS) {
+            return Err(AsmError::TooLong { slots });
+        }
+        let mut layout = vec![0];
+        layout.extend(self.ops.iter().scan(0, |end, (op, _)| {
+            *end += op.slots();
+            Some(*end)
+        }));
+        Ok(layout)
+    }
+
+    fn functions(&self, layout: &[u32]) -> Result<Vec<Function>, AsmError> {
+        let mut functions = vec![Function { name: self.entry.clone(), slot: 0 }];
+        for &label in &self.functions {
+            functions.push(Function { name: self.name(label), slot: self.position(label, 0, layout)? });
+        }
+        Ok(functions)
+    }
+
+    fn name(&self, label: Label) -> String {
+        self.labels.get(label.0 as usize).map_or_else(String::new, |place| place.name.clone())
+    }
+
+    fn position(&self, label: Label, slot: u32, layout: &[u32]) -> Result<u32, AsmError> {
+        let before = self.labels.get(label.0 as usize).and_then(|place| place.before);
+        let position = before.and_then(|before| layout.get(before)).copied();
+        position.ok_or_else(|| AsmError::Unbound { label, name: self.name(label), slot })
+    }
+
+    /// The distance as the kernel counts it, from the slot after the first one of the instruction.
+    fn distance(&self, label: Label, slot: u32, layout: &[u32]) -> Result<i64, AsmError> {
+        Ok(i64::from(self.position(label, slot, layout)?) - i64::from(slot) - 1)
+    }
+
+    fn too_far(&self, label: Label, slot: u32, distance: i64, limit: i64) -> AsmError {
+        AsmError::TooFar { label, name: self.name(label), slot, distance, limit }
+    }
+
+    fn resolve(&self, op: Op, slot: u32, layout: &[u32]) -> Result<Insn, AsmError> {
+        let short = |label| {
+            let distance = self.distance(label, slot, layout)?;
+            i16::try_from(distance).map_err(|_| self.too_far(label, slot, distance, i64::from(i16::MAX)))
+        };
+        let long = |label| {
+            let distance = self.distance(label, slot, layout)?;
+            i32::try_from(distance).map_err(|_| self.too_far(label, slot, distance, i64::from(i32::MAX)))
+        };
+        Ok(match op {
+            Op::Plain(insn) => insn,
+            Op::Goto(to) => match short(to) {
+                Err(AsmError::TooFar { .. }) if self.target.has(Feature::V4) => Insn::JumpLong { offset: long(to)? },
+                offset => Insn::Jump { offset: offset? },
+            },
+            Op::If { width, cond, dst, src, to } => Insn::JumpIf { width, cond, dst, src, offset: short(to)? },
+            Op::Call(to) => Insn::CallLocal { offset: long(to)? },
+            Op::Function { dst, label } => Insn::LoadImm64 { dst, value: Imm64::Func(long(label)?) },
+            Op::Map { dst, .. } => Insn::LoadImm64 { dst, value: Imm64::MapFd(0) },
+            Op::MapValue { dst, offset, .. } => Insn::LoadImm64 { dst, value: Imm64::MapValue { fd: 0, offset } },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

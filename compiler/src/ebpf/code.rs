@@ -1,0 +1,417 @@
+//! Instructions to eight-byte slots and back, in either byte order.
+//!
+//! Strategy: a [`Slot`] is the kernel's `struct bpf_insn` with its fields apart; byte order matters only between a slot and
+//! its bytes. Decoding is strict: a field that an instruction does not use must be zero, so that every accepted program
+//! is reproduced byte for byte. The opcode tables stand once each ([`ALU`], [`COND`], [`ATOMIC`]) and are read both ways.
+
+use super::helper::Helper;
+use super::insn::{AluOp, AtomicOp, Cond, Extend, Imm64, Insn, Narrow, Operand, Reg, Size, Swap, SwapBits, Width};
+
+/// Byte order of the machine that will run the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ByteOrder {
+    /// x86-64, arm64, riscv64.
+    Little,
+    /// s390x.
+    Big,
+}
+
+/// The fields of one slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// The opcode byte.
+    pub opcode: u8,
+    /// Destination register field.
+    pub dst: u8,
+    /// Source register field.
+    pub src: u8,
+    /// Signed 16-bit field.
+    pub offset: i16,
+    /// Signed 32-bit field.
+    pub imm: i32,
+}
+
+/// Bytes of one slot.
+pub const SLOT_BYTES: usize = 8;
+
+impl Slot {
+    /// The bytes as the kernel reads them.
+    pub fn to_bytes(self, order: ByteOrder) -> [u8; SLOT_BYTES] {
+        let (registers, offset, imm) = match order {
+            ByteOrder::Little => (self.src << 4 | self.dst & 15, self.offset.to_le_bytes(), self.imm.to_le_bytes()),
+            ByteOrder::Big => (self.dst << 4 | self.src & 15, self.offset.to_be_bytes(), self.imm.to_be_bytes()),
+        };
+        [self.opcode, registers, offset[0], offset[1], imm[0], imm[1], imm[2], imm[3]]
+    }
+
+    /// The fields of eight bytes.
+    pub fn from_bytes(bytes: [u8; SLOT_BYTES], order: ByteOrder) -> Self {
+        let [opcode, registers, o0, o1, i0, i1, i2, i3] = bytes;
+        let (low, high) = (registers & 15, registers >> 4);
+        match order {
+            ByteOrder::Little => {
+                let (offset, imm) = (i16::from_le_bytes([o0, o1]), i32::from_le_bytes([i0, i1, i2, i3]));
+                Self { opcode, dst: low, src: high, offset, imm }
+            }
+            ByteOrder::Big => {
+                let (offset, imm) = (i16::from_be_bytes([o0, o1]), i32::from_be_bytes([i0, i1, i2, i3]));
+                Self { opcode, dst: high, src: low, offset, imm }
+            }
+        }
+    }
+}
+
+/// Why bytes are no program.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Not a multiple of eight.
+    #[error("{bytes} bytes are not a whole number of instructions")]
+    Ragged {
+        /// How many there are.
+        bytes: usize,
+    },
+    /// No instruction that we know, or one with a field set that it does not use.
+    #[error("slot {slot}: no such instruction: {fields:?}")]
+    Unknown {
+        /// Its position.
+        slot: usize,
+        /// What stands there.
+        fields: Slot,
+    },
+    /// The second half of a 64-bit load is missing.
+    #[error("slot {slot}: the second half of a 64-bit load is missing")]
+    Halved {
+        /// The position of the first half.
+        slot: usize,
+    },
+}
+
+/// The bytes of a program.
+pub fn encode(insns: &[Insn], order: ByteOrder) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(insns.len() * SLOT_BYTES);
+    for insn in insns {
+        let (first, second) = encode_one(insn);
+        bytes.extend_from_slice(&first.to_bytes(order));
+        if let Some(second) = second {
+            bytes.extend_from_slice(&second.to_bytes(order));
+        }
+    }
+    bytes
+}
+
+/// The program in `bytes`.
+pub fn decode(bytes: &[u8], order: ByteOrder) -> Result<Vec<Insn>, DecodeError> {
+    let (chunks, rest) = bytes.as_chunks::<SLOT_BYTES>();
+    if !rest.is_empty() {
+        return Err(DecodeError::Ragged { bytes: bytes.len() });
+    }
+    let mut slots = chunks.iter().map(|&chunk| Slot::from_bytes(chunk, order)).enumerate();
+    let mut insns = Vec::with_capacity(chunks.len());
+    while let Some((slot, fields)) = slots.next() {
+        let decoded = if fields.opcode == LD_IMM64 {
+            let (_, second) = slots.next().ok_or(DecodeError::Halved { slot })?;
+            decode_wide(fields, second)
+        } else {
+            decode_one(fields)
+        };
+        insns.push(decoded.ok_or(DecodeError::Unknown { slot, fields })?);
+    }
+    Ok(insns)
+}
+
+// Instruction classes, the low three bits of the opcode.
+const LD: u8 = 0x00;
+const LDX: u8 = 0x01;
+const ST: u8 = 0x02;
+const STX: u8 = 0x03;
+const ALU32: u8 = 0x04;
+const JMP: u8 = 0x05;
+const JMP32: u8 = 0x06;
+const ALU64: u8 = 0x07;
+/// The operand is a register.
+const X: u8 = 0x08;
+// Modes of the memory classes.
+const MEM: u8 = 0x60;
+const MEMSX: u8 = 0x80;
+const ATOMIC_MODE: u8 = 0xc0;
+const LD_IMM64: u8 = LD | 0x18;
+const NEG: u8 = 0x80;
+const MOV: u8 = 0xb0;
+const END: u8 = 0xd0;
+const JA: u8 = 0x00;
+const CALL: u8 = 0x80;
+const EXIT: u8 = 0x90;
+/// The bit of an atomic's imm that asks for the old value.
+const FETCH: i32 = 1;
+
+/// Operation, opcode bits, offset field.
+const ALU: [(AluOp, u8, i16); 14] = [
+    (AluOp::Add, 0x00, 0),
+    (AluOp::Sub, 0x10, 0),
+    (AluOp::Mul, 0x20, 0),
+    (AluOp::Div, 0x30, 0),
+    (AluOp::Or, 0x40, 0),
+    (AluOp::And, 0x50, 0),
+    (AluOp::Lsh, 0x60, 0),
+    (AluOp::Rsh, 0x70, 0),
+    (AluOp::Mod, 0x90, 0),
+    (AluOp::Xor, 0xa0, 0),
+    (AluOp::Mov, MOV, 0),
+    (AluOp::Arsh, 0xc0, 0),
+    (AluOp::Sdiv, 0x30, 1),
+    (AluOp::Smod, 0x90, 1),
+];
+
+const COND: [(Cond, u8); 11] = [
+    (Cond::Eq, 0x10),
+    (Cond::Gt, 0x20),
+    (Cond::Ge, 0x30),
+    (Cond::Set, 0x40),
+    (Cond::Ne, 0x50),
+    (Cond::Sgt, 0x60),
+    (Cond::Sge, 0x70),
+    (Cond::Lt, 0xa0),
+    (Cond::Le, 0xb0),
+    (Cond::Slt, 0xc0),
+    (Cond::Sle, 0xd0),
+];
+
+const ATOMIC: [(AtomicOp, i32); 10] = [
+    (AtomicOp::Add, 0x00),
+    (AtomicOp::Or, 0x40),
+    (AtomicOp::And, 0x50),
+    (AtomicOp::Xor, 0xa0),
+    (AtomicOp::FetchAdd, FETCH),
+    (AtomicOp::FetchOr, 0x40 | FETCH),
+    (AtomicOp::FetchAnd, 0x50 | FETCH),
+    (AtomicOp::FetchXor, 0xa0 | FETCH),
+    (AtomicOp::Xchg, 0xe0 | FETCH),
+    (AtomicOp::Cmpxchg, 0xf0 | FETCH),
+];
+
+/// Class and offset field.
+const EXTEND: [(Extend, u8, i16); 5] = [
+    (Extend::B32, ALU32, 8),
+    (Extend::H32, ALU32, 16),
+    (Extend::B64, ALU64, 8),
+    (Extend::H64, ALU64, 16),
+    (Extend::W64, ALU64, 32),
+];
+
+fn size_bits(size: Size) -> u8 {
+    match size {
+        Size::W => 0x00,
+        Size::H => 0x08,
+        Size::B => 0x10,
+        Size::Dw => 0x18,
+    }
+}
+
+fn size_of_bits(opcode: u8) -> Size {
+    match opcode & 0x18 {
+        0x00 => Size::W,
+        0x08 => Size::H,
+        0x10 => Size::B,
+        _ => Size::Dw,
+    }
+}
+
+fn alu_class(width: Width) -> u8 {
+    match width {
+        Width::W32 => ALU32,
+        Width::W64 => ALU64,
+    }
+}
+
+fn jump_class(width: Width) -> u8 {
+    match width {
+        Width::W32 => JMP32,
+        Width::W64 => JMP,
+    }
+}
+
+/// The source bit, the source register field and the imm field of an operand.
+fn operand_fields(operand: Operand) -> (u8, u8, i32) {
+    match operand {
+        Operand::Reg(reg) => (X, reg.number(), 0),
+        Operand::Imm(imm) => (0, 0, imm),
+    }
+}
+
+/// The slots of one instruction.
+pub fn encode_one(insn: &Insn) -> (Slot, Option<Slot>) {
+    let none = Slot::default();
+    let slot = match *insn {
+        Insn::LoadImm64 { dst, value } => return encode_wide(dst, value),
+        Insn::Alu { width, op, dst, src } => {
+            let (bits, offset) = ALU.iter().find(|row| row.0 == op).map_or((0, 0), |row| (row.1, row.2));
+            let (x, src, imm) = operand_fields(src);
+            Slot { opcode: alu_class(width) | bits | x, dst: dst.number(), src, offset, imm }
+        }
+        Insn::Neg { width, dst } => Slot { opcode: alu_class(width) | NEG, dst: dst.number(), ..none },
+        Insn::MovSx { extend, dst, src } => {
+            let (class, offset) = EXTEND.iter().find(|row| row.0 == extend).map_or((0, 0), |row| (row.1, row.2));
+            Slot { opcode: class | MOV | X, dst: dst.number(), src: src.number(), offset, imm: 0 }
+        }
+        Insn::Swap { order, bits, dst } => {
+            let opcode = match order {
+                Swap::ToLe => ALU32 | END,
+                Swap::ToBe => ALU32 | END | X,
+                Swap::Always => ALU64 | END,
+            };
+            Slot { opcode, dst: dst.number(), imm: bits.bits(), ..none }
+        }
+        Insn::Load { size, dst, base, offset } => {
+            let opcode = LDX | MEM | size_bits(size);
+            Slot { opcode, dst: dst.number(), src: base.number(), offset, imm: 0 }
+        }
+        Insn::LoadSx { size, dst, base, offset } => {
+            let opcode = LDX | MEMSX | size_bits(size.size());
+            Slot { opcode, dst: dst.number(), src: base.number(), offset, imm: 0 }
+        }
+        Insn::Store { size, base, offset, src } => {
+            let (x, src, imm) = operand_fields(src);
+            let class = if x == 0 { ST } else { STX };
+            Slot { opcode: class | MEM | size_bits(size), dst: base.number(), src, offset, imm }
+        }
+        Insn::Atomic { op, width, base, offset, src } => {
+            let size = if width == Width::W32 { Size::W } else { Size::Dw };
+            let imm = ATOMIC.iter().find(|row| row.0 == op).map_or(0, |row| row.1);
+            let opcode = STX | ATOMIC_MODE | size_bits(size);
+            Slot { opcode, dst: base.number(), src: src.number(), offset, imm }
+        }
+        Insn::Jump { offset } => Slot { opcode: JMP | JA, offset, ..none },
+        Insn::JumpLong { offset } => Slot { opcode: JMP32 | JA, imm: offset, ..none },
+        Insn::JumpIf { width, cond, dst, src, offset } => {
+            let bits = COND.iter().find(|row| row.0 == cond).map_or(0, |row| row.1);
+            let (x, src, imm) = operand_fields(src);
+            Slot { opcode: jump_class(width) | bits | x, dst: dst.number(), src, offset, imm }
+        }
+        Insn::CallHelper(Helper(imm)) => Slot { opcode: JMP | CALL, imm, ..none },
+        Insn::CallLocal { offset } => Slot { opcode: JMP | CALL, src: 1, imm: offset, ..none },
+        Insn::CallKfunc { btf_id, module } => Slot { opcode: JMP | CALL, src: 2, offset: module, imm: btf_id, ..none },
+        Insn::Exit => Slot { opcode: JMP | EXIT, ..none },
+    };
+    (slot, None)
+}
+
+fn encode_wide(dst: Reg, value: Imm64) -> (Slot, Option<Slot>) {
+    let (src, low, high) = match value {
+        Imm64::Value(value) => (0, value as u32 as i32, (value >> 32) as u32 as i32),
+        Imm64::MapFd(fd) => (1, fd, 0),
+        Imm64::MapValue { fd, offset } => (2, fd, offset),
+        Imm64::BtfId { id, module } => (3, id, module),
+        Imm64::Func(offset) => (4, offset, 0),
+        Imm64::MapIndex(index) => (5, index, 0),
+        Imm64::MapIndexValue { index, offset } => (6, index, offset),
+    };
+    let first = Slot { opcode: LD_IMM64, dst: dst.number(), src, offset: 0, imm: low };
+    (first, Some(Slot { imm: high, ..Slot::default() }))
+}
+
+fn decode_wide(first: Slot, second: Slot) -> Option<Insn> {
+    let high = second.imm;
+    if second != (Slot { imm: high, ..Slot::default() }) || first.offset != 0 {
+        return None;
+    }
+    let low = first.imm;
+    let value = match (first.src, high) {
+        (0, _) => Imm64::Value(u64::from(high as u32) << 32 | u64::from(low as u32)),
+        (1, 0) => Imm64::MapFd(low),
+        (2, offset) => Imm64::MapValue { fd: low, offset },
+        (3, module) => Imm64::BtfId { id: low, module },
+        (4, 0) => Imm64::Func(low),
+        (5, 0) => Imm64::MapIndex(low),
+        (6, offset) => Imm64::MapIndexValue { index: low, offset },
+        _ => return None,
+    };
+    Some(Insn::LoadImm64 { dst: Reg::from_number(first.dst)?, value })
+}
+
+fn decode_one(slot: Slot) -> Option<Insn> {
+    let insn = match slot.opcode & 7 {
+        LDX | ST | STX => decode_memory(slot),
+        ALU32 => decode_alu(slot, Width::W32),
+        ALU64 => decode_alu(slot, Width::W64),
+        JMP => decode_jump(slot, Width::W64),
+        JMP32 => decode_jump(slot, Width::W32),
+        _ => None,
+    }?;
+    // Whatever the instruction does not use must be zero: it must encode to what was read.
+    (encode_one(&insn) == (slot, None)).then_some(insn)
+}
+
+fn decode_memory(slot: Slot) -> Option<Insn> {
+    let (dst, src) = (Reg::from_number(slot.dst)?, Reg::from_number(slot.src)?);
+    let (size, offset) = (size_of_bits(slot.opcode), slot.offset);
+    Some(match (slot.opcode & 7, slot.opcode & 0xe0) {
+        (LDX, MEM) => Insn::Load { size, dst, base: src, offset },
+        (LDX, MEMSX) => {
+            let size = Narrow::ALL.into_iter().find(|narrow| narrow.size() == size)?;
+            Insn::LoadSx { size, dst, base: src, offset }
+        }
+        (ST, MEM) => Insn::Store { size, base: dst, offset, src: Operand::Imm(slot.imm) },
+        (STX, MEM) => Insn::Store { size, base: dst, offset, src: Operand::Reg(src) },
+        (STX, ATOMIC_MODE) => {
+            let width = match size {
+                Size::W => Width::W32,
+                Size::Dw => Width::W64,
+                Size::B | Size::H => return None,
+            };
+            let op = ATOMIC.iter().find(|row| row.1 == slot.imm)?.0;
+            Insn::Atomic { op, width, base: dst, offset, src }
+        }
+        _ => return None,
+    })
+}
+
+fn operand(slot: Slot) -> Option<Operand> {
+    if slot.opcode & X == 0 { Some(Operand::Imm(slot.imm)) } else { Reg::from_number(slot.src).map(Operand::Reg) }
+}
+
+fn decode_alu(slot: Slot, width: Width) -> Option<Insn> {
+    let dst = Reg::from_number(slot.dst)?;
+    match slot.opcode & 0xf0 {
+        NEG => Some(Insn::Neg { width, dst }),
+        END => {
+            let order = match (width, slot.opcode & X) {
+                (Width::W32, 0) => Swap::ToLe,
+                (Width::W32, _) => Swap::ToBe,
+                (Width::W64, _) => Swap::Always,
+            };
+            let bits = SwapBits::ALL.into_iter().find(|bits| bits.bits() == slot.imm)?;
+            Some(Insn::Swap { order, bits, dst })
+        }
+        MOV if slot.offset != 0 => {
+            let class = slot.opcode & 7;
+            let extend = EXTEND.iter().find(|row| (row.1, row.2) == (class, slot.offset))?.0;
+            Some(Insn::MovSx { extend, dst, src: Reg::from_number(slot.src)? })
+        }
+        bits => {
+            let op = ALU.iter().find(|row| (row.1, row.2) == (bits, slot.offset))?.0;
+            Some(Insn::Alu { width, op, dst, src: operand(slot)? })
+        }
+    }
+}
+
+fn decode_jump(slot: Slot, width: Width) -> Option<Insn> {
+    match (width, slot.opcode & 0xf0) {
+        (Width::W64, JA) => Some(Insn::Jump { offset: slot.offset }),
+        (Width::W32, JA) => Some(Insn::JumpLong { offset: slot.imm }),
+        (Width::W64, EXIT) => Some(Insn::Exit),
+        (Width::W64, CALL) => match slot.src {
+            0 => Some(Insn::CallHelper(Helper(slot.imm))),
+            1 => Some(Insn::CallLocal { offset: slot.imm }),
+            2 => Some(Insn::CallKfunc { btf_id: slot.imm, module: slot.offset }),
+            _ => None,
+        },
+        (width, bits) => {
+            let cond = COND.iter().find(|row| row.1 == bits)?.0;
+            let dst = Reg::from_number(slot.dst)?;
+            Some(Insn::JumpIf { width, cond, dst, src: operand(slot)?, offset: slot.offset })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,39 @@
+//! The context of a tc program: offsets of fields in `struct __sk_buff`, which never change.
+//!
+//! One list for the emitter and the VM.
+
+#![expect(missing_docs, reason = "the kernel's names")]
+
+pub const LEN: i16 = 0;
+pub const PKT_TYPE: i16 = 4;
+pub const MARK: i16 = 8;
+pub const QUEUE_MAPPING: i16 = 12;
+pub const PROTOCOL: i16 = 16;
+pub const VLAN_PRESENT: i16 = 20;
+pub const VLAN_TCI: i16 = 24;
+pub const VLAN_PROTO: i16 = 28;
+pub const PRIORITY: i16 = 32;
+pub const INGRESS_IFINDEX: i16 = 36;
+pub const IFINDEX: i16 = 40;
+pub const TC_INDEX: i16 = 44;
+pub const CB: i16 = 48;
+pub const HASH: i16 = 68;
+pub const TC_CLASSID: i16 = 72;
+pub const DATA: i16 = 76;
+pub const DATA_END: i16 = 80;
+pub const NAPI_ID: i16 = 84;
+pub const DATA_META: i16 = 140;
+pub const TSTAMP: i16 = 152;
+pub const WIRE_LEN: i16 = 160;
+pub const GSO_SEGS: i16 = 164;
+pub const GSO_SIZE: i16 = 176;
+
+/// How many bytes of a field of four the kernel really keeps. It misreads what is beyond (a load of the upper half of
+/// `protocol` gives the lower one), so that nothing should ask.
+pub const fn kept_bytes(field: i16) -> u8 {
+    match field {
+        PKT_TYPE | VLAN_PRESENT => 1,
+        QUEUE_MAPPING | PROTOCOL | VLAN_TCI | VLAN_PROTO | TC_INDEX | TC_CLASSID | GSO_SEGS | GSO_SIZE => 2,
+        _ => 4,
+    }
+}

@@ -1,0 +1,250 @@
+//! Instructions as text, as LLVM's disassembler and bpftool write them.
+//!
+//! One instruction prints its jump as a distance (`goto +3`); a whole program prints the slot before each instruction
+//! and labels at jump and call targets (`if r1 == 5 goto L3`). `L3` stands for the third target in order of position.
+
+use super::insn::{AluOp, AtomicOp, Cond, Extend, Imm64, Insn, Narrow, Operand, Reg, Size, Swap, Width};
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+
+impl fmt::Display for Reg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "r{}", self.number())
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "u{}", self.bytes() * 8)
+    }
+}
+
+impl fmt::Display for Cond {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Eq => "==",
+            Self::Ne => "!=",
+            Self::Gt => ">",
+            Self::Ge => ">=",
+            Self::Lt => "<",
+            Self::Le => "<=",
+            Self::Sgt => "s>",
+            Self::Sge => "s>=",
+            Self::Slt => "s<",
+            Self::Sle => "s<=",
+            Self::Set => "&",
+        })
+    }
+}
+
+impl fmt::Display for AluOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Add => "+=",
+            Self::Sub => "-=",
+            Self::Mul => "*=",
+            Self::Div => "/=",
+            Self::Or => "|=",
+            Self::And => "&=",
+            Self::Lsh => "<<=",
+            Self::Rsh => ">>=",
+            Self::Mod => "%=",
+            Self::Xor => "^=",
+            Self::Mov => "=",
+            Self::Arsh => "s>>=",
+            Self::Sdiv => "s/=",
+            Self::Smod => "s%=",
+        })
+    }
+}
+
+/// A register under the name of the width in use: `r1` or `w1`.
+struct Named(Width, Reg);
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letter = if self.0 == Width::W32 { 'w' } else { 'r' };
+        write!(f, "{letter}{}", self.1.number())
+    }
+}
+
+struct NamedOperand(Width, Operand);
+
+impl fmt::Display for NamedOperand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1 {
+            Operand::Reg(reg) => Named(self.0, reg).fmt(f),
+            Operand::Imm(imm) => write!(f, "{imm}"),
+        }
+    }
+}
+
+/// `r1 + 4`, `r10 - 8`
+struct Address(Reg, i16);
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.1 < 0 { '-' } else { '+' };
+        write!(f, "{} {sign} {}", self.0, self.1.unsigned_abs())
+    }
+}
+
+impl fmt::Display for Imm64 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Value(value) => write!(f, "{value:#x} ll"),
+            Self::MapFd(fd) => write!(f, "map[fd:{fd}]"),
+            Self::MapValue { fd, offset } => write!(f, "map[fd:{fd}][0]+{offset}"),
+            Self::BtfId { id, module: 0 } => write!(f, "btf[id:{id}]"),
+            Self::BtfId { id, module } => write!(f, "btf[id:{id} module:{module}]"),
+            Self::Func(offset) => write!(f, "func[{offset:+}]"),
+            Self::MapIndex(index) => write!(f, "map[idx:{index}]"),
+            Self::MapIndexValue { index, offset } => write!(f, "map[idx:{index}][0]+{offset}"),
+        }
+    }
+}
+
+fn write_atomic(f: &mut impl fmt::Write, insn: (AtomicOp, Width, Reg, i16, Reg)) -> fmt::Result {
+    let (op, width, base, offset, src) = insn;
+    let (address, named) = (Address(base, offset), Named(width, src));
+    let bits = if width == Width::W32 { 32 } else { 64 };
+    let (plain, fetch) = match op {
+        AtomicOp::Add => (Some("+="), ""),
+        AtomicOp::Or => (Some("|="), ""),
+        AtomicOp::And => (Some("&="), ""),
+        AtomicOp::Xor => (Some("^="), ""),
+        AtomicOp::FetchAdd => (None, "add"),
+        AtomicOp::FetchOr => (None, "or"),
+        AtomicOp::FetchAnd => (None, "and"),
+        AtomicOp::FetchXor => (None, "xor"),
+        AtomicOp::Xchg => return write!(f, "{named} = xchg_{bits}({address}, {named})"),
+        AtomicOp::Cmpxchg => {
+            let r0 = Named(width, Reg::R0);
+            return write!(f, "{r0} = cmpxchg_{bits}({address}, {r0}, {named})");
+        }
+    };
+    match plain {
+        Some(sign) => write!(f, "lock *(u{bits} *)({address}) {sign} {named}"),
+        None => write!(f, "{named} = atomic_fetch_{fetch}((u{bits} *)({address}), {named})"),
+    }
+}
+
+fn write_extend(f: &mut impl fmt::Write, extend: Extend, dst: Reg, src: Reg) -> fmt::Result {
+    let (width, bits) = match extend {
+        Extend::B32 => (Width::W32, 8),
+        Extend::H32 => (Width::W32, 16),
+        Extend::B64 => (Width::W64, 8),
+        Extend::H64 => (Width::W64, 16),
+        Extend::W64 => (Width::W64, 32),
+    };
+    write!(f, "{} = (s{bits}){}", Named(width, dst), Named(width, src))
+}
+
+/// Where a jump or call goes, in the words of the surrounding text.
+enum Place<'a> {
+    Distance(i32),
+    Label(&'a str),
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Distance(distance) => write!(f, "{distance:+}"),
+            Self::Label(label) => f.write_str(label),
+        }
+    }
+}
+
+fn write_insn(f: &mut impl fmt::Write, insn: &Insn, place: &Place<'_>) -> fmt::Result {
+    match *insn {
+        Insn::Alu { width, op, dst, src } => {
+            write!(f, "{} {op} {}", Named(width, dst), NamedOperand(width, src))
+        }
+        Insn::Neg { width, dst } => write!(f, "{0} = -{0}", Named(width, dst)),
+        Insn::MovSx { extend, dst, src } => write_extend(f, extend, dst, src),
+        Insn::Swap { order, bits, dst } => {
+            let name = match order {
+                Swap::ToLe => "le",
+                Swap::ToBe => "be",
+                Swap::Always => "bswap",
+            };
+            write!(f, "{dst} = {name}{} {dst}", bits.bits())
+        }
+        Insn::LoadImm64 { dst, value: Imm64::Func(_) } => write!(f, "{dst} = func[{place}]"),
+        Insn::LoadImm64 { dst, value } => write!(f, "{dst} = {value}"),
+        Insn::Load { size, dst, base, offset } => write!(f, "{dst} = *({size} *)({})", Address(base, offset)),
+        Insn::LoadSx { size, dst, base, offset } => {
+            write!(f, "{dst} = *(s{} *)({})", Narrow::size(size).bytes() * 8, Address(base, offset))
+        }
+        Insn::Store { size, base, offset, src } => {
+            write!(f, "*({size} *)({}) = {}", Address(base, offset), NamedOperand(Width::W64, src))
+        }
+        Insn::Atomic { op, width, base, offset, src } => write_atomic(f, (op, width, base, offset, src)),
+        Insn::Jump { .. } => write!(f, "goto {place}"),
+        Insn::JumpLong { .. } => write!(f, "gotol {place}"),
+        Insn::JumpIf { width, cond, dst, src, .. } => {
+            write!(f, "if {} {cond} {} goto {place}", Named(width, dst), NamedOperand(width, src))
+        }
+        Insn::CallHelper(helper) => write!(f, "call {helper}"),
+        Insn::CallLocal { .. } => write!(f, "call {place}"),
+        Insn::CallKfunc { btf_id, module: 0 } => write!(f, "call kernel-function {btf_id}"),
+        Insn::CallKfunc { btf_id, module } => write!(f, "call kernel-function {btf_id} of module {module}"),
+        Insn::Exit => f.write_str("exit"),
+    }
+}
+
+/// How far away the place is that an instruction names, counted from its second slot.
+fn distance(insn: &Insn) -> Option<i32> {
+    match *insn {
+        Insn::CallLocal { offset } | Insn::LoadImm64 { value: Imm64::Func(offset), .. } => Some(offset),
+        _ => insn.jump(),
+    }
+}
+
+impl fmt::Display for Insn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_insn(f, self, &Place::Distance(distance(self).unwrap_or(0)))
+    }
+}
+
+/// The text of a program.
+pub fn disassemble(insns: &[Insn]) -> String {
+    let labels = labels(insns);
+    let mut text = String::new();
+    for (slot, insn) in positions(insns) {
+        if let Some(label) = labels.get(&slot) {
+            let _ = writeln!(text, "{label}:");
+        }
+        let _ = write!(text, "{slot:8}: ");
+        let target = distance(insn).map(|distance| slot + 1 + i64::from(distance));
+        let place = match target.and_then(|target| labels.get(&target)) {
+            Some(label) => Place::Label(label),
+            None => Place::Distance(distance(insn).unwrap_or(0)),
+        };
+        let _ = write_insn(&mut text, insn, &place);
+        text.push('\n');
+    }
+    text
+}
+
+fn positions(insns: &[Insn]) -> impl Iterator<Item = (i64, &Insn)> {
+    insns.iter().scan(0, |next, insn| {
+        let slot = *next;
+        *next += i64::from(insn.slots());
+        Some((slot, insn))
+    })
+}
+
+fn labels(insns: &[Insn]) -> BTreeMap<i64, String> {
+    let targets = positions(insns).filter_map(|(slot, insn)| Some(slot + 1 + i64::from(distance(insn)?)));
+    let mut labels: BTreeMap<i64, String> = targets.map(|target| (target, String::new())).collect();
+    let starts: std::collections::BTreeSet<i64> = positions(insns).map(|(slot, _)| slot).collect();
+    labels.retain(|target, _| starts.contains(target));
+    for (number, label) in labels.values_mut().enumerate() {
+        *label = format!("L{number}");
+    }
+    labels
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! What the kernel's verifier would refuse for its shape or size, found without a kernel.
+//!
+//! Strategy: cut the program into functions (everything that is called), walk each as a graph, callees first. Jumps, ends,
+//! reachability, recursion and call depth are exact. The two worst cases are exact for the graph and upper bounds for the verifier,
+//! which follows fewer paths: *longest path* counts instructions; *pending branches* counts what the verifier has put aside on
+//! one path: it follows the fall-through first, so each conditional jump that is not taken leaves one entry behind, and a
+//! called function's entries stay until its caller is done. A program with a loop has no such numbers.
+//!
+//! Stack use is read off `r10` and its copies moved by constants within one straight run; what else a program does with
+//! the frame pointer is left to the verifier.
+
+mod flow;
+mod stack;
+
+use super::insn::Insn;
+use std::fmt;
+
+/// The most instructions in a program, and the most that the verifier follows.
+pub const MAX_INSNS: u32 = super::asm::MAX_SLOTS;
+/// The most branches that the verifier keeps for later (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`).
+pub const MAX_PENDING: u64 = 8_192;
+/// The most bytes of stack, over all frames of a call chain.
+pub const MAX_STACK: u32 = 512;
+/// The most bytes of stack that the callers of a function with a tail call have (5.10 and later: below 256).
+pub const MAX_TAIL_CALLER_STACK: u32 = 255;
+/// The most frames, the entry's among them.
+pub const MAX_FRAMES: u32 = 8;
+
+/// One thing that the kernel would refuse. Positions are slots.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the text form says it")]
+pub enum Violation {
+    Empty,
+    TooLong { slots: u64 },
+    TargetOutside { slot: u32, target: i64 },
+    TargetInsideWideLoad { slot: u32, target: i64 },
+    LeavesFunction { slot: u32, target: i64 },
+    FallsOffTheEnd { slot: u32 },
+    Unreachable { slot: u32 },
+    Recursion { function: u32 },
+    TooDeep { frames: u32 },
+    StackTooLarge { bytes: u32 },
+    StackAboveFrame { slot: u32 },
+    StackBeforeTailCall { bytes: u32 },
+    TooManyPending { branches: u64 },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the program has no instructions"),
+            Self::TooLong { slots } => write!(f, "{slots} instructions, the limit is {MAX_INSNS}"),
+            Self::TargetOutside { slot, target } => write!(f, "slot {slot} jumps to {target}, outside the program"),
+            Self::TargetInsideWideLoad { slot, target } => {
+                write!(f, "slot {slot} jumps to {target}, the second half of a 64-bit load")
+            }
+            Self::LeavesFunction { slot, target } => write!(f, "slot {slot} jumps to {target}, in another function"),
+            Self::FallsOffTheEnd { slot } => write!(f, "control runs past the end of the function at slot {slot}"),
+            Self::Unreachable { slot } => write!(f, "slot {slot} cannot be reached"),
+            Self::Recursion { function } => write!(f, "the function at slot {function} calls itself"),
+            Self::TooDeep { frames } => write!(f, "{frames} nested calls, the limit is {MAX_FRAMES}"),
+            Self::StackTooLarge { bytes } => write!(f, "{bytes} bytes of stack, the limit is {MAX_STACK}"),
+            Self::StackAboveFrame { slot } => write!(f, "slot {slot} touches memory above its stack frame"),
+            Self::StackBeforeTailCall { bytes } => write!(
+                f,
+                "{bytes} bytes of stack in the callers of a function with a tail call, the limit is {MAX_TAIL_CALLER_STACK}"
+            ),
+            Self::TooManyPending { branches } => {
+                write!(f, "{branches} branches pending on one path, the limit is {MAX_PENDING}")
+            }
+        }
+    }
+}
+
+/// The measures of a program and what is wrong with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Slots, as the kernel counts instructions.
+    pub slots: u64,
+    /// Bytes of stack of the worst call chain, each frame rounded up to 32 as the kernel does.
+    pub stack: u32,
+    /// Frames of the deepest call chain.
+    pub frames: u32,
+    /// Instructions on the longest path; none if there is a loop.
+    pub longest_path: Option<u64>,
+    /// Branches pending at worst; none if there is a loop.
+    pub pending: Option<u64>,
+    /// What the kernel would refuse, in order of position.
+    pub violations: Vec<Violation>,
+}
+
+/// Measures a program and checks it against the limits.
+pub fn check(insns: &[Insn]) -> Report {
+    let slots = insns.iter().map(|insn| u64::from(insn.slots())).sum();
+    let mut report = Report { slots, ..Report::default() };
+    if report.slots > u64::from(MAX_INSNS) {
+        report.violations.push(Violation::TooLong { slots: report.slots });
+        return report;
+    }
+    let graph = flow::Graph::new(insns, &mut report.violations);
+    if graph.is_empty() {
+        report.violations.push(Violation::Empty);
+        return report;
+    }
+    let stacks = stack::depths(insns, &graph, &mut report.violations);
+    let worst = graph.measure(insns, &stacks, &mut report.violations);
+    (report.stack, report.frames) = (worst.stack, worst.frames);
+    (report.longest_path, report.pending) = (worst.longest_path, worst.pending);
+    if let Some(bytes) = worst.before_tail_call.filter(|&bytes| bytes > MAX_TAIL_CALLER_STACK) {
+        report.violations.push(Violation::StackBeforeTailCall { bytes });
+    }
+    judge(&mut report);
+    report.violations.sort_unstable();
+    report.violations.dedup();
+    report
+}
+
+fn judge(report: &mut Report) {
+    if report.stack > MAX_STACK {
+        report.violations.push(Violation::StackTooLarge { bytes: report.stack });
+    }
+    if report.frames > MAX_FRAMES {
+        report.violations.push(Violation::TooDeep { frames: report.frames });
+    }
+    if let Some(branches) = report.pending.filter(|&branches| branches > MAX_PENDING) {
+        report.violations.push(Violation::TooManyPending { branches });
+    }
+}
+
+#[cfg(test)]
+mod tests;

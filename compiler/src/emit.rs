@@ -1,0 +1,182 @@
+//! The datapath: instructions for the two programs, around the decision that [`crate::ir`] is.
+//!
+//! Problem: the same questions for every packet, in an order that matters, in a language with eleven registers and a
+//! verifier. Strategy: one function here a question, in the order in which a packet meets them:
+//!
+//! ```text
+//!  family ─▶ parse ─▶ flow look-up ──hit──────────────▶ direction, epoch, state ─▶ pass
+//!    │         │            │ miss                            │ older epoch
+//!    │         │            ▼                                 ▼
+//!    │         │       endpoint ─▶ source ─▶ decision ◀───────┘
+//!    ▼         ▼                               │ allow: remember the flow, pass; deny: record, drop
+//!  drop where the endpoint is isolated
+//! ```
+//!
+//! What is emitted depends on the input's features (families, prefixes, port ranges), never on how much of them there is.
+//! Registers and stack are in [`frame`]; the kernel objects are in [`crate::layout`].
+
+mod account;
+mod decide;
+mod flows;
+mod frame;
+mod parse;
+mod quoted;
+mod verdict;
+
+use std::collections::BTreeMap;
+
+use crate::address::Family;
+use crate::ebpf::asm::{Asm, AsmError, Assembled, Label, MapRef};
+use crate::ebpf::helper::Helper;
+use crate::ebpf::insn::{AluOp, Cond, Reg, Size};
+use crate::ebpf::target::Target;
+use crate::ir::{Program, Tables, Value};
+use crate::layout::{MapName, Outcome, direction_number};
+use crate::model::Direction;
+use frame::{Frame, skb};
+
+/// What the programs are specialised to.
+#[derive(Clone, Debug)]
+pub struct Plan<'a> {
+    /// The oldest kernel they must load on.
+    pub target: Target,
+    /// The decisions: ingress, egress.
+    pub decisions: [&'a Program; 2],
+    /// What the decisions look into.
+    pub tables: &'a Tables,
+    /// Families that local endpoints have.
+    pub families: Vec<Family>,
+}
+
+/// Why nothing was emitted. Each is a limit of ours that a compile reports, never works around.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EmitError {
+    /// The assembler refused.
+    #[error(transparent)]
+    Asm(#[from] AsmError),
+    /// A decision with more values than the stack frame has room for.
+    #[error("the decision has {0}, the stack frame has room for {max}", max = Frame::MOST_VALUES)]
+    TooManyValues(Value),
+    /// `atom` stands for a tree of compares; a pass turns it into one.
+    #[error("the port look-up was not turned into compares")]
+    PortLookUp,
+    /// A program that is none.
+    #[error("the decision goes on to a block that is not there")]
+    Decision,
+}
+
+/// The program of one hook: `to_pod` for ingress, `from_pod` for egress.
+pub fn emit(plan: &Plan<'_>, hook: Direction) -> Result<Assembled, EmitError> {
+    let mut emitter = Emitter::new(plan, hook);
+    emitter.entry();
+    for family in &plan.families {
+        emitter.family(*family)?;
+    }
+    emitter.ends();
+    Ok(emitter.asm.assemble()?)
+}
+
+/// The name of a hook's program.
+pub fn program_name(hook: Direction) -> &'static str {
+    match hook {
+        Direction::Ingress => "to_pod",
+        Direction::Egress => "from_pod",
+    }
+}
+
+struct Emitter<'a> {
+    asm: Asm,
+    plan: &'a Plan<'a>,
+    hook: Direction,
+    /// Where a packet ends, by what is counted. Made when first needed.
+    ends: BTreeMap<Outcome, Label>,
+    /// Drop if the endpoint filters this direction, else pass.
+    unless_open: BTreeMap<Outcome, Label>,
+}
+
+impl<'a> Emitter<'a> {
+    fn new(plan: &'a Plan<'a>, hook: Direction) -> Self {
+        let asm = Asm::new(plan.target, program_name(hook));
+        Self { asm, plan, hook, ends: BTreeMap::new(), unless_open: BTreeMap::new() }
+    }
+
+    /// Where packets with this outcome go.
+    fn end(&mut self, outcome: Outcome) -> Label {
+        let asm = &mut self.asm;
+        *self.ends.entry(outcome).or_insert_with(|| asm.label(outcome.name()))
+    }
+
+    /// Where packets go that are dropped only where this direction is filtered.
+    fn drop_unless_open(&mut self, outcome: Outcome) -> Label {
+        let asm = &mut self.asm;
+        *self.unless_open.entry(outcome).or_insert_with(|| asm.label(outcome.name()))
+    }
+
+    /// Clears what only some paths write, and tells the families apart.
+    fn entry(&mut self) {
+        self.asm.mov(Reg::R6, Reg::R1);
+        self.asm.mov(Reg::R1, 0);
+        for offset in (Frame::PAYLOAD..0).step_by(8) {
+            self.asm.store(Size::Dw, Reg::R10, offset, Reg::R1);
+        }
+        self.asm.load(Size::W, Reg::R1, Reg::R6, skb::IFINDEX);
+        self.asm.store(Size::W, Reg::R10, frame::Key::IFINDEX, Reg::R1);
+        self.store_constant(Frame::JUDGED, direction_number(self.hook));
+        let unknown = self.drop_unless_open(Outcome::Unknown);
+        let neighbour = self.end(Outcome::Neighbour);
+        // A tag that the device took off: what is inside is not what our rules speak of.
+        self.asm.load(Size::W, Reg::R1, Reg::R6, skb::VLAN_PRESENT);
+        self.asm.jump_if(Cond::Ne, Reg::R1, 0, unknown);
+        self.asm.load(Size::W, Reg::R1, Reg::R6, skb::PROTOCOL);
+        self.asm.jump_if(Cond::Eq, Reg::R1, i32::from(0x0806u16.to_be()), neighbour);
+    }
+
+    /// Everything for one family; packets of others fall through.
+    fn family(&mut self, family: Family) -> Result<(), EmitError> {
+        let next = self.asm.label("another family");
+        let ether_type = match family {
+            Family::V4 => 0x0800u16,
+            Family::V6 => 0x86dd,
+        };
+        self.asm.jump_if(Cond::Ne, Reg::R1, i32::from(ether_type.to_be()), next);
+        self.store_constant(Frame::FAMILY, if family == Family::V4 { 4 } else { 6 });
+        self.parse_and_find(family);
+        self.judge(family)?;
+        self.asm.bind(next);
+        // The verifier forgets r1 at the join with other paths; the next compare needs it.
+        self.asm.load(Size::W, Reg::R1, Reg::R6, skb::PROTOCOL);
+        Ok(())
+    }
+
+    fn parse_and_find(&mut self, family: Family) {
+        let parsed = self.asm.label("parsed");
+        match family {
+            Family::V4 => self.parse_v4(parsed),
+            Family::V6 => self.parse_v6(parsed),
+        }
+        self.asm.bind(parsed);
+        self.find_flow(family);
+    }
+
+    /// `*(u32 *)(r10 + offset) = number`
+    fn store_constant(&mut self, offset: i16, number: u32) {
+        self.asm.store(Size::W, Reg::R10, offset, number as i32);
+    }
+
+    /// `r = r10 + offset`
+    fn stack_pointer(&mut self, reg: Reg, offset: i16) {
+        self.asm.mov(reg, Reg::R10);
+        self.asm.alu(AluOp::Add, reg, i32::from(offset));
+    }
+
+    /// `r0 = value of a map for the key on the stack`, or 0.
+    fn look_up(&mut self, map: MapName, key: i16) {
+        self.asm.load_map(Reg::R1, map_ref(map));
+        self.stack_pointer(Reg::R2, key);
+        self.asm.call(Helper::MAP_LOOKUP_ELEM);
+    }
+}
+
+fn map_ref(map: MapName) -> MapRef {
+    MapRef(map as u32)
+}

@@ -1,0 +1,174 @@
+//! The ends: count, tell, return.
+
+use super::frame::{Frame, Key, skb};
+use super::parse::key;
+use super::{Emitter, map_ref};
+use crate::address::Family;
+use crate::ebpf::asm::Label;
+use crate::ebpf::helper::Helper;
+use crate::ebpf::insn::{AluOp, AtomicOp, Cond, Reg, Size, Width};
+use crate::layout::{
+    FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, Outcome, config, direction_number, endpoint, event,
+};
+use crate::model::Direction;
+
+/// "Next": what else is on the hook goes on. The same number for TCX and clsact.
+const NEXT: i32 = -1;
+/// The packet is no more.
+const SHOT: i32 = 2;
+/// Records of denied flows in a second.
+const EVENTS_PER_SECOND: i32 = 200;
+
+impl Emitter<'_> {
+    /// Where packets go whose `OUTCOME` is set and lets them pass.
+    pub(super) fn pass_label(&mut self) -> Label {
+        self.end_of_stored(Outcome::Allowed)
+    }
+
+    /// `Allowed` has no constant of its own to store: its label is the common end of all that pass.
+    fn end_of_stored(&mut self, outcome: Outcome) -> Label {
+        self.end(outcome)
+    }
+
+    /// Everything that was jumped to and is not there yet.
+    pub(super) fn ends(&mut self) {
+        let (pass, drop) = (self.pass_label(), self.asm.label("drop"));
+        let unknown = self.drop_unless_open(Outcome::Unknown);
+        self.asm.jump(unknown);
+        for (outcome, label) in std::mem::take(&mut self.unless_open) {
+            self.drop_where_filtered(outcome, label);
+        }
+        for (outcome, label) in std::mem::take(&mut self.ends) {
+            if label == pass {
+                continue;
+            }
+            self.asm.bind(label);
+            self.store_constant(Frame::OUTCOME, outcome as u32);
+            self.asm.jump(if outcome.drops() { drop } else { pass });
+        }
+        self.asm.bind(pass);
+        self.count();
+        self.asm.mov(Reg::R0, NEXT);
+        self.asm.exit();
+        self.asm.bind(drop);
+        self.count();
+        self.record();
+        self.asm.mov(Reg::R0, SHOT);
+        self.asm.exit();
+    }
+
+    /// What cannot be judged is dropped where the endpoint is isolated in this direction.
+    fn drop_where_filtered(&mut self, outcome: Outcome, label: Label) {
+        self.asm.bind(label);
+        self.look_up(MapName::Endpoints, Key::IFINDEX);
+        let (no_endpoint, open) = (self.end(Outcome::NoEndpoint), self.end(Outcome::Unfiltered));
+        let here = self.end(outcome);
+        self.asm.jump_if(Cond::Eq, Reg::R0, 0, no_endpoint);
+        self.asm.load(Size::W, Reg::R1, Reg::R0, endpoint::FLAGS);
+        let filters = match self.hook {
+            Direction::Ingress => FILTERS_INGRESS,
+            Direction::Egress => FILTERS_EGRESS,
+        };
+        self.asm.jump_if(Cond::Set, Reg::R1, filters as i32, here);
+        self.asm.jump(open);
+    }
+
+    /// Packets and bytes, by hook and outcome.
+    fn count(&mut self) {
+        let done = self.asm.label("counted");
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::OUTCOME);
+        self.asm.alu(AluOp::Add, Reg::R1, (direction_number(self.hook) * OUTCOMES) as i32);
+        self.asm.store(Size::W, Reg::R10, Frame::SCRATCH, Reg::R1);
+        self.look_up(MapName::Counters, Frame::SCRATCH);
+        self.asm.jump_if(Cond::Eq, Reg::R0, 0, done);
+        self.asm.load(Size::Dw, Reg::R1, Reg::R0, 0);
+        self.asm.alu(AluOp::Add, Reg::R1, 1);
+        self.asm.store(Size::Dw, Reg::R0, 0, Reg::R1);
+        self.asm.load(Size::W, Reg::R2, Reg::R6, skb::LEN);
+        self.asm.load(Size::Dw, Reg::R1, Reg::R0, 8);
+        self.asm.alu(AluOp::Add, Reg::R1, Reg::R2);
+        self.asm.store(Size::Dw, Reg::R0, 8, Reg::R1);
+        self.asm.bind(done);
+    }
+
+    /// A record of what was dropped, at most so many a second; the rest is counted as lost.
+    fn record(&mut self) {
+        let [within, lost, done] = ["within the second", "lost", "recorded"].map(|name| self.asm.label(name));
+        self.now();
+        self.asm.load_map_value(Reg::R7, map_ref(MapName::EventLimit), 0);
+        self.asm.load(Size::Dw, Reg::R1, Reg::R7, 0);
+        self.asm.mov(Reg::R2, Reg::R8);
+        self.asm.alu(AluOp::Sub, Reg::R2, Reg::R1);
+        self.asm.load_map_value(Reg::R3, map_ref(MapName::Config), config::TICKS);
+        self.asm.load(Size::W, Reg::R3, Reg::R3, 0);
+        self.asm.jump_if(Cond::Lt, Reg::R2, Reg::R3, within);
+        self.asm.store(Size::Dw, Reg::R7, 0, Reg::R8);
+        self.asm.store(Size::W, Reg::R7, 8, 0);
+        self.asm.bind(within);
+        self.asm.load(Size::W, Reg::R1, Reg::R7, 8);
+        self.asm.jump_if(Cond::Ge, Reg::R1, EVENTS_PER_SECOND, lost);
+        self.add_one(8);
+        self.asm.load_map(Reg::R1, map_ref(MapName::Events));
+        self.asm.mov(Reg::R2, event::BYTES as i32);
+        self.asm.mov(Reg::R3, 0);
+        self.asm.call(Helper::RINGBUF_RESERVE);
+        self.asm.jump_if(Cond::Eq, Reg::R0, 0, lost);
+        self.fill_record();
+        self.asm.jump(done);
+        self.asm.bind(lost);
+        self.add_one(12);
+        self.asm.bind(done);
+    }
+
+    fn add_one(&mut self, offset: i16) {
+        self.asm.mov(Reg::R1, 1);
+        self.asm.atomic(AtomicOp::Add, Width::W32, Reg::R7, offset, Reg::R1);
+    }
+
+    /// r0 is the record, r8 the time.
+    fn fill_record(&mut self) {
+        self.asm.store(Size::Dw, Reg::R0, event::TIME, Reg::R8);
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Key::IFINDEX);
+        self.asm.store(Size::W, Reg::R0, event::IFINDEX, Reg::R1);
+        self.asm.store(Size::B, Reg::R0, event::HOOK, direction_number(self.hook) as i32);
+        let bytes =
+            [(Frame::OUTCOME, event::OUTCOME), (Frame::FAMILY, event::FAMILY), (Frame::PROTOCOL, event::PROTOCOL)];
+        for (from, to) in bytes {
+            self.asm.load(Size::W, Reg::R1, Reg::R10, from);
+            self.asm.store(Size::B, Reg::R0, to, Reg::R1);
+        }
+        for offset in (0..16).step_by(4) {
+            for (from, to) in [(Key::REMOTE, event::REMOTE), (Frame::LOCAL, event::LOCAL)] {
+                self.asm.load(Size::W, Reg::R1, Reg::R10, from + offset);
+                self.asm.store(Size::W, Reg::R0, to + offset, Reg::R1);
+            }
+        }
+        self.record_ports();
+        self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::EPOCH);
+        self.asm.load(Size::W, Reg::R1, Reg::R1, 0);
+        self.asm.store(Size::W, Reg::R0, event::EPOCH, Reg::R1);
+        self.asm.mov(Reg::R1, Reg::R0);
+        self.asm.mov(Reg::R2, 0);
+        self.asm.call(Helper::RINGBUF_SUBMIT);
+    }
+
+    /// They stand elsewhere in each family's key.
+    fn record_ports(&mut self) {
+        let [v6, done] = ["v6 ports", "ports"].map(|name| self.asm.label(name));
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::FAMILY);
+        self.asm.jump_if(Cond::Eq, Reg::R1, 6, v6);
+        self.record_ports_of(Family::V4);
+        self.asm.jump(done);
+        self.asm.bind(v6);
+        self.record_ports_of(Family::V6);
+        self.asm.bind(done);
+    }
+
+    fn record_ports_of(&mut self, family: Family) {
+        let key = key(family);
+        for (from, to) in [(key.remote_port, event::REMOTE_PORT), (key.local_port, event::LOCAL_PORT)] {
+            self.asm.load(Size::H, Reg::R1, Reg::R10, from);
+            self.asm.store(Size::H, Reg::R0, to, Reg::R1);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The register and stack contract of the emitted programs.
+//!
+//! | register | holds |
+//! | --- | --- |
+//! | r6 | the context, throughout |
+//! | r7 | packet start while parsing; from the flow look-up on the flow's value, or 0 |
+//! | r8 | packet end while parsing; from the flow look-up on the time in ticks |
+//! | r9 | offset of the transport header while parsing; while judging, the endpoint's value |
+//! | r0–r5 | scratch, lost at every call |
+//!
+//! The stack frame is laid out by [`Frame`]; every byte that a program may read is written on every path before
+//! (the verifier of 5.10 insists, and the entry clears what only some paths write).
+
+/// Stack offsets, from r10 down.
+pub(super) struct Frame;
+
+impl Frame {
+    /// The flow key: interface, remote address, remote port, local port, protocol. 16 bytes for IPv4, 32 for IPv6.
+    pub(super) const KEY: i16 = -32;
+    /// The pod's address.
+    pub(super) const LOCAL: i16 = Self::KEY - 16;
+    /// A flow's value, on its way into a map.
+    pub(super) const FLOW: i16 = Self::LOCAL - 32;
+    /// A key for a prefix look-up, a fragment, a node; the largest is a fragment's of IPv6.
+    pub(super) const SCRATCH: i16 = Self::FLOW - 48;
+    /// The IP protocol.
+    pub(super) const PROTOCOL: i16 = Self::SCRATCH - 4;
+    /// TCP's flags; 0 for everything else.
+    pub(super) const TCP_FLAGS: i16 = Self::PROTOCOL - 4;
+    /// The direction that is judged: of the packet, or the one in which its flow began.
+    pub(super) const JUDGED: i16 = Self::TCP_FLAGS - 4;
+    /// 1 if the flow began on the pod's own node.
+    pub(super) const OWN_NODE: i16 = Self::JUDGED - 4;
+    /// What is counted at the end.
+    pub(super) const OUTCOME: i16 = Self::OWN_NODE - 4;
+    /// 1 for a first fragment: its ports are to be remembered.
+    pub(super) const FIRST_FRAGMENT: i16 = Self::OUTCOME - 4;
+    /// The fragment's identification.
+    pub(super) const FRAGMENT_ID: i16 = Self::FIRST_FRAGMENT - 4;
+    /// The family, for events: 4 or 6, 0 if unknown.
+    pub(super) const FAMILY: i16 = Self::FRAGMENT_ID - 4;
+    /// IPv6's payload length, in host order.
+    pub(super) const PAYLOAD: i16 = Self::FAMILY - 8;
+    /// Values of the decision, eight bytes each.
+    pub(super) const VALUES: i16 = Self::PAYLOAD - 8;
+    /// The most values that a decision may have.
+    pub(super) const MOST_VALUES: u32 = 24;
+
+    /// Where a value of the decision lives.
+    pub(super) fn value(index: u32) -> i16 {
+        Self::VALUES - 8 * index as i16
+    }
+}
+
+const _: () = assert!(-(Frame::VALUES as i32 - 8 * Frame::MOST_VALUES as i32) <= 512, "the kernel gives 512 bytes");
+const _: () = assert!(Frame::VALUES % 8 == 0 && Frame::SCRATCH % 8 == 0, "eight-byte slots are aligned");
+
+/// Offsets in the flow key of a family.
+pub(super) struct Key {
+    /// Bytes in all.
+    pub(super) remote_port: i16,
+    pub(super) local_port: i16,
+    pub(super) protocol: i16,
+}
+
+impl Key {
+    pub(super) const IFINDEX: i16 = Frame::KEY;
+    pub(super) const REMOTE: i16 = Frame::KEY + 4;
+
+    pub(super) fn of(address_bytes: i16) -> Self {
+        let ports = Self::REMOTE + address_bytes;
+        Self { remote_port: ports, local_port: ports + 2, protocol: ports + 4 }
+    }
+}
+
+/// Offsets in `struct __sk_buff`.
+pub(super) mod skb {
+    pub(crate) const LEN: i16 = 0;
+    pub(crate) const PROTOCOL: i16 = 16;
+    pub(crate) const VLAN_PRESENT: i16 = 20;
+    pub(crate) const INGRESS_IFINDEX: i16 = 36;
+    pub(crate) const IFINDEX: i16 = 40;
+    pub(crate) const DATA: i16 = 76;
+    pub(crate) const DATA_END: i16 = 80;
+}

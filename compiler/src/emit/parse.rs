@@ -1,0 +1,328 @@
+//! Headers → facts on the stack.
+//!
+//! Headers outside the linear area are pulled in, once at the start and again where options or extension headers reach
+//! further; what is then still missing is malformed. IPv4 options are honoured through IHL; IPv6 extension headers up
+//! to a bound. A first fragment must hold its whole transport header: one that does not is made to deceive.
+
+use super::Emitter;
+use super::frame::{Frame, Key, skb};
+use crate::address::Family;
+use crate::ebpf::asm::Label;
+use crate::ebpf::helper::Helper;
+use crate::ebpf::insn::{AluOp, Cond, Reg, Size, SwapBits};
+use crate::layout::{MapName, Outcome};
+use crate::model::Direction;
+
+/// Bytes of an Ethernet header.
+const ETHERNET: i32 = 14;
+/// Extension headers that are followed; more are malformed.
+const MOST_EXTENSIONS: usize = 6;
+/// Beyond this, no header is looked for. Also bounds the offset for the verifier.
+const FARTHEST: i32 = 1_024;
+/// How much is pulled in.
+const PULLED: i32 = FARTHEST + 64;
+
+const ICMP: i32 = 1;
+const TCP: i32 = 6;
+const UDP: i32 = 17;
+const ICMPV6: i32 = 58;
+const SCTP: i32 = 132;
+
+impl Emitter<'_> {
+    /// Facts of an IPv4 packet; goes on at `parsed`.
+    pub(super) fn parse_v4(&mut self, parsed: Label) {
+        let malformed = self.drop_unless_open(Outcome::Malformed);
+        self.need_linear(ETHERNET + 20);
+        self.addresses(ETHERNET as i16 + 12, ETHERNET as i16 + 16, 4);
+        self.asm.load(Size::B, Reg::R9, Reg::R7, ETHERNET as i16);
+        self.asm.mov(Reg::R1, Reg::R9);
+        self.asm.alu(AluOp::Rsh, Reg::R1, 4);
+        self.asm.jump_if(Cond::Ne, Reg::R1, 4, malformed);
+        self.asm.alu(AluOp::And, Reg::R9, 15);
+        self.asm.alu(AluOp::Lsh, Reg::R9, 2);
+        self.asm.jump_if(Cond::Lt, Reg::R9, 20, malformed);
+        self.asm.load(Size::B, Reg::R2, Reg::R7, ETHERNET as i16 + 9);
+        self.store_protocol(Family::V4, Reg::R2);
+        self.fragment_v4(parsed);
+        self.asm.alu(AluOp::Add, Reg::R9, ETHERNET);
+        self.transport(Family::V4, parsed);
+    }
+
+    /// r2 holds the protocol and keeps it.
+    fn store_protocol(&mut self, family: Family, reg: Reg) {
+        self.asm.store(Size::W, Reg::R10, Frame::PROTOCOL, reg);
+        self.asm.store(Size::W, Reg::R10, key(family).protocol, reg);
+    }
+
+    /// Non-first fragments take their ports from the first one; r2 is the protocol, r9 the header length.
+    fn fragment_v4(&mut self, parsed: Label) {
+        let (fragment, whole) = (self.drop_unless_open(Outcome::Fragment), self.asm.label("whole"));
+        let later = self.asm.label("later fragment");
+        self.asm.load(Size::H, Reg::R1, Reg::R7, ETHERNET as i16 + 6);
+        self.asm.swap_be(SwapBits::B16, Reg::R1);
+        self.asm.mov(Reg::R3, Reg::R1);
+        self.asm.alu(AluOp::And, Reg::R3, 0x3fff);
+        self.asm.jump_if(Cond::Eq, Reg::R3, 0, whole);
+        self.asm.load(Size::H, Reg::R4, Reg::R7, ETHERNET as i16 + 4);
+        self.asm.store(Size::W, Reg::R10, Frame::FRAGMENT_ID, Reg::R4);
+        self.asm.alu(AluOp::And, Reg::R1, 0x1fff);
+        self.asm.jump_if(Cond::Ne, Reg::R1, 0, later);
+        self.store_constant(Frame::FIRST_FRAGMENT, 1);
+        // The total length less the header's: what of the transport header this fragment holds.
+        self.asm.load(Size::H, Reg::R3, Reg::R7, ETHERNET as i16 + 2);
+        self.asm.swap_be(SwapBits::B16, Reg::R3);
+        self.asm.alu(AluOp::Sub, Reg::R3, Reg::R9);
+        self.whole_header(fragment);
+        self.asm.jump(whole);
+        self.asm.bind(later);
+        // An offset of one unit overlaps TCP's flags.
+        let not_tcp = self.asm.label("no tiny overlap");
+        self.asm.jump_if(Cond::Ne, Reg::R2, TCP, not_tcp);
+        self.asm.jump_if(Cond::Eq, Reg::R1, 1, fragment);
+        self.asm.bind(not_tcp);
+        self.recall_fragment(Family::V4, parsed);
+        self.asm.bind(whole);
+    }
+
+    /// r3 is how much there is after the IP header, r2 the protocol: too little for a transport header deceives.
+    fn whole_header(&mut self, fragment: Label) {
+        let enough = self.asm.label("whole header");
+        self.asm.jump_if(Cond::Slt, Reg::R3, 8, fragment);
+        self.asm.jump_if(Cond::Ne, Reg::R2, TCP, enough);
+        self.asm.jump_if(Cond::Slt, Reg::R3, 20, fragment);
+        self.asm.bind(enough);
+    }
+
+    /// The ports that the first fragment had; goes on at `parsed`.
+    fn recall_fragment(&mut self, family: Family, parsed: Label) {
+        let fragment = self.drop_unless_open(Outcome::Fragment);
+        self.fragment_key(family);
+        self.look_up(fragments(family), Frame::SCRATCH);
+        self.asm.jump_if(Cond::Eq, Reg::R0, 0, fragment);
+        let key = key(family);
+        for (offset, port) in [(0, key.remote_port), (2, key.local_port)] {
+            self.asm.load(Size::H, Reg::R1, Reg::R0, offset);
+            self.asm.store(Size::H, Reg::R10, port, Reg::R1);
+        }
+        self.asm.jump(parsed);
+    }
+
+    /// Interface, identification, protocol, remote and local address: at `SCRATCH`.
+    pub(super) fn fragment_key(&mut self, family: Family) {
+        let bytes = address_bytes(family);
+        let words = [Key::IFINDEX, Frame::FRAGMENT_ID, Frame::PROTOCOL];
+        for (index, from) in words.into_iter().enumerate() {
+            self.copy_word(from, Frame::SCRATCH + 4 * index as i16);
+        }
+        for offset in (0..bytes).step_by(4) {
+            self.copy_word(Key::REMOTE + offset, Frame::SCRATCH + 12 + offset);
+            self.copy_word(Frame::LOCAL + offset, Frame::SCRATCH + 12 + bytes + offset);
+        }
+    }
+
+    fn copy_word(&mut self, from: i16, to: i16) {
+        self.asm.load(Size::W, Reg::R1, Reg::R10, from);
+        self.asm.store(Size::W, Reg::R10, to, Reg::R1);
+    }
+
+    /// Facts of an IPv6 packet; goes on at `parsed`.
+    pub(super) fn parse_v6(&mut self, parsed: Label) {
+        let malformed = self.drop_unless_open(Outcome::Malformed);
+        self.need_linear(ETHERNET + 40);
+        self.asm.load(Size::B, Reg::R1, Reg::R7, ETHERNET as i16);
+        self.asm.alu(AluOp::Rsh, Reg::R1, 4);
+        self.asm.jump_if(Cond::Ne, Reg::R1, 6, malformed);
+        self.addresses(ETHERNET as i16 + 8, ETHERNET as i16 + 24, 16);
+        self.asm.load(Size::H, Reg::R3, Reg::R7, ETHERNET as i16 + 4);
+        self.asm.swap_be(SwapBits::B16, Reg::R3);
+        self.asm.store(Size::W, Reg::R10, Frame::PAYLOAD, Reg::R3);
+        self.asm.load(Size::B, Reg::R2, Reg::R7, ETHERNET as i16 + 6);
+        self.asm.mov(Reg::R9, ETHERNET + 40);
+        let upper = self.asm.label("upper header");
+        for _ in 0..MOST_EXTENSIONS {
+            self.extension(upper, parsed);
+        }
+        self.asm.jump(malformed);
+        self.asm.bind(upper);
+        self.store_protocol(Family::V6, Reg::R2);
+        self.transport(Family::V6, parsed);
+    }
+
+    /// Steps over one extension header (r2 says which); goes to `upper` if it is none.
+    fn extension(&mut self, upper: Label, parsed: Label) {
+        let [options, fragment, authentication, next] =
+            ["options", "fragment header", "authentication header", "next header"].map(|name| self.asm.label(name));
+        let malformed = self.drop_unless_open(Outcome::Malformed);
+        for options_header in [0, 43, 60, 135] {
+            self.asm.jump_if(Cond::Eq, Reg::R2, options_header, options);
+        }
+        self.asm.jump_if(Cond::Eq, Reg::R2, 44, fragment);
+        self.asm.jump_if(Cond::Ne, Reg::R2, 51, upper);
+        self.asm.bind(authentication);
+        self.extension_header(4);
+        self.asm.jump(next);
+        self.asm.bind(options);
+        self.extension_header(8);
+        self.asm.jump(next);
+        self.asm.bind(fragment);
+        self.fragment_v6(parsed);
+        self.asm.bind(next);
+        self.asm.jump_if(Cond::Gt, Reg::R9, FARTHEST, malformed);
+    }
+
+    /// r2 = the header after this one, r9 += its length, which counts in units beyond the first eight bytes.
+    fn extension_header(&mut self, unit: i32) {
+        self.need_at(8);
+        self.asm.load(Size::B, Reg::R2, Reg::R1, 0);
+        self.asm.load(Size::B, Reg::R3, Reg::R1, 1);
+        self.asm.alu(AluOp::Mul, Reg::R3, unit);
+        self.asm.alu(AluOp::Add, Reg::R3, 8);
+        self.asm.alu(AluOp::Add, Reg::R9, Reg::R3);
+    }
+
+    fn fragment_v6(&mut self, parsed: Label) {
+        let fragment = self.drop_unless_open(Outcome::Fragment);
+        let [first, whole] = ["first fragment", "atomic fragment"].map(|name| self.asm.label(name));
+        self.need_at(8);
+        self.asm.load(Size::B, Reg::R2, Reg::R1, 0);
+        self.asm.load(Size::W, Reg::R4, Reg::R1, 4);
+        self.asm.store(Size::W, Reg::R10, Frame::FRAGMENT_ID, Reg::R4);
+        self.asm.load(Size::H, Reg::R3, Reg::R1, 2);
+        self.asm.swap_be(SwapBits::B16, Reg::R3);
+        self.asm.alu(AluOp::Add, Reg::R9, 8);
+        self.asm.mov(Reg::R4, Reg::R3);
+        self.asm.alu(AluOp::And, Reg::R4, 0xfff9);
+        self.asm.jump_if(Cond::Eq, Reg::R4, 0, whole);
+        self.asm.alu(AluOp::And, Reg::R3, 0xfff8);
+        self.asm.jump_if(Cond::Eq, Reg::R3, 0, first);
+        // The first fragment said what the upper header is; a later one only says what it was told.
+        self.store_protocol(Family::V6, Reg::R2);
+        self.recall_fragment(Family::V6, parsed);
+        self.asm.bind(first);
+        self.store_constant(Frame::FIRST_FRAGMENT, 1);
+        // The payload length less what the extension headers took.
+        self.asm.load(Size::W, Reg::R3, Reg::R10, Frame::PAYLOAD);
+        self.asm.alu(AluOp::Add, Reg::R3, ETHERNET + 40);
+        self.asm.alu(AluOp::Sub, Reg::R3, Reg::R9);
+        self.whole_header(fragment);
+        self.asm.bind(whole);
+    }
+
+    /// Ports, flags, ICMP; r2 is the protocol, r9 the offset. Goes on at `parsed`.
+    fn transport(&mut self, family: Family, parsed: Label) {
+        let [tcp, ports, icmp] = ["tcp", "ports", "icmp"].map(|name| self.asm.label(name));
+        self.asm.jump_if(Cond::Eq, Reg::R2, TCP, tcp);
+        self.asm.jump_if(Cond::Eq, Reg::R2, UDP, ports);
+        self.asm.jump_if(Cond::Eq, Reg::R2, SCTP, ports);
+        let icmp_number = if family == Family::V4 { ICMP } else { ICMPV6 };
+        self.asm.jump_if(Cond::Eq, Reg::R2, icmp_number, icmp);
+        self.asm.jump(parsed);
+        self.asm.bind(tcp);
+        self.need_at(14);
+        self.asm.load(Size::B, Reg::R2, Reg::R1, 13);
+        self.asm.store(Size::W, Reg::R10, Frame::TCP_FLAGS, Reg::R2);
+        self.read_ports(family, parsed);
+        self.asm.bind(ports);
+        self.need_at(8);
+        self.read_ports(family, parsed);
+        self.asm.bind(icmp);
+        self.need_at(8);
+        self.icmp(family, parsed);
+    }
+
+    /// r1 points to the source port.
+    fn read_ports(&mut self, family: Family, parsed: Label) {
+        let key = key(family);
+        let (source, destination) = match self.hook {
+            Direction::Ingress => (key.remote_port, key.local_port),
+            Direction::Egress => (key.local_port, key.remote_port),
+        };
+        self.asm.load(Size::H, Reg::R2, Reg::R1, 0);
+        self.asm.store(Size::H, Reg::R10, source, Reg::R2);
+        self.asm.load(Size::H, Reg::R2, Reg::R1, 2);
+        self.asm.store(Size::H, Reg::R10, destination, Reg::R2);
+        self.asm.jump(parsed);
+    }
+
+    /// Copies source and destination address to where this hook has them.
+    fn addresses(&mut self, source: i16, destination: i16, bytes: i16) {
+        let (local, remote) = match self.hook {
+            Direction::Ingress => (destination, source),
+            Direction::Egress => (source, destination),
+        };
+        for offset in (0..bytes).step_by(4) {
+            for (from, to) in [(local, Frame::LOCAL), (remote, Key::REMOTE)] {
+                self.asm.load(Size::W, Reg::R1, Reg::R7, from + offset);
+                self.asm.store(Size::W, Reg::R10, to + offset, Reg::R1);
+            }
+        }
+    }
+
+    /// r7, r8 = packet start and end, with at least `bytes` between.
+    fn need_linear(&mut self, bytes: i32) {
+        let there = self.asm.label("linear");
+        self.load_packet();
+        self.asm.mov(Reg::R1, Reg::R7);
+        self.asm.alu(AluOp::Add, Reg::R1, bytes);
+        self.asm.jump_if(Cond::Le, Reg::R1, Reg::R8, there);
+        self.pull();
+        let malformed = self.drop_unless_open(Outcome::Malformed);
+        self.asm.mov(Reg::R1, Reg::R7);
+        self.asm.alu(AluOp::Add, Reg::R1, bytes);
+        self.asm.jump_if(Cond::Gt, Reg::R1, Reg::R8, malformed);
+        self.asm.bind(there);
+    }
+
+    /// r1 = packet start + r9, with at least `bytes` after it. r2 to r5 are lost if it has to be pulled in, so nothing
+    /// may live there.
+    pub(super) fn need_at(&mut self, bytes: i32) {
+        let there = self.asm.label("in reach");
+        let malformed = self.drop_unless_open(Outcome::Malformed);
+        self.point_at(bytes);
+        self.asm.jump_if(Cond::Le, Reg::R3, Reg::R8, there);
+        self.pull();
+        self.point_at(bytes);
+        self.asm.jump_if(Cond::Gt, Reg::R3, Reg::R8, malformed);
+        self.asm.bind(there);
+    }
+
+    fn point_at(&mut self, bytes: i32) {
+        self.asm.mov(Reg::R1, Reg::R7);
+        self.asm.alu(AluOp::Add, Reg::R1, Reg::R9);
+        self.asm.mov(Reg::R3, Reg::R1);
+        self.asm.alu(AluOp::Add, Reg::R3, bytes);
+    }
+
+    /// Makes the headers linear, as far as the packet goes.
+    fn pull(&mut self) {
+        let whole = self.asm.label("short packet");
+        self.asm.load(Size::W, Reg::R2, Reg::R6, skb::LEN);
+        self.asm.jump_if(Cond::Le, Reg::R2, PULLED, whole);
+        self.asm.mov(Reg::R2, PULLED);
+        self.asm.bind(whole);
+        self.asm.mov(Reg::R1, Reg::R6);
+        self.asm.call(Helper::SKB_PULL_DATA);
+        self.load_packet();
+    }
+
+    fn load_packet(&mut self) {
+        self.asm.load(Size::W, Reg::R7, Reg::R6, skb::DATA);
+        self.asm.load(Size::W, Reg::R8, Reg::R6, skb::DATA_END);
+    }
+}
+
+/// Offsets in a family's flow key.
+pub(super) fn key(family: Family) -> Key {
+    Key::of(address_bytes(family))
+}
+
+pub(super) fn address_bytes(family: Family) -> i16 {
+    i16::from(family.bits()) / 8
+}
+
+pub(super) fn fragments(family: Family) -> MapName {
+    match family {
+        Family::V4 => MapName::Fragments4,
+        Family::V6 => MapName::Fragments6,
+    }
+}

@@ -1,0 +1,74 @@
+//! New flows, and flows of an older generation: endpoint, source, decision.
+
+use super::EmitError;
+use super::Emitter;
+use super::frame::{Frame, Key, skb};
+use crate::address::Family;
+use crate::ebpf::insn::{Cond, Reg, Size};
+use crate::layout::{MapName, Outcome, direction_number, endpoint};
+use crate::model::Direction;
+
+impl Emitter<'_> {
+    /// r7 is the value of a flow to be judged again, or 0; r8 is the time.
+    pub(super) fn judge(&mut self, family: Family) -> Result<(), EmitError> {
+        let [known, egress, allow, deny] = ["known flow", "judge egress", "allow", "deny"].map(|it| self.asm.label(it));
+        self.look_up(MapName::Endpoints, Key::IFINDEX);
+        let (no_endpoint, unfiltered) = (self.end(Outcome::NoEndpoint), self.end(Outcome::Unfiltered));
+        self.asm.jump_if(Cond::Eq, Reg::R0, 0, no_endpoint);
+        self.asm.mov(Reg::R9, Reg::R0);
+        self.asm.jump_if(Cond::Ne, Reg::R7, 0, known);
+        self.new_flow(family);
+        self.asm.bind(known);
+        self.asm.load(Size::W, Reg::R1, Reg::R9, endpoint::FLAGS);
+        self.asm.jump_if(Cond::Eq, Reg::R1, 0, unfiltered);
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::JUDGED);
+        self.asm.jump_if(Cond::Eq, Reg::R1, direction_number(Direction::Egress) as i32, egress);
+        self.decide(Direction::Ingress, family, allow, deny)?;
+        self.asm.bind(egress);
+        self.decide(Direction::Egress, family, allow, deny)?;
+        self.asm.bind(allow);
+        self.allowed(family);
+        self.asm.bind(deny);
+        self.denied(family);
+        Ok(())
+    }
+
+    /// What holds only for a packet that begins a flow here.
+    fn new_flow(&mut self, family: Family) {
+        match self.hook {
+            Direction::Egress => {
+                let address = if family == Family::V4 { endpoint::V4 } else { endpoint::V6 };
+                self.check_source(family, Reg::R9, address);
+            }
+            Direction::Ingress => {
+                // A packet that came in through no interface began on this host.
+                let came_in = self.asm.label("came in");
+                self.asm.load(Size::W, Reg::R1, Reg::R6, skb::INGRESS_IFINDEX);
+                self.asm.jump_if(Cond::Ne, Reg::R1, 0, came_in);
+                self.store_constant(Frame::OWN_NODE, 1);
+                self.asm.bind(came_in);
+            }
+        }
+    }
+
+    /// `OUTCOME` says why.
+    fn allowed(&mut self, family: Family) {
+        let new = self.asm.label("new");
+        self.asm.jump_if(Cond::Eq, Reg::R7, 0, new);
+        self.adopt(family);
+        self.asm.bind(new);
+        self.remember(family);
+        self.pass(family, None);
+    }
+
+    fn denied(&mut self, family: Family) {
+        let new = self.asm.label("new, denied");
+        self.asm.jump_if(Cond::Eq, Reg::R7, 0, new);
+        self.forget(family);
+        let cut = self.end(Outcome::Cut);
+        self.asm.jump(cut);
+        self.asm.bind(new);
+        let denied = self.end(Outcome::Denied);
+        self.asm.jump(denied);
+    }
+}

@@ -1,0 +1,243 @@
+//! Tables → map images: every map of a generation with its size and what is in it.
+//!
+//! Sizes come from the input with headroom for what changes between two generations; nothing is allocated for a maximum.
+
+mod prefixes;
+
+use std::net::IpAddr;
+
+use crate::address::Family;
+use crate::classify::{AtomSet, Classes, Scope};
+use crate::ir::Tables;
+use crate::layout::{self, FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, State, config, endpoint, flow};
+use crate::model::{Cluster, Direction, EndpointId};
+use crate::vm::{MapFlags, MapKind, MapSpec};
+
+/// One map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapImage {
+    /// Which.
+    pub name: MapName,
+    /// What it is made from.
+    pub spec: MapSpec,
+    /// Keys and values, sorted.
+    pub entries: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Choices that sizes depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Flows that an endpoint can have at the same time, on average.
+    pub flows_per_endpoint: u32,
+    /// Bytes of the event ring.
+    pub ring_bytes: u32,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { flows_per_endpoint: 1_024, ring_bytes: 1 << 16 }
+    }
+}
+
+/// A local endpoint, as the runtime enters it under its interface's number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointEntry {
+    /// Which.
+    pub endpoint: EndpointId,
+    /// The value in `endpoints`.
+    pub value: Vec<u8>,
+}
+
+/// Every map but `endpoints`, whose keys only the runtime knows; that one is there without entries.
+pub fn maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes) -> Vec<MapImage> {
+    let local = scope.endpoints().len() as u32;
+    let mut maps = vec![
+        empty(MapName::Endpoints, hash(4, endpoint::BYTES, headroom(local))),
+        config_image(),
+        empty(MapName::Counters, array(MapKind::PercpuArray, 16, 2 * OUTCOMES)),
+        empty(MapName::Events, ring(sizes.ring_bytes)),
+        empty(MapName::EventLimit, array(MapKind::Array, 16, 1)),
+    ];
+    for family in [Family::V4, Family::V6] {
+        if has_family(cluster, scope, family) {
+            maps.extend(family_maps(cluster, scope, tables, sizes, family));
+        }
+    }
+    maps.push(rows(tables));
+    maps.push(defaults(tables));
+    maps.sort_by_key(|map| map.name);
+    maps
+}
+
+/// Whether a local endpoint has an address of the family.
+pub fn has_family(cluster: &Cluster, scope: &Scope, family: Family) -> bool {
+    let addresses = scope.endpoints().iter().flat_map(|id| &cluster.endpoints[id.index()].addresses);
+    addresses.into_iter().any(|address| Family::of(*address) == family)
+}
+
+/// What `endpoints` holds for every local endpoint.
+pub fn endpoints(cluster: &Cluster, classes: &Classes, tables: &Tables) -> Vec<EndpointEntry> {
+    let entry = |(id, subject): &(EndpointId, crate::classify::SubjectId)| {
+        let local = &cluster.endpoints[id.index()];
+        let mut value = vec![0; endpoint::BYTES as usize];
+        let mut put = |at: i16, bytes: &[u8]| value[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+        put(endpoint::SUBJECT, &subject.0.to_le_bytes());
+        put(endpoint::FLAGS, &flags(tables, subject.0).to_le_bytes());
+        put(endpoint::NODE, &local.node.map_or(u32::MAX, |node| node.0).to_le_bytes());
+        for address in &local.addresses {
+            let at = if address.is_ipv4() { endpoint::V4 } else { endpoint::V6 };
+            put(at, &layout::address_bytes(*address));
+        }
+        EndpointEntry { endpoint: *id, value }
+    };
+    classes.subject_of.iter().map(entry).collect()
+}
+
+/// Which directions a subject class filters at all.
+fn flags(tables: &Tables, subject: u32) -> u32 {
+    let full = AtomSet::all(tables.atoms);
+    let filters = |direction| {
+        let row = &tables.rows(direction)[subject as usize];
+        !row.entries.is_empty() || tables.sets[row.default.index()] != full
+    };
+    let ingress = if filters(Direction::Ingress) { FILTERS_INGRESS } else { 0 };
+    ingress | if filters(Direction::Egress) { FILTERS_EGRESS } else { 0 }
+}
+
+fn config_image() -> MapImage {
+    const TICKS: u32 = 250;
+    let mut value = vec![0; config::BYTES as usize];
+    value[config::EPOCH as usize] = 1;
+    for (state, seconds) in State::SECONDS.iter().enumerate() {
+        let at = config::TIMEOUTS as usize + 4 * state;
+        value[at..at + 4].copy_from_slice(&(seconds * TICKS).to_le_bytes());
+    }
+    let at = config::TICKS as usize;
+    value[at..at + 4].copy_from_slice(&TICKS.to_le_bytes());
+    let entries = vec![(vec![0; 4], value)];
+    MapImage { name: MapName::Config, spec: array(MapKind::Array, config::BYTES, 1), entries }
+}
+
+fn family_maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes, family: Family) -> Vec<MapImage> {
+    use MapName::{Exact4, Exact6, Flows4, Flows6, Fragments4, Fragments6, Fresh4, Fresh6, Nodes4, Nodes6};
+    let address = u32::from(family.bits() / 8);
+    let flow_key = pick(family, 16, 32);
+    let flows = sizes.flows_per_endpoint.saturating_mul(scope.endpoints().len().max(1) as u32);
+    let lru = |key, value, entries| MapSpec { kind: MapKind::LruHash, ..hash(key, value, entries) };
+    let exact: Vec<_> = tables
+        .addresses
+        .exact
+        .iter()
+        .filter(|(at, _)| Family::of(*at) == family)
+        .map(|(at, peer)| (layout::address_bytes(*at), peer.0.to_le_bytes().to_vec()))
+        .collect();
+    let nodes = node_entries(cluster, family);
+    vec![
+        empty(pick(family, Flows4, Flows6), lru(flow_key, flow::BYTES, flows)),
+        empty(pick(family, Fresh4, Fresh6), lru(flow_key, flow::BYTES, (flows / 4).max(1_024))),
+        empty(pick(family, Fragments4, Fragments6), lru(pick(family, 20, 44), 4, 1_024)),
+        filled(pick(family, Exact4, Exact6), hash(address, 4, headroom(exact.len() as u32)), exact),
+        prefix_image(tables, family),
+        filled(pick(family, Nodes4, Nodes6), hash(4 + address, 4, headroom(nodes.len() as u32)), nodes),
+    ]
+}
+
+fn prefix_image(tables: &Tables, family: Family) -> MapImage {
+    let name = if family == Family::V4 { MapName::Prefixes4 } else { MapName::Prefixes6 };
+    let entries: Vec<_> = prefixes::aggregate(&tables.addresses.stretches, family)
+        .into_iter()
+        .map(|(prefix, peer)| {
+            let mut key = u32::from(prefix.len()).to_le_bytes().to_vec();
+            key.extend(layout::address_bytes(prefix.address()));
+            (key, peer.0.to_le_bytes().to_vec())
+        })
+        .collect();
+    let spec = MapSpec {
+        kind: MapKind::LpmTrie,
+        key_size: 4 + u32::from(family.bits() / 8),
+        value_size: 4,
+        max_entries: headroom(entries.len() as u32),
+        flags: MapFlags::NO_PREALLOC,
+    };
+    filled(name, spec, entries)
+}
+
+fn node_entries(cluster: &Cluster, family: Family) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut entries = Vec::new();
+    for (node, of_node) in cluster.nodes.iter().enumerate() {
+        for address in of_node.addresses.iter().filter(|at| Family::of(**at) == family) {
+            entries.push((node_key(node as u32, *address), vec![1, 0, 0, 0]));
+        }
+    }
+    entries
+}
+
+fn node_key(node: u32, address: IpAddr) -> Vec<u8> {
+    let mut key = node.to_le_bytes().to_vec();
+    key.extend(layout::address_bytes(address));
+    key
+}
+
+fn rows(tables: &Tables) -> MapImage {
+    let mut entries = Vec::new();
+    for direction in Direction::ALL {
+        for (subject, row) in tables.rows(direction).iter().enumerate() {
+            for (peer, set) in &row.entries {
+                entries.push((
+                    layout::row_key(direction, subject as u32, peer.0).to_vec(),
+                    set_bytes(tables, set.index()),
+                ));
+            }
+        }
+    }
+    let spec = hash(8, set_size(tables), headroom(entries.len() as u32));
+    filled(MapName::Rows, spec, entries)
+}
+
+fn defaults(tables: &Tables) -> MapImage {
+    let sets = Direction::ALL.into_iter().flat_map(|direction| tables.rows(direction)).map(|row| row.default);
+    let entries: Vec<_> = sets
+        .enumerate()
+        .map(|(index, set)| ((index as u32).to_le_bytes().to_vec(), set_bytes(tables, set.index())))
+        .collect();
+    let spec = array(MapKind::Array, set_size(tables), entries.len().max(1) as u32);
+    MapImage { name: MapName::Defaults, spec, entries }
+}
+
+fn set_size(tables: &Tables) -> u32 {
+    8 * tables.atoms.div_ceil(64) as u32
+}
+
+fn set_bytes(tables: &Tables, set: usize) -> Vec<u8> {
+    tables.sets[set].words().iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn pick<T>(family: Family, v4: T, v6: T) -> T {
+    if family == Family::V4 { v4 } else { v6 }
+}
+
+/// A quarter more, for what arrives before the next generation.
+fn headroom(entries: u32) -> u32 {
+    entries.saturating_add(entries / 4).saturating_add(16)
+}
+
+fn hash(key_size: u32, value_size: u32, max_entries: u32) -> MapSpec {
+    MapSpec { kind: MapKind::Hash, key_size, value_size, max_entries, flags: MapFlags::default() }
+}
+
+fn array(kind: MapKind, value_size: u32, max_entries: u32) -> MapSpec {
+    MapSpec { kind, key_size: 4, value_size, max_entries, flags: MapFlags::default() }
+}
+
+fn ring(bytes: u32) -> MapSpec {
+    MapSpec { kind: MapKind::RingBuf, key_size: 0, value_size: 0, max_entries: bytes, flags: MapFlags::default() }
+}
+
+fn empty(name: MapName, spec: MapSpec) -> MapImage {
+    MapImage { name, spec, entries: Vec::new() }
+}
+
+fn filled(name: MapName, spec: MapSpec, mut entries: Vec<(Vec<u8>, Vec<u8>)>) -> MapImage {
+    entries.sort();
+    MapImage { name, spec, entries }
+}

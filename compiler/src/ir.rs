@@ -1,0 +1,227 @@
+//! The decision as a program: what becomes of a new flow, given the facts of its packet.
+//!
+//! Problem: the tables alone would make every packet pay for every feature. A cluster without IPv6, without prefixes or
+//! without port ranges needs no code for them.
+//! Strategy: a small program over typed values, one for each direction, in blocks; [`crate::passes`] narrow it to the
+//! input; the eBPF back end turns what is left into instructions, inside a datapath that parses and remembers flows.
+//! Invariants: knows numbers only, never pods, labels or namespaces; blocks end in exactly one terminator; every value
+//! is set on every path before it is used, and never to two kinds of thing ([`verify`]); no loops.
+//! The text form prints as it is parsed: a failing case is text that one can mail.
+
+mod interp;
+mod parse;
+mod text;
+mod verify;
+
+use std::net::IpAddr;
+
+pub use interp::{InterpError, run};
+pub use parse::{ParseError, parse};
+pub use verify::{VerifyError, verify};
+
+use crate::address::Family;
+use crate::classify::{AddressMap, AtomSet, PortInterval, Row};
+use crate::model::eval::Verdict;
+use crate::model::{Direction, Protocol, id};
+
+id!(/// A block. Prints as `b3`.
+    BlockId, "b");
+id!(/// A value. Prints as `v3`.
+    Value, "v");
+
+/// The decision for one direction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// As the pod sees it.
+    pub direction: Direction,
+    /// The first one is the entry.
+    pub blocks: Vec<Block>,
+}
+
+/// Instructions, and where to go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// In order.
+    pub insts: Vec<Inst>,
+    /// The end.
+    pub end: End,
+}
+
+/// One step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inst {
+    /// `v0 = remote`: a fact of the packet or of its endpoint.
+    Fact(Value, Fact),
+    /// `v0 = const 7`
+    Const(Value, u32),
+    /// `v1 = class4 v0`: the peer class of an address.
+    Class(Value, Family, Value),
+    /// `v2 = row v0 v1`: the set for a subject class and a peer class.
+    Row(Value, Value, Value),
+    /// `v1 = default v0`: the set of a subject class for peers that have no entry.
+    Default(Value, Value),
+    /// `v2 = atom v0 v1`: the atom of a protocol and a port.
+    Atom(Value, Value, Value),
+}
+
+/// What the datapath knows before it asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fact {
+    /// The subject class of the endpoint.
+    Subject,
+    /// The other end's address.
+    Remote,
+    /// 4 or 6.
+    Family,
+    /// The transport protocol: 6, 17, 132, or 0 for all others.
+    Protocol,
+    /// The destination port; 0 without one.
+    Port,
+    /// 1 if the other end is the pod itself.
+    Itself,
+    /// 1 if the packet is from the pod's own node and began there.
+    OwnNode,
+}
+
+/// Where a block goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// `jump b1`
+    Jump(BlockId),
+    /// `if v0 == 4 b1 b2`
+    If(Test, BlockId, BlockId),
+    /// `allow policy`, `deny policy`
+    Verdict(Verdict, Reason),
+}
+
+/// What an `if` asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Test {
+    /// `v0 == 7`
+    Equal(Value, u32),
+    /// `v0 < 7`
+    Less(Value, u32),
+    /// `v0 is 10.0.0.1`
+    Is(Value, IpAddr),
+    /// `v0 has v1`: a set has an atom.
+    Has(Value, Value),
+    /// `v0 full`: a set has every atom.
+    Full(Value),
+}
+
+/// What a verdict is counted as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// A pod reaches itself.
+    Itself,
+    /// A pod and its own node.
+    OwnNode,
+    /// Policies and lists.
+    Policy,
+}
+
+/// What the look-ups of a program look into.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tables {
+    /// Address → peer class.
+    pub addresses: AddressMap,
+    /// By subject class.
+    pub ingress: Vec<Row>,
+    /// By subject class.
+    pub egress: Vec<Row>,
+    /// Sets of atoms.
+    pub sets: Vec<AtomSet>,
+    /// Port → atom.
+    pub ports: Vec<PortInterval>,
+    /// How many atoms there are.
+    pub atoms: usize,
+}
+
+impl Tables {
+    /// The rows of a direction.
+    pub fn rows(&self, direction: Direction) -> &[Row] {
+        match direction {
+            Direction::Ingress => &self.ingress,
+            Direction::Egress => &self.egress,
+        }
+    }
+
+    /// Whether any address of a family has a class but 0.
+    pub fn has_family(&self, family: Family) -> bool {
+        let of_family = |address: IpAddr| Family::of(address) == family;
+        self.addresses.exact.iter().any(|(address, _)| of_family(*address))
+            || self.addresses.stretches.iter().any(|stretch| of_family(stretch.first))
+    }
+}
+
+/// The facts of one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The subject class of the endpoint.
+    pub subject: u32,
+    /// The other end's address.
+    pub remote: IpAddr,
+    /// The transport protocol; `None` for ICMP and others.
+    pub protocol: Option<Protocol>,
+    /// The destination port; 0 without one.
+    pub port: u16,
+    /// Whether the other end is the pod itself.
+    pub itself: bool,
+    /// Whether the packet is from the pod's own node and began there.
+    pub own_node: bool,
+}
+
+/// The number that IP gives a protocol.
+pub fn protocol_number(protocol: Protocol) -> u8 {
+    match protocol {
+        Protocol::Tcp => 6,
+        Protocol::Udp => 17,
+        Protocol::Sctp => 132,
+    }
+}
+
+impl Inst {
+    /// The value that it sets.
+    pub fn result(self) -> Value {
+        match self {
+            Self::Fact(to, _)
+            | Self::Const(to, _)
+            | Self::Class(to, _, _)
+            | Self::Row(to, _, _)
+            | Self::Default(to, _)
+            | Self::Atom(to, _, _) => to,
+        }
+    }
+
+    /// The values that it uses.
+    pub fn uses(self) -> impl Iterator<Item = Value> {
+        let (first, second) = match self {
+            Self::Fact(..) | Self::Const(..) => (None, None),
+            Self::Class(_, _, of) | Self::Default(_, of) => (Some(of), None),
+            Self::Row(_, a, b) | Self::Atom(_, a, b) => (Some(a), Some(b)),
+        };
+        first.into_iter().chain(second)
+    }
+}
+
+impl End {
+    /// The values that it uses.
+    pub fn uses(self) -> impl Iterator<Item = Value> {
+        let (first, second) = match self {
+            Self::If(Test::Has(set, atom), _, _) => (Some(set), Some(atom)),
+            Self::If(Test::Equal(v, _) | Test::Less(v, _) | Test::Is(v, _) | Test::Full(v), _, _) => (Some(v), None),
+            Self::Jump(_) | Self::Verdict(..) => (None, None),
+        };
+        first.into_iter().chain(second)
+    }
+
+    /// The blocks that it goes on to.
+    pub fn targets(self) -> impl Iterator<Item = BlockId> {
+        let (first, second) = match self {
+            Self::Jump(to) => (Some(to), None),
+            Self::If(_, then, otherwise) => (Some(then), Some(otherwise)),
+            Self::Verdict(..) => (None, None),
+        };
+        first.into_iter().chain(second)
+    }
+}

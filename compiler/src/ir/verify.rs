@@ -1,0 +1,133 @@
+//! Whether a program is one: run between passes, in tests and in debug builds.
+
+use std::collections::BTreeMap;
+
+use super::{BlockId, End, Fact, Inst, Program, Test, Value};
+
+/// Why a program is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VerifyError {
+    /// There is no entry.
+    #[error("no block at all")]
+    Empty,
+    /// It goes on to a block that is not there.
+    #[error("{0} goes on to {1}, which is not there")]
+    NoSuchBlock(BlockId, BlockId),
+    /// It can come back: a decision has no loops.
+    #[error("{0} can be reached from itself")]
+    Loop(BlockId),
+    /// Some path comes here without having set the value.
+    #[error("{0} uses {1}, which is not set on every path")]
+    Unset(BlockId, Value),
+    /// It is one kind of thing here and another there.
+    #[error("{0}: {1} is a {2:?} where a {3:?} is needed")]
+    Kind(BlockId, Value, Kind, Kind),
+}
+
+/// What a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A number.
+    Number,
+    /// An address.
+    Address,
+    /// A set of atoms.
+    Set,
+}
+
+/// Checks a program.
+pub fn verify(program: &Program) -> Result<(), VerifyError> {
+    if program.blocks.is_empty() {
+        return Err(VerifyError::Empty);
+    }
+    let order = topological(program)?;
+    let mut known: BTreeMap<BlockId, BTreeMap<Value, Kind>> = BTreeMap::from([(BlockId(0), BTreeMap::new())]);
+    for id in order {
+        let Some(mut values) = known.get(&id).cloned() else { continue };
+        check_block(program, id, &mut values)?;
+        for target in program.blocks[id.index()].end.targets() {
+            match known.get_mut(&target) {
+                Some(before) => before.retain(|value, kind| values.get(value) == Some(kind)),
+                None => _ = known.insert(target, values.clone()),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_block(program: &Program, id: BlockId, values: &mut BTreeMap<Value, Kind>) -> Result<(), VerifyError> {
+    let block = &program.blocks[id.index()];
+    for inst in &block.insts {
+        for (value, kind) in wanted(*inst) {
+            need(id, values, value, kind)?;
+        }
+        values.insert(inst.result(), result(*inst));
+    }
+    if let End::If(test, _, _) = block.end {
+        for (value, kind) in asked(test) {
+            need(id, values, value, kind)?;
+        }
+    }
+    Ok(())
+}
+
+fn need(id: BlockId, values: &BTreeMap<Value, Kind>, value: Value, wanted: Kind) -> Result<(), VerifyError> {
+    match values.get(&value) {
+        None => Err(VerifyError::Unset(id, value)),
+        Some(kind) if *kind != wanted => Err(VerifyError::Kind(id, value, *kind, wanted)),
+        Some(_) => Ok(()),
+    }
+}
+
+fn wanted(inst: Inst) -> Vec<(Value, Kind)> {
+    match inst {
+        Inst::Fact(..) | Inst::Const(..) => Vec::new(),
+        Inst::Class(_, _, of) => vec![(of, Kind::Address)],
+        Inst::Default(_, subject) => vec![(subject, Kind::Number)],
+        Inst::Row(_, a, b) | Inst::Atom(_, a, b) => vec![(a, Kind::Number), (b, Kind::Number)],
+    }
+}
+
+fn result(inst: Inst) -> Kind {
+    match inst {
+        Inst::Fact(_, Fact::Remote) => Kind::Address,
+        Inst::Row(..) | Inst::Default(..) => Kind::Set,
+        _ => Kind::Number,
+    }
+}
+
+fn asked(test: Test) -> Vec<(Value, Kind)> {
+    match test {
+        Test::Equal(value, _) | Test::Less(value, _) => vec![(value, Kind::Number)],
+        Test::Is(value, _) => vec![(value, Kind::Address)],
+        Test::Has(set, atom) => vec![(set, Kind::Set), (atom, Kind::Number)],
+        Test::Full(set) => vec![(set, Kind::Set)],
+    }
+}
+
+/// Blocks before those they go on to.
+fn topological(program: &Program) -> Result<Vec<BlockId>, VerifyError> {
+    let count = program.blocks.len();
+    let mut incoming = vec![0usize; count];
+    for (index, block) in program.blocks.iter().enumerate() {
+        for target in block.end.targets() {
+            let known = incoming.get_mut(target.index());
+            *known.ok_or(VerifyError::NoSuchBlock(BlockId(index as u32), target))? += 1;
+        }
+    }
+    let mut ready: Vec<usize> = (0..count).filter(|index| incoming[*index] == 0).collect();
+    let mut order = Vec::with_capacity(count);
+    while let Some(index) = ready.pop() {
+        order.push(BlockId(index as u32));
+        for target in program.blocks[index].end.targets() {
+            incoming[target.index()] -= 1;
+            if incoming[target.index()] == 0 {
+                ready.push(target.index());
+            }
+        }
+    }
+    match incoming.iter().position(|count| *count > 0) {
+        Some(index) => Err(VerifyError::Loop(BlockId(index as u32))),
+        None => Ok(order),
+    }
+}

@@ -1,0 +1,324 @@
+//! What programs and runtime share: maps, and the bytes of their keys and values. Said once, here.
+//!
+//! Numbers are in the machine's order (little-endian machines only); addresses and ports are as on the wire.
+
+use std::net::IpAddr;
+
+/// The maps of a generation, by their number in programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u32)]
+pub enum MapName {
+    /// Interface → [`endpoint`].
+    Endpoints,
+    /// What changes without a new program: [`config`].
+    Config,
+    /// Per CPU: packets and bytes by hook and [`Outcome`].
+    Counters,
+    /// Records about denied flows: [`event`].
+    Events,
+    /// What limits the rate of records.
+    EventLimit,
+    /// IPv4 flows that have seen both sides: [`flow`].
+    Flows4,
+    /// IPv4 flows that have seen one side.
+    Fresh4,
+    /// IPv6 flows that have seen both sides.
+    Flows6,
+    /// IPv6 flows that have seen one side.
+    Fresh6,
+    /// Ports of fragmented IPv4 packets.
+    Fragments4,
+    /// Ports of fragmented IPv6 packets.
+    Fragments6,
+    /// Single IPv4 addresses → peer class.
+    Exact4,
+    /// IPv4 prefixes → peer class.
+    Prefixes4,
+    /// Single IPv6 addresses → peer class.
+    Exact6,
+    /// IPv6 prefixes → peer class.
+    Prefixes6,
+    /// (Direction, subject, peer) → set of atoms.
+    Rows,
+    /// (Direction, subject) → set of atoms.
+    Defaults,
+    /// (Node, IPv4 address): the node's own.
+    Nodes4,
+    /// (Node, IPv6 address): the node's own.
+    Nodes6,
+}
+
+impl MapName {
+    /// All of them, in order.
+    pub const ALL: [Self; 19] = [
+        Self::Endpoints,
+        Self::Config,
+        Self::Counters,
+        Self::Events,
+        Self::EventLimit,
+        Self::Flows4,
+        Self::Fresh4,
+        Self::Flows6,
+        Self::Fresh6,
+        Self::Fragments4,
+        Self::Fragments6,
+        Self::Exact4,
+        Self::Prefixes4,
+        Self::Exact6,
+        Self::Prefixes6,
+        Self::Rows,
+        Self::Defaults,
+        Self::Nodes4,
+        Self::Nodes6,
+    ];
+
+    /// Its name in the kernel and in the object file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Endpoints => "endpoints",
+            Self::Config => "config",
+            Self::Counters => "counters",
+            Self::Events => "events",
+            Self::EventLimit => "event_limit",
+            Self::Flows4 => "flows4",
+            Self::Fresh4 => "fresh4",
+            Self::Flows6 => "flows6",
+            Self::Fresh6 => "fresh6",
+            Self::Fragments4 => "fragments4",
+            Self::Fragments6 => "fragments6",
+            Self::Exact4 => "exact4",
+            Self::Prefixes4 => "prefixes4",
+            Self::Exact6 => "exact6",
+            Self::Prefixes6 => "prefixes6",
+            Self::Rows => "rows",
+            Self::Defaults => "defaults",
+            Self::Nodes4 => "nodes4",
+            Self::Nodes6 => "nodes6",
+        }
+    }
+}
+
+/// The value of `endpoints`.
+pub mod endpoint {
+    /// The subject class.
+    pub const SUBJECT: i16 = 0;
+    /// Which directions are filtered: [`super::FILTERS_INGRESS`], [`super::FILTERS_EGRESS`].
+    pub const FLAGS: i16 = 4;
+    /// The number of its node.
+    pub const NODE: i16 = 8;
+    /// Its IPv4 address, or zero.
+    pub const V4: i16 = 12;
+    /// Its IPv6 address, or zero.
+    pub const V6: i16 = 16;
+    /// All of it.
+    pub const BYTES: u32 = 32;
+}
+
+/// The endpoint's rows can deny what comes to it.
+pub const FILTERS_INGRESS: u32 = 1;
+/// The endpoint's rows can deny what leaves it.
+pub const FILTERS_EGRESS: u32 = 2;
+
+/// The value of `config`.
+pub mod config {
+    /// The generation's number.
+    pub const EPOCH: i32 = 0;
+    /// 1: flows of older generations go on unasked.
+    pub const KEEP_ESTABLISHED: i32 = 4;
+    /// Time-outs in ticks, by [`super::State`], four bytes each.
+    pub const TIMEOUTS: i32 = 8;
+    /// Ticks in a second.
+    pub const TICKS: i32 = 40;
+    /// All of it.
+    pub const BYTES: u32 = 48;
+}
+
+/// The value of `flows…` and `fresh…`.
+pub mod flow {
+    /// When it was last seen, in ticks.
+    pub const LAST: i16 = 0;
+    /// The generation that judged it.
+    pub const EPOCH: i16 = 8;
+    /// Who began it: [`super::direction_number`].
+    pub const BEGUN: i16 = 12;
+    /// [`super::State`]
+    pub const STATE: i16 = 13;
+    /// 1 if the pod's own node began it.
+    pub const OWN_NODE: i16 = 14;
+    /// The pod's address.
+    pub const LOCAL: i16 = 16;
+    /// All of it.
+    pub const BYTES: u32 = 32;
+}
+
+/// A record in `events`.
+pub mod event {
+    /// Ticks.
+    pub const TIME: i16 = 0;
+    /// The interface.
+    pub const IFINDEX: i16 = 8;
+    /// [`super::Outcome`]
+    pub const OUTCOME: i16 = 12;
+    /// The hook: [`super::direction_number`].
+    pub const HOOK: i16 = 13;
+    /// 4 or 6.
+    pub const FAMILY: i16 = 14;
+    /// The IP protocol.
+    pub const PROTOCOL: i16 = 15;
+    /// The other end's address.
+    pub const REMOTE: i16 = 16;
+    /// The pod's address.
+    pub const LOCAL: i16 = 32;
+    /// The other end's port.
+    pub const REMOTE_PORT: i16 = 48;
+    /// The pod's port.
+    pub const LOCAL_PORT: i16 = 50;
+    /// The generation.
+    pub const EPOCH: i16 = 52;
+    /// All of it.
+    pub const BYTES: u32 = 56;
+}
+
+/// What became of a packet; counted by hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Outcome {
+    /// Of a flow that is allowed.
+    Established,
+    /// A new flow that policy allows.
+    Allowed,
+    /// A new flow that policy denies.
+    Denied,
+    /// The pod to itself.
+    Itself,
+    /// The pod and its own node.
+    OwnNode,
+    /// Nothing is in force in either direction.
+    Unfiltered,
+    /// An ICMP error about a live flow.
+    Related,
+    /// ARP, or IPv6 neighbour discovery.
+    Neighbour,
+    /// Headers that make no sense.
+    Malformed,
+    /// A family or encapsulation that we do not understand.
+    Unknown,
+    /// A fragment whose first one was not seen, or that is made to deceive.
+    Fragment,
+    /// From a pod, with a source that is not its own.
+    Source,
+    /// From an interface that we know nothing of.
+    NoEndpoint,
+    /// Of a flow that an older generation allowed and this one does not.
+    Cut,
+}
+
+impl Outcome {
+    /// All of them, in order.
+    pub const ALL: [Self; 14] = [
+        Self::Established,
+        Self::Allowed,
+        Self::Denied,
+        Self::Itself,
+        Self::OwnNode,
+        Self::Unfiltered,
+        Self::Related,
+        Self::Neighbour,
+        Self::Malformed,
+        Self::Unknown,
+        Self::Fragment,
+        Self::Source,
+        Self::NoEndpoint,
+        Self::Cut,
+    ];
+
+    /// As `weir counters` prints it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Established => "established",
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::Itself => "itself",
+            Self::OwnNode => "own-node",
+            Self::Unfiltered => "unfiltered",
+            Self::Related => "related",
+            Self::Neighbour => "neighbour",
+            Self::Malformed => "malformed",
+            Self::Unknown => "unknown",
+            Self::Fragment => "fragment",
+            Self::Source => "source",
+            Self::NoEndpoint => "no-endpoint",
+            Self::Cut => "cut",
+        }
+    }
+
+    /// Whether such packets are dropped.
+    pub fn drops(self) -> bool {
+        match self {
+            Self::Denied
+            | Self::Malformed
+            | Self::Unknown
+            | Self::Fragment
+            | Self::Source
+            | Self::NoEndpoint
+            | Self::Cut => true,
+            Self::Established
+            | Self::Allowed
+            | Self::Itself
+            | Self::OwnNode
+            | Self::Unfiltered
+            | Self::Related
+            | Self::Neighbour => false,
+        }
+    }
+}
+
+/// Outcomes have this many places in `counters` for each hook.
+pub const OUTCOMES: u32 = 16;
+
+/// Where a flow is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum State {
+    /// TCP, one side seen.
+    TcpFresh,
+    /// TCP, both sides seen.
+    TcpOpen,
+    /// TCP, somebody ends it.
+    TcpClosing,
+    /// UDP, one side seen.
+    UdpFresh,
+    /// UDP, both sides seen.
+    UdpOpen,
+    /// Anything else, one side seen.
+    OtherFresh,
+    /// Anything else, both sides seen.
+    OtherOpen,
+}
+
+impl State {
+    /// How long such a flow lives without packets, in seconds, by state.
+    pub const SECONDS: [u32; 8] = [60, 7_200, 30, 30, 180, 30, 120, 30];
+}
+
+/// Egress 1, ingress 0: in keys, flows and counters.
+pub fn direction_number(direction: crate::model::Direction) -> u32 {
+    match direction {
+        crate::model::Direction::Ingress => 0,
+        crate::model::Direction::Egress => 1,
+    }
+}
+
+/// The key of `rows`.
+pub fn row_key(direction: crate::model::Direction, subject: u32, peer: u32) -> [u8; 8] {
+    let upper = subject | direction_number(direction) << 31;
+    (u64::from(upper) << 32 | u64::from(peer)).to_le_bytes()
+}
+
+/// Four or sixteen bytes, as on the wire.
+pub fn address_bytes(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}

@@ -1,0 +1,15 @@
+//! Rows that no peer class tells apart need no peer class.
+// Preserves verdicts: a row without entries gives its default for every peer class, so `row s p` is `default s`.
+
+use crate::ir::{Inst, Program, Tables};
+
+pub(super) fn run(program: &mut Program, tables: &Tables) {
+    if tables.rows(program.direction).iter().any(|row| !row.entries.is_empty()) {
+        return;
+    }
+    for inst in program.blocks.iter_mut().flat_map(|block| &mut block.insts) {
+        if let Inst::Row(to, subject, _) = *inst {
+            *inst = Inst::Default(to, subject);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Blocks that nothing reaches and values that nothing uses.
+// Preserves verdicts: instructions only set their value; one that is used nowhere changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ir::{BlockId, End, Program, Tables, Value};
+
+pub(super) fn run(program: &mut Program, _: &Tables) {
+    keep_reached(program);
+    while remove_unused(program) {}
+}
+
+fn keep_reached(program: &mut Program) {
+    let mut reached: BTreeSet<BlockId> = BTreeSet::new();
+    let mut open = vec![BlockId(0)];
+    while let Some(id) = open.pop() {
+        if reached.insert(id) {
+            open.extend(program.blocks.get(id.index()).into_iter().flat_map(|block| block.end.targets()));
+        }
+    }
+    let numbers: BTreeMap<BlockId, BlockId> =
+        reached.iter().enumerate().map(|(new, old)| (*old, BlockId(new as u32))).collect();
+    let renumber = |id: BlockId| numbers.get(&id).copied().unwrap_or(id);
+    let mut index = 0;
+    program.blocks.retain(|_| {
+        index += 1;
+        reached.contains(&BlockId(index - 1))
+    });
+    for block in &mut program.blocks {
+        block.end = match block.end {
+            End::Jump(to) => End::Jump(renumber(to)),
+            End::If(test, then, otherwise) => End::If(test, renumber(then), renumber(otherwise)),
+            end => end,
+        };
+    }
+}
+
+/// Whether anything was removed: what it used may now be unused too.
+fn remove_unused(program: &mut Program) -> bool {
+    let of_insts = program.blocks.iter().flat_map(|block| block.insts.iter().flat_map(|inst| inst.uses()));
+    let of_ends = program.blocks.iter().flat_map(|block| block.end.uses());
+    let used: BTreeSet<Value> = of_insts.chain(of_ends).collect();
+    let mut removed = false;
+    for block in &mut program.blocks {
+        let before = block.insts.len();
+        block.insts.retain(|inst| used.contains(&inst.result()));
+        removed |= block.insts.len() < before;
+    }
+    removed
+}

@@ -1,0 +1,60 @@
+//! The kernel's error numbers, as far as maps and helpers give them.
+
+use std::fmt;
+
+/// An error number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(i32)]
+pub enum Errno {
+    /// EPERM
+    Perm = 1,
+    /// ENOENT
+    NoEnt = 2,
+    /// E2BIG
+    TooBig = 7,
+    /// EAGAIN
+    Again = 11,
+    /// ENOMEM
+    NoMem = 12,
+    /// EFAULT
+    Fault = 14,
+    /// EEXIST
+    Exist = 17,
+    /// EINVAL
+    Inval = 22,
+    /// ENOSPC
+    NoSpc = 28,
+    /// ENOTSUPP, the kernel's own
+    NotSupp = 524,
+}
+
+impl Errno {
+    /// The number as a helper returns it.
+    pub const fn negative(self) -> u64 {
+        -(self as i64) as u64
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Perm => "EPERM",
+            Self::NoEnt => "ENOENT",
+            Self::TooBig => "E2BIG",
+            Self::Again => "EAGAIN",
+            Self::NoMem => "ENOMEM",
+            Self::Fault => "EFAULT",
+            Self::Exist => "EEXIST",
+            Self::Inval => "EINVAL",
+            Self::NoSpc => "ENOSPC",
+            Self::NotSupp => "ENOTSUPP",
+        })
+    }
+}
+
+impl std::error::Error for Errno {}
+
+/// What a helper returns: 0 or the negative number.
+pub(super) fn to_r0(result: Result<(), Errno>) -> u64 {
+    result.map_or_else(Errno::negative, |()| 0)
+}

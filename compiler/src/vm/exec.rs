@@ -1,0 +1,323 @@
+//! The interpreter: one run of one program, tail calls included.
+
+use super::memory::{FRAMES, Memory, RegionId};
+use super::op::{Op, Program, Source};
+use super::skb::{self, Pointers};
+use super::trap::{Access, Fault};
+use super::{Cause, Host, Outcome, POISON, ProgramId, Skb, Trap, Vm, alu};
+use crate::ebpf::insn::{AtomicOp, Reg, Size};
+use crate::vm::map::Map;
+
+/// What a called function returns to.
+#[derive(Clone, Copy, Default)]
+struct Caller {
+    program: u32,
+    slot: usize,
+    /// `R6` to `R9`.
+    saved: [u64; 4],
+}
+
+/// The state of one run.
+pub(super) struct Machine<'a> {
+    pub(super) memory: &'a mut Memory,
+    pub(super) maps: &'a mut [Map],
+    pub(super) skb: &'a mut Skb,
+    pub(super) host: &'a mut Host,
+    pub(super) tail_calls: u32,
+    /// Records that are reserved: their region, ring and position.
+    pub(super) records: Vec<super::helpers::Reserved>,
+    pub(super) program: ProgramId,
+    programs: &'a [Program],
+    /// Sixteen, so that a masked index needs no check; 0 to 10 are real and 11 is zero.
+    registers: [u64; 16],
+    slot: usize,
+    callers: [Caller; FRAMES],
+    /// Frames in use.
+    frames: usize,
+}
+
+/// Runs a program of a machine.
+pub(super) fn run(vm: &mut Vm, program: ProgramId, skb: &mut Skb, host: &mut Host) -> Result<Outcome, Box<Trap>> {
+    let Vm { memory, maps, programs, budget, .. } = vm;
+    memory.set_packet(std::mem::take(&mut skb.packet), skb.linear);
+    let mut machine = Machine {
+        memory,
+        maps,
+        skb,
+        host,
+        tail_calls: 0,
+        records: Vec::new(),
+        program,
+        programs,
+        registers: [POISON; 16],
+        slot: 0,
+        callers: [Caller::default(); FRAMES],
+        frames: 0,
+    };
+    let result = machine.start(*budget);
+    machine.finish();
+    result
+}
+
+impl Machine<'_> {
+    fn start(&mut self, budget: u64) -> Result<Outcome, Box<Trap>> {
+        self.registers[usize::from(super::op::ZERO)] = 0;
+        self.enter_frame();
+        self.enter_program(self.program);
+        let mut executed = 0;
+        match self.go(budget, &mut executed) {
+            Ok(()) => Ok(Outcome { r0: self.get(Reg::R0 as u8), executed }),
+            Err(cause) => Err(Box::new(self.trap(cause))),
+        }
+    }
+
+    /// Puts the packet back, and away what the program left behind.
+    fn finish(&mut self) {
+        let (_, linear) = self.memory.packet();
+        self.skb.linear = linear;
+        self.skb.packet = self.memory.take_packet();
+        while let Some(record) = self.records.pop() {
+            self.finish_record(record, false);
+        }
+        self.memory.end_run();
+    }
+
+    fn trap(&self, cause: Cause) -> Trap {
+        let program = self.programs.get(self.program.0 as usize);
+        let insn = program.and_then(|program| program.insns.get(self.slot).copied().flatten());
+        Trap { program: self.program, slot: self.slot, insn, cause }
+    }
+
+    #[inline]
+    fn get(&self, reg: u8) -> u64 {
+        self.registers[usize::from(reg & 15)]
+    }
+
+    #[inline]
+    fn set(&mut self, reg: u8, value: u64) {
+        self.registers[usize::from(reg & 15)] = value;
+    }
+
+    /// The value of an operand; a constant is sign-extended.
+    #[inline]
+    fn value(&self, source: Source) -> u64 {
+        self.get(source.reg).wrapping_add(i64::from(source.imm) as u64)
+    }
+
+    /// An argument of a helper, 1 to 5.
+    pub(super) fn argument(&self, number: u8) -> u64 {
+        self.get(number)
+    }
+
+    /// A function begins, in a frame of its own.
+    fn enter_frame(&mut self) {
+        self.frames += 1;
+        self.memory.enter_frame(self.frames);
+        self.set(Reg::R10 as u8, self.memory.frame_pointer(self.frames - 1));
+    }
+
+    /// A program begins in the current frame.
+    pub(super) fn enter_program(&mut self, program: ProgramId) {
+        self.program = program;
+        self.slot = 0;
+        self.memory.enter_frame(self.frames);
+        self.registers[..10].fill(POISON);
+        self.set(Reg::R1 as u8, RegionId::CONTEXT.base());
+    }
+
+    fn call(&mut self, to: u32, next: usize) -> Result<(), Cause> {
+        if self.frames >= FRAMES {
+            return Err(Cause::CallDepth);
+        }
+        let mut saved = [0; 4];
+        saved.copy_from_slice(&self.registers[6..10]);
+        if let Some(caller) = self.callers.get_mut(self.frames) {
+            *caller = Caller { program: self.program.0, slot: next, saved };
+        }
+        self.registers[6..10].fill(POISON);
+        self.enter_frame();
+        self.slot = to as usize;
+        Ok(())
+    }
+
+    /// Leaves a function; true if it was the outermost.
+    fn leave(&mut self) -> bool {
+        self.frames -= 1;
+        if self.frames == 0 {
+            return true;
+        }
+        self.memory.leave_frame(self.frames);
+        let caller = self.callers.get(self.frames).copied().unwrap_or_default();
+        (self.program, self.slot) = (ProgramId(caller.program), caller.slot);
+        self.registers[1..6].fill(POISON);
+        self.registers[6..10].copy_from_slice(&caller.saved);
+        self.set(Reg::R10 as u8, self.memory.frame_pointer(self.frames - 1));
+        false
+    }
+
+    /// Runs until the outermost `exit`.
+    fn go(&mut self, budget: u64, executed: &mut u64) -> Result<(), Cause> {
+        let programs = self.programs;
+        let mut ops = ops_of(programs, self.program);
+        loop {
+            let op = *ops.get(self.slot).ok_or(Cause::OffTheEnd)?;
+            if *executed >= budget {
+                return Err(Cause::Budget(budget));
+            }
+            *executed += 1;
+            let mut next = self.slot + 1;
+            match op {
+                Op::Alu64 { op, dst, src } => self.set(dst, alu::alu64(op, self.get(dst), self.value(src))),
+                Op::Alu32 { op, dst, src } => {
+                    let result = alu::alu32(op, self.get(dst) as u32, self.value(src) as u32);
+                    self.set(dst, u64::from(result));
+                }
+                Op::Neg64 { dst } => self.set(dst, self.get(dst).wrapping_neg()),
+                Op::Neg32 { dst } => self.set(dst, u64::from((self.get(dst) as u32).wrapping_neg())),
+                Op::MovSx { extend, dst, src } => self.set(dst, alu::extend(extend, self.get(src))),
+                Op::Swap { order, bits, dst } => self.set(dst, alu::swap(order, bits, self.get(dst))),
+                Op::Constant { dst, value } => {
+                    self.set(dst, value);
+                    next += 1;
+                }
+                Op::Load { size, dst, base, offset } => {
+                    let value = self.load(size, self.address(base, offset))?;
+                    self.set(dst, value);
+                }
+                Op::LoadSx { size, dst, base, offset } => {
+                    let address = self.address(base, offset);
+                    if RegionId::of(address) == RegionId::CONTEXT {
+                        return Err(self.refuse(Fault::NotAllowed, Access::Read, address, size));
+                    }
+                    let value = self.load(size, address)?;
+                    self.set(dst, sign_extend(size, value));
+                }
+                Op::Store { size, base, offset, src } => {
+                    self.store(size, self.address(base, offset), self.value(src))?;
+                }
+                Op::Atomic32 { op, base, offset, src } => {
+                    self.atomic(op, Size::W, self.address(base, offset), src)?;
+                }
+                Op::Atomic64 { op, base, offset, src } => {
+                    self.atomic(op, Size::Dw, self.address(base, offset), src)?;
+                }
+                Op::Jump { to } => next = to as usize,
+                Op::JumpIf64 { cond, dst, src, to } => {
+                    if alu::holds64(cond, self.get(dst), self.value(src)) {
+                        next = to as usize;
+                    }
+                }
+                Op::JumpIf32 { cond, dst, src, to } => {
+                    if alu::holds32(cond, self.get(dst) as u32, self.value(src) as u32) {
+                        next = to as usize;
+                    }
+                }
+                Op::Call { helper } => match self.helper(helper)? {
+                    Some(r0) => {
+                        self.registers[1..6].fill(POISON);
+                        self.set(Reg::R0 as u8, r0);
+                    }
+                    None => {
+                        ops = ops_of(programs, self.program);
+                        next = self.slot;
+                    }
+                },
+                Op::CallLocal { to } => {
+                    self.call(to, next)?;
+                    next = self.slot;
+                }
+                Op::Exit => {
+                    if self.frames == 1 && !self.records.is_empty() {
+                        return Err(Cause::LeakedRecords(self.records.len()));
+                    }
+                    if self.leave() {
+                        return Ok(());
+                    }
+                    ops = ops_of(programs, self.program);
+                    next = self.slot;
+                }
+                Op::Kfunc { id } => return Err(Cause::KernelFunction(id)),
+                Op::WritesFramePointer => return Err(Cause::FramePointer),
+                Op::Hole => return Err(Cause::OffTheEnd),
+            }
+            self.slot = next;
+        }
+    }
+
+    #[inline]
+    fn address(&self, base: u8, offset: i16) -> u64 {
+        self.get(base).wrapping_add(i64::from(offset) as u64)
+    }
+
+    fn pointers(&self) -> Pointers {
+        let (data, data_end) = self.memory.packet_pointers();
+        Pointers { len: self.memory.packet().0.len() as u32, data, data_end }
+    }
+
+    #[cold]
+    fn refuse(&self, fault: Fault, access: Access, address: u64, size: Size) -> Cause {
+        self.refuse_bytes(fault, access, address, u64::from(size.bytes()))
+    }
+
+    #[cold]
+    pub(super) fn refuse_bytes(&self, fault: Fault, access: Access, address: u64, bytes: u64) -> Cause {
+        let place = self.memory.describe(address);
+        Cause::memory(fault, access, bytes, place)
+    }
+
+    #[inline]
+    fn load(&self, size: Size, address: u64) -> Result<u64, Cause> {
+        let memory = &*self.memory;
+        let value = if RegionId::of(address) == RegionId::CONTEXT {
+            let offset = address - RegionId::CONTEXT.base();
+            skb::read(self.skb, self.pointers(), offset, u64::from(size.bytes()))
+        } else {
+            match size {
+                Size::B => memory.load(address).map(|bytes| u64::from(u8::from_le_bytes(bytes))),
+                Size::H => memory.load(address).map(|bytes| u64::from(u16::from_le_bytes(bytes))),
+                Size::W => memory.load(address).map(|bytes| u64::from(u32::from_le_bytes(bytes))),
+                Size::Dw => memory.load(address).map(u64::from_le_bytes),
+            }
+        };
+        value.map_err(|fault| self.refuse(fault, Access::Read, address, size))
+    }
+
+    #[inline]
+    fn store(&mut self, size: Size, address: u64, value: u64) -> Result<(), Cause> {
+        let stored = if RegionId::of(address) == RegionId::CONTEXT {
+            skb::write(self.skb, address - RegionId::CONTEXT.base(), u64::from(size.bytes()), value)
+        } else {
+            match size {
+                Size::B => self.memory.store(address, (value as u8).to_le_bytes()),
+                Size::H => self.memory.store(address, (value as u16).to_le_bytes()),
+                Size::W => self.memory.store(address, (value as u32).to_le_bytes()),
+                Size::Dw => self.memory.store(address, value.to_le_bytes()),
+            }
+        };
+        stored.map_err(|fault| self.refuse(fault, Access::Write, address, size))
+    }
+
+    fn atomic(&mut self, op: AtomicOp, size: Size, address: u64, src: u8) -> Result<(), Cause> {
+        let checked = self.memory.check_atomic(address, u64::from(size.bytes()));
+        checked.map_err(|fault| self.refuse(fault, Access::Write, address, size))?;
+        let mask = if size == Size::W { u64::from(u32::MAX) } else { u64::MAX };
+        let (operand, expected) = (self.get(src) & mask, self.get(Reg::R0 as u8) & mask);
+        let old = self.load(size, address)?;
+        self.store(size, address, alu::atomic(op, old, operand, expected))?;
+        match op {
+            AtomicOp::Add | AtomicOp::Or | AtomicOp::And | AtomicOp::Xor => {}
+            AtomicOp::Cmpxchg => self.set(Reg::R0 as u8, old),
+            _ => self.set(src, old),
+        }
+        Ok(())
+    }
+}
+
+fn ops_of(programs: &[Program], program: ProgramId) -> &[Op] {
+    programs.get(program.0 as usize).map_or(&[], |program| program.ops.as_slice())
+}
+
+fn sign_extend(size: Size, value: u64) -> u64 {
+    let unused = 64 - size.bytes() * 8;
+    ((value << unused) as i64 >> unused) as u64
+}

@@ -1,0 +1,254 @@
+//! Maps, with the kernel's rules and error numbers.
+//!
+//! A map is an index from keys to slots, and a region of values by slot; lookups give programs the address of the value itself,
+//! as in the kernel. Two faces: programs come through [`Map::find`] and friends with a CPU, the outside through the methods
+//! of [`Vm`], which behave like the `bpf` system call (a per-CPU value is all CPUs' values, each rounded up to eight bytes).
+//!
+//! Values of maps of maps and of program arrays are ids, not bytes; they are set by methods of their own.
+
+mod index;
+mod outside;
+
+use super::memory::{Memory, RegionId};
+use super::ring::Ring;
+use super::trap::Region;
+use super::{Errno, ProgramId};
+use index::Index;
+
+/// A map of a machine; programs name it by this number where the kernel has a file descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MapId(pub u32);
+
+/// The kinds of map that we know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the kernel's names")]
+pub enum MapKind {
+    Array,
+    PercpuArray,
+    Hash,
+    PercpuHash,
+    LruHash,
+    LpmTrie,
+    ArrayOfMaps,
+    HashOfMaps,
+    ProgArray,
+    RingBuf,
+}
+
+/// Creation flags, with the kernel's bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapFlags(pub u32);
+
+impl MapFlags {
+    /// Entries are allocated when they are needed.
+    pub const NO_PREALLOC: Self = Self(1);
+    /// Programs may only read.
+    pub const RDONLY_PROG: Self = Self(1 << 7);
+    /// The value can be mapped into user space.
+    pub const MMAPABLE: Self = Self(1 << 10);
+    /// Maps of other sizes may stand in for it in a map of maps.
+    pub const INNER_MAP: Self = Self(1 << 12);
+
+    /// Whether all of `other`'s bits are set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl std::ops::BitOr for MapFlags {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Update: create or replace.
+pub const ANY: u64 = 0;
+/// Update: only create.
+pub const NOEXIST: u64 = 1;
+/// Update: only replace.
+pub const EXIST: u64 = 2;
+
+/// What a map is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapSpec {
+    /// Its kind.
+    pub kind: MapKind,
+    /// Bytes of a key.
+    pub key_size: u32,
+    /// Bytes of a value (of one CPU's).
+    pub value_size: u32,
+    /// Entries it can hold; bytes for a ring buffer.
+    pub max_entries: u32,
+    /// Creation flags.
+    pub flags: MapFlags,
+}
+
+impl MapSpec {
+    /// Whether each CPU has values of its own.
+    pub fn per_cpu(&self) -> bool {
+        matches!(self.kind, MapKind::PercpuArray | MapKind::PercpuHash)
+    }
+
+    fn is_array(&self) -> bool {
+        matches!(self.kind, MapKind::Array | MapKind::PercpuArray | MapKind::ArrayOfMaps | MapKind::ProgArray)
+    }
+
+    /// The kernel's checks at creation.
+    fn check(&self) -> Result<(), Errno> {
+        let no_prealloc = self.flags.contains(MapFlags::NO_PREALLOC);
+        if self.kind == MapKind::RingBuf {
+            let sound = self.max_entries.is_power_of_two()
+                && self.max_entries.is_multiple_of(4096)
+                && self.flags == MapFlags::default();
+            return if sound && (self.key_size, self.value_size) == (0, 0) { Ok(()) } else { Err(Errno::Inval) };
+        }
+        let ids = matches!(self.kind, MapKind::ArrayOfMaps | MapKind::HashOfMaps | MapKind::ProgArray);
+        let sound = self.max_entries > 0
+            && self.key_size > 0
+            && self.value_size > 0
+            && (!ids || self.value_size == 4)
+            && (!self.is_array() || self.key_size == 4 && !no_prealloc);
+        match self.kind {
+            MapKind::LruHash if no_prealloc => Err(Errno::NotSupp),
+            _ if !sound => Err(Errno::Inval),
+            MapKind::LpmTrie if !no_prealloc || !(5..=260).contains(&self.key_size) => Err(Errno::Inval),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a slot stands for.
+#[derive(Clone, Debug)]
+pub(super) enum Content {
+    /// Values in memory.
+    Values(RegionId),
+    /// Maps, by slot.
+    Maps(Vec<Option<MapId>>),
+    /// Programs, by slot.
+    Programs(Vec<Option<ProgramId>>),
+    /// A ring buffer.
+    Ring(Ring),
+}
+
+/// What a lookup finds.
+pub(super) enum Found {
+    /// A value's address.
+    Value(u64),
+    /// An inner map.
+    Map(MapId),
+}
+
+/// One map.
+#[derive(Clone, Debug)]
+pub(super) struct Map {
+    pub(super) id: MapId,
+    pub(super) spec: MapSpec,
+    pub(super) content: Content,
+    /// The region that stands for the map itself.
+    pub(super) handle: RegionId,
+    index: Index,
+    frozen: bool,
+    cpus: u32,
+}
+
+impl Map {
+    fn new(id: MapId, spec: MapSpec, cpus: u32, memory: &mut Memory) -> Result<Self, Errno> {
+        spec.check()?;
+        let cpus = if spec.per_cpu() { cpus } else { 1 };
+        let entries = spec.max_entries as usize;
+        let content = match spec.kind {
+            MapKind::RingBuf => Content::Ring(Ring::new(spec.max_entries)),
+            MapKind::ArrayOfMaps => Content::Maps(vec![None; entries]),
+            MapKind::HashOfMaps => Content::Maps(Vec::new()),
+            MapKind::ProgArray => Content::Programs(vec![None; entries]),
+            _ => {
+                let writable = !spec.flags.contains(MapFlags::RDONLY_PROG);
+                let region = memory.add(Region::Value(id), u64::from(spec.value_size), writable);
+                if spec.is_array() {
+                    memory.grow(region, u64::from(spec.max_entries) * u64::from(cpus));
+                }
+                Content::Values(region)
+            }
+        };
+        let handle = memory.add(Region::Map(id), 0, false);
+        Ok(Self { id, spec, content, handle, index: Index::new(&spec), frozen: false, cpus })
+    }
+
+    /// The element of the values' region.
+    fn element(&self, slot: u32, cpu: u32) -> u64 {
+        u64::from(slot) * u64::from(self.cpus) + u64::from(if self.cpus == 1 { 0 } else { cpu % self.cpus })
+    }
+
+    /// A program's lookup.
+    pub(super) fn find(&mut self, key: &[u8], cpu: u32, memory: &Memory) -> Option<Found> {
+        let slot = self.index.find(key)?;
+        self.index.touch(slot);
+        match &self.content {
+            Content::Values(region) => Some(Found::Value(memory.element(*region, self.element(slot, cpu)))),
+            Content::Maps(inner) => inner.get(slot as usize).copied().flatten().map(Found::Map),
+            Content::Programs(_) | Content::Ring(_) => None,
+        }
+    }
+
+    /// A program's update, which writes one CPU's value; other CPUs' values of a new entry are zero.
+    pub(super) fn put(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        flags: u64,
+        cpu: u32,
+        memory: &mut Memory,
+    ) -> Result<(), Errno> {
+        let (slot, new) = self.slot_for(key, flags, memory)?;
+        let Content::Values(region) = self.content else { return Err(Errno::Inval) };
+        if new {
+            (0..self.cpus).for_each(|cpu| memory.bytes_mut(region, self.element(slot, cpu)).fill(0));
+        }
+        let bytes = memory.bytes_mut(region, self.element(slot, cpu));
+        if bytes.len() == value.len() {
+            bytes.copy_from_slice(value);
+        }
+        Ok(())
+    }
+
+    /// Finds or makes the slot that an update writes; true if it is new.
+    fn slot_for(&mut self, key: &[u8], flags: u64, memory: &mut Memory) -> Result<(u32, bool), Errno> {
+        if flags > EXIST {
+            return Err(Errno::Inval);
+        }
+        let (slot, new) = self.index.slot_for(key, flags)?;
+        match &mut self.content {
+            Content::Values(region) if new => memory.grow(*region, (u64::from(slot) + 1) * u64::from(self.cpus)),
+            Content::Maps(inner) if inner.len() <= slot as usize => inner.resize(slot as usize + 1, None),
+            _ => {}
+        }
+        Ok((slot, new))
+    }
+
+    /// Removes an entry.
+    pub(super) fn remove(&mut self, key: &[u8]) -> Result<(), Errno> {
+        self.index.remove(key).map(|_| ())
+    }
+
+    /// The address of a byte of the value of an array's only element.
+    pub(super) fn direct(&self, offset: i32) -> Option<u64> {
+        let offset = u32::try_from(offset).ok().filter(|&offset| offset < self.spec.value_size)?;
+        match (self.spec.kind, self.spec.max_entries, &self.content) {
+            (MapKind::Array, 1, Content::Values(region)) => Some(region.base() + u64::from(offset)),
+            _ => None,
+        }
+    }
+
+    /// The program at an index of a program array.
+    pub(super) fn program(&self, index: u32) -> Option<ProgramId> {
+        match &self.content {
+            Content::Programs(programs) => programs.get(index as usize).copied().flatten(),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,251 @@
+//! From keys to slots, one way for each kind of map.
+
+use super::super::Errno;
+use super::{EXIST, MapKind, MapSpec, NOEXIST};
+use std::collections::{BTreeMap, HashMap};
+
+/// Slots that are given out, lowest first, and used again.
+#[derive(Clone, Debug)]
+pub(super) struct Slots {
+    next: u32,
+    free: Vec<u32>,
+    limit: u32,
+}
+
+impl Slots {
+    fn take(&mut self) -> Option<u32> {
+        if let Some(slot) = self.free.pop() {
+            return Some(slot);
+        }
+        (self.next < self.limit).then(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+}
+
+/// Who was used when; the front is the next victim.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Recency {
+    clock: u64,
+    /// Keys by the time of their last use.
+    by_time: BTreeMap<u64, Box<[u8]>>,
+    /// The time of each slot's last use.
+    times: Vec<u64>,
+}
+
+impl Recency {
+    fn touch(&mut self, slot: u32, key: Option<&[u8]>) {
+        let slot = slot as usize;
+        if self.times.len() <= slot {
+            self.times.resize(slot + 1, 0);
+        }
+        let Some(time) = self.times.get_mut(slot) else { return };
+        let known = self.by_time.remove(time);
+        if let Some(key) = known.or_else(|| key.map(Box::from)) {
+            self.clock += 1;
+            *time = self.clock;
+            self.by_time.insert(self.clock, key);
+        }
+    }
+
+    fn forget(&mut self, slot: u32) {
+        if let Some(time) = self.times.get_mut(slot as usize) {
+            self.by_time.remove(time);
+            *time = 0;
+        }
+    }
+
+    fn victim(&self) -> Option<Box<[u8]>> {
+        self.by_time.first_key_value().map(|(_, key)| key.clone())
+    }
+}
+
+/// The index of one map.
+#[derive(Clone, Debug)]
+pub(super) enum Index {
+    /// The key is the slot.
+    Array {
+        entries: u32,
+    },
+    Hash {
+        keys: HashMap<Box<[u8]>, u32>,
+        slots: Slots,
+        recency: Option<Box<Recency>>,
+    },
+    /// One table per prefix length; keys are masked data.
+    Lpm {
+        lengths: BTreeMap<u32, HashMap<Box<[u8]>, u32>>,
+        slots: Slots,
+        bits: u32,
+    },
+    /// Nothing to look up.
+    None,
+}
+
+/// Longest data of a prefix key, in bytes.
+const LPM_DATA: usize = 256;
+
+impl Index {
+    pub(super) fn new(spec: &MapSpec) -> Self {
+        let slots = Slots { next: 0, free: Vec::new(), limit: spec.max_entries };
+        match spec.kind {
+            _ if spec.is_array() => Self::Array { entries: spec.max_entries },
+            MapKind::LpmTrie => Self::Lpm { lengths: BTreeMap::new(), slots, bits: (spec.key_size - 4) * 8 },
+            MapKind::RingBuf => Self::None,
+            kind => {
+                let recency = (kind == MapKind::LruHash).then(Box::<Recency>::default);
+                Self::Hash { keys: HashMap::new(), slots, recency }
+            }
+        }
+    }
+
+    /// The slot that a lookup finds.
+    pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
+        match self {
+            Self::Array { entries } => array_slot(key).filter(|slot| slot < entries),
+            Self::Hash { keys, .. } => keys.get(key).copied(),
+            Self::Lpm { lengths, bits, .. } => longest_match(lengths, *bits, key),
+            Self::None => None,
+        }
+    }
+
+    /// Notes a use, where that matters.
+    pub(super) fn touch(&mut self, slot: u32) {
+        if let Self::Hash { recency: Some(recency), .. } = self {
+            recency.touch(slot, None);
+        }
+    }
+
+    /// The slot that an update writes; true if it is new.
+    pub(super) fn slot_for(&mut self, key: &[u8], flags: u64) -> Result<(u32, bool), Errno> {
+        match self {
+            Self::Array { entries } => {
+                let slot = array_slot(key).filter(|slot| slot < entries).ok_or(Errno::TooBig)?;
+                if flags == NOEXIST { Err(Errno::Exist) } else { Ok((slot, false)) }
+            }
+            Self::Hash { keys, slots, recency } => hash_slot(keys, slots, recency, key, flags),
+            Self::Lpm { lengths, slots, bits } => {
+                let (length, data) = prefix(key, *bits).ok_or(Errno::Inval)?;
+                let table = lengths.entry(length).or_default();
+                match table.get(data.as_slice(key)) {
+                    Some(_) if flags == NOEXIST => Err(Errno::Exist),
+                    Some(&slot) => Ok((slot, false)),
+                    None if flags == EXIST => Err(Errno::NoEnt),
+                    None => {
+                        let slot = slots.take().ok_or(Errno::NoSpc)?;
+                        table.insert(data.as_slice(key).into(), slot);
+                        Ok((slot, true))
+                    }
+                }
+            }
+            Self::None => Err(Errno::Inval),
+        }
+    }
+
+    /// Removes an entry and gives its slot back.
+    pub(super) fn remove(&mut self, key: &[u8]) -> Result<u32, Errno> {
+        let (slot, slots) = match self {
+            Self::Array { .. } | Self::None => return Err(Errno::Inval),
+            Self::Hash { keys, slots, recency } => {
+                let slot = keys.remove(key).ok_or(Errno::NoEnt)?;
+                if let Some(recency) = recency {
+                    recency.forget(slot);
+                }
+                (slot, slots)
+            }
+            Self::Lpm { lengths, slots, bits } => {
+                let (length, data) = prefix(key, *bits).ok_or(Errno::Inval)?;
+                let table = lengths.get_mut(&length).ok_or(Errno::NoEnt)?;
+                (table.remove(data.as_slice(key)).ok_or(Errno::NoEnt)?, slots)
+            }
+        };
+        slots.free.push(slot);
+        Ok(slot)
+    }
+
+    /// All keys, sorted.
+    pub(super) fn keys(&self) -> Vec<Vec<u8>> {
+        let mut keys: Vec<Vec<u8>> = match self {
+            Self::Array { entries } => return (0..*entries).map(|slot| slot.to_le_bytes().to_vec()).collect(),
+            Self::Hash { keys, .. } => keys.keys().map(|key| key.to_vec()).collect(),
+            Self::Lpm { lengths, .. } => {
+                let keys = lengths.iter().flat_map(|(length, table)| table.keys().map(move |data| (length, data)));
+                keys.map(|(length, data)| [&length.to_le_bytes(), data.as_ref()].concat()).collect()
+            }
+            Self::None => Vec::new(),
+        };
+        keys.sort_unstable();
+        keys
+    }
+}
+
+fn array_slot(key: &[u8]) -> Option<u32> {
+    key.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+}
+
+fn hash_slot(
+    keys: &mut HashMap<Box<[u8]>, u32>,
+    slots: &mut Slots,
+    recency: &mut Option<Box<Recency>>,
+    key: &[u8],
+    flags: u64,
+) -> Result<(u32, bool), Errno> {
+    let existing = keys.get(key).copied();
+    let (slot, new) = match existing {
+        Some(_) if flags == NOEXIST => return Err(Errno::Exist),
+        None if flags == EXIST => return Err(Errno::NoEnt),
+        Some(slot) => (slot, false),
+        None => (slots.take().or_else(|| evict(keys, recency)).ok_or(Errno::TooBig)?, true),
+    };
+    if new {
+        keys.insert(key.into(), slot);
+    }
+    if let Some(recency) = recency {
+        recency.touch(slot, Some(key));
+    }
+    Ok((slot, new))
+}
+
+/// Makes room by removing the least recently used entry.
+fn evict(keys: &mut HashMap<Box<[u8]>, u32>, recency: &mut Option<Box<Recency>>) -> Option<u32> {
+    let recency = recency.as_mut()?;
+    let slot = keys.remove(&recency.victim()?)?;
+    recency.forget(slot);
+    Some(slot)
+}
+
+/// A prefix's data with the bits beyond its length cleared.
+struct Masked([u8; LPM_DATA]);
+
+impl Masked {
+    fn new(data: &[u8], length: u32) -> Self {
+        let mut masked = [0; LPM_DATA];
+        for (index, (to, from)) in masked.iter_mut().zip(data).enumerate() {
+            let kept = length.saturating_sub(index as u32 * 8).min(8);
+            *to = from & !(0xff_u16 >> kept) as u8;
+        }
+        Self(masked)
+    }
+
+    /// As long as the data of `key`.
+    fn as_slice(&self, key: &[u8]) -> &[u8] {
+        self.0.get(..key.len().saturating_sub(4)).unwrap_or_default()
+    }
+}
+
+/// The length and masked data of a key; none if it is longer than the map's keys.
+fn prefix(key: &[u8], bits: u32) -> Option<(u32, Masked)> {
+    let (length, data) = key.split_first_chunk()?;
+    let length = u32::from_le_bytes(*length);
+    (length <= bits).then(|| (length, Masked::new(data, length)))
+}
+
+fn longest_match(lengths: &BTreeMap<u32, HashMap<Box<[u8]>, u32>>, bits: u32, key: &[u8]) -> Option<u32> {
+    let (longest, _) = prefix(key, bits)?;
+    let data = key.get(4..)?;
+    lengths.range(..=longest).rev().find_map(|(&length, table)| {
+        let masked = Masked::new(data, length);
+        table.get(masked.as_slice(key)).copied()
+    })
+}

@@ -1,0 +1,134 @@
+//! Maps as seen from outside the program: what the `bpf` system call does.
+
+use super::super::{Errno, ProgramId, Vm};
+use super::{ANY, Content, Map, MapId, MapKind, MapSpec};
+
+impl Vm {
+    /// Makes a map.
+    pub fn create_map(&mut self, spec: MapSpec) -> Result<MapId, Errno> {
+        let id = MapId(u32::try_from(self.maps.len()).map_err(|_| Errno::NoMem)?);
+        let map = Map::new(id, spec, self.cpus, &mut self.memory)?;
+        self.maps.push(map);
+        Ok(id)
+    }
+
+    /// What a map was made from.
+    pub fn map_spec(&self, map: MapId) -> Option<MapSpec> {
+        self.maps.get(map.0 as usize).map(|map| map.spec)
+    }
+
+    fn map_for_update(&mut self, map: MapId, key: &[u8]) -> Result<&mut Map, Errno> {
+        let map = self.maps.get_mut(map.0 as usize).ok_or(Errno::Inval)?;
+        if map.frozen {
+            return Err(Errno::Perm);
+        }
+        if key.len() == map.spec.key_size as usize { Ok(map) } else { Err(Errno::Inval) }
+    }
+
+    /// Writes an entry; a per-CPU value is all CPUs' values, each rounded up to eight bytes.
+    pub fn map_update(&mut self, map: MapId, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        self.map_for_update(map, key)?;
+        let Self { maps, memory, .. } = self;
+        let map = maps.get_mut(map.0 as usize).ok_or(Errno::Inval)?;
+        let Content::Values(region) = map.content else { return Err(Errno::Inval) };
+        let (size, stride) = (map.spec.value_size as usize, map.stride());
+        if value.len() != if map.spec.per_cpu() { stride * map.cpus as usize } else { size } {
+            return Err(Errno::Inval);
+        }
+        let (slot, _) = map.slot_for(key, flags, memory)?;
+        for (cpu, value) in (0..map.cpus).zip(value.chunks(stride.max(1))) {
+            let bytes = memory.bytes_mut(region, map.element(slot, cpu));
+            bytes.iter_mut().zip(value).for_each(|(to, from)| *to = *from);
+        }
+        Ok(())
+    }
+
+    /// Reads an entry, in the form that [`Vm::map_update`] takes. Not a use, for an LRU map.
+    pub fn map_lookup(&self, map: MapId, key: &[u8]) -> Result<Vec<u8>, Errno> {
+        let map = self.maps.get(map.0 as usize).ok_or(Errno::Inval)?;
+        let Content::Values(region) = map.content else { return Err(Errno::Inval) };
+        if key.len() != map.spec.key_size as usize {
+            return Err(Errno::Inval);
+        }
+        let slot = map.index.find(key).ok_or(Errno::NoEnt)?;
+        let mut value = Vec::new();
+        for cpu in 0..map.cpus {
+            value.extend_from_slice(self.memory.bytes(region, map.element(slot, cpu)));
+            if map.spec.per_cpu() {
+                value.resize((cpu as usize + 1) * map.stride(), 0);
+            }
+        }
+        Ok(value)
+    }
+
+    /// Removes an entry.
+    pub fn map_delete(&mut self, map: MapId, key: &[u8]) -> Result<(), Errno> {
+        self.map_for_update(map, key)?.remove(key)
+    }
+
+    /// All keys, sorted bytewise; prefixes without host bits.
+    pub fn map_keys(&self, map: MapId) -> Vec<Vec<u8>> {
+        self.maps.get(map.0 as usize).map_or_else(Vec::new, |map| map.index.keys())
+    }
+
+    /// From now on only programs may write.
+    pub fn map_freeze(&mut self, map: MapId) {
+        if let Some(map) = self.maps.get_mut(map.0 as usize) {
+            map.frozen = true;
+        }
+    }
+
+    /// Writes an entry of a map of maps, creating or replacing.
+    pub fn set_inner(&mut self, map: MapId, key: &[u8], inner: MapId) -> Result<(), Errno> {
+        if self.maps.get(inner.0 as usize).is_none() {
+            return Err(Errno::Inval);
+        }
+        self.map_for_update(map, key)?;
+        let Self { maps, memory, .. } = self;
+        let map = maps.get_mut(map.0 as usize).ok_or(Errno::Inval)?;
+        let (slot, _) = map.slot_for(key, ANY, memory)?;
+        match &mut map.content {
+            Content::Maps(maps) => maps.get_mut(slot as usize).map(|entry| *entry = Some(inner)).ok_or(Errno::Inval),
+            _ => Err(Errno::Inval),
+        }
+    }
+
+    /// Writes or empties an entry of an array of maps, or removes one of a hash of maps.
+    pub fn clear_inner(&mut self, map: MapId, key: &[u8]) -> Result<(), Errno> {
+        let map = self.map_for_update(map, key)?;
+        let slot = map.index.find(key).ok_or(Errno::NoEnt)?;
+        let Content::Maps(maps) = &mut map.content else { return Err(Errno::Inval) };
+        let was = maps.get_mut(slot as usize).and_then(Option::take);
+        if map.spec.kind == MapKind::HashOfMaps {
+            map.index.remove(key)?;
+        }
+        was.map(|_| ()).ok_or(Errno::NoEnt)
+    }
+
+    /// Writes an entry of a program array.
+    pub fn set_program(&mut self, map: MapId, index: u32, program: Option<ProgramId>) -> Result<(), Errno> {
+        let map = self.map_for_update(map, &index.to_le_bytes())?;
+        let Content::Programs(programs) = &mut map.content else { return Err(Errno::Inval) };
+        programs.get_mut(index as usize).map(|entry| *entry = program).ok_or(Errno::TooBig)
+    }
+
+    /// Takes the records that are ready at the head of a ring buffer.
+    pub fn drain(&mut self, ring: MapId) -> Vec<Vec<u8>> {
+        match self.maps.get_mut(ring.0 as usize).map(|map| &mut map.content) {
+            Some(Content::Ring(ring)) => ring.drain(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Map {
+    /// Bytes from one CPU's value to the next.
+    fn stride(&self) -> usize {
+        let size = self.spec.value_size as usize;
+        if self.spec.per_cpu() { size.next_multiple_of(8) } else { size }
+    }
+
+    pub(in super::super) fn is_read_only(&self) -> bool {
+        self.spec.flags.contains(super::MapFlags::RDONLY_PROG)
+    }
+}

@@ -1,0 +1,373 @@
+//! The synthetic address space: every object in a region of its own, every element of it with bounds of its own.
+//!
+//! An address is `region << 44 | element << shift | byte`. `shift` leaves each element at least twice its size, so that a
+//! pointer that runs over either end of its element lands in no element: neighbours are never reached by accident.
+//! Region 0 is nothing (NULL). The lookup is one table read, no search.
+//!
+//! The stack's elements are call frames; which of their bytes were written is kept in a bit each.
+
+use super::map::MapId;
+use super::trap::{Fault, Place, Region};
+
+const REGION_SHIFT: u32 = 44;
+const OFFSET_MASK: u64 = (1 << REGION_SHIFT) - 1;
+
+/// Bytes of one frame.
+pub(super) const FRAME: u32 = 512;
+/// Frames of one run.
+pub(super) const FRAMES: usize = 8;
+
+/// A region's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RegionId(u32);
+
+impl RegionId {
+    pub(super) const STACK: Self = Self(1);
+    pub(super) const CONTEXT: Self = Self(2);
+    const PACKETS: [Self; 2] = [Self(3), Self(4)];
+    const FIRST_FREE: u32 = 5;
+
+    /// The address of its first byte.
+    pub(super) const fn base(self) -> u64 {
+        (self.0 as u64) << REGION_SHIFT
+    }
+
+    /// The region that an address is in.
+    #[inline]
+    pub(super) const fn of(address: u64) -> Self {
+        Self((address >> REGION_SHIFT) as u32)
+    }
+}
+
+/// One region's bounds and bytes.
+#[derive(Clone, Debug)]
+struct Bytes {
+    what: Region,
+    writable: bool,
+    /// Bytes of an element.
+    size: u64,
+    shift: u32,
+    /// Elements that exist.
+    count: u64,
+    data: Vec<u8>,
+}
+
+impl Bytes {
+    fn new(what: Region, size: u64, writable: bool) -> Self {
+        let shift = (u64::BITS - size.leading_zeros() + 1).min(REGION_SHIFT);
+        Self { what, writable, size, shift, count: 0, data: Vec::new() }
+    }
+
+    /// Where in `data` the bytes are.
+    #[inline]
+    fn locate(&self, offset: u64, bytes: u64) -> Result<(u64, u64), Fault> {
+        let (element, byte) = (offset >> self.shift, offset & ((1 << self.shift) - 1));
+        if element < self.count && byte + bytes <= self.size { Ok((element, byte)) } else { Err(Fault::Outside) }
+    }
+}
+
+/// All memory of a machine.
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    regions: Vec<Bytes>,
+    /// Which bytes of each frame were written.
+    written: [[u64; 8]; FRAMES],
+    /// Which of the two packet regions is the packet.
+    packet: RegionId,
+    /// Regions that were given back in this run: their addresses stay invalid until it ends.
+    retired: Vec<RegionId>,
+    /// Regions that were given back before.
+    free: Vec<RegionId>,
+}
+
+impl Memory {
+    pub(super) fn new() -> Self {
+        let mut stack = Bytes::new(Region::Stack, u64::from(FRAME), true);
+        stack.data = vec![0; FRAME as usize * FRAMES];
+        let [first, _] = RegionId::PACKETS;
+        let regions = vec![
+            Bytes::new(Region::Nothing, 0, false),
+            stack,
+            // Has no bytes, only a size to describe: see `skb`.
+            Bytes::new(Region::Context, super::skb::END, false),
+            Bytes::new(Region::StalePacket, 0, true),
+            Bytes::new(Region::StalePacket, 0, true),
+        ];
+        debug_assert_eq!(regions.len(), RegionId::FIRST_FREE as usize);
+        Self { regions, written: [[0; 8]; FRAMES], packet: first, retired: Vec::new(), free: Vec::new() }
+    }
+
+    /// A new region without elements.
+    pub(super) fn add(&mut self, what: Region, size: u64, writable: bool) -> RegionId {
+        if let Some(id) = self.free.pop() {
+            self.with(id, |region| *region = Bytes::new(what, size, writable));
+            return id;
+        }
+        let id = RegionId(u32::try_from(self.regions.len()).unwrap_or(0));
+        self.regions.push(Bytes::new(what, size, writable));
+        id
+    }
+
+    fn region(&self, id: RegionId) -> Option<&Bytes> {
+        self.regions.get(id.0 as usize)
+    }
+
+    fn with(&mut self, id: RegionId, change: impl FnOnce(&mut Bytes)) {
+        if let Some(region) = self.regions.get_mut(id.0 as usize) {
+            change(region);
+        }
+    }
+
+    /// Gives a region at least this many elements, new ones zero.
+    pub(super) fn grow(&mut self, id: RegionId, count: u64) {
+        self.with(id, |region| {
+            if count > region.count {
+                region.data.resize((count * region.size) as usize, 0);
+                region.count = count;
+            }
+        });
+    }
+
+    /// Takes a region's bytes; its addresses become invalid.
+    pub(super) fn retire(&mut self, id: RegionId, what: Region) -> Vec<u8> {
+        let mut data = Vec::new();
+        self.with(id, |region| {
+            region.what = what;
+            region.count = 0;
+            data = std::mem::take(&mut region.data);
+        });
+        data
+    }
+
+    /// Lets a retired region's number be used again in later runs.
+    pub(super) fn release(&mut self, id: RegionId) {
+        self.retired.push(id);
+    }
+
+    /// A run has ended: no program holds an address any more.
+    pub(super) fn end_run(&mut self) {
+        self.free.append(&mut self.retired);
+    }
+
+    /// The address of an element.
+    pub(super) fn element(&self, id: RegionId, element: u64) -> u64 {
+        let shift = self.region(id).map_or(0, |region| region.shift);
+        id.base() | element << shift
+    }
+
+    /// The map that an address stands for, if it is the address of a map itself.
+    #[inline]
+    pub(super) fn map(&self, address: u64) -> Option<MapId> {
+        match self.region(RegionId::of(address))?.what {
+            Region::Map(map) if address & OFFSET_MASK == 0 => Some(map),
+            _ => None,
+        }
+    }
+
+    /// The ring of a record, if the address is a record's first byte.
+    pub(super) fn record(&self, address: u64) -> Option<(MapId, RegionId)> {
+        let id = RegionId::of(address);
+        match self.region(id)?.what {
+            Region::Record(map) if address & OFFSET_MASK == 0 => Some((map, id)),
+            _ => None,
+        }
+    }
+
+    /// An element's bytes, for the machine itself.
+    pub(super) fn bytes(&self, id: RegionId, element: u64) -> &[u8] {
+        let region = self.region(id);
+        let found = region.and_then(|region| {
+            let start = (element * region.size) as usize;
+            region.data.get(start..start + region.size as usize)
+        });
+        found.unwrap_or_default()
+    }
+
+    /// An element's bytes, for the machine itself.
+    pub(super) fn bytes_mut(&mut self, id: RegionId, element: u64) -> &mut [u8] {
+        let region = self.regions.get_mut(id.0 as usize);
+        let found = region.and_then(|region| {
+            let start = (element * region.size) as usize;
+            region.data.get_mut(start..start + region.size as usize)
+        });
+        found.unwrap_or_default()
+    }
+
+    /// Frames `0..count` exist; the last one is fresh.
+    pub(super) fn enter_frame(&mut self, count: usize) {
+        self.with(RegionId::STACK, |stack| stack.count = count as u64);
+        if let Some(written) = count.checked_sub(1).and_then(|frame| self.written.get_mut(frame)) {
+            *written = [0; 8];
+        }
+    }
+
+    /// Frames `0..count` exist, the last one as it was.
+    pub(super) fn leave_frame(&mut self, count: usize) {
+        self.with(RegionId::STACK, |stack| stack.count = count as u64);
+    }
+
+    /// The frame pointer of a frame: one past its last byte.
+    pub(super) fn frame_pointer(&self, frame: usize) -> u64 {
+        self.element(RegionId::STACK, frame as u64) + u64::from(FRAME)
+    }
+
+    /// The packet enters, its first `linear` bytes addressable.
+    pub(super) fn set_packet(&mut self, data: Vec<u8>, linear: usize) {
+        let linear = linear.min(data.len()) as u64;
+        self.with(self.packet, |region| {
+            *region = Bytes::new(Region::Packet, linear, true);
+            region.count = 1;
+            region.data = data;
+        });
+    }
+
+    /// The packet leaves.
+    pub(super) fn take_packet(&mut self) -> Vec<u8> {
+        self.retire(self.packet, Region::StalePacket)
+    }
+
+    /// The packet's linear part is now `linear` bytes long and somewhere else: old pointers are stale.
+    pub(super) fn move_packet(&mut self, linear: usize) {
+        let data = self.take_packet();
+        let [first, second] = RegionId::PACKETS;
+        self.packet = if self.packet == first { second } else { first };
+        self.set_packet(data, linear);
+    }
+
+    /// All bytes of the packet, and how many of them are linear.
+    pub(super) fn packet(&self) -> (&[u8], usize) {
+        self.region(self.packet).map_or((&[], 0), |region| (region.data.as_slice(), region.size as usize))
+    }
+
+    /// The addresses of the packet's first linear byte and of the one after the last.
+    #[inline]
+    pub(super) fn packet_pointers(&self) -> (u64, u64) {
+        let start = self.packet.base();
+        (start, start + self.region(self.packet).map_or(0, |region| region.size))
+    }
+
+    #[inline]
+    fn find(&self, address: u64, bytes: u64) -> Result<(&Bytes, u64, u64), Fault> {
+        let region = self.region(RegionId::of(address)).ok_or(Fault::Outside)?;
+        let (element, byte) = region.locate(address & OFFSET_MASK, bytes)?;
+        Ok((region, element, byte))
+    }
+
+    /// Reads `N` bytes as an instruction does.
+    #[inline]
+    pub(super) fn load<const N: usize>(&self, address: u64) -> Result<[u8; N], Fault> {
+        let (region, element, byte) = self.find(address, N as u64)?;
+        if RegionId::of(address) == RegionId::STACK {
+            if byte % N as u64 != 0 {
+                return Err(Fault::Misaligned);
+            }
+            self.check_written(element, byte, N as u64)?;
+        }
+        let start = (element * region.size + byte) as usize;
+        region.data.get(start..).and_then(|data| data.first_chunk()).copied().ok_or(Fault::Outside)
+    }
+
+    /// Writes `N` bytes as an instruction does.
+    #[inline]
+    pub(super) fn store<const N: usize>(&mut self, address: u64, value: [u8; N]) -> Result<(), Fault> {
+        let (region, element, byte) = self.find(address, N as u64)?;
+        if !region.writable {
+            return Err(Fault::ReadOnly);
+        }
+        let start = (element * region.size + byte) as usize;
+        if RegionId::of(address) == RegionId::STACK {
+            if byte % N as u64 != 0 {
+                return Err(Fault::Misaligned);
+            }
+            self.mark_written(element, byte, N as u64);
+        }
+        let region = self.regions.get_mut(RegionId::of(address).0 as usize).ok_or(Fault::Outside)?;
+        let chunk = region.data.get_mut(start..).and_then(|data| data.first_chunk_mut::<N>());
+        *chunk.ok_or(Fault::Outside)? = value;
+        Ok(())
+    }
+
+    /// Where an atomic operation may go: aligned, in a map's value or on the stack.
+    #[inline]
+    pub(super) fn check_atomic(&self, address: u64, bytes: u64) -> Result<(), Fault> {
+        let (region, _, byte) = self.find(address, bytes)?;
+        match region.what {
+            Region::Stack | Region::Value(_) | Region::Record(_) if byte % bytes == 0 => Ok(()),
+            Region::Stack | Region::Value(_) | Region::Record(_) => Err(Fault::Misaligned),
+            _ => Err(Fault::NotAllowed),
+        }
+    }
+
+    /// Reads what a helper is given.
+    pub(super) fn slice(&self, address: u64, bytes: u64) -> Result<&[u8], Fault> {
+        let (region, element, byte) = self.find(address, bytes)?;
+        if RegionId::of(address) == RegionId::STACK {
+            self.check_written(element, byte, bytes)?;
+        }
+        let start = (element * region.size + byte) as usize;
+        region.data.get(start..start + bytes as usize).ok_or(Fault::Outside)
+    }
+
+    /// What a helper may fill.
+    pub(super) fn slice_mut(&mut self, address: u64, bytes: u64) -> Result<&mut [u8], Fault> {
+        let (region, element, byte) = self.find(address, bytes)?;
+        if !region.writable {
+            return Err(Fault::ReadOnly);
+        }
+        let start = (element * region.size + byte) as usize;
+        if RegionId::of(address) == RegionId::STACK {
+            self.mark_written(element, byte, bytes);
+        }
+        let region = self.regions.get_mut(RegionId::of(address).0 as usize).ok_or(Fault::Outside)?;
+        region.data.get_mut(start..start + bytes as usize).ok_or(Fault::Outside)
+    }
+
+    #[inline]
+    fn check_written(&self, frame: u64, byte: u64, bytes: u64) -> Result<(), Fault> {
+        let written = self.written.get(frame as usize).ok_or(Fault::Outside)?;
+        let all = words(byte, bytes).all(|(word, mask)| written.get(word).is_some_and(|bits| bits & mask == mask));
+        if all { Ok(()) } else { Err(Fault::Uninitialised) }
+    }
+
+    #[inline]
+    fn mark_written(&mut self, frame: u64, byte: u64, bytes: u64) {
+        let Some(written) = self.written.get_mut(frame as usize) else { return };
+        for (word, mask) in words(byte, bytes) {
+            if let Some(bits) = written.get_mut(word) {
+                *bits |= mask;
+            }
+        }
+    }
+
+    /// An address in words, for traps.
+    pub(super) fn describe(&self, address: u64) -> Place {
+        let mut id = RegionId::of(address);
+        let mut offset = (address & OFFSET_MASK) as i64;
+        if offset >= 1 << (REGION_SHIFT - 1) {
+            // A little below a region is meant, not far above the one before it.
+            (id, offset) = (RegionId(id.0 + 1), offset - (1 << REGION_SHIFT));
+        }
+        let (region, size, shift) = match self.region(id) {
+            Some(region) => (region.what, region.size, region.shift),
+            None => (Region::Nothing, 0, REGION_SHIFT),
+        };
+        if offset < 0 {
+            return Place { address, region, element: 0, offset, size };
+        }
+        Place { address, region, element: offset as u64 >> shift, offset: offset & ((1 << shift) - 1), size }
+    }
+}
+
+/// The words and bits of a bitmap that stand for some bytes.
+#[inline]
+fn words(byte: u64, bytes: u64) -> impl Iterator<Item = (usize, u64)> {
+    let end = byte + bytes;
+    let last = if bytes == 0 { 0 } else { end.div_ceil(64) };
+    (byte / 64..last).map(move |word| {
+        let (from, to) = (byte.max(word * 64) - word * 64, end.min(word * 64 + 64) - word * 64);
+        (word as usize, (u64::MAX >> (64 - (to - from))) << from)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! A ring buffer: records in the order of their reservation, each ready, discarded or still being written.
+
+use super::Errno;
+use std::collections::VecDeque;
+
+/// Bytes of the kernel's header before each record.
+const HEADER: u64 = 8;
+
+#[derive(Clone, Debug)]
+enum State {
+    Busy,
+    Ready(Vec<u8>),
+    Discarded,
+}
+
+#[derive(Clone, Debug)]
+struct Record {
+    position: u64,
+    bytes: u64,
+    state: State,
+}
+
+/// One ring.
+#[derive(Clone, Debug)]
+pub(super) struct Ring {
+    size: u64,
+    producer: u64,
+    consumer: u64,
+    records: VecDeque<Record>,
+}
+
+impl Ring {
+    pub(super) fn new(size: u32) -> Self {
+        Self { size: u64::from(size), producer: 0, consumer: 0, records: VecDeque::new() }
+    }
+
+    /// Reserves space; the position names the record until it is finished.
+    pub(super) fn reserve(&mut self, bytes: u64) -> Result<u64, Errno> {
+        let taken = bytes.saturating_add(HEADER).next_multiple_of(8);
+        let end = self.producer + taken;
+        // The kernel never fills the ring to the last byte.
+        if taken > self.size || end - self.consumer > self.size - 1 {
+            return Err(Errno::Again);
+        }
+        let position = std::mem::replace(&mut self.producer, end);
+        self.records.push_back(Record { position, bytes: taken, state: State::Busy });
+        Ok(position)
+    }
+
+    /// Finishes a record: with data it is ready, without it is discarded.
+    pub(super) fn finish(&mut self, position: u64, data: Option<Vec<u8>>) {
+        let found = self.records.binary_search_by_key(&position, |record| record.position);
+        if let Some(record) = found.ok().and_then(|index| self.records.get_mut(index)) {
+            record.state = data.map_or(State::Discarded, State::Ready);
+        }
+    }
+
+    /// What a reader gets: everything up to the first record that is still being written.
+    pub(super) fn drain(&mut self) -> Vec<Vec<u8>> {
+        let mut drained = Vec::new();
+        while let Some(record) = self.records.pop_front() {
+            match record.state {
+                State::Busy => {
+                    self.records.push_front(record);
+                    break;
+                }
+                State::Ready(data) => drained.push(data),
+                State::Discarded => {}
+            }
+            self.consumer = record.position + record.bytes;
+        }
+        drained
+    }
+
+    /// `bpf_ringbuf_query`.
+    pub(super) fn query(&self, what: u64) -> u64 {
+        match what {
+            0 => self.producer - self.consumer,
+            1 => self.size,
+            2 => self.consumer,
+            3 => self.producer,
+            _ => 0,
+        }
+    }
+}

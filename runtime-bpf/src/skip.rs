@@ -1,0 +1,35 @@
+//! Tests that need what a machine may not have: no silent skip.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Where `cargo xtask ci` collects skips.
+const SKIP_LOG: &str = "WEIR_SKIP_LOG";
+
+static SKIPPED: AtomicU32 = AtomicU32::new(0);
+
+/// Says on the test's real standard error that it is skipped and why, counts, and notes it in the skip log if there is one.
+/// Fails where `CI` is `true`.
+pub fn skip(test: &str, reason: &dyn std::fmt::Display) {
+    let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
+    // Not eprintln!, which the test harness keeps back unless the test fails.
+    let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason} ({count} skipped in this binary)");
+    if let Some(log) = std::env::var_os(SKIP_LOG) {
+        let log = OpenOptions::new().append(true).create(true).open(log);
+        let noted = log.and_then(|mut log| writeln!(log, "{test}: {reason}"));
+        assert!(noted.is_ok(), "the skip log: {noted:?}");
+    }
+    let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
+    assert!(!in_ci, "skipped in CI: {test}: {reason}");
+}
+
+/// Leaves a test early, loudly: `skip!("no privilege")`.
+#[macro_export]
+macro_rules! skip {
+    ($($reason:tt)*) => {{
+        let test = std::thread::current().name().unwrap_or("test").to_owned();
+        $crate::skip::skip(&test, &format_args!($($reason)*));
+        return;
+    }};
+}

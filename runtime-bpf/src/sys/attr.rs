@@ -1,0 +1,88 @@
+//! The parts of `union bpf_attr` that our commands read and write, field for field as in `linux/bpf.h`.
+
+pub(super) const MAP_CREATE: i32 = 0;
+pub(super) const MAP_LOOKUP_ELEM: i32 = 1;
+pub(super) const MAP_UPDATE_ELEM: i32 = 2;
+pub(super) const MAP_DELETE_ELEM: i32 = 3;
+pub(super) const MAP_GET_NEXT_KEY: i32 = 4;
+pub(super) const PROG_LOAD: i32 = 5;
+pub(super) const PROG_TEST_RUN: i32 = 10;
+pub(super) const MAP_FREEZE: i32 = 22;
+pub(super) const MAP_LOOKUP_BATCH: i32 = 24;
+pub(super) const MAP_UPDATE_BATCH: i32 = 26;
+pub(super) const MAP_DELETE_BATCH: i32 = 27;
+
+/// Structures that are parts of `union bpf_attr`.
+pub(super) trait Attr {}
+
+#[derive(Default)]
+#[repr(C)]
+pub(super) struct MapCreate {
+    pub(super) map_type: u32,
+    pub(super) key_size: u32,
+    pub(super) value_size: u32,
+    pub(super) max_entries: u32,
+    pub(super) map_flags: u32,
+    pub(super) inner_map_fd: u32,
+}
+
+/// `value` is `next_key` for one command; freezing reads the descriptor alone.
+#[derive(Default)]
+#[repr(C)]
+pub(super) struct MapElem {
+    pub(super) map_fd: u32,
+    pub(super) pad: u32,
+    pub(super) key: u64,
+    pub(super) value: u64,
+    pub(super) flags: u64,
+}
+
+#[derive(Default)]
+#[repr(C)]
+pub(super) struct MapBatch {
+    pub(super) in_batch: u64,
+    pub(super) out_batch: u64,
+    pub(super) keys: u64,
+    pub(super) values: u64,
+    pub(super) count: u32,
+    pub(super) map_fd: u32,
+    pub(super) elem_flags: u64,
+    pub(super) flags: u64,
+}
+
+#[derive(Default)]
+#[repr(C)]
+pub(super) struct ProgLoad {
+    pub(super) prog_type: u32,
+    pub(super) insn_cnt: u32,
+    pub(super) insns: u64,
+    pub(super) license: u64,
+    pub(super) log_level: u32,
+    pub(super) log_size: u32,
+    pub(super) log_buf: u64,
+    pub(super) kern_version: u32,
+    pub(super) prog_flags: u32,
+}
+
+#[derive(Default)]
+#[repr(C)]
+pub(super) struct TestRun {
+    pub(super) prog_fd: u32,
+    pub(super) retval: u32,
+    pub(super) data_size_in: u32,
+    pub(super) data_size_out: u32,
+    pub(super) data_in: u64,
+    pub(super) data_out: u64,
+    pub(super) repeat: u32,
+    pub(super) duration: u32,
+    pub(super) ctx_size_in: u32,
+    pub(super) ctx_size_out: u32,
+    pub(super) ctx_in: u64,
+    pub(super) ctx_out: u64,
+}
+
+impl Attr for MapCreate {}
+impl Attr for MapElem {}
+impl Attr for MapBatch {}
+impl Attr for ProgLoad {}
+impl Attr for TestRun {}
