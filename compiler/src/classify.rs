@@ -27,8 +27,11 @@ pub use predicates::{Predicate, PredicateId};
 pub use rows::Row;
 
 use crate::address::Family;
+use crate::k8s::Labels;
 use crate::model::eval::RuleId;
-use crate::model::{Cluster, Direction, EndpointId, HostNetworkPods, ListId, NodeId, PolicyId, Standing, id};
+use crate::model::{
+    Cluster, Direction, EndpointId, HostNetworkPods, ListId, NamedPort, NamespaceId, NodeId, PolicyId, Standing, id,
+};
 
 id!(/// A peer class. Prints as `peer3`; `peer0` matches nothing.
     PeerId, "peer");
@@ -46,6 +49,11 @@ impl Scope {
     /// Every pod that has an address.
     pub fn everything(cluster: &Cluster) -> Self {
         Self::filter(cluster, |_| true)
+    }
+
+    /// No pod at all: a node that nobody has heard of yet.
+    pub fn nothing() -> Self {
+        Self { local: Vec::new() }
     }
 
     /// The pods of one node; `None` if the input knows no such node.
@@ -101,6 +109,7 @@ pub struct Classes {
     /// Services behind addresses.
     pub fronts: Vec<Front>,
     rules: predicates::Rules,
+    lookup: peers::Peers,
 }
 
 /// Local endpoints that nothing in force tells apart.
@@ -153,6 +162,19 @@ impl Classes {
         self.addresses.find(address)
     }
 
+    /// The class that a pod's address has or would have; `None` if there is no such class yet.
+    pub fn peer_of_pod(
+        &self,
+        cluster: &Cluster,
+        namespace: NamespaceId,
+        labels: &Labels,
+        ports: &[NamedPort],
+        address: IpAddr,
+    ) -> Option<PeerId> {
+        let pod = peers::NewPod { namespace, labels, ports };
+        self.lookup.of_pod(cluster, &self.rules, &pod, address)
+    }
+
     /// The row of a subject class.
     pub fn row(&self, direction: Direction, subject: SubjectId) -> &Row {
         match direction {
@@ -170,6 +192,14 @@ impl Classes {
     /// The rules that allow an atom: the provenance of a table entry.
     pub fn provenance(&self, direction: Direction, subject: SubjectId, peer: PeerId, atom: AtomId) -> Vec<RuleId> {
         rows::provenance(self, direction, subject, peer, atom)
+    }
+
+    /// Whether anything is in force on what leaves a local endpoint.
+    pub fn judges_egress(&self, cluster: &Cluster) -> bool {
+        self.subjects.iter().any(|subject| {
+            subject.policies.iter().any(|id| cluster.policies[id.index()].egress.is_some())
+                || subject.lists.iter().any(|id| cluster.lists[id.index()].egress)
+        })
     }
 
     /// Peer predicates in force.

@@ -30,6 +30,7 @@ pub mod diagnostic;
 pub mod ebpf;
 pub mod emit;
 pub mod image;
+pub mod index;
 pub mod ir;
 pub mod k8s;
 pub mod layout;

@@ -12,6 +12,8 @@ mod endpoints;
 mod policies;
 mod services;
 
+pub(crate) use endpoints::named_ports;
+
 use std::collections::{BTreeMap, HashMap};
 
 use crate::diagnostic::{Code, Diagnostics};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The modules, from left to right. Each may use what stands before it, and no more.
-const STAGES: [&str; 20] = [
+const STAGES: [&str; 21] = [
     "origin",
     "syntax",
     "source",
@@ -17,6 +17,7 @@ const STAGES: [&str; 20] = [
     "lint",
     "codes",
     "classify",
+    "index",
     "ir",
     "lower",
     "passes",

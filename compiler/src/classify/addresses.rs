@@ -59,6 +59,7 @@ pub(super) struct Segment {
 }
 
 /// The address space, cut at every end of a block or list.
+#[derive(Clone, Debug)]
 pub(super) struct Segments {
     /// Sorted; only where a predicate holds.
     pub(super) list: Vec<Segment>,

@@ -13,15 +13,75 @@ use super::predicates::{Predicate, PredicateId, Rules};
 use super::subjects::{Draft, needed_label};
 use super::{Peer, PeerId};
 use crate::address::Family;
+use crate::k8s::Labels;
 use crate::model::directory::Directory;
-use crate::model::labels::Selection;
-use crate::model::{Cluster, Endpoint, EndpointId, IpBlockPods, LabelSetId, NamespaceId, NodeId, SelectorId, Standing};
+use crate::model::labels::{Selection, matches};
+use crate::model::{
+    Cluster, Endpoint, EndpointId, IpBlockPods, LabelSetId, NamedPort, NamespaceId, NodeId, SelectorId, Standing,
+};
 
 /// Every peer class, and the way to them.
+#[derive(Clone, Debug)]
 pub(super) struct Peers {
     pub(super) list: Vec<Peer>,
     /// Of backends that have no address.
     pub(super) without_address: HashMap<EndpointId, PeerId>,
+    /// The class of what is known of an address.
+    ids: HashMap<Peer, PeerId>,
+    segments: Segments,
+    /// The pod predicates that hold, by namespace and labels.
+    held: HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>>,
+}
+
+/// What there is to know of a pod that has just come.
+pub(super) struct NewPod<'a> {
+    pub(super) namespace: NamespaceId,
+    pub(super) labels: &'a Labels,
+    pub(super) ports: &'a [NamedPort],
+}
+
+impl Peers {
+    /// The class of a pod's address, if there is such a class.
+    pub(super) fn of_pod(&self, cluster: &Cluster, rules: &Rules, pod: &NewPod<'_>, address: IpAddr) -> Option<PeerId> {
+        let known = cluster.labels.find_labels(pod.labels).and_then(|labels| self.held.get(&(pod.namespace, labels)));
+        let held = known.cloned().unwrap_or_else(|| predicates_of(cluster, rules, pod));
+        let of_address = self.segments.find(address);
+        self.ids.get(&pod_key(cluster, rules, held, of_address, pod.ports)).copied()
+    }
+}
+
+/// The pod predicates that hold for labels that nobody had before.
+fn predicates_of(cluster: &Cluster, rules: &Rules, pod: &NewPod<'_>) -> Vec<PredicateId> {
+    let namespace_labels = cluster.labels.labels(cluster.namespaces[pod.namespace.index()].labels);
+    let holds = |predicate: &Predicate| match predicate {
+        Predicate::Pods { own, namespaces, pods } => {
+            own.is_none_or(|own| own == pod.namespace)
+                && namespaces.is_none_or(|it| matches(cluster.labels.selector(it), namespace_labels))
+                && matches(cluster.labels.selector(*pods), pod.labels)
+        }
+        _ => false,
+    };
+    let found = rules.predicates.iter().enumerate().filter(|(_, predicate)| holds(predicate));
+    found.map(|(index, _)| PredicateId(index as u32)).collect()
+}
+
+/// What is known of a pod's address.
+fn pod_key(
+    cluster: &Cluster,
+    rules: &Rules,
+    held: Vec<PredicateId>,
+    of_address: &[PredicateId],
+    ports: &[NamedPort],
+) -> Peer {
+    let named = ports::named(ports, &rules.egress_names);
+    // A pod that nothing in force speaks of is as good as any address.
+    let pods = !held.is_empty() || !named.is_empty();
+    let blocks = cluster.assume.ipblock_pods == IpBlockPods::Match;
+    let is_block = |id: PredicateId| matches!(rules.predicates[id.index()], Predicate::Block { .. });
+    let mut predicates = held;
+    predicates.extend(of_address.iter().copied().filter(|id| blocks || !is_block(*id)));
+    predicates.sort();
+    Peer { predicates, named, pods, ..Peer::default() }
 }
 
 pub(super) fn classify(
@@ -30,41 +90,38 @@ pub(super) fn classify(
     rules: &Rules,
     atoms: &Atoms,
 ) -> (Peers, AddressMap, Vec<Front>) {
-    let segments = addresses::cut(cluster, rules);
-    let held = held_by_pods(cluster, rules);
     let mut classifier = Classifier {
         cluster,
         rules,
-        segments: &segments,
-        held,
-        ids: HashMap::from([(Peer::default(), PeerId(0))]),
-        list: vec![Peer::default()],
+        peers: Peers {
+            list: vec![Peer::default()],
+            without_address: HashMap::new(),
+            ids: HashMap::from([(Peer::default(), PeerId(0))]),
+            segments: addresses::cut(cluster, rules),
+            held: held_by_pods(cluster, rules),
+        },
     };
     let (keys, fronts) = classifier.exact_keys(draft, atoms);
     let exact = keys.into_iter().map(|(address, key)| (address, classifier.intern(key))).collect();
     let stretches = classifier.stretches();
-    let without_address = classifier.without_address();
-    let peers = Peers { list: classifier.list, without_address };
-    (peers, addresses::assemble(stretches, exact), fronts)
+    classifier.peers.without_address = classifier.without_address();
+    (classifier.peers, addresses::assemble(stretches, exact), fronts)
 }
 
 struct Classifier<'a> {
     cluster: &'a Cluster,
     rules: &'a Rules,
-    segments: &'a Segments,
-    held: HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>>,
-    ids: HashMap<Peer, PeerId>,
-    list: Vec<Peer>,
+    peers: Peers,
 }
 
 impl Classifier<'_> {
     fn intern(&mut self, peer: Peer) -> PeerId {
-        if let Some(id) = self.ids.get(&peer) {
+        if let Some(id) = self.peers.ids.get(&peer) {
             return *id;
         }
-        let id = PeerId(self.list.len() as u32);
-        self.list.push(peer.clone());
-        self.ids.insert(peer, id);
+        let id = PeerId(self.peers.list.len() as u32);
+        self.peers.list.push(peer.clone());
+        self.peers.ids.insert(peer, id);
         id
     }
 
@@ -99,30 +156,20 @@ impl Classifier<'_> {
 
     fn key_of_address<'k>(&self, keys: &'k mut BTreeMap<IpAddr, Peer>, address: IpAddr) -> &'k mut Peer {
         keys.entry(address)
-            .or_insert_with(|| Peer { predicates: self.segments.find(address).to_vec(), ..Peer::default() })
+            .or_insert_with(|| Peer { predicates: self.peers.segments.find(address).to_vec(), ..Peer::default() })
     }
 
     fn key_of_pod(&self, endpoint: &Endpoint, address: Option<IpAddr>) -> Peer {
-        let held = self.held.get(&(endpoint.namespace, endpoint.labels)).map_or(&[][..], Vec::as_slice);
-        let mut predicates = held.to_vec();
-        let blocks = self.cluster.assume.ipblock_pods == IpBlockPods::Match;
-        let of_address = address.map_or(&[][..], |address| self.segments.find(address)).iter().copied();
-        predicates.extend(of_address.filter(|id| blocks || !self.is_block(*id)));
-        predicates.sort();
-        let named = ports::named(&endpoint.named_ports, &self.rules.egress_names);
-        // A pod that nothing in force speaks of is as good as any address.
-        let pods = !held.is_empty() || !named.is_empty();
-        Peer { predicates, named, pods, ..Peer::default() }
-    }
-
-    fn is_block(&self, id: PredicateId) -> bool {
-        matches!(self.rules.predicates[id.index()], Predicate::Block { .. })
+        let held = self.peers.held.get(&(endpoint.namespace, endpoint.labels)).cloned().unwrap_or_default();
+        let of_address = address.map_or(&[][..], |address| self.peers.segments.find(address));
+        pod_key(self.cluster, self.rules, held, of_address, &endpoint.named_ports)
     }
 
     fn stretches(&mut self) -> Vec<Stretch> {
-        let mut stretches = Vec::with_capacity(self.segments.list.len());
-        for segment in &self.segments.list {
-            let predicates = self.segments.sets[segment.set as usize].clone();
+        let segments = self.peers.segments.list.clone();
+        let mut stretches = Vec::with_capacity(segments.len());
+        for segment in segments {
+            let predicates = self.peers.segments.sets[segment.set as usize].clone();
             let peer = self.intern(Peer { predicates, ..Peer::default() });
             let to_address = |number| addresses::to_address(segment.family, number);
             stretches.push(Stretch { first: to_address(segment.first), last: to_address(segment.last), peer });
@@ -154,7 +201,8 @@ fn local_nodes(draft: &Draft) -> Vec<NodeId> {
 fn held_by_pods(cluster: &Cluster, rules: &Rules) -> HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>> {
     let groups = Groups::new(cluster);
     let mut selection = Selection::new(&cluster.labels);
-    let mut held: HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>> = HashMap::new();
+    let mut held: HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>> =
+        groups.list.iter().map(|group| (*group, Vec::new())).collect();
     let mut namespaces_of: HashMap<SelectorId, Vec<bool>> = HashMap::new();
     for (index, predicate) in rules.predicates.iter().enumerate() {
         let Predicate::Pods { own, namespaces, pods } = predicate else { continue };
@@ -171,9 +219,7 @@ fn held_by_pods(cluster: &Cluster, rules: &Rules) -> HashMap<(NamespaceId, Label
                 (None, Some(own)) => namespace == *own,
                 (None, None) => true,
             };
-            if in_namespace
-                && crate::model::labels::matches(cluster.labels.selector(*pods), cluster.labels.labels(labels))
-            {
+            if in_namespace && matches(cluster.labels.selector(*pods), cluster.labels.labels(labels)) {
                 held.entry((namespace, labels)).or_default().push(PredicateId(index as u32));
             }
         }

@@ -52,7 +52,9 @@ pub(super) fn build(
     let number = |subject: &Subject| SubjectId(subjects.partition_point(|it| it < subject) as u32);
     let subject_of = subject_of.iter().map(|(id, subject)| (*id, number(subject))).collect();
     let atom_sets = builder.sets.list;
-    Classes { subject_of, subjects, ingress, egress, atom_sets, rules, peers: peers.list, addresses, atoms, fronts }
+    let lookup = peers;
+    let peers = lookup.list.clone();
+    Classes { subject_of, subjects, ingress, egress, atom_sets, rules, peers, lookup, addresses, atoms, fronts }
 }
 
 /// Sets of atoms, each once.

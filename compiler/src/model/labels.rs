@@ -43,6 +43,11 @@ impl Labelling {
         id
     }
 
+    /// The number of a label set that is known.
+    pub fn find_labels(&self, labels: &Labels) -> Option<LabelSetId> {
+        self.set_ids.get(labels).copied()
+    }
+
     /// A label set.
     pub fn labels(&self, id: LabelSetId) -> &Labels {
         &self.sets[id.index()]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::{Resolver, codes};
 use crate::k8s::{Body, NamedPort, Object, Phase, Pod, Workload};
-use crate::model::{Endpoint, EndpointId, NamedPortTwice, Node, NodeId, Standing};
+use crate::model::{Assumptions, Endpoint, EndpointId, NamedPortTwice, Node, NodeId, Standing};
 use crate::origin::ObjectId;
 
 impl<'o> Resolver<'o> {
@@ -69,7 +69,7 @@ impl<'o> Resolver<'o> {
             standing: standing(pod),
             addresses: pod.addresses.clone(),
             node,
-            named_ports: self.named_ports(&pod.ports),
+            named_ports: named_ports(&pod.ports, self.cluster.assume),
             terminating: object.meta.deleting,
             uid: object.meta.uid.clone(),
             object: object.id,
@@ -85,24 +85,11 @@ impl<'o> Resolver<'o> {
             standing: if workload.host_network { Standing::HostNetwork } else { Standing::Member },
             addresses: Vec::new(),
             node: None,
-            named_ports: self.named_ports(&workload.ports),
+            named_ports: named_ports(&workload.ports, self.cluster.assume),
             terminating: object.meta.deleting,
             uid: object.meta.uid.clone(),
             object: object.id,
         }
-    }
-
-    /// In the order of the containers, and of several with one name and protocol those that count.
-    fn named_ports(&self, ports: &[NamedPort]) -> Vec<NamedPort> {
-        let all = self.cluster.assume.named_port_twice == NamedPortTwice::All;
-        let mut kept: Vec<NamedPort> = Vec::with_capacity(ports.len());
-        for port in ports {
-            let same_name = |it: &NamedPort| it.name == port.name && it.protocol == port.protocol;
-            if !kept.contains(port) && (all || !kept.iter().any(same_name)) {
-                kept.push(port.clone());
-            }
-        }
-        kept
     }
 
     /// Two live pods on one address: the input is no picture of one moment.
@@ -121,6 +108,19 @@ impl<'o> Resolver<'o> {
             }
         }
     }
+}
+
+/// In the order of the containers, and of several with one name and protocol those that count.
+pub(crate) fn named_ports(ports: &[NamedPort], assume: Assumptions) -> Vec<NamedPort> {
+    let all = assume.named_port_twice == NamedPortTwice::All;
+    let mut kept: Vec<NamedPort> = Vec::with_capacity(ports.len());
+    for port in ports {
+        let same_name = |it: &NamedPort| it.name == port.name && it.protocol == port.protocol;
+        if !kept.contains(port) && (all || !kept.iter().any(same_name)) {
+            kept.push(port.clone());
+        }
+    }
+    kept
 }
 
 /// A pod that names no node but has its address still tells its node from others.

@@ -1,0 +1,341 @@
+//! The watcher's picture of the cluster: objects in, what became dirty out.
+//!
+//! Problem: a cluster's objects change all the time, and most changes concern nothing on this node. Compiling anew for
+//! each of 100 pod events a second is waste; missing one is a hole.
+//! Strategy: the index holds every object and the classes of the last compile. A change is answered with the least that
+//! has to be done: nothing, a few single entries of the exact address table, or a new compile. Only what is *proved*
+//! small is answered with less than a compile: the proof is in [`Index::pod_changes`].
+//! Invariants: a pure value, no clock and no API server; after any series of changes, what the answers add up to gives
+//! every packet the verdict that a compile from scratch gives (`tests/index.rs` holds it).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::mem::discriminant;
+use std::net::IpAddr;
+
+use crate::classify::{Classes, ClassifyError, PeerId, Scope, classify};
+use crate::k8s::{Body, Object, Phase, Pod};
+use crate::model::{Assumptions, Cluster, NamespaceId};
+use crate::resolve::{named_ports, resolve};
+
+/// What names an object among those of its kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Its kind; workloads by their own kind.
+    pub kind: String,
+    /// Its namespace; empty for kinds that have none.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Key {
+    /// Of an object.
+    pub fn of(object: &Object) -> Self {
+        let kind = kind(&object.body).to_owned();
+        Self { kind, namespace: object.meta.namespace.clone(), name: object.meta.name.clone() }
+    }
+}
+
+fn kind(body: &Body) -> &str {
+    match body {
+        Body::Namespace => "Namespace",
+        Body::Node(_) => "Node",
+        Body::Pod(_) => "Pod",
+        Body::Workload(workload) => &workload.kind,
+        Body::Service(_) => "Service",
+        Body::EndpointSlice(_) => "EndpointSlice",
+        Body::NetworkPolicy(_) => "NetworkPolicy",
+        Body::CidrList(_) => "CidrList",
+    }
+}
+
+/// What a change asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dirty {
+    /// Nothing: no packet on this node could tell.
+    Nothing,
+    /// These entries of the exact address table; `None` takes an entry out.
+    Addresses(Vec<(IpAddr, Option<PeerId>)>),
+    /// A new generation.
+    Everything,
+}
+
+impl Dirty {
+    /// The more of the two.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Everything, _) | (_, Self::Everything) => Self::Everything,
+            (Self::Nothing, it) | (it, Self::Nothing) => it,
+            (Self::Addresses(mut a), Self::Addresses(b)) => {
+                a.extend(b);
+                Self::Addresses(a)
+            }
+        }
+    }
+}
+
+/// Objects, and the classes of the generation in force.
+#[derive(Debug)]
+pub struct Index {
+    /// The node whose pods are local; `None`: every pod is.
+    node: Option<String>,
+    assume: Assumptions,
+    objects: BTreeMap<Key, Object>,
+    generation: Option<Generation>,
+    /// Entries of the exact table that differ from the generation's.
+    changed: BTreeMap<IpAddr, Option<PeerId>>,
+    /// How many pods have an address.
+    holders: HashMap<IpAddr, u32>,
+}
+
+/// What the last compile made.
+#[derive(Debug)]
+pub struct Generation {
+    /// The cluster as it was.
+    pub cluster: Cluster,
+    /// Its classes.
+    pub classes: Classes,
+    /// Addresses of local pods, nodes and services: never touched singly.
+    fixed: BTreeSet<IpAddr>,
+    /// The addresses of every node.
+    nodes: BTreeSet<IpAddr>,
+    /// Label selectors of services that have no slices: (namespace, labels).
+    selecting: Vec<(String, crate::k8s::Labels)>,
+}
+
+impl Index {
+    /// An empty index for a node, or for all pods.
+    pub fn new(node: Option<String>, assume: Assumptions) -> Self {
+        Self {
+            node,
+            assume,
+            objects: BTreeMap::new(),
+            generation: None,
+            changed: BTreeMap::new(),
+            holders: HashMap::new(),
+        }
+    }
+
+    /// An object is there, or is as it is now.
+    pub fn apply(&mut self, object: Object) -> Dirty {
+        let key = Key::of(&object);
+        let before = self.objects.insert(key, object.clone());
+        self.judge(before.as_ref(), Some(&object))
+    }
+
+    /// An object is gone.
+    pub fn delete(&mut self, key: &Key) -> Dirty {
+        let before = self.objects.remove(key);
+        self.judge(before.as_ref(), None)
+    }
+
+    /// All objects of a kind, listed anew: what is not among them is gone.
+    pub fn reset(&mut self, kind: &str, objects: Vec<Object>) -> Dirty {
+        let listed: BTreeSet<Key> = objects.iter().map(Key::of).collect();
+        let gone: Vec<Key> =
+            self.objects.keys().filter(|key| key.kind == kind && !listed.contains(key)).cloned().collect();
+        let deleted = gone.iter().fold(Dirty::Nothing, |dirty, key| dirty.and(self.delete(key)));
+        objects.into_iter().fold(deleted, |dirty, object| dirty.and(self.apply(object)))
+    }
+
+    /// The generation in force, if one was compiled.
+    pub fn generation(&self) -> Option<&Generation> {
+        self.generation.as_ref()
+    }
+
+    /// The class that an address has by now: the generation's, and what has changed since.
+    pub fn peer_at(&self, address: IpAddr) -> Option<PeerId> {
+        let addresses = &self.generation.as_ref()?.classes.addresses;
+        Some(match self.changed.get(&address) {
+            Some(Some(peer)) => *peer,
+            Some(None) => addresses.find_stretch(address),
+            None => addresses.find(address),
+        })
+    }
+
+    /// Compiles the objects as they are now.
+    pub fn compile(&mut self) -> Result<&Generation, ClassifyError> {
+        let objects: Vec<Object> = self.objects.values().cloned().collect();
+        let (cluster, _) = resolve(&objects, self.assume);
+        let scope = match &self.node {
+            Some(node) => Scope::node(&cluster, node).unwrap_or_else(Scope::nothing),
+            None => Scope::everything(&cluster),
+        };
+        let classes = classify(&cluster, &scope)?;
+        let generation = Generation {
+            fixed: fixed_addresses(&cluster, &scope),
+            nodes: cluster.nodes.iter().flat_map(|node| node.addresses.iter().copied()).collect(),
+            selecting: selecting(&objects),
+            cluster,
+            classes,
+        };
+        self.changed.clear();
+        Ok(self.generation.insert(generation))
+    }
+
+    fn judge(&mut self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
+        self.count_holders(before, after);
+        if self.generation.is_none() {
+            return if before.is_none() && after.is_none() { Dirty::Nothing } else { Dirty::Everything };
+        }
+        if is_same(before, after) {
+            return Dirty::Nothing;
+        }
+        let dirty = match (before.map(|it| &it.body), after.map(|it| &it.body)) {
+            (None | Some(Body::Pod(_)), None | Some(Body::Pod(_))) => self.pod_changes(before, after),
+            (None | Some(Body::NetworkPolicy(_)), None | Some(Body::NetworkPolicy(_))) => {
+                let concerns = [before, after].into_iter().flatten().any(|policy| self.concerns_local(policy));
+                if concerns { Dirty::Everything } else { Dirty::Nothing }
+            }
+            (
+                None | Some(Body::Service(_) | Body::EndpointSlice(_)),
+                None | Some(Body::Service(_) | Body::EndpointSlice(_)),
+            ) if !self.judges_services() => Dirty::Nothing,
+            _ => Dirty::Everything,
+        };
+        if let Dirty::Addresses(changes) = &dirty {
+            self.changed.extend(changes.iter().copied());
+        }
+        dirty
+    }
+
+    /// Whether a service can matter: only where something is in force on what leaves a local pod.
+    fn judges_services(&self) -> bool {
+        self.generation.as_ref().is_none_or(|generation| generation.classes.judges_egress(&generation.cluster))
+    }
+
+    fn count_holders(&mut self, before: Option<&Object>, after: Option<&Object>) {
+        if let Some((_, pod)) = before.and_then(as_pod) {
+            for address in addresses(pod) {
+                if let Some(count) = self.holders.get_mut(address) {
+                    *count -= 1;
+                }
+            }
+        }
+        if let Some((_, pod)) = after.and_then(as_pod) {
+            addresses(pod).iter().for_each(|address| *self.holders.entry(*address).or_default() += 1);
+        }
+    }
+
+    /// Whether a policy selects a local pod, as the last compile knew them.
+    fn concerns_local(&self, object: &Object) -> bool {
+        let (Some(generation), Body::NetworkPolicy(policy)) = (&self.generation, &object.body) else { return true };
+        let cluster = &generation.cluster;
+        generation.classes.subject_of.iter().any(|(id, _)| {
+            let endpoint = &cluster.endpoints[id.index()];
+            let labels = cluster.labels.labels(endpoint.labels);
+            cluster.namespaces[endpoint.namespace.index()].name == object.meta.namespace
+                && crate::model::labels::matches(&policy.pod_selector, labels)
+        })
+    }
+
+    /// A pod that is local to nothing and backs no service is only ever a peer: its addresses have a class, and
+    /// nothing else in the tables speaks of it. If that class is there already, its entries are all there is to do.
+    fn pod_changes(&self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
+        let Some(generation) = &self.generation else { return Dirty::Everything };
+        let mut changes: BTreeMap<IpAddr, Option<PeerId>> = BTreeMap::new();
+        for (object, is_now) in [(before, false), (after, true)] {
+            let Some((object, pod)) = object.and_then(as_pod) else { continue };
+            if !self.is_only_a_peer(generation, object, pod, after) {
+                return Dirty::Everything;
+            }
+            for address in addresses(pod) {
+                let peer = match is_now {
+                    true => match self.class(generation, object, pod, *address) {
+                        Some(peer) => Some(peer),
+                        None => return Dirty::Everything,
+                    },
+                    false => None,
+                };
+                changes.insert(*address, peer);
+            }
+        }
+        changes.retain(|address, peer| self.entry(*address) != *peer);
+        match changes.is_empty() {
+            true => Dirty::Nothing,
+            false => Dirty::Addresses(changes.into_iter().collect()),
+        }
+    }
+
+    fn is_only_a_peer(&self, generation: &Generation, object: &Object, pod: &Pod, after: Option<&Object>) -> bool {
+        let local = self.node.is_none() || pod.node == self.node;
+        let backs = generation.selecting.iter().any(|(namespace, selector)| {
+            *namespace == object.meta.namespace
+                && selector.iter().all(|(key, value)| object.meta.labels.get(key) == Some(value))
+        });
+        let now = after.and_then(as_pod).map_or(&[][..], |(_, pod)| addresses(pod));
+        let shares = |address: &IpAddr| {
+            let own = u32::from(now.contains(address));
+            generation.fixed.contains(address) || self.holders.get(address).is_some_and(|count| *count > own)
+        };
+        !local
+            && !backs
+            && pod.node_addresses.iter().all(|address| generation.nodes.contains(address))
+            && !addresses(pod).iter().any(shares)
+    }
+
+    fn class(&self, generation: &Generation, object: &Object, pod: &Pod, address: IpAddr) -> Option<PeerId> {
+        let namespaces = &generation.cluster.namespaces;
+        let namespace = namespaces.binary_search_by(|it| it.name.as_str().cmp(&object.meta.namespace)).ok()?;
+        let namespace = NamespaceId(namespace as u32);
+        let ports = named_ports(&pod.ports, self.assume);
+        generation.classes.peer_of_pod(&generation.cluster, namespace, &object.meta.labels, &ports, address)
+    }
+
+    /// What the exact table has for an address by now.
+    fn entry(&self, address: IpAddr) -> Option<PeerId> {
+        if let Some(changed) = self.changed.get(&address) {
+            return *changed;
+        }
+        let exact = &self.generation.as_ref()?.classes.addresses.exact;
+        exact.binary_search_by_key(&address, |(at, _)| *at).ok().map(|index| exact[index].1)
+    }
+}
+
+fn as_pod(object: &Object) -> Option<(&Object, &Pod)> {
+    match &object.body {
+        Body::Pod(pod) => Some((object, pod)),
+        _ => None,
+    }
+}
+
+/// The addresses by which packets know the pod: none on the host's network, none when it has finished.
+fn addresses(pod: &Pod) -> &[IpAddr] {
+    let away = pod.host_network || matches!(pod.phase, Some(Phase::Succeeded | Phase::Failed));
+    if away { &[] } else { &pod.addresses }
+}
+
+/// Whether nothing has changed that anything here looks at: an object's number is not the object.
+fn is_same(before: Option<&Object>, after: Option<&Object>) -> bool {
+    match (before, after) {
+        (Some(a), Some(b)) => discriminant(&a.body) == discriminant(&b.body) && a.meta == b.meta && a.body == b.body,
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+fn fixed_addresses(cluster: &Cluster, scope: &Scope) -> BTreeSet<IpAddr> {
+    let local = scope.endpoints().iter().flat_map(|id| &cluster.endpoints[id.index()].addresses);
+    let nodes = cluster.nodes.iter().flat_map(|node| &node.addresses);
+    let services = cluster.services.iter().flat_map(|service| &service.addresses);
+    local.chain(nodes).chain(services).copied().collect()
+}
+
+/// Services whose backends are found by their selector, since they have no slices.
+fn selecting(objects: &[Object]) -> Vec<(String, crate::k8s::Labels)> {
+    let sliced: BTreeSet<(&str, &str)> = objects
+        .iter()
+        .filter_map(|object| match &object.body {
+            Body::EndpointSlice(slice) => Some((object.meta.namespace.as_str(), slice.service.as_deref()?)),
+            _ => None,
+        })
+        .collect();
+    let by_selector = objects.iter().filter_map(|object| match &object.body {
+        Body::Service(service) if !service.selector.is_empty() => {
+            let key = (object.meta.namespace.as_str(), object.meta.name.as_str());
+            (!sliced.contains(&key)).then(|| (object.meta.namespace.clone(), service.selector.clone()))
+        }
+        _ => None,
+    });
+    by_selector.collect()
+}

@@ -1,0 +1,195 @@
+//! After any series of changes, the index's answers give every packet the verdict of a compile from scratch.
+
+use std::net::IpAddr;
+
+use weir_compiler::classify::{Classes, PeerId, Scope, SubjectId, classify};
+use weir_compiler::decode::{Input, InputKind, Options, decode};
+use weir_compiler::index::{Dirty, Index, Key};
+use weir_compiler::k8s::Object;
+use weir_compiler::model::{Assumptions, Cluster, Direction, Protocol};
+use weir_compiler::resolve::resolve;
+
+const FIXED: &str = "
+{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: a}}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: ops, labels: {team: b}}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: near}, status: {addresses: [{type: InternalIP, address: 172.16.0.1}]}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: far}, status: {addresses: [{type: InternalIP, address: 172.16.0.2}]}}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: by-labels, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: web}}
+  policyTypes: [Ingress, Egress]
+  ingress:
+  - from: [{podSelector: {matchLabels: {app: db}}}, {namespaceSelector: {matchLabels: {team: b}}}]
+    ports: [{port: http}]
+  - from: [{ipBlock: {cidr: 10.0.0.0/28, except: [10.0.0.4/30]}}]
+    ports: [{port: 9000, endPort: 9010}]
+  egress:
+  - to: [{podSelector: {matchExpressions: [{key: app, operator: NotIn, values: [web]}]}}]
+    ports: [{port: http}, {port: 53, protocol: UDP}]
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: everyone, namespace: ops}
+spec: {podSelector: {}, ingress: [{from: [{namespaceSelector: {}}]}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: db, namespace: shop}
+spec: {clusterIP: 10.96.0.1, selector: {app: db}, ports: [{port: 80, targetPort: http}]}
+";
+
+fn objects(text: &str) -> Vec<Object> {
+    let input = Input { name: "test".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
+    let (decoded, diagnostics) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+    assert!(!diagnostics.has_errors(), "{:?}", diagnostics.into_vec());
+    decoded.objects
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+
+    fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.below(of.len() as u64) as usize]
+    }
+}
+
+/// A pod out of few names, labels and addresses, so that everything happens again, and addresses pass on.
+fn pod(random: &mut Random) -> Object {
+    let name = random.below(8);
+    let namespace = random.pick(&["shop", "ops"]);
+    let app = random.pick(&["web", "db", "cron"]);
+    let node = random.pick(&["near", "far", "far"]);
+    let phase = random.pick(&["Running", "Running", "Running", "Succeeded"]);
+    let host = random.pick(&["false", "false", "false", "true"]);
+    let port = random.pick(&["8080", "8081"]);
+    let address = match host {
+        "true" => "172.16.0.2".to_owned(),
+        _ => format!("10.0.0.{}", random.below(18)),
+    };
+    let text = format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: p{name}, namespace: {namespace}, labels: {{app: {app}}}}}, \
+         spec: {{nodeName: {node}, hostNetwork: {host}, \
+         containers: [{{name: c, ports: [{{name: http, containerPort: {port}}}]}}]}}, \
+         status: {{phase: {phase}, podIP: {address}}}}}"
+    );
+    objects(&text).remove(0)
+}
+
+fn addresses() -> Vec<IpAddr> {
+    let pods = (0..18).map(|host| format!("10.0.0.{host}"));
+    let others = ["10.96.0.1", "172.16.0.1", "172.16.0.2", "8.8.8.8"].map(str::to_owned);
+    pods.chain(others).map(|text| text.parse().expect("an address")).collect()
+}
+
+/// Which of some ports a subject class allows to a peer class.
+fn allowed(classes: &Classes, direction: Direction, subject: SubjectId, peer: PeerId) -> Vec<bool> {
+    let set = classes.allowed(direction, subject, peer);
+    let ports = [53, 80, 8080, 8081, 9000, 9010, 9011];
+    let atoms =
+        [Protocol::Tcp, Protocol::Udp].into_iter().flat_map(|of| ports.map(|port| classes.atoms.find(of, port)));
+    atoms.map(|atom| set.contains(atom)).collect()
+}
+
+#[track_caller]
+fn check_agrees(index: &Index, live: &[Object]) {
+    let (cluster, _) = resolve(live, Assumptions::default());
+    let scope = Scope::node(&cluster, "near").expect("the node is there");
+    let scratch = classify(&cluster, &scope).expect("classes");
+    let generation = index.generation().expect("compiled");
+    let names = |cluster: &Cluster, classes: &Classes| -> Vec<(String, SubjectId)> {
+        classes.subject_of.iter().map(|(id, subject)| (cluster.endpoint_name(*id), *subject)).collect()
+    };
+    let (ours, theirs) = (names(&generation.cluster, &generation.classes), names(&cluster, &scratch));
+    assert_eq!(ours.iter().map(|it| &it.0).collect::<Vec<_>>(), theirs.iter().map(|it| &it.0).collect::<Vec<_>>());
+    for ((name, own), (_, other)) in ours.iter().zip(&theirs) {
+        for address in addresses() {
+            for direction in Direction::ALL {
+                let peer = index.peer_at(address).expect("compiled");
+                let incremental = allowed(&generation.classes, direction, *own, peer);
+                let expected = allowed(&scratch, direction, *other, scratch.peer_at(address));
+                assert_eq!(incremental, expected, "{name} {direction:?} {address}");
+            }
+        }
+    }
+}
+
+#[test]
+fn incremental_equals_from_scratch() {
+    let (mut nothing, mut addresses, mut everything) = (0, 0, 0);
+    for seed in 0..40 {
+        let mut random = Random(seed);
+        let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
+        objects(FIXED).into_iter().for_each(|object| _ = index.apply(object));
+        index.compile().expect("classes");
+        let mut live = objects(FIXED);
+        for _ in 0..60 {
+            let object = pod(&mut random);
+            let key = Key::of(&object);
+            live.retain(|it| Key::of(it) != key);
+            let dirty = match random.below(3) {
+                0 => index.delete(&key),
+                _ => {
+                    live.push(object.clone());
+                    index.apply(object)
+                }
+            };
+            match dirty {
+                Dirty::Nothing => nothing += 1,
+                Dirty::Addresses(_) => addresses += 1,
+                Dirty::Everything => {
+                    everything += 1;
+                    index.compile().expect("classes");
+                }
+            }
+            check_agrees(&index, &live);
+        }
+    }
+    // Each answer must occur, or nothing was tested.
+    assert!(nothing > 50 && addresses > 200 && everything > 200, "{nothing} {addresses} {everything}");
+}
+
+#[test]
+fn a_policy_that_selects_no_local_pod_changes_nothing() {
+    let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
+    objects(FIXED).into_iter().for_each(|object| _ = index.apply(object));
+    index.compile().expect("classes");
+    let policy = "
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: elsewhere, namespace: shop}
+spec: {podSelector: {matchLabels: {app: nobody}}}
+";
+    let policy = objects(policy).remove(0);
+    assert_eq!(index.apply(policy.clone()), Dirty::Nothing);
+    assert_eq!(index.apply(policy.clone()), Dirty::Nothing);
+    assert_eq!(index.delete(&Key::of(&policy)), Dirty::Nothing);
+}
+
+#[test]
+fn a_reset_with_the_same_objects_changes_nothing() {
+    let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
+    objects(FIXED).into_iter().for_each(|object| _ = index.apply(object));
+    let mut random = Random(7);
+    let mut pods: Vec<Object> = (0..20).map(|_| pod(&mut random)).collect();
+    pods.sort_by_key(Key::of);
+    pods.dedup_by_key(|it| Key::of(it));
+    assert_eq!(index.reset("Pod", pods.clone()), Dirty::Everything);
+    index.compile().expect("classes");
+    assert_eq!(index.reset("Pod", pods.clone()), Dirty::Nothing);
+    pods.clear();
+    assert_ne!(index.reset("Pod", pods), Dirty::Nothing);
+}
