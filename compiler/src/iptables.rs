@@ -96,7 +96,7 @@ impl<'c> Engine<'c> {
         if Family::of(source) != Family::of(destination) {
             return Err(Skip::TwoFamilies);
         }
-        if flow.destination.endpoint.is_none() && self.is_service(source, destination, flow) {
+        if self.is_service(source, destination, flow) {
             return Err(Skip::ServiceAddress(destination));
         }
         let (protocol, port) = match (flow.protocol, Family::of(source)) {
