@@ -1,15 +1,18 @@
 //! The iptables engine and the reference oracle, on clusters of all sorts: the same verdicts for the same reasons.
 
+#[path = "common/flows.rs"]
+mod flows;
 #[path = "common/generate.rs"]
 mod generate;
 
 use std::collections::BTreeMap;
 
 use generate::Random;
-use weir_compiler::iptables::{Ending, Engine, Skip};
+use weir_compiler::iptables::{Ending, Engine, Skip, render};
 use weir_compiler::k8s::Object;
 use weir_compiler::model::eval::{Flow, Judgement, Oracle, Verdict};
 use weir_compiler::model::{Assumptions, Cluster};
+use weir_compiler::origin::ObjectId;
 use weir_compiler::resolve::resolve;
 
 const CLUSTERS: u64 = 1000;
@@ -30,7 +33,7 @@ fn difference(cluster: &Cluster, flows: &[Flow]) -> Option<String> {
 fn smallest(mut objects: Vec<Object>, assume: Assumptions, seed: u64) -> (Vec<Object>, String) {
     let differs = |objects: &[Object]| {
         let cluster = resolve(objects, assume).0;
-        let flows = generate::flows(&cluster, 2000, &mut Random::new(seed));
+        let flows = flows::flows(&cluster, 2000, &mut Random::new(seed));
         difference(&cluster, &flows)
     };
     let mut index = 0;
@@ -53,7 +56,7 @@ fn the_reference_and_the_rules_agree_on_verdicts_and_reasons() {
         let objects = generate::objects(&mut random);
         let assume = generate::assumptions(&mut random);
         let cluster = resolve(&objects, assume).0;
-        let flows = generate::flows(&cluster, FLOWS, &mut random);
+        let flows = flows::flows(&cluster, FLOWS, &mut random);
         if let Some(text) = difference(&cluster, &flows) {
             let (objects, smaller) = smallest(objects, assume, seed);
             panic!("seed {seed}: {text}\n\nsmaller, {assume:?}: {smaller}\n{objects:#?}");
@@ -70,7 +73,7 @@ fn the_flows_meet_every_kind_of_verdict_and_few_are_skipped() {
         let objects = generate::objects(&mut random);
         let cluster = resolve(&objects, Assumptions::default()).0;
         let engine = Engine::new(&cluster).expect("what is rendered is read");
-        for flow in generate::flows(&cluster, FLOWS, &mut random) {
+        for flow in flows::flows(&cluster, FLOWS, &mut random) {
             total += 1;
             match engine.judge(&flow) {
                 Ok(Judgement { egress, ingress }) => {
@@ -107,7 +110,7 @@ fn both_stages_together_are_the_forward_chain() {
         let mut random = Random::new(seed);
         let cluster = resolve(&generate::objects(&mut random), generate::assumptions(&mut random)).0;
         let engine = Engine::new(&cluster).expect("what is rendered is read");
-        for flow in generate::flows(&cluster, FLOWS, &mut random) {
+        for flow in flows::flows(&cluster, FLOWS, &mut random) {
             let (Ok(judgement), Ok(packet)) = (engine.judge(&flow), engine.packet(&flow)) else { continue };
             let walk = engine.evaluator().walk("FORWARD", &packet).expect("the chain is there");
             let expected = match judgement.verdict() {
@@ -120,13 +123,30 @@ fn both_stages_together_are_the_forward_chain() {
 }
 
 #[test]
+fn the_order_of_objects_does_not_show_in_the_text() {
+    for seed in 0..50 {
+        let mut objects = generate::objects(&mut Random::new(seed));
+        let text = |objects: &[Object]| {
+            let rendering = render(&resolve(objects, Assumptions::default()).0);
+            [rendering.v4, rendering.v6, rendering.sets]
+        };
+        let before = text(&objects);
+        objects.reverse();
+        for (index, object) in objects.iter_mut().enumerate() {
+            object.id = ObjectId(index as u32);
+        }
+        assert_eq!(before, text(&objects), "seed {seed}");
+    }
+}
+
+#[test]
 fn what_rules_cannot_say_is_skipped_with_a_reason() {
     let mut seen: BTreeMap<&str, String> = BTreeMap::new();
     for seed in 0..100 {
         let mut random = Random::new(seed);
         let cluster = resolve(&generate::objects(&mut random), generate::assumptions(&mut random)).0;
         let engine = Engine::new(&cluster).expect("what is rendered is read");
-        for flow in generate::flows(&cluster, FLOWS, &mut random) {
+        for flow in flows::flows(&cluster, FLOWS, &mut random) {
             let Err(skip) = engine.judge(&flow) else { continue };
             let kind = match skip {
                 Skip::NoAddress(_) => "no address",

@@ -150,6 +150,7 @@ fn marks_are_set_bit_by_bit() {
     for (option, expected) in [
         ("--set-xmark 0x3/0x5", 0b1011),
         ("--set-mark 0x3/0x5", 0b1011),
+        ("--set-mark 0x4/0x1", 0b1100),
         ("--set-mark 0x3", 0b0011),
         ("--or-mark 0x3", 0b1111),
         ("--and-mark 0x4", 0b0100),

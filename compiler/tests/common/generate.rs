@@ -3,7 +3,7 @@
 //! Problem: engines that are asked only sensible questions agree.
 //! Strategy: few names, labels, addresses and ports, so that everything touches everything; every feature of the
 //! model turns up every few clusters. Objects are valid as the API server would have it, and the same seed gives the
-//! same objects on every machine. Used by `#[path = "common/generate.rs"] mod generate;`.
+//! same objects on every machine. Used by `#[path = "common/generate.rs"] mod generate;` in the root of a test.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,19 +13,18 @@ use weir_compiler::k8s::{
     Object, Operator, Phase, Pod, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch, Protocol, Requirement,
     Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload,
 };
-use weir_compiler::model::eval::{End, Flow, FlowProtocol};
-use weir_compiler::model::{Assumptions, Cluster, EndpointId};
+use weir_compiler::model::Assumptions;
 use weir_compiler::origin::ObjectId;
 
 /// SplitMix64: small, and the same on every machine.
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -34,16 +33,16 @@ impl Random {
     }
 
     /// A number below `bound`.
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound.max(1) as u64) as usize
     }
 
     /// True once in `times`.
-    pub fn once_in(&mut self, times: usize) -> bool {
+    pub(crate) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+    pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())].clone()
     }
 
@@ -55,12 +54,13 @@ impl Random {
 const NAMESPACES: [&str; 3] = ["a", "b", "c"];
 const KEYS: [&str; 3] = ["app", "tier", "zone"];
 const VALUES: [&str; 3] = ["x", "y", ""];
-const PORTS: [u16; 8] = [53, 80, 81, 443, 8080, 8081, 1, 65535];
+/// The only ports there are.
+pub(crate) const PORTS: [u16; 8] = [53, 80, 81, 443, 8080, 8081, 1, 65535];
 const PORT_NAMES: [&str; 3] = ["http", "dns", "admin"];
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
 /// A cluster's objects, numbered in order.
-pub fn objects(random: &mut Random) -> Vec<Object> {
+pub(crate) fn objects(random: &mut Random) -> Vec<Object> {
     let mut objects = Vec::new();
     for name in NAMESPACES {
         if !random.once_in(4) {
@@ -89,7 +89,7 @@ pub fn objects(random: &mut Random) -> Vec<Object> {
 }
 
 /// Mostly the defaults.
-pub fn assumptions(random: &mut Random) -> Assumptions {
+pub(crate) fn assumptions(random: &mut Random) -> Assumptions {
     let mut assume = Assumptions::default();
     for (key, values) in Assumptions::KEYS {
         if random.once_in(4) {
@@ -139,7 +139,8 @@ fn pod(index: usize, nodes: usize, random: &mut Random) -> Object {
     // Now and then a terminating or finished pod still carries the address that its successor has.
     let gone = random.once_in(8);
     let place = if gone && index > 0 { index - 1 } else { index };
-    let addresses = match host_network {
+    // Or it claims its node's.
+    let addresses = match host_network || random.once_in(25) {
         true => vec![node_v4(node)],
         false => match random.below(6) {
             0 => vec![pod_v4(place)],
@@ -335,7 +336,7 @@ fn near(cidr: Prefix, random: &mut Random) -> IpAddr {
 }
 
 /// A pod's, a node's, a service's, or nobody's.
-pub fn address(v6: bool, random: &mut Random) -> IpAddr {
+pub(crate) fn address(v6: bool, random: &mut Random) -> IpAddr {
     let any = random.below(256);
     match (random.below(6), v6) {
         (0..=2, false) => pod_v4(random.below(12)),
@@ -412,37 +413,4 @@ fn last(cidr: Prefix) -> IpAddr {
             Ipv6Addr::from_bits(first.to_bits() | u128::MAX.checked_shr(cidr.len().into()).unwrap_or(0)).into()
         }
     }
-}
-
-/// Flows between what the cluster has and what it has not; both ends are mostly of one family.
-pub fn flows(cluster: &Cluster, count: usize, random: &mut Random) -> Vec<Flow> {
-    (0..count)
-        .map(|_| {
-            let v6 = random.once_in(3);
-            Flow {
-                source: end(cluster, v6, random),
-                destination: end(cluster, v6, random),
-                protocol: match random.below(8) {
-                    0 => FlowProtocol::Icmp,
-                    1 => FlowProtocol::Transport(Protocol::Sctp),
-                    2 | 3 => FlowProtocol::Transport(Protocol::Udp),
-                    _ => FlowProtocol::Transport(Protocol::Tcp),
-                },
-                port: random.pick(&PORTS) - u16::from(random.once_in(6)),
-            }
-        })
-        .map(|flow| Flow { port: if flow.protocol == FlowProtocol::Icmp { 0 } else { flow.port }, ..flow })
-        .collect()
-}
-
-fn end(cluster: &Cluster, v6: bool, random: &mut Random) -> End {
-    if random.once_in(3) || cluster.endpoints.is_empty() {
-        return End { endpoint: None, address: Some(address(v6, random)) };
-    }
-    let index = random.below(cluster.endpoints.len());
-    let addresses = &cluster.endpoints[index].addresses;
-    let address = addresses.iter().copied().find(|it| it.is_ipv6() == v6).or(addresses.first().copied());
-    // An address alone stands for its pod too.
-    let named = address.is_none() || !random.once_in(3);
-    End { endpoint: named.then_some(EndpointId(index as u32)), address }
 }
