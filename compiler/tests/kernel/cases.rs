@@ -76,6 +76,7 @@ add nets 10.0.1.0/24 nomatch
 add nets 10.0.1.3
 create ports hash:ip,port family inet maxelem 65536
 add ports 10.0.0.2,tcp:8080
+add ports 10.0.0.2,tcp:81
 add ports 10.0.1.1,udp:53
 create six hash:net family inet6 maxelem 65536
 add six fd00::/64

@@ -8,9 +8,6 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// A dropped packet is one that does not come; the second, longer wait is for busy machines.
-const WAITS: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(1500)];
-
 /// Answers on TCP and UDP ports of both families until its input ends.
 pub(crate) fn serve(ports: impl Iterator<Item = u16>) -> io::Result<()> {
     for port in ports {
@@ -31,7 +28,7 @@ fn echo(socket: &UdpSocket) {
     }
 }
 
-/// Reads lines `PROTOCOL ADDRESS PORT`, tries all of them at once, and prints `1` or `0` for each, in order.
+/// Reads lines `PROTOCOL ADDRESS PORT MILLISECONDS`, tries all of them at once, and prints `1` or `0` for each, in order.
 pub(crate) fn probe() -> io::Result<()> {
     let mut tries = Vec::new();
     for line in io::stdin().lock().lines() {
@@ -47,20 +44,15 @@ pub(crate) fn probe() -> io::Result<()> {
 
 fn reaches(line: &str) -> Option<bool> {
     let mut words = line.split(' ');
-    let (protocol, address, port) = (words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let (protocol, address) = (words.next()?, words.next()?.parse().ok()?);
+    let (port, wait) = (words.next()?.parse().ok()?, Duration::from_millis(words.next()?.parse().ok()?));
     let to = SocketAddr::new(address, port);
-    let once = |wait| match protocol {
+    match protocol {
         "tcp" => Some(TcpStream::connect_timeout(&to, wait).is_ok()),
         "udp" => Some(udp(to, wait).is_ok()),
         "icmp" => Some(ping(address, wait)),
         _ => None,
-    };
-    for wait in WAITS {
-        if once(wait)? {
-            return Some(true);
-        }
     }
-    Some(false)
 }
 
 fn udp(to: SocketAddr, wait: Duration) -> io::Result<usize> {
