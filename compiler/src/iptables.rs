@@ -144,12 +144,17 @@ impl<'c> Engine<'c> {
             let mut ports = cluster.services.iter().flat_map(|service| &service.ports);
             ports.any(|port| port.node_port.is_some_and(|number| is_meant(port.protocol, number)))
         };
-        is_node && self.is_own_node(flow.source.endpoint.or(self.facts.owner(source)), destination) && node_ports()
+        is_node && self.is_at_its_node(flow.source.endpoint, source, destination) && node_ports()
     }
 
-    fn is_own_node(&self, endpoint: Option<EndpointId>, address: IpAddr) -> bool {
-        let node = endpoint.and_then(|id| self.facts.endpoint(id).node);
-        node.is_some_and(|node| self.facts.cluster.nodes[node.index()].addresses.contains(&address))
+    /// Whether an address is one of the node where a packet begins: the pod's, or the node itself.
+    fn is_at_its_node(&self, endpoint: Option<EndpointId>, source: IpAddr, destination: IpAddr) -> bool {
+        let nodes = &self.facts.cluster.nodes;
+        let endpoint = endpoint.or(self.facts.owner(source));
+        match endpoint.and_then(|id| self.facts.endpoint(id).node) {
+            Some(node) => nodes[node.index()].addresses.contains(&destination),
+            None => nodes.iter().any(|it| it.addresses.contains(&source) && it.addresses.contains(&destination)),
+        }
     }
 
     fn side(&self, direction: Direction, packet: &Packet) -> Side {
