@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  text ──syntax──▶ trees ──decode──▶ k8s::Object ──resolve──▶ model::Cluster ──▶ lint: habits that hurt
-//!                     │                    │                      │       └─▶ model::eval: the reference oracle
-//!                     └──── SourceMap ─────┘                  classify
+//!                     │                    │                      │       ├─▶ model::eval: the reference oracle
+//!                     └──── SourceMap ─────┘                  classify    └─▶ iptables: rules, and a walk through them
 //!                                                                 ▼
 //!  vm: userspace machine ◀── ebpf ◀──emit── ir::Program ◀──passes,lower── Classes ──image──▶ maps and what is in them
 //! ```
@@ -31,6 +31,7 @@ pub mod ebpf;
 pub mod emit;
 pub mod image;
 pub mod index;
+pub mod iptables;
 pub mod ir;
 pub mod k8s;
 pub mod layout;

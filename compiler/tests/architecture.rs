@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The modules, from left to right. Each may use what stands before it, and no more.
-const STAGES: [&str; 21] = [
+const STAGES: [&str; 22] = [
     "origin",
     "syntax",
     "source",
@@ -13,6 +13,7 @@ const STAGES: [&str; 21] = [
     "k8s",
     "decode",
     "model",
+    "iptables",
     "resolve",
     "lint",
     "codes",

@@ -8,8 +8,13 @@ use anyhow::Result;
 use crate::process::run;
 
 /// A program, and the Debian package that has it.
-const WANTED: &[(&str, &str)] =
-    &[("ip", "iproute2"), ("iptables", "iptables"), ("ipset", "ipset"), ("bpftool", "bpftool")];
+const WANTED: &[(&str, &str)] = &[
+    ("ip", "iproute2"),
+    ("iptables", "iptables"),
+    ("ipset", "ipset"),
+    ("ping", "iputils-ping"),
+    ("bpftool", "bpftool"),
+];
 
 /// Installs what is missing if we are root on Debian or Ubuntu; else says in one line what to install.
 pub(crate) fn ensure() -> Result<()> {

@@ -237,11 +237,15 @@ impl<'c> Oracle<'c> {
 
     fn is_own_node(&self, endpoint: &Endpoint, remote: End) -> bool {
         let Some(node) = endpoint.node else { return false };
-        if let Some(other) = remote.endpoint {
-            let other = self.endpoint(other);
-            return other.standing == Standing::HostNetwork
-                && self.cluster.assume.hostnetwork_pods == HostNetworkPods::Node
-                && other.node == Some(node);
+        if let Some(id) = remote.endpoint {
+            let other = self.endpoint(id);
+            if self.is_member(id) {
+                return false;
+            }
+            // Other pods have the node's address, if they have one.
+            if other.standing == Standing::HostNetwork && other.node == Some(node) {
+                return true;
+            }
         }
         remote.address.is_some_and(|at| self.cluster.nodes[node.index()].addresses.contains(&at))
     }

@@ -1,0 +1,196 @@
+//! An engine of its own for verdicts: policies as iptables rules, and a model of how the kernel walks them.
+//!
+//! ```text
+//! model::Cluster ─render─▶ iptables-save, ip6tables-save, ipset save text ─parse─▶ Evaluator ─walk─▶ verdict, comments
+//! ```
+//!
+//! Problem: a reference that nothing independent contradicts is only an opinion.
+//! Strategy: say the same policies in a language whose meaning the kernel defines, and evaluate only the text. The same
+//! text can be given to the real `iptables-restore`.
+//! Invariants: of [`crate::model::eval`] only the words are used (flows, verdicts, what decided), none of its thinking;
+//! what the text cannot say is a [`Skip`] with its reason, never a guess.
+
+mod facts;
+mod ipset;
+mod parse;
+mod render;
+mod walk;
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+pub use parse::{ParseError, Problem};
+pub use render::{Rendering, render};
+pub use walk::{Ending, Evaluator, Packet, State, Walk};
+
+use facts::Facts;
+use render::{Meaning, stage};
+
+use crate::address::Family;
+use crate::model::eval::{Basis, End, Flow, FlowProtocol, Judgement, Side, Verdict};
+use crate::model::{Cluster, Direction, EndpointId, HostNetworkPods, Protocol, ServiceAddress, ServiceId, Standing};
+
+/// Answers for one cluster, by its rules.
+#[derive(Debug)]
+pub struct Engine<'c> {
+    facts: Facts<'c>,
+    evaluator: Evaluator,
+    meanings: BTreeMap<String, Meaning>,
+    services: HashMap<IpAddr, Vec<ServiceId>>,
+}
+
+/// Why a flow has no answer here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Skip {
+    /// Rules match addresses.
+    #[error("{0} has no address, and iptables rules match nothing else")]
+    NoAddress(String),
+    /// The flow says otherwise than the cluster.
+    #[error("{address} is not {endpoint}'s, and iptables rules know a pod by its address")]
+    NotItsAddress {
+        /// The address of the flow.
+        address: IpAddr,
+        /// The endpoint of the flow.
+        endpoint: String,
+    },
+    /// `hostnetwork-pods: pod`
+    #[error("{0} is on its node's network, and an address does not tell them apart")]
+    HostNetwork(String),
+    /// No packet is like that.
+    #[error("source and destination are of different address families")]
+    TwoFamilies,
+    /// Translated before the filter table sees it.
+    #[error("{0} is a service's address, which is translated before iptables filters")]
+    ServiceAddress(IpAddr),
+}
+
+impl<'c> Engine<'c> {
+    /// Renders a cluster and reads the text back. An error is a bug of ours: the text is not what we meant to write.
+    pub fn new(cluster: &'c Cluster) -> Result<Self, ParseError> {
+        let (rendering, facts) = render::render_facts(Facts::new(cluster));
+        let evaluator = Evaluator::parse(&rendering.v4, &rendering.v6, &rendering.sets)?;
+        let mut services: HashMap<_, Vec<_>> = HashMap::new();
+        for (index, service) in cluster.services.iter().enumerate() {
+            for address in &service.addresses {
+                services.entry(*address).or_default().push(ServiceId(index as u32));
+            }
+        }
+        Ok(Self { facts, evaluator, meanings: rendering.meanings, services })
+    }
+
+    /// The rules.
+    pub fn evaluator(&self) -> &Evaluator {
+        &self.evaluator
+    }
+
+    /// What becomes of a new connection. The two stages are walked one by one.
+    pub fn judge(&self, flow: &Flow) -> Result<Judgement, Skip> {
+        let packet = self.packet(flow)?;
+        Ok(Judgement { egress: self.side(Direction::Egress, &packet), ingress: self.side(Direction::Ingress, &packet) })
+    }
+
+    /// The first packet of a flow.
+    pub fn packet(&self, flow: &Flow) -> Result<Packet, Skip> {
+        let source = self.address(flow.source)?;
+        let destination = self.address(flow.destination)?;
+        if Family::of(source) != Family::of(destination) {
+            return Err(Skip::TwoFamilies);
+        }
+        if self.is_service(source, destination, flow) {
+            return Err(Skip::ServiceAddress(destination));
+        }
+        let (protocol, port) = match (flow.protocol, Family::of(source)) {
+            (FlowProtocol::Transport(Protocol::Tcp), _) => (6, Some(flow.port)),
+            (FlowProtocol::Transport(Protocol::Udp), _) => (17, Some(flow.port)),
+            (FlowProtocol::Transport(Protocol::Sctp), _) => (132, Some(flow.port)),
+            (FlowProtocol::Icmp, Family::V4) => (1, None),
+            (FlowProtocol::Icmp, Family::V6) => (58, None),
+        };
+        Ok(Packet { source, destination, protocol, port, state: State::New, mark: 0 })
+    }
+
+    /// The address, if it tells all that the flow says of this end.
+    fn address(&self, end: End) -> Result<IpAddr, Skip> {
+        let name = |id| self.facts.cluster.endpoint_name(id);
+        let Some(address) = end.address else {
+            return Err(Skip::NoAddress(end.endpoint.map_or_else(|| "one end".to_owned(), name)));
+        };
+        let Some(id) = end.endpoint else { return Ok(address) };
+        let standing = self.facts.endpoint(id).standing;
+        if standing == Standing::HostNetwork && self.facts.cluster.assume.hostnetwork_pods == HostNetworkPods::Pod {
+            return Err(Skip::HostNetwork(name(id)));
+        }
+        let expected = (standing == Standing::Member).then_some(id);
+        match self.facts.owner(address) == expected {
+            true => Ok(address),
+            false => Err(Skip::NotItsAddress { address, endpoint: name(id) }),
+        }
+    }
+
+    /// Whether the packet is translated before the filter table sees it.
+    fn is_service(&self, source: IpAddr, destination: IpAddr, flow: &Flow) -> bool {
+        let cluster = self.facts.cluster;
+        if cluster.assume.service_address == ServiceAddress::Address || self.facts.owner(destination).is_some() {
+            return false;
+        }
+        let is_meant = |protocol, port| flow.protocol == FlowProtocol::Transport(protocol) && flow.port == port;
+        let is_node = cluster.nodes.iter().any(|node| node.addresses.contains(&destination));
+        let here = self.services.get(&destination).map_or(&[][..], Vec::as_slice);
+        let mut ports = here.iter().flat_map(|id| &cluster.services[id.index()].ports);
+        if !here.is_empty() && (!is_node || ports.any(|port| is_meant(port.protocol, port.port))) {
+            return true;
+        }
+        let node_ports = || {
+            let mut ports = cluster.services.iter().flat_map(|service| &service.ports);
+            ports.any(|port| port.node_port.is_some_and(|number| is_meant(port.protocol, number)))
+        };
+        is_node && self.is_at_its_node(flow.source.endpoint, source, destination) && node_ports()
+    }
+
+    /// Whether an address is one of the node where a packet begins: the pod's, or the node itself.
+    fn is_at_its_node(&self, endpoint: Option<EndpointId>, source: IpAddr, destination: IpAddr) -> bool {
+        let nodes = &self.facts.cluster.nodes;
+        let endpoint = endpoint.or(self.facts.owner(source));
+        match endpoint.and_then(|id| self.facts.endpoint(id).node) {
+            Some(node) => nodes[node.index()].addresses.contains(&destination),
+            None => nodes.iter().any(|it| it.addresses.contains(&source) && it.addresses.contains(&destination)),
+        }
+    }
+
+    fn side(&self, direction: Direction, packet: &Packet) -> Side {
+        // A table without the chain would be one that drops nothing.
+        let walk = self.evaluator.walk(stage(direction), packet);
+        let walk = walk.unwrap_or(Walk { ending: Ending::Return, comments: Vec::new() });
+        let verdict = match walk.ending {
+            Ending::Accept | Ending::Return => Verdict::Allow,
+            Ending::Drop => Verdict::Deny,
+        };
+        let meanings = walk.comments.iter().filter_map(|comment| self.meanings.get(*comment).copied());
+        Side { verdict, basis: basis(verdict, meanings) }
+    }
+}
+
+/// What decided, by the rules that matched on the way.
+fn basis(verdict: Verdict, meanings: impl Iterator<Item = Meaning>) -> Basis {
+    let (mut policies, mut rules, mut last, mut subject) = (Vec::new(), Vec::new(), None, false);
+    for meaning in meanings {
+        last = Some(meaning);
+        match meaning {
+            Meaning::Pod(_) => subject = true,
+            Meaning::Policy(id) => policies.push(id),
+            // A rule may take several lines, and more than one of them may match.
+            Meaning::Rule(id, _) if !rules.contains(&id) => rules.push(id),
+            _ => {}
+        }
+    }
+    match (last, verdict) {
+        (Some(Meaning::List(list)), Verdict::Deny) => Basis::List(list),
+        (_, Verdict::Deny) => Basis::Isolated(policies),
+        (Some(Meaning::Itself), _) => Basis::Itself,
+        (Some(Meaning::OwnNode), _) => Basis::OwnNode,
+        (Some(Meaning::Icmp), _) => Basis::IcmpAssumed,
+        _ if !rules.is_empty() => Basis::Rules(rules),
+        _ if subject => Basis::NotIsolated,
+        _ => Basis::NotSubject,
+    }
+}
