@@ -60,7 +60,7 @@ pub(super) fn write(artifact: &Artifact) -> Result<Vec<u8>, LinkError> {
 }
 
 /// The file with its own digest in it.
-fn sealed(mut file: Vec<u8>) -> Vec<u8> {
+pub(super) fn sealed(mut file: Vec<u8>) -> Vec<u8> {
     let place = Elf::read(&file).and_then(|elf| elf.around(DIGEST)).map(|around| (around[0].len(), of_rest(around)));
     if let Some((offset, digest)) = place {
         file.splice(offset..offset + digest.0.len(), digest.0);
