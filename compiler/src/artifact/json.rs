@@ -120,7 +120,10 @@ mod tests {
     #[test]
     fn two_levels_have_a_line_each_and_the_rest_stands_on_it() {
         let inner = Json::object([("b", Json::list([1u32, 2])), ("c", Json::list::<u32>([]))]);
-        check(Json::object([("a", Json::List(vec![inner]))]), "{\n  \"a\": [\n    {\"b\": [1, 2], \"c\": []}\n  ]\n}\n");
+        check(
+            Json::object([("a", Json::List(vec![inner]))]),
+            "{\n  \"a\": [\n    {\"b\": [1, 2], \"c\": []}\n  ]\n}\n",
+        );
     }
 
     #[test]

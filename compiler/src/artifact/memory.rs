@@ -40,21 +40,23 @@ impl std::iter::Sum for Bytes {
 const PAGE: u64 = 4_096;
 const POINTER: u64 = 8;
 /// `struct bpf_array`
-const ARRAY: u64 = 320;
+const ARRAY: u64 = 312;
 /// `struct bpf_htab`
-const HASH: u64 = 704;
+const HASH: u64 = 896;
 /// `struct bucket`
 const BUCKET: u64 = 16;
 /// `struct htab_elem`, before key and value.
 const HASH_ENTRY: u64 = 48;
 /// `struct bpf_ringbuf_map`
-const RING: u64 = 272;
+const RING: u64 = 304;
 /// Pages of a ring that hold no records: its state, and two positions.
 const RING_PAGES: u64 = 3;
 /// `struct lpm_trie_node`, before the address and the value.
 const TRIE_NODE: u64 = 24;
-/// What the allocator keeps in front of a node, and the owner of each object behind it.
-const TRIE_NODE_HIDDEN: u64 = 16;
+/// What the BPF allocator keeps in front of a node.
+const NODE_HEADER: u64 = 8;
+/// The memory cgroup that a slab object belongs to is kept beside the object.
+const NODE_OWNER: u64 = 8;
 
 /// What the kernel says that the map costs, with the entries of its image in it.
 pub fn charged(map: &MapImage) -> Bytes {
@@ -67,12 +69,12 @@ pub fn charged(map: &MapImage) -> Bytes {
     }
 }
 
-/// What the kernel allocates, with the entries of its image in it.
+/// What the kernel allocates, with the entries of its image in it. (60,001 IPv4 prefixes: 8.64 MB predicted, 8.48 MB more slab seen.)
 pub fn full(map: &MapImage) -> Bytes {
     match map.spec.kind {
         MapKind::LpmTrie => {
-            let node = TRIE_NODE + trie_address(&map.spec) + u64::from(map.spec.value_size) + TRIE_NODE_HIDDEN;
-            Bytes { fixed: size_class(node) * trie_nodes(map), per_cpu: 0 }
+            let node = NODE_HEADER + TRIE_NODE + trie_address(&map.spec) + u64::from(map.spec.value_size);
+            Bytes { fixed: (size_class(node) + NODE_OWNER) * trie_nodes(map), per_cpu: 0 }
         }
         _ => whole(&map.spec, map.entries.len() as u64),
     }
@@ -86,9 +88,7 @@ fn whole(spec: &MapSpec, entries: u64) -> Bytes {
         MapKind::Array if spec.flags.contains(MapFlags::MMAPABLE) => {
             Bytes { fixed: PAGE + (most * value).next_multiple_of(PAGE), per_cpu: 0 }
         }
-        MapKind::Array | MapKind::ArrayOfMaps | MapKind::ProgArray => {
-            Bytes { fixed: ARRAY + most * value, per_cpu: 0 }
-        }
+        MapKind::Array | MapKind::ArrayOfMaps | MapKind::ProgArray => Bytes { fixed: ARRAY + most * value, per_cpu: 0 },
         MapKind::PercpuArray => Bytes { fixed: ARRAY + most * POINTER, per_cpu: most * value },
         MapKind::RingBuf => {
             let pages = most / PAGE;

@@ -191,7 +191,9 @@ fn parts_that_do_not_fit_are_refused() {
     };
     check_link_error(|parts| entry_of(parts, MapName::Defaults), LinkError::EntrySize(MapName::Defaults));
     check_link_error(
-        |parts| parts.maps.iter_mut().filter(|map| map.name == MapName::Config).for_each(|map| map.spec.max_entries = 2),
+        |parts| {
+            parts.maps.iter_mut().filter(|map| map.name == MapName::Config).for_each(|map| map.spec.max_entries = 2)
+        },
         LinkError::NotOneValue(MapName::Config),
     );
 }
@@ -200,7 +202,9 @@ fn parts_that_do_not_fit_are_refused() {
 fn the_manifest_is_json_and_names_rules() {
     let manifest = Artifact::link(parts()).unwrap().manifest;
     assert!(crate::syntax::json::parse(&manifest, crate::syntax::Span::of(&manifest)).is_ok());
-    for text in ["\"shop/web spec.ingress[0]\"", "\"name\": \"shop.yaml\"", "\"longest_path\": ", "\"name\": \"shop/job\""] {
+    for text in
+        ["\"shop/web spec.ingress[0]\"", "\"name\": \"shop.yaml\"", "\"longest_path\": ", "\"name\": \"shop/job\""]
+    {
         assert!(manifest.contains(text), "{text} in {manifest}");
     }
 }
