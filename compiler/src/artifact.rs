@@ -185,7 +185,7 @@ impl Artifact {
 
     /// The digest of what is enforced: code, maps, endpoints; not of names of files and lines.
     pub fn generation(&self) -> Result<Digest, LinkError> {
-        let [to_pod, from_pod] = self.programs.each_ref().map(|program| object::code(program));
+        let [to_pod, from_pod] = self.programs.each_ref().map(object::code);
         let maps = images::write_maps(&self.maps)?;
         Ok(Digest::of_parts(&[&to_pod, &from_pod, &maps, &images::write_endpoints(&self.endpoints)]))
     }

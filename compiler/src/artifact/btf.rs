@@ -97,7 +97,7 @@ impl Btf {
 
     fn integer(&mut self, name: &str, bytes: u32, signed: u32) -> TypeId {
         let id = self.head(name, kind::INT, 0, bytes);
-        self.types.u32(signed << 24 | bytes * 8);
+        self.types.u32((signed << 24) | (bytes * 8));
         id
     }
 

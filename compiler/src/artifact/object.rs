@@ -37,7 +37,7 @@ pub(super) fn code(program: &Program) -> Vec<u8> {
 
 pub(super) fn write(artifact: &Artifact) -> Result<Vec<u8>, LinkError> {
     let mut writer = Writer::default();
-    let codes = artifact.programs.each_ref().map(|program| code(program));
+    let codes = artifact.programs.each_ref().map(code);
     let starts = [0, codes[0].len() as u64];
     let section = writer.section(CODE, kind::PROGBITS, flag::ALLOC | flag::EXEC, codes.concat());
     for ((program, code), offset) in artifact.programs.iter().zip(&codes).zip(starts) {
