@@ -23,6 +23,7 @@
 #![warn(missing_docs)]
 
 pub mod address;
+pub mod artifact;
 pub mod classify;
 pub mod codes;
 pub mod decode;

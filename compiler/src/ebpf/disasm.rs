@@ -209,9 +209,21 @@ impl fmt::Display for Insn {
 
 /// The text of a program.
 pub fn disassemble(insns: &[Insn]) -> String {
+    disassemble_with(insns, |_| None, |_| None)
+}
+
+/// The text of a program with remarks, by index of the instruction: on a line before it, and behind it.
+pub fn disassemble_with(
+    insns: &[Insn],
+    before: impl Fn(usize) -> Option<String>,
+    behind: impl Fn(usize) -> Option<String>,
+) -> String {
     let labels = labels(insns);
     let mut text = String::new();
-    for (slot, insn) in positions(insns) {
+    for (index, (slot, insn)) in positions(insns).enumerate() {
+        if let Some(remark) = before(index) {
+            let _ = writeln!(text, "; {remark}");
+        }
         if let Some(label) = labels.get(&slot) {
             let _ = writeln!(text, "{label}:");
         }
@@ -222,6 +234,9 @@ pub fn disassemble(insns: &[Insn]) -> String {
             None => Place::Distance(distance(insn).unwrap_or(0)),
         };
         let _ = write_insn(&mut text, insn, &place);
+        if let Some(remark) = behind(index) {
+            let _ = write!(text, "  ; {remark}");
+        }
         text.push('\n');
     }
     text

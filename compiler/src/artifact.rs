@@ -1,0 +1,236 @@
+//! The artifact: one ELF object with programs, maps, what goes into them, and why.
+//!
+//! Problem: standard tools (bpftool, tc, aya) must load the object unchanged, and `inspect`, `verify` and the runtime must find
+//! everything else in the same file. Strategy: sections that loaders know, and sections named `.weir.…` that they pass over.
+//!
+//! | section | holds |
+//! | --- | --- |
+//! | `classifier` | the programs `to_pod` and `from_pod`, a global function each; aya, libbpf and iproute2 share no other name |
+//! | `.maps`, `.BTF` | the maps, as types |
+//! | `.data.config`, … | the maps that programs address without a look-up: loaders make an array of one value |
+//! | `.BTF.ext` | the line that each instruction came from |
+//! | `license` | a licence that lets the kernel's helpers be called |
+//! | `.weir.maps` | every map's make and entries |
+//! | `.weir.endpoints` | what `endpoints` will hold, by name |
+//! | `.weir.manifest` | JSON: inputs, counts, costs, provenance |
+//! | `.weir.digest` | SHA-256 of every other byte of the file |
+//!
+//! Invariants: the same parts give the same bytes; [`Artifact::read`] of [`Artifact::to_bytes`] is the artifact; a byte that
+//! changed anywhere is an error; reading never panics and never reserves memory that the file does not have.
+
+mod btf;
+mod bytes;
+mod describe;
+mod digest;
+mod elf;
+mod images;
+mod json;
+mod line;
+mod manifest;
+pub mod memory;
+mod object;
+pub mod view;
+
+pub use describe::describe;
+pub use digest::Digest;
+pub use images::map_type;
+pub use line::{Line, LineTable};
+pub use manifest::{Description, Input, RowProvenance};
+
+use crate::ebpf::asm::{Assembled, MapRef};
+use crate::ebpf::insn::Imm64;
+use crate::ebpf::insn::Insn;
+use crate::image::MapImage;
+use crate::layout::MapName;
+use crate::model::Direction;
+
+/// What the kernel is told: some of its helpers are for programs under the GPL only.
+pub const LICENCE: &str = "Dual BSD/GPL";
+
+/// A local endpoint's value in `endpoints`, under the name that the runtime finds its interface by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedEndpoint {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The value.
+    pub value: Vec<u8>,
+}
+
+/// One program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The direction of the packets that it sees.
+    pub hook: Direction,
+    /// Its code; tags are numbers of lines in [`Artifact::lines`].
+    pub code: Assembled,
+}
+
+/// Everything that the file holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Artifact {
+    /// `to_pod`, `from_pod`.
+    pub programs: [Program; 2],
+    /// Where instructions came from.
+    pub lines: LineTable,
+    /// The maps, sorted by name.
+    pub maps: Vec<MapImage>,
+    /// The local endpoints.
+    pub endpoints: Vec<NamedEndpoint>,
+    /// JSON.
+    pub manifest: String,
+}
+
+/// What an artifact is made from.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// The programs for ingress and egress, `to_pod` and `from_pod`.
+    pub programs: [Assembled; 2],
+    /// What their tags stand for.
+    pub lines: LineTable,
+    /// The maps.
+    pub maps: Vec<MapImage>,
+    /// The local endpoints.
+    pub endpoints: Vec<NamedEndpoint>,
+    /// What the manifest tells beyond what follows from the rest.
+    pub description: Description,
+}
+
+/// Parts that make no artifact: our own bug.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LinkError {
+    /// A program uses a map that is not among the parts.
+    #[error("a program uses map {}, which is not there", .0.0)]
+    NoMap(MapRef),
+    /// A map is addressed without a look-up and is no array of one value.
+    #[error("a program addresses the value of {}, which is no array of one value", .0.name())]
+    NotOneValue(MapName),
+    /// A map is both looked up and addressed: no loader can make such a map.
+    #[error("programs look up {} and address its value", .0.name())]
+    TwoUses(MapName),
+    /// An entry's key or value is of another size than its map's.
+    #[error("an entry of {} is of another size than the map's", .0.name())]
+    EntrySize(MapName),
+    /// A tag that the line table does not have.
+    #[error("an instruction's tag {0} has no line")]
+    NoLine(u32),
+    /// More than one function in a program.
+    #[error("a program of several functions")]
+    Functions,
+    /// A program as no loader takes it.
+    #[error("a program that cannot be loaded: {0}")]
+    Limits(String),
+}
+
+/// Bytes that are no artifact, or no longer the one that was written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ArtifactError {
+    /// Not an ELF object of the kind that we write.
+    #[error("this is no object file of weir's")]
+    NotAnObject,
+    /// A section is missing.
+    #[error("section {0} is missing")]
+    Missing(&'static str),
+    /// The file was changed after it was written.
+    #[error("the file is damaged: its digest is {actual}, it should be {expected}")]
+    Digest {
+        /// As stands in the file.
+        expected: Digest,
+        /// As it is.
+        actual: Digest,
+    },
+    /// A section that makes no sense, although its bytes are as they were written.
+    #[error("section {0} cannot be read; was it written by another version of weir?")]
+    Malformed(&'static str),
+}
+
+impl Artifact {
+    /// Puts the parts together and writes the manifest.
+    pub fn link(parts: Parts) -> Result<Self, LinkError> {
+        let Parts { programs, lines, mut maps, endpoints, description } = parts;
+        maps.sort_by_key(|map| map.name);
+        let [to_pod, from_pod] = programs;
+        let programs = [(Direction::Ingress, to_pod), (Direction::Egress, from_pod)];
+        let programs = programs.map(|(hook, code)| Program { hook, code });
+        let mut artifact = Self { programs, lines, maps, endpoints, manifest: String::new() };
+        artifact.check()?;
+        artifact.manifest = manifest::write(&artifact, &description)?;
+        Ok(artifact)
+    }
+
+    /// The file.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, LinkError> {
+        object::write(self)
+    }
+
+    /// The artifact in a file, if no byte of it has changed since it was written.
+    pub fn read(file: &[u8]) -> Result<Self, ArtifactError> {
+        object::read(file)
+    }
+
+    /// A map by name.
+    pub fn map(&self, name: MapName) -> Option<&MapImage> {
+        self.maps.iter().find(|map| map.name == name)
+    }
+
+    /// The program of a hook.
+    pub fn program(&self, hook: Direction) -> &Program {
+        let [to_pod, from_pod] = &self.programs;
+        match hook {
+            Direction::Ingress => to_pod,
+            Direction::Egress => from_pod,
+        }
+    }
+
+    /// The digest of what is enforced: code, maps, endpoints; not of names of files and lines.
+    pub fn generation(&self) -> Result<Digest, LinkError> {
+        let [to_pod, from_pod] = self.programs.each_ref().map(object::code);
+        let maps = images::write_maps(&self.maps)?;
+        Ok(Digest::of_parts(&[&to_pod, &from_pod, &maps, &images::write_endpoints(&self.endpoints)]))
+    }
+
+    /// Maps that programs address without a look-up.
+    fn addressed(&self) -> Vec<MapName> {
+        let mut names: Vec<MapName> =
+            self.programs.iter().flat_map(uses).filter(|it| it.1).filter_map(|it| it.0).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    fn check(&self) -> Result<(), LinkError> {
+        let addressed = self.addressed();
+        for program in &self.programs {
+            if program.code.functions.len() > 1 {
+                return Err(LinkError::Functions);
+            }
+            if let Some(tag) = program.code.tags.iter().find(|tag| self.lines.line(**tag).is_none()) {
+                return Err(LinkError::NoLine(tag.0));
+            }
+            for (used, (name, by_value)) in program.code.maps.iter().zip(uses(program)) {
+                let map = name.and_then(|name| self.map(name)).ok_or(LinkError::NoMap(used.map))?;
+                if !by_value && addressed.contains(&map.name) {
+                    return Err(LinkError::TwoUses(map.name));
+                }
+                let one_value = map.spec.kind == crate::vm::MapKind::Array && map.spec.max_entries == 1;
+                if by_value && !one_value {
+                    return Err(LinkError::NotOneValue(map.name));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The maps that a program uses, in order, and whether it addresses the value.
+fn uses(program: &Program) -> impl Iterator<Item = (Option<MapName>, bool)> {
+    program.code.maps.iter().map(|used| {
+        let name = MapName::ALL.get(used.map.0 as usize).copied();
+        let insn = program.code.insns.get(used.index);
+        (name, matches!(insn, Some(Insn::LoadImm64 { value: Imm64::MapValue { .. }, .. })))
+    })
+}
+
+#[cfg(test)]
+mod tests;

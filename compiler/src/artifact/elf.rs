@@ -1,0 +1,212 @@
+//! ELF64, little-endian, relocatable, for the eBPF machine: just what loaders read.
+//!
+//! Written by hand: the writer is one page, and its bytes depend on nothing but its input. (`object` would write a
+//! non-zero addend of a REL relocation into the instruction and give symbols the visibility that its idea of linkage
+//! implies; both had to be worked around.)
+
+mod read;
+
+pub(super) use read::Elf;
+
+use super::bytes::Sink;
+
+/// Bytes of the file header.
+const HEADER: usize = 64;
+/// Bytes of a section header.
+const SECTION_HEADER: usize = 64;
+/// Bytes of a symbol.
+const SYMBOL: usize = 24;
+/// Bytes of a relocation without addend.
+const RELOCATION: usize = 16;
+/// Bytes before everything else: magic, 64 bits, little-endian, version 1.
+const IDENT: [u8; 16] = [0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+/// `ET_REL`, `EM_BPF`, version 1.
+const KIND: (u16, u16, u32) = (1, 247, 1);
+/// `STV_DEFAULT` symbols with `STB_GLOBAL`.
+const GLOBAL: u8 = 1 << 4;
+/// The section names and the symbol names.
+const STRINGS: &str = ".strtab";
+const SYMBOLS: &str = ".symtab";
+
+/// The kernel's and the tools' names for kinds of section.
+pub(super) mod kind {
+    pub(crate) const PROGBITS: u32 = 1;
+    pub(super) const SYMTAB: u32 = 2;
+    pub(super) const STRTAB: u32 = 3;
+    pub(crate) const REL: u32 = 9;
+}
+
+/// Section flags.
+pub(super) mod flag {
+    pub(crate) const WRITE: u64 = 1;
+    pub(crate) const ALLOC: u64 = 2;
+    pub(crate) const EXEC: u64 = 4;
+}
+
+/// The one relocation that we use: a 64-bit load of an address.
+const R_BPF_64_64: u32 = 1;
+
+/// A section and what is in it.
+#[derive(Clone, Debug)]
+pub(super) struct Section {
+    pub(super) name: String,
+    pub(super) kind: u32,
+    pub(super) flags: u64,
+    /// For relocations: the number of the section that they change.
+    pub(super) info: u32,
+    pub(super) data: Vec<u8>,
+}
+
+/// What a symbol names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SymbolKind {
+    Object = 1,
+    Function = 2,
+}
+
+/// A global symbol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Symbol {
+    pub(super) name: String,
+    pub(super) kind: SymbolKind,
+    /// The number of its section.
+    pub(super) section: u16,
+    pub(super) offset: u64,
+    pub(super) size: u64,
+}
+
+/// A file under construction. Sections and symbols are numbered from 1.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Writer {
+    sections: Vec<Section>,
+    symbols: Vec<Symbol>,
+}
+
+impl Writer {
+    /// The number of the new section.
+    pub(super) fn section(&mut self, name: &str, kind: u32, flags: u64, data: Vec<u8>) -> u16 {
+        self.sections.push(Section { name: name.to_owned(), kind, flags, info: 0, data });
+        self.sections.len() as u16
+    }
+
+    /// A section that loaders pass over.
+    pub(super) fn note(&mut self, name: &str, data: Vec<u8>) -> u16 {
+        self.section(name, kind::PROGBITS, 0, data)
+    }
+
+    /// The number of the new symbol.
+    pub(super) fn symbol(&mut self, symbol: Symbol) -> u32 {
+        self.symbols.push(symbol);
+        self.symbols.len() as u32
+    }
+
+    /// Byte offsets in a section, and the symbols whose addresses belong there.
+    pub(super) fn relocations(&mut self, section: u16, name: &str, relocations: &[(u64, u32)]) {
+        let mut data = Sink::default();
+        for (offset, symbol) in relocations {
+            data.u64(*offset);
+            data.u64(u64::from(*symbol) << 32 | u64::from(R_BPF_64_64));
+        }
+        self.section(name, kind::REL, 0, data.0);
+        if let Some(added) = self.sections.last_mut() {
+            added.info = u32::from(section);
+        }
+    }
+
+    /// The file.
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        let mut strings = Strings::default();
+        let symbols = self.symbol_table(&mut strings);
+        self.section(SYMBOLS, kind::SYMTAB, 0, symbols);
+        self.section(STRINGS, kind::STRTAB, 0, Vec::new());
+        let names: Vec<u32> = self.sections.iter().map(|section| strings.add(&section.name)).collect();
+        if let Some(last) = self.sections.last_mut() {
+            last.data = strings.0;
+        }
+        self.layout(&names)
+    }
+
+    fn symbol_table(&self, strings: &mut Strings) -> Vec<u8> {
+        let mut table = Sink(vec![0; SYMBOL]);
+        for symbol in &self.symbols {
+            table.u32(strings.add(&symbol.name));
+            table.0.extend([GLOBAL | symbol.kind as u8, 0]);
+            table.u16(symbol.section);
+            table.u64(symbol.offset);
+            table.u64(symbol.size);
+        }
+        table.0
+    }
+
+    /// Header, sections, section headers.
+    fn layout(&self, names: &[u32]) -> Vec<u8> {
+        let mut file = Sink(vec![0; HEADER]);
+        let mut headers = Sink(vec![0; SECTION_HEADER]);
+        for (section, name) in self.sections.iter().zip(names) {
+            file.align(8);
+            self.section_header(&mut headers, section, *name, file.0.len() as u64);
+            file.0.extend(&section.data);
+        }
+        file.align(8);
+        let header = self.header(file.0.len() as u64);
+        file.0.extend(headers.0);
+        file.0.splice(..HEADER, header);
+        file.0
+    }
+
+    fn section_header(&self, headers: &mut Sink, section: &Section, name: u32, offset: u64) {
+        let strings = self.sections.len() as u32;
+        let (link, info, entry) = match section.kind {
+            // The first global symbol is the one after the empty one.
+            kind::SYMTAB => (strings, 1, SYMBOL),
+            kind::REL => (strings - 1, section.info, RELOCATION),
+            _ => (0, 0, 0),
+        };
+        headers.u32(name);
+        headers.u32(section.kind);
+        headers.u64(section.flags);
+        headers.u64(0);
+        headers.u64(offset);
+        headers.u64(section.data.len() as u64);
+        headers.u32(link);
+        headers.u32(info);
+        headers.u64(8);
+        headers.u64(entry as u64);
+    }
+
+    fn header(&self, section_headers: u64) -> Vec<u8> {
+        let mut header = Sink(IDENT.to_vec());
+        header.u16(KIND.0);
+        header.u16(KIND.1);
+        header.u32(KIND.2);
+        header.u64(0);
+        header.u64(0);
+        header.u64(section_headers);
+        header.u32(0);
+        header.u16(HEADER as u16);
+        header.u32(0);
+        header.u16(SECTION_HEADER as u16);
+        header.u16(self.sections.len() as u16 + 1);
+        header.u16(self.sections.len() as u16);
+        header.0
+    }
+}
+
+/// Names, each ended by a zero; the first is empty.
+#[derive(Clone, Debug)]
+struct Strings(Vec<u8>);
+
+impl Default for Strings {
+    fn default() -> Self {
+        Self(vec![0])
+    }
+}
+
+impl Strings {
+    fn add(&mut self, name: &str) -> u32 {
+        let offset = self.0.len() as u32;
+        self.0.extend(name.as_bytes());
+        self.0.push(0);
+        offset
+    }
+}

@@ -1,0 +1,136 @@
+//! The manifest: what the artifact was made from, what it costs, and which rule stands behind which entry.
+//!
+//! JSON whose bytes follow from the input: no time, no path of ours, no machine. Memory depends on the number of possible CPUs,
+//! which the compiler does not know; so it stands there in two parts.
+
+use super::json::Json;
+use super::memory::{self, Bytes};
+use super::{Artifact, Digest, LinkError, Program};
+use crate::ebpf::limits;
+use crate::ebpf::target::Target;
+use crate::emit::program_name;
+use crate::image::MapImage;
+use crate::layout::endpoint;
+use crate::model::Direction;
+
+/// The form of the manifest itself.
+const VERSION: u64 = 1;
+
+/// An input file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// As the user named it.
+    pub name: String,
+    /// Of its bytes.
+    pub digest: Digest,
+}
+
+/// Which rules stand behind what one row says of one peer class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowProvenance {
+    /// The direction.
+    pub direction: Direction,
+    /// The subject class.
+    pub subject: u32,
+    /// The peer class; 0 is everybody whom no predicate matches.
+    pub peer: u32,
+    /// Atoms from first to last, and the rules that allow them: indexes into [`Description::rules`].
+    pub atoms: Vec<(u32, u32, Vec<u32>)>,
+}
+
+/// What only the caller knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// What was read.
+    pub inputs: Vec<Input>,
+    /// The oldest kernel that the programs load on.
+    pub target: Target,
+    /// The node whose pods are local; `None` for every pod.
+    pub node: Option<String>,
+    /// How many there are of what: classes, atoms, policies.
+    pub counts: Vec<(String, u64)>,
+    /// Which structure was chosen for which set.
+    pub structures: Vec<(String, String)>,
+    /// What the text of the API leaves open, and what was taken.
+    pub assumptions: Vec<(String, String)>,
+    /// Rules by name: `shop/allow-web spec.ingress[0]`.
+    pub rules: Vec<String>,
+    /// What stands behind entries.
+    pub provenance: Vec<RowProvenance>,
+}
+
+/// The text.
+pub(super) fn write(artifact: &Artifact, description: &Description) -> Result<String, LinkError> {
+    let texts = |pairs: &[(String, String)]| Json::object(pairs.iter().map(|(key, it)| (key, it.as_str().into())));
+    let (major, minor) = description.target.kernel;
+    let programs = artifact.programs.iter().map(program).collect::<Result<_, _>>()?;
+    let node = description.node.as_ref().map(|node| ("node", node.as_str().into()));
+    let head = [
+        ("manifest", VERSION.into()),
+        ("weir", env!("CARGO_PKG_VERSION").into()),
+        ("generation", artifact.generation()?.to_string().as_str().into()),
+        ("target", format!("linux {major}.{minor}").as_str().into()),
+    ];
+    let rest = [
+        ("inputs", Json::List(description.inputs.iter().map(input).collect())),
+        ("assumptions", texts(&description.assumptions)),
+        ("counts", Json::object(description.counts.iter().map(|(key, count)| (key, (*count).into())))),
+        ("structures", texts(&description.structures)),
+        ("programs", Json::List(programs)),
+        ("maps", Json::List(artifact.maps.iter().map(map).collect())),
+        ("map_bytes", bytes(artifact.maps.iter().map(memory::full).sum())),
+        ("endpoints", Json::List(artifact.endpoints.iter().map(local_endpoint).collect())),
+        ("rules", Json::list(description.rules.iter().map(String::as_str))),
+        ("provenance", Json::List(description.provenance.iter().map(row).collect())),
+    ];
+    Ok(Json::object(head.into_iter().chain(node).chain(rest)).text())
+}
+
+fn input(input: &Input) -> Json {
+    Json::object([("name", input.name.as_str().into()), ("sha256", input.digest.to_string().as_str().into())])
+}
+
+fn program(program: &Program) -> Result<Json, LinkError> {
+    let report = limits::check(&program.code.link(|_| 0));
+    if let Some(violation) = report.violations.first() {
+        return Err(LinkError::Limits(violation.to_string()));
+    }
+    let mut members = vec![("name", program_name(program.hook).into()), ("instructions", report.slots.into())];
+    members.extend(report.longest_path.map(|steps| ("longest_path", steps.into())));
+    members.push(("stack_bytes", report.stack.into()));
+    Ok(Json::object(members))
+}
+
+fn map(map: &MapImage) -> Json {
+    Json::object([
+        ("name", map.name.name().into()),
+        ("type", super::view::kind_name(map.spec.kind).into()),
+        ("entries", (map.entries.len() as u64).into()),
+        ("max_entries", map.spec.max_entries.into()),
+        ("bytes", bytes(memory::full(map))),
+        ("charged_bytes", bytes(memory::charged(map))),
+    ])
+}
+
+fn bytes(bytes: Bytes) -> Json {
+    Json::object([("fixed", bytes.fixed.into()), ("per_cpu", bytes.per_cpu.into())])
+}
+
+fn local_endpoint(local: &super::NamedEndpoint) -> Json {
+    let at = endpoint::SUBJECT as usize;
+    let subject = local.value.get(at..).and_then(|rest| rest.first_chunk()).map(|it| u32::from_le_bytes(*it));
+    let name = format!("{}/{}", local.namespace, local.name);
+    Json::object([("name", name.as_str().into()), ("subject", subject.unwrap_or(u32::MAX).into())])
+}
+
+fn row(row: &RowProvenance) -> Json {
+    let atoms = row.atoms.iter().map(|(first, last, rules)| {
+        Json::List(vec![(*first).into(), (*last).into(), Json::list(rules.iter().copied())])
+    });
+    Json::object([
+        ("direction", row.direction.name().into()),
+        ("subject", row.subject.into()),
+        ("peer", row.peer.into()),
+        ("atoms", Json::List(atoms.collect())),
+    ])
+}

@@ -1,0 +1,250 @@
+//! Artifact → ELF object → artifact.
+
+use super::bytes::Sink;
+use super::elf::{Elf, Symbol, SymbolKind, Writer, flag, kind};
+use super::{Artifact, ArtifactError, Digest, LICENCE, LineTable, LinkError, Program, btf, images};
+use crate::ebpf::asm::{Assembled, Function, MapRef, MapUse, Tag};
+use crate::ebpf::code::{self, ByteOrder, SLOT_BYTES};
+use crate::ebpf::insn::{Imm64, Insn};
+use crate::emit::program_name;
+use crate::image::MapImage;
+use crate::layout::MapName;
+use crate::model::Direction;
+
+const CODE: &str = "classifier";
+const RELOCATIONS: &str = ".relclassifier";
+const MAPS: &str = ".maps";
+const DATA: &str = ".data.";
+const BTF: &str = ".BTF";
+const BTF_EXT: &str = ".BTF.ext";
+const IMAGES: &str = ".weir.maps";
+const ENDPOINTS: &str = ".weir.endpoints";
+const MANIFEST: &str = ".weir.manifest";
+const DIGEST: &str = ".weir.digest";
+
+/// A program's bytes. A map load holds 0, an address in a value its offset: where a relocation without addend has it.
+pub(super) fn code(program: &Program) -> Vec<u8> {
+    let plain = |insn: &Insn| match *insn {
+        Insn::LoadImm64 { dst, value: Imm64::MapFd(_) } => Insn::LoadImm64 { dst, value: Imm64::Value(0) },
+        Insn::LoadImm64 { dst, value: Imm64::MapValue { offset, .. } } => {
+            Insn::LoadImm64 { dst, value: Imm64::Value(u64::from(offset as u32)) }
+        }
+        other => other,
+    };
+    let insns: Vec<Insn> = program.code.insns.iter().map(plain).collect();
+    code::encode(&insns, ByteOrder::Little)
+}
+
+pub(super) fn write(artifact: &Artifact) -> Result<Vec<u8>, LinkError> {
+    let mut writer = Writer::default();
+    let codes = artifact.programs.each_ref().map(code);
+    let starts = [0, codes[0].len() as u64];
+    let section = writer.section(CODE, kind::PROGBITS, flag::ALLOC | flag::EXEC, codes.concat());
+    for ((program, code), offset) in artifact.programs.iter().zip(&codes).zip(starts) {
+        let (name, size) = (program_name(program.hook).to_owned(), code.len() as u64);
+        writer.symbol(Symbol { name, kind: SymbolKind::Function, section, offset, size });
+    }
+    let mut types = btf::Btf::new();
+    let symbols = maps(artifact, &mut writer, &mut types);
+    let relocations = relocations(artifact, starts, &symbols)?;
+    writer.relocations(section, RELOCATIONS, &relocations);
+    let ext = debug_info(artifact, &mut types, starts);
+    writer.section("license", kind::PROGBITS, flag::ALLOC | flag::WRITE, [LICENCE.as_bytes(), &[0]].concat());
+    writer.note(BTF, types.finish());
+    writer.note(BTF_EXT, ext);
+    writer.note(IMAGES, images::write_maps(&artifact.maps)?);
+    writer.note(ENDPOINTS, images::write_endpoints(&artifact.endpoints));
+    writer.note(MANIFEST, artifact.manifest.clone().into_bytes());
+    writer.note(DIGEST, vec![0; 32]);
+    Ok(sealed(writer.finish()))
+}
+
+/// The file with its own digest in it.
+pub(super) fn sealed(mut file: Vec<u8>) -> Vec<u8> {
+    let place = Elf::read(&file).and_then(|elf| elf.around(DIGEST)).map(|around| (around[0].len(), of_rest(around)));
+    if let Some((offset, digest)) = place {
+        file.splice(offset..offset + digest.0.len(), digest.0);
+    }
+    file
+}
+
+fn of_rest(around: [&[u8]; 2]) -> Digest {
+    Digest::of_parts(&around)
+}
+
+/// Maps as types, or as sections where programs address the value; the symbol of each.
+fn maps(artifact: &Artifact, writer: &mut Writer, types: &mut btf::Btf) -> Vec<(MapName, u32)> {
+    let addressed = artifact.addressed();
+    let (sections, maps): (Vec<_>, Vec<_>) = artifact.maps.iter().partition(|map| addressed.contains(&map.name));
+    let mut symbols = Vec::new();
+    let mut variables = Vec::new();
+    let mut definitions = Sink::default();
+    for map in &maps {
+        let variable = types.map(map.name.name(), &members(map), definitions.0.len() as u32);
+        definitions.0.resize(definitions.0.len() + variable.size as usize, 0);
+        variables.push((map.name, variable));
+    }
+    if !maps.is_empty() {
+        let section = writer.section(MAPS, kind::PROGBITS, flag::ALLOC | flag::WRITE, definitions.0);
+        for (name, variable) in &variables {
+            symbols.push((*name, object_symbol(writer, *name, section, *variable)));
+        }
+        let variables: Vec<_> = variables.into_iter().map(|(_, variable)| variable).collect();
+        types.data_section(MAPS, &variables);
+    }
+    for map in sections {
+        symbols.push((map.name, data_section(map, writer, types)));
+    }
+    symbols
+}
+
+fn data_section(map: &MapImage, writer: &mut Writer, types: &mut btf::Btf) -> u32 {
+    let name = format!("{DATA}{}", map.name.name());
+    let zeros = || vec![0; map.spec.value_size as usize];
+    let value = map.entries.first().map_or_else(zeros, |(_, value)| value.clone());
+    let section = writer.section(&name, kind::PROGBITS, flag::ALLOC | flag::WRITE, value);
+    let variable = types.bytes(map.name.name(), map.spec.value_size);
+    types.data_section(&name, &[variable]);
+    object_symbol(writer, map.name, section, variable)
+}
+
+fn object_symbol(writer: &mut Writer, name: MapName, section: u16, variable: btf::Variable) -> u32 {
+    let (offset, size) = (u64::from(variable.offset), u64::from(variable.size));
+    writer.symbol(Symbol { name: name.name().to_owned(), kind: SymbolKind::Object, section, offset, size })
+}
+
+/// The members that libbpf and aya make a map from. What is zero is left out, as people write it.
+fn members(map: &MapImage) -> Vec<(&'static str, u32)> {
+    let spec = &map.spec;
+    let all = [
+        ("type", images::map_type(spec.kind)),
+        ("key_size", spec.key_size),
+        ("value_size", spec.value_size),
+        ("max_entries", spec.max_entries),
+        ("map_flags", spec.flags.0),
+    ];
+    all.into_iter().filter(|(_, number)| *number != 0).collect()
+}
+
+fn relocations(
+    artifact: &Artifact,
+    starts: [u64; 2],
+    symbols: &[(MapName, u32)],
+) -> Result<Vec<(u64, u32)>, LinkError> {
+    let mut relocations = Vec::new();
+    for (program, start) in artifact.programs.iter().zip(starts) {
+        for used in &program.code.maps {
+            let symbol = symbols.iter().find(|(name, _)| *name as u32 == used.map.0);
+            let (_, symbol) = symbol.ok_or(LinkError::NoMap(used.map))?;
+            relocations.push((start + u64::from(used.slot) * SLOT_BYTES as u64, *symbol));
+        }
+    }
+    Ok(relocations)
+}
+
+fn debug_info(artifact: &Artifact, types: &mut btf::Btf, starts: [u64; 2]) -> Vec<u8> {
+    let names = artifact.programs.each_ref().map(|program| program_name(program.hook));
+    let functions: Vec<_> = starts.into_iter().map(|start| start as u32).zip(types.functions(&names)).collect();
+    let lines: Vec<btf::lines::LineAt<'_>> =
+        artifact.programs.iter().zip(starts).flat_map(|(program, start)| changes(artifact, program, start)).collect();
+    btf::lines::write(types, CODE, &functions, &lines)
+}
+
+/// The places where the line changes, in bytes.
+fn changes<'a>(artifact: &'a Artifact, program: &'a Program, start: u64) -> Vec<btf::lines::LineAt<'a>> {
+    let mut offset = start as u32;
+    let mut last = None;
+    let mut changes = Vec::new();
+    for (insn, tag) in program.code.insns.iter().zip(&program.code.tags) {
+        if last.replace(*tag) != Some(*tag) {
+            changes.extend(artifact.lines.line(*tag).map(|line| (offset, line)));
+        }
+        offset += insn.slots() * SLOT_BYTES as u32;
+    }
+    changes
+}
+
+pub(super) fn read(file: &[u8]) -> Result<Artifact, ArtifactError> {
+    let elf = Elf::read(file).ok_or(ArtifactError::NotAnObject)?;
+    check_digest(&elf)?;
+    let section = |name| elf.section(name).ok_or(ArtifactError::Missing(name));
+    let maps = images::read_maps(section(IMAGES)?).ok_or(ArtifactError::Malformed(IMAGES))?;
+    let endpoints = images::read_endpoints(section(ENDPOINTS)?).ok_or(ArtifactError::Malformed(ENDPOINTS))?;
+    let manifest = str::from_utf8(section(MANIFEST)?).map_err(|_| ArtifactError::Malformed(MANIFEST))?.to_owned();
+    let mut lines = LineTable::default();
+    let places = btf::lines::read(section(BTF)?, section(BTF_EXT)?).ok_or(ArtifactError::Malformed(BTF_EXT))?;
+    let places: Vec<(u32, Tag)> = places.into_iter().map(|(offset, line)| (offset, lines.tag(line))).collect();
+    let code = Code {
+        bytes: section(CODE)?,
+        symbols: elf.symbols().ok_or(ArtifactError::Malformed(".symtab"))?,
+        relocations: elf.relocations(RELOCATIONS).ok_or(ArtifactError::Malformed(RELOCATIONS))?,
+        places,
+        elf: &elf,
+    };
+    let [to_pod, from_pod] = Direction::ALL.map(|hook| code.program(hook).ok_or(ArtifactError::Malformed(CODE)));
+    Ok(Artifact { programs: [to_pod?, from_pod?], lines, maps, endpoints, manifest })
+}
+
+fn check_digest(elf: &Elf<'_>) -> Result<(), ArtifactError> {
+    let missing = ArtifactError::Missing(DIGEST);
+    let (section, around) = elf.section(DIGEST).zip(elf.around(DIGEST)).ok_or(missing)?;
+    let expected = Digest(section.try_into().map_err(|_| ArtifactError::Malformed(DIGEST))?);
+    let actual = of_rest(around);
+    if actual == expected { Ok(()) } else { Err(ArtifactError::Digest { expected, actual }) }
+}
+
+/// What programs are made of.
+struct Code<'a> {
+    bytes: &'a [u8],
+    symbols: Vec<Symbol>,
+    relocations: Vec<(u64, u32)>,
+    /// Lines by byte offset in the section.
+    places: Vec<(u32, Tag)>,
+    elf: &'a Elf<'a>,
+}
+
+impl Code<'_> {
+    fn program(&self, hook: Direction) -> Option<Program> {
+        let name = program_name(hook);
+        let symbol = self.symbols.iter().find(|it| it.kind == SymbolKind::Function && it.name == name)?;
+        let (start, size) = (usize::try_from(symbol.offset).ok()?, usize::try_from(symbol.size).ok()?);
+        let bytes = self.bytes.get(start..start.checked_add(size)?)?;
+        let insns = code::decode(bytes, ByteOrder::Little).ok()?;
+        let functions = vec![Function { name: name.to_owned(), slot: 0 }];
+        let mut code = Assembled { insns, functions, ..Assembled::default() };
+        let mut offset = symbol.offset;
+        for (index, insn) in code.insns.iter_mut().enumerate() {
+            code.tags.push(self.tag(offset)?);
+            if let Ok(at) = self.relocations.binary_search_by_key(&offset, |(at, _)| *at) {
+                let map = self.relocate(insn, self.relocations.get(at)?.1)?;
+                let slot = u32::try_from((offset - symbol.offset) / SLOT_BYTES as u64).ok()?;
+                code.maps.push(MapUse { index, slot, map });
+            }
+            offset += u64::from(insn.slots()) * SLOT_BYTES as u64;
+        }
+        Some(Program { hook, code })
+    }
+
+    /// The line that was in force last.
+    fn tag(&self, offset: u64) -> Option<Tag> {
+        let after = self.places.partition_point(|(at, _)| u64::from(*at) <= offset);
+        self.places.get(after.checked_sub(1)?).map(|(_, tag)| *tag)
+    }
+
+    /// Undoes [`code`] for one load; says which map it is of.
+    fn relocate(&self, insn: &mut Insn, symbol: u32) -> Option<MapRef> {
+        let symbol = self.symbols.get((symbol as usize).checked_sub(1)?)?;
+        let map = images::map_name(&symbol.name)?;
+        let Insn::LoadImm64 { value, .. } = insn else {
+            return None;
+        };
+        let Imm64::Value(offset) = *value else {
+            return None;
+        };
+        *value = match self.elf.section_name(symbol.section)?.starts_with(DATA) {
+            true => Imm64::MapValue { fd: 0, offset: u32::try_from(offset).ok()? as i32 },
+            false => Imm64::MapFd(0),
+        };
+        Some(MapRef(map as u32))
+    }
+}

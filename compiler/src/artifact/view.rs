@@ -1,0 +1,91 @@
+//! The artifact as text, for `weir inspect`.
+
+use std::fmt::Write as _;
+
+use super::memory::{self, Bytes};
+use super::{Artifact, Program};
+use crate::ebpf::{disasm, limits};
+use crate::emit::program_name;
+use crate::layout::MapName;
+use crate::model::Direction;
+use crate::vm::MapKind;
+
+/// A kind of map as bpftool calls it.
+pub fn kind_name(kind: MapKind) -> &'static str {
+    match kind {
+        MapKind::Array => "array",
+        MapKind::PercpuArray => "percpu_array",
+        MapKind::Hash => "hash",
+        MapKind::PercpuHash => "percpu_hash",
+        MapKind::LruHash => "lru_hash",
+        MapKind::LpmTrie => "lpm_trie",
+        MapKind::ArrayOfMaps => "array_of_maps",
+        MapKind::HashOfMaps => "hash_of_maps",
+        MapKind::ProgArray => "prog_array",
+        MapKind::RingBuf => "ringbuf",
+    }
+}
+
+/// What it is, in a few lines; memory as on a machine with so many possible CPUs.
+pub fn summary(artifact: &Artifact, cpus: u64) -> String {
+    let mut out = String::new();
+    if let Ok(generation) = artifact.generation() {
+        let _ = writeln!(out, "generation  {generation}");
+    }
+    let _ = writeln!(out, "endpoints   {}", artifact.endpoints.len());
+    for program in &artifact.programs {
+        let _ = writeln!(out, "{:<11} {}", program_name(program.hook), program_line(program));
+    }
+    let entries: usize = artifact.maps.iter().map(|map| map.entries.len()).sum();
+    let bytes: Bytes = artifact.maps.iter().map(memory::full).sum();
+    let (maps, bytes) = (artifact.maps.len(), bytes.on(cpus));
+    let _ = writeln!(out, "maps        {maps}, {entries} entries, {bytes} bytes with {cpus} CPUs");
+    out
+}
+
+fn program_line(program: &Program) -> String {
+    let report = limits::check(&program.code.link(|_| 0));
+    let longest = report.longest_path.map_or_else(|| "unbounded".to_owned(), |steps| steps.to_string());
+    format!("{} instructions, longest path {longest}, stack {} bytes", report.slots, report.stack)
+}
+
+/// A table of the maps; memory as on a machine with so many possible CPUs.
+pub fn maps(artifact: &Artifact, cpus: u64) -> String {
+    let mut out = String::new();
+    let heads = ["map", "type", "key", "value", "entries", "max", "bytes", "charged"];
+    let mut row = |cells: [&str; 8]| {
+        let [name, kind, numbers @ ..] = cells;
+        let _ = write!(out, "{name:<12} {kind:<13}");
+        for number in numbers {
+            let _ = write!(out, " {number:>10}");
+        }
+        out.push('\n');
+    };
+    row(heads);
+    for map in &artifact.maps {
+        let spec = &map.spec;
+        let sizes = [u64::from(spec.key_size), u64::from(spec.value_size), map.entries.len() as u64];
+        let costs = [u64::from(spec.max_entries), memory::full(map).on(cpus), memory::charged(map).on(cpus)];
+        let [key, value, entries] = sizes.map(|number| number.to_string());
+        let [most, full, charged] = costs.map(|number| number.to_string());
+        row([map.name.name(), kind_name(spec.kind), &key, &value, &entries, &most, &full, &charged]);
+    }
+    out
+}
+
+/// A program's instructions, the line that they came from before them, the map that they load behind them.
+pub fn disassembly(artifact: &Artifact, hook: Direction) -> String {
+    let code = &artifact.program(hook).code;
+    let line = |index: usize| {
+        let tag = code.tags.get(index)?;
+        let changed = index.checked_sub(1).and_then(|before| code.tags.get(before)) != Some(tag);
+        let line = artifact.lines.line(*tag).filter(|_| changed)?;
+        Some(format!("{}:{}: {}", line.file, line.number, line.text))
+    };
+    let map = |index: usize| {
+        let used = code.maps.binary_search_by_key(&index, |used| used.index).ok()?;
+        let name = MapName::ALL.get(code.maps.get(used)?.map.0 as usize)?;
+        Some(name.name().to_owned())
+    };
+    disasm::disassemble_with(&code.insns, line, map)
+}

@@ -1,0 +1,90 @@
+//! A small cluster, compiled: both families, prefixes, port ranges, a list.
+
+use weir_compiler::address::Family;
+use weir_compiler::artifact::{Artifact, Digest, Input, Line, LineTable, NamedEndpoint, Parts, describe};
+use weir_compiler::classify::{Scope, classify};
+use weir_compiler::ebpf::target::Target;
+use weir_compiler::emit::{self, Plan};
+use weir_compiler::model::{Assumptions, Direction};
+use weir_compiler::{decode, image, lower, passes, resolve};
+
+/// The file that instructions are said to come from.
+pub(crate) const FILE: &str = "policies/shop.yaml";
+/// Its line of the rule.
+pub(crate) const RULE: &str = "- from: [{podSelector: {matchLabels: {app: job}}}]";
+
+const CLUSTER: &str = "
+apiVersion: v1
+kind: Node
+metadata: {name: one}
+status: {addresses: [{type: InternalIP, address: 172.16.0.1}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop, labels: {app: web}}
+spec: {nodeName: one, containers: [{name: web, ports: [{name: http, containerPort: 8080}]}]}
+status: {phase: Running, podIPs: [{ip: 10.0.0.1}, {ip: 'fd00::1'}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: job, namespace: shop, labels: {app: job}}
+spec: {nodeName: one, containers: [{name: job}]}
+status: {phase: Running, podIPs: [{ip: 10.0.0.2}]}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: web}}
+  policyTypes: [Ingress]
+  ingress:
+  - from: [{podSelector: {matchLabels: {app: job}}}]
+    ports: [{port: http}, {port: 9000, endPort: 9010}]
+  - from: [{ipBlock: {cidr: 192.0.2.0/24, except: [192.0.2.128/25]}}, {ipBlock: {cidr: '2001:db8::/32'}}]
+";
+
+/// The artifact; with this many further prefixes and single addresses in a list.
+pub(crate) fn artifact(listed: u32) -> Artifact {
+    let text = format!("{CLUSTER}{}", list(listed));
+    let bytes = text.clone().into_bytes();
+    let digest = Digest::of(&bytes);
+    let input = decode::Input { name: FILE.to_owned(), bytes, kind: decode::InputKind::Manifest };
+    let options = decode::Options { default_namespace: "default".to_owned() };
+    let (decoded, diagnostics) = decode::decode(vec![input], &options);
+    assert!(!diagnostics.has_errors());
+    let (cluster, _) = resolve::resolve(&decoded.objects, Assumptions::default());
+    let scope = Scope::everything(&cluster);
+    let classes = classify(&cluster, &scope).unwrap();
+    let tables = lower::tables(&classes);
+    let decisions = Direction::ALL.map(|direction| {
+        let mut decision = lower::lower(direction);
+        passes::optimize(&mut decision, &tables).unwrap();
+        decision
+    });
+    let families = vec![Family::V4, Family::V6];
+    let decisions = [&decisions[0], &decisions[1]];
+    let plan = Plan { target: Target::BASE, decisions, tables: &tables, families };
+    let mut description = describe(&cluster, &classes, Target::BASE);
+    description.inputs.push(Input { name: FILE.to_owned(), digest });
+    let mut lines = LineTable::default();
+    let mut programs = Direction::ALL.map(|hook| emit::emit(&plan, hook).unwrap());
+    let number = text.lines().position(|line| line.trim() == RULE).unwrap() as u32 + 1;
+    programs[0].tags[8..12].fill(lines.tag(Line::new(FILE, RULE, number)));
+    let endpoints = image::endpoints(&cluster, &classes, &tables);
+    let endpoints = endpoints.iter().map(|entry| NamedEndpoint::new(&cluster, entry)).collect();
+    let maps = image::maps(&cluster, &scope, &tables, image::Sizes::default());
+    Artifact::link(Parts { programs, lines, maps, endpoints, description }).unwrap()
+}
+
+fn list(listed: u32) -> String {
+    if listed == 0 {
+        return String::new();
+    }
+    let octets = |number: u32| (number >> 8 & 255, number & 255);
+    let cidrs =
+        (0..listed).map(octets).map(|(a, b)| format!("11.{a}.{b}.0/25, 12.{a}.{b}.7/32, '2001:{a:x}:{b:x}::/48'"));
+    format!(
+        "---\napiVersion: weir.dev/v1alpha1\nkind: CidrList\nmetadata: {{name: many}}\nspec:\n  action: Deny\n  cidrs: [{}]\n",
+        cidrs.collect::<Vec<_>>().join(", ")
+    )
+}

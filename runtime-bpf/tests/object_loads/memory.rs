@@ -1,0 +1,77 @@
+//! What we say that maps cost against what the kernel says.
+
+use weir_compiler::artifact::memory;
+use weir_compiler::image::MapImage;
+use weir_compiler::vm::MapKind;
+use weir_runtime::skip;
+use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType};
+
+use crate::cluster;
+
+fn map_type(kind: MapKind) -> MapType {
+    match kind {
+        MapKind::Array => MapType::Array,
+        MapKind::PercpuArray => MapType::PercpuArray,
+        MapKind::Hash => MapType::Hash,
+        MapKind::PercpuHash => MapType::PercpuHash,
+        MapKind::LruHash => MapType::LruHash,
+        MapKind::LpmTrie => MapType::LpmTrie,
+        MapKind::ArrayOfMaps => MapType::ArrayOfMaps,
+        MapKind::HashOfMaps => MapType::HashOfMaps,
+        MapKind::ProgArray => MapType::ProgArray,
+        MapKind::RingBuf => MapType::RingBuf,
+    }
+}
+
+fn create(kernel: &Kernel, image: &MapImage) -> Map {
+    let spec = &image.spec;
+    let definition = MapDefinition {
+        map_type: map_type(spec.kind),
+        key_size: spec.key_size,
+        value_size: spec.value_size,
+        max_entries: spec.max_entries,
+        flags: spec.flags.0,
+    };
+    let map = kernel.create_map(&definition, None).unwrap();
+    image.entries.iter().for_each(|(key, value)| map.update(key, value, 0).unwrap());
+    map
+}
+
+/// `memlock` of the map's descriptor.
+fn charged(map: &Map) -> u64 {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", map.descriptor())).unwrap();
+    let value = info.lines().find_map(|line| line.strip_prefix("memlock:"));
+    value.unwrap().trim().parse().unwrap()
+}
+
+/// Kernels before 6.4 guess: key and value of every entry that there may be, in whole pages.
+fn guesses() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    (numbers.next(), numbers.next()) < (Some(6), Some(4))
+}
+
+/// Within 5 %, or the size of the structures that depend on how a kernel was built.
+fn close(predicted: u64, actual: u64) -> bool {
+    const STRUCTURES: u64 = 256;
+    predicted.abs_diff(actual) <= (actual / 20).max(STRUCTURES)
+}
+
+#[test]
+fn the_kernel_charges_what_was_predicted() {
+    let kernel = match Kernel::open() {
+        Ok(kernel) => kernel,
+        Err(error) => skip!("no bpf system call: {error}"),
+    };
+    if guesses() {
+        skip!("before 6.4 the kernel does not know what a map costs");
+    }
+    let cpus = kernel.possible_cpus() as u64;
+    for listed in [0, 3_000] {
+        for image in &cluster::artifact(listed).maps {
+            let (predicted, actual) = (memory::charged(image).on(cpus), charged(&create(&kernel, image)));
+            let name = image.name.name();
+            assert!(close(predicted, actual), "{name} with {listed}: predicted {predicted}, charged {actual}");
+        }
+    }
+}
