@@ -12,6 +12,7 @@ impl<'o> Resolver<'o> {
     /// Nodes of the input, and those that only pods tell of (`spec.nodeName`, `status.hostIPs`).
     pub(super) fn add_nodes(&mut self, objects: &'o [Object]) {
         let mut found: BTreeMap<String, (BTreeSet<IpAddr>, Option<ObjectId>)> = BTreeMap::new();
+        let declared = declared_nodes(objects);
         for object in objects {
             match &object.body {
                 Body::Node(node) => {
@@ -20,8 +21,11 @@ impl<'o> Resolver<'o> {
                     entry.1 = Some(object.id);
                 }
                 Body::Pod(pod) => {
-                    if let Some(name) = node_name(pod) {
-                        found.entry(name).or_default().0.extend(&pod.node_addresses);
+                    if let Some(name) = node_name(pod, &declared) {
+                        let addresses = &mut found.entry(name).or_default().0;
+                        addresses.extend(&pod.node_addresses);
+                        // A host-network pod's addresses are its node's.
+                        addresses.extend(pod.addresses.iter().filter(|_| standing(pod) == Standing::HostNetwork));
                     }
                 }
                 _ => {}
@@ -37,12 +41,13 @@ impl<'o> Resolver<'o> {
         for (index, node) in self.cluster.nodes.iter().enumerate() {
             nodes.insert(node.name.clone(), NodeId(index as u32));
         }
+        let declared = declared_nodes(objects);
         let workloads: HashSet<(String, String)> = objects.iter().filter_map(workload_key).collect();
         let mut endpoints = Vec::new();
         for object in objects {
             match &object.body {
                 Body::Pod(pod) => {
-                    let node = node_name(pod).and_then(|name| nodes.get(&name).copied());
+                    let node = node_name(pod, &declared).and_then(|name| nodes.get(&name).copied());
                     endpoints.push(self.pod_endpoint(object, pod, node));
                 }
                 Body::Workload(workload) if !is_owned(object, workload, &workloads) => {
@@ -123,9 +128,28 @@ pub(crate) fn named_ports(ports: &[NamedPort], assume: Assumptions) -> Vec<Named
     kept
 }
 
-/// A pod that names no node but has its address still tells its node from others.
-fn node_name(pod: &Pod) -> Option<String> {
-    pod.node.clone().or_else(|| pod.node_addresses.first().map(IpAddr::to_string))
+/// The names of the input's nodes, by address.
+fn declared_nodes(objects: &[Object]) -> HashMap<IpAddr, &str> {
+    let mut names: HashMap<IpAddr, &str> = HashMap::new();
+    for object in objects {
+        if let Body::Node(node) = &object.body {
+            for address in &node.addresses {
+                let name = names.entry(*address).or_insert(&object.meta.name);
+                // Whatever the order of the input.
+                *name = object.meta.name.as_str().min(name);
+            }
+        }
+    }
+    names
+}
+
+/// A pod that names no node but has its address is on the node of that address, declared or not.
+fn node_name(pod: &Pod, declared: &HashMap<IpAddr, &str>) -> Option<String> {
+    let by_address = || {
+        let known = pod.node_addresses.iter().find_map(|address| declared.get(address));
+        known.map(|name| (*name).to_owned()).or_else(|| pod.node_addresses.first().map(IpAddr::to_string))
+    };
+    pod.node.clone().or_else(by_address)
 }
 
 fn standing(pod: &Pod) -> Standing {
