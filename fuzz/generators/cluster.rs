@@ -1,0 +1,390 @@
+//! Clusters and flows by the seed: small, dense, and full of the corners of the API.
+//!
+//! Problem: engines that are asked only sensible questions agree.
+//! Strategy: few names, labels, addresses and ports, so that everything touches everything; every feature of the
+//! model turns up every few clusters. Objects are valid as the API server would have it, and the same seed gives the
+//! same objects on every machine.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use weir_compiler::address::Prefix;
+use weir_compiler::k8s::{
+    Body, CidrList, EndpointSlice, LabelSelector, Labels, ListAction, ListEntry, Meta, NamedPort, NetworkPolicy, Node,
+    Object, Operator, Phase, Pod, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch, Protocol, Requirement,
+    Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload,
+};
+use weir_compiler::model::Assumptions;
+use weir_compiler::origin::ObjectId;
+
+use super::Random;
+
+const NAMESPACES: [&str; 3] = ["a", "b", "c"];
+const KEYS: [&str; 3] = ["app", "tier", "zone"];
+const VALUES: [&str; 3] = ["x", "y", ""];
+/// The only ports there are.
+pub const PORTS: [u16; 8] = [53, 80, 81, 443, 8080, 8081, 1, 65535];
+const PORT_NAMES: [&str; 3] = ["http", "dns", "admin"];
+const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+
+/// A cluster's objects, numbered in order.
+pub fn objects(random: &mut Random) -> Vec<Object> {
+    let mut objects = Vec::new();
+    for name in NAMESPACES {
+        if !random.once_in(4) {
+            let labels = labels(random);
+            objects.push(object(Meta { labels, ..meta("", name) }, Body::Namespace));
+        }
+    }
+    let nodes = 1 + random.below(3);
+    objects
+        .extend((0..nodes).map(|node| object(meta("", &format!("node-{node}")), Body::Node(node_body(node, random)))));
+    let pods = 2 + random.below(9);
+    objects.extend((0..pods).map(|index| pod(index, nodes, random)));
+    let workloads = random.several(2, workload);
+    let services = (0..random.below(4)).flat_map(|index| service(index, random)).collect::<Vec<_>>();
+    let policies = (0..random.below(9)).map(|index| policy(index, random)).collect::<Vec<_>>();
+    let lists = (0..random.below(4)).map(|index| list(index, random)).collect::<Vec<_>>();
+    objects.extend(workloads.into_iter().enumerate().map(|(index, body)| {
+        let kind = body.kind.to_lowercase();
+        object(meta(random.pick(&NAMESPACES), &format!("{kind}-{index}")), Body::Workload(body))
+    }));
+    objects.extend(services.into_iter().chain(policies).chain(lists));
+    number(&mut objects);
+    objects
+}
+
+/// Gives every object the number of its place.
+pub fn number(objects: &mut [Object]) {
+    for (index, object) in objects.iter_mut().enumerate() {
+        object.id = ObjectId(index as u32);
+    }
+}
+
+/// Mostly the defaults.
+pub fn assumptions(random: &mut Random) -> Assumptions {
+    let mut assume = Assumptions::default();
+    for (key, values) in Assumptions::KEYS {
+        if random.once_in(4) {
+            assume.set(key, random.pick(values)).expect("a known key and value");
+        }
+    }
+    assume
+}
+
+fn object(meta: Meta, body: Body) -> Object {
+    Object { id: ObjectId(0), meta, body }
+}
+
+fn meta(namespace: &str, name: &str) -> Meta {
+    Meta { name: name.to_owned(), namespace: namespace.to_owned(), ..Meta::default() }
+}
+
+fn labels(random: &mut Random) -> Labels {
+    random.several(3, |random| (random.pick(&KEYS).to_owned(), random.pick(&VALUES).to_owned())).into_iter().collect()
+}
+
+fn node_v4(node: usize) -> IpAddr {
+    Ipv4Addr::new(172, 16, 0, node as u8 + 1).into()
+}
+
+fn node_v6(node: usize) -> IpAddr {
+    Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, node as u16 + 1).into()
+}
+
+fn node_body(node: usize, random: &mut Random) -> Node {
+    let mut addresses = vec![node_v4(node)];
+    addresses.extend((!random.once_in(3)).then(|| node_v6(node)));
+    Node { addresses }
+}
+
+fn pod_v4(index: usize) -> IpAddr {
+    Ipv4Addr::new(10, 0, (index % 2) as u8, index as u8).into()
+}
+
+fn pod_v6(index: usize) -> IpAddr {
+    Ipv6Addr::new(0xfd00, 0, 0, (index % 2) as u16, 0, 0, 0, index as u16).into()
+}
+
+fn pod(index: usize, nodes: usize, random: &mut Random) -> Object {
+    let node = random.below(nodes);
+    let host_network = random.once_in(8);
+    // Now and then a terminating or finished pod still carries the address that its successor has.
+    let gone = random.once_in(8);
+    let place = if gone && index > 0 { index - 1 } else { index };
+    // Or it claims its node's.
+    let addresses = match host_network || random.once_in(25) {
+        true => vec![node_v4(node)],
+        false => match random.below(6) {
+            0 => vec![pod_v4(place)],
+            1 => vec![pod_v6(place)],
+            2 => vec![pod_v6(place), pod_v4(place)],
+            _ => vec![pod_v4(place), pod_v6(place)],
+        },
+    };
+    let is_finished = gone && random.once_in(2);
+    let phase = if is_finished { random.pick(&[Phase::Succeeded, Phase::Failed]) } else { Phase::Running };
+    let is_pending = !gone && random.once_in(15);
+    let body = Pod {
+        node: (!random.once_in(10) || host_network).then(|| format!("node-{node}")),
+        host_network,
+        phase: Some(if is_pending { Phase::Pending } else { phase }),
+        unready: random.once_in(8),
+        addresses: if is_pending { Vec::new() } else { addresses },
+        node_addresses: vec![node_v4(node)],
+        ports: random.several(3, named_port),
+    };
+    let meta =
+        Meta { labels: labels(random), deleting: gone, ..meta(random.pick(&NAMESPACES), &format!("pod-{index}")) };
+    object(meta, Body::Pod(body))
+}
+
+fn named_port(random: &mut Random) -> NamedPort {
+    NamedPort {
+        name: random.pick(&PORT_NAMES).to_owned(),
+        protocol: random.pick(&PROTOCOLS),
+        number: random.pick(&PORTS),
+    }
+}
+
+fn workload(random: &mut Random) -> Workload {
+    Workload {
+        kind: random.pick(&["Deployment", "StatefulSet", "Job"]).to_owned(),
+        pod_labels: labels(random),
+        host_network: random.once_in(6),
+        ports: random.several(2, named_port),
+        owner: None,
+    }
+}
+
+/// Alone, or with a slice.
+fn service(index: usize, random: &mut Random) -> Vec<Object> {
+    let meta = meta(random.pick(&NAMESPACES), &format!("service-{index}"));
+    let mut external_addresses = random.several(1, |_| Ipv4Addr::new(198, 51, 100, 1).into());
+    external_addresses.extend(random.once_in(8).then(|| node_v4(0)));
+    let body = Service {
+        cluster_addresses: vec![service_v4(index), Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, index as u16).into()],
+        external_addresses,
+        selector: labels(random),
+        publish_not_ready: random.once_in(4),
+        external_name: false,
+        ports: (0..1 + random.below(2)).map(|port| service_port(port, random)).collect(),
+    };
+    let slice = EndpointSlice {
+        service: Some(meta.name.clone()),
+        endpoints: random.several(3, |random| SliceEndpoint {
+            addresses: vec![pod_v4(random.below(10))],
+            ready: !random.once_in(4),
+            pod: None,
+        }),
+        ports: body
+            .ports
+            .iter()
+            .map(|port| SlicePort {
+                name: port.name.clone(),
+                protocol: port.protocol,
+                number: Some(random.pick(&PORTS)),
+            })
+            .collect(),
+    };
+    let slice_meta = Meta { name: format!("{}-slice", meta.name), ..meta.clone() };
+    let mut objects = vec![object(meta, Body::Service(body))];
+    if random.once_in(3) {
+        objects.push(object(slice_meta, Body::EndpointSlice(slice)));
+    }
+    objects
+}
+
+fn service_v4(index: usize) -> IpAddr {
+    Ipv4Addr::new(10, 96, 0, index as u8 + 1).into()
+}
+
+fn service_port(index: usize, random: &mut Random) -> ServicePort {
+    ServicePort {
+        name: format!("port-{index}"),
+        protocol: random.pick(&PROTOCOLS),
+        port: PORTS[index],
+        target: match random.once_in(3) {
+            true => TargetPort::Name(random.pick(&PORT_NAMES).to_owned()),
+            false => TargetPort::Number(random.pick(&PORTS)),
+        },
+        node_port: random.once_in(3).then(|| PORTS[7 - index]),
+    }
+}
+
+/// A policy; its name ends in `index`.
+pub fn policy(index: usize, random: &mut Random) -> Object {
+    let body = NetworkPolicy {
+        pod_selector: selector(random),
+        pod_selector_written: true,
+        policy_types: match random.below(5) {
+            0 => Vec::new(),
+            1 => vec![PolicyType::Ingress],
+            2 => vec![PolicyType::Egress],
+            _ => vec![PolicyType::Ingress, PolicyType::Egress],
+        },
+        ingress: random.several(3, rule),
+        egress: random.several(3, rule),
+    };
+    object(meta(random.pick(&NAMESPACES), &format!("policy-{index}")), Body::NetworkPolicy(body))
+}
+
+/// The empty selector more often than chance would have it.
+fn selector(random: &mut Random) -> LabelSelector {
+    match random.below(3) {
+        0 => LabelSelector::default(),
+        1 => LabelSelector { match_labels: labels(random), match_expressions: Vec::new() },
+        _ => {
+            let match_labels = if random.once_in(3) { labels(random) } else { Labels::new() };
+            LabelSelector { match_labels, match_expressions: random.several(2, requirement) }
+        }
+    }
+}
+
+fn requirement(random: &mut Random) -> Requirement {
+    let operator = random.pick(&[Operator::In, Operator::NotIn, Operator::Exists, Operator::DoesNotExist]);
+    let values = match operator {
+        Operator::In | Operator::NotIn => (0..1 + random.below(2)).map(|_| random.pick(&VALUES).to_owned()).collect(),
+        Operator::Exists | Operator::DoesNotExist => Vec::new(),
+    };
+    Requirement { key: random.pick(&KEYS).to_owned(), operator, values }
+}
+
+/// A rule of either direction.
+pub fn rule(random: &mut Random) -> PolicyRule {
+    let ports = if random.once_in(3) { 0 } else { 3 };
+    // More than one `--dports` takes, now and then.
+    let ports = if random.once_in(12) { 30 } else { ports };
+    PolicyRule { peers: random.several(3, peer), ports: random.several(ports, policy_port) }
+}
+
+fn peer(random: &mut Random) -> PolicyPeer {
+    if random.once_in(2) {
+        return block(random);
+    }
+    let (pods, namespaces) = match random.below(3) {
+        0 => (Some(selector(random)), None),
+        1 => (None, Some(namespace_selector(random))),
+        _ => (Some(selector(random)), Some(namespace_selector(random))),
+    };
+    PolicyPeer::Pods { pods, namespaces }
+}
+
+fn namespace_selector(random: &mut Random) -> LabelSelector {
+    let name = |random: &mut Random| {
+        Labels::from([("kubernetes.io/metadata.name".to_owned(), random.pick(&NAMESPACES).to_owned())])
+    };
+    match random.once_in(3) {
+        true => LabelSelector { match_labels: name(random), match_expressions: Vec::new() },
+        false => selector(random),
+    }
+}
+
+fn block(random: &mut Random) -> PolicyPeer {
+    let cidr = prefix(random);
+    let hole = |random: &mut Random| {
+        let within = cidr.family().bits() - cidr.len();
+        let len = cidr.len() + 1 + random.below(usize::from(within)) as u8;
+        Prefix::new(near(cidr, random), len)
+    };
+    let except = match cidr.len() == cidr.family().bits() {
+        true => Vec::new(),
+        false => random.several(2, hole),
+    };
+    PolicyPeer::Block { cidr, except }
+}
+
+/// Around the pods, the nodes and the services, of all sizes.
+fn prefix(random: &mut Random) -> Prefix {
+    let address = address(random.once_in(3), random);
+    let lengths: &[u8] = match address.is_ipv4() {
+        true => &[0, 1, 8, 16, 23, 24, 29, 30, 31, 32],
+        false => &[0, 1, 16, 32, 64, 112, 124, 126, 127, 128],
+    };
+    Prefix::new(address, random.pick(lengths))
+}
+
+/// An address inside: one of the cluster's if there is one, or the first.
+fn near(cidr: Prefix, random: &mut Random) -> IpAddr {
+    let candidates: Vec<IpAddr> = (0..8).map(|_| address(!cidr.address().is_ipv4(), random)).collect();
+    candidates.into_iter().find(|address| cidr.contains(*address)).unwrap_or(cidr.address())
+}
+
+/// A pod's, a node's, a service's, or nobody's.
+pub fn address(v6: bool, random: &mut Random) -> IpAddr {
+    let any = random.below(256);
+    match (random.below(6), v6) {
+        (0..=2, false) => pod_v4(random.below(12)),
+        (0..=2, true) => pod_v6(random.below(12)),
+        (3, false) => node_v4(random.below(4)),
+        (3, true) => node_v6(random.below(4)),
+        (4, false) => service_v4(random.below(4)),
+        (4, true) => Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, random.below(4) as u16).into(),
+        (_, false) => random.pick(&[
+            Ipv4Addr::new(198, 51, 100, 1).into(),
+            Ipv4Addr::new(203, 0, 113, any as u8).into(),
+            Ipv4Addr::new(1, 0, 0, 1).into(),
+            Ipv4Addr::new(255, 255, 255, 254).into(),
+        ]),
+        (_, true) => random.pick(&[
+            Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, any as u16).into(),
+            Ipv6Addr::new(0xffff, 0, 0, 0, 0, 0, 0, 1).into(),
+            Ipv6Addr::LOCALHOST.into(),
+        ]),
+    }
+}
+
+fn policy_port(random: &mut Random) -> PolicyPort {
+    let port = match random.below(5) {
+        0 => PortMatch::Any,
+        1 => PortMatch::Named(random.pick(&PORT_NAMES).to_owned()),
+        2 => {
+            let (one, other) = (random.pick(&PORTS), random.pick(&PORTS));
+            PortMatch::Range(one.min(other), one.max(other))
+        }
+        _ => {
+            let port = random.pick(&PORTS);
+            PortMatch::Range(port, port)
+        }
+    };
+    PolicyPort { protocol: random.pick(&PROTOCOLS), port }
+}
+
+fn list(index: usize, random: &mut Random) -> Object {
+    let directions = random.below(4);
+    let body = CidrList {
+        action: random.pick(&[ListAction::Deny, ListAction::Deny, ListAction::Allow]),
+        order: random.below(3) as i64,
+        ingress: directions != 0,
+        egress: directions != 1,
+        namespaces: random.once_in(2).then(|| namespace_selector(random)),
+        pods: random.once_in(3).then(|| selector(random)),
+        entries: (0..random.below(4)).map(|position| entry(position as u32, random)).collect(),
+    };
+    object(meta("", &format!("list-{index}")), Body::CidrList(body))
+}
+
+/// A prefix, or any range.
+fn entry(position: u32, random: &mut Random) -> ListEntry {
+    let v6 = random.once_in(3);
+    let (one, other) = (address(v6, random), address(v6, random));
+    let host = if v6 { 128 } else { 32 };
+    match random.below(3) {
+        0 => ListEntry { first: one.min(other), last: one.max(other), position },
+        1 => ListEntry { first: one, last: one, position },
+        _ => {
+            let cidr = Prefix::new(one, random.pick(&[0, 8, 24, 30]).min(host));
+            ListEntry { first: cidr.address(), last: last(cidr), position }
+        }
+    }
+}
+
+fn last(cidr: Prefix) -> IpAddr {
+    match cidr.address() {
+        IpAddr::V4(first) => {
+            Ipv4Addr::from_bits(first.to_bits() | u32::MAX.checked_shr(cidr.len().into()).unwrap_or(0)).into()
+        }
+        IpAddr::V6(first) => {
+            Ipv6Addr::from_bits(first.to_bits() | u128::MAX.checked_shr(cidr.len().into()).unwrap_or(0)).into()
+        }
+    }
+}
