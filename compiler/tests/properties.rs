@@ -15,7 +15,7 @@ mod order;
 mod programs;
 
 use weir_compiler::k8s::Object;
-use weir_compiler::model::{Assumptions, Cluster, HostNetworkPods};
+use weir_compiler::model::{Assumptions, Cluster, HostNetworkPods, Icmp};
 use weir_compiler::resolve::resolve;
 use weir_fuzz::generators::{Random, cluster};
 
@@ -24,8 +24,8 @@ fn generated(seed: u64) -> (Vec<Object>, Assumptions, Random) {
     let mut random = Random::new(seed);
     let objects = cluster::objects(&mut random);
     let mut assume = cluster::assumptions(&mut random);
-    // Packets cannot tell: classify refuses it, and a test of its own says so.
-    assume.hostnetwork_pods = HostNetworkPods::Node;
+    // Programs cannot tell: classify refuses them, and `programs::what_programs_cannot_tell_is_refused` says so.
+    (assume.hostnetwork_pods, assume.icmp) = (HostNetworkPods::Node, Icmp::Policy);
     (objects, assume, random)
 }
 

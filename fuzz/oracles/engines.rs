@@ -9,6 +9,7 @@ use weir_compiler::ebpf::target::Target;
 use weir_compiler::emit::{Plan, emit};
 use weir_compiler::image::{self, MapImage, Sizes};
 use weir_compiler::ir::{self, Facts, Program, Tables};
+use weir_compiler::model::directory::Directory;
 use weir_compiler::model::eval::{Basis, Oracle, RuleId, Verdict};
 use weir_compiler::model::{Cluster, Direction, EndpointId};
 use weir_compiler::{lower, passes};
@@ -21,6 +22,8 @@ use crate::generators::Random;
 pub struct Compiled<'c> {
     /// What it was made from.
     pub cluster: &'c Cluster,
+    /// Who has which address.
+    pub directory: Directory<'c>,
     /// The local endpoints.
     pub scope: Scope,
     /// Classes.
@@ -48,7 +51,8 @@ impl<'c> Compiled<'c> {
         for program in &mut optimised {
             passes::optimize(program, &tables).map_err(|error| error.to_string())?;
         }
-        Ok(Self { cluster, scope, classes, tables, general, optimised })
+        let directory = Directory::new(cluster);
+        Ok(Self { cluster, directory, scope, classes, tables, general, optimised })
     }
 
     /// The two programs, for any kernel.
@@ -76,8 +80,16 @@ impl<'c> Compiled<'c> {
             protocol: question.protocol,
             port: question.port,
             itself,
-            own_node: question.is_from_own_node(self.cluster),
+            own_node: self.is_from_own_node(question),
         })
+    }
+
+    /// Whether a packet to the endpoint is its node's own. What a pod sends from its node's address is the pod's.
+    pub fn is_from_own_node(&self, question: &Question) -> bool {
+        let node = self.cluster.endpoints[question.endpoint.index()].node;
+        question.direction == Direction::Ingress
+            && self.directory.endpoint_at(question.remote).is_none()
+            && node.is_some_and(|node| self.cluster.nodes[node.index()].addresses.contains(&question.remote))
     }
 
     /// What a program of this direction says.

@@ -72,7 +72,7 @@ impl<'a> Machine<'a> {
         skb.ifindex = interface(self.compiled, question.endpoint).ok_or("the endpoint is not local")?;
         skb.ingress_ifindex = match question.direction {
             Direction::Egress => skb.ifindex,
-            Direction::Ingress if question.is_from_own_node(self.compiled.cluster) => 0,
+            Direction::Ingress if self.compiled.is_from_own_node(question) => 0,
             Direction::Ingress => 5,
         };
         let program = self.programs[index(question.direction)];

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use weir_compiler::model::directory::Directory;
 use weir_compiler::model::eval::{End, Flow, FlowProtocol};
-use weir_compiler::model::{Cluster, Direction, EndpointId, Protocol};
+use weir_compiler::model::{Direction, EndpointId, Protocol};
 
 use super::engines::Compiled;
 use crate::generators::Random;
@@ -39,13 +38,6 @@ impl Question {
         let protocol = self.protocol.map_or(FlowProtocol::Icmp, FlowProtocol::Transport);
         Flow { source, destination, protocol, port: self.port }
     }
-
-    /// Whether a packet to the endpoint is its node's own.
-    pub fn is_from_own_node(&self, cluster: &Cluster) -> bool {
-        let node = cluster.endpoints[self.endpoint.index()].node;
-        self.direction == Direction::Ingress
-            && node.is_some_and(|node| cluster.nodes[node.index()].addresses.contains(&self.remote))
-    }
 }
 
 /// Where verdicts can change: endpoints' own addresses, remote addresses, ports.
@@ -63,7 +55,7 @@ impl Boundaries {
     /// Of what is compiled.
     pub fn of(compiled: &Compiled<'_>) -> Self {
         let cluster = compiled.cluster;
-        let directory = Directory::new(cluster);
+        let directory = &compiled.directory;
         let of_endpoint = |id: &EndpointId| {
             let addresses = cluster.endpoints[id.index()].addresses.iter();
             addresses.map(|address| (*id, *address)).collect::<Vec<_>>()

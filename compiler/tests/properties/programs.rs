@@ -1,5 +1,6 @@
 //! Programs: each pass keeps every verdict, in any order; texts are read back; nothing emitted is beyond a limit.
 
+use weir_compiler::classify::{Scope, classify};
 use weir_compiler::ebpf::limits;
 use weir_compiler::ir::{self, Facts, Program};
 use weir_compiler::passes::PASSES;
@@ -110,4 +111,15 @@ fn no_emitted_program_is_beyond_a_limit() {
         }
     }
     assert!(longest > 300, "the longest program has only {longest} instructions");
+}
+
+#[test]
+fn what_programs_cannot_tell_is_refused() {
+    for (key, value) in [("hostnetwork-pods", "pod"), ("icmp", "allow")] {
+        let (objects, mut assume, _) = generated(1);
+        assume.set(key, value).unwrap();
+        let cluster = resolved(&objects, assume);
+        let refused = classify(&cluster, &Scope::everything(&cluster)).map(|_| ()).unwrap_err().to_string();
+        assert!(refused.starts_with(&format!("`{key}={value}` cannot be enforced")), "{refused}");
+    }
 }

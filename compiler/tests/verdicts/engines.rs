@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use weir_compiler::classify::Scope;
+use weir_compiler::iptables::{Engine, Skip};
 use weir_compiler::model::directory::Directory;
 use weir_compiler::model::eval::{Basis, End, Flow, FlowProtocol, Oracle, Side, Verdict};
 use weir_compiler::model::{Cluster, Direction, EndpointId, Standing};
@@ -95,6 +96,27 @@ pub(crate) fn bytecode(case: &Case) -> Vec<Answer> {
         let mut machine = Machine::new(compiled).unwrap();
         rows(&mut |question| machine.ask(question))
     })
+}
+
+/// A row that rules cannot speak of is skipped at both ends.
+pub(crate) fn iptables(case: &Case) -> Vec<Answer> {
+    let engine = Engine::new(&case.cluster).unwrap_or_else(|error| panic!("{}: {error}", case.path.display()));
+    let judge = |row: &Row| match engine.judge(&row.flow) {
+        Ok(found) => {
+            Answer { ingress: Asked::Answered(found.ingress.verdict), egress: Asked::Answered(found.egress.verdict) }
+        }
+        Err(skip) => {
+            let reason = match skip {
+                Skip::NoAddress(_) => "no address",
+                Skip::NotItsAddress { .. } => "not its address",
+                Skip::HostNetwork(_) => "host network",
+                Skip::TwoFamilies => "two families",
+                Skip::ServiceAddress(_) => "service address",
+            };
+            Answer { ingress: Asked::Skipped(reason), egress: Asked::Skipped(reason) }
+        }
+    };
+    case.rows.iter().map(judge).collect()
 }
 
 fn compiled(case: &Case, scope: Scope) -> Compiled<'_> {
