@@ -138,8 +138,8 @@ pub struct Peer {
     pub predicates: Vec<PredicateId>,
     /// What the named ports of egress rules are on it, sorted.
     pub named: Vec<(u32, u16)>,
-    /// The node whose address it is, if local endpoints run there.
-    pub node: Option<NodeId>,
+    /// The nodes whose address it is, of those that local endpoints run on, sorted. Two may share one to the outside.
+    pub nodes: Vec<NodeId>,
     /// The family of a node's address: its node ports lead to backends of that family.
     pub family: Option<Family>,
     /// The services on it: an index into [`Classes::fronts`].

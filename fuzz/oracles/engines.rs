@@ -101,7 +101,8 @@ impl<'c> Compiled<'c> {
     /// The rules behind a verdict; `None` for the address of a service or node, whose rules are about what is behind.
     pub fn provenance(&self, question: &Question) -> Option<Vec<RuleId>> {
         let peer = self.classes.peer_at(question.remote);
-        if self.classes.peers[peer.index()].front.is_some() {
+        let of_peer = &self.classes.peers[peer.index()];
+        if of_peer.front.is_some() || !of_peer.nodes.is_empty() {
             return None;
         }
         let subject = self.classes.subject_of.iter().find(|(id, _)| *id == question.endpoint)?.1;
