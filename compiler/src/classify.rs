@@ -30,7 +30,8 @@ use crate::address::Family;
 use crate::k8s::Labels;
 use crate::model::eval::RuleId;
 use crate::model::{
-    Cluster, Direction, EndpointId, HostNetworkPods, ListId, NamedPort, NamespaceId, NodeId, PolicyId, Standing, id,
+    Cluster, Direction, EndpointId, HostNetworkPods, Icmp, ListId, NamedPort, NamespaceId, NodeId, PolicyId, Standing,
+    id,
 };
 
 id!(/// A peer class. Prints as `peer3`; `peer0` matches nothing.
@@ -85,6 +86,9 @@ pub enum ClassifyError {
     /// An assumption that no program on a packet can tell apart.
     #[error("`hostnetwork-pods=pod` cannot be enforced: packets of host-network pods carry their node's address")]
     HostNetworkPods,
+    /// ICMP shares its atom with the protocols that have no ports: letting it through would let them through.
+    #[error("`icmp=allow` cannot be enforced: programs do not tell ICMP from other protocols without ports")]
+    Icmp,
 }
 
 /// Everything the tables are made of.
@@ -134,8 +138,8 @@ pub struct Peer {
     pub predicates: Vec<PredicateId>,
     /// What the named ports of egress rules are on it, sorted.
     pub named: Vec<(u32, u16)>,
-    /// The node whose address it is, if local endpoints run there.
-    pub node: Option<NodeId>,
+    /// The nodes whose address it is, of those that local endpoints run on, sorted. Two may share one to the outside.
+    pub nodes: Vec<NodeId>,
     /// The family of a node's address: its node ports lead to backends of that family.
     pub family: Option<Family>,
     /// The services on it: an index into [`Classes::fronts`].
@@ -148,6 +152,9 @@ pub struct Peer {
 pub fn classify(cluster: &Cluster, scope: &Scope) -> Result<Classes, ClassifyError> {
     if cluster.assume.hostnetwork_pods == HostNetworkPods::Pod {
         return Err(ClassifyError::HostNetworkPods);
+    }
+    if cluster.assume.icmp == Icmp::Allow {
+        return Err(ClassifyError::Icmp);
     }
     let draft = subjects::draft(cluster, scope);
     let rules = predicates::collect(cluster, &draft);

@@ -1,19 +1,14 @@
 //! The iptables engine and the reference oracle, on clusters of all sorts: the same verdicts for the same reasons.
 
-#[path = "common/flows.rs"]
-mod flows;
-#[path = "common/generate.rs"]
-mod generate;
-
 use std::collections::BTreeMap;
 
-use generate::Random;
 use weir_compiler::iptables::{Ending, Engine, Skip, render};
 use weir_compiler::k8s::Object;
 use weir_compiler::model::eval::{Flow, Judgement, Oracle, Verdict};
 use weir_compiler::model::{Assumptions, Cluster};
 use weir_compiler::origin::ObjectId;
 use weir_compiler::resolve::resolve;
+use weir_fuzz::generators::{Random, cluster as generate, flows};
 
 const CLUSTERS: u64 = 1000;
 const FLOWS: usize = 100;

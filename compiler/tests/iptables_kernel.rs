@@ -6,8 +6,6 @@
 
 #[path = "kernel/cases.rs"]
 mod cases;
-#[path = "common/generate.rs"]
-mod generate;
 #[path = "kernel/net.rs"]
 mod net;
 #[path = "kernel/probe.rs"]

@@ -132,7 +132,8 @@ impl Classifier<'_> {
         for node in local_nodes(draft) {
             for address in &self.cluster.nodes[node.index()].addresses {
                 let key = self.key_of_address(&mut keys, *address);
-                (key.node, key.family) = (Some(node), Some(Family::of(*address)));
+                key.nodes.push(node);
+                key.family = Some(Family::of(*address));
             }
         }
         if ports::judges_egress(self.cluster, draft) {

@@ -121,7 +121,7 @@ impl<'a> Builder<'a> {
             let id = PeerId(index as u32);
             peer.predicates.iter().for_each(|predicate| holding[predicate.index()].push(id));
             peer.named.iter().for_each(|(name, number)| naming[*name as usize].push((id, *number)));
-            if peer.front.is_some() || peer.node.is_some() {
+            if peer.front.is_some() || !peer.nodes.is_empty() {
                 special.push(id);
             }
         }
@@ -301,7 +301,7 @@ impl<'a> Builder<'a> {
         let mut special = Vec::with_capacity(self.special.len());
         for id in &self.special {
             let peer = self.peer(*id);
-            let own_node = peer.node.is_some() && peer.node == subject.node;
+            let own_node = subject.node.is_some_and(|node| peer.nodes.contains(&node));
             let front = peer.front.map(|front| &self.fronts[front as usize]);
             if own_node || front.is_some() {
                 special.push((*id, self.special_set(subject, open, *id, front, own_node)));
@@ -389,7 +389,7 @@ impl<'a> Builder<'a> {
         let by_address = backend.address.map(|address| self.addresses.find(address));
         let by_endpoint = backend.endpoint.and_then(|id| self.peers.without_address.get(&id).copied());
         let peer = by_address.or(by_endpoint).unwrap_or(PeerId(0));
-        let own_node = self.peer(peer).node.is_some() && self.peer(peer).node == subject.node;
+        let own_node = subject.node.is_some_and(|node| self.peer(peer).nodes.contains(&node));
         own_node || open.get(peer).contains(self.atoms.find(protocol, backend.port))
     }
 

@@ -4,8 +4,7 @@ use weir_compiler::decode::{Input, InputKind, Options, decode};
 use weir_compiler::iptables::{Rendering, render};
 use weir_compiler::model::Assumptions;
 use weir_compiler::resolve::resolve;
-
-use crate::generate::{self, Random};
+use weir_fuzz::generators::{Random, cluster as generate};
 
 /// Texts to restore.
 pub(crate) struct Case {

@@ -1,13 +1,14 @@
-//! Flows by the seed, for the clusters that [`generate`](crate::generate) makes: between what a cluster has and what it
+//! Flows by the seed, for the clusters that [`cluster`](super::cluster) makes: between what a cluster has and what it
 //! has not.
 
 use weir_compiler::model::eval::{End, Flow, FlowProtocol};
 use weir_compiler::model::{Cluster, EndpointId, Protocol};
 
-use crate::generate::{PORTS, Random, address};
+use super::Random;
+use super::cluster::{PORTS, address};
 
 /// Both ends are mostly of one family.
-pub(crate) fn flows(cluster: &Cluster, count: usize, random: &mut Random) -> Vec<Flow> {
+pub fn flows(cluster: &Cluster, count: usize, random: &mut Random) -> Vec<Flow> {
     (0..count)
         .map(|_| {
             let v6 = random.once_in(3);

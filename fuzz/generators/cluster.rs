@@ -3,7 +3,7 @@
 //! Problem: engines that are asked only sensible questions agree.
 //! Strategy: few names, labels, addresses and ports, so that everything touches everything; every feature of the
 //! model turns up every few clusters. Objects are valid as the API server would have it, and the same seed gives the
-//! same objects on every machine. Used by `#[path = "common/generate.rs"] mod generate;` in the root of a test.
+//! same objects on every machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,51 +16,18 @@ use weir_compiler::k8s::{
 use weir_compiler::model::Assumptions;
 use weir_compiler::origin::ObjectId;
 
-/// SplitMix64: small, and the same on every machine.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number below `bound`.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound.max(1) as u64) as usize
-    }
-
-    /// True once in `times`.
-    pub(crate) fn once_in(&mut self, times: usize) -> bool {
-        self.below(times) == 0
-    }
-
-    pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())].clone()
-    }
-
-    fn several<T>(&mut self, most: usize, mut make: impl FnMut(&mut Self) -> T) -> Vec<T> {
-        (0..self.below(most + 1)).map(|_| make(self)).collect()
-    }
-}
+use super::Random;
 
 const NAMESPACES: [&str; 3] = ["a", "b", "c"];
 const KEYS: [&str; 3] = ["app", "tier", "zone"];
 const VALUES: [&str; 3] = ["x", "y", ""];
 /// The only ports there are.
-pub(crate) const PORTS: [u16; 8] = [53, 80, 81, 443, 8080, 8081, 1, 65535];
+pub const PORTS: [u16; 8] = [53, 80, 81, 443, 8080, 8081, 1, 65535];
 const PORT_NAMES: [&str; 3] = ["http", "dns", "admin"];
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
 /// A cluster's objects, numbered in order.
-pub(crate) fn objects(random: &mut Random) -> Vec<Object> {
+pub fn objects(random: &mut Random) -> Vec<Object> {
     let mut objects = Vec::new();
     for name in NAMESPACES {
         if !random.once_in(4) {
@@ -82,14 +49,19 @@ pub(crate) fn objects(random: &mut Random) -> Vec<Object> {
         object(meta(random.pick(&NAMESPACES), &format!("{kind}-{index}")), Body::Workload(body))
     }));
     objects.extend(services.into_iter().chain(policies).chain(lists));
-    for (index, object) in objects.iter_mut().enumerate() {
-        object.id = ObjectId(index as u32);
-    }
+    number(&mut objects);
     objects
 }
 
+/// Gives every object the number of its place.
+pub fn number(objects: &mut [Object]) {
+    for (index, object) in objects.iter_mut().enumerate() {
+        object.id = ObjectId(index as u32);
+    }
+}
+
 /// Mostly the defaults.
-pub(crate) fn assumptions(random: &mut Random) -> Assumptions {
+pub fn assumptions(random: &mut Random) -> Assumptions {
     let mut assume = Assumptions::default();
     for (key, values) in Assumptions::KEYS {
         if random.once_in(4) {
@@ -239,7 +211,8 @@ fn service_port(index: usize, random: &mut Random) -> ServicePort {
     }
 }
 
-fn policy(index: usize, random: &mut Random) -> Object {
+/// A policy; its name ends in `index`.
+pub fn policy(index: usize, random: &mut Random) -> Object {
     let body = NetworkPolicy {
         pod_selector: selector(random),
         pod_selector_written: true,
@@ -276,7 +249,8 @@ fn requirement(random: &mut Random) -> Requirement {
     Requirement { key: random.pick(&KEYS).to_owned(), operator, values }
 }
 
-fn rule(random: &mut Random) -> PolicyRule {
+/// A rule of either direction.
+pub fn rule(random: &mut Random) -> PolicyRule {
     let ports = if random.once_in(3) { 0 } else { 3 };
     // More than one `--dports` takes, now and then.
     let ports = if random.once_in(12) { 30 } else { ports };
@@ -336,7 +310,7 @@ fn near(cidr: Prefix, random: &mut Random) -> IpAddr {
 }
 
 /// A pod's, a node's, a service's, or nobody's.
-pub(crate) fn address(v6: bool, random: &mut Random) -> IpAddr {
+pub fn address(v6: bool, random: &mut Random) -> IpAddr {
     let any = random.below(256);
     match (random.below(6), v6) {
         (0..=2, false) => pod_v4(random.below(12)),

@@ -1,0 +1,51 @@
+//! What holds for every cluster: asked of random ones, small and full of corners.
+//!
+//! The same functions run for longer in `cargo xtask fuzz`. Each property counts what it really asked, and fails if that
+//! was too little: agreement on nothing proves nothing.
+
+#[path = "properties/addresses.rs"]
+mod addresses;
+#[path = "properties/engines.rs"]
+mod engines;
+#[path = "properties/meaning.rs"]
+mod meaning;
+#[path = "properties/order.rs"]
+mod order;
+#[path = "properties/programs.rs"]
+mod programs;
+
+use weir_compiler::k8s::Object;
+use weir_compiler::model::{Assumptions, Cluster, HostNetworkPods, Icmp};
+use weir_compiler::resolve::resolve;
+use weir_fuzz::generators::{Random, cluster};
+
+/// A cluster by its seed, with an assumption switched now and then.
+fn generated(seed: u64) -> (Vec<Object>, Assumptions, Random) {
+    let mut random = Random::new(seed);
+    let objects = cluster::objects(&mut random);
+    let mut assume = cluster::assumptions(&mut random);
+    // Programs cannot tell: classify refuses them, and `programs::what_programs_cannot_tell_is_refused` says so.
+    (assume.hostnetwork_pods, assume.icmp) = (HostNetworkPods::Node, Icmp::Policy);
+    (objects, assume, random)
+}
+
+fn resolved(objects: &[Object], assume: Assumptions) -> Cluster {
+    let (cluster, diagnostics) = resolve(objects, assume);
+    assert!(!diagnostics.has_errors(), "{diagnostics:#?}");
+    cluster
+}
+
+/// Leaves out objects as long as `fails` still does; what is left, and what it says.
+fn smallest(mut objects: Vec<Object>, fails: impl Fn(&[Object]) -> Option<String>) -> (Vec<Object>, String) {
+    let mut index = 0;
+    while index < objects.len() {
+        let mut fewer = objects.clone();
+        fewer.remove(index);
+        match fails(&fewer) {
+            Some(_) => objects = fewer,
+            None => index += 1,
+        }
+    }
+    let text = fails(&objects).unwrap_or_default();
+    (objects, text)
+}

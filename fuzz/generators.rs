@@ -1,0 +1,8 @@
+//! Seeds → inputs. The same seed gives the same input on every machine.
+
+pub mod cluster;
+pub mod flows;
+pub mod random;
+pub mod texts;
+
+pub use random::Random;

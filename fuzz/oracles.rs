@@ -1,0 +1,6 @@
+//! What must hold for every input, as functions that give the difference as text.
+
+pub mod decoding;
+pub mod engines;
+pub mod packets;
+pub mod questions;

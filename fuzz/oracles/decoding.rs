@@ -1,0 +1,29 @@
+//! Reading: whatever the bytes, there is an answer, and it points into them.
+
+use weir_compiler::decode::{Input, InputKind, Options, decode};
+use weir_compiler::diagnostic::Place;
+use weir_compiler::k8s::Object;
+
+/// What was read, if it was accepted.
+///
+/// # Panics
+/// If a finding points to nothing: that is what is looked for.
+pub fn read(text: &[u8], kind: InputKind) -> Option<Vec<Object>> {
+    let input = Input { name: "input".to_owned(), bytes: text.to_vec(), kind };
+    let (decoded, diagnostics) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+    for diagnostic in diagnostics.iter() {
+        for label in std::iter::once(&diagnostic.primary).chain(&diagnostic.secondary) {
+            match &label.place {
+                Place::Field(origin) | Place::FieldName(origin) => {
+                    assert!(decoded.sources.object(origin.object).is_some(), "{diagnostic:?} is about no object");
+                }
+                Place::Text(place) => {
+                    let end = decoded.sources.file(place.file).text.len();
+                    let span = place.span;
+                    assert!(span.start <= span.end && span.end as usize <= end, "{diagnostic:?} is beyond the text");
+                }
+            }
+        }
+    }
+    (!diagnostics.has_errors()).then_some(decoded.objects)
+}

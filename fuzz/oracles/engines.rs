@@ -1,0 +1,191 @@
+//! The pipeline, kept at every stage, so that each can be asked.
+
+use std::net::IpAddr;
+
+use weir_compiler::address::Family;
+use weir_compiler::classify::{Atoms, Classes, Scope, classify};
+use weir_compiler::ebpf::asm::Assembled;
+use weir_compiler::ebpf::target::Target;
+use weir_compiler::emit::{Plan, emit};
+use weir_compiler::image::{self, MapImage, Sizes};
+use weir_compiler::ir::{self, Facts, Program, Tables};
+use weir_compiler::model::directory::Directory;
+use weir_compiler::model::eval::{Basis, Oracle, RuleId, Verdict};
+use weir_compiler::model::{Cluster, Direction, EndpointId};
+use weir_compiler::{lower, passes};
+
+use super::packets::Machine;
+use super::questions::{Boundaries, Question};
+use crate::generators::Random;
+
+/// A cluster, compiled for some of its endpoints.
+pub struct Compiled<'c> {
+    /// What it was made from.
+    pub cluster: &'c Cluster,
+    /// Who has which address.
+    pub directory: Directory<'c>,
+    /// The local endpoints.
+    pub scope: Scope,
+    /// Classes.
+    pub classes: Classes,
+    /// Tables.
+    pub tables: Tables,
+    /// As lowered: ingress, egress.
+    pub general: [Program; 2],
+    /// After all passes: ingress, egress.
+    pub optimised: [Program; 2],
+}
+
+/// The place of a direction in a pair.
+pub fn index(direction: Direction) -> usize {
+    usize::from(direction == Direction::Egress)
+}
+
+impl<'c> Compiled<'c> {
+    /// Compiles up to the IR.
+    pub fn new(cluster: &'c Cluster, scope: Scope) -> Result<Self, String> {
+        let classes = classify(cluster, &scope).map_err(|error| error.to_string())?;
+        let tables = lower::tables(&classes);
+        let general = Direction::ALL.map(lower::lower);
+        let mut optimised = general.clone();
+        for program in &mut optimised {
+            passes::optimize(program, &tables).map_err(|error| error.to_string())?;
+        }
+        let directory = Directory::new(cluster);
+        Ok(Self { cluster, directory, scope, classes, tables, general, optimised })
+    }
+
+    /// The two programs, for any kernel.
+    pub fn programs(&self) -> Result<[Assembled; 2], String> {
+        let families = [Family::V4, Family::V6].into_iter();
+        let families = families.filter(|it| image::has_family(self.cluster, &self.scope, *it)).collect();
+        let decisions = [&self.optimised[0], &self.optimised[1]];
+        let plan = Plan { target: Target::BASE, decisions, tables: &self.tables, families };
+        let emit = |hook| emit(&plan, hook).map_err(|error| error.to_string());
+        Ok([emit(Direction::Ingress)?, emit(Direction::Egress)?])
+    }
+
+    /// The maps.
+    pub fn maps(&self) -> Vec<MapImage> {
+        image::maps(self.cluster, &self.scope, &self.tables, Sizes::default())
+    }
+
+    /// What a packet at a local endpoint looks like to the programs.
+    pub fn facts(&self, question: &Question) -> Option<Facts> {
+        let subject = self.classes.subject_of.iter().find(|(id, _)| *id == question.endpoint)?.1;
+        let itself = self.cluster.endpoints[question.endpoint.index()].addresses.contains(&question.remote);
+        Some(Facts {
+            subject: subject.0,
+            remote: question.remote,
+            protocol: question.protocol,
+            port: question.port,
+            itself,
+            own_node: self.is_from_own_node(question),
+        })
+    }
+
+    /// Whether a packet to the endpoint is its node's own. What a pod sends from its node's address is the pod's.
+    pub fn is_from_own_node(&self, question: &Question) -> bool {
+        let node = self.cluster.endpoints[question.endpoint.index()].node;
+        question.direction == Direction::Ingress
+            && self.directory.endpoint_at(question.remote).is_none()
+            && node.is_some_and(|node| self.cluster.nodes[node.index()].addresses.contains(&question.remote))
+    }
+
+    /// What a program of this direction says.
+    pub fn run(&self, program: &Program, question: &Question) -> Result<Verdict, String> {
+        let facts = self.facts(question).ok_or("the endpoint is not local")?;
+        ir::run(program, &self.tables, &facts).map(|(verdict, _)| verdict).map_err(|error| error.to_string())
+    }
+
+    /// The rules behind a verdict; `None` for the address of a service or node, whose rules are about what is behind.
+    pub fn provenance(&self, question: &Question) -> Option<Vec<RuleId>> {
+        let peer = self.classes.peer_at(question.remote);
+        let of_peer = &self.classes.peers[peer.index()];
+        if of_peer.front.is_some() || !of_peer.nodes.is_empty() {
+            return None;
+        }
+        let subject = self.classes.subject_of.iter().find(|(id, _)| *id == question.endpoint)?.1;
+        let atom = question.protocol.map_or(Atoms::REST, |it| self.classes.atoms.find(it, question.port));
+        Some(self.classes.provenance(question.direction, subject, peer, atom))
+    }
+}
+
+/// How much to ask of one compiled cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Questions to the IR.
+    pub questions: usize,
+    /// Packets to the machine.
+    pub packets: usize,
+}
+
+/// The whole cluster and each node.
+pub fn scopes(cluster: &Cluster) -> Vec<Scope> {
+    let of_nodes = cluster.nodes.iter().filter_map(|node| Scope::node(cluster, &node.name));
+    std::iter::once(Scope::everything(cluster)).chain(of_nodes).collect()
+}
+
+/// Where engines differ about a cluster, or how many questions they agreed on.
+pub fn agree(cluster: &Cluster, scope: Scope, effort: Effort, random: &mut Random) -> Result<usize, String> {
+    let compiled = Compiled::new(cluster, scope)?;
+    let boundaries = Boundaries::of(&compiled);
+    let mut oracle = Oracle::new(cluster);
+    for _ in 0..effort.questions {
+        let Some(question) = boundaries.pick(random) else { return Ok(0) };
+        check_ir(&compiled, &mut oracle, &question)?;
+    }
+    let mut machine = Machine::new(&compiled)?;
+    for _ in 0..effort.packets {
+        let Some(question) = boundaries.pick(random) else { return Ok(0) };
+        let expected = oracle.judge(&question.flow()).side(question.direction).clone();
+        let found = machine.ask(&question)?;
+        if found != expected.verdict {
+            return Err(format!("{}\n  reference {expected:?}\n  vm {found:?}", shown(cluster, &question)));
+        }
+    }
+    Ok(effort.questions + effort.packets)
+}
+
+fn check_ir(compiled: &Compiled<'_>, oracle: &mut Oracle<'_>, question: &Question) -> Result<(), String> {
+    let expected = oracle.judge(&question.flow()).side(question.direction).clone();
+    let at = index(question.direction);
+    let differs =
+        |what: String| Err(format!("{}\n  reference {expected:?}\n  {what}", shown(compiled.cluster, question)));
+    for (name, programs) in [("general", &compiled.general), ("optimised", &compiled.optimised)] {
+        let found = compiled.run(&programs[at], question)?;
+        if found != expected.verdict {
+            return differs(format!("ir, {name}: {found:?}"));
+        }
+    }
+    if let Basis::Rules(rules) = &expected.basis
+        && let Some(found) = compiled.provenance(question)
+        && found != *rules
+    {
+        return differs(format!("provenance {found:?}"));
+    }
+    Ok(())
+}
+
+/// A question in words.
+pub fn shown(cluster: &Cluster, question: &Question) -> String {
+    let Question { direction, endpoint, own, remote, protocol, port } = question;
+    let name = cluster.endpoint_name(*endpoint);
+    let protocol = protocol.map_or("icmp".to_owned(), |it| format!("{it:?}"));
+    format!("{} of {name} ({own}), other end {remote}, {protocol} {port}", direction.name())
+}
+
+/// Every address of a cluster's stretches and single entries, for tests of tables alone.
+pub fn edges(tables: &Tables) -> Vec<IpAddr> {
+    let single = tables.addresses.exact.iter().map(|(address, _)| *address);
+    single.chain(tables.addresses.stretches.iter().flat_map(|it| [it.first, it.last])).collect()
+}
+
+/// The first local endpoint's number on the machine; the others follow.
+pub(super) const FIRST_INTERFACE: u32 = 1_000;
+
+/// The number of an endpoint's interface on the machine.
+pub(super) fn interface(compiled: &Compiled<'_>, endpoint: EndpointId) -> Option<u32> {
+    let index = compiled.classes.subject_of.iter().position(|(id, _)| *id == endpoint)?;
+    Some(FIRST_INTERFACE + index as u32)
+}

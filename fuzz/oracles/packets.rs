@@ -1,0 +1,139 @@
+//! Questions as packets, put to the emitted programs in the userspace machine.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use weir_compiler::ebpf::limits;
+use weir_compiler::image;
+use weir_compiler::ir::protocol_number;
+use weir_compiler::layout::MapName;
+use weir_compiler::model::eval::Verdict;
+use weir_compiler::model::{Direction, Protocol};
+use weir_compiler::vm::{Host, MapId, ProgramId, Skb, Vm};
+
+use super::engines::{Compiled, FIRST_INTERFACE, index, interface};
+use super::questions::Question;
+
+/// TCX_NEXT and TC_ACT_UNSPEC.
+const PASS: i32 = -1;
+/// TC_ACT_SHOT.
+const DROP: i32 = 2;
+
+/// Both programs over the whole of their maps.
+pub struct Machine<'a> {
+    compiled: &'a Compiled<'a>,
+    vm: Vm,
+    host: Host,
+    programs: [ProgramId; 2],
+    flows: Vec<MapId>,
+}
+
+impl<'a> Machine<'a> {
+    /// Emits, checks the limits, fills the maps, loads.
+    pub fn new(compiled: &'a Compiled<'a>) -> Result<Self, String> {
+        let mut vm = Vm::new(1);
+        let mut maps: BTreeMap<u32, MapId> = BTreeMap::new();
+        for map in compiled.maps() {
+            let id = vm.create_map(map.spec).map_err(|error| format!("{:?}: {error:?}", map.name))?;
+            for (key, value) in &map.entries {
+                vm.map_update(id, key, value, 0).map_err(|error| format!("{:?}: {error:?}", map.name))?;
+            }
+            maps.insert(map.name as u32, id);
+        }
+        let endpoints = image::endpoints(compiled.cluster, &compiled.classes, &compiled.tables);
+        for (number, entry) in endpoints.iter().enumerate() {
+            let key = (FIRST_INTERFACE + number as u32).to_le_bytes();
+            let id = maps[&(MapName::Endpoints as u32)];
+            vm.map_update(id, &key, &entry.value, 0).map_err(|error| format!("endpoints: {error:?}"))?;
+        }
+        let mut loaded = Vec::new();
+        for program in compiled.programs()? {
+            let insns = program.link(|map| maps[&map.0].0 as i32);
+            let report = limits::check(&insns);
+            if !report.violations.is_empty() {
+                return Err(format!("beyond the limits: {:?}", report.violations));
+            }
+            loaded.push(vm.load(&insns).map_err(|error| error.to_string())?);
+        }
+        let tables = [MapName::Fresh4, MapName::Flows4, MapName::Fresh6, MapName::Flows6];
+        let flows = tables.iter().filter_map(|name| maps.get(&(*name as u32)).copied()).collect();
+        let host = Host { jiffies: 1_000_000, ..Host::default() };
+        Ok(Self { compiled, vm, host, programs: [loaded[0], loaded[1]], flows })
+    }
+
+    /// What becomes of the first packet of a flow.
+    pub fn ask(&mut self, question: &Question) -> Result<Verdict, String> {
+        self.forget_flows();
+        let (source, destination) = match question.direction {
+            Direction::Ingress => (question.remote, question.own),
+            Direction::Egress => (question.own, question.remote),
+        };
+        let mut skb = Skb::new(packet(source, destination, question.protocol, question.port));
+        skb.ifindex = interface(self.compiled, question.endpoint).ok_or("the endpoint is not local")?;
+        skb.ingress_ifindex = match question.direction {
+            Direction::Egress => skb.ifindex,
+            Direction::Ingress if self.compiled.is_from_own_node(question) => 0,
+            Direction::Ingress => 5,
+        };
+        let program = self.programs[index(question.direction)];
+        let outcome = self.vm.run(program, &mut skb, &mut self.host).map_err(|trap| trap.to_string())?;
+        match outcome.verdict() {
+            PASS => Ok(Verdict::Allow),
+            DROP => Ok(Verdict::Deny),
+            other => Err(format!("{other} is no verdict")),
+        }
+    }
+
+    fn forget_flows(&mut self) {
+        for map in &self.flows {
+            for key in self.vm.map_keys(*map) {
+                let _ = self.vm.map_delete(*map, &key);
+            }
+        }
+    }
+}
+
+/// The first packet of a flow, on Ethernet. Both addresses are of one family.
+pub fn packet(source: IpAddr, destination: IpAddr, protocol: Option<Protocol>, port: u16) -> Vec<u8> {
+    let payload = transport(source, protocol, port);
+    let number = protocol.map_or(if source.is_ipv4() { 1 } else { 58 }, protocol_number);
+    let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            packet.extend([8, 0, 0x45, 0]);
+            packet.extend((20 + payload.len() as u16).to_be_bytes());
+            packet.extend([0, 1, 0x40, 0, 64, number, 0, 0]);
+            packet.extend(source.octets().iter().chain(&destination.octets()));
+        }
+        (source, destination) => {
+            packet.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+            packet.extend((payload.len() as u16).to_be_bytes());
+            packet.extend([number, 64]);
+            packet.extend([source, destination].into_iter().flat_map(sixteen));
+        }
+    }
+    packet.extend(payload);
+    packet
+}
+
+fn sixteen(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+fn transport(source: IpAddr, protocol: Option<Protocol>, port: u16) -> Vec<u8> {
+    let mut header = match protocol {
+        // A SYN, an echo request; the others carry no state.
+        Some(Protocol::Tcp) => [&[0; 12][..], &[0x50, 2], &[0; 6]].concat(),
+        Some(Protocol::Udp) => vec![0; 8],
+        Some(Protocol::Sctp) => vec![0; 12],
+        None => vec![if source.is_ipv4() { 8 } else { 128 }, 0, 0, 0, 0, 7, 0, 0],
+    };
+    if protocol.is_some() {
+        header[..2].copy_from_slice(&40_000_u16.to_be_bytes());
+        header[2..4].copy_from_slice(&port.to_be_bytes());
+    }
+    header
+}
