@@ -57,10 +57,10 @@ impl Emitter<'_> {
         self.asm.load(Size::B, Reg::R2, Reg::R1, 0);
         self.jump_if_question(family, self.hook, question);
         self.jump_if_any(if family == Family::V4 { &ERRORS_V4 } else { &ERRORS_V6 }, quoted);
-        if family == Family::V6 {
-            self.link_local_business(parsed);
+        match family {
+            Family::V4 => self.asm.jump(parsed),
+            Family::V6 => self.link_local_business(parsed),
         }
-        self.asm.jump(parsed);
         self.asm.bind(question);
         self.store_question(family, 0);
         self.asm.jump(parsed);
@@ -92,7 +92,7 @@ impl Emitter<'_> {
         self.asm.store(Size::H, Reg::R10, key(family).remote_port + moved, Reg::R3);
     }
 
-    /// Type r2 passes if it is of the link and was sent on it.
+    /// Type r2 passes if it is of the link and was sent on it; others go on at `parsed`.
     fn link_local_business(&mut self, parsed: Label) {
         let (neighbour, listener) = (self.asm.label("neighbour discovery"), self.asm.label("listener"));
         let passes = self.end(Outcome::Neighbour);
