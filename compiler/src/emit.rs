@@ -116,7 +116,7 @@ impl<'a> Emitter<'a> {
     fn entry(&mut self) {
         self.asm.mov(Reg::R6, Reg::R1);
         self.asm.mov(Reg::R1, 0);
-        for offset in (Frame::PAYLOAD..0).step_by(8) {
+        for offset in (Frame::FAMILY..Frame::SCRATCH).chain(Frame::LOCAL..0).step_by(8) {
             self.asm.store(Size::Dw, Reg::R10, offset, Reg::R1);
         }
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::IFINDEX);
@@ -139,23 +139,22 @@ impl<'a> Emitter<'a> {
             Family::V6 => 0x86dd,
         };
         self.asm.jump_if(Cond::Ne, Reg::R1, i32::from(ether_type.to_be()), next);
-        self.store_constant(Frame::FAMILY, if family == Family::V4 { 4 } else { 6 });
-        self.parse_and_find(family);
-        self.judge(family)?;
+        let current = self.parse_and_find(family);
+        self.judge(family, current)?;
         self.asm.bind(next);
         // The verifier forgets r1 at the join with other paths; the next compare needs it.
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::PROTOCOL);
         Ok(())
     }
 
-    fn parse_and_find(&mut self, family: Family) {
+    fn parse_and_find(&mut self, family: Family) -> Label {
         let parsed = self.asm.label("parsed");
         match family {
             Family::V4 => self.parse_v4(parsed),
             Family::V6 => self.parse_v6(parsed),
         }
         self.asm.bind(parsed);
-        self.find_flow(family);
+        self.find_flow(family)
     }
 
     /// `*(u32 *)(r10 + offset) = number`

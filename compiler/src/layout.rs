@@ -20,11 +20,11 @@ pub enum MapName {
     EventLimit,
     /// IPv4 flows that have seen both sides: [`flow`].
     Flows4,
-    /// IPv4 flows that have seen one side.
+    /// IPv4 flows whose beginner has not spoken since an answer.
     Fresh4,
     /// IPv6 flows that have seen both sides.
     Flows6,
-    /// IPv6 flows that have seen one side.
+    /// IPv6 flows whose beginner has not spoken since an answer.
     Fresh6,
     /// Ports of fragmented IPv4 packets.
     Fragments4,
@@ -145,6 +145,8 @@ pub mod flow {
     pub const STATE: i16 = 13;
     /// 1 if the pod's own node began it.
     pub const OWN_NODE: i16 = 14;
+    /// 1 if the other side has answered.
+    pub const ANSWERED: i16 = 15;
     /// The pod's address.
     pub const LOCAL: i16 = 16;
     /// All of it.
@@ -169,9 +171,9 @@ pub mod event {
     pub const REMOTE: i16 = 16;
     /// The pod's address.
     pub const LOCAL: i16 = 32;
-    /// The other end's port.
+    /// The other end's port; of an ICMP question, what was asked and who asked: its type and its direction's number.
     pub const REMOTE_PORT: i16 = 48;
-    /// The pod's port.
+    /// The pod's port; of an ICMP question, its identifier.
     pub const LOCAL_PORT: i16 = 50;
     /// The generation.
     pub const EPOCH: i16 = 52;
@@ -280,17 +282,17 @@ pub const OUTCOMES: u32 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum State {
-    /// TCP, one side seen.
+    /// TCP, until its beginner has seen an answer.
     TcpFresh,
     /// TCP, both sides seen.
     TcpOpen,
     /// TCP, somebody ends it.
     TcpClosing,
-    /// UDP, one side seen.
+    /// UDP, until its beginner speaks after an answer.
     UdpFresh,
     /// UDP, both sides seen.
     UdpOpen,
-    /// Anything else, one side seen.
+    /// Anything else, until its beginner speaks after an answer.
     OtherFresh,
     /// Anything else, both sides seen.
     OtherOpen,
@@ -298,7 +300,7 @@ pub enum State {
 
 impl State {
     /// How long such a flow lives without packets, in seconds, by state.
-    pub const SECONDS: [u32; 8] = [60, 7_200, 30, 30, 180, 30, 120, 30];
+    pub const SECONDS: [u32; 8] = [60, 7_200, 120, 30, 180, 30, 120, 30];
 }
 
 /// Egress 1, ingress 0: in keys, flows and counters.

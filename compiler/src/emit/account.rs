@@ -1,7 +1,7 @@
 //! The ends: count, tell, return.
 
 use super::frame::{Frame, Key, skb};
-use super::parse::key;
+use super::parse::{family_number, key};
 use super::{Emitter, map_ref};
 use crate::address::Family;
 use crate::ebpf::asm::Label;
@@ -70,7 +70,23 @@ impl Emitter<'_> {
             Direction::Egress => FILTERS_EGRESS,
         };
         self.asm.jump_if(Cond::Set, Reg::R1, filters as i32, here);
+        if self.hook == Direction::Egress {
+            self.check_source_if_known(open);
+        }
         self.asm.jump(open);
+    }
+
+    /// r0 is the endpoint: what leaves an open one unjudged has its source all the same, where we got as far as that.
+    fn check_source_if_known(&mut self, open: Label) {
+        let spoofed = self.end(Outcome::Source);
+        self.asm.load(Size::W, Reg::R3, Reg::R10, Frame::FAMILY);
+        for family in [Family::V4, Family::V6] {
+            let other = self.asm.label("another family");
+            self.asm.jump_if(Cond::Ne, Reg::R3, family_number(family) as i32, other);
+            self.check_own_source(family, Reg::R0, spoofed);
+            self.asm.jump(open);
+            self.asm.bind(other);
+        }
     }
 
     /// Packets and bytes, by hook and outcome.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use super::frame::{Frame, Key};
 use super::parse::{address_bytes, key};
+use super::verdict::own_address;
 use super::{EmitError, Emitter};
 use crate::address::Family;
 use crate::classify::AtomSet;
@@ -110,8 +111,11 @@ impl Emitter<'_> {
     /// r1 = 1 if the other end is the endpoint's own address.
     fn itself(&mut self, family: Family) {
         let other = self.asm.label("somebody else");
-        let own = if family == Family::V4 { endpoint::V4 } else { endpoint::V6 };
+        let own = own_address(family);
         self.asm.mov(Reg::R1, 0);
+        // Zeros stand for no address.
+        self.asm.load(Size::W, Reg::R3, Reg::R9, own);
+        self.asm.jump_if(Cond::Eq, Reg::R3, 0, other);
         for offset in (0..address_bytes(family)).step_by(4) {
             self.asm.load(Size::W, Reg::R2, Reg::R10, Key::REMOTE + offset);
             self.asm.load(Size::W, Reg::R3, Reg::R9, own + offset);

@@ -1,7 +1,11 @@
 //! Flows: what was allowed goes on without being asked again, in both directions.
 //!
-//! A flow that has seen one side lives in a map of its own (`fresh…`), so that a flood of first packets evicts only its
-//! like. The answer promotes it. Expiry is checked here, by protocol and state: a map's own eviction is no policy.
+//! A flow lives in a map of its own (`fresh…`) until its beginner speaks again after an answer: a flood of first packets,
+//! even one that is answered, evicts only its like. Expiry is checked here, by protocol and state: a map's own eviction is
+//! no policy.
+//!
+//! A SYN always begins a connection: against the direction of the flow it is asked about as any other, and on a flow that
+//! somebody has ended it begins the next one.
 
 use super::frame::{Frame, Key};
 use super::parse::{address_bytes, fragments, key};
@@ -29,10 +33,11 @@ impl Emitter<'_> {
     }
 
     /// Packets of flows that are in force pass here. The others fall through: r7 is the value of a flow that has to be
-    /// judged again, or 0; r8 is the time.
-    pub(super) fn find_flow(&mut self, family: Family) {
-        let [look_in_fresh, found, miss, expired, judge, current] =
-            ["fresh", "found", "miss", "expired", "judge", "current"].map(|name| self.asm.label(name));
+    /// judged again, or 0; r8 is the time. Returns where a flow goes on that was judged again.
+    pub(super) fn find_flow(&mut self, family: Family) -> Label {
+        let [look_in_fresh, found, miss, miss_known_time, expired, judge] =
+            ["fresh", "found", "miss", "another flow", "expired", "judge"].map(|name| self.asm.label(name));
+        let current = self.asm.label("current");
         let (open, fresh) = self.flow_maps(family);
         self.look_up(open, Frame::KEY);
         self.asm.jump_if(Cond::Eq, Reg::R0, 0, look_in_fresh);
@@ -45,17 +50,21 @@ impl Emitter<'_> {
         self.now();
         self.jump_if_expired(expired);
         if self.hook == Direction::Egress {
-            self.check_source(family, Reg::R7, flow::LOCAL);
+            // Another source than the flow's: whether it is one of the pod's is asked there.
+            self.check_source(family, Reg::R7, flow::LOCAL, miss_known_time);
         }
-        self.check_epoch(current, judge);
+        self.begin_anew(expired, miss_known_time);
+        self.check_epoch(judge);
         self.asm.bind(current);
-        self.go_on(family, expired);
+        self.go_on(family);
         self.asm.bind(expired);
         self.forget(family);
         self.asm.bind(miss);
         self.now();
+        self.asm.bind(miss_known_time);
         self.asm.mov(Reg::R7, 0);
         self.asm.bind(judge);
+        current
     }
 
     /// r8 = the time in ticks.
@@ -78,25 +87,35 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Sgt, Reg::R2, Reg::R3, expired);
     }
 
-    /// The packet's source must be the address that `base` holds.
-    pub(super) fn check_source(&mut self, family: Family, base: Reg, offset: i16) {
-        let spoofed = self.end(Outcome::Source);
+    /// Goes to `otherwise` unless the packet's source is the address that `base` holds.
+    pub(super) fn check_source(&mut self, family: Family, base: Reg, offset: i16, otherwise: Label) {
         for at in (0..address_bytes(family)).step_by(4) {
             self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::LOCAL + at);
             self.asm.load(Size::W, Reg::R2, base, offset + at);
-            self.asm.jump_if(Cond::Ne, Reg::R1, Reg::R2, spoofed);
+            self.asm.jump_if(Cond::Ne, Reg::R1, Reg::R2, otherwise);
         }
     }
 
+    /// r7 is a flow: goes on if this packet is of it, and not a SYN that begins another.
+    fn begin_anew(&mut self, ended: Label, reversed: Label) {
+        let goes_on = self.asm.label("not a syn");
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::TCP_FLAGS);
+        self.asm.alu(AluOp::And, Reg::R1, SYN_AND_ACK);
+        self.asm.jump_if(Cond::Ne, Reg::R1, SYN, goes_on);
+        self.asm.load(Size::B, Reg::R1, Reg::R7, flow::STATE);
+        self.asm.jump_if(Cond::Eq, Reg::R1, State::TcpClosing as i32, ended);
+        self.asm.load(Size::B, Reg::R1, Reg::R7, flow::BEGUN);
+        self.asm.jump_if(Cond::Ne, Reg::R1, direction_number(self.hook) as i32, reversed);
+        self.asm.bind(goes_on);
+    }
+
     /// A flow of an older generation is judged again, in the direction in which it began.
-    fn check_epoch(&mut self, current: Label, judge: Label) {
-        let stale = self.asm.label("older epoch");
+    fn check_epoch(&mut self, judge: Label) {
+        let current = self.asm.label("in force");
         self.asm.load(Size::W, Reg::R1, Reg::R7, flow::EPOCH);
         self.asm.load_map_value(Reg::R2, map_ref(MapName::Config), 0);
         self.asm.load(Size::W, Reg::R3, Reg::R2, config::EPOCH as i16);
-        self.asm.jump_if(Cond::Ne, Reg::R1, Reg::R3, stale);
-        self.asm.jump(current);
-        self.asm.bind(stale);
+        self.asm.jump_if(Cond::Eq, Reg::R1, Reg::R3, current);
         self.asm.load(Size::W, Reg::R3, Reg::R2, config::KEEP_ESTABLISHED as i16);
         self.asm.jump_if(Cond::Ne, Reg::R3, 0, current);
         self.asm.load(Size::B, Reg::R1, Reg::R7, flow::BEGUN);
@@ -104,19 +123,27 @@ impl Emitter<'_> {
         self.asm.load(Size::B, Reg::R1, Reg::R7, flow::OWN_NODE);
         self.asm.store(Size::W, Reg::R10, Frame::OWN_NODE, Reg::R1);
         self.asm.jump(judge);
+        self.asm.bind(current);
     }
 
     /// r7 is a flow in force: moves it through its states and passes.
-    fn go_on(&mut self, family: Family, begins_anew: Label) {
-        let [original, touch, promote] = ["original", "touch", "promote"].map(|name| self.asm.label(name));
+    fn go_on(&mut self, family: Family) {
+        let [original, answered, touch, promote] =
+            ["original", "answered", "touch", "promote"].map(|name| self.asm.label(name));
         self.asm.load(Size::B, Reg::R3, Reg::R7, flow::STATE);
-        self.close_tcp(begins_anew);
+        self.close_tcp();
+        self.asm.load(Size::B, Reg::R2, Reg::R7, flow::ANSWERED);
         self.asm.load(Size::B, Reg::R1, Reg::R7, flow::BEGUN);
         self.asm.jump_if(Cond::Eq, Reg::R1, direction_number(self.hook) as i32, original);
+        self.asm.jump_if(Cond::Ne, Reg::R2, 0, answered);
+        self.asm.store(Size::B, Reg::R7, flow::ANSWERED, 1);
+        self.asm.jump(answered);
+        self.asm.bind(original);
+        self.asm.jump_if(Cond::Eq, Reg::R2, 0, answered);
         for fresh in [State::TcpFresh, State::UdpFresh, State::OtherFresh] {
             self.asm.jump_if(Cond::Eq, Reg::R3, fresh as i32, promote);
         }
-        self.asm.bind(original);
+        self.asm.bind(answered);
         self.asm.load(Size::Dw, Reg::R1, Reg::R7, flow::LAST);
         // A store dirties the line for every other CPU: one a tick is enough.
         self.asm.jump_if(Cond::Eq, Reg::R1, Reg::R8, touch);
@@ -127,24 +154,23 @@ impl Emitter<'_> {
         self.promote(family);
     }
 
-    /// r3 is the state and keeps it. A SYN on a flow that somebody has ended begins another.
-    fn close_tcp(&mut self, begins_anew: Label) {
-        let [done, not_syn] = ["not closing", "not a syn"].map(|name| self.asm.label(name));
+    /// r3 is the state, before and after.
+    fn close_tcp(&mut self) {
+        let [closes, done] = ["closes", "not closing"].map(|name| self.asm.label(name));
         self.asm.load(Size::W, Reg::R2, Reg::R10, Frame::TCP_FLAGS);
-        self.asm.mov(Reg::R1, Reg::R2);
-        self.asm.alu(AluOp::And, Reg::R1, SYN_AND_ACK);
-        self.asm.jump_if(Cond::Ne, Reg::R1, SYN, not_syn);
-        self.asm.jump_if(Cond::Eq, Reg::R3, State::TcpClosing as i32, begins_anew);
-        self.asm.bind(not_syn);
         self.asm.alu(AluOp::And, Reg::R2, FIN_OR_RST);
         self.asm.jump_if(Cond::Eq, Reg::R2, 0, done);
-        self.asm.jump_if(Cond::Ne, Reg::R3, State::TcpOpen as i32, done);
-        self.asm.store(Size::B, Reg::R7, flow::STATE, State::TcpClosing as i32);
+        self.asm.jump_if(Cond::Eq, Reg::R3, State::TcpOpen as i32, closes);
+        self.asm.jump_if(Cond::Ne, Reg::R3, State::TcpFresh as i32, done);
+        self.asm.bind(closes);
+        self.asm.mov(Reg::R3, State::TcpClosing as i32);
+        self.asm.store(Size::B, Reg::R7, flow::STATE, Reg::R3);
         self.asm.bind(done);
     }
 
-    /// The other side has answered: r3 is the state.
+    /// Both sides have spoken, and the first one again: r3 is the state.
     fn promote(&mut self, family: Family) {
+        let kept = self.asm.label("stays fresh");
         let (open, fresh) = self.flow_maps(family);
         for offset in (0..flow::BYTES as i16).step_by(8) {
             self.asm.load(Size::Dw, Reg::R1, Reg::R7, offset);
@@ -154,17 +180,18 @@ impl Emitter<'_> {
         self.asm.store(Size::B, Reg::R10, Frame::FLOW + flow::STATE, Reg::R3);
         self.asm.store(Size::Dw, Reg::R10, Frame::FLOW + flow::LAST, Reg::R8);
         self.update(open, Frame::KEY, Frame::FLOW);
+        self.asm.jump_if(Cond::Ne, Reg::R0, 0, kept);
         self.delete(fresh, Frame::KEY);
+        self.asm.bind(kept);
         self.pass(family, Some(Outcome::Established));
     }
 
     /// r7 is a flow of an older generation that is allowed in this one too.
-    pub(super) fn adopt(&mut self, family: Family) {
+    pub(super) fn adopt(&mut self, current: Label) {
         self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), 0);
         self.asm.load(Size::W, Reg::R1, Reg::R1, config::EPOCH as i16);
         self.asm.store(Size::W, Reg::R7, flow::EPOCH, Reg::R1);
-        self.asm.store(Size::Dw, Reg::R7, flow::LAST, Reg::R8);
-        self.pass(family, Some(Outcome::Established));
+        self.asm.jump(current);
     }
 
     /// A new flow: remembered as begun in the judged direction.
@@ -178,7 +205,8 @@ impl Emitter<'_> {
         self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::JUDGED);
         self.asm.store(Size::B, Reg::R10, Frame::FLOW + flow::BEGUN, Reg::R1);
         self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::OWN_NODE);
-        self.asm.store(Size::H, Reg::R10, Frame::FLOW + flow::OWN_NODE, Reg::R1);
+        self.asm.store(Size::B, Reg::R10, Frame::FLOW + flow::OWN_NODE, Reg::R1);
+        self.asm.store(Size::B, Reg::R10, Frame::FLOW + flow::ANSWERED, 0);
         self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::PROTOCOL);
         self.asm.jump_if(Cond::Eq, Reg::R1, TCP, tcp);
         self.asm.jump_if(Cond::Eq, Reg::R1, UDP, udp);

@@ -9,7 +9,8 @@
 //! | r0–r5 | scratch, lost at every call |
 //!
 //! The stack frame is laid out by [`Frame`]; every byte that a program may read is written on every path before
-//! (the verifier of 5.10 insists, and the entry clears what only some paths write).
+//! (the verifier of 5.10 insists). The entry clears what only some paths write; `FLOW` and `SCRATCH` are written whole
+//! before every use.
 
 /// Stack offsets, from r10 down.
 pub(super) struct Frame;
@@ -41,6 +42,8 @@ impl Frame {
     pub(super) const FAMILY: i16 = Self::FRAGMENT_ID - 4;
     /// IPv6's payload length, in host order.
     pub(super) const PAYLOAD: i16 = Self::FAMILY - 8;
+    /// IPv6's hop limit.
+    pub(super) const HOP_LIMIT: i16 = Self::PAYLOAD + 4;
     /// Values of the decision, eight bytes each.
     pub(super) const VALUES: i16 = Self::PAYLOAD - 8;
     /// The most values that a decision may have.
@@ -53,7 +56,10 @@ impl Frame {
 }
 
 const _: () = assert!(-(Frame::VALUES as i32 - 8 * Frame::MOST_VALUES as i32) <= 512, "the kernel gives 512 bytes");
-const _: () = assert!(Frame::VALUES % 8 == 0 && Frame::SCRATCH % 8 == 0, "eight-byte slots are aligned");
+const _: () = assert!(
+    Frame::VALUES % 8 == 0 && Frame::SCRATCH % 8 == 0 && Frame::FAMILY % 8 == 0,
+    "eight-byte slots are aligned"
+);
 
 /// Offsets in the flow key of a family.
 pub(super) struct Key {

@@ -28,12 +28,23 @@ const UDP: i32 = 17;
 const ICMPV6: i32 = 58;
 const SCTP: i32 = 132;
 
+/// The least that a TCP header has.
+const TCP_BYTES: i32 = 20;
+/// What every SCTP packet begins with.
+const SCTP_BYTES: i32 = 12;
+
+/// IPv6 headers that are stepped over: hop-by-hop, routing, fragment, authentication, destination, mobility.
+const ROUTING: i32 = 43;
+const FRAGMENT: i32 = 44;
+const AUTHENTICATION: i32 = 51;
+const OPTIONS: [i32; 3] = [0, 60, 135];
+
 impl Emitter<'_> {
     /// Facts of an IPv4 packet; goes on at `parsed`.
     pub(super) fn parse_v4(&mut self, parsed: Label) {
         let malformed = self.drop_unless_open(Outcome::Malformed);
         self.need_linear(ETHERNET + 20);
-        self.addresses(ETHERNET as i16 + 12, ETHERNET as i16 + 16, 4);
+        self.addresses(Family::V4, ETHERNET as i16 + 12, ETHERNET as i16 + 16);
         self.asm.load(Size::B, Reg::R9, Reg::R7, ETHERNET as i16);
         self.asm.mov(Reg::R1, Reg::R9);
         self.asm.alu(AluOp::Rsh, Reg::R1, 4);
@@ -89,7 +100,7 @@ impl Emitter<'_> {
         let enough = self.asm.label("whole header");
         self.asm.jump_if(Cond::Slt, Reg::R3, 8, fragment);
         self.asm.jump_if(Cond::Ne, Reg::R2, TCP, enough);
-        self.asm.jump_if(Cond::Slt, Reg::R3, 20, fragment);
+        self.asm.jump_if(Cond::Slt, Reg::R3, TCP_BYTES, fragment);
         self.asm.bind(enough);
     }
 
@@ -132,10 +143,12 @@ impl Emitter<'_> {
         self.asm.load(Size::B, Reg::R1, Reg::R7, ETHERNET as i16);
         self.asm.alu(AluOp::Rsh, Reg::R1, 4);
         self.asm.jump_if(Cond::Ne, Reg::R1, 6, malformed);
-        self.addresses(ETHERNET as i16 + 8, ETHERNET as i16 + 24, 16);
+        self.addresses(Family::V6, ETHERNET as i16 + 8, ETHERNET as i16 + 24);
         self.asm.load(Size::H, Reg::R3, Reg::R7, ETHERNET as i16 + 4);
         self.asm.swap_be(SwapBits::B16, Reg::R3);
         self.asm.store(Size::W, Reg::R10, Frame::PAYLOAD, Reg::R3);
+        self.asm.load(Size::B, Reg::R3, Reg::R7, ETHERNET as i16 + 7);
+        self.asm.store(Size::W, Reg::R10, Frame::HOP_LIMIT, Reg::R3);
         self.asm.load(Size::B, Reg::R2, Reg::R7, ETHERNET as i16 + 6);
         self.asm.mov(Reg::R9, ETHERNET + 40);
         let upper = self.asm.label("upper header");
@@ -150,17 +163,19 @@ impl Emitter<'_> {
 
     /// Steps over one extension header (r2 says which); goes to `upper` if it is none.
     fn extension(&mut self, upper: Label, parsed: Label) {
-        let [options, fragment, authentication, next] =
-            ["options", "fragment header", "authentication header", "next header"].map(|name| self.asm.label(name));
+        let [options, routing, fragment, next] =
+            ["options", "routing header", "fragment header", "next header"].map(|name| self.asm.label(name));
         let malformed = self.drop_unless_open(Outcome::Malformed);
-        for options_header in [0, 43, 60, 135] {
-            self.asm.jump_if(Cond::Eq, Reg::R2, options_header, options);
+        for header in OPTIONS {
+            self.asm.jump_if(Cond::Eq, Reg::R2, header, options);
         }
-        self.asm.jump_if(Cond::Eq, Reg::R2, 44, fragment);
-        self.asm.jump_if(Cond::Ne, Reg::R2, 51, upper);
-        self.asm.bind(authentication);
+        self.asm.jump_if(Cond::Eq, Reg::R2, ROUTING, routing);
+        self.asm.jump_if(Cond::Eq, Reg::R2, FRAGMENT, fragment);
+        self.asm.jump_if(Cond::Ne, Reg::R2, AUTHENTICATION, upper);
         self.extension_header(4);
         self.asm.jump(next);
+        self.asm.bind(routing);
+        self.routing_header();
         self.asm.bind(options);
         self.extension_header(8);
         self.asm.jump(next);
@@ -168,6 +183,14 @@ impl Emitter<'_> {
         self.fragment_v6(parsed);
         self.asm.bind(next);
         self.asm.jump_if(Cond::Gt, Reg::R9, FARTHEST, malformed);
+    }
+
+    /// With segments left, the destination that we see is not where the packet ends.
+    fn routing_header(&mut self) {
+        let unknown = self.drop_unless_open(Outcome::Unknown);
+        self.need_at(8);
+        self.asm.load(Size::B, Reg::R2, Reg::R1, 3);
+        self.asm.jump_if(Cond::Ne, Reg::R2, 0, unknown);
     }
 
     /// r2 = the header after this one, r9 += its length, which counts in units beyond the first eight bytes.
@@ -200,6 +223,10 @@ impl Emitter<'_> {
         self.recall_fragment(Family::V6, parsed);
         self.asm.bind(first);
         self.store_constant(Frame::FIRST_FRAGMENT, 1);
+        // The ports must be here: a chain of headers that goes on could end in the second fragment, or behind the payload.
+        for header in OPTIONS.into_iter().chain([ROUTING, FRAGMENT, AUTHENTICATION]) {
+            self.asm.jump_if(Cond::Eq, Reg::R2, header, fragment);
+        }
         // The payload length less what the extension headers took.
         self.asm.load(Size::W, Reg::R3, Reg::R10, Frame::PAYLOAD);
         self.asm.alu(AluOp::Add, Reg::R3, ETHERNET + 40);
@@ -210,20 +237,23 @@ impl Emitter<'_> {
 
     /// Ports, flags, ICMP; r2 is the protocol, r9 the offset. Goes on at `parsed`.
     fn transport(&mut self, family: Family, parsed: Label) {
-        let [tcp, ports, icmp] = ["tcp", "ports", "icmp"].map(|name| self.asm.label(name));
+        let [tcp, udp, sctp, icmp] = ["tcp", "udp", "sctp", "icmp"].map(|name| self.asm.label(name));
         self.asm.jump_if(Cond::Eq, Reg::R2, TCP, tcp);
-        self.asm.jump_if(Cond::Eq, Reg::R2, UDP, ports);
-        self.asm.jump_if(Cond::Eq, Reg::R2, SCTP, ports);
+        self.asm.jump_if(Cond::Eq, Reg::R2, UDP, udp);
+        self.asm.jump_if(Cond::Eq, Reg::R2, SCTP, sctp);
         let icmp_number = if family == Family::V4 { ICMP } else { ICMPV6 };
         self.asm.jump_if(Cond::Eq, Reg::R2, icmp_number, icmp);
         self.asm.jump(parsed);
         self.asm.bind(tcp);
-        self.need_at(14);
+        self.need_at(TCP_BYTES);
         self.asm.load(Size::B, Reg::R2, Reg::R1, 13);
         self.asm.store(Size::W, Reg::R10, Frame::TCP_FLAGS, Reg::R2);
         self.read_ports(family, parsed);
-        self.asm.bind(ports);
+        self.asm.bind(udp);
         self.need_at(8);
+        self.read_ports(family, parsed);
+        self.asm.bind(sctp);
+        self.need_at(SCTP_BYTES);
         self.read_ports(family, parsed);
         self.asm.bind(icmp);
         self.need_at(8);
@@ -244,8 +274,11 @@ impl Emitter<'_> {
         self.asm.jump(parsed);
     }
 
-    /// Copies source and destination address to where this hook has them.
-    fn addresses(&mut self, source: i16, destination: i16, bytes: i16) {
+    /// Copies source and destination address to where this hook has them. From here on the family is known: before, there
+    /// is no source to be checked.
+    fn addresses(&mut self, family: Family, source: i16, destination: i16) {
+        self.store_constant(Frame::FAMILY, family_number(family));
+        let bytes = address_bytes(family);
         let (local, remote) = match self.hook {
             Direction::Ingress => (destination, source),
             Direction::Egress => (source, destination),
@@ -314,6 +347,14 @@ impl Emitter<'_> {
 /// Offsets in a family's flow key.
 pub(super) fn key(family: Family) -> Key {
     Key::of(address_bytes(family))
+}
+
+/// As events and the frame have it.
+pub(super) fn family_number(family: Family) -> u32 {
+    match family {
+        Family::V4 => 4,
+        Family::V6 => 6,
+    }
 }
 
 pub(super) fn address_bytes(family: Family) -> i16 {

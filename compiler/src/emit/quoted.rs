@@ -1,8 +1,12 @@
 //! ICMP: what it is about.
 //!
-//! An echo and its answer are a flow, told apart by their identifier. An error belongs to the flow of the packet it
-//! quotes, whoever sent it: a router on the way must be able to say that the packet is too big. Neighbour discovery and
-//! multicast listener reports are the link's own business and pass.
+//! A question (an echo, say) and its answers are a flow. Its key has the identifier for a port, and in place of the other
+//! port what was asked and by which side: else whoever is asked could himself ask with the same identifier, and pass for an
+//! answer. An error belongs to the flow of the packet it quotes, whoever sent it: a router on the way must be able to say
+//! that the packet is too big.
+//!
+//! Neighbour discovery and multicast listener reports are the link's own business and pass, if they come from the link:
+//! their hop limit says so. What only a router may say (advertisement, redirect, query) no pod may.
 
 use super::Emitter;
 use super::frame::{Frame, Key};
@@ -10,41 +14,55 @@ use super::parse::{address_bytes, key};
 use crate::address::Family;
 use crate::ebpf::asm::Label;
 use crate::ebpf::insn::{AluOp, Cond, Reg, Size};
-use crate::layout::Outcome;
+use crate::layout::{Outcome, direction_number, flow};
 use crate::model::Direction;
 
 /// From the flow key's place to where the quoted packet's is made.
 const MOVED: i16 = Frame::SCRATCH - Frame::KEY;
 
-/// Types that carry an identifier: echo, time stamp, information, address mask, and their answers.
-const WITH_ID_V4: [i32; 8] = [8, 0, 13, 14, 15, 16, 17, 18];
-const WITH_ID_V6: [i32; 2] = [128, 129];
+/// Questions and their answers, with an identifier: echo, time stamp, information, address mask.
+const QUESTIONS_V4: [(i32, i32); 4] = [(8, 0), (13, 14), (15, 16), (17, 18)];
+const QUESTIONS_V6: [(i32, i32); 1] = [(128, 129)];
 /// Unreachable, source quench, time exceeded, parameter problem.
 const ERRORS_V4: [i32; 4] = [3, 4, 11, 12];
 /// Unreachable, too big, time exceeded, parameter problem.
 const ERRORS_V6: [i32; 4] = [1, 2, 3, 4];
-/// Listener queries and reports; solicitations, advertisements, redirects.
-const NEIGHBOUR_V6: [i32; 9] = [130, 131, 132, 133, 134, 135, 136, 137, 143];
+/// Router solicitation, neighbour solicitation and advertisement: hop limit 255.
+const NEIGHBOUR: [i32; 3] = [133, 135, 136];
+/// Router advertisement, redirect: hop limit 255.
+const ROUTER: [i32; 2] = [134, 137];
+/// Listener reports and the end of listening: hop limit 1.
+const LISTENER: [i32; 3] = [131, 132, 143];
+/// A router asks who listens: hop limit 1.
+const LISTENER_QUERY: i32 = 130;
+
+fn questions(family: Family) -> &'static [(i32, i32)] {
+    match family {
+        Family::V4 => &QUESTIONS_V4,
+        Family::V6 => &QUESTIONS_V6,
+    }
+}
+
+fn opposite(direction: Direction) -> Direction {
+    match direction {
+        Direction::Ingress => Direction::Egress,
+        Direction::Egress => Direction::Ingress,
+    }
+}
 
 impl Emitter<'_> {
     /// r1 points to the ICMP header, r9 is its offset. Goes on at `parsed`, or passes.
     pub(super) fn icmp(&mut self, family: Family, parsed: Label) {
-        let [with_id, quoted] = ["icmp with identifier", "icmp error"].map(|name| self.asm.label(name));
+        let [question, quoted] = ["icmp question", "icmp error"].map(|name| self.asm.label(name));
         self.asm.load(Size::B, Reg::R2, Reg::R1, 0);
-        let (ids, errors): (&[i32], &[i32]) = match family {
-            Family::V4 => (&WITH_ID_V4, &ERRORS_V4),
-            Family::V6 => (&WITH_ID_V6, &ERRORS_V6),
-        };
-        self.jump_if_any(ids, with_id);
-        self.jump_if_any(errors, quoted);
-        if family == Family::V6 {
-            let neighbour = self.end(Outcome::Neighbour);
-            self.jump_if_any(&NEIGHBOUR_V6, neighbour);
+        self.jump_if_question(family, self.hook, question);
+        self.jump_if_any(if family == Family::V4 { &ERRORS_V4 } else { &ERRORS_V6 }, quoted);
+        match family {
+            Family::V4 => self.asm.jump(parsed),
+            Family::V6 => self.link_local_business(parsed),
         }
-        self.asm.jump(parsed);
-        self.asm.bind(with_id);
-        self.asm.load(Size::H, Reg::R2, Reg::R1, 4);
-        self.asm.store(Size::H, Reg::R10, key(family).local_port, Reg::R2);
+        self.asm.bind(question);
+        self.store_question(family, 0);
         self.asm.jump(parsed);
         self.asm.bind(quoted);
         self.quoted(family, parsed);
@@ -53,6 +71,43 @@ impl Emitter<'_> {
     fn jump_if_any(&mut self, types: &[i32], to: Label) {
         for number in types {
             self.asm.jump_if(Cond::Eq, Reg::R2, *number, to);
+        }
+    }
+
+    /// Goes to `question` if type r2 is a question or an answer, with r3 = what was asked and by which side, as two bytes
+    /// of the key. `sent` is the direction in which this packet goes.
+    fn jump_if_question(&mut self, family: Family, sent: Direction, question: Label) {
+        for (ask, answer) in questions(family) {
+            for (number, asked) in [(*ask, sent), (*answer, opposite(sent))] {
+                self.asm.mov(Reg::R3, ask | (direction_number(asked) << 8) as i32);
+                self.asm.jump_if(Cond::Eq, Reg::R2, number, question);
+            }
+        }
+    }
+
+    /// r1 points to the ICMP header, r3 is what was asked: both go into the key.
+    fn store_question(&mut self, family: Family, moved: i16) {
+        self.asm.load(Size::H, Reg::R2, Reg::R1, 4);
+        self.asm.store(Size::H, Reg::R10, key(family).local_port + moved, Reg::R2);
+        self.asm.store(Size::H, Reg::R10, key(family).remote_port + moved, Reg::R3);
+    }
+
+    /// Type r2 passes if it is of the link and was sent on it; others go on at `parsed`.
+    fn link_local_business(&mut self, parsed: Label) {
+        let (neighbour, listener) = (self.asm.label("neighbour discovery"), self.asm.label("listener"));
+        let passes = self.end(Outcome::Neighbour);
+        self.jump_if_any(&NEIGHBOUR, neighbour);
+        self.jump_if_any(&LISTENER, listener);
+        if self.hook == Direction::Ingress {
+            self.jump_if_any(&ROUTER, neighbour);
+            self.jump_if_any(&[LISTENER_QUERY], listener);
+        }
+        self.asm.jump(parsed);
+        for (label, hop_limit) in [(neighbour, 255), (listener, 1)] {
+            self.asm.bind(label);
+            self.asm.load(Size::W, Reg::R3, Reg::R10, Frame::HOP_LIMIT);
+            self.asm.jump_if(Cond::Eq, Reg::R3, hop_limit, passes);
+            self.asm.jump(parsed);
         }
     }
 
@@ -72,6 +127,9 @@ impl Emitter<'_> {
         self.asm.mov(Reg::R7, Reg::R0);
         self.now();
         self.jump_if_expired(parsed);
+        if self.hook == Direction::Egress {
+            self.check_source(family, Reg::R7, flow::LOCAL, parsed);
+        }
         let related = self.end(Outcome::Related);
         self.asm.jump(related);
     }
@@ -85,11 +143,14 @@ impl Emitter<'_> {
         self.need_at(8 + bytes);
         let inner = |offset: i16| 8 + offset;
         // What came to the pod quotes what the pod sent, and the other way round.
-        let remote = match self.hook {
-            Direction::Ingress => destination,
-            Direction::Egress => source,
+        let (local, remote) = match self.hook {
+            Direction::Ingress => (source, destination),
+            Direction::Egress => (destination, source),
         };
         for offset in (0..address_bytes(family)).step_by(4) {
+            self.asm.load(Size::W, Reg::R2, Reg::R1, inner(local) + offset);
+            self.asm.load(Size::W, Reg::R3, Reg::R10, Frame::LOCAL + offset);
+            self.asm.jump_if(Cond::Ne, Reg::R2, Reg::R3, parsed);
             self.asm.load(Size::W, Reg::R2, Reg::R1, inner(remote) + offset);
             self.asm.store(Size::W, Reg::R10, Key::REMOTE + MOVED + offset, Reg::R2);
         }
@@ -98,6 +159,9 @@ impl Emitter<'_> {
         self.asm.load(Size::B, Reg::R2, Reg::R1, inner(protocol));
         self.asm.store(Size::W, Reg::R10, key(family).protocol + MOVED, Reg::R2);
         self.asm.store(Size::W, Reg::R10, key(family).remote_port + MOVED, 0);
+        if family == Family::V6 {
+            self.asm.store(Size::W, Reg::R10, key(family).protocol + 4 + MOVED, 0);
+        }
         match family {
             Family::V6 => self.asm.alu(AluOp::Add, Reg::R9, 8 + bytes),
             Family::V4 => {
@@ -125,14 +189,12 @@ impl Emitter<'_> {
         self.asm.jump(done);
         self.asm.bind(icmp);
         self.asm.load(Size::B, Reg::R2, Reg::R1, 0);
-        let with_id = self.asm.label("quoted identifier");
-        let ids: &[i32] = if family == Family::V4 { &WITH_ID_V4 } else { &WITH_ID_V6 };
-        self.jump_if_any(ids, with_id);
+        let question = self.asm.label("quoted question");
+        self.jump_if_question(family, opposite(self.hook), question);
         // An error about an error: nobody answers those.
         self.asm.jump(parsed);
-        self.asm.bind(with_id);
-        self.asm.load(Size::H, Reg::R2, Reg::R1, 4);
-        self.asm.store(Size::H, Reg::R10, key(family).local_port + MOVED, Reg::R2);
+        self.asm.bind(question);
+        self.store_question(family, MOVED);
         self.asm.jump(done);
         self.asm.bind(ports);
         let (source, destination) = match self.hook {

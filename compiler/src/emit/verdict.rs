@@ -4,13 +4,14 @@ use super::EmitError;
 use super::Emitter;
 use super::frame::{Frame, Key, skb};
 use crate::address::Family;
+use crate::ebpf::asm::Label;
 use crate::ebpf::insn::{Cond, Reg, Size};
 use crate::layout::{MapName, Outcome, direction_number, endpoint};
 use crate::model::Direction;
 
 impl Emitter<'_> {
-    /// r7 is the value of a flow to be judged again, or 0; r8 is the time.
-    pub(super) fn judge(&mut self, family: Family) -> Result<(), EmitError> {
+    /// r7 is the value of a flow to be judged again, or 0; r8 is the time. A flow that is allowed again goes on at `current`.
+    pub(super) fn judge(&mut self, family: Family, current: Label) -> Result<(), EmitError> {
         let [known, egress, allow, deny] = ["known flow", "judge egress", "allow", "deny"].map(|it| self.asm.label(it));
         self.look_up(MapName::Endpoints, Key::IFINDEX);
         let (no_endpoint, unfiltered) = (self.end(Outcome::NoEndpoint), self.end(Outcome::Unfiltered));
@@ -27,7 +28,7 @@ impl Emitter<'_> {
         self.asm.bind(egress);
         self.decide(Direction::Egress, family, allow, deny)?;
         self.asm.bind(allow);
-        self.allowed(family);
+        self.allowed(family, current);
         self.asm.bind(deny);
         self.denied(family);
         Ok(())
@@ -37,8 +38,8 @@ impl Emitter<'_> {
     fn new_flow(&mut self, family: Family) {
         match self.hook {
             Direction::Egress => {
-                let address = if family == Family::V4 { endpoint::V4 } else { endpoint::V6 };
-                self.check_source(family, Reg::R9, address);
+                let spoofed = self.end(Outcome::Source);
+                self.check_own_source(family, Reg::R9, spoofed);
             }
             Direction::Ingress => {
                 // A packet that came in through no interface began on this host.
@@ -51,11 +52,19 @@ impl Emitter<'_> {
         }
     }
 
+    /// Goes to `spoofed` unless the source is the address of the endpoint at `base`. An endpoint without one sends nothing.
+    pub(super) fn check_own_source(&mut self, family: Family, base: Reg, spoofed: Label) {
+        self.check_source(family, base, own_address(family), spoofed);
+        // Zeros stand for no address; no pod's begins with them.
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::LOCAL);
+        self.asm.jump_if(Cond::Eq, Reg::R1, 0, spoofed);
+    }
+
     /// `OUTCOME` says why.
-    fn allowed(&mut self, family: Family) {
+    fn allowed(&mut self, family: Family, current: Label) {
         let new = self.asm.label("new");
         self.asm.jump_if(Cond::Eq, Reg::R7, 0, new);
-        self.adopt(family);
+        self.adopt(current);
         self.asm.bind(new);
         self.remember(family);
         self.pass(family, None);
@@ -70,5 +79,13 @@ impl Emitter<'_> {
         self.asm.bind(new);
         let denied = self.end(Outcome::Denied);
         self.asm.jump(denied);
+    }
+}
+
+/// Where an endpoint's value has its address of a family.
+pub(super) fn own_address(family: Family) -> i16 {
+    match family {
+        Family::V4 => endpoint::V4,
+        Family::V6 => endpoint::V6,
     }
 }

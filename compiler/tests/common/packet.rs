@@ -1,0 +1,158 @@
+//! Packets, said as one would say them; `bytes` is what is on the wire.
+
+use std::net::IpAddr;
+
+pub(crate) const FIN: u8 = 0x01;
+pub(crate) const SYN: u8 = 0x02;
+pub(crate) const RST: u8 = 0x04;
+pub(crate) const ACK: u8 = 0x10;
+
+/// An Ethernet packet of either family.
+#[derive(Clone, Debug)]
+pub(crate) struct Packet {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    pub(crate) protocol: u8,
+    /// IPv4 options, a multiple of four bytes.
+    pub(crate) options: Vec<u8>,
+    /// IPv6 headers before the upper one: number, and bytes after the first (which says what follows).
+    pub(crate) extensions: Vec<(u8, Vec<u8>)>,
+    pub(crate) hop_limit: u8,
+    pub(crate) payload: Vec<u8>,
+    /// Identification, offset in units of eight bytes, more to come.
+    pub(crate) fragment: Option<(u16, u16, bool)>,
+    /// Bytes at the end of the frame that the length in the header does not count.
+    pub(crate) trailer: Vec<u8>,
+}
+
+impl Packet {
+    pub(crate) fn new(source: IpAddr, destination: IpAddr, protocol: u8, payload: Vec<u8>) -> Self {
+        let (options, extensions, trailer) = Default::default();
+        Self { source, destination, protocol, options, extensions, hop_limit: 64, payload, fragment: None, trailer }
+    }
+
+    /// A TCP packet with these flags.
+    pub(crate) fn tcp(from: (IpAddr, u16), to: (IpAddr, u16), flags: u8) -> Self {
+        let mut header = ports(from.1, to.1, 20);
+        (header[12], header[13]) = (0x50, flags);
+        Self::new(from.0, to.0, 6, header)
+    }
+
+    pub(crate) fn udp(from: (IpAddr, u16), to: (IpAddr, u16)) -> Self {
+        let mut header = ports(from.1, to.1, 24);
+        header[5] = 24;
+        Self::new(from.0, to.0, 17, header)
+    }
+
+    pub(crate) fn sctp(from: (IpAddr, u16), to: (IpAddr, u16)) -> Self {
+        Self::new(from.0, to.0, 132, ports(from.1, to.1, 16))
+    }
+
+    /// An ICMP or ICMPv6 message with a type and an identifier.
+    pub(crate) fn icmp(source: IpAddr, destination: IpAddr, kind: u8, identifier: u16) -> Self {
+        let mut message = vec![kind, 0, 0, 0];
+        message.extend(identifier.to_be_bytes());
+        message.extend([0, 1, 1, 2, 3, 4, 5, 6, 7, 8]);
+        Self::new(source, destination, if source.is_ipv4() { 1 } else { 58 }, message)
+    }
+
+    pub(crate) fn ping(source: IpAddr, destination: IpAddr, identifier: u16) -> Self {
+        Self::icmp(source, destination, if source.is_ipv4() { 8 } else { 128 }, identifier)
+    }
+
+    pub(crate) fn pong(source: IpAddr, destination: IpAddr, identifier: u16) -> Self {
+        Self::icmp(source, destination, if source.is_ipv4() { 0 } else { 129 }, identifier)
+    }
+
+    /// "Unreachable" from somewhere, to the sender of `quoted`.
+    pub(crate) fn unreachable(source: IpAddr, quoted: &Self) -> Self {
+        let mut message = vec![if source.is_ipv4() { 3 } else { 1 }, 1, 0, 0, 0, 0, 0, 0];
+        let inner = &quoted.bytes()[14..];
+        message.extend(&inner[..inner.len().min(28 + quoted.options.len() + 20)]);
+        Self::new(source, quoted.source, if source.is_ipv4() { 1 } else { 58 }, message)
+    }
+
+    pub(crate) fn with_fragment(mut self, identification: u16, offset: u16, more: bool) -> Self {
+        self.fragment = Some((identification, offset, more));
+        self
+    }
+
+    pub(crate) fn with_extension(mut self, number: u8, rest: &[u8]) -> Self {
+        self.extensions.push((number, rest.to_vec()));
+        self
+    }
+
+    pub(crate) fn with_hop_limit(mut self, hop_limit: u8) -> Self {
+        self.hop_limit = hop_limit;
+        self
+    }
+
+    pub(crate) fn with_options(mut self, options: &[u8]) -> Self {
+        self.options = options.to_vec();
+        self
+    }
+
+    /// Only the first `bytes` of what follows the IP header.
+    pub(crate) fn cut(mut self, bytes: usize) -> Self {
+        self.payload.truncate(bytes);
+        self
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+        match (self.source, self.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let length = 20 + self.options.len() + self.payload.len();
+                let (identification, offset, more) = self.fragment.unwrap_or((1, 0, false));
+                bytes.extend([8, 0, 0x45 + (self.options.len() / 4) as u8, 0]);
+                bytes.extend((length as u16).to_be_bytes());
+                bytes.extend(identification.to_be_bytes());
+                bytes.extend((offset | if more { 0x2000 } else { 0 }).to_be_bytes());
+                bytes.extend([self.hop_limit, self.protocol, 0, 0]);
+                bytes.extend(source.octets());
+                bytes.extend(destination.octets());
+                bytes.extend(&self.options);
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                let chain = self.chain();
+                let first = self.headers().first().map_or(self.protocol, |(number, _)| *number);
+                bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+                bytes.extend(((chain.len() + self.payload.len()) as u16).to_be_bytes());
+                bytes.extend([first, self.hop_limit]);
+                bytes.extend(source.octets());
+                bytes.extend(destination.octets());
+                bytes.extend(chain);
+            }
+            _ => panic!("two families in one packet"),
+        }
+        bytes.extend(&self.payload);
+        bytes.extend(&self.trailer);
+        bytes
+    }
+
+    /// IPv6 extension headers; the fragment header stands before destination options and behind all else.
+    fn headers(&self) -> Vec<(u8, Vec<u8>)> {
+        let mut headers = self.extensions.clone();
+        if let Some((identification, offset, more)) = self.fragment {
+            let field = (offset << 3 | u16::from(more)).to_be_bytes();
+            let mut rest = vec![0, field[0], field[1], 0, 0];
+            rest.extend(identification.to_be_bytes());
+            let at = headers.iter().position(|(number, _)| *number == 60).unwrap_or(headers.len());
+            headers.insert(at, (44, rest));
+        }
+        headers
+    }
+
+    fn chain(&self) -> Vec<u8> {
+        let headers = self.headers();
+        let following = headers.iter().skip(1).map(|(number, _)| *number).chain([self.protocol]);
+        headers.iter().zip(following).flat_map(|((_, rest), next)| [vec![next], rest.clone()].concat()).collect()
+    }
+}
+
+fn ports(source: u16, destination: u16, bytes: usize) -> Vec<u8> {
+    let mut header = vec![0; bytes];
+    header[..2].copy_from_slice(&source.to_be_bytes());
+    header[2..4].copy_from_slice(&destination.to_be_bytes());
+    header
+}

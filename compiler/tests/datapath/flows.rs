@@ -1,0 +1,172 @@
+//! Who may begin, who may answer, and what becomes of a flow.
+
+use weir_compiler::layout::Outcome::*;
+
+use crate::packet::{ACK, FIN, Packet, RST, SYN};
+use crate::rig::{client, facts, friend, open, server, stranger};
+
+facts! {
+    policy_decides_who_may_begin(rig, family) {
+        let (server, client, stranger) = (server(family), client(family), stranger(family));
+        rig.to_pod(&Packet::tcp((client, 40_000), (server, 80), SYN)).is(Allowed);
+        rig.to_pod(&Packet::tcp((client, 40_000), (server, 81), SYN)).is(Denied);
+        rig.to_pod(&Packet::tcp((stranger, 40_000), (server, 80), SYN)).is(Denied);
+        rig.to_pod(&Packet::udp((client, 40_000), (server, 53))).is(Allowed);
+        rig.to_pod(&Packet::udp((client, 40_000), (server, 80))).is(Denied);
+        rig.to_pod(&Packet::sctp((client, 40_000), (server, 90))).is(Allowed);
+        rig.to_pod(&Packet::sctp((client, 40_000), (server, 80))).is(Denied);
+        rig.from_pod(&Packet::tcp((server, 40_000), (stranger, 80), SYN)).is(Denied);
+        assert_eq!(rig.flows(), [
+            format!("fresh ingress OtherFresh {client}:40000 90"),
+            format!("fresh ingress TcpFresh {client}:40000 80"),
+            format!("fresh ingress UdpFresh {client}:40000 53"),
+        ]);
+    }
+
+    protocols_without_ports_need_a_rule_without_ports(rig, family) {
+        let gre = |source, destination| Packet::new(source, destination, 47, vec![0; 8]);
+        rig.from_pod(&gre(server(family), friend(family))).is(Allowed);
+        rig.to_pod(&gre(client(family), server(family))).is(Denied);
+    }
+
+    answers_pass_against_policy(rig, family) {
+        let (server, friend) = (server(family), friend(family));
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Established);
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), ACK)).is(Established);
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), ACK)).is(Established);
+        assert_eq!(rig.flows(), [format!("open egress TcpOpen {friend}:443 40000")]);
+    }
+
+    what_is_not_an_answer_does_not_pass(rig, family) {
+        let (server, friend) = (server(family), friend(family));
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
+        rig.to_pod(&Packet::tcp((friend, 444), (server, 40_000), SYN | ACK)).is(Denied);
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_001), SYN | ACK)).is(Denied);
+        rig.to_pod(&Packet::tcp((stranger(family), 443), (server, 40_000), SYN | ACK)).is(Denied);
+        rig.to_pod(&Packet::udp((friend, 443), (server, 40_000))).is(Denied);
+    }
+
+    an_unanswered_flow_stays_fresh(rig, family) {
+        let (server, friend) = (server(family), friend(family));
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Established);
+        assert_eq!(rig.flows(), [format!("fresh egress TcpFresh {friend}:443 40000")]);
+    }
+
+    /// Else every SYN of a flood that the pod answers would evict a connection.
+    an_answered_syn_stays_fresh(rig, family) {
+        let (server, client) = (server(family), client(family));
+        rig.to_pod(&Packet::tcp((client, 40_000), (server, 80), SYN)).is(Allowed);
+        rig.from_pod(&Packet::tcp((server, 80), (client, 40_000), SYN | ACK)).is(Established);
+        assert_eq!(rig.flows(), [format!("fresh ingress TcpFresh {client}:40000 80")]);
+    }
+
+    question_answer_question_opens_a_udp_flow(rig, family) {
+        let (server, client) = (server(family), client(family));
+        let (question, answer) = (Packet::udp((client, 40_000), (server, 53)), Packet::udp((server, 53), (client, 40_000)));
+        rig.to_pod(&question).is(Allowed);
+        rig.from_pod(&answer).is(Established);
+        assert_eq!(rig.flows(), [format!("fresh ingress UdpFresh {client}:40000 53")]);
+        rig.to_pod(&question).is(Established);
+        assert_eq!(rig.flows(), [format!("open ingress UdpOpen {client}:40000 53")]);
+    }
+
+    /// The other side of an allowed connection may answer, not begin one of its own on the same ports.
+    a_syn_against_the_flow_is_asked_about(rig, family) {
+        let (server, friend) = (server(family), friend(family));
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN)).is(Denied);
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Established);
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), ACK)).is(Established);
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN)).is(Denied);
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), ACK)).is(Established);
+    }
+
+    /// Where policy allows both directions, both may begin at once.
+    a_simultaneous_open_passes_where_both_may_begin(rig, family) {
+        rig.plug("listener");
+        let (listener, friend) = (crate::rig::address(family, "10.0.0.3", "fd00::3"), friend(family));
+        rig.from_pod(&Packet::tcp((listener, 500), (friend, 500), SYN)).is(Allowed);
+        rig.to_pod(&Packet::tcp((friend, 500), (listener, 500), SYN)).is(Allowed);
+        rig.from_pod(&Packet::tcp((listener, 500), (friend, 500), SYN | ACK)).is(Established);
+        rig.to_pod(&Packet::tcp((friend, 500), (listener, 500), SYN | ACK)).is(Established);
+    }
+
+    a_refused_connection_is_closing(rig, family) {
+        let (server, friend) = (server(family), friend(family));
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), RST | ACK)).is(Established);
+        assert_eq!(rig.flows(), [format!("fresh egress TcpClosing {friend}:443 40000")]);
+    }
+
+    a_fin_closes_and_a_syn_begins_anew(rig, family) {
+        let (server, friend) = (server(family), friend(family));
+        let out = |flags| Packet::tcp((server, 40_000), (friend, 443), flags);
+        let back = |flags| Packet::tcp((friend, 443), (server, 40_000), flags);
+        rig.from_pod(&out(SYN)).is(Allowed);
+        rig.to_pod(&back(SYN | ACK)).is(Established);
+        rig.from_pod(&out(ACK)).is(Established);
+        rig.to_pod(&back(FIN | ACK)).is(Established);
+        assert_eq!(rig.flows(), [format!("open egress TcpClosing {friend}:443 40000")]);
+        rig.from_pod(&out(FIN | ACK)).is(Established);
+        rig.to_pod(&back(ACK)).is(Established);
+        rig.from_pod(&out(SYN)).is(Allowed);
+        assert_eq!(rig.flows(), [format!("fresh egress TcpFresh {friend}:443 40000")]);
+    }
+
+    nothing_is_remembered_of_an_open_pod(rig, family) {
+        rig.plug("open");
+        rig.from_pod(&Packet::tcp((open(family), 40_000), (stranger(family), 443), SYN)).is(Unfiltered);
+        rig.to_pod(&Packet::udp((stranger(family), 1), (open(family), 2))).is(Unfiltered);
+        assert!(rig.flows().is_empty());
+    }
+
+    a_pod_that_is_isolated_for_ingress_may_begin_and_is_answered(rig, family) {
+        rig.plug("listener");
+        let (listener, stranger) = (crate::rig::address(family, "10.0.0.3", "fd00::3"), stranger(family));
+        rig.to_pod(&Packet::tcp((stranger, 443), (listener, 40_000), ACK)).is(Denied);
+        rig.from_pod(&Packet::tcp((listener, 40_000), (stranger, 443), SYN)).is(Allowed);
+        rig.to_pod(&Packet::tcp((stranger, 443), (listener, 40_000), SYN | ACK)).is(Established);
+    }
+
+    a_flow_that_policy_still_allows_is_adopted(rig, family) {
+        let (server, client) = (server(family), client(family));
+        rig.to_pod(&Packet::tcp((client, 40_000), (server, 80), SYN)).is(Allowed);
+        rig.next_epoch();
+        // The answer is judged as what it answers: the server may not begin to the client.
+        rig.from_pod(&Packet::tcp((server, 80), (client, 40_000), SYN | ACK)).is(Established);
+        rig.to_pod(&Packet::tcp((client, 40_000), (server, 80), ACK)).is(Established);
+        assert_eq!(rig.flows(), [format!("open ingress TcpOpen {client}:40000 80")]);
+    }
+
+    a_flow_that_policy_no_longer_allows_is_cut(rig, family) {
+        rig.plug("listener");
+        let (server, friend) = (crate::rig::address(family, "10.0.0.3", "fd00::3"), stranger(family));
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
+        // The same pod under another policy.
+        rig.plug_as("server", "listener");
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Established);
+        rig.next_epoch();
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), ACK)).is(Cut);
+        assert!(rig.flows().is_empty());
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), ACK)).is(Denied);
+    }
+
+    a_flow_goes_on_unasked_if_it_is_to_be_kept(rig, family) {
+        rig.plug("listener");
+        let (server, friend) = (crate::rig::address(family, "10.0.0.3", "fd00::3"), stranger(family));
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
+        rig.plug_as("server", "listener");
+        rig.keep_established();
+        rig.next_epoch();
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Established);
+    }
+
+    an_interface_that_nobody_knows_is_closed(rig, family) {
+        rig.unplug();
+        rig.to_pod(&Packet::tcp((client(family), 40_000), (server(family), 80), SYN)).is(NoEndpoint);
+        rig.from_pod(&Packet::tcp((server(family), 40_000), (friend(family), 80), SYN)).is(NoEndpoint);
+        rig.from_pod(&Packet::tcp((server(family), 40_000), (friend(family), 80), SYN).cut(4)).is(NoEndpoint);
+    }
+}

@@ -1,0 +1,181 @@
+//! ICMP: questions and answers, errors and what they quote, the link's own business.
+
+use weir_compiler::address::Family;
+use weir_compiler::layout::Outcome::*;
+
+use crate::packet::{ACK, Packet, SYN};
+use crate::rig::{Rig, client, facts, friend, open, server, stranger};
+
+/// A flow from the server to its friend; returns the packet that began it.
+fn begin(rig: &mut Rig, family: Family) -> Packet {
+    let packet = Packet::tcp((server(family), 40_000), (friend(family), 443), SYN);
+    rig.from_pod(&packet).is(Allowed);
+    packet
+}
+
+facts! {
+    an_echo_is_answered(rig, family) {
+        rig.from_pod(&Packet::ping(server(family), friend(family), 7)).is(Allowed);
+        rig.to_pod(&Packet::pong(friend(family), server(family), 7)).is(Established);
+        rig.to_pod(&Packet::pong(friend(family), server(family), 8)).is(Denied);
+        assert_eq!(rig.flows().len(), 1);
+    }
+
+    /// The identifier alone would let whoever is asked ask back.
+    an_echo_does_not_let_the_other_side_ask(rig, family) {
+        rig.from_pod(&Packet::ping(server(family), friend(family), 7)).is(Allowed);
+        rig.to_pod(&Packet::ping(friend(family), server(family), 7)).is(Denied);
+        rig.to_pod(&Packet::pong(friend(family), server(family), 7)).is(Established);
+    }
+
+    an_answer_to_no_question_is_judged(rig, family) {
+        rig.to_pod(&Packet::pong(friend(family), server(family), 7)).is(Denied);
+    }
+
+    an_error_about_a_flow_passes(rig, family) {
+        let packet = begin(rig, family);
+        // From the other end, and from a router on the way.
+        rig.to_pod(&Packet::unreachable(friend(family), &packet)).is(Related);
+        rig.to_pod(&Packet::unreachable(stranger(family), &packet)).is(Related);
+        assert_eq!(rig.flows().len(), 1);
+    }
+
+    an_error_about_an_answer_passes(rig, family) {
+        begin(rig, family);
+        let answer = Packet::tcp((friend(family), 443), (server(family), 40_000), SYN | ACK);
+        rig.to_pod(&answer).is(Established);
+        rig.from_pod(&Packet::unreachable(server(family), &answer)).is(Related);
+    }
+
+    an_error_about_an_echo_passes(rig, family) {
+        let ping = Packet::ping(server(family), friend(family), 7);
+        rig.from_pod(&ping).is(Allowed);
+        rig.to_pod(&Packet::unreachable(stranger(family), &ping)).is(Related);
+        // The server never answered an echo of its friend's.
+        let pong = Packet::pong(server(family), friend(family), 7);
+        rig.to_pod(&Packet::unreachable(stranger(family), &pong)).is(Denied);
+    }
+
+    an_error_about_no_flow_is_judged(rig, family) {
+        begin(rig, family);
+        let other_port = Packet::tcp((server(family), 40_001), (friend(family), 443), SYN);
+        rig.to_pod(&Packet::unreachable(friend(family), &other_port)).is(Denied);
+        let other_protocol = Packet::udp((server(family), 40_000), (friend(family), 443));
+        rig.to_pod(&Packet::unreachable(friend(family), &other_protocol)).is(Denied);
+    }
+
+    /// What is quoted must have been sent by whom the error goes to.
+    an_error_that_quotes_the_wrong_side_is_judged(rig, family) {
+        let sent = begin(rig, family);
+        let mut reversed = Packet::tcp((friend(family), 443), (server(family), 40_000), SYN);
+        let mut error = Packet::unreachable(friend(family), &reversed);
+        error.destination = server(family);
+        rig.to_pod(&error).is(Denied);
+        reversed = sent;
+        reversed.source = open(family);
+        let mut error = Packet::unreachable(friend(family), &reversed);
+        error.destination = server(family);
+        rig.to_pod(&error).is(Denied);
+    }
+
+    /// A pod may not send errors in another's name, not even about its own flows.
+    an_error_with_a_spoofed_source_is_dropped(rig, family) {
+        begin(rig, family);
+        let answer = Packet::tcp((friend(family), 443), (server(family), 40_000), SYN | ACK);
+        rig.to_pod(&answer).is(Established);
+        rig.from_pod(&Packet::unreachable(stranger(family), &answer)).is(Source);
+    }
+
+    an_error_without_enough_of_a_quote_is_malformed(rig, family) {
+        let packet = begin(rig, family);
+        let whole = Packet::unreachable(friend(family), &packet);
+        let header = if family == Family::V4 { 20 } else { 40 };
+        rig.to_pod(&whole.clone().cut(8 + header - 1)).is(Malformed);
+        rig.to_pod(&whole.clone().cut(8 + header + 7)).is(Malformed);
+        rig.to_pod(&whole.cut(8 + header + 8)).is(Related);
+    }
+
+    an_error_about_an_error_is_judged(rig, family) {
+        let packet = begin(rig, family);
+        let mut error = Packet::unreachable(server(family), &packet);
+        error.destination = friend(family);
+        rig.to_pod(&Packet::unreachable(friend(family), &error)).is(Denied);
+    }
+
+    an_error_to_an_open_pod_passes(rig, family) {
+        rig.plug("open");
+        let packet = Packet::tcp((open(family), 40_000), (client(family), 443), SYN);
+        rig.to_pod(&Packet::unreachable(client(family), &packet)).is(Unfiltered);
+    }
+}
+
+mod v4_only {
+    use super::*;
+
+    #[test]
+    fn options_in_the_quote_are_stepped_over() {
+        crate::on_machine(|rig| {
+            let packet = begin(rig, Family::V4).with_options(&[1; 8]);
+            rig.to_pod(&Packet::unreachable(stranger(Family::V4), &packet)).is(Related);
+        });
+    }
+
+    #[test]
+    fn a_quote_of_a_later_fragment_is_judged() {
+        crate::on_machine(|rig| {
+            let packet = begin(rig, Family::V4).with_fragment(7, 3, false);
+            rig.to_pod(&Packet::unreachable(stranger(Family::V4), &packet)).is(Denied);
+        });
+    }
+}
+
+mod neighbour_discovery {
+    use super::*;
+    use std::net::IpAddr;
+
+    const LINK: &str = "fe80::1";
+    const ALL_ROUTERS: &str = "ff02::2";
+
+    fn message(source: &str, kind: u8, hop_limit: u8) -> Packet {
+        let [source, destination] = [source, ALL_ROUTERS].map(|it| it.parse::<IpAddr>().unwrap());
+        Packet::icmp(source, destination, kind, 0).with_hop_limit(hop_limit)
+    }
+
+    #[test]
+    fn solicitations_and_advertisements_pass_both_ways() {
+        crate::on_machine(|rig| {
+            for kind in [133, 135, 136] {
+                rig.from_pod(&message(LINK, kind, 255)).is(Neighbour);
+                rig.to_pod(&message(LINK, kind, 255)).is(Neighbour);
+            }
+        });
+    }
+
+    /// Duplicate address detection has no source yet.
+    #[test]
+    fn the_unspecified_source_passes() {
+        crate::on_machine(|rig| {
+            rig.from_pod(&message("::", 135, 255)).is(Neighbour);
+            rig.from_pod(&message("::", 143, 1).with_extension(0, &[0, 5, 2, 0, 0, 1, 0])).is(Neighbour);
+        });
+    }
+
+    #[test]
+    fn what_was_forwarded_is_no_neighbours() {
+        crate::on_machine(|rig| {
+            rig.to_pod(&message(LINK, 135, 254)).is(Denied);
+            rig.to_pod(&message(LINK, 143, 64)).is(Denied);
+        });
+    }
+
+    /// An advertisement from a pod would make it the node's router.
+    #[test]
+    fn a_pod_is_no_router() {
+        crate::on_machine(|rig| {
+            for (kind, hop_limit) in [(134, 255), (137, 255), (130, 1)] {
+                rig.from_pod(&message(LINK, kind, hop_limit)).is(Source);
+                rig.to_pod(&message(LINK, kind, hop_limit)).is(Neighbour);
+            }
+        });
+    }
+}

@@ -1,0 +1,23 @@
+//! What the emitted programs do with packets, fact by fact, in the VM. `weir-runtime`'s `datapath_in_kernel` asks the same
+//! facts of the kernel.
+
+#[path = "../common/packet.rs"]
+mod packet;
+mod rig;
+
+mod flows;
+mod fragments;
+mod icmp;
+mod mutations;
+mod node;
+mod parse;
+mod source;
+mod time;
+mod vm;
+
+/// A fresh machine with the server behind the interface.
+fn on_machine(fact: impl FnOnce(&mut rig::Rig)) {
+    let parts = rig::parts();
+    let machine = vm::Machine::new(&parts);
+    fact(&mut rig::Rig::new(Box::new(machine), parts.pods));
+}

@@ -1,0 +1,88 @@
+//! No bytes make the program do anything but pass or drop: random changes to packets of every kind. Each is also run with
+//! only part of it linear, and must fare the same.
+
+use weir_compiler::address::Family;
+use weir_compiler::model::Direction;
+
+use crate::packet::{ACK, Packet, SYN};
+use crate::rig::{FAMILIES, INTERFACE, Machine as _, client, friend, node, parts, server};
+use crate::vm;
+
+/// SplitMix64.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % bound as u64) as usize
+    }
+}
+
+/// One of each kind.
+fn packets(family: Family) -> Vec<Packet> {
+    let (server, client, friend) = (server(family), client(family), friend(family));
+    let syn = Packet::tcp((client, 40_000), (server, 80), SYN);
+    let out = Packet::tcp((server, 40_000), (friend, 443), SYN);
+    let mut packets = vec![
+        Packet::udp((client, 40_000), (server, 53)),
+        Packet::sctp((client, 40_000), (server, 90)),
+        Packet::tcp((friend, 443), (server, 40_000), SYN | ACK),
+        Packet::ping(server, friend, 7),
+        Packet::pong(friend, server, 7),
+        Packet::unreachable(friend, &out),
+        Packet::tcp((node(family), 40_000), (server, 9), SYN),
+        syn.clone().with_fragment(7, 0, true),
+        syn.clone().with_fragment(7, 3, false),
+    ];
+    packets.push(match family {
+        Family::V4 => syn.clone().with_options(&[1; 12]),
+        Family::V6 => syn.clone().with_extension(0, &[0, 1, 4, 0, 0, 0, 0]).with_extension(60, &[0, 1, 4, 0, 0, 0, 0]),
+    });
+    packets.extend([syn, out]);
+    packets
+}
+
+/// A packet of some kind with a few bytes changed, and perhaps an end cut off.
+pub(crate) fn mutant(random: &mut Random) -> (Direction, Vec<u8>, u32) {
+    let packets = packets(FAMILIES[random.below(2)]);
+    let mut bytes = packets[random.below(packets.len())].bytes();
+    for _ in 0..random.below(4) {
+        // The EtherType stays: the kernel's test run takes the protocol from it, so do we.
+        let at = 14 + random.below(bytes.len() - 14);
+        bytes[at] = match random.below(3) {
+            0 => random.below(256) as u8,
+            1 => bytes[at] ^ 1 << random.below(8),
+            _ => [0, 255, 6, 17, 43, 44, 58, 60][random.below(8)],
+        };
+    }
+    if random.below(4) == 0 {
+        bytes.truncate(15 + random.below(bytes.len() - 15));
+    }
+    let hook = [Direction::Ingress, Direction::Egress][random.below(2)];
+    (hook, bytes, [0, INTERFACE][random.below(2)])
+}
+
+#[test]
+fn every_mutant_passes_or_is_dropped_wherever_its_bytes_lie() {
+    let parts = parts();
+    let server = &parts.pods.iter().find(|(name, _)| name.ends_with("server")).unwrap().1;
+    let mut linear = vm::Machine::new(&parts);
+    let mut split = vm::Machine::new(&parts);
+    for machine in [&mut linear, &mut split] {
+        machine.write(weir_compiler::layout::MapName::Endpoints, &INTERFACE.to_le_bytes(), server);
+    }
+    let mut random = Random(1);
+    let mut verdicts = [0, 0];
+    for _ in 0..20_000 {
+        let (hook, bytes, arrived) = mutant(&mut random);
+        split.linear = 14 + random.below(80);
+        let verdict = linear.run(hook, &bytes, arrived);
+        assert!([-1, 2].contains(&verdict), "{verdict}: {hook:?} {bytes:02x?}");
+        verdicts[usize::from(verdict == 2)] += 1;
+        assert_eq!(split.run(hook, &bytes, arrived), verdict, "{} linear: {hook:?} {bytes:02x?}", split.linear);
+    }
+    assert!(verdicts.iter().all(|count| *count > 2_000), "both verdicts are common: {verdicts:?}");
+}

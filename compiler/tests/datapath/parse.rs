@@ -1,0 +1,180 @@
+//! From bytes to facts: what is honoured, what is refused.
+
+use weir_compiler::layout::Outcome::*;
+use weir_compiler::model::Direction;
+
+use crate::packet::{Packet, SYN};
+use crate::rig::{INTERFACE, client, facts, friend, open, server, stranger};
+
+/// The smallest extension header: eight bytes, all padding.
+const PADDING: [u8; 7] = [0, 1, 4, 0, 0, 0, 0];
+
+facts! {
+    options_before_the_ports_are_stepped_over(rig, family) {
+        for padding in [4, 20, 40] {
+            let packet = Packet::tcp((client(family), 40_000 + padding as u16), (server(family), 80), SYN);
+            let packet = match family {
+                weir_compiler::address::Family::V4 => packet.with_options(&vec![1; padding]),
+                weir_compiler::address::Family::V6 => (0..padding / 10).fold(packet, |it, _| it.with_extension(60, &PADDING)),
+            };
+            rig.to_pod(&packet).is(Allowed);
+        }
+        assert!(rig.flows().iter().all(|flow| flow.ends_with(" 80")), "{:?}", rig.flows());
+    }
+
+    short_transport_headers_are_malformed(rig, family) {
+        let (server, client) = (server(family), client(family));
+        rig.to_pod(&Packet::tcp((client, 40_000), (server, 80), SYN).cut(19)).is(Malformed);
+        rig.to_pod(&Packet::udp((client, 40_000), (server, 53)).cut(7)).is(Malformed);
+        rig.to_pod(&Packet::sctp((client, 40_000), (server, 90)).cut(11)).is(Malformed);
+        rig.from_pod(&Packet::ping(server, friend(family), 1).cut(7)).is(Malformed);
+        assert!(rig.flows().is_empty());
+    }
+
+    every_cut_of_a_packet_is_refused(rig, family) {
+        let whole = Packet::tcp((client(family), 40_000), (server(family), 80), SYN).bytes();
+        for length in 15..whole.len() {
+            let seen = rig.send(Direction::Ingress, &whole[..length], INTERFACE);
+            assert_eq!((seen.verdict(), seen.counted()), (2, &[Malformed][..]), "{length} bytes");
+        }
+    }
+
+    a_wrong_version_is_malformed(rig, family) {
+        let mut packet = Packet::tcp((client(family), 40_000), (server(family), 80), SYN).bytes();
+        packet[14] = packet[14] & 0x0f | 0x50;
+        rig.send(Direction::Ingress, &packet, INTERFACE).is(Malformed);
+    }
+
+    other_families_and_tags_are_unknown(rig, family) {
+        let mut packet = Packet::tcp((client(family), 40_000), (server(family), 80), SYN).bytes();
+        for ether_type in [0x8100_u16, 0x88a8, 0x8847, 0x0004] {
+            packet[12..14].copy_from_slice(&ether_type.to_be_bytes());
+            rig.send(Direction::Ingress, &packet, INTERFACE).is(Unknown);
+            rig.send(Direction::Egress, &packet, INTERFACE).is(Unknown);
+        }
+    }
+
+    what_cannot_be_parsed_passes_an_open_pod(rig, family) {
+        rig.plug("open");
+        let packet = Packet::tcp((client(family), 40_000), (open(family), 80), SYN);
+        rig.to_pod(&packet.clone().cut(4)).is(Unfiltered);
+        let mut tagged = packet.bytes();
+        tagged[12] = 0x81;
+        rig.send(Direction::Ingress, &tagged, INTERFACE).is(Unfiltered);
+    }
+
+    what_cannot_be_parsed_is_dropped_only_in_the_direction_that_is_filtered(rig, family) {
+        rig.plug("listener");
+        let listener = crate::rig::address(family, "10.0.0.3", "fd00::3");
+        rig.to_pod(&Packet::tcp((client(family), 40_000), (listener, 80), SYN).cut(4)).is(Malformed);
+        rig.from_pod(&Packet::tcp((listener, 40_000), (client(family), 80), SYN).cut(4)).is(Unfiltered);
+    }
+
+    address_resolution_passes(rig, _family) {
+        let mut packet = vec![0xff; 42];
+        packet[12..14].copy_from_slice(&[8, 6]);
+        rig.send(Direction::Egress, &packet, INTERFACE).is(Neighbour);
+        rig.send(Direction::Ingress, &packet, INTERFACE).is(Neighbour);
+    }
+
+    bytes_behind_the_packet_change_nothing(rig, family) {
+        let mut packet = Packet::tcp((stranger(family), 40_000), (server(family), 80), SYN);
+        packet.trailer = vec![0xff; 64];
+        rig.to_pod(&packet).is(Denied);
+    }
+}
+
+/// Facts about one family only.
+mod v6_only {
+    use super::*;
+    use weir_compiler::address::Family::V6;
+
+    fn syn() -> Packet {
+        Packet::tcp((client(V6), 40_000), (server(V6), 80), SYN)
+    }
+
+    #[test]
+    fn every_kind_of_extension_header_is_stepped_over() {
+        crate::on_machine(|rig| {
+            for number in [0, 43, 60, 135] {
+                let mut rest = PADDING;
+                rest[2] = 0;
+                let packet = syn().with_extension(number, &rest);
+                let seen = rig.to_pod(&packet);
+                assert_eq!(seen.verdict(), -1, "{number}: {seen:?}");
+            }
+            // Authentication counts its length in units of four.
+            let packet = syn().with_extension(51, &[[4].as_slice(), &[0; 22]].concat());
+            assert_eq!(rig.to_pod(&packet).verdict(), -1);
+            assert_eq!(rig.flows().len(), 1);
+        });
+    }
+
+    #[test]
+    fn a_long_extension_header_is_stepped_over() {
+        crate::on_machine(|rig| {
+            let rest = [[31].as_slice(), &[0; 254]].concat();
+            rig.to_pod(&syn().with_extension(60, &rest)).is(Allowed);
+        });
+    }
+
+    #[test]
+    fn too_many_extension_headers_are_malformed() {
+        crate::on_machine(|rig| {
+            let chain = |count| (0..count).fold(syn(), |packet, _| packet.with_extension(60, &PADDING));
+            rig.to_pod(&chain(5)).is(Allowed);
+            rig.to_pod(&chain(7)).is(Malformed);
+        });
+    }
+
+    #[test]
+    fn headers_too_far_from_the_start_are_malformed() {
+        crate::on_machine(|rig| {
+            let rest = [[127].as_slice(), &[0; 1022]].concat();
+            rig.to_pod(&syn().with_extension(60, &rest)).is(Malformed);
+        });
+    }
+
+    /// The destination that we see is then not where the packet ends.
+    #[test]
+    fn segments_left_are_unknown() {
+        crate::on_machine(|rig| {
+            rig.to_pod(&syn().with_extension(43, &[0, 4, 1, 0, 0, 0, 0])).is(Unknown);
+            rig.to_pod(&syn().with_extension(43, &[0, 4, 0, 0, 0, 0, 0])).is(Allowed);
+        });
+    }
+
+    #[test]
+    fn a_protocol_without_ports_has_none() {
+        crate::on_machine(|rig| {
+            rig.from_pod(&Packet::new(server(V6), friend(V6), 59, Vec::new())).is(Allowed);
+            assert_eq!(rig.flows(), ["fresh egress OtherFresh fd08::1:0 0"]);
+        });
+    }
+}
+
+mod v4_only {
+    use super::*;
+    use weir_compiler::address::Family::V4;
+
+    #[test]
+    fn a_header_length_below_five_is_malformed() {
+        crate::on_machine(|rig| {
+            let mut packet = Packet::tcp((client(V4), 40_000), (server(V4), 80), SYN).bytes();
+            for length in 0..5 {
+                packet[14] = 0x40 + length;
+                rig.send(Direction::Ingress, &packet, INTERFACE).is(Malformed);
+            }
+        });
+    }
+
+    /// Large segments carry a length of 0.
+    #[test]
+    fn a_total_length_of_zero_is_no_fault() {
+        crate::on_machine(|rig| {
+            let mut packet = Packet::tcp((client(V4), 40_000), (server(V4), 80), SYN).bytes();
+            packet[16..18].fill(0);
+            rig.send(Direction::Ingress, &packet, INTERFACE).is(Allowed);
+        });
+    }
+}

@@ -1,0 +1,66 @@
+//! What the clock does to flows. Only the VM's can be moved.
+
+use weir_compiler::layout::Outcome::*;
+
+use crate::packet::{ACK, FIN, Packet, SYN};
+use crate::rig::{client, facts, friend, server};
+
+facts! {
+    a_fresh_flow_expires(rig, family) {
+        let (server, friend) = (server(family), friend(family));
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
+        rig.advance(60);
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), ACK)).is(Established);
+        rig.advance(61);
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), ACK)).is(Denied);
+        assert!(rig.flows().is_empty());
+    }
+
+    an_open_connection_lives_for_two_hours_without_a_packet(rig, family) {
+        let (server, friend) = (server(family), friend(family));
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Established);
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), ACK)).is(Established);
+        for _ in 0..3 {
+            rig.advance(7_200);
+            rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), ACK)).is(Established);
+        }
+        rig.advance(7_201);
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), ACK)).is(Denied);
+    }
+
+    a_closing_connection_does_not_last(rig, family) {
+        let (server, friend) = (server(family), friend(family));
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Established);
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), ACK)).is(Established);
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), FIN | ACK)).is(Established);
+        rig.advance(120);
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), ACK)).is(Established);
+        rig.advance(121);
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), ACK)).is(Denied);
+    }
+
+    a_udp_flow_lives_longer_once_it_is_open(rig, family) {
+        let (server, client) = (server(family), client(family));
+        let (question, answer) = (Packet::udp((client, 4_000), (server, 53)), Packet::udp((server, 53), (client, 4_000)));
+        rig.to_pod(&question).is(Allowed);
+        rig.advance(31);
+        rig.from_pod(&answer).is(Denied);
+        rig.to_pod(&question).is(Allowed);
+        rig.from_pod(&answer).is(Established);
+        rig.to_pod(&question).is(Established);
+        rig.advance(180);
+        rig.from_pod(&answer).is(Established);
+        rig.advance(181);
+        rig.from_pod(&answer).is(Denied);
+    }
+
+    an_error_about_an_expired_flow_is_judged(rig, family) {
+        let packet = Packet::udp((server(family), 4_000), (friend(family), 53));
+        rig.from_pod(&packet).is(Allowed);
+        rig.to_pod(&Packet::unreachable(friend(family), &packet)).is(Related);
+        rig.advance(31);
+        rig.to_pod(&Packet::unreachable(friend(family), &packet)).is(Denied);
+    }
+}

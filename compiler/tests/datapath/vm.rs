@@ -1,0 +1,68 @@
+//! The VM as a machine for facts.
+
+use std::collections::HashMap;
+
+use weir_compiler::layout::MapName;
+use weir_compiler::model::Direction;
+use weir_compiler::vm::{ANY, Host, MapId, ProgramId, Skb, Vm};
+
+use crate::rig::{Entries, INTERFACE, Parts};
+
+/// Ticks of the image's clock in a second.
+const TICKS: u64 = 250;
+
+pub(crate) struct Machine {
+    vm: Vm,
+    maps: HashMap<MapName, MapId>,
+    programs: [ProgramId; 2],
+    host: Host,
+    /// How much of the packet programs may read directly.
+    pub(crate) linear: usize,
+}
+
+impl Machine {
+    pub(crate) fn new(parts: &Parts) -> Self {
+        let mut vm = Vm::new(1);
+        let mut maps = HashMap::new();
+        for image in &parts.maps {
+            let id = vm.create_map(image.spec).unwrap();
+            for (key, value) in &image.entries {
+                vm.map_update(id, key, value, ANY).unwrap();
+            }
+            maps.insert(image.name, id);
+        }
+        let numbers: HashMap<u32, i32> = maps.iter().map(|(name, id)| (*name as u32, id.0 as i32)).collect();
+        let programs = [0, 1].map(|hook| vm.load(&parts.programs[hook].link(|map| numbers[&map.0])).unwrap());
+        let host = Host { jiffies: 1_000_000, ..Host::default() };
+        Self { vm, maps, programs, host, linear: usize::MAX }
+    }
+}
+
+impl crate::rig::Machine for Machine {
+    fn run(&mut self, hook: Direction, packet: &[u8], arrived: u32) -> i32 {
+        let mut skb = Skb::new(packet.to_vec());
+        skb.linear = skb.linear.min(self.linear);
+        (skb.ifindex, skb.ingress_ifindex) = (INTERFACE, arrived);
+        let program = self.programs[usize::from(hook == Direction::Egress)];
+        let run = self.vm.run(program, &mut skb, &mut self.host);
+        run.unwrap_or_else(|trap| panic!("{trap}: {packet:02x?}")).verdict()
+    }
+
+    fn entries(&self, map: MapName) -> Entries {
+        let id = self.maps[&map];
+        let keys = self.vm.map_keys(id).into_iter();
+        keys.map(|key| (key.clone(), self.vm.map_lookup(id, &key).unwrap())).collect()
+    }
+
+    fn write(&mut self, map: MapName, key: &[u8], value: &[u8]) {
+        self.vm.map_update(self.maps[&map], key, value, ANY).unwrap();
+    }
+
+    fn remove(&mut self, map: MapName, key: &[u8]) {
+        self.vm.map_delete(self.maps[&map], key).unwrap();
+    }
+
+    fn advance(&mut self, seconds: u64) {
+        self.host.jiffies += seconds * TICKS;
+    }
+}
