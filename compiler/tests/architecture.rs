@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The modules, from left to right. Each may use what stands before it, and no more.
-const STAGES: [&str; 20] = [
+const STAGES: [&str; 21] = [
     "origin",
     "syntax",
     "source",
@@ -25,6 +25,7 @@ const STAGES: [&str; 20] = [
     "layout",
     "emit",
     "image",
+    "artifact",
 ];
 
 /// What a crate without an outside world has no use for.
