@@ -130,6 +130,7 @@ fn module_files(modules: &[&str]) -> Vec<PathBuf> {
         "runtime-bpf/src",
         "runtime-bpf/tests",
         "runtime-bpf/tests/vm_against_kernel",
+        "runtime-bpf/tests/object_loads",
         "cli/src",
         "cli/tests",
         "xtask/src",

@@ -6,6 +6,7 @@
 //!                     └──── SourceMap ─────┘                  classify    └─▶ iptables: rules, and a walk through them
 //!                                                                 ▼
 //!  vm: userspace machine ◀── ebpf ◀──emit── ir::Program ◀──passes,lower── Classes ──image──▶ maps and what is in them
+//!                            └──────────────────────────▶ artifact ◀───────────────────────────┘
 //! ```
 //!
 //! What holds at each arrow:
@@ -16,6 +17,7 @@
 //! * `classify`: addresses, endpoints and ports that nothing in force tells apart are one class; verdicts are a table.
 //! * `lower`, `passes`: a decision without loops, narrowed to the input; verified after each pass.
 //! * `emit`: instructions whose number does not depend on how many policies, pods or prefixes there are.
+//! * `artifact`: one file that tools load unchanged; the same input gives the same bytes, a changed byte is found.
 //!
 //! The crate is pure: no file, socket, clock, thread or environment variable is touched here.
 

@@ -37,7 +37,9 @@ impl Drop for Place {
 }
 
 fn run(program: &str, arguments: &[&str]) -> std::io::Result<Output> {
-    Command::new(program).args(arguments).output()
+    // These tools live in directories that may be root's alone.
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    Command::new(program).args(arguments).env("PATH", path).output()
 }
 
 /// Standard output of a command that works.
