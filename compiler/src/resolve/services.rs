@@ -4,6 +4,7 @@
 //! its selector, over pods with addresses; where there is none (manifests), over workloads and pods without.
 
 use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
 
 use super::{Resolver, sorted};
 use crate::k8s::{self, Body, EndpointSlice, Labels, Object, SliceEndpoint, TargetPort};
@@ -89,8 +90,7 @@ impl Finder<'_, '_> {
             let mut found = self.directory.endpoints_named(namespace, name).iter().copied();
             found.find(|id| self.endpoint(*id).addresses.contains(&address))
         });
-        let endpoint = named.or_else(|| self.directory.endpoint_at(address));
-        Some(Backend { endpoint, address: Some(address), port })
+        Some(Backend { endpoint: self.holder(named, address), address: Some(address), port })
     }
 
     fn selector_backends(
@@ -131,11 +131,20 @@ impl Finder<'_, '_> {
     fn selected_backends(&self, id: EndpointId, port: &k8s::ServicePort) -> Vec<Backend> {
         let endpoint = self.endpoint(id);
         let Some(number) = target_number(endpoint, port) else { return Vec::new() };
-        let backend = |address| Backend { endpoint: Some(id), address, port: number };
+        let at = |address: &IpAddr| Backend {
+            endpoint: self.holder(Some(id), *address),
+            address: Some(*address),
+            port: number,
+        };
         match endpoint.addresses.is_empty() {
-            true => vec![backend(None)],
-            false => endpoint.addresses.iter().map(|address| backend(Some(*address))).collect(),
+            true => vec![Backend { endpoint: Some(id), address: None, port: number }],
+            false => endpoint.addresses.iter().map(at).collect(),
         }
+    }
+
+    /// A packet goes to whoever has the address now, whatever pod it was written down for.
+    fn holder(&self, named: Option<EndpointId>, address: IpAddr) -> Option<EndpointId> {
+        self.directory.endpoint_at(address).or(named)
     }
 
     fn endpoint(&self, id: EndpointId) -> &Endpoint {
