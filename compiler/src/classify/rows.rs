@@ -14,7 +14,7 @@ use super::subjects::{Draft, Local};
 use super::{Classes, Peer, PeerId, Subject, SubjectId};
 use crate::address::Family;
 use crate::model::eval::RuleId;
-use crate::model::{Backend, Cluster, Direction, EndpointId, ListAction, ServiceId};
+use crate::model::{Backend, Cluster, Direction, EndpointId, ListAction, ServiceId, Standing};
 
 /// What one subject class allows, in one direction.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -389,7 +389,13 @@ impl<'a> Builder<'a> {
         let by_address = backend.address.map(|address| self.addresses.find(address));
         let by_endpoint = backend.endpoint.and_then(|id| self.peers.without_address.get(&id).copied());
         let peer = by_address.or(by_endpoint).unwrap_or(PeerId(0));
-        let own_node = subject.node.is_some_and(|node| self.peer(peer).nodes.contains(&node));
+        let on_host = |id: EndpointId| self.cluster.endpoints[id.index()].standing == Standing::HostNetwork;
+        let own_node = subject.node.is_some_and(|node| {
+            // A host-network pod that is only a manifest has no address, and a node all the same.
+            let host = backend.endpoint.filter(|id| backend.address.is_none() && on_host(*id));
+            let its_node = host.and_then(|id| self.cluster.endpoints[id.index()].node);
+            self.peer(peer).nodes.contains(&node) || its_node == Some(node)
+        });
         own_node || open.get(peer).contains(self.atoms.find(protocol, backend.port))
     }
 
