@@ -3,6 +3,7 @@
 mod bench;
 mod ci;
 mod generate;
+mod kernels;
 mod packages;
 mod process;
 
@@ -14,6 +15,7 @@ cargo xtask TASK
   ci              everything that must pass: format, lints, tests, the examples
   bless           re-makes the descriptive snapshots under tests/ (never the verdicts); read the diff
   bench [FILTER]  measures the front end on generated clusters, as ratios and figures
+  kernels         the datapath's tests on Linux 5.10, 6.1 and 6.12 under qemu; WEIR_KERNEL_IMAGES names images
 ";
 
 fn main() -> ExitCode {
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
     let result = match arguments.next().as_deref() {
         Some("ci") => ci::run_ci(),
         Some("bless") => ci::bless(),
+        Some("kernels") => kernels::run_kernels(),
         Some("bench") => bench::run_all(arguments.next().as_deref()),
         _ => {
             eprint!("{USAGE}");

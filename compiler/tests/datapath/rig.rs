@@ -63,7 +63,7 @@ pub(crate) fn compile(yaml: &str, node: &str) -> Parts {
     let plan = Plan { target: Target::BASE, decisions: [&decisions[0], &decisions[1]], tables: &tables, families };
     let programs = [Direction::Ingress, Direction::Egress].map(|hook| emit(&plan, hook).unwrap());
     for program in &programs {
-        assert_eq!(check(&program.link(|_| 0)).violations, [], "the verifier would refuse it");
+        assert!(check(&program.link(|_| 0)).violations.is_empty(), "the verifier would refuse it");
     }
     let name = |id: weir_compiler::model::EndpointId| cluster.endpoint_name(id).to_string();
     let entries = endpoints(&cluster, &classes, &tables);

@@ -1,0 +1,195 @@
+//! The datapath's facts on other kernels, each in a virtual machine without network or disk.
+//!
+//! Problem: the verifier of 5.10 is not that of today, and shapes that one takes the other refuses. Strategy: a static test
+//! binary, busybox and an `/init` make an initramfs; the kernel's console says how the tests went. No acceleration is needed,
+//! and no module: the tests use `BPF_PROG_TEST_RUN` on the loopback interface.
+//!
+//! Where kernels come from: `WEIR_KERNEL_IMAGES` names files (`vmlinuz…` or Debian's `linux-image-….deb`) or directories of
+//! them, separated by colons. Without it the newest `linux-image-*-cloud-amd64` of each version that this machine's apt knows
+//! is downloaded; apt's own configuration says from where, and a version that it does not know is reported as missing.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::process::{cargo, run};
+
+const IMAGES: &str = "WEIR_KERNEL_IMAGES";
+/// What must be tried.
+const VERSIONS: [&str; 3] = ["5.10", "6.1", "6.12"];
+/// Test binaries of weir-runtime that run in the guest.
+const TESTS: [&str; 1] = ["datapath_in_kernel"];
+const PASSED: &str = "weir-guest: passed";
+/// Seconds that a guest may take.
+const PATIENCE: &str = "900";
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+const INIT: &str = "#!/bin/busybox sh
+/bin/busybox mount -t proc none /proc
+/bin/busybox mount -t sysfs none /sys
+/bin/busybox echo weir-guest: $(/bin/busybox uname -r)
+result=passed
+for test in /tests/*; do
+  CI=true $test --test-threads 1 || result=failed
+done
+/bin/busybox echo weir-guest: $result
+/bin/busybox poweroff -f
+";
+
+/// Runs the tests on every kernel that there is, and fails if one of them, or a version, is missing or fails.
+pub(crate) fn run_kernels() -> Result<()> {
+    for tool in ["qemu-system-x86_64", "busybox", "cpio", "dpkg-deb", "timeout"] {
+        let found = Command::new("which").arg(tool).stdout(Stdio::null()).status()?.success();
+        ensure!(found, "{tool} is missing (Debian: qemu-system-x86, busybox-static, cpio, dpkg, coreutils)");
+    }
+    let work = PathBuf::from("target/kernels");
+    fs::create_dir_all(&work)?;
+    let initramfs = initramfs(&work, &test_binaries()?)?;
+    let mut failed = Vec::new();
+    let images = images(&work)?;
+    for version in VERSIONS {
+        let dotted = format!("{version}.");
+        if !images.iter().any(|image| name(image).contains(&dotted)) {
+            failed.push(format!("{version} (no image; {IMAGES} can name one)"));
+        }
+    }
+    for image in images {
+        match boot(&work, &image, &initramfs) {
+            Ok(()) => eprintln!("{}: passed", name(&image)),
+            Err(error) => failed.push(format!("{}: {error:#}", name(&image))),
+        }
+    }
+    ensure!(failed.is_empty(), "kernels:\n  {}", failed.join("\n  "));
+    Ok(())
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Kernels that the user names, or else that apt has.
+fn images(work: &Path) -> Result<Vec<PathBuf>> {
+    let mut images = Vec::new();
+    match std::env::var(IMAGES) {
+        Ok(named) => {
+            for path in named.split(':').filter(|path| !path.is_empty()).map(PathBuf::from) {
+                if path.is_dir() {
+                    images.extend(files(&path)?);
+                } else {
+                    images.push(path);
+                }
+            }
+        }
+        Err(_) => {
+            for version in VERSIONS {
+                download(work, version)?;
+            }
+            images = files(&work.join("images"))?;
+        }
+    }
+    images.retain(|image| name(image).starts_with("vmlinuz") || name(image).ends_with(".deb"));
+    images.sort();
+    Ok(images)
+}
+
+fn files(directory: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
+    Ok(entries.collect::<Result<Vec<_>, _>>()?.into_iter().map(|entry| entry.path()).collect())
+}
+
+/// The newest image of a version, if apt knows any.
+fn download(work: &Path, version: &str) -> Result<()> {
+    let directory = work.join("images");
+    fs::create_dir_all(&directory)?;
+    let pattern = format!("^linux-image-{}\\..*-cloud-amd64$", version.replace('.', "\\."));
+    let known = Command::new("apt-cache").args(["search", "--names-only", &pattern]).output()?;
+    let names = String::from_utf8_lossy(&known.stdout).into_owned();
+    let newest = names.lines().filter_map(|line| line.split(' ').next()).max_by_key(|name| numbers(name));
+    match newest {
+        Some(package) => run(Command::new("apt-get").args(["download", package]).current_dir(directory)),
+        None => Ok(()),
+    }
+}
+
+/// The numbers in a package's name: `5.10.0-9` is older than `5.10.0-10`.
+fn numbers(name: &str) -> Vec<u64> {
+    name.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
+}
+
+/// Test binaries that need no library.
+fn test_binaries() -> Result<Vec<PathBuf>> {
+    let mut binaries = Vec::new();
+    for test in TESTS {
+        let mut build = cargo(&["test", "--no-run", "-p", "weir-runtime", "--test", test, "--target", TARGET]);
+        build.arg("--message-format=json-render-diagnostics").env("RUSTFLAGS", "-C target-feature=+crt-static");
+        let output = build.stderr(Stdio::inherit()).output()?;
+        ensure!(output.status.success(), "{test} does not build");
+        let text = String::from_utf8(output.stdout)?;
+        let (_, rest) =
+            text.rsplit_once(r#""executable":""#).with_context(|| format!("cargo names no binary of {test}"))?;
+        binaries.push(PathBuf::from(rest.split('"').next().unwrap_or_default()));
+    }
+    Ok(binaries)
+}
+
+fn initramfs(work: &Path, tests: &[PathBuf]) -> Result<PathBuf> {
+    let root = work.join("root");
+    if root.exists() {
+        fs::remove_dir_all(&root)?;
+    }
+    for directory in ["bin", "proc", "sys", "dev", "tests", "tmp"] {
+        fs::create_dir_all(root.join(directory))?;
+    }
+    let busybox = Command::new("which").arg("busybox").output()?;
+    fs::copy(String::from_utf8(busybox.stdout)?.trim(), root.join("bin/busybox"))?;
+    for test in tests {
+        fs::copy(test, root.join("tests").join(name(test)))?;
+    }
+    fs::write(root.join("init"), INIT)?;
+    fs::set_permissions(root.join("init"), fs::Permissions::from_mode(0o755))?;
+    let archive = fs::canonicalize(work)?.join("initramfs");
+    let list = Command::new("find").arg(".").current_dir(&root).output()?.stdout;
+    fs::write(work.join("list"), list)?;
+    let status = Command::new("cpio")
+        .args(["--create", "--format=newc", "--quiet"])
+        .current_dir(&root)
+        .stdin(fs::File::open(work.join("list"))?)
+        .stdout(fs::File::create(&archive)?)
+        .status()?;
+    ensure!(status.success(), "cpio: {status}");
+    Ok(archive)
+}
+
+/// The kernel of a package, or the file itself.
+fn kernel(work: &Path, image: &Path) -> Result<PathBuf> {
+    if !name(image).ends_with(".deb") {
+        return Ok(image.to_owned());
+    }
+    let unpacked = work.join("unpacked").join(name(image));
+    fs::create_dir_all(&unpacked)?;
+    run(Command::new("dpkg-deb").arg("--extract").arg(image).arg(&unpacked))?;
+    let boot = files(&unpacked.join("boot"))?;
+    boot.into_iter().find(|file| name(file).starts_with("vmlinuz")).context("no kernel in the package")
+}
+
+fn boot(work: &Path, image: &Path, initramfs: &Path) -> Result<()> {
+    let kernel = kernel(work, image)?;
+    let output = Command::new("timeout")
+        .args([PATIENCE, "qemu-system-x86_64", "-accel", "tcg,thread=single", "-cpu", "max", "-m", "1024"])
+        .args(["-nographic", "-no-reboot", "-nic", "none", "-append", "console=ttyS0 panic=-1 quiet"])
+        .arg("-kernel")
+        .arg(kernel)
+        .arg("-initrd")
+        .arg(initramfs)
+        .stdin(Stdio::null())
+        .output()?;
+    let console = String::from_utf8_lossy(&output.stdout).into_owned();
+    if console.contains(PASSED) {
+        return Ok(());
+    }
+    eprintln!("{console}");
+    bail!("{}", if output.status.code() == Some(124) { "no end after 15 minutes" } else { "failed" })
+}
