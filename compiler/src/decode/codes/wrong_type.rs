@@ -11,7 +11,7 @@ pub static CODE: Code = Code {
     name: "wrong-type",
     severity: Severity::Error,
     lint: false,
-    what: "a value has another type than its field",
+    what: "A value has another type than its field.",
     why: "The API server refuses it. Quotes matter: `80` is a number and a port, `\"80\"` a string and the \
           name of one; a label value must be a string.",
     example: "\
