@@ -1,11 +1,14 @@
 //! What the ends of a flow are called, and what they are: names and addresses → [`End`]s of one family.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use weir_compiler::address::Family;
 use weir_compiler::model::directory::Directory;
 use weir_compiler::model::eval::{End, FlowProtocol};
 use weir_compiler::model::{Cluster, EndpointId, Protocol, ServiceId};
+
+use crate::nearest::nearest;
 
 /// Kinds that endpoints may have, with the names that kubectl takes for them.
 const KINDS: [(&str, &[&str]); 8] = [
@@ -75,6 +78,17 @@ impl<'c> Ends<'c> {
             };
             service.ok_or(reason)
         })
+    }
+
+    /// The name of an endpoint or a service that is most like this one; the same name in another namespace is.
+    pub(crate) fn near(&self, text: &str) -> Option<String> {
+        let name = text.rsplit('/').next().unwrap_or(text);
+        let wanted = if text.contains('/') { text.to_owned() } else { format!("{}/{text}", self.default_namespace) };
+        let endpoints = (0..self.cluster.endpoints.len() as u32).map(|id| self.cluster.endpoint_name(EndpointId(id)));
+        let services = (0..self.cluster.services.len() as u32).map(|id| self.cluster.service_name(ServiceId(id)));
+        let known: BTreeSet<String> = endpoints.chain(services).collect();
+        let elsewhere = || known.iter().find(|it| it.rsplit('/').next() == Some(name)).map(String::as_str);
+        nearest(&wanted, known.iter().map(String::as_str)).or_else(elsewhere).map(str::to_owned)
     }
 
     fn any_kind(&self, directory: &Directory<'c>, namespace: &str, name: &str) -> Result<EndpointId, String> {

@@ -6,13 +6,16 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::Read as _;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Error, anyhow};
 use weir_compiler::decode::{Input, InputKind};
 
 use crate::failure::with_hint;
+
+/// The largest file that is read: ten times the snapshot of a large cluster. A device may have no end.
+const LARGEST: u64 = 1 << 30;
 
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
@@ -48,8 +51,9 @@ impl Loaded {
 
     fn add_directory(&mut self, path: &Path) {
         let mut files = Vec::new();
+        let errors = self.errors.len();
         self.search(path, &mut files);
-        if files.is_empty() {
+        if files.is_empty() && self.errors.len() == errors {
             let message = format!("nothing to read in {}", path.display());
             self.errors.push(with_hint(message, "a directory is searched for *.yaml, *.yml and *.json"));
         }
@@ -86,7 +90,7 @@ impl Loaded {
         if !self.seen.insert(real) {
             return;
         }
-        match fs::read(path) {
+        match read_file(path) {
             Ok(bytes) => self.inputs.push(Input { name: path.display().to_string(), bytes, kind }),
             Err(error) => self.fail(path, error),
         }
@@ -97,9 +101,8 @@ impl Loaded {
             return self.errors.push(with_hint("standard input is named twice", "it can be read once"));
         }
         self.stdin_read = true;
-        let mut bytes = Vec::new();
-        match std::io::stdin().lock().read_to_end(&mut bytes) {
-            Ok(_) => self.inputs.push(Input { name: "-".to_owned(), bytes, kind }),
+        match read_all(std::io::stdin().lock(), 0) {
+            Ok(bytes) => self.inputs.push(Input { name: "-".to_owned(), bytes, kind }),
             Err(error) => self.errors.push(anyhow!(error).context("cannot read standard input")),
         }
     }
@@ -114,6 +117,22 @@ impl Loaded {
         if let Err(error) = failed.with_context(|| format!("cannot read {}", path.display())) {
             self.errors.push(error);
         }
+    }
+}
+
+fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    let file = fs::File::open(path)?;
+    let length = file.metadata()?.len();
+    read_all(file, length)
+}
+
+/// What the source has, of which the length that it says it has is only a hint.
+fn read_all(source: impl Read, length: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(length.min(LARGEST) as usize + 1);
+    source.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > LARGEST {
+        true => Err(std::io::Error::other("it is longer than 1 GiB")),
+        false => Ok(bytes),
     }
 }
 

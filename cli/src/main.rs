@@ -41,7 +41,12 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
     };
-    match std::panic::catch_unwind(|| run(&cli)) {
+    exit_code(std::panic::catch_unwind(|| run(&cli)))
+}
+
+/// What a run comes to: an answer, an error that is printed here, or a panic that its hook has printed.
+fn exit_code(ended: std::thread::Result<Result<Outcome>>) -> ExitCode {
+    match ended {
         Ok(Ok(outcome)) => outcome.into(),
         Ok(Err(error)) if failure::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
@@ -76,4 +81,23 @@ fn parse() -> Result<Cli, clap::Error> {
         Cli::command()
     };
     Cli::from_arg_matches(&command.try_get_matches_from(arguments)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::*;
+
+    #[test]
+    fn a_panic_exits_with_its_own_code() {
+        let ended = std::panic::catch_unwind(|| -> Result<Outcome> { panic!("a bug") });
+        assert_eq!(exit_code(ended), ExitCode::from(101));
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_no_error() {
+        assert_eq!(exit_code(Ok(Err(Error::from(ErrorKind::BrokenPipe).into()))), ExitCode::SUCCESS);
+        assert_eq!(exit_code(Ok(Err(Error::from(ErrorKind::StorageFull).into()))), ExitCode::from(2));
+    }
 }

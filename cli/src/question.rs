@@ -49,6 +49,24 @@ impl Question<'_> {
         Ok(Answer { service, packets: flows.into_iter().map(judge).collect() })
     }
 
+    /// What may help whoever asked a question that cannot be asked.
+    pub(crate) fn hint<'c>(&self, ends: &Ends<'c>, directory: &Directory<'c>) -> Option<String> {
+        if self.port().is_err() {
+            return Some("a port is 1 to 65535, or a name: 80, 53/udp, http".to_owned());
+        }
+        let is_unknown = |it: &&str| parse_ip(it).is_err() && ends.named(directory, it).is_err();
+        let text = [self.from, self.to].into_iter().find(is_unknown)?;
+        if looks_like_address(text) {
+            return Some(format!("`{text}` looks like an address, and is not a valid one"));
+        }
+        Some(match ends.near(text) {
+            Some(name) => format!("did you mean `{name}`?"),
+            None => "write NAME, NAMESPACE/NAME, KIND/NAMESPACE/NAME or an address; names without a namespace \
+                     are looked for in the one of -n"
+                .to_owned(),
+        })
+    }
+
     fn flows<'c>(&self, ends: &Ends<'c>, directory: &Directory<'c>) -> Result<(Option<ServiceId>, Vec<Flow>), String> {
         let (protocol, port) = self.port()?;
         let source = match parse_ip(self.from) {
@@ -112,6 +130,11 @@ impl Question<'_> {
         };
         Ok((protocol, port))
     }
+}
+
+fn looks_like_address(text: &str) -> bool {
+    let of = |allowed: fn(&char) -> bool| text.chars().all(|it| allowed(&it));
+    of(|it| it.is_ascii_digit() || *it == '.') || (text.contains(':') && of(|it| it.is_ascii_hexdigit() || *it == ':'))
 }
 
 const TCP: FlowProtocol = FlowProtocol::Transport(Protocol::Tcp);

@@ -5,8 +5,9 @@ pub(crate) mod json;
 pub(crate) mod sarif;
 pub(crate) mod text;
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 
+use anyhow::{Context as _, Result};
 use weir_compiler::diagnostic::{Diagnostic, Diagnostics, Label, Place, Severity};
 use weir_compiler::source::SourceMap;
 
@@ -98,6 +99,12 @@ impl Tally {
         let count = |severity| findings.iter().filter(|it| it.diagnostic.severity == severity).count();
         Self { errors: count(Severity::Error), warnings: count(Severity::Warning), notes: count(Severity::Note) }
     }
+}
+
+/// Prints the answer of a command.
+pub(crate) fn print(text: &[u8]) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text).and_then(|()| stdout.flush()).context("cannot write to standard output")
 }
 
 /// Whether stdout takes colour.

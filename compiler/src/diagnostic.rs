@@ -3,7 +3,7 @@
 //! Every kind of finding has a [`Code`]: a constant in a file of its own (with what / why / example, and the
 //! function that builds the finding), so that `weir explain-code` and the finding can never drift apart. Codes of
 //! reading live under [`crate::decode`] and [`crate::resolve`], codes of habit under [`crate::lint`];
-//! [`crate::codes::ALL`] lists them.
+//! [`crate::codes::all`] lists them.
 
 use std::fmt;
 
@@ -40,7 +40,7 @@ pub struct Code {
     pub severity: Severity,
     /// True for habits (`lint`), which may be switched off; false for what makes the input invalid.
     pub lint: bool,
-    /// One sentence: what is wrong.
+    /// One sentence with a full stop: what is wrong.
     pub what: &'static str,
     /// A short paragraph: why it matters, what happens to packets.
     pub why: &'static str,

@@ -59,7 +59,9 @@ fn names_are_unique_and_kebab_case() {
 #[test]
 fn what_is_one_sentence_and_why_is_written() {
     for code in codes::all() {
-        assert!(!code.what.is_empty() && !code.what.contains(". "), "what of {}: {}", code.name, code.what);
+        let begins = code.what.starts_with(|first: char| first.is_uppercase() || first == '`');
+        let is_sentence = begins && code.what.ends_with('.') && !code.what.contains(". ");
+        assert!(is_sentence, "what of {}: {}", code.name, code.what);
         assert!(!code.why.is_empty(), "why of {}", code.name);
     }
 }

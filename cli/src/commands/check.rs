@@ -1,7 +1,5 @@
 //! `weir check`: every finding in every input.
 
-use std::io::Write as _;
-
 use anyhow::Result;
 use weir_compiler::lint;
 
@@ -61,10 +59,7 @@ fn print(global: &Global, check: &Check, read: &Read, findings: &[Finding], lint
         CheckFormat::Sarif => render::sarif::findings(findings, most)?,
         CheckFormat::Github => render::github::findings(findings, most),
     };
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()?;
-    Ok(())
+    render::print(text.as_bytes())
 }
 
 fn summary(global: &Global, read: &Read, findings: &[Finding], most: usize, linted: bool) -> String {
@@ -95,7 +90,9 @@ fn summary(global: &Global, read: &Read, findings: &[Finding], most: usize, lint
     }
     text.push('\n');
     text.push_str(&skipped(global, read));
-    if !linted {
+    if !read.complete {
+        text.push_str("lints wait until every path can be read\n");
+    } else if !linted {
         text.push_str("lints wait until the errors are mended\n");
     }
     text

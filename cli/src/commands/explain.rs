@@ -3,9 +3,7 @@
 mod json;
 mod text;
 
-use std::io::Write as _;
-
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use weir_compiler::model::Cluster;
 use weir_compiler::model::eval::{End, Flow, FlowProtocol, Oracle, ServiceBasis, Side, Verdict};
 
@@ -28,20 +26,20 @@ pub(crate) fn run(global: &Global, explain: &Explain) -> Result<Outcome> {
         port: explain.port.as_deref(),
         protocol: explain.proto.as_deref(),
     };
-    let hint = "ends are NAME, NAMESPACE/NAME, KIND/NAMESPACE/NAME or an address; `weir check` says what was read";
-    let answer = question.ask(&ends, &mut oracle).map_err(|reason| with_hint(reason, hint))?;
+    let answer = question.ask(&ends, &mut oracle).map_err(|reason| match question.hint(&ends, oracle.directory()) {
+        Some(hint) => with_hint(reason, hint),
+        None => anyhow!(reason),
+    })?;
     let text = match explain.output {
         TextOrJson::Text => text::answer(&read, &answer, render::color_on_stdout(global.color)),
         TextOrJson::Json => json::answer(&read, &answer)?,
     };
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()?;
+    render::print(text.as_bytes())?;
     let expected = explain.expect.map(|it| if it == Expected::Allow { Verdict::Allow } else { Verdict::Deny });
     match expected {
         Some(expected) if expected != answer.verdict() => {
             let words = (word(expected), word(answer.verdict()));
-            failure::print(&anyhow::anyhow!("expected {}, but the verdict is {}", words.0, words.1));
+            failure::print(&anyhow!("expected {}, but the verdict is {}", words.0, words.1));
             Ok(Outcome::Findings)
         }
         _ => Ok(Outcome::Clean),

@@ -1,7 +1,5 @@
 //! `weir explain-code`: the documentation of a code, which stands beside the code itself.
 
-use std::io::Write as _;
-
 use anyhow::Result;
 use serde_json::{Value, json};
 use weir_compiler::codes;
@@ -10,6 +8,7 @@ use weir_compiler::diagnostic::Code;
 use super::Outcome;
 use crate::args::{ExplainCode, TextOrJson};
 use crate::lints::find_code;
+use crate::render;
 
 pub(crate) fn run(arguments: &ExplainCode) -> Result<Outcome> {
     let chosen = match &arguments.code {
@@ -24,7 +23,7 @@ pub(crate) fn run(arguments: &ExplainCode) -> Result<Outcome> {
             format!("{:#}\n", Value::Array(codes::all().into_iter().map(as_json).collect()))
         }
     };
-    std::io::stdout().lock().write_all(text.as_bytes())?;
+    render::print(text.as_bytes())?;
     Ok(Outcome::Clean)
 }
 

@@ -3,7 +3,7 @@
 mod file;
 mod report;
 
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -15,6 +15,7 @@ use crate::because;
 use crate::ends::Ends;
 use crate::failure::with_hint;
 use crate::read;
+use crate::render;
 use file::Expectation;
 
 /// How one expectation fared.
@@ -59,9 +60,7 @@ pub(crate) fn run(global: &Global, test: &Test) -> Result<Outcome> {
         TestFormat::Json => report::json(&name, &tried)?,
         TestFormat::Junit => report::junit(&name, &tried),
     };
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()?;
+    render::print(text.as_bytes())?;
     Ok(outcome(&tried))
 }
 

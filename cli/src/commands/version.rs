@@ -1,12 +1,11 @@
 //! `weir version`: what was built, for people and for bug reports.
 
-use std::io::Write as _;
-
 use anyhow::Result;
 use serde_json::json;
 
 use super::Outcome;
 use crate::args::{TextOrJson, Version};
+use crate::render;
 
 pub(crate) fn run(version: &Version) -> Result<Outcome> {
     let number = env!("CARGO_PKG_VERSION");
@@ -18,6 +17,6 @@ pub(crate) fn run(version: &Version) -> Result<Outcome> {
             format!("{}\n", json!({"name": "weir", "version": number, "arch": arch, "os": os, "debug": debug}))
         }
     };
-    std::io::stdout().lock().write_all(text.as_bytes())?;
+    render::print(text.as_bytes())?;
     Ok(Outcome::Clean)
 }

@@ -49,7 +49,17 @@ fn whereabouts(finding: &Finding) -> Option<String> {
     let field = finding.field.as_ref()?;
     let known = finding.diagnostic.message.contains(field.as_str());
     let field = if known { String::new() } else { format!(": {field}") };
-    Some(format!("in {} {namespace}{}{field}", object.kind, object.name))
+    let name = if object.name.is_empty() { "without a name" } else { &object.name };
+    Some(clip(format!("in {} {namespace}{name}{field}", object.kind)))
+}
+
+/// Names and keys are as long as the input makes them.
+fn clip(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(LONGEST_LINE) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }
 
 fn level(severity: Severity) -> Level<'static> {

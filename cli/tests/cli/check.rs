@@ -179,3 +179,28 @@ fn colour_is_for_those_who_ask() {
     assert!(!place.run("check bad.yaml").out.contains('\x1b'));
     assert!(place.run("check bad.yaml --color always").out.contains('\x1b'));
 }
+
+#[test]
+fn a_template_is_named_as_one() {
+    let begins = "{{- if .Values.on }}\napiVersion: v1\nkind: Pod\n{{- end }}\n";
+    let inside = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ .Release.Name }}-web\n";
+    for text in [begins, inside] {
+        Place::new().file("t.yaml", text).run("check t.yaml").exits(1).says("is a template: render it first");
+    }
+}
+
+#[test]
+fn a_device_without_end_is_not_read_to_the_end() {
+    Place::new()
+        .run("check /dev/zero")
+        .exits(2)
+        .complains("it is longer than 1 GiB")
+        .says("lints wait until every path");
+}
+
+#[test]
+fn a_long_name_is_not_printed_in_full() {
+    let text = BAD.replace("name: bad", &format!("name: {}", "x".repeat(100_000)));
+    let ran = Place::new().file("long.yaml", text).run("check long.yaml").exits(1);
+    assert!(ran.out.len() < 10_000, "{} bytes", ran.out.len());
+}

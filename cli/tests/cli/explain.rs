@@ -66,6 +66,31 @@ fn a_service_is_judged_by_its_backends() {
 }
 
 #[test]
+fn an_end_that_no_policy_applies_to_says_why() {
+    let node = "apiVersion: v1\nkind: Node\nmetadata: {name: node-a}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.9}]}\n";
+    let place = Place::shop().file("node.yaml", node);
+    let ask = |from: &str| place.run(&format!("explain . --from {from} --to shop/db --port 5432"));
+    ask("192.0.2.1").says("no policy applies: the address is no pod's");
+    ask("192.0.2.9").says("no policy applies: this is the address of node node-a");
+}
+
+#[track_caller]
+fn check_hint(arguments: &str, expected: &str) {
+    let place = Place::shop().file("services.yaml", SERVICES);
+    place.run(&format!("explain . {arguments}")).exits(2).complains(expected);
+}
+
+#[test]
+fn a_question_that_cannot_be_asked_gets_a_hint_of_its_own() {
+    check_hint("--from shop/wbe --to shop/db --port 80", "did you mean `shop/web`?");
+    check_hint("--from web --to shop/db --port 80", "did you mean `shop/web`?");
+    check_hint("--from shop/web --to shop/headles --port 80", "did you mean `shop/headless`?");
+    check_hint("--from shop/web --to 192.0.2.300 --port 80", "`192.0.2.300` looks like an address");
+    check_hint("--from shop/web --to elsewhere/one --port 80", "write NAME, NAMESPACE/NAME");
+    check_hint("--from shop/web --to shop/db --port 65536", "a port is 1 to 65535, or a name");
+}
+
+#[test]
 fn expect_makes_it_a_test() {
     let place = Place::shop();
     let ask = "explain shop.yaml --from shop/web --to shop/db --port 80";

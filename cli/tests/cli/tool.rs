@@ -85,3 +85,44 @@ fn a_closed_pipe_ends_a_query() {
     let ran = Ran::from(output).exits(0);
     assert_eq!((ran.out.lines().count(), ran.err.as_str()), (1, ""));
 }
+
+/// A rule that allows a block, and the pod `web` has its address in it.
+const BLOCK: &str = "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: block, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: db}}
+  ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/8}}], ports: [{port: 80}]}]
+";
+
+/// Every command that judges, asked whether web reaches db on port 80.
+#[track_caller]
+fn check_assumed(place: &Place, flags: &str, verdict: &str) {
+    let ask = "explain . --from shop/web --to shop/db --port 80";
+    place.run(&format!("{ask} --expect {verdict} {flags}")).exits(0);
+    let ran = place.run(&format!("query . --flows flow.jsonl {flags}")).exits(0);
+    assert_eq!(ran.json()["verdict"], verdict);
+    place.run(&format!("test . --expectations {verdict}.txt {flags}")).exits(0).says("1 passed");
+    place.run(&format!("check . {flags}")).exits(0);
+}
+
+#[test]
+fn an_assumption_holds_in_every_command() {
+    let expectation = |verdict| format!("expectations: [{{from: web, to: db, port: 80, expect: {verdict}}}]\n");
+    let place = || {
+        Place::shop()
+            .file("block.yaml", BLOCK)
+            .file(
+                "flow.jsonl",
+                "{\"src\": {\"pod\": \"web\"}, \"dst\": {\"pod\": \"db\"}, \"proto\": \"TCP\", \"port\": 80}\n",
+            )
+            .file("allow.txt", expectation("allow"))
+            .file("deny.txt", expectation("deny"))
+    };
+    check_assumed(&place(), "-n shop", "allow");
+    check_assumed(&place(), "-n shop --assume ipblock-pods=ignore", "deny");
+    let configured = place().file("weir.toml", "namespace = \"shop\"\n[assume]\nipblock-pods = \"ignore\"\n");
+    check_assumed(&configured, "", "deny");
+    check_assumed(&configured, "--assume ipblock-pods=match", "allow");
+}

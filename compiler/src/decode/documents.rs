@@ -50,6 +50,15 @@ impl Stand {
     }
 }
 
+/// Of a chart's template the reader's own words are no help.
+fn rendered_first(text: &str, error: SyntaxError) -> SyntaxError {
+    let help = "`{{ … }}` is a template: render it first (`helm template`), and check what comes out";
+    match text.contains("{{") {
+        true => SyntaxError { help: Some(help.to_owned()), ..error },
+        false => error,
+    }
+}
+
 /// What the items of a list are, where they do not say it themselves.
 #[derive(Clone, Copy, Default)]
 struct Implied<'k> {
@@ -92,7 +101,7 @@ impl<'o> Reader<'o> {
                     let mut stand = Stand { file, format: Format::Yaml, span, document, items: Vec::new() };
                     self.node(&root, &mut stand, Implied::default());
                 }
-                Err(error) => self.syntax_error(file, error),
+                Err(error) => self.syntax_error(file, rendered_first(text, error)),
             }
         }
     }

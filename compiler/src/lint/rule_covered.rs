@@ -17,7 +17,8 @@ pub(super) static CODE: Code = Code {
     what: "A rule allows nothing that another rule for the same pods does not allow already.",
     why: "Rules add up, so the covered rule changes no verdict; narrowing or removing it later will not close anything. \
           The other rule stands in the same policy, or in one that selects the same pods or every pod of the namespace. \
-          Only what holds in every cluster is reported: equal or empty selectors, blocks inside blocks, ports inside ports.",
+          Policies are often written so that each is complete in itself, so a rule that another policy covers is a note, \
+          unless that policy allows everything and leaves the narrow one no effect at all. Only what holds in every cluster is reported: equal or empty selectors, blocks inside blocks, ports inside ports.",
     example: "\
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -182,6 +183,15 @@ impl<'q, 'c> Index<'q, 'c> {
             Some(whom) => diagnostic.note(format!("policy {other_name} selects {whom}")),
             None => diagnostic,
         };
-        Some(diagnostic.help("remove the covered rule and leave policyTypes as they are, or narrow the other one"))
+        let mut diagnostic =
+            diagnostic.help("remove the covered rule and leave policyTypes as they are, or narrow the other one");
+        diagnostic.severity = severity(same_policy, other_rule);
+        Some(diagnostic)
     }
+}
+
+/// Across policies a repetition is a habit that hurts nobody; being undone by a rule for everything is not.
+fn severity(same_policy: bool, other: &Rule) -> Severity {
+    let allows_everything = other.peers.is_empty() && other.ports.is_empty();
+    if same_policy || allows_everything { Severity::Warning } else { Severity::Note }
 }

@@ -108,12 +108,14 @@ fn lack(context: &Context<'_>, own: NamespaceId, peer: &Peer) -> Option<Lack> {
 }
 
 /// Whether the input would show the namespace. One that is named, and has no name that is near, is another
-/// repository's.
+/// repository's; so is one that is chosen by label, where the input declares its own namespace beside its policies and
+/// has no pods.
 fn shows_namespaces(context: &Context<'_>, selector: SelectorId) -> bool {
     let wanted = context.selector(selector);
-    let by_name = wanted.match_labels.get("kubernetes.io/metadata.name");
-    let is_near = || by_name.is_none_or(|_| context.census(None).explain(wanted, &FieldPath::root()).help.is_some());
-    context.whole || (context.declares_namespaces && is_near())
+    let is_named = wanted.match_labels.contains_key("kubernetes.io/metadata.name");
+    let is_near = || context.census(None).explain(wanted, &FieldPath::root()).help.is_some();
+    let would_show = || (!is_named && !context.groups().is_empty()) || is_near();
+    context.whole || (context.declares_namespaces && would_show())
 }
 
 fn describe(

@@ -50,9 +50,10 @@ pub fn text(bytes: Vec<u8>) -> Result<String, TextError> {
 /// Whether text is YAML or JSON: JSON starts with `{`, as kubectl has it.
 ///
 /// A YAML flow mapping starts with `{` too. Text that is no JSON but good YAML is YAML; very long text
-/// that starts with `{` is taken for JSON without this second look.
+/// that starts with `{` is taken for JSON without this second look. A template that starts with `{{` is for YAML.
 pub fn format(text: &str) -> Format {
-    if !text.trim_start().starts_with('{') {
+    let text = text.trim_start();
+    if !text.starts_with('{') || text.starts_with("{{") {
         return Format::Yaml;
     }
     let json =

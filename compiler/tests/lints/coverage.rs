@@ -1,5 +1,7 @@
 //! What another rule or block makes superfluous.
 
+use weir_compiler::diagnostic::Severity;
+
 use super::*;
 
 fn two(first: &str, second: &str) -> String {
@@ -53,6 +55,23 @@ fn a_policy_for_the_same_or_all_pods_covers_too() {
     check("rule-covered", &(narrow.clone() + &elsewhere), &[]);
     let inert = policy("b", "podSelector: {}, policyTypes: [Egress], ingress: [{}]");
     check("rule-covered", &(narrow + &inert), &[]);
+}
+
+#[track_caller]
+fn check_severity(text: &str, expected: Severity) {
+    let found = run(&read(text), STEPS).into_vec();
+    let found: Vec<_> = found.iter().filter(|it| it.code.name == "rule-covered").map(|it| it.severity).collect();
+    assert_eq!(found, [expected]);
+}
+
+#[test]
+fn across_policies_a_repetition_is_a_note_unless_everything_is_allowed() {
+    let narrow = policy("a", &format!("{API}, ingress: [{WEB}]"));
+    let wide = policy("b", "podSelector: {}, ingress: [{from: [{podSelector: {}}]}]");
+    check_severity(&(narrow.clone() + &wide), Severity::Note);
+    let open = policy("b", "podSelector: {}, ingress: [{}]");
+    check_severity(&(narrow + &open), Severity::Warning);
+    check_severity(&two(WEB, "{from: [{podSelector: {}}]}"), Severity::Warning);
 }
 
 #[test]

@@ -31,6 +31,8 @@ fn other_namespaces_that_the_input_does_not_have_are_not_held_against_it() {
     }
     let named = "{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress-nginx}}}";
     check("rule-matches-no-peer", &(namespace("shop", "") + &ingress_from(named)), &[]);
+    let labelled = "podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: monitoring}}}]}]";
+    check("rule-matches-no-peer", &(namespace("shop", "") + &policy("p", labelled)), &[]);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use annotate_snippets::{AnnotationKind, Element, Group, Level, Renderer};
 use weir_compiler::diagnostic::Place;
-use weir_compiler::model::eval::{Basis, Flow, Side};
-use weir_compiler::model::{Direction, ListId, PolicyId};
+use weir_compiler::model::eval::{Basis, End, Flow, Side};
+use weir_compiler::model::{Cluster, Direction, ListId, PolicyId, Standing};
 use weir_compiler::origin::{FieldPath, Origin};
 
 use super::{backends, packet};
@@ -26,8 +26,8 @@ pub(super) fn answer(read: &Read, answer: &Answer, color: bool) -> String {
     page.line(0, word(answer.verdict()).to_uppercase().as_str());
     if let Some(service) = answer.service {
         let name = read.cluster.service_name(service);
-        let backends = count(answer.packets.len(), "backend");
-        page.line(0, &format!("service {name} has no address of its own; all of {backends} must be allowed"));
+        let backends = behind(answer.packets.len());
+        page.line(0, &format!("service {name} has no address of its own: {backends}"));
     }
     for (flow, judgement) in &answer.packets {
         page.line(0, &format!("\npacket: {}", packet(&read.cluster, flow)));
@@ -49,6 +49,14 @@ struct Page<'r> {
 impl Page<'_> {
     fn line(&mut self, indent: usize, text: &str) {
         self.text.push_str(&format!("{:indent$}{text}\n", ""));
+    }
+
+    /// What is written meanwhile stands further right.
+    fn indented(&mut self, indent: usize, write: impl FnOnce(&mut Self)) {
+        let before = std::mem::take(&mut self.text);
+        write(self);
+        let inner = std::mem::replace(&mut self.text, before);
+        inner.lines().for_each(|line| self.line(indent, line));
     }
 
     fn side(&mut self, direction: Direction, flow: &Flow, side: &Side) {
@@ -74,12 +82,14 @@ impl Page<'_> {
             Basis::Service(basis) => {
                 let name = cluster.service_name(basis.service);
                 let of_service = backends(cluster, flow, basis);
-                self.line(2, &format!("the address is service {name}'s: {}", behind(basis.port, of_service.len())));
+                let backends = basis.port.map_or("it has no such port", |_| behind(of_service.len()));
+                self.line(2, &format!("the address is service {name}'s: {backends}"));
                 for (backend_flow, side) in of_service {
-                    self.line(2, &format!("backend {}:", packet(cluster, &backend_flow)));
-                    self.side(direction, &backend_flow, side);
+                    self.line(2, &format!("packet: {}", packet(cluster, &backend_flow)));
+                    self.indented(2, |page| page.side(direction, &backend_flow, side));
                 }
             }
+            Basis::NotSubject => self.line(2, &not_subject(cluster, subject)),
             other => self.line(2, plain(other)),
         }
     }
@@ -152,11 +162,28 @@ impl Page<'_> {
     }
 }
 
-fn behind(port: Option<u32>, backends: usize) -> String {
-    match (port, backends) {
-        (None, _) => "it has no such port".to_owned(),
-        (Some(_), 0) => "no ready backend stands behind this port".to_owned(),
-        (Some(_), number) => format!("all of {} must be allowed", count(number, "backend")),
+fn behind(backends: usize) -> &'static str {
+    match backends {
+        0 => "no ready backend stands behind this port",
+        1 => "its backend must be allowed",
+        _ => "all of its backends must be allowed",
+    }
+}
+
+/// Why policies pass an end over.
+fn not_subject(cluster: &Cluster, end: &End) -> String {
+    let node = || end.address.and_then(|address| cluster.nodes.iter().find(|node| node.addresses.contains(&address)));
+    match end.endpoint.map(|id| cluster.endpoints[id.index()].standing) {
+        Some(Standing::HostNetwork) => {
+            "no policy applies: the pod has hostNetwork, its address is the node's".to_owned()
+        }
+        Some(Standing::Finished) => "no policy applies: the pod has finished".to_owned(),
+        Some(Standing::Pending) => "no policy applies: the pod has no address yet".to_owned(),
+        Some(Standing::Member) => plain(&Basis::NotSubject).to_owned(),
+        None => match node() {
+            Some(node) => format!("no policy applies: this is the address of node {}", node.name),
+            None => "no policy applies: the address is no pod's".to_owned(),
+        },
     }
 }
 
@@ -173,7 +200,7 @@ fn what_is_wrong(miss: &Miss) -> String {
 /// Bases that need no line of the input.
 pub(super) fn plain(basis: &Basis) -> &'static str {
     match basis {
-        Basis::NotSubject => "no policy applies: outside the cluster, on the host's network, or not running",
+        Basis::NotSubject => "no policy applies: it is no pod that policies select",
         Basis::Itself => "a pod always reaches itself",
         Basis::OwnNode => "a pod and its own node always reach each other",
         Basis::IcmpAssumed => "ICMP is assumed to pass (--assume icmp=allow)",

@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     name: "bad-address",
     severity: Severity::Error,
     lint: false,
-    what: "an object that is read for context has an invalid address",
+    what: "An object that is read for context has an invalid address.",
     why: "Without the address we would not know whose packets these are.",
     example: "\
 apiVersion: v1

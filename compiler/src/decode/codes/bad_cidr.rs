@@ -10,7 +10,7 @@ pub static CODE: Code = Code {
     name: "bad-cidr",
     severity: Severity::Error,
     lint: false,
-    what: "a CIDR is not valid",
+    what: "A CIDR is not valid.",
     why: "The API server refuses it. What looks like an address may lack its length: one address is a `/32` or \
           `/128`.",
     example: "\

@@ -10,7 +10,7 @@ pub static CODE: Code = Code {
     name: "bad-direction",
     severity: Severity::Error,
     lint: false,
-    what: "`spec.directions` of a CidrList has an unknown entry",
+    what: "`spec.directions` of a CidrList has an unknown entry.",
     why: "A list for a direction that does not exist would be in force nowhere.",
     example: "\
 apiVersion: weir.dev/v1alpha1

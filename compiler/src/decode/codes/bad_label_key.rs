@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     name: "bad-label-key",
     severity: Severity::Error,
     lint: false,
-    what: "a label key is not valid",
+    what: "A label key is not valid.",
     why: "The API server refuses it. No object can carry such a label, so a selector with it would match \
           nothing.",
     example: r#"apiVersion: networking.k8s.io/v1

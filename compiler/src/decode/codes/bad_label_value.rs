@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     name: "bad-label-value",
     severity: Severity::Error,
     lint: false,
-    what: "a label value is not valid",
+    what: "A label value is not valid.",
     why: "The API server refuses it. No object can carry such a label, so a selector with it would match \
           nothing.",
     example: "\

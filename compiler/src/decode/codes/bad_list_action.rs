@@ -10,7 +10,7 @@ pub static CODE: Code = Code {
     name: "bad-list-action",
     severity: Severity::Error,
     lint: false,
-    what: "`spec.action` of a CidrList is missing or unknown",
+    what: "`spec.action` of a CidrList is missing or unknown.",
     why: "A list must say what becomes of its addresses; there is no default, because guessing wrong either \
           opens or closes the network.",
     example: "\

@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     name: "bad-list-entry",
     severity: Severity::Error,
     lint: false,
-    what: "an entry of an address list is no address, CIDR or range",
+    what: "An entry of an address list is no address, CIDR or range.",
     why: "Leaving it out would let through what the list was meant to stop, or stop what it was meant to let \
           through.",
     example: "\

@@ -10,7 +10,7 @@ pub static CODE: Code = Code {
     name: "bad-operator",
     severity: Severity::Error,
     lint: false,
-    what: "a selector has an unknown operator",
+    what: "A selector has an unknown operator.",
     why: "The API server refuses it. Operators are case-sensitive: `in` is not `In`.",
     example: "\
 apiVersion: networking.k8s.io/v1

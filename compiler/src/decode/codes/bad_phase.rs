@@ -10,7 +10,7 @@ pub static CODE: Code = Code {
     name: "bad-phase",
     severity: Severity::Error,
     lint: false,
-    what: "a pod has an unknown `status.phase`",
+    what: "A pod has an unknown `status.phase`.",
     why: "The phase decides whether the pod still counts: finished pods are neither protected nor allowed.",
     example: "\
 apiVersion: v1

@@ -10,7 +10,7 @@ pub static CODE: Code = Code {
     name: "bad-policy-type",
     severity: Severity::Error,
     lint: false,
-    what: "`policyTypes` has an unknown entry",
+    what: "`policyTypes` has an unknown entry.",
     why: "The API server refuses it. The names are case-sensitive: `ingress` is not `Ingress`.",
     example: "\
 apiVersion: networking.k8s.io/v1

@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     name: "bad-port-name",
     severity: Severity::Error,
     lint: false,
-    what: "a named port has an invalid name",
+    what: "A named port has an invalid name.",
     why: "The API server refuses it. In quotes, `\"80\"` is a name and not the number, and a name must hold a \
           letter.",
     example: r#"apiVersion: networking.k8s.io/v1

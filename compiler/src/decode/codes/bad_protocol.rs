@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     name: "bad-protocol",
     severity: Severity::Error,
     lint: false,
-    what: "a port has an unknown protocol",
+    what: "A port has an unknown protocol.",
     why: "The API server takes TCP, UDP and SCTP, in capitals. ICMP cannot be named: a rule without `ports` \
           allows it.",
     example: "\

@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     name: "cidr-host-bits",
     severity: Severity::Warning,
     lint: false,
-    what: "a CIDR has bits set beyond its length",
+    what: "A CIDR has bits set beyond its length.",
     why: "The API server takes it and clears those bits: `203.0.113.77/24` is all 256 addresses of \
           203.0.113.0/24, not the one that is written.",
     example: "\

@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     name: "cidr-ipv4-mapped",
     severity: Severity::Warning,
     lint: false,
-    what: "an address or CIDR is an IPv4-mapped IPv6 address",
+    what: "An address or CIDR is an IPv4-mapped IPv6 address.",
     why: "Packets never carry such addresses: Kubernetes reads them as the IPv4 address within. Later releases \
           of Kubernetes will refuse them.",
     example: r#"apiVersion: networking.k8s.io/v1

@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     name: "cidr-leading-zeros",
     severity: Severity::Warning,
     lint: false,
-    what: "an address or CIDR has numbers with leading zeros",
+    what: "An address or CIDR has numbers with leading zeros.",
     why: "Kubernetes reads them as decimal; many other programs read them as octal, where `010` is 8. Later \
           releases of Kubernetes will refuse them.",
     example: "\

@@ -8,7 +8,7 @@ pub static CODE: Code = Code {
     name: "duplicate-field",
     severity: Severity::Error,
     lint: false,
-    what: "a field is there twice",
+    what: "A field is there twice.",
     why: "Only one of the two can count, and readers differ in which. In a policy this is an error, in objects \
           that we only read for context a warning.",
     example: "\

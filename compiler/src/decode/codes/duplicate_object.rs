@@ -8,7 +8,7 @@ pub static CODE: Code = Code {
     name: "duplicate-object",
     severity: Severity::Error,
     lint: false,
-    what: "two documents describe the same object",
+    what: "Two documents describe the same object.",
     why: "In a cluster the last one applied wins, so what is in force would depend on the order of files.",
     example: "\
 apiVersion: networking.k8s.io/v1

@@ -8,7 +8,7 @@ pub static CODE: Code = Code {
     name: "empty-peer",
     severity: Severity::Error,
     lint: false,
-    what: "a peer has neither a selector nor an ipBlock",
+    what: "A peer has neither a selector nor an ipBlock.",
     why: "The API server refuses it, because it reads like \"everybody\" and like \"nobody\". An empty or \
           absent `from` or `to` means everybody; `podSelector: {}` means every pod of the namespace.",
     example: "\

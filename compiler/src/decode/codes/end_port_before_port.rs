@@ -8,7 +8,7 @@ pub static CODE: Code = Code {
     name: "end-port-before-port",
     severity: Severity::Error,
     lint: false,
-    what: "`endPort` is smaller than `port`",
+    what: "`endPort` is smaller than `port`.",
     why: "The API server refuses it: such a range is empty.",
     example: "\
 apiVersion: networking.k8s.io/v1

@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     name: "end-port-with-named-port",
     severity: Severity::Error,
     lint: false,
-    what: "`endPort` is there with a named `port`",
+    what: "`endPort` is there with a named `port`.",
     why: "The API server refuses it: a name may stand for another number on each pod, so it cannot begin a \
           range.",
     example: "\

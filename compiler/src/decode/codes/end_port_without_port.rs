@@ -8,7 +8,7 @@ pub static CODE: Code = Code {
     name: "end-port-without-port",
     severity: Severity::Error,
     lint: false,
-    what: "`endPort` is there without `port`",
+    what: "`endPort` is there without `port`.",
     why: "The API server refuses it: a range needs its first port.",
     example: "\
 apiVersion: networking.k8s.io/v1

@@ -10,7 +10,7 @@ pub static CODE: Code = Code {
     name: "except-not-inside",
     severity: Severity::Error,
     lint: false,
-    what: "an `except` is not strictly inside its `cidr`",
+    what: "An `except` is not strictly inside its `cidr`.",
     why: "The API server refuses it: the exception must be a smaller part of its own block, of the same \
           family.",
     example: "\

@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     name: "invalid-annotations",
     severity: Severity::Error,
     lint: false,
-    what: "an annotation key is not valid, or all annotations together are too large",
+    what: "An annotation key is not valid, or all annotations together are too large.",
     why: "The API server refuses the object, so the policy would not be in force.",
     example: r#"apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy

@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     name: "invalid-finalizer",
     severity: Severity::Error,
     lint: false,
-    what: "a finalizer has no valid name, or two contradict each other",
+    what: "A finalizer has no valid name, or two contradict each other.",
     why: "The API server refuses the object, so the policy would not be in force.",
     example: "\
 apiVersion: networking.k8s.io/v1

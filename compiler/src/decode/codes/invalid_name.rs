@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     name: "invalid-name",
     severity: Severity::Error,
     lint: false,
-    what: "`metadata.name` is missing or not a valid name",
+    what: "`metadata.name` is missing or not a valid name.",
     why: "The API server refuses the object, so the policy would not be in force.",
     example: "\
 apiVersion: networking.k8s.io/v1

@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     name: "invalid-namespace",
     severity: Severity::Error,
     lint: false,
-    what: "`metadata.namespace` is not a valid namespace",
+    what: "`metadata.namespace` is not a valid namespace.",
     why: "The API server refuses the object, so the policy would not be in force.",
     example: "\
 apiVersion: networking.k8s.io/v1

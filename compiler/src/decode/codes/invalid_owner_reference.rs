@@ -8,7 +8,7 @@ pub static CODE: Code = Code {
     name: "invalid-owner-reference",
     severity: Severity::Error,
     lint: false,
-    what: "an owner reference is incomplete or contradicts another",
+    what: "An owner reference is incomplete or contradicts another.",
     why: "The API server refuses the object, so the policy would not be in force.",
     example: "\
 apiVersion: networking.k8s.io/v1

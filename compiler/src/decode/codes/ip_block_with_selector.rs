@@ -8,7 +8,7 @@ pub static CODE: Code = Code {
     name: "ip-block-with-selector",
     severity: Severity::Error,
     lint: false,
-    what: "one peer has an ipBlock and a selector",
+    what: "One peer has an ipBlock and a selector.",
     why: "The API server refuses it: an ipBlock stands alone. As two list items they would be alternatives.",
     example: "\
 apiVersion: networking.k8s.io/v1

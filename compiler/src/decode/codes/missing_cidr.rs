@@ -8,7 +8,7 @@ pub static CODE: Code = Code {
     name: "missing-cidr",
     severity: Severity::Error,
     lint: false,
-    what: "an ipBlock has no `cidr`",
+    what: "An ipBlock has no `cidr`.",
     why: "The API server refuses it: a block needs its addresses.",
     example: "\
 apiVersion: networking.k8s.io/v1

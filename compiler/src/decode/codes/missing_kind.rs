@@ -8,7 +8,7 @@ pub static CODE: Code = Code {
     name: "missing-kind",
     severity: Severity::Error,
     lint: false,
-    what: "an object lacks `apiVersion` or `kind`",
+    what: "An object lacks `apiVersion` or `kind`.",
     why: "Without both, nobody can tell what the object is. If it was meant to be a policy, it would not be in \
           force.",
     example: "\

@@ -8,7 +8,7 @@ pub static CODE: Code = Code {
     name: "not-an-object",
     severity: Severity::Warning,
     lint: false,
-    what: "a document is no Kubernetes object and is passed over",
+    what: "A document is no Kubernetes object and is passed over.",
     why: "Directories often hold other YAML (Helm values, CI settings). It is passed over, and said so, \
           because a policy without its first two lines looks the same.",
     example: "\

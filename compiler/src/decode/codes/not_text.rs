@@ -10,7 +10,7 @@ pub static CODE: Code = Code {
     name: "not-text",
     severity: Severity::Error,
     lint: false,
-    what: "the input is not UTF-8 text",
+    what: "The input is not UTF-8 text.",
     why: "Kubernetes objects are UTF-8. A file in another encoding would be read as something that its author \
           never wrote.",
     example: "kind: \0",

@@ -8,7 +8,7 @@ pub static CODE: Code = Code {
     name: "null-rule",
     severity: Severity::Warning,
     lint: false,
-    what: "a list item of rules or ports is null",
+    what: "A list item of rules or ports is null.",
     why: "A `-` with nothing behind it is an empty rule, and an empty rule allows everything. It is mostly a \
           left-over of editing.",
     example: "\

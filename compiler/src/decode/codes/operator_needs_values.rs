@@ -8,7 +8,7 @@ pub static CODE: Code = Code {
     name: "operator-needs-values",
     severity: Severity::Error,
     lint: false,
-    what: "`In` or `NotIn` has no values",
+    what: "`In` or `NotIn` has no values.",
     why: "The API server refuses it: `In` of nothing could never match, and `NotIn` of nothing always would.",
     example: "\
 apiVersion: networking.k8s.io/v1

@@ -8,7 +8,7 @@ pub static CODE: Code = Code {
     name: "operator-takes-no-values",
     severity: Severity::Error,
     lint: false,
-    what: "`Exists` or `DoesNotExist` has values",
+    what: "`Exists` or `DoesNotExist` has values.",
     why: "The API server refuses it: these operators only ask whether the label is there, so the values would \
           count for nothing.",
     example: "\

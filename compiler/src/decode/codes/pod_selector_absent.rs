@@ -8,7 +8,7 @@ pub static CODE: Code = Code {
     name: "pod-selector-absent",
     severity: Severity::Warning,
     lint: false,
-    what: "`spec.podSelector` is absent or null",
+    what: "`spec.podSelector` is absent or null.",
     why: "The API server takes it as `{}`: the policy selects every pod of its namespace.",
     example: "\
 apiVersion: networking.k8s.io/v1

@@ -8,7 +8,7 @@ pub static CODE: Code = Code {
     name: "port-out-of-range",
     severity: Severity::Error,
     lint: false,
-    what: "a port is not between 1 and 65535",
+    what: "A port is not between 1 and 65535.",
     why: "The API server refuses it: no packet has such a port, so the rule would not do what it says.",
     example: "\
 apiVersion: networking.k8s.io/v1

@@ -8,7 +8,7 @@ pub static CODE: Code = Code {
     name: "repeated-policy-type",
     severity: Severity::Warning,
     lint: false,
-    what: "`policyTypes` names a type twice",
+    what: "`policyTypes` names a type twice.",
     why: "The API server takes it. Mostly one of the two was meant to be the other type, whose rules then have \
           no effect.",
     example: "\

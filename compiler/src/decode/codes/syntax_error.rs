@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     name: "syntax-error",
     severity: Severity::Error,
     lint: false,
-    what: "the text is not well-formed YAML or JSON",
+    what: "The text is not well-formed YAML or JSON.",
     why: "Nothing behind the fault can be read with certainty, so a policy could be lost without anybody \
           noticing.",
     example: "\

@@ -8,7 +8,7 @@ pub static CODE: Code = Code {
     name: "too-many-findings",
     severity: Severity::Error,
     lint: false,
-    what: "an object has more findings than are shown",
+    what: "An object has more findings than are shown.",
     why: "The first hundred are shown, the rest is counted. Nothing is compiled from the object.",
     example: "\
 apiVersion: networking.k8s.io/v1

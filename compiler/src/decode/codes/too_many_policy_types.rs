@@ -8,7 +8,7 @@ pub static CODE: Code = Code {
     name: "too-many-policy-types",
     severity: Severity::Error,
     lint: false,
-    what: "`policyTypes` has more than two entries",
+    what: "`policyTypes` has more than two entries.",
     why: "The API server refuses it: there are only two types.",
     example: "\
 apiVersion: networking.k8s.io/v1

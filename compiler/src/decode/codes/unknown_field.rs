@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     name: "unknown-field",
     severity: Severity::Error,
     lint: false,
-    what: "a field is not part of the API",
+    what: "A field is not part of the API.",
     why: "The API server would refuse it, or drop it and keep the rest: `podselector` or a selector one level \
           off then means that the policy selects everything.",
     example: "\

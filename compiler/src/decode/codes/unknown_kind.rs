@@ -8,7 +8,7 @@ pub static CODE: Code = Code {
     name: "unknown-kind",
     severity: Severity::Error,
     lint: false,
-    what: "the object names a kind that its API group does not have",
+    what: "The object names a kind that its API group does not have.",
     why: "An API server refuses such an object. Where the name is close to a kind that we enforce, passing it \
           over would hide a policy that is not in force.",
     example: "\

@@ -8,7 +8,7 @@ pub static CODE: Code = Code {
     name: "unserved-version",
     severity: Severity::Error,
     lint: false,
-    what: "the object names an API version that is not served",
+    what: "The object names an API version that is not served.",
     why: "An API server refuses such an object, so the policy would not be in force. Passing it over would \
           hide that.",
     example: "\

@@ -11,7 +11,7 @@ pub static CODE: Code = Code {
     name: "wrong-type",
     severity: Severity::Error,
     lint: false,
-    what: "a value has another type than its field",
+    what: "A value has another type than its field.",
     why: "The API server refuses it. Quotes matter: `80` is a number and a port, `\"80\"` a string and the \
           name of one; a label value must be a string.",
     example: "\
@@ -92,7 +92,7 @@ pub(crate) fn describe(value: &Value<'_>) -> String {
 fn help(expected: &Shape, found: &Value<'_>) -> String {
     match (expected, found) {
         (Shape::Str | Shape::Time, Value::Bool(_) | Value::Int(_) | Value::Float(_)) => {
-            "put quotes around it, as it was meant to be spelt".to_owned()
+            "put it in quotes: without them YAML does not read a string".to_owned()
         }
         (Shape::Int32 | Shape::Int64, Value::Str(text)) if text.parse::<i64>().is_ok() => {
             format!("remove the quotes: `{text}`")
@@ -103,6 +103,10 @@ fn help(expected: &Shape, found: &Value<'_>) -> String {
         (Shape::List(_), _) => "make it a list: write `- ` before it".to_owned(),
         (Shape::Str, Value::Seq(items)) if items.len() == 1 => "one string stands here: remove the `-`".to_owned(),
         (Shape::IntOrStr, _) => "write a number like `80`, or the name of a container port like `http`".to_owned(),
+        (Shape::Any | Shape::Struct(_), Value::Seq(items)) if items.len() == 1 => {
+            "one object stands here: remove the `-`".to_owned()
+        }
+        (Shape::StrMap, _) => "write `key: value`, one pair a line, indented below the field".to_owned(),
         (shape, _) => format!("replace it by {}", expectation(shape)),
     }
 }

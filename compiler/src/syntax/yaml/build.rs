@@ -290,8 +290,9 @@ fn key_of<'t>(node: &Node<'t>) -> Result<Cow<'t, str>> {
         Value::Int(number) => Ok(number.to_string().into()),
         Value::Float(number) => Ok(scalar::float_key(*number).into()),
         Value::Null => Err(SyntaxError::new(node.span, "a key that is null").help("put the key in quotes")),
-        Value::Seq(_) | Value::Map(_) => Err(SyntaxError::new(node.span, "a list or mapping as a key")
-            .help("`{{ … }}` of a template must be rendered first; otherwise put the key in quotes")),
+        Value::Seq(_) | Value::Map(_) => {
+            Err(SyntaxError::new(node.span, "a list or mapping as a key").help("put the key in quotes"))
+        }
     }
 }
 
