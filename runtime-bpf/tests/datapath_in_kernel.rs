@@ -16,6 +16,7 @@ mod node;
 mod packet;
 #[path = "../../compiler/tests/datapath/parse.rs"]
 mod parse;
+#[expect(dead_code, reason = "the kernel's clock is not ours to move")]
 #[path = "../../compiler/tests/datapath/rig.rs"]
 mod rig;
 #[path = "../../compiler/tests/datapath/source.rs"]
@@ -24,6 +25,7 @@ mod source;
 mod vm;
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rig::{Entries, INTERFACE, Parts, Rig};
 use weir_compiler::ebpf::code::{ByteOrder, encode};
@@ -41,6 +43,7 @@ const CONTEXT_BYTES: usize = 192;
 struct InKernel {
     maps: HashMap<MapName, Map>,
     programs: [Program; 2],
+    knows_arrivals: bool,
 }
 
 fn definition(spec: &MapSpec) -> MapDefinition {
@@ -56,6 +59,15 @@ fn definition(spec: &MapSpec) -> MapDefinition {
     };
     let MapSpec { key_size, value_size, max_entries, flags, .. } = *spec;
     MapDefinition { map_type, key_size, value_size, max_entries, flags: flags.0 }
+}
+
+/// `struct __sk_buff` of a packet that came in through an interface, or through none.
+fn context(arrived: u32) -> Vec<u8> {
+    let mut context = vec![0; CONTEXT_BYTES];
+    for (at, value) in [(field::IFINDEX, INTERFACE), (field::INGRESS_IFINDEX, arrived)] {
+        context[at as usize..][..4].copy_from_slice(&value.to_le_bytes());
+    }
+    context
 }
 
 impl InKernel {
@@ -77,22 +89,43 @@ impl InKernel {
                 panic!("{error}\n{}", end.into_iter().rev().collect::<Vec<_>>().join("\n"))
             })
         });
-        Self { maps, programs }
+        let knows_arrivals = programs[0].test_run(&[0; 64], &context(INTERFACE), 1).is_ok();
+        Self { maps, programs, knows_arrivals }
+    }
+
+    /// No flows, no fragments, the first generation.
+    fn clear(&self, parts: &Parts) {
+        for image in &parts.maps {
+            let map = &self.maps[&image.name];
+            if image.spec.kind == MapKind::LruHash {
+                while let Some(key) = map.next_key(None).unwrap() {
+                    map.delete(&key).unwrap();
+                }
+            }
+            if image.name == MapName::Config {
+                image.entries.iter().for_each(|(key, value)| map.update(key, value, 0).unwrap());
+            }
+        }
     }
 }
 
-impl rig::Machine for InKernel {
+/// The shared machine, for the time of a fact.
+struct Lent(Arc<InKernel>);
+
+impl rig::Machine for Lent {
     fn run(&mut self, hook: Direction, packet: &[u8], arrived: u32) -> i32 {
-        let mut context = vec![0; CONTEXT_BYTES];
-        for (at, value) in [(field::IFINDEX, INTERFACE), (field::INGRESS_IFINDEX, arrived)] {
-            context[at as usize..][..4].copy_from_slice(&value.to_le_bytes());
-        }
-        let program = &self.programs[usize::from(hook == Direction::Egress)];
+        let program = &self.0.programs[usize::from(hook == Direction::Egress)];
+        // 5.10 takes no other interface than 0.
+        let context = context(if self.0.knows_arrivals { arrived } else { 0 });
         program.test_run(packet, &context, 1).unwrap().verdict as i32
     }
 
+    fn knows_arrivals(&self) -> bool {
+        self.0.knows_arrivals
+    }
+
     fn entries(&self, map: MapName) -> Entries {
-        let map = &self.maps[&map];
+        let map = &self.0.maps[&map];
         let mut entries = Vec::new();
         let mut last: Option<Vec<u8>> = None;
         while let Some(key) = map.next_key(last.as_deref()).unwrap() {
@@ -102,12 +135,16 @@ impl rig::Machine for InKernel {
         entries
     }
 
+    fn read(&self, map: MapName, key: &[u8]) -> Vec<u8> {
+        self.0.maps[&map].lookup(key).unwrap()
+    }
+
     fn write(&mut self, map: MapName, key: &[u8], value: &[u8]) {
-        self.maps[&map].update(key, value, 0).unwrap();
+        self.0.maps[&map].update(key, value, 0).unwrap();
     }
 
     fn remove(&mut self, map: MapName, key: &[u8]) {
-        self.maps[&map].delete(key).unwrap();
+        self.0.maps[&map].delete(key).unwrap();
     }
 
     fn advance(&mut self, _seconds: u64) {
@@ -115,14 +152,22 @@ impl rig::Machine for InKernel {
     }
 }
 
+/// One machine for all facts, since loading is slow where the kernel is emulated; each begins without flows.
+static SHARED: Mutex<Option<InKernel>> = Mutex::new(None);
+
 fn on_machine(fact: impl FnOnce(&mut Rig)) {
     let kernel = match Kernel::open() {
         Ok(kernel) => kernel,
         Err(error) => skip!("no bpf system call: {error}"),
     };
     let parts = rig::parts();
-    let machine = InKernel::new(&kernel, &parts);
-    fact(&mut Rig::new(Box::new(machine), parts.pods));
+    // A fact that failed leaves nothing that the next one does not clear.
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let machine = shared.take().unwrap_or_else(|| InKernel::new(&kernel, &parts));
+    machine.clear(&parts);
+    let machine = Arc::new(machine);
+    fact(&mut Rig::new(Box::new(Lent(Arc::clone(&machine))), parts.pods));
+    *shared = Arc::into_inner(machine);
 }
 
 /// Verdicts and counters of both machines, packet by packet, while the flows that they make pile up.
@@ -133,12 +178,13 @@ fn mutants_fare_in_the_kernel_as_in_the_vm() {
         Err(error) => skip!("no bpf system call: {error}"),
     };
     let parts = rig::parts();
-    let mut in_kernel = Rig::new(Box::new(InKernel::new(&kernel, &parts)), parts.pods.clone());
+    let mut in_kernel = Rig::new(Box::new(Lent(Arc::new(InKernel::new(&kernel, &parts)))), parts.pods.clone());
     let mut in_vm = Rig::new(Box::new(vm::Machine::new(&parts)), parts.pods.clone());
     let mut random = mutations::Random(2);
     let mut outcomes = BTreeSet::<Outcome>::new();
     for _ in 0..5_000 {
         let (hook, bytes, arrived) = mutations::mutant(&mut random);
+        let arrived = if in_kernel.knows_arrivals() { arrived } else { 0 };
         let [expected, seen] = [&mut in_vm, &mut in_kernel].map(|rig| rig.send(hook, &bytes, arrived));
         assert_eq!(
             (seen.verdict(), seen.counted()),

@@ -12,8 +12,8 @@ mod mutations;
 mod node;
 mod parse;
 mod source;
-mod time;
 mod vm;
+mod vm_only;
 
 /// A fresh machine with the server behind the interface.
 fn on_machine(fact: impl FnOnce(&mut rig::Rig)) {

@@ -47,7 +47,8 @@ fn packets(family: Family) -> Vec<Packet> {
 
 /// A packet of some kind with a few bytes changed, and perhaps an end cut off.
 pub(crate) fn mutant(random: &mut Random) -> (Direction, Vec<u8>, u32) {
-    let packets = packets(FAMILIES[random.below(2)]);
+    let family = FAMILIES[random.below(2)];
+    let packets = packets(family);
     let mut bytes = packets[random.below(packets.len())].bytes();
     for _ in 0..random.below(4) {
         // The EtherType stays: the kernel's test run takes the protocol from it, so do we.
@@ -59,7 +60,9 @@ pub(crate) fn mutant(random: &mut Random) -> (Direction, Vec<u8>, u32) {
         };
     }
     if random.below(4) == 0 {
-        bytes.truncate(15 + random.below(bytes.len() - 15));
+        // The kernel's test run takes no packet without an IP header.
+        let headers = 14 + if family == Family::V4 { 20 } else { 40 };
+        bytes.truncate(headers + random.below(bytes.len() - headers));
     }
     let hook = [Direction::Ingress, Direction::Egress][random.below(2)];
     (hook, bytes, [0, INTERFACE][random.below(2)])

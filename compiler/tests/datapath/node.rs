@@ -26,6 +26,9 @@ facts! {
 
     /// Behind the node's address may be anybody whom it masquerades.
     what_came_from_outside_is_not_the_node(rig, family) {
+        if !rig.knows_arrivals() {
+            return eprintln!("this kernel's test run knows no interface that a packet came in through");
+        }
         rig.to_pod(&Packet::tcp((node(family), 40_000), (server(family), 9), SYN)).is(Denied);
     }
 

@@ -28,10 +28,16 @@ pub(crate) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 pub(crate) trait Machine {
     /// The verdict; `arrived` is the interface through which the packet came to this host.
     fn run(&mut self, hook: Direction, packet: &[u8], arrived: u32) -> i32;
-    /// All of a map; a per-CPU value is the first CPU's.
+    /// All of a map.
     fn entries(&self, map: MapName) -> Entries;
+    /// One value; a per-CPU one is of all CPUs.
+    fn read(&self, map: MapName, key: &[u8]) -> Vec<u8>;
     fn write(&mut self, map: MapName, key: &[u8], value: &[u8]);
     fn remove(&mut self, map: MapName, key: &[u8]);
+    /// Whether it can say that a packet came in through an interface; else every packet is this host's own.
+    fn knows_arrivals(&self) -> bool {
+        true
+    }
     /// Lets time pass; only the VM can.
     fn advance(&mut self, seconds: u64);
 }
@@ -147,13 +153,17 @@ impl Rig {
     }
 
     fn counters(&self, hook: Direction) -> Vec<u64> {
-        let entries = self.machine.entries(MapName::Counters);
         let packets = |outcome: Outcome| {
             let key = (direction_number(hook) * OUTCOMES + outcome as u32).to_le_bytes();
-            let value = &entries.iter().find(|(at, _)| *at == key).unwrap().1;
+            let value = self.machine.read(MapName::Counters, &key);
             value.chunks(16).map(|cpu| u64::from_le_bytes(*cpu.first_chunk().unwrap())).sum()
         };
         Outcome::ALL.into_iter().map(packets).collect()
+    }
+
+    /// Whether a packet that comes to the pod can be one that did not begin on this host.
+    pub(crate) fn knows_arrivals(&self) -> bool {
+        self.machine.knows_arrivals()
     }
 
     pub(crate) fn advance(&mut self, seconds: u64) {

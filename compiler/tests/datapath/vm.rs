@@ -54,6 +54,10 @@ impl crate::rig::Machine for Machine {
         keys.map(|key| (key.clone(), self.vm.map_lookup(id, &key).unwrap())).collect()
     }
 
+    fn read(&self, map: MapName, key: &[u8]) -> Vec<u8> {
+        self.vm.map_lookup(self.maps[&map], key).unwrap()
+    }
+
     fn write(&mut self, map: MapName, key: &[u8], value: &[u8]) {
         self.vm.map_update(self.maps[&map], key, value, ANY).unwrap();
     }

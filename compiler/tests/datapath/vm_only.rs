@@ -1,9 +1,11 @@
-//! What the clock does to flows. Only the VM's can be moved.
+//! What the kernel cannot be asked: its clock is not ours to move, and its test run takes no packet without an IP header.
 
+use weir_compiler::address::Family;
 use weir_compiler::layout::Outcome::*;
+use weir_compiler::model::Direction;
 
 use crate::packet::{ACK, FIN, Packet, SYN};
-use crate::rig::{client, facts, friend, server};
+use crate::rig::{INTERFACE, client, facts, friend, server};
 
 facts! {
     a_fresh_flow_expires(rig, family) {
@@ -62,5 +64,12 @@ facts! {
         rig.to_pod(&Packet::unreachable(friend(family), &packet)).is(Related);
         rig.advance(31);
         rig.to_pod(&Packet::unreachable(friend(family), &packet)).is(Denied);
+    }
+
+    a_packet_without_its_ip_header_is_malformed(rig, family) {
+        let whole = Packet::tcp((client(family), 40_000), (server(family), 80), SYN).bytes();
+        for length in 14..14 + if family == Family::V4 { 20 } else { 40 } {
+            rig.send(Direction::Ingress, &whole[..length], INTERFACE).is(Malformed);
+        }
     }
 }
