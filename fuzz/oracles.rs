@@ -4,3 +4,4 @@ pub mod decoding;
 pub mod engines;
 pub mod packets;
 pub mod questions;
+pub mod shrink;

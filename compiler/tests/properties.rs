@@ -34,18 +34,3 @@ fn resolved(objects: &[Object], assume: Assumptions) -> Cluster {
     assert!(!diagnostics.has_errors(), "{diagnostics:#?}");
     cluster
 }
-
-/// Leaves out objects as long as `fails` still does; what is left, and what it says.
-fn smallest(mut objects: Vec<Object>, fails: impl Fn(&[Object]) -> Option<String>) -> (Vec<Object>, String) {
-    let mut index = 0;
-    while index < objects.len() {
-        let mut fewer = objects.clone();
-        fewer.remove(index);
-        match fails(&fewer) {
-            Some(_) => objects = fewer,
-            None => index += 1,
-        }
-    }
-    let text = fails(&objects).unwrap_or_default();
-    (objects, text)
-}

@@ -17,7 +17,14 @@ pub(crate) fn run_ci() -> Result<()> {
     let skips = SkipLog::new()?;
     run(cargo(&["test", "--workspace", "--locked"]).env(SKIP_LOG, &skips.path))?;
     skips.report()?;
+    fuzz(["--secs", "10"].map(str::to_owned).into_iter())?;
     run(&mut cargo(&["run", "--release", "--locked", "--", "check", "policies/examples"]))
+}
+
+/// Random inputs, for as long as asked. The arguments are the runner's.
+pub(crate) fn fuzz(arguments: impl Iterator<Item = String>) -> Result<()> {
+    let mut runner = cargo(&["run", "--release", "--locked", "-p", "weir-fuzz", "--"]);
+    run(runner.args(arguments))
 }
 
 /// Re-makes descriptive snapshots.

@@ -14,6 +14,7 @@ cargo xtask TASK
 
   ci              everything that must pass: format, lints, tests, the examples
   bless           re-makes the descriptive snapshots under tests/ (never the verdicts); read the diff
+  fuzz            random texts and clusters: `--secs N` (10), `--seed S` (1); a failing case is left in target/fuzz
   bench [FILTER]  measures the front end on generated clusters, as ratios and figures
   kernels         the datapath's tests on Linux 5.10, 6.1 and 6.12 under qemu; WEIR_KERNEL_IMAGES names images
 ";
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         Some("ci") => ci::run_ci(),
         Some("bless") => ci::bless(),
         Some("kernels") => kernels::run_kernels(),
+        Some("fuzz") => ci::fuzz(arguments),
         Some("bench") => bench::run_all(arguments.next().as_deref()),
         _ => {
             eprint!("{USAGE}");

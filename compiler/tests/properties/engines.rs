@@ -5,8 +5,9 @@ use weir_compiler::model::{Assumptions, Cluster};
 use weir_compiler::resolve::resolve;
 use weir_fuzz::generators::Random;
 use weir_fuzz::oracles::engines::{Effort, agree, scopes};
+use weir_fuzz::oracles::shrink::{report, smallest};
 
-use crate::{generated, resolved, smallest};
+use crate::{generated, resolved};
 
 /// Agreement in every scope; how much was asked.
 fn check(cluster: &Cluster, effort: Effort, random: &mut Random) -> Result<usize, String> {
@@ -28,8 +29,7 @@ fn all_engines_agree_on_every_cluster() {
             Ok(count) => (asked, not_empty) = (asked + count, not_empty + usize::from(count > 0)),
             Err(text) => {
                 let (objects, smaller) = smallest(objects, |objects| fails(objects, assume, seed));
-                let objects: Vec<String> = objects.iter().map(|it| format!("{it:?}")).collect();
-                panic!("seed {seed}: {text}\n\nsmaller, {assume:?}: {smaller}\n{}", objects.join("\n"));
+                panic!("seed {seed}: {text}\n\nsmaller, {assume:?}: {}", report(&smaller, &objects));
             }
         }
     }

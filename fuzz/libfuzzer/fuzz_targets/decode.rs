@@ -1,0 +1,11 @@
+//! Any bytes: `decode` answers, and its answer points into them.
+#![no_main]
+
+use weir_compiler::decode::InputKind;
+use weir_fuzz::oracles::decoding::read;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    for kind in [InputKind::Manifest, InputKind::DenyList] {
+        let _ = read(bytes, kind);
+    }
+});

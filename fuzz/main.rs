@@ -1,0 +1,163 @@
+//! `cargo xtask fuzz`: the generators and oracles, round and round, without a fuzzing engine.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use weir_compiler::decode::InputKind;
+use weir_compiler::k8s::Object;
+use weir_compiler::model::{Assumptions, HostNetworkPods, Icmp};
+use weir_compiler::resolve::resolve;
+use weir_fuzz::generators::{Random, cluster, texts};
+use weir_fuzz::oracles::engines::{Effort, agree, scopes};
+use weir_fuzz::oracles::{decoding, shrink};
+
+/// Fewer valid texts than one in so many, and the mutations are too wild to find anything behind the reader.
+const VALID_ONE_IN: usize = 20;
+/// Before that many texts, chance decides.
+const ENOUGH: usize = 500;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Options {
+    time: Duration,
+    seed: u64,
+}
+
+#[derive(Default)]
+struct Tally {
+    texts: usize,
+    valid: usize,
+    clusters: usize,
+    questions: usize,
+}
+
+fn run() -> Result<()> {
+    let options = options()?;
+    let corpus = corpus()?;
+    let (start, mut tally) = (Instant::now(), Tally::default());
+    let mut seed = options.seed;
+    while start.elapsed() < options.time {
+        for _ in 0..50 {
+            a_text(seed, &corpus, &mut tally)?;
+            seed = seed.wrapping_add(1);
+        }
+        a_cluster(seed, &mut tally)?;
+    }
+    let Tally { texts, valid, clusters, questions } = tally;
+    println!(
+        "fuzz: {texts} texts, {valid} of them valid; {clusters} clusters; {questions} questions; from seed {}",
+        options.seed
+    );
+    if texts >= ENOUGH && valid * VALID_ONE_IN < texts {
+        bail!("too few of the texts were valid");
+    }
+    Ok(())
+}
+
+fn options() -> Result<Options> {
+    let mut options = Options { time: Duration::from_secs(10), seed: 1 };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(name) = arguments.next() {
+        let value = arguments.next().with_context(|| format!("{name} needs a value"))?;
+        let number: u64 = value.parse().with_context(|| format!("{name} {value}"))?;
+        match name.as_str() {
+            "--secs" => options.time = Duration::from_secs(number),
+            "--seed" => options.seed = number,
+            _ => bail!("unknown option {name}; there are --secs and --seed"),
+        }
+    }
+    Ok(options)
+}
+
+/// The YAML files of the compiler's corpus.
+fn corpus() -> Result<Vec<String>> {
+    let mut texts = Vec::new();
+    let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../compiler/tests/corpus")];
+    while let Some(directory) = open.pop() {
+        let entries = std::fs::read_dir(&directory).with_context(|| directory.display().to_string())?;
+        let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<PathBuf>>>()?;
+        paths.sort();
+        for path in paths {
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|it| it == "yaml") {
+                texts.push(std::fs::read_to_string(path)?);
+            }
+        }
+    }
+    Ok(texts)
+}
+
+/// A mutated text is read; if it is accepted, the engines are asked about what it says.
+fn a_text(seed: u64, corpus: &[String], tally: &mut Tally) -> Result<()> {
+    let mut random = Random::new(seed);
+    let text = texts::mutate(&random.pick(corpus), &mut random);
+    let asked = caught(|| {
+        let Some(objects) = decoding::read(text.as_bytes(), InputKind::Manifest) else { return Ok(None) };
+        let effort = Effort { questions: 20, packets: 2 };
+        disagreement(&objects, Assumptions::default(), effort, seed).map(Some)
+    });
+    tally.texts += 1;
+    match asked {
+        Ok(count) => {
+            tally.valid += usize::from(count.is_some());
+            tally.questions += count.unwrap_or_default();
+            Ok(())
+        }
+        Err(error) => left(seed, "yaml", &text, &error),
+    }
+}
+
+fn a_cluster(seed: u64, tally: &mut Tally) -> Result<()> {
+    let mut random = Random::new(seed);
+    let objects = cluster::objects(&mut random);
+    let mut assume = cluster::assumptions(&mut random);
+    (assume.hostnetwork_pods, assume.icmp) = (HostNetworkPods::Node, Icmp::Policy);
+    let asked =
+        |objects: &[Object]| caught(|| disagreement(objects, assume, Effort { questions: 1_000, packets: 100 }, seed));
+    match asked(&objects) {
+        Ok(count) => {
+            tally.clusters += 1;
+            tally.questions += count;
+            Ok(())
+        }
+        Err(_) => {
+            let (objects, text) = shrink::smallest(objects, |objects| asked(objects).err());
+            left(seed, "txt", &shrink::report(&format!("{assume:?}\n{text}"), &objects), &text)
+        }
+    }
+}
+
+fn disagreement(objects: &[Object], assume: Assumptions, effort: Effort, seed: u64) -> Result<usize, String> {
+    let (cluster, diagnostics) = resolve(objects, assume);
+    if diagnostics.has_errors() {
+        return Ok(0);
+    }
+    let mut random = Random::new(seed);
+    scopes(&cluster).into_iter().map(|scope| agree(&cluster, scope, effort, &mut random)).sum()
+}
+
+/// A panic is an error like others; its message has been printed.
+fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err("it panicked".to_owned()))
+}
+
+/// Leaves the case where it can be looked at.
+fn left(seed: u64, kind: &str, case: &str, error: &str) -> Result<()> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/fuzz");
+    std::fs::create_dir_all(&directory)?;
+    let path = directory.join(format!("seed-{seed}.{kind}"));
+    std::fs::write(&path, case)?;
+    bail!("seed {seed}: {error}\nthe case is in {}", path.display())
+}
