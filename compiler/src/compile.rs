@@ -175,4 +175,3 @@ fn check_maps(maps: &[MapImage]) -> Result<(), CompileError> {
     }
     Ok(())
 }
-

@@ -180,7 +180,13 @@ struct Session<'w, 'c> {
 }
 
 impl Session<'_, '_> {
-    fn judge_side(&mut self, direction: Direction, subject: End, remote: End, target: Target) -> Result<Side, NoAnswer> {
+    fn judge_side(
+        &mut self,
+        direction: Direction,
+        subject: End,
+        remote: End,
+        target: Target,
+    ) -> Result<Side, NoAnswer> {
         let place = subject.endpoint.and_then(|id| self.world.place(id));
         let Some((place, class)) = place else { return Ok(Side { verdict: Verdict::Allow, basis: Basis::NotSubject }) };
         let family = self.family(subject, remote)?;
@@ -203,7 +209,9 @@ impl Session<'_, '_> {
     fn family(&self, subject: End, remote: End) -> Result<Family, NoAnswer> {
         let of = |end: &End| end.address.map(Family::of);
         match (of(&subject), of(&remote)) {
-            (Some(a), Some(b)) if a != b => Err(skip("source and destination are of different address families".into())),
+            (Some(a), Some(b)) if a != b => {
+                Err(skip("source and destination are of different address families".into()))
+            }
             (Some(family), _) | (None, Some(family)) => Ok(family),
             (None, None) => Ok(self.flow_ends.iter().find_map(of).unwrap_or(Family::V4)),
         }
@@ -246,4 +254,3 @@ impl Session<'_, '_> {
         Ok(Judgement { egress, ingress: Side { verdict: worst, basis: Basis::Service(ingress) } })
     }
 }
-

@@ -67,12 +67,16 @@ fn agrees(seed: u64, cluster: &Cluster, engine: &mut Engine<'_>, flow: &Flow) ->
     let expected = Oracle::new(cluster).judge(flow);
     match engine.judge(flow) {
         Ok(judgement) => {
-            assert_eq!(show(&judgement), show(&expected), "seed {seed}, {flow:?}\nengine {judgement:?}\noracle {expected:?}");
+            assert_eq!(
+                show(&judgement),
+                show(&expected),
+                "seed {seed}, {flow:?}\nengine {judgement:?}\noracle {expected:?}"
+            );
             true
         }
         Err(NoAnswer::Skip(reason)) => {
             let families = [flow.source.address, flow.destination.address].map(|it| it.map(|it| it.is_ipv4()));
-            assert!(families[0] != families[1] , "seed {seed}, {flow:?}: {reason}");
+            assert!(families[0] != families[1], "seed {seed}, {flow:?}: {reason}");
             false
         }
         Err(error) => panic!("seed {seed}, {flow:?}: {error}"),

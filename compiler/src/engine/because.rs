@@ -35,9 +35,8 @@ fn denying_list(world: &World<'_>, question: &Question) -> Option<ListId> {
     let subject = classes.subjects.get(question.subject.index())?;
     let peer = classes.peers.get(classes.peer_at(question.remote).index())?;
     let contains = |list: &&ListId| {
-        let is_it = |it: &crate::classify::PredicateId| {
-            classes.predicates().get(it.index()) == Some(&Predicate::List(**list))
-        };
+        let is_it =
+            |it: &crate::classify::PredicateId| classes.predicates().get(it.index()) == Some(&Predicate::List(**list));
         let list = &world.cluster.lists[list.index()];
         let asked = if question.direction == Direction::Ingress { list.ingress } else { list.egress };
         asked && peer.predicates.iter().any(is_it)
@@ -55,12 +54,7 @@ fn isolating(world: &World<'_>, question: &Question) -> Vec<PolicyId> {
 
 /// For an address with nothing behind it: only rules that name no peer reach it; and a service port only those that allow
 /// every port.
-pub(super) fn without_peers(
-    world: &World<'_>,
-    basis: Basis,
-    protocol: FlowProtocol,
-    is_service_port: bool,
-) -> Basis {
+pub(super) fn without_peers(world: &World<'_>, basis: Basis, protocol: FlowProtocol, is_service_port: bool) -> Basis {
     let Basis::Rules(mut rules) = basis else { return basis };
     rules.retain(|id| reaches(&world.cluster, *id, protocol, is_service_port));
     Basis::Rules(rules)

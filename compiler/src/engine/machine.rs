@@ -61,7 +61,13 @@ impl Loaded {
         skb.ifindex = interface(place);
         skb.ingress_ifindex = match hook {
             Direction::Egress => skb.ifindex,
-            Direction::Ingress => if began_here { 0 } else { u32::MAX },
+            Direction::Ingress => {
+                if began_here {
+                    0
+                } else {
+                    u32::MAX
+                }
+            }
         };
         let program = self.programs[direction_number(hook) as usize];
         let outcome = self.vm.run(program, &mut skb, &mut self.host).map_err(|trap| Broken(trap.to_string()))?;
