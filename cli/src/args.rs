@@ -131,7 +131,7 @@ pub(crate) struct Query {
     /// Flows, one JSON object a line; `-` is standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) flows: PathBuf,
-    /// Who answers; this version has the reference oracle alone
+    /// Who answers
     #[arg(long, value_enum, default_value_t)]
     pub(crate) engine: Engine,
     /// How to print answers
@@ -144,6 +144,14 @@ pub(crate) enum Engine {
     /// The text of the NetworkPolicy API, transcribed
     #[default]
     Reference,
+    /// The policies as iptables and ipset rules, walked as the kernel does
+    Iptables,
+    /// The compiled decision, interpreted, before and after the passes
+    Ir,
+    /// The emitted programs in a userspace machine: needs no privilege
+    Vm,
+    /// The emitted programs in this machine's kernel (BPF_PROG_TEST_RUN): needs CAP_BPF and CAP_NET_ADMIN
+    Kernel,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

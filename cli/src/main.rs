@@ -13,6 +13,7 @@ mod commands;
 mod config;
 mod ends;
 mod failure;
+mod kernel;
 mod lints;
 mod load;
 mod locate;

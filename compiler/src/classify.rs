@@ -57,7 +57,7 @@ impl Scope {
 
     /// No pod at all: a node that nobody has heard of yet.
     pub fn nothing() -> Self {
-        Self { local: Vec::new() }
+        Self { local: Vec::new(), stand_ins: BTreeMap::new() }
     }
 
     /// The pods of one node; `None` if the input knows no such node.

@@ -9,6 +9,9 @@ use crate::model::{Direction, Protocol};
 /// The client's port.
 pub const CLIENT_PORT: u16 = 40_000;
 
+/// The identification of an echo request.
+pub const ECHO_ID: u16 = 7;
+
 const TCP_SYN: u8 = 2;
 
 /// The packet of a question; `None` if its addresses are of two families.
