@@ -88,7 +88,9 @@ impl Loaded {
     fn forget(&self, question: &Question) -> Result<(), Broken> {
         let name = if question.remote.is_ipv4() { MapName::Fresh4 } else { MapName::Fresh6 };
         match self.map(name)?.delete(&flow_key(question)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Broken(format!("{}: {error}", name.name()))),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Broken(format!("{}: {error}", name.name())))
+            }
             _ => Ok(()),
         }
     }
@@ -116,7 +118,8 @@ fn fill(kernel: &Kernel, image: &MapImage) -> Result<Map, Broken> {
     let refused = |error: std::io::Error| Broken(format!("map {}: {error}", image.name.name()));
     let spec = &image.spec;
     let definition = MapDefinition {
-        map_type: map_type(spec.kind).ok_or_else(|| Broken(format!("map {} is of no known type", image.name.name())))?,
+        map_type: map_type(spec.kind)
+            .ok_or_else(|| Broken(format!("map {} is of no known type", image.name.name())))?,
         key_size: spec.key_size,
         value_size: spec.value_size,
         max_entries: entries(image),
@@ -156,8 +159,12 @@ fn flow_key(question: &Question) -> Vec<u8> {
         // An identifier is the local end's, whoever asks.
         (FlowProtocol::Icmp, _, IpAddr::V4(_)) => (1, 0, packet::ECHO_ID),
         (FlowProtocol::Icmp, _, IpAddr::V6(_)) => (58, 0, packet::ECHO_ID),
-        (FlowProtocol::Transport(it), Direction::Ingress, _) => (protocol_number(it), packet::CLIENT_PORT, question.port),
-        (FlowProtocol::Transport(it), Direction::Egress, _) => (protocol_number(it), question.port, packet::CLIENT_PORT),
+        (FlowProtocol::Transport(it), Direction::Ingress, _) => {
+            (protocol_number(it), packet::CLIENT_PORT, question.port)
+        }
+        (FlowProtocol::Transport(it), Direction::Egress, _) => {
+            (protocol_number(it), question.port, packet::CLIENT_PORT)
+        }
     };
     let mut key = INTERFACE.to_le_bytes().to_vec();
     key.extend(address_bytes(question.remote));

@@ -8,12 +8,15 @@
 mod budget;
 
 use crate::address::Family;
+use crate::artifact::view::kind_name;
+use crate::artifact::{Artifact, Description, LineTable, LinkError, NamedEndpoint, Parts, describe};
 use crate::classify::{self, Classes, ClassifyError, Scope};
 use crate::ebpf::asm::Assembled;
 use crate::ebpf::limits::{self, Report, Violation};
 use crate::ebpf::target::Target;
 use crate::emit::{self, EmitError, Plan, program_name};
 use crate::image::{self, EndpointEntry, MapImage, Sizes};
+
 use crate::ir::{Program, Tables};
 use crate::layout::MapName;
 use crate::lower;
@@ -144,6 +147,38 @@ pub fn compile(cluster: &Cluster, scope: &Scope, options: &Options) -> Result<Co
     };
     options.budgets.check(&compiled)?;
     Ok(compiled)
+}
+
+impl Compiled {
+    /// Links everything into what the file holds. `complete` adds what only the caller knows: inputs, the node.
+    pub fn artifact(
+        &self,
+        cluster: &Cluster,
+        options: &Options,
+        complete: impl FnOnce(&mut Description),
+    ) -> Result<Artifact, LinkError> {
+        let mut description = describe(cluster, &self.classes, options.target);
+        description.structures = self.structures();
+        complete(&mut description);
+        Artifact::link(Parts {
+            programs: self.programs.clone(),
+            lines: LineTable::default(),
+            maps: self.maps.clone(),
+            endpoints: self.endpoints.iter().map(|entry| NamedEndpoint::new(cluster, entry)).collect(),
+            description,
+        })
+    }
+
+    /// What each set is looked up in: the maps that programs use, or nothing where compares are enough.
+    pub fn structures(&self) -> Vec<(String, String)> {
+        let used = |map: &MapImage| {
+            let uses = self.programs.iter().flat_map(|program| &program.maps);
+            uses.into_iter().any(|used| used.map.0 == map.name as u32)
+        };
+        let sets = self.maps.iter().filter(|map| map.name >= MapName::Exact4);
+        let kind = |map: &MapImage| if used(map) { kind_name(map.spec.kind) } else { "not looked up" };
+        sets.map(|map| (map.name.name().to_owned(), kind(map).to_owned())).collect()
+    }
 }
 
 fn program(plan: &Plan<'_>, hook: Direction) -> Result<(Assembled, Report), CompileError> {

@@ -46,4 +46,5 @@ pub mod passes;
 pub mod resolve;
 pub mod source;
 pub mod syntax;
+pub mod verify;
 pub mod vm;

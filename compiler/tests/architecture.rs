@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The modules, from left to right. Each may use what stands before it, and no more.
-const STAGES: [&str; 25] = [
+const STAGES: [&str; 26] = [
     "origin",
     "syntax",
     "source",
@@ -30,6 +30,7 @@ const STAGES: [&str; 25] = [
     "artifact",
     "compile",
     "engine",
+    "verify",
 ];
 
 /// What a crate without an outside world has no use for.

@@ -1,16 +1,11 @@
 //! Every engine says what the reference oracle says, with the same reasons, on clusters by the seed.
 
-#[path = "common/flows.rs"]
-mod flows;
-#[path = "common/generate.rs"]
-mod generate;
-
 use weir_compiler::engine::{Engine, EngineError, Interpreter, Machine, Make, NoAnswer};
 use weir_compiler::model::Cluster;
 use weir_compiler::model::eval::{Basis, Flow, Judgement, Oracle, RuleId, Side, Verdict};
 use weir_compiler::resolve;
 
-use generate::Random;
+use weir_fuzz::generators::{Random, cluster, flows};
 
 const SEEDS: std::ops::Range<u64> = 0..150;
 const FLOWS: usize = 120;
@@ -50,8 +45,8 @@ fn ask(make: fn() -> Box<Make>) -> (usize, usize) {
     let (mut answered, mut refused) = (0, 0);
     for seed in SEEDS {
         let mut random = Random::new(seed);
-        let objects = generate::objects(&mut random);
-        let (cluster, _) = resolve::resolve(&objects, generate::assumptions(&mut random));
+        let objects = cluster::objects(&mut random);
+        let (cluster, _) = resolve::resolve(&objects, cluster::assumptions(&mut random));
         let flows = flows::flows(&cluster, FLOWS, &mut random);
         match Engine::new(&cluster, make()) {
             Ok(mut engine) => answered += flows.iter().filter(|flow| agrees(seed, &cluster, &mut engine, flow)).count(),

@@ -163,8 +163,10 @@ impl Classifier<'_> {
         match endpoint.standing {
             Standing::Member => self.key_of_pod(endpoint, None),
             Standing::HostNetwork => {
-                let node = endpoint.node.filter(|node| local_nodes(draft).contains(node));
-                Peer { node, family: node.map(|_| Family::of(address)), ..Peer::default() }
+                let nodes: Vec<_> =
+                    endpoint.node.into_iter().filter(|node| local_nodes(draft).contains(node)).collect();
+                let family = (!nodes.is_empty()).then(|| Family::of(address));
+                Peer { nodes, family, ..Peer::default() }
             }
             Standing::Finished | Standing::Pending => Peer::default(),
         }

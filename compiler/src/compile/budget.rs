@@ -3,12 +3,15 @@
 use std::fmt;
 
 use super::Compiled;
+use crate::artifact::memory;
 
 /// What can be limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Budget {
     /// Instructions of both programs together.
     Instructions,
+    /// Bytes of all maps together, in the kernel, without what comes once for every CPU.
+    MapBytes,
     /// Entries of all maps together.
     Entries,
     /// Subject and peer classes together.
@@ -17,12 +20,13 @@ pub enum Budget {
 
 impl Budget {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Instructions, Self::Entries, Self::Classes];
+    pub const ALL: [Self; 4] = [Self::Instructions, Self::MapBytes, Self::Entries, Self::Classes];
 
     /// The key on the command line.
     pub fn key(self) -> &'static str {
         match self {
             Self::Instructions => "instructions",
+            Self::MapBytes => "map-bytes",
             Self::Entries => "entries",
             Self::Classes => "classes",
         }
@@ -37,6 +41,7 @@ impl Budget {
     pub fn spent(self, compiled: &Compiled) -> u64 {
         match self {
             Self::Instructions => compiled.reports.iter().map(|report| report.slots).sum(),
+            Self::MapBytes => compiled.maps.iter().map(|map| memory::full(map).fixed).sum(),
             Self::Entries => compiled.maps.iter().map(|map| map.entries.len() as u64).sum(),
             Self::Classes => (compiled.classes.subjects.len() + compiled.classes.peers.len()) as u64,
         }
