@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+use weir_compiler::compile::Budget;
 
 use crate::lints::LintFlags;
 
@@ -79,6 +80,12 @@ pub(crate) enum Command {
     Explain(Explain),
     /// Run a file of expectations about flows
     Test(Test),
+    /// Compile policies into programs and maps for the kernel, and prove that they say the same
+    Compile(Compile),
+    /// Show what an artifact holds
+    Inspect(Inspect),
+    /// Prove that an artifact says what the policies say
+    Verify(Verify),
     /// Say what a diagnostic's code means
     ExplainCode(ExplainCode),
     /// Print the version
@@ -131,7 +138,7 @@ pub(crate) struct Query {
     /// Flows, one JSON object a line; `-` is standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) flows: PathBuf,
-    /// Who answers; this version has the reference oracle alone
+    /// Who answers
     #[arg(long, value_enum, default_value_t)]
     pub(crate) engine: Engine,
     /// How to print answers
@@ -144,6 +151,14 @@ pub(crate) enum Engine {
     /// The text of the NetworkPolicy API, transcribed
     #[default]
     Reference,
+    /// The policies as iptables and ipset rules, walked as the kernel does
+    Iptables,
+    /// The compiled decision, interpreted, before and after the passes
+    Ir,
+    /// The emitted programs in a userspace machine: needs no privilege
+    Vm,
+    /// The emitted programs in this machine's kernel (BPF_PROG_TEST_RUN): needs CAP_BPF and CAP_NET_ADMIN
+    Kernel,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -229,6 +244,78 @@ pub(crate) enum TestFormat {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Budgets: instructions (of both programs), map-bytes (without what comes once for every CPU), entries, classes.
+Exit codes: 0 written, 1 a budget is exceeded or the verification found a difference, 2 could not do it.")]
+pub(crate) struct Compile {
+    #[command(flatten)]
+    pub(crate) input: Paths,
+    /// Only the pods of this node are local [default: every pod with an address]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node: Option<String>,
+    /// Where to write the artifact
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "emit")]
+    pub(crate) output: Option<PathBuf>,
+    /// What the result may cost at most (repeatable)
+    #[arg(long, value_name = "KEY=N", value_parser = parse_budget)]
+    pub(crate) budget: Vec<(Budget, u64)>,
+    /// Do not verify
+    #[arg(long)]
+    pub(crate) no_verify: bool,
+    /// What to print; without `-o`, nothing is written
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) emit: Option<Emit>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Emit {
+    /// Counts, costs, choices
+    Summary,
+    /// The decisions, after the passes
+    Ir,
+    /// The programs' instructions
+    Asm,
+    /// The policies as iptables-save, ip6tables-save and ipset save text
+    Iptables,
+    /// Every map with its sizes
+    Maps,
+    /// The manifest (JSON)
+    Manifest,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Inspect {
+    /// The artifact
+    #[arg(value_name = "ARTIFACT", value_hint = ValueHint::FilePath)]
+    pub(crate) artifact: PathBuf,
+    /// What to print
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
+    pub(crate) emit: Show,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Show {
+    /// Counts and costs
+    #[default]
+    Summary,
+    /// The programs' instructions
+    Asm,
+    /// Every map with its sizes
+    Maps,
+    /// The manifest (JSON)
+    Manifest,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// The artifact
+    #[arg(value_name = "ARTIFACT", value_hint = ValueHint::FilePath)]
+    pub(crate) artifact: PathBuf,
+    #[command(flatten)]
+    pub(crate) input: Paths,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ExplainCode {
     /// The code; without one, all are listed
     pub(crate) code: Option<String>,
@@ -258,6 +345,13 @@ pub(crate) struct Man {
     /// The directory; made if it is not there
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) directory: PathBuf,
+}
+
+fn parse_budget(text: &str) -> Result<(Budget, u64), String> {
+    let (key, limit) = text.split_once('=').ok_or("expected KEY=N")?;
+    let known = || Budget::ALL.map(Budget::key).join(", ");
+    let budget = Budget::named(key).ok_or_else(|| format!("no budget is called `{key}`; there are: {}", known()))?;
+    Ok((budget, limit.parse().map_err(|_| format!("`{limit}` is no number"))?))
 }
 
 fn parse_assumption(text: &str) -> Result<(String, String), String> {

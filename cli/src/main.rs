@@ -13,6 +13,7 @@ mod commands;
 mod config;
 mod ends;
 mod failure;
+mod kernel;
 mod lints;
 mod load;
 mod locate;
@@ -65,6 +66,9 @@ fn run(cli: &Cli) -> Result<Outcome> {
         Command::ExplainCode(arguments) => commands::explain_code::run(arguments),
         Command::Explain(arguments) => commands::explain::run(global, arguments),
         Command::Test(arguments) => commands::test::run(global, arguments),
+        Command::Compile(arguments) => commands::compile::run(global, arguments),
+        Command::Inspect(arguments) => commands::inspect::run(arguments),
+        Command::Verify(arguments) => commands::verify::run(global, arguments),
         Command::Version(arguments) => commands::version::run(arguments),
         Command::Completions(arguments) => commands::completions::run(arguments),
         Command::Man(arguments) => commands::man::run(arguments),

@@ -4,7 +4,8 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use weir_compiler::decode::{self, InputKind, Options};
+use weir_compiler::artifact::{self, Digest};
+use weir_compiler::decode::{self, Input, InputKind, Options};
 use weir_compiler::diagnostic::{Diagnostics, Severity};
 use weir_compiler::k8s::{Body, Object};
 use weir_compiler::model::{Assumptions, Cluster};
@@ -29,6 +30,8 @@ pub(crate) struct Read {
     pub(crate) sources: SourceMap,
     /// Kinds passed over, and how many of each.
     pub(crate) skipped: Vec<(String, usize)>,
+    /// Files and what their bytes add up to, where that was asked for.
+    pub(crate) inputs: Vec<artifact::Input>,
     pub(crate) cluster: Cluster,
     pub(crate) diagnostics: Diagnostics,
     /// Whether every path could be read. What could not is already reported.
@@ -39,6 +42,10 @@ pub(crate) struct Read {
 
 /// Reads everything; reports what cannot be read and goes on.
 pub(crate) fn read(global: &Global, paths: &Paths) -> Result<Read> {
+    read_with(global, paths, |_| Vec::new())
+}
+
+fn read_with(global: &Global, paths: &Paths, note: fn(&[Input]) -> Vec<artifact::Input>) -> Result<Read> {
     let config = config::load(global.config.as_deref())?;
     let assume = assumptions(&config, global)?;
     let default_namespace = global.namespace.clone().or_else(|| config.namespace.clone());
@@ -51,6 +58,7 @@ pub(crate) fn read(global: &Global, paths: &Paths) -> Result<Read> {
         describe(&config, &loaded);
     }
     let (complete, stdin_read) = (loaded.errors.is_empty(), loaded.stdin_read());
+    let inputs = note(&loaded.inputs);
     progress.say("decoding");
     let options = Options { default_namespace: default_namespace.clone() };
     let (decoded, mut diagnostics) = decode::decode(loaded.inputs, &options);
@@ -64,6 +72,7 @@ pub(crate) fn read(global: &Global, paths: &Paths) -> Result<Read> {
         objects: decoded.objects,
         sources: decoded.sources,
         skipped: decoded.skipped.into_iter().collect(),
+        inputs,
         cluster,
         diagnostics,
         complete,
@@ -73,7 +82,15 @@ pub(crate) fn read(global: &Global, paths: &Paths) -> Result<Read> {
 
 /// The same for commands that answer questions: input with errors gives no answers, only exit code 2.
 pub(crate) fn read_sound(global: &Global, paths: &Paths) -> Result<Option<Read>> {
-    let mut read = read(global, paths)?;
+    sound(global, read(global, paths)?)
+}
+
+/// The same, with the digests of what was read.
+pub(crate) fn read_sound_with_digests(global: &Global, paths: &Paths) -> Result<Option<Read>> {
+    sound(global, read_with(global, paths, digests)?)
+}
+
+fn sound(global: &Global, mut read: Read) -> Result<Option<Read>> {
     read.diagnostics.retain_mut(|diagnostic| diagnostic.severity == Severity::Error);
     if !read.diagnostics.is_empty() {
         let findings = render::findings(&read.sources, &read.diagnostics);
@@ -86,6 +103,11 @@ pub(crate) fn read_sound(global: &Global, paths: &Paths) -> Result<Option<Read>>
     }
     let sound = read.complete && read.diagnostics.is_empty();
     Ok(sound.then_some(read))
+}
+
+fn digests(inputs: &[Input]) -> Vec<artifact::Input> {
+    let digest = |it: &Input| artifact::Input { name: it.name.clone(), digest: Digest::of(&it.bytes) };
+    inputs.iter().map(digest).collect()
 }
 
 fn load(global: &Global, paths: &Paths) -> Loaded {

@@ -18,6 +18,7 @@ mod predicates;
 mod rows;
 mod subjects;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 pub use addresses::{AddressMap, Stretch, to_address, to_number};
@@ -44,6 +45,8 @@ id!(/// A subject class. Prints as `subject3`.
 pub struct Scope {
     /// Sorted.
     local: Vec<EndpointId>,
+    /// Addresses that stand for endpoints which have none: no block and no list contains them.
+    stand_ins: BTreeMap<IpAddr, EndpointId>,
 }
 
 impl Scope {
@@ -54,7 +57,7 @@ impl Scope {
 
     /// No pod at all: a node that nobody has heard of yet.
     pub fn nothing() -> Self {
-        Self { local: Vec::new() }
+        Self { local: Vec::new(), stand_ins: BTreeMap::new() }
     }
 
     /// The pods of one node; `None` if the input knows no such node.
@@ -71,7 +74,13 @@ impl Scope {
             .filter(|(_, it)| it.standing == Standing::Member && !it.addresses.is_empty() && keep(it.node))
             .map(|(index, _)| EndpointId(index as u32))
             .collect();
-        Self { local }
+        Self { local, stand_ins: BTreeMap::new() }
+    }
+
+    /// The same, with addresses that stand for endpoints which have none. In the cluster they are the endpoints' own;
+    /// as peers, the endpoints are what their labels say, whatever block the address lies in.
+    pub fn with_stand_ins(self, stand_ins: BTreeMap<IpAddr, EndpointId>) -> Self {
+        Self { stand_ins, ..self }
     }
 
     /// The local endpoints, sorted.

@@ -10,7 +10,7 @@ use crate::address::Family;
 use crate::classify::{AtomSet, Classes, Scope};
 use crate::ir::Tables;
 use crate::layout::{self, FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, State, config, endpoint, flow};
-use crate::model::{Cluster, Direction, EndpointId};
+use crate::model::{Cluster, Direction, EndpointId, Established};
 use crate::vm::{MapFlags, MapKind, MapSpec};
 
 /// One map.
@@ -53,7 +53,7 @@ pub fn maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes) -> 
     let local = scope.endpoints().len() as u32;
     let mut maps = vec![
         empty(MapName::Endpoints, hash(4, endpoint::BYTES, headroom(local))),
-        config_image(),
+        config_image(cluster),
         empty(MapName::Counters, array(MapKind::PercpuArray, 16, 2 * OUTCOMES)),
         empty(MapName::Events, ring(sizes.ring_bytes)),
         empty(MapName::EventLimit, array(MapKind::Array, 16, 1)),
@@ -104,10 +104,11 @@ fn flags(tables: &Tables, subject: u32) -> u32 {
     ingress | if filters(Direction::Egress) { FILTERS_EGRESS } else { 0 }
 }
 
-fn config_image() -> MapImage {
+fn config_image(cluster: &Cluster) -> MapImage {
     const TICKS: u32 = 250;
     let mut value = vec![0; config::BYTES as usize];
     value[config::EPOCH as usize] = 1;
+    value[config::KEEP_ESTABLISHED as usize] = u8::from(cluster.assume.established == Established::Keep);
     for (state, seconds) in State::SECONDS.iter().enumerate() {
         let at = config::TIMEOUTS as usize + 4 * state;
         value[at..at + 4].copy_from_slice(&(seconds * TICKS).to_le_bytes());

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The modules, from left to right. Each may use what stands before it, and no more.
-const STAGES: [&str; 23] = [
+const STAGES: [&str; 26] = [
     "origin",
     "syntax",
     "source",
@@ -28,6 +28,9 @@ const STAGES: [&str; 23] = [
     "emit",
     "image",
     "artifact",
+    "compile",
+    "engine",
+    "verify",
 ];
 
 /// What a crate without an outside world has no use for.

@@ -1,6 +1,7 @@
 //! `weir query`: many flows, one JSON object a line, answered in order and in constant memory.
 
 mod answer;
+mod engine;
 mod flow;
 
 use std::fs::File;
@@ -8,27 +9,28 @@ use std::io::{BufRead as _, BufReader, BufWriter, Read as _, Write};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use weir_compiler::model::eval::Oracle;
+use weir_compiler::model::directory::Directory;
 
 use super::Outcome;
-use crate::args::{Engine, Global, Query, QueryFormat};
+use crate::args::{Global, Query, QueryFormat};
 use crate::ends::Ends;
 use crate::failure::with_hint;
 use crate::read;
 use answer::Names;
+use engine::{Judge, NoAnswer};
 use flow::Line;
 
 /// Bytes in flight, each way.
 const BUFFER: usize = 1 << 17;
 
 pub(crate) fn run(global: &Global, query: &Query) -> Result<Outcome> {
-    let (Engine::Reference, QueryFormat::Jsonl) = (query.engine, query.output);
+    let QueryFormat::Jsonl = query.output;
     let Some(read) = read::read_sound(global, &query.input)? else { return Ok(Outcome::Failed) };
     let reader = open(&query.flows, read.stdin_read)?;
     let ends = Ends { cluster: &read.cluster, default_namespace: &read.default_namespace };
     let writer = BufWriter::with_capacity(BUFFER, std::io::stdout().lock());
-    Session { ends, oracle: Oracle::new(&read.cluster), names: Names::new(&read.cluster), skipped: false }
-        .answer_all(reader, writer)
+    let (directory, judge) = (Directory::new(&read.cluster), Judge::new(query.engine, &read.cluster)?);
+    Session { ends, directory, judge, names: Names::new(&read.cluster), skipped: false }.answer_all(reader, writer)
 }
 
 fn open(path: &Path, stdin_read: bool) -> Result<BufReader<Box<dyn std::io::Read>>> {
@@ -44,7 +46,8 @@ fn open(path: &Path, stdin_read: bool) -> Result<BufReader<Box<dyn std::io::Read
 
 struct Session<'c> {
     ends: Ends<'c>,
-    oracle: Oracle<'c>,
+    directory: Directory<'c>,
+    judge: Judge<'c>,
     names: Names,
     skipped: bool,
 }
@@ -75,13 +78,14 @@ impl Session<'_> {
 
     fn answer(&mut self, line: &[u8], writer: &mut impl Write) -> Result<()> {
         let parsed = Line::parse(line);
-        let flow = parsed.flow().and_then(|it| it.resolve(&self.ends, self.oracle.directory()));
-        match flow {
-            Ok(flow) => self.names.write(writer, parsed.id(), &self.oracle.judge(&flow))?,
-            Err(reason) => {
+        let flow = parsed.flow().and_then(|it| it.resolve(&self.ends, &self.directory));
+        match flow.map_err(NoAnswer::Skip).and_then(|flow| self.judge.judge(&flow)) {
+            Ok(judgement) => self.names.write(writer, parsed.id(), &judgement)?,
+            Err(NoAnswer::Skip(reason)) => {
                 self.skipped = true;
                 answer::write_skip(writer, parsed.id(), &reason)?;
             }
+            Err(NoAnswer::Failed(error)) => return Err(error),
         }
         Ok(())
     }

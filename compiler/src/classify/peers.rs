@@ -152,7 +152,24 @@ impl Classifier<'_> {
                 keys.insert(*address, self.key_of_pod(endpoint, Some(*address)));
             }
         }
+        for (address, id) in &draft.stand_ins {
+            keys.insert(*address, self.key_of_stand_in(draft, *address, &self.cluster.endpoints[id.index()]));
+        }
         (keys, fronts)
+    }
+
+    /// What an endpoint without an address is as a peer: its labels, or its node's.
+    fn key_of_stand_in(&self, draft: &Draft, address: IpAddr, endpoint: &Endpoint) -> Peer {
+        match endpoint.standing {
+            Standing::Member => self.key_of_pod(endpoint, None),
+            Standing::HostNetwork => {
+                let nodes: Vec<_> =
+                    endpoint.node.into_iter().filter(|node| local_nodes(draft).contains(node)).collect();
+                let family = (!nodes.is_empty()).then(|| Family::of(address));
+                Peer { nodes, family, ..Peer::default() }
+            }
+            Standing::Finished | Standing::Pending => Peer::default(),
+        }
     }
 
     fn key_of_address<'k>(&self, keys: &'k mut BTreeMap<IpAddr, Peer>, address: IpAddr) -> &'k mut Peer {

@@ -1,6 +1,7 @@
 //! Local endpoints and what is in force on them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 
 use super::Scope;
 use crate::k8s::LabelSelector;
@@ -15,6 +16,8 @@ pub(super) struct Draft {
     pub(super) policies: Vec<PolicyId>,
     /// The lists that apply to any of them, in the order they are decided.
     pub(super) lists: Vec<ListId>,
+    /// Addresses that stand for endpoints which have none.
+    pub(super) stand_ins: BTreeMap<IpAddr, EndpointId>,
 }
 
 /// One local endpoint.
@@ -41,7 +44,12 @@ pub(super) fn draft(cluster: &Cluster, scope: &Scope) -> Draft {
     }
     let policies: BTreeSet<_> = local.iter().flat_map(|it| &it.policies).copied().collect();
     let lists: BTreeSet<_> = local.iter().flat_map(|it| &it.lists).copied().collect();
-    Draft { local, policies: policies.into_iter().collect(), lists: lists.into_iter().collect() }
+    Draft {
+        local,
+        policies: policies.into_iter().collect(),
+        lists: lists.into_iter().collect(),
+        stand_ins: scope.stand_ins.clone(),
+    }
 }
 
 /// The policies of a namespace, by one label that they need.

@@ -191,8 +191,14 @@ impl<'c> Oracle<'c> {
         }
     }
 
+    /// What a flow's destination is translated to, if it is a service's address: the service, and the index of its port.
+    pub fn service_of(&self, flow: &Flow) -> Option<(ServiceId, Option<u32>)> {
+        let target = Target { protocol: flow.protocol, port: flow.port };
+        self.find_service(self.complete(flow.source), self.complete(flow.destination), target)
+    }
+
     /// An address alone stands for the pod that has it.
-    fn complete(&self, end: End) -> End {
+    pub fn complete(&self, end: End) -> End {
         let endpoint = end.endpoint.or_else(|| self.directory.endpoint_at(end.address?));
         End { endpoint, address: end.address }
     }

@@ -1,0 +1,107 @@
+//! `weir compile`: policies → one artifact, verified before it is written.
+
+mod summary;
+
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, anyhow};
+use weir_compiler::artifact::{Artifact, view};
+use weir_compiler::classify::Scope;
+use weir_compiler::compile::{self, Budgets, CompileError, Compiled, Options};
+use weir_compiler::iptables;
+use weir_compiler::model::{Cluster, Direction};
+use weir_compiler::verify;
+
+use super::Outcome;
+use crate::args::{Compile, Emit, Global};
+use crate::failure::{self, with_hint};
+use crate::read;
+
+pub(crate) fn run(global: &Global, arguments: &Compile) -> Result<Outcome> {
+    let Some(read) = read::read_sound_with_digests(global, &arguments.input)? else { return Ok(Outcome::Failed) };
+    let cluster = &read.cluster;
+    let scope = scope(cluster, arguments.node.as_deref())?;
+    let options = Options { budgets: Budgets(arguments.budget.clone()), ..Options::default() };
+    let compiled = match compile::compile(cluster, &scope, &options) {
+        Ok(compiled) => compiled,
+        Err(CompileError::Budget(exceeded)) => {
+            failure::print(&with_hint(exceeded.to_string(), "nothing was written"));
+            return Ok(Outcome::Findings);
+        }
+        Err(error) => return Err(anyhow!(error).context("the input cannot be compiled")),
+    };
+    let artifact = compiled.artifact(cluster, &options, |description| {
+        description.inputs.clone_from(&read.inputs);
+        description.node.clone_from(&arguments.node);
+    });
+    let artifact = artifact.context("the artifact cannot be put together")?;
+    let report = (!arguments.no_verify).then(|| verify::verify(&artifact, cluster));
+    if let Some(report) = report.as_ref().filter(|report| !report.is_verified()) {
+        super::verify::print_differences(report);
+        failure::print(&with_hint(
+            "the programs do not say what the policies say, so nothing was written",
+            "this is a bug in weir: please report it with the input",
+        ));
+        return Ok(Outcome::Findings);
+    }
+    if let Some(path) = &arguments.output {
+        write(path, &artifact)?;
+    }
+    let text = match arguments.emit.unwrap_or(Emit::Summary) {
+        Emit::Summary if global.quiet => String::new(),
+        Emit::Summary => summary::text(cluster, &compiled, &artifact, report.as_ref()),
+        other => emit(other, cluster, &compiled, &artifact),
+    };
+    std::io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(Outcome::Clean)
+}
+
+fn scope(cluster: &Cluster, node: Option<&str>) -> Result<Scope> {
+    let Some(name) = node else { return Ok(Scope::everything(cluster)) };
+    Scope::node(cluster, name).ok_or_else(|| {
+        let known: Vec<&str> = cluster.nodes.iter().take(5).map(|node| node.name.as_str()).collect();
+        let hint = match known.is_empty() {
+            true => "no pod says where it runs, and there is no Node".to_owned(),
+            false => format!("there are: {}{}", known.join(", "), if cluster.nodes.len() > 5 { ", …" } else { "" }),
+        };
+        with_hint(format!("the input has no node {name}"), hint)
+    })
+}
+
+/// Under another name first: whoever reads the file sees all of it or the one before.
+fn write(path: &Path, artifact: &Artifact) -> Result<()> {
+    let bytes = artifact.to_bytes().context("the artifact cannot be written")?;
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".part");
+    let moved = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
+    moved.with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn emit(what: Emit, cluster: &Cluster, compiled: &Compiled, artifact: &Artifact) -> String {
+    match what {
+        Emit::Summary => String::new(),
+        Emit::Ir => compiled.decisions.iter().map(|program| format!("{program}\n")).collect(),
+        Emit::Asm => disassembly(artifact),
+        Emit::Iptables => {
+            let rendering = iptables::render(cluster);
+            format!(
+                "# ipset restore\n{}# iptables-restore\n{}# ip6tables-restore\n{}",
+                rendering.sets, rendering.v4, rendering.v6
+            )
+        }
+        Emit::Maps => view::maps(artifact, cpus()),
+        Emit::Manifest => format!("{}\n", artifact.manifest.trim_end()),
+    }
+}
+
+/// Both programs.
+pub(super) fn disassembly(artifact: &Artifact) -> String {
+    let one = |hook| format!("{}:\n{}", weir_compiler::emit::program_name(hook), view::disassembly(artifact, hook));
+    Direction::ALL.map(one).join("\n")
+}
+
+/// What per-CPU maps cost is told for this machine.
+pub(super) fn cpus() -> u64 {
+    std::thread::available_parallelism().map_or(1, |it| it.get() as u64)
+}

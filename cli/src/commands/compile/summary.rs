@@ -1,0 +1,39 @@
+//! What `weir compile` prints when it is done.
+
+use std::fmt::Write as _;
+
+use weir_compiler::artifact::{Artifact, view};
+use weir_compiler::compile::{Budget, Compiled};
+use weir_compiler::emit::program_name;
+use weir_compiler::model::{Cluster, Direction};
+use weir_compiler::verify::Report;
+
+use super::super::verify::line;
+use super::cpus;
+
+pub(super) fn text(cluster: &Cluster, compiled: &Compiled, artifact: &Artifact, report: Option<&Report>) -> String {
+    let mut out = String::new();
+    let mut say = |what: &str, text: &str| _ = writeln!(out, "{what:<13} {text}");
+    let classes = &compiled.classes;
+    say("endpoints", &format!("{} local, {} in the cluster", classes.subject_of.len(), cluster.endpoints.len()));
+    say("classes", &format!("{} of endpoints, {} of addresses", classes.subjects.len(), classes.peers.len()));
+    let words = classes.atoms.count().div_ceil(64);
+    say(
+        "atoms",
+        &format!("{} of ports, {words} word{} a set", classes.atoms.count(), if words == 1 { "" } else { "s" }),
+    );
+    for (hook, report) in Direction::ALL.into_iter().zip(&compiled.reports) {
+        let longest = report.longest_path.map_or_else(|| "unbounded".to_owned(), |steps| steps.to_string());
+        say(program_name(hook), &format!("{} instructions, longest path {longest}", report.slots));
+    }
+    let structures: Vec<String> =
+        compiled.structures().into_iter().map(|(set, kind)| format!("{set} {kind}")).collect();
+    say("structures", &structures.join(", "));
+    let (entries, bytes) = (Budget::Entries.spent(compiled), Budget::MapBytes.spent(compiled));
+    say("maps", &format!("{entries} entries, {bytes} bytes beside what comes once for every CPU"));
+    out.push('\n');
+    out.push_str(&view::maps(artifact, cpus()));
+    out.push('\n');
+    out.push_str(&report.map_or_else(|| "not verified\n".to_owned(), line));
+    out
+}

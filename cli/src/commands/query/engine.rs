@@ -1,0 +1,64 @@
+//! Whoever was asked to judge, behind one face.
+
+use anyhow::{Error, Result, anyhow};
+use weir_compiler::engine::{self, Engine, EngineError, Interpreter, Machine};
+use weir_compiler::iptables;
+use weir_compiler::model::Cluster;
+use weir_compiler::model::eval::{Flow, Judgement, Oracle};
+
+use crate::args;
+use crate::failure::with_hint;
+use crate::kernel;
+
+/// One of the engines.
+pub(super) enum Judge<'c> {
+    Reference(Oracle<'c>),
+    Iptables(iptables::Engine<'c>),
+    Compiled(Engine<'c>),
+}
+
+/// Why a flow has no answer.
+pub(super) enum NoAnswer {
+    /// The flow's fault, or the engine's limit: the next one may have one.
+    Skip(String),
+    /// There are no more answers.
+    Failed(Error),
+}
+
+impl<'c> Judge<'c> {
+    pub(super) fn new(engine: args::Engine, cluster: &'c Cluster) -> Result<Self> {
+        let compiled = |make| Engine::new(cluster, make).map(Self::Compiled).map_err(failed);
+        match engine {
+            args::Engine::Reference => Ok(Self::Reference(Oracle::new(cluster))),
+            args::Engine::Iptables => {
+                let engine = iptables::Engine::new(cluster);
+                // What we rendered ourselves cannot be read back.
+                Ok(Self::Iptables(engine.unwrap_or_else(|error| panic!("the rendered rules are broken: {error}"))))
+            }
+            args::Engine::Ir => compiled(Interpreter::make()),
+            args::Engine::Vm => compiled(Machine::make()),
+            args::Engine::Kernel => compiled(kernel::make()?),
+        }
+    }
+
+    pub(super) fn judge(&mut self, flow: &Flow) -> Result<Judgement, NoAnswer> {
+        match self {
+            Self::Reference(oracle) => Ok(oracle.judge(flow)),
+            Self::Iptables(engine) => engine.judge(flow).map_err(|reason| NoAnswer::Skip(reason.to_string())),
+            Self::Compiled(engine) => engine.judge(flow).map_err(|error| match error {
+                engine::NoAnswer::Skip(reason) => NoAnswer::Skip(reason),
+                engine::NoAnswer::Engine(error) => NoAnswer::Failed(failed(error)),
+            }),
+        }
+    }
+}
+
+fn failed(error: EngineError) -> Error {
+    match error {
+        EngineError::Compile(error) => anyhow!(error).context("the input cannot be compiled"),
+        EngineError::Broken(broken) => with_hint(
+            format!("the engine failed: {broken}"),
+            "unless the kernel refused something, this is a bug in weir: please report it with the input",
+        ),
+    }
+}

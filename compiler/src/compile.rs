@@ -1,0 +1,212 @@
+//! The whole pipeline behind one call: a cluster and a scope in, everything that an artifact is made of out.
+//!
+//! Strategy: one stage after the other, as in the picture of the crate; then measure what came out and hold it to the
+//! limits of the kernel and to the caller's budgets.
+//! Invariants: no limit is silent: whatever is too large is an error that names it, with how much there is and how much
+//! there may be; nothing is left out to make it fit.
+
+mod budget;
+
+use crate::address::Family;
+use crate::artifact::view::kind_name;
+use crate::artifact::{Artifact, Description, LineTable, LinkError, NamedEndpoint, Parts, describe};
+use crate::classify::{self, Classes, ClassifyError, Scope};
+use crate::ebpf::asm::Assembled;
+use crate::ebpf::limits::{self, Report, Violation};
+use crate::ebpf::target::Target;
+use crate::emit::{self, EmitError, Plan, program_name};
+use crate::image::{self, EndpointEntry, MapImage, Sizes};
+
+use crate::ir::{Program, Tables};
+use crate::layout::MapName;
+use crate::lower;
+use crate::model::{Cluster, Direction};
+use crate::passes::{self, PassError};
+
+pub use budget::{Budget, BudgetError, Budgets};
+
+/// What can be chosen.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The oldest kernel that the programs must load on.
+    pub target: Target,
+    /// What map sizes depend on beside the input.
+    pub sizes: Sizes,
+    /// What must not be exceeded.
+    pub budgets: Budgets,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { target: Target::BASE, sizes: Sizes::default(), budgets: Budgets::default() }
+    }
+}
+
+/// What came out.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// Classes and rows, with provenance.
+    pub classes: Classes,
+    /// What the decisions look into.
+    pub tables: Tables,
+    /// The decisions as lowered: ingress, egress.
+    pub general: [Program; 2],
+    /// The decisions after the passes.
+    pub decisions: [Program; 2],
+    /// `to_pod`, `from_pod`.
+    pub programs: [Assembled; 2],
+    /// Their measures.
+    pub reports: [Report; 2],
+    /// The maps, `endpoints` without entries.
+    pub maps: Vec<MapImage>,
+    /// What `endpoints` holds for each local endpoint, in the order of the scope.
+    pub endpoints: Vec<EndpointEntry>,
+}
+
+/// Why there is nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    /// It cannot be told apart on packets.
+    #[error(transparent)]
+    Classify(#[from] ClassifyError),
+    /// Our own bug.
+    #[error(transparent)]
+    Pass(#[from] PassError),
+    /// The assembler's limits, or the stack frame's.
+    #[error("program {program}: {error}")]
+    Emit {
+        /// Which.
+        program: &'static str,
+        /// What.
+        error: EmitError,
+    },
+    /// The kernel would refuse the program.
+    #[error("program {program}: {violation}")]
+    Program {
+        /// Which.
+        program: &'static str,
+        /// For what.
+        violation: Violation,
+    },
+    /// The kernel has no map of that size.
+    #[error("map {}: {entries} entries, the limit is {limit}", map.name())]
+    Map {
+        /// Which.
+        map: MapName,
+        /// How many it has.
+        entries: u64,
+        /// How many it may have.
+        limit: u64,
+    },
+    /// Numbers of classes have 31 bits in keys.
+    #[error("{count} {what}, the limit is {limit}")]
+    Classes {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        count: u64,
+        /// How many there may be.
+        limit: u64,
+    },
+    /// The caller's own limits.
+    #[error(transparent)]
+    Budget(#[from] BudgetError),
+}
+
+/// The kernel rounds the number of buckets up to a power of two that must fit 32 bits.
+const MOST_ENTRIES: u64 = 1 << 31;
+/// The upper bit of a row's key is the direction.
+const MOST_CLASSES: u64 = 1 << 31;
+
+/// Compiles a cluster for the endpoints in scope.
+pub fn compile(cluster: &Cluster, scope: &Scope, options: &Options) -> Result<Compiled, CompileError> {
+    let classes = classify::classify(cluster, scope)?;
+    check_classes(&classes)?;
+    let tables = lower::tables(&classes);
+    let general = Direction::ALL.map(lower::lower);
+    let mut decisions = general.clone();
+    for decision in &mut decisions {
+        passes::optimize(decision, &tables)?;
+    }
+    let families = [Family::V4, Family::V6].into_iter().filter(|it| image::has_family(cluster, scope, *it)).collect();
+    let plan = Plan { target: options.target, decisions: decisions.each_ref(), tables: &tables, families };
+    let (to_pod, to_pod_report) = program(&plan, Direction::Ingress)?;
+    let (from_pod, from_pod_report) = program(&plan, Direction::Egress)?;
+    let maps = image::maps(cluster, scope, &tables, options.sizes);
+    check_maps(&maps)?;
+    let endpoints = image::endpoints(cluster, &classes, &tables);
+    let compiled = Compiled {
+        programs: [to_pod, from_pod],
+        reports: [to_pod_report, from_pod_report],
+        classes,
+        tables,
+        general,
+        decisions,
+        maps,
+        endpoints,
+    };
+    options.budgets.check(&compiled)?;
+    Ok(compiled)
+}
+
+impl Compiled {
+    /// Links everything into what the file holds. `complete` adds what only the caller knows: inputs, the node.
+    pub fn artifact(
+        &self,
+        cluster: &Cluster,
+        options: &Options,
+        complete: impl FnOnce(&mut Description),
+    ) -> Result<Artifact, LinkError> {
+        let mut description = describe(cluster, &self.classes, options.target);
+        description.structures = self.structures();
+        complete(&mut description);
+        Artifact::link(Parts {
+            programs: self.programs.clone(),
+            lines: LineTable::default(),
+            maps: self.maps.clone(),
+            endpoints: self.endpoints.iter().map(|entry| NamedEndpoint::new(cluster, entry)).collect(),
+            description,
+        })
+    }
+
+    /// What each set is looked up in: the maps that programs use, or nothing where compares are enough.
+    pub fn structures(&self) -> Vec<(String, String)> {
+        let used = |map: &MapImage| {
+            let uses = self.programs.iter().flat_map(|program| &program.maps);
+            uses.into_iter().any(|used| used.map.0 == map.name as u32)
+        };
+        let sets = self.maps.iter().filter(|map| map.name >= MapName::Exact4);
+        let kind = |map: &MapImage| if used(map) { kind_name(map.spec.kind) } else { "not looked up" };
+        sets.map(|map| (map.name.name().to_owned(), kind(map).to_owned())).collect()
+    }
+}
+
+fn program(plan: &Plan<'_>, hook: Direction) -> Result<(Assembled, Report), CompileError> {
+    let program = program_name(hook);
+    let assembled = emit::emit(plan, hook).map_err(|error| CompileError::Emit { program, error })?;
+    let report = limits::check(&assembled.insns);
+    match report.violations.first() {
+        Some(violation) => Err(CompileError::Program { program, violation: violation.clone() }),
+        None => Ok((assembled, report)),
+    }
+}
+
+fn check_classes(classes: &Classes) -> Result<(), CompileError> {
+    let counts = [("subject classes", classes.subjects.len()), ("peer classes", classes.peers.len())];
+    for (what, count) in counts {
+        if count as u64 > MOST_CLASSES {
+            return Err(CompileError::Classes { what, count: count as u64, limit: MOST_CLASSES });
+        }
+    }
+    Ok(())
+}
+
+fn check_maps(maps: &[MapImage]) -> Result<(), CompileError> {
+    for map in maps {
+        let entries = (map.entries.len() as u64).max(u64::from(map.spec.max_entries));
+        if entries > MOST_ENTRIES || map.entries.len() as u64 > u64::from(map.spec.max_entries) {
+            return Err(CompileError::Map { map: map.name, entries, limit: MOST_ENTRIES });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! Budgets: what the result may cost at most, by the caller's word.
+
+use std::fmt;
+
+use super::Compiled;
+use crate::artifact::memory;
+
+/// What can be limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Budget {
+    /// Instructions of both programs together.
+    Instructions,
+    /// Bytes of all maps together, in the kernel, without what comes once for every CPU.
+    MapBytes,
+    /// Entries of all maps together.
+    Entries,
+    /// Subject and peer classes together.
+    Classes,
+}
+
+impl Budget {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Instructions, Self::MapBytes, Self::Entries, Self::Classes];
+
+    /// The key on the command line.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Instructions => "instructions",
+            Self::MapBytes => "map-bytes",
+            Self::Entries => "entries",
+            Self::Classes => "classes",
+        }
+    }
+
+    /// The budget of this key.
+    pub fn named(key: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|budget| budget.key() == key)
+    }
+
+    /// What there is of it.
+    pub fn spent(self, compiled: &Compiled) -> u64 {
+        match self {
+            Self::Instructions => compiled.reports.iter().map(|report| report.slots).sum(),
+            Self::MapBytes => compiled.maps.iter().map(|map| memory::full(map).fixed).sum(),
+            Self::Entries => compiled.maps.iter().map(|map| map.entries.len() as u64).sum(),
+            Self::Classes => (compiled.classes.subjects.len() + compiled.classes.peers.len()) as u64,
+        }
+    }
+}
+
+/// Limits, in the order in which they were given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Budgets(pub Vec<(Budget, u64)>);
+
+/// Budgets that are exceeded, all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetError {
+    /// Which, what there is, what there may be.
+    pub exceeded: Vec<(Budget, u64, u64)>,
+}
+
+impl std::error::Error for BudgetError {}
+
+impl fmt::Display for BudgetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (budget, spent, limit)) in self.exceeded.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            let (key, by) = (budget.key(), spent - limit);
+            write!(f, "{separator}budget {key} is exceeded by {by}: {spent}, at most {limit}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Budgets {
+    /// Whether all are kept.
+    pub fn check(&self, compiled: &Compiled) -> Result<(), BudgetError> {
+        let spent = self.0.iter().map(|(budget, limit)| (*budget, budget.spent(compiled), *limit));
+        let exceeded: Vec<_> = spent.filter(|(_, spent, limit)| spent > limit).collect();
+        if exceeded.is_empty() { Ok(()) } else { Err(BudgetError { exceeded }) }
+    }
+}

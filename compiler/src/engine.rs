@@ -1,0 +1,256 @@
+//! Engines: what was compiled, asked about flows, with answers in the reference oracle's words.
+//!
+//! Problem: an engine decides one packet at one endpoint; a question is a flow between two ends that may be named
+//! without an address, stand behind a service, or carry an address that the cluster gives to somebody else.
+//! Strategy: bring every flow to packets at endpoints ([`Question`]), let the engine ([`Decide`]) say allow or deny, and
+//! read off the classes why. Endpoints without an address get one that stands for them ([`world`]); a packet to a service
+//! is asked of `from_pod` as it leaves, and of `to_pod` at each backend.
+//! Invariants: the verdict is the engine's, never the oracle's; of the oracle only the translation of service addresses
+//! is used, which is no policy; what no packet can tell apart is skipped with a reason.
+
+mod because;
+mod ir;
+pub mod machine;
+pub mod packet;
+mod vm;
+mod world;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use crate::address::Family;
+use crate::classify::SubjectId;
+use crate::compile::{CompileError, Compiled};
+use crate::model::eval::{Basis, End, Flow, FlowProtocol, Judgement, Oracle, ServiceBasis, Side, Verdict};
+use crate::model::{Cluster, Direction, EndpointId, ServiceId, Standing};
+
+pub use ir::Interpreter;
+pub use vm::Machine;
+use world::World;
+
+/// One packet at one local endpoint: the first of a new flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// As the endpoint sees it.
+    pub direction: Direction,
+    /// The endpoint's place among [`Compiled::endpoints`].
+    pub place: usize,
+    /// Its subject class.
+    pub subject: SubjectId,
+    /// Its address.
+    pub own: IpAddr,
+    /// The other end's address.
+    pub remote: IpAddr,
+    /// Over what.
+    pub protocol: FlowProtocol,
+    /// The destination port.
+    pub port: u16,
+    /// Whether this host began it, and the other end is the endpoint's own node.
+    pub own_node: bool,
+}
+
+/// Something that gives verdicts on packets.
+pub trait Decide {
+    /// What becomes of the packet.
+    fn decide(&mut self, question: &Question) -> Result<Verdict, Broken>;
+}
+
+/// Sets up what was compiled.
+pub type Make = dyn Fn(&Compiled) -> Result<Box<dyn Decide>, Broken>;
+
+/// An engine that goes wrong: our own bug, or the kernel's refusal.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Broken(pub String);
+
+/// Why there is no engine, or no more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// The cluster cannot be compiled.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    /// It went wrong.
+    #[error(transparent)]
+    Broken(#[from] Broken),
+}
+
+/// Why a flow has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoAnswer {
+    /// No packet says it.
+    #[error("{0}")]
+    Skip(String),
+    /// The engine is at its end.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+impl From<Broken> for NoAnswer {
+    fn from(broken: Broken) -> Self {
+        Self::Engine(broken.into())
+    }
+}
+
+/// The most worlds that are kept.
+const MOST_WORLDS: usize = 16;
+
+/// Who has an address for the length of one flow, where that is not who has it in the cluster.
+type Owners = BTreeMap<IpAddr, Option<EndpointId>>;
+
+/// Answers for one cluster.
+pub struct Engine<'c> {
+    oracle: Oracle<'c>,
+    cluster: &'c Cluster,
+    make: Box<Make>,
+    /// By what differs from the cluster; nearly always there is one.
+    worlds: BTreeMap<Vec<(IpAddr, Option<EndpointId>)>, World<'c>>,
+}
+
+impl std::fmt::Debug for Engine<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("worlds", &self.worlds.len()).finish_non_exhaustive()
+    }
+}
+
+impl<'c> Engine<'c> {
+    /// Compiles the cluster for every endpoint, and sets up what decides.
+    pub fn new(cluster: &'c Cluster, make: Box<Make>) -> Result<Self, EngineError> {
+        let base = World::new(cluster, &Owners::new(), &make)?;
+        let worlds = BTreeMap::from([(Vec::new(), base)]);
+        Ok(Self { oracle: Oracle::new(cluster), cluster, make, worlds })
+    }
+
+    /// What becomes of a new connection.
+    pub fn judge(&mut self, flow: &Flow) -> Result<Judgement, NoAnswer> {
+        let service = self.oracle.service_of(flow);
+        let (source, destination) = (self.oracle.complete(flow.source), self.oracle.complete(flow.destination));
+        let owners = self.owners(source, destination)?;
+        let key: Vec<_> = owners.iter().map(|(address, owner)| (*address, *owner)).collect();
+        if !self.worlds.contains_key(&key) {
+            if self.worlds.len() >= MOST_WORLDS {
+                self.worlds.retain(|differs, _| differs.is_empty());
+            }
+            self.worlds.insert(key.clone(), World::new(self.cluster, &owners, &self.make)?);
+        }
+        let Some(world) = self.worlds.get_mut(&key) else { return Err(skip("no world".to_owned())) };
+        let target = Target { protocol: flow.protocol, port: flow.port };
+        let mut session = Session { world, flow_ends: [source, destination] };
+        match service {
+            Some(service) => session.judge_service(source, destination, target, service),
+            None => Ok(Judgement {
+                egress: session.judge_side(Direction::Egress, source, destination, target)?,
+                ingress: session.judge_side(Direction::Ingress, destination, source, target)?,
+            }),
+        }
+    }
+
+    /// A finished pod may carry an address that is another's by now; a workload has whatever address the flow says.
+    fn owners(&self, source: End, destination: End) -> Result<Owners, NoAnswer> {
+        let mut owners = Owners::new();
+        if source.address.is_some() && source.address == destination.address {
+            return Ok(owners);
+        }
+        for end in [source, destination] {
+            let Some(address) = end.address else { continue };
+            let is_member = |id: &EndpointId| self.cluster.endpoints[id.index()].standing == Standing::Member;
+            let owner = end.endpoint.filter(is_member);
+            if owner != self.oracle.directory().endpoint_at(address) {
+                owners.insert(address, owner);
+            }
+        }
+        Ok(owners)
+    }
+}
+
+fn skip(reason: String) -> NoAnswer {
+    NoAnswer::Skip(reason)
+}
+
+/// The ports of one question.
+#[derive(Clone, Copy)]
+struct Target {
+    protocol: FlowProtocol,
+    port: u16,
+}
+
+/// One flow in its world.
+struct Session<'w, 'c> {
+    world: &'w mut World<'c>,
+    flow_ends: [End; 2],
+}
+
+impl Session<'_, '_> {
+    fn judge_side(
+        &mut self,
+        direction: Direction,
+        subject: End,
+        remote: End,
+        target: Target,
+    ) -> Result<Side, NoAnswer> {
+        let place = subject.endpoint.and_then(|id| self.world.place(id));
+        let Some((place, class)) = place else { return Ok(Side { verdict: Verdict::Allow, basis: Basis::NotSubject }) };
+        let family = self.family(subject, remote)?;
+        let (own, other) = (self.address(subject, family)?, self.address(remote, family)?);
+        let question = Question {
+            direction,
+            place,
+            subject: class,
+            own,
+            remote: other,
+            protocol: target.protocol,
+            port: target.port,
+            own_node: direction == Direction::Ingress && self.world.is_own_node(place, other),
+        };
+        let verdict = self.world.decide.decide(&question)?;
+        Ok(Side { verdict, basis: because::basis(self.world, &question, verdict) })
+    }
+
+    /// The family of whichever end has an address; of the flow's other end for a backend.
+    fn family(&self, subject: End, remote: End) -> Result<Family, NoAnswer> {
+        let of = |end: &End| end.address.map(Family::of);
+        match (of(&subject), of(&remote)) {
+            (Some(a), Some(b)) if a != b => {
+                Err(skip("source and destination are of different address families".into()))
+            }
+            (Some(family), _) | (None, Some(family)) => Ok(family),
+            (None, None) => Ok(self.flow_ends.iter().find_map(of).unwrap_or(Family::V4)),
+        }
+    }
+
+    fn address(&self, end: End, family: Family) -> Result<IpAddr, NoAnswer> {
+        let stand_in = || self.world.stand_in(end.endpoint?, family);
+        end.address.or_else(stand_in).ok_or_else(|| skip("one end has no address of the other's family".into()))
+    }
+
+    /// The address is asked as it is seen by `from_pod`, the backends by their `to_pod`.
+    fn judge_service(
+        &mut self,
+        source: End,
+        destination: End,
+        target: Target,
+        (service, port): (ServiceId, Option<u32>),
+    ) -> Result<Judgement, NoAnswer> {
+        let family = destination.address.map(Family::of);
+        let backends: Vec<(End, Target)> = self.world.backends(service, port, family, target);
+        let mut sides = |direction| -> Result<ServiceBasis, NoAnswer> {
+            let mut judged = Vec::with_capacity(backends.len());
+            for (backend, target) in &backends {
+                judged.push(match direction {
+                    Direction::Egress => self.judge_side(direction, source, *backend, *target)?,
+                    Direction::Ingress => self.judge_side(direction, *backend, source, *target)?,
+                });
+            }
+            Ok(ServiceBasis { service, port, backends: judged })
+        };
+        let (ingress, behind) = (sides(Direction::Ingress)?, sides(Direction::Egress)?);
+        let worst = ingress.backends.iter().map(|side| side.verdict).max().unwrap_or(Verdict::Allow);
+        let mut egress = self.judge_side(Direction::Egress, source, destination, target)?;
+        egress.basis = match egress.basis {
+            Basis::NotSubject => Basis::NotSubject,
+            Basis::List(list) => Basis::List(list),
+            _ if !behind.backends.is_empty() => Basis::Service(behind),
+            basis => because::without_peers(self.world, basis, target.protocol, port.is_some()),
+        };
+        Ok(Judgement { egress, ingress: Side { verdict: worst, basis: Basis::Service(ingress) } })
+    }
+}

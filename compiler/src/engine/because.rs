@@ -1,0 +1,71 @@
+//! Why: what the classes know of a verdict.
+
+use super::Question;
+use super::world::{World, transport};
+use crate::classify::{Atoms, Predicate};
+use crate::model::eval::{Basis, FlowProtocol, RuleId, Verdict};
+use crate::model::{Cluster, Direction, ListAction, ListId, PolicyId, PortMatch};
+
+/// What decided a packet.
+pub(super) fn basis(world: &World<'_>, question: &Question, verdict: Verdict) -> Basis {
+    let classes = &world.compiled.classes;
+    let peer = classes.peer_at(question.remote);
+    if verdict == Verdict::Deny {
+        let list = denying_list(world, question);
+        return list.map_or_else(|| Basis::Isolated(isolating(world, question)), Basis::List);
+    }
+    let endpoint = world.endpoint(question.place).and_then(|id| world.cluster.endpoints.get(id.index()));
+    if endpoint.is_some_and(|it| it.addresses.contains(&question.remote)) {
+        return Basis::Itself;
+    }
+    let owned = world.is_own_node(question.place, question.remote);
+    if owned && classes.peers.get(peer.index()).is_some_and(|peer| !peer.pods) {
+        return Basis::OwnNode;
+    }
+    if isolating(world, question).is_empty() {
+        return Basis::NotIsolated;
+    }
+    let atom = transport(question.protocol).map_or(Atoms::REST, |it| classes.atoms.find(it, question.port));
+    Basis::Rules(classes.provenance(question.direction, question.subject, peer, atom))
+}
+
+/// The first list that contains the remote address, if it denies.
+fn denying_list(world: &World<'_>, question: &Question) -> Option<ListId> {
+    let classes = &world.compiled.classes;
+    let subject = classes.subjects.get(question.subject.index())?;
+    let peer = classes.peers.get(classes.peer_at(question.remote).index())?;
+    let contains = |list: &&ListId| {
+        let is_it =
+            |it: &crate::classify::PredicateId| classes.predicates().get(it.index()) == Some(&Predicate::List(**list));
+        let list = &world.cluster.lists[list.index()];
+        let asked = if question.direction == Direction::Ingress { list.ingress } else { list.egress };
+        asked && peer.predicates.iter().any(is_it)
+    };
+    let first = subject.lists.iter().find(contains)?;
+    (world.cluster.lists[first.index()].action == ListAction::Deny).then_some(*first)
+}
+
+fn isolating(world: &World<'_>, question: &Question) -> Vec<PolicyId> {
+    let subject = world.compiled.classes.subjects.get(question.subject.index());
+    let policies = subject.map_or(&[][..], |subject| &subject.policies);
+    let isolates = |id: &&PolicyId| world.cluster.policies[id.index()].rules(question.direction).is_some();
+    policies.iter().filter(isolates).copied().collect()
+}
+
+/// For an address with nothing behind it: only rules that name no peer reach it; and a service port only those that allow
+/// every port.
+pub(super) fn without_peers(world: &World<'_>, basis: Basis, protocol: FlowProtocol, is_service_port: bool) -> Basis {
+    let Basis::Rules(mut rules) = basis else { return basis };
+    rules.retain(|id| reaches(&world.cluster, *id, protocol, is_service_port));
+    Basis::Rules(rules)
+}
+
+fn reaches(cluster: &Cluster, id: RuleId, protocol: FlowProtocol, is_service_port: bool) -> bool {
+    let rules = cluster.policies.get(id.policy.index()).and_then(|policy| policy.rules(Direction::Egress));
+    let Some(rule) = rules.and_then(|rules| rules.get(id.rule as usize)) else { return false };
+    let is_all = |port: &crate::model::PortRule| {
+        let every = matches!(port.port, PortMatch::Any | PortMatch::Range(0..=1, u16::MAX));
+        every && FlowProtocol::Transport(port.protocol) == protocol
+    };
+    rule.peers.is_empty() && (!is_service_port || rule.ports.is_empty() || rule.ports.iter().any(is_all))
+}

@@ -1,0 +1,92 @@
+//! The emitted programs over the emitted map images, in the userspace machine. The engine `vm` and the verification run here.
+
+use crate::ebpf::asm::Assembled;
+use crate::image::MapImage;
+use crate::layout::{MapName, Outcome, direction_number};
+use crate::model::Direction;
+use crate::model::eval::Verdict;
+use crate::vm::{Host, MapId, ProgramId, Skb, Vm};
+
+use super::Broken;
+
+/// What tc takes for "next": other programs on the hook still run.
+pub const NEXT: i32 = -1;
+/// What tc takes for "drop".
+pub const DROP: i32 = 2;
+/// Longer than any flow lives, in ticks.
+const LONG: u64 = 1 << 32;
+
+/// Both programs, loaded, and every map filled.
+#[derive(Debug)]
+pub struct Loaded {
+    vm: Vm,
+    programs: [ProgramId; 2],
+    counters: Option<MapId>,
+    host: Host,
+}
+
+impl Loaded {
+    /// Loads `to_pod` and `from_pod`. The endpoint at place `n` is behind interface `n + 1`.
+    pub fn new(programs: [&Assembled; 2], maps: &[MapImage], endpoints: &[&[u8]]) -> Result<Self, Broken> {
+        let mut vm = Vm::new(1);
+        let mut ids = [None; MapName::ALL.len()];
+        for map in maps {
+            let refused = |errno| Broken(format!("map {} is refused: {errno:?}", map.name.name()));
+            let id = vm.create_map(map.spec).map_err(refused)?;
+            for (key, value) in &map.entries {
+                vm.map_update(id, key, value, 0).map_err(refused)?;
+            }
+            if map.name == MapName::Endpoints {
+                for (place, value) in endpoints.iter().enumerate() {
+                    vm.map_update(id, &interface(place).to_le_bytes(), value, 0).map_err(refused)?;
+                }
+            }
+            ids[map.name as usize] = Some(id);
+        }
+        let id = |name: crate::ebpf::asm::MapRef| {
+            ids.get(name.0 as usize).copied().flatten().map_or(-1, |id: MapId| id.0 as i32)
+        };
+        let mut load = |program: &Assembled| {
+            vm.load(&program.link(id)).map_err(|error| Broken(format!("a program cannot be loaded: {error}")))
+        };
+        let programs = [load(programs[0])?, load(programs[1])?];
+        Ok(Self { vm, programs, counters: ids[MapName::Counters as usize], host: Host::default() })
+    }
+
+    /// What becomes of a packet at a place, with no flow remembered.
+    pub fn run(&mut self, hook: Direction, place: usize, packet: Vec<u8>, began_here: bool) -> Result<Verdict, Broken> {
+        // Whatever the last packet left behind has expired.
+        self.host.jiffies += LONG;
+        let mut skb = Skb::new(packet);
+        skb.ifindex = interface(place);
+        skb.ingress_ifindex = match hook {
+            Direction::Egress => skb.ifindex,
+            Direction::Ingress => {
+                if began_here {
+                    0
+                } else {
+                    u32::MAX
+                }
+            }
+        };
+        let program = self.programs[direction_number(hook) as usize];
+        let outcome = self.vm.run(program, &mut skb, &mut self.host).map_err(|trap| Broken(trap.to_string()))?;
+        match outcome.verdict() {
+            NEXT => Ok(Verdict::Allow),
+            DROP => Ok(Verdict::Deny),
+            other => Err(Broken(format!("{} returned {other}", crate::emit::program_name(hook)))),
+        }
+    }
+
+    /// Packets that were counted as this.
+    pub fn count(&self, hook: Direction, outcome: Outcome) -> u64 {
+        let key = direction_number(hook) * crate::layout::OUTCOMES + outcome as u32;
+        let value = self.counters.and_then(|map| self.vm.map_lookup(map, &key.to_le_bytes()).ok());
+        value.as_deref().and_then(|it| it.first_chunk()).map_or(0, |it| u64::from_le_bytes(*it))
+    }
+}
+
+/// The interface of a place.
+pub fn interface(place: usize) -> u32 {
+    place as u32 + 1
+}

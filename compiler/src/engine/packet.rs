@@ -1,0 +1,64 @@
+//! The first packet of a flow, as bytes: Ethernet, IPv4 or IPv6, and what is above.
+
+use std::net::IpAddr;
+
+use super::Question;
+use crate::model::eval::FlowProtocol;
+use crate::model::{Direction, Protocol};
+
+/// The client's port.
+pub const CLIENT_PORT: u16 = 40_000;
+
+/// The identification of an echo request.
+pub const ECHO_ID: u16 = 7;
+
+const TCP_SYN: u8 = 2;
+
+/// The packet of a question; `None` if its addresses are of two families.
+pub fn first(question: &Question) -> Option<Vec<u8>> {
+    let (source, destination) = match question.direction {
+        Direction::Ingress => (question.remote, question.own),
+        Direction::Egress => (question.own, question.remote),
+    };
+    build(source, destination, question.protocol, question.port)
+}
+
+/// A packet that begins a flow; `None` if the addresses are of two families.
+pub fn build(source: IpAddr, destination: IpAddr, protocol: FlowProtocol, port: u16) -> Option<Vec<u8>> {
+    let (number, transport) = transport(source.is_ipv4(), protocol, port);
+    let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            packet.extend([0x08, 0x00, 0x45, 0]);
+            packet.extend((20 + transport.len() as u16).to_be_bytes());
+            packet.extend([0, 1, 0x40, 0, 64, number, 0, 0]);
+            packet.extend(source.octets());
+            packet.extend(destination.octets());
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            packet.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+            packet.extend((transport.len() as u16).to_be_bytes());
+            packet.extend([number, 64]);
+            packet.extend(source.octets());
+            packet.extend(destination.octets());
+        }
+        _ => return None,
+    }
+    packet.extend(transport);
+    Some(packet)
+}
+
+/// The protocol's number, and its header.
+fn transport(is_v4: bool, protocol: FlowProtocol, port: u16) -> (u8, Vec<u8>) {
+    let ports = [CLIENT_PORT.to_be_bytes(), port.to_be_bytes()].concat();
+    match protocol {
+        FlowProtocol::Transport(Protocol::Tcp) => {
+            (6, [&ports[..], &[0; 8], &[0x50, TCP_SYN, 0xff, 0xff, 0, 0, 0, 0]].concat())
+        }
+        FlowProtocol::Transport(Protocol::Udp) => (17, [&ports[..], &[0, 8, 0, 0]].concat()),
+        FlowProtocol::Transport(Protocol::Sctp) => (132, [&ports[..], &[0; 8]].concat()),
+        // Echo requests.
+        FlowProtocol::Icmp if is_v4 => (1, vec![8, 0, 0, 0, 0, 7, 0, 1]),
+        FlowProtocol::Icmp => (58, vec![128, 0, 0, 0, 0, 7, 0, 1]),
+    }
+}

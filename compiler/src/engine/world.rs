@@ -1,0 +1,123 @@
+//! The cluster as packets can see it: every endpoint has an address, and every address is whose the flow says.
+//!
+//! Problem: a workload, or a pod that is only a manifest, has no address; a program sees nothing else.
+//! Strategy: addresses that nobody uses (0.64.0.0/10, and 100::/64, which is for discarding) stand for such endpoints. As
+//! peers they are classed by labels alone ([`crate::classify::Scope::with_stand_ins`]), since the exact table comes before
+//! the prefixes: an `ipBlock` or list never contains them, whatever it covers, as it never contains what has no address.
+//! Invariants: a cluster without such endpoints is compiled as it is; the stand-ins are in no artifact.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::{Decide, EngineError, Make, Owners, Target};
+use crate::address::Family;
+use crate::classify::{Scope, SubjectId};
+use crate::compile::{self, Compiled, Options};
+use crate::model::eval::{End, FlowProtocol};
+use crate::model::{Cluster, EndpointId, ServiceId, Standing};
+
+/// A cluster, compiled, and what decides in it.
+pub(super) struct World<'c> {
+    pub(super) cluster: Cow<'c, Cluster>,
+    pub(super) compiled: Compiled,
+    pub(super) decide: Box<dyn Decide>,
+    places: HashMap<EndpointId, (usize, SubjectId)>,
+    stand_ins: HashMap<(EndpointId, Family), IpAddr>,
+}
+
+impl<'c> World<'c> {
+    pub(super) fn new(cluster: &'c Cluster, owners: &Owners, make: &Make) -> Result<Self, EngineError> {
+        let mut cluster = Cow::Borrowed(cluster);
+        for (address, owner) in owners {
+            own(cluster.to_mut(), *address, *owner);
+        }
+        let stand_ins = stand_ins(&mut cluster);
+        let by_address: BTreeMap<IpAddr, EndpointId> = stand_ins.iter().map(|(id, address)| (*address, *id)).collect();
+        let scope = Scope::everything(&cluster).with_stand_ins(by_address);
+        let compiled = compile::compile(&cluster, &scope, &Options::default())?;
+        let decide = make(&compiled)?;
+        let places = compiled.classes.subject_of.iter().enumerate();
+        let places = places.map(|(place, (endpoint, subject))| (*endpoint, (place, *subject))).collect();
+        let stand_ins = stand_ins.into_iter().map(|(id, address)| ((id, Family::of(address)), address)).collect();
+        Ok(Self { cluster, compiled, decide, places, stand_ins })
+    }
+
+    /// Where a local endpoint stands, and its class.
+    pub(super) fn place(&self, endpoint: EndpointId) -> Option<(usize, SubjectId)> {
+        self.places.get(&endpoint).copied()
+    }
+
+    /// The endpoint at a place.
+    pub(super) fn endpoint(&self, place: usize) -> Option<EndpointId> {
+        self.compiled.classes.subject_of.get(place).map(|(endpoint, _)| *endpoint)
+    }
+
+    pub(super) fn stand_in(&self, endpoint: EndpointId, family: Family) -> Option<IpAddr> {
+        self.stand_ins.get(&(endpoint, family)).copied()
+    }
+
+    pub(super) fn is_own_node(&self, place: usize, address: IpAddr) -> bool {
+        let endpoint = self.endpoint(place).and_then(|id| self.cluster.endpoints.get(id.index()));
+        let node = endpoint.and_then(|it| it.node).and_then(|node| self.cluster.nodes.get(node.index()));
+        node.is_some_and(|node| node.addresses.contains(&address))
+    }
+
+    /// The ready backends of a service port, and the port there.
+    pub(super) fn backends(
+        &self,
+        service: ServiceId,
+        port: Option<u32>,
+        family: Option<Family>,
+        target: Target,
+    ) -> Vec<(End, Target)> {
+        let service = self.cluster.services.get(service.index());
+        let port = service.zip(port).and_then(|(service, port)| service.ports.get(port as usize));
+        let backends = port.map_or(&[][..], |port| &port.backends);
+        let of_family = |address: &IpAddr| family.is_none_or(|family| Family::of(*address) == family);
+        let serving = backends.iter().filter(|it| it.address.as_ref().is_none_or(of_family));
+        serving
+            .map(|it| (End { endpoint: it.endpoint, address: it.address }, Target { port: it.port, ..target }))
+            .collect()
+    }
+}
+
+/// Gives an address to an endpoint, or to nobody.
+fn own(cluster: &mut Cluster, address: IpAddr, owner: Option<EndpointId>) {
+    for endpoint in &mut cluster.endpoints {
+        endpoint.addresses.retain(|it| *it != address);
+    }
+    if let Some(endpoint) = owner.and_then(|id| cluster.endpoints.get_mut(id.index())) {
+        endpoint.addresses.push(address);
+    }
+}
+
+/// An address of each family for every endpoint that has none.
+fn stand_ins(cluster: &mut Cow<'_, Cluster>) -> Vec<(EndpointId, IpAddr)> {
+    let without = |(_, it): &(usize, &crate::model::Endpoint)| it.addresses.is_empty();
+    let without: Vec<usize> = cluster.endpoints.iter().enumerate().filter(without).map(|(index, _)| index).collect();
+    let mut given = Vec::with_capacity(2 * without.len());
+    for (number, index) in (0u32..).zip(without) {
+        let v4 = Ipv4Addr::from_bits((64 << 16) + number);
+        let v6 = Ipv6Addr::from_bits((0x100 << 112) + (1 << 32) + u128::from(number));
+        let cluster = cluster.to_mut();
+        let endpoint = &mut cluster.endpoints[index];
+        let addresses = [IpAddr::V4(v4), IpAddr::V6(v6)];
+        match (endpoint.standing, endpoint.node) {
+            (Standing::Member, _) => endpoint.addresses.extend(addresses),
+            // Their address would be their node's.
+            (Standing::HostNetwork, Some(node)) => cluster.nodes[node.index()].addresses.extend(addresses),
+            _ => {}
+        }
+        given.extend(addresses.map(|address| (EndpointId(index as u32), address)));
+    }
+    given
+}
+
+/// The transport protocol, if it is one that policies can name.
+pub(super) fn transport(protocol: FlowProtocol) -> Option<crate::model::Protocol> {
+    match protocol {
+        FlowProtocol::Transport(protocol) => Some(protocol),
+        FlowProtocol::Icmp => None,
+    }
+}
