@@ -19,6 +19,7 @@ mod account;
 mod decide;
 mod flows;
 mod frame;
+mod lookup;
 mod parse;
 mod quoted;
 mod verdict;

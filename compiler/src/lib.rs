@@ -45,5 +45,6 @@ pub mod origin;
 pub mod passes;
 pub mod resolve;
 pub mod source;
+pub mod structures;
 pub mod syntax;
 pub mod vm;
