@@ -132,9 +132,13 @@ fn family_maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes, 
         empty(pick(family, Fragments4, Fragments6), lru(pick(family, 20, 44), 4, 1_024)),
         filled(pick(family, Nodes4, Nodes6), hash(4 + address, 4, headroom(nodes.len() as u32)), nodes),
     ];
-    maps.extend(exact_image(tables, family));
-    maps.extend(prefix_image(tables, family));
+    maps.extend(address_maps(tables, family));
     maps
+}
+
+/// What a family's addresses are looked up in.
+pub fn address_maps(tables: &Tables, family: Family) -> Vec<MapImage> {
+    exact_image(tables, family).into_iter().chain(prefix_image(tables, family)).collect()
 }
 
 fn exact_image(tables: &Tables, family: Family) -> Option<MapImage> {

@@ -133,6 +133,3 @@ impl Table {
         number(self.shape.numbers_at() + bytes * at, bytes)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -171,6 +171,3 @@ impl Table {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -157,6 +157,3 @@ impl Table {
         None
     }
 }
-
-#[cfg(test)]
-mod tests;
