@@ -1,8 +1,8 @@
 //! Look-ups in [`crate::structures::search`] and [`crate::structures::dxr`]: searches without a branch.
 //!
 //! r1 is the key, in host order; r2 the element reached, in bytes of a start.
-//! A level is five instructions around one load: `start - key`, its sign spread over the register, masked with the
-//! step, added. Verifier: a compare and a jump would be two states a level, and `2^levels` at the end.
+//! A level is five instructions around one load: `start - key`, its sign moved to where the step is,
+//! added. Verifier: a compare and a jump would be two states a level, and `2^levels` at the end.
 
 use crate::ebpf::asm::Label;
 use crate::ebpf::insn::{AluOp, Cond, Reg, Size, SwapBits};
@@ -108,8 +108,10 @@ impl Emitter<'_> {
         let step = size.bytes() << level;
         self.read(size, Reg::R5, map, starts + step as usize, Reg::R2);
         self.asm.alu(AluOp::Sub, Reg::R5, Reg::R1);
-        self.asm.alu(AluOp::Arsh, Reg::R5, 63);
-        self.asm.alu(AluOp::And, Reg::R5, step as i32);
+        // Verifier: 0 or 1, moved to 0 or the step. A sign spread by `s>>=` and masked is what kernels that have
+        // `maybe_fork_scalars` (6.18 among them) walk twice.
+        self.asm.alu(AluOp::Rsh, Reg::R5, 63);
+        self.asm.alu(AluOp::Lsh, Reg::R5, step.trailing_zeros() as i32);
         self.asm.alu(AluOp::Add, Reg::R2, Reg::R5);
     }
 }
