@@ -71,6 +71,7 @@ fn size(kernel: &Kernel, place: Place, family: Family, count: usize) {
             let empty = load(kernel, &lay_out(AddressMap::default(), &options), family, &[&state, &keys], |asm| {
                 next_key(asm, family)
             });
+            assert!(look_up.walked > empty.walked, "there is a look-up in it");
             (measure(&look_up) - measure(&empty)).max(0.5)
         });
         let [hit, miss] = control.get_or_insert([times[1], times[2]]).map(|it| it);

@@ -16,6 +16,7 @@ cargo xtask TASK
   bless           re-makes the descriptive snapshots under tests/ (never the verdicts); read the diff
   bench [FILTER]  measures the front end on generated clusters, as ratios and figures
   kernels         the datapath's tests on Linux 5.10, 6.1 and 6.12 under qemu; WEIR_KERNEL_IMAGES names images
+  bench tables    measures look-ups of addresses in the kernel, by structure and size
 ";
 
 fn main() -> ExitCode {
