@@ -19,6 +19,7 @@ mod account;
 mod decide;
 mod flows;
 mod frame;
+mod lookup;
 mod parse;
 mod quoted;
 mod verdict;
@@ -75,6 +76,20 @@ pub fn emit(plan: &Plan<'_>, hook: Direction) -> Result<Assembled, EmitError> {
     emitter.ends();
     Ok(emitter.asm.assemble()?)
 }
+
+/// A program that is one look-up, for tests and benchmarks: `address` leaves an address, as on the wire, at `r10 +
+/// REMOTE`; the program returns its class.
+pub fn emit_look_up(plan: &Plan<'_>, family: Family, address: impl FnOnce(&mut Asm)) -> Result<Assembled, EmitError> {
+    let mut emitter = Emitter::new(plan, Direction::Ingress);
+    address(&mut emitter.asm);
+    emitter.class(family, Frame::VALUES);
+    emitter.load_number(Reg::R0, Frame::VALUES);
+    emitter.asm.exit();
+    Ok(emitter.asm.assemble()?)
+}
+
+/// Where [`emit_look_up`] wants the address, from r10.
+pub const REMOTE: i16 = frame::Key::REMOTE;
 
 /// The name of a hook's program.
 pub fn program_name(hook: Direction) -> &'static str {

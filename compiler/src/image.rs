@@ -2,15 +2,14 @@
 //!
 //! Sizes come from the input with headroom for what changes between two generations; nothing is allocated for a maximum.
 
-mod prefixes;
-
 use std::net::IpAddr;
 
-use crate::address::Family;
-use crate::classify::{AtomSet, Classes, Scope};
+use crate::address::{Family, Prefix};
+use crate::classify::{AtomSet, Classes, PeerId, Scope};
 use crate::ir::Tables;
 use crate::layout::{self, FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, State, config, endpoint, flow};
 use crate::model::{Cluster, Direction, EndpointId, Established};
+use crate::structures::{Exact, Prefixes, RowTable};
 use crate::vm::{MapFlags, MapKind, MapSpec};
 
 /// One map.
@@ -63,8 +62,10 @@ pub fn maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes) -> 
             maps.extend(family_maps(cluster, scope, tables, sizes, family));
         }
     }
-    maps.push(rows(tables));
-    maps.push(defaults(tables));
+    match &tables.structures.rows {
+        RowTable::Maps => maps.extend([rows(tables), defaults(tables)]),
+        RowTable::Compiled(table) => maps.push(compiled(MapName::Rows, &table.bytes)),
+    }
     maps.sort_by_key(|map| map.name);
     maps
 }
@@ -120,47 +121,74 @@ fn config_image(cluster: &Cluster) -> MapImage {
 }
 
 fn family_maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes, family: Family) -> Vec<MapImage> {
-    use MapName::{Exact4, Exact6, Flows4, Flows6, Fragments4, Fragments6, Fresh4, Fresh6, Nodes4, Nodes6};
+    use MapName::{Flows4, Flows6, Fragments4, Fragments6, Fresh4, Fresh6, Nodes4, Nodes6};
     let address = u32::from(family.bits() / 8);
     let flow_key = pick(family, 16, 32);
     let flows = sizes.flows_per_endpoint.saturating_mul(scope.endpoints().len().max(1) as u32);
     let lru = |key, value, entries| MapSpec { kind: MapKind::LruHash, ..hash(key, value, entries) };
-    let exact: Vec<_> = tables
-        .addresses
-        .exact
-        .iter()
-        .filter(|(at, _)| Family::of(*at) == family)
-        .map(|(at, peer)| (layout::address_bytes(*at), peer.0.to_le_bytes().to_vec()))
-        .collect();
     let nodes = node_entries(cluster, family);
-    vec![
+    let mut maps = vec![
         empty(pick(family, Flows4, Flows6), lru(flow_key, flow::BYTES, flows)),
         empty(pick(family, Fresh4, Fresh6), lru(flow_key, flow::BYTES, (flows / 4).max(1_024))),
         empty(pick(family, Fragments4, Fragments6), lru(pick(family, 20, 44), 4, 1_024)),
-        filled(pick(family, Exact4, Exact6), hash(address, 4, headroom(exact.len() as u32)), exact),
-        prefix_image(tables, family),
         filled(pick(family, Nodes4, Nodes6), hash(4 + address, 4, headroom(nodes.len() as u32)), nodes),
-    ]
+    ];
+    maps.extend(address_maps(tables, family));
+    maps
 }
 
-fn prefix_image(tables: &Tables, family: Family) -> MapImage {
-    let name = if family == Family::V4 { MapName::Prefixes4 } else { MapName::Prefixes6 };
-    let entries: Vec<_> = prefixes::aggregate(&tables.addresses.stretches, family)
-        .into_iter()
-        .map(|(prefix, peer)| {
-            let mut key = u32::from(prefix.len()).to_le_bytes().to_vec();
-            key.extend(layout::address_bytes(prefix.address()));
-            (key, peer.0.to_le_bytes().to_vec())
-        })
-        .collect();
-    let spec = MapSpec {
-        kind: MapKind::LpmTrie,
-        key_size: 4 + u32::from(family.bits() / 8),
-        value_size: 4,
-        max_entries: headroom(entries.len() as u32),
-        flags: MapFlags::NO_PREALLOC,
+/// What a family's addresses are looked up in.
+pub fn address_maps(tables: &Tables, family: Family) -> Vec<MapImage> {
+    exact_image(tables, family).into_iter().chain(prefix_image(tables, family)).collect()
+}
+
+fn exact_image(tables: &Tables, family: Family) -> Option<MapImage> {
+    let name = pick(family, MapName::Exact4, MapName::Exact6);
+    match tables.structures.exact(family) {
+        Exact::Empty | Exact::Compares => None,
+        Exact::Perfect(table) => Some(compiled(name, &table.bytes)),
+        Exact::Hash => {
+            let of_family = tables.addresses.exact.iter().filter(|(at, _)| Family::of(*at) == family);
+            let entry = |(at, peer): &(IpAddr, PeerId)| (layout::address_bytes(*at), peer.0.to_le_bytes().to_vec());
+            let entries: Vec<_> = of_family.map(entry).collect();
+            let spec = hash(u32::from(family.bits() / 8), 4, headroom(entries.len() as u32));
+            Some(filled(name, spec, entries))
+        }
+    }
+}
+
+fn prefix_image(tables: &Tables, family: Family) -> Option<MapImage> {
+    let name = pick(family, MapName::Prefixes4, MapName::Prefixes6);
+    let key_size = 4 + u32::from(family.bits() / 8);
+    match tables.structures.prefixes(family) {
+        Prefixes::Empty => None,
+        Prefixes::Search(table) => Some(compiled(name, &table.bytes)),
+        Prefixes::Dxr(table) => Some(compiled(name, &table.bytes)),
+        Prefixes::Lpm(prefixes) => {
+            let flags = MapFlags::NO_PREALLOC;
+            let spec = MapSpec { kind: MapKind::LpmTrie, flags, ..hash(key_size, 4, headroom(prefixes.len() as u32)) };
+            Some(filled(name, spec, prefix_entries(prefixes)))
+        }
+        Prefixes::HashPerLength(prefixes) => {
+            Some(filled(name, hash(key_size, 4, headroom(prefixes.len() as u32)), prefix_entries(prefixes)))
+        }
+    }
+}
+
+/// (length, address) → class
+fn prefix_entries(prefixes: &[(Prefix, PeerId)]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let entry = |(prefix, peer): &(Prefix, PeerId)| {
+        let mut key = u32::from(prefix.len()).to_le_bytes().to_vec();
+        key.extend(layout::address_bytes(prefix.address()));
+        (key, peer.0.to_le_bytes().to_vec())
     };
-    filled(name, spec, entries)
+    prefixes.iter().map(entry).collect()
+}
+
+/// A table that programs read directly.
+fn compiled(name: MapName, bytes: &[u8]) -> MapImage {
+    let spec = MapSpec { flags: MapFlags::RDONLY_PROG, ..array(MapKind::Array, bytes.len() as u32, 1) };
+    MapImage { name, spec, entries: vec![(vec![0; 4], bytes.to_vec())] }
 }
 
 fn node_entries(cluster: &Cluster, family: Family) -> Vec<(Vec<u8>, Vec<u8>)> {

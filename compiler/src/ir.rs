@@ -23,6 +23,7 @@ use crate::address::Family;
 use crate::classify::{AddressMap, AtomSet, PortInterval, Row};
 use crate::model::eval::Verdict;
 use crate::model::{Direction, Protocol, id};
+use crate::structures::Structures;
 
 id!(/// A block. Prints as `b3`.
     BlockId, "b");
@@ -135,6 +136,8 @@ pub struct Tables {
     pub ports: Vec<PortInterval>,
     /// How many atoms there are.
     pub atoms: usize,
+    /// Where all of it lives.
+    pub structures: Structures,
 }
 
 impl Tables {

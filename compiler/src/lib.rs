@@ -47,6 +47,7 @@ pub mod origin;
 pub mod passes;
 pub mod resolve;
 pub mod source;
+pub mod structures;
 pub mod syntax;
 pub mod verify;
 pub mod vm;

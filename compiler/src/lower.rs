@@ -5,10 +5,23 @@ use crate::classify::Classes;
 use crate::ir::{Block, BlockId, End, Fact, Inst, Program, Reason, Tables, Test, Value};
 use crate::model::Direction;
 use crate::model::eval::Verdict;
+use crate::structures::rows::Rows;
+use crate::structures::{Options, Structures};
 
-/// What the programs look into.
+/// What the programs look into, laid out as the cost model says, for the oldest kernel.
 pub fn tables(classes: &Classes) -> Tables {
+    tables_with(classes, &Options::default())
+}
+
+/// What the programs look into, laid out as asked.
+pub fn tables_with(classes: &Classes, options: &Options) -> Tables {
+    let rows = Rows {
+        directions: [&classes.ingress, &classes.egress],
+        sets: &classes.atom_sets,
+        words: classes.atoms.count().div_ceil(64),
+    };
     Tables {
+        structures: Structures::build(&classes.addresses, rows, options),
         addresses: classes.addresses.clone(),
         ingress: classes.ingress.clone(),
         egress: classes.egress.clone(),

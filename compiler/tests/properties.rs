@@ -13,6 +13,8 @@ mod meaning;
 mod order;
 #[path = "properties/programs.rs"]
 mod programs;
+#[path = "properties/structures.rs"]
+mod structures;
 
 use weir_compiler::k8s::Object;
 use weir_compiler::model::{Assumptions, Cluster, HostNetworkPods, Icmp};

@@ -12,6 +12,7 @@ use weir_compiler::ir::{self, Facts, Program, Tables};
 use weir_compiler::model::directory::Directory;
 use weir_compiler::model::eval::{Basis, Oracle, RuleId, Verdict};
 use weir_compiler::model::{Cluster, Direction, EndpointId};
+use weir_compiler::structures::Options;
 use weir_compiler::{lower, passes};
 
 use super::packets::Machine;
@@ -42,10 +43,15 @@ pub fn index(direction: Direction) -> usize {
 }
 
 impl<'c> Compiled<'c> {
-    /// Compiles up to the IR.
+    /// Compiles up to the IR, with the structures that the cost model chooses.
     pub fn new(cluster: &'c Cluster, scope: Scope) -> Result<Self, String> {
+        Self::with(cluster, scope, &Options::default())
+    }
+
+    /// Compiles up to the IR, with these structures.
+    pub fn with(cluster: &'c Cluster, scope: Scope, options: &Options) -> Result<Self, String> {
         let classes = classify(cluster, &scope).map_err(|error| error.to_string())?;
-        let tables = lower::tables(&classes);
+        let tables = lower::tables_with(&classes, options);
         let general = Direction::ALL.map(lower::lower);
         let mut optimised = general.clone();
         for program in &mut optimised {
@@ -128,14 +134,19 @@ pub fn scopes(cluster: &Cluster) -> Vec<Scope> {
 
 /// Where engines differ about a cluster, or how many questions they agreed on.
 pub fn agree(cluster: &Cluster, scope: Scope, effort: Effort, random: &mut Random) -> Result<usize, String> {
-    let compiled = Compiled::new(cluster, scope)?;
-    let boundaries = Boundaries::of(&compiled);
+    agree_on(&Compiled::new(cluster, scope)?, effort, random)
+}
+
+/// The same, of what was compiled already.
+pub fn agree_on(compiled: &Compiled<'_>, effort: Effort, random: &mut Random) -> Result<usize, String> {
+    let cluster = compiled.cluster;
+    let boundaries = Boundaries::of(compiled);
     let mut oracle = Oracle::new(cluster);
     for _ in 0..effort.questions {
         let Some(question) = boundaries.pick(random) else { return Ok(0) };
-        check_ir(&compiled, &mut oracle, &question)?;
+        check_ir(compiled, &mut oracle, &question)?;
     }
-    let mut machine = Machine::new(&compiled)?;
+    let mut machine = Machine::new(compiled)?;
     for _ in 0..effort.packets {
         let Some(question) = boundaries.pick(random) else { return Ok(0) };
         let expected = oracle.judge(&question.flow()).side(question.direction).clone();

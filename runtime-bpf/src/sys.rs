@@ -30,6 +30,9 @@ pub enum MapType {
 /// `BPF_PROG_TYPE_SCHED_CLS`
 const SCHED_CLS: u32 = 3;
 
+/// `BPF_LOG_STATS`
+const LOG_STATISTICS: u32 = 4;
+
 /// Entries that one call reads.
 const BATCH_ENTRIES: usize = 1024;
 
@@ -137,13 +140,26 @@ impl Kernel {
         })
     }
 
+    /// Loads a tc program and tells how many instructions the verifier walked: what a load costs, on any machine.
+    pub fn load_counted(&self, instructions: &[u8]) -> io::Result<(Program, u64)> {
+        let mut log = vec![0; 1 << 16];
+        let program = self.load_at(instructions, LOG_STATISTICS, &mut log)?;
+        let text = String::from_utf8_lossy(&log);
+        let count = text.split("processed ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
+        count.map(|count| (program, count)).ok_or_else(|| io::Error::other("the verifier's log has no statistics"))
+    }
+
     fn try_load(&self, instructions: &[u8], log: &mut [u8]) -> io::Result<Program> {
+        self.load_at(instructions, u32::from(!log.is_empty()), log)
+    }
+
+    fn load_at(&self, instructions: &[u8], log_level: u32, log: &mut [u8]) -> io::Result<Program> {
         let mut attr = attr::ProgLoad {
             prog_type: SCHED_CLS,
             insn_cnt: (instructions.len() / 8) as u32,
             insns: instructions.as_ptr() as u64,
             license: c"GPL".as_ptr() as u64,
-            log_level: u32::from(!log.is_empty()),
+            log_level,
             log_size: log.len() as u32,
             log_buf: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
             ..attr::ProgLoad::default()

@@ -19,6 +19,9 @@ const RUNS: usize = 5;
 
 /// Runs the benchmarks whose name contains the filter.
 pub(crate) fn run_all(filter: Option<&str>) -> Result<()> {
+    if filter == Some("tables") {
+        return run(&mut cargo(&["bench", "--locked", "--package", "weir-runtime", "--bench", "tables"]));
+    }
     run(&mut cargo(&["build", "--release", "--locked", "--package", "weir"]))?;
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");
     std::fs::create_dir_all(&directory)?;

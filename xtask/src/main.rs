@@ -17,6 +17,7 @@ cargo xtask TASK
   fuzz            random texts and clusters: `--secs N` (10), `--seed S` (1); a failing case is left in target/fuzz
   bench [FILTER]  measures the front end on generated clusters, as ratios and figures
   kernels         the datapath's tests on Linux 5.10, 6.1 and 6.12 under qemu; WEIR_KERNEL_IMAGES names images
+  bench tables    measures look-ups of addresses in the kernel, by structure and size
 ";
 
 fn main() -> ExitCode {

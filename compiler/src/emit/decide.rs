@@ -10,11 +10,15 @@ use super::{EmitError, Emitter};
 use crate::address::Family;
 use crate::classify::AtomSet;
 use crate::ebpf::asm::Label;
-use crate::ebpf::insn::{AluOp, Cond, Imm64, Insn, Reg, Size, SwapBits};
+use crate::ebpf::insn::{AluOp, Cond, Imm64, Insn, Operand, Reg, Size, SwapBits};
 use crate::ir::{Block, BlockId, End, Fact, Inst, Program, Reason, Test, Value};
 use crate::layout::{MapName, Outcome, direction_number, endpoint};
 use crate::model::Direction;
 use crate::model::eval::Verdict;
+
+// Verifier: a number lies in the upper half of its slot. There kernels up to 6.18 at least do not follow constants; in
+// the lower half they would tell the leaves of the port tree apart by their atoms, and walk what comes after once for each.
+const NUMBER: i16 = 4;
 
 /// One direction's decision, for one family.
 struct Decision {
@@ -104,13 +108,13 @@ impl Emitter<'_> {
         let to = slot(inst.result())?;
         match inst {
             Inst::Fact(_, fact) => self.fact(decision, direction, fact, to),
-            Inst::Const(_, number) => self.asm.store(Size::Dw, Reg::R10, to, number as i32),
+            Inst::Const(_, number) => self.store_number(to, number as i32),
             Inst::Class(_, family, _) if family != decision.family => {
-                self.asm.store(Size::Dw, Reg::R10, to, 0);
+                self.store_number(to, 0);
             }
             Inst::Class(..) => self.class(decision.family, to),
             Inst::Row(_, subject, peer) => self.row(direction, slot(subject)?, slot(peer)?, to),
-            Inst::Default(_, subject) => self.default(direction, slot(subject)?, to),
+            Inst::Default(_, subject) => self.default_row(direction, slot(subject)?, to),
             Inst::Atom(..) => return Err(EmitError::PortLookUp),
         }
         Ok(())
@@ -131,7 +135,7 @@ impl Emitter<'_> {
             Fact::Itself => self.itself(decision.family),
             Fact::OwnNode => self.own_node(direction, decision.family),
         }
-        self.asm.store(Size::Dw, Reg::R10, to, Reg::R1);
+        self.store_number(to, Reg::R1);
     }
 
     /// r1 = the protocol if policies can name it, else 0.
@@ -187,74 +191,6 @@ impl Emitter<'_> {
         self.asm.bind(elsewhere);
     }
 
-    /// The exact table, then the prefixes; a miss is class 0.
-    fn class(&mut self, family: Family, to: i16) {
-        let [found, miss, done] = ["class found", "no class", "class"].map(|name| self.asm.label(name));
-        let of_family = |address: IpAddr| Family::of(address) == family;
-        let addresses = &self.plan.tables.addresses;
-        let has_exact = addresses.exact.iter().any(|(address, _)| of_family(*address));
-        let has_prefixes = addresses.stretches.iter().any(|stretch| of_family(stretch.first));
-        let (exact, prefixes) = match family {
-            Family::V4 => (MapName::Exact4, MapName::Prefixes4),
-            Family::V6 => (MapName::Exact6, MapName::Prefixes6),
-        };
-        if has_exact {
-            self.look_up(exact, Key::REMOTE);
-            self.asm.jump_if(Cond::Ne, Reg::R0, 0, found);
-        }
-        if has_prefixes {
-            self.asm.store(Size::W, Reg::R10, Frame::SCRATCH, i32::from(family.bits()));
-            for offset in (0..address_bytes(family)).step_by(4) {
-                self.asm.load(Size::W, Reg::R1, Reg::R10, Key::REMOTE + offset);
-                self.asm.store(Size::W, Reg::R10, Frame::SCRATCH + 4 + offset, Reg::R1);
-            }
-            self.look_up(prefixes, Frame::SCRATCH);
-            self.asm.jump_if(Cond::Eq, Reg::R0, 0, miss);
-        } else if has_exact {
-            self.asm.jump(miss);
-        }
-        if has_exact || has_prefixes {
-            self.asm.bind(found);
-            self.asm.load(Size::W, Reg::R1, Reg::R0, 0);
-            self.asm.jump(done);
-            self.asm.bind(miss);
-        }
-        self.asm.mov(Reg::R1, 0);
-        self.asm.bind(done);
-        self.asm.store(Size::Dw, Reg::R10, to, Reg::R1);
-    }
-
-    /// A pointer to the set: the entry's, or the row's default.
-    fn row(&mut self, direction: Direction, subject: i16, peer: i16, to: i16) {
-        let [found, done] = ["row entry", "row"].map(|name| self.asm.label(name));
-        self.asm.load(Size::W, Reg::R1, Reg::R10, peer);
-        self.asm.store(Size::W, Reg::R10, Frame::SCRATCH, Reg::R1);
-        self.asm.load(Size::W, Reg::R1, Reg::R10, subject);
-        if direction == Direction::Egress {
-            self.asm.alu32(AluOp::Or, Reg::R1, i32::MIN);
-        }
-        self.asm.store(Size::W, Reg::R10, Frame::SCRATCH + 4, Reg::R1);
-        self.look_up(MapName::Rows, Frame::SCRATCH);
-        self.asm.jump_if(Cond::Ne, Reg::R0, 0, found);
-        self.default(direction, subject, to);
-        self.asm.jump(done);
-        self.asm.bind(found);
-        self.asm.store(Size::Dw, Reg::R10, to, Reg::R0);
-        self.asm.bind(done);
-    }
-
-    fn default(&mut self, direction: Direction, subject: i16, to: i16) {
-        let subjects = self.plan.tables.ingress.len() as u32;
-        self.asm.load(Size::W, Reg::R1, Reg::R10, subject);
-        self.asm.alu(AluOp::Add, Reg::R1, (direction_number(direction) * subjects) as i32);
-        self.asm.store(Size::W, Reg::R10, Frame::SCRATCH, Reg::R1);
-        self.look_up(MapName::Defaults, Frame::SCRATCH);
-        // Every subject class has one; the verifier does not know.
-        let no_endpoint = self.end(Outcome::NoEndpoint);
-        self.asm.jump_if(Cond::Eq, Reg::R0, 0, no_endpoint);
-        self.asm.store(Size::Dw, Reg::R10, to, Reg::R0);
-    }
-
     /// Emits a block's end; returns the blocks that it goes on to, the one to be emitted next last.
     fn block_end(&mut self, decision: &mut Decision, end: End) -> Result<Vec<BlockId>, EmitError> {
         let (test, then, otherwise) = match end {
@@ -304,7 +240,7 @@ impl Emitter<'_> {
     }
 
     fn compare(&mut self, cond: Cond, value: i16, number: u32, then: Label) {
-        self.asm.load(Size::Dw, Reg::R1, Reg::R10, value);
+        self.load_number(Reg::R1, value);
         self.asm.jump_if32(cond, Reg::R1, number as i32, then);
     }
 
@@ -330,7 +266,7 @@ impl Emitter<'_> {
     fn has(&mut self, set: i16, atom: i16, then: Label) {
         let words = self.plan.tables.atoms.div_ceil(64) as i32;
         self.asm.load(Size::Dw, Reg::R1, Reg::R10, set);
-        self.asm.load(Size::Dw, Reg::R2, Reg::R10, atom);
+        self.load_number(Reg::R2, atom);
         if words > 1 {
             let beyond = self.asm.label("no such atom");
             self.asm.mov(Reg::R3, Reg::R2);
@@ -353,6 +289,16 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Rsh, Reg::R1, Reg::R2);
         self.asm.alu(AluOp::And, Reg::R1, 1);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, then);
+    }
+
+    /// `reg = a value of the decision that is a number`.
+    pub(super) fn load_number(&mut self, reg: Reg, value: i16) {
+        self.asm.load(Size::W, reg, Reg::R10, value + NUMBER);
+    }
+
+    /// Sets a value of the decision to a number.
+    pub(super) fn store_number(&mut self, value: i16, number: impl Into<Operand>) {
+        self.asm.store(Size::W, Reg::R10, value + NUMBER, number);
     }
 
     fn is_full(&mut self, set: i16, then: Label) {

@@ -6,9 +6,7 @@ use std::net::IpAddr;
 use crate::address::Family;
 use crate::classify::PeerId;
 use crate::ir::{Block, BlockId, End, Inst, Program, Tables, Test, Value};
-
-/// Up to here a chain of compares costs less than a hash look-up and takes no map.
-const MOST: usize = 8;
+use crate::structures::Exact;
 
 pub(super) fn run(program: &mut Program, tables: &Tables) {
     for family in [Family::V4, Family::V6] {
@@ -18,15 +16,13 @@ pub(super) fn run(program: &mut Program, tables: &Tables) {
     }
 }
 
-/// The family's whole map, if it is a few single addresses.
+/// The family's whole map, if the cost model wants compares.
 fn few(tables: &Tables, family: Family) -> Option<Vec<(IpAddr, PeerId)>> {
-    let stretches = &tables.addresses.stretches;
-    if stretches.iter().any(|it| Family::of(it.first) == family && it.peer != PeerId(0)) {
+    if *tables.structures.exact(family) != Exact::Compares {
         return None;
     }
     let of_family = tables.addresses.exact.iter().filter(|(address, _)| Family::of(*address) == family);
-    let found: Vec<_> = of_family.copied().take(MOST + 1).collect();
-    (found.len() <= MOST).then_some(found)
+    Some(of_family.copied().collect())
 }
 
 fn expand(program: &mut Program, family: Family, addresses: &[(IpAddr, PeerId)]) {

@@ -1,0 +1,116 @@
+//! The seam: *emit a look-up of this set*. What the set's structure is shows nowhere else.
+//!
+//! Contract: a look-up may use r0 to r5 and [`Frame::SCRATCH`]. Address look-ups go on with the class in r1; row look-ups
+//! leave a pointer to the set in the value's slot. Compiled tables are read through `ld_imm64` of the map's value.
+//!
+//! `// Verifier:` (5.10 and later) every offset into a table is bounded by arithmetic that it follows: a scaled number
+//! `(x >> 32) * n >> 32` is below `n`; a step of a search adds a masked constant; what comes out of a table is compared.
+
+mod perfect;
+mod ranges;
+mod rows;
+
+use std::collections::BTreeSet;
+
+use super::Emitter;
+use super::frame::{Frame, Key};
+use super::parse::address_bytes;
+use crate::address::Family;
+use crate::ebpf::asm::Label;
+use crate::ebpf::insn::{AluOp, Cond, Operand, Reg, Size};
+use crate::layout::MapName;
+use crate::structures::{Exact, Prefixes};
+
+impl Emitter<'_> {
+    /// The peer class of the other end: single addresses, then prefixes; a miss is class 0.
+    pub(super) fn class(&mut self, family: Family, to: i16) {
+        let done = self.asm.label("class");
+        let structures = &self.plan.tables.structures;
+        let (exact, prefixes) = match family {
+            Family::V4 => (MapName::Exact4, MapName::Prefixes4),
+            Family::V6 => (MapName::Exact6, MapName::Prefixes6),
+        };
+        match structures.exact(family) {
+            Exact::Empty | Exact::Compares => {}
+            Exact::Hash => {
+                let miss = self.asm.label("no single address");
+                self.look_up(exact, Key::REMOTE);
+                self.found(miss, done);
+            }
+            Exact::Perfect(table) => {
+                let miss = self.asm.label("no single address");
+                self.remote_words(family);
+                self.perfect(exact, 0, table.shape, miss);
+                self.asm.jump(done);
+                self.asm.bind(miss);
+            }
+        }
+        match structures.prefixes(family) {
+            Prefixes::Empty => self.asm.mov(Reg::R1, 0),
+            Prefixes::Lpm(_) => {
+                let miss = self.asm.label("no prefix");
+                self.prefix_key(family, i32::from(family.bits()));
+                self.look_up(prefixes, Frame::SCRATCH);
+                self.found(miss, done);
+                self.asm.mov(Reg::R1, 0);
+            }
+            Prefixes::HashPerLength(list) => {
+                let lengths: BTreeSet<u8> = list.iter().map(|(prefix, _)| prefix.len()).collect();
+                for length in lengths.into_iter().rev() {
+                    let miss = self.asm.label("no prefix of this length");
+                    self.prefix_key(family, i32::from(length));
+                    self.look_up(prefixes, Frame::SCRATCH);
+                    self.found(miss, done);
+                }
+                self.asm.mov(Reg::R1, 0);
+            }
+            Prefixes::Search(table) => self.search(prefixes, table.shape),
+            Prefixes::Dxr(table) => self.dxr(prefixes, table.shape),
+        }
+        self.asm.bind(done);
+        self.store_number(to, Reg::R1);
+    }
+
+    /// After a look-up in a kernel map: on a hit goes to `done` with the number, on a miss to `miss`, which is here.
+    fn found(&mut self, miss: Label, done: Label) {
+        self.asm.jump_if(Cond::Eq, Reg::R0, 0, miss);
+        self.asm.load(Size::W, Reg::R1, Reg::R0, 0);
+        self.asm.jump(done);
+        self.asm.bind(miss);
+    }
+
+    /// A length, and so many bits of the other end's address.
+    fn prefix_key(&mut self, family: Family, length: i32) {
+        self.asm.store(Size::W, Reg::R10, Frame::SCRATCH, length);
+        for (index, offset) in (0..address_bytes(family)).step_by(4).enumerate() {
+            let kept = (length - 32 * index as i32).clamp(0, 32) as u32;
+            let mask = u32::MAX.checked_shl(32 - kept).unwrap_or(0).to_be();
+            self.asm.load(Size::W, Reg::R1, Reg::R10, Key::REMOTE + offset);
+            if mask != u32::MAX {
+                self.asm.alu32(AluOp::And, Reg::R1, mask as i32);
+            }
+            self.asm.store(Size::W, Reg::R10, Frame::SCRATCH + 4 + offset, Reg::R1);
+        }
+    }
+
+    /// r1 (and r2) = the other end's address as [`crate::structures::key`] has it.
+    fn remote_words(&mut self, family: Family) {
+        let words = if family == Family::V4 { 1 } else { 4 };
+        for (index, reg) in [Reg::R1, Reg::R0, Reg::R2, Reg::R3].into_iter().take(words).enumerate() {
+            self.asm.load(Size::W, reg, Reg::R10, Key::REMOTE + 4 * index as i16);
+        }
+        if family == Family::V6 {
+            for (low, high) in [(Reg::R1, Reg::R0), (Reg::R2, Reg::R3)] {
+                self.asm.alu(AluOp::Lsh, high, 32);
+                self.asm.alu(AluOp::Or, low, high);
+            }
+        }
+    }
+
+    /// `dst = *(map's value + offset + index)`; `base` is lost.
+    fn read(&mut self, size: Size, dst: Reg, map: MapName, offset: usize, index: impl Into<Operand>) {
+        self.asm.load_map_value(dst, super::map_ref(map), offset as i32);
+        self.asm.alu(AluOp::Add, dst, index);
+        self.asm.load(size, dst, dst, 0);
+    }
+}

@@ -1,0 +1,117 @@
+//! Look-ups in [`crate::structures::search`] and [`crate::structures::dxr`]: searches without a branch.
+//!
+//! r1 is the key, in host order; r2 the element reached, in bytes of a start.
+//! A level is five instructions around one load: `start - key`, its sign moved to where the step is,
+//! added. Verifier: a compare and a jump would be two states a level, and `2^levels` at the end.
+
+use crate::ebpf::asm::Label;
+use crate::ebpf::insn::{AluOp, Cond, Reg, Size, SwapBits};
+use crate::emit::Emitter;
+use crate::emit::frame::Key;
+use crate::layout::MapName;
+use crate::structures::dxr::{self, FIRST_BYTES};
+use crate::structures::search;
+
+/// The numbers in references without the mark of a leaf.
+const NUMBER: i32 = i32::MAX;
+
+impl Emitter<'_> {
+    /// r1 = the class of the other end.
+    pub(super) fn search(&mut self, map: MapName, shape: search::Shape) {
+        let [leaf, lost] = ["leaf", "no such node"].map(|name| self.asm.label(name));
+        for group in 0..shape.groups {
+            let levels = shape.most_levels[group];
+            if group > 0 && levels == 0 {
+                break;
+            }
+            self.remote_group(group);
+            if group == 0 {
+                let root = 4 * shape.root as usize;
+                self.asm.mov(Reg::R2, 0);
+                (0..shape.root_levels).rev().for_each(|level| self.level(map, Size::W, root, level));
+                self.read(Size::W, Reg::R3, map, shape.references_at() + root, Reg::R2);
+            } else {
+                self.begin(shape.used, 2, lost);
+                self.levels(map, Size::W, 0, levels);
+                self.read(Size::W, Reg::R3, map, shape.references_at(), Reg::R2);
+            }
+            self.asm.jump_if32(Cond::Slt, Reg::R3, 0, leaf);
+        }
+        self.asm.bind(lost);
+        self.asm.mov(Reg::R3, 0);
+        self.asm.bind(leaf);
+        self.asm.mov(Reg::R1, Reg::R3);
+        self.asm.alu(AluOp::And, Reg::R1, NUMBER);
+    }
+
+    /// r1 = the class of the other end.
+    pub(super) fn dxr(&mut self, map: MapName, shape: dxr::Shape) {
+        let [leaf, lost, done] = ["leaf", "no such chunk", "range"].map(|name| self.asm.label(name));
+        self.remote_group(0);
+        self.asm.mov(Reg::R2, Reg::R1);
+        self.asm.alu(AluOp::Rsh, Reg::R2, 16);
+        self.asm.alu(AluOp::Lsh, Reg::R2, 2);
+        self.read(Size::W, Reg::R3, map, 0, Reg::R2);
+        self.asm.jump_if32(Cond::Slt, Reg::R3, 0, leaf);
+        if shape.most_levels > 0 {
+            self.asm.alu(AluOp::And, Reg::R1, 0xffff);
+            self.begin(shape.used, 1, lost);
+            self.levels(map, Size::H, FIRST_BYTES, shape.most_levels);
+            if shape.wide {
+                self.asm.alu(AluOp::Lsh, Reg::R2, 1);
+            }
+            let size = if shape.wide { Size::W } else { Size::H };
+            self.read(size, Reg::R1, map, shape.numbers_at(), Reg::R2);
+            self.asm.jump(done);
+        }
+        self.asm.bind(lost);
+        self.asm.mov(Reg::R3, 0);
+        self.asm.bind(leaf);
+        self.asm.mov(Reg::R1, Reg::R3);
+        self.asm.alu(AluOp::And, Reg::R1, NUMBER);
+        self.asm.bind(done);
+    }
+
+    /// r1 = 32 bits of the other end's address, in host order.
+    fn remote_group(&mut self, group: usize) {
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Key::REMOTE + 4 * group as i16);
+        self.asm.swap_be(SwapBits::B32, Reg::R1);
+    }
+
+    /// From the reference in r3: r2 = the first element, r4 = the levels.
+    fn begin(&mut self, used: u32, shift: i32, lost: Label) {
+        self.asm.mov(Reg::R4, Reg::R3);
+        self.asm.alu(AluOp::And, Reg::R4, 31);
+        self.asm.mov(Reg::R2, Reg::R3);
+        self.asm.alu(AluOp::Rsh, Reg::R2, 5);
+        // Verifier: bounds the offset; no reference is beyond it.
+        self.asm.jump_if(Cond::Ge, Reg::R2, used as i32, lost);
+        self.asm.alu(AluOp::Lsh, Reg::R2, shift);
+    }
+
+    /// A search of r4 levels, from 1 to `most`.
+    fn levels(&mut self, map: MapName, size: Size, starts: usize, most: u32) {
+        let labels: Vec<Label> = (1..most).map(|level| self.asm.label(&format!("{level} levels"))).collect();
+        for (index, label) in labels.iter().enumerate() {
+            self.asm.jump_if(Cond::Eq, Reg::R4, index as i32 + 1, *label);
+        }
+        for level in (0..most).rev() {
+            if let Some(label) = labels.get(level as usize) {
+                self.asm.bind(*label);
+            }
+            self.level(map, size, starts, level);
+        }
+    }
+
+    /// Goes `2^level` elements on if that one starts at or before the key.
+    fn level(&mut self, map: MapName, size: Size, starts: usize, level: u32) {
+        let step = size.bytes() << level;
+        self.read(size, Reg::R5, map, starts + step as usize, Reg::R2);
+        self.asm.alu(AluOp::Sub, Reg::R5, Reg::R1);
+        // Verifier: 0 or 1, moved to 0 or the step. A sign spread by `s>>=` and masked is what kernels that have
+        // `maybe_fork_scalars` (6.18 among them) walk twice.
+        self.asm.alu(AluOp::Rsh, Reg::R5, 63);
+        self.asm.alu(AluOp::Lsh, Reg::R5, step.trailing_zeros() as i32);
+        self.asm.alu(AluOp::Add, Reg::R2, Reg::R5);
+    }
+}

@@ -1,0 +1,335 @@
+//! Where sets live: the structure for single addresses, for prefixes and for verdict rows, and their bytes.
+//!
+//! Problem: the kernel's maps cost a call and several cache lines a look-up; a compiler knows its sets beforehand.
+//! Strategy: two layers. *Kernel maps* (hash, hash per prefix length, trie) can be changed in place. *Compiled tables*
+//! (perfect hash, branch-free search, DXR, matrix) are the value of a read-only array that programs read without a
+//! call. [`cost`] chooses, for each [`Place`] by itself, and says why; [`Options::forced`] overrides it.
+//! Invariants: every structure answers as [`AddressMap::find`] and [`Row::find`] do; the choice depends on the input
+//! alone; what does not fit is not built, and the note says so.
+
+mod aggregate;
+mod cost;
+pub mod dxr;
+pub mod perfect;
+pub mod rows;
+pub mod search;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use crate::address::{Family, Prefix};
+use crate::classify::{AddressMap, PeerId, Stretch, to_number};
+use perfect::{Key, Width};
+use rows::Rows;
+use search::Cut;
+
+/// What a set is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names say it all")]
+pub enum Place {
+    Exact4,
+    Prefixes4,
+    Exact6,
+    Prefixes6,
+    Rows,
+}
+
+/// How a set is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Structure {
+    /// Nothing is in it.
+    Empty,
+    /// Compares in the program.
+    Compares,
+    /// A hash of the kernel; for rows, a hash and an array.
+    Hash,
+    /// A hash of the kernel with prefixes by length, asked from the longest on.
+    HashPerLength,
+    /// A trie of the kernel.
+    Lpm,
+    /// Compiled: [`perfect`].
+    Perfect,
+    /// Compiled: [`search`].
+    Search,
+    /// Compiled: [`dxr`].
+    Dxr,
+    /// Compiled: [`rows`], by position.
+    Matrix,
+}
+
+impl Place {
+    /// All of them, in order.
+    pub const ALL: [Self; 5] = [Self::Exact4, Self::Prefixes4, Self::Exact6, Self::Prefixes6, Self::Rows];
+
+    /// As in `--structure`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact4 => "exact4",
+            Self::Prefixes4 => "prefixes4",
+            Self::Exact6 => "exact6",
+            Self::Prefixes6 => "prefixes6",
+            Self::Rows => "rows",
+        }
+    }
+
+    /// The single addresses of a family.
+    pub fn exact(family: Family) -> Self {
+        if family == Family::V4 { Self::Exact4 } else { Self::Exact6 }
+    }
+
+    /// The prefixes of a family.
+    pub fn prefixes(family: Family) -> Self {
+        if family == Family::V4 { Self::Prefixes4 } else { Self::Prefixes6 }
+    }
+
+    /// The structures that it can have, besides none.
+    pub fn structures(self) -> &'static [Structure] {
+        match self {
+            Self::Exact4 | Self::Exact6 => &[Structure::Compares, Structure::Hash, Structure::Perfect],
+            Self::Prefixes4 => &[Structure::Lpm, Structure::HashPerLength, Structure::Search, Structure::Dxr],
+            Self::Prefixes6 => &[Structure::Lpm, Structure::HashPerLength, Structure::Search],
+            Self::Rows => &[Structure::Hash, Structure::Perfect, Structure::Matrix],
+        }
+    }
+}
+
+impl Structure {
+    /// As in `--structure`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Empty => "none",
+            Self::Compares => "compares",
+            Self::Hash => "hash",
+            Self::HashPerLength => "hash-per-length",
+            Self::Lpm => "lpm",
+            Self::Perfect => "perfect",
+            Self::Search => "search",
+            Self::Dxr => "dxr",
+            Self::Matrix => "matrix",
+        }
+    }
+}
+
+/// What the choice depends on besides the input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The most bytes of a map's value on the target.
+    pub most_value_bytes: u64,
+    /// Instead of the cost model, where it can be done.
+    pub forced: Vec<(Place, Structure)>,
+}
+
+impl Options {
+    /// Values of arrays on kernels before 6.1, which copy them through `kmalloc`.
+    pub const VALUE_BYTES_BASE: u64 = 4 << 20;
+    /// Values of arrays since: offsets into them have 29 bits in the verifier.
+    pub const VALUE_BYTES: u64 = 1 << 29;
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { most_value_bytes: Self::VALUE_BYTES_BASE, forced: Vec::new() }
+    }
+}
+
+/// Why a text is no list of overrides.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not PLACE=STRUCTURE, such as {}", examples())]
+pub struct ParseError {
+    text: String,
+}
+
+fn examples() -> String {
+    let of = |place: Place| place.structures().iter().map(move |it| format!("{}={}", place.name(), it.name()));
+    Place::ALL.into_iter().flat_map(of).collect::<Vec<_>>().join(", ")
+}
+
+/// `exact4=hash,prefixes4=lpm`
+pub fn parse_forced(text: &str) -> Result<Vec<(Place, Structure)>, ParseError> {
+    let one = |text: &str| {
+        let (place, structure) = text.split_once('=')?;
+        let place = *Place::ALL.iter().find(|it| it.name() == place.trim())?;
+        Some((place, *place.structures().iter().find(|it| it.name() == structure.trim())?))
+    };
+    let parts = text.split(',').filter(|part| !part.trim().is_empty());
+    parts.map(|part| one(part).ok_or_else(|| ParseError { text: part.to_owned() })).collect()
+}
+
+impl FromStr for Options {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        Ok(Self { forced: parse_forced(text)?, ..Self::default() })
+    }
+}
+
+/// What was chosen for a place, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Where.
+    pub place: Place,
+    /// What.
+    pub structure: Structure,
+    /// How many entries.
+    pub entries: usize,
+    /// Bytes of the compiled table; of kernel maps, an estimate.
+    pub bytes: u64,
+    /// Why.
+    pub why: String,
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, structure, entries, bytes, why } = self;
+        write!(f, "{}: {}, {entries} entries, {bytes} bytes: {why}", place.name(), structure.name())
+    }
+}
+
+/// Single addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Exact {
+    /// None.
+    #[default]
+    Empty,
+    /// Compares: nothing to look up.
+    Compares,
+    /// Kernel hash.
+    Hash,
+    /// Perfect hash.
+    Perfect(perfect::Table),
+}
+
+/// Prefixes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Prefixes {
+    /// None.
+    #[default]
+    Empty,
+    /// Kernel trie of these.
+    Lpm(Vec<(Prefix, PeerId)>),
+    /// Kernel hash of these.
+    HashPerLength(Vec<(Prefix, PeerId)>),
+    /// Search.
+    Search(search::Table),
+    /// DXR.
+    Dxr(dxr::Table),
+}
+
+/// Verdict rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RowTable {
+    /// Kernel hash, and an array of defaults.
+    #[default]
+    Maps,
+    /// Matrix or perfect hash.
+    Compiled(rows::Table),
+}
+
+/// The layout of everything that a decision looks into.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Structures {
+    exact: [Exact; 2],
+    prefixes: [Prefixes; 2],
+    /// Verdict rows.
+    pub rows: RowTable,
+    /// What was chosen, by place.
+    pub notes: Vec<Note>,
+}
+
+impl Structures {
+    /// The single addresses of a family.
+    pub fn exact(&self, family: Family) -> &Exact {
+        &self.exact[usize::from(family == Family::V6)]
+    }
+
+    /// The prefixes of a family.
+    pub fn prefixes(&self, family: Family) -> &Prefixes {
+        &self.prefixes[usize::from(family == Family::V6)]
+    }
+
+    /// Chooses and lays out.
+    pub fn build(addresses: &AddressMap, rows: Rows<'_>, options: &Options) -> Self {
+        let mut made = Self::default();
+        for (index, family) in [Family::V4, Family::V6].into_iter().enumerate() {
+            let cuts = cuts(&addresses.stretches, family);
+            let ranked = cost::exact(addresses, &cuts, family, options);
+            made.exact[index] = made.first(Place::exact(family), ranked, |it| exact(addresses, family, it));
+            let ranked = cost::prefixes(&addresses.stretches, &cuts, family, options);
+            let build = |it| prefixes(&addresses.stretches, &cuts, family, it);
+            made.prefixes[index] = made.first(Place::prefixes(family), ranked, build);
+        }
+        made.rows = made.first(Place::Rows, cost::rows(rows, options), |it| match it {
+            Structure::Matrix => rows::matrix(rows).map(RowTable::Compiled),
+            Structure::Perfect => rows::hash(rows).map(RowTable::Compiled),
+            _ => Some(RowTable::Maps),
+        });
+        made
+    }
+
+    /// The best one that can be built; each place has one that always can.
+    fn first<T: Default>(&mut self, place: Place, ranked: cost::Ranked, build: impl Fn(Structure) -> Option<T>) -> T {
+        let found = ranked.list.iter().find_map(|it| Some((it, build(it.structure)?)));
+        let Some((chosen, built)) = found else { return T::default() };
+        self.notes.push(ranked.note(place, chosen));
+        built
+    }
+}
+
+fn exact(addresses: &AddressMap, family: Family, structure: Structure) -> Option<Exact> {
+    match structure {
+        Structure::Empty => Some(Exact::Empty),
+        Structure::Compares => Some(Exact::Compares),
+        Structure::Perfect => {
+            let of_family = addresses.exact.iter().filter(|(at, _)| Family::of(*at) == family);
+            let entries: Vec<(Key, u32)> = of_family.map(|(at, peer)| (key(*at), peer.0)).collect();
+            let width = if family == Family::V4 { Width::W4 } else { Width::W16 };
+            perfect::build(width, &entries).map(Exact::Perfect)
+        }
+        _ => Some(Exact::Hash),
+    }
+}
+
+fn prefixes(stretches: &[Stretch], cuts: &[Cut], family: Family, structure: Structure) -> Option<Prefixes> {
+    match structure {
+        Structure::Empty => Some(Prefixes::Empty),
+        Structure::Search => search::build(usize::from(family.bits() / 32), cuts).map(Prefixes::Search),
+        Structure::Dxr => dxr::build(cuts).map(Prefixes::Dxr),
+        Structure::HashPerLength => Some(Prefixes::HashPerLength(aggregate::aggregate(stretches, family))),
+        _ => Some(Prefixes::Lpm(aggregate::aggregate(stretches, family))),
+    }
+}
+
+/// An address as a key: its bytes as on the wire, the first one lowest.
+pub fn key(address: IpAddr) -> Key {
+    match address {
+        IpAddr::V4(v4) => [u64::from(u32::from_le_bytes(v4.octets())), 0],
+        IpAddr::V6(v6) => {
+            let number = u128::from_le_bytes(v6.octets());
+            [number as u64, (number >> 64) as u64]
+        }
+    }
+}
+
+/// Where the class changes, from the first address that has one on.
+pub fn cuts(stretches: &[Stretch], family: Family) -> Vec<Cut> {
+    let mut cuts: Vec<Cut> = Vec::new();
+    let last = to_number(Prefix::new(crate::classify::to_address(family, 0), 0).last()).1;
+    let mut push = |at: u128, class: u32| {
+        cuts.pop_if(|cut| cut.0 == at);
+        if cuts.last().map_or(0, |cut| cut.1) != class {
+            cuts.push((at, class));
+        }
+    };
+    for stretch in stretches.iter().filter(|it| Family::of(it.first) == family) {
+        push(to_number(stretch.first).1, stretch.peer.0);
+        let end = to_number(stretch.last).1;
+        if end < last {
+            push(end + 1, 0);
+        }
+    }
+    cuts
+}
+
+#[cfg(test)]
+mod tests;

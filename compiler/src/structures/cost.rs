@@ -1,0 +1,165 @@
+//! The cost model: which structure a set gets.
+//!
+//! `t = calls × cost + dependent cache lines × latency(footprint)`, with the figures of one machine (x86-64, Zen 4, Safe
+//! RET on; `cargo xtask bench tables` measures them again). Its ratios hold elsewhere, its digits do not; all of it is
+//! in tenths of a nanosecond, so that the choice is the same everywhere. Of two equals the smaller one is taken.
+
+use super::perfect::{self, Width};
+use super::rows::{Rows, Shape};
+use super::search::Cut;
+use super::{Note, Options, Place, Structure, dxr};
+use crate::address::Family;
+use crate::classify::{AddressMap, Stretch};
+
+/// A helper call and a kernel hash's own work.
+const HASH: u64 = 240;
+/// A helper call and a trie's root.
+const TRIE: u64 = 240;
+/// A node of a trie, besides its cache line.
+const NODE: u64 = 45;
+/// Three multiplications that wait for each other, and two scalings.
+const PERFECT: u64 = 35;
+/// A level of a branch-free search.
+const LEVEL: u64 = 25;
+/// A compare of an immediate, and what mispredictions add on average.
+const COMPARE: u64 = 5;
+/// DXR's first look, and the jump to the right level.
+const DXR: u64 = 45;
+
+/// Bytes of an entry as the kernel charges them.
+const HASH_ENTRY: u64 = 88;
+const TRIE_ENTRY: u64 = 125;
+
+/// Compares at most.
+const MOST_COMPARES: usize = 8;
+
+/// (footprint, what a dependent cache line costs)
+const LATENCY: [(u64, u64); 7] = [
+    (32 << 10, 10),
+    (256 << 10, 40),
+    (1 << 20, 90),
+    (4 << 20, 150),
+    (16 << 20, 360),
+    (64 << 20, 1520),
+    (512 << 20, 1950),
+];
+
+fn latency(bytes: u64) -> u64 {
+    LATENCY.iter().find(|(footprint, _)| bytes <= *footprint).map_or(2_000, |(_, cost)| *cost)
+}
+
+/// One structure, as it would be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub(super) structure: Structure,
+    bytes: u64,
+    tenths: u64,
+    /// Whether the bytes are one map's value.
+    compiled: bool,
+}
+
+/// Structures, the best first.
+pub(super) struct Ranked {
+    pub(super) list: Vec<Candidate>,
+    /// What was left out.
+    too_large: Vec<Structure>,
+    forced: Option<Structure>,
+    entries: usize,
+}
+
+impl Ranked {
+    fn new(place: Place, entries: usize, candidates: Vec<Candidate>, options: &Options) -> Self {
+        if entries == 0 {
+            let nothing = Candidate { structure: Structure::Empty, bytes: 0, tenths: 0, compiled: false };
+            return Self { list: vec![nothing], too_large: Vec::new(), forced: None, entries };
+        }
+        let too_large = |it: &Candidate| it.compiled && it.bytes > options.most_value_bytes;
+        let (dropped, mut list): (Vec<_>, Vec<_>) = candidates.into_iter().partition(too_large);
+        let forced = options.forced.iter().rev().find(|(at, _)| *at == place).map(|(_, structure)| *structure);
+        list.sort_by_key(|it| (Some(it.structure) != forced, it.tenths, it.bytes));
+        Self { list, too_large: dropped.iter().map(|it| it.structure).collect(), forced, entries }
+    }
+
+    pub(super) fn note(&self, place: Place, chosen: &Candidate) -> Note {
+        let mut why = match self.forced {
+            _ if chosen.structure == Structure::Empty => "nothing to look up".to_owned(),
+            Some(forced) if forced == chosen.structure => "as asked".to_owned(),
+            Some(forced) => format!("{} was asked for and cannot be; ", forced.name()) + &self.compared(chosen),
+            None => self.compared(chosen),
+        };
+        for large in &self.too_large {
+            why += &format!("; {} is larger than the target's map values", large.name());
+        }
+        Note { place, structure: chosen.structure, entries: self.entries, bytes: chosen.bytes, why }
+    }
+
+    fn compared(&self, chosen: &Candidate) -> String {
+        let nanoseconds = |it: &Candidate| format!("{}.{} ns", it.tenths / 10, it.tenths % 10);
+        let others = self.list.iter().filter(|it| it.structure != chosen.structure);
+        let others: Vec<String> = others.map(|it| format!("{} {}", it.structure.name(), nanoseconds(it))).collect();
+        let rest = if others.is_empty() { String::new() } else { format!("; {}", others.join(", ")) };
+        format!("about {}{rest}", nanoseconds(chosen))
+    }
+}
+
+fn map(structure: Structure, bytes: u64, tenths: u64) -> Candidate {
+    Candidate { structure, bytes, tenths, compiled: false }
+}
+
+fn table(structure: Structure, bytes: u64, tenths: u64) -> Candidate {
+    Candidate { structure, bytes, tenths, compiled: true }
+}
+
+pub(super) fn exact(addresses: &AddressMap, cuts: &[Cut], family: Family, options: &Options) -> Ranked {
+    let entries = addresses.exact.iter().filter(|(at, _)| Family::of(*at) == family).count();
+    let width = if family == Family::V4 { Width::W4 } else { Width::W16 };
+    let [hash, perfect] = [HASH_ENTRY * entries as u64, perfect::predict(width, entries) as u64];
+    let mut candidates = vec![
+        map(Structure::Hash, hash, HASH + 2 * latency(hash)),
+        table(Structure::Perfect, perfect, PERFECT + 2 * latency(perfect)),
+    ];
+    // Compares are the whole of a family's look-up, or none of it.
+    if entries <= MOST_COMPARES && cuts.is_empty() {
+        candidates.push(map(Structure::Compares, 0, 10 + COMPARE * entries as u64));
+    }
+    Ranked::new(Place::exact(family), entries, candidates, options)
+}
+
+pub(super) fn prefixes(stretches: &[Stretch], cuts: &[Cut], family: Family, options: &Options) -> Ranked {
+    let count = stretches.iter().filter(|it| Family::of(it.first) == family).count() as u64;
+    let depth = u64::from(count.max(1).ilog2());
+    let [trie, hash] = [TRIE_ENTRY * count, HASH_ENTRY * count];
+    // What prefix lengths there are is not known before they are made; a dozen is usual.
+    let lengths = count.min(12);
+    let levels = u64::from((cuts.len() as u64 + 1).next_power_of_two().ilog2());
+    let groups = u64::from(family.bits() / 32);
+    let search = 16 * cuts.len() as u64;
+    let mut candidates = vec![
+        map(Structure::Lpm, trie, TRIE + depth * (NODE + latency(trie))),
+        map(Structure::HashPerLength, hash, lengths * (HASH + latency(hash))),
+        table(Structure::Search, search, levels * LEVEL + groups.min(levels / 3 + 1) * latency(search)),
+    ];
+    if family == Family::V4 {
+        let bytes = dxr::FIRST_BYTES as u64 + 8 * cuts.len() as u64;
+        // Chunks hold what one value of 16 bits has; a few levels unless the input is lopsided.
+        let inner = 1 + levels.saturating_sub(14);
+        candidates.push(table(Structure::Dxr, bytes, DXR + latency(bytes) + inner * LEVEL + latency(bytes)));
+    }
+    Ranked::new(Place::prefixes(family), cuts.len(), candidates, options)
+}
+
+/// Rows; there is always the kernel's form.
+pub(super) fn rows(rows: Rows<'_>, options: &Options) -> Ranked {
+    let shape: Shape = rows.shape();
+    let entries = rows.entries();
+    let sets = shape.index_at() as u64;
+    let hash = HASH_ENTRY * entries as u64;
+    let perfect = sets + perfect::predict(Width::W8, entries) as u64;
+    let matrix = sets + shape.matrix_bytes() as u64;
+    let candidates = vec![
+        map(Structure::Hash, hash, HASH + 2 * latency(hash)),
+        table(Structure::Perfect, perfect, PERFECT + 3 * latency(perfect)),
+        table(Structure::Matrix, matrix, 10 + 2 * latency(matrix)),
+    ];
+    Ranked::new(Place::Rows, entries + 2 * shape.subjects as usize, candidates, options)
+}

@@ -1,0 +1,135 @@
+//! IPv4 ranges → numbers: a table by the upper 16 bits, and a short search where the number changes within one value of them.
+//!
+//! Strategy: DXR (Zec, Rizzo, Mikuc). Most of the address space is settled by the first table, one touch of memory; what
+//! is left is a chunk of a few ranges, searched without a branch as in [`super::search`].
+//!
+//! ```text
+//!  first table: u32 × 65,536 │ starts: u16 × elements │ numbers: u16 or u32 × elements
+//!  first table: upper bit set: a number; else the first element of a chunk << 5 │ the levels of its search
+//! ```
+
+use super::search::{Cut, LEAF};
+
+/// Bytes of the first table.
+pub const FIRST_BYTES: usize = 4 << 16;
+/// Elements that the first table can name.
+const MOST_ELEMENTS: usize = 1 << 26;
+
+/// What a program needs to know to find its way in the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The most levels of a chunk; 0 without chunks.
+    pub most_levels: u32,
+    /// Elements that chunks begin at.
+    pub used: u32,
+    /// All of them: behind the last chunk lies as much as the largest search can reach.
+    pub elements: u32,
+    /// Numbers have four bytes, not two.
+    pub wide: bool,
+}
+
+impl Shape {
+    /// Where the numbers begin.
+    pub fn numbers_at(self) -> usize {
+        (FIRST_BYTES + 2 * self.elements as usize).next_multiple_of(4)
+    }
+
+    /// All of it.
+    pub fn bytes(self) -> usize {
+        self.numbers_at() + self.elements as usize * if self.wide { 4 } else { 2 }
+    }
+}
+
+/// The table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// What the map holds.
+    pub bytes: Vec<u8>,
+    /// How to read it.
+    pub shape: Shape,
+}
+
+/// Lays out cuts, sorted by address; what is before the first has number 0. `None` if they are too many.
+pub fn build(cuts: &[Cut]) -> Option<Table> {
+    let mut chunks = Chunks { first: Vec::with_capacity(1 << 16), elements: Vec::new(), most_levels: 0 };
+    let mut rest = cuts;
+    let mut before = 0;
+    for upper in 0..1u128 << 16 {
+        let count = rest.partition_point(|(start, _)| start >> 16 <= upper);
+        let (here, after) = rest.split_at(count);
+        chunks.chunk(before, here)?;
+        before = here.last().map_or(before, |last| last.1);
+        rest = after;
+    }
+    Some(chunks.finish())
+}
+
+struct Chunks {
+    first: Vec<u32>,
+    /// (start - 1, number)
+    elements: Vec<(u16, u32)>,
+    most_levels: u32,
+}
+
+impl Chunks {
+    fn chunk(&mut self, before: u32, cuts: &[Cut]) -> Option<()> {
+        match cuts {
+            [] => self.first.push(LEAF | before),
+            [(start, number)] if *start as u16 == 0 => self.first.push(LEAF | number),
+            _ => self.search(before, cuts)?,
+        }
+        Some(())
+    }
+
+    fn search(&mut self, before: u32, cuts: &[Cut]) -> Option<()> {
+        let at = self.elements.len();
+        if cuts[0].0 as u16 != 0 {
+            self.elements.push((u16::MAX, before));
+        }
+        self.elements.extend(cuts.iter().map(|(start, number)| ((*start as u16).wrapping_sub(1), *number)));
+        let levels = (self.elements.len() - at).next_power_of_two().trailing_zeros();
+        self.elements.resize(at + (1 << levels), (u16::MAX, 0));
+        self.first.push((at as u32) << 5 | levels);
+        self.most_levels = self.most_levels.max(levels);
+        (self.elements.len() <= MOST_ELEMENTS).then_some(())
+    }
+
+    fn finish(mut self) -> Table {
+        let used = self.elements.len();
+        self.elements.resize(used + (1 << self.most_levels), (u16::MAX, 0));
+        let wide = self.elements.iter().any(|(_, number)| *number > u32::from(u16::MAX));
+        let (most_levels, elements) = (self.most_levels, self.elements.len() as u32);
+        let shape = Shape { most_levels, used: used as u32, elements, wide };
+        let mut bytes = Vec::with_capacity(shape.bytes());
+        self.first.iter().for_each(|it| bytes.extend(it.to_le_bytes()));
+        self.elements.iter().for_each(|(start, _)| bytes.extend(start.to_le_bytes()));
+        bytes.resize(shape.numbers_at(), 0);
+        for (_, number) in &self.elements {
+            bytes.extend(&number.to_le_bytes()[..if wide { 4 } else { 2 }]);
+        }
+        Table { bytes, shape }
+    }
+}
+
+impl Table {
+    /// What a program finds in the bytes: the number of an address.
+    pub fn find(&self, address: u32) -> Option<u32> {
+        let number = |at: usize, bytes: usize| {
+            let found = self.bytes.get(at..at + bytes)?;
+            Some(found.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte)))
+        };
+        let reference = number(4 * (address >> 16) as usize, 4)?;
+        if reference & LEAF != 0 {
+            return Some(reference & !LEAF);
+        }
+        let mut at = (reference >> 5) as usize;
+        for level in (0..reference & 31).rev() {
+            let step = 1usize << level;
+            if number(FIRST_BYTES + 2 * (at + step), 2)? < address & 0xffff {
+                at += step;
+            }
+        }
+        let bytes = if self.shape.wide { 4 } else { 2 };
+        number(self.shape.numbers_at() + bytes * at, bytes)
+    }
+}

@@ -1,0 +1,237 @@
+//! Single keys → numbers: a perfect hash, laid out in bytes that a program reads with two touches of memory.
+//!
+//! Problem: a kernel hash costs a call, two or three dependent cache lines and some ninety bytes an entry.
+//! Strategy: hash and displace. A key's hash names a bucket; the bucket's displacement, found at build time, sends each of
+//! its keys to a slot of its own; the slot holds the whole key and the number.
+//!
+//! ```text
+//!  displacements: u16 × buckets, padded to 8 │ slots: (key, u32 number, padding to 8) × slots
+//! ```
+//!
+//! Invariants: the key in the slot is compared in full, so that no other key is ever found; a slot that is nobody's holds
+//! a key whose own slot is elsewhere, so that it is never found there; the same entries give the same bytes.
+
+/// A key: one word, or two for 16 bytes. Shorter keys are zero-extended.
+pub type Key = [u64; 2];
+
+/// Odd, with its bits well spread: the golden ratio.
+pub const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Odd, for the second round (MurmurHash3's finalizer).
+pub const MIX_AGAIN: u64 = 0xff51_afd7_ed55_8ccd;
+/// Odd, spreads a displacement over all bits.
+pub const SPREAD: u64 = 0xc4ce_b9fe_1a85_ec53;
+
+/// Keys in a bucket, on average. More make the table smaller and the search longer.
+const PER_BUCKET: usize = 4;
+/// One slot in so many stays free: what keeps the search short.
+const FREE: usize = 16;
+/// Attempts before we give up; each fails only if a bucket finds no displacement among 65,536.
+const SEEDS: u32 = 32;
+
+/// Bytes of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Width {
+    /// An IPv4 address.
+    W4,
+    /// Two classes.
+    W8,
+    /// An IPv6 address.
+    W16,
+}
+
+impl Width {
+    /// Bytes of a key; the number comes after them.
+    pub fn key_bytes(self) -> usize {
+        match self {
+            Self::W4 => 4,
+            Self::W8 => 8,
+            Self::W16 => 16,
+        }
+    }
+
+    /// Bytes of a slot.
+    pub fn slot_bytes(self) -> usize {
+        (self.key_bytes() + 4).next_multiple_of(8)
+    }
+
+    /// Words of a key that count.
+    pub fn words(self) -> usize {
+        if self == Self::W16 { 2 } else { 1 }
+    }
+}
+
+/// What a program needs to know to find its way in the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Of the keys.
+    pub width: Width,
+    /// Begins the hash.
+    pub seed: u32,
+    /// How many displacements.
+    pub buckets: u32,
+    /// How many slots.
+    pub slots: u32,
+}
+
+impl Shape {
+    /// Where the slots begin.
+    pub fn slots_at(self) -> usize {
+        (2 * self.buckets as usize).next_multiple_of(8)
+    }
+
+    /// All of it.
+    pub fn bytes(self) -> usize {
+        self.slots_at() + self.slots as usize * self.width.slot_bytes()
+    }
+
+    fn of(width: Width, entries: usize, seed: u32) -> Self {
+        let [buckets, slots] = [entries / PER_BUCKET + 1, entries + entries / FREE + 1].map(|it| it as u32);
+        Self { width, seed, buckets, slots }
+    }
+
+    fn hash(self, key: Key) -> u64 {
+        let words = &key[..self.width.words()];
+        let mixed = words.iter().fold(u64::from(self.seed), |hash, word| fold((hash ^ word).wrapping_mul(MIX)));
+        mixed.wrapping_mul(MIX_AGAIN)
+    }
+
+    fn bucket(self, hash: u64) -> usize {
+        scale(hash, self.buckets)
+    }
+
+    fn slot(self, hash: u64, displacement: u16) -> usize {
+        let moved = hash ^ u64::from(displacement).wrapping_mul(SPREAD);
+        scale(moved.wrapping_mul(MIX), self.slots)
+    }
+}
+
+fn fold(number: u64) -> u64 {
+    number ^ (number >> 32)
+}
+
+/// The upper half of a number, brought below `count`.
+fn scale(number: u64, count: u32) -> usize {
+    (((number >> 32) * u64::from(count)) >> 32) as usize
+}
+
+/// The table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// What the map holds.
+    pub bytes: Vec<u8>,
+    /// How to read it.
+    pub shape: Shape,
+}
+
+/// Bytes of a table for so many entries.
+pub fn predict(width: Width, entries: usize) -> usize {
+    Shape::of(width, entries, 0).bytes()
+}
+
+/// Lays out entries with distinct keys. `None` without entries, or if no seed works (two equal keys).
+pub fn build(width: Width, entries: &[(Key, u32)]) -> Option<Table> {
+    if entries.is_empty() || u32::try_from(entries.len() + entries.len() / FREE + 1).is_err() {
+        return None;
+    }
+    (1..=SEEDS).find_map(|seed| attempt(Shape::of(width, entries.len(), seed.wrapping_mul(0x5bd1_e995) >> 1), entries))
+}
+
+fn attempt(shape: Shape, entries: &[(Key, u32)]) -> Option<Table> {
+    let hashes: Vec<u64> = entries.iter().map(|(key, _)| shape.hash(*key)).collect();
+    let buckets = Buckets::new(shape, &hashes);
+    let mut owners = vec![u32::MAX; shape.slots as usize];
+    let mut displacements = vec![0u16; shape.buckets as usize];
+    for bucket in buckets.largest_first() {
+        displacements[bucket] = displace(shape, &hashes, buckets.members(bucket), &mut owners)?;
+    }
+    Some(Table { bytes: lay_out(shape, entries, &displacements, &owners), shape })
+}
+
+/// Entries by bucket.
+struct Buckets {
+    /// Where each bucket's members begin; one more for the end.
+    starts: Vec<u32>,
+    /// Numbers of entries.
+    members: Vec<u32>,
+}
+
+impl Buckets {
+    fn new(shape: Shape, hashes: &[u64]) -> Self {
+        let mut starts = vec![0u32; shape.buckets as usize + 1];
+        hashes.iter().for_each(|hash| starts[shape.bucket(*hash) + 1] += 1);
+        (1..starts.len()).for_each(|index| starts[index] += starts[index - 1]);
+        let mut next = starts.clone();
+        let mut members = vec![0; hashes.len()];
+        for (entry, hash) in hashes.iter().enumerate() {
+            let place = &mut next[shape.bucket(*hash)];
+            members[*place as usize] = entry as u32;
+            *place += 1;
+        }
+        Self { starts, members }
+    }
+
+    fn members(&self, bucket: usize) -> &[u32] {
+        &self.members[self.starts[bucket] as usize..self.starts[bucket + 1] as usize]
+    }
+
+    /// The hard ones while there is room; those without members not at all.
+    fn largest_first(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.starts.len() - 1).filter(|it| !self.members(*it).is_empty()).collect();
+        order.sort_by_key(|it| std::cmp::Reverse(self.members(*it).len()));
+        order
+    }
+}
+
+/// The first displacement that gives every member a free slot; the slots are taken.
+fn displace(shape: Shape, hashes: &[u64], members: &[u32], owners: &mut [u32]) -> Option<u16> {
+    (0..=u16::MAX).find(|displacement| {
+        for (index, member) in members.iter().enumerate() {
+            let slot = |member: u32| shape.slot(hashes[member as usize], *displacement);
+            let owner = &mut owners[slot(*member)];
+            if *owner != u32::MAX {
+                members[..index].iter().for_each(|taken| owners[slot(*taken)] = u32::MAX);
+                return false;
+            }
+            *owner = *member;
+        }
+        true
+    })
+}
+
+fn lay_out(shape: Shape, entries: &[(Key, u32)], displacements: &[u16], owners: &[u32]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(shape.bytes());
+    displacements.iter().for_each(|displacement| bytes.extend(displacement.to_le_bytes()));
+    bytes.resize(shape.slots_at(), 0);
+    for owner in owners {
+        // What is nobody's holds the first entry's key, whose slot is elsewhere.
+        let (key, number) = entries.get(*owner as usize).copied().unwrap_or((entries[0].0, 0));
+        let end = bytes.len() + shape.width.slot_bytes();
+        let words = key.map(u64::to_le_bytes);
+        bytes.extend(&words.as_flattened()[..shape.width.key_bytes()]);
+        bytes.extend(number.to_le_bytes());
+        bytes.resize(end, 0);
+    }
+    bytes
+}
+
+impl Table {
+    /// What a program finds in the bytes.
+    pub fn find(&self, key: Key) -> Option<u32> {
+        find(&self.bytes, self.shape, key)
+    }
+}
+
+/// What a program finds in a table's bytes.
+pub(super) fn find(bytes: &[u8], shape: Shape, key: Key) -> Option<u32> {
+    let hash = shape.hash(key);
+    let at = 2 * shape.bucket(hash);
+    let displacement = u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?);
+    let at = shape.slots_at() + shape.slot(hash, displacement) * shape.width.slot_bytes();
+    let (found, rest) = bytes.get(at..)?.split_at_checked(shape.width.key_bytes())?;
+    let words = key.map(u64::to_le_bytes);
+    let number = u32::from_le_bytes(rest.get(..4)?.try_into().ok()?);
+    (found == &words.as_flattened()[..shape.width.key_bytes()]).then_some(number)
+}
+
+#[cfg(test)]
+mod tests;

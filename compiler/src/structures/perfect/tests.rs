@@ -1,0 +1,61 @@
+use super::*;
+use std::collections::BTreeMap;
+
+/// SplitMix64.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(MIX);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(MIX_AGAIN);
+    mixed ^ (mixed >> 29)
+}
+
+/// What is in is found, what is beside it or anywhere else is not.
+#[track_caller]
+fn check(width: Width, keys: impl IntoIterator<Item = u64>) {
+    let key = |low: u64| match width {
+        Width::W4 => [low & 0xffff_ffff, 0],
+        Width::W8 => [low, 0],
+        Width::W16 => [low.rotate_left(17), low],
+    };
+    let numbered = keys.into_iter().enumerate().map(|(number, low)| (key(low), number as u32));
+    let expected: BTreeMap<Key, u32> = numbered.collect();
+    let entries: Vec<(Key, u32)> = expected.iter().map(|(key, number)| (*key, *number)).collect();
+    let table = build(width, &entries).expect("a table");
+    assert_eq!(table.bytes.len(), table.shape.bytes());
+    assert_eq!(Some(&table), build(width, &entries).as_ref(), "the same entries, the same bytes");
+    let mut state = entries.len() as u64;
+    for (found, number) in &entries {
+        assert_eq!(table.find(*found), Some(*number));
+        let [low, high] = *found;
+        for other in [[low ^ 1, high], [low.wrapping_add(1), high], [low, high ^ 1], key(random(&mut state))] {
+            let other = if width == Width::W16 { other } else { key(other[0]) };
+            assert_eq!(table.find(other), expected.get(&other).copied(), "{other:x?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_in_is_found_and_nothing_else() {
+    for width in [Width::W4, Width::W8, Width::W16] {
+        for count in [1, 2, 3, 5, 17, 64, 1_000] {
+            let mut state = count;
+            check(width, (0..count).map(|_| random(&mut state)));
+            check(width, 0..count);
+            check(width, (0..count).map(|it| it << 8));
+            check(width, (0..count).map(|it| u64::MAX - it));
+            check(width, (0..count.min(64)).map(|it| 1 << it));
+        }
+    }
+}
+
+#[test]
+fn a_hundred_thousand_neighbours_fit_in_ten_bytes_each() {
+    check(Width::W4, 0x0a00_0000..0x0a00_0000 + 100_000);
+    assert!(predict(Width::W4, 100_000) <= 1_000_000);
+    assert!(predict(Width::W16, 100_000) <= 2_700_000);
+}
+
+#[test]
+fn no_entries_and_equal_keys_give_no_table() {
+    assert_eq!(build(Width::W4, &[]), None);
+    assert_eq!(build(Width::W4, &[([7, 0], 1), ([7, 0], 2)]), None);
+}

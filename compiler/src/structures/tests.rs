@@ -1,0 +1,93 @@
+use super::*;
+use crate::classify::Row;
+use crate::classify::{AtomSet, AtomSetId};
+
+fn stretch(first: &str, last: &str, peer: u32) -> Stretch {
+    let parse = |text: &str| text.parse().expect("an address");
+    Stretch { first: parse(first), last: parse(last), peer: PeerId(peer) }
+}
+
+fn singles(count: u32) -> AddressMap {
+    let exact = (0..count).map(|it| (IpAddr::from((0x0a00_0000 + it).to_be_bytes()), PeerId(it % 7 + 1)));
+    AddressMap { exact: exact.collect(), stretches: Vec::new() }
+}
+
+const NO_ROWS: Rows<'_> = Rows { directions: [&[], &[]], sets: &[], words: 1 };
+
+#[track_caller]
+fn check(addresses: &AddressMap, options: &Options, expected: &[&str]) {
+    let built = Structures::build(addresses, NO_ROWS, options);
+    let chosen: Vec<String> =
+        built.notes.iter().map(|it| format!("{}={}", it.place.name(), it.structure.name())).collect();
+    let chosen: Vec<&str> = chosen.iter().map(String::as_str).filter(|it| !it.ends_with("=none")).collect();
+    assert_eq!(chosen, expected, "{:#?}", built.notes);
+}
+
+#[test]
+fn few_addresses_are_compared_and_many_hashed() {
+    check(&singles(3), &Options::default(), &["exact4=compares"]);
+    check(&singles(100), &Options::default(), &["exact4=perfect"]);
+}
+
+#[test]
+fn what_is_larger_than_the_target_s_values_is_a_kernel_map() {
+    let small = Options { most_value_bytes: 500, forced: Vec::new() };
+    check(&singles(100), &small, &["exact4=hash"]);
+    let built = Structures::build(&singles(100), NO_ROWS, &small);
+    assert!(built.notes[0].why.contains("perfect is larger than the target's map values"), "{}", built.notes[0]);
+}
+
+#[test]
+fn an_override_is_followed_where_it_can_be() {
+    let options = |text: &str| text.parse::<Options>().expect("overrides");
+    check(&singles(3), &options("exact4=hash"), &["exact4=hash"]);
+    check(&singles(100), &options("exact4=compares"), &["exact4=perfect"]);
+    let mut both = singles(3);
+    both.stretches = vec![stretch("192.168.0.0", "192.168.255.255", 9)];
+    check(&both, &options("prefixes4=lpm, exact4=perfect"), &["exact4=perfect", "prefixes4=lpm"]);
+    check(&both, &options("prefixes4=dxr"), &["exact4=perfect", "prefixes4=dxr"]);
+}
+
+#[test]
+fn what_is_no_override_is_refused() {
+    for text in ["exact4", "exact4=lpm", "exact5=hash", "rows=dxr,", "prefixes6=dxr"] {
+        assert!(text.parse::<Options>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn cuts_are_where_the_class_changes() {
+    let stretches = [
+        stretch("10.0.0.0", "10.0.0.255", 1),
+        stretch("10.0.1.0", "10.0.1.255", 1),
+        stretch("10.0.2.0", "10.0.2.0", 2),
+        stretch("255.0.0.0", "255.255.255.255", 3),
+        stretch("::1", "::2", 4),
+    ];
+    let at = |text: &str| to_number(text.parse().expect("an address")).1;
+    let expected = [(at("10.0.0.0"), 1), (at("10.0.2.0"), 2), (at("10.0.2.1"), 0), (at("255.0.0.0"), 3)];
+    assert_eq!(cuts(&stretches, Family::V4), expected);
+    assert_eq!(cuts(&stretches, Family::V6), [(1, 4), (3, 0)]);
+}
+
+#[test]
+fn rows_in_both_forms_say_what_the_rows_say() {
+    let row = |default, entries: &[(u32, u32)]| Row {
+        default: AtomSetId(default),
+        entries: entries.iter().map(|(peer, set)| (PeerId(*peer), AtomSetId(*set))).collect(),
+    };
+    let ingress = [row(0, &[(1, 2), (5, 1)]), row(1, &[])];
+    let egress = [row(2, &[(0, 1), (4, 0)]), row(0, &[(5, 2)])];
+    let sets = [AtomSet::none(70), AtomSet::all(70), AtomSet::all(70)];
+    let rows = Rows { directions: [&ingress, &egress], sets: &sets, words: 2 };
+    for table in [rows::matrix(rows), rows::hash(rows)].map(|it| it.expect("a table")) {
+        for (direction, of_direction) in rows.directions.iter().enumerate() {
+            for (subject, row) in of_direction.iter().enumerate() {
+                for peer in 0..9 {
+                    let found = table.find(direction, subject as u32, peer);
+                    assert_eq!(found, Some(row.find(PeerId(peer)).0), "{direction} {subject} {peer}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Address structures: what the emitted look-up finds is what the map says, in the tables' bytes and in the machine.
+
+#[path = "common/address_maps.rs"]
+mod address_maps;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use address_maps::generate;
+use weir_compiler::address::Family;
+use weir_compiler::classify::{AddressMap, to_number};
+use weir_compiler::ebpf::asm::{Asm, MapRef};
+use weir_compiler::ebpf::insn::{Reg, Size};
+use weir_compiler::ebpf::limits;
+use weir_compiler::ebpf::target::Target;
+use weir_compiler::emit::{Plan, REMOTE, emit_look_up};
+use weir_compiler::image::address_maps as images;
+use weir_compiler::ir::{Program, Tables};
+use weir_compiler::layout::address_bytes;
+use weir_compiler::lower;
+use weir_compiler::model::Direction;
+use weir_compiler::structures::rows::Rows;
+use weir_compiler::structures::{Exact, Options, Place, Prefixes, Structure, Structures, key};
+use weir_compiler::vm::{Host, MapFlags, MapKind, MapSpec, Skb, Vm};
+use weir_fuzz::generators::Random;
+
+/// The map that the address is in.
+const INPUT: MapRef = MapRef(1_000);
+
+fn tables(addresses: AddressMap, options: &Options) -> Tables {
+    let rows = Rows { directions: [&[], &[]], sets: &[], words: 1 };
+    let structures = Structures::build(&addresses, rows, options);
+    Tables { addresses, structures, ..Tables::default() }
+}
+
+/// Copies the address from the input to where the look-up wants it.
+fn from_input(asm: &mut Asm) {
+    asm.load_map_value(Reg::R1, INPUT, 0);
+    for offset in (0..16).step_by(4) {
+        asm.load(Size::W, Reg::R2, Reg::R1, offset);
+        asm.store(Size::W, Reg::R10, REMOTE + offset, Reg::R2);
+    }
+}
+
+/// What the tables' bytes say; `None` where it is not in tables.
+fn in_bytes(structures: &Structures, address: IpAddr) -> Option<u32> {
+    let family = Family::of(address);
+    let single = match structures.exact(family) {
+        Exact::Perfect(table) => table.find(key(address)),
+        Exact::Empty => None,
+        Exact::Compares | Exact::Hash => return None,
+    };
+    let number = to_number(address).1;
+    match structures.prefixes(family) {
+        _ if single.is_some() => single,
+        Prefixes::Empty => Some(0),
+        Prefixes::Search(table) => table.find(number),
+        Prefixes::Dxr(table) => table.find(number as u32),
+        Prefixes::Lpm(_) | Prefixes::HashPerLength(_) => None,
+    }
+}
+
+/// How many look-ups were compared.
+#[track_caller]
+fn check(addresses: &AddressMap, asked: &[IpAddr], family: Family, forced: &[(Place, Structure)]) -> usize {
+    let options = Options { forced: forced.to_vec(), ..Options::default() };
+    let tables = tables(addresses.clone(), &options);
+    if *tables.structures.exact(family) == Exact::Compares {
+        return 0;
+    }
+    let decisions: [Program; 2] = Direction::ALL.map(lower::lower);
+    let plan = Plan { target: Target::BASE, decisions: decisions.each_ref(), tables: &tables, families: vec![family] };
+    let program = emit_look_up(&plan, family, from_input).unwrap();
+    let mut vm = Vm::new(1);
+    let input =
+        MapSpec { kind: MapKind::Array, key_size: 4, value_size: 16, max_entries: 1, flags: MapFlags::default() };
+    let input = vm.create_map(input).unwrap();
+    let mut maps = vec![(INPUT.0, input)];
+    for image in images(&tables, family) {
+        let map = vm.create_map(image.spec).unwrap();
+        image.entries.iter().for_each(|(key, value)| vm.map_update(map, key, value, 0).unwrap());
+        maps.push((image.name as u32, map));
+    }
+    let insns = program.link(|used| maps.iter().find(|(name, _)| *name == used.0).unwrap().1.0 as i32);
+    assert_eq!(limits::check(&insns).violations, []);
+    let program = vm.load(&insns).unwrap();
+    for address in asked {
+        let expected = addresses.find(*address).0;
+        if let Some(found) = in_bytes(&tables.structures, *address) {
+            assert_eq!(found, expected, "bytes: {address}, {:?}\n{addresses:?}", tables.structures.notes);
+        }
+        let mut value = address_bytes(*address);
+        value.resize(16, 0);
+        vm.map_update(input, &[0; 4], &value, 0).unwrap();
+        let run = vm.run(program, &mut Skb::new(vec![0; 64]), &mut Host::default());
+        let found = run.unwrap_or_else(|trap| panic!("{trap}: {address}, {:?}", tables.structures.notes)).r0;
+        assert_eq!(found, u64::from(expected), "machine: {address}, {:?}\n{addresses:?}", tables.structures.notes);
+    }
+    asked.len()
+}
+
+#[test]
+fn every_structure_finds_what_the_map_says() {
+    let (mut asked, mut seen) = (0, BTreeSet::new());
+    for family in [Family::V4, Family::V6] {
+        let [exact, prefixes] = [Place::exact(family), Place::prefixes(family)];
+        for structure in exact.structures() {
+            for prefix_structure in prefixes.structures() {
+                for seed in 0..12 {
+                    let most = [2, 8, 60, 400][seed as usize % 4];
+                    let (map, addresses) = generate(&mut Random::new(seed), family, most);
+                    asked += check(&map, &addresses, family, &[(exact, *structure), (prefixes, *prefix_structure)]);
+                    seen.insert((exact, *structure, prefix_structure));
+                }
+            }
+        }
+    }
+    assert!(asked > 50_000 && seen.len() == 21, "{asked} look-ups, {} combinations", seen.len());
+}
+
+#[test]
+fn everything_as_one_prefix_and_its_halves() {
+    for (family, all, low, high) in [
+        (Family::V4, "0.0.0.0", "127.255.255.255", "255.255.255.255"),
+        (Family::V6, "::", "7fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+    ] {
+        let [all, low, high] = [all, low, high].map(|text| text.parse().unwrap());
+        for last in [low, high] {
+            let stretch =
+                weir_compiler::classify::Stretch { first: all, last, peer: weir_compiler::classify::PeerId(9) };
+            let map = AddressMap { exact: Vec::new(), stretches: vec![stretch] };
+            for structure in Place::prefixes(family).structures() {
+                check(&map, &[all, low, high], family, &[(Place::prefixes(family), *structure)]);
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Address structures in the kernel: the verifier takes every look-up, and it finds what the map says.
+
+#[path = "../../../compiler/tests/common/address_maps.rs"]
+mod address_maps;
+mod kernel;
+
+use address_maps::generate;
+use kernel::{OWN, lay_out, load, packet, value};
+use weir_compiler::address::Family;
+use weir_compiler::ebpf::asm::{Asm, MapRef};
+use weir_compiler::ebpf::insn::{Reg, Size};
+use weir_compiler::emit::REMOTE;
+use weir_compiler::layout::address_bytes;
+use weir_compiler::structures::{Exact, Options, Place, Structure};
+use weir_fuzz::generators::Random;
+use weir_runtime::skip;
+use weir_runtime::sys::Kernel;
+
+fn from_input(asm: &mut Asm) {
+    asm.load_map_value(Reg::R1, MapRef(OWN), 0);
+    for offset in (0..16).step_by(4) {
+        asm.load(Size::W, Reg::R2, Reg::R1, offset);
+        asm.store(Size::W, Reg::R10, REMOTE + offset, Reg::R2);
+    }
+}
+
+/// How many look-ups were compared.
+#[track_caller]
+fn check(kernel: &Kernel, seed: u64, family: Family, forced: &[(Place, Structure)]) -> usize {
+    let most = [3, 60, 3_000][seed as usize % 3];
+    let (map, asked) = generate(&mut Random::new(seed), family, most);
+    let tables = lay_out(map, &Options { forced: forced.to_vec(), ..Options::default() });
+    if *tables.structures.exact(family) == Exact::Compares {
+        return 0;
+    }
+    let input = value(kernel, &[0; 16]);
+    let look_up = load(kernel, &tables, family, &[&input], from_input);
+    assert!(look_up.walked < 4_000, "{} instructions walked, {:?}", look_up.walked, tables.structures.notes);
+    for address in asked.iter().take(2_000) {
+        let mut bytes = address_bytes(*address);
+        bytes.resize(16, 0);
+        input.update(&[0; 4], &bytes, 0).unwrap();
+        let found = look_up.program.test_run(&packet(), &[], 1).unwrap().verdict;
+        assert_eq!(found, tables.addresses.find(*address).0, "{address}, {:?}", tables.structures.notes);
+    }
+    asked.len()
+}
+
+#[test]
+fn the_kernel_finds_what_the_map_says_in_every_structure() {
+    let kernel = match Kernel::open() {
+        Ok(kernel) => kernel,
+        Err(error) => skip!("no bpf system call: {error}"),
+    };
+    let mut asked = 0;
+    for family in [Family::V4, Family::V6] {
+        let [exact, prefixes] = [Place::exact(family), Place::prefixes(family)];
+        let most = exact.structures().len().max(prefixes.structures().len());
+        for round in 0..most {
+            let of = |place: Place| (place, place.structures()[round % place.structures().len()]);
+            for seed in 0..6 {
+                asked += check(&kernel, seed, family, &[of(exact), of(prefixes)]);
+            }
+        }
+    }
+    assert!(asked > 10_000, "only {asked} look-ups");
+}
