@@ -82,7 +82,7 @@ fn bpftool_loads_the_object_and_shows_policy_lines() {
          bpftool map dump pinned {at}/maps/_data_config"
     );
     let shown = with_bpffs(&pins, &script);
-    for name in ["from_pod", "to_pod", "rows", "events", "prefixes4", "_data_config"] {
+    for name in ["from_pod", "to_pod", "_data_rows", "events", "_data_prefixes4", "_data_config"] {
         assert!(shown.lines().any(|line| line == name), "no {name} in {shown}");
     }
     assert!(shown.contains("\"config\": [1,0,0,0,0,"), "generation 1 in {shown}");
