@@ -98,6 +98,7 @@ pub(crate) struct Seen {
     counted: Vec<Outcome>,
 }
 
+#[expect(clippy::wrong_self_convention, reason = "from and to the pod: the packet's way")]
 impl Rig {
     /// `server` is plugged in.
     pub(crate) fn new(machine: Box<dyn Machine>, pods: Vec<(String, Vec<u8>)>) -> Self {
