@@ -236,7 +236,8 @@ impl<'a> Verifier<'a> {
         let ends = [source, destination].map(|end| end.address.unwrap_or(own));
         let Some(packet) = packet::build(ends[0], ends[1], flow_protocol, port) else { return Ok(()) };
         let node = of.node.and_then(|node| self.cluster.nodes.get(node.index()));
-        let began_here = node.is_some_and(|node| node.addresses.contains(&remote));
+        let is_pod = self.oracle.directory().endpoint_at(remote).is_some();
+        let began_here = !is_pod && node.is_some_and(|node| node.addresses.contains(&remote));
         let emitted = self.loaded.run(direction, subject.place, packet.clone(), began_here)?;
         let expected = self.oracle.judge(&Flow { source, destination, protocol: flow_protocol, port });
         let expected = expected.side(direction).verdict;
