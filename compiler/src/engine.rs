@@ -45,7 +45,7 @@ pub struct Question {
     pub protocol: FlowProtocol,
     /// The destination port.
     pub port: u16,
-    /// Whether this host began it, and the other end is the endpoint's own node.
+    /// Whether the other end is the endpoint's own node.
     pub own_node: bool,
 }
 
@@ -191,6 +191,7 @@ impl Session<'_, '_> {
         let Some((place, class)) = place else { return Ok(Side { verdict: Verdict::Allow, basis: Basis::NotSubject }) };
         let family = self.family(subject, remote)?;
         let (own, other) = (self.address(subject, family)?, self.address(remote, family)?);
+        let is_pod = remote.endpoint.is_some_and(|id| self.world.place(id).is_some());
         let question = Question {
             direction,
             place,
@@ -199,7 +200,7 @@ impl Session<'_, '_> {
             remote: other,
             protocol: target.protocol,
             port: target.port,
-            own_node: direction == Direction::Ingress && self.world.is_own_node(place, other),
+            own_node: !is_pod && self.world.is_own_node(place, other),
         };
         let verdict = self.world.decide.decide(&question)?;
         Ok(Side { verdict, basis: because::basis(self.world, &question, verdict) })

@@ -226,9 +226,11 @@ impl<'a> Verifier<'a> {
         (protocol, port): Port,
     ) -> Result<(), Difference> {
         let of = &self.cluster.endpoints[subject.id.index()];
-        let Some(own) = of.addresses.iter().copied().find(|own| own.is_ipv4() == remote.is_ipv4()) else {
-            return Ok(());
-        };
+        // An address that is another's by now is asked about at its owner.
+        let directory = self.oracle.directory();
+        let is_own =
+            |own: &&IpAddr| own.is_ipv4() == remote.is_ipv4() && directory.endpoint_at(**own) == Some(subject.id);
+        let Some(own) = of.addresses.iter().find(is_own).copied() else { return Ok(()) };
         let flow_protocol = protocol.map_or(FlowProtocol::Icmp, FlowProtocol::Transport);
         let me = End { endpoint: Some(subject.id), address: Some(own) };
         let other = End { endpoint: None, address: Some(remote) };
@@ -236,7 +238,8 @@ impl<'a> Verifier<'a> {
         let ends = [source, destination].map(|end| end.address.unwrap_or(own));
         let Some(packet) = packet::build(ends[0], ends[1], flow_protocol, port) else { return Ok(()) };
         let node = of.node.and_then(|node| self.cluster.nodes.get(node.index()));
-        let began_here = node.is_some_and(|node| node.addresses.contains(&remote));
+        let is_pod = self.oracle.directory().endpoint_at(remote).is_some();
+        let began_here = !is_pod && node.is_some_and(|node| node.addresses.contains(&remote));
         let emitted = self.loaded.run(direction, subject.place, packet.clone(), began_here)?;
         let expected = self.oracle.judge(&Flow { source, destination, protocol: flow_protocol, port });
         let expected = expected.side(direction).verdict;

@@ -1,6 +1,7 @@
 //! The built binary, driven as its users drive it.
 
 mod check;
+mod compile;
 mod explain;
 mod query;
 mod support;

@@ -18,8 +18,7 @@ pub(super) fn basis(world: &World<'_>, question: &Question, verdict: Verdict) ->
     if endpoint.is_some_and(|it| it.addresses.contains(&question.remote)) {
         return Basis::Itself;
     }
-    let owned = world.is_own_node(question.place, question.remote);
-    if owned && classes.peers.get(peer.index()).is_some_and(|peer| !peer.pods) {
+    if question.own_node {
         return Basis::OwnNode;
     }
     if isolating(world, question).is_empty() {

@@ -5,6 +5,7 @@ use super::{Broken, Decide, Make, Question};
 use crate::compile::Compiled;
 use crate::ir::{self, Facts, Program, Tables};
 use crate::layout::direction_number;
+use crate::model::Direction;
 use crate::model::eval::Verdict;
 
 /// The decisions of one compile.
@@ -36,7 +37,7 @@ impl Decide for Interpreter {
             protocol: transport(question.protocol),
             port: question.port,
             itself: question.own == question.remote,
-            own_node: question.own_node,
+            own_node: question.own_node && question.direction == Direction::Ingress,
         };
         let direction = direction_number(question.direction) as usize;
         let run = |program: &Program| ir::run(program, &self.tables, &facts).map_err(|it| Broken(it.to_string()));

@@ -86,7 +86,7 @@ impl Space {
         let high = to_number(last).1;
         let changes = &mut self.changes[family as usize];
         *changes.entry(low).or_default() ^= number;
-        let after = (high < highest(family)).then_some(high + 1);
+        let after = (high < highest(family)).then(|| high + 1);
         if let Some(after) = after {
             *changes.entry(after).or_default() ^= number;
         }

@@ -1,0 +1,95 @@
+//! `weir compile`, `inspect` and `verify`, and the engines of `query` that need a compile.
+
+use crate::support::{Place, SHOP};
+
+#[test]
+fn a_compile_writes_what_verify_accepts() {
+    let place = Place::shop();
+    place.run("compile shop.yaml -o shop.o").exits(0).says("endpoints     2 local, 2 in the cluster").says("verified ");
+    place.run("verify shop.o shop.yaml").exits(0).says("verified ");
+    place.run("inspect shop.o").exits(0).says("generation").says("rows");
+    place.run("inspect shop.o --emit manifest").exits(0).says("shop/db");
+}
+
+#[test]
+fn the_same_input_gives_the_same_bytes() {
+    let place = Place::shop();
+    place.run("compile shop.yaml -o one.o").exits(0);
+    place.run("compile shop.yaml -o two.o").exits(0);
+    let read = |name| std::fs::read(place.path().join(name)).expect("written");
+    assert_eq!(read("one.o"), read("two.o"));
+}
+
+#[test]
+fn an_artifact_of_other_policies_differs_with_a_witness() {
+    let place = Place::shop().file("other.yaml", SHOP.replace("5432", "5433"));
+    place.run("compile shop.yaml -o shop.o").exits(0);
+    place.run("verify shop.o other.yaml").exits(1).complains("differs: ").complains("packet: 02 ");
+}
+
+#[test]
+fn a_damaged_artifact_cannot_be_read() {
+    let place = Place::shop();
+    place.run("compile shop.yaml -o shop.o").exits(0);
+    let path = place.path().join("shop.o");
+    let mut bytes = std::fs::read(&path).expect("written");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, bytes).expect("written");
+    place.run("verify shop.o shop.yaml").exits(2).complains("error: shop.o is no artifact");
+    place.run("inspect none.o").exits(2).complains("cannot read none.o");
+}
+
+#[test]
+fn a_budget_that_is_exceeded_writes_nothing() {
+    let place = Place::shop();
+    place
+        .run("compile shop.yaml -o shop.o --budget instructions=10")
+        .exits(1)
+        .complains("budget instructions is exceeded by ");
+    assert!(!place.path().join("shop.o").exists());
+    place.run("compile shop.yaml -o shop.o --budget rules=1").exits(2).complains("no budget is called `rules`");
+}
+
+#[test]
+fn a_node_that_the_input_does_not_have_is_the_operators_error() {
+    Place::shop().run("compile shop.yaml --node none -o shop.o").exits(2).complains("the input has no node none");
+}
+
+#[test]
+fn every_stage_can_be_printed() {
+    let place = Place::shop();
+    for (what, text) in [
+        ("ir", "b0"),
+        ("asm", "to_pod:"),
+        ("maps", "endpoints"),
+        ("manifest", "\"generation\""),
+        ("iptables", "*filter"),
+        ("summary", "from_pod"),
+    ] {
+        place.run(&format!("compile shop.yaml --emit {what}")).exits(0).says(text);
+    }
+}
+
+#[test]
+fn the_engines_give_the_references_answers() {
+    let flows = concat!(
+        r#"{"id": 1, "src": {"pod": "shop/web"}, "dst": {"pod": "shop/db"}, "proto": "TCP", "port": 5432}"#,
+        "\n",
+        r#"{"id": 2, "src": {"pod": "shop/web"}, "dst": {"pod": "shop/db"}, "proto": "UDP", "port": 5432}"#,
+        "\n",
+        r#"{"id": 3, "src": {"ip": "192.0.2.1"}, "dst": {"pod": "shop/db"}, "proto": "ICMP"}"#,
+        "\n",
+    );
+    let place = Place::shop();
+    let expected = place.run_with_input("query shop.yaml --flows -", flows).exits(0).out;
+    for engine in ["iptables", "ir", "vm"] {
+        let ran = place.run_with_input(&format!("query shop.yaml --flows - --engine {engine}"), flows).exits(0);
+        assert_eq!(ran.out, expected, "{engine}");
+    }
+    let kernel = place.run_with_input("query shop.yaml --flows - --engine kernel", flows);
+    match kernel.code {
+        Some(0) => assert_eq!(kernel.out, expected),
+        _ => _ = kernel.exits(2).complains("it needs CAP_BPF"),
+    }
+}

@@ -1,0 +1,160 @@
+//! What was emitted is held to the policies, and whatever is changed in it afterwards is found.
+
+use weir_compiler::artifact::Artifact;
+use weir_compiler::classify::Scope;
+use weir_compiler::compile::{Budget, Budgets, CompileError, Options, compile};
+use weir_compiler::ebpf::insn::Insn;
+use weir_compiler::layout::MapName;
+use weir_compiler::model::{Assumptions, Cluster};
+use weir_compiler::resolve;
+use weir_compiler::verify::{Difference, verify};
+use weir_compiler::{decode, diagnostic::Severity};
+use weir_fuzz::generators::{Random, cluster};
+
+const SHOP: &str = r#"
+{kind: NetworkPolicy, apiVersion: networking.k8s.io/v1, metadata: {name: db, namespace: shop}, spec: {
+  podSelector: {matchLabels: {app: db}},
+  ingress: [{from: [{podSelector: {matchLabels: {app: web}}}, {ipBlock: {cidr: 192.0.2.0/24, except: [192.0.2.64/26]}}], ports: [{port: 5432}]}]}}
+---
+{kind: Pod, apiVersion: v1, metadata: {name: web, namespace: shop, labels: {app: web}}, spec: {containers: [{name: c}]}, status: {phase: Running, podIP: 10.0.0.1}}
+---
+{kind: Pod, apiVersion: v1, metadata: {name: db, namespace: shop, labels: {app: db}}, spec: {containers: [{name: c}]}, status: {phase: Running, podIP: 10.0.0.2}}
+---
+{kind: Pod, apiVersion: v1, metadata: {name: other, namespace: shop, labels: {app: other}}, spec: {containers: [{name: c}]}, status: {phase: Running, podIP: 10.0.0.3}}
+"#;
+
+fn shop() -> Cluster {
+    let input = decode::Input {
+        name: "shop.yaml".to_owned(),
+        bytes: SHOP.as_bytes().to_vec(),
+        kind: decode::InputKind::Manifest,
+    };
+    let (decoded, found) = decode::decode(vec![input], &decode::Options { default_namespace: "default".to_owned() });
+    assert!(found.iter().all(|it| it.severity != Severity::Error), "{:?}", found.iter().collect::<Vec<_>>());
+    resolve::resolve(&decoded.objects, Assumptions::default()).0
+}
+
+fn artifact(cluster: &Cluster) -> Artifact {
+    let compiled = compile(cluster, &Scope::everything(cluster), &Options::default()).expect("compiled");
+    compiled.artifact(cluster, &Options::default(), |_| ()).expect("linked")
+}
+
+/// Damages the shop's artifact; the verification must say so.
+#[track_caller]
+fn check_found(damage: impl FnOnce(&mut Artifact)) -> Vec<Difference> {
+    let cluster = shop();
+    let mut artifact = artifact(&cluster);
+    assert!(verify(&artifact, &cluster).is_verified());
+    let before = artifact.clone();
+    damage(&mut artifact);
+    assert_ne!(artifact, before, "nothing was damaged");
+    let report = verify(&artifact, &cluster);
+    assert!(!report.is_verified(), "{report:?}");
+    report.differences
+}
+
+fn entries(artifact: &mut Artifact, name: MapName) -> &mut Vec<(Vec<u8>, Vec<u8>)> {
+    let map = artifact.maps.iter_mut().find(|map| map.name == name).expect("the map");
+    &mut map.entries
+}
+
+#[test]
+fn what_was_compiled_is_verified() {
+    let mut packets = 0;
+    for seed in 0..40 {
+        let mut random = Random::new(seed);
+        let (cluster, _) = resolve::resolve(&cluster::objects(&mut random), Assumptions::default());
+        let report = verify(&artifact(&cluster), &cluster);
+        assert!(report.is_verified(), "seed {seed}: {report:#?}");
+        packets += report.asked;
+    }
+    assert!(packets > 100_000, "only {packets} packets were run");
+}
+
+#[test]
+fn a_row_with_another_set_is_found() {
+    let found = check_found(|artifact| entries(artifact, MapName::Rows)[0].1[0] ^= 2);
+    assert!(matches!(found.first(), Some(Difference::Verdict { .. })), "{found:?}");
+}
+
+#[test]
+fn a_row_that_is_gone_is_found() {
+    check_found(|artifact| _ = entries(artifact, MapName::Rows).pop());
+}
+
+#[test]
+fn a_default_that_allows_is_found() {
+    check_found(|artifact| {
+        for (_, value) in entries(artifact, MapName::Defaults) {
+            value.fill(0xff);
+        }
+    });
+}
+
+#[test]
+fn an_address_of_another_class_is_found() {
+    check_found(|artifact| entries(artifact, MapName::Exact4)[0].1 = vec![0; 4]);
+}
+
+#[test]
+fn a_prefix_that_is_gone_is_found() {
+    check_found(|artifact| _ = entries(artifact, MapName::Prefixes4).pop());
+}
+
+#[test]
+fn an_address_that_nobody_has_is_found() {
+    check_found(|artifact| {
+        let class = entries(artifact, MapName::Exact4)[0].1.clone();
+        entries(artifact, MapName::Exact4).push((vec![203, 0, 113, 9], class));
+    });
+}
+
+#[test]
+fn an_endpoint_of_another_class_is_found() {
+    check_found(|artifact| {
+        let value = artifact.endpoints[0].value.clone();
+        artifact.endpoints[1].value[..8].copy_from_slice(&value[..8]);
+    });
+}
+
+#[test]
+fn an_endpoint_of_another_cluster_is_found() {
+    let found = check_found(|artifact| artifact.endpoints[0].name.push('x'));
+    assert_eq!(found.len(), 1);
+    assert!(matches!(&found[0], Difference::Endpoint(_)), "{found:?}");
+}
+
+#[test]
+fn a_program_that_ends_otherwise_is_found() {
+    for program in 0..2 {
+        check_found(|artifact| {
+            let insns = &mut artifact.programs[program].code.insns;
+            for insn in insns.iter_mut().filter(|insn| **insn == mov_r0([2, -1][program])) {
+                *insn = mov_r0([-1, 2][program]);
+            }
+        });
+    }
+}
+
+fn mov_r0(value: i32) -> Insn {
+    use weir_compiler::ebpf::insn::{AluOp, Operand, Reg, Width};
+    Insn::Alu { width: Width::W64, op: AluOp::Mov, dst: Reg::R0, src: Operand::Imm(value) }
+}
+
+#[test]
+fn another_policy_is_found() {
+    let (cluster, mut other) = (shop(), shop());
+    other.policies.clear();
+    assert!(!verify(&artifact(&cluster), &other).is_verified());
+}
+
+#[test]
+fn a_budget_that_is_exceeded_says_by_how_much() {
+    let cluster = shop();
+    let budgets = Budgets(vec![(Budget::Classes, 2), (Budget::Entries, 1_000), (Budget::Instructions, 10)]);
+    let options = Options { budgets, ..Options::default() };
+    let error = compile(&cluster, &Scope::everything(&cluster), &options).expect_err("too much");
+    let CompileError::Budget(exceeded) = &error else { panic!("{error}") };
+    assert_eq!(exceeded.exceeded.iter().map(|it| it.0).collect::<Vec<_>>(), [Budget::Classes, Budget::Instructions]);
+    assert!(error.to_string().starts_with("budget classes is exceeded by "), "{error}");
+}
