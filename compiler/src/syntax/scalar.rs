@@ -25,7 +25,7 @@ pub(super) fn plain(text: &str) -> Scalar {
     match text.as_bytes().first() {
         None => Scalar::Null,
         Some(b'+' | b'-' | b'0'..=b'9') => special_float(text).or_else(|| number(text)).unwrap_or(Scalar::Str),
-        Some(b'.') => special_float(text).or_else(|| float(text)).unwrap_or(Scalar::Str),
+        Some(b'.') => special_float(text).or_else(|| fraction(text)).unwrap_or(Scalar::Str),
         Some(b'y' | b'Y' | b'n' | b'N' | b't' | b'T' | b'f' | b'F' | b'o' | b'O' | b'~') => word(text),
         Some(_) => Scalar::Str,
     }
@@ -37,7 +37,7 @@ pub(super) fn plain(text: &str) -> Scalar {
 /// The kind that the text is, if the tag asks for another.
 pub(super) fn tagged(tag: &str, text: &str) -> Result<Scalar, &'static str> {
     let Some(tag) = tag.strip_prefix(YAML) else {
-        return Ok(if tag == "!" { plain(text) } else { Scalar::Str });
+        return Ok(Scalar::Str);
     };
     match (tag, plain(text)) {
         ("null", Scalar::Null) => Ok(Scalar::Null),
@@ -45,7 +45,9 @@ pub(super) fn tagged(tag: &str, text: &str) -> Result<Scalar, &'static str> {
         ("int", scalar @ (Scalar::Int(_) | Scalar::Uint(_))) => Ok(scalar),
         ("float", Scalar::Int(number)) => Ok(Scalar::Float(number as f64)),
         ("float", scalar @ Scalar::Float(_)) => Ok(scalar),
-        ("null" | "bool" | "int" | "float", other) => Err(other.kind()),
+        // A date is a string to us.
+        ("timestamp", Scalar::Str) => Ok(Scalar::Str),
+        ("null" | "bool" | "int" | "float" | "timestamp", other) => Err(other.kind()),
         _ => Ok(Scalar::Str),
     }
 }
@@ -84,6 +86,15 @@ fn special_float(text: &str) -> Option<Scalar> {
 fn number(text: &str) -> Option<Scalar> {
     let plain = text.replace('_', "");
     integer(&plain).or_else(|| float(&plain))
+}
+
+/// What begins with a point. Go takes underscores between digits here, and only there.
+fn fraction(text: &str) -> Option<Scalar> {
+    let between = text.as_bytes().windows(3).all(|window| match window {
+        [before, b'_', after] => before.is_ascii_digit() && after.is_ascii_digit(),
+        _ => true,
+    });
+    if between && !text.ends_with('_') { float(&text.replace('_', "")) } else { None }
 }
 
 /// Go's `strconv.ParseInt(text, 0, 64)`, then `ParseUint`.

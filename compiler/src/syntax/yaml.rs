@@ -1,7 +1,11 @@
 //! YAML, as kubectl reads it → trees.
 //!
 //! The text is cut into documents at its `---` lines before anything is parsed, so one broken document does not hide
-//! the others. The grammar is `saphyr-parser`'s; what scalars mean, merge keys and limits are ours.
+//! the others. Then one pass by recursive descent builds the tree: a YAML 1.1 grammar with libyaml's tolerance, because
+//! that is what kubectl reads. (Readers of YAML 1.2 refuse tabs, low indentation and comments in places where people have them, and
+//! take things that kubectl refuses.) It looks at every byte a bounded number of times and borrows most strings.
+//!
+//! Not as in libyaml: only CR and LF end lines; what follows a value at the root is an error, where kubectl ignores it.
 //!
 //! Bounds: [`MAX_DEPTH`](super::MAX_DEPTH) levels; [`MAX_ALIASED`] values that stand in the tree only through anchors
 //! and aliases. Nothing is parsed beyond the first error of a document.
@@ -11,10 +15,14 @@ use build::Builder;
 use split::Chunks;
 
 mod binary;
+mod block;
 mod build;
-mod errors;
+mod cursor;
+mod escape;
+mod flow;
 mod merge;
-mod place;
+mod properties;
+mod scalars;
 mod split;
 
 /// How much of one document's tree may come from aliases: the number of values, where a long string counts as several.

@@ -1,32 +1,31 @@
-//! From the parser's events to a tree.
+//! From scalars to values: tags, keys, anchors and aliases, and the bounds on them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use saphyr_parser::{Event, Parser, ScalarStyle, StrInput, Tag};
-
-use super::MAX_ALIASED;
-use super::errors;
-use super::merge::{Mapping, is_merge};
-use super::place::Place;
+use super::cursor::{Cursor, Result, forbidden};
+use super::merge::is_merge;
+use super::properties::{Handles, Properties};
+use super::scalars::Raw;
+use super::{MAX_ALIASED, binary};
 use crate::syntax::scalar::{self, Scalar};
-use crate::syntax::{Entry, MAX_DEPTH, Node, Span, SyntaxError, Value};
-
-type Result<T> = std::result::Result<T, SyntaxError>;
+use crate::syntax::{MAX_DEPTH, Node, Span, SyntaxError, Value};
 
 /// Reads one document.
+#[derive(Debug)]
 pub(super) struct Builder<'t> {
-    parser: Parser<'t, StrInput<'t>>,
-    place: Place<'t>,
+    pub(super) cursor: Cursor<'t>,
+    pub(super) handles: Handles,
     /// Without an alias in the text there is no need to keep what anchors stand for.
     aliases: bool,
-    /// By the parser's number; `None` while the anchored value is not complete.
-    anchors: BTreeMap<usize, Option<Anchored<'t>>>,
+    /// `None` while the anchored value is not complete.
+    anchors: BTreeMap<&'t str, Option<Anchored<'t>>>,
     /// What is left of [`MAX_ALIASED`].
     budget: usize,
 }
 
 /// What an anchor stands for.
+#[derive(Debug)]
 struct Anchored<'t> {
     node: Node<'t>,
     height: usize,
@@ -34,215 +33,104 @@ struct Anchored<'t> {
 }
 
 /// A key, or the wish to merge.
-enum Key<'t> {
+#[derive(Debug)]
+pub(super) enum Key<'t> {
     Name(Cow<'t, str>),
     Merge,
 }
 
+/// A value on one line, of which it is not known yet whether it is a key.
+#[derive(Debug)]
+pub(super) enum Simple<'t> {
+    Scalar(Raw<'t>),
+    Node(Node<'t>),
+}
+
 impl<'t> Builder<'t> {
     pub(super) fn new(text: &'t str, span: Span) -> Result<Self> {
-        let place = Place::new(text, span);
-        if let Some(error) = errors::forbidden(&place) {
+        let chunk = span.slice(text);
+        if let Some(error) = forbidden(chunk, span.start as usize) {
             return Err(error);
         }
-        let parser = Parser::new_from_str(place.chunk);
-        let aliases = place.chunk.contains('*');
-        Ok(Self { parser, place, aliases, anchors: BTreeMap::new(), budget: MAX_ALIASED })
+        let end = span.start as usize + super::split::content(chunk).len();
+        Ok(Self {
+            cursor: Cursor::new(text, span.start as usize, end),
+            handles: Handles::default(),
+            aliases: chunk.contains('*'),
+            anchors: BTreeMap::new(),
+            budget: MAX_ALIASED,
+        })
     }
 
     /// The whole document; `None` if it holds nothing.
     pub(super) fn document(mut self) -> Result<Option<Node<'t>>> {
-        let mut root = None;
-        loop {
-            let (event, span) = self.next()?;
-            match event {
-                Event::StreamEnd => break,
-                Event::DocumentStart(_) if root.is_some() => {
-                    let error = SyntaxError::new(span, "another document begins here");
-                    return Err(error.help("separate documents with a line of `---`"));
+        self.handles = self.cursor.directives()?;
+        self.cursor.skip_space()?;
+        if self.cursor.ended() {
+            return Ok(None);
+        }
+        let node = self.block_node(-1, 0)?;
+        self.cursor.skip_space()?;
+        if !self.cursor.ended() {
+            return Err(self.misplaced("the value before it"));
+        }
+        Ok(Some(node).filter(|node| node.value != Value::Null))
+    }
+
+    /// Where nothing stands, perhaps behind an anchor or a tag.
+    pub(super) fn empty(&mut self, properties: Properties<'t>, at: usize) -> Result<Node<'t>> {
+        let span = properties.span.unwrap_or(Span::new(at, at));
+        let raw = Raw { text: Cow::Borrowed(""), span: Span { start: span.end, end: span.end }, plain: true };
+        self.finish(properties, Simple::Scalar(raw))
+    }
+
+    /// A value with its anchor and tag, which its span includes.
+    pub(super) fn finish(&mut self, properties: Properties<'t>, simple: Simple<'t>) -> Result<Node<'t>> {
+        let mut node = match simple {
+            Simple::Scalar(raw) => scalar_node(raw, properties.tag.as_deref())?,
+            Simple::Node(node) => node,
+        };
+        if let Some(span) = properties.span {
+            node.span.start = span.start;
+        }
+        if let Some(anchor) = properties.anchor {
+            self.keep(anchor, &node)?;
+        }
+        Ok(node)
+    }
+
+    /// A key with its anchor and tag.
+    pub(super) fn finish_key(&mut self, properties: Properties<'t>, simple: Simple<'t>) -> Result<(Key<'t>, Span)> {
+        if let Simple::Scalar(raw) = &simple {
+            let tag = properties.tag.as_deref();
+            if is_merge(&raw.text, raw.plain, tag) {
+                return Ok((Key::Merge, raw.span));
+            }
+            match resolve(raw, tag)? {
+                // The number itself: as a value `1e6` is the integer 1000000, as a key it is `1e+06`.
+                Scalar::Float(number) => return Ok((Key::Name(scalar::float_key(number).into()), raw.span)),
+                Scalar::Uint(_) => {
+                    return Err(
+                        SyntaxError::new(raw.span, "a key that is too large a number").help("put the key in quotes")
+                    );
                 }
-                Event::DocumentStart(_) => root = Some(self.next_node(0)?),
                 _ => {}
             }
         }
-        Ok(root.filter(|node| node.value != Value::Null))
-    }
-
-    fn next(&mut self) -> Result<(Event<'t>, Span)> {
-        match self.parser.next_event() {
-            Some(Ok((event, span))) => Ok((event, self.place.span(span))),
-            Some(Err(error)) => Err(errors::translate(&error, &self.place)),
-            None => Ok((Event::StreamEnd, Span::new(self.place.end(), self.place.end()))),
-        }
-    }
-
-    fn next_node(&mut self, depth: usize) -> Result<Node<'t>> {
-        let (event, span) = self.next()?;
-        self.node(event, span, depth)
-    }
-
-    fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Node<'t>> {
-        match event {
-            Event::Alias(anchor) => self.alias(anchor, span, depth),
-            Event::Scalar(text, style, anchor, tag) => {
-                let node = self.scalar(text, style, tag.as_deref(), span)?;
-                self.keep(anchor, &node)?;
-                Ok(node)
-            }
-            Event::SequenceStart(..) | Event::MappingStart(..) if depth >= MAX_DEPTH => {
-                Err(SyntaxError::too_deep(self.place.character(span.start as usize)))
-            }
-            Event::SequenceStart(anchor, _) => self.sequence(anchor, span, depth + 1),
-            Event::MappingStart(anchor, _) => self.mapping(anchor, span, depth + 1),
-            _ => Err(SyntaxError::new(self.place.character(span.start as usize), "expected a value")),
-        }
-    }
-
-    fn sequence(&mut self, anchor: usize, span: Span, depth: usize) -> Result<Node<'t>> {
-        self.open(anchor);
-        let mut items: Vec<Node<'t>> = Vec::new();
-        let end = loop {
-            let (event, at) = self.next()?;
-            if event == Event::SequenceEnd {
-                break at;
-            }
-            items.push(self.node(event, at, depth)?);
-        };
-        let last = items.last().map_or(span.end, |item| item.span.end);
-        let node = Node { span: self.collection(span, last, end), value: Value::Seq(items) };
-        self.keep(anchor, &node)?;
-        Ok(node)
-    }
-
-    fn mapping(&mut self, anchor: usize, span: Span, depth: usize) -> Result<Node<'t>> {
-        self.open(anchor);
-        let mut mapping = Mapping::default();
-        let mut last = span.end;
-        let end = loop {
-            let (event, at) = self.next()?;
-            if event == Event::MappingEnd {
-                break at;
-            }
-            let (key, key_span) = self.key(event, at, depth)?;
-            let (event, at) = self.next()?;
-            let aliased = matches!(event, Event::Alias(_));
-            let value = self.node(event, self.after_key(key_span, at), depth)?;
-            last = value.span.end;
-            match key {
-                Key::Name(key) => mapping.insert(Entry { key, key_span, value }),
-                Key::Merge => mapping.merge(key_span, value, aliased)?,
-            }
-        };
-        let node = Node { span: self.collection(span, last, end), value: Value::Map(mapping.into_entries()) };
-        self.keep(anchor, &node)?;
-        Ok(node)
-    }
-
-    /// A list or mapping in brackets ends with its bracket, any other with its last value.
-    fn collection(&self, start: Span, last: u32, end: Span) -> Span {
-        let bracket = end.start < end.end && self.place.rest(end.start as usize).starts_with([']', '}']);
-        Span { start: start.start, end: if bracket { end.start + 1 } else { last.max(start.start) } }
-    }
-
-    /// Where nothing stands after a key, the parser names the place of what comes next.
-    fn after_key(&self, key: Span, value: Span) -> Span {
-        Span { start: value.start.max(key.end), end: value.end.max(key.end) }
-    }
-
-    fn key(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<(Key<'t>, Span)> {
-        let Event::Scalar(text, style, anchor, tag) = event else {
-            let node = self.node(event, span, depth)?;
-            return Ok((Key::Name(key_of(&node)?), node.span));
-        };
-        let name = tag.as_deref().map(tag_name);
-        if is_merge(&text, style == ScalarStyle::Plain, name.as_deref()) {
-            return Ok((Key::Merge, self.scalar_span(&text, style, tag.is_some(), span)));
-        }
-        // The number itself: as a value `1e6` is the integer 1000000, as a key it is `1e+06`.
-        let number = match self.resolve(&text, style, tag.as_deref(), span)? {
-            Scalar::Float(number) => Some(scalar::float_key(number)),
-            _ => None,
-        };
-        if let Some(key) = number {
-            return Ok((Key::Name(key.into()), self.scalar_span(&text, style, tag.is_some(), span)));
-        }
-        let node = self.scalar(text, style, tag.as_deref(), span)?;
-        self.keep(anchor, &node)?;
+        let node = self.finish(properties, simple)?;
         Ok((Key::Name(key_of(&node)?), node.span))
     }
 
-    fn scalar(&self, text: Cow<'t, str>, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Result<Node<'t>> {
-        let resolved = self.resolve(&text, style, tag, span)?;
-        let span = self.scalar_span(&text, style, tag.is_some(), span);
-        let value = match resolved {
-            Scalar::Null => Value::Null,
-            Scalar::Bool(value) => Value::Bool(value),
-            Scalar::Int(number) => Value::Int(number),
-            Scalar::Uint(number) => Value::Float(number as f64),
-            Scalar::Float(number) if number.is_finite() => Value::number(number),
-            Scalar::Float(_) => {
-                return Err(SyntaxError::new(span, format!("`{text}` is a number that JSON cannot carry"))
-                    .help("put it in quotes if it is meant as a string"));
-            }
-            Scalar::Str if tag.is_some_and(|tag| tag_name(tag) == "tag:yaml.org,2002:binary") => {
-                let decoded = super::binary::decode(&text);
-                Value::Str(decoded.ok_or_else(|| SyntaxError::new(span, "not valid base64 data"))?.into())
-            }
-            Scalar::Str => Value::Str(self.borrow(text, span)),
-        };
-        Ok(Node { span, value })
-    }
-
-    fn resolve(&self, text: &str, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Result<Scalar> {
-        let Some(tag) = tag else {
-            return Ok(if style == ScalarStyle::Plain { scalar::plain(text) } else { Scalar::Str });
-        };
-        let name = tag_name(tag);
-        scalar::tagged(&name, text).map_err(|found| {
-            let span = self.scalar_span(text, style, true, span);
-            let asked = name.strip_prefix(scalar::YAML).unwrap_or_default();
-            SyntaxError::new(span, format!("{found} with the tag `!!{asked}`")).help("remove the tag")
-        })
-    }
-
-    /// The parser's spans of scalars, without the white space and comments that it includes at their ends.
-    fn scalar_span(&self, text: &str, style: ScalarStyle, tagged: bool, span: Span) -> Span {
-        let start = span.start as usize;
-        match style {
-            ScalarStyle::Plain if text.is_empty() && !tagged => {
-                let colon = self.place.rest(start).starts_with(':');
-                let at = if colon { start + 1 } else { self.place.trim_back(start) };
-                Span::new(at, at)
-            }
-            ScalarStyle::Plain => span,
-            ScalarStyle::SingleQuoted => Span::new(start, self.place.quoted_end(span, b'\'')),
-            ScalarStyle::DoubleQuoted => Span::new(start, self.place.quoted_end(span, b'"')),
-            ScalarStyle::Literal | ScalarStyle::Folded => {
-                Span::new(start, self.place.trim_back(span.end as usize).max(start))
-            }
-        }
-    }
-
-    /// The string as it stands in the text, if it stands there like this.
-    fn borrow(&self, text: Cow<'t, str>, span: Span) -> Cow<'t, str> {
-        let rest = self.place.rest(span.start as usize);
-        let written = rest.get(..(span.end - span.start) as usize).unwrap_or_default();
-        let quotes = usize::from(written.starts_with(['"', '\'']));
-        match written.get(quotes..written.len().saturating_sub(quotes)) {
-            Some(inner) if inner == text => Cow::Borrowed(inner),
-            _ => text,
-        }
-    }
-
-    fn open(&mut self, anchor: usize) {
-        if anchor > 0 {
+    /// Notes an anchor whose value is about to begin.
+    pub(super) fn open(&mut self, properties: &Properties<'t>) {
+        if let Some(anchor) = properties.anchor {
             self.anchors.insert(anchor, None);
         }
     }
 
     /// Remembers what an anchor stands for. The copy counts against the budget.
-    fn keep(&mut self, anchor: usize, node: &Node<'t>) -> Result<()> {
-        if anchor == 0 || !self.aliases {
+    fn keep(&mut self, anchor: &'t str, node: &Node<'t>) -> Result<()> {
+        if !self.aliases {
             return Ok(());
         }
         let (cost, height) = measure(node);
@@ -251,35 +139,79 @@ impl<'t> Builder<'t> {
         Ok(())
     }
 
-    fn alias(&mut self, anchor: usize, span: Span, depth: usize) -> Result<Node<'t>> {
-        let Some(Some(anchored)) = self.anchors.get(&anchor) else {
-            return Err(SyntaxError::new(span, "this alias stands inside the value that it stands for"));
+    /// The value that the alias here stands for.
+    pub(super) fn alias(&mut self, depth: usize) -> Result<Node<'t>> {
+        let start = self.cursor.at;
+        let name = self.cursor.name()?;
+        let span = Span::new(start, self.cursor.at);
+        let anchored = match self.anchors.get(name) {
+            Some(Some(anchored)) => anchored,
+            Some(None) => {
+                return Err(SyntaxError::new(span, "this alias stands inside the value that it stands for"));
+            }
+            None => {
+                let error = SyntaxError::new(span, format!("there is no anchor `&{name}` for this alias"));
+                return Err(
+                    error.help("an anchor must stand before its aliases; put a value that begins with `*` in quotes")
+                );
+            }
         };
         if depth + anchored.height > MAX_DEPTH {
             return Err(SyntaxError::too_deep(span));
         }
-        let cost = anchored.cost;
-        self.pay(cost, span)?;
-        let Some(Some(anchored)) = self.anchors.get(&anchor) else {
-            return Err(SyntaxError::new(span, "an alias to an anchor that is not there"));
-        };
+        self.budget = spend(self.budget, anchored.cost, span)?;
         let mut node = anchored.node.clone();
         place_at(&mut node, span);
         Ok(node)
     }
 
     fn pay(&mut self, cost: usize, span: Span) -> Result<()> {
-        let Some(left) = self.budget.checked_sub(cost) else {
-            let message = format!("aliases make this document more than {MAX_ALIASED} values larger");
-            return Err(SyntaxError::new(span, message).help("write the values out, or split the document"));
-        };
-        self.budget = left;
+        self.budget = spend(self.budget, cost, span)?;
         Ok(())
+    }
+
+    /// For a token that fits to nothing.
+    pub(super) fn misplaced(&self, parent: &str) -> SyntaxError {
+        if self.cursor.indicator(b':') {
+            let error = self.cursor.error("a `:` where no mapping can be");
+            return error.help("check the indentation; put a value that contains `: ` in quotes");
+        }
+        self.cursor
+            .error(&format!("this does not fit to {parent}"))
+            .help("check the indentation of this line and the ones above it")
     }
 }
 
-fn tag_name(tag: &Tag) -> String {
-    format!("{}{}", tag.handle, tag.suffix)
+fn scalar_node<'t>(raw: Raw<'t>, tag: Option<&str>) -> Result<Node<'t>> {
+    let span = raw.span;
+    let value = match resolve(&raw, tag)? {
+        Scalar::Null => Value::Null,
+        Scalar::Bool(value) => Value::Bool(value),
+        Scalar::Int(number) => Value::Int(number),
+        Scalar::Uint(number) => Value::Float(number as f64),
+        Scalar::Float(number) if number.is_finite() => Value::number(number),
+        Scalar::Float(_) => {
+            return Err(SyntaxError::new(span, format!("`{}` is a number that JSON cannot carry", raw.text))
+                .help("put it in quotes if it is meant as a string"));
+        }
+        Scalar::Str if tag.is_some_and(|tag| tag.strip_prefix(scalar::YAML) == Some("binary")) => {
+            let decoded = binary::decode(&raw.text);
+            Value::Str(decoded.ok_or_else(|| SyntaxError::new(span, "not valid base64 data"))?.into())
+        }
+        Scalar::Str => Value::Str(raw.text),
+    };
+    Ok(Node { span, value })
+}
+
+fn resolve(raw: &Raw<'_>, tag: Option<&str>) -> Result<Scalar> {
+    match tag {
+        None if raw.plain => Ok(scalar::plain(&raw.text)),
+        None => Ok(Scalar::Str),
+        Some(tag) => scalar::tagged(tag, &raw.text).map_err(|found| {
+            let asked = tag.strip_prefix(scalar::YAML).unwrap_or_default();
+            SyntaxError::new(raw.span, format!("{found} with the tag `!!{asked}`")).help("remove the tag")
+        }),
+    }
 }
 
 /// A key as a string, as `sigs.k8s.io/yaml` makes it one.
@@ -290,10 +222,16 @@ fn key_of<'t>(node: &Node<'t>) -> Result<Cow<'t, str>> {
         Value::Int(number) => Ok(number.to_string().into()),
         Value::Float(number) => Ok(scalar::float_key(*number).into()),
         Value::Null => Err(SyntaxError::new(node.span, "a key that is null").help("put the key in quotes")),
-        Value::Seq(_) | Value::Map(_) => {
-            Err(SyntaxError::new(node.span, "a list or mapping as a key").help("put the key in quotes"))
-        }
+        Value::Seq(_) | Value::Map(_) => Err(SyntaxError::new(node.span, "a list or mapping as a key")
+            .help("a template (`{{ … }}`) must be rendered first; otherwise put the key in quotes")),
     }
+}
+
+fn spend(budget: usize, cost: usize, span: Span) -> Result<usize> {
+    budget.checked_sub(cost).ok_or_else(|| {
+        let message = format!("aliases make this document more than {MAX_ALIASED} values larger");
+        SyntaxError::new(span, message).help("write the values out, or split the document")
+    })
 }
 
 /// The cost of copying a tree, and its height.

@@ -51,6 +51,16 @@ impl Iterator for Chunks<'_> {
     }
 }
 
+/// A document without the `...` that ends it.
+pub(super) fn content(chunk: &str) -> &str {
+    let lines = chunk.trim_end_matches(['\r', '\n']);
+    let last = lines.rfind(['\r', '\n']).map_or(0, |end| end + 1);
+    match lines.get(last..) {
+        Some(line) if is_marker(line, "...") => chunk.get(..last).unwrap_or_default(),
+        _ => chunk,
+    }
+}
+
 /// The line that starts here, with its end. A lone CR ends a line too.
 fn line(text: &str, at: usize) -> &str {
     let rest = text.get(at..).unwrap_or_default();

@@ -1,0 +1,291 @@
+//! Blocks: what is nested by indentation.
+//!
+//! `indent` is everywhere the column of the block around; what belongs into it stands further right.
+
+use super::build::{Builder, Key, Simple};
+use super::cursor::Result;
+use super::merge::Mapping;
+use super::properties::Properties;
+use crate::syntax::{Entry, MAX_DEPTH, Node, Span, SyntaxError, Value};
+
+/// How far behind the start of a key its colon may be. Longer keys need a `?`.
+pub(super) const MAX_KEY: usize = 1024;
+
+/// Where a key may have begun.
+struct Start {
+    at: usize,
+    line: usize,
+    column: isize,
+    fresh: bool,
+}
+
+impl<'t> Builder<'t> {
+    /// The value that begins here.
+    pub(super) fn block_node(&mut self, indent: isize, depth: usize) -> Result<Node<'t>> {
+        self.node_with(Properties::default(), indent, depth)
+    }
+
+    /// The value that begins here, given the anchor and tag on lines above it.
+    fn node_with(&mut self, outer: Properties<'t>, indent: isize, depth: usize) -> Result<Node<'t>> {
+        let start = self.start();
+        let properties = self.cursor.properties(&self.handles)?;
+        if properties.span.is_some() && (self.cursor.line != start.line || self.cursor.ended()) {
+            return self.node_below(outer.and(properties)?, indent, depth);
+        }
+        let simple = match self.cursor.peek() {
+            Some(byte @ (b'-' | b'?' | b':')) if self.cursor.indicator(byte) => {
+                let node = self.indicated(byte, &start, depth)?;
+                return self.finish(outer, Simple::Node(node));
+            }
+            Some(b'|' | b'>') => Simple::Scalar(self.cursor.block_scalar(indent)?),
+            _ => self.simple(indent, depth)?,
+        };
+        if self.cursor.line == start.line && self.colon() {
+            self.check_key(&start)?;
+            let key = self.finish_key(properties, simple)?;
+            let node = self.mapping(start.column, start.at, Some(key), depth)?;
+            return self.finish(outer, Simple::Node(node));
+        }
+        self.finish(outer.and(properties)?, simple)
+    }
+
+    /// The value on a line below its anchor or tag, if there is one.
+    fn node_below(&mut self, properties: Properties<'t>, indent: isize, depth: usize) -> Result<Node<'t>> {
+        self.open(&properties);
+        if !self.continues(indent) {
+            let end = properties.span.map_or(self.cursor.at, |span| span.end as usize);
+            return self.empty(properties, end);
+        }
+        if self.cursor.column() > indent {
+            return self.node_with(properties, indent, depth);
+        }
+        let node = self.list(indent, true, depth)?;
+        self.finish(properties, Simple::Node(node))
+    }
+
+    fn start(&self) -> Start {
+        let cursor = &self.cursor;
+        Start { at: cursor.at, line: cursor.line, column: cursor.column(), fresh: cursor.fresh }
+    }
+
+    /// A block that its first character announces.
+    fn indicated(&mut self, byte: u8, start: &Start, depth: usize) -> Result<Node<'t>> {
+        if !self.cursor.fresh {
+            let message = if byte == b'-' { "a list cannot begin here" } else { "a mapping cannot begin here" };
+            return Err(self.cursor.error(message).help("start it on a line of its own"));
+        }
+        match byte {
+            b'-' => self.list(start.column, false, depth),
+            _ => self.mapping(start.column, start.at, None, depth),
+        }
+    }
+
+    /// A value whose end can be seen without regard to indentation.
+    pub(super) fn simple(&mut self, indent: isize, depth: usize) -> Result<Simple<'t>> {
+        let simple = match self.cursor.peek() {
+            Some(b'[' | b'{') => Simple::Node(self.brackets(depth)?),
+            Some(b'*') => Simple::Node(self.alias(depth)?),
+            Some(quote @ (b'"' | b'\'')) => Simple::Scalar(self.cursor.quoted(quote)?),
+            _ => {
+                self.check_plain()?;
+                Simple::Scalar(self.cursor.plain(indent)?)
+            }
+        };
+        self.cursor.fresh = false;
+        Ok(simple)
+    }
+
+    fn check_plain(&self) -> Result<()> {
+        let Some(byte) = self.cursor.peek() else {
+            return Err(self.cursor.error("expected a value"));
+        };
+        let open = match byte {
+            b'-' => !matches!(self.cursor.peek_at(1), Some(b' ' | b'\t')),
+            b'?' | b':' => self.cursor.flow == 0,
+            _ => !b",[]{}#&*!|>'\"%@`".contains(&byte),
+        };
+        if open {
+            return Ok(());
+        }
+        let message = format!("a value cannot begin with `{}`", char::from(byte));
+        Err(self.cursor.error(&message).help("put the value in quotes"))
+    }
+
+    /// Whether the value before this is a key: a colon follows, and white space behind it.
+    fn colon(&mut self) -> bool {
+        self.cursor.skip_blanks();
+        self.cursor.indicator(b':')
+    }
+
+    fn check_key(&self, start: &Start) -> Result<()> {
+        if !start.fresh {
+            let error = self.cursor.error("a `:` where no mapping can be");
+            return Err(error.help("put a value that contains `: ` in quotes, or start the mapping on a new line"));
+        }
+        if self.cursor.at - start.at > MAX_KEY {
+            let span = Span::new(start.at, start.at + 1);
+            let error = SyntaxError::new(span, format!("this key is longer than {MAX_KEY} characters"));
+            return Err(error.help("write `? ` before it"));
+        }
+        Ok(())
+    }
+
+    /// A mapping in this column. Of its first entry, the key may be read already.
+    fn mapping(
+        &mut self,
+        column: isize,
+        start: usize,
+        first: Option<(Key<'t>, Span)>,
+        depth: usize,
+    ) -> Result<Node<'t>> {
+        self.check_depth(depth, start)?;
+        let mut mapping = Mapping::default();
+        let mut next = first;
+        let mut end;
+        loop {
+            let (key, key_span, value, aliased) = match next.take() {
+                Some((key, span)) => self.after_key(key, span, column, depth + 1)?,
+                None => self.entry(column, depth + 1)?,
+            };
+            end = value.span.end.max(key_span.end);
+            match key {
+                Key::Name(key) => mapping.insert(Entry { key, key_span, value }),
+                Key::Merge => mapping.merge(key_span, value, aliased)?,
+            }
+            if !self.another(column, "the mapping around it")? {
+                break;
+            }
+        }
+        let span = Span { start: Span::new(start, start).start, end };
+        Ok(Node { span, value: Value::Map(mapping.into_entries()) })
+    }
+
+    /// Whether another entry of a block in this column follows.
+    fn another(&mut self, column: isize, block: &str) -> Result<bool> {
+        self.cursor.skip_space()?;
+        if self.cursor.ended() || (self.cursor.fresh && self.cursor.column() < column) {
+            return Ok(false);
+        }
+        if !self.cursor.fresh || self.cursor.column() > column {
+            return Err(self.misplaced(block));
+        }
+        Ok(true)
+    }
+
+    /// One entry of a mapping, from its key.
+    fn entry(&mut self, column: isize, depth: usize) -> Result<(Key<'t>, Span, Node<'t>, bool)> {
+        if self.cursor.indicator(b'?') {
+            return self.long_entry(column, depth);
+        }
+        let start = self.start();
+        if self.cursor.indicator(b':') {
+            return Err(self.cursor.error("a key that is null").help("write the key before the `:`"));
+        }
+        if self.cursor.indicator(b'-') {
+            return Err(self.misplaced("the mapping around it"));
+        }
+        let properties = self.cursor.properties(&self.handles)?;
+        let simple = self.simple(column, depth)?;
+        if self.cursor.line != start.line || !self.colon() {
+            let end = match &simple {
+                Simple::Scalar(raw) => raw.span.end,
+                Simple::Node(node) => node.span.end,
+            };
+            let line = self.cursor.line_from(start.at);
+            let span = Span { start: line.start, end: line.end.min(end).max(line.start) };
+            let error = SyntaxError::new(span, "expected `:` after this key");
+            return Err(error.help("check the indentation of this line and the ones above it"));
+        }
+        self.check_key(&start)?;
+        let (key, span) = self.finish_key(properties, simple)?;
+        self.after_key(key, span, column, depth)
+    }
+
+    /// From the colon behind a key.
+    fn after_key(
+        &mut self,
+        key: Key<'t>,
+        span: Span,
+        column: isize,
+        depth: usize,
+    ) -> Result<(Key<'t>, Span, Node<'t>, bool)> {
+        self.cursor.at += 1;
+        self.cursor.fresh = false;
+        let (value, aliased) = self.value(column, depth)?;
+        Ok((key, span, value, aliased))
+    }
+
+    /// `? key`, and then `: value` on another line.
+    fn long_entry(&mut self, column: isize, depth: usize) -> Result<(Key<'t>, Span, Node<'t>, bool)> {
+        self.cursor.at += 1;
+        self.cursor.fresh = true;
+        let (node, _) = self.value(column, depth)?;
+        let (key, span) = self.finish_key(Properties::default(), Simple::Node(node))?;
+        self.cursor.skip_space()?;
+        if !self.cursor.fresh || self.cursor.column() != column || !self.cursor.indicator(b':') {
+            let value = self.empty(Properties::default(), span.end as usize)?;
+            return Ok((key, span, value, false));
+        }
+        self.cursor.at += 1;
+        self.cursor.fresh = true;
+        let (value, aliased) = self.value(column, depth)?;
+        Ok((key, span, value, aliased))
+    }
+
+    /// What follows the colon of an entry in this column; and whether that is an alias.
+    fn value(&mut self, column: isize, depth: usize) -> Result<(Node<'t>, bool)> {
+        let (end, line) = (self.cursor.at, self.cursor.line);
+        self.cursor.skip_space()?;
+        let aliased = self.cursor.peek() == Some(b'*');
+        let node = if !self.cursor.ended() && self.cursor.line == line {
+            self.block_node(column, depth)?
+        } else if self.continues(column) && self.cursor.column() > column {
+            self.block_node(column, depth)?
+        } else if self.continues(column) {
+            self.list(column, true, depth)?
+        } else {
+            self.empty(Properties::default(), end)?
+        };
+        Ok((node, aliased))
+    }
+
+    /// Whether what stands on this new line is a value of the block in this column. Lists need no deeper indentation.
+    fn continues(&self, column: isize) -> bool {
+        let cursor = &self.cursor;
+        !cursor.ended() && (cursor.column() > column || (cursor.column() == column && cursor.indicator(b'-')))
+    }
+
+    /// A list in this column; `shared` if it is the column of the mapping around it.
+    fn list(&mut self, column: isize, shared: bool, depth: usize) -> Result<Node<'t>> {
+        let start = self.cursor.at;
+        self.check_depth(depth, start)?;
+        let mut items: Vec<Node<'t>> = Vec::new();
+        loop {
+            items.push(self.item(column, depth + 1)?);
+            if !self.another(column, "the list around it")? || (shared && !self.cursor.indicator(b'-')) {
+                break;
+            }
+            if !self.cursor.indicator(b'-') {
+                return Err(self.misplaced("the list around it"));
+            }
+        }
+        let end = items.last().map_or(start, |item| item.span.end as usize);
+        Ok(Node { span: Span::new(start, end), value: Value::Seq(items) })
+    }
+
+    fn item(&mut self, column: isize, depth: usize) -> Result<Node<'t>> {
+        self.cursor.at += 1;
+        self.cursor.fresh = true;
+        let (end, line) = (self.cursor.at, self.cursor.line);
+        self.cursor.skip_space()?;
+        let here = !self.cursor.ended() && (self.cursor.line == line || self.cursor.column() > column);
+        if here { self.block_node(column, depth) } else { self.empty(Properties::default(), end) }
+    }
+
+    pub(super) fn check_depth(&self, depth: usize, at: usize) -> Result<()> {
+        if depth < MAX_DEPTH {
+            return Ok(());
+        }
+        Err(SyntaxError::too_deep(Span::new(at, at + 1)))
+    }
+}

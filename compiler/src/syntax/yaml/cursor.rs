@@ -1,0 +1,146 @@
+//! A place in one document: lines, columns, white space and comments.
+
+use crate::syntax::{Span, SyntaxError};
+
+pub(super) type Result<T> = std::result::Result<T, SyntaxError>;
+
+/// A place in one document.
+#[derive(Debug)]
+pub(super) struct Cursor<'t> {
+    text: &'t str,
+    /// The text up to the end of the document.
+    bytes: &'t [u8],
+    /// The next byte.
+    pub(super) at: usize,
+    /// Where its line starts. Doubles as the number of the line.
+    pub(super) line: usize,
+    /// How many brackets are open.
+    pub(super) flow: usize,
+    /// Whether only white space and `-`, `?` stand before this on its line, so that a mapping can begin here.
+    pub(super) fresh: bool,
+}
+
+impl<'t> Cursor<'t> {
+    pub(super) fn new(text: &'t str, start: usize, end: usize) -> Self {
+        let text = text.get(..end).unwrap_or(text);
+        Self { text, bytes: text.as_bytes(), at: start, line: start, flow: 0, fresh: true }
+    }
+
+    pub(super) fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    pub(super) fn peek_at(&self, offset: usize) -> Option<u8> {
+        self.bytes.get(self.at + offset).copied()
+    }
+
+    pub(super) fn ended(&self) -> bool {
+        self.at >= self.bytes.len()
+    }
+
+    /// In bytes; what stands before a block's first column is ASCII.
+    pub(super) fn column(&self) -> isize {
+        (self.at - self.line) as isize
+    }
+
+    pub(super) fn rest(&self) -> &'t [u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
+    }
+
+    pub(super) fn slice(&self, start: usize, end: usize) -> &'t str {
+        self.text.get(start..end).unwrap_or_default()
+    }
+
+    /// Whether an indicator stands here: this byte, and white space behind it.
+    pub(super) fn indicator(&self, byte: u8) -> bool {
+        self.peek() == Some(byte) && is_blank_or_break(self.peek_at(1))
+    }
+
+    /// Goes to the next byte that is one of these, or to the end.
+    pub(super) fn skip_until(&mut self, stop: impl Fn(u8) -> bool) {
+        let rest = self.rest();
+        self.at += rest.iter().position(|byte| stop(*byte)).unwrap_or(rest.len());
+    }
+
+    pub(super) fn skip_blanks(&mut self) {
+        self.skip_until(|byte| !matches!(byte, b' ' | b'\t'));
+    }
+
+    /// Over a line break, if there is one.
+    pub(super) fn line_break(&mut self) -> bool {
+        match (self.peek(), self.peek_at(1)) {
+            (Some(b'\r'), Some(b'\n')) => self.at += 2,
+            (Some(b'\r' | b'\n'), _) => self.at += 1,
+            _ => return false,
+        }
+        self.line = self.at;
+        true
+    }
+
+    /// To the next token, over white space, comments and line ends.
+    pub(super) fn skip_space(&mut self) -> Result<()> {
+        loop {
+            let tabs = self.flow > 0 || !self.fresh;
+            self.skip_until(|byte| byte != b' ' && !(tabs && byte == b'\t'));
+            if self.peek() == Some(b'#') {
+                self.skip_until(|byte| matches!(byte, b'\n' | b'\r'));
+            }
+            if self.line_break() {
+                self.fresh |= self.flow == 0;
+            } else if self.column() == 0 && self.rest().starts_with("\u{feff}".as_bytes()) {
+                self.at += '\u{feff}'.len_utf8();
+                self.line = self.at;
+            } else {
+                break;
+            }
+        }
+        if self.peek() == Some(b'\t') { Err(self.tab()) } else { Ok(()) }
+    }
+
+    /// The character here; at the end, the place behind the last visible one.
+    pub(super) fn here(&self) -> Span {
+        match self.slice(self.at, self.bytes.len()).chars().next() {
+            Some(character) => Span::new(self.at, self.at + character.len_utf8()),
+            None => {
+                let end = self.text.trim_end().len();
+                Span::new(end, end)
+            }
+        }
+    }
+
+    pub(super) fn error(&self, message: &str) -> SyntaxError {
+        SyntaxError::new(self.here(), message)
+    }
+
+    pub(super) fn tab(&self) -> SyntaxError {
+        self.error("a tab in the indentation").help("YAML is indented with spaces only")
+    }
+
+    /// From a place to the end of its line.
+    pub(super) fn line_from(&self, start: usize) -> Span {
+        let line = self.slice(start, self.bytes.len()).lines().next().unwrap_or_default();
+        Span::new(start, start + line.len())
+    }
+}
+
+pub(super) fn is_blank_or_break(byte: Option<u8>) -> bool {
+    matches!(byte, None | Some(b' ' | b'\t' | b'\n' | b'\r'))
+}
+
+/// The first character that YAML does not allow in a text at all.
+pub(super) fn forbidden(text: &str, start: usize) -> Option<SyntaxError> {
+    // Nothing below is needed for text of plain ASCII, which most text is.
+    let suspicious = |byte: &u8| *byte >= 0x7f || (*byte < 0x20 && !matches!(byte, b'\t' | b'\n' | b'\r'));
+    let first = text.bytes().position(|byte| suspicious(&byte))?;
+    let first = (0..=first).rev().find(|byte| text.is_char_boundary(*byte))?;
+    let (offset, character) = text.get(first..)?.char_indices().find(|(_, character)| is_forbidden(*character))?;
+    let start = start + first + offset;
+    let span = Span::new(start, start + character.len_utf8());
+    let message = format!("control character U+{:04X}", u32::from(character));
+    Some(SyntaxError::new(span, message).help("remove it; in double quotes it can be written as an escape sequence"))
+}
+
+fn is_forbidden(character: char) -> bool {
+    let control = character.is_control() && !matches!(character, '\t' | '\n' | '\r' | '\u{85}');
+    control || matches!(character, '\u{fffe}' | '\u{ffff}')
+}

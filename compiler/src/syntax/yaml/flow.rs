@@ -1,0 +1,168 @@
+//! Flows: what is nested by brackets. Line ends and indentation do not matter in them.
+
+use super::block::MAX_KEY;
+use super::build::{Builder, Key, Simple};
+use super::cursor::Result;
+use super::merge::Mapping;
+use super::properties::Properties;
+use crate::syntax::{Entry, Node, Span, SyntaxError, Value};
+
+impl<'t> Builder<'t> {
+    /// A list or mapping in brackets.
+    pub(super) fn brackets(&mut self, depth: usize) -> Result<Node<'t>> {
+        let start = self.cursor.at;
+        self.check_depth(depth, start)?;
+        let is_list = self.cursor.peek() == Some(b'[');
+        self.cursor.flow += 1;
+        self.cursor.at += 1;
+        let value = if is_list {
+            Value::Seq(self.flow_list(start, depth + 1)?)
+        } else {
+            Value::Map(self.flow_mapping(start, depth + 1)?)
+        };
+        self.cursor.flow -= 1;
+        Ok(Node { span: Span::new(start, self.cursor.at), value })
+    }
+
+    fn flow_list(&mut self, open: usize, depth: usize) -> Result<Vec<Node<'t>>> {
+        let mut items = Vec::new();
+        while self.flow_goes_on(b']', open, items.is_empty())? {
+            items.push(self.flow_item(depth)?);
+        }
+        Ok(items)
+    }
+
+    fn flow_mapping(&mut self, open: usize, depth: usize) -> Result<Vec<Entry<'t>>> {
+        let mut mapping = Mapping::default();
+        let mut first = true;
+        while self.flow_goes_on(b'}', open, first)? {
+            first = false;
+            self.flow_entry(&mut mapping, depth)?;
+        }
+        Ok(mapping.into_entries())
+    }
+
+    /// Over the comma between two members, or over the closing bracket.
+    fn flow_goes_on(&mut self, close: u8, open: usize, first: bool) -> Result<bool> {
+        self.cursor.skip_space()?;
+        if !first && self.cursor.peek() == Some(b',') {
+            self.cursor.at += 1;
+            self.cursor.skip_space()?;
+        } else if !first && !self.cursor.ended() && self.cursor.peek() != Some(close) {
+            let close = char::from(close);
+            return Err(self.cursor.error(&format!("expected `,` or `{close}`")));
+        }
+        match self.cursor.peek() {
+            None => {
+                let error = SyntaxError::new(Span::new(open, open + 1), "this bracket is never closed");
+                Err(error.help("close it, or put the value in quotes"))
+            }
+            Some(byte) if byte == close => {
+                self.cursor.at += 1;
+                Ok(false)
+            }
+            Some(b',') => Err(self.cursor.error("nothing stands before this comma")),
+            Some(_) => Ok(true),
+        }
+    }
+
+    /// One member of a list: a value, or `key: value` as a mapping of one entry.
+    fn flow_item(&mut self, depth: usize) -> Result<Node<'t>> {
+        let (start, line) = (self.cursor.at, self.cursor.line);
+        let long = self.long_key()?;
+        let properties = self.cursor.properties(&self.handles)?;
+        self.open(&properties);
+        let simple = self.flow_simple(depth)?;
+        self.cursor.skip_space()?;
+        self.check_flow_key(long, start, line)?;
+        if !long && self.cursor.peek() != Some(b':') {
+            return match simple {
+                Some(simple) => self.finish(properties, simple),
+                None => self.empty(properties, start),
+            };
+        }
+        self.check_depth(depth, start)?;
+        let mut mapping = Mapping::default();
+        self.flow_value(&mut mapping, properties, simple, depth + 1)?;
+        let entries = mapping.into_entries();
+        let end = entries.iter().map(|entry| entry.value.span.end as usize).max().unwrap_or(self.cursor.at);
+        Ok(Node { span: Span::new(start, end), value: Value::Map(entries) })
+    }
+
+    fn flow_entry(&mut self, mapping: &mut Mapping<'t>, depth: usize) -> Result<()> {
+        let (start, line) = (self.cursor.at, self.cursor.line);
+        let long = self.long_key()?;
+        let properties = self.cursor.properties(&self.handles)?;
+        let simple = self.flow_simple(depth)?;
+        self.cursor.skip_space()?;
+        self.check_flow_key(long, start, line)?;
+        self.flow_value(mapping, properties, simple, depth)
+    }
+
+    fn check_flow_key(&self, long: bool, start: usize, line: usize) -> Result<()> {
+        let found = !long && self.cursor.peek() == Some(b':');
+        if found && (self.cursor.line != line || self.cursor.at - start > MAX_KEY) {
+            let error = self.cursor.error("this `:` is too far from the start of its key");
+            return Err(error.help("a key and its `:` stand on one line, within 1024 characters"));
+        }
+        Ok(())
+    }
+
+    /// Over the `?` before a key.
+    fn long_key(&mut self) -> Result<bool> {
+        let long = self.cursor.peek() == Some(b'?');
+        if long {
+            self.cursor.at += 1;
+            self.cursor.skip_space()?;
+        }
+        Ok(long)
+    }
+
+    /// A value in brackets; `None` if there is nothing before the next comma, colon or bracket.
+    fn flow_simple(&mut self, depth: usize) -> Result<Option<Simple<'t>>> {
+        match self.cursor.peek() {
+            Some(b',' | b':' | b']' | b'}') | None => Ok(None),
+            _ if self.cursor.indicator(b'-') => {
+                let error = self.cursor.error("a list in a block cannot begin inside brackets");
+                Err(error.help("is the bracket before it closed?"))
+            }
+            _ => self.simple(-1, depth).map(Some),
+        }
+    }
+
+    /// From behind a key: its value, if there is a colon.
+    fn flow_value(
+        &mut self,
+        mapping: &mut Mapping<'t>,
+        properties: Properties<'t>,
+        key: Option<Simple<'t>>,
+        depth: usize,
+    ) -> Result<()> {
+        let Some(key) = key else {
+            return Err(self.cursor.error("a key that is null").help("write the key before the `:`"));
+        };
+        let (key, key_span) = self.finish_key(properties, key)?;
+        let mut end = key_span.end as usize;
+        let mut simple = None;
+        let mut properties = Properties::default();
+        let mut aliased = false;
+        if self.cursor.peek() == Some(b':') {
+            self.cursor.at += 1;
+            end = self.cursor.at;
+            self.cursor.skip_space()?;
+            aliased = self.cursor.peek() == Some(b'*');
+            properties = self.cursor.properties(&self.handles)?;
+            self.open(&properties);
+            simple = self.flow_simple(depth)?;
+        }
+        let value = match simple {
+            Some(simple) => self.finish(properties, simple)?,
+            None => self.empty(properties, end)?,
+        };
+        match key {
+            Key::Name(key) => mapping.insert(Entry { key, key_span, value }),
+            Key::Merge => mapping.merge(key_span, value, aliased)?,
+        }
+        Ok(())
+    }
+}

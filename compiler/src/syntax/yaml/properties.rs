@@ -1,0 +1,160 @@
+//! What may stand before a value: its anchor (`&name`) and its tag (`!!str`); and the directives before a document.
+
+use std::collections::BTreeMap;
+
+use super::cursor::{Cursor, Result, is_blank_or_break};
+use crate::syntax::scalar;
+use crate::syntax::{Span, SyntaxError};
+
+/// Anchor and tag of a value.
+#[derive(Debug, Default)]
+pub(super) struct Properties<'t> {
+    pub(super) anchor: Option<&'t str>,
+    pub(super) tag: Option<String>,
+    /// Where they stand.
+    pub(super) span: Option<Span>,
+}
+
+impl Properties<'_> {
+    /// These, and those of the next line.
+    pub(super) fn and(self, inner: Self) -> Result<Self> {
+        if let (Some(_), Some(_), Some(span)) = (&self.anchor, &inner.anchor, inner.span) {
+            return Err(SyntaxError::new(span, "a second anchor for one value"));
+        }
+        if let (Some(_), Some(_), Some(span)) = (&self.tag, &inner.tag, inner.span) {
+            return Err(SyntaxError::new(span, "a second tag for one value"));
+        }
+        let span = match (self.span, inner.span) {
+            (Some(first), Some(last)) => Some(Span { start: first.start, end: last.end }),
+            (first, last) => first.or(last),
+        };
+        Ok(Self { anchor: self.anchor.or(inner.anchor), tag: self.tag.or(inner.tag), span })
+    }
+}
+
+/// The prefixes that tags of a document may begin with.
+#[derive(Debug, Default)]
+pub(super) struct Handles {
+    declared: BTreeMap<String, String>,
+}
+
+impl<'t> Cursor<'t> {
+    /// Anchor and tag, in either order, as far as they stand on this line; and the white space behind them.
+    pub(super) fn properties(&mut self, handles: &Handles) -> Result<Properties<'t>> {
+        let mut properties = Properties::default();
+        let (start, line) = (self.at, self.line);
+        loop {
+            match self.peek() {
+                _ if self.line != line && self.flow == 0 => return Ok(properties),
+                Some(b'&') if properties.anchor.is_none() => properties.anchor = Some(self.name()?),
+                Some(b'!') if properties.tag.is_none() => properties.tag = Some(self.tag(handles)?),
+                _ => return Ok(properties),
+            }
+            properties.span = Some(Span::new(start, self.at));
+            self.fresh = false;
+            self.skip_space()?;
+        }
+    }
+
+    /// The name of an anchor or alias, from its `&` or `*`.
+    pub(super) fn name(&mut self) -> Result<&'t str> {
+        let start = self.at;
+        self.at += 1;
+        self.skip_until(|byte| !(byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')));
+        let ends = is_blank_or_break(self.peek())
+            || matches!(self.peek(), Some(b'?' | b':' | b',' | b']' | b'}' | b'%' | b'@' | b'`'));
+        if self.at == start + 1 || !ends {
+            let error = SyntaxError::new(Span::new(start, start + 1), "not the name of an anchor");
+            return Err(error.help("put a value that begins with `&` or `*` in quotes"));
+        }
+        Ok(self.slice(start + 1, self.at))
+    }
+
+    fn tag(&mut self, handles: &Handles) -> Result<String> {
+        let start = self.at;
+        self.at += 1;
+        let verbatim = self.peek() == Some(b'<');
+        self.at += usize::from(verbatim);
+        let inside = self.at;
+        self.skip_until(|byte| !(byte.is_ascii_alphanumeric() || b"_-;/?:@&=+$,.!~*'()[]%#".contains(&byte)));
+        let name = self.slice(inside, self.at);
+        if verbatim && self.peek() == Some(b'>') {
+            self.at += 1;
+        }
+        if !is_blank_or_break(self.peek()) {
+            let error = SyntaxError::new(self.line_from(start), "white space must follow a tag");
+            return Err(error.help("put a value that begins with `!` in quotes"));
+        }
+        if verbatim {
+            return Ok(name.to_owned());
+        }
+        handles.resolve(name).ok_or_else(|| {
+            let error = SyntaxError::new(Span::new(start, self.at), "not a tag, or one whose prefix is not declared");
+            error.help("declare its prefix with a %TAG line, or remove the tag")
+        })
+    }
+
+    /// The `%` lines before a document, and its `---`.
+    pub(super) fn directives(&mut self) -> Result<Handles> {
+        let mut handles = Handles::default();
+        let mut directive = None;
+        self.skip_space()?;
+        while self.peek() == Some(b'%') && self.column() == 0 {
+            let span = self.line_from(self.at);
+            handles.directive(self.slice(self.at, span.end as usize), span)?;
+            directive = Some(span);
+            self.at = span.end as usize;
+            self.skip_space()?;
+        }
+        if self.column() == 0 && self.rest().starts_with(b"---") && is_blank_or_break(self.peek_at(3)) {
+            self.at += 3;
+            self.fresh = false;
+        } else if let Some(span) = directive {
+            return Err(SyntaxError::new(span, "a line of `---` must follow the directives"));
+        }
+        Ok(handles)
+    }
+}
+
+impl Handles {
+    /// One `%` line.
+    fn directive(&mut self, line: &str, span: Span) -> Result<()> {
+        let line = line.split(" #").next().unwrap_or_default();
+        let mut words = line.split_ascii_whitespace();
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("%YAML"), Some("1.1"), None, None) => Ok(()),
+            (Some("%YAML"), ..) => {
+                Err(SyntaxError::new(span, "Kubernetes reads YAML 1.1 only").help("remove this line"))
+            }
+            (Some("%TAG"), Some(handle), Some(prefix), None) => {
+                self.declared.insert(handle.to_owned(), prefix.to_owned());
+                Ok(())
+            }
+            _ => {
+                Err(SyntaxError::new(span, "not a directive of YAML")
+                    .help("put a value that begins with `%` in quotes"))
+            }
+        }
+    }
+
+    /// The full name of a tag, given what follows its first `!`.
+    fn resolve(&self, name: &str) -> Option<String> {
+        let (handle, suffix) = match name.split_once('!') {
+            Some((inner, suffix))
+                if inner.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')) =>
+            {
+                (format!("!{inner}!"), suffix)
+            }
+            _ => ("!".to_owned(), name),
+        };
+        if suffix.is_empty() && handle != "!" {
+            return None;
+        }
+        match (self.declared.get(&handle), handle.as_str()) {
+            (Some(prefix), _) => Some(format!("{prefix}{suffix}")),
+            (None, "!!") => Some(format!("{}{suffix}", scalar::YAML)),
+            (None, "!") => Some(format!("!{suffix}")),
+            (None, _) => None,
+        }
+    }
+}

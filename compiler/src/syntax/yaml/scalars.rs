@@ -1,0 +1,243 @@
+//! The characters of scalars: plain, quoted, and in blocks. Folding and chomping are libyaml's.
+
+use std::borrow::Cow;
+
+use super::cursor::{Cursor, Result, is_blank_or_break};
+use super::escape;
+use crate::syntax::{Span, SyntaxError};
+
+/// A scalar as written.
+#[derive(Debug)]
+pub(super) struct Raw<'t> {
+    pub(super) text: Cow<'t, str>,
+    pub(super) span: Span,
+    /// Neither in quotes nor a block: its text tells what it means.
+    pub(super) plain: bool,
+}
+
+impl<'t> Cursor<'t> {
+    /// A plain scalar. Lines that are indented deeper than the block around it continue it.
+    pub(super) fn plain(&mut self, indent: isize) -> Result<Raw<'t>> {
+        let start = self.at;
+        let mut end = self.plain_line();
+        let mut folded: Option<String> = None;
+        loop {
+            let (line_end, line) = (self.at, self.line);
+            let breaks = self.plain_breaks(indent)?;
+            let goes_on = breaks > 0 && !self.ended() && (self.flow > 0 || self.column() > indent);
+            let next = self.at;
+            let next_end = if goes_on { self.plain_line() } else { next };
+            if next_end == next {
+                (self.at, self.line) = (line_end, line);
+                break;
+            }
+            let text = folded.get_or_insert_with(|| self.slice(start, end).to_owned());
+            fold(text, breaks);
+            text.push_str(self.slice(next, next_end));
+            end = next_end;
+        }
+        let text = folded.map_or_else(|| Cow::Borrowed(self.slice(start, end)), Cow::Owned);
+        Ok(Raw { text, span: Span::new(start, end), plain: true })
+    }
+
+    /// The rest of a line as far as it belongs to a plain scalar; returns the end of its last visible character.
+    fn plain_line(&mut self) -> usize {
+        let start = self.at;
+        let mut end = start;
+        while let Some(byte) = self.peek() {
+            match byte {
+                b' ' | b'\t' => {
+                    self.at += 1;
+                    continue;
+                }
+                b'\n' | b'\r' => break,
+                b':' if is_blank_or_break(self.peek_at(1)) => break,
+                b',' | b'?' | b'[' | b']' | b'{' | b'}' if self.flow > 0 => break,
+                // A comment, if white space stands before it.
+                b'#' if end != self.at || self.at == start => break,
+                _ => {
+                    self.at += 1;
+                    end = self.at;
+                }
+            }
+        }
+        end
+    }
+
+    /// Over line ends and indentation; how many line ends.
+    fn plain_breaks(&mut self, indent: isize) -> Result<usize> {
+        let mut breaks = 0;
+        loop {
+            if self.line_break() {
+                breaks += 1;
+            } else if self.peek() == Some(b' ') {
+                self.at += 1;
+            } else if self.peek() == Some(b'\t') && (breaks == 0 || self.column() > indent) {
+                self.at += 1;
+            } else if self.peek() == Some(b'\t') {
+                return Err(self.tab());
+            } else {
+                return Ok(breaks);
+            }
+        }
+    }
+
+    /// A scalar in quotes, from its opening quote.
+    pub(super) fn quoted(&mut self, quote: u8) -> Result<Raw<'t>> {
+        let start = self.at;
+        self.at += 1;
+        self.quoted_run(quote);
+        let simple = self.peek() == Some(quote) && !(quote == b'\'' && self.peek_at(1) == Some(quote));
+        let text = if simple {
+            Cow::Borrowed(self.slice(start + 1, self.at))
+        } else {
+            self.at = start + 1;
+            Cow::Owned(self.quoted_parts(quote, start)?)
+        };
+        self.at += 1;
+        Ok(Raw { text, span: Span::new(start, self.at), plain: false })
+    }
+
+    /// Over characters that stand for themselves, white space within a line among them.
+    fn quoted_run(&mut self, quote: u8) {
+        self.skip_until(|byte| byte == quote || matches!(byte, b'\n' | b'\r') || (byte == b'\\' && quote == b'"'));
+    }
+
+    fn quoted_parts(&mut self, quote: u8, open: usize) -> Result<String> {
+        let mut text = String::new();
+        loop {
+            let start = self.at;
+            self.quoted_run(quote);
+            text.push_str(self.slice(start, self.at));
+            match self.peek() {
+                None => {
+                    let error = SyntaxError::new(self.line_from(open), "this quote is never closed");
+                    return Err(error.help("close it, or put the whole value in quotes"));
+                }
+                Some(b'\n' | b'\r') => {
+                    // White space around line ends does not count, unless it is written as an escape sequence.
+                    let blanks = self.slice(start, self.at);
+                    let visible = blanks.trim_end_matches([' ', '\t']).len();
+                    text.truncate(text.len() - (blanks.len() - visible));
+                    fold(&mut text, self.quoted_breaks());
+                }
+                Some(b'\\') if matches!(self.peek_at(1), Some(b'\n' | b'\r')) => {
+                    self.at += 1;
+                    let breaks = self.quoted_breaks() - 1;
+                    text.extend(std::iter::repeat_n('\n', breaks));
+                }
+                Some(b'\\') => text.push(escape::sequence(self)?),
+                Some(_) if quote == b'\'' && self.peek_at(1) == Some(quote) => {
+                    text.push('\'');
+                    self.at += 2;
+                }
+                Some(_) => return Ok(text),
+            }
+        }
+    }
+
+    fn quoted_breaks(&mut self) -> usize {
+        let mut breaks = 0;
+        while self.line_break() {
+            breaks += 1;
+            self.skip_blanks();
+        }
+        breaks
+    }
+
+    /// A literal (`|`) or folded (`>`) block, which stands in a block of this indentation.
+    pub(super) fn block_scalar(&mut self, parent: isize) -> Result<Raw<'t>> {
+        let start = self.at;
+        let folds = self.peek() == Some(b'>');
+        let (chomp, increment) = self.block_header()?;
+        let mut indent = increment.map(|columns| parent.max(0) + columns);
+        let mut text = String::new();
+        let mut blank_lines = self.block_breaks(parent, &mut indent)?;
+        let (mut line_ends, mut was_blank) = (0, true);
+        let mut end = self.at;
+        while indent == Some(self.column()) && !self.ended() {
+            let blank = matches!(self.peek(), Some(b' ' | b'\t'));
+            if folds && line_ends > 0 && !was_blank && !blank {
+                fold(&mut text, 1 + blank_lines);
+            } else {
+                text.extend(std::iter::repeat_n('\n', line_ends + blank_lines));
+            }
+            was_blank = blank;
+            let line = self.at;
+            self.skip_until(|byte| matches!(byte, b'\n' | b'\r'));
+            end = self.at;
+            text.push_str(self.slice(line, end));
+            line_ends = usize::from(self.line_break());
+            blank_lines = self.block_breaks(parent, &mut indent)?;
+        }
+        match chomp {
+            Chomp::Strip => {}
+            Chomp::Clip => text.extend(std::iter::repeat_n('\n', line_ends)),
+            Chomp::Keep => text.extend(std::iter::repeat_n('\n', line_ends + blank_lines)),
+        }
+        self.fresh = true;
+        Ok(Raw { text: Cow::Owned(text), span: Span::new(start, end.max(start + 1)), plain: false })
+    }
+
+    /// From the `|` or `>` to the end of its line.
+    fn block_header(&mut self) -> Result<(Chomp, Option<isize>)> {
+        let mut chomp = None;
+        let mut increment = None;
+        let start = self.at;
+        self.at += 1;
+        while let Some(byte) = self.peek() {
+            match byte {
+                b'+' if chomp.is_none() => chomp = Some(Chomp::Keep),
+                b'-' if chomp.is_none() => chomp = Some(Chomp::Strip),
+                b'1'..=b'9' if increment.is_none() => increment = Some(isize::from(byte - b'0')),
+                _ => break,
+            }
+            self.at += 1;
+        }
+        self.skip_blanks();
+        if self.peek() == Some(b'#') {
+            self.skip_until(|byte| matches!(byte, b'\n' | b'\r'));
+        }
+        if !self.ended() && !self.line_break() {
+            let error =
+                SyntaxError::new(self.line_from(start), "a block of text starts on the line after its `|` or `>`");
+            return Err(error.help("put a value that begins with `|` or `>` in quotes"));
+        }
+        Ok((chomp.unwrap_or(Chomp::Clip), increment))
+    }
+
+    /// Over empty lines and the next line's indentation, and finds the indentation if it is not known; how many lines.
+    fn block_breaks(&mut self, parent: isize, indent: &mut Option<isize>) -> Result<usize> {
+        let (mut breaks, mut deepest) = (0, 0);
+        loop {
+            while self.peek() == Some(b' ') && indent.is_none_or(|indent| self.column() < indent) {
+                self.at += 1;
+            }
+            deepest = deepest.max(self.column());
+            if self.peek() == Some(b'\t') && indent.is_none_or(|indent| self.column() < indent) {
+                return Err(self.tab());
+            }
+            if !self.line_break() {
+                break;
+            }
+            breaks += 1;
+        }
+        indent.get_or_insert(deepest.max(parent + 1).max(1));
+        Ok(breaks)
+    }
+}
+
+/// What becomes of the line ends behind a block.
+enum Chomp {
+    Strip,
+    Clip,
+    Keep,
+}
+
+/// One line end is a space, each further one a line end.
+fn fold(text: &mut String, breaks: usize) {
+    match breaks {
+        1 => text.push(' '),
+        _ => text.extend(std::iter::repeat_n('\n', breaks.saturating_sub(1))),
+    }
+}
