@@ -80,3 +80,6 @@ fn error(bytes: &[u8], offset: usize, message: impl Into<String>, help: &str) ->
     let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
     TextError { message: message.into(), offset, line, help: Some(help.to_owned()) }
 }
+
+#[cfg(test)]
+mod tests;

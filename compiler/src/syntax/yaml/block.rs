@@ -29,6 +29,7 @@ impl<'t> Builder<'t> {
     fn node_with(&mut self, outer: Properties<'t>, indent: isize, depth: usize) -> Result<Node<'t>> {
         let start = self.start();
         let properties = self.cursor.properties(&self.handles)?;
+        self.open(&properties);
         if properties.span.is_some() && (self.cursor.line != start.line || self.cursor.ended()) {
             return self.node_below(outer.and(properties)?, indent, depth);
         }
@@ -237,9 +238,7 @@ impl<'t> Builder<'t> {
         let (end, line) = (self.cursor.at, self.cursor.line);
         self.cursor.skip_space()?;
         let aliased = self.cursor.peek() == Some(b'*');
-        let node = if !self.cursor.ended() && self.cursor.line == line {
-            self.block_node(column, depth)?
-        } else if self.continues(column) && self.cursor.column() > column {
+        let node = if self.belongs(column, line) {
             self.block_node(column, depth)?
         } else if self.continues(column) {
             self.list(column, true, depth)?
@@ -247,6 +246,11 @@ impl<'t> Builder<'t> {
             self.empty(Properties::default(), end)?
         };
         Ok((node, aliased))
+    }
+
+    /// Whether a value stands here for an indicator on that line, of the block in this column.
+    fn belongs(&self, column: isize, line: usize) -> bool {
+        !self.cursor.ended() && (self.cursor.line == line || self.cursor.column() > column)
     }
 
     /// Whether what stands on this new line is a value of the block in this column. Lists need no deeper indentation.
@@ -278,8 +282,7 @@ impl<'t> Builder<'t> {
         self.cursor.fresh = true;
         let (end, line) = (self.cursor.at, self.cursor.line);
         self.cursor.skip_space()?;
-        let here = !self.cursor.ended() && (self.cursor.line == line || self.cursor.column() > column);
-        if here { self.block_node(column, depth) } else { self.empty(Properties::default(), end) }
+        if self.belongs(column, line) { self.block_node(column, depth) } else { self.empty(Properties::default(), end) }
     }
 
     pub(super) fn check_depth(&self, depth: usize, at: usize) -> Result<()> {

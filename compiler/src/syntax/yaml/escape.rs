@@ -42,7 +42,8 @@ fn hex(cursor: &mut Cursor<'_>, start: usize, length: usize) -> Result<char> {
 }
 
 fn error(cursor: &Cursor<'_>, start: usize, message: &str) -> SyntaxError {
-    let end = start + cursor.slice(start, start + 16).chars().take(2).map(char::len_utf8).sum::<usize>();
+    let line = cursor.line_from(start);
+    let end = start + cursor.slice(start, line.end as usize).chars().take(2).map(char::len_utf8).sum::<usize>();
     SyntaxError::new(Span::new(start, end.max(start + 1)), message)
         .help("in double quotes, a backslash itself is written `\\\\`")
 }

@@ -102,7 +102,7 @@ impl<'t> Builder<'t> {
     fn check_flow_key(&self, long: bool, start: usize, line: usize) -> Result<()> {
         let found = !long && self.cursor.peek() == Some(b':');
         if found && (self.cursor.line != line || self.cursor.at - start > MAX_KEY) {
-            let error = self.cursor.error("this `:` is too far from the start of its key");
+            let error = self.cursor.error("expected `,` or a closing bracket");
             return Err(error.help("a key and its `:` stand on one line, within 1024 characters"));
         }
         Ok(())

@@ -70,14 +70,12 @@ impl<'t> Cursor<'t> {
         loop {
             if self.line_break() {
                 breaks += 1;
-            } else if self.peek() == Some(b' ') {
-                self.at += 1;
-            } else if self.peek() == Some(b'\t') && (breaks == 0 || self.column() > indent) {
-                self.at += 1;
-            } else if self.peek() == Some(b'\t') {
-                return Err(self.tab());
-            } else {
-                return Ok(breaks);
+                continue;
+            }
+            match self.peek() {
+                Some(b'\t') if breaks > 0 && self.column() <= indent => return Err(self.tab()),
+                Some(b' ' | b'\t') => self.at += 1,
+                _ => return Ok(breaks),
             }
         }
     }
