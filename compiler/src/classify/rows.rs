@@ -13,6 +13,7 @@ use super::predicates::{DraftPorts, DraftRule, Predicate, PredicateId, Rules};
 use super::subjects::{Draft, Local};
 use super::{Classes, Peer, PeerId, Subject, SubjectId};
 use crate::address::Family;
+use crate::model::directory::Directory;
 use crate::model::eval::RuleId;
 use crate::model::{Backend, Cluster, Direction, EndpointId, ListAction, ServiceId, Standing};
 
@@ -168,16 +169,23 @@ impl<'a> Builder<'a> {
         let mut rows: HashMap<&Subject, OpenRow> = HashMap::new();
         let mut found: HashMap<EndpointId, Vec<(u32, u32, Family)>> = HashMap::new();
         let cluster = self.cluster;
+        let is = |it: &Backend, own: EndpointId| {
+            let at = |address| cluster.endpoints[own.index()].addresses.contains(&address);
+            it.endpoint == Some(own) || it.address.is_some_and(at)
+        };
+        // A backend's address may be another pod's by now: that one reaches itself there.
+        let directory = Directory::new(cluster);
         for (service, of_service) in cluster.services.iter().enumerate() {
             for (index, port) in of_service.ports.iter().enumerate() {
                 for family in [Family::V4, Family::V6] {
                     let backends: Vec<&Backend> = port.backends.iter().filter(|it| serves(it, family)).collect();
-                    for own in backends.iter().filter_map(|it| it.endpoint) {
+                    let owners = backends.iter().filter_map(|it| directory.endpoint_at(it.address?));
+                    for own in backends.iter().filter_map(|it| it.endpoint).chain(owners) {
                         let Some(subject) = by_endpoint.get(&own).copied() else { continue };
                         let row = rows.entry(subject).or_insert_with(|| self.ordinary(Direction::Egress, subject));
                         let reached = |it: &&Backend| self.reaches(row, subject, it, port.protocol);
                         let (own_backends, others): (Vec<_>, Vec<_>) =
-                            backends.iter().copied().partition(|it| it.endpoint == Some(own));
+                            backends.iter().copied().partition(|it| is(it, own));
                         if others.iter().all(reached) && !own_backends.iter().all(reached) {
                             found.entry(own).or_default().push((service as u32, index as u32, family));
                         }
