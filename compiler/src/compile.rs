@@ -22,6 +22,7 @@ use crate::layout::MapName;
 use crate::lower;
 use crate::model::{Cluster, Direction};
 use crate::passes::{self, PassError};
+use crate::structures::Options as StructureOptions;
 
 pub use budget::{Budget, BudgetError, Budgets};
 
@@ -122,7 +123,8 @@ const MOST_CLASSES: u64 = 1 << 31;
 pub fn compile(cluster: &Cluster, scope: &Scope, options: &Options) -> Result<Compiled, CompileError> {
     let classes = classify::classify(cluster, scope)?;
     check_classes(&classes)?;
-    let tables = lower::tables(&classes);
+    // Verification reads classes and rows out of the images: it knows the kernel's maps, and not yet compiled tables.
+    let tables = lower::tables_with(&classes, &StructureOptions::kernel_maps());
     let general = Direction::ALL.map(lower::lower);
     let mut decisions = general.clone();
     for decision in &mut decisions {

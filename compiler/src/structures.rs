@@ -125,6 +125,18 @@ impl Options {
     pub const VALUE_BYTES_BASE: u64 = 4 << 20;
     /// Values of arrays since: offsets into them have 29 bits in the verifier.
     pub const VALUE_BYTES: u64 = 1 << 29;
+
+    /// Everything in the kernel's own maps, as whoever reads the entries of an image wants it.
+    pub fn kernel_maps() -> Self {
+        let forced = vec![
+            (Place::Exact4, Structure::Hash),
+            (Place::Prefixes4, Structure::Lpm),
+            (Place::Exact6, Structure::Hash),
+            (Place::Prefixes6, Structure::Lpm),
+            (Place::Rows, Structure::Hash),
+        ];
+        Self { forced, ..Self::default() }
+    }
 }
 
 impl Default for Options {

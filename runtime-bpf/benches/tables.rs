@@ -138,7 +138,7 @@ fn next_key(asm: &mut Asm, family: Family) {
 }
 
 fn somewhere(random: &mut Random, family: Family) -> IpAddr {
-    let number = u128::from(random.next()) << 64 | u128::from(random.next());
+    let number = u128::from(random.number()) << 64 | u128::from(random.number());
     match family {
         Family::V4 => to_address(family, number & 0xffff_ffff),
         Family::V6 => to_address(family, 0x2000 << 112 | number >> 16),

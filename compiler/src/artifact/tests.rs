@@ -46,7 +46,8 @@ fn parts() -> Parts {
     let (cluster, _) = resolve::resolve(&decoded.objects, Assumptions::default());
     let scope = Scope::everything(&cluster);
     let classes = classify(&cluster, &scope).unwrap();
-    let tables = lower::tables(&classes);
+    // Kernel maps: their entries and names are what is looked at here.
+    let tables = lower::tables_with(&classes, &crate::structures::Options::kernel_maps());
     let decisions = Direction::ALL.map(|direction| {
         let mut decision = lower::lower(direction);
         passes::optimize(&mut decision, &tables).unwrap();

@@ -12,12 +12,12 @@ pub(crate) fn generate(random: &mut Random, family: Family, most: usize) -> (Add
     let bits = u32::from(family.bits());
     let top = if bits == 128 { u128::MAX } else { u128::from(u32::MAX) };
     let number = |random: &mut Random| -> u128 {
-        let wide = u128::from(random.next()) << 64 | u128::from(random.next());
+        let wide = u128::from(random.number()) << 64 | u128::from(random.number());
         let shift = random.below(bits as usize) as u32;
         match random.below(5) {
             0 => wide & top,
             1 => (wide & top) >> shift,
-            2 => (1 << shift) - u128::from(random.next() & 1),
+            2 => (1 << shift) - u128::from(random.number() & 1),
             3 => top - ((wide & top) >> shift),
             // A neighbourhood: everything below one prefix.
             _ => (0xac10_0000_0000_0000_0000_0000_0000_0000 >> (128 - bits)) | (wide & 0x3ff),

@@ -9,6 +9,7 @@ use weir_compiler::layout::{MapName, address_bytes};
 use weir_compiler::model::directory::Directory;
 use weir_compiler::model::labels::matches;
 use weir_compiler::model::{Cluster, IpBlockPods, Peer};
+use weir_compiler::structures::Options;
 use weir_fuzz::oracles::engines::{Compiled, edges, scopes};
 
 use crate::{generated, resolved};
@@ -117,7 +118,7 @@ fn prefixes_in_the_image_give_every_address_its_class() {
         let (objects, assume, _) = generated(seed);
         let cluster = resolved(&objects, assume);
         for scope in scopes(&cluster) {
-            let compiled = Compiled::new(&cluster, scope).unwrap();
+            let compiled = Compiled::with(&cluster, scope, &Options::kernel_maps()).unwrap();
             let images = compiled.maps();
             for address in boundaries(&compiled) {
                 if !weir_compiler::image::has_family(&cluster, &compiled.scope, Family::of(address)) {
