@@ -28,9 +28,9 @@ impl Case {
         // To this host, IPv4: the kernel derives type and protocol from the frame.
         packet[..14].fill(0);
         packet[12] = 8;
-        let mut skb = Skb { mark: random.number() as u32, priority: random.number() as u32, ..Skb::new(packet.clone()) };
-        skb.cb = [0; 5].map(|_: u32| random.number() as u32);
-        skb.tstamp = random.number();
+        let mut skb = Skb { mark: random.next() as u32, priority: random.next() as u32, ..Skb::new(packet.clone()) };
+        skb.cb = [0; 5].map(|_: u32| random.next() as u32);
+        skb.tstamp = random.next();
         (skb.ifindex, skb.ingress_ifindex) = (1, random.pick(&[0, 1]));
         let mut context = vec![0; CONTEXT_BYTES];
         let mut put = |at: i16, bytes: &[u8]| context[at as usize..][..bytes.len()].copy_from_slice(bytes);
