@@ -76,7 +76,7 @@ impl<'t> Cursor<'t> {
         let verbatim = self.peek() == Some(b'<');
         self.at += usize::from(verbatim);
         let inside = self.at;
-        self.skip_until(|byte| !(byte.is_ascii_alphanumeric() || b"_-;/?:@&=+$,.!~*'()[]%#".contains(&byte)));
+        self.skip_until(|byte| !(byte.is_ascii_alphanumeric() || b"_-;/?:@&=+$,.!~*'()[]%".contains(&byte)));
         let name = self.slice(inside, self.at);
         if verbatim && self.peek() == Some(b'>') {
             self.at += 1;

@@ -107,6 +107,7 @@ fn scalars_mean_what_they_do_in_yaml_1_1() {
     );
     refuse("a: .nan\n", "`.nan` is a number that JSON cannot carry", ".nan");
     refuse("a: !!int x\n", "a string with the tag `!!int`", "x");
+    refuse("a: !# b\n", "white space must follow a tag", "!# b");
     refuse("a: !e!int 3\n", "not a tag, or one whose prefix is not declared", "!e!int");
 }
 
