@@ -1,13 +1,16 @@
 //! One file for each command. Each takes its arguments and gives its exit code.
 
+pub(crate) mod attach;
 pub(crate) mod check;
 pub(crate) mod compile;
 pub(crate) mod completions;
+pub(crate) mod detach;
 pub(crate) mod explain;
 pub(crate) mod explain_code;
 pub(crate) mod inspect;
 pub(crate) mod man;
 pub(crate) mod query;
+pub(crate) mod status;
 pub(crate) mod test;
 pub(crate) mod verify;
 pub(crate) mod version;

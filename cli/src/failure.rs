@@ -53,14 +53,18 @@ pub(crate) fn page(error: &Error) -> String {
     text
 }
 
-fn hint(error: &Error) -> Option<&str> {
+fn hint(error: &Error) -> Option<String> {
     if let Some(hinted) = error.downcast_ref::<Hinted>() {
-        return Some(&hinted.hint);
+        return Some(hinted.hint.clone());
+    }
+    if let Some(hint) = error.downcast_ref::<weir_runtime::Error>().and_then(weir_runtime::Error::hint) {
+        return Some(hint);
     }
     let io = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>())?;
-    match io.kind() {
-        io::ErrorKind::NotFound => Some("check the spelling; paths are relative to the current directory"),
-        io::ErrorKind::PermissionDenied => Some("this user may not read it"),
-        _ => None,
-    }
+    let hint = match io.kind() {
+        io::ErrorKind::NotFound => "check the spelling; paths are relative to the current directory",
+        io::ErrorKind::PermissionDenied => "this user may not read it",
+        _ => return None,
+    };
+    Some(hint.to_owned())
 }

@@ -149,7 +149,8 @@ fn map_type(kind: MapKind) -> Option<MapType> {
         MapKind::LruHash => MapType::LruHash,
         MapKind::LpmTrie => MapType::LpmTrie,
         MapKind::RingBuf => MapType::RingBuf,
-        MapKind::ArrayOfMaps | MapKind::HashOfMaps | MapKind::ProgArray => return None,
+        MapKind::ProgArray => MapType::ProgArray,
+        MapKind::ArrayOfMaps | MapKind::HashOfMaps => return None,
     })
 }
 

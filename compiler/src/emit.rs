@@ -32,7 +32,7 @@ use crate::ebpf::helper::Helper;
 use crate::ebpf::insn::{AluOp, Cond, Reg, Size};
 use crate::ebpf::target::Target;
 use crate::ir::{Program, Tables, Value};
-use crate::layout::{MapName, Outcome, direction_number};
+use crate::layout::{MapName, Outcome, config, direction_number, mark};
 use crate::model::Direction;
 use frame::{Frame, skb};
 
@@ -136,6 +136,10 @@ impl<'a> Emitter<'a> {
         }
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::IFINDEX);
         self.asm.store(Size::W, Reg::R10, frame::Key::IFINDEX, Reg::R1);
+        match self.hook {
+            Direction::Egress => self.stamp(),
+            Direction::Ingress => self.honour_stamp(),
+        }
         self.store_constant(Frame::JUDGED, direction_number(self.hook));
         let unknown = self.drop_unless_open(Outcome::Unknown);
         let neighbour = self.end(Outcome::Neighbour);
@@ -144,6 +148,28 @@ impl<'a> Emitter<'a> {
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, unknown);
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::PROTOCOL);
         self.asm.jump_if(Cond::Eq, Reg::R1, i32::from(0x0806u16.to_be()), neighbour);
+    }
+
+    /// Marks the packet as seen by this generation.
+    fn stamp(&mut self) {
+        self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::STAMP);
+        self.asm.load(Size::W, Reg::R1, Reg::R1, 0);
+        self.asm.store(Size::W, Reg::R6, skb::TC_INDEX, Reg::R1);
+    }
+
+    /// While two generations are in force, a packet that the other has seen on its way out is the other's.
+    fn honour_stamp(&mut self) {
+        let ours = self.asm.label("this generation's");
+        self.asm.load_map_value(Reg::R2, map_ref(MapName::Config), config::OTHER);
+        self.asm.load(Size::W, Reg::R2, Reg::R2, 0);
+        self.asm.load(Size::W, Reg::R1, Reg::R6, skb::TC_INDEX);
+        self.asm.alu(AluOp::And, Reg::R1, mark::STAMP as i32);
+        self.asm.jump_if(Cond::Ne, Reg::R1, Reg::R2, ours);
+        self.asm.mov(Reg::R1, Reg::R6);
+        self.asm.load_map(Reg::R2, map_ref(MapName::Other));
+        self.asm.mov(Reg::R3, 0);
+        self.asm.call(Helper::TAIL_CALL);
+        self.asm.bind(ours);
     }
 
     /// Everything for one family; packets of others fall through.

@@ -56,6 +56,7 @@ pub fn maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes) -> 
         empty(MapName::Counters, array(MapKind::PercpuArray, 16, 2 * OUTCOMES)),
         empty(MapName::Events, ring(sizes.ring_bytes)),
         empty(MapName::EventLimit, array(MapKind::Array, 16, 1)),
+        empty(MapName::Other, array(MapKind::ProgArray, 4, 1)),
     ];
     for family in [Family::V4, Family::V6] {
         if has_family(cluster, scope, family) {
@@ -114,8 +115,9 @@ fn config_image(cluster: &Cluster) -> MapImage {
         let at = config::TIMEOUTS as usize + 4 * state;
         value[at..at + 4].copy_from_slice(&(seconds * TICKS).to_le_bytes());
     }
-    let at = config::TICKS as usize;
-    value[at..at + 4].copy_from_slice(&TICKS.to_le_bytes());
+    for (at, number) in [(config::TICKS, TICKS), (config::STAMP, 1), (config::OTHER, layout::mark::NONE)] {
+        value[at as usize..at as usize + 4].copy_from_slice(&number.to_le_bytes());
+    }
     let entries = vec![(vec![0; 4], value)];
     MapImage { name: MapName::Config, spec: array(MapKind::Array, config::BYTES, 1), entries }
 }

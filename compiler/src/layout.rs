@@ -18,6 +18,8 @@ pub enum MapName {
     Events,
     /// What limits the rate of records.
     EventLimit,
+    /// `to_pod` of the other generation, while two are in force: [`config::OTHER`].
+    Other,
     /// IPv4 flows that have seen both sides: [`flow`].
     Flows4,
     /// IPv4 flows whose beginner has not spoken since an answer.
@@ -50,12 +52,13 @@ pub enum MapName {
 
 impl MapName {
     /// All of them, in order.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Endpoints,
         Self::Config,
         Self::Counters,
         Self::Events,
         Self::EventLimit,
+        Self::Other,
         Self::Flows4,
         Self::Fresh4,
         Self::Flows6,
@@ -94,6 +97,7 @@ impl MapName {
             Self::Defaults => "defaults",
             Self::Nodes4 => "nodes4",
             Self::Nodes6 => "nodes6",
+            Self::Other => "other",
         }
     }
 }
@@ -102,8 +106,10 @@ impl MapName {
 pub mod endpoint {
     /// The subject class.
     pub const SUBJECT: i16 = 0;
-    /// Which directions are filtered: [`super::FILTERS_INGRESS`], [`super::FILTERS_EGRESS`].
+    /// Which directions are filtered: [`super::FILTERS_INGRESS`], [`super::FILTERS_EGRESS`]. Two bytes.
     pub const FLAGS: i16 = 4;
+    /// Which of the host's endpoints it is, from 1 on, or 0: its packets say so ([`super::mark`]). Two bytes.
+    pub const NUMBER: i16 = 6;
     /// The number of its node.
     pub const NODE: i16 = 8;
     /// Its IPv4 address, or zero.
@@ -129,8 +135,24 @@ pub mod config {
     pub const TIMEOUTS: i32 = 8;
     /// Ticks in a second.
     pub const TICKS: i32 = 40;
+    /// What this generation marks the packets with that its `from_pod` has seen: [`super::mark`].
+    pub const STAMP: i32 = 44;
+    /// The mark of the other generation in force, or [`super::mark::NONE`].
+    pub const OTHER: i32 = 48;
     /// All of it.
-    pub const BYTES: u32 = 48;
+    pub const BYTES: u32 = 56;
+}
+
+/// What `from_pod` leaves in a packet's `tc_index` for `to_pod` on the same host.
+///
+/// It survives routing and bridging, and from one host to another nothing of it is left.
+pub mod mark {
+    /// The generation, in the lower bits: 1 to 3.
+    pub const STAMP: u32 = 3;
+    /// The number of the endpoint that sent it stands above them, once it was judged as new; it is 0 before.
+    pub const NUMBER_SHIFT: u32 = 2;
+    /// No stamp is this.
+    pub const NONE: u32 = 0xffff;
 }
 
 /// The value of `flows…` and `fresh…`.

@@ -1,9 +1,26 @@
 //! Weir's runtime: the kernel's side of what the compiler made.
 //!
+//! ```text
+//!  Artifact ──runtime──▶ maps, programs, points, pins          what changes: attach, switch, mend, detach
+//!                            │
+//!                        system: the seam ── sys: system calls
+//! ```
+//!
 //! The only crate of the workspace with system calls and unsafe code, and [`sys`] is the only module with either.
 
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod error;
+mod generation;
+mod pins;
+mod point;
+mod record;
+pub mod runtime;
 pub mod skip;
 pub mod sys;
+pub mod system;
+
+pub use error::{Error, Failure, Now};
+pub use point::{Neighbour, Side, Way};
+pub use record::{Endpoint, Generation};

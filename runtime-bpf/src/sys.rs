@@ -6,6 +6,12 @@
 #![expect(unsafe_code, reason = "system calls have no safe form")]
 
 mod attr;
+pub mod netlink;
+mod objects;
+mod place;
+
+pub use objects::{Hook, Link, LinkInfo, MapInfo, ProgramInfo, Queried};
+pub use place::{Lock, is_bpffs, namespace, tick, wait_readable};
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -114,7 +120,19 @@ impl Kernel {
 
     /// Makes a map; a map of maps needs an inner map as its pattern.
     pub fn create_map(&self, definition: &MapDefinition, inner: Option<BorrowedFd<'_>>) -> io::Result<Map> {
+        self.create_named_map("", definition, inner)
+    }
+
+    /// Makes a map that tools show under this name.
+    pub fn create_named_map(
+        &self,
+        name: &str,
+        definition: &MapDefinition,
+        inner: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Map> {
         let mut attr = attr::MapCreate {
+            numa_node: 0,
+            map_name: object_name(name),
             map_type: definition.map_type as u32,
             key_size: definition.key_size,
             value_size: definition.value_size,
@@ -123,17 +141,29 @@ impl Kernel {
             inner_map_fd: inner.map_or(0, |fd| fd.as_raw_fd() as u32),
         };
         let fd = new_fd(attr::MAP_CREATE, &mut attr)?;
+        Ok(self.map(fd, *definition))
+    }
+
+    fn map(&self, fd: OwnedFd, definition: MapDefinition) -> Map {
         let size = definition.value_size as usize;
         let per_cpu = matches!(definition.map_type, MapType::PercpuArray | MapType::PercpuHash);
         let value_bytes = if per_cpu { size.next_multiple_of(8) * self.possible_cpus } else { size };
-        Ok(Map { fd, definition: *definition, value_bytes })
+        Map { fd, definition, value_bytes }
     }
 
     /// Loads a tc program from its instructions' bytes; asks for the verifier's log only if it is refused.
     pub fn load(&self, instructions: &[u8]) -> Result<Program, LoadError> {
-        self.try_load(instructions, &mut []).or_else(|_| {
+        self.load_named("", instructions)
+    }
+
+    /// Loads a tc program that tools show under this name.
+    pub fn load_named(&self, name: &str, instructions: &[u8]) -> Result<Program, LoadError> {
+        self.load_at(name, instructions, 0, &mut []).or_else(|error| {
+            if error.raw_os_error() == Some(libc::EPERM) {
+                return Err(LoadError { error, log: String::new() });
+            }
             let mut log = vec![0; 1 << 20];
-            self.try_load(instructions, &mut log).map_err(|error| {
+            self.load_at(name, instructions, 1, &mut log).map_err(|error| {
                 let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
                 LoadError { error, log: String::from_utf8_lossy(&log[..end]).into_owned() }
             })
@@ -143,17 +173,13 @@ impl Kernel {
     /// Loads a tc program and tells how many instructions the verifier walked: what a load costs, on any machine.
     pub fn load_counted(&self, instructions: &[u8]) -> io::Result<(Program, u64)> {
         let mut log = vec![0; 1 << 16];
-        let program = self.load_at(instructions, LOG_STATISTICS, &mut log)?;
+        let program = self.load_at("", instructions, LOG_STATISTICS, &mut log)?;
         let text = String::from_utf8_lossy(&log);
         let count = text.split("processed ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
         count.map(|count| (program, count)).ok_or_else(|| io::Error::other("the verifier's log has no statistics"))
     }
 
-    fn try_load(&self, instructions: &[u8], log: &mut [u8]) -> io::Result<Program> {
-        self.load_at(instructions, u32::from(!log.is_empty()), log)
-    }
-
-    fn load_at(&self, instructions: &[u8], log_level: u32, log: &mut [u8]) -> io::Result<Program> {
+    fn load_at(&self, name: &str, instructions: &[u8], log_level: u32, log: &mut [u8]) -> io::Result<Program> {
         let mut attr = attr::ProgLoad {
             prog_type: SCHED_CLS,
             insn_cnt: (instructions.len() / 8) as u32,
@@ -162,10 +188,20 @@ impl Kernel {
             log_level,
             log_size: log.len() as u32,
             log_buf: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
+            prog_name: object_name(name),
             ..attr::ProgLoad::default()
         };
         new_fd(attr::PROG_LOAD, &mut attr).map(|fd| Program { fd })
     }
+}
+
+/// The kernel keeps fifteen characters.
+fn object_name(name: &str) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    for (to, from) in bytes.iter_mut().take(15).zip(name.bytes()) {
+        *to = from;
+    }
+    bytes
 }
 
 /// `/sys/devices/system/cpu/possible` is a list such as `0-3` or `0,2-7`; the last number counts.
@@ -192,6 +228,11 @@ fn check_length(actual: usize, expected: usize) -> io::Result<()> {
 }
 
 impl Map {
+    /// What it was made from.
+    pub fn definition(&self) -> MapDefinition {
+        self.definition
+    }
+
     /// Its number in this process, as instructions name it.
     pub fn descriptor(&self) -> i32 {
         self.fd.as_raw_fd()
@@ -364,4 +405,9 @@ fn call<T: attr::Attr>(command: i32, attr: &mut T) -> io::Result<i32> {
     // and length in it was taken by the caller from a buffer that is borrowed until this call returns.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
+}
+
+/// A descriptor, or why there is none.
+fn call_socket(result: i32) -> io::Result<i32> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

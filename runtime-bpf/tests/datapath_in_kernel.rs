@@ -55,7 +55,8 @@ fn definition(spec: &MapSpec) -> MapDefinition {
         MapKind::LruHash => MapType::LruHash,
         MapKind::LpmTrie => MapType::LpmTrie,
         MapKind::RingBuf => MapType::RingBuf,
-        MapKind::ArrayOfMaps | MapKind::HashOfMaps | MapKind::ProgArray => panic!("not one of ours"),
+        MapKind::ProgArray => MapType::ProgArray,
+        MapKind::ArrayOfMaps | MapKind::HashOfMaps => panic!("not one of ours"),
     };
     let MapSpec { key_size, value_size, max_entries, flags, .. } = *spec;
     MapDefinition { map_type, key_size, value_size, max_entries, flags: flags.0 }

@@ -64,7 +64,7 @@ impl Emitter<'_> {
         let (no_endpoint, open) = (self.end(Outcome::NoEndpoint), self.end(Outcome::Unfiltered));
         let here = self.end(outcome);
         self.asm.jump_if(Cond::Eq, Reg::R0, 0, no_endpoint);
-        self.asm.load(Size::W, Reg::R1, Reg::R0, endpoint::FLAGS);
+        self.asm.load(Size::H, Reg::R1, Reg::R0, endpoint::FLAGS);
         let filters = match self.hook {
             Direction::Ingress => FILTERS_INGRESS,
             Direction::Egress => FILTERS_EGRESS,

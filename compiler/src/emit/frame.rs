@@ -86,6 +86,7 @@ pub(super) mod skb {
     pub(crate) const VLAN_PRESENT: i16 = 20;
     pub(crate) const INGRESS_IFINDEX: i16 = 36;
     pub(crate) const IFINDEX: i16 = 40;
+    pub(crate) const TC_INDEX: i16 = 44;
     pub(crate) const DATA: i16 = 76;
     pub(crate) const DATA_END: i16 = 80;
 }

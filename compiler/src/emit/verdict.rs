@@ -20,7 +20,7 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Ne, Reg::R7, 0, known);
         self.new_flow(family);
         self.asm.bind(known);
-        self.asm.load(Size::W, Reg::R1, Reg::R9, endpoint::FLAGS);
+        self.asm.load(Size::H, Reg::R1, Reg::R9, endpoint::FLAGS);
         self.asm.jump_if(Cond::Eq, Reg::R1, 0, unfiltered);
         self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::JUDGED);
         self.asm.jump_if(Cond::Eq, Reg::R1, direction_number(Direction::Egress) as i32, egress);

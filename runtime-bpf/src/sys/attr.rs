@@ -6,11 +6,20 @@ pub(super) const MAP_UPDATE_ELEM: i32 = 2;
 pub(super) const MAP_DELETE_ELEM: i32 = 3;
 pub(super) const MAP_GET_NEXT_KEY: i32 = 4;
 pub(super) const PROG_LOAD: i32 = 5;
+pub(super) const OBJ_PIN: i32 = 6;
+pub(super) const OBJ_GET: i32 = 7;
 pub(super) const PROG_TEST_RUN: i32 = 10;
+pub(super) const PROG_GET_FD_BY_ID: i32 = 13;
+pub(super) const MAP_GET_FD_BY_ID: i32 = 14;
+pub(super) const OBJ_GET_INFO_BY_FD: i32 = 15;
+pub(super) const PROG_QUERY: i32 = 16;
 pub(super) const MAP_FREEZE: i32 = 22;
 pub(super) const MAP_LOOKUP_BATCH: i32 = 24;
 pub(super) const MAP_UPDATE_BATCH: i32 = 26;
 pub(super) const MAP_DELETE_BATCH: i32 = 27;
+pub(super) const LINK_CREATE: i32 = 28;
+pub(super) const LINK_UPDATE: i32 = 29;
+pub(super) const LINK_DETACH: i32 = 34;
 
 /// Structures that are parts of `union bpf_attr`.
 pub(super) trait Attr {}
@@ -24,6 +33,8 @@ pub(super) struct MapCreate {
     pub(super) max_entries: u32,
     pub(super) map_flags: u32,
     pub(super) inner_map_fd: u32,
+    pub(super) numa_node: u32,
+    pub(super) map_name: [u8; 16],
 }
 
 /// `value` is `next_key` for one command; freezing reads the descriptor alone.
@@ -62,6 +73,7 @@ pub(super) struct ProgLoad {
     pub(super) log_buf: u64,
     pub(super) kern_version: u32,
     pub(super) prog_flags: u32,
+    pub(super) prog_name: [u8; 16],
 }
 
 #[derive(Default)]
@@ -81,6 +93,74 @@ pub(super) struct TestRun {
     pub(super) ctx_out: u64,
 }
 
+#[derive(Default)]
+#[repr(C)]
+pub(super) struct Object {
+    pub(super) pathname: u64,
+    pub(super) bpf_fd: u32,
+    pub(super) file_flags: u32,
+}
+
+#[derive(Default)]
+#[repr(C)]
+pub(super) struct Info {
+    pub(super) bpf_fd: u32,
+    pub(super) info_len: u32,
+    pub(super) info: u64,
+}
+
+#[derive(Default)]
+#[repr(C)]
+pub(super) struct ProgQuery {
+    pub(super) target_ifindex: u32,
+    pub(super) attach_type: u32,
+    pub(super) query_flags: u32,
+    pub(super) attach_flags: u32,
+    pub(super) prog_ids: u64,
+    pub(super) count: u32,
+    pub(super) pad: u32,
+    pub(super) prog_attach_flags: u64,
+    pub(super) link_ids: u64,
+    pub(super) link_attach_flags: u64,
+    pub(super) revision: u64,
+}
+
+#[derive(Default)]
+#[repr(C)]
+pub(super) struct LinkCreate {
+    pub(super) prog_fd: u32,
+    pub(super) target_ifindex: u32,
+    pub(super) attach_type: u32,
+    pub(super) flags: u32,
+    pub(super) relative_fd: u32,
+    pub(super) pad: u32,
+    pub(super) expected_revision: u64,
+}
+
+#[derive(Default)]
+#[repr(C)]
+pub(super) struct ById {
+    pub(super) id: u32,
+    pub(super) next_id: u32,
+    pub(super) open_flags: u32,
+}
+
+/// Detaching reads the first field alone.
+#[derive(Default)]
+#[repr(C)]
+pub(super) struct LinkUpdate {
+    pub(super) link_fd: u32,
+    pub(super) new_prog_fd: u32,
+    pub(super) flags: u32,
+    pub(super) old_prog_fd: u32,
+}
+
+impl Attr for ById {}
+impl Attr for Object {}
+impl Attr for Info {}
+impl Attr for ProgQuery {}
+impl Attr for LinkCreate {}
+impl Attr for LinkUpdate {}
 impl Attr for MapCreate {}
 impl Attr for MapElem {}
 impl Attr for MapBatch {}

@@ -1,0 +1,78 @@
+//! `weir attach`: enforcement on this machine's interfaces.
+
+use anyhow::{Context as _, Result};
+use weir_compiler::artifact::Artifact;
+use weir_runtime::runtime::{Access, Attached, Request, Runtime};
+use weir_runtime::{Neighbour, Way};
+
+use super::Outcome;
+use crate::args::{Attach, Established, Global, HookChoice};
+use crate::failure::with_hint;
+use crate::render;
+
+pub(crate) fn run(global: &Global, arguments: &Attach) -> Result<Outcome> {
+    let path = &arguments.artifact;
+    let file = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let artifact =
+        Artifact::read(&file).with_context(|| format!("{} is no artifact that can be used", path.display()))?;
+    let runtime = Runtime::open(&arguments.pinned.bpffs, Access::Change)?;
+    let request = Request {
+        artifact: &artifact,
+        file: &file,
+        endpoints: arguments.endpoints.clone(),
+        way: match arguments.hook {
+            HookChoice::Auto => None,
+            HookChoice::Tcx => Some(Way::Tcx),
+            HookChoice::Clsact => Some(Way::Clsact),
+        },
+        keep: arguments.established.map(|it| it == Established::Keep),
+    };
+    let attached = runtime.attach(&request)?;
+    if attached.endpoints.is_empty() {
+        return Err(with_hint("nothing is enforced: no endpoint is attached", "name one: --endpoint NS/POD=IFNAME"));
+    }
+    if !global.quiet {
+        render::print(text(&attached).as_bytes())?;
+    }
+    // It is in force; what is left is to throw away what it replaced.
+    if let Err(error) = runtime.reap() {
+        eprintln!("warning: the generation before could not be removed, the next command will: {error}");
+    }
+    Ok(Outcome::Clean)
+}
+
+fn text(attached: &Attached) -> String {
+    let generation = &attached.generation;
+    let mut text = format!("generation {} ({}) in force at ", generation.epoch, short(&generation.digest));
+    text.push_str(&format!("{} endpoint{}", attached.endpoints.len(), plural(attached.endpoints.len())));
+    if let Some(before) = &attached.before {
+        text.push_str(&format!(", in place of {} ({})", before.epoch, short(&before.digest)));
+    }
+    text.push('\n');
+    for gone in &attached.gone {
+        text.push_str(&format!("forgotten: {} (interface {} is gone)\n", gone.pod, gone.interface));
+    }
+    for mended in &attached.mended {
+        text.push_str(&format!("mended: {mended}\n"));
+    }
+    for neighbour in &attached.neighbours {
+        text.push_str(&neighbour_line(neighbour));
+    }
+    text
+}
+
+/// Another's program on one of our hooks.
+pub(super) fn neighbour_line(neighbour: &Neighbour) -> String {
+    let Neighbour { interface, beside, before, program, name, .. } = neighbour;
+    let order = if *before { "before" } else { "after" };
+    let note = if *before { ": what it accepts for good, we never see" } else { "" };
+    format!("also at {interface}: {name} (program {program}) runs {order} {beside}{note}\n")
+}
+
+pub(super) fn short(digest: &str) -> &str {
+    digest.get(..12).unwrap_or(digest)
+}
+
+pub(super) fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}

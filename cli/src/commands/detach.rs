@@ -1,0 +1,19 @@
+//! `weir detach`: takes enforcement away.
+
+use anyhow::Result;
+use weir_runtime::runtime::{Access, Runtime};
+
+use super::Outcome;
+use super::attach::plural;
+use crate::args::{Detach, Global};
+use crate::render;
+
+pub(crate) fn run(global: &Global, arguments: &Detach) -> Result<Outcome> {
+    let runtime = Runtime::open(&arguments.pinned.bpffs, Access::Change)?;
+    let detached = runtime.detach(arguments.endpoint.as_deref())?;
+    if !global.quiet {
+        let count = detached.len();
+        render::print(format!("detached {count} endpoint{}\n", plural(count)).as_bytes())?;
+    }
+    Ok(Outcome::Clean)
+}

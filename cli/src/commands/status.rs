@@ -1,0 +1,84 @@
+//! `weir status`: what is enforced where, and whether the kernel still has it so.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use weir_runtime::Generation;
+use weir_runtime::runtime::{Access, Runtime, State, Status};
+
+use super::Outcome;
+use super::attach::{neighbour_line, short};
+use crate::args::{Status as Arguments, TextOrJson};
+use crate::render;
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+    let status = Runtime::open(&arguments.pinned.bpffs, Access::Read)?.status()?;
+    let text = match arguments.output {
+        TextOrJson::Text => text(&status),
+        TextOrJson::Json => format!("{}\n", json(&status)),
+    };
+    render::print(text.as_bytes())?;
+    let enforced = status.endpoints.iter().all(|it| it.state == State::Enforced);
+    Ok(if enforced && status.drift.is_empty() { Outcome::Clean } else { Outcome::Findings })
+}
+
+fn word(state: State) -> &'static str {
+    match state {
+        State::Enforced => "enforced",
+        State::Closed => "closed",
+        State::Other => "other",
+        State::Open => "open",
+        State::Gone => "gone",
+    }
+}
+
+fn text(status: &Status) -> String {
+    let mut text = match &status.generation {
+        Some(it) => {
+            format!("generation {} ({}), established flows are {}\n", it.epoch, short(&it.digest), established(it))
+        }
+        None => "no generation is in force\n".to_owned(),
+    };
+    let width = status.endpoints.iter().map(|it| it.endpoint.pod.len()).max().unwrap_or(0);
+    for it in &status.endpoints {
+        let (pod, interface) = (&it.endpoint.pod, &it.endpoint.interface);
+        text.push_str(&format!("  {pod:width$}  {interface:15}  {}\n", word(it.state)));
+    }
+    for map in &status.maps {
+        let percent = map.entries * 100 / u64::from(map.max_entries.max(1));
+        text.push_str(&format!("  map {:12} {:>9} of {:>9}  {percent:>3} %\n", map.name, map.entries, map.max_entries));
+    }
+    status.neighbours.iter().for_each(|it| text.push_str(&neighbour_line(it)));
+    status.drift.iter().for_each(|it| text.push_str(&format!("drift: {it}\n")));
+    if status.repaired > 0 {
+        text.push_str(&format!("mended so far: {}\n", status.repaired));
+    }
+    text
+}
+
+fn established(generation: &Generation) -> &'static str {
+    if generation.keep { "kept" } else { "cut" }
+}
+
+fn generation(generation: &Generation) -> Value {
+    let established = if generation.keep { "keep" } else { "cut" };
+    json!({"epoch": generation.epoch, "digest": generation.digest, "established": established})
+}
+
+fn json(status: &Status) -> Value {
+    let endpoint = |it: &weir_runtime::runtime::EndpointState| {
+        let local = &it.endpoint;
+        json!({
+            "pod": local.pod, "interface": local.interface, "ifindex": local.ifindex, "hook": local.way,
+            "state": it.state,
+        })
+    };
+    json!({
+        "generation": status.generation.as_ref().map(generation),
+        "switching_to": status.switching_to.as_ref().map(generation),
+        "endpoints": status.endpoints.iter().map(endpoint).collect::<Vec<_>>(),
+        "drift": status.drift,
+        "neighbours": status.neighbours,
+        "maps": status.maps,
+        "repaired": status.repaired,
+    })
+}

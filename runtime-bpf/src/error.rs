@@ -1,0 +1,210 @@
+//! Why something could not be done, in words for the operator, each with the next step.
+//!
+//! Invariant: an error says what is in force now whenever that is not simply what was in force before.
+
+use std::fmt::Display;
+use std::io;
+use std::path::PathBuf;
+
+use crate::sys::LoadError;
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The bpf system call is not ours to make, or not there.
+    #[error("the kernel's bpf system call cannot be used")]
+    NoBpf(#[source] io::Error),
+    /// Pins need a bpf file system.
+    #[error("{} is not in a bpf file system", .0.display())]
+    NotBpffs(PathBuf),
+    /// Somebody else is at work.
+    #[error("another weir is at work on {}{}", .path.display(), holder(*.process))]
+    Locked {
+        /// On what.
+        path: PathBuf,
+        /// Who, if it can be told.
+        process: Option<u32>,
+    },
+    /// The kernel refused an operation.
+    #[error("cannot {doing}")]
+    Kernel {
+        /// Which.
+        doing: String,
+        /// Why.
+        #[source]
+        error: io::Error,
+    },
+    /// The kernel refused a program.
+    #[error("the kernel does not take the program {program}{}", summary(.error))]
+    Refused {
+        /// Which.
+        program: &'static str,
+        /// Why.
+        #[source]
+        error: LoadError,
+    },
+    /// A map has no room.
+    #[error("the map {map} is full: it has room for {room} entries")]
+    Full {
+        /// Which.
+        map: String,
+        /// How many fit.
+        room: u32,
+    },
+    /// The artifact does not know an endpoint.
+    #[error("the artifact does not know the pod {0}")]
+    UnknownPod(String),
+    /// No such interface here.
+    #[error("there is no interface {name} in this network namespace (for {pod})")]
+    NoInterface {
+        /// The pod.
+        pod: String,
+        /// The interface.
+        name: String,
+    },
+    /// One interface for two pods.
+    #[error("the interface {name} is given to {first} and to {second}")]
+    TwoPods {
+        /// The interface.
+        name: String,
+        /// A pod.
+        first: String,
+        /// Another.
+        second: String,
+    },
+    /// Pins of another network namespace.
+    #[error("{} belongs to another network namespace", .0.display())]
+    OtherNamespace(PathBuf),
+    /// Nothing is attached.
+    #[error("nothing is attached under {}", .0.display())]
+    Nothing(PathBuf),
+    /// No such endpoint is attached.
+    #[error("{0} is not attached")]
+    NotAttached(String),
+    /// Pins that make no sense.
+    #[error("what is pinned under {} cannot be used: {what}", .path.display())]
+    Damaged {
+        /// Where.
+        path: PathBuf,
+        /// What about it.
+        what: String,
+    },
+    /// The flow tables of another version.
+    #[error("the map {0} was made by another version of weir, and its flows cannot be taken over")]
+    OtherVersion(String),
+    /// The hook that was asked for is not there.
+    #[error("this kernel has no TCX hooks")]
+    NoTcx,
+    /// Some endpoints are not as they should be; all others are.
+    #[error("{}", partial(.0))]
+    Partial(Vec<Failure>),
+}
+
+/// An endpoint that could not be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Which.
+    pub pod: String,
+    /// At which interface.
+    pub interface: String,
+    /// What is so now.
+    pub now: Now,
+    /// Why.
+    pub why: String,
+}
+
+/// What is so with an endpoint that could not be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Now {
+    /// Its interface is gone, and all traffic with it.
+    Gone,
+    /// Nothing passes.
+    Closed,
+    /// Nothing is enforced, as before.
+    Open,
+    /// One of two generations is in force, each packet under one of them.
+    Other,
+}
+
+fn holder(process: Option<u32>) -> String {
+    process.map(|process| format!(" (process {process})")).unwrap_or_default()
+}
+
+/// The last line of the verifier's log that says something.
+fn summary(error: &LoadError) -> String {
+    let said =
+        |line: &&str| !line.is_empty() && !line.starts_with("processed ") && !line.starts_with("verification time");
+    error.log.lines().rev().find(said).map(|line| format!(": {line}")).unwrap_or_default()
+}
+
+fn partial(failures: &[Failure]) -> String {
+    let one = |failure: &Failure| {
+        let now = match failure.now {
+            Now::Gone => "its interface is gone",
+            Now::Closed => "closed, nothing passes",
+            Now::Open => "not enforced",
+            Now::Other => "still under the new policy",
+        };
+        format!("{} at {}: {now}: {}", failure.pod, failure.interface, failure.why)
+    };
+    let all: Vec<String> = failures.iter().map(one).collect();
+    format!("not enforced everywhere (what is not named here is in force): {}", all.join("; "))
+}
+
+impl Error {
+    /// The next step, if one is known.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::NoBpf(error) if error.raw_os_error() == Some(libc::ENOSYS) => {
+                "this kernel was built without CONFIG_BPF_SYSCALL".into()
+            }
+            Self::NoBpf(_) => "it needs CAP_BPF and CAP_NET_ADMIN, or root".into(),
+            Self::NotBpffs(path) => {
+                let mount = path.parent().filter(|_| path.ends_with("weir")).unwrap_or(path);
+                format!("mount one: mount -t bpf bpf {}; or name another place with --bpffs", mount.display())
+            }
+            Self::Locked { .. } => "wait for it to end, or stop it; two at once would undo each other's work".into(),
+            Self::Kernel { error, .. } => return kernel_hint(error).map(str::to_owned),
+            Self::Refused { error, .. } => match error.error.raw_os_error() {
+                Some(libc::EPERM) => "it needs CAP_BPF and CAP_NET_ADMIN, or root".into(),
+                _ => "is the kernel at least the one that `weir inspect` names as the target?".into(),
+            },
+            Self::Full { .. } => "compile again: sizes follow from the input. What was in force stays".into(),
+            Self::UnknownPod(_) => {
+                "compile with this pod in the input; if it is gone, `weir detach --endpoint` it first".into()
+            }
+            Self::NoInterface { .. } => {
+                "run it in the network namespace of the node; `ip link` lists interfaces".into()
+            }
+            Self::TwoPods { .. } => "an interface leads to one pod".into(),
+            Self::OtherNamespace(_) => "enter that one (nsenter --net), or use another --bpffs for this one".into(),
+            Self::Nothing(_) => "`weir attach` first, or name the place with --bpffs".into(),
+            Self::NotAttached(_) => "`weir status` lists what is attached".into(),
+            Self::Damaged { .. } => "`weir attach` again; if that does not help, `weir detach` and attach anew".into(),
+            Self::OtherVersion(_) => "`weir detach`, then attach anew; established flows are judged again".into(),
+            Self::NoTcx => "TCX came with Linux 6.6; use --hook clsact".into(),
+            Self::Partial(_) => "repeat the command once the cause is mended".into(),
+        })
+    }
+}
+
+fn kernel_hint(error: &io::Error) -> Option<&'static str> {
+    Some(match error.raw_os_error()? {
+        libc::EPERM | libc::EACCES => "it needs CAP_BPF and CAP_NET_ADMIN, or root",
+        libc::ENOMEM => "the kernel has no memory for it (or, before Linux 5.11, RLIMIT_MEMLOCK is too small)",
+        libc::EINVAL => "the kernel may be too old for it: Linux 5.10 is the oldest that is supported",
+        libc::ENOSPC => "there is no room left",
+        _ => return None,
+    })
+}
+
+/// An error with what was being done.
+pub(crate) trait Doing<T> {
+    fn doing(self, what: impl Display) -> Result<T, Error>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, what: impl Display) -> Result<T, Error> {
+        self.map_err(|error| Error::Kernel { doing: what.to_string(), error })
+    }
+}

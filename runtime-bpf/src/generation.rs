@@ -1,0 +1,334 @@
+//! An artifact in the kernel: its maps made and filled, its programs loaded and pinned.
+//!
+//! Maps are of two kinds. What packets leave behind (flows, counters, records) is shared by all generations and made once.
+//! What the compiler decided is each generation's own, and never changes after it is in force but for the endpoints.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd as _;
+
+use weir_compiler::artifact::{Artifact, map_type};
+use weir_compiler::ebpf::code::{ByteOrder, encode};
+use weir_compiler::image::MapImage;
+use weir_compiler::layout::{MapName, config, mark};
+use weir_compiler::vm::{MapFlags, MapKind};
+
+use crate::error::{Doing as _, Error};
+use crate::pins::{Age, Pins};
+use crate::point::Side;
+use crate::record::{Generation, Record};
+use crate::sys::{Map, MapDefinition, MapType, Program};
+use crate::system::System;
+
+/// Where a generation's own file is kept, for names and comparisons.
+pub(crate) const FILE: &str = "artifact";
+/// Kernels up to 5.10 have no values beyond 4 MiB, and any copies a value in one piece of memory.
+const PIECE: usize = 1 << 16;
+/// Entries of one batch.
+const BATCH: usize = 8_192;
+/// At least as many flows.
+const LEAST_FLOWS: u32 = 1 << 14;
+
+/// A generation with descriptors.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) generation: Generation,
+    pub(crate) maps: BTreeMap<String, Map>,
+    pub(crate) programs: [Program; 2],
+}
+
+impl Loaded {
+    pub(crate) fn program(&self, side: Side) -> &Program {
+        let [to_pod, from_pod] = &self.programs;
+        match side {
+            Side::ToPod => to_pod,
+            Side::FromPod => from_pod,
+        }
+    }
+
+    pub(crate) fn map(&self, name: MapName) -> Option<&Map> {
+        self.maps.get(name.name())
+    }
+}
+
+/// Whether generations share it.
+pub(crate) fn is_shared(name: MapName) -> bool {
+    use MapName::*;
+    matches!(name, Counters | Events | EventLimit | Flows4 | Fresh4 | Flows6 | Fresh6 | Fragments4 | Fragments6)
+}
+
+/// What an artifact becomes a generation with.
+pub(crate) struct Source<'a> {
+    pub(crate) artifact: &'a Artifact,
+    pub(crate) file: &'a [u8],
+    pub(crate) digest: String,
+    pub(crate) keep: bool,
+    pub(crate) epoch: u32,
+    pub(crate) stamp: u8,
+    /// How many endpoints there will be.
+    pub(crate) endpoints: u32,
+}
+
+/// Makes a generation, pinned under `next`. Nothing sees it yet.
+pub(crate) fn load(system: &System, pins: &Pins, record: &mut Record, source: &Source<'_>) -> Result<Loaded, Error> {
+    let mut maps = BTreeMap::new();
+    for image in &source.artifact.maps {
+        let map = match is_shared(image.name) {
+            true => shared(system, pins, record, image, source)?,
+            false => own(system, pins, image, source)?,
+        };
+        maps.insert(image.name.name().to_owned(), map);
+    }
+    let [to_pod, from_pod] = Side::BOTH.map(|side| program(system, pins, source, &maps, side));
+    let programs = [to_pod?, from_pod?];
+    let number =
+        |program: &Program| Ok::<_, Error>(system.program_info(program).doing("ask for a program's number")?.id);
+    let numbers = [number(&programs[0])?, number(&programs[1])?];
+    let file = keep_file(system, pins, source.file)?;
+    let mut own = BTreeMap::from([(FILE.to_owned(), number_of(system, &file)?)]);
+    for (name, map) in maps.iter().filter(|(name, _)| !record.shared.contains_key(*name)) {
+        own.insert(name.clone(), number_of(system, map)?);
+    }
+    maps.insert(FILE.to_owned(), file);
+    let generation = Generation {
+        epoch: source.epoch,
+        digest: source.digest.clone(),
+        keep: source.keep,
+        stamp: source.stamp,
+        programs: numbers,
+        maps: own,
+    };
+    Ok(Loaded { generation, maps, programs })
+}
+
+fn number_of(system: &System, map: &Map) -> Result<u32, Error> {
+    Ok(system.map_info(map).doing("ask for a map's number")?.id)
+}
+
+/// The generation's objects, wherever they are pinned; `None` if one of them is no more.
+pub(crate) fn open(
+    system: &System,
+    pins: &Pins,
+    record: &Record,
+    generation: &Generation,
+    age: Age,
+) -> Result<Option<Loaded>, Error> {
+    let mut maps = BTreeMap::new();
+    let shared = record.shared.iter().map(|entry| (entry, Age::Current));
+    let own = generation.maps.iter().map(|entry| (entry, age));
+    for ((name, number), age) in shared.chain(own) {
+        let opening = format!("open the map {name}");
+        let pinned = system.pinned_map(&pins.map(age, name)).doing(&opening)?;
+        let right = pinned.filter(|map| system.map_info(map).is_ok_and(|info| info.id == *number));
+        let map = right.map_or_else(|| system.numbered_map(*number), |map| Ok(Some(map))).doing(&opening)?;
+        let Some(map) = map else { return Ok(None) };
+        maps.insert(name.clone(), map);
+    }
+    let mut programs = Vec::new();
+    for (side, number) in Side::BOTH.into_iter().zip(generation.programs) {
+        let opening = format!("open the program {}", side.program());
+        let pinned = system.pinned_program(&pins.program(age, side)).doing(&opening)?;
+        let right = pinned.filter(|program| system.program_info(program).is_ok_and(|info| info.id == number));
+        let program = right.map_or_else(|| system.numbered_program(number), |it| Ok(Some(it))).doing(&opening)?;
+        let Some(program) = program else { return Ok(None) };
+        programs.push(program);
+    }
+    let programs = programs.try_into().ok();
+    Ok(programs.map(|programs| Loaded { generation: generation.clone(), maps, programs }))
+}
+
+/// A map that all generations share: the one that is there, or a new one.
+fn shared(
+    system: &System,
+    pins: &Pins,
+    record: &mut Record,
+    image: &MapImage,
+    source: &Source<'_>,
+) -> Result<Map, Error> {
+    let name = image.name.name();
+    let making = format!("make the map {name}");
+    let wanted = MapDefinition { max_entries: shared_entries(image, source), ..definition(image)? };
+    if let Some(number) = record.shared.get(name) {
+        let pinned = system.pinned_map(&pins.map(Age::Current, name)).doing(&making)?;
+        let map = pinned.map_or_else(|| system.numbered_map(*number), |map| Ok(Some(map))).doing(&making)?;
+        if let Some(map) = map {
+            let there = MapDefinition { max_entries: wanted.max_entries, ..map.definition() };
+            // A ring says nothing of what is in it.
+            return if there == wanted { Ok(map) } else { Err(Error::OtherVersion(name.to_owned())) };
+        }
+    }
+    let map = system.create_map(name, &wanted).doing(&making)?;
+    // What a process that died has left is not in the record.
+    system.unpin(&pins.map(Age::Current, name)).doing(&making)?;
+    system.pin(map.as_fd(), &pins.map(Age::Current, name)).doing(making)?;
+    record.shared.insert(name.to_owned(), number_of(system, &map)?);
+    Ok(map)
+}
+
+/// The compiler sizes flows for every endpoint that it knows; here it is known how many there are.
+fn shared_entries(image: &MapImage, source: &Source<'_>) -> u32 {
+    use MapName::*;
+    if !matches!(image.name, Flows4 | Fresh4 | Flows6 | Fresh6) {
+        return image.spec.max_entries;
+    }
+    /// As many endpoints as a node may have; a larger input is that of a whole cluster.
+    const OF_A_NODE: u32 = 256;
+    let known = (source.artifact.endpoints.len() as u32).max(1);
+    let expected = source.endpoints.max(known.min(OF_A_NODE));
+    let sized = u64::from(image.spec.max_entries) * u64::from(expected) / u64::from(known);
+    u32::try_from(sized).unwrap_or(u32::MAX).max(LEAST_FLOWS)
+}
+
+/// A map of this generation, filled.
+fn own(system: &System, pins: &Pins, image: &MapImage, source: &Source<'_>) -> Result<Map, Error> {
+    let name = image.name.name();
+    let making = format!("make the map {name}");
+    let mut definition = definition(image)?;
+    if image.name == MapName::Endpoints {
+        definition.max_entries = definition.max_entries.max(source.endpoints.saturating_mul(2));
+    }
+    let map = system.create_map(name, &definition).doing(&making)?;
+    match image.name {
+        MapName::Config => {
+            for (key, value) in &image.entries {
+                system.update(&map, key, &configured(system, value, source)?).doing("fill the map config")?;
+            }
+        }
+        _ => fill(system, &map, image)?,
+    }
+    if image.spec.flags.0 & MapFlags::RDONLY_PROG.0 != 0 {
+        system.freeze(&map).doing(format!("freeze the map {name}"))?;
+    }
+    system.pin(map.as_fd(), &pins.map(Age::Next, name)).doing(making)?;
+    Ok(map)
+}
+
+/// The image's configuration with what only this machine knows.
+fn configured(system: &System, image: &[u8], source: &Source<'_>) -> Result<Vec<u8>, Error> {
+    let mut value = image.to_vec();
+    let word =
+        |at: i32| image.get(at as usize..).and_then(|rest| rest.first_chunk()).map_or(0, |it| u32::from_le_bytes(*it));
+    let tick = system.tick().doing("ask for the kernel's tick")?;
+    let ticks = (1_000_000_000 + tick.as_nanos() as u64 / 2) / (tick.as_nanos() as u64).max(1);
+    let mut put = |at: i32, number: u64| {
+        let number = u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes();
+        value.iter_mut().skip(at as usize).zip(number).for_each(|(to, from)| *to = from);
+    };
+    let of_image = u64::from(word(config::TICKS)).max(1);
+    for at in (config::TIMEOUTS..config::TICKS).step_by(4) {
+        put(at, u64::from(word(at)) * ticks / of_image);
+    }
+    put(config::TICKS, ticks);
+    put(config::EPOCH, source.epoch.into());
+    put(config::KEEP_ESTABLISHED, source.keep.into());
+    put(config::STAMP, source.stamp.into());
+    put(config::OTHER, mark::NONE.into());
+    Ok(value)
+}
+
+fn fill(system: &System, map: &Map, image: &MapImage) -> Result<(), Error> {
+    let name = image.name.name();
+    let refused = |error: std::io::Error| match error.raw_os_error() {
+        Some(libc::E2BIG | libc::ENOSPC) => Error::Full { map: name.to_owned(), room: map.definition().max_entries },
+        _ => Error::Kernel { doing: format!("fill the map {name}"), error },
+    };
+    for batch in image.entries.chunks(BATCH) {
+        if let [(key, value)] = batch {
+            system.update(map, key, value).map_err(refused)?;
+            continue;
+        }
+        let keys: Vec<u8> = batch.iter().flat_map(|(key, _)| key).copied().collect();
+        let values: Vec<u8> = batch.iter().flat_map(|(_, value)| value).copied().collect();
+        match system.update_batch(map, &keys, &values) {
+            Ok(_) => {}
+            // No batches for this type of map in this kernel.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | 524)) => {
+                for (key, value) in batch {
+                    system.update(map, key, value).map_err(refused)?;
+                }
+            }
+            Err(error) => return Err(refused(error)),
+        }
+    }
+    Ok(())
+}
+
+fn program(
+    system: &System,
+    pins: &Pins,
+    source: &Source<'_>,
+    maps: &BTreeMap<String, Map>,
+    side: Side,
+) -> Result<Program, Error> {
+    let [to_pod, from_pod] = &source.artifact.programs;
+    let code = match side {
+        Side::ToPod => &to_pod.code,
+        Side::FromPod => &from_pod.code,
+    };
+    let descriptor = |number: u32| {
+        let name = MapName::ALL.into_iter().find(|name| *name as u32 == number);
+        name.and_then(|name| maps.get(name.name())).map_or(-1, Map::descriptor)
+    };
+    let instructions = encode(&code.link(|map| descriptor(map.0)), ByteOrder::Little);
+    let refused = |error| Error::Refused { program: side.program(), error };
+    let program = system.load(side.program(), &instructions).map_err(refused)?;
+    let pinning = format!("pin the program {}", side.program());
+    system.pin(program.as_fd(), &pins.program(Age::Next, side)).doing(pinning)?;
+    Ok(program)
+}
+
+/// The file itself, in a map: it is there as long as the generation is.
+fn keep_file(system: &System, pins: &Pins, file: &[u8]) -> Result<Map, Error> {
+    let keeping = "keep the artifact";
+    let mut bytes = (file.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(file);
+    let pieces = bytes.len().div_ceil(PIECE);
+    let definition = MapDefinition {
+        map_type: MapType::Array,
+        key_size: 4,
+        value_size: PIECE as u32,
+        max_entries: pieces as u32,
+        flags: 0,
+    };
+    bytes.resize(pieces * PIECE, 0);
+    let map = system.create_map("weir_artifact", &definition).doing(keeping)?;
+    for (index, piece) in bytes.chunks(PIECE).enumerate() {
+        system.update(&map, &(index as u32).to_le_bytes(), piece).doing(keeping)?;
+    }
+    system.pin(map.as_fd(), &pins.map(Age::Next, FILE)).doing(keeping)?;
+    Ok(map)
+}
+
+/// The file that [`keep_file`] has kept.
+pub(crate) fn kept_file(system: &System, map: &Map) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    for index in 0..map.definition().max_entries {
+        bytes.extend(system.lookup(map, &index.to_le_bytes()).doing("read the artifact")?.unwrap_or_default());
+    }
+    let length = bytes.first_chunk().map_or(0, |it| u64::from_le_bytes(*it) as usize);
+    Ok(bytes.get(8..).and_then(|rest| rest.get(..length)).unwrap_or_default().to_vec())
+}
+
+fn definition(image: &MapImage) -> Result<MapDefinition, Error> {
+    let spec = &image.spec;
+    let known = [
+        (MapKind::Array, MapType::Array),
+        (MapKind::PercpuArray, MapType::PercpuArray),
+        (MapKind::Hash, MapType::Hash),
+        (MapKind::PercpuHash, MapType::PercpuHash),
+        (MapKind::LruHash, MapType::LruHash),
+        (MapKind::LpmTrie, MapType::LpmTrie),
+        (MapKind::RingBuf, MapType::RingBuf),
+        (MapKind::ProgArray, MapType::ProgArray),
+    ];
+    let found = known.into_iter().find(|(kind, _)| map_type(*kind) == map_type(spec.kind));
+    let Some((_, map_type)) = found else {
+        return Err(Error::OtherVersion(image.name.name().to_owned()));
+    };
+    Ok(MapDefinition {
+        map_type,
+        key_size: spec.key_size,
+        value_size: spec.value_size,
+        max_entries: spec.max_entries,
+        flags: spec.flags.0,
+    })
+}

@@ -1,0 +1,89 @@
+//! Where what is pinned.
+//!
+//! ```text
+//!  DIR/record             what should be so: crate::record
+//!  DIR/progs/from_pod     the programs of the generation in force
+//!  DIR/progs/to_pod
+//!  DIR/maps/NAME          its maps, and those that all generations share
+//!  DIR/links/from_pod_N   the place of a program at interface N (TCX)
+//!  DIR/next/NAME          a generation in the making
+//!  DIR/old/NAME           the one before, until no packet can be under way that it has seen
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use crate::point::Side;
+
+/// The directories and files under one root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pins {
+    root: PathBuf,
+}
+
+/// Whose directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Age {
+    Current,
+    Next,
+    Old,
+}
+
+impl Pins {
+    pub(crate) fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn record(&self) -> PathBuf {
+        self.root.join("record")
+    }
+
+    pub(crate) fn new_record(&self) -> PathBuf {
+        self.root.join("record_next")
+    }
+
+    pub(crate) fn links(&self) -> PathBuf {
+        self.root.join("links")
+    }
+
+    pub(crate) fn link(&self, ifindex: u32, side: Side) -> PathBuf {
+        self.links().join(format!("{}_{ifindex}", side.program()))
+    }
+
+    /// Which interface a name in `links` speaks of.
+    pub(crate) fn link_of(name: &str) -> Option<u32> {
+        let number = Side::BOTH.into_iter().find_map(|side| name.strip_prefix(side.program())?.strip_prefix('_'));
+        number?.parse().ok()
+    }
+
+    pub(crate) fn program(&self, age: Age, side: Side) -> PathBuf {
+        self.programs(age).join(side.program())
+    }
+
+    pub(crate) fn map(&self, age: Age, name: &str) -> PathBuf {
+        self.maps(age).join(name)
+    }
+
+    fn programs(&self, age: Age) -> PathBuf {
+        self.root.join(match age {
+            Age::Current => "progs",
+            Age::Next => "next",
+            Age::Old => "old",
+        })
+    }
+
+    fn maps(&self, age: Age) -> PathBuf {
+        match age {
+            Age::Current => self.root.join("maps"),
+            Age::Next | Age::Old => self.programs(age),
+        }
+    }
+
+    /// Every directory under the root.
+    pub(crate) fn directories(&self) -> [PathBuf; 5] {
+        ["progs", "maps", "links", "next", "old"].map(|name| self.root.join(name))
+    }
+}

@@ -1,0 +1,204 @@
+//! A point of enforcement: one side of one interface, through TCX or clsact.
+//!
+//! Both say "put this program here, in place of ours if it is there, and before what others have put". Our programs let
+//! packets go on to the next, so that others keep working; another's that comes first and ends the walk would be in our place.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Doing as _, Error};
+use crate::pins::Pins;
+use crate::sys::netlink::Filter;
+use crate::sys::{Hook, Program};
+use crate::system::System;
+
+/// How programs get onto an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// Links (Linux 6.6).
+    Tcx,
+    /// Filters.
+    Clsact,
+}
+
+/// Which of the two programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    /// What comes to the pod leaves the host through its interface.
+    ToPod,
+    /// What the pod sends comes in through it.
+    FromPod,
+}
+
+impl Side {
+    /// Both; what comes to the pod first.
+    pub const BOTH: [Self; 2] = [Self::ToPod, Self::FromPod];
+
+    /// The program's name.
+    pub fn program(self) -> &'static str {
+        match self {
+            Self::ToPod => "to_pod",
+            Self::FromPod => "from_pod",
+        }
+    }
+
+    fn hook(self) -> Hook {
+        match self {
+            Self::ToPod => Hook::Egress,
+            Self::FromPod => Hook::Ingress,
+        }
+    }
+}
+
+/// Smaller is earlier, and nothing is smaller.
+const PRIORITY: u16 = 1;
+/// `weir` in ASCII: unlikely to be another's.
+const HANDLE: u32 = 0x7765_6972;
+
+/// A program that is not ours.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Neighbour {
+    /// Where: the interface's name.
+    pub interface: String,
+    /// Beside which program of ours.
+    pub beside: &'static str,
+    /// Whether it runs before ours.
+    pub before: bool,
+    /// TCX or clsact.
+    pub way: Way,
+    /// Its number; 0 for a filter that is no program.
+    pub program: u32,
+    /// Its name.
+    pub name: String,
+}
+
+/// One side of one interface.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Point<'a> {
+    pub(crate) system: &'a System,
+    pub(crate) pins: &'a Pins,
+    pub(crate) ifindex: u32,
+    pub(crate) side: Side,
+    pub(crate) way: Way,
+}
+
+fn filter(side: Side) -> Filter {
+    Filter { priority: PRIORITY, handle: HANDLE, name: format!("weir_{}", side.program()), program: 0 }
+}
+
+/// The way that this kernel has, or the one that was asked for.
+pub(crate) fn choose(system: &System, asked: Option<Way>) -> Result<Way, Error> {
+    const LOOPBACK: u32 = 1;
+    if asked == Some(Way::Clsact) {
+        return Ok(Way::Clsact);
+    }
+    match (system.query(LOOPBACK, Hook::Ingress), asked) {
+        (Ok(_), _) => Ok(Way::Tcx),
+        (Err(error), _) if error.raw_os_error() == Some(libc::EPERM) => Err(error).doing("ask for TCX hooks"),
+        (Err(_), None) => Ok(Way::Clsact),
+        (Err(_), Some(_)) => Err(Error::NoTcx),
+    }
+}
+
+impl Point<'_> {
+    /// The number of our program that runs here, if one does.
+    pub(crate) fn program(&self) -> Result<Option<u32>, Error> {
+        let asking = format!("ask what runs at interface {}", self.ifindex);
+        match self.way {
+            Way::Tcx => {
+                let link = self.system.pinned_link(&self.pins.link(self.ifindex, self.side)).doing(&asking)?;
+                let info = link.map(|link| self.system.link_info(&link)).transpose().doing(asking)?;
+                Ok(info.filter(|info| info.ifindex == self.ifindex).map(|info| info.program))
+            }
+            Way::Clsact => {
+                let filters = self.system.filters(self.ifindex, self.side.hook()).doing(asking)?;
+                let ours = filters.into_iter().find(|it| (it.priority, it.handle) == (PRIORITY, HANDLE));
+                Ok(ours.filter(|it| it.name == filter(self.side).name).map(|it| it.program))
+            }
+        }
+    }
+
+    /// Puts the program here, in place of the one that is.
+    pub(crate) fn place(&self, program: &Program) -> std::io::Result<()> {
+        match self.way {
+            Way::Tcx => self.place_link(program),
+            Way::Clsact => {
+                let filter = filter(self.side);
+                match self.system.put_filter(self.ifindex, self.side.hook(), &filter, program) {
+                    // There is no clsact yet.
+                    Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => {
+                        self.system.add_clsact(self.ifindex)?;
+                        self.system.put_filter(self.ifindex, self.side.hook(), &filter, program)
+                    }
+                    other => other,
+                }
+            }
+        }
+    }
+
+    fn place_link(&self, program: &Program) -> std::io::Result<()> {
+        let path = self.pins.link(self.ifindex, self.side);
+        if let Some(link) = self.system.pinned_link(&path)? {
+            let info = self.system.link_info(&link)?;
+            if info.ifindex == self.ifindex {
+                return self.system.replace(&link, program);
+            }
+            // The interface that it was made for is gone; another has its number.
+            self.system.unpin(&path)?;
+        }
+        let link = self.system.attach(program, self.ifindex, self.side.hook())?;
+        self.system.pin(std::os::fd::AsFd::as_fd(&link), &path)
+    }
+
+    /// Takes our program away.
+    pub(crate) fn remove(&self) -> std::io::Result<()> {
+        match self.way {
+            Way::Tcx => {
+                let path = self.pins.link(self.ifindex, self.side);
+                if let Some(link) = self.system.pinned_link(&path)? {
+                    // A link whose interface is gone says so.
+                    match self.system.detach(&link) {
+                        Err(error) if error.raw_os_error() != Some(libc::ENOLINK) => return Err(error),
+                        _ => {}
+                    }
+                }
+                self.system.unpin(&path)
+            }
+            Way::Clsact => self.system.delete_filter(self.ifindex, self.side.hook(), &filter(self.side)),
+        }
+    }
+
+    /// Programs of others, before and after ours. The walk is TCX first, then clsact.
+    pub(crate) fn neighbours(&self, interface: &str) -> Result<Vec<Neighbour>, Error> {
+        let asking = format!("ask what runs at interface {interface}");
+        let ours = self.program()?;
+        let links = match self.system.query(self.ifindex, self.side.hook()) {
+            Ok(links) => links,
+            // No TCX, nothing there.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Vec::new(),
+            Err(error) => return Err(error).doing(asking),
+        };
+        let filters = self.system.filters(self.ifindex, self.side.hook()).doing(asking)?;
+        let links = links.into_iter().map(|(program, _)| (Way::Tcx, program, String::new(), true));
+        let filters = filters.into_iter().map(|it| {
+            let may_be_ours = (it.priority, it.handle) == (PRIORITY, HANDLE);
+            (Way::Clsact, it.program, it.name, may_be_ours)
+        });
+        let (mut before, mut found) = (true, Vec::new());
+        for (way, program, name, may_be_ours) in links.chain(filters) {
+            if may_be_ours && way == self.way && Some(program) == ours {
+                before = false;
+                continue;
+            }
+            let name = if name.is_empty() { self.name_of(program) } else { name };
+            let beside = self.side.program();
+            found.push(Neighbour { interface: interface.to_owned(), beside, before, way, program, name });
+        }
+        Ok(found)
+    }
+
+    fn name_of(&self, program: u32) -> String {
+        let program = self.system.numbered_program(program).ok().flatten();
+        program.and_then(|it| self.system.program_info(&it).ok()).map(|it| it.name).unwrap_or_default()
+    }
+}

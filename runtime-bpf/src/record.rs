@@ -1,0 +1,137 @@
+//! The record: what should be so, as the last command that changed it has said.
+//!
+//! It is the value of a map that is pinned beside everything else, so that it lives and ends with it. A new record is a new map
+//! that takes the old one's name in one step: whoever reads it sees all of one or all of the other.
+//!
+//! Kernel numbers of programs and maps are in it. They are never used twice, so that what is pinned under the right name but
+//! is not what was put there is found out.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd as _;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Doing as _, Error};
+use crate::pins::Pins;
+use crate::point::Way;
+use crate::sys::{MapDefinition, MapType};
+use crate::system::System;
+
+/// The form of the record and of the maps that generations share.
+const FORM: u32 = 1;
+
+/// What should be so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    form: u32,
+    /// The network namespace whose interfaces are meant.
+    pub(crate) namespace: u64,
+    /// Maps that all generations share: name → number.
+    pub(crate) shared: BTreeMap<String, u32>,
+    /// The generation in force.
+    pub(crate) current: Option<Generation>,
+    /// The one that is being switched to.
+    pub(crate) next: Option<Generation>,
+    /// The one before, with the time (since boot, ms) of the switch.
+    pub(crate) retired: Option<(Generation, u64)>,
+    /// The number of the last generation that was made, also if it never came into force.
+    pub(crate) last_epoch: u32,
+    /// Where it is enforced, sorted by interface.
+    pub(crate) endpoints: Vec<Endpoint>,
+    /// Where it was, and what it left there is to be removed.
+    pub(crate) leaving: Vec<Endpoint>,
+    /// How often something was found that was not so, and mended.
+    pub(crate) repaired: u64,
+}
+
+/// A compile result in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Generation {
+    /// Its number; flows carry that of the generation that judged them last.
+    pub epoch: u32,
+    /// The digest of what is enforced.
+    pub digest: String,
+    /// Whether flows of other generations go on unasked.
+    pub keep: bool,
+    /// What it marks packets with: 1 to 3.
+    pub(crate) stamp: u8,
+    /// `to_pod`, `from_pod`.
+    pub(crate) programs: [u32; 2],
+    /// Its own maps: name → number.
+    pub(crate) maps: BTreeMap<String, u32>,
+}
+
+/// A pod at an interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// `namespace/name`
+    pub pod: String,
+    /// The interface's name when it was attached.
+    pub interface: String,
+    /// Its number.
+    pub ifindex: u32,
+    /// Its hardware address.
+    pub(crate) address: Vec<u8>,
+    /// How programs got there.
+    pub way: Way,
+    /// 1 to [`MOST_ENDPOINTS`], each at most once: stands in packets that it sends.
+    pub(crate) number: u16,
+}
+
+/// As many fit into a packet's mark.
+pub(crate) const MOST_ENDPOINTS: u16 = (1 << 14) - 1;
+
+impl Record {
+    pub(crate) fn new(namespace: u64) -> Self {
+        Self {
+            form: FORM,
+            namespace,
+            shared: BTreeMap::new(),
+            current: None,
+            next: None,
+            retired: None,
+            last_epoch: 0,
+            endpoints: Vec::new(),
+            leaving: Vec::new(),
+            repaired: 0,
+        }
+    }
+
+    /// The record in force; `None` if nothing is.
+    pub(crate) fn read(system: &System, pins: &Pins) -> Result<Option<Self>, Error> {
+        let Some(map) = system.pinned_map(&pins.record()).doing("read the record")? else { return Ok(None) };
+        let value = system.lookup(&map, &[0; 4]).doing("read the record")?.unwrap_or_default();
+        let damaged = |what: String| Error::Damaged { path: pins.record(), what };
+        let record: Self = serde_json::from_slice(&value).map_err(|error| damaged(error.to_string()))?;
+        match record.form {
+            FORM => Ok(Some(record)),
+            other => Err(damaged(format!("its form is {other}, this weir knows {FORM}"))),
+        }
+    }
+
+    /// From now on this is what should be so.
+    pub(crate) fn write(&self, system: &System, pins: &Pins) -> Result<(), Error> {
+        let writing = "write the record";
+        let mut value = serde_json::to_vec(self).map_err(std::io::Error::other).doing(writing)?;
+        // JSON may end in white space; the kernel's values are of whole words.
+        value.resize(value.len().next_multiple_of(8), b' ');
+        let definition = MapDefinition {
+            map_type: MapType::Array,
+            key_size: 4,
+            value_size: value.len() as u32,
+            max_entries: 1,
+            flags: 0,
+        };
+        let map = system.create_map("weir_record", &definition).doing(writing)?;
+        system.update(&map, &[0; 4], &value).doing(writing)?;
+        // What a process that died has left.
+        system.unpin(&pins.new_record()).doing(writing)?;
+        system.pin(map.as_fd(), &pins.new_record()).doing(writing)?;
+        system.rename(&pins.new_record(), &pins.record()).doing(writing)
+    }
+
+    /// A number that no endpoint has.
+    pub(crate) fn free_number(&self) -> Option<u16> {
+        (1..=MOST_ENDPOINTS).find(|number| self.endpoints.iter().all(|it| it.number != *number))
+    }
+}

@@ -1,0 +1,147 @@
+//! Enforcement on this machine: attach, switch, mend, detach.
+//!
+//! Problem: the process can die between any two operations, and any operation can fail; what was in force must stay in force.
+//! Strategy: the [`Record`] says what should be so, and [`Runtime::settle`] makes it so, from whatever it finds. A change is:
+//! settle; make what is new, unseen; write the record; settle. So recovery, adoption, repair and the change itself are one code.
+//!
+//! A switch to another generation:
+//!
+//! ```text
+//!  make next (maps filled, programs loaded, pinned under next/)     nobody sees it
+//!  pair it with current: each knows the other's mark and program    packets that one has seen go through both hooks of that one
+//!  record: next                                                     from here on, recovery goes forward
+//!  replace the program at each point                                atomic each
+//!  record: current = next, retired = current                        in force
+//!  after a grace period: unpair, remove old
+//! ```
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use weir_compiler::artifact::Artifact;
+
+use crate::error::{Doing as _, Error};
+use crate::generation::{self, Loaded};
+use crate::pins::{Age, Pins};
+use crate::record::Record;
+use crate::sys::Lock;
+use crate::system::System;
+
+mod attach;
+mod change;
+mod detach;
+mod settle;
+mod status;
+
+pub use attach::{Attached, Request};
+pub use status::{EndpointState, Fill, State, Status};
+
+/// As long as a packet may take from the one hook of this host to the other.
+pub const GRACE: Duration = Duration::from_millis(50);
+/// As long is waited for another process to end its change.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What is wanted of a directory of pins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// To look.
+    Read,
+    /// To change; nobody else can meanwhile.
+    Change,
+}
+
+/// Enforcement under one directory of pins.
+#[derive(Debug)]
+pub struct Runtime {
+    pub(crate) system: System,
+    pub(crate) pins: Pins,
+    lock: Option<Lock>,
+}
+
+impl Runtime {
+    /// In this thread's network namespace, under a directory of a bpf file system.
+    pub fn open(bpffs: &Path, access: Access) -> Result<Self, Error> {
+        Self::with_system(System::open().map_err(Error::NoBpf)?, bpffs, access)
+    }
+
+    /// The same on a [`System`] that may have faults.
+    pub fn with_system(system: System, bpffs: &Path, access: Access) -> Result<Self, Error> {
+        let pins = Pins::new(bpffs);
+        let there = bpffs.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+        if !system.is_bpffs(there).doing(format!("look at {}", there.display()))? {
+            return Err(Error::NotBpffs(bpffs.to_owned()));
+        }
+        let mut runtime = Self { system, pins, lock: None };
+        if access == Access::Change {
+            for directory in runtime.pins.directories() {
+                runtime.system.make_directory(&directory).doing(format!("make {}", directory.display()))?;
+            }
+            runtime.lock = Some(runtime.take_lock()?);
+        }
+        Ok(runtime)
+    }
+
+    fn take_lock(&self) -> Result<Lock, Error> {
+        let (path, begun) = (self.pins.root(), Instant::now());
+        loop {
+            match self.system.lock(path) {
+                Ok(lock) => return Ok(lock),
+                Err(error) if error.raw_os_error() != Some(libc::EWOULDBLOCK) => {
+                    return Err(error).doing(format!("lock {}", path.display()));
+                }
+                Err(_) if begun.elapsed() > PATIENCE => {
+                    return Err(Error::Locked { path: path.to_owned(), process: holder(path) });
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    }
+
+    /// The record, which must be there and of this network namespace.
+    pub(crate) fn record(&self) -> Result<Record, Error> {
+        let record = Record::read(&self.system, &self.pins)?;
+        let record = record.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))?;
+        self.check_namespace(&record)?;
+        Ok(record)
+    }
+
+    pub(crate) fn check_namespace(&self, record: &Record) -> Result<(), Error> {
+        let here = self.system.namespace().doing("ask for the network namespace")?;
+        if record.namespace == here { Ok(()) } else { Err(Error::OtherNamespace(self.pins.root().to_owned())) }
+    }
+
+    /// The generation in force with its objects.
+    pub(crate) fn current(&self, record: &Record) -> Result<Option<Loaded>, Error> {
+        let Some(generation) = &record.current else { return Ok(None) };
+        let loaded = generation::open(&self.system, &self.pins, record, generation, Age::Current)?;
+        let damaged = || Error::Damaged {
+            path: self.pins.root().to_owned(),
+            what: "a program or map of the generation in force is gone".to_owned(),
+        };
+        loaded.map(Some).ok_or_else(damaged)
+    }
+
+    /// The artifact that a generation was made from.
+    pub(crate) fn artifact(&self, loaded: &Loaded) -> Result<Artifact, Error> {
+        let damaged = |what: String| Error::Damaged { path: self.pins.root().to_owned(), what };
+        let map = loaded.maps.get(generation::FILE).ok_or_else(|| damaged("the artifact is gone".into()))?;
+        let file = generation::kept_file(&self.system, map)?;
+        Artifact::read(&file).map_err(|error| damaged(error.to_string()))
+    }
+}
+
+/// Milliseconds since boot: the same clock for all processes.
+pub(crate) fn uptime() -> u64 {
+    let text = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
+    let seconds = text.split(' ').next().and_then(|it| it.parse::<f64>().ok()).unwrap_or_default();
+    (seconds * 1_000.0) as u64
+}
+
+/// The process that holds a lock, as /proc/locks tells.
+fn holder(path: &Path) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt as _;
+    let inode = format!(":{} ", std::fs::metadata(path).ok()?.ino());
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    let line = locks.lines().find(|line| line.contains("FLOCK") && line.contains(&inode))?;
+    line.split_whitespace().nth(4)?.parse().ok()
+}

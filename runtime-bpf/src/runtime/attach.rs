@@ -1,0 +1,258 @@
+//! `weir attach`: from an artifact and interfaces to enforcement.
+
+use weir_compiler::artifact::Artifact;
+use weir_compiler::layout::{MapName, config};
+
+use super::settle::{Settled, Values, value_of};
+use super::{Access, Runtime};
+use crate::error::{Doing as _, Error, Failure};
+use crate::generation::{self, Loaded, Source};
+use crate::point::{self, Neighbour, Side, Way};
+use crate::record::{Endpoint, Generation, MOST_ENDPOINTS, Record};
+use crate::sys::netlink::Interface;
+
+/// What is to be in force.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The artifact.
+    pub artifact: &'a Artifact,
+    /// The file that it was read from.
+    pub file: &'a [u8],
+    /// Pods (`namespace/name`) and their interfaces; those that are attached already stay.
+    pub endpoints: Vec<(String, String)>,
+    /// How to get onto interfaces; `None` is TCX where the kernel has it.
+    pub way: Option<Way>,
+    /// Whether flows of other generations go on unasked; `None` is what the artifact says.
+    pub keep: Option<bool>,
+}
+
+/// What is in force now.
+#[derive(Clone, Debug)]
+pub struct Attached {
+    /// The generation.
+    pub generation: Generation,
+    /// The one before, if there was another.
+    pub before: Option<Generation>,
+    /// All endpoints.
+    pub endpoints: Vec<Endpoint>,
+    /// Endpoints whose interface was gone; they are forgotten.
+    pub gone: Vec<Endpoint>,
+    /// What was found that was not as it should be, and mended.
+    pub mended: Vec<String>,
+    /// Programs of others on the same hooks.
+    pub neighbours: Vec<Neighbour>,
+}
+
+impl Runtime {
+    /// Puts an artifact in force and returns when it is.
+    pub fn attach(&self, request: &Request<'_>) -> Result<Attached, Error> {
+        debug_assert!(self.lock.is_some(), "opened with {:?}", Access::Change);
+        let (mut record, mut settled) = self.adopt()?;
+        let wanted = self.wanted(&record, request)?;
+        let before = record.current.clone();
+        let keep = request.keep.unwrap_or_else(|| keeps(request.artifact));
+        let digest = digest(request.artifact)?;
+        let same = record.current.as_ref().is_some_and(|it| it.digest == digest && it.keep == keep);
+        let enforced = record.endpoints.clone();
+        merge(&mut record, wanted)?;
+        if same && record.shared.len() == self.shared_maps(request.artifact) {
+            self.add_endpoints(&mut record, request.artifact, &mut settled)?;
+        } else {
+            self.put_in_force(&mut record, request, &enforced, (digest, keep), &mut settled)?;
+        }
+        let Some(generation) = record.current.clone() else {
+            return Err(Error::Nothing(self.pins.root().to_owned()));
+        };
+        if !settled.failures.is_empty() {
+            return Err(Error::Partial(settled.failures));
+        }
+        Ok(Attached {
+            before: before.filter(|it| it.epoch != generation.epoch),
+            generation,
+            neighbours: self.neighbours(&record)?,
+            endpoints: record.endpoints,
+            gone: settled.gone,
+            mended: settled.mended,
+        })
+    }
+
+    /// What is there, mended; an empty record where nothing is.
+    fn adopt(&self) -> Result<(Record, Settled), Error> {
+        let Some(mut record) = Record::read(&self.system, &self.pins)? else {
+            let links = self.system.list(&self.pins.links()).doing("list links")?;
+            if !links.is_empty() {
+                return Err(Error::Damaged {
+                    path: self.pins.root().to_owned(),
+                    what: format!("{} links are pinned, and no record says what for", links.len()),
+                });
+            }
+            let record = Record::new(self.system.namespace().doing("ask for the network namespace")?);
+            self.place_pins(&record)?;
+            return Ok((record, Settled::default()));
+        };
+        self.check_namespace(&record)?;
+        match self.settle(&mut record, None) {
+            Ok(mut settled) => {
+                // Endpoints that could not be mended are tried again, and told of if that fails too.
+                settled.failures.clear();
+                self.reap_retired(&mut record)?;
+                Ok((record, settled))
+            }
+            // Not all of the generation in force is there any more: another takes its place.
+            Err(Error::Damaged { what, .. }) => {
+                record.current = None;
+                record.next = None;
+                record.retired = None;
+                Ok((record, Settled { mended: vec![what], ..Settled::default() }))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn shared_maps(&self, artifact: &Artifact) -> usize {
+        artifact.maps.iter().filter(|it| generation::is_shared(it.name)).count()
+    }
+
+    /// The endpoints that were asked for, with what is known of their interfaces.
+    fn wanted(&self, record: &Record, request: &Request<'_>) -> Result<Vec<Endpoint>, Error> {
+        let mut wanted: Vec<Endpoint> = Vec::new();
+        let way = point::choose(&self.system, request.way)?;
+        for (pod, name) in &request.endpoints {
+            let asking = format!("ask for the interface {name}");
+            let interface = self.system.interface_named(name).doing(asking)?;
+            let missing = || Error::NoInterface { pod: pod.clone(), name: name.clone() };
+            let Interface { ifindex, address, .. } = interface.ok_or_else(missing)?;
+            if let Some(other) = wanted.iter().find(|it| it.ifindex == ifindex && it.pod != *pod) {
+                let (first, second) = (other.pod.clone(), pod.clone());
+                return Err(Error::TwoPods { name: name.clone(), first, second });
+            }
+            let known = record.endpoints.iter().find(|it| it.ifindex == ifindex);
+            let way = match (request.way, known) {
+                (None, Some(known)) => known.way,
+                _ => way,
+            };
+            wanted.push(Endpoint { pod: pod.clone(), interface: name.clone(), ifindex, address, way, number: 0 });
+        }
+        let all = record.endpoints.iter().filter(|it| wanted.iter().all(|new| new.ifindex != it.ifindex));
+        if let Some(unknown) = all.chain(&wanted).find(|it| value_of(request.artifact, it).is_none()) {
+            return Err(Error::UnknownPod(unknown.pod.clone()));
+        }
+        Ok(wanted)
+    }
+
+    /// The generation is in force already: only endpoints are new.
+    fn add_endpoints(&self, record: &mut Record, artifact: &Artifact, settled: &mut Settled) -> Result<(), Error> {
+        let Some(loaded) = self.current(record)? else { return Ok(()) };
+        record.write(&self.system, &self.pins)?;
+        let mut added = Settled::default();
+        self.place_programs(record, &loaded, &mut added);
+        self.finish(record, &loaded, artifact, added, settled)
+    }
+
+    fn put_in_force(
+        &self,
+        record: &mut Record,
+        request: &Request<'_>,
+        enforced: &[Endpoint],
+        (digest, keep): (String, bool),
+        settled: &mut Settled,
+    ) -> Result<(), Error> {
+        let current = self.current(record)?;
+        record.last_epoch += 1;
+        let source = Source {
+            artifact: request.artifact,
+            file: request.file,
+            digest,
+            keep,
+            epoch: record.last_epoch,
+            stamp: Generation::free_stamp(record),
+            endpoints: record.endpoints.len() as u32,
+        };
+        let next = generation::load(&self.system, &self.pins, record, &source)?;
+        // Entries for those that are in force already; the new ones are closed until both of their programs are there.
+        if let Some(map) = next.map(MapName::Endpoints) {
+            for local in record.endpoints.iter().filter(|it| enforced.contains(it)) {
+                if let Some(value) = value_of(request.artifact, local) {
+                    self.write_entry(map, local, &value)?;
+                }
+            }
+        }
+        record.next = Some(next.generation.clone());
+        record.write(&self.system, &self.pins)?;
+        let mut switched = Settled::default();
+        self.switch(record, current.as_ref(), &next, &mut switched)?;
+        self.place_pins(record)?;
+        self.finish(record, &next, request.artifact, switched, settled)
+    }
+
+    /// The programs are in place: lets the new endpoints' packets through.
+    fn finish(
+        &self,
+        record: &mut Record,
+        loaded: &Loaded,
+        artifact: &Artifact,
+        mut done: Settled,
+        settled: &mut Settled,
+    ) -> Result<(), Error> {
+        let lost = |it: &Endpoint| {
+            done.failures.iter().any(|f| f.interface == it.interface && f.now == crate::error::Now::Open)
+        };
+        record.endpoints.retain(|it| !lost(it));
+        self.remove_leaving(record, Some(loaded))?;
+        record.write(&self.system, &self.pins)?;
+        self.open_endpoints(record, loaded, &Values::new(Some(artifact)), &mut done)?;
+        settled.failures.append(&mut done.failures);
+        settled.gone.append(&mut done.gone);
+        Ok(())
+    }
+
+    /// Programs of others at our points.
+    pub(crate) fn neighbours(&self, record: &Record) -> Result<Vec<Neighbour>, Error> {
+        let mut all = Vec::new();
+        for local in &record.endpoints {
+            for side in Side::BOTH {
+                all.extend(self.point(local, side).neighbours(&local.interface)?);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Adds endpoints. One that was another pod's, or got there another way, leaves first.
+fn merge(record: &mut Record, wanted: Vec<Endpoint>) -> Result<(), Error> {
+    for mut new in wanted {
+        let known = record.endpoints.iter().position(|it| it.ifindex == new.ifindex);
+        if let Some(known) = known {
+            let old = record.endpoints.remove(known);
+            new.number = old.number;
+            if old.pod != new.pod || old.way != new.way {
+                new.number = 0;
+                record.leaving.push(old);
+            }
+        }
+        if new.number == 0 {
+            let full = || Error::Full { map: "endpoints".to_owned(), room: u32::from(MOST_ENDPOINTS) };
+            new.number = record.free_number().ok_or_else(full)?;
+        }
+        record.endpoints.push(new);
+    }
+    record.endpoints.sort_by_key(|it| it.ifindex);
+    Ok(())
+}
+
+fn digest(artifact: &Artifact) -> Result<String, Error> {
+    let digest = artifact.generation().map_err(std::io::Error::other).doing("read the artifact")?;
+    Ok(digest.to_string())
+}
+
+/// What the compiler was told of established flows.
+fn keeps(artifact: &Artifact) -> bool {
+    let image = artifact.map(MapName::Config).and_then(|image| image.entries.first());
+    image.and_then(|(_, value)| value.get(config::KEEP_ESTABLISHED as usize)).is_some_and(|it| *it != 0)
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        Self::Partial(vec![failure])
+    }
+}

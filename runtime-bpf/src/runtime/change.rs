@@ -1,0 +1,114 @@
+//! From one generation to the next: every point, one after the other, and back again if one refuses.
+
+use super::settle::Settled;
+use super::{Runtime, uptime};
+use crate::error::{Error, Failure, Now};
+use crate::generation::{self, Loaded};
+use crate::pins::Age;
+use crate::point::Side;
+use crate::record::{Endpoint, Record};
+
+impl Runtime {
+    /// Goes on with the switch that the record speaks of.
+    pub(crate) fn go_forward(&self, record: &mut Record, settled: &mut Settled) -> Result<(), Error> {
+        let Some(generation) = record.next.clone() else { return Ok(()) };
+        let current = self.current(record)?;
+        match generation::open(&self.system, &self.pins, record, &generation, Age::Next)? {
+            Some(next) => self.switch(record, current.as_ref(), &next, settled),
+            None => {
+                record.next = None;
+                record.write(&self.system, &self.pins)
+            }
+        }
+    }
+
+    /// The record says which generation is next: puts it in force everywhere, or leaves the one that is.
+    pub(crate) fn switch(
+        &self,
+        record: &mut Record,
+        current: Option<&Loaded>,
+        next: &Loaded,
+        settled: &mut Settled,
+    ) -> Result<(), Error> {
+        if let Some(current) = current {
+            self.pair(current, next)?;
+        }
+        let mut replaced = Vec::new();
+        let mut gone = Vec::new();
+        for local in record.endpoints.clone() {
+            match self.replace(&local, next, &mut replaced) {
+                Ok(()) => {}
+                Err(why) if self.is_gone(&local)? => {
+                    settled.failures.push(failure(&local, Now::Gone, &why));
+                    gone.push(local);
+                }
+                // An endpoint that was not in force before has nothing to go back to.
+                Err(why) if !self.was_enforced(&local, current, &replaced) => {
+                    let half = replaced.iter().any(|(it, _)| *it == local);
+                    settled.failures.push(failure(&local, if half { Now::Closed } else { Now::Open }, &why));
+                    if !half {
+                        record.endpoints.retain(|it| *it != local);
+                    }
+                }
+                Err(error) => {
+                    self.go_back(record, current, &replaced)?;
+                    return Err(Error::Kernel {
+                        doing: format!("put the new generation in force at {} ({})", local.interface, local.pod),
+                        error,
+                    });
+                }
+            }
+        }
+        record.endpoints.retain(|it| !gone.contains(it));
+        record.leaving.extend(gone.iter().cloned());
+        settled.gone.extend(gone);
+        record.retired = record.current.take().map(|generation| (generation, uptime()));
+        record.current = record.next.take();
+        record.write(&self.system, &self.pins)
+    }
+
+    fn replace(&self, local: &Endpoint, next: &Loaded, replaced: &mut Vec<(Endpoint, Side)>) -> std::io::Result<()> {
+        for side in Side::BOTH {
+            self.point(local, side).place(next.program(side))?;
+            replaced.push((local.clone(), side));
+        }
+        Ok(())
+    }
+
+    /// Whether the generation before is still, or was until now, at this endpoint.
+    fn was_enforced(&self, local: &Endpoint, current: Option<&Loaded>, replaced: &[(Endpoint, Side)]) -> bool {
+        let Some(current) = current else { return false };
+        Side::BOTH.into_iter().zip(current.generation.programs).any(|(side, number)| {
+            let was_replaced = replaced.iter().any(|(it, at)| it == local && *at == side);
+            !was_replaced && self.point(local, side).program().is_ok_and(|there| there == Some(number))
+        })
+    }
+
+    /// The generation in force, wherever the next one has got to.
+    fn go_back(
+        &self,
+        record: &mut Record,
+        current: Option<&Loaded>,
+        replaced: &[(Endpoint, Side)],
+    ) -> Result<(), Error> {
+        let Some(current) = current else { return Ok(()) };
+        let mut failed = Vec::new();
+        for (local, side) in replaced {
+            if let Err(why) = self.point(local, *side).place(current.program(*side)) {
+                failed.push(failure(local, Now::Other, &why));
+            }
+        }
+        if !failed.is_empty() {
+            // Both generations stay; whoever comes next goes forward.
+            return Err(Error::Partial(failed));
+        }
+        record.next = None;
+        record.write(&self.system, &self.pins)?;
+        self.unpair(current)?;
+        self.place_pins(record)
+    }
+}
+
+fn failure(local: &Endpoint, now: Now, why: &std::io::Error) -> Failure {
+    Failure { pod: local.pod.clone(), interface: local.interface.clone(), now, why: why.to_string() }
+}

@@ -1,0 +1,66 @@
+//! `weir detach`: takes enforcement away.
+
+use super::Runtime;
+use crate::error::{Doing as _, Error};
+use crate::record::{Endpoint, Record};
+
+impl Runtime {
+    /// Takes a pod's endpoints out of enforcement, or all; with the last one, everything that is pinned goes.
+    pub fn detach(&self, pod: Option<&str>) -> Result<Vec<Endpoint>, Error> {
+        let Some(mut record) = Record::read(&self.system, &self.pins)? else {
+            return self.nothing(pod);
+        };
+        self.check_namespace(&record)?;
+        let (leaving, staying) = record.endpoints.drain(..).partition(|it| pod.is_none_or(|pod| it.pod == pod));
+        record.endpoints = staying;
+        if let (Some(pod), true) = (pod, Vec::is_empty(&leaving)) {
+            return Err(Error::NotAttached(pod.to_owned()));
+        }
+        record.leaving.extend(leaving.iter().cloned());
+        // From here on, whoever comes next goes on with it.
+        record.write(&self.system, &self.pins)?;
+        if record.endpoints.is_empty() {
+            self.remove_everything(&mut record)?;
+        } else {
+            self.settle(&mut record, None)?;
+        }
+        Ok(leaving)
+    }
+
+    /// No record: links may still be pinned.
+    fn nothing(&self, pod: Option<&str>) -> Result<Vec<Endpoint>, Error> {
+        let links = self.pins.links();
+        let names = self.system.list(&links).doing("list links")?;
+        if let Some(pod) = pod {
+            return Err(Error::NotAttached(pod.to_owned()));
+        }
+        for name in names {
+            self.system.unpin(&links.join(name)).doing("remove a link")?;
+        }
+        self.remove_pins()?;
+        Ok(Vec::new())
+    }
+
+    /// Programs first: without them nothing else matters.
+    fn remove_everything(&self, record: &mut Record) -> Result<(), Error> {
+        self.remove_leaving(record, None)?;
+        self.remove_pins()
+    }
+
+    fn remove_pins(&self) -> Result<(), Error> {
+        for directory in self.pins.directories() {
+            let names = self.system.list(&directory).doing(format!("list {}", directory.display()))?;
+            for name in names {
+                let path = directory.join(name);
+                self.system.unpin(&path).doing(format!("remove {}", path.display()))?;
+            }
+        }
+        for path in [self.pins.new_record(), self.pins.record()] {
+            self.system.unpin(&path).doing(format!("remove {}", path.display()))?;
+        }
+        for directory in self.pins.directories() {
+            self.system.remove_directory(&directory).doing(format!("remove {}", directory.display()))?;
+        }
+        Ok(())
+    }
+}

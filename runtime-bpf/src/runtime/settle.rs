@@ -1,0 +1,427 @@
+//! Makes so what the record says: pins, points, entries. Changes nothing that is right.
+//!
+//! Order matters: nothing that is in force is taken away before what follows it is there, and an endpoint's entry (without which
+//! nothing passes) is written only once both of its programs are in place.
+
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use weir_compiler::artifact::Artifact;
+use weir_compiler::layout::{MapName, config, endpoint, mark};
+
+use super::{GRACE, Runtime, uptime};
+use crate::error::{Doing as _, Error, Failure, Now};
+use crate::generation::{self, Loaded, is_shared};
+use crate::pins::{Age, Pins};
+use crate::point::{Point, Side};
+use crate::record::{Endpoint, Generation, Record};
+use crate::sys::Map;
+
+/// What settling came to.
+#[derive(Debug, Default)]
+pub(crate) struct Settled {
+    /// Endpoints that are not as they should be.
+    pub(crate) failures: Vec<Failure>,
+    /// Endpoints whose interface is gone; they are forgotten.
+    pub(crate) gone: Vec<Endpoint>,
+    /// What was not so, in words.
+    pub(crate) mended: Vec<String>,
+}
+
+/// What stands in `endpoints` for each pod: in the artifact at hand, or in the one that was kept.
+pub(crate) struct Values<'a> {
+    given: Option<&'a Artifact>,
+    kept: OnceCell<Artifact>,
+}
+
+impl<'a> Values<'a> {
+    pub(crate) fn new(given: Option<&'a Artifact>) -> Self {
+        Self { given, kept: OnceCell::new() }
+    }
+
+    /// The value for an endpoint with its number.
+    pub(crate) fn of(&self, runtime: &Runtime, loaded: &Loaded, local: &Endpoint) -> Result<Option<Vec<u8>>, Error> {
+        let artifact = match (self.given, self.kept.get()) {
+            (Some(artifact), _) | (None, Some(artifact)) => artifact,
+            (None, None) => {
+                let artifact = runtime.artifact(loaded)?;
+                self.kept.get_or_init(|| artifact)
+            }
+        };
+        Ok(value_of(artifact, local))
+    }
+}
+
+/// What an artifact says of an endpoint, with its number.
+pub(crate) fn value_of(artifact: &Artifact, local: &Endpoint) -> Option<Vec<u8>> {
+    let (namespace, name) = local.pod.split_once('/')?;
+    let named = artifact.endpoints.iter().find(|it| (it.namespace.as_str(), it.name.as_str()) == (namespace, name))?;
+    let mut value = named.value.clone();
+    let number = local.number.to_le_bytes();
+    value.iter_mut().skip(endpoint::NUMBER as usize).zip(number).for_each(|(to, from)| *to = from);
+    Some(value)
+}
+
+impl Runtime {
+    pub(crate) fn point<'a>(&'a self, local: &Endpoint, side: Side) -> Point<'a> {
+        Point { system: &self.system, pins: &self.pins, ifindex: local.ifindex, side, way: local.way }
+    }
+
+    /// Makes so what the record says. The record is written where it changes.
+    pub(crate) fn settle(&self, record: &mut Record, given: Option<&Artifact>) -> Result<Settled, Error> {
+        let mut settled = Settled::default();
+        if record.next.is_some() {
+            settled.mended.push("a switch that was interrupted".to_owned());
+            self.go_forward(record, &mut settled)?;
+        }
+        let loaded = self.current(record)?;
+        self.place_pins(record)?;
+        if let Some(loaded) = &loaded {
+            self.pair_with_retired(record, loaded)?;
+            self.find_gone(record, &mut settled)?;
+            self.place_programs(record, loaded, &mut settled);
+        }
+        self.remove_leaving(record, loaded.as_ref())?;
+        if let Some(loaded) = &loaded {
+            self.open_endpoints(record, loaded, &Values::new(given), &mut settled)?;
+        }
+        self.remove_stray_links(record)?;
+        if !settled.mended.is_empty() {
+            record.repaired += settled.mended.len() as u64;
+            record.write(&self.system, &self.pins)?;
+        }
+        Ok(settled)
+    }
+
+    /// The kernel's numbers of everything that the record knows, and where each belongs.
+    pub(crate) fn places(&self, record: &Record) -> Vec<(bool, u32, PathBuf)> {
+        let mut places = Vec::new();
+        let ages = [(&record.current, Age::Current), (&record.next, Age::Next)];
+        let retired = record.retired.as_ref().map(|(generation, _)| (generation, Age::Old));
+        let of_age = ages.into_iter().filter_map(|(it, age)| it.as_ref().map(|it| (it, age))).chain(retired);
+        for (generation, age) in of_age {
+            for (side, number) in Side::BOTH.into_iter().zip(generation.programs) {
+                places.push((true, number, self.pins.program(age, side)));
+            }
+            places.extend(generation.maps.iter().map(|(name, number)| (false, *number, self.pins.map(age, name))));
+        }
+        places.extend(record.shared.iter().map(|(name, it)| (false, *it, self.pins.map(Age::Current, name))));
+        places
+    }
+
+    /// Every pin where it belongs, and no other. What belongs elsewhere moves before its place is taken.
+    pub(crate) fn place_pins(&self, record: &Record) -> Result<(), Error> {
+        let places = self.places(record);
+        let mut right = BTreeSet::new();
+        let mut moves = Vec::new();
+        for path in self.pinned()? {
+            let (is_program, number) = self.number_at(&path)?;
+            let place = places.iter().find(|it| (it.0, it.1) == (is_program, number)).map(|it| it.2.clone());
+            match place {
+                Some(place) if place == path => _ = right.insert(path),
+                Some(place) => moves.push((path, place)),
+                None => self.system.unpin(&path).doing(format!("remove {}", path.display()))?,
+            }
+        }
+        // To old first, then from next.
+        moves.sort_by_key(|(_, to)| !to.starts_with(self.pins.root().join("old")));
+        for (from, to) in moves {
+            self.system.rename(&from, &to).doing(format!("move {} to {}", from.display(), to.display()))?;
+            right.insert(to);
+        }
+        for (is_program, number, place) in places {
+            if !right.contains(&place) {
+                self.pin_again(is_program, number, &place)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn pinned(&self) -> Result<Vec<PathBuf>, Error> {
+        let mut paths = Vec::new();
+        for directory in self.pins.directories().into_iter().filter(|it| *it != self.pins.links()) {
+            let names = self.system.list(&directory).doing(format!("list {}", directory.display()))?;
+            paths.extend(names.into_iter().map(|name| directory.join(name)));
+        }
+        Ok(paths)
+    }
+
+    /// Whether a program is pinned there, and the kernel's number.
+    pub(crate) fn number_at(&self, path: &std::path::Path) -> Result<(bool, u32), Error> {
+        let asking = format!("open {}", path.display());
+        let is_program = Side::BOTH.into_iter().any(|side| path.ends_with(side.program()));
+        let number = if is_program {
+            let program = self.system.pinned_program(path).doing(&asking)?;
+            program.map(|it| self.system.program_info(&it)).transpose().doing(asking)?.map(|info| info.id)
+        } else {
+            let map = self.system.pinned_map(path).doing(&asking)?;
+            map.map(|it| self.system.map_info(&it)).transpose().doing(asking)?.map(|info| info.id)
+        };
+        Ok((is_program, number.unwrap_or(0)))
+    }
+
+    /// Somebody has removed a pin; what it was for may live on.
+    fn pin_again(&self, is_program: bool, number: u32, place: &std::path::Path) -> Result<(), Error> {
+        use std::os::fd::AsFd as _;
+        let pinning = format!("pin {}", place.display());
+        if is_program {
+            let Some(program) = self.system.numbered_program(number).doing(&pinning)? else { return Ok(()) };
+            self.system.pin(program.as_fd(), place).doing(pinning)
+        } else {
+            let Some(map) = self.system.numbered_map(number).doing(&pinning)? else { return Ok(()) };
+            self.system.pin(map.as_fd(), place).doing(pinning)
+        }
+    }
+
+    /// Interfaces come back under the same name, and rarely under the same number; our programs on them do not.
+    fn find_gone(&self, record: &mut Record, settled: &mut Settled) -> Result<(), Error> {
+        let mut gone = Vec::new();
+        for local in &record.endpoints {
+            if self.is_gone(local)? {
+                gone.push(local.clone());
+            }
+        }
+        if !gone.is_empty() {
+            record.endpoints.retain(|it| !gone.contains(it));
+            record.leaving.extend(gone.iter().cloned());
+            record.write(&self.system, &self.pins)?;
+            settled.gone.extend(gone);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_gone(&self, local: &Endpoint) -> Result<bool, Error> {
+        for side in Side::BOTH {
+            if self.point(local, side).program()?.is_none() {
+                let asking = format!("ask for interface {}", local.ifindex);
+                let interface = self.system.interface_numbered(local.ifindex).doing(asking)?;
+                return Ok(interface.is_none_or(|it| it.address != local.address));
+            }
+        }
+        Ok(false)
+    }
+
+    /// Our programs at every point; an endpoint where one cannot be placed is closed.
+    pub(crate) fn place_programs(&self, record: &mut Record, loaded: &Loaded, settled: &mut Settled) {
+        let mut open = Vec::new();
+        for local in &record.endpoints {
+            let mut placed = 0;
+            let mut why = None;
+            for (side, number) in Side::BOTH.into_iter().zip(loaded.generation.programs) {
+                let point = self.point(local, side);
+                let there = match point.program() {
+                    Ok(there) => there,
+                    Err(error) => {
+                        why = Some(text(&error));
+                        continue;
+                    }
+                };
+                if there == Some(number) {
+                    placed += 1;
+                    continue;
+                }
+                match point.place(loaded.program(side)) {
+                    Ok(()) => {
+                        placed += 1;
+                        settled.mended.push(format!("{} at {}", side.program(), local.interface));
+                    }
+                    Err(error) => why = Some(error.to_string()),
+                }
+            }
+            if let Some(why) = why {
+                let now = if placed == 0 { Now::Open } else { Now::Closed };
+                settled.failures.push(Failure { pod: local.pod.clone(), interface: local.interface.clone(), now, why });
+                if placed == 0 {
+                    open.push(local.ifindex);
+                }
+            }
+        }
+    }
+
+    /// What was enforced at endpoints that leave, and the flows that they had: another may get the interface's number.
+    pub(crate) fn remove_leaving(&self, record: &mut Record, loaded: Option<&Loaded>) -> Result<(), Error> {
+        if record.leaving.is_empty() {
+            return Ok(());
+        }
+        let stays = |left: &Endpoint, same: fn(&Endpoint, &Endpoint) -> bool| {
+            record.endpoints.iter().any(|it| it.ifindex == left.ifindex && same(it, left))
+        };
+        for local in &record.leaving {
+            if !stays(local, |it, left| it.way == left.way) {
+                for side in Side::BOTH {
+                    let removing = format!("remove {} from {}", side.program(), local.interface);
+                    match self.point(local, side).remove() {
+                        // No such interface, no such program.
+                        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
+                        other => other.doing(removing)?,
+                    }
+                }
+            }
+        }
+        let leaving = record.leaving.iter().filter(|it| !stays(it, |it, left| it.pod == left.pod));
+        let leaving: BTreeSet<u32> = leaving.map(|it| it.ifindex).collect();
+        if let Some(loaded) = loaded {
+            self.close(loaded, &leaving)?;
+            self.purge(loaded, &leaving)?;
+        }
+        record.leaving.clear();
+        record.write(&self.system, &self.pins)
+    }
+
+    fn close(&self, loaded: &Loaded, interfaces: &BTreeSet<u32>) -> Result<(), Error> {
+        let Some(map) = loaded.map(MapName::Endpoints) else { return Ok(()) };
+        for ifindex in interfaces {
+            self.system.delete(map, &ifindex.to_le_bytes()).doing("remove from the map endpoints")?;
+        }
+        Ok(())
+    }
+
+    /// Removes the flows and fragments of interfaces.
+    fn purge(&self, loaded: &Loaded, interfaces: &BTreeSet<u32>) -> Result<(), Error> {
+        for name in MapName::ALL.into_iter().filter(|name| is_shared(*name)) {
+            let Some(map) = loaded.map(name).filter(|map| map.definition().key_size >= 16) else { continue };
+            let purging = format!("remove flows from the map {}", name.name());
+            for (key, _) in self.system.entries(map).doing(&purging)? {
+                let ifindex = key.first_chunk().map(|it| u32::from_le_bytes(*it));
+                if ifindex.is_some_and(|it| interfaces.contains(&it)) {
+                    self.system.delete(map, &key).doing(&purging)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Entries for the endpoints that have their programs, and for no others.
+    pub(crate) fn open_endpoints(
+        &self,
+        record: &Record,
+        loaded: &Loaded,
+        values: &Values<'_>,
+        settled: &mut Settled,
+    ) -> Result<(), Error> {
+        let Some(map) = loaded.map(MapName::Endpoints) else { return Ok(()) };
+        let writing = "write the map endpoints";
+        let there = self.system.entries(map).doing(writing)?;
+        for local in &record.endpoints {
+            if settled.failures.iter().any(|it| it.interface == local.interface) {
+                continue;
+            }
+            let key = local.ifindex.to_le_bytes();
+            let Some(value) = values.of(self, loaded, local)? else { continue };
+            if there.iter().any(|(it, known)| it[..] == key && *known == value) {
+                continue;
+            }
+            self.write_entry(map, local, &value)?;
+            settled.mended.push(format!("the entry of {}", local.pod));
+        }
+        let known = |key: &[u8]| record.endpoints.iter().any(|it| key == it.ifindex.to_le_bytes());
+        for (key, _) in there.into_iter().filter(|(key, _)| !known(key)) {
+            self.system.delete(map, &key).doing(writing)?;
+            settled.mended.push("an entry that nobody owns".to_owned());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write_entry(&self, map: &Map, local: &Endpoint, value: &[u8]) -> Result<(), Error> {
+        self.system.update(map, &local.ifindex.to_le_bytes(), value).map_err(|error| match error.raw_os_error() {
+            Some(libc::E2BIG) => Error::Full { map: "endpoints".into(), room: map.definition().max_entries },
+            _ => Error::Kernel { doing: format!("write the entry of {}", local.pod), error },
+        })
+    }
+
+    /// Links of interfaces that nobody owns.
+    fn remove_stray_links(&self, record: &Record) -> Result<(), Error> {
+        let links = self.pins.links();
+        for name in self.system.list(&links).doing("list links")? {
+            let owned = Pins::link_of(&name).is_some_and(|index| record.endpoints.iter().any(|it| it.ifindex == index));
+            if !owned {
+                let path = links.join(name);
+                // Without its pin it ends.
+                self.system.unpin(&path).doing(format!("remove {}", path.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Each knows the other's mark and program, from the moment when either can be met.
+    pub(crate) fn pair(&self, one: &Loaded, other: &Loaded) -> Result<(), Error> {
+        use std::os::fd::AsFd as _;
+        let pairing = "pair two generations";
+        for (this, that) in [(one, other), (other, one)] {
+            let slot = this.map(MapName::Other);
+            if let Some(slot) = slot {
+                let program = that.program(Side::ToPod).as_fd();
+                self.system.update_descriptor(slot, &[0; 4], program).doing(pairing)?;
+            }
+        }
+        self.set_other(one, u32::from(other.generation.stamp))?;
+        self.set_other(other, u32::from(one.generation.stamp))
+    }
+
+    /// Which other generation's packets are to be handed to it.
+    fn set_other(&self, loaded: &Loaded, stamp: u32) -> Result<(), Error> {
+        let Some(map) = loaded.map(MapName::Config) else { return Ok(()) };
+        let setting = "write the map config";
+        let Some(mut value) = self.system.lookup(map, &[0; 4]).doing(setting)? else { return Ok(()) };
+        let at = config::OTHER as usize;
+        let before = value.clone();
+        value.iter_mut().skip(at).zip(stamp.to_le_bytes()).for_each(|(to, from)| *to = from);
+        if value == before { Ok(()) } else { self.system.update(map, &[0; 4], &value).doing(setting) }
+    }
+
+    fn pair_with_retired(&self, record: &Record, loaded: &Loaded) -> Result<(), Error> {
+        let Some((retired, _)) = &record.retired else { return self.unpair(loaded) };
+        match generation::open(&self.system, &self.pins, record, retired, Age::Old)? {
+            Some(retired) => self.pair(loaded, &retired),
+            None => self.unpair(loaded),
+        }
+    }
+
+    pub(crate) fn unpair(&self, loaded: &Loaded) -> Result<(), Error> {
+        self.set_other(loaded, mark::NONE)?;
+        let Some(slot) = loaded.map(MapName::Other) else { return Ok(()) };
+        self.system.delete(slot, &[0; 4]).doing("unpair two generations")
+    }
+
+    /// Removes the generation before, once no packet that it has seen can be under way; waits for that.
+    pub fn reap(&self) -> Result<(), Error> {
+        let mut record = self.record()?;
+        self.reap_retired(&mut record)
+    }
+
+    pub(crate) fn reap_retired(&self, record: &mut Record) -> Result<(), Error> {
+        let Some((_, since)) = &record.retired else { return Ok(()) };
+        let age = Duration::from_millis(uptime().saturating_sub(*since));
+        std::thread::sleep(GRACE.saturating_sub(age));
+        if let Some(loaded) = self.current(record)? {
+            self.unpair(&loaded)?;
+        }
+        record.retired = None;
+        record.write(&self.system, &self.pins)?;
+        self.place_pins(record)
+    }
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn text(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}
+
+impl Generation {
+    /// A stamp that no generation in force has.
+    pub(crate) fn free_stamp(record: &Record) -> u8 {
+        let taken = |stamp: &u8| {
+            let all = record.current.iter().chain(record.retired.iter().map(|(it, _)| it));
+            all.into_iter().any(|it| it.stamp == *stamp)
+        };
+        (1..=3).find(|stamp| !taken(stamp)).unwrap_or(1)
+    }
+}

@@ -1,0 +1,209 @@
+//! `weir status`: what should be so, what is so, and how full the maps are. Changes nothing.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use weir_compiler::layout::{MapName, config};
+
+use super::Runtime;
+use super::settle::value_of;
+use crate::error::{Doing as _, Error};
+use crate::generation::{self, Loaded, is_shared};
+use crate::point::{Neighbour, Side};
+use crate::record::{Endpoint, Generation, Record};
+use crate::sys::MapType;
+
+/// Everything that there is to say.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// The generation in force; `None` if the first one never came into force.
+    pub generation: Option<Generation>,
+    /// The one that was being switched to when something ended it.
+    pub switching_to: Option<Generation>,
+    /// Where it is enforced.
+    pub endpoints: Vec<EndpointState>,
+    /// What is not as it should be.
+    pub drift: Vec<String>,
+    /// Programs of others on the same hooks.
+    pub neighbours: Vec<Neighbour>,
+    /// How full the maps are.
+    pub maps: Vec<Fill>,
+    /// How often something was found that was not as it should be, and mended.
+    pub repaired: u64,
+}
+
+/// An endpoint, and what is so there.
+#[derive(Clone, Debug)]
+pub struct EndpointState {
+    /// Which.
+    pub endpoint: Endpoint,
+    /// What.
+    pub state: State,
+}
+
+/// What is so at an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Both programs are of the generation in force, and its entry is there.
+    Enforced,
+    /// Nothing passes: one of the programs, or its entry, is missing.
+    Closed,
+    /// A program is of another generation.
+    Other,
+    /// No program of ours is there.
+    Open,
+    /// Its interface is gone.
+    Gone,
+}
+
+/// How full a map is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Fill {
+    /// Its name.
+    pub name: String,
+    /// How many entries it has.
+    pub entries: u64,
+    /// How many fit.
+    pub max_entries: u32,
+}
+
+impl Runtime {
+    /// Compares what should be so with what is.
+    pub fn status(&self) -> Result<Status, Error> {
+        let record = self.record()?;
+        let mut drift = self.check(&record)?;
+        let loaded = self.current(&record).or_else(|error| match error {
+            Error::Damaged { what, .. } => {
+                drift.push(what);
+                Ok(None)
+            }
+            other => Err(other),
+        })?;
+        let mut endpoints = Vec::new();
+        for local in &record.endpoints {
+            let state = self.state(&record, loaded.as_ref(), local)?;
+            endpoints.push(EndpointState { endpoint: local.clone(), state });
+        }
+        let maps = loaded.as_ref().map(|loaded| self.fill_of(loaded)).transpose()?.unwrap_or_default();
+        Ok(Status {
+            neighbours: self.neighbours(&record)?,
+            generation: record.current,
+            switching_to: record.next,
+            endpoints,
+            drift,
+            maps,
+            repaired: record.repaired,
+        })
+    }
+
+    /// What is not as the record says, in words.
+    fn check(&self, record: &Record) -> Result<Vec<String>, Error> {
+        let mut drift = Vec::new();
+        if record.next.is_some() {
+            drift.push("a switch to another generation was interrupted".to_owned());
+        }
+        if !record.leaving.is_empty() {
+            drift.push("a detach was interrupted".to_owned());
+        }
+        for (is_program, number, place) in self.places(record) {
+            let there = self.number_at(&place).unwrap_or((is_program, 0));
+            if there != (is_program, number) {
+                drift.push(format!("{} is not what was pinned there", place.display()));
+            }
+        }
+        for local in &record.endpoints {
+            for side in Side::BOTH {
+                let there = self.point(local, side).program()?;
+                let expected = record.current.as_ref().map(|it| it.programs[side as usize]);
+                if there.is_none() || there != expected {
+                    let what = if there.is_some() { "another program runs" } else { "no program of ours runs" };
+                    drift.push(format!("{what} as {} at {} ({})", side.program(), local.interface, local.pod));
+                }
+            }
+        }
+        if let Ok(Some(loaded)) = self.current(record) {
+            self.check_contents(record, &loaded, &mut drift)?;
+        }
+        Ok(drift)
+    }
+
+    /// What the compiler put into maps must be there, and nothing else.
+    fn check_contents(&self, record: &Record, loaded: &Loaded, drift: &mut Vec<String>) -> Result<(), Error> {
+        let artifact = self.artifact(loaded)?;
+        for image in artifact.maps.iter().filter(|image| !is_shared(image.name)) {
+            let (name, Some(map)) = (image.name.name(), loaded.map(image.name)) else { continue };
+            let there = self.entries_of(map, name)?;
+            let expected: BTreeMap<Vec<u8>, Vec<u8>> = match image.name {
+                MapName::Other => continue,
+                MapName::Config => {
+                    let value = there.get([0; 4].as_slice());
+                    let epoch = value.and_then(|it| it.get(config::EPOCH as usize..)?.first_chunk());
+                    if epoch.map(|it| u32::from_le_bytes(*it)) != Some(loaded.generation.epoch) {
+                        drift.push("the map config has another generation's number".to_owned());
+                    }
+                    continue;
+                }
+                MapName::Endpoints => {
+                    let entry =
+                        |local: &Endpoint| Some((local.ifindex.to_le_bytes().to_vec(), value_of(&artifact, local)?));
+                    record.endpoints.iter().filter_map(entry).collect()
+                }
+                _ => image.entries.iter().cloned().collect(),
+            };
+            let missing = expected.iter().filter(|(key, value)| there.get(*key) != Some(value)).count();
+            let extra = there.keys().filter(|key| !expected.contains_key(*key)).count();
+            if missing + extra > 0 {
+                drift.push(format!(
+                    "the map {name} differs: {missing} entries are missing or changed, {extra} are not ours"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn entries_of(&self, map: &crate::sys::Map, name: &str) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> {
+        let reading = format!("read the map {name}");
+        if map.definition().max_entries == 1 {
+            let value = self.system.lookup(map, &[0; 4]).doing(reading)?;
+            return Ok(value.into_iter().map(|value| (vec![0; 4], value)).collect());
+        }
+        Ok(self.system.entries(map).doing(reading)?.into_iter().collect())
+    }
+
+    fn state(&self, record: &Record, loaded: Option<&Loaded>, local: &Endpoint) -> Result<State, Error> {
+        let mut right = 0;
+        let mut there = 0;
+        for side in Side::BOTH {
+            let program = self.point(local, side).program()?;
+            there += usize::from(program.is_some());
+            let expected = record.current.as_ref().map(|it| it.programs[side as usize]);
+            right += usize::from(program.is_some() && program == expected);
+        }
+        let entry = match loaded.and_then(|it| it.map(MapName::Endpoints)) {
+            Some(map) => self.system.lookup(map, &local.ifindex.to_le_bytes()).doing("read the map endpoints")?,
+            None => None,
+        };
+        Ok(match (right, there, entry) {
+            (2, _, Some(_)) => State::Enforced,
+            (_, 0, _) if self.is_gone(local)? => State::Gone,
+            (_, 0, _) => State::Open,
+            (2, _, None) | (_, 1, _) => State::Closed,
+            _ => State::Other,
+        })
+    }
+
+    /// Only what grows: what the compiler laid out is as full as it is.
+    fn fill_of(&self, loaded: &Loaded) -> Result<Vec<Fill>, Error> {
+        let mut fills = Vec::new();
+        for (name, map) in &loaded.maps {
+            let definition = map.definition();
+            let counts = matches!(definition.map_type, MapType::Hash | MapType::LruHash | MapType::LpmTrie);
+            if counts && name != generation::FILE {
+                let entries = self.system.entries(map).doing(format!("read the map {name}"))?.len() as u64;
+                fills.push(Fill { name: name.clone(), entries, max_entries: definition.max_entries });
+            }
+        }
+        Ok(fills)
+    }
+}

@@ -1,0 +1,299 @@
+//! rtnetlink: interfaces by name and number, and filters on clsact.
+//!
+//! A message is bytes that grow ([`Message`]), an answer is a list of payloads ([`Socket::ask`]). Only what is needed.
+
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
+
+use super::objects::Hook;
+use super::{Program, call_socket};
+
+const GET_LINK: u16 = 18;
+const NEW_QDISC: u16 = 36;
+const DEL_QDISC: u16 = 37;
+const NEW_FILTER: u16 = 44;
+const DEL_FILTER: u16 = 45;
+const GET_FILTER: u16 = 46;
+
+const REQUEST: u16 = 1;
+const ACK: u16 = 4;
+const EXCLUSIVE: u16 = 0x200;
+const CREATE: u16 = 0x400;
+const DUMP: u16 = 0x300;
+
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+
+/// `ETH_P_ALL`, as on the wire.
+const ALL_PROTOCOLS: u32 = 0x0300;
+const CLSACT: u32 = 0xffff_fff1;
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its number, which a later interface may have too.
+    pub ifindex: u32,
+    /// Its name, which a later interface may have too.
+    pub name: String,
+    /// Its hardware address.
+    pub address: Vec<u8>,
+}
+
+/// A filter of type bpf on clsact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// Smaller runs first.
+    pub priority: u16,
+    /// Its number among those of the same priority.
+    pub handle: u32,
+    /// What its maker called it.
+    pub name: String,
+    /// The program's number; 0 for a filter of another type.
+    pub program: u32,
+}
+
+/// A connection to rtnetlink.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+}
+
+struct Message(Vec<u8>);
+
+impl Message {
+    fn new(kind: u16, flags: u16) -> Self {
+        let mut bytes = vec![0; 4];
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend((REQUEST | flags).to_ne_bytes());
+        bytes.extend([0; 8]);
+        Self(bytes)
+    }
+
+    fn link(index: u32) -> Self {
+        let mut message = Self::new(GET_LINK, 0);
+        message.0.extend([0; 4]);
+        message.word(index);
+        message.0.extend([0; 8]);
+        message
+    }
+
+    /// `struct tcmsg`
+    fn tc(kind: u16, flags: u16, ifindex: u32, handle: u32, parent: u32, info: u32) -> Self {
+        let mut message = Self::new(kind, flags);
+        message.0.extend([0; 4]);
+        [ifindex, handle, parent, info].into_iter().for_each(|word| message.word(word));
+        message
+    }
+
+    fn word(&mut self, word: u32) {
+        self.0.extend(word.to_ne_bytes());
+    }
+
+    fn attribute(&mut self, kind: u16, payload: &[u8]) {
+        self.0.extend((payload.len() as u16 + 4).to_ne_bytes());
+        self.0.extend(kind.to_ne_bytes());
+        self.0.extend(payload);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+    }
+
+    /// Attributes inside of one.
+    fn nested(&mut self, kind: u16, inside: impl FnOnce(&mut Self)) {
+        let mut inner = Self(Vec::new());
+        inside(&mut inner);
+        self.attribute(kind, &inner.0);
+    }
+
+    fn text(&mut self, kind: u16, text: &str) {
+        let mut bytes = text.as_bytes().to_vec();
+        bytes.push(0);
+        self.attribute(kind, &bytes);
+    }
+}
+
+fn parent(hook: Hook) -> u32 {
+    match hook {
+        Hook::Ingress => 0xffff_fff2,
+        Hook::Egress => 0xffff_fff3,
+    }
+}
+
+impl Socket {
+    /// In this thread's network namespace.
+    pub fn open() -> io::Result<Self> {
+        // SAFETY: no pointers.
+        let fd = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE) };
+        let fd = call_socket(fd)?;
+        // SAFETY: the kernel has just given this descriptor to us, and nobody else knows it.
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// Sends a message; gives the payloads of what came back until the kernel is done.
+    fn ask(&self, mut message: Message) -> io::Result<Vec<Vec<u8>>> {
+        let length = (message.0.len() as u32).to_ne_bytes();
+        message.0[..4].copy_from_slice(&length);
+        let (bytes, fd) = (&message.0, self.fd.as_fd().as_raw_fd());
+        // SAFETY: a buffer of this length, alive during the call.
+        let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), 0) };
+        if sent < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let dump = u16::from_ne_bytes([bytes[6], bytes[7]]) & DUMP == DUMP;
+        let acknowledged = u16::from_ne_bytes([bytes[6], bytes[7]]) & ACK != 0;
+        let mut payloads = Vec::new();
+        loop {
+            let mut room = vec![0_u8; 1 << 16];
+            // SAFETY: a buffer of this length, alive during the call.
+            let length = unsafe { libc::recv(fd, room.as_mut_ptr().cast(), room.len(), 0) };
+            if length < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            room.truncate(length as usize);
+            if take(&room, &mut payloads)? || !(dump || acknowledged) {
+                return Ok(payloads);
+            }
+        }
+    }
+
+    /// The interface of this name.
+    pub fn interface_named(&self, name: &str) -> io::Result<Interface> {
+        const NAME: u16 = 3;
+        let mut message = Message::link(0);
+        message.text(NAME, name);
+        self.interface(message)
+    }
+
+    /// The interface of this number.
+    pub fn interface_numbered(&self, ifindex: u32) -> io::Result<Interface> {
+        self.interface(Message::link(ifindex))
+    }
+
+    fn interface(&self, message: Message) -> io::Result<Interface> {
+        let payloads = self.ask(message)?;
+        let found = payloads.first().and_then(|payload| read_interface(payload));
+        found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
+    }
+
+    /// Makes an interface's clsact; it may be there already.
+    pub fn add_clsact(&self, ifindex: u32) -> io::Result<()> {
+        let mut message = Message::tc(NEW_QDISC, ACK | CREATE | EXCLUSIVE, ifindex, 0xffff_0000, CLSACT, 0);
+        message.text(1, "clsact");
+        match self.ask(message) {
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+
+    /// Removes an interface's clsact with everything on it.
+    pub fn delete_clsact(&self, ifindex: u32) -> io::Result<()> {
+        self.ask(Message::tc(DEL_QDISC, ACK, ifindex, 0xffff_0000, CLSACT, 0)).map(|_| ())
+    }
+
+    /// Puts a program on clsact, in place of what has this priority and handle; no packet goes unseen.
+    pub fn put_filter(&self, ifindex: u32, hook: Hook, filter: &Filter, program: &Program) -> io::Result<()> {
+        const DIRECT_ACTION: u32 = 1;
+        let mut message = Self::filter(NEW_FILTER, ACK | CREATE, ifindex, hook, filter);
+        message.text(1, "bpf");
+        message.nested(2, |options| {
+            options.attribute(6, &(std::os::fd::AsFd::as_fd(program).as_raw_fd() as u32).to_ne_bytes());
+            options.text(7, &filter.name);
+            options.attribute(8, &DIRECT_ACTION.to_ne_bytes());
+        });
+        self.ask(message).map(|_| ())
+    }
+
+    /// Takes a filter off clsact.
+    pub fn delete_filter(&self, ifindex: u32, hook: Hook, filter: &Filter) -> io::Result<()> {
+        let mut message = Self::filter(DEL_FILTER, ACK, ifindex, hook, filter);
+        message.text(1, "bpf");
+        self.ask(message).map(|_| ())
+    }
+
+    fn filter(kind: u16, flags: u16, ifindex: u32, hook: Hook, filter: &Filter) -> Message {
+        let info = u32::from(filter.priority) << 16 | ALL_PROTOCOLS;
+        Message::tc(kind, flags, ifindex, filter.handle, parent(hook), info)
+    }
+
+    /// The filters on clsact, in the order in which they run.
+    pub fn filters(&self, ifindex: u32, hook: Hook) -> io::Result<Vec<Filter>> {
+        let payloads = self.ask(Message::tc(GET_FILTER, DUMP, ifindex, 0, parent(hook), 0));
+        match payloads {
+            // No clsact, no filters.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => Ok(Vec::new()),
+            other => Ok(other?.iter().filter_map(|payload| read_filter(payload)).collect()),
+        }
+    }
+}
+
+/// Collects payloads; `true` once the kernel says that this was all.
+fn take(mut bytes: &[u8], payloads: &mut Vec<Vec<u8>>) -> io::Result<bool> {
+    while let Some(length) = word(bytes, 0).map(|it| it as usize).filter(|it| (16..=bytes.len()).contains(it)) {
+        let (kind, payload) = (half(bytes, 4), &bytes[16..length]);
+        match kind {
+            Some(DONE) => return Ok(true),
+            Some(ERROR) => {
+                return match word(payload, 0).map_or(0, |it| it as i32) {
+                    0 => Ok(true),
+                    number => Err(io::Error::from_raw_os_error(-number)),
+                };
+            }
+            _ => payloads.push(payload.to_vec()),
+        }
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Ok(false)
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().map(|it| u16::from_ne_bytes(*it))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|it| u32::from_ne_bytes(*it))
+}
+
+/// Kind and payload of each attribute.
+fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
+    let mut found = Vec::new();
+    while let Some(length) = half(bytes, 0).map(usize::from).filter(|it| (4..=bytes.len()).contains(it)) {
+        found.extend(half(bytes, 2).map(|kind| (kind & 0x3fff, &bytes[4..length])));
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    found
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned()
+}
+
+fn read_interface(payload: &[u8]) -> Option<Interface> {
+    let mut interface = Interface { ifindex: word(payload, 4)?, name: String::new(), address: Vec::new() };
+    for (kind, value) in attributes(payload.get(16..)?) {
+        match kind {
+            1 => interface.address = value.to_vec(),
+            3 => interface.name = text(value),
+            _ => {}
+        }
+    }
+    Some(interface)
+}
+
+fn read_filter(payload: &[u8]) -> Option<Filter> {
+    let handle = word(payload, 8)?;
+    let priority = (word(payload, 16)? >> 16) as u16;
+    let mut filter = Filter { priority, handle, name: String::new(), program: 0 };
+    let outer = attributes(payload.get(20..)?);
+    let kind = outer.iter().find(|(kind, _)| *kind == 1).map(|(_, value)| text(value)).unwrap_or_default();
+    filter.name.clone_from(&kind);
+    let options = outer.iter().find(|(kind, _)| *kind == 2).map(|(_, value)| attributes(value)).unwrap_or_default();
+    if kind == "bpf" {
+        for (kind, value) in options {
+            match kind {
+                7 => filter.name = text(value),
+                11 => filter.program = word(value, 0)?,
+                _ => {}
+            }
+        }
+    }
+    // The head of a priority's list comes as a filter without handle.
+    (handle != 0).then_some(filter)
+}

@@ -1,0 +1,231 @@
+//! Pins, links, and what the kernel tells about its objects.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use super::{Kernel, Map, MapDefinition, MapType, Program, attr, call, new_fd};
+
+/// A place on an interface where programs run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hook {
+    /// tc ingress: what comes in through the interface.
+    Ingress,
+    /// tc egress: what goes out through it.
+    Egress,
+}
+
+impl Hook {
+    /// `BPF_TCX_INGRESS`, `BPF_TCX_EGRESS`
+    fn attach_type(self) -> u32 {
+        match self {
+            Self::Ingress => 46,
+            Self::Egress => 47,
+        }
+    }
+}
+
+/// `BPF_F_BEFORE`: without a neighbour, before all others.
+const BEFORE: u32 = 1 << 3;
+/// Programs that one query reads.
+const MOST_PROGRAMS: usize = 64;
+
+/// A program's place on an interface. Unpinned, it ends with its last descriptor.
+#[derive(Debug)]
+pub struct Link {
+    fd: OwnedFd,
+}
+
+/// What the kernel says of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkInfo {
+    /// The link's number.
+    pub id: u32,
+    /// The program that runs there.
+    pub program: u32,
+    /// The interface; 0 once it is gone.
+    pub ifindex: u32,
+}
+
+/// What the kernel says of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramInfo {
+    /// Its number.
+    pub id: u32,
+    /// The digest of its instructions.
+    pub tag: [u8; 8],
+    /// Its name, cut.
+    pub name: String,
+}
+
+/// What the kernel says of a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapInfo {
+    /// Its number.
+    pub id: u32,
+    /// What it was made from.
+    pub definition: MapDefinition,
+}
+
+/// The programs on a hook, in the order in which they run: number of program, number of link (0: none).
+pub type Queried = Vec<(u32, u32)>;
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Kernel {
+    /// Gives an object a name under a bpf file system.
+    pub fn pin(&self, object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+        let path = c_path(path)?;
+        let mut attr = attr::Object {
+            pathname: path.as_ptr() as u64,
+            bpf_fd: object.as_raw_fd() as u32,
+            ..attr::Object::default()
+        };
+        call(attr::OBJ_PIN, &mut attr).map(|_| ())
+    }
+
+    /// The map that is pinned there.
+    pub fn pinned_map(&self, path: &Path) -> io::Result<Map> {
+        let fd = pinned(path)?;
+        let definition = map_info(fd.as_fd())?.definition;
+        Ok(self.map(fd, definition))
+    }
+
+    /// The program that is pinned there.
+    pub fn pinned_program(&self, path: &Path) -> io::Result<Program> {
+        Ok(Program { fd: pinned(path)? })
+    }
+
+    /// The map of this number, as long as anybody holds it.
+    pub fn numbered_map(&self, id: u32) -> io::Result<Map> {
+        let fd = new_fd(attr::MAP_GET_FD_BY_ID, &mut attr::ById { id, ..attr::ById::default() })?;
+        let definition = map_info(fd.as_fd())?.definition;
+        Ok(self.map(fd, definition))
+    }
+
+    /// The program of this number, as long as anybody holds it.
+    pub fn numbered_program(&self, id: u32) -> io::Result<Program> {
+        new_fd(attr::PROG_GET_FD_BY_ID, &mut attr::ById { id, ..attr::ById::default() }).map(|fd| Program { fd })
+    }
+
+    /// The link that is pinned there.
+    pub fn pinned_link(&self, path: &Path) -> io::Result<Link> {
+        Ok(Link { fd: pinned(path)? })
+    }
+
+    /// Lets a program run on an interface's hook (TCX), before all others that are there.
+    pub fn attach(&self, program: &Program, ifindex: u32, hook: Hook) -> io::Result<Link> {
+        let mut attr = attr::LinkCreate {
+            prog_fd: program.fd.as_raw_fd() as u32,
+            target_ifindex: ifindex,
+            attach_type: hook.attach_type(),
+            flags: BEFORE,
+            ..attr::LinkCreate::default()
+        };
+        new_fd(attr::LINK_CREATE, &mut attr).map(|fd| Link { fd })
+    }
+
+    /// The programs on an interface's hook (TCX). `EINVAL` where the kernel does not know such hooks.
+    pub fn query(&self, ifindex: u32, hook: Hook) -> io::Result<Queried> {
+        let (mut programs, mut links) = ([0_u32; MOST_PROGRAMS], [0_u32; MOST_PROGRAMS]);
+        let mut attr = attr::ProgQuery {
+            target_ifindex: ifindex,
+            attach_type: hook.attach_type(),
+            prog_ids: programs.as_mut_ptr() as u64,
+            link_ids: links.as_mut_ptr() as u64,
+            count: MOST_PROGRAMS as u32,
+            ..attr::ProgQuery::default()
+        };
+        call(attr::PROG_QUERY, &mut attr)?;
+        Ok(programs.into_iter().zip(links).take(attr.count as usize).collect())
+    }
+}
+
+impl Link {
+    /// Puts another program in this one's place; no packet goes unseen.
+    pub fn replace(&self, program: &Program) -> io::Result<()> {
+        let mut attr = attr::LinkUpdate {
+            link_fd: self.fd.as_raw_fd() as u32,
+            new_prog_fd: program.fd.as_raw_fd() as u32,
+            ..attr::LinkUpdate::default()
+        };
+        call(attr::LINK_UPDATE, &mut attr).map(|_| ())
+    }
+
+    /// Takes the program off the hook, whoever else knows the link.
+    pub fn detach(&self) -> io::Result<()> {
+        let mut attr = attr::LinkUpdate { link_fd: self.fd.as_raw_fd() as u32, ..attr::LinkUpdate::default() };
+        call(attr::LINK_DETACH, &mut attr).map(|_| ())
+    }
+
+    /// Where it is, and with which program.
+    pub fn info(&self) -> io::Result<LinkInfo> {
+        let bytes = info::<32>(self.fd.as_fd())?;
+        Ok(LinkInfo { id: word(&bytes, 4), program: word(&bytes, 8), ifindex: word(&bytes, 16) })
+    }
+}
+
+impl Program {
+    /// Number, digest, name.
+    pub fn info(&self) -> io::Result<ProgramInfo> {
+        let bytes = info::<80>(self.fd.as_fd())?;
+        let mut tag = [0; 8];
+        tag.copy_from_slice(&bytes[8..16]);
+        let name = bytes[64..].split(|&byte| byte == 0).next().unwrap_or_default();
+        Ok(ProgramInfo { id: word(&bytes, 4), tag, name: String::from_utf8_lossy(name).into_owned() })
+    }
+}
+
+impl Map {
+    /// Number and make.
+    pub fn info(&self) -> io::Result<MapInfo> {
+        map_info(self.fd.as_fd())
+    }
+}
+
+fn map_info(fd: BorrowedFd<'_>) -> io::Result<MapInfo> {
+    let bytes = info::<40>(fd)?;
+    let map_type = map_type(word(&bytes, 0)).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let definition = MapDefinition {
+        map_type,
+        key_size: word(&bytes, 8),
+        value_size: word(&bytes, 12),
+        max_entries: word(&bytes, 16),
+        flags: word(&bytes, 20),
+    };
+    Ok(MapInfo { id: word(&bytes, 4), definition })
+}
+
+fn map_type(number: u32) -> Option<MapType> {
+    use MapType::*;
+    let all = [Hash, Array, ProgArray, PercpuHash, PercpuArray, LruHash, LpmTrie, ArrayOfMaps, HashOfMaps, RingBuf];
+    all.into_iter().find(|known| *known as u32 == number)
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u32::from_ne_bytes(*word))
+}
+
+/// The first `N` bytes of what the kernel tells.
+fn info<const N: usize>(fd: BorrowedFd<'_>) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let mut attr = attr::Info { bpf_fd: fd.as_raw_fd() as u32, info_len: N as u32, info: bytes.as_mut_ptr() as u64 };
+    call(attr::OBJ_GET_INFO_BY_FD, &mut attr)?;
+    Ok(bytes)
+}
+
+fn pinned(path: &Path) -> io::Result<OwnedFd> {
+    let path = c_path(path)?;
+    let mut attr = attr::Object { pathname: path.as_ptr() as u64, ..attr::Object::default() };
+    new_fd(attr::OBJ_GET, &mut attr)
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}

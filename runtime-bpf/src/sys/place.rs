@@ -1,0 +1,68 @@
+//! What else the runtime asks of the system: file systems, locks, the namespace, the clock's tick.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+/// Held until it is dropped, or its process ends.
+#[derive(Debug)]
+pub struct Lock {
+    #[expect(dead_code, reason = "open is locked")]
+    directory: File,
+}
+
+impl Lock {
+    /// Locks a directory; `EWOULDBLOCK` if somebody else has.
+    pub fn take(directory: &Path) -> io::Result<Self> {
+        let directory = File::open(directory)?;
+        // SAFETY: a descriptor that is open during the call.
+        let result = unsafe { libc::flock(directory.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+        if result == 0 { Ok(Self { directory }) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+/// Whether a path lies in a bpf file system.
+pub fn is_bpffs(path: &Path) -> io::Result<bool> {
+    const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    let mut about = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: a terminated path and room for the answer, both alive during the call.
+    let result = unsafe { libc::statfs(path.as_ptr(), about.as_mut_ptr()) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call succeeded, so it has been filled in.
+    Ok(unsafe { about.assume_init() }.f_type as u32 == BPF_FS_MAGIC)
+}
+
+/// The number of this thread's network namespace. Numbers of interfaces mean something only there.
+pub fn namespace() -> io::Result<u64> {
+    Ok(std::fs::metadata("/proc/thread-self/ns/net")?.ino())
+}
+
+/// How long a tick of the kernel takes: the resolution of its coarse clock.
+pub fn tick() -> io::Result<Duration> {
+    let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: room for the answer, alive during the call.
+    let result = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut resolution) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Duration::new(resolution.tv_sec as u64, resolution.tv_nsec as u32))
+}
+
+/// Waits until there is something to read; `false` if the time is over first.
+pub fn wait_readable(fd: BorrowedFd<'_>, at_most: Duration) -> io::Result<bool> {
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let milliseconds = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: one structure, alive during the call.
+    match unsafe { libc::poll(&mut poll, 1, milliseconds) } {
+        0 => Ok(false),
+        1.. => Ok(true),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,331 @@
+//! The seam: everything that the runtime asks of the kernel, one method an operation.
+//!
+//! Problem: each of these can fail, with each errno, at each moment, and the process can die between any two. Strategy: nothing
+//! else in this crate makes a system call for enforcement; each method first asks [`System::faults`] whether to fail, so that a
+//! test can refuse one call, or all from one on (which is what dying looks like to the kernel).
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+use crate::sys::netlink::{Filter, Interface, Socket};
+use crate::sys::{
+    self, Hook, Kernel, Link, LinkInfo, LoadError, Lock, Map, MapDefinition, MapInfo, Program, ProgramInfo, Queried,
+};
+
+/// What can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the methods' names")]
+pub enum Operation {
+    CreateMap,
+    Update,
+    UpdateBatch,
+    UpdateDescriptor,
+    Lookup,
+    Entries,
+    Delete,
+    Freeze,
+    Load,
+    TestRun,
+    Pin,
+    PinnedMap,
+    PinnedProgram,
+    PinnedLink,
+    NumberedMap,
+    NumberedProgram,
+    MapInfo,
+    ProgramInfo,
+    LinkInfo,
+    Attach,
+    Replace,
+    Detach,
+    Query,
+    Interface,
+    AddClsact,
+    PutFilter,
+    DeleteFilter,
+    Filters,
+    IsBpffs,
+    Lock,
+    Namespace,
+    Tick,
+    MakeDirectory,
+    RemoveDirectory,
+    List,
+    Rename,
+    Unpin,
+}
+
+/// Says, before an operation, with which errno it fails.
+pub type Faults = dyn Fn(Operation) -> Option<i32> + Send + Sync;
+
+/// The kernel, as far as enforcement goes.
+pub struct System {
+    kernel: Kernel,
+    netlink: Socket,
+    faults: Option<Box<Faults>>,
+}
+
+impl std::fmt::Debug for System {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("System").field("kernel", &self.kernel).finish_non_exhaustive()
+    }
+}
+
+#[expect(missing_docs, reason = "each is what it is called, see crate::sys")]
+impl System {
+    /// The running kernel, in this thread's network namespace.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self { kernel: Kernel::open()?, netlink: Socket::open()?, faults: None })
+    }
+
+    /// The running kernel, with faults.
+    pub fn with_faults(faults: Box<Faults>) -> io::Result<Self> {
+        Ok(Self { faults: Some(faults), ..Self::open()? })
+    }
+
+    fn ask(&self, operation: Operation) -> io::Result<()> {
+        match self.faults.as_ref().and_then(|faults| faults(operation)) {
+            Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+            None => Ok(()),
+        }
+    }
+
+    pub fn possible_cpus(&self) -> usize {
+        self.kernel.possible_cpus()
+    }
+
+    pub fn create_map(&self, name: &str, definition: &MapDefinition) -> io::Result<Map> {
+        self.ask(Operation::CreateMap)?;
+        self.kernel.create_named_map(name, definition, None)
+    }
+
+    pub fn update(&self, map: &Map, key: &[u8], value: &[u8]) -> io::Result<()> {
+        self.ask(Operation::Update)?;
+        map.update(key, value, 0)
+    }
+
+    pub fn update_batch(&self, map: &Map, keys: &[u8], values: &[u8]) -> io::Result<u32> {
+        self.ask(Operation::UpdateBatch)?;
+        map.update_batch(keys, values, 0)
+    }
+
+    pub fn update_descriptor(&self, map: &Map, key: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        self.ask(Operation::UpdateDescriptor)?;
+        map.update_descriptor(key, descriptor)
+    }
+
+    /// `None` if there is no such entry.
+    pub fn lookup(&self, map: &Map, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        self.ask(Operation::Lookup)?;
+        absent(map.lookup(key))
+    }
+
+    pub fn entries(&self, map: &Map) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.ask(Operation::Entries)?;
+        match map.entries() {
+            // No batches for this type of map in this kernel.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | 524)) => {
+                one_by_one(map)
+            }
+            other => other,
+        }
+    }
+
+    /// An entry that is not there is deleted.
+    pub fn delete(&self, map: &Map, key: &[u8]) -> io::Result<()> {
+        self.ask(Operation::Delete)?;
+        absent(map.delete(key)).map(|_| ())
+    }
+
+    pub fn freeze(&self, map: &Map) -> io::Result<()> {
+        self.ask(Operation::Freeze)?;
+        map.freeze()
+    }
+
+    pub fn load(&self, name: &str, instructions: &[u8]) -> Result<Program, LoadError> {
+        self.ask(Operation::Load).map_err(|error| LoadError { error, log: String::new() })?;
+        self.kernel.load_named(name, instructions)
+    }
+
+    pub fn test_run(&self, program: &Program, packet: &[u8]) -> io::Result<sys::TestRun> {
+        self.ask(Operation::TestRun)?;
+        program.test_run(packet, &[], 1)
+    }
+
+    pub fn pin(&self, object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+        self.ask(Operation::Pin)?;
+        self.kernel.pin(object, path)
+    }
+
+    pub fn pinned_map(&self, path: &Path) -> io::Result<Option<Map>> {
+        self.ask(Operation::PinnedMap)?;
+        absent(self.kernel.pinned_map(path))
+    }
+
+    pub fn pinned_program(&self, path: &Path) -> io::Result<Option<Program>> {
+        self.ask(Operation::PinnedProgram)?;
+        absent(self.kernel.pinned_program(path))
+    }
+
+    pub fn pinned_link(&self, path: &Path) -> io::Result<Option<Link>> {
+        self.ask(Operation::PinnedLink)?;
+        absent(self.kernel.pinned_link(path))
+    }
+
+    pub fn numbered_map(&self, id: u32) -> io::Result<Option<Map>> {
+        self.ask(Operation::NumberedMap)?;
+        absent(self.kernel.numbered_map(id))
+    }
+
+    pub fn numbered_program(&self, id: u32) -> io::Result<Option<Program>> {
+        self.ask(Operation::NumberedProgram)?;
+        absent(self.kernel.numbered_program(id))
+    }
+
+    pub fn map_info(&self, map: &Map) -> io::Result<MapInfo> {
+        self.ask(Operation::MapInfo)?;
+        map.info()
+    }
+
+    pub fn program_info(&self, program: &Program) -> io::Result<ProgramInfo> {
+        self.ask(Operation::ProgramInfo)?;
+        program.info()
+    }
+
+    pub fn link_info(&self, link: &Link) -> io::Result<LinkInfo> {
+        self.ask(Operation::LinkInfo)?;
+        link.info()
+    }
+
+    pub fn attach(&self, program: &Program, ifindex: u32, hook: Hook) -> io::Result<Link> {
+        self.ask(Operation::Attach)?;
+        self.kernel.attach(program, ifindex, hook)
+    }
+
+    pub fn replace(&self, link: &Link, program: &Program) -> io::Result<()> {
+        self.ask(Operation::Replace)?;
+        link.replace(program)
+    }
+
+    pub fn detach(&self, link: &Link) -> io::Result<()> {
+        self.ask(Operation::Detach)?;
+        link.detach()
+    }
+
+    pub fn query(&self, ifindex: u32, hook: Hook) -> io::Result<Queried> {
+        self.ask(Operation::Query)?;
+        self.kernel.query(ifindex, hook)
+    }
+
+    /// `None` if there is none of this name.
+    pub fn interface_named(&self, name: &str) -> io::Result<Option<Interface>> {
+        self.ask(Operation::Interface)?;
+        absent(self.netlink.interface_named(name))
+    }
+
+    /// `None` if there is none of this number.
+    pub fn interface_numbered(&self, ifindex: u32) -> io::Result<Option<Interface>> {
+        self.ask(Operation::Interface)?;
+        absent(self.netlink.interface_numbered(ifindex))
+    }
+
+    pub fn add_clsact(&self, ifindex: u32) -> io::Result<()> {
+        self.ask(Operation::AddClsact)?;
+        self.netlink.add_clsact(ifindex)
+    }
+
+    pub fn put_filter(&self, ifindex: u32, hook: Hook, filter: &Filter, program: &Program) -> io::Result<()> {
+        self.ask(Operation::PutFilter)?;
+        self.netlink.put_filter(ifindex, hook, filter, program)
+    }
+
+    /// A filter that is not there is deleted.
+    pub fn delete_filter(&self, ifindex: u32, hook: Hook, filter: &Filter) -> io::Result<()> {
+        self.ask(Operation::DeleteFilter)?;
+        match self.netlink.delete_filter(ifindex, hook, filter) {
+            // No clsact, no filter.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+            other => absent(other).map(|_| ()),
+        }
+    }
+
+    pub fn filters(&self, ifindex: u32, hook: Hook) -> io::Result<Vec<Filter>> {
+        self.ask(Operation::Filters)?;
+        Ok(absent(self.netlink.filters(ifindex, hook))?.unwrap_or_default())
+    }
+
+    pub fn is_bpffs(&self, path: &Path) -> io::Result<bool> {
+        self.ask(Operation::IsBpffs)?;
+        sys::is_bpffs(path)
+    }
+
+    pub fn lock(&self, directory: &Path) -> io::Result<Lock> {
+        self.ask(Operation::Lock)?;
+        Lock::take(directory)
+    }
+
+    pub fn namespace(&self) -> io::Result<u64> {
+        self.ask(Operation::Namespace)?;
+        sys::namespace()
+    }
+
+    pub fn tick(&self) -> io::Result<std::time::Duration> {
+        self.ask(Operation::Tick)?;
+        sys::tick()
+    }
+
+    /// With its parents; it may be there already.
+    pub fn make_directory(&self, path: &Path) -> io::Result<()> {
+        self.ask(Operation::MakeDirectory)?;
+        std::fs::create_dir_all(path)
+    }
+
+    /// An empty one; it may be gone already.
+    pub fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        self.ask(Operation::RemoveDirectory)?;
+        absent(std::fs::remove_dir(path)).map(|_| ())
+    }
+
+    /// The names in a directory, sorted; none if it is not there.
+    pub fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        self.ask(Operation::List)?;
+        let Some(entries) = absent(std::fs::read_dir(directory))? else { return Ok(Vec::new()) };
+        let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        let mut names = names.collect::<io::Result<Vec<_>>>()?;
+        names.sort();
+        Ok(names)
+    }
+
+    /// In one step, in place of what was there.
+    pub fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.ask(Operation::Rename)?;
+        std::fs::rename(from, to)
+    }
+
+    /// It may be gone already.
+    pub fn unpin(&self, path: &Path) -> io::Result<()> {
+        self.ask(Operation::Unpin)?;
+        absent(std::fs::remove_file(path)).map(|_| ())
+    }
+}
+
+fn one_by_one(map: &Map) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let (mut entries, mut last) = (Vec::new(), None);
+    while let Some(key) = map.next_key(last.as_deref())? {
+        if let Some(value) = absent(map.lookup(&key))? {
+            entries.push((key.clone(), value));
+        }
+        last = Some(key);
+    }
+    Ok(entries)
+}
+
+/// `None` for what is not there.
+fn absent<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,111 @@
+//! Attach, switch, detach: what passes and what does not.
+
+use weir_compiler::artifact::Artifact;
+use weir_runtime::runtime::{Access, Attached, Request, Runtime, State, Status};
+use weir_runtime::{Error, Way, skip};
+
+use crate::net::{Layout, Node, pod_address, possible};
+use crate::policy::{artifact, cluster, policy};
+use crate::probe::{connect, datagram, is_alive, serve};
+
+/// Only from p0, only to this port.
+pub(crate) fn only_port(port: u16) -> (Artifact, Vec<u8>) {
+    let from = "ingress: [{from: [{podSelector: {matchLabels: {pod: p0}}}], ports: [{port: PORT}]}]";
+    artifact(&cluster(2, &policy(1, "Ingress", &from.replace("PORT", &port.to_string()))))
+}
+
+pub(crate) fn attach(
+    node: &Node,
+    made: &(Artifact, Vec<u8>),
+    pods: &[usize],
+    way: Option<Way>,
+) -> Result<Attached, Error> {
+    let endpoints = pods.iter().map(|pod| (format!("default/p{pod}"), node.interface(*pod))).collect();
+    let request = Request { artifact: &made.0, file: &made.1, endpoints, way, keep: None };
+    node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.attach(&request))
+}
+
+pub(crate) fn status(node: &Node) -> Result<Status, Error> {
+    node.here(|| Runtime::open(&node.bpffs(), Access::Read)?.status())
+}
+
+pub(crate) fn detach(node: &Node, pod: Option<&str>) -> Result<usize, Error> {
+    node.here(|| Ok(Runtime::open(&node.bpffs(), Access::Change)?.detach(pod)?.len()))
+}
+
+/// Each way that this kernel has, in each layout.
+pub(crate) fn each(check: impl Fn(&Node, Way)) {
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    for way in [Way::Tcx, Way::Clsact] {
+        for layout in [Layout::Routed, Layout::Bridge] {
+            check(&Node::new(layout, 2), way);
+        }
+    }
+}
+
+#[test]
+fn what_is_allowed_passes_and_what_is_denied_does_not() {
+    each(|node, way| {
+        [80, 81].into_iter().for_each(|port| serve(node, 1, port));
+        attach(node, &only_port(80), &[0, 1], Some(way)).unwrap();
+        for v6 in [false, true] {
+            let server = pod_address(1, v6);
+            let mut allowed = connect(node, 0, server, 80).expect("80 is allowed");
+            assert!(is_alive(&mut allowed));
+            assert!(connect(node, 0, server, 81).is_none(), "81 is denied");
+            assert!(!datagram(node, 0, 1, server, 80), "UDP is denied");
+            assert!(datagram(node, 1, 0, pod_address(0, v6), 53), "nothing isolates p0");
+        }
+        let status = status(node).unwrap();
+        assert!(status.endpoints.iter().all(|it| it.state == State::Enforced), "{status:?}");
+        assert_eq!(status.drift, Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_switch_lets_the_new_through_and_cuts_the_old() {
+    each(|node, way| {
+        [80, 81].into_iter().for_each(|port| serve(node, 1, port));
+        attach(node, &only_port(80), &[0, 1], Some(way)).unwrap();
+        let server = pod_address(1, false);
+        let mut old = connect(node, 0, server, 80).unwrap();
+        assert!(is_alive(&mut old));
+        let attached = attach(node, &only_port(81), &[], None).unwrap();
+        assert_eq!((attached.generation.epoch, attached.before.map(|it| it.epoch)), (2, Some(1)));
+        assert!(!is_alive(&mut old), "no longer allowed: cut");
+        assert!(connect(node, 0, server, 80).is_none());
+        assert!(connect(node, 0, server, 81).is_some());
+        // And back.
+        attach(node, &only_port(80), &[], None).unwrap();
+        assert!(connect(node, 0, server, 80).is_some());
+        assert!(connect(node, 0, server, 81).is_none());
+    });
+}
+
+#[test]
+fn the_same_artifact_again_changes_nothing() {
+    each(|node, way| {
+        let first = attach(node, &only_port(80), &[0], Some(way)).unwrap();
+        let second = attach(node, &only_port(80), &[0, 1], Some(way)).unwrap();
+        assert_eq!((second.generation, second.before), (first.generation, None));
+        assert_eq!(second.endpoints.len(), 2);
+    });
+}
+
+#[test]
+fn detached_everything_passes_and_nothing_stays() {
+    each(|node, way| {
+        serve(node, 1, 81);
+        attach(node, &only_port(80), &[0, 1], Some(way)).unwrap();
+        assert!(connect(node, 0, pod_address(1, false), 81).is_none());
+        assert_eq!(detach(node, Some("default/p1")).unwrap(), 1);
+        assert!(connect(node, 0, pod_address(1, false), 81).is_some());
+        assert_eq!(status(node).unwrap().endpoints.len(), 1);
+        assert!(matches!(detach(node, Some("default/p1")), Err(Error::NotAttached(_))));
+        assert_eq!(detach(node, None).unwrap(), 1);
+        assert!(matches!(status(node), Err(Error::Nothing(_))));
+        assert_eq!(std::fs::read_dir(node.bpffs()).unwrap().count(), 0);
+    });
+}

@@ -1,0 +1,6 @@
+//! Enforcement with real packets, in network namespaces.
+
+mod attach;
+mod net;
+mod policy;
+mod probe;

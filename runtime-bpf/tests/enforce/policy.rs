@@ -1,0 +1,51 @@
+//! Artifacts for the pods of a [`crate::net::Node`].
+
+use weir_compiler::artifact::{Artifact, Digest, Input as Named};
+use weir_compiler::classify::Scope;
+use weir_compiler::compile::{Options as CompileOptions, compile};
+use weir_compiler::decode::{Input, InputKind, Options, decode};
+use weir_compiler::model::Assumptions;
+use weir_compiler::resolve::resolve;
+
+use crate::net::{GATEWAY, pod_address};
+
+/// `default/p0`, `default/p1`, … with label `pod: p0`, on the node `here`, whose address is the gateway's; and policies.
+pub(crate) fn cluster(pods: usize, policies: &str) -> String {
+    let [v4, v6] = GATEWAY;
+    let mut yaml = format!(
+        "apiVersion: v1\nkind: Node\nmetadata: {{name: here}}\nstatus: {{addresses: [{{type: InternalIP, address: \
+         {v4}}}, {{type: InternalIP, address: \"{v6}\"}}]}}\n---\n"
+    );
+    for index in 0..pods {
+        let [v4, v6] = [false, true].map(|it| pod_address(index, it));
+        yaml.push_str(&format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p{index}, namespace: default, labels: {{pod: p{index}}}}}\n\
+             spec: {{nodeName: here, containers: [{{name: c, image: i}}]}}\nstatus: {{phase: Running, podIP: {v4}, \
+             podIPs: [{{ip: {v4}}}, {{ip: \"{v6}\"}}]}}\n---\n"
+        ));
+    }
+    yaml + policies
+}
+
+/// Pod `index` is isolated as `types` say, and only what `rules` allow passes.
+pub(crate) fn policy(index: usize, types: &str, rules: &str) -> String {
+    format!(
+        "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: of-p{index}, namespace: default}}\n\
+         spec: {{podSelector: {{matchLabels: {{pod: p{index}}}}}, policyTypes: [{types}], {rules}}}\n---\n"
+    )
+}
+
+/// What `weir compile` would write.
+pub(crate) fn artifact(yaml: &str) -> (Artifact, Vec<u8>) {
+    let input = Input { name: "cluster".into(), bytes: yaml.into(), kind: InputKind::Manifest };
+    let (decoded, found) = decode(vec![input], &Options { default_namespace: "default".into() });
+    assert!(!found.has_errors(), "{yaml}");
+    let (cluster, _) = resolve(&decoded.objects, Assumptions::default());
+    let scope = Scope::node(&cluster, "here").unwrap();
+    let options = CompileOptions::default();
+    let compiled = compile(&cluster, &scope, &options).unwrap();
+    let inputs = vec![Named { name: "cluster".into(), digest: Digest::of(yaml.as_bytes()) }];
+    let artifact = compiled.artifact(&cluster, &options, |description| description.inputs = inputs).unwrap();
+    let bytes = artifact.to_bytes().unwrap();
+    (Artifact::read(&bytes).unwrap(), bytes)
+}
