@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use super::cells::Part;
 use super::rows::Context;
 use super::side::{Side, View};
-use super::{AddressRange, Change, DiffError, Party, Traffic, Witness};
+use super::{AddressRange, Change, DiffError, Party, Presence, Traffic, Witness};
 use crate::address::Family;
 use crate::classify::{to_address, to_number};
 use crate::model::eval::{End, Flow, FlowProtocol, Oracle, Verdict};
@@ -102,7 +102,17 @@ fn pair(context: &Context<'_, '_>, part: &Part, family: Family, from: Try, to: T
     {
         return None;
     }
-    Some(Pair { names: [sender, receiver], ends: [source, destination] })
+    let presence = presence(&source).max(presence(&destination));
+    (presence == part.presence).then_some(Pair { names: [sender, receiver], ends: [source, destination] })
+}
+
+/// In one family an endpoint may be there on one side, and in the other on both.
+fn presence(ends: &[Option<End>; 2]) -> Presence {
+    match ends {
+        [None, _] => Presence::Appeared,
+        [_, None] => Presence::Disappeared,
+        _ => Presence::Kept,
+    }
 }
 
 /// An address of the range that is nobody's, and not of the other end's node.
