@@ -1,5 +1,6 @@
 //! Seeds → inputs. The same seed gives the same input on every machine.
 
+pub mod change;
 pub mod cluster;
 pub mod flows;
 pub mod random;

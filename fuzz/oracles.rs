@@ -1,6 +1,7 @@
 //! What must hold for every input, as functions that give the difference as text.
 
 pub mod decoding;
+pub mod difference;
 pub mod engines;
 pub mod packets;
 pub mod questions;

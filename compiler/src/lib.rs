@@ -31,6 +31,7 @@ pub mod codes;
 pub mod compile;
 pub mod decode;
 pub mod diagnostic;
+pub mod diff;
 pub mod ebpf;
 pub mod emit;
 pub mod engine;

@@ -5,6 +5,8 @@
 
 #[path = "properties/addresses.rs"]
 mod addresses;
+#[path = "properties/difference.rs"]
+mod difference;
 #[path = "properties/engines.rs"]
 mod engines;
 #[path = "properties/meaning.rs"]

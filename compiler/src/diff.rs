@@ -1,0 +1,275 @@
+//! Two clusters → what one allows and the other does not, exactly.
+//!
+//! Problem: a change of a policy is read as text, and what it lets through is guessed. Asking every pair of pods is slow, and
+//! its answer is as long as it is unreadable.
+//! Strategy: class both clusters, cut their ports and addresses by each other, and compare entries of the tables instead of
+//! flows ([`tables`]). Ends with equal rows and columns are one class ([`grid`]); differing pairs of classes become boxes
+//! "all of these → all of those" ([`boxes`]), with the rules behind them ([`cells`]); boxes of both families become rows
+//! ([`rows`]), and each row gets a flow that the reference oracle judges differently on the two sides ([`witness`]).
+//! What is compared: flows between endpoints, and between endpoints and outside addresses, as both ends together judge them;
+//! endpoints are the same if namespace, name and kind are. Never spoken of, since nothing can forbid it: a pod and itself; a
+//! pod and its own node (its addresses, its host-network pods); a pod and a service that leads to one of these.
+//! Invariants: rows are exact: a flow within a row differs as the row says, and every flow that differs is in one;
+//! nothing here is asked pod by pod, and nothing depends on the order of the input.
+
+/// A number of this module's own.
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub(super) struct $name(pub(super) u32);
+
+        impl $name {
+            pub(super) fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+use number;
+
+mod atoms;
+mod boxes;
+mod cells;
+mod grid;
+mod isolation;
+mod regions;
+mod rows;
+mod side;
+mod tables;
+mod universe;
+mod witness;
+
+use std::net::IpAddr;
+
+use crate::address::Family;
+use crate::classify::{ClassifyError, PortSpec};
+use crate::model::eval::{Flow, RuleId, Verdict};
+use crate::model::{Cluster, Direction, EndpointId, ListId, PolicyId, ServiceId};
+
+/// What differs between two clusters: the base, and the head that is to replace it.
+#[derive(Clone, Debug, Default)]
+pub struct Diff {
+    /// Every endpoint of either side, sorted by namespace and name.
+    pub endpoints: Vec<Endpoint>,
+    /// Every address of a service of either side, sorted.
+    pub services: Vec<ServiceAddress>,
+    /// Differences of allowed traffic, in the order in which they are best read.
+    pub rows: Vec<Row>,
+    /// Isolation that begins or ends.
+    pub isolation: Vec<Isolation>,
+}
+
+/// An endpoint, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// `Pod`, or the workload's kind.
+    pub kind: String,
+    /// What it is in the base, and in the head.
+    pub ids: [Option<EndpointId>; 2],
+}
+
+/// An address of services.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// The services on it, in the base and in the head.
+    pub services: [Vec<ServiceId>; 2],
+}
+
+/// Addresses from first to last. Those that are an endpoint's (and, as destinations, a service's) are not meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AddressRange {
+    /// The first one.
+    pub first: IpAddr,
+    /// The last one, of the same family.
+    pub last: IpAddr,
+}
+
+impl AddressRange {
+    /// Whether an address is inside.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        Family::of(address) == Family::of(self.first) && self.first <= address && address <= self.last
+    }
+}
+
+/// All of these, to all of those.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Whether all of its endpoints are on both sides.
+    pub presence: Presence,
+    /// Allowed now, or no longer.
+    pub change: Change,
+    /// Which end decides.
+    pub decides: Decides,
+    /// Who sends.
+    pub source: Party,
+    /// Who gets it.
+    pub destination: Party,
+    /// What they may send.
+    pub traffic: Traffic,
+    /// Set if endpoints of both families differ in this one alone.
+    pub family: Option<Family>,
+    /// At the source, in the base and in the head; `None` if it does not decide.
+    pub egress: Option<[Account; 2]>,
+    /// At the destination; `None` if it does not decide.
+    pub ingress: Option<[Account; 2]>,
+    /// One flow of it.
+    pub witness: Witness,
+}
+
+impl Row {
+    /// What the end of a direction has to say, if it decides.
+    pub fn accounts(&self, direction: Direction) -> Option<&[Account; 2]> {
+        match direction {
+            Direction::Ingress => self.ingress.as_ref(),
+            Direction::Egress => self.egress.as_ref(),
+        }
+    }
+}
+
+/// Who takes part in a row.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Party {
+    /// Indexes into [`Diff::endpoints`], sorted.
+    pub endpoints: Vec<u32>,
+    /// Outside addresses, sorted.
+    pub ranges: Vec<AddressRange>,
+    /// Indexes into [`Diff::services`], sorted.
+    pub services: Vec<u32>,
+}
+
+/// Whether an endpoint is there on both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Presence {
+    /// On both.
+    Kept,
+    /// In the head alone: everything it may do is new.
+    Appeared,
+    /// In the base alone: everything it could do is gone.
+    Disappeared,
+}
+
+/// What became of the traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Change {
+    /// The head allows it, the base did not.
+    Added,
+    /// The base allowed it, the head does not.
+    Removed,
+}
+
+/// Whose policies make the difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Decides {
+    /// The source's.
+    Egress,
+    /// The destination's.
+    Ingress,
+    /// Both: each of them alone would have been enough to forbid it.
+    Both,
+}
+
+/// Ports, and what has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Traffic {
+    /// Sorted, disjoint, never touching; port 0 is left out.
+    pub ranges: Vec<PortSpec>,
+    /// Whether what has no ports is meant: ICMP, and every protocol but TCP, UDP and SCTP.
+    pub portless: bool,
+}
+
+/// How an end stands to the other one, on one side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// One of the two is not there.
+    Absent,
+    /// No policy applies to it: it is on the host's network.
+    Free,
+    /// No policy isolates it in this direction.
+    Open,
+    /// Policies isolate it: what rules allow passes.
+    Isolated,
+    /// A list denies the other one's address.
+    List(ListId),
+    /// What stands behind a service's address decides; the witness says how.
+    Service,
+}
+
+/// What an end has to say of a row, on one side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// How it stands.
+    pub state: State,
+    /// The rules that allow the row's traffic, each some of it; only where this side allows it.
+    pub rules: Vec<RuleId>,
+    /// The policies that isolate the row's endpoints, where this side does not allow it; those that the other side does not have
+    /// or has otherwise, if there are any.
+    pub isolating: Vec<PolicyId>,
+}
+
+/// A flow that the two sides judge differently.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Witness {
+    /// Who sends: an index into [`Diff::endpoints`]; `None` for an outside address.
+    pub source: Option<u32>,
+    /// Who gets it.
+    pub destination: Option<u32>,
+    /// As the base and the head know it; `None` where an end is not there.
+    pub flows: [Option<Flow>; 2],
+    /// What becomes of it. What cannot be sent is not allowed.
+    pub verdicts: [Verdict; 2],
+}
+
+/// Endpoints whose isolation begins or ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Isolation {
+    /// In which direction.
+    pub direction: Direction,
+    /// Whether it begins.
+    pub begins: bool,
+    /// Of whom: indexes into [`Diff::endpoints`], sorted.
+    pub endpoints: Vec<u32>,
+    /// By which policies, of the side where it is in force.
+    pub policies: Vec<PolicyId>,
+}
+
+/// Why there is no comparison.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DiffError {
+    /// An assumption that classes cannot express.
+    #[error(transparent)]
+    Classify(#[from] ClassifyError),
+    /// Our own bug.
+    #[error("the reference says otherwise than the comparison: {0}")]
+    Witness(String),
+}
+
+/// What differs.
+pub fn compare(base: &Cluster, head: &Cluster) -> Result<Diff, DiffError> {
+    between([Some(side::Side::new(base)?), Some(side::Side::new(head)?)])
+}
+
+/// What one cluster allows: all of it is "added" to nothing, and every endpoint has appeared.
+pub fn survey(cluster: &Cluster) -> Result<Diff, DiffError> {
+    between([None, Some(side::Side::new(cluster)?)])
+}
+
+fn between(sides: [Option<side::Side<'_>>; 2]) -> Result<Diff, DiffError> {
+    let endpoints = universe::endpoints(&sides);
+    let services = universe::services(&sides);
+    let frames = [Family::V4, Family::V6].map(|it| universe::Frame::new(&sides, &endpoints, &services, it));
+    let atoms = atoms::JointAtoms::new(&sides, &services);
+    let mut tables = tables::Tables::new(&sides, atoms);
+    let mut cells = cells::Cells::default();
+    let found = frames.each_ref().map(|it| regions::regions(&mut tables, &mut cells, it, &endpoints, &services));
+    let isolation = isolation::changes(&sides, &endpoints);
+    let context = rows::Context { sides: &sides, endpoints: &endpoints, services: &services, frames: &frames };
+    let rows = rows::rows(&context, &tables, &cells, found)?;
+    Ok(Diff { endpoints, services, rows, isolation })
+}

@@ -1,0 +1,71 @@
+//! Cells → boxes: who → who, for each part, in few products of sets.
+//!
+//! Problem: a difference is a set of (source class, destination class) pairs; people read "these → those".
+//! Strategy: sources that differ towards the same destinations are one box. Where it makes fewer boxes, destinations
+//! that differ from the same sources are. Boxes of one part never overlap, and together they are exactly its pairs.
+
+use std::collections::BTreeMap;
+
+use super::cells::{Cells, PartId};
+use super::grid::{Destination, Grid, Source};
+use super::tables::{EntryId, Tables};
+
+/// Source classes and destination classes, by their places in the lists.
+pub(super) type Product = (Vec<u32>, Vec<u32>);
+
+/// Every difference between the sources and the destinations.
+pub(super) fn relate(
+    tables: &mut Tables<'_, '_>,
+    cells: &mut Cells,
+    grid: &Grid,
+    sources: &[Source],
+    destinations: &[Destination],
+) -> BTreeMap<PartId, Vec<Product>> {
+    let mut found: BTreeMap<PartId, BTreeMap<Vec<u32>, Vec<u32>>> = BTreeMap::new();
+    for (source, of_source) in sources.iter().enumerate() {
+        let (egress, ingress) = grid.of(*of_source);
+        let mut reached: BTreeMap<PartId, Vec<u32>> = BTreeMap::new();
+        for (destination, of_destination) in destinations.iter().enumerate() {
+            let (look, entrance) = of_destination.places();
+            let (out, into) = (egress[look], ingress[entrance]);
+            if is_same(tables, out) && is_same(tables, into) {
+                continue;
+            }
+            let presence = of_source.presence.max(of_destination.presence);
+            for part in cells.parts(tables, out, into, presence) {
+                reached.entry(*part).or_default().push(destination as u32);
+            }
+        }
+        for (part, destinations) in reached {
+            found.entry(part).or_default().entry(destinations).or_default().push(source as u32);
+        }
+    }
+    found.into_iter().map(|(part, by_destinations)| (part, fewest(by_destinations))).collect()
+}
+
+fn is_same(tables: &Tables<'_, '_>, entry: EntryId) -> bool {
+    let [base, head] = tables.entry(entry).sets;
+    base == head
+}
+
+/// As it is, or the other way round.
+fn fewest(by_destinations: BTreeMap<Vec<u32>, Vec<u32>>) -> Vec<Product> {
+    let boxes: Vec<Product> = by_destinations.into_iter().map(|(to, from)| (from, to)).collect();
+    let mut towards: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (index, (_, to)) in boxes.iter().enumerate() {
+        to.iter().for_each(|destination| towards.entry(*destination).or_default().push(index as u32));
+    }
+    let mut by_sources: BTreeMap<Vec<u32>, Vec<u32>> = BTreeMap::new();
+    for (destination, indices) in towards {
+        by_sources.entry(indices).or_default().push(destination);
+        if by_sources.len() >= boxes.len() {
+            return boxes;
+        }
+    }
+    let sources = |indices: Vec<u32>| -> Vec<u32> {
+        let mut all: Vec<u32> = indices.iter().flat_map(|index| &boxes[*index as usize].0).copied().collect();
+        all.sort_unstable();
+        all
+    };
+    by_sources.into_iter().map(|(indices, to)| (sources(indices), to)).collect()
+}

@@ -1,0 +1,263 @@
+//! One direction of both sides at once: for (subject, peer), what each side allows, and by which rules.
+//!
+//! An entry is a pair of sets with the reasons for what differs. Entries are numbered, so that whole rows and columns can be
+//! compared by their numbers: endpoints with equal rows and columns are one class, whatever made them so.
+
+use std::collections::HashMap;
+
+use super::{State, number};
+use super::atoms::{JointAtoms, SetId};
+use super::side::Side;
+use super::universe::PeerPair;
+use crate::address::Family;
+use crate::classify::{AtomSet, Classes, PeerId, SubjectId};
+use crate::model::eval::RuleId;
+use crate::model::{Cluster, Direction, EndpointId, ServiceId};
+
+number!(
+    /// An entry.
+    EntryId
+);
+number!(
+    /// A reason.
+    ReasonId
+);
+
+/// An end of a flow as the subject of its own policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum End {
+    /// Not there.
+    Absent,
+    /// No policy applies to it.
+    Free,
+    /// It is of this class.
+    Subject(SubjectId),
+}
+
+/// What judges at one end: the end itself on both sides, or what stands behind a service's address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Gate {
+    Ends([End; 2]),
+    /// The services on one address, for one family.
+    Service([Vec<ServiceId>; 2], Family),
+}
+
+/// What both sides say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Entry {
+    pub(super) sets: [SetId; 2],
+    /// Of what differs.
+    pub(super) reason: ReasonId,
+}
+
+/// Why both sides say what they say.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Reason {
+    pub(super) states: [State; 2],
+    /// The rules that allow what the other side does not, each with what it allows of that.
+    pub(super) rules: [Vec<(RuleId, SetId)>; 2],
+}
+
+/// Everything that was ever asked.
+pub(super) struct Tables<'s, 'c> {
+    pub(super) sides: &'s [Option<Side<'c>>; 2],
+    pub(super) atoms: JointAtoms,
+    entries: Vec<Entry>,
+    entry_ids: HashMap<Entry, EntryId>,
+    reasons: Vec<Reason>,
+    reason_ids: HashMap<Reason, ReasonId>,
+}
+
+impl<'s, 'c> Tables<'s, 'c> {
+    pub(super) fn new(sides: &'s [Option<Side<'c>>; 2], atoms: JointAtoms) -> Self {
+        Self {
+            sides,
+            atoms,
+            entries: Vec::new(),
+            entry_ids: HashMap::new(),
+            reasons: Vec::new(),
+            reason_ids: HashMap::new(),
+        }
+    }
+
+    pub(super) fn entry(&self, id: EntryId) -> Entry {
+        self.entries[id.index()]
+    }
+
+    pub(super) fn reason(&self, id: ReasonId) -> &Reason {
+        &self.reasons[id.index()]
+    }
+
+    /// A row: what a gate says of each of the peers.
+    pub(super) fn row(&mut self, direction: Direction, gate: &Gate, peers: &[PeerPair]) -> Vec<EntryId> {
+        let base = self.sets(0, direction, gate, peers);
+        let head = self.sets(1, direction, gate, peers);
+        let mut row = Vec::with_capacity(peers.len());
+        for (peer, sets) in peers.iter().zip(base.into_iter().zip(head)) {
+            let sets = [sets.0, sets.1];
+            let reason = if sets[0] == sets[1] { Reason::none() } else { self.reasons_for(direction, gate, peer, sets) };
+            let reason = self.intern_reason(reason);
+            row.push(self.intern(Entry { sets, reason }));
+        }
+        row
+    }
+
+    /// What one side says.
+    fn sets(&mut self, which: usize, direction: Direction, gate: &Gate, peers: &[PeerPair]) -> Vec<SetId> {
+        let Some(side) = &self.sides[which] else { return vec![SetId::NONE; peers.len()] };
+        let with = |mut find: Box<dyn FnMut(PeerId) -> SetId + '_>| -> Vec<SetId> {
+            peers.iter().map(|peer| peer[which].map_or(SetId::NONE, &mut find)).collect()
+        };
+        match gate {
+            Gate::Ends(ends) => match ends[which] {
+                End::Absent => with(Box::new(|_| SetId::NONE)),
+                End::Free => with(Box::new(|_| SetId::ALL)),
+                End::Subject(subject) => {
+                    let row = side.classes.row(direction, subject);
+                    let atoms = &mut self.atoms;
+                    let mut dense = vec![atoms.of_side(which, side, row.default); side.classes.peers.len()];
+                    for (peer, set) in &row.entries {
+                        dense[peer.index()] = atoms.of_side(which, side, *set);
+                    }
+                    with(Box::new(move |peer| dense[peer.index()]))
+                }
+            },
+            Gate::Service(services, family) => {
+                let ports = service_ports(side, &services[which], *family);
+                let atoms = &mut self.atoms;
+                let mut known: HashMap<PeerId, SetId> = HashMap::new();
+                with(Box::new(move |peer| {
+                    *known.entry(peer).or_insert_with(|| behind(atoms, &side.classes, &ports, peer))
+                }))
+            }
+        }
+    }
+
+    fn reasons_for(&mut self, direction: Direction, gate: &Gate, peers: &PeerPair, sets: [SetId; 2]) -> Reason {
+        let mut reason = Reason::none();
+        for which in [0, 1] {
+            let Some((side, peer)) = self.sides[which].as_ref().zip(peers[which]) else { continue };
+            let subject = match gate {
+                Gate::Service(..) => {
+                    reason.states[which] = State::Service;
+                    continue;
+                }
+                Gate::Ends(ends) => match ends[which] {
+                    End::Absent => continue,
+                    End::Free => {
+                        reason.states[which] = State::Free;
+                        continue;
+                    }
+                    End::Subject(subject) => subject,
+                },
+            };
+            if side.classes.peers[peer.index()].front.is_some() && direction == Direction::Egress {
+                reason.states[which] = State::Service;
+                continue;
+            }
+            reason.states[which] = state(side, direction, subject, peer);
+            let mut gained = self.atoms.get(sets[which]).clone();
+            gained.subtract(self.atoms.get(sets[1 - which]));
+            if gained.is_empty() || reason.states[which] != State::Isolated {
+                continue;
+            }
+            for (rule, of_side) in side.classes.contributions(direction, subject, peer) {
+                let mut atoms = self.atoms.joint(which, &of_side);
+                atoms.intersect(&gained);
+                if !atoms.is_empty() {
+                    reason.rules[which].push((rule, self.atoms.intern(atoms)));
+                }
+            }
+        }
+        reason
+    }
+
+    fn intern(&mut self, entry: Entry) -> EntryId {
+        let next = EntryId(self.entries.len() as u32);
+        let id = *self.entry_ids.entry(entry).or_insert(next);
+        if id == next {
+            self.entries.push(entry);
+        }
+        id
+    }
+
+    pub(super) fn intern_reason(&mut self, reason: Reason) -> ReasonId {
+        if let Some(id) = self.reason_ids.get(&reason) {
+            return *id;
+        }
+        let id = ReasonId(self.reasons.len() as u32);
+        self.reasons.push(reason.clone());
+        self.reason_ids.insert(reason, id);
+        id
+    }
+}
+
+impl Reason {
+    fn none() -> Self {
+        Self { states: [State::Absent; 2], rules: [Vec::new(), Vec::new()] }
+    }
+}
+
+/// How an end stands to a peer.
+fn state(side: &Side<'_>, direction: Direction, subject: SubjectId, peer: PeerId) -> State {
+    if let Some(list) = side.classes.denying_list(side.cluster, direction, subject, peer) {
+        return State::List(list);
+    }
+    match isolating(side.cluster, &side.classes, direction, subject).next() {
+        Some(_) => State::Isolated,
+        None => State::Open,
+    }
+}
+
+/// The policies that isolate a subject class.
+pub(super) fn isolating<'a>(
+    cluster: &'a Cluster,
+    classes: &'a Classes,
+    direction: Direction,
+    subject: SubjectId,
+) -> impl Iterator<Item = crate::model::PolicyId> + 'a {
+    let policies = classes.subjects[subject.index()].policies.iter().copied();
+    policies.filter(move |id| cluster.policies[id.index()].rules(direction).is_some())
+}
+
+/// A service port, and who stands behind it: (subject class, port there).
+struct Port {
+    protocol: crate::model::Protocol,
+    number: u16,
+    backends: Vec<(SubjectId, u16)>,
+}
+
+/// The ports of the services on one address: the first service that has a port has it.
+fn service_ports(side: &Side<'_>, services: &[ServiceId], family: Family) -> Vec<Port> {
+    let mut ports: Vec<Port> = Vec::new();
+    for id in services {
+        for port in &side.cluster.services[id.index()].ports {
+            if ports.iter().any(|it| (it.protocol, it.number) == (port.protocol, port.port)) {
+                continue;
+            }
+            let serving = port.backends.iter().filter(|it| it.address.is_none_or(|at| Family::of(at) == family));
+            let subject = |id: EndpointId| side.subject(id);
+            let mut backends: Vec<(SubjectId, u16)> =
+                serving.filter_map(|it| Some((subject(it.endpoint?)?, it.port))).collect();
+            backends.sort_unstable();
+            backends.dedup();
+            ports.push(Port { protocol: port.protocol, number: port.port, backends });
+        }
+    }
+    ports
+}
+
+/// What all backends let in from a peer.
+fn behind(atoms: &mut JointAtoms, classes: &Classes, ports: &[Port], peer: PeerId) -> SetId {
+    let mut set: AtomSet = atoms.get(SetId::ALL).clone();
+    for port in ports {
+        let lets_in = |(subject, number): &(SubjectId, u16)| {
+            let allowed = classes.allowed(Direction::Ingress, *subject, peer);
+            allowed.contains(classes.atoms.find(port.protocol, *number))
+        };
+        if !port.backends.iter().all(lets_in) {
+            set.remove(atoms.find(port.protocol, port.number));
+        }
+    }
+    atoms.intern(set)
+}

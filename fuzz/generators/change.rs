@@ -1,0 +1,64 @@
+//! One cluster → another that differs a little, as a pull request would make it differ.
+
+use weir_compiler::k8s::{Body, Labels, Object, PolicyType};
+
+use super::Random;
+use super::cluster;
+
+/// A few changes: policies most of all, now and then pods, namespaces and services.
+pub fn changed(objects: &[Object], random: &mut Random) -> Vec<Object> {
+    let mut changed = objects.to_vec();
+    for number in 0..1 + random.below(3) {
+        change(&mut changed, number, random);
+    }
+    cluster::number(&mut changed);
+    changed
+}
+
+fn change(objects: &mut Vec<Object>, number: usize, random: &mut Random) {
+    let is_policy = |it: &Object| matches!(it.body, Body::NetworkPolicy(_));
+    let policies: Vec<usize> = (0..objects.len()).filter(|index| is_policy(&objects[*index])).collect();
+    match (random.below(8), policies.is_empty()) {
+        (0, _) | (_, true) => objects.push(cluster::policy(100 + number, random)),
+        (1, _) => _ = objects.remove(random.pick(&policies)),
+        (2..=5, _) => change_policy(&mut objects[random.pick(&policies)], random),
+        (6, _) => {
+            let index = random.below(objects.len());
+            relabel(&mut objects[index], random);
+        }
+        _ => {
+            let index = random.below(objects.len());
+            // Slices go with their service.
+            if !matches!(objects[index].body, Body::Service(_)) {
+                objects.remove(index);
+            }
+        }
+    }
+}
+
+fn change_policy(object: &mut Object, random: &mut Random) {
+    let Body::NetworkPolicy(policy) = &mut object.body else { return };
+    let egress = random.once_in(2);
+    let rules = if egress { &mut policy.egress } else { &mut policy.ingress };
+    match random.below(5) {
+        0 => rules.push(cluster::rule(random)),
+        1 => _ = rules.pop(),
+        2 => _ = rules.first_mut().map(|rule| rule.ports = cluster::rule(random).ports),
+        3 => _ = rules.first_mut().map(|rule| rule.peers = cluster::rule(random).peers),
+        _ => {
+            policy.policy_types =
+                random.pick(&[vec![PolicyType::Ingress], vec![PolicyType::Egress], vec![PolicyType::Ingress, PolicyType::Egress]]);
+        }
+    }
+}
+
+fn relabel(object: &mut Object, random: &mut Random) {
+    match &mut object.body {
+        Body::Workload(workload) => workload.pod_labels = Labels::new(),
+        Body::Pod(_) | Body::Namespace => {
+            let key = random.pick(&["app", "tier", "zone"]).to_owned();
+            object.meta.labels.insert(key, random.pick(&["x", "y"]).to_owned());
+        }
+        _ => {}
+    }
+}
