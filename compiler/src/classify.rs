@@ -11,11 +11,13 @@
 //! made from its subject's own rules alone.
 
 mod addresses;
+mod contributions;
 mod fronts;
 mod peers;
 mod ports;
 mod predicates;
 mod rows;
+mod stand_ins;
 mod subjects;
 
 use std::collections::BTreeMap;
@@ -26,6 +28,7 @@ pub use fronts::{Front, FrontPort, Rest};
 pub use ports::{AtomId, AtomSet, AtomSetId, Atoms, PortInterval, PortSpec};
 pub use predicates::{Predicate, PredicateId};
 pub use rows::Row;
+pub use stand_ins::stand_ins;
 
 use crate::address::Family;
 use crate::k8s::Labels;

@@ -49,6 +49,16 @@ impl AtomSet {
         self.words.iter_mut().zip(&other.words).for_each(|(word, more)| *word |= more);
     }
 
+    /// Keeps what is in another set too.
+    pub fn intersect(&mut self, other: &Self) {
+        self.words.iter_mut().zip(&other.words).for_each(|(word, kept)| *word &= kept);
+    }
+
+    /// Takes all of another set out.
+    pub fn subtract(&mut self, other: &Self) {
+        self.words.iter_mut().zip(&other.words).for_each(|(word, gone)| *word &= !gone);
+    }
+
     /// Whether an atom is in it.
     pub fn contains(&self, atom: AtomId) -> bool {
         self.words.get(atom.index() / 64).is_some_and(|word| word >> (atom.index() % 64) & 1 == 1)

@@ -2,9 +2,9 @@
 
 use super::Question;
 use super::world::{World, transport};
-use crate::classify::{Atoms, Predicate};
+use crate::classify::Atoms;
 use crate::model::eval::{Basis, FlowProtocol, RuleId, Verdict};
-use crate::model::{Cluster, Direction, ListAction, ListId, PolicyId, PortMatch};
+use crate::model::{Cluster, Direction, ListId, PolicyId, PortMatch};
 
 /// What decided a packet.
 pub(super) fn basis(world: &World<'_>, question: &Question, verdict: Verdict) -> Basis {
@@ -31,17 +31,7 @@ pub(super) fn basis(world: &World<'_>, question: &Question, verdict: Verdict) ->
 /// The first list that contains the remote address, if it denies.
 fn denying_list(world: &World<'_>, question: &Question) -> Option<ListId> {
     let classes = &world.compiled.classes;
-    let subject = classes.subjects.get(question.subject.index())?;
-    let peer = classes.peers.get(classes.peer_at(question.remote).index())?;
-    let contains = |list: &&ListId| {
-        let is_it =
-            |it: &crate::classify::PredicateId| classes.predicates().get(it.index()) == Some(&Predicate::List(**list));
-        let list = &world.cluster.lists[list.index()];
-        let asked = if question.direction == Direction::Ingress { list.ingress } else { list.egress };
-        asked && peer.predicates.iter().any(is_it)
-    };
-    let first = subject.lists.iter().find(contains)?;
-    (world.cluster.lists[first.index()].action == ListAction::Deny).then_some(*first)
+    classes.denying_list(&world.cluster, question.direction, question.subject, classes.peer_at(question.remote))
 }
 
 fn isolating(world: &World<'_>, question: &Question) -> Vec<PolicyId> {

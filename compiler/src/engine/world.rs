@@ -1,21 +1,19 @@
 //! The cluster as packets can see it: every endpoint has an address, and every address is whose the flow says.
 //!
 //! Problem: a workload, or a pod that is only a manifest, has no address; a program sees nothing else.
-//! Strategy: addresses that nobody uses (0.64.0.0/10, and 100::/64, which is for discarding) stand for such endpoints. As
-//! peers they are classed by labels alone ([`crate::classify::Scope::with_stand_ins`]), since the exact table comes before
-//! the prefixes: an `ipBlock` or list never contains them, whatever it covers, as it never contains what has no address.
+//! Strategy: addresses that nobody uses stand for such endpoints ([`crate::classify::stand_ins`]).
 //! Invariants: a cluster without such endpoints is compiled as it is; the stand-ins are in no artifact.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use super::{Decide, EngineError, Make, Owners, Target};
 use crate::address::Family;
-use crate::classify::{Scope, SubjectId};
+use crate::classify::{Scope, SubjectId, stand_ins};
 use crate::compile::{self, Compiled, Options};
 use crate::model::eval::{End, FlowProtocol};
-use crate::model::{Cluster, EndpointId, ServiceId, Standing};
+use crate::model::{Cluster, EndpointId, ServiceId};
 
 /// A cluster, compiled, and what decides in it.
 pub(super) struct World<'c> {
@@ -90,28 +88,6 @@ fn own(cluster: &mut Cluster, address: IpAddr, owner: Option<EndpointId>) {
     if let Some(endpoint) = owner.and_then(|id| cluster.endpoints.get_mut(id.index())) {
         endpoint.addresses.push(address);
     }
-}
-
-/// An address of each family for every endpoint that has none.
-fn stand_ins(cluster: &mut Cow<'_, Cluster>) -> Vec<(EndpointId, IpAddr)> {
-    let without = |(_, it): &(usize, &crate::model::Endpoint)| it.addresses.is_empty();
-    let without: Vec<usize> = cluster.endpoints.iter().enumerate().filter(without).map(|(index, _)| index).collect();
-    let mut given = Vec::with_capacity(2 * without.len());
-    for (number, index) in (0u32..).zip(without) {
-        let v4 = Ipv4Addr::from_bits((64 << 16) + number);
-        let v6 = Ipv6Addr::from_bits((0x100 << 112) + (1 << 32) + u128::from(number));
-        let cluster = cluster.to_mut();
-        let endpoint = &mut cluster.endpoints[index];
-        let addresses = [IpAddr::V4(v4), IpAddr::V6(v6)];
-        match (endpoint.standing, endpoint.node) {
-            (Standing::Member, _) => endpoint.addresses.extend(addresses),
-            // Their address would be their node's.
-            (Standing::HostNetwork, Some(node)) => cluster.nodes[node.index()].addresses.extend(addresses),
-            _ => {}
-        }
-        given.extend(addresses.map(|address| (EndpointId(index as u32), address)));
-    }
-    given
 }
 
 /// The transport protocol, if it is one that policies can name.
