@@ -22,6 +22,7 @@ mod nearest;
 mod question;
 mod read;
 mod render;
+mod views;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -69,6 +70,9 @@ fn run(cli: &Cli) -> Result<Outcome> {
         Command::Compile(arguments) => commands::compile::run(global, arguments),
         Command::Inspect(arguments) => commands::inspect::run(arguments),
         Command::Verify(arguments) => commands::verify::run(global, arguments),
+        Command::Matrix(arguments) => commands::matrix::run_matrix(global, arguments),
+        Command::Graph(arguments) => commands::matrix::run_graph(global, arguments),
+        Command::Exposure(arguments) => commands::exposure::run(global, arguments),
         Command::Version(arguments) => commands::version::run(arguments),
         Command::Completions(arguments) => commands::completions::run(arguments),
         Command::Man(arguments) => commands::man::run(arguments),

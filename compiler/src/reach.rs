@@ -223,9 +223,8 @@ impl<'r> Cells<'r> {
     fn passes_over(&mut self, family: Family, from: Who, to: Who) -> Option<CellId> {
         let reach = self.reach;
         let (from_peer, to_peer) = (reach.peer(from, family)?, reach.peer(to, family)?);
-        let find = |direction, who, peer| {
-            reach.subject(who).map(|subject| reach.classes.row(direction, subject).find(peer))
-        };
+        let find =
+            |direction, who, peer| reach.subject(who).map(|subject| reach.classes.row(direction, subject).find(peer));
         match (find(Direction::Egress, from, to_peer), find(Direction::Ingress, to, from_peer)) {
             (None, None) => None,
             (Some(one), None) | (None, Some(one)) => Some(self.both(one, one)),

@@ -31,7 +31,7 @@ pub enum Group {
 /// All of these reach all of those in one way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// From any of these,
+    /// From any of these (from nobody, if nothing passes),
     pub from: Vec<Group>,
     /// to any of these,
     pub to: Vec<Group>,
@@ -61,6 +61,9 @@ pub fn edges(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Edge> {
             }
         }
         let to = describe(reach, &to, &[]);
+        if by_value.is_empty() {
+            found.push(Edge { from: Vec::new(), to: to.clone(), passes: Passes::NOTHING });
+        }
         for (passes, from) in by_value {
             found.push(Edge { from: describe(reach, &from, &void), to: to.clone(), passes });
         }
@@ -73,7 +76,12 @@ pub fn describe(reach: &Reach<'_>, members: &[Who], void: &[Who]) -> Vec<Group> 
     let is = |it: &Who, of: &[Who]| of.binary_search(it).is_ok();
     let all = |mut who: Box<dyn Iterator<Item = Who> + '_>| {
         let mut any = false;
-        who.all(|it| is(&it, void) || { any |= is(&it, members); is(&it, members) }) && any
+        who.all(|it| {
+            is(&it, void) || {
+                any |= is(&it, members);
+                is(&it, members)
+            }
+        }) && any
     };
     let parties = || (0..reach.parties.len() as u32).map(Who::Party);
     let zones = || (0..reach.zones.len() as u32).map(Who::Zone);
@@ -210,8 +218,20 @@ fn sum(cells: &mut Cells<'_>, from: &[(Who, usize)], to: &[(Who, usize)]) -> Opt
             Passes::ByFamily(v4, v6) => vec![*v4, *v6],
         };
         for set in sets.into_iter().map(|id| cells.set(id).clone()) {
-            any = Some(any.map_or_else(|| set.clone(), |mut any| { any.add(&set); any }));
-            all = Some(all.map_or_else(|| set.clone(), |mut all| { all.intersect(&set); all }));
+            any = Some(any.map_or_else(
+                || set.clone(),
+                |mut any| {
+                    any.add(&set);
+                    any
+                },
+            ));
+            all = Some(all.map_or_else(
+                || set.clone(),
+                |mut all| {
+                    all.intersect(&set);
+                    all
+                },
+            ));
         }
     }
     let (any, all) = (cells.intern(any?), cells.intern(all?));

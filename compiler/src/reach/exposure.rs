@@ -1,9 +1,9 @@
 //! What is open: to the outside, to other namespaces, and for want of any policy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use super::edges::{Group, describe};
-use super::{Cells, Passes, Reach, Who};
+use super::edges::{Group, describe, place_of};
+use super::{Cells, Party, Passes, Reach, Who};
 use crate::address::Family;
 use crate::classify::AtomSet;
 use crate::model::{Backend, Direction, EndpointId, Protocol, Service, ServiceId};
@@ -15,7 +15,7 @@ pub struct Exposure {
     pub party: u32,
     /// What reaches it from outside, and from which addresses.
     pub outside: Vec<(Passes, Vec<Group>)>,
-    /// What reaches it from other namespaces, and from whom there.
+    /// What reaches it from other namespaces, and from whom there; [`Group::Pods`] is every pod of them.
     pub namespaces: Vec<(Passes, Vec<Group>)>,
     /// Whether a policy isolates it for ingress, and for egress.
     pub isolated: [bool; 2],
@@ -40,28 +40,35 @@ pub struct Entrance {
 pub fn exposures(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Exposure> {
     let everyone = reach.everyone();
     let (parties, zones) = everyone.split_at(reach.parties.len());
-    let one = |(index, party): (usize, &super::Party)| {
-        let to = Who::Party(index as u32);
-        let elsewhere: Vec<Who> = parties
-            .iter()
-            .copied()
-            .filter(|it| matches!(it, Who::Party(it) if reach.parties[*it as usize].namespace != party.namespace))
-            .collect();
-        Exposure {
-            party: index as u32,
-            outside: sources(reach, cells, zones, to),
-            namespaces: sources(reach, cells, &elsewhere, to),
-            isolated: [Direction::Ingress, Direction::Egress].map(|it| reach.is_isolated(it, party)),
-            lists: !reach.classes.subjects[party.subject.index()].lists.is_empty(),
-        }
+    let mut known: HashMap<_, Exposure> = HashMap::new();
+    let mut one = |(index, party): (usize, &Party)| {
+        // Parties of one namespace and the same classes are equally open.
+        let exposure = known.entry((party.namespace, party.subject, party.peers)).or_insert_with(|| {
+            let to = Who::Party(index as u32);
+            let (own, elsewhere): (Vec<Who>, Vec<Who>) =
+                parties.iter().partition(|it| place_of(reach, **it) == Some(party.namespace));
+            Exposure {
+                party: 0,
+                outside: sources(reach, cells, zones, Vec::new(), to),
+                namespaces: sources(reach, cells, &elsewhere, own, to),
+                isolated: [Direction::Ingress, Direction::Egress].map(|it| reach.is_isolated(it, party)),
+                lists: !reach.classes.subjects[party.subject.index()].lists.is_empty(),
+            }
+        });
+        Exposure { party: index as u32, ..exposure.clone() }
     };
-    reach.parties.iter().enumerate().map(one).collect()
+    reach.parties.iter().enumerate().map(&mut one).collect()
 }
 
-/// Who of these reaches it, by what passes.
-fn sources(reach: &Reach<'_>, cells: &mut Cells<'_>, from: &[Who], to: Who) -> Vec<(Passes, Vec<Group>)> {
+/// Who of these reaches it, by what passes. Who is `void` may be said with them.
+fn sources(
+    reach: &Reach<'_>,
+    cells: &mut Cells<'_>,
+    from: &[Who],
+    mut void: Vec<Who>,
+    to: Who,
+) -> Vec<(Passes, Vec<Group>)> {
     let mut by_value: BTreeMap<Passes, Vec<Who>> = BTreeMap::new();
-    let mut void = Vec::new();
     for who in from {
         match cells.passes(*who, to) {
             None => void.push(*who),
@@ -69,6 +76,7 @@ fn sources(reach: &Reach<'_>, cells: &mut Cells<'_>, from: &[Who], to: Who) -> V
             Some(passes) => by_value.entry(passes).or_default().push(*who),
         }
     }
+    void.sort_unstable();
     by_value.into_iter().map(|(passes, members)| (passes, describe(reach, &members, &void))).collect()
 }
 

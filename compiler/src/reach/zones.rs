@@ -50,10 +50,7 @@ fn stretches(classes: &Classes, family: Family, is_pod: impl Fn(u128) -> bool) -
 }
 
 /// Single addresses, sorted, cut out of sorted stretches.
-fn overlay(
-    base: &[(u128, u128, PeerId)],
-    singles: impl Iterator<Item = (u128, PeerId)>,
-) -> Vec<(u128, u128, PeerId)> {
+fn overlay(base: &[(u128, u128, PeerId)], singles: impl Iterator<Item = (u128, PeerId)>) -> Vec<(u128, u128, PeerId)> {
     let mut singles = singles.peekable();
     let mut cut = Vec::with_capacity(base.len());
     for (first, last, peer) in base {
