@@ -92,6 +92,12 @@ pub(crate) enum Command {
     Detach(Detach),
     /// Say what is enforced where, and whether the kernel still has it so
     Status(Status),
+    /// Show who can reach whom, as a table
+    Matrix(View),
+    /// Show who can reach whom, as edges
+    Graph(View),
+    /// Show what is open to the outside, to other namespaces, and for want of any policy
+    Exposure(Exposure),
     /// Say what a diagnostic's code means
     ExplainCode(ExplainCode),
     /// Print the version
@@ -388,6 +394,107 @@ pub(crate) struct Status {
     /// How to print (docs/schema/status.json)
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: TextOrJson,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct View {
+    #[command(flatten)]
+    pub(crate) input: Paths,
+    /// What rows, columns and nodes stand for [default: workloads up to forty, then namespaces; html has both]
+    #[arg(long, value_enum, default_value_t, value_name = "LEVEL", hide_default_value = true)]
+    pub(crate) by: Level,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: ViewFormat,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Level {
+    /// Workloads up to forty, then namespaces
+    #[default]
+    Auto,
+    /// Each workload
+    Workload,
+    /// Namespaces, with sums
+    Namespace,
+}
+
+impl Level {
+    /// In JSON.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Workload => "workload",
+            Self::Namespace => "namespace",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ViewFormat {
+    /// For people
+    #[default]
+    Text,
+    /// One JSON document, with a schema in docs/schema/
+    Json,
+    /// A Markdown table
+    Md,
+    /// For spreadsheets
+    Csv,
+    /// For Graphviz
+    Dot,
+    /// A picture
+    Svg,
+    /// A report that opens in a browser, in one file
+    Html,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes: 0 shown, 1 there is something of what --deny names, 2 could not do it.")]
+pub(crate) struct Exposure {
+    #[command(flatten)]
+    pub(crate) input: Paths,
+    /// Exit with 1 if a workload is open in this way (repeatable, or separated by commas)
+    #[arg(long, value_enum, value_name = "HOW", value_delimiter = ',')]
+    pub(crate) deny: Vec<Exposed>,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: ExposureFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Exposed {
+    /// Reachable from any address outside
+    Outside,
+    /// Reachable from another namespace
+    Namespaces,
+    /// Isolated by no policy, in neither direction
+    NoPolicy,
+}
+
+impl Exposed {
+    /// What such a workload is.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Outside => "reachable from outside",
+            Self::Namespaces => "reachable from other namespaces",
+            Self::NoPolicy => "without any policy",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExposureFormat {
+    /// For people
+    #[default]
+    Text,
+    /// One JSON document (docs/schema/exposure.json)
+    Json,
+    /// Markdown
+    Md,
+    /// For spreadsheets
+    Csv,
 }
 
 #[derive(Debug, Args)]

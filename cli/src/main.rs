@@ -22,6 +22,7 @@ mod nearest;
 mod question;
 mod read;
 mod render;
+mod views;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -72,6 +73,9 @@ fn run(cli: &Cli) -> Result<Outcome> {
         Command::Attach(arguments) => commands::attach::run(global, arguments),
         Command::Detach(arguments) => commands::detach::run(global, arguments),
         Command::Status(arguments) => commands::status::run(arguments),
+        Command::Matrix(arguments) => commands::matrix::run_matrix(global, arguments),
+        Command::Graph(arguments) => commands::matrix::run_graph(global, arguments),
+        Command::Exposure(arguments) => commands::exposure::run(global, arguments),
         Command::Version(arguments) => commands::version::run(arguments),
         Command::Completions(arguments) => commands::completions::run(arguments),
         Command::Man(arguments) => commands::man::run(arguments),

@@ -77,6 +77,8 @@ pub struct Pod {
     pub node_addresses: Vec<IpAddr>,
     /// Named container ports.
     pub ports: Vec<NamedPort>,
+    /// The controller that owns it: `Kind/name`.
+    pub owner: Option<String>,
 }
 
 /// `status.phase`

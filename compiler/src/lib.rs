@@ -46,6 +46,7 @@ pub mod lower;
 pub mod model;
 pub mod origin;
 pub mod passes;
+pub mod reach;
 pub mod resolve;
 pub mod source;
 pub mod structures;

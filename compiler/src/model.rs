@@ -103,6 +103,8 @@ pub struct Endpoint {
     pub node: Option<NodeId>,
     /// Named ports, in the order of the containers; several may share a name.
     pub named_ports: Vec<NamedPort>,
+    /// The controller that owns it (`Kind/name`): verdicts never depend on it, reports group by it.
+    pub owner: Option<String>,
     /// Whether it is being deleted. It counts until its address goes.
     pub terminating: bool,
     /// `metadata.uid`

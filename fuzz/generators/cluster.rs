@@ -132,6 +132,7 @@ fn pod(index: usize, nodes: usize, random: &mut Random) -> Object {
         addresses: if is_pending { Vec::new() } else { addresses },
         node_addresses: vec![node_v4(node)],
         ports: random.several(3, named_port),
+        owner: None,
     };
     let meta =
         Meta { labels: labels(random), deleting: gone, ..meta(random.pick(&NAMESPACES), &format!("pod-{index}")) };

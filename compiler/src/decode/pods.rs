@@ -24,6 +24,7 @@ pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> Pod {
         addresses: addresses(status, "podIPs", "podIP", &status_at, report),
         node_addresses: addresses(status, "hostIPs", "hostIP", &status_at, report),
         ports: named_ports(spec, &spec_at, report),
+        owner: metadata::owner(object),
     }
 }
 

@@ -1,0 +1,74 @@
+//! `weir exposure`: what is open to the outside, to other namespaces, and for want of any policy.
+
+mod json;
+mod text;
+
+use std::collections::HashSet;
+
+use anyhow::{Context as _, Result, anyhow};
+use weir_compiler::k8s::Body;
+use weir_compiler::reach::exposure::{Entrance, Exposure, entrances, exposures};
+use weir_compiler::reach::{Cells, Reach};
+
+use super::Outcome;
+use crate::args::{Exposed, ExposureFormat, Global};
+use crate::read::{self, Read};
+use crate::render::text::count;
+use crate::{failure, render};
+
+/// Everything there is to print.
+struct Findings<'r> {
+    reach: &'r Reach<'r>,
+    cells: Cells<'r>,
+    exposures: Vec<Exposure>,
+    entrances: Vec<Entrance>,
+}
+
+pub(crate) fn run(global: &Global, arguments: &crate::args::Exposure) -> Result<Outcome> {
+    let Some(read) = read::read_sound(global, &arguments.input)? else { return Ok(Outcome::Failed) };
+    let reach = Reach::new(&read.cluster).context("cannot say what is exposed")?;
+    let found = find(&read, &reach);
+    let mut text = match arguments.output {
+        ExposureFormat::Text => text::plain(&found),
+        ExposureFormat::Md => text::markdown(&found),
+        ExposureFormat::Csv => text::csv(&found),
+        ExposureFormat::Json => json::document(&found)?,
+    };
+    if matches!(arguments.output, ExposureFormat::Text | ExposureFormat::Md) && !global.quiet {
+        let notes = crate::views::notes(&reach, crate::args::Level::Workload);
+        notes.iter().for_each(|note| text.push_str(&format!("\n{note}\n")));
+    }
+    render::print(text.as_bytes())?;
+    let mut outcome = Outcome::Clean;
+    for denied in &arguments.deny {
+        let number = found.exposures.iter().filter(|it| is(it, *denied)).count();
+        if number > 0 {
+            failure::print(&anyhow!("{} {}", count(number, "workload"), denied.words()));
+            outcome = Outcome::Findings;
+        }
+    }
+    Ok(outcome)
+}
+
+fn is(exposure: &Exposure, how: Exposed) -> bool {
+    match how {
+        Exposed::Outside => !exposure.outside.is_empty(),
+        Exposed::Namespaces => !exposure.namespaces.is_empty(),
+        Exposed::NoPolicy => exposure.isolated == [false, false],
+    }
+}
+
+fn find<'r>(read: &Read, reach: &'r Reach<'r>) -> Findings<'r> {
+    let mut cells = Cells::new(reach);
+    let exposures = exposures(reach, &mut cells);
+    let mut external = HashSet::new();
+    for object in &read.objects {
+        if let Body::Service(service) = &object.body
+            && !service.external_addresses.is_empty()
+        {
+            external.insert(object.id);
+        }
+    }
+    let entrances = entrances(reach, &exposures, &cells, |service| external.contains(&service.object));
+    Findings { reach, cells, exposures, entrances }
+}

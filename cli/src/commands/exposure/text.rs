@@ -1,0 +1,171 @@
+//! Exposure for people: the same sections as text and as Markdown, and one table as CSV.
+
+use weir_compiler::reach::edges::Group;
+use weir_compiler::reach::exposure::{Entrance, Exposure};
+use weir_compiler::reach::{Passes, ports};
+
+use super::Findings;
+use crate::render::text::count;
+use crate::views::words;
+
+/// A heading, what stands below it, and what is said if there is nothing.
+struct Section {
+    heading: &'static str,
+    /// Who, what, from where.
+    rows: Vec<[String; 3]>,
+    none: &'static str,
+}
+
+pub(super) fn plain(found: &Findings<'_>) -> String {
+    let mut text = format!("{}\n", summary(found));
+    for section in sections(found) {
+        text.push_str(&format!("\n{}\n", section.heading));
+        if section.rows.is_empty() {
+            text.push_str(&format!("  {}\n", section.none));
+        }
+        let width = |column: usize| section.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let (first, second) = (width(0).min(48), width(1).min(40));
+        for [who, what, whence] in &section.rows {
+            let line = format!("  {who:first$}  {what:second$}  {whence}");
+            text.push_str(&format!("{}\n", line.trim_end()));
+        }
+    }
+    text
+}
+
+pub(super) fn markdown(found: &Findings<'_>) -> String {
+    let mut text = format!("{}\n", words::md(&summary(found)));
+    for section in sections(found) {
+        text.push_str(&format!("\n### {}\n\n", section.heading));
+        if section.rows.is_empty() {
+            text.push_str(&format!("{}\n", section.none));
+            continue;
+        }
+        text.push_str("| who | what | from where |\n| --- | --- | --- |\n");
+        for row in &section.rows {
+            text.push_str(&format!("| {} |\n", row.each_ref().map(|it| words::md(it)).join(" | ")));
+        }
+    }
+    text
+}
+
+pub(super) fn csv(found: &Findings<'_>) -> String {
+    let mut text = "exposure,who,what,from\n".to_owned();
+    for (name, section) in NAMES.into_iter().zip(sections(found)) {
+        for row in &section.rows {
+            text.push_str(&format!("{name},{}\n", row.each_ref().map(|it| words::csv(it)).join(",")));
+        }
+    }
+    text
+}
+
+/// What the sections are called in CSV.
+const NAMES: [&str; 4] = ["outside", "service", "namespaces", "no-policy"];
+
+fn summary(found: &Findings<'_>) -> String {
+    let number = |is: fn(&&Exposure) -> bool| found.exposures.iter().filter(is).count();
+    format!(
+        "{}: {} reachable from outside, {} from other namespaces, {} without any policy",
+        count(found.exposures.len(), "workload"),
+        number(|it| !it.outside.is_empty()),
+        number(|it| !it.namespaces.is_empty()),
+        number(|it| it.isolated == [false, false]),
+    )
+}
+
+fn sections(found: &Findings<'_>) -> [Section; 4] {
+    [
+        Section {
+            heading: "Reachable from outside",
+            rows: rows(found, |it| &it.outside, |group| words::groups(found.reach, group)),
+            none: "nothing",
+        },
+        Section {
+            heading: "Services with node ports or external addresses",
+            rows: found.entrances.iter().map(|it| entrance(found, it)).collect(),
+            none: "none",
+        },
+        Section {
+            heading: "Reachable from other namespaces",
+            rows: rows(found, |it| &it.namespaces, |group| from_namespaces(found, group)),
+            none: "nothing",
+        },
+        Section { heading: "Not isolated", rows: unprotected(found), none: "nobody" },
+    ]
+}
+
+fn from_namespaces(found: &Findings<'_>, groups: &[Group]) -> String {
+    match groups {
+        [Group::Pods] => "every other namespace".to_owned(),
+        groups => words::groups(found.reach, groups),
+    }
+}
+
+/// Parties that are open in the same way stand together.
+fn rows(
+    found: &Findings<'_>,
+    of: fn(&Exposure) -> &Vec<(Passes, Vec<Group>)>,
+    whence: impl Fn(&[Group]) -> String,
+) -> Vec<[String; 3]> {
+    let mut rows = Vec::new();
+    let mut ways: Vec<(&Vec<(Passes, Vec<Group>)>, Vec<&Exposure>)> = Vec::new();
+    for exposure in found.exposures.iter().filter(|it| !of(it).is_empty()) {
+        let same = |party: &Exposure| {
+            let of = |it: &Exposure| found.reach.parties[it.party as usize].namespace;
+            of(party) == of(exposure)
+        };
+        match ways.iter_mut().find(|(way, parties)| *way == of(exposure) && same(parties[0])) {
+            Some((_, parties)) => parties.push(exposure),
+            None => ways.push((of(exposure), vec![exposure])),
+        }
+    }
+    for (way, parties) in ways {
+        let names: Vec<String> = parties.iter().map(|it| name(found, it)).collect();
+        for (passes, groups) in way {
+            rows.push([names.join(", "), found.cells.words(*passes), format!("from {}", whence(groups))]);
+        }
+    }
+    rows
+}
+
+fn name(found: &Findings<'_>, exposure: &Exposure) -> String {
+    found.reach.party_name(&found.reach.parties[exposure.party as usize])
+}
+
+fn entrance(found: &Findings<'_>, entrance: &Entrance) -> [String; 3] {
+    let cluster = found.reach.cluster;
+    let port = &cluster.services[entrance.service.index()].ports[entrance.port as usize];
+    let node_port = port.node_port.map_or(String::new(), |number| format!(", node port {number}"));
+    let lets_in = match (entrance.open.len(), entrance.backends) {
+        (_, 0) => "no ready backend is a pod that is known".to_owned(),
+        (0, _) => "no backend lets anyone in from outside".to_owned(),
+        (open, all) if open == all => format!("all of {} let in from outside", count(all, "backend")),
+        (open, all) => format!("{open} of {} let in from outside", count(all, "backend")),
+    };
+    let number = format!("{} {}{node_port}", ports::name(port.protocol), port.port);
+    [format!("service {}", cluster.service_name(entrance.service)), number, lets_in]
+}
+
+fn unprotected(found: &Findings<'_>) -> Vec<[String; 3]> {
+    let mut rows = Vec::new();
+    let kinds = [
+        ([false, false], "no policy at all"),
+        ([false, true], "no policy for ingress"),
+        ([true, false], "no policy for egress"),
+    ];
+    for (isolated, words) in kinds {
+        for of_namespace in found.exposures.chunk_by(|a, b| {
+            let of = |it: &Exposure| found.reach.parties[it.party as usize].namespace;
+            of(a) == of(b)
+        }) {
+            let open: Vec<&Exposure> = of_namespace.iter().filter(|it| it.isolated == isolated).collect();
+            let all = format!("{} of {}", open.len(), count(of_namespace.len(), "workload"));
+            let names: Vec<String> = open.iter().map(|it| name(found, it)).collect();
+            let lists = if open.iter().any(|it| it.lists) { "address lists apply" } else { "" };
+            if !open.is_empty() {
+                rows.push([names.join(", "), format!("{words} ({all})"), lists.to_owned()]);
+            }
+        }
+    }
+    rows
+}

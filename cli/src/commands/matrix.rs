@@ -1,0 +1,58 @@
+//! `weir matrix` and `weir graph`: who can reach whom, as a table and as edges.
+
+use anyhow::{Context as _, Result};
+use weir_compiler::reach::Reach;
+
+use super::Outcome;
+use crate::args::{Global, View, ViewFormat};
+use crate::read::{self, Read};
+use crate::render;
+use crate::views::{self, dot, html, links, svg, table};
+
+pub(crate) fn run_matrix(global: &Global, view: &View) -> Result<Outcome> {
+    run(global, view, |_, reach| {
+        let level = views::level(view.by, reach);
+        let table = || table::table(reach, level);
+        Ok(match view.output {
+            ViewFormat::Text => table::text(&table()),
+            ViewFormat::Json => table::json(&table(), level)?,
+            ViewFormat::Md => table::md(&table()),
+            ViewFormat::Csv => table::csv(&table()),
+            ViewFormat::Svg => svg::matrix(&table()),
+            ViewFormat::Dot => dot::digraph(&links::links(reach, level)),
+            ViewFormat::Html => String::new(),
+        })
+    })
+}
+
+pub(crate) fn run_graph(global: &Global, view: &View) -> Result<Outcome> {
+    run(global, view, |_, reach| {
+        let level = views::level(view.by, reach);
+        let links = || links::links(reach, level);
+        Ok(match view.output {
+            ViewFormat::Text => links::text(&links()),
+            ViewFormat::Json => links::json(&links(), level)?,
+            ViewFormat::Md => links::md(&links()),
+            ViewFormat::Csv => links::csv(&links()),
+            ViewFormat::Svg => svg::graph(&links()),
+            ViewFormat::Dot => dot::digraph(&links()),
+            ViewFormat::Html => String::new(),
+        })
+    })
+}
+
+fn run(global: &Global, view: &View, print: impl Fn(&Read, &Reach<'_>) -> Result<String>) -> Result<Outcome> {
+    let Some(read) = read::read_sound(global, &view.input)? else { return Ok(Outcome::Failed) };
+    let reach = Reach::new(&read.cluster).context("cannot say who reaches whom")?;
+    let mut text = match view.output {
+        ViewFormat::Html => html::page(&read, &reach, None)?,
+        _ => print(&read, &reach)?,
+    };
+    if views::takes_notes(view.output) && !global.quiet {
+        for note in views::notes(&reach, view.by) {
+            text.push_str(&format!("\n{note}\n"));
+        }
+    }
+    render::print(text.as_bytes())?;
+    Ok(Outcome::Clean)
+}

@@ -1,0 +1,45 @@
+//! Who can reach whom, drawn: tables, edges, pictures and the HTML report. All from one [`Reach`].
+
+pub(crate) mod dot;
+pub(crate) mod html;
+pub(crate) mod links;
+pub(crate) mod svg;
+pub(crate) mod table;
+pub(crate) mod words;
+
+use weir_compiler::reach::Reach;
+
+use crate::args::{Level, ViewFormat};
+
+/// With more parties than this, what people read is by namespace unless they ask for workloads.
+const MOST_PARTIES: usize = 40;
+
+/// Whether to show workloads or namespaces.
+pub(crate) fn level(asked: Level, reach: &Reach<'_>) -> Level {
+    match asked {
+        Level::Auto if reach.parties.len() > MOST_PARTIES => Level::Namespace,
+        Level::Auto => Level::Workload,
+        asked => asked,
+    }
+}
+
+/// Whether notes may follow the answer: they would spoil what programs read.
+pub(crate) fn takes_notes(format: ViewFormat) -> bool {
+    matches!(format, ViewFormat::Text | ViewFormat::Md)
+}
+
+/// What the picture leaves out, and what it shows in sum.
+pub(crate) fn notes(reach: &Reach<'_>, asked: Level) -> Vec<String> {
+    let mut notes = Vec::new();
+    if asked == Level::Auto && level(asked, reach) == Level::Namespace {
+        notes.push(format!("{} workloads, summed up by namespace; --by workload shows each", reach.parties.len()));
+    }
+    if reach.left_out.host_network > 0 {
+        let count = reach.left_out.host_network;
+        notes.push(format!("{count} on the network of their node are not shown: policies do not apply to them"));
+    }
+    if reach.left_out.absent > 0 {
+        notes.push(format!("{} finished or without an address of their own are not shown", reach.left_out.absent));
+    }
+    notes
+}

@@ -1,0 +1,167 @@
+//! Edges with their ends in words: what `graph` prints, and what pictures are drawn from.
+
+use serde_json::{Value, json};
+use weir_compiler::reach::edges::{self, Group};
+use weir_compiler::reach::{CellId, Cells, Passes, Reach};
+
+use super::words;
+use crate::args::Level;
+
+/// All of these reach all of those in one way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// Nobody, if it is empty.
+    pub(crate) from: Vec<End>,
+    pub(crate) to: Vec<End>,
+    pub(crate) passes: String,
+    pub(crate) mark: Mark,
+    json: Value,
+}
+
+/// One end.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct End {
+    pub(crate) name: String,
+    /// The namespace of a workload.
+    pub(crate) namespace: Option<String>,
+    json: String,
+}
+
+/// How a link is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// It is there.
+    Plain,
+    /// It is there for some pairs of those that it stands for.
+    Some,
+    /// Nobody reaches it.
+    Nobody,
+}
+
+/// Every link.
+pub(crate) fn links(reach: &Reach<'_>, level: Level) -> Vec<Link> {
+    let mut cells = Cells::new(reach);
+    match level {
+        Level::Namespace => sums(reach, &mut cells),
+        Level::Workload | Level::Auto => edges(reach, &mut cells),
+    }
+}
+
+fn edges(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Link> {
+    let found = edges::edges(reach, cells);
+    let ends = |all: &[Group]| all.iter().map(|it| end(reach, it)).collect();
+    let link = |it: edges::Edge| Link {
+        from: ends(&it.from),
+        to: ends(&it.to),
+        passes: cells.words(it.passes),
+        mark: if it.from.is_empty() { Mark::Nobody } else { Mark::Plain },
+        json: json!({"passes": words::passes_json(reach, cells, it.passes)}),
+    };
+    found.into_iter().map(link).collect()
+}
+
+fn sums(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Link> {
+    let places = edges::places(reach);
+    let group = |place: usize| places[place].map_or(Group::Outside, Group::Namespace);
+    let sums = edges::sums(reach, cells);
+    let passing = sums.iter().filter(|(_, sum)| sum.passing > 0);
+    let mut found: Vec<(usize, usize, Link)> = passing
+        .map(|((from, to), sum)| {
+            let all = sum.any == sum.all;
+            let passes = cells.words(Passes::Cell(sum.any));
+            let link = Link {
+                from: vec![end(reach, &group(*from))],
+                to: vec![end(reach, &group(*to))],
+                passes: if all {
+                    passes
+                } else {
+                    format!("{passes} (at most; {} of {} pairs)", sum.passing, sum.pairs)
+                },
+                mark: if all { Mark::Plain } else { Mark::Some },
+                json: json!({
+                    "pairs": sum.pairs,
+                    "passing": sum.passing,
+                    "any": cell(reach, cells, sum.any),
+                    "all": cell(reach, cells, sum.all),
+                }),
+            };
+            (*to, *from, link)
+        })
+        .collect();
+    found.sort_by_key(|(to, from, _)| (*to, *from));
+    found.into_iter().map(|(_, _, link)| link).collect()
+}
+
+fn cell(reach: &Reach<'_>, cells: &Cells<'_>, id: CellId) -> Value {
+    words::passes_json(reach, cells, Passes::Cell(id))
+}
+
+fn end(reach: &Reach<'_>, group: &Group) -> End {
+    let namespace = match group {
+        Group::Party(index) => Some(reach.namespace(reach.parties[*index as usize].namespace).to_owned()),
+        _ => None,
+    };
+    End { name: words::group(reach, group), namespace, json: words::group_json(reach, group).to_string() }
+}
+
+fn names(ends: &[End]) -> String {
+    if ends.is_empty() { "nobody".to_owned() } else { joined(ends.iter().map(|it| it.name.as_str())) }
+}
+
+fn joined<'t>(texts: impl Iterator<Item = &'t str>) -> String {
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+/// For people: by destination.
+pub(crate) fn text(links: &[Link]) -> String {
+    let mut text = String::new();
+    for same in links.chunk_by(|a, b| a.to == b.to) {
+        text.push_str(&format!("{}\n", names(&same[0].to)));
+        for link in same {
+            match link.mark {
+                Mark::Nobody => text.push_str("  from nobody\n"),
+                _ => text.push_str(&format!("  from {}: {}\n", names(&link.from), link.passes)),
+            }
+        }
+    }
+    text
+}
+
+/// A table.
+pub(crate) fn md(links: &[Link]) -> String {
+    let mut text = "| to | from | what passes |\n| --- | --- | --- |\n".to_owned();
+    for link in links {
+        let fields = [names(&link.to), names(&link.from), link.passes.clone()].map(|it| words::md(&it));
+        text.push_str(&format!("| {} |\n", fields.join(" | ")));
+    }
+    text
+}
+
+/// One line for each pair of ends.
+pub(crate) fn csv(links: &[Link]) -> String {
+    let mut text = "from,to,passes\n".to_owned();
+    for link in links {
+        for from in &link.from {
+            for to in &link.to {
+                let fields = [&from.name, &to.name, &link.passes].map(|it| words::csv(it));
+                text.push_str(&format!("{}\n", fields.join(",")));
+            }
+        }
+    }
+    text
+}
+
+/// One document: docs/schema/graph.json.
+pub(crate) fn json(links: &[Link], level: Level) -> serde_json::Result<String> {
+    let mut edges = Vec::with_capacity(links.len());
+    for link in links {
+        let ends = |all: &[End]| all.iter().map(|it| serde_json::from_str(&it.json)).collect::<Result<Vec<Value>, _>>();
+        let mut edge = json!({"from": ends(&link.from)?, "to": ends(&link.to)?});
+        if let (Value::Object(edge), Value::Object(more)) = (&mut edge, link.json.clone()) {
+            edge.extend(more);
+        }
+        edges.push(edge);
+    }
+    let document = json!({"by": level.name(), "edges": edges});
+    Ok(format!("{}\n", serde_json::to_string_pretty(&document)?))
+}

@@ -1,0 +1,206 @@
+//! Pictures, drawn here: no Graphviz, the same bytes for the same input.
+//!
+//! A graph has its sources at the left and its destinations at the right. Each destination is a box with a line for each way
+//! in, so no two labels ever meet; curves lead from the sources to these lines. A matrix is a grid of squares.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::links::{Link, Mark};
+use super::table::{Kind, Table};
+use super::words::xml;
+
+const LINE: usize = 20;
+const GAP: usize = 14;
+const MARGIN: usize = 16;
+/// A letter of 13 px sans-serif is at most about this wide.
+const LETTER: usize = 8;
+/// A longer text is cut; all of it is in its tooltip.
+const LONGEST: usize = 44;
+/// Of more names in one box, a number is given; all of them are in its tooltip.
+const MOST_NAMES: usize = 10;
+
+const STYLE: &str = "\
+.bg{fill:#fff}.box{fill:#f6f8fa;stroke:#8c959f}.head{font-weight:600}.nobody{fill:#57606a;font-style:italic}\
+text{font:13px system-ui,sans-serif;fill:#1f2328}path{fill:none;stroke:#57606a;stroke-width:1.2;opacity:.75}\
+.some{stroke-dasharray:5 3}.all{stroke:#9a6700}.arrow{fill:#57606a}\
+.none{fill:#fff;stroke:#d0d7de}.part{fill:#9ec5f4;stroke:#57606a}.every{fill:#0b57b4;stroke:#0b57b4}.void{fill:#eaeef2}\
+@media(prefers-color-scheme:dark){.bg{fill:#0d1117}.box{fill:#161b22;stroke:#6e7681}text{fill:#e6edf3}\
+path{stroke:#9aa4ae}.arrow{fill:#9aa4ae}.all{stroke:#e3b341}.nobody{fill:#9aa4ae}\
+.none{fill:#0d1117;stroke:#30363d}.part{fill:#1f4f87;stroke:#9aa4ae}.every{fill:#79b8ff;stroke:#79b8ff}.void{fill:#161b22}}";
+
+/// A box at the right: who, and the ways in.
+struct Target<'l> {
+    links: &'l [Link],
+    top: usize,
+    names: usize,
+}
+
+/// Links as curves between boxes.
+pub(crate) fn graph(links: &[Link]) -> String {
+    let mut sources: BTreeMap<&str, usize> = BTreeMap::new();
+    links.iter().flat_map(|it| &it.from).for_each(|end| _ = sources.insert(&end.name, 0));
+    let mut top = MARGIN;
+    let targets: Vec<Target<'_>> = links
+        .chunk_by(|a, b| a.to == b.to)
+        .map(|links| {
+            let to = &links[0].to;
+            let names = if to.len() > MOST_NAMES { MOST_NAMES + 1 } else { to.len() };
+            let target = Target { links, top, names };
+            top += (names + links.len()) * LINE + GAP + 8;
+            target
+        })
+        .collect();
+    let height = top.max(MARGIN + sources.len() * (LINE + 8 + GAP)) + MARGIN;
+    // Sources are spread over the height of what they lead to.
+    let step = (height - 2 * MARGIN) / sources.len().max(1);
+    sources.values_mut().enumerate().for_each(|(index, at)| *at = MARGIN + index * step);
+    let left_width = width(sources.keys().copied());
+    let right = MARGIN + left_width + 220;
+    let right_width =
+        width(links.iter().flat_map(|it| it.to.iter().map(|it| it.name.as_str()).chain([it.passes.as_str()])));
+    let mut text = open(right + right_width + 24 + MARGIN, height, "Who can reach whom");
+    for target in &targets {
+        curves(&mut text, target, &sources, MARGIN + left_width, right);
+    }
+    for (name, top) in &sources {
+        rectangle(&mut text, MARGIN, *top, left_width, LINE + 8);
+        label(&mut text, MARGIN + 8, top + 18, name, "head");
+    }
+    for target in &targets {
+        draw_target(&mut text, target, right, right_width + 24);
+    }
+    text.push_str("</svg>\n");
+    text
+}
+
+fn width<'t>(texts: impl Iterator<Item = &'t str>) -> usize {
+    texts.map(|it| it.chars().count().min(LONGEST)).max().unwrap_or(0) * LETTER + 16
+}
+
+fn draw_target(text: &mut String, target: &Target<'_>, left: usize, width: usize) {
+    let to = &target.links[0].to;
+    rectangle(text, left, target.top, width, (target.names + target.links.len()) * LINE + 8);
+    let mut at = target.top + 18;
+    for end in to.iter().take(MOST_NAMES) {
+        label(text, left + 8, at, &end.name, "head");
+        at += LINE;
+    }
+    if to.len() > MOST_NAMES {
+        let all: Vec<&str> = to.iter().map(|it| it.name.as_str()).collect();
+        let more = format!("and {} more", to.len() - MOST_NAMES);
+        _ = write!(text, "<g><title>{}</title>", xml(&all.join(", ")));
+        label(text, left + 8, at, &more, "head");
+        text.push_str("</g>\n");
+        at += LINE;
+    }
+    for link in target.links {
+        match link.mark {
+            Mark::Nobody => label(text, left + 20, at, "nobody", "nobody"),
+            _ => label(text, left + 20, at, &link.passes, ""),
+        }
+        at += LINE;
+    }
+}
+
+fn curves(text: &mut String, target: &Target<'_>, sources: &BTreeMap<&str, usize>, left: usize, right: usize) {
+    for (slot, link) in target.links.iter().enumerate().filter(|(_, link)| link.mark != Mark::Nobody) {
+        let y = target.top + (target.names + slot) * LINE + 14;
+        let class = match (link.mark, link.passes.as_str()) {
+            (Mark::Some, _) => " class=\"some\"",
+            (_, "everything") => " class=\"all\"",
+            _ => "",
+        };
+        for from in &link.from {
+            let start = sources.get(from.name.as_str()).copied().unwrap_or(0) + 14;
+            let middle = (left + right) / 2;
+            _ = writeln!(text, "<path{class} d=\"M{left} {start}C{middle} {start} {middle} {y} {right} {y}\"/>");
+        }
+        _ = writeln!(text, "<path class=\"arrow\" d=\"M{right} {y}h14\"/>");
+        _ = writeln!(
+            text,
+            "<polygon class=\"arrow\" points=\"{0},{1} {0},{2} {3},{y}\"/>",
+            right + 10,
+            y - 4,
+            y + 4,
+            right + 16
+        );
+    }
+}
+
+/// A grid of squares, filled by how much passes.
+pub(crate) fn matrix(table: &Table) -> String {
+    const SIDE: usize = 22;
+    let names = width(table.ends.iter().map(String::as_str));
+    let digits = (table.ends.len().to_string().len() + 1) * LETTER;
+    let left = MARGIN + digits + names;
+    let top = MARGIN + LINE + digits;
+    let size = table.ends.len() * SIDE;
+    let legend = ["everything", "some of it", "nothing", "not decided by policy"];
+    let bottom = top + size + GAP;
+    let width = (left + size).max(left + 200) + MARGIN;
+    let mut text = open(width, bottom + legend.len() * LINE + MARGIN, "Who can reach whom: from rows to columns");
+    for index in 0..table.ends.len() {
+        let x = left + index * SIDE + SIDE / 2;
+        _ = writeln!(text, "<text text-anchor=\"middle\" x=\"{x}\" y=\"{}\">{}</text>", top - 6, index + 1);
+    }
+    for (number, (end, row)) in table.ends.iter().zip(&table.cells).enumerate() {
+        let y = top + number * SIDE;
+        label(&mut text, MARGIN, y + 16, &(number + 1).to_string(), "");
+        label(&mut text, MARGIN + digits, y + 16, end, "head");
+        for (column, cell) in row.iter().enumerate() {
+            let cell = &table.values[*cell];
+            let title = format!("{end} to {}: {}", table.ends[column], cell.words);
+            square(&mut text, left + column * SIDE, y, SIDE - 2, cell.kind, &title);
+        }
+    }
+    for (index, (words, kind)) in
+        legend.into_iter().zip([Kind::Everything, Kind::Part, Kind::Nothing, Kind::Void]).enumerate()
+    {
+        let y = bottom + index * LINE;
+        square(&mut text, left, y, 14, kind, words);
+        label(&mut text, left + 22, y + 12, words, "");
+    }
+    text.push_str("</svg>\n");
+    text
+}
+
+/// Told apart by what is drawn in it, too.
+fn square(text: &mut String, x: usize, y: usize, side: usize, kind: Kind, title: &str) {
+    let class = match kind {
+        Kind::Everything => "every",
+        Kind::Part => "part",
+        Kind::Nothing => "none",
+        Kind::Void => "void",
+    };
+    _ = write!(text, "<g><title>{}</title>", xml(title));
+    _ = write!(text, "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{side}\" height=\"{side}\"/>");
+    if kind == Kind::Part {
+        _ = write!(text, "<path d=\"M{x} {}l{side} -{side}\"/>", y + side);
+    }
+    text.push_str("</g>\n");
+}
+
+fn open(width: usize, height: usize, title: &str) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {width} {height}\">\n<title>{title}</title>\n<style>{STYLE}</style>\n\
+         <rect class=\"bg\" width=\"{width}\" height=\"{height}\"/>\n"
+    )
+}
+
+fn rectangle(text: &mut String, x: usize, y: usize, width: usize, height: usize) {
+    _ = writeln!(text, "<rect class=\"box\" rx=\"4\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\"/>");
+}
+
+fn label(text: &mut String, x: usize, y: usize, words: &str, class: &str) {
+    let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
+    let cut: String = words.chars().take(LONGEST).collect();
+    match cut.len() < words.len() {
+        true => {
+            let (cut, words) = (xml(&cut), xml(words));
+            _ = writeln!(text, "<text{class} x=\"{x}\" y=\"{y}\">{cut}…<title>{words}</title></text>");
+        }
+        false => _ = writeln!(text, "<text{class} x=\"{x}\" y=\"{y}\">{}</text>", xml(words)),
+    }
+}

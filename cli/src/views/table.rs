@@ -1,0 +1,245 @@
+//! The matrix: from whom (rows) to whom (columns), and what passes, by a letter.
+
+use serde_json::{Value, json};
+use weir_compiler::reach::edges::{self, Group, Place, Sum};
+use weir_compiler::reach::{Cells, Passes, Reach, Who};
+
+use super::words;
+use crate::args::Level;
+
+/// Rows and columns are the same ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Table {
+    pub(crate) ends: Vec<String>,
+    /// For each row and column an index into the values.
+    pub(crate) cells: Vec<Vec<usize>>,
+    pub(crate) values: Vec<Cell>,
+    json: Vec<Value>,
+}
+
+/// What a cell may say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) words: String,
+    pub(crate) kind: Kind,
+    json: Value,
+}
+
+/// How a cell is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Not for policies to say: two addresses outside, or ends that have no address family in common.
+    Void,
+    Nothing,
+    /// Some ports, or some pairs.
+    Part,
+    Everything,
+}
+
+/// The table of a cluster.
+pub(crate) fn table(reach: &Reach<'_>, level: Level) -> Table {
+    let mut cells = Cells::new(reach);
+    let mut table = Table { ends: Vec::new(), cells: Vec::new(), values: Vec::new(), json: Vec::new() };
+    match level {
+        Level::Namespace => table.fill_by_namespace(reach, &mut cells),
+        Level::Workload | Level::Auto => table.fill_by_workload(reach, &mut cells),
+    }
+    table
+}
+
+impl Table {
+    fn fill_by_workload(&mut self, reach: &Reach<'_>, cells: &mut Cells<'_>) {
+        let ends = reach.everyone();
+        for who in &ends {
+            let group = match who {
+                Who::Party(index) => Group::Party(*index),
+                Who::Zone(index) => Group::Ranges(reach.zones[*index as usize].ranges.clone()),
+            };
+            self.ends.push(words::group(reach, &group));
+            self.json.push(words::group_json(reach, &group));
+        }
+        let mut known: Vec<(Option<Passes>, usize)> = Vec::new();
+        for from in &ends {
+            let row = ends.iter().map(|to| {
+                let passes = cells.passes(*from, *to);
+                self.number(&mut known, passes, |passes| match passes {
+                    None => Cell::void(),
+                    Some(passes) => Cell {
+                        words: cells.words(*passes),
+                        kind: Kind::of(*passes),
+                        json: json!({"passes": words::passes_json(reach, cells, *passes)}),
+                    },
+                })
+            });
+            let row = row.collect();
+            self.cells.push(row);
+        }
+    }
+
+    fn fill_by_namespace(&mut self, reach: &Reach<'_>, cells: &mut Cells<'_>) {
+        let places: Vec<Place> = edges::places(reach);
+        let group = |place: &Place| place.map_or(Group::Outside, Group::Namespace);
+        self.ends = places.iter().map(|it| words::place(reach, *it)).collect();
+        self.json = places.iter().map(|it| words::group_json(reach, &group(it))).collect();
+        let sums = edges::sums(reach, cells);
+        let mut known: Vec<(Option<Sum>, usize)> = Vec::new();
+        for from in 0..places.len() {
+            let row = (0..places.len()).map(|to| {
+                let sum = sums.get(&(from, to)).cloned();
+                self.number(&mut known, sum, |sum| {
+                    sum.as_ref().map_or_else(Cell::void, |sum| summed(reach, cells, sum))
+                })
+            });
+            let row = row.collect();
+            self.cells.push(row);
+        }
+    }
+
+    fn number<T: PartialEq>(&mut self, known: &mut Vec<(T, usize)>, of: T, make: impl FnOnce(&T) -> Cell) -> usize {
+        if let Some((_, index)) = known.iter().find(|(it, _)| *it == of) {
+            return *index;
+        }
+        let index = self.values.len();
+        self.values.push(make(&of));
+        known.push((of, index));
+        index
+    }
+}
+
+fn summed(reach: &Reach<'_>, cells: &Cells<'_>, sum: &Sum) -> Cell {
+    let (any, all) = (Passes::Cell(sum.any), Passes::Cell(sum.all));
+    let json = json!({
+        "pairs": sum.pairs,
+        "passing": sum.passing,
+        "any": words::passes_json(reach, cells, any),
+        "all": words::passes_json(reach, cells, all),
+    });
+    let words = match (sum.any == sum.all, sum.passing == sum.pairs) {
+        (true, _) => cells.words(any),
+        (false, true) => format!("at most {}, at least {}", cells.words(any), cells.words(all)),
+        (false, false) => format!("{} of {} pairs, at most {}", sum.passing, sum.pairs, cells.words(any)),
+    };
+    let kind = if sum.any == sum.all { Kind::of(any) } else { Kind::Part };
+    Cell { words, kind, json }
+}
+
+impl Cell {
+    fn void() -> Self {
+        Self { words: "not decided by policy".to_owned(), kind: Kind::Void, json: json!({}) }
+    }
+}
+
+impl Kind {
+    fn of(passes: Passes) -> Self {
+        match passes {
+            Passes::NOTHING => Self::Nothing,
+            Passes::EVERYTHING => Self::Everything,
+            _ => Self::Part,
+        }
+    }
+
+    /// In JSON.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Void => "void",
+            Self::Nothing => "nothing",
+            Self::Part => "part",
+            Self::Everything => "everything",
+        }
+    }
+}
+
+/// Marks for the values: `*` is everything, `.` nothing, letters the rest in the order they come.
+fn marks(table: &Table) -> Vec<String> {
+    let mut next = 0;
+    let mut mark = |cell: &Cell| match cell.kind {
+        Kind::Void => String::new(),
+        Kind::Nothing => ".".to_owned(),
+        Kind::Everything => "*".to_owned(),
+        Kind::Part => {
+            next += 1;
+            letters(next - 1)
+        }
+    };
+    table.values.iter().map(&mut mark).collect()
+}
+
+/// a, b … z, aa, ab …
+fn letters(number: usize) -> String {
+    let last = char::from(b'a' + (number % 26) as u8);
+    if number < 26 { last.to_string() } else { letters(number / 26 - 1) + &last.to_string() }
+}
+
+/// For people: numbered columns, and what the letters mean.
+pub(crate) fn text(table: &Table) -> String {
+    let marks = marks(table);
+    let digits = table.ends.len().to_string().len();
+    let width = marks.iter().map(String::len).max().unwrap_or(1).max(digits) + 1;
+    let names = table.ends.iter().map(|it| it.chars().count()).max().unwrap_or(0);
+    let mut text = format!("{:>digits$} {:names$}", "", "from, to:");
+    (1..=table.ends.len()).for_each(|number| text.push_str(&format!("{number:>width$}")));
+    text.push('\n');
+    for ((number, end), row) in (1..).zip(&table.ends).zip(&table.cells) {
+        let mut line = format!("{number:>digits$} {end:names$}");
+        row.iter().for_each(|cell| line.push_str(&format!("{:>width$}", marks[*cell])));
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text.push('\n');
+    for (mark, cell) in marks.iter().zip(&table.values).filter(|(_, cell)| cell.kind != Kind::Void) {
+        text.push_str(&format!("{mark:>width$}  {}\n", cell.words));
+    }
+    text
+}
+
+/// For pull requests.
+pub(crate) fn md(table: &Table) -> String {
+    let mut text = "| from \\ to |".to_owned();
+    table.ends.iter().for_each(|end| text.push_str(&format!(" {} |", words::md(end))));
+    text.push_str(&format!("\n| --- |{}\n", " --- |".repeat(table.ends.len())));
+    for (end, row) in table.ends.iter().zip(&table.cells) {
+        text.push_str(&format!("| **{}** |", words::md(end)));
+        row.iter().for_each(|cell| text.push_str(&format!(" {} |", words::md(table.words(*cell)))));
+        text.push('\n');
+    }
+    text
+}
+
+/// For spreadsheets.
+pub(crate) fn csv(table: &Table) -> String {
+    let mut text = "from".to_owned();
+    table.ends.iter().for_each(|end| text.push_str(&format!(",{}", words::csv(end))));
+    text.push('\n');
+    for (end, row) in table.ends.iter().zip(&table.cells) {
+        text.push_str(&words::csv(end));
+        row.iter().for_each(|cell| text.push_str(&format!(",{}", words::csv(table.words(*cell)))));
+        text.push('\n');
+    }
+    text
+}
+
+/// One document: docs/schema/matrix.json.
+pub(crate) fn json(table: &Table, level: Level) -> serde_json::Result<String> {
+    let values: Vec<Value> = table
+        .values
+        .iter()
+        .map(|cell| {
+            let mut value = json!({"kind": cell.kind.name(), "words": cell.words});
+            if let (Value::Object(value), Value::Object(more)) = (&mut value, cell.json.clone()) {
+                value.extend(more);
+            }
+            value
+        })
+        .collect();
+    let document = json!({"by": level.name(), "ends": table.json, "values": values, "cells": table.cells});
+    Ok(format!("{}\n", serde_json::to_string(&document)?))
+}
+
+impl Table {
+    fn words(&self, cell: usize) -> &str {
+        match self.values[cell].kind {
+            Kind::Void => "",
+            _ => &self.values[cell].words,
+        }
+    }
+}

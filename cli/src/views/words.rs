@@ -1,0 +1,212 @@
+//! Ends and port sets, in words and as JSON.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+use weir_compiler::address::{Family, Prefix};
+use weir_compiler::classify::{to_address, to_number};
+use weir_compiler::reach::edges::{Group, Place};
+use weir_compiler::reach::{CellId, Cells, Party, Passes, Reach, ports};
+
+/// Of more ranges than this, people get the first ones and a number.
+const MOST_RANGES: usize = 8;
+
+pub(crate) const OUTSIDE: &str = "any address outside";
+
+/// One end, for people.
+pub(crate) fn group(reach: &Reach<'_>, group: &Group) -> String {
+    match group {
+        Group::Everyone => "everyone".to_owned(),
+        Group::Pods => "every pod".to_owned(),
+        Group::Namespace(id) => format!("every pod of {}", reach.namespace(*id)),
+        Group::Party(index) => reach.party_name(&reach.parties[*index as usize]),
+        Group::Outside => OUTSIDE.to_owned(),
+        Group::Ranges(all) => ranges(all),
+    }
+}
+
+/// Several ends, for people.
+pub(crate) fn groups(reach: &Reach<'_>, all: &[Group]) -> String {
+    match all {
+        [] => "nobody".to_owned(),
+        all => all.iter().map(|it| group(reach, it)).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// `10.0.0.0/8, 192.0.2.1-192.0.2.7`, or what they leave out where that is shorter.
+pub(crate) fn ranges(all: &[(IpAddr, IpAddr)]) -> String {
+    let (Some(first), Some(last)) = (all.first(), all.last()) else { return String::new() };
+    let family = Family::of(first.0);
+    let most = if family == Family::V4 { u128::from(u32::MAX) } else { u128::MAX };
+    if to_number(first.0).1 != 0 || to_number(last.1).1 != most {
+        return list(all);
+    }
+    let holes: Vec<(IpAddr, IpAddr)> = all
+        .iter()
+        .zip(all.iter().skip(1))
+        .map(|(a, b)| (to_address(family, to_number(a.1).1 + 1), to_address(family, to_number(b.0).1 - 1)))
+        .collect();
+    match holes.is_empty() {
+        true => format!("any {family} address outside"),
+        false => format!("any {family} address outside but {}", list(&holes)),
+    }
+}
+
+fn list(all: &[(IpAddr, IpAddr)]) -> String {
+    let mut text = all.iter().take(MOST_RANGES).map(|it| range(*it)).collect::<Vec<_>>().join(", ");
+    if all.len() > MOST_RANGES {
+        _ = write!(text, " and {} more ranges", all.len() - MOST_RANGES);
+    }
+    text
+}
+
+/// A prefix where it is one.
+pub(crate) fn range((first, last): (IpAddr, IpAddr)) -> String {
+    if first == last {
+        return first.to_string();
+    }
+    let family = Family::of(first);
+    let prefix =
+        (0..family.bits()).map(|len| Prefix::new(first, len)).find(|it| (it.address(), it.last()) == (first, last));
+    prefix.map_or_else(|| format!("{first}-{last}"), |it| it.to_string())
+}
+
+/// A namespace, or outside.
+pub(crate) fn place(reach: &Reach<'_>, place: Place) -> String {
+    place.map_or_else(|| OUTSIDE.to_owned(), |id| reach.namespace(id).to_owned())
+}
+
+/// One end, for programs.
+pub(crate) fn group_json(reach: &Reach<'_>, group: &Group) -> Value {
+    match group {
+        Group::Everyone => json!({"kind": "everyone"}),
+        Group::Pods => json!({"kind": "pods"}),
+        Group::Namespace(id) => json!({"kind": "namespace", "namespace": reach.namespace(*id)}),
+        Group::Party(index) => party_json(reach, &reach.parties[*index as usize]),
+        Group::Outside => json!({"kind": "outside"}),
+        Group::Ranges(all) => json!({"kind": "ranges", "ranges": all.iter().map(|it| range(*it)).collect::<Vec<_>>()}),
+    }
+}
+
+pub(crate) fn party_json(reach: &Reach<'_>, party: &Party) -> Value {
+    json!({
+        "kind": "workload",
+        "namespace": reach.namespace(party.namespace),
+        "name": party.name,
+        "workload": party.kind,
+        "members": party.members.iter().map(|id| &reach.cluster.endpoints[id.index()].name).collect::<Vec<_>>(),
+    })
+}
+
+/// What passes, for programs: one entry for each family, or one for both.
+pub(crate) fn passes_json(reach: &Reach<'_>, cells: &Cells<'_>, passes: Passes) -> Value {
+    match passes {
+        Passes::Cell(cell) => json!([cell_json(reach, cells, cell, None)]),
+        Passes::ByFamily(v4, v6) => {
+            json!([cell_json(reach, cells, v4, Some("IPv4")), cell_json(reach, cells, v6, Some("IPv6"))])
+        }
+    }
+}
+
+/// `other` is whatever `ports` do not name: other ports, and protocols without any.
+pub(crate) fn cell_json(reach: &Reach<'_>, cells: &Cells<'_>, cell: CellId, family: Option<&str>) -> Value {
+    let atoms = &reach.classes.atoms;
+    let (other, specs) = ports::parts(atoms, cells.set(cell));
+    let specs: Vec<Value> = specs
+        .iter()
+        .map(|it| json!({"protocol": ports::name(it.protocol), "first": it.first, "last": it.last}))
+        .collect();
+    json!({
+        "family": family,
+        "words": ports::words(atoms, cells.set(cell)),
+        "other": if other { "allow" } else { "deny" },
+        "ports": specs,
+    })
+}
+
+/// A field of a CSV file.
+pub(crate) fn csv(text: &str) -> String {
+    // A spreadsheet would take it for a formula.
+    let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() };
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text,
+    }
+}
+
+/// Text inside of a Markdown table.
+pub(crate) fn md(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '<' => escaped.push_str("&lt;"),
+            '&' => escaped.push_str("&amp;"),
+            '\n' | '\r' => escaped.push(' '),
+            '|' | '\\' | '`' | '*' | '_' | '[' | ']' | '~' | '#' | '!' => {
+                escaped.push('\\');
+                escaped.push(letter);
+            }
+            _ => escaped.push(letter),
+        }
+    }
+    escaped
+}
+
+/// Text inside of XML and HTML, in attributes too. Letters that XML cannot hold are replaced.
+pub(crate) fn xml(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '&' => escaped.push_str("&amp;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            '\t' | '\n' => escaped.push(' '),
+            letter if letter.is_control() => escaped.push('\u{fffd}'),
+            _ => escaped.push(letter),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(pairs: &[(&str, &str)], expected: &str) {
+        let parse = |text: &str| text.parse::<IpAddr>().expect(text);
+        let all: Vec<_> = pairs.iter().map(|(first, last)| (parse(first), parse(last))).collect();
+        assert_eq!(ranges(&all), expected);
+    }
+
+    #[test]
+    fn ranges_are_said_as_short_as_can_be() {
+        check(&[("10.0.0.0", "10.255.255.255"), ("192.0.2.1", "192.0.2.1")], "10.0.0.0/8, 192.0.2.1");
+        check(&[("10.0.0.1", "10.0.0.2")], "10.0.0.1-10.0.0.2");
+        check(&[("0.0.0.0", "255.255.255.255")], "any IPv4 address outside");
+        check(&[("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")], "any IPv6 address outside");
+        check(
+            &[("0.0.0.0", "169.254.169.253"), ("169.254.169.255", "255.255.255.255")],
+            "any IPv4 address outside but 169.254.169.254",
+        );
+    }
+
+    #[test]
+    fn many_ranges_are_counted() {
+        let all: Vec<(String, String)> = (0..20).map(|it| (format!("10.0.{it}.1"), format!("10.0.{it}.1"))).collect();
+        let all: Vec<(&str, &str)> = all.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
+        let shown = (0..8).map(|it| format!("10.0.{it}.1")).collect::<Vec<_>>().join(", ");
+        check(&all, &format!("{shown} and 12 more ranges"));
+    }
+
+    #[test]
+    fn names_cannot_break_out_of_what_they_are_written_into() {
+        assert_eq!(xml("</script><a b='c\">&\u{1}"), "&lt;/script&gt;&lt;a b=&#39;c&quot;&gt;&amp;\u{fffd}");
+        assert_eq!(md("a|b`c*d_<x>"), "a\\|b\\`c\\*d\\_&lt;x>");
+        assert_eq!(csv("a,b\"c"), "\"a,b\"\"c\"");
+        assert_eq!(csv("=1+1"), "'=1+1");
+    }
+}
