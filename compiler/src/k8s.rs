@@ -93,7 +93,7 @@ pub enum Phase {
 }
 
 /// A named port of a container: of `containers`, and of `initContainers` that go on running (`restartPolicy: Always`).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NamedPort {
     /// Its name.
     pub name: String,

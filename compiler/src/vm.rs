@@ -21,6 +21,7 @@ mod helpers;
 mod map;
 mod memory;
 mod op;
+mod probe;
 mod ring;
 mod skb;
 mod trap;
@@ -28,6 +29,7 @@ mod trap;
 pub use errno::Errno;
 pub use map::{ANY, EXIST, MapFlags, MapId, MapKind, MapSpec, NOEXIST};
 pub use op::LoadError;
+pub use probe::{Part, Spot, State, Stop};
 pub use skb::Skb;
 pub use trap::{Access, Cause, Place, Region, Trap};
 

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use anyhow::Result;
-use weir_compiler::verify::{self, Difference, Report};
+use weir_compiler::verify::{self, Difference, Part, Report};
 
 use super::Outcome;
 use super::inspect::load;
@@ -33,9 +33,16 @@ pub(super) fn print_differences(report: &Report) {
 
 /// `verified N of N`
 pub(super) fn line(report: &Report) -> String {
-    let how = match report.exhaustive {
-        true => "every combination of what can be told apart",
-        false => "by parts: every entry, and every set with every port",
-    };
-    format!("verified {} of {} packets ({how})\n", report.agreed, report.asked)
+    let (agreed, asked) = (report.agreed(), report.asked());
+    let parts = Part::ALL.iter().zip(report.parts).filter(|(_, (asked, _))| *asked > 0);
+    let parts: Vec<String> = parts.map(|(part, (asked, agreed))| part_line(*part, asked, agreed)).collect();
+    let how = if report.exhaustive { "every combination of what can be told apart" } else { "by parts" };
+    format!("verified {agreed} of {asked} ({how}: {})\n", parts.join(", "))
+}
+
+fn part_line(part: Part, asked: u64, agreed: u64) -> String {
+    match asked == agreed {
+        true => format!("{asked} {}", part.name()),
+        false => format!("{agreed} of {asked} {}", part.name()),
+    }
 }

@@ -5,7 +5,7 @@ use crate::image::MapImage;
 use crate::layout::{MapName, Outcome, direction_number};
 use crate::model::Direction;
 use crate::model::eval::Verdict;
-use crate::vm::{Host, MapId, ProgramId, Skb, Vm};
+use crate::vm::{Host, MapId, MapKind, MapSpec, ProgramId, Skb, Vm};
 
 use super::Broken;
 
@@ -21,9 +21,21 @@ const LONG: u64 = 1 << 32;
 pub struct Loaded {
     vm: Vm,
     programs: [ProgramId; 2],
-    counters: Option<MapId>,
+    maps: [Option<MapId>; MapName::ALL.len()],
     host: Host,
 }
+
+/// The parts of a [`Loaded`], for whoever wants to look inside.
+#[derive(Debug)]
+pub(crate) struct Inside<'a> {
+    /// The machine.
+    pub(crate) vm: &'a mut Vm,
+    /// Its surroundings.
+    pub(crate) host: &'a mut Host,
+}
+
+/// Flows that are remembered here: there is never more than one.
+const MOST_FLOWS: u32 = 64;
 
 impl Loaded {
     /// Loads `to_pod` and `from_pod`. The endpoint at place `n` is behind interface `n + 1`.
@@ -32,7 +44,7 @@ impl Loaded {
         let mut ids = [None; MapName::ALL.len()];
         for map in maps {
             let refused = |errno| Broken(format!("map {} is refused: {errno:?}", map.name.name()));
-            let id = vm.create_map(map.spec).map_err(refused)?;
+            let id = vm.create_map(spec(map)).map_err(refused)?;
             for (key, value) in &map.entries {
                 vm.map_update(id, key, value, 0).map_err(refused)?;
             }
@@ -50,39 +62,73 @@ impl Loaded {
             vm.load(&program.link(id)).map_err(|error| Broken(format!("a program cannot be loaded: {error}")))
         };
         let programs = [load(programs[0])?, load(programs[1])?];
-        Ok(Self { vm, programs, counters: ids[MapName::Counters as usize], host: Host::default() })
+        Ok(Self { vm, programs, maps: ids, host: Host::default() })
+    }
+
+    /// The machine itself, with nothing in the flow tables that is still alive.
+    pub(crate) fn inside(&mut self) -> Inside<'_> {
+        self.host.jiffies += LONG;
+        Inside { vm: &mut self.vm, host: &mut self.host }
+    }
+
+    /// A hook's program.
+    pub(crate) fn program(&self, hook: Direction) -> ProgramId {
+        self.programs[direction_number(hook) as usize]
+    }
+
+    /// A map by name.
+    pub(crate) fn map(&self, name: MapName) -> Option<MapId> {
+        self.maps.get(name as usize).copied().flatten()
     }
 
     /// What becomes of a packet at a place, with no flow remembered.
     pub fn run(&mut self, hook: Direction, place: usize, packet: Vec<u8>, began_here: bool) -> Result<Verdict, Broken> {
+        let mut skb = arrived(hook, place, packet, began_here);
+        self.run_on(hook, &mut skb)
+    }
+
+    /// The same, on a packet that is kept.
+    pub(crate) fn run_on(&mut self, hook: Direction, skb: &mut Skb) -> Result<Verdict, Broken> {
+        let program = self.program(hook);
         // Whatever the last packet left behind has expired.
-        self.host.jiffies += LONG;
-        let mut skb = Skb::new(packet);
-        skb.ifindex = interface(place);
-        skb.ingress_ifindex = match hook {
-            Direction::Egress => skb.ifindex,
-            Direction::Ingress => {
-                if began_here {
-                    0
-                } else {
-                    u32::MAX
-                }
-            }
-        };
-        let program = self.programs[direction_number(hook) as usize];
-        let outcome = self.vm.run(program, &mut skb, &mut self.host).map_err(|trap| Broken(trap.to_string()))?;
-        match outcome.verdict() {
-            NEXT => Ok(Verdict::Allow),
-            DROP => Ok(Verdict::Deny),
-            other => Err(Broken(format!("{} returned {other}", crate::emit::program_name(hook)))),
-        }
+        let Inside { vm, host } = self.inside();
+        let outcome = vm.run(program, skb, host).map_err(|trap| Broken(trap.to_string()))?;
+        verdict(hook, outcome)
     }
 
     /// Packets that were counted as this.
     pub fn count(&self, hook: Direction, outcome: Outcome) -> u64 {
         let key = direction_number(hook) * crate::layout::OUTCOMES + outcome as u32;
-        let value = self.counters.and_then(|map| self.vm.map_lookup(map, &key.to_le_bytes()).ok());
+        let value = self.map(MapName::Counters).and_then(|map| self.vm.map_lookup(map, &key.to_le_bytes()).ok());
         value.as_deref().and_then(|it| it.first_chunk()).map_or(0, |it| u64::from_le_bytes(*it))
+    }
+}
+
+/// A packet as it stands at a hook of the endpoint at a place.
+pub(crate) fn arrived(hook: Direction, place: usize, packet: Vec<u8>, began_here: bool) -> Skb {
+    let mut skb = Skb::new(packet);
+    skb.ifindex = interface(place);
+    skb.ingress_ifindex = match hook {
+        Direction::Egress => skb.ifindex,
+        Direction::Ingress if began_here => 0,
+        Direction::Ingress => u32::MAX,
+    };
+    skb
+}
+
+/// What a program's result says.
+pub(crate) fn verdict(hook: Direction, outcome: crate::vm::Outcome) -> Result<Verdict, Broken> {
+    match outcome.verdict() {
+        NEXT => Ok(Verdict::Allow),
+        DROP => Ok(Verdict::Deny),
+        other => Err(Broken(format!("{} returned {other}", crate::emit::program_name(hook)))),
+    }
+}
+
+fn spec(map: &MapImage) -> MapSpec {
+    match map.spec.kind {
+        MapKind::LruHash => MapSpec { max_entries: map.spec.max_entries.min(MOST_FLOWS), ..map.spec },
+        _ => map.spec,
     }
 }
 

@@ -25,40 +25,57 @@ pub fn first(question: &Question) -> Option<Vec<u8>> {
 
 /// A packet that begins a flow; `None` if the addresses are of two families.
 pub fn build(source: IpAddr, destination: IpAddr, protocol: FlowProtocol, port: u16) -> Option<Vec<u8>> {
-    let (number, transport) = transport(source.is_ipv4(), protocol, port);
-    let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    let mut packet = Vec::with_capacity(80);
+    write(&mut packet, source, destination, protocol, port).then_some(packet)
+}
+
+/// The same in place of what was in `packet`; false if the addresses are of two families.
+pub fn write(packet: &mut Vec<u8>, source: IpAddr, destination: IpAddr, protocol: FlowProtocol, port: u16) -> bool {
+    let (number, length) = header(source.is_ipv4(), protocol);
+    packet.clear();
+    packet.extend([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
     match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             packet.extend([0x08, 0x00, 0x45, 0]);
-            packet.extend((20 + transport.len() as u16).to_be_bytes());
+            packet.extend((20 + length).to_be_bytes());
             packet.extend([0, 1, 0x40, 0, 64, number, 0, 0]);
             packet.extend(source.octets());
             packet.extend(destination.octets());
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
             packet.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
-            packet.extend((transport.len() as u16).to_be_bytes());
+            packet.extend(length.to_be_bytes());
             packet.extend([number, 64]);
             packet.extend(source.octets());
             packet.extend(destination.octets());
         }
-        _ => return None,
+        _ => return false,
     }
-    packet.extend(transport);
-    Some(packet)
+    transport(packet, source.is_ipv4(), protocol, port);
+    true
 }
 
-/// The protocol's number, and its header.
-fn transport(is_v4: bool, protocol: FlowProtocol, port: u16) -> (u8, Vec<u8>) {
-    let ports = [CLIENT_PORT.to_be_bytes(), port.to_be_bytes()].concat();
+/// The protocol's number, and the bytes that [`transport`] writes.
+fn header(is_v4: bool, protocol: FlowProtocol) -> (u8, u16) {
     match protocol {
-        FlowProtocol::Transport(Protocol::Tcp) => {
-            (6, [&ports[..], &[0; 8], &[0x50, TCP_SYN, 0xff, 0xff, 0, 0, 0, 0]].concat())
-        }
-        FlowProtocol::Transport(Protocol::Udp) => (17, [&ports[..], &[0, 8, 0, 0]].concat()),
-        FlowProtocol::Transport(Protocol::Sctp) => (132, [&ports[..], &[0; 8]].concat()),
+        FlowProtocol::Transport(Protocol::Tcp) => (6, 20),
+        FlowProtocol::Transport(Protocol::Udp) => (17, 8),
+        FlowProtocol::Transport(Protocol::Sctp) => (132, 12),
+        FlowProtocol::Icmp => (if is_v4 { 1 } else { 58 }, 8),
+    }
+}
+
+fn transport(packet: &mut Vec<u8>, is_v4: bool, protocol: FlowProtocol, port: u16) {
+    let FlowProtocol::Transport(transport) = protocol else {
         // Echo requests.
-        FlowProtocol::Icmp if is_v4 => (1, vec![8, 0, 0, 0, 0, 7, 0, 1]),
-        FlowProtocol::Icmp => (58, vec![128, 0, 0, 0, 0, 7, 0, 1]),
+        packet.extend([if is_v4 { 8 } else { 128 }, 0, 0, 0, 0, 7, 0, 1]);
+        return;
+    };
+    packet.extend(CLIENT_PORT.to_be_bytes());
+    packet.extend(port.to_be_bytes());
+    match transport {
+        Protocol::Tcp => packet.extend([0, 0, 0, 0, 0, 0, 0, 0, 0x50, TCP_SYN, 0xff, 0xff, 0, 0, 0, 0]),
+        Protocol::Udp => packet.extend([0, 8, 0, 0]),
+        Protocol::Sctp => packet.extend([0; 8]),
     }
 }

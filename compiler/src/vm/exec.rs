@@ -1,12 +1,22 @@
 //! The interpreter: one run of one program, tail calls included.
 
-use super::memory::{FRAMES, Memory, RegionId};
+use super::memory::{FRAMES, Frame, Memory, RegionId};
 use super::op::{Op, Program, Source};
 use super::skb::{self, Pointers};
 use super::trap::{Access, Fault};
 use super::{Cause, Host, Outcome, POISON, ProgramId, Skb, Trap, Vm, alu};
+use crate::ebpf::helper::Helper;
 use crate::ebpf::insn::{AtomicOp, Reg, Size};
 use crate::vm::map::Map;
+
+/// Where a run stands.
+#[derive(Clone, Debug)]
+pub(super) struct Saved {
+    pub(super) program: ProgramId,
+    pub(super) registers: [u64; 16],
+    pub(super) slot: usize,
+    pub(super) stack: Frame,
+}
 
 /// What a called function returns to.
 #[derive(Clone, Copy, Default)]
@@ -15,6 +25,38 @@ struct Caller {
     slot: usize,
     /// `R6` to `R9`.
     saved: [u64; 4],
+}
+
+/// What a run is watched by. The machine is compiled once for each kind: not watching costs nothing.
+pub(super) trait Watch {
+    /// A program is about to read from this address; true stops it before it does.
+    fn reads(&mut self, address: u64) -> bool;
+    /// A program is about to call a helper, with this in `R1`; true stops it before it does.
+    fn calls(&mut self, helper: Helper, memory: &Memory, argument: u64) -> bool;
+}
+
+/// Nobody watches.
+pub(super) struct Unwatched;
+
+impl Watch for Unwatched {
+    #[inline(always)]
+    fn reads(&mut self, _: u64) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn calls(&mut self, _: Helper, _: &Memory, _: u64) -> bool {
+        false
+    }
+}
+
+/// How a run that did not trap ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// With the outermost `exit`.
+    Exit,
+    /// Its watch stopped it.
+    Stopped,
 }
 
 /// The state of one run.
@@ -38,41 +80,64 @@ pub(super) struct Machine<'a> {
 
 /// Runs a program of a machine.
 pub(super) fn run(vm: &mut Vm, program: ProgramId, skb: &mut Skb, host: &mut Host) -> Result<Outcome, Box<Trap>> {
-    let Vm { memory, maps, programs, budget, .. } = vm;
-    memory.set_packet(std::mem::take(&mut skb.packet), skb.linear);
-    let mut machine = Machine {
-        memory,
-        maps,
-        skb,
-        host,
-        tail_calls: 0,
-        records: Vec::new(),
-        program,
-        programs,
-        registers: [POISON; 16],
-        slot: 0,
-        callers: [Caller::default(); FRAMES],
-        frames: 0,
-    };
-    let result = machine.start(*budget);
+    let budget = vm.budget;
+    let mut machine = Machine::new(vm, program, skb, host);
+    machine.enter_frame();
+    machine.enter_program(program);
+    let result = machine.start(budget, &mut Unwatched);
     machine.finish();
-    result
+    result.map(|(outcome, _)| outcome)
+}
+
+impl<'a> Machine<'a> {
+    /// Takes the packet; no frame and no program has been entered.
+    pub(super) fn new(vm: &'a mut Vm, program: ProgramId, skb: &'a mut Skb, host: &'a mut Host) -> Self {
+        let Vm { memory, maps, programs, .. } = vm;
+        memory.set_packet(std::mem::take(&mut skb.packet), skb.linear);
+        let mut registers = [POISON; 16];
+        registers[usize::from(super::op::ZERO)] = 0;
+        Self {
+            memory,
+            maps,
+            skb,
+            host,
+            tail_calls: 0,
+            records: Vec::new(),
+            program,
+            programs,
+            registers,
+            slot: 0,
+            callers: [Caller::default(); FRAMES],
+            frames: 0,
+        }
+    }
 }
 
 impl Machine<'_> {
-    fn start(&mut self, budget: u64) -> Result<Outcome, Box<Trap>> {
-        self.registers[usize::from(super::op::ZERO)] = 0;
-        self.enter_frame();
-        self.enter_program(self.program);
+    /// Runs on from where the machine is.
+    pub(super) fn start(&mut self, budget: u64, watch: &mut impl Watch) -> Result<(Outcome, End), Box<Trap>> {
         let mut executed = 0;
-        match self.go(budget, &mut executed) {
-            Ok(()) => Ok(Outcome { r0: self.get(Reg::R0 as u8), executed }),
+        match self.go(budget, &mut executed, watch) {
+            Ok(end) => Ok((Outcome { r0: self.get(Reg::R0 as u8), executed }, end)),
             Err(cause) => Err(Box::new(self.trap(cause))),
         }
     }
 
+    /// The registers, the slot, and the stack of a run that is in its outermost function.
+    pub(super) fn save(&self) -> Option<Saved> {
+        let stack = self.memory.frame(0)?;
+        (self.frames == 1).then(|| Saved { program: self.program, registers: self.registers, slot: self.slot, stack })
+    }
+
+    /// Goes back to a state that was saved.
+    pub(super) fn restore(&mut self, saved: &Saved) {
+        (self.program, self.registers, self.slot, self.frames) = (saved.program, saved.registers, saved.slot, 1);
+        self.memory.enter_frame(1);
+        self.memory.set_frame(0, &saved.stack);
+    }
+
     /// Puts the packet back, and away what the program left behind.
-    fn finish(&mut self) {
+    pub(super) fn finish(&mut self) {
         let (_, linear) = self.memory.packet();
         self.skb.linear = linear;
         self.skb.packet = self.memory.take_packet();
@@ -110,7 +175,7 @@ impl Machine<'_> {
     }
 
     /// A function begins, in a frame of its own.
-    fn enter_frame(&mut self) {
+    pub(super) fn enter_frame(&mut self) {
         self.frames += 1;
         self.memory.enter_frame(self.frames);
         self.set(Reg::R10 as u8, self.memory.frame_pointer(self.frames - 1));
@@ -156,7 +221,7 @@ impl Machine<'_> {
     }
 
     /// Runs until the outermost `exit`.
-    fn go(&mut self, budget: u64, executed: &mut u64) -> Result<(), Cause> {
+    fn go(&mut self, budget: u64, executed: &mut u64, watch: &mut impl Watch) -> Result<End, Cause> {
         let programs = self.programs;
         let mut ops = ops_of(programs, self.program);
         loop {
@@ -181,7 +246,11 @@ impl Machine<'_> {
                     next += 1;
                 }
                 Op::Load { size, dst, base, offset } => {
-                    let value = self.load(size, self.address(base, offset))?;
+                    let address = self.address(base, offset);
+                    if watch.reads(address) {
+                        return Ok(End::Stopped);
+                    }
+                    let value = self.load(size, address)?;
                     self.set(dst, value);
                 }
                 Op::LoadSx { size, dst, base, offset } => {
@@ -212,16 +281,21 @@ impl Machine<'_> {
                         next = to as usize;
                     }
                 }
-                Op::Call { helper } => match self.helper(helper)? {
-                    Some(r0) => {
-                        self.registers[1..6].fill(POISON);
-                        self.set(Reg::R0 as u8, r0);
+                Op::Call { helper } => {
+                    if watch.calls(helper, self.memory, self.get(Reg::R1 as u8)) {
+                        return Ok(End::Stopped);
                     }
-                    None => {
-                        ops = ops_of(programs, self.program);
-                        next = self.slot;
+                    match self.helper(helper)? {
+                        Some(r0) => {
+                            self.registers[1..6].fill(POISON);
+                            self.set(Reg::R0 as u8, r0);
+                        }
+                        None => {
+                            ops = ops_of(programs, self.program);
+                            next = self.slot;
+                        }
                     }
-                },
+                }
                 Op::CallLocal { to } => {
                     self.call(to, next)?;
                     next = self.slot;
@@ -231,7 +305,7 @@ impl Machine<'_> {
                         return Err(Cause::LeakedRecords(self.records.len()));
                     }
                     if self.leave() {
-                        return Ok(());
+                        return Ok(End::Exit);
                     }
                     ops = ops_of(programs, self.program);
                     next = self.slot;

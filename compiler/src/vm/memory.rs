@@ -17,6 +17,13 @@ pub(super) const FRAME: u32 = 512;
 /// Frames of one run.
 pub(super) const FRAMES: usize = 8;
 
+/// One call frame: its bytes, and which of them were written, a bit each.
+#[derive(Clone, Debug)]
+pub(super) struct Frame {
+    pub(super) bytes: [u8; FRAME as usize],
+    pub(super) written: [u64; 8],
+}
+
 /// A region's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RegionId(u32);
@@ -30,6 +37,12 @@ impl RegionId {
     /// The address of its first byte.
     pub(super) const fn base(self) -> u64 {
         (self.0 as u64) << REGION_SHIFT
+    }
+
+    /// Whether it holds neither stack, context nor packet.
+    #[inline]
+    pub(super) const fn is_beyond_packets(self) -> bool {
+        self.0 >= Self::FIRST_FREE
     }
 
     /// The region that an address is in.
@@ -204,6 +217,35 @@ impl Memory {
     /// Frames `0..count` exist, the last one as it was.
     pub(super) fn leave_frame(&mut self, count: usize) {
         self.with(RegionId::STACK, |stack| stack.count = count as u64);
+    }
+
+    /// How far left the number of an element stands in a region's addresses.
+    pub(super) fn shift(&self, id: RegionId) -> u32 {
+        self.region(id).map_or(0, |region| region.shift)
+    }
+
+    /// A copy of a frame.
+    pub(super) fn frame(&self, frame: usize) -> Option<Frame> {
+        let bytes = self.region(RegionId::STACK)?.data.get(frame * FRAME as usize..)?.first_chunk()?;
+        Some(Frame { bytes: *bytes, written: *self.written.get(frame)? })
+    }
+
+    /// Makes a frame what its copy says.
+    pub(super) fn set_frame(&mut self, frame: usize, from: &Frame) {
+        let stack = self.regions.get_mut(RegionId::STACK.0 as usize);
+        let bytes = stack.and_then(|stack| stack.data.get_mut(frame * FRAME as usize..)?.first_chunk_mut());
+        if let (Some(bytes), Some(written)) = (bytes, self.written.get_mut(frame)) {
+            (*bytes, *written) = (from.bytes, from.written);
+        }
+    }
+
+    /// The map whose value an address is in, the entry's place and the byte of its value.
+    #[inline]
+    pub(super) fn value(&self, address: u64) -> Option<(MapId, u64, u64)> {
+        let region = self.region(RegionId::of(address))?;
+        let Region::Value(map) = region.what else { return None };
+        let offset = address & OFFSET_MASK;
+        Some((map, offset >> region.shift, offset & ((1 << region.shift) - 1)))
     }
 
     /// The frame pointer of a frame: one past its last byte.

@@ -1,0 +1,110 @@
+//! Every port → the bit that it asks for.
+//!
+//! A port's atom is nowhere in a program's result either. So a set is found for one class and one subject class, and bits are
+//! written into what the program reads of it: six runs say which bit of eight bytes decides, whatever the words mean.
+
+use std::collections::HashMap;
+
+use super::super::prober::{Instance, Reach};
+use super::super::slots::Port;
+use super::{Part, Parts, Stopped};
+use crate::model::eval::Verdict;
+use crate::vm::Spot;
+
+/// What decides about a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Asks {
+    /// A bit, so many bytes behind where the ports of ICMP are read.
+    Bit(i64, u32),
+    /// It is decided without a set, or by all of it: with all bits, with none.
+    Other(Verdict, Verdict),
+}
+
+/// One port for each pair of what decides and what the oracle can tell apart.
+pub(super) fn classify(parts: &mut Parts<'_, '_>, instance: Instance) -> Result<Vec<Port>, Stopped> {
+    let mut known = HashMap::new();
+    let mut ports = Vec::new();
+    let place = place(parts, instance)?;
+    for port in parts.ports {
+        let asks = match place {
+            Some(place) => asks(parts, instance, place, *port)?,
+            // No row is ever looked up: a port has only its slot.
+            None => Asks::Bit(0, 0),
+        };
+        let number = ports.len();
+        if *known.entry((parts.expected.slots.of(*port), asks)).or_insert(number) == number {
+            ports.push(*port);
+        }
+        parts.report.count(Part::Ports, 1, 1);
+    }
+    Ok(ports)
+}
+
+/// An address and a subject class for which a set is read, and where it is for what has no ports.
+fn place(parts: &mut Parts<'_, '_>, instance: Instance) -> Result<Option<(std::net::IpAddr, Spot)>, Stopped> {
+    let classes = parts.survey.classes.get(&instance).map_or(&[][..], Vec::as_slice);
+    for local in parts.locals.iter().take(8) {
+        parts.prober.set_subject(local.subject)?;
+        for class in classes {
+            if let Reach::Row(_) = class.reach
+                && let Some(spot) = spot(parts, instance, class.address, (None, 0))?
+            {
+                return Ok(Some((class.address, spot)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Where the set is read for a port.
+fn spot(
+    parts: &mut Parts<'_, '_>,
+    instance: Instance,
+    address: std::net::IpAddr,
+    port: Port,
+) -> Result<Option<Spot>, Stopped> {
+    match parts.prober.reach(instance, address, port, None, &mut Vec::new())? {
+        Reach::Row(state) => Ok(parts.prober.set(&state)?),
+        Reach::Settled(_) => Ok(None),
+    }
+}
+
+fn asks(
+    parts: &mut Parts<'_, '_>,
+    instance: Instance,
+    (address, origin): (std::net::IpAddr, Spot),
+    port: Port,
+) -> Result<Asks, Stopped> {
+    let Some(spot) = spot(parts, instance, address, port)? else {
+        let verdict = parts.prober.verdict(instance, address, port)?;
+        return Ok(Asks::Other(verdict, verdict));
+    };
+    let bytes = parts.prober.bytes(spot);
+    let before: Vec<u8> = bytes.iter().skip(spot.offset as usize).take(8).copied().collect();
+    let mut with = |word: u64| -> Result<Verdict, Stopped> {
+        parts.prober.poke(spot, word.to_le_bytes().get(..before.len()).unwrap_or_default())?;
+        Ok(parts.prober.verdict(instance, address, port)?)
+    };
+    let (all, none) = (with(u64::MAX)?, with(0)?);
+    let mut bit = 0;
+    if (all, none) == (Verdict::Allow, Verdict::Deny) {
+        for (index, pattern) in PATTERNS.into_iter().enumerate() {
+            bit |= u32::from(with(pattern)? == Verdict::Allow) << index;
+        }
+    }
+    parts.prober.poke(spot, &before)?;
+    match (all, none) {
+        (Verdict::Allow, Verdict::Deny) => Ok(Asks::Bit(spot.offset as i64 - origin.offset as i64, bit)),
+        other => Ok(Asks::Other(other.0, other.1)),
+    }
+}
+
+/// Bit `b` is set in the pattern of index `i` if bit `i` is set in `b`.
+const PATTERNS: [u64; 6] = [
+    0xaaaa_aaaa_aaaa_aaaa,
+    0xcccc_cccc_cccc_cccc,
+    0xf0f0_f0f0_f0f0_f0f0,
+    0xff00_ff00_ff00_ff00,
+    0xffff_0000_ffff_0000,
+    0xffff_ffff_0000_0000,
+];

@@ -1,0 +1,243 @@
+//! What the emitted programs do, asked piece by piece.
+//!
+//! Problem: which class a program finds for an address, and which set for a class, is nowhere in its result; and where it
+//! finds them is nobody's business but its own.
+//! Strategy: stop a run where the program reads the endpoint's subject class: what it knows of the packet by then, as far as
+//! what follows looks at it, *is* the class of the other end, whatever that was found in. Go on from there with each subject
+//! class, and see which set is read. What follows is run without everything else that was known, so that it cannot depend on
+//! it unseen: reading what was taken away is a trap.
+//! Invariants: knows the layout of an endpoint's value and the names of maps, and nothing of tables.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::slots::Port;
+use crate::artifact::Artifact;
+use crate::engine::machine::{Inside, Loaded, arrived, interface, verdict};
+use crate::engine::{Broken, packet};
+use crate::layout::{self, FILTERS_EGRESS, FILTERS_INGRESS, MapName, endpoint};
+use crate::model::Direction;
+use crate::model::eval::{FlowProtocol, Verdict};
+use crate::vm::{MapId, Part, Skb, Spot, State, Stop};
+
+/// How far a packet came.
+#[derive(Clone, Debug)]
+pub(super) enum Reach {
+    /// The row is about to be looked up.
+    Row(Box<State>),
+    /// It was settled before.
+    Settled(Verdict),
+}
+
+/// A class as a program knows it: the parts of its state that what follows looks at.
+pub(super) type ClassKey = Vec<u64>;
+
+pub(super) struct Prober {
+    pub(super) loaded: Loaded,
+    endpoints: MapId,
+    rows: Vec<MapId>,
+    /// Where the endpoint stands that is nobody.
+    nobody: usize,
+    own: [IpAddr; 2],
+    subject: u32,
+    skb: Skb,
+    /// What the look-up of a row needs to know, by direction and family.
+    needed: [BTreeSet<Part>; 4],
+}
+
+/// A direction and a family: the programs have code of their own for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Instance {
+    pub(super) direction: Direction,
+    pub(super) is_v4: bool,
+}
+
+impl Instance {
+    fn index(self) -> usize {
+        2 * layout::direction_number(self.direction) as usize + usize::from(self.is_v4)
+    }
+}
+
+fn broken(what: impl std::fmt::Display) -> Broken {
+    Broken(what.to_string())
+}
+
+impl Prober {
+    /// `own` are the addresses of an endpoint that is nobody: addresses that nobody else has.
+    pub(super) fn new(artifact: &Artifact, own: [IpAddr; 2]) -> Result<Self, Broken> {
+        let nobody = artifact.endpoints.len();
+        let subject = 0;
+        let value = value(subject, own);
+        let mut endpoints: Vec<&[u8]> = artifact.endpoints.iter().map(|it| it.value.as_slice()).collect();
+        endpoints.push(&value);
+        let programs = artifact.programs.each_ref().map(|program| &program.code);
+        let loaded = Loaded::new(programs, &artifact.maps, &endpoints)?;
+        let endpoints = loaded.map(MapName::Endpoints).ok_or_else(|| broken("there is no map endpoints"))?;
+        let rows = [MapName::Rows, MapName::Defaults].into_iter().filter_map(|name| loaded.map(name)).collect();
+        let skb = Skb::new(Vec::with_capacity(80));
+        Ok(Self { loaded, endpoints, rows, nobody, own, subject, skb, needed: Default::default() })
+    }
+
+    fn set_value(&mut self, own: [IpAddr; 2]) -> Result<(), Broken> {
+        let (key, value) = (interface(self.nobody).to_le_bytes(), value(self.subject, own));
+        let Inside { vm, .. } = self.loaded.inside();
+        vm.map_update(self.endpoints, &key, &value, 0).map_err(|errno| broken(format!("map endpoints: {errno:?}")))
+    }
+
+    /// From now on nobody is of this subject class.
+    pub(super) fn set_subject(&mut self, subject: u32) -> Result<(), Broken> {
+        if std::mem::replace(&mut self.subject, subject) == subject {
+            return Ok(());
+        }
+        self.set_value(self.own)
+    }
+
+    /// A packet of nobody's.
+    fn pack(&mut self, instance: Instance, own: IpAddr, remote: IpAddr, (protocol, port): Port) {
+        let mut bytes = std::mem::take(&mut self.skb.packet);
+        let (source, destination) = match instance.direction {
+            Direction::Egress => (own, remote),
+            Direction::Ingress => (remote, own),
+        };
+        write(&mut bytes, source, destination, (protocol, port));
+        self.skb = arrived(instance.direction, self.nobody, bytes, false);
+    }
+
+    /// Does it with another address if the other end has nobody's.
+    fn with_own<T>(
+        &mut self,
+        remote: IpAddr,
+        mut act: impl FnMut(&mut Self, IpAddr) -> Result<T, Broken>,
+    ) -> Result<T, Broken> {
+        let family = usize::from(!remote.is_ipv4());
+        if self.own[family] != remote {
+            return act(self, self.own[family]);
+        }
+        let mut others = self.own;
+        others[family] = other_than(remote);
+        self.set_value(others)?;
+        let done = act(self, others[family]);
+        self.set_value(self.own)?;
+        done
+    }
+
+    /// Runs a packet up to the look-up of its row; notes where it read in the map.
+    pub(super) fn reach(
+        &mut self,
+        instance: Instance,
+        remote: IpAddr,
+        port: Port,
+        note: Option<MapId>,
+        noted: &mut Vec<Spot>,
+    ) -> Result<Reach, Broken> {
+        self.with_own(remote, |this, own| {
+            this.pack(instance, own, remote, port);
+            let program = this.loaded.program(instance.direction);
+            let Inside { vm, host } = this.loaded.inside();
+            let place = (this.endpoints, endpoint::SUBJECT as u64);
+            match vm.run_to(program, &mut this.skb, host, place, (note, noted)).map_err(broken)? {
+                Stop::Before(state) => Ok(Reach::Row(state)),
+                Stop::Ended(outcome) => verdict(instance.direction, outcome).map(Reach::Settled),
+            }
+        })
+    }
+
+    /// The verdict on a packet of nobody's, through the whole program.
+    pub(super) fn verdict(&mut self, instance: Instance, remote: IpAddr, port: Port) -> Result<Verdict, Broken> {
+        self.with_own(remote, |this, own| {
+            this.pack(instance, own, remote, port);
+            this.loaded.run_on(instance.direction, &mut this.skb)
+        })
+    }
+
+    /// Where the set is read, going on with nobody's subject class.
+    pub(super) fn set(&mut self, state: &State) -> Result<Option<Spot>, Broken> {
+        self.follow(state).map_err(broken)
+    }
+
+    fn follow(&mut self, state: &State) -> Result<Option<Spot>, Box<crate::vm::Trap>> {
+        let Inside { vm, host } = self.loaded.inside();
+        vm.follow(state, &mut self.skb, host, &self.rows, self.endpoints)
+    }
+
+    /// Finds out what the look-up of a row needs to know, on one more state.
+    pub(super) fn learn(&mut self, instance: Instance, state: &State) -> Result<(), Broken> {
+        let whole = self.set(state)?;
+        let known = self.needed[instance.index()].clone();
+        for part in Part::all().filter(|part| !known.contains(part) && state.part(*part).is_some()) {
+            let mut without = state.clone();
+            without.forget(part);
+            if self.follow(&without).ok() != Some(whole) {
+                self.needed[instance.index()].insert(part);
+            }
+        }
+        Ok(())
+    }
+
+    /// The class that a state knows.
+    pub(super) fn class(&self, instance: Instance, state: &State) -> ClassKey {
+        let needed = self.needed[instance.index()].iter();
+        needed.map(|part| state.part(*part).unwrap_or(u64::MAX)).collect()
+    }
+
+    /// A state that knows nothing but its class.
+    pub(super) fn cut_down(&self, instance: Instance, state: &State) -> State {
+        let mut state = state.clone();
+        let needed = &self.needed[instance.index()];
+        Part::all().filter(|part| !needed.contains(part)).for_each(|part| state.forget(part));
+        state
+    }
+
+    /// How much was learned.
+    pub(super) fn needs(&self, instance: Instance) -> usize {
+        self.needed[instance.index()].len()
+    }
+
+    /// The bytes of a value.
+    pub(super) fn bytes(&mut self, spot: Spot) -> &[u8] {
+        self.loaded.inside().vm.value_at(spot.map, spot.element)
+    }
+
+    /// Overwrites what a program reads.
+    pub(super) fn poke(&mut self, spot: Spot, bytes: &[u8]) -> Result<(), Broken> {
+        self.loaded.inside().vm.poke(spot, bytes).map_err(|errno| broken(format!("a set cannot be written: {errno:?}")))
+    }
+
+    /// Whether a map is a single value: a table in itself.
+    pub(super) fn is_table(&mut self, map: MapId) -> bool {
+        self.loaded.inside().vm.map_spec(map).is_some_and(|spec| spec.max_entries == 1)
+    }
+}
+
+/// A packet to a port. What has no protocol is ICMP, or the IP protocol whose number stands where the port would.
+pub(super) fn write(bytes: &mut Vec<u8>, source: IpAddr, destination: IpAddr, (protocol, port): Port) -> bool {
+    const PLACES: [usize; 2] = [14 + 9, 14 + 6];
+    let flow = protocol.map_or(FlowProtocol::Icmp, FlowProtocol::Transport);
+    let written = packet::write(bytes, source, destination, flow, port);
+    let number = bytes.get_mut(PLACES[usize::from(!source.is_ipv4())]);
+    if let Some(number) = number.filter(|_| protocol.is_none() && port != 0) {
+        *number = port as u8;
+    }
+    written
+}
+
+/// Filtered both ways, on no node.
+fn value(subject: u32, own: [IpAddr; 2]) -> Vec<u8> {
+    let mut value = vec![0; endpoint::BYTES as usize];
+    let numbers =
+        [(endpoint::SUBJECT, subject), (endpoint::FLAGS, FILTERS_INGRESS | FILTERS_EGRESS), (endpoint::NODE, u32::MAX)];
+    let numbers = numbers.map(|(at, number)| (at, number.to_le_bytes().to_vec()));
+    let addresses = own.map(|it| (if it.is_ipv4() { endpoint::V4 } else { endpoint::V6 }, layout::address_bytes(it)));
+    for (at, bytes) in numbers.into_iter().chain(addresses) {
+        value.iter_mut().skip(at as usize).zip(bytes).for_each(|(to, from)| *to = from);
+    }
+    value
+}
+
+/// Another address of the family.
+fn other_than(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(it) => IpAddr::V4((it.to_bits() ^ 1).into()),
+        IpAddr::V6(it) => IpAddr::V6((it.to_bits() ^ 1).into()),
+    }
+}

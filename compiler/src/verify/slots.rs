@@ -1,0 +1,87 @@
+//! Ports, cut by the cluster alone: between two cuts no rule and no service tells ports apart.
+
+use std::ops::Range;
+
+use crate::k8s::PortMatch;
+use crate::model::{Cluster, Direction, PolicyId, Protocol};
+
+/// A port, or what has none.
+pub(super) type Port = (Option<Protocol>, u16);
+
+/// The protocols that have ports.
+pub(super) const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+
+/// Slot 0 is everything without ports; then come the stretches of ports, protocol by protocol.
+#[derive(Debug)]
+pub(super) struct Slots {
+    /// The first port of each stretch, sorted.
+    starts: [Vec<u16>; 3],
+}
+
+impl Slots {
+    /// Cut by the policies and names in force, and by every service.
+    pub(super) fn new(cluster: &Cluster, policies: &[PolicyId]) -> Self {
+        let mut slots = Self { starts: [vec![0], vec![0], vec![0]] };
+        let policies = policies.iter().map(|id| &cluster.policies[id.index()]);
+        let mut names = std::collections::BTreeSet::new();
+        for policy in policies {
+            let rules = Direction::ALL.into_iter().filter_map(|direction| policy.rules(direction)).flatten();
+            for port in rules.flat_map(|rule| &rule.ports) {
+                match &port.port {
+                    PortMatch::Range(first, last) => slots.cut(port.protocol, *first, *last),
+                    PortMatch::Named(name) => _ = names.insert((name.as_str(), port.protocol as usize)),
+                    PortMatch::Any => {}
+                }
+            }
+        }
+        for port in cluster.services.iter().flat_map(|service| &service.ports) {
+            slots.cut(port.protocol, port.port, port.port);
+            port.node_port.into_iter().for_each(|number| slots.cut(port.protocol, number, number));
+        }
+        for port in cluster.endpoints.iter().flat_map(|endpoint| &endpoint.named_ports) {
+            if names.contains(&(port.name.as_str(), port.protocol as usize)) {
+                slots.cut(port.protocol, port.number, port.number);
+            }
+        }
+        for starts in &mut slots.starts {
+            starts.sort_unstable();
+            starts.dedup();
+        }
+        slots
+    }
+
+    fn cut(&mut self, protocol: Protocol, first: u16, last: u16) {
+        let starts = &mut self.starts[protocol as usize];
+        starts.push(first);
+        starts.extend(last.checked_add(1));
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        1 + self.starts.iter().map(Vec::len).sum::<usize>()
+    }
+
+    /// The slot of a port.
+    pub(super) fn of(&self, (protocol, port): Port) -> usize {
+        let Some(protocol) = protocol else { return 0 };
+        let before: usize = self.starts[..protocol as usize].iter().map(Vec::len).sum();
+        before + self.starts[protocol as usize].partition_point(|start| *start <= port)
+    }
+
+    /// The slots of a range of ports, whose ends are cuts.
+    pub(super) fn range(&self, protocol: Protocol, first: u16, last: u16) -> Range<usize> {
+        self.of((Some(protocol), first))..self.of((Some(protocol), last)) + 1
+    }
+
+    /// The first and the last port of every slot.
+    pub(super) fn ends(&self) -> Vec<Port> {
+        let mut ends = vec![(None, 0)];
+        for (protocol, starts) in PROTOCOLS.into_iter().zip(&self.starts) {
+            let lasts = starts.iter().skip(1).map(|next| next - 1).chain([u16::MAX]);
+            ends.extend(starts.iter().copied().chain(lasts).map(|port| (Some(protocol), port)));
+        }
+        ends.sort_unstable_by_key(|(protocol, port)| (protocol.map(|it| it as usize), *port));
+        ends.dedup();
+        ends
+    }
+}
