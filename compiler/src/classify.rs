@@ -221,6 +221,11 @@ impl Classes {
         })
     }
 
+    /// The peer predicates of a rule, any of which is enough; `None` if it names no peer, and so means every one.
+    pub fn peers_of(&self, direction: Direction, id: RuleId) -> Option<&[PredicateId]> {
+        self.rules.of(id.policy, direction)?.get(id.rule as usize)?.peers.as_deref()
+    }
+
     /// Peer predicates in force.
     pub fn predicates(&self) -> &[Predicate] {
         &self.rules.predicates

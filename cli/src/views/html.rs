@@ -1,7 +1,249 @@
-//! The HTML report.
-use crate::read::Read;
+//! The HTML report: one file that needs nothing else, with the class tables in it as JSON.
+//!
+//! The page asks the tables as [`Reach`] does, so a cell costs nothing until it is looked at. What comes from the input is
+//! only ever data: JSON without any letter that HTML knows, put into the page as text. A policy of content security
+//! allows the page's own script and style by their digests, and no address at all.
+
 use anyhow::Result;
-use weir_compiler::reach::Reach;
-pub(crate) fn page(_: &Read, _: &Reach<'_>, _: Option<()>) -> Result<String> {
-    Ok(String::new())
+use serde_json::{Value, json};
+use weir_compiler::artifact::Digest;
+use weir_compiler::classify::{AtomSet, Predicate, Row};
+use weir_compiler::diagnostic::Place;
+use weir_compiler::model::eval::RuleId;
+use weir_compiler::model::{Direction, ListId, PolicyId, PortMatch, Rule, rule_path};
+use weir_compiler::origin::Origin;
+use weir_compiler::reach::{Party, Reach, Zone, ports};
+
+use super::words;
+use crate::args::Level;
+use crate::locate::Locator;
+use crate::read::Read;
+use crate::render::text::count;
+
+const PAGE: &str = include_str!("report/report.html");
+const STYLE: &str = include_str!("report/report.css");
+const SCRIPT: &str = include_str!("report/report.js");
+
+/// Of more pods in a workload, the report has a number.
+const MOST_PODS: usize = 20;
+
+/// What is beside the tables in a report on a change.
+#[derive(Clone, Debug)]
+pub(crate) struct Changes {
+    pub(crate) title: String,
+    pub(crate) summary: String,
+    pub(crate) list: Vec<Value>,
+}
+
+/// The whole page.
+pub(crate) fn page(read: &Read, reach: &Reach<'_>, changes: Option<Changes>) -> Result<String> {
+    let mut data = Data { read, reach, locator: Locator::new(&read.sources) }.document();
+    if let Some(changes) = changes {
+        data["title"] = changes.title.into();
+        data["summary"] = changes.summary.into();
+        data["changes"] = changes.list.into();
+    }
+    let mut page = PAGE.replace("@STYLE_HASH@", &base64(&Digest::of(STYLE.as_bytes()).0));
+    page = page.replace("@SCRIPT_HASH@", &base64(&Digest::of(SCRIPT.as_bytes()).0));
+    page = page.replace("@STYLE@", STYLE).replace("@SCRIPT@", SCRIPT);
+    // Last: what it brings is not looked at again.
+    Ok(page.replacen("@DATA@", &inert(&serde_json::to_string(&data)?), 1))
+}
+
+/// JSON in which no letter is left that HTML or a script reader could take for something else.
+fn inert(json: &str) -> String {
+    let mut text = String::with_capacity(json.len() + json.len() / 64);
+    for letter in json.chars() {
+        match letter {
+            '<' | '>' | '&' | '\'' | '\u{2028}' | '\u{2029}' => text.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            _ => text.push(letter),
+        }
+    }
+    text
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let byte = |index: usize| u32::from(chunk.get(index).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for index in 0..4 {
+            let letter = char::from(LETTERS[(bits >> (18 - 6 * index) & 63) as usize]);
+            text.push(if index <= chunk.len() { letter } else { '=' });
+        }
+    }
+    text
+}
+
+struct Data<'r> {
+    read: &'r Read,
+    reach: &'r Reach<'r>,
+    locator: Locator<'r>,
+}
+
+impl<'r> Data<'r> {
+    fn document(mut self) -> Value {
+        let (reach, classes) = (self.reach, &self.reach.classes);
+        let namespaces: Vec<_> = reach.parties.iter().map(|it| it.namespace).collect();
+        let names: Vec<&str> = namespaces.chunk_by(|a, b| a == b).map(|chunk| reach.namespace(chunk[0])).collect();
+        let counts = self.read.counts();
+        let summary = format!(
+            "{} in {}, {}, {}",
+            count(reach.parties.len(), "workload"),
+            count(names.len(), "namespace"),
+            count(counts.policies, "policy"),
+            count(counts.lists, "list"),
+        );
+        json!({
+            "title": "who can reach whom",
+            "summary": summary,
+            "notes": self.notes(),
+            "namespaces": names,
+            "parties": self.parties(),
+            "zones": reach.zones.iter().map(zone).collect::<Vec<_>>(),
+            "atoms": classes.atoms.count(),
+            "intervals": classes.atoms.intervals.iter().map(|it| {
+                json!([ports::name(it.spec.protocol), it.spec.first, it.spec.last, it.atom.0])
+            }).collect::<Vec<_>>(),
+            "sets": classes.atom_sets.iter().map(hex).collect::<Vec<_>>(),
+            "egress": classes.egress.iter().map(row).collect::<Vec<_>>(),
+            "ingress": classes.ingress.iter().map(row).collect::<Vec<_>>(),
+            "peers": classes.peers.iter().map(|it| it.predicates.iter().map(|it| it.0).collect()).collect::<Vec<Vec<u32>>>(),
+            "subjects": classes.subjects.iter().map(|it| json!({
+                "policies": it.policies.iter().map(|it| it.0).collect::<Vec<_>>(),
+                "lists": it.lists.iter().map(|it| it.0).collect::<Vec<_>>(),
+            })).collect::<Vec<_>>(),
+            "policies": (0..reach.cluster.policies.len() as u32).map(|id| self.policy(PolicyId(id))).collect::<Vec<_>>(),
+            "lists": (0..reach.cluster.lists.len() as u32).map(|id| self.list(ListId(id))).collect::<Vec<_>>(),
+        })
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = super::notes(self.reach, Level::Workload);
+        notes.push("A pod always reaches itself, and a pod and its own node each other; neither is shown.".to_owned());
+        notes.push("A service is what stands behind it: look at its pods and their ports.".to_owned());
+        notes
+    }
+
+    fn parties(&self) -> Vec<Value> {
+        let mut number = 0;
+        let mut found = Vec::with_capacity(self.reach.parties.len());
+        for of_namespace in self.reach.parties.chunk_by(|a, b| a.namespace == b.namespace) {
+            found.extend(of_namespace.iter().map(|it| self.party(it, number)));
+            number += 1;
+        }
+        found
+    }
+
+    fn party(&self, party: &Party, namespace: u32) -> Value {
+        let members = &self.read.cluster.endpoints;
+        let names = party.members.iter().take(MOST_PODS).map(|id| members[id.index()].name.as_str());
+        json!({
+            "n": namespace,
+            "name": party.name,
+            "kind": party.kind,
+            "s": party.subject.0,
+            "p": party.peers.map(|it| it.map_or(-1, |it| i64::from(it.0))),
+            "pods": names.collect::<Vec<_>>(),
+            "more": party.members.len().saturating_sub(MOST_PODS),
+        })
+    }
+
+    fn policy(&mut self, id: PolicyId) -> Value {
+        let policy = &self.reach.cluster.policies[id.index()];
+        let mut value =
+            json!({"name": self.reach.cluster.policy_name(id), "at": self.at(Origin::object(policy.object))});
+        for direction in Direction::ALL {
+            let Some(rules) = policy.rules(direction) else { continue };
+            let rules = rules.iter().zip(0..).map(|(rule, index)| {
+                let peers = self.reach.classes.peers_of(direction, RuleId { policy: id, rule: index });
+                json!({
+                    "path": rule_path(direction, index as usize).to_string(),
+                    "ports": rule_ports(rule),
+                    "p": peers.map(|all| all.iter().map(|it| it.0).collect::<Vec<_>>()),
+                    "at": self.at(policy.rule_origin(direction, index as usize)),
+                })
+            });
+            value[direction.name()] = rules.collect();
+        }
+        value
+    }
+
+    fn list(&mut self, id: ListId) -> Value {
+        let list = &self.reach.cluster.lists[id.index()];
+        let predicate = self.reach.classes.predicates().iter().position(|it| *it == Predicate::List(id));
+        json!({
+            "name": list.name,
+            "action": format!("{:?}", list.action),
+            "predicate": predicate,
+            "ingress": list.ingress,
+            "egress": list.egress,
+            "at": self.at(Origin::object(list.object)),
+        })
+    }
+
+    /// `file:line`
+    fn at(&mut self, origin: Origin) -> Option<String> {
+        let at = self.locator.locate(&Place::Field(origin))?;
+        let line = self.locator.position(at.file, at.span.start).line;
+        Some(format!("{}:{line}", self.locator.sources().file(at.file).name))
+    }
+}
+
+fn zone(zone: &Zone) -> Value {
+    let peer = |family| if zone.family as usize == family { i64::from(zone.peer.0) } else { -1 };
+    json!({"name": words::ranges(&zone.ranges), "s": -1, "p": [peer(0), peer(1)]})
+}
+
+/// The default, and then pairs of peer and set.
+fn row(row: &Row) -> Vec<u32> {
+    let entries = row.entries.iter().flat_map(|(peer, set)| [peer.0, set.0]);
+    std::iter::once(row.default.0).chain(entries).collect()
+}
+
+/// The bits as one number.
+pub(crate) fn hex(set: &AtomSet) -> String {
+    let words: String = set.words().iter().rev().map(|word| format!("{word:016x}")).collect();
+    let short = words.trim_start_matches('0');
+    if short.is_empty() { "0".to_owned() } else { short.to_owned() }
+}
+
+/// As written.
+fn rule_ports(rule: &Rule) -> String {
+    let port = |it: &weir_compiler::model::PortRule| {
+        let protocol = ports::name(it.protocol);
+        match &it.port {
+            PortMatch::Any => format!("all {protocol}"),
+            PortMatch::Range(first, last) if first == last => format!("{protocol} {first}"),
+            PortMatch::Range(first, last) => format!("{protocol} {first}-{last}"),
+            PortMatch::Named(name) => format!("{protocol} {name}"),
+        }
+    };
+    match rule.ports.is_empty() {
+        true => "everything".to_owned(),
+        false => rule.ports.iter().map(port).collect::<Vec<_>>().join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_as_the_standard_says() {
+        for (bytes, text) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")]
+        {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+    }
+
+    #[test]
+    fn json_in_the_page_cannot_end_the_element() {
+        let hostile = serde_json::to_string("</script><!--'&\u{2028}").expect("JSON");
+        let text = inert(&hostile);
+        assert!(!text.contains(['<', '>', '&', '\'', '\u{2028}']), "{text}");
+        assert_eq!(serde_json::from_str::<String>(&text).ok().as_deref(), Some("</script><!--'&\u{2028}"));
+    }
 }
