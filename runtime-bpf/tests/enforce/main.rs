@@ -4,3 +4,4 @@ mod attach;
 mod net;
 mod policy;
 mod probe;
+mod switch;
