@@ -22,6 +22,7 @@ mod nearest;
 mod question;
 mod read;
 mod render;
+mod witness;
 
 use std::path::Path;
 use std::process::ExitCode;
