@@ -23,6 +23,7 @@ mod question;
 mod read;
 mod render;
 mod views;
+mod witness;
 
 use std::path::Path;
 use std::process::ExitCode;

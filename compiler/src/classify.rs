@@ -20,7 +20,7 @@ mod rows;
 mod stand_ins;
 mod subjects;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 pub use addresses::{AddressMap, Stretch, to_address, to_number};
@@ -84,6 +84,12 @@ impl Scope {
     /// as peers, the endpoints are what their labels say, whatever block the address lies in.
     pub fn with_stand_ins(self, stand_ins: BTreeMap<IpAddr, EndpointId>) -> Self {
         Self { stand_ins, ..self }
+    }
+
+    /// Of these local endpoints only the given ones.
+    pub fn among(mut self, endpoints: &BTreeSet<EndpointId>) -> Self {
+        self.local.retain(|id| endpoints.contains(id));
+        self
     }
 
     /// The local endpoints, sorted.

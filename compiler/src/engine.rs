@@ -15,7 +15,7 @@ pub mod packet;
 mod vm;
 mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::address::Family;
@@ -102,6 +102,8 @@ pub struct Engine<'c> {
     oracle: Oracle<'c>,
     cluster: &'c Cluster,
     make: Box<Make>,
+    /// Who is asked; `None`: every endpoint.
+    asked: Option<BTreeSet<EndpointId>>,
     /// By what differs from the cluster; nearly always there is one.
     worlds: BTreeMap<Vec<(IpAddr, Option<EndpointId>)>, World<'c>>,
 }
@@ -115,9 +117,18 @@ impl std::fmt::Debug for Engine<'_> {
 impl<'c> Engine<'c> {
     /// Compiles the cluster for every endpoint, and sets up what decides.
     pub fn new(cluster: &'c Cluster, make: Box<Make>) -> Result<Self, EngineError> {
-        let base = World::new(cluster, &Owners::new(), &make)?;
+        Self::make(cluster, make, None)
+    }
+
+    /// Compiles it for these endpoints alone. Others are peers: flows that they take part in are judged at one end.
+    pub fn among(cluster: &'c Cluster, make: Box<Make>, endpoints: BTreeSet<EndpointId>) -> Result<Self, EngineError> {
+        Self::make(cluster, make, Some(endpoints))
+    }
+
+    fn make(cluster: &'c Cluster, make: Box<Make>, asked: Option<BTreeSet<EndpointId>>) -> Result<Self, EngineError> {
+        let base = World::new(cluster, &Owners::new(), asked.as_ref(), &make)?;
         let worlds = BTreeMap::from([(Vec::new(), base)]);
-        Ok(Self { oracle: Oracle::new(cluster), cluster, make, worlds })
+        Ok(Self { oracle: Oracle::new(cluster), cluster, make, asked, worlds })
     }
 
     /// What becomes of a new connection.
@@ -130,7 +141,7 @@ impl<'c> Engine<'c> {
             if self.worlds.len() >= MOST_WORLDS {
                 self.worlds.retain(|differs, _| differs.is_empty());
             }
-            self.worlds.insert(key.clone(), World::new(self.cluster, &owners, &self.make)?);
+            self.worlds.insert(key.clone(), World::new(self.cluster, &owners, self.asked.as_ref(), &self.make)?);
         }
         let Some(world) = self.worlds.get_mut(&key) else { return Err(skip("no world".to_owned())) };
         let target = Target { protocol: flow.protocol, port: flow.port };

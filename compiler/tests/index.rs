@@ -77,7 +77,7 @@ fn pod(random: &mut Random) -> Object {
     let host = random.pick(&["false", "false", "false", "true"]);
     let port = random.pick(&["8080", "8081"]);
     let address = match host {
-        "true" => "172.16.0.2".to_owned(),
+        "true" if random.below(2) == 0 => "172.16.0.2".to_owned(),
         _ => format!("10.0.0.{}", random.below(18)),
     };
     let text = format!(
@@ -89,9 +89,47 @@ fn pod(random: &mut Random) -> Object {
     objects(&text).remove(0)
 }
 
+/// A policy out of few names, selectors and peers.
+fn policy(random: &mut Random) -> Object {
+    let name = random.below(4);
+    let namespace = random.pick(&["shop", "ops"]);
+    let subjects =
+        random.pick(&["{}", "{matchLabels: {app: web}}", "{matchLabels: {app: db}}", "{matchLabels: {app: nobody}}"]);
+    let peers = random.pick(&[
+        "[]",
+        "[{podSelector: {matchLabels: {app: cron}}}]",
+        "[{namespaceSelector: {matchLabels: {team: b}}}]",
+        "[{ipBlock: {cidr: 10.0.0.8/29}}]",
+    ]);
+    let text = format!(
+        "{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {{name: n{name}, namespace: {namespace}}}, \
+         spec: {{podSelector: {subjects}, ingress: [{{from: {peers}}}]}}}}"
+    );
+    objects(&text).remove(0)
+}
+
+/// A service that may select.
+fn service(random: &mut Random) -> Object {
+    let selector = random.pick(&["{app: web}", "{app: cron}"]);
+    let text = format!(
+        "{{apiVersion: v1, kind: Service, metadata: {{name: other, namespace: shop}}, \
+         spec: {{clusterIP: 10.96.0.2, selector: {selector}, ports: [{{port: 80, targetPort: http}}]}}}}"
+    );
+    objects(&text).remove(0)
+}
+
+/// Mostly pods, as in a cluster.
+fn change(random: &mut Random) -> Object {
+    match random.below(12) {
+        0 | 1 => policy(random),
+        2 => service(random),
+        _ => pod(random),
+    }
+}
+
 fn addresses() -> Vec<IpAddr> {
     let pods = (0..18).map(|host| format!("10.0.0.{host}"));
-    let others = ["10.96.0.1", "172.16.0.1", "172.16.0.2", "8.8.8.8"].map(str::to_owned);
+    let others = ["10.96.0.1", "10.96.0.2", "172.16.0.1", "172.16.0.2", "8.8.8.8"].map(str::to_owned);
     pods.chain(others).map(|text| text.parse().expect("an address")).collect()
 }
 
@@ -137,7 +175,7 @@ fn incremental_equals_from_scratch() {
         index.compile().expect("classes");
         let mut live = objects(FIXED);
         for _ in 0..60 {
-            let object = pod(&mut random);
+            let object = change(&mut random);
             let key = Key::of(&object);
             live.retain(|it| Key::of(it) != key);
             let dirty = match random.below(3) {

@@ -74,6 +74,10 @@ fn end(cluster: &Cluster, end: &End) -> String {
     }
 }
 
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// What a service's sides were judged for: each backend as a flow of its own.
 fn backends<'b>(cluster: &Cluster, flow: &Flow, basis: &'b ServiceBasis) -> Vec<(Flow, &'b Side)> {
     let ports = &cluster.services[basis.service.index()].ports;

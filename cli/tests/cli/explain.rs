@@ -1,5 +1,14 @@
 //! `weir explain` and `weir test`: one flow for people, many for CI.
 
+use serde_json::Value;
+use weir_compiler::classify::Scope;
+use weir_compiler::compile::{Options, compile};
+use weir_compiler::decode::{self, Input, InputKind};
+use weir_compiler::engine::machine::Loaded;
+use weir_compiler::model::eval::Verdict;
+use weir_compiler::model::{Assumptions, Direction};
+use weir_compiler::resolve::resolve;
+
 use crate::support::schema::check_schema;
 use crate::support::{Place, SHOP};
 
@@ -38,8 +47,132 @@ ingress of shop/db (10.0.0.2): allow
   14 | |       ports:
   15 | |         - {port: 5432}
      | |______________________^ allows
+
+witness: from_pod of shop/web: allow
+  subject subject0: no policy and no list selects it
+  peer    peer0: no rule and no list speaks of it
+  ports   atom1: 5432/tcp
+  packet  IPv4 10.0.0.1 > 10.0.0.2, tcp 40000 > 5432 syn, 54 bytes
+          02000000000102000000000208004500002800014000400600000a0000010a0000029c40153800000000000000005002ffff00000000
+
+witness: to_pod of shop/db: allow
+  subject subject1: selected by shop/db
+  peer    peer1: a pod of shop with app=web
+  ports   atom1: 5432/tcp
+  packet  IPv4 10.0.0.1 > 10.0.0.2, tcp 40000 > 5432 syn, 54 bytes
+          02000000000102000000000208004500002800014000400600000a0000010a0000029c40153800000000000000005002ffff00000000
 ";
     assert_eq!(ran.out, expected);
+}
+
+/// What selects in every way that there is, and addresses of every sort.
+const MUCH: &str = r#"
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: much, namespace: shop}
+spec:
+  podSelector: {}
+  policyTypes: [Ingress, Egress]
+  ingress:
+    - from:
+        - {namespaceSelector: {matchExpressions: [{key: team, operator: NotIn, values: [a, b]}]}, podSelector: {matchExpressions: [{key: app, operator: Exists}]}}
+        - {ipBlock: {cidr: 192.0.2.0/24, except: [192.0.2.128/25]}}
+      ports: [{port: pg}, {port: 80, endPort: 90}]
+  egress:
+    - to: [{namespaceSelector: {}}]
+      ports: [{port: pg}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: far, namespace: away, labels: {app: far}}
+spec: {nodeName: node-a, containers: [{name: a, ports: [{name: pg, containerPort: 5432}]}]}
+status: {phase: Running, podIPs: [{ip: 10.0.0.3}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: node-a}
+status: {addresses: [{type: InternalIP, address: 192.0.2.9}]}
+---
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: drop}
+spec: {action: Deny, order: 1, directions: [Ingress, Egress], cidrs: [192.0.2.7]}
+"#;
+
+/// The programs of the whole cluster, and the place of each endpoint.
+fn machine(texts: &[&str]) -> (Loaded, Vec<String>) {
+    let input =
+        |text: &&str| Input { name: "-".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
+    let options = decode::Options { default_namespace: "default".to_owned() };
+    let (decoded, found) = decode::decode(texts.iter().map(input).collect(), &options);
+    assert!(!found.has_errors(), "{found:?}");
+    let (cluster, _) = resolve(&decoded.objects, Assumptions::default());
+    let compiled = compile(&cluster, &Scope::everything(&cluster), &Options::default()).expect("a compile");
+    let values: Vec<&[u8]> = compiled.endpoints.iter().map(|it| it.value.as_slice()).collect();
+    let loaded = Loaded::new(compiled.programs.each_ref(), &compiled.maps, &values).expect("programs that load");
+    (loaded, compiled.endpoints.iter().map(|it| cluster.endpoint_name(it.endpoint)).collect())
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("two digits");
+    (0..hex.len()).step_by(2).map(byte).collect()
+}
+
+#[test]
+fn the_witnesses_get_their_verdicts_from_programs_for_the_whole_cluster() {
+    let place = Place::shop().file("services.yaml", SERVICES).file("much.yaml", MUCH);
+    let (mut machine, places) = machine(&[SHOP, SERVICES, MUCH]);
+    let mut verdicts: Vec<Value> = Vec::new();
+    for from in ["shop/web", "shop/db", "away/far", "192.0.2.1", "192.0.2.7", "192.0.2.200"] {
+        for to in [
+            "shop/db --port 5432",
+            "shop/web --port 85/tcp",
+            "away/far --port pg",
+            "svc/shop/db --port 80",
+            "192.0.2.7 --port 80",
+            "shop/db --proto icmp",
+        ] {
+            let found = place.run(&format!("explain . --from {from} --to {to} -o json")).exits(0).json();
+            check_schema("explain", &found);
+            for witness in
+                found["packets"].as_array().into_iter().flatten().flat_map(|it| it["witnesses"].as_array()).flatten()
+            {
+                let is_of = |it: &String| witness["endpoint"] == it.as_str();
+                let at = places.iter().position(is_of).expect("an endpoint");
+                let hook = if witness["program"] == "from_pod" { Direction::Egress } else { Direction::Ingress };
+                let packet = bytes(witness["packet"]["hex"].as_str().expect("a packet"));
+                let verdict = machine.run(hook, at, packet, false).expect("a verdict");
+                let word = if verdict == Verdict::Allow { "allow" } else { "deny" };
+                assert_eq!(witness["verdict"], word, "{from} to {to}: {witness:#}");
+                verdicts.push(witness["verdict"].clone());
+            }
+        }
+    }
+    assert!(verdicts.len() > 50, "only {} witnesses", verdicts.len());
+    assert!(verdicts.contains(&"allow".into()) && verdicts.contains(&"deny".into()));
+}
+
+#[test]
+fn classes_are_told_by_what_makes_them() {
+    let place = Place::shop().file("services.yaml", SERVICES).file("much.yaml", MUCH);
+    let ask = |arguments: &str| place.run(&format!("explain . {arguments}")).exits(0);
+    let far = ask("--from away/far --to shop/db --port 85");
+    far.says("selected by shop/db; selected by shop/much; subject to CidrList drop")
+        .says("a pod of namespaces with team notin (a,b) with app")
+        .says("atom2: 81-90/tcp");
+    ask("--from 192.0.2.7 --to shop/db --port 1").says("in 192.0.2.0/24 except 192.0.2.128/25; in CidrList drop");
+    ask("--from shop/web --to away/far --port pg").says("a pod of any namespace; its port pg is 5432/tcp");
+    ask("--from shop/web --to svc/shop/db --port 80").says("an address of service shop/db");
+    ask("--from shop/web --to shop/db --proto icmp").says("icmp echo request").says("atom0: whatever no rule names");
+}
+
+#[test]
+fn what_cannot_be_compiled_has_no_witness_and_says_why() {
+    let ask = "explain shop.yaml --from shop/web --to shop/db --proto icmp --assume icmp=allow";
+    Place::shop().run(ask).exits(0).says("ALLOW").says("no witness: the input cannot be compiled: `icmp=allow`");
+    let found = Place::shop().run(&format!("{ask} -o json")).exits(0).json();
+    check_schema("explain", &found);
+    assert_eq!(found["packets"][0]["witnesses"], serde_json::json!([]));
 }
 
 #[track_caller]

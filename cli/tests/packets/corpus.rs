@@ -116,16 +116,26 @@ fn plan(case: &Case) -> Plan {
     let mut plan = Plan::default();
     for (index, node) in cluster.nodes.iter().enumerate() {
         let pods = pods(cluster, Some(NodeId(index as u32)));
-        plan.nodes.push(NodePlan { name: node.name.clone(), addresses: node.addresses.clone(), pods, ..NodePlan::default() });
+        plan.nodes.push(NodePlan {
+            name: node.name.clone(),
+            addresses: node.addresses.clone(),
+            pods,
+            ..NodePlan::default()
+        });
     }
     let directory = Directory::new(cluster);
-    let mut others: Vec<IpAddr> = case.rows.iter().flat_map(|row| [row.flow.source.address, row.flow.destination.address]).flatten().collect();
-    others.extend(cluster.services.iter().flat_map(|it| &it.ports).flat_map(|it| &it.backends).filter_map(|it| it.address));
+    let mut others: Vec<IpAddr> =
+        case.rows.iter().flat_map(|row| [row.flow.source.address, row.flow.destination.address]).flatten().collect();
+    others.extend(
+        cluster.services.iter().flat_map(|it| &it.ports).flat_map(|it| &it.backends).filter_map(|it| it.address),
+    );
     others.sort();
     others.dedup();
     let of_cluster = |address: &IpAddr| {
         let is_node = cluster.nodes.iter().any(|node| node.addresses.contains(address));
-        is_node || directory.endpoint_at(*address).is_some() || cluster.services.iter().any(|it| it.addresses.contains(address))
+        is_node
+            || directory.endpoint_at(*address).is_some()
+            || cluster.services.iter().any(|it| it.addresses.contains(address))
     };
     plan.outside = others.into_iter().filter(|address| !of_cluster(address) && is_a_hosts(address)).collect();
     plan
@@ -171,11 +181,15 @@ fn attempt<'n>(by: By, net: &'n Net, case: &Case, row: &Row) -> Result<Try<'n>, 
         FlowProtocol::Transport(model::Protocol::Sctp) => (Protocol::Sctp, "sctp"),
     };
     let to = SocketAddr::new(to, flow.port);
-    let proxy = net.node_of(source).map(|node| services::frontends(&case.cluster, &node_addresses(&case.cluster, node)));
+    let proxy =
+        net.node_of(source).map(|node| services::frontends(&case.cluster, &node_addresses(&case.cluster, node)));
     let behind = proxy.unwrap_or_default().into_iter().find(|it| it.at == to && it.protocol == name);
     let is_service = case.cluster.services.iter().any(|it| it.addresses.contains(&to.ip()));
     let denied_at = |direction| row.expected(direction) == Verdict::Deny;
-    if denied_at(Direction::Ingress) && !denied_at(Direction::Egress) && behind.as_ref().is_some_and(|it| it.backends.len() > 1) {
+    if denied_at(Direction::Ingress)
+        && !denied_at(Direction::Egress)
+        && behind.as_ref().is_some_and(|it| it.backends.len() > 1)
+    {
         return Err("some of several backends, and chance decides");
     }
     let served = match (&behind, net.holder(to.ip())) {

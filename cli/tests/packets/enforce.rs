@@ -27,7 +27,8 @@ pub(crate) fn enforce(by: By, net: &Net, place: &Place, files: &[PathBuf]) -> Re
             with_pods.try_for_each(|node| attach(node, place, &compile(place, node, files)?, &[]).map(drop))
         }
         By::Rules => {
-            let rules = run(Command::new(weir()).args(["compile", "--no-verify", "--emit", "iptables"]).args(files), "")?;
+            let rules =
+                run(Command::new(weir()).args(["compile", "--no-verify", "--emit", "iptables"]).args(files), "")?;
             net.nodes.iter().try_for_each(|node| restore(node, &rules))
         }
     }

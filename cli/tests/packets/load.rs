@@ -34,14 +34,23 @@ fn asked(variable: &str, otherwise: u64) -> u64 {
 
 /// Pods `p0`, `p1` … of one node; who is who is up to the policies.
 fn lay_out(pods: usize) -> (Net, Place) {
-    let pod = |index: usize| PodPlan { name: format!("default/p{index}"), addresses: vec![address(index, false), address(index, true)] };
-    let node = NodePlan { name: "here".to_owned(), addresses: vec![[192, 168, 0, 1].into()], pods: (0..pods).map(pod).collect(), ..NodePlan::default() };
+    let pod = |index: usize| PodPlan {
+        name: format!("default/p{index}"),
+        addresses: vec![address(index, false), address(index, true)],
+    };
+    let node = NodePlan {
+        name: "here".to_owned(),
+        addresses: vec![[192, 168, 0, 1].into()],
+        pods: (0..pods).map(pod).collect(),
+        ..NodePlan::default()
+    };
     let net = Net::new(Layout::Routed, Plan { nodes: vec![node], outside: vec![[198, 51, 100, 7].into()] }).unwrap();
     (net, Place::new().unwrap())
 }
 
 fn address(pod: usize, v6: bool) -> IpAddr {
-    let text = if v6 { format!("fd00::{:x}", pod + 1) } else { format!("10.0.{}.{}", (pod + 1) / 256, (pod + 1) % 256) };
+    let text =
+        if v6 { format!("fd00::{:x}", pod + 1) } else { format!("10.0.{}.{}", (pod + 1) / 256, (pod + 1) % 256) };
     text.parse().unwrap()
 }
 
@@ -74,11 +83,24 @@ spec:\n  podSelector: {{matchLabels: {{pod: p{pod}}}}}\n  policyTypes: [{directi
 /// Both allow p0 to p1 on 7, and deny 8 (at p1) and 9 (at p0). From p2 to p3, each denies at another end.
 fn generations() -> [String; 2] {
     let port = "ports: [{port: 7, protocol: UDP}, {port: 7}]";
-    let sender = |more: &str| policy(0, "Egress", &format!("egress: [{{ports: [{{port: 7, endPort: 8, protocol: UDP}}, {{port: 7}}{more}]}}]"));
-    let receiver = |more: &str| policy(1, "Ingress", &format!("ingress: [{{from: [{{podSelector: {{matchLabels: {{pod: p0}}}}}}{more}], {port}}}]"));
+    let sender = |more: &str| {
+        policy(
+            0,
+            "Egress",
+            &format!("egress: [{{ports: [{{port: 7, endPort: 8, protocol: UDP}}, {{port: 7}}{more}]}}]"),
+        )
+    };
+    let receiver = |more: &str| {
+        policy(
+            1,
+            "Ingress",
+            &format!("ingress: [{{from: [{{podSelector: {{matchLabels: {{pod: p0}}}}}}{more}], {port}}}]"),
+        )
+    };
     [
         [sender(""), receiver(""), policy(3, "Ingress", "ingress: []")].concat(),
-        [sender(", {port: 100}"), receiver(", {ipBlock: {cidr: 203.0.113.0/24}}"), policy(2, "Egress", "egress: []")].concat(),
+        [sender(", {port: 100}"), receiver(", {ipBlock: {cidr: 203.0.113.0/24}}"), policy(2, "Egress", "egress: []")]
+            .concat(),
     ]
 }
 
@@ -94,7 +116,12 @@ fn nothing_is_lost_and_nothing_passes_while_generations_change_and_agents_die() 
     attach(&net.nodes[0], &place, &artifacts[1], &[]).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let loads = [false, true].map(|v6| scope.spawn({ let (net, stop) = (&net, &stop); move || traffic(net, v6, stop) }));
+        let loads = [false, true].map(|v6| {
+            scope.spawn({
+                let (net, stop) = (&net, &stop);
+                move || traffic(net, v6, stop)
+            })
+        });
         let changes = change(&net, &place, &artifacts);
         stop.store(true, Ordering::Relaxed);
         for load in loads {
@@ -116,13 +143,23 @@ fn change(net: &Net, place: &Place, artifacts: &[PathBuf; 2]) -> u32 {
         if turn % CRASH_EVERY == CRASH_EVERY - 1 {
             let mut command = node.space.command(weir());
             command.arg("attach").arg(artifact).arg("--bpffs").arg(crate::enforce::pins(place, node));
-            let mut child = command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+            let mut child =
+                command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
             // At another point each time.
             std::thread::sleep(Duration::from_millis(u64::from(turn * 7 % 60)));
             child.kill().unwrap();
             child.wait().unwrap();
         }
-        run(node.space.command(weir()).arg("attach").arg(artifact).arg("--bpffs").arg(crate::enforce::pins(place, node)), "").unwrap();
+        run(
+            node.space
+                .command(weir())
+                .arg("attach")
+                .arg(artifact)
+                .arg("--bpffs")
+                .arg(crate::enforce::pins(place, node)),
+            "",
+        )
+        .unwrap();
         turn += 1;
         std::thread::sleep(SWITCH_EVERY.saturating_sub(switched.elapsed()));
     }

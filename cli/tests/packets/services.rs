@@ -26,7 +26,8 @@ pub(crate) fn frontends(cluster: &Cluster, node: &[IpAddr]) -> Vec<Frontend> {
     for service in &cluster.services {
         for port in &service.ports {
             let at = service.addresses.iter().map(|address| SocketAddr::new(*address, port.port));
-            let on_node = port.node_port.into_iter().flat_map(|it| node.iter().map(move |node| SocketAddr::new(*node, it)));
+            let on_node =
+                port.node_port.into_iter().flat_map(|it| node.iter().map(move |node| SocketAddr::new(*node, it)));
             all.extend(at.chain(on_node).map(|at| frontend(port, at)));
         }
     }

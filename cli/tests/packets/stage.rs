@@ -76,7 +76,14 @@ impl Stage {
     }
 
     /// A new connection to one address that is answered at another.
-    pub(crate) fn reaches_behind(&self, source: IpAddr, protocol: Protocol, to: SocketAddr, at: SocketAddr, expected: bool) -> bool {
+    pub(crate) fn reaches_behind(
+        &self,
+        source: IpAddr,
+        protocol: Protocol,
+        to: SocketAddr,
+        at: SocketAddr,
+        expected: bool,
+    ) -> bool {
         let holder = |address| self.net.holder(address).unwrap_or_else(|| panic!("nobody has {address}"));
         let (from, served) = (holder(source), vec![(holder(at.ip()), at)]);
         reach(&[Try { from, source, protocol, to, served, expected }]).unwrap()[0]
@@ -103,9 +110,17 @@ fn plan(layout: Layout) -> Plan {
         let pods = own.map(|pod| PodPlan { name: pod.0.to_owned(), addresses: addresses([pod.2, pod.3]) }).collect();
         let bridge = BRIDGE.map(|it| it.parse().unwrap()).into_iter().zip([24, 112]).collect();
         let has_bridge = layout == Layout::Bridge && index == 0;
-        NodePlan { name: name.to_owned(), addresses: addresses(NODES[index]), bridge: if has_bridge { bridge } else { Vec::new() }, pods }
+        NodePlan {
+            name: name.to_owned(),
+            addresses: addresses(NODES[index]),
+            bridge: if has_bridge { bridge } else { Vec::new() },
+            pods,
+        }
     };
-    Plan { nodes: vec![node(0, "here"), node(1, "there")], outside: [addresses(OUTSIDE), addresses(ELSEWHERE)].concat() }
+    Plan {
+        nodes: vec![node(0, "here"), node(1, "there")],
+        outside: [addresses(OUTSIDE), addresses(ELSEWHERE)].concat(),
+    }
 }
 
 /// Plays a scene in both families, by programs in both layouts and by the control in both.

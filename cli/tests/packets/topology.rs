@@ -106,7 +106,12 @@ route add default via {FABRIC} dev eth0 onlink\nroute add default via fe80::1 de
         );
         for address in &self.plan.outside {
             writeln!(outside, "addr add {address} dev lo{}", nodad(address))?;
-            writeln!(fabric, "route add {address} via {} dev ext{}", if v6(address) { "fe80::2" } else { GATEWAY }, onlink(address))?;
+            writeln!(
+                fabric,
+                "route add {address} via {} dev ext{}",
+                if v6(address) { "fe80::2" } else { GATEWAY },
+                onlink(address)
+            )?;
         }
         self.fabric.ip(&fabric)?;
         self.outside.ip(&outside)
@@ -117,8 +122,10 @@ route add default via {FABRIC} dev eth0 onlink\nroute add default via fe80::1 de
         let plan = &self.plan.nodes[index];
         let space = Namespace::new()?;
         if self.layout == Layout::Bridge {
-            let mut lines = format!("link add br0 type bridge\nlink set br0 up\naddr add {GATEWAY}/32 dev br0 scope link
-addr add fe80::1/64 dev br0 nodad\n");
+            let mut lines = format!(
+                "link add br0 type bridge\nlink set br0 up\naddr add {GATEWAY}/32 dev br0 scope link
+addr add fe80::1/64 dev br0 nodad\n"
+            );
             for (address, length) in &plan.bridge {
                 writeln!(lines, "addr add {address}/{length} dev br0{}", nodad(address))?;
             }
@@ -134,7 +141,8 @@ addr add fe80::1/64 dev br0 nodad\n");
 
     fn pod(&self, node: &mut Node, at: &NodePlan, plan: &PodPlan) -> Result<(), Error> {
         let (space, interface) = (Namespace::new()?, format!("pod{}", node.pods.len()));
-        let mut host = format!("link add {interface} type veth peer name eth0 netns {}\nlink set {interface} up\n", space.path());
+        let mut host =
+            format!("link add {interface} type veth peer name eth0 netns {}\nlink set {interface} up\n", space.path());
         let via = match self.layout {
             Layout::Routed => {
                 writeln!(host, "addr add fe80::1/64 dev {interface} nodad")?;
@@ -151,10 +159,19 @@ addr add fe80::1/64 dev br0 nodad\n");
             let source = own.map(|own| format!(" src {own}")).unwrap_or_default();
             writeln!(host, "route add {address} dev {via}{source}")?;
             writeln!(inside, "addr add {address} dev eth0{}", nodad(address))?;
-            writeln!(inside, "route add default via {} dev eth0{}", if v6(address) { "fe80::1" } else { GATEWAY }, onlink(address))?;
+            writeln!(
+                inside,
+                "route add default via {} dev eth0{}",
+                if v6(address) { "fe80::1" } else { GATEWAY },
+                onlink(address)
+            )?;
         }
         // A route's source has to be an address that is there.
-        let addresses = at.addresses.iter().map(|address| format!("addr replace {address} dev lo{}\n", nodad(address))).collect::<String>();
+        let addresses = at
+            .addresses
+            .iter()
+            .map(|address| format!("addr replace {address} dev lo{}\n", nodad(address)))
+            .collect::<String>();
         node.space.ip(&(addresses + &host))?;
         if self.layout == Layout::Routed {
             node.space.set(&format!("ipv4/conf/{interface}/proxy_arp"), "1")?;

@@ -36,7 +36,8 @@ impl Wire {
         pod.space.ip("addr flush dev eth0\n")?;
         // Router solicitations and the like are not asked for.
         pod.space.set("ipv6/conf/eth0/disable_ipv6", "1")?;
-        let told: String = pod.addresses.iter().map(|it| format!("neigh replace {it} lladdr {} dev {via}\n", text(own))).collect();
+        let told: String =
+            pod.addresses.iter().map(|it| format!("neigh replace {it} lladdr {} dev {via}\n", text(own))).collect();
         node.space.ip(&told)?;
         Ok(Self { frames: pod.space.enter(|| sys::frames("eth0"))??, own, gateway })
     }

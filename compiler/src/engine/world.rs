@@ -5,7 +5,7 @@
 //! Invariants: a cluster without such endpoints is compiled as it is; the stand-ins are in no artifact.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::{Decide, EngineError, Make, Owners, Target};
@@ -25,7 +25,13 @@ pub(super) struct World<'c> {
 }
 
 impl<'c> World<'c> {
-    pub(super) fn new(cluster: &'c Cluster, owners: &Owners, make: &Make) -> Result<Self, EngineError> {
+    /// `asked` says which endpoints are enforced: all of them, if it says nothing.
+    pub(super) fn new(
+        cluster: &'c Cluster,
+        owners: &Owners,
+        asked: Option<&BTreeSet<EndpointId>>,
+        make: &Make,
+    ) -> Result<Self, EngineError> {
         let mut cluster = Cow::Borrowed(cluster);
         for (address, owner) in owners {
             own(cluster.to_mut(), *address, *owner);
@@ -33,6 +39,10 @@ impl<'c> World<'c> {
         let stand_ins = stand_ins(&mut cluster);
         let by_address: BTreeMap<IpAddr, EndpointId> = stand_ins.iter().map(|(id, address)| (*address, *id)).collect();
         let scope = Scope::everything(&cluster).with_stand_ins(by_address);
+        let scope = match asked {
+            Some(asked) => scope.among(asked),
+            None => scope,
+        };
         let compiled = compile::compile(&cluster, &scope, &Options::default())?;
         let decide = make(&compiled)?;
         let places = compiled.classes.subject_of.iter().enumerate();

@@ -153,6 +153,17 @@ facts! {
         rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), ACK)).is(Denied);
     }
 
+    /// Once in a generation is enough.
+    an_adopted_flow_is_not_asked_again(rig, family) {
+        rig.plug("listener");
+        let (server, friend) = (crate::rig::address(family, "10.0.0.3", "fd00::3"), stranger(family));
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
+        rig.next_epoch();
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Established);
+        rig.plug_as("server", "listener");
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), ACK)).is(Established);
+    }
+
     a_flow_goes_on_unasked_if_it_is_to_be_kept(rig, family) {
         rig.plug("listener");
         let (server, friend) = (crate::rig::address(family, "10.0.0.3", "fd00::3"), stranger(family));

@@ -133,3 +133,17 @@ fn a_chain_that_goes_on_behind_a_first_fragment_deceives() {
         rig.to_pod(&hidden).is(Fragment);
     });
 }
+
+/// Not only destination options: no header may follow a first fragment's.
+#[test]
+fn no_extension_header_goes_on_behind_a_first_fragment() {
+    crate::on_machine(|rig| {
+        let packet = Packet::tcp((client(Family::V6), 40_000), (server(Family::V6), 80), SYN);
+        let first_fragment = packet.with_extension(44, &[0, 0, 1, 0, 0, 0, 7]);
+        rig.to_pod(&first_fragment).is(Allowed);
+        for number in [0, 43, 44, 60, 135] {
+            rig.to_pod(&first_fragment.clone().with_extension(number, &[0; 7])).is(Fragment);
+        }
+        rig.to_pod(&first_fragment.with_extension(51, &[[4].as_slice(), &[0; 22]].concat())).is(Fragment);
+    });
+}

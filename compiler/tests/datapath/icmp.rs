@@ -86,6 +86,26 @@ facts! {
         rig.from_pod(&Packet::unreachable(stranger(family), &answer)).is(Source);
     }
 
+    /// Nor about what it claims that another was sent on them.
+    an_error_that_quotes_another_pods_packet_on_an_own_flow_is_dropped(rig, family) {
+        begin(rig, family);
+        let mut answer = Packet::tcp((friend(family), 443), (server(family), 40_000), SYN | ACK);
+        rig.to_pod(&answer).is(Established);
+        answer.destination = open(family);
+        rig.from_pod(&Packet::unreachable(open(family), &answer)).is(Source);
+    }
+
+    every_kind_of_error_passes_and_nothing_else_that_quotes(rig, family) {
+        let packet = begin(rig, family);
+        let errors: &[u8] = if family == Family::V4 { &[3, 4, 11, 12] } else { &[1, 2, 3, 4] };
+        for kind in 0..=u8::MAX {
+            let mut message = Packet::unreachable(stranger(family), &packet);
+            message.payload[0] = kind;
+            let passes = rig.to_pod(&message).counted().contains(&Related);
+            assert_eq!(passes, errors.contains(&kind), "type {kind}");
+        }
+    }
+
     an_error_without_enough_of_a_quote_is_malformed(rig, family) {
         let packet = begin(rig, family);
         let whole = Packet::unreachable(friend(family), &packet);

@@ -18,6 +18,8 @@ pub(crate) struct Machine {
     host: Host,
     /// How much of the packet programs may read directly.
     pub(crate) linear: usize,
+    /// The tag that the device has taken off.
+    pub(crate) vlan: Option<u16>,
 }
 
 impl Machine {
@@ -34,7 +36,7 @@ impl Machine {
         let numbers: HashMap<u32, i32> = maps.iter().map(|(name, id)| (*name as u32, id.0 as i32)).collect();
         let programs = [0, 1].map(|hook| vm.load(&parts.programs[hook].link(|map| numbers[&map.0])).unwrap());
         let host = Host { jiffies: 1_000_000, ..Host::default() };
-        Self { vm, maps, programs, host, linear: usize::MAX }
+        Self { vm, maps, programs, host, linear: usize::MAX, vlan: None }
     }
 }
 
@@ -42,6 +44,7 @@ impl crate::rig::Machine for Machine {
     fn run(&mut self, hook: Direction, packet: &[u8], arrived: u32) -> i32 {
         let mut skb = Skb::new(packet.to_vec());
         skb.linear = skb.linear.min(self.linear);
+        skb.vlan_tci = self.vlan;
         (skb.ifindex, skb.ingress_ifindex) = (INTERFACE, arrived);
         let program = self.programs[usize::from(hook == Direction::Egress)];
         let run = self.vm.run(program, &mut skb, &mut self.host);

@@ -73,3 +73,19 @@ facts! {
         }
     }
 }
+
+/// What is inside is of another network than the one that policy speaks of.
+#[test]
+fn what_had_a_tag_is_unknown() {
+    let parts = crate::rig::parts();
+    let mut machine = crate::vm::Machine::new(&parts);
+    machine.vlan = Some(7);
+    let mut rig = crate::rig::Rig::new(Box::new(machine), parts.pods);
+    for family in crate::rig::FAMILIES {
+        rig.to_pod(&Packet::tcp((client(family), 40_000), (server(family), 80), SYN)).is(Unknown);
+        rig.from_pod(&Packet::tcp((server(family), 40_000), (friend(family), 443), SYN)).is(Unknown);
+    }
+    rig.plug("open");
+    let open = crate::rig::open(Family::V4);
+    rig.to_pod(&Packet::tcp((client(Family::V4), 40_000), (open, 80), SYN)).is(Unfiltered);
+}

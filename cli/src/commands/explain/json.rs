@@ -2,16 +2,18 @@
 
 use serde_json::{Value, json};
 use weir_compiler::diagnostic::Place;
+use weir_compiler::emit::program_name;
 use weir_compiler::model::eval::{Basis, End, Flow, FlowProtocol, Side};
 use weir_compiler::model::{Cluster, Direction};
 use weir_compiler::origin::Origin;
 
-use super::{backends, protocol};
+use super::{backends, hex, protocol};
 use crate::because::{self, Reason, word};
 use crate::locate::Locator;
 use crate::near;
 use crate::question::Answer;
 use crate::read::Read;
+use crate::witness::{self, Class, Witness};
 
 /// One document.
 pub(super) fn answer(read: &Read, answer: &Answer) -> serde_json::Result<String> {
@@ -20,12 +22,18 @@ pub(super) fn answer(read: &Read, answer: &Answer) -> serde_json::Result<String>
         .packets
         .iter()
         .map(|(flow, judgement)| {
-            json!({
+            let mut value = json!({
                 "packet": packet(&read.cluster, flow),
                 "verdict": word(judgement.verdict()),
                 "egress": drawer.side(Direction::Egress, flow, &judgement.egress),
                 "ingress": drawer.side(Direction::Ingress, flow, &judgement.ingress),
-            })
+                "witnesses": [],
+            });
+            match witness::of(&read.cluster, flow, judgement) {
+                Ok(found) => value["witnesses"] = found.iter().map(|it| witness(&read.cluster, it)).collect(),
+                Err(reason) => value["no_witness"] = json!(reason),
+            }
+            value
         })
         .collect();
     let service = answer.service.map(|id| read.cluster.service_name(id));
@@ -45,6 +53,19 @@ fn packet(cluster: &Cluster, flow: &Flow) -> Value {
     let port = (flow.protocol != FlowProtocol::Icmp).then_some(flow.port);
     let protocol = protocol(flow.protocol).to_uppercase();
     json!({"src": end(&flow.source), "dst": end(&flow.destination), "proto": protocol, "port": port})
+}
+
+fn witness(cluster: &Cluster, witness: &Witness) -> Value {
+    let class = |class: &Class| json!({"name": class.name, "is": class.is});
+    json!({
+        "program": program_name(witness.direction),
+        "endpoint": cluster.endpoint_name(witness.endpoint),
+        "verdict": word(witness.verdict),
+        "subject": class(&witness.subject),
+        "peer": class(&witness.peer),
+        "atom": class(&witness.atom),
+        "packet": {"summary": witness::summary(witness), "hex": hex(&witness.packet)},
+    })
 }
 
 struct Drawer<'r> {

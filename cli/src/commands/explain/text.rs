@@ -2,11 +2,12 @@
 
 use annotate_snippets::{AnnotationKind, Element, Group, Level, Renderer};
 use weir_compiler::diagnostic::Place;
+use weir_compiler::emit::program_name;
 use weir_compiler::model::eval::{Basis, End, Flow, Side};
 use weir_compiler::model::{Cluster, Direction, ListId, PolicyId, Standing};
 use weir_compiler::origin::{FieldPath, Origin};
 
-use super::{backends, packet};
+use super::{backends, hex, packet};
 use crate::because::word;
 use crate::locate::Locator;
 use crate::near::{self, Miss};
@@ -14,11 +15,16 @@ use crate::question::Answer;
 use crate::read::Read;
 use crate::render::Spot;
 use crate::render::text::{count, excerpt};
+use crate::witness::{self, Class, Witness};
 
 /// Of the rules that do not match, this many are told apart.
 const MOST_MISSES: usize = 3;
 /// A rule longer than this is shown by its first line.
 const MOST_LINES: usize = 12;
+/// So many packets are shown, the rest are counted.
+const MOST_WITNESSES: usize = 6;
+/// So much of what makes a class.
+const MOST_PARTS: usize = 5;
 
 /// Everything about one question.
 pub(super) fn answer(read: &Read, answer: &Answer, color: bool) -> String {
@@ -35,6 +41,7 @@ pub(super) fn answer(read: &Read, answer: &Answer, color: bool) -> String {
             page.text.push('\n');
             page.side(direction, flow, judgement.side(direction));
         }
+        page.witnesses(&witness::of(&read.cluster, flow, judgement));
     }
     page.text
 }
@@ -57,6 +64,31 @@ impl Page<'_> {
         write(self);
         let inner = std::mem::replace(&mut self.text, before);
         inner.lines().for_each(|line| self.line(indent, line));
+    }
+
+    fn witnesses(&mut self, found: &Result<Vec<Witness>, String>) {
+        let witnesses = match found {
+            Ok(witnesses) => witnesses,
+            Err(reason) => return self.line(0, &format!("\nno witness: {reason}")),
+        };
+        for witness in witnesses.iter().take(MOST_WITNESSES) {
+            self.witness(witness);
+        }
+        if witnesses.len() > MOST_WITNESSES {
+            let more = count(witnesses.len() - MOST_WITNESSES, "packet");
+            self.line(0, &format!("\n… and {more} to or at other backends (-o json has them)"));
+        }
+    }
+
+    fn witness(&mut self, witness: &Witness) {
+        let (of, verdict) = (self.read.cluster.endpoint_name(witness.endpoint), word(witness.verdict));
+        self.line(0, &format!("\nwitness: {} of {of}: {verdict}", program_name(witness.direction)));
+        let (subject, peer, atom) = (&witness.subject, &witness.peer, &witness.atom);
+        self.line(2, &class("subject", subject, "no policy and no list selects it"));
+        self.line(2, &class("peer", peer, "no rule and no list speaks of it"));
+        self.line(2, &class("ports", atom, "whatever no rule names"));
+        self.line(2, &format!("packet  {}", witness::summary(witness)));
+        self.line(2, &format!("        {}", hex(&witness.packet)));
     }
 
     fn side(&mut self, direction: Direction, flow: &Flow, side: &Side) {
@@ -160,6 +192,15 @@ impl Page<'_> {
         let drawn = renderer.render(&[group]);
         drawn.lines().for_each(|line| self.text.push_str(&format!("  {line}\n")));
     }
+}
+
+/// `subject subject0: selected by shop/db`
+fn class(what: &str, class: &Class, otherwise: &str) -> String {
+    let shown = class.is.iter().take(MOST_PARTS).map(String::as_str).collect::<Vec<_>>().join("; ");
+    let rest = class.is.len().saturating_sub(MOST_PARTS);
+    let more = if rest == 0 { String::new() } else { format!("; … and {rest} more") };
+    let is = if class.is.is_empty() { otherwise } else { &shown };
+    format!("{what:8}{}: {is}{more}", class.name)
 }
 
 fn behind(backends: usize) -> &'static str {

@@ -22,7 +22,8 @@ fn established_flows_outlive_a_flood_of_syns() {
     let _alone = QUIET.write().unwrap_or_else(|it| it.into_inner());
     sys::raise_descriptor_limit().unwrap();
     let (net, place) = lay_out(2);
-    let policies = [policy(1, "Ingress", "ingress: [{ports: [{port: 80}]}]"), policy(1, "Egress", "egress: []")].concat();
+    let policies =
+        [policy(1, "Ingress", "ingress: [{ports: [{port: 80}]}]"), policy(1, "Egress", "egress: []")].concat();
     let artifact = generation(&net, &place, "open", 2, &policies);
     attach(&net.nodes[0], &place, &artifact, &[]).unwrap();
 
@@ -62,7 +63,8 @@ fn flood(net: &crate::topology::Net, to: SocketAddr, syns: u64) {
         random ^= random << 17;
         let [a, b, c, d, e, f, ..] = random.to_le_bytes();
         let source = [20 + a % 80, b, c, d];
-        let packet = Packet::tcp((source.into(), 1_024 + u16::from_le_bytes([e, f]) % 60_000), (to.ip(), to.port()), SYN);
+        let packet =
+            Packet::tcp((source.into(), 1_024 + u16::from_le_bytes([e, f]) % 60_000), (to.ip(), to.port()), SYN);
         // The queue may be full for a moment.
         while wire.send(&packet).is_err() {
             std::thread::sleep(Duration::from_millis(1));

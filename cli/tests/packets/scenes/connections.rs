@@ -37,7 +37,11 @@ fn who_may_reaches_and_who_may_not_does_not() {
         let (server, outside, elsewhere) = (stage.address("server"), stage.either(OUTSIDE), stage.either(ELSEWHERE));
         for protocol in [Tcp, Udp, Icmp] {
             assert!(stage.reaches(server, protocol, outside, 443, true), "{}: out, {protocol:?}", stage.name());
-            assert!(!stage.reaches(server, protocol, elsewhere, 443, false), "{}: elsewhere, {protocol:?}", stage.name());
+            assert!(
+                !stage.reaches(server, protocol, elsewhere, 443, false),
+                "{}: elsewhere, {protocol:?}",
+                stage.name()
+            );
             assert!(!stage.reaches(outside, protocol, server, 80, false), "{}: in, {protocol:?}", stage.name());
         }
     });
@@ -89,7 +93,9 @@ fn connections_carry_data_and_end() {
             let (mut served, _) = listener.accept().unwrap();
             let sent = vec![7; 300_000];
             let got = std::thread::scope(|scope| {
-                scope.spawn(|| io::copy(&mut served.try_clone().unwrap(), &mut served).map(|_| served.shutdown(Shutdown::Write)));
+                scope.spawn(|| {
+                    io::copy(&mut served.try_clone().unwrap(), &mut served).map(|_| served.shutdown(Shutdown::Write))
+                });
                 scope.spawn(|| (&stream).write_all(&sent).and_then(|()| stream.shutdown(Shutdown::Write)));
                 let mut got = Vec::new();
                 (&stream).read_to_end(&mut got).map(|_| got)

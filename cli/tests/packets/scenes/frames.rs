@@ -34,7 +34,10 @@ fn options_and_extension_headers_hide_no_port() {
         let ends = (stage.address("client"), stage.address("server"));
         let dressed: Vec<Box<dyn Fn(Packet) -> Packet>> = match stage.v6 {
             // No-operations; a router alert.
-            false => vec![Box::new(|it| it.with_options(&[1, 1, 1, 0])), Box::new(|it| it.with_options(&[148, 4, 0, 0, 1, 1, 1, 0]))],
+            false => vec![
+                Box::new(|it| it.with_options(&[1, 1, 1, 0])),
+                Box::new(|it| it.with_options(&[148, 4, 0, 0, 1, 1, 1, 0])),
+            ],
             // Padding for the destination and for every hop, and both.
             true => vec![
                 Box::new(|it| it.with_extension(60, &PADDING)),

@@ -16,7 +16,11 @@ const ARP: [u8; 2] = [8, 6];
 fn neighbours_find_each_other_where_all_else_is_denied() {
     everywhere(|stage| {
         let sealed = Wire::pod(&stage.net, "default/sealed").unwrap();
-        if stage.v6 { solicit(stage, &sealed) } else { ask(stage, &sealed) }
+        if stage.v6 {
+            solicit(stage, &sealed)
+        } else {
+            ask(stage, &sealed)
+        }
         is_asked(stage, &sealed);
     });
 }
@@ -48,7 +52,10 @@ fn is_asked(stage: &Stage, sealed: &Wire) {
     let via = if stage.net.layout == Layout::Bridge { "br0" } else { &stage.net.pod_named("default/sealed").interface };
     node.space.ip(&format!("neigh del {to} dev {via}\n")).unwrap();
     let from = if stage.net.layout == Layout::Bridge { crate::stage::BRIDGE } else { NODES[0] };
-    assert!(!stage.reaches(stage.either(from), crate::probe::Protocol::Icmp, to, 0, false), "a pod without a network stack");
+    assert!(
+        !stage.reaches(stage.either(from), crate::probe::Protocol::Icmp, to, 0, false),
+        "a pod without a network stack"
+    );
     let asks = |it: &[u8]| match stage.v6 {
         false => it.get(12..14) == Some(&ARP[..]) && it.get(20..22) == Some(&[0, 1][..]),
         true => it.get(20) == Some(&58) && it.get(54) == Some(&135),

@@ -17,8 +17,16 @@ fn a_pod_and_its_own_node_reach_each_other() {
             let pod = stage.address(pod);
             for node in &own {
                 for protocol in [Tcp, Udp, Icmp] {
-                    assert!(stage.reaches(*node, protocol, pod, 9, true), "{}: {node} to {pod}, {protocol:?}", stage.name());
-                    assert!(stage.reaches(pod, protocol, *node, 9, true), "{}: {pod} to {node}, {protocol:?}", stage.name());
+                    assert!(
+                        stage.reaches(*node, protocol, pod, 9, true),
+                        "{}: {node} to {pod}, {protocol:?}",
+                        stage.name()
+                    );
+                    assert!(
+                        stage.reaches(pod, protocol, *node, 9, true),
+                        "{}: {pod} to {node}, {protocol:?}",
+                        stage.name()
+                    );
                 }
             }
             let other = stage.either(NODES[1]);
@@ -40,7 +48,8 @@ fn who_hides_behind_the_nodes_address_is_not_the_node() {
         let frontends = [frontend(stage, to_server, "server", true), frontend(stage, to_client, "client", true)];
         translate(&stage.net.nodes[0], &frontends).unwrap();
         let behind = |pod| SocketAddr::new(stage.address(pod), 80);
-        for from in [stage.either(OUTSIDE), stage.either(ELSEWHERE), stage.address("stranger"), stage.either(NODES[1])] {
+        for from in [stage.either(OUTSIDE), stage.either(ELSEWHERE), stage.address("stranger"), stage.either(NODES[1])]
+        {
             let what = format!("{}: from {from}", stage.name());
             assert!(!stage.reaches_behind(from, Tcp, to_server, behind("server"), false), "{what}");
             // Which is how it looks where nothing is denied.
@@ -60,7 +69,14 @@ fn services_are_judged_as_what_is_behind_them() {
             translate(node, &[frontend(stage, at, "server", false)]).unwrap();
         }
         let behind = SocketAddr::new(stage.address("server"), 80);
-        let callers = [("client", true), ("far", true), ("friend", true), ("other", false), ("stranger", false), ("sealed", false)];
+        let callers = [
+            ("client", true),
+            ("far", true),
+            ("friend", true),
+            ("other", false),
+            ("stranger", false),
+            ("sealed", false),
+        ];
         for (from, expected) in callers {
             let reached = stage.reaches_behind(stage.address(from), Tcp, at, behind, expected);
             assert_eq!(reached, expected, "{}: {from}", stage.name());

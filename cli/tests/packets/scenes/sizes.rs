@@ -22,7 +22,8 @@ fn large_datagrams_arrive_in_pieces() {
         for pod in ["client", "far"] {
             let client = bind(pod, 0);
             client.send_to(&[1; 7_000], server.local_addr().unwrap()).unwrap();
-            let (length, from) = server.recv_from(&mut buffer).unwrap_or_else(|it| panic!("{}: {pod}: {it}", stage.name()));
+            let (length, from) =
+                server.recv_from(&mut buffer).unwrap_or_else(|it| panic!("{}: {pod}: {it}", stage.name()));
             assert_eq!(length, 7_000);
             server.send_to(&[2; 7_500], from).unwrap();
             assert_eq!(client.recv(&mut buffer).unwrap(), 7_500, "{}: {pod}", stage.name());

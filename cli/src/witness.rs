@@ -1,0 +1,141 @@
+//! Witness packets: what the emitted programs make of a flow, in which classes.
+//!
+//! Strategy: the engine `vm` translates the flow into packets at endpoints; a recorder in place of the machine writes down
+//! each packet, its verdict and its classes on the way. Only the endpoints in question are compiled for, so that a large
+//! cluster costs its classes and not its rows; numbers of classes are those of that compile.
+
+mod describe;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use weir_compiler::classify::{Atoms, Classes};
+use weir_compiler::engine::{Broken, Decide, Engine, EngineError, Machine, Make, NoAnswer, Question, packet};
+use weir_compiler::model::directory::Directory;
+use weir_compiler::model::eval::{Basis, Flow, FlowProtocol, Judgement, Verdict};
+use weir_compiler::model::{Cluster, Direction, EndpointId};
+
+use describe::Classed;
+pub(crate) use describe::summary;
+
+/// One packet at one endpoint.
+#[derive(Clone, Debug)]
+pub(crate) struct Witness {
+    pub(crate) direction: Direction,
+    pub(crate) endpoint: EndpointId,
+    /// What the program says.
+    pub(crate) verdict: Verdict,
+    pub(crate) subject: Class,
+    pub(crate) peer: Class,
+    pub(crate) atom: Class,
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    pub(crate) protocol: FlowProtocol,
+    pub(crate) port: u16,
+    /// From the Ethernet header on.
+    pub(crate) packet: Vec<u8>,
+}
+
+/// A class: its name, and what makes one of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Class {
+    pub(crate) name: String,
+    pub(crate) is: Vec<String>,
+}
+
+/// The packets of a judged flow; or why there are none.
+pub(crate) fn of(cluster: &Cluster, flow: &Flow, judgement: &Judgement) -> Result<Vec<Witness>, String> {
+    let seen: Rc<RefCell<Vec<Seen>>> = Rc::default();
+    let asked = endpoints(cluster, flow, judgement);
+    if asked.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut engine = Engine::among(cluster, recorder(Rc::clone(&seen)), asked).map_err(|it| reason(&it))?;
+    match engine.judge(flow) {
+        Ok(_) => Ok(seen.borrow().iter().filter_map(|it| witness(cluster, it)).collect()),
+        Err(NoAnswer::Skip(reason)) => Err(reason),
+        Err(NoAnswer::Engine(error)) => Err(reason(&error)),
+    }
+}
+
+fn reason(error: &EngineError) -> String {
+    match error {
+        EngineError::Compile(error) => format!("the input cannot be compiled: {error}"),
+        EngineError::Broken(broken) => format!("the engine failed, which is a bug in weir: {broken}"),
+    }
+}
+
+/// Who takes part: both ends, and what stands behind a service.
+fn endpoints(cluster: &Cluster, flow: &Flow, judgement: &Judgement) -> BTreeSet<EndpointId> {
+    let directory = Directory::new(cluster);
+    let mut found: BTreeSet<EndpointId> = BTreeSet::new();
+    for end in [&flow.source, &flow.destination] {
+        found.extend(end.endpoint.or_else(|| directory.endpoint_at(end.address?)));
+    }
+    for side in [&judgement.egress, &judgement.ingress] {
+        let Basis::Service(basis) = &side.basis else { continue };
+        let ports = &cluster.services[basis.service.index()].ports;
+        let backends = basis.port.and_then(|port| ports.get(port as usize)).map_or(&[][..], |port| &port.backends);
+        found.extend(backends.iter().filter_map(|it| it.endpoint));
+        found.extend(backends.iter().filter_map(|it| directory.endpoint_at(it.address?)));
+    }
+    found
+}
+
+fn recorder(seen: Rc<RefCell<Vec<Seen>>>) -> Box<Make> {
+    Box::new(move |compiled| {
+        let classes = Rc::new(compiled.classes.clone());
+        Ok(Box::new(Recorder { machine: Machine::new(compiled)?, classes, seen: Rc::clone(&seen) }))
+    })
+}
+
+struct Recorder {
+    machine: Machine,
+    classes: Rc<Classes>,
+    seen: Rc<RefCell<Vec<Seen>>>,
+}
+
+/// What was asked and answered.
+struct Seen {
+    question: Question,
+    verdict: Verdict,
+    classes: Rc<Classes>,
+}
+
+impl Decide for Recorder {
+    fn decide(&mut self, question: &Question) -> Result<Verdict, Broken> {
+        let verdict = self.machine.decide(question)?;
+        let classes = Rc::clone(&self.classes);
+        self.seen.borrow_mut().push(Seen { question: *question, verdict, classes });
+        Ok(verdict)
+    }
+}
+
+fn witness(cluster: &Cluster, seen: &Seen) -> Option<Witness> {
+    let Seen { question, verdict, classes } = seen;
+    let (endpoint, _) = *classes.subject_of.get(question.place)?;
+    let (source, destination) = match question.direction {
+        Direction::Ingress => (question.remote, question.own),
+        Direction::Egress => (question.own, question.remote),
+    };
+    let atom = match question.protocol {
+        FlowProtocol::Transport(protocol) => classes.atoms.find(protocol, question.port),
+        FlowProtocol::Icmp => Atoms::REST,
+    };
+    let classed = Classed { cluster, classes };
+    Some(Witness {
+        direction: question.direction,
+        endpoint,
+        verdict: *verdict,
+        subject: classed.subject(question.subject),
+        peer: classed.peer(classes.peer_at(question.remote)),
+        atom: classed.atom(atom),
+        source,
+        destination,
+        protocol: question.protocol,
+        port: question.port,
+        packet: packet::first(question)?,
+    })
+}

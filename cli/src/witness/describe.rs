@@ -1,0 +1,119 @@
+//! Classes and packets in words.
+
+use weir_compiler::classify::{AtomId, Atoms, Classes, PeerId, Predicate, SubjectId};
+use weir_compiler::engine::packet::CLIENT_PORT;
+use weir_compiler::k8s::{LabelSelector, Operator, Requirement};
+use weir_compiler::model::eval::FlowProtocol;
+use weir_compiler::model::{Cluster, Protocol, SelectorId};
+
+use super::{Class, Witness};
+use crate::near::protocol_name;
+
+/// Classes with the cluster that they were made of.
+pub(super) struct Classed<'c> {
+    pub(super) cluster: &'c Cluster,
+    pub(super) classes: &'c Classes,
+}
+
+impl Classed<'_> {
+    /// What is in force on it.
+    pub(super) fn subject(&self, id: SubjectId) -> Class {
+        let subject = &self.classes.subjects[id.index()];
+        let policies = subject.policies.iter().map(|id| format!("selected by {}", self.cluster.policy_name(*id)));
+        let lists =
+            subject.lists.iter().map(|id| format!("subject to CidrList {}", self.cluster.lists[id.index()].name));
+        let mut is: Vec<String> = policies.chain(lists).collect();
+        is.extend(self.named(&subject.named, &self.classes.atoms.ingress_names));
+        Class { name: id.to_string(), is }
+    }
+
+    /// What rules say of it.
+    pub(super) fn peer(&self, id: PeerId) -> Class {
+        let peer = &self.classes.peers[id.index()];
+        let predicates = self.classes.predicates();
+        let mut is: Vec<String> = peer.predicates.iter().map(|it| self.predicate(&predicates[it.index()])).collect();
+        is.extend(self.named(&peer.named, &self.classes.atoms.egress_names));
+        is.extend(peer.nodes.iter().map(|it| format!("an address of node {}", self.cluster.nodes[it.index()].name)));
+        let front = peer.front.and_then(|front| self.classes.fronts.get(front as usize));
+        let mut services: Vec<_> = front.iter().flat_map(|front| &front.ports).map(|port| port.service).collect();
+        services.dedup();
+        is.extend(services.into_iter().map(|it| format!("an address of service {}", self.cluster.service_name(it))));
+        Class { name: id.to_string(), is }
+    }
+
+    /// The ports of it.
+    pub(super) fn atom(&self, id: AtomId) -> Class {
+        let intervals = self.classes.atoms.intervals.iter().filter(|it| it.atom == id && id != Atoms::REST);
+        let is = intervals.map(|it| ports(it.spec.first, it.spec.last, it.spec.protocol)).collect();
+        Class { name: id.to_string(), is }
+    }
+
+    fn named(&self, named: &[(u32, u16)], names: &[(Protocol, String)]) -> Vec<String> {
+        let one = |(name, number): &(u32, u16)| {
+            let (protocol, name) = names.get(*name as usize)?;
+            Some(format!("its port {name} is {number}/{}", protocol_name(*protocol)))
+        };
+        named.iter().filter_map(one).collect()
+    }
+
+    fn predicate(&self, predicate: &Predicate) -> String {
+        match predicate {
+            Predicate::Pods { own, namespaces, pods } => {
+                let of = match (own, namespaces) {
+                    (Some(own), _) => format!(" of {}", self.cluster.namespaces[own.index()].name),
+                    (None, Some(namespaces)) => match self.selector(*namespaces) {
+                        Some(selector) => format!(" of namespaces with {selector}"),
+                        None => " of any namespace".to_owned(),
+                    },
+                    (None, None) => String::new(),
+                };
+                let with = self.selector(*pods).map_or(String::new(), |selector| format!(" with {selector}"));
+                format!("a pod{of}{with}")
+            }
+            Predicate::Block { cidr, except } if except.is_empty() => format!("in {cidr}"),
+            Predicate::Block { cidr, except } => {
+                let holes: Vec<String> = except.iter().map(ToString::to_string).collect();
+                format!("in {cidr} except {}", holes.join(", "))
+            }
+            Predicate::List(id) => format!("in CidrList {}", self.cluster.lists[id.index()].name),
+        }
+    }
+
+    /// As kubectl writes it; `None` for the one that selects everything.
+    fn selector(&self, id: SelectorId) -> Option<String> {
+        let LabelSelector { match_labels, match_expressions } = self.cluster.labels.selector(id);
+        let labels = match_labels.iter().map(|(key, value)| format!("{key}={value}"));
+        let parts: Vec<String> = labels.chain(match_expressions.iter().map(requirement)).collect();
+        (!parts.is_empty()).then(|| parts.join(","))
+    }
+}
+
+fn requirement(requirement: &Requirement) -> String {
+    let Requirement { key, operator, values } = requirement;
+    let values = values.join(",");
+    match operator {
+        Operator::In => format!("{key} in ({values})"),
+        Operator::NotIn => format!("{key} notin ({values})"),
+        Operator::Exists => key.clone(),
+        Operator::DoesNotExist => format!("!{key}"),
+    }
+}
+
+fn ports(first: u16, last: u16, protocol: Protocol) -> String {
+    let range = if first == last { first.to_string() } else { format!("{first}-{last}") };
+    format!("{range}/{}", protocol_name(protocol))
+}
+
+/// `IPv4 10.0.0.1 > 10.0.0.2, tcp 40000 > 80 syn, 54 bytes`
+pub(crate) fn summary(witness: &Witness) -> String {
+    let Witness { source, destination, port, .. } = witness;
+    let family = if source.is_ipv4() { "IPv4" } else { "IPv6" };
+    let above = match witness.protocol {
+        FlowProtocol::Transport(protocol) => {
+            let syn = if protocol == Protocol::Tcp { " syn" } else { "" };
+            format!("{} {CLIENT_PORT} > {port}{syn}", protocol_name(protocol))
+        }
+        FlowProtocol::Icmp => "icmp echo request".to_owned(),
+    };
+    format!("{family} {source} > {destination}, {above}, {} bytes", witness.packet.len())
+}
