@@ -90,38 +90,55 @@ pub(crate) struct Inventory {
     pub(crate) unread: Vec<String>,
 }
 
+/// How far to look. Each is dearer than the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Depth {
+    /// The host's interfaces.
+    Interfaces,
+    /// And the result cache.
+    Cache,
+    /// And every network namespace and route.
+    Everything,
+}
+
 impl Inventory {
-    /// The interfaces and the cache; no namespace is entered and no route read.
-    pub(crate) fn quick(places: &Places) -> Self {
+    /// As things are now.
+    pub(crate) fn read(places: &Places, depth: Depth) -> Self {
         let mut inventory = Self::default();
         match links::here() {
             Ok(here) => inventory.interfaces = here.interfaces,
             Err(error) => inventory.unread.push(format!("the host's interfaces: {error}")),
         }
-        for (name, text) in inventory.files(&places.cache) {
-            match cache::read(&text) {
-                Ok(cached) => inventory.cached.extend(cached),
-                Err(error) => inventory.unread.push(format!("{name}: {error}")),
-            }
+        if depth >= Depth::Cache {
+            inventory.read_cache(&places.cache);
+        }
+        if depth >= Depth::Everything {
+            inventory.read_namespaces(&places.namespaces);
+            let [v4, v6] = &places.routes;
+            inventory.routes.extend(routes::v4(&fs::read_to_string(v4).unwrap_or_default()));
+            inventory.routes.extend(routes::v6(&fs::read_to_string(v6).unwrap_or_default()));
         }
         inventory
     }
 
-    /// Everything.
-    pub(crate) fn full(places: &Places) -> Self {
-        let mut inventory = Self::quick(places);
-        for name in inventory.names(&places.namespaces) {
-            match links::inside(&places.namespaces.join(&name)) {
-                Ok(namespace) => inventory.namespaces.push((name, namespace)),
-                // It may have gone since it was listed.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => inventory.unread.push(format!("network namespace {name}: {error}")),
+    fn read_cache(&mut self, directory: &Path) {
+        for (name, text) in self.files(directory) {
+            match cache::read(&text) {
+                Ok(cached) => self.cached.extend(cached),
+                Err(error) => self.unread.push(format!("{name}: {error}")),
             }
         }
-        let [v4, v6] = &places.routes;
-        inventory.routes.extend(routes::v4(&fs::read_to_string(v4).unwrap_or_default()));
-        inventory.routes.extend(routes::v6(&fs::read_to_string(v6).unwrap_or_default()));
-        inventory
+    }
+
+    fn read_namespaces(&mut self, directory: &Path) {
+        for name in self.names(directory) {
+            match links::inside(&directory.join(&name)) {
+                Ok(namespace) => self.namespaces.push((name, namespace)),
+                // It may have gone since it was listed.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => self.unread.push(format!("network namespace {name}: {error}")),
+            }
+        }
     }
 
     /// The texts in a directory; one that is not there has none.
@@ -154,19 +171,22 @@ impl Inventory {
         names
     }
 
+    /// Whether an interface that was found is still there.
+    pub(crate) fn has(&self, found: &Found) -> bool {
+        self.interfaces.iter().any(|it| it.ifindex == found.ifindex && it.name == found.name)
+    }
+
     /// The interface of a pod.
     pub(crate) fn find(&self, pod: Wanted<'_>) -> Result<Found, NotFound> {
-        let by_namespace = || self.by_namespace(pod);
-        let by_route = || self.by_route(pod);
-        let cached = self.by_cache(pod);
-        cached.or_else(|first| {
-            let second = by_namespace().or_else(|second| by_route().map_err(|third| [second, third]));
-            second.map_err(|[second, third]| {
-                let mut reasons = vec![first, second, third];
-                reasons.extend(self.unread.iter().map(|unread| format!("not read: {unread}")));
-                NotFound { reasons }
-            })
-        })
+        let mut reasons = Vec::new();
+        for witness in [Self::by_cache, Self::by_namespace, Self::by_route] {
+            match witness(self, pod) {
+                Ok(found) => return Ok(found),
+                Err(reason) => reasons.push(reason),
+            }
+        }
+        reasons.extend(self.unread.iter().map(|unread| format!("not read: {unread}")));
+        Err(NotFound { reasons })
     }
 
     /// Of several results (a sandbox was made anew) the one whose interface is there, and that has the pod's addresses.

@@ -3,6 +3,7 @@
 //! [`Cursor`] decides; here are the connection, time and chance. Faults are told and waited for: longer each time, with chance in it,
 //! so that the nodes of a cluster do not come back all at once. Nothing here ever gives up.
 
+use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -44,17 +45,14 @@ pub(crate) struct Context {
     pub(crate) log: Log,
 }
 
-/// Follows a kind. Ends only when nobody listens any more.
-pub(crate) async fn follow(context: Context, resource: Resource) {
+/// Follows a kind, until it is dropped.
+pub(crate) async fn follow(context: Context, resource: Resource) -> Infallible {
     let mut cursor = Cursor::new(resource);
     let mut waits = Waits::new();
     loop {
         cursor.begin();
         let started = Instant::now();
         let Err(fault) = ask(&context, &mut cursor).await else { continue };
-        if context.told.send((Event::Alive, Instant::now())).is_err() {
-            return;
-        }
         if started.elapsed() > SETTLED {
             waits = Waits::new();
         }
@@ -82,7 +80,7 @@ async fn ask(context: &Context, cursor: &mut Cursor) -> Result<(), Fault> {
     let request = Request::get(cursor.uri(chance())).body(Vec::new()).map_err(|error| Fault::Broken(error.to_string()))?;
     let kind = cursor.resource().kind;
     let mut tell = |event: Event| {
-        // Whether anybody listens is looked at when the request has ended.
+        // Nobody listens any more when the agent stops, and then this is dropped.
         _ = context.told.send((event, Instant::now()));
     };
     if cursor.wants_page() {
