@@ -139,7 +139,8 @@ async fn stopped(log: Log, agent_ended: tokio::sync::oneshot::Receiver<()>) -> R
 }
 
 fn serve_pages(address: SocketAddr, metrics: &Arc<Metrics>, pulse: &Arc<Pulse>) -> Result<()> {
-    let listener = TcpListener::bind(address).with_context(|| format!("cannot listen on {address} (--metrics-addr)"))?;
+    let listener =
+        TcpListener::bind(address).with_context(|| format!("cannot listen on {address} (--metrics-addr)"))?;
     let (metrics, pulse) = (Arc::clone(metrics), Arc::clone(pulse));
     let thread = thread::Builder::new().name("pages".to_owned());
     thread.spawn(move || serve::serve(&listener, &metrics, || pulse.is_alive())).context("cannot start a thread")?;

@@ -171,8 +171,10 @@ impl<E: Enforce> Agent<E> {
     /// What it was when it was read last stays in force.
     fn cannot_read(&mut self, key: Key, message: String) {
         if self.malformed.get(&key) != Some(&message) {
-            let stays = if self.index.get(&key).is_some() { "what it said before stays in force" } else { "it is left out" };
-            let fields = [("object", shown(&key)), ("error", Value::from(message.as_str())), ("so", Value::from(stays))];
+            let stays =
+                if self.index.get(&key).is_some() { "what it said before stays in force" } else { "it is left out" };
+            let fields =
+                [("object", shown(&key)), ("error", Value::from(message.as_str())), ("so", Value::from(stays))];
             self.log.error("the object cannot be read", &fields);
         }
         self.malformed.insert(key, message);
@@ -354,7 +356,10 @@ impl<E: Enforce> Agent<E> {
     }
 
     fn in_force_now(&mut self, now: Instant) {
-        let heard = [("weir_pod_enforced_seconds", &mut self.pending.pods), ("weir_policy_enforced_seconds", &mut self.pending.others)];
+        let heard = [
+            ("weir_pod_enforced_seconds", &mut self.pending.pods),
+            ("weir_policy_enforced_seconds", &mut self.pending.others),
+        ];
         for (name, times) in heard {
             for at in times.drain(..) {
                 self.metrics.observe(name, now.saturating_duration_since(at));

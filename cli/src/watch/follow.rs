@@ -66,7 +66,9 @@ pub(crate) async fn follow(context: Context, resource: Resource) -> Infallible {
         let next = cursor.failed(&fault);
         if fault != Fault::Closed {
             context.metrics.watch_fault(kind);
-            context.log.info("watch interrupted", &[("kind", Value::from(kind)), ("error", Value::from(fault.to_string()))]);
+            context
+                .log
+                .info("watch interrupted", &[("kind", Value::from(kind)), ("error", Value::from(fault.to_string()))]);
         }
         if next == Next::Later {
             context.metrics.connected(kind, false);
@@ -77,7 +79,8 @@ pub(crate) async fn follow(context: Context, resource: Resource) -> Infallible {
 
 /// One request, to its end. `Ok` is a page, after which another question comes at once.
 async fn ask(context: &Context, cursor: &mut Cursor) -> Result<(), Fault> {
-    let request = Request::get(cursor.uri(chance())).body(Vec::new()).map_err(|error| Fault::Broken(error.to_string()))?;
+    let request =
+        Request::get(cursor.uri(chance())).body(Vec::new()).map_err(|error| Fault::Broken(error.to_string()))?;
     let kind = cursor.resource().kind;
     let mut tell = |event: Event| {
         // Nobody listens any more when the agent stops, and then this is dropped.

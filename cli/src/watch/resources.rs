@@ -33,10 +33,7 @@ pub(crate) fn resources(node: &str) -> Vec<Resource> {
         resource("Service", "v1", "/api/v1/services"),
         resource("EndpointSlice", "discovery.k8s.io/v1", "/apis/discovery.k8s.io/v1/endpointslices"),
         resource("NetworkPolicy", "networking.k8s.io/v1", "/apis/networking.k8s.io/v1/networkpolicies"),
-        Resource {
-            optional: true,
-            ..resource("CidrList", "weir.dev/v1alpha1", "/apis/weir.dev/v1alpha1/cidrlists")
-        },
+        Resource { optional: true, ..resource("CidrList", "weir.dev/v1alpha1", "/apis/weir.dev/v1alpha1/cidrlists") },
     ]
 }
 
@@ -82,7 +79,8 @@ impl Resource {
         let input = Input { name: self.path.to_owned(), bytes, kind: InputKind::Manifest };
         let (decoded, diagnostics) = decode::decode(vec![input], &Options { default_namespace: String::new() });
         let errors = diagnostics.iter().filter(|it| it.severity == Severity::Error);
-        let errors: Vec<String> = errors.map(|it| format!("{}{} [{}]", field(&it.primary.place), it.message, it.code.name)).collect();
+        let errors: Vec<String> =
+            errors.map(|it| format!("{}{} [{}]", field(&it.primary.place), it.message, it.code.name)).collect();
         match <[Object; 1]>::try_from(decoded.objects) {
             Ok([object]) if errors.is_empty() => Ok(object),
             _ if errors.is_empty() => Err(format!("it is no {}", self.kind)),
@@ -93,7 +91,9 @@ impl Resource {
 
 fn field(place: &Place) -> String {
     match place {
-        Place::Field(origin) | Place::FieldName(origin) if !origin.path.steps().is_empty() => format!("{}: ", origin.path),
+        Place::Field(origin) | Place::FieldName(origin) if !origin.path.steps().is_empty() => {
+            format!("{}: ", origin.path)
+        }
         _ => String::new(),
     }
 }
