@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use weir_compiler::compile::Budget;
+use weir_runtime::Way;
 
 use crate::lints::LintFlags;
 use crate::watch::log::Format as LogFormat;
@@ -373,6 +374,17 @@ pub(crate) enum HookChoice {
     Clsact,
 }
 
+impl HookChoice {
+    /// In the runtime's words; `None` is the best that there is.
+    pub(crate) fn way(self) -> Option<Way> {
+        match self {
+            Self::Auto => None,
+            Self::Tcx => Some(Way::Tcx),
+            Self::Clsact => Some(Way::Clsact),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Established {
     /// They are cut
@@ -504,7 +516,7 @@ pub(crate) enum ExposureFormat {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Pages at --metrics-addr: /metrics (Prometheus), /livez, /readyz (ready: all is known, and every pod of the node is enforced).
-SIGTERM and SIGINT stop the agent; what is in force stays in force.")]
+SIGTERM and SIGINT stop the agent; what is in force stays in force, and the next agent takes it over.")]
 pub(crate) struct Watch {
     /// How to reach the API server [default: as kubectl does, or as the pod that it runs in]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -518,6 +530,14 @@ pub(crate) struct Watch {
     /// How to log, on standard error
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,
+    #[command(flatten)]
+    pub(crate) pinned: Pinned,
+    /// How to get onto interfaces
+    #[arg(long, value_enum, default_value_t, value_name = "HOOK")]
+    pub(crate) hook: HookChoice,
+    /// Take everything out of force that an agent has left on this node, and end
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(crate) uninstall: bool,
     /// Compile what would be in force, and enforce nothing
     #[arg(long)]
     pub(crate) dry_run: bool,

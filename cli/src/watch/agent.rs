@@ -41,7 +41,9 @@ const LONGEST_RETRY: Duration = Duration::from_secs(30);
 /// As many changes are timed that wait for one generation.
 const MOST_HEARD: usize = 10_000;
 /// How often the kernel is looked at.
-const SURVEY: Duration = Duration::from_secs(10);
+const SURVEY: Duration = Duration::from_secs(30);
+/// A generation that was replaced is kept for as long as packets may be under way in it, and a little more.
+const REST: Duration = Duration::from_millis(100);
 
 /// What the agent is made with.
 pub(crate) struct Setup {
@@ -77,6 +79,7 @@ pub(crate) struct Agent<E> {
     refused: Vec<(String, String)>,
     refused_until: Option<Backoff>,
     survey_at: Option<Instant>,
+    rest_at: Option<Instant>,
 }
 
 /// Not before the first; and how long to wait after that.
@@ -135,6 +138,7 @@ impl<E: Enforce> Agent<E> {
             refused: Vec::new(),
             refused_until: None,
             survey_at: None,
+            rest_at: None,
         }
     }
 
@@ -224,6 +228,10 @@ impl<E: Enforce> Agent<E> {
         } else if self.pending.generation.is_none() {
             self.try_endpoints_again(now);
         }
+        if self.rest_at.is_some_and(|due| due <= now) {
+            self.rest_at = None;
+            self.rest();
+        }
         if self.survey_at.is_none_or(|due| due <= now) {
             self.survey_at = Some(now + SURVEY);
             self.survey();
@@ -234,7 +242,7 @@ impl<E: Enforce> Agent<E> {
     /// When something will be due, if nothing happens before.
     pub(crate) fn due(&self) -> Option<Instant> {
         let refused = self.refused_until.map(|(at, _)| at);
-        [self.pending.due(), self.places.due(), refused, self.survey_at].into_iter().flatten().min()
+        [self.pending.due(), self.places.due(), refused, self.survey_at, self.rest_at].into_iter().flatten().min()
     }
 
     /// Single entries of the generation in force. If one cannot be written there will be a new generation.
@@ -267,6 +275,7 @@ impl<E: Enforce> Agent<E> {
         match result {
             Ok(epoch) => {
                 self.in_force = Some(epoch);
+                self.rest_at = Some(now + REST);
                 self.is_indexed = true;
                 self.pending.generation = None;
                 self.pending.retry = None;
@@ -352,6 +361,13 @@ impl<E: Enforce> Agent<E> {
         let found = self.places.due().is_some_and(|due| due <= now) && self.find(now);
         if found || self.refused_until.is_some_and(|(at, _)| at <= now) {
             self.pending.want_generation(now);
+        }
+    }
+
+    fn rest(&mut self) {
+        if let Err(trouble) = self.enforce.rest() {
+            // The next generation, or the next agent, does it.
+            self.log.warn("what was replaced is still there", &[("error", Value::from(trouble.0))]);
         }
     }
 

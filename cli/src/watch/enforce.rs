@@ -1,10 +1,14 @@
 //! The seam between the agent and the kernel: what comes into force, and what is known of it.
 
+mod kernel;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use weir_compiler::artifact::Artifact;
 use weir_compiler::classify::PeerId;
+
+pub(crate) use kernel::Kernel;
 
 /// A generation, and where it is to be in force.
 #[derive(Debug)]
@@ -32,8 +36,10 @@ pub(crate) struct Survey {
     pub(crate) packets: Vec<(&'static str, &'static str, u64)>,
     /// Records that the ring buffer had no room for.
     pub(crate) lost: u64,
-    /// Name, entries, room, bytes.
-    pub(crate) maps: Vec<(String, u64, u64, u64)>,
+    /// What is still not as it should be.
+    pub(crate) drift: Vec<String>,
+    /// Name, entries, room.
+    pub(crate) maps: Vec<(String, u64, u64)>,
 }
 
 /// Why the kernel is not as it should be. What was in force before stays.
@@ -47,6 +53,9 @@ pub(crate) trait Enforce {
 
     /// Changes single entries of the exact address tables of the generation in force; `None` takes an entry out.
     fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)]) -> Result<(), Trouble>;
+
+    /// Throws away what the last generation has replaced, once no packet can be under way in it.
+    fn rest(&mut self) -> Result<(), Trouble>;
 
     /// Compares the kernel with what should be, mends it, and counts.
     fn survey(&mut self) -> Result<Survey, Trouble>;
@@ -78,6 +87,10 @@ impl Enforce for DryRun {
             Some(_) => Err(Trouble("the artifact is to be written".to_owned())),
             None => Ok(()),
         }
+    }
+
+    fn rest(&mut self) -> Result<(), Trouble> {
+        Ok(())
     }
 
     fn survey(&mut self) -> Result<Survey, Trouble> {

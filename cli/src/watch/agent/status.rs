@@ -53,14 +53,17 @@ impl<E: Enforce> Agent<E> {
             let labels = [("direction", *direction), ("reason", *reason)];
             self.metrics.set("weir_packets_total", &labels, *packets as f64);
         }
-        for name in ["weir_map_entries", "weir_map_fill_ratio", "weir_map_bytes"] {
+        for drift in &survey.drift {
+            self.log.error("the kernel's state is not as it should be", &[("what", Value::from(drift.as_str()))]);
+        }
+        self.metrics.set("weir_drift", &[], survey.drift.len() as f64);
+        for name in ["weir_map_entries", "weir_map_fill_ratio"] {
             self.metrics.clear(name);
         }
-        for (map, entries, room, bytes) in &survey.maps {
+        for (map, entries, room) in &survey.maps {
             let labels = [("map", map.as_str())];
             self.metrics.set("weir_map_entries", &labels, *entries as f64);
             self.metrics.set("weir_map_fill_ratio", &labels, *entries as f64 / (*room).max(1) as f64);
-            self.metrics.set("weir_map_bytes", &labels, *bytes as f64);
         }
     }
 
