@@ -1,7 +1,8 @@
 //! The processes, on loopback.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,6 +15,25 @@ use super::Binaries;
 const PATIENCE: Duration = Duration::from_secs(120);
 const TOKEN: &str = "loopback";
 
+/// What can be chosen.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Further flags of the API server.
+    pub flags: Vec<String>,
+    /// The network namespace on whose loopback it is, as a path.
+    pub namespace: Option<PathBuf>,
+}
+
+impl Settings {
+    /// A program that is run where the server is.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let Some(namespace) = &self.namespace else { return Command::new(program) };
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", namespace.display())).arg(program);
+        command
+    }
+}
+
 /// An API server with its etcd. Both end with it; what they stored stays in their directory.
 #[derive(Debug)]
 pub struct Server {
@@ -21,8 +41,7 @@ pub struct Server {
     directory: PathBuf,
     /// Of the API server, of etcd's clients, of etcd's peers.
     ports: [u16; 3],
-    /// Further flags of the API server.
-    flags: Vec<String>,
+    settings: Settings,
     etcd: Option<Child>,
     apiserver: Option<Child>,
 }
@@ -36,18 +55,13 @@ impl Drop for Server {
 
 impl Server {
     /// Starts both on free ports, empty unless they have been in this directory before.
-    pub fn start(binaries: &Binaries, directory: &Path) -> Result<Self> {
-        Self::start_with(binaries, directory, &[])
-    }
-
-    /// The same, with further flags of the API server.
-    pub fn start_with(binaries: &Binaries, directory: &Path, flags: &[&str]) -> Result<Self> {
+    pub fn start(binaries: &Binaries, directory: &Path, settings: Settings) -> Result<Self> {
         fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let mut server = Self {
             binaries: binaries.clone(),
             directory: directory.canonicalize()?,
             ports: free_ports()?,
-            flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
+            settings,
             etcd: None,
             apiserver: None,
         };
@@ -55,6 +69,40 @@ impl Server {
         server.start_etcd()?;
         server.start_apiserver()?;
         Ok(server)
+    }
+
+    /// Asks the API server, as an administrator; the answer's body. A server that says no is an error.
+    pub fn ask(&self, method: &str, path: &str, body: Option<&str>) -> Result<String> {
+        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        self.curl(method, &format!("{}{path}", self.url()), body, kind)
+    }
+
+    /// Makes all versions of objects but the last expire.
+    pub fn compact(&self) -> Result<()> {
+        let etcd = format!("http://127.0.0.1:{}/v3/kv", self.ports[1]);
+        let answer = self.curl("POST", &format!("{etcd}/range"), Some(r#"{"key":"AA=="}"#), "application/json")?;
+        let answer: serde_json::Value = serde_json::from_str(&answer)?;
+        let revision = answer["header"]["revision"].as_str().context("etcd has a revision")?;
+        let body = format!(r#"{{"revision":"{revision}","physical":true}}"#);
+        self.curl("POST", &format!("{etcd}/compaction"), Some(&body), "application/json").map(|_| ())
+    }
+
+    fn curl(&self, method: &str, url: &str, body: Option<&str>, kind: &str) -> Result<String> {
+        let mut curl = self.settings.command("curl");
+        curl.args(["-sSk", "--fail-with-body", "--max-time", "20", "-X", method, url]);
+        curl.args(["-H", &format!("Authorization: Bearer {TOKEN}"), "-H", &format!("Content-Type: {kind}")]);
+        if let Some(body) = body {
+            curl.args(["-d", body]);
+        }
+        let output = curl.output().context("could not start curl")?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure!(output.status.success(), "{method} {url}: {}{text}", String::from_utf8_lossy(&output.stderr));
+        Ok(text)
+    }
+
+    /// The port of the API server.
+    pub fn port(&self) -> u16 {
+        self.ports[0]
     }
 
     /// What clients read.
@@ -75,7 +123,7 @@ impl Server {
     /// Starts it again, where it was.
     pub fn start_apiserver(&mut self) -> Result<()> {
         let file = |name: &str| self.directory.join(name).display().to_string();
-        let mut command = Command::new(&self.binaries.apiserver);
+        let mut command = self.settings.command(&self.binaries.apiserver);
         command.args([
             "--bind-address=127.0.0.1".to_owned(),
             format!("--secure-port={}", self.ports[0]),
@@ -92,7 +140,7 @@ impl Server {
             "--authorization-mode=RBAC",
             "--disable-admission-plugins=ServiceAccount",
         ]);
-        command.args(&self.flags);
+        command.args(&self.settings.flags);
         self.apiserver = Some(self.spawn(command, "kube-apiserver")?);
         self.wait_ready()?;
         self.write_kubeconfig()
@@ -100,13 +148,14 @@ impl Server {
 
     fn start_etcd(&mut self) -> Result<()> {
         let [_, clients, peers] = self.ports.map(|port| format!("http://127.0.0.1:{port}"));
-        let mut command = Command::new(&self.binaries.etcd);
+        let mut command = self.settings.command(&self.binaries.etcd);
         command.arg("--data-dir").arg(self.directory.join("etcd")).args(["--name=weir", "--unsafe-no-fsync"]);
         command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
         command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
         command.args(["--initial-cluster", &format!("weir={peers}")]);
         self.etcd = Some(self.spawn(command, "etcd")?);
-        wait("etcd", || TcpStream::connect(("127.0.0.1", self.ports[1])).is_ok())
+        let url = format!("http://127.0.0.1:{}/health", self.ports[1]);
+        wait("etcd", || self.curl("GET", &url, None, "application/json").is_ok())
     }
 
     fn spawn(&self, mut command: Command, name: &str) -> Result<Child> {
@@ -115,14 +164,8 @@ impl Server {
         command.spawn().with_context(|| format!("could not start {name}"))
     }
 
-    /// Asks with the admin's token, as it will be asked.
-    fn wait_ready(&mut self) -> Result<()> {
-        let url = format!("{}/readyz", self.url());
-        let ready = wait("kube-apiserver", || {
-            let mut curl = Command::new("curl");
-            curl.args(["-sfk", "-H", &format!("Authorization: Bearer {TOKEN}"), &url]);
-            curl.stdout(Stdio::null()).status().is_ok_and(|status| status.success())
-        });
+    fn wait_ready(&self) -> Result<()> {
+        let ready = wait("kube-apiserver", || self.ask("GET", "/readyz", None).is_ok());
         ready.with_context(|| format!("see {}", self.directory.join("kube-apiserver.log").display()))
     }
 
