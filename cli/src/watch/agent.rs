@@ -26,6 +26,7 @@ use weir_compiler::k8s::{Body, Object};
 use weir_compiler::model::Assumptions;
 
 use super::cursor::Event;
+use super::discover::Found;
 use super::enforce::{Enforce, Wanted};
 use super::log::{Log, Value};
 use super::metrics::Metrics;
@@ -42,6 +43,8 @@ const LONGEST_RETRY: Duration = Duration::from_secs(30);
 const MOST_HEARD: usize = 10_000;
 /// How often the kernel is looked at.
 const SURVEY: Duration = Duration::from_secs(30);
+/// How often the host's interfaces are looked at: nobody tells when one goes.
+const CHECK: Duration = Duration::from_secs(1);
 /// A generation that was replaced is kept for as long as packets may be under way in it, and a little more.
 const REST: Duration = Duration::from_millis(100);
 
@@ -68,6 +71,8 @@ pub(crate) struct Agent<E> {
     /// Objects that cannot be read, and why.
     malformed: BTreeMap<Key, String>,
     policies: policies::Policies,
+    /// Pods that were deleted, and whose interface is still there.
+    leaving: BTreeMap<Key, Found>,
     pending: Pending,
     /// The number of the generation in force.
     in_force: Option<u32>,
@@ -80,6 +85,7 @@ pub(crate) struct Agent<E> {
     refused_until: Option<Backoff>,
     survey_at: Option<Instant>,
     rest_at: Option<Instant>,
+    check_at: Option<Instant>,
 }
 
 /// Not before the first; and how long to wait after that.
@@ -131,6 +137,7 @@ impl<E: Enforce> Agent<E> {
             unlisted: setup.kinds.into_iter().collect(),
             malformed: BTreeMap::new(),
             policies: policies::Policies::default(),
+            leaving: BTreeMap::new(),
             pending: Pending::default(),
             in_force: None,
             is_indexed: false,
@@ -139,6 +146,7 @@ impl<E: Enforce> Agent<E> {
             refused_until: None,
             survey_at: None,
             rest_at: None,
+            check_at: None,
         }
     }
 
@@ -164,6 +172,7 @@ impl<E: Enforce> Agent<E> {
         let key = Key::of(&object);
         object.id = self.policies.number(&key);
         self.policies.keep_no_longer(&key);
+        self.leaving.remove(&key);
         if self.malformed.remove(&key).is_some() {
             self.log.info("the object can be read again", &[("object", shown(&key))]);
         }
@@ -188,6 +197,12 @@ impl<E: Enforce> Agent<E> {
         self.malformed.remove(key);
         if self.policies.outlives(key, &self.index) {
             self.log.info("kept until its namespace is gone", &[("object", shown(key))]);
+            return;
+        }
+        if key.kind == "Pod"
+            && let Some(found) = self.places.interface_of(&key.namespace, &key.name)
+        {
+            self.leaving.insert(key.clone(), found);
             return;
         }
         let mut dirty = vec![self.index.delete(key)];
@@ -228,6 +243,10 @@ impl<E: Enforce> Agent<E> {
         } else if self.pending.generation.is_none() {
             self.try_endpoints_again(now);
         }
+        if self.check_at.is_none_or(|due| due <= now) {
+            self.check_at = Some(now + CHECK);
+            self.check_interfaces(now);
+        }
         if self.rest_at.is_some_and(|due| due <= now) {
             self.rest_at = None;
             self.rest();
@@ -242,7 +261,10 @@ impl<E: Enforce> Agent<E> {
     /// When something will be due, if nothing happens before.
     pub(crate) fn due(&self) -> Option<Instant> {
         let refused = self.refused_until.map(|(at, _)| at);
-        [self.pending.due(), self.places.due(), refused, self.survey_at, self.rest_at].into_iter().flatten().min()
+        [self.pending.due(), self.places.due(), refused, self.survey_at, self.rest_at, self.check_at]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Single entries of the generation in force. If one cannot be written there will be a new generation.
@@ -354,6 +376,20 @@ impl<E: Enforce> Agent<E> {
             self.log.warn("no interface yet; it is looked for again", &fields);
         }
         changed
+    }
+
+    /// Deleted pods stay enforced until their interfaces go, whoever deleted them; others may come back at another interface.
+    fn check_interfaces(&mut self, now: Instant) {
+        let (interfaces, lost) = self.places.check();
+        let gone: Vec<Key> =
+            self.leaving.extract_if(.., |_, found| !interfaces.has(found)).map(|(key, _)| key).collect();
+        for key in gone {
+            let dirty = self.index.delete(&key);
+            self.note(dirty, true, now);
+        }
+        if lost && self.pending.generation.is_none() && self.find(now) {
+            self.pending.want_generation(now);
+        }
     }
 
     /// Pods whose interface was not there, or that the kernel refused, may be all right by now.

@@ -92,6 +92,20 @@ impl Places {
         Some((now + wait, (wait * 2).min(LONGEST_WAIT)))
     }
 
+    /// The interface of a pod of this name, if it has one now.
+    pub(crate) fn interface_of(&mut self, namespace: &str, name: &str) -> Option<Found> {
+        let mut found = self.found.iter().filter(|(pod, _)| pod.namespace == namespace && pod.name == name);
+        let (_, found) = found.next()?;
+        (self.look)(Depth::Interfaces).has(found).then(|| found.clone())
+    }
+
+    /// The host's interfaces; and whether one of those that were found is no longer among them.
+    pub(crate) fn check(&mut self) -> (Inventory, bool) {
+        let now = (self.look)(Depth::Interfaces);
+        let lost = self.found.values().any(|found| !now.has(found));
+        (now, lost)
+    }
+
     /// When to look again, if somebody is missing.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.again.map(|(at, _)| at)

@@ -117,6 +117,11 @@ impl Rig {
         });
     }
 
+    fn unplug(&mut self, veth: &str) {
+        let mut host = self.host.lock().expect("no test panics while it holds it");
+        host.interfaces.retain(|it| it.name != veth);
+    }
+
     fn apply(&mut self, text: &str) {
         objects(text).into_iter().for_each(|object| self.agent.take(Event::Applied(object), self.now));
     }
@@ -316,6 +321,7 @@ fn policies_outlive_their_deletion_together_with_the_namespace() {
     rig.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop, deletionTimestamp: '2026-01-01T00:00:00Z'}}");
     rig.delete("NetworkPolicy", "p");
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
+    rig.unplug("veth7");
     rig.delete("Pod", "web");
     assert_eq!(rig.after(GATHER), ["install "]);
     rig.delete("Namespace", "shop");
@@ -328,4 +334,23 @@ fn a_policy_that_is_deleted_alone_is_gone_at_once() {
     let mut rig = Rig::in_force();
     rig.delete("NetworkPolicy", "p");
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7"]);
+}
+
+#[test]
+fn a_deleted_pod_stays_enforced_until_its_interface_is_gone() {
+    let mut rig = Rig::in_force();
+    rig.delete("Pod", "web");
+    rig.apply(OPEN);
+    assert_eq!(rig.after(Duration::from_secs(5)), ["install shop/web@veth7"]);
+    rig.unplug("veth7");
+    assert_eq!(rig.after(CHECK + GATHER), ["install "]);
+}
+
+#[test]
+fn an_interface_that_comes_back_as_another_is_found() {
+    let mut rig = Rig::in_force();
+    rig.unplug("veth7");
+    assert_eq!(rig.after(CHECK + GATHER), ["install  isolated"]);
+    rig.plug("web", "u1", "veth8", [10, 0, 0, 5]);
+    assert_eq!(rig.after(Duration::from_secs(10)), ["install shop/web@veth8 isolated"]);
 }
