@@ -1,12 +1,15 @@
 //! The command line, as clap sees it. Help, completions and man pages all come from here.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use weir_compiler::compile::Budget;
+use weir_runtime::Way;
 
 use crate::lints::LintFlags;
+use crate::watch::log::Format as LogFormat;
 
 /// Network-policy compiler: check, query and explain Kubernetes NetworkPolicy and CIDR lists
 #[derive(Debug, Parser)]
@@ -98,6 +101,8 @@ pub(crate) enum Command {
     Graph(View),
     /// Show what is open to the outside, to other namespaces, and for want of any policy
     Exposure(Exposure),
+    /// Keep this node's pods enforced: the agent, fed by the Kubernetes API
+    Watch(Watch),
     /// Say what a diagnostic's code means
     ExplainCode(ExplainCode),
     /// Print the version
@@ -369,6 +374,17 @@ pub(crate) enum HookChoice {
     Clsact,
 }
 
+impl HookChoice {
+    /// In the runtime's words; `None` is the best that there is.
+    pub(crate) fn way(self) -> Option<Way> {
+        match self {
+            Self::Auto => None,
+            Self::Tcx => Some(Way::Tcx),
+            Self::Clsact => Some(Way::Clsact),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Established {
     /// They are cut
@@ -495,6 +511,39 @@ pub(crate) enum ExposureFormat {
     Md,
     /// For spreadsheets
     Csv,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Pages at --metrics-addr: /metrics (Prometheus), /livez, /readyz (ready: all is known, and every pod of the node is enforced).
+SIGTERM and SIGINT stop the agent; what is in force stays in force, and the next agent takes it over.")]
+pub(crate) struct Watch {
+    /// How to reach the API server [default: as kubectl does, or as the pod that it runs in]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The node whose pods are enforced [default: $NODE_NAME, or the host's name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node: Option<String>,
+    /// Serve metrics and health there
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics_addr: Option<SocketAddr>,
+    /// How to log, on standard error
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
+    #[command(flatten)]
+    pub(crate) pinned: Pinned,
+    /// How to get onto interfaces
+    #[arg(long, value_enum, default_value_t, value_name = "HOOK")]
+    pub(crate) hook: HookChoice,
+    /// Take everything out of force that an agent has left on this node, and end
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(crate) uninstall: bool,
+    /// Compile what would be in force, and enforce nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// With --dry-run: write each generation's artifact there
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "dry_run")]
+    pub(crate) artifact: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -16,6 +16,7 @@ pub(crate) mod status;
 pub(crate) mod test;
 pub(crate) mod verify;
 pub(crate) mod version;
+pub(crate) mod watch;
 
 use std::process::ExitCode;
 

@@ -23,6 +23,7 @@ mod question;
 mod read;
 mod render;
 mod views;
+mod watch;
 mod witness;
 
 use std::path::Path;
@@ -65,6 +66,7 @@ fn run(cli: &Cli) -> Result<Outcome> {
     match &cli.command {
         Command::Check(arguments) => commands::check::run(global, arguments),
         Command::Query(arguments) => commands::query::run(global, arguments),
+        Command::Watch(arguments) => commands::watch::run(global, arguments),
         Command::ExplainCode(arguments) => commands::explain_code::run(arguments),
         Command::Explain(arguments) => commands::explain::run(global, arguments),
         Command::Test(arguments) => commands::test::run(global, arguments),

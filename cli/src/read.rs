@@ -118,6 +118,11 @@ fn load(global: &Global, paths: &Paths) -> Loaded {
     loaded
 }
 
+/// How to read what the API leaves open, for a command that reads no files.
+pub(crate) fn chosen_assumptions(global: &Global) -> Result<Assumptions> {
+    assumptions(&config::load(global.config.as_deref())?, global)
+}
+
 fn assumptions(config: &Config, global: &Global) -> Result<Assumptions> {
     let mut assume = Assumptions::default();
     for (key, value) in &config.assume {

@@ -121,7 +121,16 @@ const MOST_CLASSES: u64 = 1 << 31;
 
 /// Compiles a cluster for the endpoints in scope.
 pub fn compile(cluster: &Cluster, scope: &Scope, options: &Options) -> Result<Compiled, CompileError> {
-    let classes = classify::classify(cluster, scope)?;
+    compile_classes(cluster, scope, classify::classify(cluster, scope)?, options)
+}
+
+/// The same, of classes that are known already.
+pub fn compile_classes(
+    cluster: &Cluster,
+    scope: &Scope,
+    classes: Classes,
+    options: &Options,
+) -> Result<Compiled, CompileError> {
     check_classes(&classes)?;
     // Verification reads classes and rows out of the images: it knows the kernel's maps, and not yet compiled tables.
     let tables = lower::tables_with(&classes, &StructureOptions::kernel_maps());

@@ -93,6 +93,8 @@ pub struct Index {
 pub struct Generation {
     /// The cluster as it was.
     pub cluster: Cluster,
+    /// The local endpoints.
+    pub scope: Scope,
     /// Its classes.
     pub classes: Classes,
     /// Addresses of local pods, nodes and services: never touched singly.
@@ -138,6 +140,16 @@ impl Index {
         objects.into_iter().fold(deleted, |dirty, object| dirty.and(self.apply(object)))
     }
 
+    /// An object as it is now.
+    pub fn get(&self, key: &Key) -> Option<&Object> {
+        self.objects.get(key)
+    }
+
+    /// The objects of a kind.
+    pub fn keys(&self, kind: &str) -> impl Iterator<Item = &Key> {
+        self.objects.keys().filter(move |key| key.kind == kind)
+    }
+
     /// The generation in force, if one was compiled.
     pub fn generation(&self) -> Option<&Generation> {
         self.generation.as_ref()
@@ -167,6 +179,7 @@ impl Index {
             nodes: cluster.nodes.iter().flat_map(|node| node.addresses.iter().copied()).collect(),
             selecting: selecting(&objects),
             cluster,
+            scope,
             classes,
         };
         self.changed.clear();

@@ -51,6 +51,9 @@ pub enum Error {
         /// How many fit.
         room: u32,
     },
+    /// The generation in force has no entries for single addresses, or they are laid out for good.
+    #[error("the map {0} takes no single entries")]
+    NotSingle(String),
     /// The artifact does not know an endpoint.
     #[error("the artifact does not know the pod {0}")]
     UnknownPod(String),
@@ -170,6 +173,7 @@ impl Error {
                 _ => "is the kernel at least the one that `weir inspect` names as the target?".into(),
             },
             Self::Full { .. } => "compile again: sizes follow from the input. What was in force stays".into(),
+            Self::NotSingle(_) => "put a new generation in force".into(),
             Self::UnknownPod(_) => {
                 "compile with this pod in the input; if it is gone, `weir detach --endpoint` it first".into()
             }

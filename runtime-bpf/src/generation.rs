@@ -96,6 +96,7 @@ pub(crate) fn load(system: &System, pins: &Pins, record: &mut Record, source: &S
         stamp: source.stamp,
         programs: numbers,
         maps: own,
+        patched: false,
     };
     Ok(Loaded { generation, maps, programs })
 }

@@ -59,6 +59,9 @@ pub struct Generation {
     pub(crate) programs: [u32; 2],
     /// Its own maps: name → number.
     pub(crate) maps: BTreeMap<String, u32>,
+    /// Whether single addresses are by now otherwise than in its artifact.
+    #[serde(default)]
+    pub(crate) patched: bool,
 }
 
 /// A pod at an interface.

@@ -31,6 +31,7 @@ mod attach;
 mod change;
 mod detach;
 mod settle;
+mod single;
 mod status;
 
 pub use attach::{Attached, Request};

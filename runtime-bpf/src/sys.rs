@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "system calls have no safe form")]
 
 mod attr;
+pub mod links;
 pub mod netlink;
 mod objects;
 mod place;

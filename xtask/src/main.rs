@@ -5,9 +5,10 @@ mod ci;
 mod generate;
 mod kernels;
 mod packages;
-mod process;
 
 use std::process::ExitCode;
+
+use xtask::process;
 
 const USAGE: &str = "\
 cargo xtask TASK
@@ -17,6 +18,7 @@ cargo xtask TASK
   fuzz            random texts and clusters: `--secs N` (10), `--seed S` (1); a failing case is left in target/fuzz
   bench [FILTER]  measures the front end on generated clusters, as ratios and figures
   kernels         the datapath's tests on Linux 5.10, 6.1 and 6.12 under qemu; WEIR_KERNEL_IMAGES names images
+  apiserver       `build`s kube-apiserver and etcd from their Go modules, `run [DIR]` runs them on loopback; tests use them
   bench tables    measures look-ups of addresses in the kernel, by structure and size
 ";
 
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
     let result = match arguments.next().as_deref() {
         Some("ci") => ci::run_ci(),
         Some("bless") => ci::bless(),
+        Some("apiserver") => xtask::apiserver::task(arguments),
         Some("kernels") => kernels::run_kernels(),
         Some("fuzz") => ci::fuzz(arguments),
         Some("bench") => bench::run_all(arguments.next().as_deref()),

@@ -14,6 +14,9 @@ const WANTED: &[(&str, &str)] = &[
     ("ipset", "ipset"),
     ("ping", "iputils-ping"),
     ("bpftool", "bpftool"),
+    ("nsenter", "util-linux"),
+    ("openssl", "openssl"),
+    ("curl", "curl"),
 ];
 
 /// Installs what is missing if we are root on Debian or Ubuntu; else says in one line what to install.

@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 /// Runs a command with its output shown; an error names it.
-pub(crate) fn run(command: &mut Command) -> Result<()> {
+pub fn run(command: &mut Command) -> Result<()> {
     let shown = show(command);
     eprintln!("\n$ {shown}");
     let status = command.status().with_context(|| format!("could not start: {shown}"))?;
@@ -16,7 +16,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 }
 
 /// A cargo command in this workspace.
-pub(crate) fn cargo(arguments: &[&str]) -> Command {
+pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments);
     command

@@ -2,11 +2,11 @@
 
 use anyhow::{Context as _, Result};
 use weir_compiler::artifact::Artifact;
+use weir_runtime::Neighbour;
 use weir_runtime::runtime::{Access, Attached, Request, Runtime};
-use weir_runtime::{Neighbour, Way};
 
 use super::Outcome;
-use crate::args::{Attach, Established, Global, HookChoice};
+use crate::args::{Attach, Established, Global};
 use crate::failure::with_hint;
 use crate::render;
 
@@ -20,11 +20,7 @@ pub(crate) fn run(global: &Global, arguments: &Attach) -> Result<Outcome> {
         artifact: &artifact,
         file: &file,
         endpoints: arguments.endpoints.clone(),
-        way: match arguments.hook {
-            HookChoice::Auto => None,
-            HookChoice::Tcx => Some(Way::Tcx),
-            HookChoice::Clsact => Some(Way::Clsact),
-        },
+        way: arguments.hook.way(),
         keep: arguments.established.map(|it| it == Established::Keep),
     };
     let attached = runtime.attach(&request)?;

@@ -136,6 +136,7 @@ impl Runtime {
             let there = self.entries_of(map, name)?;
             let expected: BTreeMap<Vec<u8>, Vec<u8>> = match image.name {
                 MapName::Other => continue,
+                MapName::Exact4 | MapName::Exact6 if loaded.generation.patched => continue,
                 MapName::Config => {
                     let value = there.get([0; 4].as_slice());
                     let epoch = value.and_then(|it| it.get(config::EPOCH as usize..)?.first_chunk());

@@ -1,0 +1,37 @@
+//! `weir watch`: the agent.
+
+use anyhow::Result;
+use weir_runtime::runtime::{Access, Runtime};
+
+use super::Outcome;
+use crate::args::{Global, HookChoice, Watch};
+use crate::read;
+use crate::watch::enforce::{DryRun, Kernel};
+use crate::watch::log::{Log, Value};
+use crate::watch::{self, Options};
+
+pub(crate) fn run(global: &Global, arguments: &Watch) -> Result<Outcome> {
+    if arguments.uninstall {
+        let runtime = Runtime::open(&arguments.pinned.bpffs, Access::Change)?;
+        let endpoints = runtime.detach(None)?.len();
+        log(arguments).info("uninstalled: nothing is enforced any more", &[("endpoints", Value::from(endpoints))]);
+        return Ok(Outcome::Clean);
+    }
+    let options = Options {
+        kubeconfig: arguments.kubeconfig.as_deref(),
+        node: watch::node_name(arguments.node.as_deref())?,
+        metrics: arguments.metrics_addr,
+        assume: read::chosen_assumptions(global)?,
+        log: log(arguments),
+    };
+    if arguments.dry_run {
+        watch::run(options, DryRun { artifact: arguments.artifact.clone(), epoch: 0 })?;
+    } else {
+        watch::run(options, Kernel::new(arguments.pinned.bpffs.clone(), arguments.hook.way()))?;
+    }
+    Ok(Outcome::Clean)
+}
+
+fn log(arguments: &Watch) -> Log {
+    Log { format: arguments.log_format }
+}

@@ -1,0 +1,203 @@
+//! The agent of a node: watches the API, keeps the pods of the node enforced.
+//!
+//! ```text
+//!  API ──follow──▶ Event ──agent──▶ generation ──enforce──▶ kernel        serve ◀── metrics
+//!        (tokio)           (thread)                                       (thread)
+//! ```
+//!
+//! Invariant: whatever ends the agent (a signal, a bug, the machine) leaves in force what is in force.
+
+mod agent;
+mod cursor;
+mod discover;
+pub(crate) mod enforce;
+mod follow;
+pub(crate) mod log;
+mod metrics;
+mod place;
+mod resources;
+mod serve;
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use kube_client::config::{KubeConfigOptions, Kubeconfig};
+use kube_client::{Client, Config};
+use tokio::signal::unix::{SignalKind, signal};
+use weir_compiler::model::Assumptions;
+
+use crate::failure::with_hint;
+use agent::{Agent, Setup};
+use discover::{Inventory, Places};
+use enforce::Enforce;
+use follow::Told;
+use log::{Log, Value};
+use metrics::Metrics;
+
+/// The agent that does not move for so long is not alive.
+const LONGEST_STEP: Duration = Duration::from_secs(120);
+/// It moves at least as often.
+const IDLE: Duration = Duration::from_secs(10);
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Choices of whoever starts it.
+pub(crate) struct Options<'o> {
+    pub(crate) kubeconfig: Option<&'o Path>,
+    pub(crate) node: String,
+    pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) assume: Assumptions,
+    pub(crate) log: Log,
+}
+
+/// Runs until a signal says to stop.
+pub(crate) fn run(options: Options<'_>, enforce: impl Enforce + Send + 'static) -> Result<()> {
+    let (metrics, log) = (Arc::new(Metrics::default()), options.log);
+    let pulse = Arc::new(Pulse::new());
+    if let Some(address) = options.metrics {
+        serve_pages(address, &metrics, &pulse)?;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    let config = runtime.block_on(config(options.kubeconfig))?;
+    let resources = resources::resources(&options.node);
+    let setup = Setup {
+        kinds: resources.iter().map(|resource| resource.kind).collect(),
+        node: options.node,
+        assume: options.assume,
+        look: Box::new(|depth| Inventory::read(&Places::default(), depth)),
+        metrics: Arc::clone(&metrics),
+        log,
+    };
+    let started = [("node", Value::from(setup.node.as_str())), ("server", Value::from(config.cluster_url.to_string()))];
+    log.info("watching", &started);
+    let (told, heard) = channel();
+    let (ended, agent_ended) = tokio::sync::oneshot::channel::<()>();
+    let agent = Agent::new(setup, enforce);
+    let thread = thread::Builder::new().name("agent".to_owned()).spawn(move || {
+        // Dropped at the end, whatever the end is.
+        let _ended = ended;
+        work(agent, &heard, &pulse);
+    });
+    let thread = thread.context("cannot start a thread")?;
+    runtime.block_on(async {
+        let client = Client::try_from(config).context("cannot connect to the API server")?;
+        let context = follow::Context { client, told, metrics, log };
+        for resource in resources {
+            tokio::spawn(follow::follow(context.clone(), resource));
+        }
+        drop(context);
+        stopped(log, agent_ended).await
+    })?;
+    // The followers go with it, and without them the agent ends.
+    drop(runtime);
+    join(thread)?;
+    log.info("stopped; what is in force stays", &[]);
+    Ok(())
+}
+
+/// The agent's thread: takes all that has come, then does what is due.
+fn work(mut agent: Agent<impl Enforce>, heard: &Receiver<Told>, pulse: &Pulse) {
+    loop {
+        pulse.beat();
+        let now = Instant::now();
+        let wait = agent.due().map_or(IDLE, |due| due.saturating_duration_since(now).min(IDLE));
+        match heard.recv_timeout(wait) {
+            Ok((event, at)) => agent.take(event, at),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        while let Ok((event, at)) = heard.try_recv() {
+            agent.take(event, at);
+        }
+        agent.act(Instant::now());
+    }
+}
+
+fn join(thread: JoinHandle<()>) -> Result<()> {
+    match thread.join() {
+        Ok(()) => Ok(()),
+        // The hook has printed it; the exit code says that it was a bug.
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Until a signal comes or the agent's thread has ended.
+async fn stopped(log: Log, agent_ended: tokio::sync::oneshot::Receiver<()>) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
+    tokio::select! {
+        _ = terminate.recv() => log.info("stopping", &[("signal", Value::from("SIGTERM"))]),
+        _ = interrupt.recv() => log.info("stopping", &[("signal", Value::from("SIGINT"))]),
+        _ = agent_ended => {}
+    }
+    Ok(())
+}
+
+fn serve_pages(address: SocketAddr, metrics: &Arc<Metrics>, pulse: &Arc<Pulse>) -> Result<()> {
+    let listener =
+        TcpListener::bind(address).with_context(|| format!("cannot listen on {address} (--metrics-addr)"))?;
+    let (metrics, pulse) = (Arc::clone(metrics), Arc::clone(pulse));
+    let thread = thread::Builder::new().name("pages".to_owned());
+    thread.spawn(move || serve::serve(&listener, &metrics, || pulse.is_alive())).context("cannot start a thread")?;
+    Ok(())
+}
+
+/// The named kubeconfig; else what kubectl would use; else the service account of the pod that this is.
+async fn config(path: Option<&Path>) -> Result<Config> {
+    let config = match path {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(anyhow::Error::from)
+        }
+        None => Config::infer().await.map_err(anyhow::Error::from),
+    };
+    let mut config = config.map_err(|error| {
+        error.context(with_hint("there is no way to an API server", "name a kubeconfig: --kubeconfig FILE"))
+    })?;
+    config.connect_timeout = Some(CONNECT);
+    // Whoever follows does it, and knows better when.
+    config.default_retry = false;
+    Ok(config)
+}
+
+/// `--node`, or what the pod's manifest says, or the host's own name.
+pub(crate) fn node_name(named: Option<&str>) -> Result<String> {
+    if let Some(name) = named {
+        return Ok(name.to_owned());
+    }
+    if let Some(name) = std::env::var("NODE_NAME").ok().filter(|name| !name.is_empty()) {
+        return Ok(name);
+    }
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match host.trim() {
+        "" => bail!("the node's name is not known: say it with --node"),
+        name => Ok(name.to_lowercase()),
+    }
+}
+
+/// When the agent has moved last.
+#[derive(Debug)]
+struct Pulse {
+    started: Instant,
+    milliseconds: AtomicU64,
+}
+
+impl Pulse {
+    fn new() -> Self {
+        Self { started: Instant::now(), milliseconds: AtomicU64::new(0) }
+    }
+
+    fn beat(&self) {
+        self.milliseconds.store(self.started.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    fn is_alive(&self) -> bool {
+        let last = Duration::from_millis(self.milliseconds.load(Ordering::Relaxed));
+        self.started.elapsed().saturating_sub(last) < LONGEST_STEP
+    }
+}

@@ -1,0 +1,60 @@
+//! What is particular about policies: numbers that last, and life beyond their deletion.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_compiler::index::{Index, Key};
+use weir_compiler::origin::ObjectId;
+
+/// Of everything that has rules.
+#[derive(Debug, Default)]
+pub(super) struct Policies {
+    numbers: BTreeMap<Key, ObjectId>,
+    next: u32,
+    /// Deleted together with their namespaces, whose pods may still run.
+    kept: BTreeSet<Key>,
+}
+
+impl Policies {
+    /// The number of an object, by which origins name it. What has no rules is blamed for nothing and needs none.
+    pub(super) fn number(&mut self, key: &Key) -> ObjectId {
+        if !matches!(key.kind.as_str(), "NetworkPolicy" | "CidrList") {
+            return ObjectId(u32::MAX);
+        }
+        let next = &mut self.next;
+        *self.numbers.entry(key.clone()).or_insert_with(|| {
+            *next = next.wrapping_add(1);
+            ObjectId(*next)
+        })
+    }
+
+    /// A policy that was deleted stays as long as its namespace is being deleted: the pods in it may be there longer than their
+    /// policies, and would be open.
+    pub(super) fn outlives(&mut self, key: &Key, index: &Index) -> bool {
+        if key.kind != "NetworkPolicy" || index.get(key).is_none() {
+            self.numbers.remove(key);
+            return false;
+        }
+        let namespace = Key { kind: "Namespace".to_owned(), namespace: String::new(), name: key.namespace.clone() };
+        let outlives = index.get(&namespace).is_some_and(|it| it.meta.deleting);
+        match outlives {
+            true => _ = self.kept.insert(key.clone()),
+            false => _ = self.numbers.remove(key),
+        }
+        outlives
+    }
+
+    /// It is there again.
+    pub(super) fn keep_no_longer(&mut self, key: &Key) {
+        self.kept.remove(key);
+    }
+
+    /// What was kept for a namespace that is gone now.
+    pub(super) fn kept_for(&mut self, namespace: &str) -> Vec<Key> {
+        let of_it: Vec<Key> = self.kept.iter().filter(|key| key.namespace == namespace).cloned().collect();
+        for key in &of_it {
+            self.kept.remove(key);
+            self.numbers.remove(key);
+        }
+        of_it
+    }
+}

@@ -1,0 +1,81 @@
+//! What the agent tells of itself: readiness, objects, endpoints, and the kernel's counts.
+
+use std::collections::BTreeMap;
+
+use super::{Agent, Value};
+use crate::watch::enforce::{Enforce, Survey};
+
+impl<E: Enforce> Agent<E> {
+    /// Brings gauges and readiness up to date.
+    pub(super) fn tell(&self) {
+        if !self.unlisted.is_empty() {
+            return;
+        }
+        let mut unready: Vec<String> = self.failure.iter().map(|error| format!("no new generation: {error}")).collect();
+        unready.extend(self.places.missing().iter().map(|(pod, error)| format!("pod {}: {error}", pod.path())));
+        if self.in_force.is_none() && unready.is_empty() {
+            unready.push("no generation is in force yet".to_owned());
+        }
+        unready.extend(self.refused.iter().map(|(pod, why)| format!("pod {pod}: {why}")));
+        self.metrics.set_unready(unready);
+        let (found, missing, refused) = (self.places.found().len(), self.places.missing().len(), self.refused.len());
+        let enforced = if self.in_force.is_some() { found.saturating_sub(refused) } else { 0 };
+        for (state, count) in [("enforced", enforced), ("no_interface", missing), ("refused", refused)] {
+            self.metrics.set("weir_endpoints", &[("state", state)], count as f64);
+        }
+        if let Some(epoch) = self.in_force {
+            self.metrics.set("weir_generation", &[], f64::from(epoch));
+        }
+    }
+
+    /// Looks at the kernel, and has it mended.
+    pub(super) fn survey(&mut self) {
+        self.count_objects();
+        if self.in_force.is_none() {
+            return;
+        }
+        match self.enforce.survey() {
+            Ok(survey) => self.surveyed(&survey),
+            Err(trouble) => {
+                self.metrics.add("weir_failures_total", &[("stage", "survey")], 1.0);
+                self.log.error("the kernel's state cannot be compared", &[("error", Value::from(trouble.0))]);
+            }
+        }
+    }
+
+    fn surveyed(&self, survey: &Survey) {
+        for repaired in &survey.repaired {
+            self.log.warn("repaired", &[("what", Value::from(repaired.as_str()))]);
+        }
+        self.metrics.add("weir_drift_repairs_total", &[], survey.repaired.len() as f64);
+        self.metrics.set("weir_events_lost_total", &[], survey.lost as f64);
+        for (direction, reason, packets) in &survey.packets {
+            let labels = [("direction", *direction), ("reason", *reason)];
+            self.metrics.set("weir_packets_total", &labels, *packets as f64);
+        }
+        for drift in &survey.drift {
+            self.log.error("the kernel's state is not as it should be", &[("what", Value::from(drift.as_str()))]);
+        }
+        self.metrics.set("weir_drift", &[], survey.drift.len() as f64);
+        for name in ["weir_map_entries", "weir_map_fill_ratio"] {
+            self.metrics.clear(name);
+        }
+        for (map, entries, room) in &survey.maps {
+            let labels = [("map", map.as_str())];
+            self.metrics.set("weir_map_entries", &labels, *entries as f64);
+            self.metrics.set("weir_map_fill_ratio", &labels, *entries as f64 / (*room).max(1) as f64);
+        }
+    }
+
+    fn count_objects(&self) {
+        for kind in ["Namespace", "Node", "Pod", "Service", "EndpointSlice", "NetworkPolicy", "CidrList"] {
+            self.metrics.set("weir_objects", &[("kind", kind)], self.index.keys(kind).count() as f64);
+        }
+        let mut malformed: BTreeMap<&str, u32> = BTreeMap::new();
+        self.malformed.keys().for_each(|key| *malformed.entry(&key.kind).or_default() += 1);
+        self.metrics.clear("weir_unenforced_objects");
+        for (kind, count) in malformed {
+            self.metrics.set("weir_unenforced_objects", &[("kind", kind), ("why", "malformed")], f64::from(count));
+        }
+    }
+}

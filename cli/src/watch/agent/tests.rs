@@ -1,0 +1,356 @@
+use std::sync::Mutex;
+
+use weir_compiler::decode::{self, Input, InputKind};
+use weir_compiler::layout::endpoint;
+use weir_runtime::sys::links::Interface;
+
+use super::*;
+use crate::watch::discover::{Cached, Inventory};
+use crate::watch::enforce::{Installed, Survey, Trouble};
+use crate::watch::log::Format;
+
+const CLUSTER: &str = "
+{apiVersion: v1, kind: Namespace, metadata: {name: shop}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: near}, status: {addresses: [{type: InternalIP, address: 172.16.0.1}]}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop, uid: u1, labels: {app: web}},
+  spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.5}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: db, namespace: shop, uid: u2, labels: {app: db}},
+  spec: {nodeName: far}, status: {phase: Running, podIP: 10.0.1.5}}
+---
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: p, namespace: shop},
+  spec: {podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: db}}}]}]}}
+";
+
+const KINDS: [&str; 4] = ["Namespace", "Node", "Pod", "NetworkPolicy"];
+
+/// What the kernel was asked to do, and what it answers.
+#[derive(Clone, Default)]
+struct Kernel(Arc<Mutex<Seen>>);
+
+#[derive(Default)]
+struct Seen {
+    done: Vec<String>,
+    refuse_install: bool,
+    refuse_write: bool,
+    refuse_pod: bool,
+}
+
+impl Enforce for Kernel {
+    fn install(&mut self, wanted: &Wanted<'_>) -> Result<Installed, Trouble> {
+        let mut seen = self.0.lock().expect("no test panics while it holds it");
+        let at = wanted.endpoints.iter().map(|(pod, interface)| format!("{pod}@{interface}")).collect::<Vec<_>>();
+        let isolated = wanted.artifact.endpoints.iter().any(|it| it.value[endpoint::FLAGS as usize] != 0);
+        let isolated = if isolated { " isolated" } else { "" };
+        seen.done.push(format!("install {}{isolated}", at.join(",")));
+        if seen.refuse_install {
+            return Err(Trouble("no memory".to_owned()));
+        }
+        let failed = if seen.refuse_pod { vec![("shop/web".to_owned(), "busy".to_owned())] } else { Vec::new() };
+        Ok(Installed { epoch: seen.done.len() as u32, failed })
+    }
+
+    fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)]) -> Result<(), Trouble> {
+        let mut seen = self.0.lock().expect("no test panics while it holds it");
+        for (address, peer) in changes {
+            seen.done.push(format!("{} {address}", if peer.is_some() { "write" } else { "remove" }));
+        }
+        if seen.refuse_write { Err(Trouble("full".to_owned())) } else { Ok(()) }
+    }
+
+    fn rest(&mut self) -> Result<(), Trouble> {
+        Ok(())
+    }
+
+    fn survey(&mut self) -> Result<Survey, Trouble> {
+        Ok(Survey::default())
+    }
+}
+
+/// An agent, its kernel, and a host where a pod's interface is there as soon as the cache has it.
+struct Rig {
+    agent: Agent<Kernel>,
+    kernel: Kernel,
+    host: Arc<Mutex<Inventory>>,
+    metrics: Arc<Metrics>,
+    now: Instant,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let (kernel, metrics) = (Kernel::default(), Arc::new(Metrics::default()));
+        let host = Arc::new(Mutex::new(Inventory::default()));
+        let seen = Arc::clone(&host);
+        let setup = Setup {
+            node: "near".to_owned(),
+            assume: Assumptions::default(),
+            kinds: KINDS.to_vec(),
+            look: Box::new(move |_| seen.lock().expect("no test panics while it holds it").clone()),
+            metrics: Arc::clone(&metrics),
+            log: Log { format: Format::Text },
+        };
+        let agent = Agent::new(setup, kernel.clone());
+        Self { agent, kernel, host, metrics, now: Instant::now() }
+    }
+
+    /// With the cluster listed and in force.
+    fn in_force() -> Self {
+        let mut rig = Self::new();
+        rig.plug("web", "u1", "veth7", [10, 0, 0, 5]);
+        rig.list(CLUSTER);
+        assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
+        rig
+    }
+
+    fn plug(&mut self, name: &str, uid: &str, veth: &str, address: [u8; 4]) {
+        let mut host = self.host.lock().expect("no test panics while it holds it");
+        let ifindex = host.interfaces.len() as u32 + 1;
+        host.interfaces.push(Interface { ifindex, name: veth.to_owned(), kind: "veth".to_owned(), peer: Some(2) });
+        host.cached.push(Cached {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            uid: Some(uid.to_owned()),
+            host_interfaces: vec![veth.to_owned()],
+            addresses: vec![address.into()],
+        });
+    }
+
+    fn unplug(&mut self, veth: &str) {
+        let mut host = self.host.lock().expect("no test panics while it holds it");
+        host.interfaces.retain(|it| it.name != veth);
+    }
+
+    fn apply(&mut self, text: &str) {
+        objects(text).into_iter().for_each(|object| self.agent.take(Event::Applied(object), self.now));
+    }
+
+    fn delete(&mut self, kind: &str, name: &str) {
+        self.agent.take(Event::Deleted(key(kind, name)), self.now);
+    }
+
+    fn list(&mut self, text: &str) {
+        let objects = objects(text);
+        for kind in KINDS {
+            let keys = objects.iter().map(Key::of).filter(|key| key.kind == kind).collect();
+            let of_kind = objects.iter().filter(|object| Key::of(object).kind == kind);
+            of_kind.for_each(|object| self.agent.take(Event::Applied(object.clone()), self.now));
+            self.agent.take(Event::Listed { kind, keys }, self.now);
+        }
+    }
+
+    /// Lets time pass, as the agent asks for it; says what the kernel was asked to do.
+    fn after(&mut self, time: Duration) -> Vec<String> {
+        let end = self.now + time;
+        self.agent.act(self.now);
+        while let Some(due) = self.agent.due().filter(|due| *due <= end) {
+            self.now = due.max(self.now);
+            self.agent.act(self.now);
+        }
+        self.now = end;
+        self.agent.act(self.now);
+        std::mem::take(&mut self.seen().done)
+    }
+
+    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.kernel.0.lock().expect("no test panics while it holds it")
+    }
+}
+
+fn objects(text: &str) -> Vec<Object> {
+    let input = Input { name: "test".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
+    let (decoded, diagnostics) = decode::decode(vec![input], &decode::Options { default_namespace: "shop".to_owned() });
+    assert!(!diagnostics.has_errors(), "{:?}", diagnostics.into_vec());
+    decoded.objects
+}
+
+fn key(kind: &str, name: &str) -> Key {
+    let namespace = if matches!(kind, "Namespace" | "Node") { "" } else { "shop" };
+    Key { kind: kind.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }
+}
+
+fn far_pod(name: &str, app: &str, address: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, labels: {{app: {app}}}}},
+          spec: {{nodeName: far}}, status: {{phase: Running, podIP: {address}}}}}"
+    )
+}
+
+const OPEN: &str = "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: p, namespace: shop},
+  spec: {podSelector: {matchLabels: {app: web}}, ingress: [{}]}}";
+
+const NONE: [&str; 0] = [];
+
+#[test]
+fn nothing_is_installed_before_every_kind_is_listed() {
+    let mut rig = Rig::new();
+    rig.apply(CLUSTER);
+    for kind in ["Namespace", "Node", "Pod"] {
+        let keys = objects(CLUSTER).iter().map(Key::of).filter(|key| key.kind == kind).collect();
+        rig.agent.take(Event::Listed { kind, keys }, rig.now);
+    }
+    assert_eq!(rig.after(Duration::from_secs(60)), NONE);
+    assert!(rig.metrics.unready().is_some());
+    rig.agent.take(Event::Listed { kind: "NetworkPolicy", keys: [key("NetworkPolicy", "p")].into() }, rig.now);
+    assert_eq!(rig.after(GATHER), ["install  isolated"]);
+}
+
+#[test]
+fn changes_that_come_together_are_one_generation() {
+    let mut rig = Rig::in_force();
+    for _ in 0..3 {
+        rig.apply(OPEN);
+        rig.apply(CLUSTER);
+        assert_eq!(rig.after(QUIET / 2), NONE);
+    }
+    rig.apply(OPEN);
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7"]);
+    assert_eq!(rig.after(Duration::from_secs(5)), NONE);
+}
+
+#[test]
+fn an_endless_stream_of_changes_does_not_put_a_generation_off() {
+    let mut rig = Rig::in_force();
+    let mut done = Vec::new();
+    for turn in 0..20 {
+        rig.apply(if turn % 2 == 0 { OPEN } else { CLUSTER });
+        done.extend(rig.after(QUIET / 2));
+    }
+    assert!(!done.is_empty());
+}
+
+#[test]
+fn a_pod_of_a_known_class_is_one_write() {
+    let mut rig = Rig::in_force();
+    rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
+    assert_eq!(rig.after(QUIET / 2), ["write 10.0.1.6"]);
+    rig.delete("Pod", "db-2");
+    assert_eq!(rig.after(QUIET / 2), ["remove 10.0.1.6"]);
+    assert!(rig.metrics.text().contains("weir_address_writes_total 2\n"), "{}", rig.metrics.text());
+}
+
+#[test]
+fn what_cannot_be_written_singly_comes_with_a_new_generation() {
+    let mut rig = Rig::in_force();
+    rig.seen().refuse_write = true;
+    rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
+    assert_eq!(rig.after(GATHER), ["write 10.0.1.6", "install shop/web@veth7 isolated"]);
+}
+
+#[test]
+fn a_malformed_object_keeps_what_it_said_before() {
+    let mut rig = Rig::in_force();
+    let event = Event::Malformed { key: key("NetworkPolicy", "p"), message: "odd".to_owned() };
+    rig.agent.take(event, rig.now);
+    // Another change makes a new generation: the policy is in it as it was.
+    rig.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {a: b}}}");
+    assert_eq!(rig.after(Duration::from_secs(11)), ["install shop/web@veth7 isolated"]);
+    let line = "weir_unenforced_objects{kind=\"NetworkPolicy\",why=\"malformed\"} 1";
+    assert!(rig.metrics.text().contains(line), "{}", rig.metrics.text());
+    // A list that names it does not take it away either; one that does not, does.
+    rig.agent.take(Event::Listed { kind: "NetworkPolicy", keys: [key("NetworkPolicy", "p")].into() }, rig.now);
+    assert_eq!(rig.after(GATHER), NONE);
+    rig.agent.take(Event::Listed { kind: "NetworkPolicy", keys: BTreeSet::new() }, rig.now);
+    assert_eq!(rig.after(Duration::from_secs(11)), ["install shop/web@veth7"]);
+    assert!(!rig.metrics.text().contains("malformed"), "{}", rig.metrics.text());
+}
+
+#[test]
+fn a_list_takes_away_what_it_does_not_name() {
+    let mut rig = Rig::in_force();
+    rig.agent.take(Event::Listed { kind: "Pod", keys: [key("Pod", "web")].into() }, rig.now);
+    assert_eq!(rig.after(GATHER), ["remove 10.0.1.5"]);
+}
+
+#[test]
+fn a_generation_that_fails_is_tried_again_and_nothing_is_written_into_the_one_before() {
+    let mut rig = Rig::in_force();
+    rig.seen().refuse_install = true;
+    rig.apply(OPEN);
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7"]);
+    assert!(rig.metrics.unready().is_some_and(|why| why.contains("no memory")));
+    // The index has gone on to classes that the kernel does not have.
+    rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
+    assert_eq!(rig.after(GATHER), NONE);
+    assert_eq!(rig.after(FIRST_RETRY), ["install shop/web@veth7"]);
+    rig.seen().refuse_install = false;
+    assert_eq!(rig.after(3 * FIRST_RETRY), ["install shop/web@veth7"]);
+    assert_eq!(rig.metrics.unready(), None);
+    assert_eq!(rig.after(Duration::from_secs(60)), NONE);
+}
+
+#[test]
+fn pods_that_the_kernel_refuses_are_tried_again_and_do_not_hold_up_others() {
+    let mut rig = Rig::in_force();
+    rig.seen().refuse_pod = true;
+    rig.apply(OPEN);
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7"]);
+    assert!(rig.metrics.unready().is_some_and(|why| why.contains("shop/web: busy")));
+    rig.apply(&far_pod("db-2", "cron", "10.0.1.6"));
+    assert_eq!(rig.after(QUIET), ["write 10.0.1.6"]);
+    rig.seen().refuse_pod = false;
+    assert_eq!(rig.after(FIRST_RETRY + GATHER), ["install shop/web@veth7"]);
+    assert_eq!(rig.metrics.unready(), None);
+}
+
+#[test]
+fn an_interface_that_comes_late_is_found() {
+    let mut rig = Rig::new();
+    rig.list(CLUSTER);
+    assert_eq!(rig.after(GATHER), ["install  isolated"]);
+    assert!(rig.metrics.unready().is_some_and(|why| why.starts_with("pod shop/web: no interface")));
+    assert_eq!(rig.after(Duration::from_secs(5)), NONE);
+    rig.plug("web", "u1", "veth7", [10, 0, 0, 5]);
+    assert_eq!(rig.after(Duration::from_secs(10)), ["install shop/web@veth7 isolated"]);
+    assert_eq!(rig.metrics.unready(), None);
+}
+
+#[test]
+fn a_pod_of_the_same_name_is_another_pod() {
+    let mut rig = Rig::in_force();
+    rig.plug("web", "u9", "veth9", [10, 0, 0, 9]);
+    let again = CLUSTER.replace("u1", "u9").replace("10.0.0.5", "10.0.0.9");
+    rig.apply(&again);
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth9 isolated"]);
+}
+
+#[test]
+fn policies_outlive_their_deletion_together_with_the_namespace() {
+    let mut rig = Rig::in_force();
+    rig.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop, deletionTimestamp: '2026-01-01T00:00:00Z'}}");
+    rig.delete("NetworkPolicy", "p");
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
+    rig.unplug("veth7");
+    rig.delete("Pod", "web");
+    assert_eq!(rig.after(GATHER), ["install "]);
+    rig.delete("Namespace", "shop");
+    assert_eq!(rig.agent.index.get(&key("NetworkPolicy", "p")), None);
+    assert_eq!(rig.after(GATHER).len(), 1);
+}
+
+#[test]
+fn a_policy_that_is_deleted_alone_is_gone_at_once() {
+    let mut rig = Rig::in_force();
+    rig.delete("NetworkPolicy", "p");
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7"]);
+}
+
+#[test]
+fn a_deleted_pod_stays_enforced_until_its_interface_is_gone() {
+    let mut rig = Rig::in_force();
+    rig.delete("Pod", "web");
+    rig.apply(OPEN);
+    assert_eq!(rig.after(Duration::from_secs(5)), ["install shop/web@veth7"]);
+    rig.unplug("veth7");
+    assert_eq!(rig.after(CHECK + GATHER), ["install "]);
+}
+
+#[test]
+fn an_interface_that_comes_back_as_another_is_found() {
+    let mut rig = Rig::in_force();
+    rig.unplug("veth7");
+    assert_eq!(rig.after(CHECK + GATHER), ["install  isolated"]);
+    rig.plug("web", "u1", "veth8", [10, 0, 0, 5]);
+    assert_eq!(rig.after(Duration::from_secs(10)), ["install shop/web@veth8 isolated"]);
+}

@@ -1,0 +1,283 @@
+//! Where we are in the stream of one kind of objects: what to ask next, and what an answer means.
+//!
+//! ```text
+//!  Streaming ──initial events end──▶ Watching(version) ──closed, broken──▶ Watching(version)
+//!     │ refused                         │ expired
+//!     ▼                                 ▼
+//!  Listing ──last page──▶ Watching   Streaming
+//! ```
+//!
+//! Problem: a list that streams costs server and client a tenth of a list in one answer, but servers differ: some refuse it, some
+//! do not know it and say nothing, those on etcd 3.4 answer an error for ever. Strategy: whatever goes wrong before the initial
+//! events have ended leads to an ordinary list, once; the next time streaming is tried again.
+//! Invariants: no I/O here; what was listed is told to be complete only after the server has said so.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use weir_compiler::index::Key;
+use weir_compiler::k8s::Object;
+
+use super::resources::{Head, HeadMeta, Resource};
+
+/// Objects on a page of a list.
+const PAGE: u32 = 500;
+/// A watch is ended by the server after so many seconds, at least; a part of it is added by chance.
+const WATCH_SECONDS: u32 = 240;
+const INITIAL_END: &str = "k8s.io/initial-events-end";
+
+/// What the API has told.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// An object is there, or is as it is now.
+    Applied(Object),
+    /// An object is there that we cannot read.
+    Malformed { key: Key, message: String },
+    /// An object is gone.
+    Deleted(Key),
+    /// All objects of the kind have been told: others are not there.
+    Listed { kind: &'static str, keys: BTreeSet<Key> },
+}
+
+/// Why a request has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The server has said no.
+    Refused { code: u16, message: String },
+    /// The connection, or what came over it.
+    Broken(String),
+    /// Nothing has come for too long.
+    Silent,
+    /// The server watches, but does not stream lists.
+    NoInitialEnd,
+    /// The server has ended the answer, as it does from time to time.
+    Closed,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused { code, message } => write!(f, "the API server says {code}: {message}"),
+            Self::Broken(error) => f.write_str(error),
+            Self::Silent => f.write_str("the API server has not said anything for too long"),
+            Self::NoInitialEnd => f.write_str("the API server does not stream lists"),
+            Self::Closed => f.write_str("the API server has ended the answer"),
+        }
+    }
+}
+
+/// What follows from a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Ask again at once: nothing is wrong.
+    AtOnce,
+    /// Ask again after a while.
+    Later,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Streaming,
+    Listing { token: Option<String> },
+    Watching { version: String },
+}
+
+/// Progress in one kind of objects.
+#[derive(Debug)]
+pub(crate) struct Cursor {
+    resource: Resource,
+    place: Place,
+    /// What the list that is under way has named.
+    seen: BTreeSet<Key>,
+}
+
+#[derive(Deserialize)]
+struct Line<'l> {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(borrow)]
+    object: &'l RawValue,
+}
+
+#[derive(Deserialize)]
+struct Page<'p> {
+    metadata: PageMeta,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'p RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PageMeta {
+    #[serde(default)]
+    resource_version: String,
+    #[serde(rename = "continue", default)]
+    token: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct Status {
+    #[serde(default)]
+    code: u16,
+    #[serde(default)]
+    message: String,
+}
+
+impl Cursor {
+    pub(crate) fn new(resource: Resource) -> Self {
+        Self { resource, place: Place::Streaming, seen: BTreeSet::new() }
+    }
+
+    pub(crate) fn resource(&self) -> &Resource {
+        &self.resource
+    }
+
+    /// Whether the answer is one page, and not a stream of lines.
+    pub(crate) fn wants_page(&self) -> bool {
+        matches!(self.place, Place::Listing { .. })
+    }
+
+    /// Whether the answer is a list in the form of a stream: it must not pause for long.
+    pub(crate) fn is_initial(&self) -> bool {
+        self.place == Place::Streaming
+    }
+
+    /// What to ask. `chance` spreads the ends of watches.
+    pub(crate) fn uri(&self, chance: u32) -> String {
+        let seconds = WATCH_SECONDS + chance % (WATCH_SECONDS / 4);
+        let watch = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}");
+        let query = match &self.place {
+            Place::Streaming => format!("{watch}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"),
+            Place::Watching { version } => format!("{watch}&resourceVersion={version}"),
+            Place::Listing { token: None } => format!("limit={PAGE}"),
+            Place::Listing { token: Some(token) } => format!("limit={PAGE}&continue={}", escape(token)),
+        };
+        let select = self.resource.field_selector.as_deref();
+        let select = select.map(|it| format!("&fieldSelector={}", escape(it))).unwrap_or_default();
+        format!("{}?{query}{select}", self.resource.path)
+    }
+
+    /// A request begins.
+    pub(crate) fn begin(&mut self) {
+        if matches!(self.place, Place::Streaming | Place::Listing { token: None }) {
+            self.seen.clear();
+        }
+    }
+
+    /// A page of a list.
+    pub(crate) fn page(&mut self, text: &str, mut tell: impl FnMut(Event)) -> Result<(), Fault> {
+        let page: Page<'_> = serde_json::from_str(text).map_err(broken)?;
+        for raw in page.items.unwrap_or_default() {
+            let head: Head = serde_json::from_str(raw.get()).map_err(broken)?;
+            tell(self.applied(&head, raw));
+        }
+        match page.metadata.token.filter(|token| !token.is_empty()) {
+            Some(token) => self.place = Place::Listing { token: Some(token) },
+            None => self.complete(page.metadata.resource_version, tell),
+        }
+        Ok(())
+    }
+
+    /// A line of a stream.
+    pub(crate) fn line(&mut self, text: &str, tell: impl FnOnce(Event)) -> Result<(), Fault> {
+        let line: Line<'_> = serde_json::from_str(text).map_err(broken)?;
+        if line.kind == "ERROR" {
+            let status: Status = serde_json::from_str(line.object.get()).unwrap_or_default();
+            return Err(Fault::Refused { code: status.code, message: status.message });
+        }
+        let head: Head = serde_json::from_str(line.object.get()).map_err(broken)?;
+        match line.kind.as_str() {
+            "BOOKMARK" => return self.bookmark(head.metadata, tell),
+            "DELETED" => {
+                let key = self.resource.key(&head.metadata);
+                self.seen.remove(&key);
+                tell(Event::Deleted(key));
+            }
+            _ => tell(self.applied(&head, line.object)),
+        }
+        if let (Place::Watching { version }, Some(now)) = (&mut self.place, head.metadata.resource_version) {
+            *version = now;
+        }
+        Ok(())
+    }
+
+    fn bookmark(&mut self, meta: HeadMeta, tell: impl FnOnce(Event)) -> Result<(), Fault> {
+        let now = meta.resource_version.unwrap_or_default();
+        let ends = meta.annotations.is_some_and(|it| it.get(INITIAL_END).is_some_and(|value| value == "true"));
+        match &mut self.place {
+            Place::Streaming if ends => self.complete(now, tell),
+            // A server that does not know of initial events has sent what it has, and will not say when it was all.
+            Place::Streaming => return Err(Fault::NoInitialEnd),
+            Place::Watching { version } => *version = now,
+            Place::Listing { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, version: String, tell: impl FnOnce(Event)) {
+        self.place = Place::Watching { version };
+        tell(Event::Listed { kind: self.resource.kind, keys: std::mem::take(&mut self.seen) });
+    }
+
+    fn applied(&mut self, head: &Head, raw: &RawValue) -> Event {
+        let key = self.resource.key(&head.metadata);
+        if !matches!(self.place, Place::Watching { .. }) {
+            self.seen.insert(key.clone());
+        }
+        match self.resource.object(head, raw) {
+            Ok(object) => Event::Applied(object),
+            Err(message) => Event::Malformed { key, message },
+        }
+    }
+
+    /// A request has ended.
+    pub(crate) fn failed(&mut self, fault: &Fault) -> Next {
+        let is_known = |code: &u16| matches!(code, 401 | 403 | 404 | 429);
+        match (&self.place, fault) {
+            (Place::Watching { .. }, Fault::Closed) => Next::AtOnce,
+            (Place::Watching { .. } | Place::Listing { .. }, Fault::Refused { code: 410, .. }) => {
+                self.place = Place::Streaming;
+                Next::AtOnce
+            }
+            (Place::Streaming, Fault::Refused { code, .. }) if is_known(code) => Next::Later,
+            (Place::Streaming, Fault::Broken(_)) if self.seen.is_empty() => Next::Later,
+            (Place::Streaming, _) => {
+                self.place = Place::Listing { token: None };
+                Next::AtOnce
+            }
+            (Place::Listing { .. }, _) => {
+                self.place = Place::Streaming;
+                Next::Later
+            }
+            (Place::Watching { .. }, _) => Next::Later,
+        }
+    }
+
+    /// The server does not have the kind at all: then there are no objects of it.
+    pub(crate) fn absent(&mut self, tell: impl FnOnce(Event)) {
+        self.seen.clear();
+        self.place = Place::Streaming;
+        tell(Event::Listed { kind: self.resource.kind, keys: BTreeSet::new() });
+    }
+}
+
+fn broken(error: serde_json::Error) -> Fault {
+    Fault::Broken(format!("what the API server sent is not what was asked for: {error}"))
+}
+
+/// For a query: all but letters, digits and `-._~`.
+fn escape(text: &str) -> String {
+    let mut escaped = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => escaped.push(byte as char),
+            _ => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,259 @@
+//! Pod → interface: which of the host's interfaces leads to a pod.
+//!
+//! Problem: no API says it, and CNI plug-ins differ. Strategy: three witnesses, the best one first: what the container
+//! runtime noted down when it made the interface (libcni's result cache), the pod's own network namespace (its veth names
+//! the other end), and the host's route to the pod's address. A witness is believed only if the interface that it names is
+//! a veth that exists.
+//! Invariants: a function of an [`Inventory`], which is read at one go; who is not found gets every reason.
+
+mod cache;
+mod routes;
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use weir_runtime::sys::links::{self, Interface, Namespace};
+
+pub(crate) use cache::Cached;
+
+/// The pod that is looked for. It is on a network of its own: whoever is on the host's has no interface.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'p> {
+    pub(crate) uid: Option<&'p str>,
+    pub(crate) namespace: &'p str,
+    pub(crate) name: &'p str,
+    pub(crate) addresses: &'p [IpAddr],
+}
+
+/// The host's end of a pod's veth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) ifindex: u32,
+    pub(crate) name: String,
+    pub(crate) by: Witness,
+}
+
+/// Who said so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Witness {
+    Cache,
+    Namespace,
+    Route,
+}
+
+/// Why nothing was found: what each witness said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NotFound {
+    reasons: Vec<String>,
+}
+
+impl fmt::Display for NotFound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no interface of this host leads to it: {}", self.reasons.join("; "))
+    }
+}
+
+/// Where to look.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    /// libcni's result cache.
+    pub(crate) cache: PathBuf,
+    /// Where network namespaces are mounted.
+    pub(crate) namespaces: PathBuf,
+    /// The kernel's routes, IPv4 and IPv6.
+    pub(crate) routes: [PathBuf; 2],
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self {
+            cache: "/var/lib/cni/results".into(),
+            namespaces: "/run/netns".into(),
+            routes: ["/proc/net/route", "/proc/net/ipv6_route"].map(PathBuf::from),
+        }
+    }
+}
+
+/// All that witnesses can say.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inventory {
+    pub(crate) interfaces: Vec<Interface>,
+    pub(crate) cached: Vec<Cached>,
+    /// With the name under which it is mounted.
+    pub(crate) namespaces: Vec<(String, Namespace)>,
+    /// Addresses that have a route of their own, and the interface that it names.
+    pub(crate) routes: Vec<(IpAddr, String)>,
+    /// Places that could not be read.
+    pub(crate) unread: Vec<String>,
+}
+
+/// How far to look. Each is dearer than the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Depth {
+    /// The host's interfaces.
+    Interfaces,
+    /// And the result cache.
+    Cache,
+    /// And every network namespace and route.
+    Everything,
+}
+
+impl Inventory {
+    /// As things are now.
+    pub(crate) fn read(places: &Places, depth: Depth) -> Self {
+        let mut inventory = Self::default();
+        match links::here() {
+            Ok(here) => inventory.interfaces = here.interfaces,
+            Err(error) => inventory.unread.push(format!("the host's interfaces: {error}")),
+        }
+        if depth >= Depth::Cache {
+            inventory.read_cache(&places.cache);
+        }
+        if depth >= Depth::Everything {
+            inventory.read_namespaces(&places.namespaces);
+            let [v4, v6] = &places.routes;
+            inventory.routes.extend(routes::v4(&fs::read_to_string(v4).unwrap_or_default()));
+            inventory.routes.extend(routes::v6(&fs::read_to_string(v6).unwrap_or_default()));
+        }
+        inventory
+    }
+
+    fn read_cache(&mut self, directory: &Path) {
+        for (name, text) in self.files(directory) {
+            match cache::read(&text) {
+                Ok(cached) => self.cached.extend(cached),
+                Err(error) => self.unread.push(format!("{name}: {error}")),
+            }
+        }
+    }
+
+    fn read_namespaces(&mut self, directory: &Path) {
+        for name in self.names(directory) {
+            match links::inside(&directory.join(&name)) {
+                Ok(namespace) => self.namespaces.push((name, namespace)),
+                // It may have gone since it was listed.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => self.unread.push(format!("network namespace {name}: {error}")),
+            }
+        }
+    }
+
+    /// The texts in a directory; one that is not there has none.
+    fn files(&mut self, directory: &Path) -> Vec<(String, String)> {
+        let read = |name: String| match fs::read_to_string(directory.join(&name)) {
+            Ok(text) => Ok((name, text)),
+            Err(error) => Err((error.kind(), format!("{}: {error}", directory.join(&name).display()))),
+        };
+        let mut texts = Vec::new();
+        for name in self.names(directory) {
+            match read(name) {
+                Ok(text) => texts.push(text),
+                Err((io::ErrorKind::NotFound, _)) => {}
+                Err((_, error)) => self.unread.push(error),
+            }
+        }
+        texts
+    }
+
+    fn names(&mut self, directory: &Path) -> Vec<String> {
+        let mut names = Vec::new();
+        match fs::read_dir(directory) {
+            Ok(entries) => {
+                names.extend(entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => self.unread.push(format!("{}: {error}", directory.display())),
+        }
+        names.sort();
+        names
+    }
+
+    /// Whether an interface that was found is still there.
+    pub(crate) fn has(&self, found: &Found) -> bool {
+        self.interfaces.iter().any(|it| it.ifindex == found.ifindex && it.name == found.name)
+    }
+
+    /// The interface of a pod.
+    pub(crate) fn find(&self, pod: Wanted<'_>) -> Result<Found, NotFound> {
+        let mut reasons = Vec::new();
+        for witness in [Self::by_cache, Self::by_namespace, Self::by_route] {
+            match witness(self, pod) {
+                Ok(found) => return Ok(found),
+                Err(reason) => reasons.push(reason),
+            }
+        }
+        reasons.extend(self.unread.iter().map(|unread| format!("not read: {unread}")));
+        Err(NotFound { reasons })
+    }
+
+    /// Of several results (a sandbox was made anew) the one whose interface is there, and that has the pod's addresses.
+    fn by_cache(&self, pod: Wanted<'_>) -> Result<Found, String> {
+        let mut reason = "the CNI result cache does not know the pod".to_owned();
+        for cached in self.cached.iter().filter(|cached| cached.is_of(pod)) {
+            if !cached.could_have(pod.addresses) {
+                reason = format!("its CNI result is of other addresses ({})", list(&cached.addresses));
+                continue;
+            }
+            let mut names = cached.host_interfaces.iter();
+            match names.find_map(|name| self.interfaces.iter().find(|it| it.name == *name && is_veth(it))) {
+                Some(interface) => return Ok(found(interface, Witness::Cache)),
+                None => {
+                    let named = cached.host_interfaces.join(", ");
+                    reason = format!("its CNI result names no veth that is there ({named})");
+                }
+            }
+        }
+        Err(reason)
+    }
+
+    fn by_namespace(&self, pod: Wanted<'_>) -> Result<Found, String> {
+        let mut reason = "no network namespace has its address".to_owned();
+        for (name, namespace) in &self.namespaces {
+            let mut own = namespace.addresses.iter().filter(|(_, address)| pod.addresses.contains(address));
+            let Some(interface) = own.find_map(|(at, _)| namespace.interfaces.iter().find(|it| it.ifindex == *at))
+            else {
+                continue;
+            };
+            match self.interfaces.iter().find(|it| is_veth(it) && Some(it.ifindex) == interface.peer) {
+                Some(host) if is_veth(interface) => return Ok(found(host, Witness::Namespace)),
+                _ => reason = format!("in network namespace {name} it has {}", describe(interface)),
+            }
+        }
+        Err(reason)
+    }
+
+    fn by_route(&self, pod: Wanted<'_>) -> Result<Found, String> {
+        let mut routes = self.routes.iter().filter(|(address, _)| pod.addresses.contains(address));
+        let Some((address, name)) = routes.next() else { return Err("no route is its own".to_owned()) };
+        let interface = self.interfaces.iter().find(|it| it.name == *name && is_veth(it));
+        interface
+            .map(|interface| found(interface, Witness::Route))
+            .ok_or_else(|| format!("the route to {address} leads to {name}, which is no veth"))
+    }
+}
+
+fn found(interface: &Interface, by: Witness) -> Found {
+    Found { ifindex: interface.ifindex, name: interface.name.clone(), by }
+}
+
+fn is_veth(interface: &Interface) -> bool {
+    interface.kind == "veth"
+}
+
+fn describe(interface: &Interface) -> String {
+    match interface.kind.as_str() {
+        "veth" => format!("a veth {} whose other end is not on this host's network", interface.name),
+        "" => format!("{}, which is no veth", interface.name),
+        kind => format!("{}, a {kind} and no veth", interface.name),
+    }
+}
+
+fn list(addresses: &[IpAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests;

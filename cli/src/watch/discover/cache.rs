@@ -1,0 +1,79 @@
+//! libcni's result cache: one JSON file for each attachment of a sandbox to a network (`cniCacheV1`).
+
+use std::net::IpAddr;
+
+use serde::Deserialize;
+
+use super::Wanted;
+
+/// What a file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cached {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// Not every container runtime passes it.
+    pub(crate) uid: Option<String>,
+    /// Interfaces on the host's side, the last made first: a bridge comes before its port.
+    pub(crate) host_interfaces: Vec<String>,
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
+impl Cached {
+    /// Whether it is about this pod, and not about one that had its name before.
+    pub(super) fn is_of(&self, pod: Wanted<'_>) -> bool {
+        let same_pod = self.uid.as_deref().zip(pod.uid).is_none_or(|(a, b)| a == b);
+        self.namespace == pod.namespace && self.name == pod.name && same_pod
+    }
+
+    /// Whether it can be the attachment that has the pod's addresses; before they are known, any can.
+    pub(super) fn could_have(&self, addresses: &[IpAddr]) -> bool {
+        addresses.is_empty() || addresses.iter().any(|address| self.addresses.contains(address))
+    }
+}
+
+/// A file's text; `None` if it is about no pod, or about another interface than the pod's first.
+pub(super) fn read(text: &str) -> Result<Option<Cached>, serde_json::Error> {
+    let file: File = serde_json::from_str(text)?;
+    let argument = |key: &str| file.arguments.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone());
+    let named = argument("K8S_POD_NAMESPACE").zip(argument("K8S_POD_NAME"));
+    let Some((namespace, name)) = named.filter(|_| file.interface == "eth0") else { return Ok(None) };
+    let on_host = file.result.interfaces.iter().rev().filter(|interface| interface.sandbox.is_empty());
+    let address = |ip: &Address| ip.address.split('/').next().and_then(|address| address.parse().ok());
+    Ok(Some(Cached {
+        namespace,
+        name,
+        uid: argument("K8S_POD_UID").filter(|uid| !uid.is_empty()),
+        host_interfaces: on_host.map(|interface| interface.name.clone()).collect(),
+        addresses: file.result.addresses.iter().filter_map(address).collect(),
+    }))
+}
+
+#[derive(Deserialize)]
+struct File {
+    #[serde(default, rename = "ifName")]
+    interface: String,
+    #[serde(default, rename = "cniArgs")]
+    arguments: Vec<(String, String)>,
+    #[serde(default)]
+    result: Outcome,
+}
+
+#[derive(Default, Deserialize)]
+struct Outcome {
+    #[serde(default)]
+    interfaces: Vec<Interface>,
+    #[serde(default, rename = "ips")]
+    addresses: Vec<Address>,
+}
+
+#[derive(Deserialize)]
+struct Interface {
+    name: String,
+    #[serde(default)]
+    sandbox: String,
+}
+
+#[derive(Deserialize)]
+struct Address {
+    address: String,
+}

@@ -1,0 +1,99 @@
+//! The seam between the agent and the kernel: what comes into force, and what is known of it.
+
+mod kernel;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use weir_compiler::artifact::Artifact;
+use weir_compiler::classify::PeerId;
+
+pub(crate) use kernel::Kernel;
+
+/// A generation, and where it is to be in force.
+#[derive(Debug)]
+pub(crate) struct Wanted<'w> {
+    pub(crate) artifact: &'w Artifact,
+    /// All local pods whose interface is known, as `namespace/name`; others are not enforced any more.
+    pub(crate) endpoints: &'w [(String, String)],
+}
+
+/// What an installation came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Installed {
+    /// The number of the generation in force.
+    pub(crate) epoch: u32,
+    /// Pods on which it is not, and why.
+    pub(crate) failed: Vec<(String, String)>,
+}
+
+/// The state of the kernel.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Survey {
+    /// What was not as it should be, and is again.
+    pub(crate) repaired: Vec<String>,
+    /// Packets since the beginning, by direction and reason.
+    pub(crate) packets: Vec<(&'static str, &'static str, u64)>,
+    /// Records that the ring buffer had no room for.
+    pub(crate) lost: u64,
+    /// What is still not as it should be.
+    pub(crate) drift: Vec<String>,
+    /// Name, entries, room.
+    pub(crate) maps: Vec<(String, u64, u64)>,
+}
+
+/// Why the kernel is not as it should be. What was in force before stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Trouble(pub(crate) String);
+
+/// Who enforces.
+pub(crate) trait Enforce {
+    /// Puts a generation into force. When it returns, it is.
+    fn install(&mut self, wanted: &Wanted<'_>) -> Result<Installed, Trouble>;
+
+    /// Changes single entries of the exact address tables of the generation in force; `None` takes an entry out.
+    fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)]) -> Result<(), Trouble>;
+
+    /// Throws away what the last generation has replaced, once no packet can be under way in it.
+    fn rest(&mut self) -> Result<(), Trouble>;
+
+    /// Compares the kernel with what should be, mends it, and counts.
+    fn survey(&mut self) -> Result<Survey, Trouble>;
+}
+
+/// Enforces nothing: what would be in force is written to a file, if one is named.
+#[derive(Debug, Default)]
+pub(crate) struct DryRun {
+    pub(crate) artifact: Option<PathBuf>,
+    pub(crate) epoch: u32,
+}
+
+impl Enforce for DryRun {
+    fn install(&mut self, wanted: &Wanted<'_>) -> Result<Installed, Trouble> {
+        if let Some(path) = &self.artifact {
+            let bytes = wanted.artifact.to_bytes().map_err(|error| Trouble(error.to_string()))?;
+            let mut beside = path.clone().into_os_string();
+            beside.push(".part");
+            let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
+            written.map_err(|error| Trouble(format!("cannot write {}: {error}", path.display())))?;
+        }
+        self.epoch += 1;
+        Ok(Installed { epoch: self.epoch, failed: Vec::new() })
+    }
+
+    /// The file is of a generation as a whole.
+    fn write(&mut self, _: &[(IpAddr, Option<PeerId>)]) -> Result<(), Trouble> {
+        match &self.artifact {
+            Some(_) => Err(Trouble("the artifact is to be written".to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    fn rest(&mut self) -> Result<(), Trouble> {
+        Ok(())
+    }
+
+    fn survey(&mut self) -> Result<Survey, Trouble> {
+        Ok(Survey::default())
+    }
+}

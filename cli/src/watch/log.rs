@@ -1,0 +1,120 @@
+//! The agent's log: one line an event, on standard error, for people or as JSON.
+
+use std::io::Write as _;
+use std::time::{Duration, SystemTime};
+
+use serde_json::Map;
+pub(crate) use serde_json::Value;
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// For people: `2026-01-31T12:00:00.000Z info message key=value`
+    #[default]
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+/// Writes lines.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Log {
+    pub(crate) format: Format,
+}
+
+/// A name and what goes with it.
+pub(crate) type Field<'f> = (&'f str, Value);
+
+impl Log {
+    /// As things should be.
+    pub(crate) fn info(self, message: &str, fields: &[Field<'_>]) {
+        self.write("info", message, fields);
+    }
+
+    /// Somebody should look.
+    pub(crate) fn warn(self, message: &str, fields: &[Field<'_>]) {
+        self.write("warn", message, fields);
+    }
+
+    /// Something is not enforced.
+    pub(crate) fn error(self, message: &str, fields: &[Field<'_>]) {
+        self.write("error", message, fields);
+    }
+
+    fn write(self, level: &str, message: &str, fields: &[Field<'_>]) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let line = line(self.format, now, level, message, fields);
+        // Nobody may be listening; enforcement goes on.
+        _ = std::io::stderr().write_all(line.as_bytes());
+    }
+}
+
+fn line(format: Format, now: Duration, level: &str, message: &str, fields: &[Field<'_>]) -> String {
+    let time = timestamp(now);
+    match format {
+        Format::Text => {
+            let fields: String = fields.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+            format!("{time} {level} {message}{fields}\n")
+        }
+        Format::Json => {
+            let own = [("time", time), ("level", level.to_owned()), ("message", message.to_owned())];
+            let own = own.map(|(name, value)| (name.to_owned(), Value::from(value)));
+            let given = fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+            format!("{}\n", Value::Object(own.into_iter().chain(given).collect::<Map<_, _>>()))
+        }
+    }
+}
+
+/// RFC 3339 in UTC, from seconds since 1970.
+fn timestamp(now: Duration) -> String {
+    let (days, seconds) = ((now.as_secs() / 86_400) as i64, now.as_secs() % 86_400);
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", now.subsec_millis())
+}
+
+/// The date of a day since 1970, in the Gregorian calendar, reckoned from a first of March.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let era = days / 146_097;
+    let of_era = days % 146_097;
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year + next, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_rfc_3339() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399, "2000-02-28T23:59:59.000Z"),
+            (951_782_400, "2000-02-29T00:00:00.000Z"),
+            (1_767_225_599, "2025-12-31T23:59:59.000Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(timestamp(Duration::from_secs(seconds)), expected);
+        }
+    }
+
+    #[test]
+    fn a_line_says_the_same_in_both_formats() {
+        let fields = [("pod", Value::from("shop/web")), ("attempt", Value::from(2))];
+        let now = Duration::from_millis(1_500);
+        assert_eq!(
+            line(Format::Text, now, "warn", "no interface", &fields),
+            "1970-01-01T00:00:01.500Z warn no interface pod=\"shop/web\" attempt=2\n"
+        );
+        assert_eq!(
+            line(Format::Json, now, "warn", "no interface", &fields),
+            "{\"time\":\"1970-01-01T00:00:01.500Z\",\"level\":\"warn\",\"message\":\"no interface\",\"pod\":\"shop/web\",\
+             \"attempt\":2}\n"
+        );
+    }
+}

@@ -1,0 +1,262 @@
+//! What the agent tells about itself, as Prometheus text, and whether it is ready.
+//!
+//! Everything that is counted stands in [`METRICS`] with its unit and meaning; a name that does not is a panic in tests and is not
+//! shown otherwise.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Upper bounds in seconds: those of Kubernetes' own tests of policy latency, and finer ones below.
+const BUCKETS: [f64; 16] =
+    [0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1_800.0, 3_600.0];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Type {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+use Type::{Counter, Gauge, Histogram};
+
+/// Name, type, meaning.
+const METRICS: &[(&str, Type, &str)] = &[
+    ("weir_address_writes_total", Counter, "Changes of pods that were single entries of a map."),
+    ("weir_compile_seconds", Histogram, "Time from the objects to the programs and maps of a generation."),
+    (
+        "weir_drift_repairs_total",
+        Counter,
+        "Deviations of the kernel's state from the generation in force that were repaired.",
+    ),
+    ("weir_drift", Gauge, "Deviations of the kernel's state that could not be repaired."),
+    ("weir_endpoints", Gauge, "Pods of this node on a network of their own, by whether policy is in force on them."),
+    ("weir_events_lost_total", Counter, "Records of verdicts for which the ring buffer had no room."),
+    ("weir_generation", Gauge, "Number of the generation in force."),
+    ("weir_generations_total", Counter, "Generations that came into force."),
+    ("weir_install_seconds", Histogram, "Time that the kernel took to put a generation into force."),
+    ("weir_failures_total", Counter, "Generations that did not come into force, by what failed; the one before stays."),
+    (
+        "weir_interface_enforced_seconds",
+        Histogram,
+        "Time from a pod's attachment to its network until policy was in force on it.",
+    ),
+    ("weir_map_entries", Gauge, "Entries of a map."),
+    ("weir_map_fill_ratio", Gauge, "Entries of a map by its size, from 0 to 1."),
+    ("weir_objects", Gauge, "Objects of the API that are known, by kind."),
+    ("weir_packets_total", Counter, "Packets at the pods' interfaces, by direction and reason."),
+    ("weir_pod_enforced_seconds", Histogram, "Time from hearing of a pod's change until it was in force."),
+    ("weir_policy_enforced_seconds", Histogram, "Time from hearing of any other change until it was in force."),
+    ("weir_unenforced_objects", Gauge, "Objects that are not enforced as they are written, by kind and why."),
+    ("weir_watch_connected", Gauge, "Whether a kind of objects is being watched."),
+    ("weir_watch_faults_total", Counter, "Interruptions of a watch that the server did not announce."),
+    ("process_cpu_seconds_total", Counter, "Time on CPUs."),
+    ("process_resident_memory_bytes", Gauge, "Memory in use."),
+];
+
+/// A label's name and value.
+pub(crate) type Label<'l> = (&'static str, &'l str);
+
+/// All of it, shared by threads.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    values: BTreeMap<(&'static str, String), f64>,
+    distributions: BTreeMap<&'static str, Distribution>,
+    unready: Vec<String>,
+    synced: bool,
+}
+
+#[derive(Debug, Default)]
+struct Distribution {
+    /// By bucket, not added up.
+    counts: [u64; BUCKETS.len()],
+    count: u64,
+    sum: f64,
+}
+
+impl Metrics {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Numbers cannot be left half-written in a way that matters.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts.
+    pub(crate) fn add(&self, name: &'static str, labels: &[Label<'_>], by: f64) {
+        debug_assert!(is(name, Counter), "{name} is no counter");
+        *self.lock().values.entry((name, written(labels))).or_default() += by;
+    }
+
+    /// A value as it is now: of a gauge, or of a counter that somebody else counts.
+    pub(crate) fn set(&self, name: &'static str, labels: &[Label<'_>], value: f64) {
+        debug_assert!(is(name, Gauge) || is(name, Counter), "{name} is no value");
+        self.lock().values.insert((name, written(labels)), value);
+    }
+
+    /// Takes all values of a name out, before it is set anew.
+    pub(crate) fn clear(&self, name: &'static str) {
+        self.lock().values.retain(|(known, _), _| *known != name);
+    }
+
+    /// One more that took so long.
+    pub(crate) fn observe(&self, name: &'static str, took: Duration) {
+        debug_assert!(is(name, Histogram), "{name} is no histogram");
+        let seconds = took.as_secs_f64();
+        let mut inner = self.lock();
+        let distribution = inner.distributions.entry(name).or_default();
+        if let Some(bucket) = BUCKETS.iter().position(|bound| seconds <= *bound) {
+            distribution.counts[bucket] += 1;
+        }
+        distribution.count += 1;
+        distribution.sum += seconds;
+    }
+
+    pub(crate) fn connected(&self, kind: &str, is: bool) {
+        self.set("weir_watch_connected", &[("kind", kind)], f64::from(u8::from(is)));
+    }
+
+    pub(crate) fn watch_fault(&self, kind: &str) {
+        self.add("weir_watch_faults_total", &[("kind", kind)], 1.0);
+    }
+
+    /// What is missing for being ready; nothing if it is.
+    pub(crate) fn set_unready(&self, why: Vec<String>) {
+        let mut inner = self.lock();
+        inner.unready = why;
+        inner.synced = true;
+    }
+
+    /// Why it is not ready, if it is not.
+    pub(crate) fn unready(&self) -> Option<String> {
+        let inner = self.lock();
+        match inner.synced {
+            false => Some("the objects of the API are not all known yet".to_owned()),
+            true if inner.unready.is_empty() => None,
+            true => Some(inner.unready.join("\n")),
+        }
+    }
+
+    /// The text that Prometheus reads.
+    pub(crate) fn text(&self) -> String {
+        self.read_process();
+        let inner = self.lock();
+        let mut text = String::new();
+        for (name, kind, meaning) in METRICS {
+            let mut lines = String::new();
+            for ((_, labels), value) in inner.values.iter().filter(|((known, _), _)| known == name) {
+                _ = writeln!(lines, "{name}{labels} {value}");
+            }
+            if let Some(distribution) = inner.distributions.get(name) {
+                distribution.write(name, &mut lines);
+            }
+            if !lines.is_empty() {
+                let kind = match kind {
+                    Counter => "counter",
+                    Gauge => "gauge",
+                    Histogram => "histogram",
+                };
+                _ = write!(text, "# HELP {name} {meaning}\n# TYPE {name} {kind}\n{lines}");
+            }
+        }
+        text
+    }
+
+    /// From `/proc/self`, in pages and in ticks of a hundredth of a second.
+    fn read_process(&self) {
+        const PAGE: f64 = 4_096.0;
+        let number = |text: Option<&str>| text.and_then(|it| it.parse::<f64>().ok());
+        let memory = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+        if let Some(pages) = number(memory.split(' ').nth(1)) {
+            self.set("process_resident_memory_bytes", &[], pages * PAGE);
+        }
+        let times = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        // The name in the second field may have spaces in it.
+        let mut fields = times.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11);
+        if let (Some(user), Some(system)) = (number(fields.next()), number(fields.next())) {
+            self.set("process_cpu_seconds_total", &[], (user + system) / 100.0);
+        }
+    }
+}
+
+impl Distribution {
+    fn write(&self, name: &str, text: &mut String) {
+        let mut so_far = 0;
+        for (bound, count) in BUCKETS.iter().zip(self.counts) {
+            so_far += count;
+            _ = writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {so_far}");
+        }
+        let Self { count, sum, .. } = self;
+        _ = write!(text, "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {sum}\n{name}_count {count}\n");
+    }
+}
+
+fn is(name: &str, kind: Type) -> bool {
+    METRICS.iter().any(|(known, of, _)| *known == name && *of == kind)
+}
+
+/// `{kind="Pod",why="…"}`, or nothing.
+fn written(labels: &[Label<'_>]) -> String {
+    if labels.is_empty() {
+        return String::new();
+    }
+    let escape = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
+    format!("{{{}}}", labels.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_add_up() {
+        let metrics = Metrics::default();
+        for milliseconds in [4, 7, 60, 5_000_000] {
+            metrics.observe("weir_pod_enforced_seconds", Duration::from_millis(milliseconds));
+        }
+        let text = metrics.text();
+        for line in [
+            "# TYPE weir_pod_enforced_seconds histogram",
+            "weir_pod_enforced_seconds_bucket{le=\"0.005\"} 1",
+            "weir_pod_enforced_seconds_bucket{le=\"0.01\"} 2",
+            "weir_pod_enforced_seconds_bucket{le=\"0.1\"} 3",
+            "weir_pod_enforced_seconds_bucket{le=\"3600\"} 3",
+            "weir_pod_enforced_seconds_bucket{le=\"+Inf\"} 4",
+            "weir_pod_enforced_seconds_count 4",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        let metrics = Metrics::default();
+        metrics.set("weir_unenforced_objects", &[("kind", "Pod"), ("why", "a \"b\"\n\\")], 1.0);
+        let expected = "weir_unenforced_objects{kind=\"Pod\",why=\"a \\\"b\\\"\\n\\\\\"} 1";
+        assert!(metrics.text().contains(expected), "{}", metrics.text());
+    }
+
+    #[test]
+    fn names_end_in_their_units() {
+        for (name, kind, meaning) in METRICS {
+            assert_eq!(name.ends_with("_total"), *kind == Counter, "{name}");
+            assert!(*kind != Histogram || name.ends_with("_seconds"), "{name}");
+            assert!(meaning.ends_with('.'), "{name}");
+        }
+    }
+
+    #[test]
+    fn readiness_says_what_is_missing() {
+        let metrics = Metrics::default();
+        assert!(metrics.unready().is_some());
+        metrics.set_unready(vec!["pod shop/web".to_owned()]);
+        assert_eq!(metrics.unready().as_deref(), Some("pod shop/web"));
+        metrics.set_unready(Vec::new());
+        assert_eq!(metrics.unready(), None);
+    }
+}

@@ -1,0 +1,121 @@
+//! Which interface each local pod has, remembered and looked for again.
+//!
+//! Strategy: what was found is believed as long as that interface is there; only for pods that are not remembered the result cache is
+//! read, and only for those that are not in it every namespace. Invariant: a pod is its UID and its addresses, never its name
+//! alone: names come back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use super::discover::{Depth, Found, Inventory, NotFound, Wanted};
+
+/// Waits between searches.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// A local pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Pod {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: Option<String>,
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
+impl Pod {
+    /// `namespace/name`
+    pub(crate) fn path(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    fn wanted(&self) -> Wanted<'_> {
+        let Self { namespace, name, uid, addresses } = self;
+        Wanted { uid: uid.as_deref(), namespace, name, addresses }
+    }
+}
+
+/// Looks at the host.
+pub(crate) type Look = dyn FnMut(Depth) -> Inventory + Send;
+
+/// What is known of the local pods' interfaces.
+pub(crate) struct Places {
+    look: Box<Look>,
+    found: BTreeMap<Pod, Found>,
+    missing: BTreeMap<Pod, NotFound>,
+    /// When to look for those again, and how long to wait after that.
+    again: Option<(Instant, Duration)>,
+}
+
+impl Places {
+    pub(crate) fn new(look: Box<Look>) -> Self {
+        Self { look, found: BTreeMap::new(), missing: BTreeMap::new(), again: None }
+    }
+
+    /// Finds the interfaces of these pods, and forgets all others. Says whether anything is otherwise than before.
+    pub(crate) fn find(&mut self, pods: &BTreeSet<Pod>, now: Instant) -> bool {
+        let mut inventory = (self.look)(Depth::Interfaces);
+        let mut depth = Depth::Interfaces;
+        let (mut found, mut missing) = (BTreeMap::new(), BTreeMap::new());
+        for pod in pods {
+            if let Some(known) = self.found.get(pod).filter(|known| inventory.has(known)) {
+                found.insert(pod.clone(), known.clone());
+                continue;
+            }
+            let result = loop {
+                match inventory.find(pod.wanted()) {
+                    Err(_) if depth < Depth::Everything => {
+                        depth = if depth == Depth::Interfaces { Depth::Cache } else { Depth::Everything };
+                        inventory = (self.look)(depth);
+                    }
+                    result => break result,
+                }
+            };
+            match result {
+                Ok(it) => _ = found.insert(pod.clone(), it),
+                Err(error) => _ = missing.insert(pod.clone(), error),
+            }
+        }
+        let changed = found != self.found || missing != self.missing;
+        self.again = self.next_search(&missing, now);
+        (self.found, self.missing) = (found, missing);
+        changed
+    }
+
+    /// Soon if somebody is newly missing, else later each time.
+    fn next_search(&self, missing: &BTreeMap<Pod, NotFound>, now: Instant) -> Option<(Instant, Duration)> {
+        if missing.is_empty() {
+            return None;
+        }
+        let is_new = missing.keys().any(|pod| !self.missing.contains_key(pod));
+        let wait = self.again.filter(|_| !is_new).map_or(FIRST_WAIT, |(_, wait)| wait);
+        Some((now + wait, (wait * 2).min(LONGEST_WAIT)))
+    }
+
+    /// The interface of a pod of this name, if it has one now.
+    pub(crate) fn interface_of(&mut self, namespace: &str, name: &str) -> Option<Found> {
+        let mut found = self.found.iter().filter(|(pod, _)| pod.namespace == namespace && pod.name == name);
+        let (_, found) = found.next()?;
+        (self.look)(Depth::Interfaces).has(found).then(|| found.clone())
+    }
+
+    /// The host's interfaces; and whether one of those that were found is no longer among them.
+    pub(crate) fn check(&mut self) -> (Inventory, bool) {
+        let now = (self.look)(Depth::Interfaces);
+        let lost = self.found.values().any(|found| !now.has(found));
+        (now, lost)
+    }
+
+    /// When to look again, if somebody is missing.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.again.map(|(at, _)| at)
+    }
+
+    pub(crate) fn found(&self) -> &BTreeMap<Pod, Found> {
+        &self.found
+    }
+
+    pub(crate) fn missing(&self) -> &BTreeMap<Pod, NotFound> {
+        &self.missing
+    }
+}

@@ -1,0 +1,99 @@
+//! What is watched: paths of the API, and how their objects become ours.
+
+use anyhow::Result;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use weir_compiler::decode::{self, Input, InputKind, Options};
+use weir_compiler::diagnostic::{Place, Severity};
+use weir_compiler::index::Key;
+use weir_compiler::k8s::Object;
+
+/// One kind of objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Resource {
+    pub(crate) kind: &'static str,
+    pub(crate) version: &'static str,
+    /// Its place under the server's address.
+    pub(crate) path: &'static str,
+    /// Asks for these only.
+    pub(crate) field_selector: Option<String>,
+    /// Whether a server may not have it: then there are no objects of it.
+    pub(crate) optional: bool,
+}
+
+/// Everything that an agent of this node has to know. Pods that have ended are nobody's peer: they are not even sent.
+pub(crate) fn resources(node: &str) -> Vec<Resource> {
+    let resource = |kind, version, path| Resource { kind, version, path, field_selector: None, optional: false };
+    let select = |selector: String, resource| Resource { field_selector: Some(selector), ..resource };
+    let living = "status.phase!=Succeeded,status.phase!=Failed".to_owned();
+    vec![
+        resource("Namespace", "v1", "/api/v1/namespaces"),
+        select(format!("metadata.name={node}"), resource("Node", "v1", "/api/v1/nodes")),
+        select(living, resource("Pod", "v1", "/api/v1/pods")),
+        resource("Service", "v1", "/api/v1/services"),
+        resource("EndpointSlice", "discovery.k8s.io/v1", "/apis/discovery.k8s.io/v1/endpointslices"),
+        resource("NetworkPolicy", "networking.k8s.io/v1", "/apis/networking.k8s.io/v1/networkpolicies"),
+        Resource { optional: true, ..resource("CidrList", "weir.dev/v1alpha1", "/apis/weir.dev/v1alpha1/cidrlists") },
+    ]
+}
+
+/// What can be known of any object, also of one that we do not understand.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Head {
+    #[serde(default)]
+    kind: Option<String>,
+    #[serde(default)]
+    pub(crate) metadata: HeadMeta,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct HeadMeta {
+    #[serde(default)]
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) namespace: String,
+    #[serde(default)]
+    pub(crate) resource_version: Option<String>,
+    /// Only looked at in bookmarks.
+    #[serde(default)]
+    pub(crate) annotations: Option<std::collections::BTreeMap<String, String>>,
+}
+
+impl Resource {
+    /// What names an object of it.
+    pub(crate) fn key(&self, meta: &HeadMeta) -> Key {
+        Key { kind: self.kind.to_owned(), namespace: meta.namespace.clone(), name: meta.name.clone() }
+    }
+
+    /// An object as the API sent it, or what is wrong with it: the same findings as of a file.
+    pub(crate) fn object(&self, head: &Head, raw: &RawValue) -> Result<Object, String> {
+        let bytes = match head.kind {
+            Some(_) => raw.get().as_bytes().to_vec(),
+            // Items of a list do not say what they are.
+            None => {
+                let rest = raw.get().trim_start().trim_start_matches('{');
+                format!(r#"{{"apiVersion":"{}","kind":"{}",{rest}"#, self.version, self.kind).into_bytes()
+            }
+        };
+        let input = Input { name: self.path.to_owned(), bytes, kind: InputKind::Manifest };
+        let (decoded, diagnostics) = decode::decode(vec![input], &Options { default_namespace: String::new() });
+        let errors = diagnostics.iter().filter(|it| it.severity == Severity::Error);
+        let errors: Vec<String> =
+            errors.map(|it| format!("{}{} [{}]", field(&it.primary.place), it.message, it.code.name)).collect();
+        match <[Object; 1]>::try_from(decoded.objects) {
+            Ok([object]) if errors.is_empty() => Ok(object),
+            _ if errors.is_empty() => Err(format!("it is no {}", self.kind)),
+            _ => Err(errors.join("; ")),
+        }
+    }
+}
+
+fn field(place: &Place) -> String {
+    match place {
+        Place::Field(origin) | Place::FieldName(origin) if !origin.path.steps().is_empty() => {
+            format!("{}: ", origin.path)
+        }
+        _ => String::new(),
+    }
+}

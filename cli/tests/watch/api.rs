@@ -1,0 +1,222 @@
+//! What the API tells is what is compiled: no privilege needed. The artifact of each generation is proved against the objects as
+//! the server lists them.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use weir_runtime::skip;
+use xtask::apiserver::{Server, Settings};
+
+use crate::rig::{Agent, Directory, Wire, server, until, within};
+
+const POLICIES: &str = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies";
+const LISTS: &str = "/apis/weir.dev/v1alpha1/cidrlists";
+const PODS: &str = "/api/v1/namespaces/shop/pods";
+
+/// `{"apiVersion": …}` is the server's to add.
+fn policy(name: &str, spec: &str) -> String {
+    format!(r#"{{"metadata":{{"name":"{name}"}},"spec":{spec}}}"#)
+}
+
+fn ask(server: &Server, method: &str, path: &str, body: &str) {
+    let answer = server.ask(method, path, Some(body).filter(|body| !body.is_empty()));
+    answer.unwrap_or_else(|error| panic!("{error:#}"));
+}
+
+pub(crate) fn add_pod(server: &Server, name: &str, node: &str, address: &str) {
+    let pod = format!(
+        r#"{{"metadata":{{"name":"{name}","labels":{{"app":"{name}"}}}},
+        "spec":{{"nodeName":"{node}","containers":[{{"name":"c","image":"i"}}]}}}}"#
+    );
+    ask(server, "POST", PODS, &pod);
+    let status = format!(
+        r#"{{"status":{{"phase":"Running","podIP":"{address}","podIPs":[{{"ip":"{address}"}}],"hostIP":"172.16.0.1"}}}}"#
+    );
+    ask(server, "PATCH", &format!("{PODS}/{name}/status"), &status);
+}
+
+pub(crate) fn add_cluster(server: &Server) {
+    ask(server, "POST", "/api/v1/namespaces", r#"{"metadata":{"name":"shop"}}"#);
+    ask(server, "POST", "/api/v1/nodes", r#"{"metadata":{"name":"near"}}"#);
+}
+
+/// Our own kind, without validation: so that there can be malformed objects.
+fn add_lists(server: &Server) {
+    let schema = r#"{"type":"object","x-kubernetes-preserve-unknown-fields":true}"#;
+    let definition = format!(
+        r#"{{"metadata":{{"name":"cidrlists.weir.dev"}},"spec":{{"group":"weir.dev","scope":"Cluster",
+        "names":{{"plural":"cidrlists","singular":"cidrlist","kind":"CidrList"}},
+        "versions":[{{"name":"v1alpha1","served":true,"storage":true,"schema":{{"openAPIV3Schema":{schema}}}}}]}}}}"#
+    );
+    ask(server, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition);
+    until("the kind is served", || server.ask("GET", LISTS, None).is_ok());
+}
+
+fn list(cidr: &str) -> String {
+    format!(
+        r#"{{"apiVersion":"weir.dev/v1alpha1","kind":"CidrList","metadata":{{"name":"bad"}},
+        "spec":{{"action":"Deny","order":1,"cidrs":["{cidr}"]}}}}"#
+    )
+}
+
+/// Everything that the server has, as kubectl would print it; whether the artifact says the same.
+fn says_the_same(server: &Server, directory: &Directory) -> bool {
+    let mut paths = vec!["/api/v1/namespaces", "/api/v1/nodes", "/api/v1/pods", "/api/v1/services", POLICIES];
+    paths.extend(server.ask("GET", LISTS, None).is_ok().then_some(LISTS));
+    let objects = directory.path().join("objects");
+    std::fs::create_dir_all(&objects).expect("the directory is ours");
+    for (index, path) in paths.into_iter().enumerate() {
+        let text = server.ask("GET", path, None).expect("the server answers");
+        std::fs::write(objects.join(format!("{index}.json")), text).expect("the directory is ours");
+    }
+    let artifact = directory.path().join("artifact");
+    let verify = Command::new(env!("CARGO_BIN_EXE_weir")).arg("verify").arg(artifact).arg(objects).output();
+    verify.expect("weir starts").status.success()
+}
+
+fn agent(directory: &Directory, kubeconfig: &Path) -> Agent {
+    let artifact = directory.path().join("artifact");
+    let artifact = artifact.to_str().expect("it is text");
+    Agent::start(directory, kubeconfig, &Settings::default(), &["--dry-run", "--artifact", artifact])
+}
+
+/// Leaves the test if there is no server.
+macro_rules! server {
+    ($directory:expr, $settings:expr) => {
+        match server($directory, $settings) {
+            Ok(server) => server,
+            Err(reason) => skip!("{reason}"),
+        }
+    };
+}
+
+/// Changes of every sort; after each the artifact says what the server has.
+fn follows_changes(server: &Server, directory: &Directory) {
+    let same = |after: &str| until(after, || says_the_same(server, directory));
+    add_cluster(server);
+    add_pod(server, "web", "near", "10.231.0.2");
+    add_pod(server, "db", "far", "10.231.1.2");
+    ask(server, "POST", POLICIES, &policy("p", r#"{"podSelector":{},"policyTypes":["Ingress","Egress"]}"#));
+    same("a policy is created");
+    let open =
+        r#"{"spec":{"ingress":[{"from":[{"podSelector":{"matchLabels":{"app":"db"}}}],"ports":[{"port":80}]}]}}"#;
+    ask(server, "PATCH", &format!("{POLICIES}/p"), open);
+    same("it is changed");
+    add_pod(server, "db-2", "far", "10.231.1.3");
+    ask(server, "PATCH", &format!("{PODS}/db-2"), r#"{"metadata":{"labels":{"app":"db"}}}"#);
+    same("a pod's labels are changed");
+    ask(server, "DELETE", &format!("{PODS}/db?gracePeriodSeconds=0"), "");
+    same("a pod is deleted");
+    ask(server, "DELETE", &format!("{POLICIES}/p"), "");
+    same("the policy is deleted");
+}
+
+#[test]
+fn what_is_compiled_is_what_the_server_has() {
+    let directory = Directory::new();
+    let server = server!(&directory, Settings::default());
+    let agent = agent(&directory, &server.kubeconfig());
+    follows_changes(&server, &directory);
+    assert_eq!(agent.metric("weir_watch_faults_total{kind=\"Pod\"}"), 0.0, "lists were streamed: {}", agent.log());
+    assert_eq!(agent.terminate(), Some(0));
+}
+
+#[test]
+fn servers_that_do_not_stream_lists_are_listed() {
+    let directory = Directory::new();
+    let flags = vec!["--feature-gates=WatchList=false".to_owned()];
+    let server = server!(&directory, Settings { flags, ..Settings::default() });
+    let agent = agent(&directory, &server.kubeconfig());
+    follows_changes(&server, &directory);
+    assert_eq!(agent.metric("weir_watch_faults_total{kind=\"Pod\"}"), 1.0, "{}", agent.log());
+}
+
+#[test]
+fn a_malformed_object_hides_no_other_and_stays_as_it_was() {
+    let directory = Directory::new();
+    let server = server!(&directory, Settings::default());
+    add_lists(&server);
+    add_cluster(&server);
+    add_pod(&server, "web", "near", "10.231.0.2");
+    ask(&server, "POST", LISTS, &list("192.0.2.0/24"));
+    let agent = agent(&directory, &server.kubeconfig());
+    until("the list is compiled", || says_the_same(&server, &directory));
+    ask(&server, "PATCH", &format!("{LISTS}/bad"), r#"{"spec":{"cidrs":["192.0.2.0/33"]}}"#);
+    until("it is told of", || agent.log().contains("CidrList/bad"));
+    // Another change is followed, and the list is as it was before: put back, all is the same.
+    let generations = agent.metric("weir_generations_total");
+    ask(&server, "POST", POLICIES, &policy("p", r#"{"podSelector":{}}"#));
+    until("a new generation", || agent.metric("weir_generations_total") > generations);
+    ask(&server, "PATCH", &format!("{LISTS}/bad"), r#"{"spec":{"cidrs":["192.0.2.0/24"]}}"#);
+    until("it can be read again", || agent.log().contains("can be read again"));
+    assert!(says_the_same(&server, &directory), "{}", agent.log());
+}
+
+#[test]
+fn a_server_that_was_away_is_caught_up_with() {
+    let directory = Directory::new();
+    let mut server = server!(&directory, Settings::default());
+    let agent = agent(&directory, &server.kubeconfig());
+    add_cluster(&server);
+    add_pod(&server, "web", "near", "10.231.0.2");
+    until("the pod is compiled", || says_the_same(&server, &directory));
+    server.kill_apiserver();
+    until("the agent notices", || agent.metric("weir_watch_connected{kind=\"Pod\"}") == 0.0);
+    assert_eq!(agent.page("/livez").0, "200");
+    server.start_apiserver().expect("it starts again");
+    ask(&server, "POST", POLICIES, &policy("p", r#"{"podSelector":{}}"#));
+    until("the policy is compiled", || says_the_same(&server, &directory));
+}
+
+#[test]
+fn an_expired_watch_is_listed_anew() {
+    let directory = Directory::new();
+    let mut server = server!(&directory, Settings::default());
+    let wire = Wire::to(server.port());
+    let agent = agent(&directory, &wire.kubeconfig(&server, &directory));
+    add_cluster(&server);
+    add_pod(&server, "web", "near", "10.231.0.2");
+    add_pod(&server, "old", "near", "10.231.0.3");
+    ask(&server, "POST", POLICIES, &policy("p", r#"{"podSelector":{}}"#));
+    until("the pods are compiled", || says_the_same(&server, &directory));
+    wire.cut();
+    // What goes meanwhile is told by no event any more: the server has forgotten it.
+    ask(&server, "DELETE", &format!("{PODS}/old?gracePeriodSeconds=0"), "");
+    ask(&server, "DELETE", &format!("{POLICIES}/p"), "");
+    ask(&server, "POST", POLICIES, &policy("q", r#"{"podSelector":{},"policyTypes":["Egress"]}"#));
+    server.compact().expect("etcd compacts");
+    server.kill_apiserver();
+    server.start_apiserver().expect("it starts again");
+    assert!(!says_the_same(&server, &directory), "the wire is cut");
+    wire.mend();
+    until("the agent has caught up", || says_the_same(&server, &directory));
+    assert!(agent.log().contains("410"), "the watch has expired: {}", agent.log());
+}
+
+#[test]
+fn nothing_is_compiled_as_long_as_one_kind_may_not_be_listed() {
+    let directory = Directory::new();
+    let server = server!(&directory, Settings::default());
+    add_cluster(&server);
+    // A user that may see pods, and nothing else.
+    let role =
+        r#"{"metadata":{"name":"pods"},"rules":[{"apiGroups":[""],"resources":["pods"],"verbs":["list","watch"]}]}"#;
+    ask(&server, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", role);
+    let binding = r#"{"metadata":{"name":"pods"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole",
+        "name":"pods"},"subjects":[{"kind":"ServiceAccount","name":"few","namespace":"shop"}]}"#;
+    ask(&server, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding);
+    ask(&server, "POST", "/api/v1/namespaces/shop/serviceaccounts", r#"{"metadata":{"name":"few"}}"#);
+    let token = server.ask("POST", "/api/v1/namespaces/shop/serviceaccounts/few/token", Some("{}")).expect("a token");
+    let token: serde_json::Value = serde_json::from_str(&token).expect("JSON");
+    let text = std::fs::read_to_string(server.kubeconfig()).expect("the server has one");
+    let text =
+        text.replace("token: loopback", &format!("token: {}", token["status"]["token"].as_str().expect("a token")));
+    let kubeconfig = directory.path().join("few");
+    std::fs::write(&kubeconfig, text).expect("the directory is ours");
+    let agent = agent(&directory, &kubeconfig);
+    until("it is told of", || agent.log().contains("403"));
+    assert!(!within(Duration::from_secs(2), || agent.metric("weir_generations_total") > 0.0));
+    assert_eq!(agent.page("/readyz").0, "503");
+    assert_eq!(agent.metric("weir_watch_connected{kind=\"NetworkPolicy\"}"), 0.0);
+}

@@ -1,0 +1,5 @@
+//! `weir watch` against a real API server.
+
+mod api;
+mod packets;
+mod rig;

@@ -1,0 +1,168 @@
+//! Real packets between pods that are network namespaces, on a node that is one: policies come from a real API server, and are
+//! in force on the wire.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use weir_runtime::skip;
+use xtask::apiserver::{Server, Settings};
+
+use crate::api::{add_cluster, add_pod};
+use crate::rig::{Agent, Directory, server, until, within};
+
+const POLICIES: &str = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies";
+const DENY: &str = r#"{"metadata":{"name":"deny"},"spec":{"podSelector":{"matchLabels":{"app":"web"}}}}"#;
+const ALLOW_DB: &str = r#"{"metadata":{"name":"allow"},"spec":{"podSelector":{"matchLabels":{"app":"web"}},
+    "ingress":[{"from":[{"podSelector":{"matchLabels":{"app":"db"}}}]}]}}"#;
+
+/// A node and pods `web`, `db`, `cron`, routed as the ptp plug-in does.
+struct Network {
+    name: String,
+    bpffs: PathBuf,
+}
+
+const PODS: [(&str, &str); 3] = [("web", "10.231.7.2"), ("db", "10.231.7.3"), ("cron", "10.231.7.4")];
+
+impl Network {
+    fn new() -> Result<Self, String> {
+        let id = std::process::id();
+        let network = Self { name: format!("weirw{id}"), bpffs: format!("/sys/fs/bpf/weir-watch-{id}").into() };
+        let node = network.namespace("node");
+        run("ip", &["netns", "add", &node])?;
+        run("ip", &["-n", &node, "link", "set", "lo", "up"])?;
+        network.at("node", &["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"])?;
+        for (pod, _) in PODS {
+            network.plug(pod)?;
+        }
+        Ok(network)
+    }
+
+    fn namespace(&self, of: &str) -> String {
+        format!("{}-{of}", self.name)
+    }
+
+    fn settings(&self) -> Settings {
+        Settings { namespace: Some(format!("/run/netns/{}", self.namespace("node")).into()), ..Settings::default() }
+    }
+
+    /// What a CNI plug-in does for a pod.
+    fn plug(&self, pod: &str) -> Result<(), String> {
+        let (node, inside, veth) = (self.namespace("node"), self.namespace(pod), format!("v-{pod}"));
+        let address = PODS.iter().find(|(name, _)| *name == pod).map_or("", |(_, address)| address);
+        run("ip", &["netns", "add", &inside])?;
+        run("ip", &["link", "add", &veth, "netns", &node, "type", "veth", "peer", "name", "eth0", "netns", &inside])?;
+        for line in [
+            format!("-n {inside} address add {address}/32 dev eth0"),
+            format!("-n {inside} link set eth0 up"),
+            format!("-n {inside} route add 10.231.7.1 dev eth0"),
+            format!("-n {inside} route add default via 10.231.7.1"),
+            format!("-n {node} address add 10.231.7.1/32 dev {veth}"),
+            format!("-n {node} link set {veth} up"),
+            format!("-n {node} route add {address}/32 dev {veth}"),
+        ] {
+            run("ip", &line.split(' ').collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+
+    fn unplug(&self, pod: &str) {
+        // Its veth goes with it.
+        run("ip", &["netns", "delete", &self.namespace(pod)]).expect("it was made here");
+    }
+
+    fn at(&self, place: &str, arguments: &[&str]) -> Result<(), String> {
+        let net = format!("--net=/run/netns/{}", self.namespace(place));
+        run("nsenter", &[&[net.as_str()], arguments].concat())
+    }
+
+    /// Whether a packet and its answer pass.
+    fn reaches(&self, from: &str, to: &str) -> bool {
+        let address = PODS.iter().find(|(name, _)| *name == to).map_or("", |(_, address)| address);
+        self.at(from, &["ping", "-c", "1", "-W", "1", address]).is_ok()
+    }
+
+    fn agent(&self, directory: &Directory, server: &Server) -> Agent {
+        let bpffs = self.bpffs.to_str().expect("it is text");
+        Agent::start(directory, &server.kubeconfig(), &self.settings(), &["--bpffs", bpffs])
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        // All that are there; the node's last, for the interfaces.
+        for place in PODS.map(|(pod, _)| pod).into_iter().chain(["node"]) {
+            _ = run("ip", &["netns", "delete", &self.namespace(place)]);
+        }
+        _ = std::fs::remove_dir_all(&self.bpffs);
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
+
+fn ask(server: &Server, method: &str, path: &str, body: Option<&str>) {
+    server.ask(method, path, body).unwrap_or_else(|error| panic!("{error:#}"));
+}
+
+#[test]
+fn policies_of_the_api_are_in_force_on_the_wire() {
+    let directory = Directory::new();
+    let network = match Network::new() {
+        Ok(network) => network,
+        Err(reason) => skip!("{reason}"),
+    };
+    let mut server = match server(&directory, network.settings()) {
+        Ok(server) => server,
+        Err(reason) => skip!("{reason}"),
+    };
+    add_cluster(&server);
+    PODS.iter().for_each(|(pod, address)| add_pod(&server, pod, "near", address));
+    assert!(network.reaches("db", "web"), "before there is an agent, everything passes");
+
+    let agent = network.agent(&directory, &server);
+    agent.until_ready();
+    assert!(network.reaches("db", "web") && network.reaches("cron", "web"), "no policy, no isolation");
+    ask(&server, "POST", POLICIES, Some(DENY));
+    until("the denial is in force", || !network.reaches("db", "web"));
+    assert!(!network.reaches("cron", "web") && network.reaches("web", "db"));
+    ask(&server, "POST", POLICIES, Some(ALLOW_DB));
+    until("the allowance is in force", || network.reaches("db", "web"));
+    assert!(!network.reaches("cron", "web"), "it allows db only");
+    assert!(agent.metric("weir_policy_enforced_seconds_count") >= 2.0);
+    assert_eq!(agent.metric("weir_endpoints{state=\"enforced\"}"), 3.0);
+
+    // Without an agent, and without an API server, what is in force stays.
+    let before = agent.metric("weir_generation");
+    agent.kill();
+    assert!(network.reaches("db", "web") && !network.reaches("cron", "web"), "the agent was killed");
+    server.kill_apiserver();
+    let agent = network.agent(&directory, &server);
+    assert!(!within(Duration::from_secs(2), || network.reaches("cron", "web") || !network.reaches("db", "web")));
+    assert_eq!(agent.page("/readyz").0, "503");
+    server.start_apiserver().expect("it starts again");
+    agent.until_ready();
+    assert!(network.reaches("db", "web") && !network.reaches("cron", "web"), "adopted");
+    assert_eq!(agent.metric("weir_generation"), before, "the same objects are the same generation: {}", agent.log());
+
+    // A pod's interface comes back: another one, with the same name and address.
+    network.unplug("web");
+    network.plug("web").expect("it went before");
+    until("the new interface is enforced", || network.reaches("db", "web") && !network.reaches("cron", "web"));
+
+    ask(&server, "DELETE", &format!("{POLICIES}/allow"), None);
+    until("the deletion is in force", || !network.reaches("db", "web"));
+    assert_eq!(agent.terminate(), Some(0));
+    assert!(!network.reaches("db", "web"), "a graceful stop leaves it in force");
+    let bpffs = network.bpffs.to_str().expect("it is text");
+    let weir = env!("CARGO_BIN_EXE_weir");
+    network.at("node", &[weir, "watch", "--uninstall", "--bpffs", bpffs]).expect("it is removed");
+    assert!(network.reaches("db", "web") && network.reaches("cron", "web"), "nothing is enforced any more");
+    assert!(!network.bpffs.join("links").exists(), "nothing is pinned any more");
+}

@@ -1,0 +1,203 @@
+//! Interfaces and addresses of a network namespace: this thread's, or one that is entered for the question.
+//!
+//! Problem: which of the host's interfaces leads to a pod is written down nowhere that all CNI plug-ins agree on, but a veth
+//! names its other end: inside a pod, `IFLA_LINK` of `eth0` is the number of the host's interface. Strategy: two netlink dumps,
+//! read into plain data; what is malformed in them is left out, never read past.
+
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, UdpSocket};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::path::Path;
+
+/// An interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Its number.
+    pub ifindex: u32,
+    /// Its name.
+    pub name: String,
+    /// `veth`, `bridge`, `macvlan` …; empty for hardware and `lo`.
+    pub kind: String,
+    /// The number of the interface that it hangs on; of a veth, its other end, in whichever namespace that is.
+    pub peer: Option<u32>,
+}
+
+/// What a namespace has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespace {
+    /// Its interfaces.
+    pub interfaces: Vec<Interface>,
+    /// Their addresses, by the interface's number.
+    pub addresses: Vec<(u32, IpAddr)>,
+}
+
+/// This thread's namespace.
+pub fn here() -> io::Result<Namespace> {
+    let mut namespace = Namespace::default();
+    dump(RTM_GETLINK, &[0; 16], |message| namespace.interfaces.extend(interface(message)))?;
+    dump(RTM_GETADDR, &[0; 8], |message| namespace.addresses.extend(address(message)))?;
+    Ok(namespace)
+}
+
+/// The namespace that is mounted at a path (`/run/netns/…`) or that `/proc/…/ns/net` names.
+pub fn inside(path: &Path) -> io::Result<Namespace> {
+    let namespace = File::open(path)?;
+    let enter_and_ask = || {
+        // SAFETY: a descriptor that is open during the call. The thread ends with the question, and its namespace with it.
+        match unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) } {
+            0 => here(),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    let answer = std::thread::scope(|scope| scope.spawn(enter_and_ask).join());
+    answer.unwrap_or_else(|_| Err(io::Error::other("the thread that asked has panicked")))
+}
+
+const RTM_GETLINK: u16 = 18;
+const RTM_GETADDR: u16 = 22;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const HEADER: usize = 16;
+/// `NLM_F_REQUEST | NLM_F_DUMP`
+const REQUEST_DUMP: u16 = 0x301;
+/// Set if what is dumped has changed meanwhile.
+const INTERRUPTED: u16 = 0x10;
+/// Dumps that change meanwhile are begun anew, so often.
+const ATTEMPTS: usize = 8;
+
+const IFLA_IFNAME: u16 = 3;
+const IFLA_LINK: u16 = 5;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+
+/// Asks, and gives each message that answers without its header.
+fn dump(kind: u16, family: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    for _ in 0..ATTEMPTS {
+        if let Some(messages) = dump_once(kind, family)? {
+            messages.iter().for_each(|message| each(message));
+            return Ok(());
+        }
+    }
+    Err(io::Error::other("the interfaces change faster than they can be listed"))
+}
+
+/// `None` if the dump was interrupted.
+fn dump_once(kind: u16, family: &[u8]) -> io::Result<Option<Vec<Vec<u8>>>> {
+    let socket = open()?;
+    let mut request = ((HEADER + family.len()) as u32).to_ne_bytes().to_vec();
+    request.extend(kind.to_ne_bytes());
+    request.extend(REQUEST_DUMP.to_ne_bytes());
+    request.extend([0; 8]);
+    request.extend(family);
+    socket.send(&request)?;
+    let (mut room, mut messages) = (vec![0; 1 << 16], Vec::new());
+    loop {
+        let length = socket.recv(&mut room)?;
+        let mut rest = room.get(..length).unwrap_or_default();
+        while let Some((kind, flags, message, after)) = next_message(rest) {
+            match kind {
+                _ if flags & INTERRUPTED != 0 => return Ok(None),
+                NLMSG_DONE => return Ok(Some(messages)),
+                NLMSG_ERROR => return Err(io::Error::from_raw_os_error(-(number(message, 0).unwrap_or(0) as i32))),
+                _ => messages.push(message.to_vec()),
+            }
+            rest = after;
+        }
+    }
+}
+
+/// A netlink socket. Sending and receiving on it is no different from any other datagram socket.
+fn open() -> io::Result<UdpSocket> {
+    // SAFETY: no pointers. The descriptor is new and ours alone.
+    let fd = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: as above.
+    Ok(UdpSocket::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// Type, flags and content of the first message, and what comes after it.
+fn next_message(bytes: &[u8]) -> Option<(u16, u16, &[u8], &[u8])> {
+    let length = number(bytes, 0)? as usize;
+    let message = bytes.get(HEADER..length)?;
+    let after = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    Some((short(bytes, 4)?, short(bytes, 6)?, message, after))
+}
+
+fn interface(message: &[u8]) -> Option<Interface> {
+    let mut found = Interface { ifindex: number(message, 4)?, ..Interface::default() };
+    for (kind, value) in attributes(message.get(16..)?) {
+        match kind {
+            IFLA_IFNAME => found.name = text(value),
+            IFLA_LINK => found.peer = number(value, 0),
+            IFLA_LINKINFO => {
+                let kinds = attributes(value).find(|(kind, _)| *kind == IFLA_INFO_KIND);
+                found.kind = kinds.map(|(_, value)| text(value)).unwrap_or_default();
+            }
+            _ => {}
+        }
+    }
+    Some(found)
+}
+
+/// The interface's own address: of a point-to-point link, `IFA_ADDRESS` is the other end's.
+fn address(message: &[u8]) -> Option<(u32, IpAddr)> {
+    let rest = message.get(8..)?;
+    let find = |wanted| attributes(rest).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
+    let bytes = find(IFA_LOCAL).or_else(|| find(IFA_ADDRESS))?;
+    let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    let address = four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()?;
+    Some((number(message, 4)?, address))
+}
+
+/// Type and value of each attribute.
+fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let length = usize::from(short(rest, 0)?);
+        let found = (short(rest, 2)? & 0x3fff, rest.get(4..length)?);
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(found)
+    })
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn short(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_is_there_with_its_address() {
+        let namespace = here().expect("interfaces can be listed without privilege");
+        let lo = namespace.interfaces.iter().find(|it| it.name == "lo").expect("there is always lo");
+        assert_eq!((lo.ifindex, lo.kind.as_str(), lo.peer), (1, "", None));
+        assert!(namespace.addresses.contains(&(1, IpAddr::from([127, 0, 0, 1]))), "{:?}", namespace.addresses);
+    }
+
+    #[test]
+    fn cut_messages_are_left_out() {
+        let whole = [&[0_u8; 4][..], &7_u32.to_ne_bytes(), &[0; 8], &[8, 0, 3, 0], b"eth0"].concat();
+        let found = interface(&whole).expect("it is whole");
+        assert_eq!((found.ifindex, found.name.as_str()), (7, "eth0"));
+        for length in 0..whole.len() {
+            let cut = interface(&whole[..length]);
+            assert!(cut.is_none_or(|it| it.name.is_empty()), "{length} bytes");
+        }
+    }
+}

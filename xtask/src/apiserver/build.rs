@@ -1,0 +1,118 @@
+//! The binaries.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::process::run;
+
+const KUBERNETES: &str = "1.35.4";
+const SERVER: &str = "k8s.io/kubernetes/cmd/kube-apiserver";
+const ETCD: &str = "go.etcd.io/etcd/server/v3";
+
+/// Where they are.
+#[derive(Clone, Debug)]
+pub struct Binaries {
+    /// kube-apiserver
+    pub apiserver: PathBuf,
+    /// etcd
+    pub etcd: PathBuf,
+}
+
+/// The binaries, if they have been built, or else what to do.
+pub fn built() -> Result<Binaries> {
+    let directory = super::directory();
+    let stamp = fs::read_to_string(directory.join("stamp")).unwrap_or_default();
+    ensure!(stamp == KUBERNETES, "kube-apiserver {KUBERNETES} is not built: `cargo xtask apiserver build` (needs Go)");
+    let bin = directory.join("bin").canonicalize()?;
+    Ok(Binaries { apiserver: bin.join("kube-apiserver"), etcd: bin.join("etcd") })
+}
+
+/// Builds them, unless they are there.
+pub fn build() -> Result<Binaries> {
+    if let Ok(binaries) = built() {
+        return Ok(binaries);
+    }
+    let directory = super::directory();
+    let source = directory.join("source");
+    for path in [&source, &directory.join("bin")] {
+        fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))?;
+    }
+    let bin = directory.join("bin").canonicalize()?;
+    wrapper(&source)?;
+    go_build(&source, SERVER, &bin.join("kube-apiserver"))?;
+    go_build(&source, ETCD, &bin.join("etcd"))?;
+    fs::write(directory.join("stamp"), KUBERNETES)?;
+    built()
+}
+
+fn go_build(source: &Path, package: &str, output: &Path) -> Result<()> {
+    let flags = format!(
+        "-s -w -X k8s.io/component-base/version.gitVersion=v{KUBERNETES} \
+         -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor={}",
+        minor()
+    );
+    let mut go = Command::new("go");
+    go.current_dir(source).env("CGO_ENABLED", "0").args(["build", "-mod=mod", "-trimpath", "-buildvcs=false"]);
+    run(go.args(["-ldflags", &flags, "-o"]).arg(output).arg(package))
+}
+
+fn minor() -> &'static str {
+    KUBERNETES.split('.').nth(1).unwrap_or_default()
+}
+
+/// The module that requires it. Its sums are upstream's; those of the staging modules are added and checked by `go`.
+fn wrapper(source: &Path) -> Result<()> {
+    fs::write(source.join("go.mod"), "module weir.dev/apiserver\n")?;
+    let module = upstream(source)?;
+    let text = fs::read_to_string(module.join("go.mod"))?;
+    fs::write(source.join("go.mod"), go_mod(&text))?;
+    fs::write(source.join("go.sum"), fs::read(module.join("go.sum"))?)?;
+    Ok(fs::write(source.join("empty.go"), "package apiserver\n")?)
+}
+
+/// Where `go` keeps the module.
+fn upstream(source: &Path) -> Result<PathBuf> {
+    let module = format!("k8s.io/kubernetes@v{KUBERNETES}");
+    let output = Command::new("go").current_dir(source).args(["mod", "download", "-json", &module]).output();
+    let output = output.context("could not start go; it is needed to build kube-apiserver")?;
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).context("go mod download")?;
+    let directory = answer["Dir"].as_str();
+    let error = answer["Error"].as_str().unwrap_or_default();
+    Ok(directory.with_context(|| format!("go cannot download {module}: {error}"))?.into())
+}
+
+/// Upstream's language lines, and for each module that it replaces by a directory the published one.
+fn go_mod(upstream: &str) -> String {
+    let mut text = "module weir.dev/apiserver\n".to_owned();
+    for line in upstream.lines() {
+        let language = line.starts_with("go ") || line.starts_with("godebug ");
+        match line.split_once(" => ./staging/") {
+            Some((module, _)) => {
+                let module = module.trim().trim_start_matches("replace ");
+                text += &format!("replace {module} => {module} v0.{}\n", KUBERNETES.trim_start_matches("1."));
+            }
+            None if language => text += &format!("{line}\n"),
+            None => {}
+        }
+    }
+    text + &format!("require k8s.io/kubernetes v{KUBERNETES}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn staging_modules_are_replaced_by_published_ones() {
+        let upstream = "module k8s.io/kubernetes\n\ngo 1.25.0\n\ngodebug default=go1.25\n\nrequire (\n\ta.b/c v1.0.0\n)\n\
+                        replace (\n\tk8s.io/api => ./staging/src/k8s.io/api\n)\n";
+        assert_eq!(
+            go_mod(upstream),
+            "module weir.dev/apiserver\ngo 1.25.0\ngodebug default=go1.25\nreplace k8s.io/api => k8s.io/api v0.35.4\n\
+             require k8s.io/kubernetes v1.35.4\n"
+        );
+    }
+}

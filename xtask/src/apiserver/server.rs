@@ -1,0 +1,223 @@
+//! The processes, on loopback.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::Binaries;
+
+/// What it takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+const TOKEN: &str = "loopback";
+
+/// What can be chosen.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Further flags of the API server.
+    pub flags: Vec<String>,
+    /// The network namespace on whose loopback it is, as a path.
+    pub namespace: Option<PathBuf>,
+}
+
+impl Settings {
+    /// A program that is run where the server is.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let Some(namespace) = &self.namespace else { return Command::new(program) };
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", namespace.display())).arg(program);
+        command
+    }
+}
+
+/// An API server with its etcd. Both end with it; what they stored stays in their directory.
+#[derive(Debug)]
+pub struct Server {
+    binaries: Binaries,
+    directory: PathBuf,
+    /// Of the API server, of etcd's clients, of etcd's peers.
+    ports: [u16; 3],
+    settings: Settings,
+    etcd: Option<Child>,
+    apiserver: Option<Child>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        stop(&mut self.apiserver);
+        stop(&mut self.etcd);
+    }
+}
+
+impl Server {
+    /// Starts both on free ports, empty unless they have been in this directory before.
+    pub fn start(binaries: &Binaries, directory: &Path, settings: Settings) -> Result<Self> {
+        fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        let mut server = Self {
+            binaries: binaries.clone(),
+            directory: directory.canonicalize()?,
+            ports: free_ports()?,
+            settings,
+            etcd: None,
+            apiserver: None,
+        };
+        server.write_files()?;
+        server.start_etcd()?;
+        server.start_apiserver()?;
+        Ok(server)
+    }
+
+    /// Asks the API server, as an administrator; the answer's body. A server that says no is an error.
+    pub fn ask(&self, method: &str, path: &str, body: Option<&str>) -> Result<String> {
+        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        self.curl(method, &format!("{}{path}", self.url()), body, kind)
+    }
+
+    /// Makes all versions of objects but the last expire.
+    pub fn compact(&self) -> Result<()> {
+        let etcd = format!("http://127.0.0.1:{}/v3/kv", self.ports[1]);
+        let answer = self.curl("POST", &format!("{etcd}/range"), Some(r#"{"key":"AA=="}"#), "application/json")?;
+        let answer: serde_json::Value = serde_json::from_str(&answer)?;
+        let revision = answer["header"]["revision"].as_str().context("etcd has a revision")?;
+        let body = format!(r#"{{"revision":"{revision}","physical":true}}"#);
+        self.curl("POST", &format!("{etcd}/compaction"), Some(&body), "application/json").map(|_| ())
+    }
+
+    fn curl(&self, method: &str, url: &str, body: Option<&str>, kind: &str) -> Result<String> {
+        let mut curl = self.settings.command("curl");
+        curl.args(["-sSk", "--fail-with-body", "--max-time", "20", "-X", method, url]);
+        curl.args(["-H", &format!("Authorization: Bearer {TOKEN}"), "-H", &format!("Content-Type: {kind}")]);
+        if let Some(body) = body {
+            curl.args(["-d", body]);
+        }
+        let output = curl.output().context("could not start curl")?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure!(output.status.success(), "{method} {url}: {}{text}", String::from_utf8_lossy(&output.stderr));
+        Ok(text)
+    }
+
+    /// The port of the API server.
+    pub fn port(&self) -> u16 {
+        self.ports[0]
+    }
+
+    /// What clients read.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.directory.join("kubeconfig")
+    }
+
+    /// `https://127.0.0.1:…`
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.ports[0])
+    }
+
+    /// Ends the API server, as a crash does.
+    pub fn kill_apiserver(&mut self) {
+        stop(&mut self.apiserver);
+    }
+
+    /// Starts it again, where it was.
+    pub fn start_apiserver(&mut self) -> Result<()> {
+        let file = |name: &str| self.directory.join(name).display().to_string();
+        let mut command = self.settings.command(&self.binaries.apiserver);
+        command.args([
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", self.ports[0]),
+            format!("--etcd-servers=http://127.0.0.1:{}", self.ports[1]),
+            format!("--cert-dir={}", file("certificates")),
+            format!("--token-auth-file={}", file("tokens.csv")),
+            format!("--service-account-key-file={}", file("service-account.key")),
+            format!("--service-account-signing-key-file={}", file("service-account.key")),
+        ]);
+        command.args([
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--endpoint-reconciler-type=none",
+            "--authorization-mode=RBAC",
+            "--disable-admission-plugins=ServiceAccount",
+        ]);
+        command.args(&self.settings.flags);
+        self.apiserver = Some(self.spawn(command, "kube-apiserver")?);
+        self.wait_ready()?;
+        self.write_kubeconfig()
+    }
+
+    fn start_etcd(&mut self) -> Result<()> {
+        let [_, clients, peers] = self.ports.map(|port| format!("http://127.0.0.1:{port}"));
+        let mut command = self.settings.command(&self.binaries.etcd);
+        command.arg("--data-dir").arg(self.directory.join("etcd")).args(["--name=weir", "--unsafe-no-fsync"]);
+        command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
+        command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
+        command.args(["--initial-cluster", &format!("weir={peers}")]);
+        self.etcd = Some(self.spawn(command, "etcd")?);
+        let url = format!("http://127.0.0.1:{}/health", self.ports[1]);
+        wait("etcd", || self.curl("GET", &url, None, "application/json").is_ok())
+    }
+
+    fn spawn(&self, mut command: Command, name: &str) -> Result<Child> {
+        let log = File::options().create(true).append(true).open(self.directory.join(format!("{name}.log")))?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        command.spawn().with_context(|| format!("could not start {name}"))
+    }
+
+    fn wait_ready(&self) -> Result<()> {
+        let ready = wait("kube-apiserver", || self.ask("GET", "/readyz", None).is_ok());
+        ready.with_context(|| format!("see {}", self.directory.join("kube-apiserver.log").display()))
+    }
+
+    fn write_files(&self) -> Result<()> {
+        fs::write(self.directory.join("tokens.csv"), format!("{TOKEN},admin,admin,system:masters\n"))?;
+        let key = self.directory.join("service-account.key");
+        if !key.exists() {
+            let made = Command::new("openssl").args(["genrsa", "-out"]).arg(&key).stderr(Stdio::null()).status();
+            ensure!(made.context("could not start openssl")?.success(), "openssl genrsa failed");
+        }
+        Ok(())
+    }
+
+    /// The serving certificate's file holds the leaf and the authority that signed it.
+    fn write_kubeconfig(&self) -> Result<()> {
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: weir\n\
+             clusters: [{{name: weir, cluster: {{server: '{}', certificate-authority: {:?}}}}}]\n\
+             users: [{{name: admin, user: {{token: {TOKEN}}}}}]\n\
+             contexts: [{{name: weir, context: {{cluster: weir, user: admin}}}}]\n",
+            self.url(),
+            self.directory.join("certificates/apiserver.crt"),
+        );
+        Ok(fs::write(self.kubeconfig(), text)?)
+    }
+}
+
+fn stop(child: &mut Option<Child>) {
+    if let Some(mut child) = child.take() {
+        // It may have ended by itself.
+        _ = child.kill();
+        _ = child.wait();
+    }
+}
+
+/// Held open together, so that they differ.
+fn free_ports() -> Result<[u16; 3]> {
+    let listeners = [(); 3].map(|()| TcpListener::bind(("127.0.0.1", 0)));
+    let mut ports = [0; 3];
+    for (port, listener) in ports.iter_mut().zip(listeners) {
+        *port = listener?.local_addr()?.port();
+    }
+    Ok(ports)
+}
+
+fn wait(what: &str, is_there: impl Fn() -> bool) -> Result<()> {
+    let started = Instant::now();
+    while started.elapsed() < PATIENCE {
+        if is_there() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    bail!("{what} is not there after {} s", PATIENCE.as_secs())
+}

@@ -1,0 +1,4 @@
+//! Developer tasks, as far as tests share them.
+
+pub mod apiserver;
+pub mod process;
