@@ -17,6 +17,7 @@ mod peers;
 mod ports;
 mod predicates;
 mod rows;
+mod sources;
 mod stand_ins;
 mod subjects;
 
@@ -26,8 +27,9 @@ use std::net::IpAddr;
 pub use addresses::{AddressMap, Stretch, to_address, to_number};
 pub use fronts::{Front, FrontPort, Rest};
 pub use ports::{AtomId, AtomSet, AtomSetId, Atoms, PortInterval, PortSpec};
-pub use predicates::{Predicate, PredicateId};
+pub use predicates::{Predicate, PredicateId, RuleParts};
 pub use rows::Row;
+pub use sources::{MOST_COMPARES, SourceId, Sources};
 pub use stand_ins::stand_ins;
 
 use crate::address::Family;
@@ -130,6 +132,8 @@ pub struct Classes {
     pub egress: Vec<Row>,
     /// Services behind addresses.
     pub fronts: Vec<Front>,
+    /// Where things stand that can become instructions.
+    pub sources: Sources,
     rules: predicates::Rules,
     lookup: peers::Peers,
 }
@@ -176,9 +180,11 @@ pub fn classify(cluster: &Cluster, scope: &Scope) -> Result<Classes, ClassifyErr
     }
     let draft = subjects::draft(cluster, scope);
     let rules = predicates::collect(cluster, &draft);
-    let atoms = ports::atoms(cluster, &draft, &rules);
+    let specs = ports::specs(cluster, &draft, &rules);
+    let atoms = ports::atoms(&specs, &rules);
     let (peers, addresses, fronts) = peers::classify(cluster, &draft, &rules, &atoms);
-    Ok(rows::build(cluster, draft, rules, atoms, peers, addresses, fronts))
+    let sources = sources::of(cluster, &rules, &specs, &peers, &addresses, &fronts);
+    Ok(Classes { sources, ..rows::build(cluster, draft, rules, atoms, peers, addresses, fronts) })
 }
 
 impl Classes {
@@ -230,6 +236,28 @@ impl Classes {
     /// The peer predicates of a rule, any of which is enough; `None` if it names no peer, and so means every one.
     pub fn peers_of(&self, direction: Direction, id: RuleId) -> Option<&[PredicateId]> {
         self.rules.of(id.policy, direction)?.get(id.rule as usize)?.peers.as_deref()
+    }
+
+    /// The policies that select a local endpoint, sorted.
+    pub fn policies(&self) -> Vec<PolicyId> {
+        let mut found: Vec<PolicyId> = self.subjects.iter().flat_map(|subject| subject.policies.clone()).collect();
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    /// The lists that apply to a local endpoint, in the order in which they decide.
+    pub fn lists(&self) -> Vec<ListId> {
+        let mut found: Vec<ListId> = self.subjects.iter().flat_map(|subject| subject.lists.clone()).collect();
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    /// The rules of a policy in force, in numbers; `None` where it does not isolate.
+    pub fn drafted(&self, policy: PolicyId, direction: Direction) -> Option<Vec<RuleParts>> {
+        let rules = self.rules.of(policy, direction)?;
+        Some(rules.iter().map(|rule| rule.parts(&self.atoms)).collect())
     }
 
     /// Peer predicates in force.

@@ -5,16 +5,17 @@
 
 use super::json::Json;
 use super::memory::{self, Bytes};
-use super::{Artifact, Digest, LinkError, Program};
+use super::{Artifact, Digest, LinkError, Program, Provenance};
 use crate::ebpf::limits;
 use crate::ebpf::target::Target;
 use crate::emit::program_name;
 use crate::image::MapImage;
 use crate::layout::endpoint;
-use crate::model::Direction;
+use crate::structures::{Note, Place, Structure};
+use crate::syntax::{Node, Span, Value, json};
 
 /// The form of the manifest itself.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// An input file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,19 +24,6 @@ pub struct Input {
     pub name: String,
     /// Of its bytes.
     pub digest: Digest,
-}
-
-/// Which rules stand behind what one row says of one peer class.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RowProvenance {
-    /// The direction.
-    pub direction: Direction,
-    /// The subject class.
-    pub subject: u32,
-    /// The peer class; 0 is everybody whom no predicate matches.
-    pub peer: u32,
-    /// Atoms from first to last, and the rules that allow them: indexes into [`Description::rules`].
-    pub atoms: Vec<(u32, u32, Vec<u32>)>,
 }
 
 /// What only the caller knows.
@@ -49,14 +37,12 @@ pub struct Description {
     pub node: Option<String>,
     /// How many there are of what: classes, atoms, policies.
     pub counts: Vec<(String, u64)>,
-    /// Which structure was chosen for which set.
-    pub structures: Vec<(String, String)>,
+    /// Which structure was chosen for which set, and why.
+    pub structures: Vec<Note>,
     /// What the text of the API leaves open, and what was taken.
     pub assumptions: Vec<(String, String)>,
-    /// Rules by name: `shop/allow-web spec.ingress[0]`.
-    pub rules: Vec<String>,
     /// What stands behind entries.
-    pub provenance: Vec<RowProvenance>,
+    pub provenance: Provenance,
 }
 
 /// The text.
@@ -75,15 +61,51 @@ pub(super) fn write(artifact: &Artifact, description: &Description) -> Result<St
         ("inputs", Json::List(description.inputs.iter().map(input).collect())),
         ("assumptions", texts(&description.assumptions)),
         ("counts", Json::object(description.counts.iter().map(|(key, count)| (key, (*count).into())))),
-        ("structures", texts(&description.structures)),
+        ("structures", Json::List(description.structures.iter().map(note).collect())),
         ("programs", Json::List(programs)),
         ("maps", Json::List(artifact.maps.iter().map(map).collect())),
         ("map_bytes", bytes(artifact.maps.iter().map(memory::full).sum())),
         ("endpoints", Json::List(artifact.endpoints.iter().map(local_endpoint).collect())),
-        ("rules", Json::list(description.rules.iter().map(String::as_str))),
-        ("provenance", Json::List(description.provenance.iter().map(row).collect())),
     ];
-    Ok(Json::object(head.into_iter().chain(node).chain(rest)).text())
+    let provenance = description.provenance.json();
+    Ok(Json::object(head.into_iter().chain(node).chain(rest).chain(provenance)).text())
+}
+
+fn note(note: &Note) -> Json {
+    Json::object([
+        ("place", note.place.name().into()),
+        ("structure", note.structure.name().into()),
+        ("entries", (note.entries as u64).into()),
+        ("bytes", note.bytes.into()),
+        ("why", note.why.as_str().into()),
+    ])
+}
+
+/// The notes in a manifest.
+pub(super) fn notes(manifest: &str) -> Vec<Note> {
+    let Ok(root) = json::parse(manifest, Span::of(manifest)) else { return Vec::new() };
+    let Some(Value::Seq(notes)) = member(&root, "structures") else { return Vec::new() };
+    notes.iter().filter_map(read_note).collect()
+}
+
+fn read_note(node: &Node<'_>) -> Option<Note> {
+    let text = |name| match member(node, name)? {
+        Value::Str(text) => Some(text.to_string()),
+        _ => None,
+    };
+    let number = |name| match member(node, name)? {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        _ => None,
+    };
+    let place = Place::ALL.into_iter().find(|it| Some(it.name()) == text("place").as_deref())?;
+    let structure = Structure::ALL.into_iter().find(|it| Some(it.name()) == text("structure").as_deref())?;
+    let entries = usize::try_from(number("entries")?).ok()?;
+    Some(Note { place, structure, entries, bytes: number("bytes")?, why: text("why")? })
+}
+
+fn member<'n, 't>(node: &'n Node<'t>, name: &str) -> Option<&'n Value<'t>> {
+    let Value::Map(entries) = &node.value else { return None };
+    entries.iter().find(|entry| entry.key == name).map(|entry| &entry.value.value)
 }
 
 fn input(input: &Input) -> Json {
@@ -121,16 +143,4 @@ fn local_endpoint(local: &super::NamedEndpoint) -> Json {
     let subject = local.value.get(at..).and_then(|rest| rest.first_chunk()).map(|it| u32::from_le_bytes(*it));
     let name = format!("{}/{}", local.namespace, local.name);
     Json::object([("name", name.as_str().into()), ("subject", subject.unwrap_or(u32::MAX).into())])
-}
-
-fn row(row: &RowProvenance) -> Json {
-    let atoms = row.atoms.iter().map(|(first, last, rules)| {
-        Json::List(vec![(*first).into(), (*last).into(), Json::list(rules.iter().copied())])
-    });
-    Json::object([
-        ("direction", row.direction.name().into()),
-        ("subject", row.subject.into()),
-        ("peer", row.peer.into()),
-        ("atoms", Json::List(atoms.collect())),
-    ])
 }
