@@ -35,7 +35,7 @@ pub(super) type ClassKey = Vec<u64>;
 pub(super) struct Prober {
     pub(super) loaded: Loaded,
     endpoints: MapId,
-    rows: Vec<MapId>,
+    rows: [Option<MapId>; 2],
     /// Where the endpoint stands that is nobody.
     nobody: usize,
     own: [IpAddr; 2],
@@ -73,7 +73,7 @@ impl Prober {
         let programs = artifact.programs.each_ref().map(|program| &program.code);
         let loaded = Loaded::new(programs, &artifact.maps, &endpoints)?;
         let endpoints = loaded.map(MapName::Endpoints).ok_or_else(|| broken("there is no map endpoints"))?;
-        let rows = [MapName::Rows, MapName::Defaults].into_iter().filter_map(|name| loaded.map(name)).collect();
+        let rows = [MapName::Rows, MapName::Defaults].map(|name| loaded.map(name));
         let skb = Skb::new(Vec::with_capacity(80));
         Ok(Self { loaded, endpoints, rows, nobody, own, subject, skb, needed: Default::default() })
     }
@@ -157,7 +157,7 @@ impl Prober {
 
     fn follow(&mut self, state: &State) -> Result<Option<Spot>, Box<crate::vm::Trap>> {
         let Inside { vm, host } = self.loaded.inside();
-        vm.follow(state, &mut self.skb, host, &self.rows, self.endpoints)
+        vm.follow(state, &mut self.skb, host, self.rows, self.endpoints)
     }
 
     /// Finds out what the look-up of a row needs to know, on one more state.
@@ -186,11 +186,6 @@ impl Prober {
         let needed = &self.needed[instance.index()];
         Part::all().filter(|part| !needed.contains(part)).for_each(|part| state.forget(part));
         state
-    }
-
-    /// How much was learned.
-    pub(super) fn needs(&self, instance: Instance) -> usize {
-        self.needed[instance.index()].len()
     }
 
     /// The bytes of a value.
