@@ -382,6 +382,29 @@ fn the_node_of_the_manifest_says_who_has_to_be_there() {
 }
 
 #[test]
+fn the_decision_for_flows_of_older_generations_is_checked_too() {
+    // A compare with a port that stands twice in each program: once for new flows, once for flows judged again. Only the
+    // second one is moved: it is the one for the other direction.
+    for (program, port) in [(0, 53), (1, 6_000)] {
+        for report in check_found(4, |artifact| {
+            let insns = &mut artifact.programs[program].code.insns;
+            let mut changed = false;
+            for insn in insns.iter_mut() {
+                if let Insn::JumpIf { src: Operand::Imm(imm), .. } = insn
+                    && *imm == port
+                {
+                    *imm += 1;
+                    changed = true;
+                }
+            }
+            changed
+        }) {
+            assert!(report.differences.iter().any(|it| matches!(it, Difference::Again { .. })), "{report:#?}");
+        }
+    }
+}
+
+#[test]
 fn every_structure_had_its_turn() {
     let seen: std::collections::BTreeSet<(Place, Structure)> = (0..4).flat_map(|round| forced(round).forced).collect();
     assert_eq!(seen.len(), Place::ALL.iter().map(|place| place.structures().len()).sum::<usize>());
