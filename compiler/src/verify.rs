@@ -5,10 +5,12 @@
 //! ([`slots`]). From the artifact alone, by running its programs over its maps, find what *they* tell apart ([`prober`],
 //! [`survey`]). Of all that is the same to both, one representative is enough. Where their product is small, a packet for
 //! each combination runs through the programs, and the oracle is asked the same ([`product`]). Where it is too large it goes
-//! by parts that add up to it ([`parts`]). The report says which, and how much of what was asked.
+//! by parts that add up to it ([`parts`]). Flows that an older generation allowed are judged as new ones are ([`again`]).
+//! The report says which way it went, and how much of what was asked.
 //! Invariants: uses nothing of classify, lower, passes and emit, and knows no table's layout; a trap, an unreadable map or
 //! a program that cannot be followed is a difference, never a pass.
 
+mod again;
 mod asker;
 mod bits;
 mod endpoints;
@@ -28,7 +30,7 @@ use crate::address::Family;
 use crate::artifact::Artifact;
 use crate::model::directory::Directory;
 use crate::model::eval::Oracle;
-use crate::model::{Cluster, HostNetworkPods, Icmp};
+use crate::model::{Cluster, Established, HostNetworkPods, Icmp};
 use asker::Asker;
 use endpoints::Local;
 use expected::Expected;
@@ -104,6 +106,9 @@ impl<'a> Verifier<'a> {
         ports.extend(suspects::all_ports(self.artifact));
         ports.sort_unstable_by_key(|(protocol, port)| (protocol.map(|it| it as usize), *port));
         ports.dedup();
+        if self.cluster.assume.established == Established::Cut {
+            again::check(&mut prober, &survey, &self.locals, &expected.slots.ends(), report)?;
+        }
         let product = Product::new(self.artifact, expected, &self.locals, &survey, &ports);
         if product.size() <= self.most_packets {
             report.exhaustive = true;

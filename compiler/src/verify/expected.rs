@@ -5,7 +5,8 @@
 //! what they can see of a local endpoint its [`Kind`]; for each kind and direction, one row says which slots of ports
 //! ([`super::slots`]) each nature may use. A rule is put into the row where its peers are, as it stands in the policy.
 //! Invariants: made from the cluster alone, with nothing of classify and lower; says of every flow what `eval` says, but for
-//! a pod itself and its own node on the way in, which are not decided by rows (held by `expected::tests`).
+//! a pod itself and its own node on the way in, which are not decided by rows. `verify_parts` in `compiler/tests` holds it to
+//! that: what every combination finds right or wrong with `eval`, the parts find with this.
 
 mod natures;
 mod rows;

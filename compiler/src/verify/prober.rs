@@ -15,9 +15,9 @@ use super::slots::Port;
 use crate::artifact::Artifact;
 use crate::engine::machine::{Inside, Loaded, arrived, interface, verdict};
 use crate::engine::{Broken, packet};
-use crate::layout::{self, FILTERS_EGRESS, FILTERS_INGRESS, MapName, endpoint};
-use crate::model::Direction;
+use crate::layout::{self, FILTERS_EGRESS, FILTERS_INGRESS, MapName, State as FlowState, endpoint, flow};
 use crate::model::eval::{FlowProtocol, Verdict};
+use crate::model::{Direction, Protocol};
 use crate::vm::{MapId, Part, Skb, Spot, State, Stop};
 
 /// How far a packet came.
@@ -35,7 +35,7 @@ pub(super) type ClassKey = Vec<u64>;
 pub(super) struct Prober {
     pub(super) loaded: Loaded,
     endpoints: MapId,
-    rows: Vec<MapId>,
+    rows: [Option<MapId>; 2],
     /// Where the endpoint stands that is nobody.
     nobody: usize,
     own: [IpAddr; 2],
@@ -73,7 +73,7 @@ impl Prober {
         let programs = artifact.programs.each_ref().map(|program| &program.code);
         let loaded = Loaded::new(programs, &artifact.maps, &endpoints)?;
         let endpoints = loaded.map(MapName::Endpoints).ok_or_else(|| broken("there is no map endpoints"))?;
-        let rows = [MapName::Rows, MapName::Defaults].into_iter().filter_map(|name| loaded.map(name)).collect();
+        let rows = [MapName::Rows, MapName::Defaults].map(|name| loaded.map(name));
         let skb = Skb::new(Vec::with_capacity(80));
         Ok(Self { loaded, endpoints, rows, nobody, own, subject, skb, needed: Default::default() })
     }
@@ -150,6 +150,33 @@ impl Prober {
         })
     }
 
+    /// The verdict on the answer to such a packet, where an older generation allowed the flow.
+    pub(super) fn again(&mut self, instance: Instance, remote: IpAddr, port: Port) -> Result<Verdict, Broken> {
+        self.with_own(remote, |this, own| this.again_from(instance, own, remote, port))
+    }
+
+    fn again_from(&mut self, instance: Instance, own: IpAddr, remote: IpAddr, port: Port) -> Result<Verdict, Broken> {
+        let hook = match instance.direction {
+            Direction::Ingress => Direction::Egress,
+            Direction::Egress => Direction::Ingress,
+        };
+        let ends = if hook == Direction::Egress { [own, remote] } else { [remote, own] };
+        let mut bytes = std::mem::take(&mut self.skb.packet);
+        write_answer(&mut bytes, ends, port);
+        self.skb = arrived(hook, self.nobody, bytes, false);
+        let name = if own.is_ipv4() { MapName::Fresh4 } else { MapName::Fresh6 };
+        let (fresh, config) = (self.loaded.map(name), self.loaded.map(MapName::Config));
+        let program = self.loaded.program(hook);
+        let Inside { vm, host } = self.loaded.inside();
+        let epoch = config.and_then(|map| vm.value_at(map, 0).first_chunk().copied()).map_or(0, u32::from_le_bytes);
+        let key = flow_key(interface(self.nobody), instance.direction, remote, port);
+        let value = flow_value(host.jiffies, epoch.wrapping_sub(1), instance.direction, own, port);
+        let fresh = fresh.ok_or_else(|| broken(format!("there is no map {}", name.name())))?;
+        vm.map_update(fresh, &key, &value, 0).map_err(|errno| broken(format!("map {}: {errno:?}", name.name())))?;
+        let outcome = vm.run(program, &mut self.skb, host).map_err(broken)?;
+        verdict(hook, outcome)
+    }
+
     /// Where the set is read, going on with nobody's subject class.
     pub(super) fn set(&mut self, state: &State) -> Result<Option<Spot>, Broken> {
         self.follow(state).map_err(broken)
@@ -157,7 +184,7 @@ impl Prober {
 
     fn follow(&mut self, state: &State) -> Result<Option<Spot>, Box<crate::vm::Trap>> {
         let Inside { vm, host } = self.loaded.inside();
-        vm.follow(state, &mut self.skb, host, &self.rows, self.endpoints)
+        vm.follow(state, &mut self.skb, host, self.rows, self.endpoints)
     }
 
     /// Finds out what the look-up of a row needs to know, on one more state.
@@ -188,11 +215,6 @@ impl Prober {
         state
     }
 
-    /// How much was learned.
-    pub(super) fn needs(&self, instance: Instance) -> usize {
-        self.needed[instance.index()].len()
-    }
-
     /// The bytes of a value.
     pub(super) fn bytes(&mut self, spot: Spot) -> &[u8] {
         self.loaded.inside().vm.value_at(spot.map, spot.element)
@@ -219,6 +241,61 @@ pub(super) fn write(bytes: &mut Vec<u8>, source: IpAddr, destination: IpAddr, (p
         *number = port as u8;
     }
     written
+}
+
+/// The answer to a packet to a port: from that port, and no SYN.
+fn write_answer(bytes: &mut Vec<u8>, [source, destination]: [IpAddr; 2], (protocol, port): Port) {
+    const TCP_FLAGS: usize = 13;
+    const SYN_AND_ACK: u8 = 0x12;
+    let to = if protocol.is_some() { packet::CLIENT_PORT } else { port };
+    write(bytes, source, destination, (protocol, to));
+    let transport = if source.is_ipv4() { 14 + 20 } else { 14 + 40 };
+    if protocol.is_some() {
+        bytes.iter_mut().skip(transport).zip(port.to_be_bytes()).for_each(|(to, from)| *to = from);
+    }
+    if let Some(flags) = bytes.get_mut(transport + TCP_FLAGS).filter(|_| protocol == Some(Protocol::Tcp)) {
+        *flags = SYN_AND_ACK;
+    }
+}
+
+/// The key that programs give a flow: interface, remote address, remote port, local port, protocol.
+fn flow_key(interface: u32, begun: Direction, remote: IpAddr, (protocol, port): Port) -> Vec<u8> {
+    let [client, server] = if protocol.is_some() { [packet::CLIENT_PORT, port] } else { [0, 0] };
+    let [remote_port, local_port] = if begun == Direction::Ingress { [client, server] } else { [server, client] };
+    let number = match protocol {
+        Some(Protocol::Tcp) => 6,
+        Some(Protocol::Udp) => 17,
+        Some(Protocol::Sctp) => 132,
+        None => u32::from(port),
+    };
+    let mut key = interface.to_le_bytes().to_vec();
+    key.extend(layout::address_bytes(remote));
+    key.extend(remote_port.to_be_bytes());
+    key.extend(local_port.to_be_bytes());
+    key.extend(number.to_le_bytes());
+    key.resize(if remote.is_ipv4() { 16 } else { 32 }, 0);
+    key
+}
+
+/// A flow that was seen just now.
+fn flow_value(now: u64, epoch: u32, begun: Direction, own: IpAddr, (protocol, _): Port) -> Vec<u8> {
+    let state = match protocol {
+        Some(Protocol::Tcp) => FlowState::TcpFresh,
+        Some(Protocol::Udp) => FlowState::UdpFresh,
+        _ => FlowState::OtherFresh,
+    };
+    let mut value = vec![0; flow::BYTES as usize];
+    let fields: [(i16, Vec<u8>); 5] = [
+        (flow::LAST, now.to_le_bytes().to_vec()),
+        (flow::EPOCH, epoch.to_le_bytes().to_vec()),
+        (flow::BEGUN, vec![layout::direction_number(begun) as u8]),
+        (flow::STATE, vec![state as u8]),
+        (flow::LOCAL, layout::address_bytes(own)),
+    ];
+    for (at, bytes) in fields {
+        value.iter_mut().skip(at as usize).zip(bytes).for_each(|(to, from)| *to = from);
+    }
+    value
 }
 
 /// Filtered both ways, on no node.

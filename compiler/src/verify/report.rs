@@ -24,12 +24,14 @@ pub enum Part {
     Sets,
     /// Packets at endpoints as they are, beside the oracle.
     Packets,
+    /// Flows that an older generation allowed, beside new ones.
+    Again,
 }
 
 impl Part {
     /// All of them, in order.
-    pub const ALL: [Self; 6] =
-        [Self::Endpoints, Self::Addresses, Self::Ports, Self::Entries, Self::Sets, Self::Packets];
+    pub const ALL: [Self; 7] =
+        [Self::Endpoints, Self::Addresses, Self::Ports, Self::Entries, Self::Sets, Self::Packets, Self::Again];
 
     /// For people.
     pub fn name(self) -> &'static str {
@@ -40,6 +42,7 @@ impl Part {
             Self::Entries => "table entries",
             Self::Sets => "ports of sets",
             Self::Packets => "packets",
+            Self::Again => "flows judged again",
         }
     }
 }
@@ -111,6 +114,25 @@ pub enum Difference {
         expected: Verdict,
         /// The packet.
         packet: Vec<u8>,
+    },
+    /// A flow that an older generation allowed is not judged as a new one is.
+    #[error(
+        "{direction}, other end {remote}, {protocol:?} port {port}: a new flow {new:?}, the same flow judged again {again:?}",
+        direction = direction.name()
+    )]
+    Again {
+        /// In which direction it began.
+        direction: Direction,
+        /// The other end.
+        remote: IpAddr,
+        /// Over what.
+        protocol: Option<Protocol>,
+        /// The destination port.
+        port: u16,
+        /// What the programs say of a new one.
+        new: Verdict,
+        /// What they say of an old one.
+        again: Verdict,
     },
     /// The programs or maps do not work.
     #[error("{0}")]

@@ -151,21 +151,21 @@ impl Vm {
         state: &State,
         skb: &mut Skb,
         host: &mut Host,
-        maps: &[MapId],
+        maps: [Option<MapId>; 2],
         also: MapId,
     ) -> Result<Option<Spot>, Box<Trap>> {
-        let regions: Vec<Option<RegionId>> = maps.iter().map(|map| self.values(*map)).collect();
+        let regions = maps.map(|map| self.values(map?));
         let also = self.values(also);
         let mut last = None;
         let read = |address: u64| {
             let region = Some(RegionId::of(address));
-            let noted = regions.contains(&region);
+            let noted = region == regions[0] || region == regions[1];
             if noted {
                 last = Some(address);
             }
             !noted && region != also
         };
-        let look_up = |map: Option<MapId>| map.is_none_or(|map| !maps.contains(&map));
+        let look_up = |map: Option<MapId>| map.is_none() || !maps.contains(&map);
         let budget = self.budget;
         let mut machine = Machine::new(self, state.0.program, skb, host);
         machine.restore(&state.0);

@@ -1,0 +1,411 @@
+//! Verification by parts: as good as every combination, whatever structures the sets have, whatever is damaged.
+
+use weir_compiler::artifact::{Artifact, NamedEndpoint, Parts, describe};
+use weir_compiler::classify::Scope;
+use weir_compiler::ebpf::insn::{Insn, Operand};
+use weir_compiler::ebpf::target::Target;
+use weir_compiler::image::{self, MapImage};
+use weir_compiler::layout::{MapName, endpoint};
+use weir_compiler::model::{Assumptions, Cluster, Established, HostNetworkPods, Icmp};
+use weir_compiler::structures::{Options, Place, Structure};
+use weir_compiler::verify::{Difference, Part, Report, verify_within};
+use weir_compiler::{decode, diagnostic::Severity, resolve};
+use weir_fuzz::generators::{Random, cluster};
+use weir_fuzz::oracles::engines::Compiled;
+
+/// Everything by parts.
+const PARTS: u64 = 0;
+/// Every combination, up to so many packets.
+const PRODUCT: u64 = 60_000;
+
+/// The structures of one round; in four rounds every structure has its turn.
+fn forced(round: usize) -> Options {
+    let of = |place: &Place| (*place, place.structures()[round % place.structures().len()]);
+    Options { forced: Place::ALL.iter().map(of).collect(), ..Options::default() }
+}
+
+fn artifact(cluster: &Cluster, scope: Scope, options: &Options) -> Artifact {
+    let compiled = Compiled::with(cluster, scope, options).expect("compiled");
+    let endpoints = image::endpoints(cluster, &compiled.classes, &compiled.tables);
+    let parts = Parts {
+        programs: compiled.programs().expect("emitted"),
+        lines: Default::default(),
+        maps: compiled.maps(),
+        endpoints: endpoints.iter().map(|entry| NamedEndpoint::new(cluster, entry)).collect(),
+        description: describe(cluster, &compiled.classes, Target::BASE),
+    };
+    Artifact::link(parts).expect("linked")
+}
+
+fn generated(seed: u64) -> (Cluster, Random) {
+    let mut random = Random::new(seed);
+    let objects = cluster::objects(&mut random);
+    let mut assume = cluster::assumptions(&mut random);
+    (assume.hostnetwork_pods, assume.icmp) = (HostNetworkPods::Node, Icmp::Policy);
+    (resolve::resolve(&objects, assume).0, random)
+}
+
+#[test]
+fn what_was_compiled_is_verified_by_parts_in_every_structure() {
+    let (mut exhaustive, mut entries) = (0, 0);
+    for seed in 0..80 {
+        let (cluster, _) = generated(seed);
+        for round in [seed as usize % 4, (seed as usize + 1) % 4] {
+            let artifact = artifact(&cluster, Scope::everything(&cluster), &forced(round));
+            let (all, parts) = (verify_within(&artifact, &cluster, PRODUCT), verify_within(&artifact, &cluster, PARTS));
+            assert!(all.is_verified(), "seed {seed}, round {round}: {all:#?}");
+            assert!(parts.is_verified(), "seed {seed}, round {round}: {parts:#?}");
+            exhaustive += u64::from(all.exhaustive);
+            entries += parts.parts[Part::Entries as usize].0;
+        }
+    }
+    assert!(exhaustive > 60 && entries > 5_000, "{exhaustive} exhaustive, {entries} entries");
+}
+
+/// One byte, one entry, one instruction.
+fn damage(artifact: &mut Artifact, random: &mut Random) {
+    match random.below(6) {
+        0 | 1 => damage_map(artifact, random),
+        2 => damage_endpoint(artifact, random),
+        _ => damage_code(artifact, random),
+    }
+}
+
+fn damage_map(artifact: &mut Artifact, random: &mut Random) {
+    let filled = |map: &&mut MapImage| !map.entries.is_empty() && map.name != MapName::Config;
+    let mut maps: Vec<&mut MapImage> = artifact.maps.iter_mut().filter(filled).collect();
+    if maps.is_empty() {
+        return;
+    }
+    let map = random.below(maps.len());
+    let entries = &mut maps[map].entries;
+    let index = random.below(entries.len());
+    let other = random.below(entries.len());
+    match random.below(4) {
+        0 if entries.len() > 1 => _ = entries.remove(index),
+        1 if entries.len() > 1 => {
+            let value = entries[other].1.clone();
+            entries[index].1 = value;
+        }
+        _ => {
+            let value = &mut entries[index].1;
+            let at = random.below(value.len());
+            value[at] ^= 1 << random.below(8);
+        }
+    }
+}
+
+fn damage_endpoint(artifact: &mut Artifact, random: &mut Random) {
+    let count = artifact.endpoints.len();
+    if count == 0 {
+        return;
+    }
+    let (index, other) = (random.below(count), random.below(count));
+    match random.below(3) {
+        0 => _ = artifact.endpoints.remove(index),
+        1 => {
+            let subject = artifact.endpoints[other].value[..4].to_vec();
+            artifact.endpoints[index].value[..4].copy_from_slice(&subject);
+        }
+        _ => {
+            let at = random.below(endpoint::BYTES as usize);
+            artifact.endpoints[index].value[at] ^= 1 << random.below(8);
+        }
+    }
+}
+
+fn damage_code(artifact: &mut Artifact, random: &mut Random) {
+    let program = random.below(2);
+    let insns = &mut artifact.programs[program].code.insns;
+    let index = random.below(insns.len());
+    let change = |number: i32, random: &mut Random| match random.below(3) {
+        0 => number.wrapping_add(1),
+        1 => number.wrapping_sub(1),
+        _ => number ^ 1 << random.below(32),
+    };
+    match &mut insns[index] {
+        Insn::JumpIf { src: Operand::Imm(imm), .. } | Insn::Alu { src: Operand::Imm(imm), .. } => {
+            *imm = change(*imm, random);
+        }
+        Insn::Store { src: Operand::Imm(imm), .. } => *imm = change(*imm, random),
+        Insn::Load { offset, .. } => *offset ^= 1 << random.below(5),
+        _ => {}
+    }
+}
+
+#[test]
+fn what_every_combination_finds_the_parts_find() {
+    let (mut found, mut sound) = (0, 0);
+    for seed in 0..120 {
+        let (cluster, mut random) = generated(seed);
+        let whole = artifact(&cluster, Scope::everything(&cluster), &forced(seed as usize % 4));
+        if !verify_within(&whole, &cluster, PRODUCT / 4).exhaustive {
+            continue;
+        }
+        for _ in 0..10 {
+            let mut damaged = whole.clone();
+            damage(&mut damaged, &mut random);
+            let all = verify_within(&damaged, &cluster, PRODUCT);
+            if all.is_verified() || !all.exhaustive {
+                sound += 1;
+                continue;
+            }
+            found += 1;
+            let parts = verify_within(&damaged, &cluster, PARTS);
+            assert!(!parts.is_verified(), "seed {seed}: only every combination finds {all:#?}");
+        }
+    }
+    assert!(found > 100 && sound > 100, "{found} found, {sound} not");
+}
+
+const SHOP: &str = r#"
+{kind: NetworkPolicy, apiVersion: networking.k8s.io/v1, metadata: {name: db, namespace: shop}, spec: {
+  podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress, Egress],
+  ingress: [{from: [{podSelector: {matchLabels: {app: web}}}, {ipBlock: {cidr: 192.0.2.0/24, except: [192.0.2.64/26]}}, {ipBlock: {cidr: "2001:db8::/48"}}],
+             ports: [{port: 5432}, {port: 6000, endPort: 6010}]}],
+  egress: [{to: [{ipBlock: {cidr: 10.1.0.0/16}}], ports: [{port: 443}]}, {ports: [{port: 53, protocol: UDP}]}]}}
+---
+{kind: NetworkPolicy, apiVersion: networking.k8s.io/v1, metadata: {name: web, namespace: shop}, spec: {
+  podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress],
+  ingress: [{from: [{podSelector: {matchLabels: {app: other}}}], ports: [{port: 80}, {port: 443}]}]}}
+---
+{kind: Node, apiVersion: v1, metadata: {name: n1}, status: {addresses: [{type: InternalIP, address: 172.16.0.1}]}}
+---
+{kind: Node, apiVersion: v1, metadata: {name: n2}, status: {addresses: [{type: InternalIP, address: 172.16.0.2}]}}
+---
+{kind: Pod, apiVersion: v1, metadata: {name: web, namespace: shop, labels: {app: web}}, spec: {nodeName: n1, containers: [{name: c}]}, status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}, {ip: "fd00::1"}]}}
+---
+{kind: Pod, apiVersion: v1, metadata: {name: db, namespace: shop, labels: {app: db}}, spec: {nodeName: n1, containers: [{name: c}]}, status: {phase: Running, podIP: 10.0.0.2, podIPs: [{ip: 10.0.0.2}, {ip: "fd00::2"}]}}
+---
+{kind: Pod, apiVersion: v1, metadata: {name: db-2, namespace: shop, labels: {app: db}}, spec: {nodeName: n2, containers: [{name: c}]}, status: {phase: Running, podIP: 10.0.0.4, podIPs: [{ip: 10.0.0.4}, {ip: "fd00::4"}]}}
+---
+{kind: Pod, apiVersion: v1, metadata: {name: other, namespace: shop, labels: {app: other}}, spec: {nodeName: n2, containers: [{name: c}]}, status: {phase: Running, podIP: 10.0.0.3}}
+"#;
+
+fn shop() -> Cluster {
+    let input = decode::Input {
+        name: "shop.yaml".to_owned(),
+        bytes: SHOP.as_bytes().to_vec(),
+        kind: decode::InputKind::Manifest,
+    };
+    let (decoded, found) = decode::decode(vec![input], &decode::Options { default_namespace: "default".to_owned() });
+    assert!(found.iter().all(|it| it.severity != Severity::Error), "{:?}", found.iter().collect::<Vec<_>>());
+    resolve::resolve(&decoded.objects, Assumptions::default()).0
+}
+
+/// Damages the shop's artifact in every structure; both ways must find it. Where `damage` says that there is nothing of the
+/// kind to be damaged, the round does not count.
+#[track_caller]
+fn check_found(least: usize, damage: impl Fn(&mut Artifact) -> bool) -> Vec<Report> {
+    let cluster = shop();
+    let (mut reports, mut damaged) = (Vec::new(), 0);
+    for round in 0..4 {
+        let mut artifact = artifact(&cluster, Scope::everything(&cluster), &forced(round));
+        if !damage(&mut artifact) {
+            continue;
+        }
+        damaged += 1;
+        for most in [u64::MAX, PARTS] {
+            let report = verify_within(&artifact, &cluster, most);
+            assert!(!report.is_verified(), "round {round}, up to {most} packets: {report:#?}");
+            reports.push(report);
+        }
+    }
+    assert!(damaged >= least, "only {damaged} rounds had something to be damaged");
+    reports
+}
+
+fn entries(artifact: &mut Artifact, name: MapName) -> Option<&mut Vec<(Vec<u8>, Vec<u8>)>> {
+    artifact.maps.iter_mut().find(|map| map.name == name).map(|map| &mut map.entries)
+}
+
+/// The places in both programs where something is compared with a constant.
+fn compares(artifact: &mut Artifact, constant: i32) -> usize {
+    let mut changed = 0;
+    for insn in artifact.programs.iter_mut().flat_map(|program| &mut program.code.insns) {
+        if let Insn::JumpIf { src: Operand::Imm(imm), .. } = insn
+            && *imm == constant
+        {
+            *imm += 1;
+            changed += 1;
+        }
+    }
+    changed
+}
+
+#[test]
+fn the_shop_is_verified_both_ways_in_every_structure() {
+    let cluster = shop();
+    for round in 0..4 {
+        let artifact = artifact(&cluster, Scope::everything(&cluster), &forced(round));
+        let all = verify_within(&artifact, &cluster, u64::MAX);
+        assert!(all.is_verified() && all.exhaustive, "round {round}: {all:#?}");
+        let parts = verify_within(&artifact, &cluster, PARTS);
+        assert!(parts.is_verified() && !parts.exhaustive, "round {round}: {parts:#?}");
+        assert!(parts.parts.iter().all(|(asked, agreed)| *asked > 0 && asked == agreed), "{parts:#?}");
+    }
+}
+
+#[test]
+fn a_port_boundary_off_by_one_is_found() {
+    for port in [6_000, 6_011, 443] {
+        check_found(4, |artifact| compares(artifact, port) > 0);
+    }
+}
+
+#[test]
+fn a_prefix_off_by_one_is_found() {
+    // A bit of the last byte of an address, or of a start.
+    for place in 0..64 {
+        check_found(0, |artifact| {
+            let Some((key, _)) = entries(artifact, MapName::Prefixes4).and_then(|it| it.get_mut(place)) else {
+                return false;
+            };
+            let is_prefix = key.len() == 8 && key[0] > 8;
+            if is_prefix {
+                key[0] -= 1;
+            }
+            is_prefix
+        });
+    }
+}
+
+#[test]
+fn a_set_with_one_bit_more_or_less_is_found() {
+    check_found(4, |artifact| {
+        let rows = entries(artifact, MapName::Rows).expect("rows");
+        rows[0].1[0] ^= 2;
+        true
+    });
+}
+
+#[test]
+fn an_address_of_no_class_is_found() {
+    check_found(2, |artifact| {
+        let Some(exact) = entries(artifact, MapName::Exact4) else { return false };
+        match exact.len() {
+            0 => false,
+            // Where the key of 10.0.0.2 stands in a table, or its value in a map.
+            1 => {
+                let value = &mut exact[0].1;
+                let at =
+                    (0..value.len() - 3).step_by(4).find(|at| value[*at..*at + 4] == [10, 0, 0, 1]).expect("a key");
+                value[at + 1] ^= 1;
+                true
+            }
+            _ => {
+                exact.retain(|(key, _)| *key != [10, 0, 0, 1]);
+                true
+            }
+        }
+    });
+}
+
+#[test]
+fn an_endpoint_that_is_missing_is_found() {
+    for report in check_found(4, |artifact| artifact.endpoints.pop().is_some()) {
+        assert!(report.differences.iter().any(|it| matches!(it, Difference::Missing(_))), "{report:#?}");
+    }
+}
+
+#[test]
+fn an_endpoint_too_many_is_found() {
+    for report in check_found(4, |artifact| {
+        let twice = artifact.endpoints[0].clone();
+        artifact.endpoints.push(twice);
+        true
+    }) {
+        assert!(report.differences.iter().any(|it| matches!(it, Difference::Endpoint(_))), "{report:#?}");
+    }
+}
+
+#[test]
+fn endpoints_with_their_classes_exchanged_are_found() {
+    check_found(4, |artifact| {
+        let [a, b] = [0, 3].map(|index: usize| artifact.endpoints[index].value[..4].to_vec());
+        artifact.endpoints[0].value[..4].copy_from_slice(&b);
+        artifact.endpoints[3].value[..4].copy_from_slice(&a);
+        a != b
+    });
+}
+
+#[test]
+fn a_filter_that_is_off_or_on_where_it_should_not_be_is_found() {
+    for bit in [1, 2] {
+        for index in 0..4 {
+            for report in check_found(4, |artifact| {
+                artifact.endpoints[index].value[endpoint::FLAGS as usize] ^= bit;
+                true
+            }) {
+                let says = |it: &Difference| matches!(it, Difference::Filter { .. } | Difference::Verdict { .. });
+                assert!(report.differences.iter().any(says), "{report:#?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn another_address_or_node_is_found() {
+    check_found(4, |artifact| {
+        artifact.endpoints[1].value[endpoint::V4 as usize + 3] ^= 1;
+        true
+    });
+    check_found(4, |artifact| {
+        artifact.endpoints[1].value[endpoint::V6 as usize + 15] ^= 1;
+        true
+    });
+    check_found(4, |artifact| {
+        artifact.endpoints[1].value[endpoint::NODE as usize] ^= 1;
+        true
+    });
+    check_found(4, |artifact| entries(artifact, MapName::Nodes4).is_some_and(|nodes| nodes.pop().is_some()));
+}
+
+#[test]
+fn flows_that_are_kept_where_they_should_be_cut_are_found() {
+    let (mut cluster, artifact) = (shop(), artifact(&shop(), Scope::everything(&shop()), &forced(0)));
+    cluster.assume.established = Established::Keep;
+    let report = verify_within(&artifact, &cluster, PARTS);
+    assert_eq!(report.differences, [Difference::Established]);
+}
+
+#[test]
+fn the_node_of_the_manifest_says_who_has_to_be_there() {
+    let cluster = shop();
+    let mut artifact = artifact(&cluster, Scope::node(&cluster, "n1").expect("n1"), &forced(0));
+    let report = verify_within(&artifact, &cluster, PARTS);
+    assert!(report.differences.iter().all(|it| matches!(it, Difference::Missing(_))), "{report:#?}");
+    assert_eq!(report.differences.len(), 2);
+    artifact.manifest = artifact.manifest.replacen('{', "{\"node\": \"n1\",", 1);
+    let report = verify_within(&artifact, &cluster, PARTS);
+    assert!(report.is_verified(), "{report:#?}");
+}
+
+#[test]
+fn the_decision_for_flows_of_older_generations_is_checked_too() {
+    // A compare with a port that stands twice in each program: once for new flows, once for flows judged again. Only the
+    // second one is moved: it is the one for the other direction.
+    for (program, port) in [(0, 53), (1, 6_000)] {
+        for report in check_found(4, |artifact| {
+            let insns = &mut artifact.programs[program].code.insns;
+            let mut changed = false;
+            for insn in insns.iter_mut() {
+                if let Insn::JumpIf { src: Operand::Imm(imm), .. } = insn
+                    && *imm == port
+                {
+                    *imm += 1;
+                    changed = true;
+                }
+            }
+            changed
+        }) {
+            assert!(report.differences.iter().any(|it| matches!(it, Difference::Again { .. })), "{report:#?}");
+        }
+    }
+}
+
+#[test]
+fn every_structure_had_its_turn() {
+    let seen: std::collections::BTreeSet<(Place, Structure)> = (0..4).flat_map(|round| forced(round).forced).collect();
+    assert_eq!(seen.len(), Place::ALL.iter().map(|place| place.structures().len()).sum::<usize>());
+}
