@@ -26,13 +26,14 @@ macro_rules! number {
         }
     };
 }
-use number;
 
 mod atoms;
 mod boxes;
 mod cells;
 mod grid;
 mod isolation;
+mod names;
+mod ranges;
 mod regions;
 mod rows;
 mod side;
@@ -41,6 +42,8 @@ mod universe;
 mod witness;
 
 use std::net::IpAddr;
+
+pub use names::Namer;
 
 use crate::address::Family;
 use crate::classify::{ClassifyError, PortSpec};

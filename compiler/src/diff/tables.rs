@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use super::State;
 use super::atoms::{JointAtoms, SetId};
 use super::side::Side;
 use super::universe::PeerPair;

@@ -19,7 +19,8 @@ impl Runtime {
             current.patched = true;
             record.write(&self.system, &self.pins)?;
         }
-        let (written, removed): (Vec<&(IpAddr, Option<u32>)>, Vec<_>) = changes.iter().partition(|(_, class)| class.is_some());
+        let (written, removed): (Vec<&(IpAddr, Option<u32>)>, Vec<_>) =
+            changes.iter().partition(|(_, class)| class.is_some());
         for (address, class) in written.into_iter().chain(removed) {
             let name = if address.is_ipv4() { MapName::Exact4 } else { MapName::Exact6 };
             let map = loaded.map(name).filter(|map| map.definition().map_type == MapType::Hash);
