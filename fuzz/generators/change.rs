@@ -46,8 +46,11 @@ fn change_policy(object: &mut Object, random: &mut Random) {
         2 => _ = rules.first_mut().map(|rule| rule.ports = cluster::rule(random).ports),
         3 => _ = rules.first_mut().map(|rule| rule.peers = cluster::rule(random).peers),
         _ => {
-            policy.policy_types =
-                random.pick(&[vec![PolicyType::Ingress], vec![PolicyType::Egress], vec![PolicyType::Ingress, PolicyType::Egress]]);
+            policy.policy_types = random.pick(&[
+                vec![PolicyType::Ingress],
+                vec![PolicyType::Egress],
+                vec![PolicyType::Ingress, PolicyType::Egress],
+            ]);
         }
     }
 }

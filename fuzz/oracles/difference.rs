@@ -11,9 +11,7 @@ use weir_compiler::classify::{to_address, to_number};
 use weir_compiler::diff::{Account, Change, Decides, Diff, Party, Presence, Row, State, compare};
 use weir_compiler::model::directory::Directory;
 use weir_compiler::model::eval::{Basis, End, Flow, FlowProtocol, Judgement, Oracle, Side, Verdict};
-use weir_compiler::model::{
-    Cluster, Direction, EndpointId, Peer, Policy, Protocol, ServiceAddress, Standing,
-};
+use weir_compiler::model::{Cluster, Direction, EndpointId, Peer, Policy, Protocol, ServiceAddress, Standing};
 
 use crate::generators::Random;
 use crate::generators::cluster::PORTS;
@@ -66,7 +64,8 @@ struct Judge<'a> {
 
 impl Judge<'_> {
     fn family(&mut self, family: Family, random: &mut Random) -> Result<(), String> {
-        let endpoints: Vec<Who> = (0..self.diff.endpoints.len() as u32).filter_map(|it| self.endpoint(it, family)).collect();
+        let endpoints: Vec<Who> =
+            (0..self.diff.endpoints.len() as u32).filter_map(|it| self.endpoint(it, family)).collect();
         let mut addresses = self.addresses(family);
         random.shuffle(&mut addresses);
         addresses.truncate(ADDRESSES);
@@ -123,10 +122,14 @@ impl Judge<'_> {
         }
         let near = |at: &IpAddr| {
             let (family, number) = to_number(*at);
-            [number.checked_sub(1), Some(number), number.checked_add(1)].into_iter().flatten().map(move |it| to_address(family, it))
+            [number.checked_sub(1), Some(number), number.checked_add(1)]
+                .into_iter()
+                .flatten()
+                .map(move |it| to_address(family, it))
         };
         let near: BTreeSet<IpAddr> = found.iter().flat_map(near).collect();
-        let is_free = |at: &IpAddr| Family::of(*at) == family && self.directories.iter().all(|it| it.endpoint_at(*at).is_none());
+        let is_free =
+            |at: &IpAddr| Family::of(*at) == family && self.directories.iter().all(|it| it.endpoint_at(*at).is_none());
         near.into_iter().filter(is_free).collect()
     }
 
@@ -149,20 +152,29 @@ impl Judge<'_> {
                 (true, false) => Some(Change::Removed),
                 _ => None,
             };
-            let rows: Vec<&Row> =
-                self.diff.rows.iter().filter(|row| covers(self.diff, row, family, from, to, *protocol, *port)).collect();
+            let rows: Vec<&Row> = self
+                .diff
+                .rows
+                .iter()
+                .filter(|row| covers(self.diff, row, family, from, to, *protocol, *port))
+                .collect();
             self.asked.flows += 1;
             self.asked.differing += usize::from(expected.is_some());
             let found: Vec<Change> = rows.iter().map(|row| row.change).collect();
             if found != expected.into_iter().collect::<Vec<_>>() {
                 return Err(format!(
                     "{family} {} → {}, {protocol:?} {port}: {expected:?} by the oracle, rows say {found:?}\n{judgements:?}\n{rows:?}",
-                    self.shown(from), self.shown(to)
+                    self.shown(from),
+                    self.shown(to)
                 ));
             }
             for row in rows {
                 check_reasons(row, &judgements).map_err(|text| {
-                    format!("{family} {} → {}, {protocol:?} {port}: {text}\n{judgements:?}\n{row:?}", self.shown(from), self.shown(to))
+                    format!(
+                        "{family} {} → {}, {protocol:?} {port}: {text}\n{judgements:?}\n{row:?}",
+                        self.shown(from),
+                        self.shown(to)
+                    )
                 })?;
             }
         }
@@ -212,7 +224,8 @@ impl Judge<'_> {
         let it = &self.clusters[which].endpoints[host.index()];
         let node = self.clusters[which].endpoints[guest.index()].node;
         it.standing == Standing::HostNetwork
-            && (it.node.is_some() && it.node == node || it.addresses.iter().any(|at| self.is_own_node(which, guest, *at)))
+            && (it.node.is_some() && it.node == node
+                || it.addresses.iter().any(|at| self.is_own_node(which, guest, *at)))
     }
 
     fn leads_back(&self, at: IpAddr, id: u32) -> bool {

@@ -109,9 +109,7 @@ impl JointAtoms {
         let mut ranges: Vec<PortSpec> = Vec::new();
         for (spec, _) in self.intervals.iter().filter(|(_, atom)| set.contains(AtomId(*atom))) {
             match ranges.last_mut() {
-                Some(before)
-                    if before.protocol == spec.protocol && before.last.checked_add(1) == Some(spec.first) =>
-                {
+                Some(before) if before.protocol == spec.protocol && before.last.checked_add(1) == Some(spec.first) => {
                     before.last = spec.last;
                 }
                 _ => ranges.push(*spec),
@@ -133,11 +131,7 @@ fn service_ports(sides: &[Option<Side<'_>>; 2], services: &[ServiceAddress]) -> 
 }
 
 /// Where a new stretch of ports begins. Port 0 is nobody's.
-fn starts(
-    sides: &[Option<Side<'_>>; 2],
-    protocol: Protocol,
-    service_ports: &BTreeSet<(Protocol, u16)>,
-) -> Vec<u16> {
+fn starts(sides: &[Option<Side<'_>>; 2], protocol: Protocol, service_ports: &BTreeSet<(Protocol, u16)>) -> Vec<u16> {
     let mut starts: BTreeSet<u16> = BTreeSet::from([1]);
     let mut cut = |first: u16, last: u16| {
         starts.insert(first.max(1));

@@ -104,7 +104,8 @@ impl Side {
         let (gates, peers) = (distinct(gates), distinct(peers));
         let rows: Vec<Vec<EntryId>> = gates.iter().map(|gate| tables.row(direction, gate, &peers)).collect();
         let (row_numbers, rows) = number(rows);
-        let (column_numbers, columns) = number(if rows.is_empty() { vec![Vec::new(); peers.len()] } else { transpose(&rows) });
+        let (column_numbers, columns) =
+            number(if rows.is_empty() { vec![Vec::new(); peers.len()] } else { transpose(&rows) });
         Self {
             rows: gates.into_iter().cloned().zip(row_numbers).collect(),
             columns: peers.into_iter().zip(column_numbers).collect(),

@@ -128,11 +128,7 @@ impl Members {
 }
 
 /// Regions with the same key are one.
-fn join<K: Ord>(
-    regions: Vec<Region>,
-    key: impl Fn(&Region) -> K,
-    add: impl Fn(&mut Region, Region),
-) -> Vec<Region> {
+fn join<K: Ord>(regions: Vec<Region>, key: impl Fn(&Region) -> K, add: impl Fn(&mut Region, Region)) -> Vec<Region> {
     let mut joined: BTreeMap<K, Region> = BTreeMap::new();
     for region in regions {
         match joined.entry(key(&region)) {

@@ -11,7 +11,8 @@ use super::side::Side;
 use super::tables::{ReasonId, Tables};
 use super::universe::Frame;
 use super::{
-    Account, AddressRange, Change, Decides, DiffError, Endpoint, Party, Presence, Row, ServiceAddress, State, Traffic, witness,
+    Account, AddressRange, Change, Decides, DiffError, Endpoint, Party, Presence, Row, ServiceAddress, State, Traffic,
+    witness,
 };
 use crate::address::Family;
 use crate::model::eval::Oracle;
@@ -47,7 +48,8 @@ pub(super) fn rows(
         trim(&mut draft);
         let part = cells.part(draft.part);
         let traffic = tables.atoms.traffic(part.set);
-        let Some(witness) = witness::find(context, &mut oracles, part, &traffic, &draft.source, &draft.destination, draft.family)?
+        let Some(witness) =
+            witness::find(context, &mut oracles, part, &traffic, &draft.source, &draft.destination, draft.family)?
         else {
             continue;
         };
@@ -96,7 +98,9 @@ fn drafts(context: &Context<'_, '_>, cells: &Cells, found: [Vec<Region>; 2]) -> 
     let [v4, v6] = found;
     let key = |region: &Region| {
         let presence = cells.part(region.part).presence;
-        let dual = |members: &Members| members.endpoints.iter().copied().filter(|it| is_dual(context, presence, *it)).collect();
+        let dual = |members: &Members| {
+            members.endpoints.iter().copied().filter(|it| is_dual(context, presence, *it)).collect()
+        };
         let to_services = !region.destination.services.is_empty();
         let (from, to): (Vec<u32>, Vec<u32>) = (dual(&region.source), dual(&region.destination));
         (region.part, to_services, from, to)

@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 
-use super::{State, number};
 use super::atoms::{JointAtoms, SetId};
 use super::side::Side;
 use super::universe::PeerPair;
+use super::{State, number};
 use crate::address::Family;
 use crate::classify::{AtomSet, Classes, PeerId, SubjectId};
 use crate::model::eval::RuleId;
@@ -95,7 +95,8 @@ impl<'s, 'c> Tables<'s, 'c> {
         let mut row = Vec::with_capacity(peers.len());
         for (peer, sets) in peers.iter().zip(base.into_iter().zip(head)) {
             let sets = [sets.0, sets.1];
-            let reason = if sets[0] == sets[1] { Reason::none() } else { self.reasons_for(direction, gate, peer, sets) };
+            let reason =
+                if sets[0] == sets[1] { Reason::none() } else { self.reasons_for(direction, gate, peer, sets) };
             let reason = self.intern_reason(reason);
             row.push(self.intern(Entry { sets, reason }));
         }

@@ -112,7 +112,11 @@ impl Emitter<'_> {
             Inst::Class(_, family, _) if family != decision.family => {
                 self.store_number(to, 0);
             }
-            Inst::Class(..) => self.class(decision.family, to),
+            Inst::Class(..) => {
+                self.class(decision.family, to);
+                self.load_number(Reg::R1, to);
+                self.asm.store(Size::W, Reg::R10, Frame::PEER, Reg::R1);
+            }
             Inst::Row(_, subject, peer) => self.row(direction, slot(subject)?, slot(peer)?, to),
             Inst::Default(_, subject) => self.default_row(direction, slot(subject)?, to),
             Inst::Atom(..) => return Err(EmitError::PortLookUp),
