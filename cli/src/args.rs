@@ -97,6 +97,12 @@ pub(crate) enum Command {
     Detach(Detach),
     /// Say what is enforced where, and whether the kernel still has it so
     Status(Status),
+    /// List the flows that the datapath knows
+    Flows(Flows),
+    /// Print what is dropped, as it happens, with the policy that denied it
+    Monitor(Monitor),
+    /// Print how many packets passed and were dropped, and why
+    Counters(Counters),
     /// Show who can reach whom, as a table
     Matrix(View),
     /// Show who can reach whom, as edges
@@ -599,6 +605,51 @@ pub(crate) enum DiffFormat {
     Sarif,
     /// GitHub workflow annotations, likewise
     Github,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Flows {
+    #[command(flatten)]
+    pub(crate) pinned: Pinned,
+    /// How to print (docs/schema/flows.json)
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: TextOrJson,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Runs until it is interrupted. The kernel writes at most 200 records a second and counts the rest, which is printed as
+lost. One monitor at a time: two share the records between them.")]
+pub(crate) struct Monitor {
+    #[command(flatten)]
+    pub(crate) pinned: Pinned,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: MonitorFormat,
+    /// End after so many events
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    /// End after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) duration: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MonitorFormat {
+    /// For people
+    #[default]
+    Text,
+    /// One JSON object a line (docs/schema/monitor.json)
+    Jsonl,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Counters {
+    #[command(flatten)]
+    pub(crate) pinned: Pinned,
+    /// How to print (docs/schema/counters.json)
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: TextOrJson,
 }
 
 #[derive(Debug, Args)]

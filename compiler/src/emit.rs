@@ -131,7 +131,11 @@ impl<'a> Emitter<'a> {
     fn entry(&mut self) {
         self.asm.mov(Reg::R6, Reg::R1);
         self.asm.mov(Reg::R1, 0);
-        for offset in (Frame::FAMILY..Frame::SCRATCH).chain(Frame::LOCAL..0).step_by(8) {
+        for offset in [Frame::PEER]
+            .into_iter()
+            .chain((Frame::FAMILY..Frame::SCRATCH).step_by(8))
+            .chain((Frame::LOCAL..0).step_by(8))
+        {
             self.asm.store(Size::Dw, Reg::R10, offset, Reg::R1);
         }
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::IFINDEX);

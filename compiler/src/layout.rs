@@ -203,8 +203,10 @@ pub mod event {
     pub const LOCAL_PORT: i16 = 50;
     /// The generation.
     pub const EPOCH: i16 = 52;
+    /// The other end's peer class, if it was asked for.
+    pub const PEER: i16 = 56;
     /// All of it.
-    pub const BYTES: u32 = 56;
+    pub const BYTES: u32 = 64;
 }
 
 /// What became of a packet; counted by hook.

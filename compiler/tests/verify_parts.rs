@@ -32,7 +32,7 @@ fn artifact(cluster: &Cluster, scope: Scope, options: &Options) -> Artifact {
         lines: Default::default(),
         maps: compiled.maps(),
         endpoints: endpoints.iter().map(|entry| NamedEndpoint::new(cluster, entry)).collect(),
-        description: describe(cluster, &compiled.classes, Target::BASE),
+        description: describe(cluster, &compiled.classes, Target::BASE, &mut |_| None),
     };
     Artifact::link(parts).expect("linked")
 }

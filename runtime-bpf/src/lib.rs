@@ -12,7 +12,10 @@
 #![warn(missing_docs)]
 
 mod error;
+pub mod events;
 mod generation;
+pub mod names;
+pub mod observe;
 mod pins;
 mod point;
 mod record;

@@ -49,6 +49,7 @@ pub enum Operation {
     Lock,
     Namespace,
     Tick,
+    Expedite,
     MakeDirectory,
     RemoveDirectory,
     List,
@@ -273,6 +274,11 @@ impl System {
     pub fn tick(&self) -> io::Result<std::time::Duration> {
         self.ask(Operation::Tick)?;
         sys::tick()
+    }
+
+    /// `None` where it cannot be had; nothing depends on it but speed.
+    pub fn expedite(&self) -> Option<sys::Expedited> {
+        self.ask(Operation::Expedite).ok().and_then(|()| sys::Expedited::begin())
     }
 
     /// With its parents; it may be there already.

@@ -163,6 +163,8 @@ impl Emitter<'_> {
         self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::EPOCH);
         self.asm.load(Size::W, Reg::R1, Reg::R1, 0);
         self.asm.store(Size::W, Reg::R0, event::EPOCH, Reg::R1);
+        self.asm.load(Size::Dw, Reg::R1, Reg::R10, Frame::PEER);
+        self.asm.store(Size::Dw, Reg::R0, event::PEER, Reg::R1);
         self.asm.mov(Reg::R1, Reg::R0);
         self.asm.mov(Reg::R2, 0);
         self.asm.call(Helper::RINGBUF_SUBMIT);

@@ -124,7 +124,12 @@ impl Emitter<'_> {
             }
             Inst::Class(..) => self.class(decision.family, to),
             Inst::Prefix(..) => self.prefix(decision.family, to),
-            Inst::Row(_, subject, peer) => self.row(direction, slot(subject)?, slot(peer)?, to),
+            Inst::Row(_, subject, peer) => {
+                // Whoever reads a record of a denial wants to know which peer class it was.
+                self.load_number(Reg::R1, slot(peer)?);
+                self.asm.store(Size::W, Reg::R10, Frame::PEER, Reg::R1);
+                self.row(direction, slot(subject)?, slot(peer)?, to);
+            }
             Inst::Default(_, subject) => self.default_row(direction, slot(subject)?, to),
             Inst::Atom(_, protocol, port) => {
                 if !self.atom(slot(protocol)?, slot(port)?, to) {

@@ -44,8 +44,10 @@ impl Frame {
     pub(super) const PAYLOAD: i16 = Self::FAMILY - 8;
     /// IPv6's hop limit.
     pub(super) const HOP_LIMIT: i16 = Self::PAYLOAD + 4;
+    /// The other end's peer class, once it was looked up; eight bytes, for their alignment.
+    pub(super) const PEER: i16 = Self::PAYLOAD - 8;
     /// Values of the decision, eight bytes each.
-    pub(super) const VALUES: i16 = Self::PAYLOAD - 8;
+    pub(super) const VALUES: i16 = Self::PEER - 8;
     /// The most values that a decision may have.
     pub(super) const MOST_VALUES: u32 = 24;
 

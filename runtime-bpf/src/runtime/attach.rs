@@ -11,6 +11,9 @@ use crate::point::{self, Neighbour, Side, Way};
 use crate::record::{Endpoint, Generation, MOST_ENDPOINTS, Record};
 use crate::sys::netlink::Interface;
 
+/// As many new endpoints are attached without hurry.
+const FEW: usize = 4;
+
 /// What is to be in force.
 #[derive(Debug)]
 pub struct Request<'a> {
@@ -55,6 +58,8 @@ impl Runtime {
         let same = record.current.as_ref().is_some_and(|it| it.digest == digest && it.keep == keep);
         let enforced = record.endpoints.clone();
         merge(&mut record, wanted)?;
+        let new = record.endpoints.len().saturating_sub(enforced.len());
+        let _expedited = (new > FEW).then(|| self.system.expedite());
         if same && record.shared.len() == self.shared_maps(request.artifact) {
             self.add_endpoints(&mut record, request.artifact, &mut settled)?;
         } else {

@@ -66,3 +66,34 @@ pub fn wait_readable(fd: BorrowedFd<'_>, at_most: Duration) -> io::Result<bool> 
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+/// The descriptor of something that owns it, for as long as that is borrowed.
+pub fn borrow<T: AsRawFd>(owner: &T) -> BorrowedFd<'_> {
+    // SAFETY: the owner keeps it open while it is borrowed.
+    unsafe { BorrowedFd::borrow_raw(owner.as_raw_fd()) }
+}
+
+/// While it lives, the kernel waits for other CPUs in microseconds where it takes milliseconds otherwise. Each new hook waits
+/// once; all of a node's would take seconds.
+#[derive(Debug)]
+pub struct Expedited {
+    before: Vec<u8>,
+}
+
+const EXPEDITED: &str = "/sys/kernel/rcu_expedited";
+
+impl Expedited {
+    /// Nothing comes of it where that cannot be changed.
+    pub fn begin() -> Option<Self> {
+        let before = std::fs::read(EXPEDITED).ok()?;
+        std::fs::write(EXPEDITED, "1").ok()?;
+        Some(Self { before })
+    }
+}
+
+impl Drop for Expedited {
+    fn drop(&mut self) {
+        // There is nobody to tell, and nothing is wrong but a little speed.
+        _ = std::fs::write(EXPEDITED, &self.before);
+    }
+}

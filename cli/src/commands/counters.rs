@@ -1,0 +1,29 @@
+//! `weir counters`: packets by direction and outcome.
+
+use anyhow::Result;
+use serde_json::json;
+use weir_runtime::runtime::{Access, Runtime};
+
+use super::Outcome;
+use crate::args::{Counters, TextOrJson};
+use crate::render;
+
+pub(crate) fn run(arguments: &Counters) -> Result<Outcome> {
+    let counters = Runtime::open(&arguments.pinned.bpffs, Access::Read)?.counters()?;
+    let text = match arguments.output {
+        TextOrJson::Json => format!("{}\n", json!({"counters": counters})),
+        TextOrJson::Text => {
+            let counted = counters.iter().filter(|it| it.packets > 0);
+            let line = |it: &weir_runtime::observe::Counter| {
+                let what = if it.dropped { "dropped" } else { "passed" };
+                format!(
+                    "{:8} {:12} {what:8} {:>12} packets {:>15} bytes\n",
+                    it.direction, it.outcome, it.packets, it.bytes
+                )
+            };
+            counted.map(line).collect()
+        }
+    };
+    render::print(text.as_bytes())?;
+    Ok(Outcome::Clean)
+}

@@ -1,0 +1,44 @@
+//! `weir flows`: what the datapath remembers.
+
+use anyhow::Result;
+use serde_json::json;
+use weir_runtime::observe::{End, Flow};
+use weir_runtime::runtime::{Access, Runtime};
+
+use super::Outcome;
+use crate::args::{Flows, TextOrJson};
+use crate::render;
+
+pub(crate) fn run(arguments: &Flows) -> Result<Outcome> {
+    let flows = Runtime::open(&arguments.pinned.bpffs, Access::Read)?.flows()?;
+    let text = match arguments.output {
+        TextOrJson::Text => flows.iter().map(line).collect(),
+        TextOrJson::Json => format!("{}\n", json!({"flows": flows})),
+    };
+    render::print(text.as_bytes())?;
+    Ok(Outcome::Clean)
+}
+
+fn line(flow: &Flow) -> String {
+    let (local, remote) = (end(&flow.local), end(&flow.remote));
+    let (from, to) = if flow.direction == "egress" { (local, remote) } else { (remote, local) };
+    let Flow { protocol, state, age, remaining, generation, .. } = flow;
+    let answered = if flow.answered { "" } else { ", unanswered" };
+    format!(
+        "{protocol:6} {from} -> {to}  {state}{answered}, idle {age} s, expires in {remaining} s, generation {generation}\n"
+    )
+}
+
+/// `shop/web 10.0.0.1:80`
+fn end(end: &End) -> String {
+    address(end.pod.as_deref(), end.ip, end.port)
+}
+
+pub(super) fn address(pod: Option<&str>, ip: std::net::IpAddr, port: Option<u16>) -> String {
+    let pod = pod.map(|pod| format!("{pod} ")).unwrap_or_default();
+    match (port, ip.is_ipv6()) {
+        (None, _) => format!("{pod}{ip}"),
+        (Some(port), false) => format!("{pod}{ip}:{port}"),
+        (Some(port), true) => format!("{pod}[{ip}]:{port}"),
+    }
+}

@@ -1,0 +1,197 @@
+//! Records of what was dropped, as they come, with names.
+//!
+//! The kernel writes at most so many a second and counts the rest; reading says how many were lost. Records carry the number of
+//! the generation that judged them: names are those of its artifact, as long as it is known.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::os::fd::AsFd as _;
+use std::time::{Duration, SystemTime};
+
+use aya::maps::{Map as AyaMap, MapData, RingBuf};
+use weir_compiler::layout::{MapName, Outcome, event};
+
+use crate::error::{Doing as _, Error};
+use crate::generation::{self, Loaded};
+use crate::names::{Names, Why, address, protocol};
+use crate::observe::{port, word};
+use crate::pins::Age;
+use crate::runtime::Runtime;
+use crate::sys::{Map, borrow, wait_readable};
+
+/// Something that was dropped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When.
+    pub time: SystemTime,
+    /// The pod; `None` if its endpoint is not known.
+    pub pod: Option<String>,
+    /// The number of its interface.
+    pub ifindex: u32,
+    /// `ingress` or `egress`, as the pod sees it.
+    pub direction: &'static str,
+    /// Why, as in counters.
+    pub outcome: &'static str,
+    /// `None` for what is no IP packet.
+    pub packet: Option<Packet>,
+    /// The generation that judged it.
+    pub generation: u32,
+    /// Who denied it.
+    pub why: Why,
+}
+
+/// What was in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// `TCP`, `UDP`, …, or the number.
+    pub protocol: String,
+    /// The pod's address.
+    pub local: IpAddr,
+    /// The other end's.
+    pub remote: IpAddr,
+    /// The other end's pod, if the artifact knows it.
+    pub peer: Option<String>,
+    /// The pod's port and the other end's, where there are ports.
+    pub ports: Option<(u16, u16)>,
+}
+
+/// Reads records.
+pub struct Events<'a> {
+    runtime: &'a Runtime,
+    ring: RingBuf<MapData>,
+    limit: Map,
+    lost: u32,
+    names: BTreeMap<u32, Names>,
+    pods: BTreeMap<u32, String>,
+    ticks: u32,
+}
+
+/// What one reading gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Read {
+    /// In the order in which they happened.
+    pub events: Vec<Event>,
+    /// How many were not written since the last reading.
+    pub lost: u64,
+}
+
+impl Runtime {
+    /// From now on. Who reads takes: two readers get half each.
+    pub fn events(&self) -> Result<Events<'_>, Error> {
+        let opening = "open the map events";
+        let (_, mut loaded, _) = self.in_force()?;
+        let (ticks, _) = self.timing(&loaded)?;
+        let missing = || std::io::Error::from_raw_os_error(libc::ENOENT);
+        let map = loaded.maps.remove(MapName::Events.name()).ok_or_else(missing).doing(opening)?;
+        let limit = loaded.maps.remove(MapName::EventLimit.name()).ok_or_else(missing).doing(opening)?;
+        let fd = map.as_fd().try_clone_to_owned().doing(opening)?;
+        let data = MapData::from_fd(fd).map_err(std::io::Error::other).doing(opening)?;
+        let ring = RingBuf::try_from(AyaMap::RingBuf(data)).map_err(std::io::Error::other).doing(opening)?;
+        let mut events =
+            Events { runtime: self, ring, limit, lost: 0, names: BTreeMap::new(), pods: BTreeMap::new(), ticks };
+        events.lost = events.lost_so_far()?;
+        Ok(events)
+    }
+}
+
+impl Events<'_> {
+    /// What has come, or comes within this time.
+    pub fn read(&mut self, at_most: Duration) -> Result<Read, Error> {
+        let records = self.records();
+        let records = if records.is_empty() { self.wait(at_most)? } else { records };
+        let now = (SystemTime::now(), self.runtime.ticks()?);
+        let mut read = Read::default();
+        for record in records {
+            read.events.push(self.event(&record, now)?);
+        }
+        let lost = self.lost_so_far()?;
+        read.lost = u64::from(lost.wrapping_sub(self.lost));
+        self.lost = lost;
+        Ok(read)
+    }
+
+    fn wait(&mut self, at_most: Duration) -> Result<Vec<Vec<u8>>, Error> {
+        match wait_readable(borrow(&self.ring), at_most) {
+            Err(error) if error.kind() != std::io::ErrorKind::Interrupted => Err(error).doing("wait for events"),
+            _ => Ok(self.records()),
+        }
+    }
+
+    fn records(&mut self) -> Vec<Vec<u8>> {
+        let mut records = Vec::new();
+        while let Some(item) = self.ring.next() {
+            records.push(item.to_vec());
+        }
+        records
+    }
+
+    fn lost_so_far(&self) -> Result<u32, Error> {
+        let value = self.runtime.system.lookup(&self.limit, &[0; 4]).doing("read the map event_limit")?;
+        Ok(word(&value.unwrap_or_default(), 12))
+    }
+
+    fn event(&mut self, record: &[u8], (now, ticks): (SystemTime, u32)) -> Result<Event, Error> {
+        let generation = word(record, event::EPOCH as usize);
+        let ifindex = word(record, event::IFINDEX as usize);
+        if !self.names.contains_key(&generation) || !self.pods.contains_key(&ifindex) {
+            self.learn(generation)?;
+        }
+        let since = ticks.wrapping_sub(word(record, event::TIME as usize));
+        let byte = |at: i16| record.get(at as usize).copied().unwrap_or(0);
+        let direction = if byte(event::HOOK) == 1 { "egress" } else { "ingress" };
+        let outcome = Outcome::ALL.into_iter().find(|it| *it as u8 == byte(event::OUTCOME));
+        let pod = self.pods.get(&ifindex).cloned();
+        let names = self.names.get(&generation);
+        let denied = matches!(outcome, Some(Outcome::Denied | Outcome::Cut));
+        let why = match (names, &pod) {
+            (Some(names), Some(pod)) if denied => names.why_denied(pod, direction, word(record, event::PEER as usize)),
+            _ => Why::default(),
+        };
+        Ok(Event {
+            time: now - Duration::from_secs(1) * since / self.ticks,
+            pod,
+            ifindex,
+            direction,
+            outcome: outcome.map_or("unknown", Outcome::name),
+            packet: packet(record, names),
+            generation,
+            why,
+        })
+    }
+
+    /// A generation or an interface that came after we began: what is in force now, and what was before.
+    fn learn(&mut self, generation: u32) -> Result<(), Error> {
+        let runtime = self.runtime;
+        let record = runtime.record()?;
+        self.pods.extend(record.endpoints.iter().map(|it| (it.ifindex, it.pod.clone())));
+        let current = record.current.iter().map(|it| (it, Age::Current));
+        let all = current.chain(record.next.iter().map(|it| (it, Age::Next)));
+        for (it, age) in all.chain(record.retired.iter().map(|(it, _)| (it, Age::Old))) {
+            if !self.names.contains_key(&it.epoch) {
+                let loaded: Option<Loaded> = generation::open(&runtime.system, &runtime.pins, &record, it, age)?;
+                let names = loaded.map(|it| runtime.artifact(&it).map(|artifact| Names::new(&artifact))).transpose()?;
+                self.names.insert(it.epoch, names.unwrap_or_default());
+            }
+        }
+        self.names.entry(generation).or_default();
+        Ok(())
+    }
+}
+
+fn packet(record: &[u8], names: Option<&Names>) -> Option<Packet> {
+    let v6 = match record.get(event::FAMILY as usize)? {
+        4 => false,
+        6 => true,
+        _ => return None,
+    };
+    let number = *record.get(event::PROTOCOL as usize)?;
+    let remote = address(record.get(event::REMOTE as usize..)?, v6)?;
+    let ports = (port(record, event::LOCAL_PORT as usize)?, port(record, event::REMOTE_PORT as usize)?);
+    Some(Packet {
+        protocol: protocol(number),
+        local: address(record.get(event::LOCAL as usize..)?, v6)?,
+        remote,
+        peer: names.and_then(|names| names.pod_at(remote)).map(str::to_owned),
+        ports: matches!(number, 6 | 17 | 132).then_some(ports),
+    })
+}

@@ -1,0 +1,126 @@
+//! Names for numbers: what the artifact says of endpoints, policies and lists.
+//!
+//! The manifest is JSON; what is not in it (an older artifact's has less) is not named, and nothing fails for it.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde::Deserialize;
+use weir_compiler::artifact::Artifact;
+use weir_compiler::layout::endpoint;
+
+/// What stands behind the numbers of one artifact.
+#[derive(Debug, Default)]
+pub struct Names {
+    pods: BTreeMap<IpAddr, String>,
+    subjects: BTreeMap<String, u32>,
+    manifest: Manifest,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Manifest {
+    policies: Vec<Policy>,
+    lists: Vec<List>,
+    subjects: Vec<Subject>,
+    predicates: Vec<Vec<u32>>,
+}
+
+/// Which directions a policy isolates: those that it has.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Policy {
+    name: String,
+    ingress: Option<serde::de::IgnoredAny>,
+    egress: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct List {
+    name: String,
+    action: String,
+    directions: Vec<String>,
+    predicate: u32,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Subject {
+    policies: Vec<u32>,
+    lists: Vec<u32>,
+}
+
+/// Who denied something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Why {
+    /// The list that contains the other end.
+    pub list: Option<String>,
+    /// The policies that isolate the pod; none if a list decided.
+    pub policies: Vec<String>,
+}
+
+impl Names {
+    /// Of an artifact.
+    pub fn new(artifact: &Artifact) -> Self {
+        let mut names =
+            Self { manifest: serde_json::from_str(&artifact.manifest).unwrap_or_default(), ..Self::default() };
+        for local in &artifact.endpoints {
+            let pod = format!("{}/{}", local.namespace, local.name);
+            for address in addresses(&local.value) {
+                names.pods.insert(address, pod.clone());
+            }
+            let subject = local.value.get(endpoint::SUBJECT as usize..).and_then(|rest| rest.first_chunk());
+            names.subjects.insert(pod, subject.map_or(u32::MAX, |it| u32::from_le_bytes(*it)));
+        }
+        names
+    }
+
+    /// The pod that has an address, if the artifact knows it.
+    pub fn pod_at(&self, address: IpAddr) -> Option<&str> {
+        self.pods.get(&address).map(String::as_str)
+    }
+
+    /// Who denies a pod (`namespace/name`) a peer class, in a direction (`ingress`, `egress`).
+    pub fn why_denied(&self, pod: &str, direction: &str, peer: u32) -> Why {
+        let subject = self.subjects.get(pod).and_then(|number| self.manifest.subjects.get(*number as usize));
+        let Some(subject) = subject else { return Why::default() };
+        let lists = subject.lists.iter().filter_map(|number| self.manifest.lists.get(*number as usize));
+        let holds = |list: &&List| {
+            let of = self.manifest.predicates.get(list.predicate as usize);
+            list.directions.iter().any(|it| it == direction) && of.is_some_and(|peers| peers.contains(&peer))
+        };
+        if let Some(list) = lists.into_iter().find(holds).filter(|list| list.action == "Deny") {
+            return Why { list: Some(list.name.clone()), policies: Vec::new() };
+        }
+        let policies = subject.policies.iter().filter_map(|number| self.manifest.policies.get(*number as usize));
+        let isolates = |policy: &&Policy| match direction {
+            "ingress" => policy.ingress.is_some(),
+            _ => policy.egress.is_some(),
+        };
+        Why { list: None, policies: policies.filter(isolates).map(|it| it.name.clone()).collect() }
+    }
+}
+
+/// The addresses in a value of `endpoints`.
+fn addresses(value: &[u8]) -> Vec<IpAddr> {
+    let v4 = value.get(endpoint::V4 as usize..).and_then(|rest| rest.first_chunk::<4>());
+    let v6 = value.get(endpoint::V6 as usize..).and_then(|rest| rest.first_chunk::<16>());
+    let v4 = v4.map(|it| IpAddr::from(Ipv4Addr::from(*it)));
+    let v6 = v6.map(|it| IpAddr::from(Ipv6Addr::from(*it)));
+    v4.into_iter().chain(v6).filter(|address| !address.is_unspecified()).collect()
+}
+
+/// Four or sixteen bytes, as on the wire.
+pub(crate) fn address(bytes: &[u8], v6: bool) -> Option<IpAddr> {
+    match v6 {
+        false => bytes.first_chunk::<4>().map(|it| Ipv4Addr::from(*it).into()),
+        true => bytes.first_chunk::<16>().map(|it| Ipv6Addr::from(*it).into()),
+    }
+}
+
+/// As people write it.
+pub(crate) fn protocol(number: u8) -> String {
+    let known = [(1, "ICMP"), (6, "TCP"), (17, "UDP"), (58, "ICMPv6"), (132, "SCTP")];
+    known.iter().find(|(it, _)| *it == number).map_or_else(|| number.to_string(), |(_, name)| (*name).to_owned())
+}

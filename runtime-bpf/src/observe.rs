@@ -1,0 +1,194 @@
+//! What packets leave behind: flows and counters, with names.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+use weir_compiler::layout::{MapName, OUTCOMES, Outcome, State, config, flow};
+
+use crate::error::{Doing as _, Error};
+use crate::generation::Loaded;
+use crate::names::{Names, address, protocol};
+use crate::record::Record;
+use crate::runtime::Runtime;
+
+/// A flow that the datapath knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Flow {
+    /// The pod; `None` if its endpoint is gone.
+    pub pod: Option<String>,
+    /// The number of its interface.
+    pub ifindex: u32,
+    /// `TCP`, `UDP`, …, or the number.
+    pub protocol: String,
+    /// The pod's side.
+    pub local: End,
+    /// The other side.
+    pub remote: End,
+    /// The direction in which it began.
+    pub direction: &'static str,
+    /// Its state.
+    pub state: &'static str,
+    /// Whether the other side of its beginner has answered.
+    pub answered: bool,
+    /// Whether the pod's own node began it.
+    pub own_node: bool,
+    /// Seconds since its last packet.
+    pub age: u64,
+    /// Seconds until it expires without packets.
+    pub remaining: u64,
+    /// The generation that judged it last.
+    pub generation: u32,
+}
+
+/// One side of a flow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct End {
+    /// Its address.
+    pub ip: IpAddr,
+    /// Its pod, if the artifact knows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// Its port; of ICMP, the identifier (local) or nothing (remote).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+}
+
+/// How many packets had one outcome in one direction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Counter {
+    /// `ingress` or `egress`, as the pod sees it.
+    pub direction: &'static str,
+    /// Why they passed or were dropped.
+    pub outcome: &'static str,
+    /// Whether they were dropped.
+    pub dropped: bool,
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+const FAMILIES: [(MapName, MapName, bool); 2] =
+    [(MapName::Flows4, MapName::Fresh4, false), (MapName::Flows6, MapName::Fresh6, true)];
+
+/// `call jiffies64; exit`: the lower half of the time comes back.
+const CLOCK: [u8; 16] = [0x85, 0, 0, 0, 118, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
+
+impl Runtime {
+    /// The flows that the datapath knows and that have not expired, sorted.
+    pub fn flows(&self) -> Result<Vec<Flow>, Error> {
+        let (record, loaded, names) = self.in_force()?;
+        let now = self.ticks()?;
+        let timing = self.timing(&loaded)?;
+        let mut flows = Vec::new();
+        for (open, fresh, v6) in FAMILIES {
+            for name in [open, fresh] {
+                let Some(map) = loaded.map(name) else { continue };
+                for (key, value) in self.system.entries(map).doing(format!("read the map {}", name.name()))? {
+                    flows.extend(read_flow(&key, &value, v6, now, &timing));
+                }
+            }
+        }
+        for flow in &mut flows {
+            flow.pod = record.endpoints.iter().find(|it| it.ifindex == flow.ifindex).map(|it| it.pod.clone());
+            flow.local.pod.clone_from(&flow.pod);
+            flow.remote.pod = names.pod_at(flow.remote.ip).map(str::to_owned);
+        }
+        flows.sort_by(|a, b| {
+            let key = |it: &Flow| (it.ifindex, it.protocol.clone(), it.remote.ip, it.remote.port, it.local.port);
+            key(a).cmp(&key(b))
+        });
+        Ok(flows)
+    }
+
+    /// What was counted since the first generation was attached.
+    pub fn counters(&self) -> Result<Vec<Counter>, Error> {
+        let (_, loaded, _) = self.in_force()?;
+        let Some(map) = loaded.map(MapName::Counters) else { return Ok(Vec::new()) };
+        let mut counters = Vec::new();
+        for (hook, direction) in [(0, "ingress"), (1, "egress")] {
+            for outcome in Outcome::ALL {
+                let key = (hook * OUTCOMES + outcome as u32).to_le_bytes();
+                let value = self.system.lookup(map, &key).doing("read the map counters")?.unwrap_or_default();
+                let sum = |at: usize| value.chunks(16).map(|cpu| long(cpu, at)).sum();
+                let (packets, bytes) = (sum(0), sum(8));
+                counters.push(Counter { direction, outcome: outcome.name(), dropped: outcome.drops(), packets, bytes });
+            }
+        }
+        Ok(counters)
+    }
+
+    /// The generation in force with its names.
+    pub(crate) fn in_force(&self) -> Result<(Record, Loaded, Names), Error> {
+        let record = self.record()?;
+        let loaded = self.current(&record)?.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))?;
+        let names = Names::new(&self.artifact(&loaded)?);
+        Ok((record, loaded, names))
+    }
+
+    /// The kernel's time in ticks, its lower half.
+    pub(crate) fn ticks(&self) -> Result<u32, Error> {
+        let refused = |error| Error::Refused { program: "weir_clock", error };
+        let program = self.system.load("weir_clock", &CLOCK).map_err(refused)?;
+        Ok(self.system.test_run(&program, &[0; 64]).doing("ask for the kernel's time")?.verdict)
+    }
+
+    /// Ticks in a second, and time-outs by state.
+    pub(crate) fn timing(&self, loaded: &Loaded) -> Result<(u32, Vec<u32>), Error> {
+        let reading = "read the map config";
+        let value = loaded.map(MapName::Config).map(|map| self.system.lookup(map, &[0; 4]));
+        let value = value.transpose().doing(reading)?.flatten().unwrap_or_default();
+        let timeouts = (config::TIMEOUTS..config::TICKS).step_by(4).map(|at| word(&value, at as usize)).collect();
+        Ok((word(&value, config::TICKS as usize).max(1), timeouts))
+    }
+}
+
+fn read_flow(key: &[u8], value: &[u8], v6: bool, now: u32, timing: &(u32, Vec<u32>)) -> Option<Flow> {
+    let (ticks, timeouts) = timing;
+    let ports = if v6 { 20 } else { 8 };
+    let number = word(key, ports + 4) as u8;
+    let (remote, local) = (port(key, ports)?, port(key, ports + 2)?);
+    let state = *value.get(flow::STATE as usize)?;
+    let idle = now.wrapping_sub(word(value, flow::LAST as usize));
+    let at_most = timeouts.get(usize::from(state)).copied().unwrap_or(0);
+    let has_ports = matches!(number, 6 | 17 | 132);
+    (idle <= at_most).then_some(())?;
+    Some(Flow {
+        pod: None,
+        ifindex: word(key, 0),
+        protocol: protocol(number),
+        local: End {
+            ip: address(value.get(flow::LOCAL as usize..)?, v6)?,
+            pod: None,
+            port: (has_ports || matches!(number, 1 | 58)).then_some(local),
+        },
+        remote: End { ip: address(key.get(4..)?, v6)?, pod: None, port: has_ports.then_some(remote) },
+        direction: if value.get(flow::BEGUN as usize) == Some(&1) { "egress" } else { "ingress" },
+        state: state_name(state),
+        answered: value.get(flow::ANSWERED as usize) == Some(&1),
+        own_node: value.get(flow::OWN_NODE as usize) == Some(&1),
+        age: u64::from(idle / ticks),
+        remaining: u64::from((at_most - idle) / ticks),
+        generation: word(value, flow::EPOCH as usize),
+    })
+}
+
+fn state_name(number: u8) -> &'static str {
+    match number {
+        it if it == State::TcpClosing as u8 => "closing",
+        it if [State::TcpOpen, State::UdpOpen, State::OtherOpen].iter().any(|open| *open as u8 == it) => "open",
+        _ => "fresh",
+    }
+}
+
+pub(crate) fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |it| u32::from_le_bytes(*it))
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |it| u64::from_le_bytes(*it))
+}
+
+pub(crate) fn port(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().map(|it| u16::from_be_bytes(*it))
+}
