@@ -1,0 +1,188 @@
+//! Every row of the corpus with real packets: pods at the addresses that the case names, and a connection for each row.
+//!
+//! Where a pod, a node or the outside is follows from addresses alone: an address that is nobody's is outside. The control is
+//! the same topology with the same policies as iptables rules. What no packet can tell is skipped, counted and printed.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use weir_compiler::model::directory::Directory;
+use weir_compiler::model::eval::{End, FlowProtocol, Verdict};
+use weir_compiler::model::{self, Cluster, Direction, EndpointId, NodeId, Standing};
+
+use crate::case::{Case, Row};
+use crate::enforce::{By, enforce};
+use crate::namespace::Error;
+use crate::place::Place;
+use crate::probe::{self, Protocol, Try};
+use crate::services::{self, Frontend};
+use crate::topology::{Layout, Net, NodePlan, Plan, PodPlan};
+
+/// Cases that are laid out at the same time.
+const AT_ONCE: usize = 3;
+
+/// What came of all rows.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) passed: usize,
+    pub(crate) dropped: usize,
+    pub(crate) skipped: BTreeMap<&'static str, usize>,
+    pub(crate) wrong: Vec<String>,
+}
+
+/// The files of all cases, and the cluster that they are added to.
+pub(crate) fn files() -> (PathBuf, Vec<PathBuf>) {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../compiler/tests/corpus/verdicts");
+    let mut cases = Vec::new();
+    for area in std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
+        cases.extend(std::fs::read_dir(area).unwrap().map(|entry| entry.unwrap().path()));
+    }
+    cases.sort();
+    (directory.join("cluster.yaml"), cases)
+}
+
+/// Runs all cases.
+pub(crate) fn run(by: By, layout: Layout) -> Tally {
+    let (base, cases) = files();
+    let text = std::fs::read_to_string(&base).unwrap();
+    let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some(path) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let case = Case::read(path.clone(), &text);
+                    let done = one(by, layout, &case, &[base.clone(), path.clone()]);
+                    tally.lock().unwrap().add(&case, done);
+                }
+            });
+        }
+    });
+    tally.into_inner().unwrap()
+}
+
+/// What became of a row.
+enum Fate {
+    Reached(bool),
+    Skipped(&'static str),
+}
+
+impl Tally {
+    fn add(&mut self, case: &Case, done: Result<Vec<Fate>, Error>) {
+        let fates = match done {
+            Ok(fates) => fates,
+            Err(error) => return self.wrong.push(format!("{}: {error}", case.path.display())),
+        };
+        for (row, fate) in case.rows.iter().zip(fates) {
+            match fate {
+                Fate::Skipped(reason) => *self.skipped.entry(reason).or_default() += 1,
+                Fate::Reached(true) => self.passed += 1,
+                Fate::Reached(false) => self.dropped += 1,
+            }
+            if matches!(fate, Fate::Reached(reached) if reached != allowed(row)) {
+                let what = if allowed(row) { "did not get through" } else { "got through" };
+                self.wrong.push(format!("{}: {} — {what}", case.path.display(), row.text));
+            }
+        }
+    }
+}
+
+fn allowed(row: &Row) -> bool {
+    Direction::ALL.into_iter().all(|direction| row.expected(direction) == Verdict::Allow)
+}
+
+fn one(by: By, layout: Layout, case: &Case, files: &[PathBuf]) -> Result<Vec<Fate>, Error> {
+    let place = Place::new()?;
+    let net = Net::new(layout, plan(case))?;
+    for (index, node) in net.nodes.iter().enumerate() {
+        services::translate(node, &services::frontends(&case.cluster, &node_addresses(&case.cluster, index)))?;
+    }
+    enforce(by, &net, &place, files)?;
+    let tries: Vec<Result<Try<'_>, &'static str>> = case.rows.iter().map(|row| attempt(by, &net, case, row)).collect();
+    let possible: Vec<Try<'_>> = tries.iter().filter_map(|it| it.as_ref().ok()).cloned().collect();
+    let mut reached = probe::reach(&possible)?.into_iter();
+    let fate = |it: Result<Try<'_>, _>| match it {
+        Ok(_) => reached.next().map_or(Fate::Skipped("not tried"), Fate::Reached),
+        Err(reason) => Fate::Skipped(reason),
+    };
+    Ok(tries.into_iter().map(fate).collect())
+}
+
+/// Nodes as the cluster has them, and one more for pods that say nothing of a node.
+fn plan(case: &Case) -> Plan {
+    let cluster = &case.cluster;
+    let mut plan = Plan::default();
+    for (index, node) in cluster.nodes.iter().enumerate() {
+        let pods = pods(cluster, Some(NodeId(index as u32)));
+        plan.nodes.push(NodePlan { name: node.name.clone(), addresses: node.addresses.clone(), pods, ..NodePlan::default() });
+    }
+    let directory = Directory::new(cluster);
+    let mut others: Vec<IpAddr> = case.rows.iter().flat_map(|row| [row.flow.source.address, row.flow.destination.address]).flatten().collect();
+    others.extend(cluster.services.iter().flat_map(|it| &it.ports).flat_map(|it| &it.backends).filter_map(|it| it.address));
+    others.sort();
+    others.dedup();
+    let of_cluster = |address: &IpAddr| {
+        let is_node = cluster.nodes.iter().any(|node| node.addresses.contains(address));
+        is_node || directory.endpoint_at(*address).is_some() || cluster.services.iter().any(|it| it.addresses.contains(address))
+    };
+    plan.outside = others.into_iter().filter(|address| !of_cluster(address)).collect();
+    plan
+}
+
+fn pods(cluster: &Cluster, node: Option<NodeId>) -> Vec<PodPlan> {
+    let directory = Directory::new(cluster);
+    let has_own = |id: EndpointId, address: &IpAddr| directory.endpoint_at(*address) == Some(id);
+    let mut pods = Vec::new();
+    for (index, endpoint) in cluster.endpoints.iter().enumerate() {
+        let id = EndpointId(index as u32);
+        let addresses: Vec<IpAddr> = endpoint.addresses.iter().filter(|it| has_own(id, it)).copied().collect();
+        if endpoint.standing == Standing::Member && endpoint.node == node && !addresses.is_empty() {
+            pods.push(PodPlan { name: cluster.endpoint_name(id), addresses });
+        }
+    }
+    pods
+}
+
+fn node_addresses(cluster: &Cluster, index: usize) -> Vec<IpAddr> {
+    cluster.nodes.get(index).map(|node| node.addresses.clone()).unwrap_or_default()
+}
+
+/// A row as a connection.
+fn attempt<'n>(by: By, net: &'n Net, case: &Case, row: &Row) -> Result<Try<'n>, &'static str> {
+    let flow = &row.flow;
+    let to = flow.destination.address.ok_or("an end without an address")?;
+    let source = address(&case.cluster, &flow.source, to.is_ipv6())?;
+    let from = net.holder(source).ok_or("an end that is nowhere")?;
+    let (protocol, name) = match flow.protocol {
+        FlowProtocol::Icmp => (Protocol::Icmp, "icmp"),
+        FlowProtocol::Transport(model::Protocol::Tcp) => (Protocol::Tcp, "tcp"),
+        FlowProtocol::Transport(model::Protocol::Udp) => (Protocol::Udp, "udp"),
+        FlowProtocol::Transport(model::Protocol::Sctp) => (Protocol::Sctp, "sctp"),
+        _ => return Err("a protocol without sockets"),
+    };
+    let to = SocketAddr::new(to, flow.port);
+    let proxy = net.node_of(source).map(|node| services::frontends(&case.cluster, &node_addresses(&case.cluster, node)));
+    let behind = proxy.unwrap_or_default().into_iter().find(|it| it.at == to && it.protocol == name);
+    let is_service = case.cluster.services.iter().any(|it| it.addresses.contains(&to.ip()));
+    let served = match (&behind, net.holder(to.ip())) {
+        (Some(_), _) if by == By::Rules => return Err("a service address, which the rules see as its backends"),
+        (Some(frontend), _) => backends(net, frontend),
+        (None, Some(space)) if !is_service => vec![(space, to)],
+        _ if allowed(row) => return Err("nobody to answer"),
+        _ => Vec::new(),
+    };
+    Ok(Try { from, source, protocol, to, served, expected: allowed(row) })
+}
+
+fn backends<'n>(net: &'n Net, frontend: &Frontend) -> Vec<(&'n crate::namespace::Namespace, SocketAddr)> {
+    frontend.backends.iter().filter_map(|at| Some((net.holder(at.ip())?, *at))).collect()
+}
+
+/// An end's address of a family.
+fn address(cluster: &Cluster, end: &End, v6: bool) -> Result<IpAddr, &'static str> {
+    let named = end.endpoint.map(|id| cluster.endpoints[id.index()].addresses.as_slice()).unwrap_or_default();
+    let mut all = end.address.iter().chain(named);
+    all.find(|it| it.is_ipv6() == v6).copied().ok_or("an end without an address of the family")
+}

@@ -1,0 +1,72 @@
+//! Putting policies in force: by the built binary, or by the control, the same policies as iptables rules.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::namespace::{Error, run};
+use crate::place::Place;
+use crate::topology::{Net, Node};
+
+/// Who enforces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Programs,
+    Rules,
+}
+
+/// The binary that is tested; a guest has it elsewhere.
+pub(crate) fn weir() -> PathBuf {
+    std::env::var_os("WEIR_BINARY").map_or_else(|| env!("CARGO_BIN_EXE_weir").into(), PathBuf::from)
+}
+
+/// Enforces on all nodes what the files say.
+pub(crate) fn enforce(by: By, net: &Net, place: &Place, files: &[PathBuf]) -> Result<(), Error> {
+    match by {
+        By::Programs => net.nodes.iter().try_for_each(|node| attach(node, place, &compile(place, node, files)?, &[]).map(drop)),
+        By::Rules => {
+            let rules = run(Command::new(weir()).args(["compile", "--no-verify", "--emit", "iptables"]).args(files), "")?;
+            net.nodes.iter().try_for_each(|node| restore(node, &rules))
+        }
+    }
+}
+
+/// What a node has to enforce, as an artifact.
+pub(crate) fn compile(place: &Place, node: &Node, files: &[PathBuf]) -> Result<PathBuf, Error> {
+    let artifact = place.file(&format!("{}.o", node.name));
+    compile_to(&artifact, node, files).map(|()| artifact)
+}
+
+pub(crate) fn compile_to(artifact: &Path, node: &Node, files: &[PathBuf]) -> Result<(), Error> {
+    let mut command = Command::new(weir());
+    command.args(["-q", "compile", "--no-verify", "--node", &node.name]).args(files);
+    run(command.arg("-o").arg(artifact), "").map(drop)
+}
+
+/// Attaches to all pods of a node.
+pub(crate) fn attach(node: &Node, place: &Place, artifact: &Path, more: &[&str]) -> Result<String, Error> {
+    let mut command = node.space.command(weir());
+    command.arg("attach").arg(artifact).arg("--bpffs").arg(pins(place, node)).args(more);
+    for pod in &node.pods {
+        command.arg("--endpoint").arg(format!("{}={}", pod.name, pod.interface));
+    }
+    run(&mut command, "")
+}
+
+/// A command of `weir` about a node.
+pub(crate) fn ask(node: &Node, place: &Place, arguments: &[&str]) -> Result<String, Error> {
+    run(node.space.command(weir()).args(arguments).arg("--bpffs").arg(pins(place, node)), "")
+}
+
+/// Each node has its own pins.
+pub(crate) fn pins(place: &Place, node: &Node) -> PathBuf {
+    place.bpffs().join(&node.name)
+}
+
+fn restore(node: &Node, rules: &str) -> Result<(), Error> {
+    let (sets, rest) = rules.split_once("# iptables-restore\n").ok_or("no rules")?;
+    let (v4, v6) = rest.split_once("# ip6tables-restore\n").ok_or("no rules for IPv6")?;
+    node.space.run("ipset", &["restore"], sets)?;
+    node.space.run("iptables-restore", &["-w", "10"], v4)?;
+    node.space.run("ip6tables-restore", &["-w", "10"], v6)?;
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! Weir with real packets: namespaces, interfaces and sockets, and the built binary in between.
+//!
+//! Everything happens in network namespaces that nothing but this process holds. Without privilege the tests are skipped, and
+//! say so.
+
+#[expect(dead_code, reason = "reasons are not on the wire")]
+#[path = "../../../compiler/tests/verdicts/case.rs"]
+mod case;
+mod corpus;
+mod enforce;
+mod namespace;
+mod place;
+mod probe;
+mod sctp;
+mod services;
+mod sys;
+mod topology;
+
+use enforce::By;
+use namespace::{Error, Namespace};
+use topology::Layout;
+use weir_runtime::skip;
+
+/// What all of this needs, tried.
+fn privilege() -> Result<(), Error> {
+    let space = Namespace::new()?;
+    space.ip("link add a type veth peer name b\n")?;
+    place::Place::new().map(drop)
+}
+
+/// What the control needs, tried.
+fn control() -> Result<(), Error> {
+    privilege()?;
+    let space = Namespace::new()?;
+    space.run("ipset", &["create", "probe", "hash:net"], "")?;
+    let rule = "*filter\n-A FORWARD -m set --match-set probe src -m conntrack --ctstate NEW -j DROP\nCOMMIT\n";
+    space.run("iptables-restore", &[], rule)?;
+    space.run("ip6tables-restore", &[], "*filter\nCOMMIT\n").map(drop)
+}
+
+#[track_caller]
+fn corpus_holds(by: By, layout: Layout, at_least: usize) {
+    let tally = corpus::run(by, layout);
+    let (passed, dropped) = (tally.passed, tally.dropped);
+    println!("{by:?}, {layout:?}: {passed} got through, {dropped} did not, skipped: {:?}", tally.skipped);
+    assert!(tally.wrong.is_empty(), "{by:?}, {layout:?}:\n  {}", tally.wrong.join("\n  "));
+    assert!(passed.min(dropped) >= at_least, "only {passed} and {dropped}: that shows nothing");
+}
+
+#[test]
+fn the_rules_treat_real_packets_as_the_corpus_says_where_pods_are_routed() {
+    if let Err(reason) = control() {
+        skip!("{reason}");
+    }
+    corpus_holds(By::Rules, Layout::Routed, 100);
+}
