@@ -127,8 +127,14 @@ fn plan(case: &Case) -> Plan {
         let is_node = cluster.nodes.iter().any(|node| node.addresses.contains(address));
         is_node || directory.endpoint_at(*address).is_some() || cluster.services.iter().any(|it| it.addresses.contains(address))
     };
-    plan.outside = others.into_iter().filter(|address| !of_cluster(address)).collect();
+    plan.outside = others.into_iter().filter(|address| !of_cluster(address) && is_a_hosts(address)).collect();
     plan
+}
+
+/// Rows also ask about addresses that no host can have.
+fn is_a_hosts(address: &IpAddr) -> bool {
+    let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    !address.is_multicast() && !address.is_unspecified() && !is_broadcast
 }
 
 fn pods(cluster: &Cluster, node: Option<NodeId>) -> Vec<PodPlan> {
@@ -153,6 +159,9 @@ fn node_addresses(cluster: &Cluster, index: usize) -> Vec<IpAddr> {
 fn attempt<'n>(by: By, net: &'n Net, case: &Case, row: &Row) -> Result<Try<'n>, &'static str> {
     let flow = &row.flow;
     let to = flow.destination.address.ok_or("an end without an address")?;
+    if ![flow.source.address, flow.destination.address].iter().flatten().all(is_a_hosts) {
+        return Err("an address that no host can have");
+    }
     let source = address(&case.cluster, &flow.source, to.is_ipv6())?;
     let from = net.holder(source).ok_or("an end that is nowhere")?;
     let (protocol, name) = match flow.protocol {
@@ -160,7 +169,6 @@ fn attempt<'n>(by: By, net: &'n Net, case: &Case, row: &Row) -> Result<Try<'n>, 
         FlowProtocol::Transport(model::Protocol::Tcp) => (Protocol::Tcp, "tcp"),
         FlowProtocol::Transport(model::Protocol::Udp) => (Protocol::Udp, "udp"),
         FlowProtocol::Transport(model::Protocol::Sctp) => (Protocol::Sctp, "sctp"),
-        _ => return Err("a protocol without sockets"),
     };
     let to = SocketAddr::new(to, flow.port);
     let proxy = net.node_of(source).map(|node| services::frontends(&case.cluster, &node_addresses(&case.cluster, node)));

@@ -24,7 +24,7 @@ use weir_runtime::skip;
 /// What all of this needs, tried.
 fn privilege() -> Result<(), Error> {
     let space = Namespace::new()?;
-    space.ip("link add a type veth peer name b\n")?;
+    space.ip("link add one type veth peer name other\n")?;
     place::Place::new().map(drop)
 }
 

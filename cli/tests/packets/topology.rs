@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  pod ─ pod0 ┐                                ┌ pod0 ─ pod
-//!  pod ─ pod1 ┤ node ─ up ── n0 ┐    ┌ n1 ── up ─ node ┤
+//!  pod ─ pod1 ┤ node ─ wan ─ n0 ┐    ┌ n1 ─ wan ─ node ┤
 //!             │                fabric                   …
 //!                               └ ext ── eth0 ─ outside
 //! ```
@@ -96,16 +96,16 @@ impl Net {
     fn join_outside(&self) -> Result<(), Error> {
         let mut fabric = format!(
             "link add ext type veth peer name eth0 netns {}\nlink set ext up\naddr add {FABRIC}/32 dev ext scope link
-addr add fe80::1/64 dev ext\naddr add 100.126.0.1/32 dev lo\naddr add fd7e::1/128 dev lo
+addr add fe80::1/64 dev ext nodad\naddr add 100.126.0.1/32 dev lo\naddr add fd7e::1/128 dev lo nodad
 route add default via {GATEWAY} dev ext onlink\nroute add default via fe80::2 dev ext\n",
             self.outside.path()
         );
         let mut outside = format!(
-            "link set eth0 up\naddr add {GATEWAY}/32 dev eth0 scope link\naddr add fe80::2/64 dev eth0
+            "link set eth0 up\naddr add {GATEWAY}/32 dev eth0 scope link\naddr add fe80::2/64 dev eth0 nodad
 route add default via {FABRIC} dev eth0 onlink\nroute add default via fe80::1 dev eth0\n"
         );
         for address in &self.plan.outside {
-            writeln!(outside, "addr add {address} dev lo")?;
+            writeln!(outside, "addr add {address} dev lo{}", nodad(address))?;
             writeln!(fabric, "route add {address} via {} dev ext{}", if v6(address) { "fe80::2" } else { GATEWAY }, onlink(address))?;
         }
         self.fabric.ip(&fabric)?;
@@ -118,9 +118,9 @@ route add default via {FABRIC} dev eth0 onlink\nroute add default via fe80::1 de
         let space = Namespace::new()?;
         if self.layout == Layout::Bridge {
             let mut lines = format!("link add br0 type bridge\nlink set br0 up\naddr add {GATEWAY}/32 dev br0 scope link
-addr add fe80::1/64 dev br0\n");
+addr add fe80::1/64 dev br0 nodad\n");
             for (address, length) in &plan.bridge {
-                writeln!(lines, "addr add {address}/{length} dev br0")?;
+                writeln!(lines, "addr add {address}/{length} dev br0{}", nodad(address))?;
             }
             space.ip(&lines)?;
         }
@@ -137,7 +137,7 @@ addr add fe80::1/64 dev br0\n");
         let mut host = format!("link add {interface} type veth peer name eth0 netns {}\nlink set {interface} up\n", space.path());
         let via = match self.layout {
             Layout::Routed => {
-                writeln!(host, "addr add fe80::1/64 dev {interface}")?;
+                writeln!(host, "addr add fe80::1/64 dev {interface} nodad")?;
                 interface.clone()
             }
             Layout::Bridge => {
@@ -150,11 +150,11 @@ addr add fe80::1/64 dev br0\n");
             let own = at.addresses.iter().find(|it| v6(it) == v6(address)).filter(|_| at.bridge.is_empty());
             let source = own.map(|own| format!(" src {own}")).unwrap_or_default();
             writeln!(host, "route add {address} dev {via}{source}")?;
-            writeln!(inside, "addr add {address} dev eth0")?;
+            writeln!(inside, "addr add {address} dev eth0{}", nodad(address))?;
             writeln!(inside, "route add default via {} dev eth0{}", if v6(address) { "fe80::1" } else { GATEWAY }, onlink(address))?;
         }
         // A route's source has to be an address that is there.
-        let addresses = at.addresses.iter().map(|address| format!("addr replace {address} dev lo\n")).collect::<String>();
+        let addresses = at.addresses.iter().map(|address| format!("addr replace {address} dev lo{}\n", nodad(address))).collect::<String>();
         node.space.ip(&(addresses + &host))?;
         if self.layout == Layout::Routed {
             node.space.set(&format!("ipv4/conf/{interface}/proxy_arp"), "1")?;
@@ -184,15 +184,15 @@ addr add fe80::1/64 dev br0\n");
         let (node, plan) = (&self.nodes[index], &self.plan.nodes[index]);
         let port = format!("169.254.2.{}", index + 2);
         let mut lines = format!(
-            "link set up up\naddr add {port}/32 dev up scope link\naddr add fe80::2/64 dev up
-route add default via {FABRIC} dev up onlink\nroute add default via fe80::1 dev up\n"
+            "link set wan up\naddr add {port}/32 dev wan scope link\naddr add fe80::2/64 dev wan nodad
+route add default via {FABRIC} dev wan onlink\nroute add default via fe80::1 dev wan\n"
         );
         for address in &plan.addresses {
-            writeln!(lines, "addr replace {address} dev lo")?;
+            writeln!(lines, "addr replace {address} dev lo{}", nodad(address))?;
         }
         let mut fabric = format!(
-            "link add n{index} type veth peer name up netns {}\nlink set n{index} up
-addr add {FABRIC}/32 dev n{index} scope link\naddr add fe80::1/64 dev n{index}\n",
+            "link add n{index} type veth peer name wan netns {}\nlink set n{index} up
+addr add {FABRIC}/32 dev n{index} scope link\naddr add fe80::1/64 dev n{index} nodad\n",
             node.space.path()
         );
         for address in plan.addresses.iter().chain(plan.pods.iter().flat_map(|pod| &pod.addresses)) {
@@ -233,6 +233,11 @@ impl NodePlan {
 
 fn v6(address: &IpAddr) -> bool {
     address.is_ipv6()
+}
+
+/// IPv6 addresses are of no use before duplicates are ruled out, unless one says that there are none.
+fn nodad(address: &IpAddr) -> &'static str {
+    if v6(address) { " nodad" } else { "" }
 }
 
 fn onlink(address: &IpAddr) -> &'static str {
