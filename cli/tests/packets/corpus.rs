@@ -174,6 +174,10 @@ fn attempt<'n>(by: By, net: &'n Net, case: &Case, row: &Row) -> Result<Try<'n>, 
     let proxy = net.node_of(source).map(|node| services::frontends(&case.cluster, &node_addresses(&case.cluster, node)));
     let behind = proxy.unwrap_or_default().into_iter().find(|it| it.at == to && it.protocol == name);
     let is_service = case.cluster.services.iter().any(|it| it.addresses.contains(&to.ip()));
+    let denied_at = |direction| row.expected(direction) == Verdict::Deny;
+    if denied_at(Direction::Ingress) && !denied_at(Direction::Egress) && behind.as_ref().is_some_and(|it| it.backends.len() > 1) {
+        return Err("some of several backends, and chance decides");
+    }
     let served = match (&behind, net.holder(to.ip())) {
         (Some(_), _) if by == By::Rules => return Err("a service address, which the rules see as its backends"),
         (Some(frontend), _) => backends(net, frontend),

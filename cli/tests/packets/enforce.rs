@@ -22,7 +22,10 @@ pub(crate) fn weir() -> PathBuf {
 /// Enforces on all nodes what the files say.
 pub(crate) fn enforce(by: By, net: &Net, place: &Place, files: &[PathBuf]) -> Result<(), Error> {
     match by {
-        By::Programs => net.nodes.iter().try_for_each(|node| attach(node, place, &compile(place, node, files)?, &[]).map(drop)),
+        By::Programs => {
+            let mut with_pods = net.nodes.iter().filter(|node| !node.pods.is_empty());
+            with_pods.try_for_each(|node| attach(node, place, &compile(place, node, files)?, &[]).map(drop))
+        }
         By::Rules => {
             let rules = run(Command::new(weir()).args(["compile", "--no-verify", "--emit", "iptables"]).args(files), "")?;
             net.nodes.iter().try_for_each(|node| restore(node, &rules))
@@ -68,5 +71,6 @@ fn restore(node: &Node, rules: &str) -> Result<(), Error> {
     node.space.run("ipset", &["restore"], sets)?;
     node.space.run("iptables-restore", &["-w", "10"], v4)?;
     node.space.run("ip6tables-restore", &["-w", "10"], v6)?;
-    Ok(())
+    // Packets by hand have no checksums.
+    node.space.set("netfilter/nf_conntrack_checksum", "0")
 }

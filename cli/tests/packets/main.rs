@@ -9,12 +9,18 @@ mod case;
 mod corpus;
 mod enforce;
 mod namespace;
+#[expect(dead_code, reason = "other tests have other packets")]
+#[path = "../../../compiler/tests/common/packet.rs"]
+mod packet;
 mod place;
 mod probe;
+mod scenes;
 mod sctp;
 mod services;
+mod stage;
 mod sys;
 mod topology;
+mod wire;
 
 use enforce::By;
 use namespace::{Error, Namespace};
@@ -53,4 +59,20 @@ fn the_rules_treat_real_packets_as_the_corpus_says_where_pods_are_routed() {
         skip!("{reason}");
     }
     corpus_holds(By::Rules, Layout::Routed, 100);
+}
+
+#[test]
+fn the_programs_treat_real_packets_as_the_corpus_says_where_pods_are_routed() {
+    if let Err(reason) = privilege() {
+        skip!("{reason}");
+    }
+    corpus_holds(By::Programs, Layout::Routed, 100);
+}
+
+#[test]
+fn the_programs_treat_real_packets_as_the_corpus_says_where_pods_share_a_bridge() {
+    if let Err(reason) = privilege() {
+        skip!("{reason}");
+    }
+    corpus_holds(By::Programs, Layout::Bridge, 100);
 }

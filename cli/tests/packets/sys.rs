@@ -124,6 +124,14 @@ pub(crate) fn set(socket: &OwnedFd, level: i32, option: i32, value: i32) -> io::
     done(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, ptr::from_ref(&value).cast(), size) }).map(drop)
 }
 
+/// Ends a connection with a reset when it is closed.
+pub(crate) fn reset_on_close(socket: &OwnedFd) -> io::Result<()> {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    let (address, size) = (ptr::from_ref(&linger).cast(), mem::size_of_val(&linger) as u32);
+    // SAFETY: a linger that outlives the call, and its size.
+    done(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, address, size) }).map(drop)
+}
+
 fn with_address<T>(to: SocketAddr, use_it: impl FnOnce(*const libc::sockaddr, usize) -> T) -> T {
     match to {
         SocketAddr::V4(v4) => {

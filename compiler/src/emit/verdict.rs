@@ -42,10 +42,14 @@ impl Emitter<'_> {
                 self.check_own_source(family, Reg::R9, spoofed);
             }
             Direction::Ingress => {
-                // A packet that came in through no interface began on this host.
-                let came_in = self.asm.label("came in");
+                // A packet that came in through no interface began on this host. What came in where it now goes out began at
+                // this pod, which reached itself through a service: it may have the node's address by now.
+                let [began_here, came_in] = ["began here", "came in"].map(|it| self.asm.label(it));
                 self.asm.load(Size::W, Reg::R1, Reg::R6, skb::INGRESS_IFINDEX);
-                self.asm.jump_if(Cond::Ne, Reg::R1, 0, came_in);
+                self.asm.jump_if(Cond::Eq, Reg::R1, 0, began_here);
+                self.asm.load(Size::W, Reg::R2, Reg::R10, Key::IFINDEX);
+                self.asm.jump_if(Cond::Ne, Reg::R1, Reg::R2, came_in);
+                self.asm.bind(began_here);
                 self.store_constant(Frame::OWN_NODE, 1);
                 self.asm.bind(came_in);
             }

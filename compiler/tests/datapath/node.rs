@@ -32,6 +32,17 @@ facts! {
         rig.to_pod(&Packet::tcp((node(family), 40_000), (server(family), 9), SYN)).is(Denied);
     }
 
+    /// Through a service, and masqueraded on the way.
+    what_comes_back_to_the_pod_is_its_own(rig, family) {
+        if !rig.knows_arrivals() {
+            return eprintln!("this kernel's test run knows no interface that a packet came in through");
+        }
+        let (node, server) = (node(family), server(family));
+        rig.from_itself(&Packet::tcp((node, 40_000), (server, 9), SYN)).is(OwnNode);
+        rig.from_pod(&Packet::tcp((server, 9), (node, 40_000), SYN | ACK)).is(Established);
+        rig.from_itself(&Packet::tcp((stranger(family), 40_000), (server, 9), SYN)).is(Denied);
+    }
+
     what_the_host_sends_in_anothers_name_is_not_the_node(rig, family) {
         rig.from_host(&Packet::tcp((stranger(family), 40_000), (server(family), 9), SYN)).is(Denied);
         rig.from_host(&Packet::tcp((other_node(family), 40_000), (server(family), 9), SYN)).is(Denied);

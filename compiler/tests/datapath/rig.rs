@@ -21,6 +21,8 @@ use crate::packet::Packet;
 
 /// The pod's interface. The only one that every kernel has.
 pub(crate) const INTERFACE: u32 = 1;
+/// Where packets of others come in.
+const UPLINK: u32 = 2;
 
 pub(crate) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -134,6 +136,11 @@ impl Rig {
 
     /// A packet that comes to the pod from outside of this host.
     pub(crate) fn to_pod(&mut self, packet: &Packet) -> Seen {
+        self.send(Direction::Ingress, &packet.bytes(), UPLINK)
+    }
+
+    /// A packet that the pod sent, and that comes back to it.
+    pub(crate) fn from_itself(&mut self, packet: &Packet) -> Seen {
         self.send(Direction::Ingress, &packet.bytes(), INTERFACE)
     }
 

@@ -1,0 +1,74 @@
+//! The own node, other nodes, and who hides behind a node's address; service addresses.
+
+use std::net::SocketAddr;
+
+use crate::enforce::By;
+use crate::probe::Protocol::{Icmp, Tcp, Udp};
+use crate::services::{Frontend, translate};
+use crate::stage::{BRIDGE, ELSEWHERE, NODES, OUTSIDE, SERVICE, Stage, everywhere};
+use crate::topology::Layout;
+
+#[test]
+fn a_pod_and_its_own_node_reach_each_other() {
+    everywhere(|stage| {
+        let bridged = stage.net.layout == Layout::Bridge;
+        let own: Vec<_> = [NODES[0]].into_iter().chain(bridged.then_some(BRIDGE)).map(|it| stage.either(it)).collect();
+        for pod in ["server", "sealed"] {
+            let pod = stage.address(pod);
+            for node in &own {
+                for protocol in [Tcp, Udp, Icmp] {
+                    assert!(stage.reaches(*node, protocol, pod, 9, true), "{}: {node} to {pod}, {protocol:?}", stage.name());
+                    assert!(stage.reaches(pod, protocol, *node, 9, true), "{}: {pod} to {node}, {protocol:?}", stage.name());
+                }
+            }
+            let other = stage.either(NODES[1]);
+            assert!(!stage.reaches(other, Tcp, pod, 80, false), "{}: another node to {pod}", stage.name());
+            assert!(!stage.reaches(pod, Tcp, other, 80, false), "{}: {pod} to another node", stage.name());
+        }
+    });
+}
+
+fn frontend(stage: &Stage, at: SocketAddr, to: &str, masquerade: bool) -> Frontend {
+    Frontend { at, protocol: "tcp", backends: vec![SocketAddr::new(stage.address(to), 80)], masquerade }
+}
+
+#[test]
+fn who_hides_behind_the_nodes_address_is_not_the_node() {
+    everywhere(|stage| {
+        let node = stage.either(NODES[0]);
+        let [to_server, to_client] = [30_080, 30_081].map(|port| SocketAddr::new(node, port));
+        let frontends = [frontend(stage, to_server, "server", true), frontend(stage, to_client, "client", true)];
+        translate(&stage.net.nodes[0], &frontends).unwrap();
+        let behind = |pod| SocketAddr::new(stage.address(pod), 80);
+        for from in [stage.either(OUTSIDE), stage.either(ELSEWHERE), stage.address("stranger"), stage.either(NODES[1])] {
+            let what = format!("{}: from {from}", stage.name());
+            assert!(!stage.reaches_behind(from, Tcp, to_server, behind("server"), false), "{what}");
+            // Which is how it looks where nothing is denied.
+            assert!(stage.reaches_behind(from, Tcp, to_client, behind("client"), true), "{what}");
+        }
+        // The node itself still does.
+        let from = if stage.net.layout == Layout::Bridge { BRIDGE } else { NODES[0] };
+        assert!(stage.reaches(stage.either(from), Tcp, stage.address("server"), 80, true), "{}", stage.name());
+    });
+}
+
+#[test]
+fn services_are_judged_as_what_is_behind_them() {
+    everywhere(|stage| {
+        let at = SocketAddr::new(stage.either(SERVICE), 8_000);
+        for node in &stage.net.nodes {
+            translate(node, &[frontend(stage, at, "server", false)]).unwrap();
+        }
+        let behind = SocketAddr::new(stage.address("server"), 80);
+        let callers = [("client", true), ("far", true), ("friend", true), ("other", false), ("stranger", false), ("sealed", false)];
+        for (from, expected) in callers {
+            let reached = stage.reaches_behind(stage.address(from), Tcp, at, behind, expected);
+            assert_eq!(reached, expected, "{}: {from}", stage.name());
+        }
+        // Itself, by a way on which it gets the node's address. On a bridge nothing tells it from others of that address.
+        if stage.by == By::Rules || stage.net.layout == Layout::Routed {
+            let server = stage.address("server");
+            assert!(stage.reaches_behind(server, Tcp, at, behind, true), "{}: itself", stage.name());
+        }
+    });
+}

@@ -1,0 +1,134 @@
+//! The cluster that the scenarios play in, enforced.
+//!
+//! `server` is isolated both ways. Three may reach it: `client` and `far` on TCP 80, UDP 53 and SCTP 90, `friend` on everything.
+//! It may reach what is in 198.51.100.0/24 and 2001:db8::/64 outside. `sealed` may reach nothing and nobody it. The others are
+//! free. `far` and `stranger` run on another node.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use crate::enforce::{By, enforce};
+use crate::namespace::Namespace;
+use crate::place::Place;
+use crate::probe::{Protocol, Try, reach};
+use crate::topology::{Layout, Net, NodePlan, Plan, PodPlan};
+
+/// A cluster that is laid out and enforced.
+pub(crate) struct Stage {
+    pub(crate) net: Net,
+    pub(crate) place: Place,
+    pub(crate) by: By,
+    /// Of one test, each family in turn.
+    pub(crate) v6: bool,
+}
+
+/// `here`'s bridge, where pods share one.
+pub(crate) const BRIDGE: [&str; 2] = ["10.0.0.254", "fd00::fe"];
+pub(crate) const OUTSIDE: [&str; 2] = ["198.51.100.7", "2001:db8::7"];
+pub(crate) const ELSEWHERE: [&str; 2] = ["203.0.113.7", "2001:db8:1::7"];
+pub(crate) const NODES: [[&str; 2]; 2] = [["192.168.0.1", "fd00:c0::1"], ["192.168.0.2", "fd00:c0::2"]];
+pub(crate) const SERVICE: [&str; 2] = ["10.96.0.1", "fd02::1"];
+
+const PODS: [(&str, usize, &str, &str); 7] = [
+    ("default/server", 0, "10.0.0.1", "fd00::1"),
+    ("default/client", 0, "10.0.0.2", "fd00::2"),
+    ("default/other", 0, "10.0.0.3", "fd00::3"),
+    ("default/friend", 0, "10.0.0.4", "fd00::4"),
+    ("default/sealed", 0, "10.0.0.5", "fd00::5"),
+    ("default/far", 1, "10.0.1.1", "fd00:0:0:1::1"),
+    ("default/stranger", 1, "10.0.1.2", "fd00:0:0:1::2"),
+];
+
+impl Stage {
+    pub(crate) fn new(by: By, layout: Layout) -> Self {
+        let place = Place::new().unwrap();
+        let net = Net::new(layout, plan(layout)).unwrap();
+        let file = place.file("cluster.yaml");
+        std::fs::write(&file, include_str!("cluster.yaml")).unwrap();
+        let stage = Self { net, place, by, v6: false };
+        stage.enforce(&[file]);
+        stage
+    }
+
+    pub(crate) fn enforce(&self, files: &[PathBuf]) {
+        enforce(self.by, &self.net, &self.place, files).unwrap();
+    }
+
+    /// A pod's namespace.
+    pub(crate) fn pod(&self, name: &str) -> &Namespace {
+        &self.net.pod_named(&format!("default/{name}")).space
+    }
+
+    /// A pod's address.
+    pub(crate) fn address(&self, name: &str) -> IpAddr {
+        crate::wire::of_family(&self.net.pod_named(&format!("default/{name}")).addresses, self.v6)
+    }
+
+    /// One of two spellings.
+    pub(crate) fn either(&self, texts: [&str; 2]) -> IpAddr {
+        texts[usize::from(self.v6)].parse().unwrap()
+    }
+
+    /// A new connection between addresses; somebody answers there.
+    pub(crate) fn reaches(&self, source: IpAddr, protocol: Protocol, to: IpAddr, port: u16, expected: bool) -> bool {
+        let to = SocketAddr::new(to, port);
+        self.reaches_behind(source, protocol, to, to, expected)
+    }
+
+    /// A new connection to one address that is answered at another.
+    pub(crate) fn reaches_behind(&self, source: IpAddr, protocol: Protocol, to: SocketAddr, at: SocketAddr, expected: bool) -> bool {
+        let holder = |address| self.net.holder(address).unwrap_or_else(|| panic!("nobody has {address}"));
+        let (from, served) = (holder(source), vec![(holder(at.ip()), at)]);
+        reach(&[Try { from, source, protocol, to, served, expected }]).unwrap()[0]
+    }
+
+    /// A new connection from pod to pod.
+    #[track_caller]
+    pub(crate) fn between(&self, from: &str, to: &str, protocol: Protocol, port: u16, expected: bool) {
+        let (source, destination) = (self.address(from), self.address(to));
+        let reached = self.reaches(source, protocol, destination, port, expected);
+        assert_eq!(reached, expected, "{}: {from} to {to}, {protocol:?} {port}", self.name());
+    }
+
+    /// For messages.
+    pub(crate) fn name(&self) -> String {
+        format!("{:?}, {:?}, IPv{}", self.by, self.net.layout, if self.v6 { 6 } else { 4 })
+    }
+}
+
+fn plan(layout: Layout) -> Plan {
+    let addresses = |texts: [&str; 2]| texts.map(|it| it.parse().unwrap()).to_vec();
+    let node = |index: usize, name: &str| {
+        let own = PODS.iter().filter(|pod| pod.1 == index);
+        let pods = own.map(|pod| PodPlan { name: pod.0.to_owned(), addresses: addresses([pod.2, pod.3]) }).collect();
+        let bridge = BRIDGE.map(|it| it.parse().unwrap()).into_iter().zip([24, 112]).collect();
+        let has_bridge = layout == Layout::Bridge && index == 0;
+        NodePlan { name: name.to_owned(), addresses: addresses(NODES[index]), bridge: if has_bridge { bridge } else { Vec::new() }, pods }
+    };
+    Plan { nodes: vec![node(0, "here"), node(1, "there")], outside: [addresses(OUTSIDE), addresses(ELSEWHERE)].concat() }
+}
+
+/// Plays a scene in both families, by programs in both layouts and by the control in both.
+pub(crate) fn everywhere(scene: impl Fn(&mut Stage)) {
+    by_programs(&scene);
+    if let Err(reason) = crate::control() {
+        weir_runtime::skip!("without the control: {reason}");
+    }
+    [Layout::Routed, Layout::Bridge].into_iter().for_each(|layout| play(By::Rules, layout, &scene));
+}
+
+/// Plays a scene in both families and both layouts, by programs alone: rules cannot do it.
+pub(crate) fn by_programs(scene: &impl Fn(&mut Stage)) {
+    if let Err(reason) = crate::privilege() {
+        weir_runtime::skip!("{reason}");
+    }
+    [Layout::Routed, Layout::Bridge].into_iter().for_each(|layout| play(By::Programs, layout, scene));
+}
+
+fn play(by: By, layout: Layout, scene: &impl Fn(&mut Stage)) {
+    for v6 in [false, true] {
+        let mut stage = Stage::new(by, layout);
+        stage.v6 = v6;
+        scene(&mut stage);
+    }
+}

@@ -1,0 +1,139 @@
+//! Packets by hand: a pod without a network stack of its own, of which every frame is written and read here.
+//!
+//! The pod's addresses are taken off its interface, so that its kernel answers nothing; its neighbours are told where it is.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use crate::namespace::{Error, Namespace};
+use crate::packet::Packet;
+use crate::sys;
+use crate::topology::{Layout, Net};
+
+/// How long what should not come is waited for.
+const WAIT: Duration = Duration::from_millis(150);
+/// How long what should come is waited for.
+const PATIENCE: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// One end.
+pub(crate) struct Wire {
+    frames: File,
+    own: [u8; 6],
+    gateway: [u8; 6],
+}
+
+impl Wire {
+    /// Takes over a pod.
+    pub(crate) fn pod(net: &Net, name: &str) -> Result<Self, Error> {
+        let node = net.nodes.iter().find(|node| node.pods.iter().any(|pod| pod.name == name)).ok_or("no such pod")?;
+        let pod = net.pod_named(name);
+        let own = mac(&pod.space, "eth0")?;
+        let via = if net.layout == Layout::Bridge { "br0" } else { &pod.interface };
+        let gateway = mac(&node.space, via)?;
+        pod.space.ip("addr flush dev eth0\n")?;
+        // Router solicitations and the like are not asked for.
+        pod.space.set("ipv6/conf/eth0/disable_ipv6", "1")?;
+        let told: String = pod.addresses.iter().map(|it| format!("neigh replace {it} lladdr {} dev {via}\n", text(own))).collect();
+        node.space.ip(&told)?;
+        Ok(Self { frames: pod.space.enter(|| sys::frames("eth0"))??, own, gateway })
+    }
+
+    /// Sends a packet to the gateway.
+    pub(crate) fn send(&self, packet: &Packet) -> Result<(), Error> {
+        self.send_frame(&self.framed(packet, self.gateway))
+    }
+
+    /// Sends a packet to a neighbour on the same bridge.
+    pub(crate) fn send_to(&self, neighbour: &Self, packet: &Packet) -> Result<(), Error> {
+        self.send_frame(&self.framed(packet, neighbour.own))
+    }
+
+    pub(crate) fn send_frame(&self, frame: &[u8]) -> Result<(), Error> {
+        (&self.frames).write_all(frame).map_err(|error| format!("a frame of {} bytes: {error}", frame.len()).into())
+    }
+
+    fn framed(&self, packet: &Packet, to: [u8; 6]) -> Vec<u8> {
+        let mut bytes = packet.bytes();
+        bytes[..6].copy_from_slice(&to);
+        bytes[6..12].copy_from_slice(&self.own);
+        if packet.source.is_ipv4() {
+            let length = 4 * usize::from(bytes[14] & 0xf);
+            let sum = checksum(&bytes[14..14 + length]);
+            bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+        }
+        bytes
+    }
+
+    /// Waits for a packet like one that was sent; says whether it came.
+    pub(crate) fn gets(&self, packet: &Packet) -> bool {
+        self.comes(PATIENCE, packet)
+    }
+
+    /// Waits for a packet that should not come; says whether it stayed away.
+    pub(crate) fn misses(&self, packet: &Packet) -> bool {
+        !self.comes(WAIT, packet)
+    }
+
+    fn comes(&self, wait: Duration, packet: &Packet) -> bool {
+        let end = likeness(&packet.bytes());
+        self.find(wait, |frame| likeness(frame) == end)
+    }
+
+    /// Reads frames until one is what is looked for.
+    pub(crate) fn find(&self, wait: Duration, is_it: impl Fn(&[u8]) -> bool) -> bool {
+        let begun = Instant::now();
+        let mut buffer = [0; 2_048];
+        loop {
+            match (&self.frames).read(&mut buffer) {
+                Ok(length) if is_it(&buffer[..length]) => return true,
+                Ok(_) => {}
+                Err(_) if begun.elapsed() > wait => return false,
+                Err(_) => std::thread::sleep(PAUSE),
+            }
+        }
+    }
+
+    pub(crate) fn own_mac(&self) -> [u8; 6] {
+        self.own
+    }
+}
+
+/// What routers leave alone: everything behind the Ethernet header but hop limit and header checksum.
+fn likeness(frame: &[u8]) -> Vec<u8> {
+    let mut rest = frame.get(12..).unwrap_or_default().to_vec();
+    let changes: &[usize] = if rest.first() == Some(&8) { &[10, 12, 13] } else { &[9] };
+    for at in changes {
+        if let Some(byte) = rest.get_mut(*at) {
+            *byte = 0;
+        }
+    }
+    rest
+}
+
+/// The Internet checksum.
+pub(crate) fn checksum(header: &[u8]) -> u16 {
+    let words = header.chunks(2).map(|it| u32::from(u16::from_be_bytes([it[0], *it.get(1).unwrap_or(&0)])));
+    let sum: u32 = words.sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !(((sum & 0xffff) + (sum >> 16)) as u16)
+}
+
+/// An interface's address.
+fn mac(space: &Namespace, interface: &str) -> Result<[u8; 6], Error> {
+    let line = space.run("ip", &["-o", "link", "show", "dev", interface], "")?;
+    let after = line.split("link/ether ").nth(1).and_then(|rest| rest.split(' ').next()).ok_or("no address")?;
+    let bytes: Vec<u8> = after.split(':').filter_map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+    bytes.try_into().map_err(|_| "an odd address".into())
+}
+
+fn text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// The address of a family.
+pub(crate) fn of_family(addresses: &[IpAddr], v6: bool) -> IpAddr {
+    addresses.iter().find(|it| it.is_ipv6() == v6).copied().unwrap_or_else(|| panic!("no address of the family"))
+}
