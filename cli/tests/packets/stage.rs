@@ -127,6 +127,7 @@ pub(crate) fn by_programs(scene: &impl Fn(&mut Stage)) {
 
 fn play(by: By, layout: Layout, scene: &impl Fn(&mut Stage)) {
     for v6 in [false, true] {
+        let _not_alone = crate::load::QUIET.read().unwrap_or_else(|it| it.into_inner());
         let mut stage = Stage::new(by, layout);
         stage.v6 = v6;
         scene(&mut stage);

@@ -41,6 +41,12 @@ impl Wire {
         Ok(Self { frames: pod.space.enter(|| sys::frames("eth0"))??, own, gateway })
     }
 
+    /// The outside's interface, whose kernel goes on to answer for the addresses that it has.
+    pub(crate) fn outside(net: &Net) -> Result<Self, Error> {
+        let (own, gateway) = (mac(&net.outside, "eth0")?, mac(&net.fabric, "ext")?);
+        Ok(Self { frames: net.outside.enter(|| sys::frames("eth0"))??, own, gateway })
+    }
+
     /// Sends a packet to the gateway.
     pub(crate) fn send(&self, packet: &Packet) -> Result<(), Error> {
         self.send_frame(&self.framed(packet, self.gateway))

@@ -1,0 +1,71 @@
+//! Connections that stay while others knock.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use super::{QUIET, address, asked, generation, lay_out, policy};
+use crate::enforce::attach;
+use crate::packet::{Packet, SYN};
+use crate::sys;
+use crate::wire::Wire;
+
+const FLOWS: usize = 1_000;
+
+/// The server may only answer, and it speaks first afterwards: a flow that was forgotten would be a new one, which it may not
+/// begin.
+#[test]
+fn established_flows_outlive_a_flood_of_syns() {
+    if let Err(reason) = crate::privilege() {
+        weir_runtime::skip!("{reason}");
+    }
+    let _alone = QUIET.write().unwrap_or_else(|it| it.into_inner());
+    sys::raise_descriptor_limit().unwrap();
+    let (net, place) = lay_out(2);
+    let policies = [policy(1, "Ingress", "ingress: [{ports: [{port: 80}]}]"), policy(1, "Egress", "egress: []")].concat();
+    let artifact = generation(&net, &place, "open", 2, &policies);
+    attach(&net.nodes[0], &place, &artifact, &[]).unwrap();
+
+    let at = SocketAddr::new(address(1, false), 80);
+    let [client, server] = [0, 1].map(|pod| &net.nodes[0].pods[pod].space);
+    let listener = server.enter(|| TcpListener::bind(at)).unwrap().unwrap();
+    let mut flows = Vec::new();
+    for _ in 0..FLOWS {
+        let near = client.enter(|| TcpStream::connect(at)).unwrap().unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        // Established: the beginner has spoken after the answer.
+        (&near).write_all(b"?").unwrap();
+        far.read_exact(&mut [0]).unwrap();
+        flows.push((near, far));
+    }
+    let syns = asked("WEIR_LOAD_SYNS", 100_000);
+    flood(&net, at, syns);
+    let alive = flows.iter().filter(|(near, far)| is_alive(near, far)).count();
+    println!("{alive} of {FLOWS} flows alive after {syns} SYNs");
+    assert_eq!(alive, FLOWS);
+}
+
+fn is_alive(mut near: &TcpStream, mut far: &TcpStream) -> bool {
+    near.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    far.write_all(b"!").is_ok() && near.read_exact(&mut [0]).is_ok()
+}
+
+/// From outside, from ever other addresses and ports.
+fn flood(net: &crate::topology::Net, to: SocketAddr, syns: u64) {
+    // What is answered goes nowhere.
+    net.outside.set("ipv4/ip_forward", "0").unwrap();
+    let wire = Wire::outside(net).unwrap();
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    for _ in 0..syns {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let [a, b, c, d, e, f, ..] = random.to_le_bytes();
+        let source = [20 + a % 80, b, c, d];
+        let packet = Packet::tcp((source.into(), 1_024 + u16::from_le_bytes([e, f]) % 60_000), (to.ip(), to.port()), SYN);
+        // The queue may be full for a moment.
+        while wire.send(&packet).is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
