@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::namespace::{Error, run};
 use crate::place::Place;
-use crate::topology::{Net, Node};
+use crate::topology::{Layout, Net, Node};
 
 /// Who enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(crate) fn enforce(by: By, net: &Net, place: &Place, files: &[PathBuf]) -> Re
         By::Rules => {
             let rules =
                 run(Command::new(weir()).args(["compile", "--no-verify", "--emit", "iptables"]).args(files), "")?;
-            net.nodes.iter().try_for_each(|node| restore(node, &rules))
+            net.nodes.iter().try_for_each(|node| restore(node, net.layout, &rules))
         }
     }
 }
@@ -66,12 +66,19 @@ pub(crate) fn pins(place: &Place, node: &Node) -> PathBuf {
     place.bpffs().join(&node.name)
 }
 
-fn restore(node: &Node, rules: &str) -> Result<(), Error> {
+fn restore(node: &Node, layout: Layout, rules: &str) -> Result<(), Error> {
     let (sets, rest) = rules.split_once("# iptables-restore\n").ok_or("no rules")?;
     let (v4, v6) = rest.split_once("# ip6tables-restore\n").ok_or("no rules for IPv6")?;
     node.space.run("ipset", &["restore"], sets)?;
     node.space.run("iptables-restore", &["-w", "10"], v4)?;
     node.space.run("ip6tables-restore", &["-w", "10"], v6)?;
+    if layout == Layout::Bridge {
+        // Pods are neighbours there, and rules about forwarding see how they look for each other.
+        for kind in ["135", "136"] {
+            let pass = ["-w", "10", "-I", "FORWARD", "-p", "ipv6-icmp", "--icmpv6-type", kind, "-j", "ACCEPT"];
+            node.space.run("ip6tables", &pass, "")?;
+        }
+    }
     // Packets by hand have no checksums.
     node.space.set("netfilter/nf_conntrack_checksum", "0")
 }

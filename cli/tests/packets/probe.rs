@@ -155,6 +155,26 @@ pub(crate) fn echo_request(v6: bool) -> [u8; 16] {
     message
 }
 
+/// A socket that listens.
+pub(crate) fn listen(at: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = sys::socket(Kind::Tcp, at.is_ipv6())?;
+    sys::bind(&socket, at)?;
+    sys::listen(&socket).map(|()| socket)
+}
+
+/// A command that another thread starts holds all sockets for a moment, also those that are closed meanwhile.
+fn patiently<T: Send>(space: &Namespace, open: impl Fn() -> io::Result<T> + Sync) -> io::Result<io::Result<T>> {
+    let begun = Instant::now();
+    loop {
+        match space.enter(&open)? {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && begun.elapsed() < PATIENCE => {
+                std::thread::sleep(PAUSE)
+            }
+            done => return Ok(done),
+        }
+    }
+}
+
 /// The sides that answer, by where they are. Echo requests are answered by the kernel.
 #[derive(Default)]
 struct Servers {
@@ -169,15 +189,10 @@ impl Servers {
         let named = |error: io::Error| format!("{protocol:?} {at}: {error}");
         match protocol {
             Protocol::Tcp if !self.listeners.contains_key(&key) => {
-                let listener = space.enter(|| {
-                    let socket = sys::socket(Kind::Tcp, at.is_ipv6())?;
-                    sys::bind(&socket, at)?;
-                    sys::listen(&socket).map(|()| socket)
-                })?;
-                self.listeners.insert(key, listener.map_err(named)?.into());
+                self.listeners.insert(key, patiently(space, || listen(at))?.map_err(named)?.into());
             }
             Protocol::Udp if !self.sockets.contains_key(&key) => {
-                let socket = space.enter(|| UdpSocket::bind(at))?.map_err(named)?;
+                let socket = patiently(space, || UdpSocket::bind(at))?.map_err(named)?;
                 socket.set_nonblocking(true)?;
                 self.sockets.insert(key, socket);
             }

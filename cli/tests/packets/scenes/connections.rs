@@ -5,6 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use crate::probe;
 use crate::probe::Protocol::{Icmp, Sctp, Tcp, Udp};
 use crate::stage::{ELSEWHERE, OUTSIDE, Stage, everywhere};
 use crate::sys::{self, Kind};
@@ -49,11 +50,7 @@ fn who_may_reaches_and_who_may_not_does_not() {
 
 fn listen(stage: &Stage, pod: &str, port: u16) -> TcpListener {
     let at = SocketAddr::new(stage.address(pod), port);
-    let socket = stage.pod(pod).enter(|| {
-        let socket = sys::socket(Kind::Tcp, at.is_ipv6())?;
-        sys::bind(&socket, at)?;
-        sys::listen(&socket).map(|()| socket)
-    });
+    let socket = stage.pod(pod).enter(|| probe::listen(at));
     let listener = TcpListener::from(socket.unwrap().unwrap());
     listener.set_nonblocking(false).unwrap();
     listener
@@ -89,7 +86,8 @@ fn connections_carry_data_and_end() {
     everywhere(|stage| {
         let listener = listen(stage, "server", 80);
         for client in ["client", "far"] {
-            let mut stream = connect(stage, (client, 0), ("server", 80), PATIENCE).unwrap();
+            let stream = connect(stage, (client, 0), ("server", 80), PATIENCE);
+            let mut stream = stream.unwrap_or_else(|error| panic!("{}: {client}: {error}", stage.name()));
             let (mut served, _) = listener.accept().unwrap();
             let sent = vec![7; 300_000];
             let got = std::thread::scope(|scope| {
@@ -144,7 +142,7 @@ fn replies_go_back_and_nowhere_else() {
         let [client, next] = [40_000, 40_001].map(|port| bind("client", port));
         let bystander = bind("other", 40_000);
         client.send_to(b"?", server.local_addr().unwrap()).unwrap();
-        server.recv(&mut [0; 8]).unwrap();
+        server.recv(&mut [0; 8]).unwrap_or_else(|error| panic!("{}: {error}", stage.name()));
         server.send_to(b"!", client.local_addr().unwrap()).unwrap();
         client.recv(&mut [0; 8]).unwrap();
         for (from, to) in [(&server, &next), (&wrong, &client), (&server, &bystander), (&wrong, &next)] {
