@@ -21,6 +21,8 @@ pub(crate) enum Shape {
     Time,
     /// Anything.
     Any,
+    /// Anything in which no key is there twice.
+    Unique,
     /// A map with free keys and string values.
     StrMap,
     /// A list.
@@ -38,7 +40,7 @@ pub(crate) struct Fields {
     pub(super) fields: &'static [(&'static str, Shape)],
 }
 
-use Shape::{Any, Bool, Int32, Int64, IntOrStr, List, Str, StrMap, Struct, Time};
+use Shape::{Any, Bool, Int32, Int64, IntOrStr, List, Str, StrMap, Struct, Time, Unique};
 
 const fn strict(fields: &'static [(&'static str, Shape)]) -> Fields {
     Fields { strict: true, fields }
@@ -102,7 +104,7 @@ static MANAGED_FIELDS: Fields = strict(&[
     ("apiVersion", Str),
     ("time", Time),
     ("fieldsType", Str),
-    ("fieldsV1", Any),
+    ("fieldsV1", Unique),
     ("subresource", Str),
 ]);
 

@@ -6,133 +6,21 @@
 //! matches a label set, are asked once.
 //! Invariants: shares no code with classify and lower; never looks at more than the [`Cluster`].
 
+mod answer;
+mod ranges;
+mod service;
+
 use std::collections::HashMap;
-use std::net::IpAddr;
 
 use super::directory::Directory;
 use super::labels::Selection;
 use super::{
-    Backend, Cluster, Direction, Endpoint, EndpointId, HostNetworkPods, Icmp, IpBlockPods, LabelSetId, ListAction,
-    ListId, NamespaceId, Peer, PolicyId, PortMatch, PortRule, Protocol, Rule, SelectorId, ServiceAddress, ServiceId,
-    Standing,
+    Cluster, Direction, Endpoint, EndpointId, HostNetworkPods, Icmp, IpBlockPods, LabelSetId, ListAction, ListId,
+    NamespaceId, Peer, PolicyId, PortMatch, PortRule, Protocol, Rule, SelectorId, ServiceId, Standing,
 };
-use crate::address::Family;
 
-/// A new connection as the pods see it: after DNAT, before SNAT, unless the destination is a service address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flow {
-    /// Who begins it.
-    pub source: End,
-    /// Who it goes to.
-    pub destination: End,
-    /// Over what.
-    pub protocol: FlowProtocol,
-    /// The destination port; 0 where the protocol has none.
-    pub port: u16,
-}
-
-/// One end of a flow: an endpoint, an address, or both (then the address is one of the endpoint's).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End {
-    /// The endpoint; `None` for an address that is no endpoint's.
-    pub endpoint: Option<EndpointId>,
-    /// The address; `None` for an endpoint without addresses.
-    pub address: Option<IpAddr>,
-}
-
-/// What a flow runs over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum FlowProtocol {
-    /// A protocol with ports.
-    Transport(Protocol),
-    /// ICMP or ICMPv6.
-    Icmp,
-}
-
-/// Pass or drop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Verdict {
-    /// Pass.
-    Allow,
-    /// Drop.
-    Deny,
-}
-
-/// The verdicts at both ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judgement {
-    /// Where the flow leaves its source.
-    pub egress: Side,
-    /// Where it reaches its destination.
-    pub ingress: Side,
-}
-
-impl Judgement {
-    /// Both ends must allow.
-    pub fn verdict(&self) -> Verdict {
-        self.egress.verdict.max(self.ingress.verdict)
-    }
-
-    /// One end.
-    pub fn side(&self, direction: Direction) -> &Side {
-        match direction {
-            Direction::Ingress => &self.ingress,
-            Direction::Egress => &self.egress,
-        }
-    }
-}
-
-/// The verdict at one end, and what decided it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Side {
-    /// Pass or drop.
-    pub verdict: Verdict,
-    /// What decided.
-    pub basis: Basis,
-}
-
-/// What decided a side.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Basis {
-    /// The end is no subject: outside the cluster, on the host's network, finished or not there yet.
-    NotSubject,
-    /// A pod reaches itself.
-    Itself,
-    /// A pod and its own node reach each other.
-    OwnNode,
-    /// ICMP, where it is assumed to pass.
-    IcmpAssumed,
-    /// No policy isolates the pod in this direction.
-    NotIsolated,
-    /// An address list denies.
-    List(ListId),
-    /// The pod is isolated, and these rules allow (all of them, in policy order).
-    Rules(Vec<RuleId>),
-    /// The pod is isolated by these policies, and none of their rules allows.
-    Isolated(Vec<PolicyId>),
-    /// The destination is a service's address: what its backends say.
-    Service(ServiceBasis),
-}
-
-/// A rule of a policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RuleId {
-    /// The policy.
-    pub policy: PolicyId,
-    /// The index of the rule in its direction's list.
-    pub rule: u32,
-}
-
-/// A service port's backends, judged one by one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServiceBasis {
-    /// The service.
-    pub service: ServiceId,
-    /// The index of its port; `None` if the service has no such port.
-    pub port: Option<u32>,
-    /// What each ready backend gets, in the service's order.
-    pub backends: Vec<Side>,
-}
+pub use answer::{Basis, End, Flow, FlowProtocol, Judgement, RuleId, ServiceBasis, Side, Verdict};
+use ranges::Ranges;
 
 /// Answers for one cluster.
 #[derive(Debug)]
@@ -421,173 +309,14 @@ impl<'c> Oracle<'c> {
     }
 }
 
-/// Services: the packet is seen before it is translated, so its address stands for what is behind it.
-impl Oracle<'_> {
-    /// The service that the destination address belongs to, and which of its ports is meant.
-    fn find_service(&self, source: End, destination: End, target: Target) -> Option<(ServiceId, Option<u32>)> {
-        // A host-network pod is its node: what is sent to its address may be a node port.
-        let is_pod = destination.endpoint.is_some_and(|id| self.is_member(id));
-        if is_pod || self.cluster.assume.service_address == ServiceAddress::Address {
-            return None;
-        }
-        let address = destination.address?;
-        let services = self.directory.services_at(address);
-        let by_port = services.iter().find_map(|id| {
-            let ports = &self.cluster.services[id.index()].ports;
-            let index = ports.iter().position(|port| target.is(port.protocol, port.port))?;
-            Some((*id, Some(index as u32)))
-        });
-        // A load balancer may use a node's own address: there, only its service ports are the service's.
-        let rest = services.first().filter(|_| self.directory.node_at(address).is_none());
-        by_port.or_else(|| self.find_node_port(source, address, target)).or(rest.map(|id| (*id, None)))
-    }
-
-    /// A node translates what is sent to its own addresses; another node is an ordinary address until it does.
-    fn find_node_port(&self, source: End, address: IpAddr, target: Target) -> Option<(ServiceId, Option<u32>)> {
-        let of_pod = source.endpoint.and_then(|id| self.endpoint(id).node);
-        let node = of_pod.or_else(|| self.directory.node_at(source.address?))?;
-        if !self.cluster.nodes[node.index()].addresses.contains(&address) {
-            return None;
-        }
-        self.cluster.services.iter().enumerate().find_map(|(id, service)| {
-            let is_meant = |port: &super::ServicePort| port.node_port.is_some_and(|it| target.is(port.protocol, it));
-            let index = service.ports.iter().position(is_meant)?;
-            Some((ServiceId(id as u32), Some(index as u32)))
-        })
-    }
-
-    /// A service port is allowed if all of its ready backends are.
-    fn judge_service(
-        &mut self,
-        source: End,
-        destination: End,
-        target: Target,
-        (service, port): (ServiceId, Option<u32>),
-    ) -> Judgement {
-        let cluster = self.cluster;
-        let family = destination.address.map(Family::of);
-        let backends: Vec<&Backend> = port
-            .and_then(|port| cluster.services[service.index()].ports.get(port as usize))
-            .map(|port| port.backends.iter().filter(|it| it.serves(family)).collect())
-            .unwrap_or_default();
-        let mut sides = |direction| {
-            let judge = |it: &&Backend| {
-                let target = Target { port: it.port, ..target };
-                match direction {
-                    Direction::Egress => self.judge_side(direction, source, it.end(), target),
-                    Direction::Ingress => self.judge_side(direction, it.end(), source, target),
-                }
-            };
-            ServiceBasis { service, port, backends: backends.iter().map(judge).collect() }.side()
-        };
-        let ingress = sides(Direction::Ingress);
-        let behind = sides(Direction::Egress);
-        Judgement { egress: self.judge_service_egress(source, destination, target, port.is_some(), behind), ingress }
-    }
-
-    fn judge_service_egress(
-        &mut self,
-        source: End,
-        destination: End,
-        target: Target,
-        is_service_port: bool,
-        behind: Side,
-    ) -> Side {
-        let Some(subject) = source.endpoint.filter(|id| self.is_member(*id)) else {
-            return Side::allow(Basis::NotSubject);
-        };
-        if target.protocol == FlowProtocol::Icmp && self.cluster.assume.icmp == Icmp::Allow {
-            return Side::allow(Basis::IcmpAssumed);
-        }
-        let own_node = self.is_own_node(self.endpoint(subject), destination);
-        if let Some(list) = self.denying_list(Direction::Egress, subject, destination).filter(|_| !own_node) {
-            return Side { verdict: Verdict::Deny, basis: Basis::List(list) };
-        }
-        if matches!(&behind.basis, Basis::Service(basis) if !basis.backends.is_empty()) {
-            return behind;
-        }
-        // Nothing is behind it: only a rule that names no peer reaches it; and while nothing is known of the ports to
-        // come behind a service port, only one that allows them all.
-        let isolating = self.isolating(Direction::Egress, subject);
-        if isolating.is_empty() {
-            return Side::allow(Basis::NotIsolated);
-        }
-        let mut rules = self.allowing_rules(Direction::Egress, &isolating, subject, destination, target);
-        rules.retain(|id| {
-            let policy = &self.cluster.policies[id.policy.index()];
-            let rule = policy.egress.as_ref().and_then(|rules| rules.get(id.rule as usize));
-            rule.is_some_and(|rule| rule.peers.is_empty() && (!is_service_port || allows_all_ports(rule, target)))
-        });
-        match rules.is_empty() {
-            true => Side { verdict: Verdict::Deny, basis: Basis::Isolated(isolating) },
-            false => Side::allow(Basis::Rules(rules)),
-        }
-    }
-}
-
-/// Whether a rule allows every port of the protocol.
-fn allows_all_ports(rule: &Rule, target: Target) -> bool {
-    let all = |port: &PortRule| match port.port {
-        PortMatch::Any => true,
-        PortMatch::Range(first, last) => first <= 1 && last == u16::MAX,
-        PortMatch::Named(_) => false,
-    };
-    let of_protocol = |port: &&PortRule| target.protocol == FlowProtocol::Transport(port.protocol);
-    rule.ports.is_empty() || rule.ports.iter().filter(of_protocol).any(all)
-}
-
 impl Target {
     fn is(self, protocol: Protocol, port: u16) -> bool {
         self.protocol == FlowProtocol::Transport(protocol) && self.port == port
     }
 }
 
-impl Backend {
-    fn end(&self) -> End {
-        End { endpoint: self.endpoint, address: self.address }
-    }
-
-    fn serves(&self, family: Option<Family>) -> bool {
-        self.address.is_none_or(|address| family.is_none_or(|family| Family::of(address) == family))
-    }
-}
-
 impl Side {
     fn allow(basis: Basis) -> Self {
         Self { verdict: Verdict::Allow, basis }
-    }
-}
-
-impl ServiceBasis {
-    fn side(self) -> Side {
-        let verdict = self.backends.iter().map(|side| side.verdict).max().unwrap_or(Verdict::Allow);
-        Side { verdict, basis: Basis::Service(self) }
-    }
-}
-
-/// The union of a list's entries, so that a list of a million is not walked for every flow.
-#[derive(Debug)]
-struct Ranges {
-    /// Sorted by the first address, disjoint.
-    ranges: Vec<(IpAddr, IpAddr)>,
-}
-
-impl Ranges {
-    fn new(list: &super::CidrList) -> Self {
-        let mut entries: Vec<_> = list.entries.iter().map(|entry| (entry.first, entry.last)).collect();
-        entries.sort_unstable();
-        let mut ranges: Vec<(IpAddr, IpAddr)> = Vec::with_capacity(entries.len());
-        for (first, last) in entries {
-            match ranges.last_mut() {
-                Some(before) if first <= before.1 => before.1 = before.1.max(last),
-                _ => ranges.push((first, last)),
-            }
-        }
-        Self { ranges }
-    }
-
-    fn contains(&self, address: IpAddr) -> bool {
-        let after = self.ranges.partition_point(|(first, _)| *first <= address);
-        after.checked_sub(1).is_some_and(|index| address <= self.ranges[index].1)
     }
 }
