@@ -37,7 +37,8 @@ proptest! {
 
 #[test]
 fn enough_of_the_mutated_manifests_are_accepted_and_enough_refused() {
-    let accepted = |seed: u64| decoding::read(mutated(seed as usize % 3, seed).as_bytes(), InputKind::Manifest).is_some();
+    let accepted =
+        |seed: u64| decoding::read(mutated(seed as usize % 3, seed).as_bytes(), InputKind::Manifest).is_some();
     let accepted = (0..600).filter(|seed| accepted(*seed)).count();
     assert!((60..540).contains(&accepted), "{accepted} of 600 were accepted");
 }

@@ -19,10 +19,8 @@ pub(crate) enum Shape {
     IntOrStr,
     /// A point in time, as RFC 3339 has it.
     Time,
-    /// Anything.
-    Any,
     /// Anything in which no key is there twice.
-    Unique,
+    Any,
     /// A map with free keys and string values.
     StrMap,
     /// A list.
@@ -40,7 +38,7 @@ pub(crate) struct Fields {
     pub(super) fields: &'static [(&'static str, Shape)],
 }
 
-use Shape::{Any, Bool, Int32, Int64, IntOrStr, List, Str, StrMap, Struct, Time, Unique};
+use Shape::{Any, Bool, Int32, Int64, IntOrStr, List, Str, StrMap, Struct, Time};
 
 const fn strict(fields: &'static [(&'static str, Shape)]) -> Fields {
     Fields { strict: true, fields }
@@ -104,7 +102,7 @@ static MANAGED_FIELDS: Fields = strict(&[
     ("apiVersion", Str),
     ("time", Time),
     ("fieldsType", Str),
-    ("fieldsV1", Unique),
+    ("fieldsV1", Any),
     ("subresource", Str),
 ]);
 

@@ -32,8 +32,8 @@ struct Walk<'w> {
 impl Walk<'_> {
     fn value(&mut self, node: &Node<'_>, shape: &'static Shape, at: &Trail<'_>) {
         match (shape, &node.value) {
-            (_, Value::Null) | (Shape::Any, _) => {}
-            (Shape::Unique, value) => self.unique(value, at),
+            (_, Value::Null) => {}
+            (Shape::Any, value) => self.unique(value, at),
             (Shape::Struct(fields), _) => self.structure(node, fields, at),
             (Shape::StrMap, Value::Map(entries)) => self.string_map(entries, at),
             (Shape::List(item), Value::Seq(items)) => {

@@ -66,6 +66,17 @@ impl<'c> Context<'c> {
         }
     }
 
+    /// Every rule of every policy, with its direction and index, while the budget lasts.
+    pub(super) fn rules(&self) -> impl Iterator<Item = (&'c Policy, Direction, usize, &'c Rule)> {
+        let of = |policy: &'c Policy, direction| {
+            let rules = policy.rules(direction).unwrap_or_default().iter().enumerate();
+            rules.map(move |(index, rule)| (policy, direction, index, rule))
+        };
+        let all =
+            self.cluster.policies.iter().flat_map(move |it| Direction::ALL.into_iter().flat_map(move |at| of(it, at)));
+        all.take_while(|(policy, ..)| !self.is_spent(policy.object))
+    }
+
     /// All groups.
     pub(super) fn groups(&self) -> &[Group] {
         &self.groups.all
@@ -108,16 +119,6 @@ impl Context<'_> {
     pub(super) fn begin(&self, steps: u64) {
         self.steps_left.set(steps);
         self.stopped.set(None);
-    }
-
-    /// Every rule of every policy, with its direction and index, while the budget lasts.
-    pub(super) fn rules(&self) -> impl Iterator<Item = (&'c Policy, Direction, usize, &'c Rule)> {
-        let of = |policy: &'c Policy, direction| {
-            let rules = policy.rules(direction).unwrap_or_default().iter().enumerate();
-            rules.map(move |(index, rule)| (policy, direction, index, rule))
-        };
-        let all = self.cluster.policies.iter().flat_map(move |it| Direction::ALL.into_iter().flat_map(move |at| of(it, at)));
-        all.take_while(|(policy, ..)| !self.is_spent(policy.object))
     }
 
     /// Takes steps from the budget.

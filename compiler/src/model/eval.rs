@@ -314,9 +314,3 @@ impl Target {
         self.protocol == FlowProtocol::Transport(protocol) && self.port == port
     }
 }
-
-impl Side {
-    fn allow(basis: Basis) -> Self {
-        Self { verdict: Verdict::Allow, basis }
-    }
-}

@@ -4,13 +4,16 @@ use std::net::IpAddr;
 
 use super::{Basis, End, FlowProtocol, Judgement, Oracle, ServiceBasis, Side, Target, Verdict};
 use crate::address::Family;
-use crate::model::{
-    Backend, Direction, Icmp, PortMatch, PortRule, Rule, ServiceAddress, ServiceId, ServicePort,
-};
+use crate::model::{Backend, Direction, Icmp, PortMatch, PortRule, Rule, ServiceAddress, ServiceId, ServicePort};
 
 impl Oracle<'_> {
     /// The service that the destination address belongs to, and which of its ports is meant.
-    pub(super) fn find_service(&self, source: End, destination: End, target: Target) -> Option<(ServiceId, Option<u32>)> {
+    pub(super) fn find_service(
+        &self,
+        source: End,
+        destination: End,
+        target: Target,
+    ) -> Option<(ServiceId, Option<u32>)> {
         // A host-network pod is its node: what is sent to its address may be a node port.
         let is_pod = destination.endpoint.is_some_and(|id| self.is_member(id));
         if is_pod || self.cluster.assume.service_address == ServiceAddress::Address {
