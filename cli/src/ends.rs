@@ -80,6 +80,16 @@ impl<'c> Ends<'c> {
         })
     }
 
+    /// The service that has the same name as the endpoint that a text stands for.
+    pub(crate) fn namesake(&self, directory: &Directory<'c>, text: &str) -> Option<ServiceId> {
+        let Ok(Named::Endpoint(_)) = self.named(directory, text) else { return None };
+        match text.split('/').collect::<Vec<_>>()[..] {
+            [name] => directory.service_named(self.default_namespace, name),
+            [namespace, name] => directory.service_named(namespace, name),
+            _ => None,
+        }
+    }
+
     /// The name of an endpoint or a service that is most like this one; the same name in another namespace is.
     pub(crate) fn near(&self, text: &str) -> Option<String> {
         let name = text.rsplit('/').next().unwrap_or(text);

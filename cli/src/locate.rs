@@ -38,6 +38,18 @@ pub(crate) struct Identity {
     pub(crate) name: String,
 }
 
+/// What of a field is meant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Value,
+    Name,
+    /// Of several with one name, the first.
+    FirstName,
+}
+
+/// Between two counts of characters.
+const STRIDE: usize = 1 << 12;
+
 /// Finds places.
 pub(crate) struct Locator<'s> {
     sources: &'s SourceMap,
@@ -45,11 +57,13 @@ pub(crate) struct Locator<'s> {
     tree: Option<((FileId, Span), Option<Node<'s>>)>,
     /// Where lines begin, of the files that were asked for.
     lines: HashMap<FileId, Vec<usize>>,
+    /// Characters before each multiple of [`STRIDE`], of files with long lines.
+    counts: HashMap<FileId, Vec<usize>>,
 }
 
 impl<'s> Locator<'s> {
     pub(crate) fn new(sources: &'s SourceMap) -> Self {
-        Self { sources, tree: None, lines: HashMap::new() }
+        Self { sources, tree: None, lines: HashMap::new(), counts: HashMap::new() }
     }
 
     pub(crate) fn sources(&self) -> &'s SourceMap {
@@ -58,15 +72,16 @@ impl<'s> Locator<'s> {
 
     /// Where it stands; `None` for an object that came without text.
     pub(crate) fn locate(&mut self, place: &Place) -> Option<Location> {
-        let (origin, wants_name) = match place {
+        let (origin, part) = match place {
             Place::Text(at) => return Some(Location { file: at.file, span: at.span, document: None }),
-            Place::Field(origin) => (origin, false),
-            Place::FieldName(origin) => (origin, true),
+            Place::Field(origin) => (origin, Part::Value),
+            Place::FieldName(origin) => (origin, Part::Name),
+            Place::FirstFieldName(origin) => (origin, Part::FirstName),
         };
         let source = self.sources.object(origin.object)?;
         let span = match source.format {
-            Format::List => list_line(&self.sources.file(source.file).text, &origin.path),
-            _ => self.object_node(source).map(|node| walk(node, &origin.path, wants_name)),
+            Format::List => self.list_line(source.file, &origin.path),
+            _ => self.object_node(source).map(|node| walk(node, &origin.path, part)),
         };
         Some(Location { file: source.file, span: span.unwrap_or(source.span), document: Some(source.document) })
     }
@@ -124,8 +139,34 @@ impl<'s> Locator<'s> {
         let lines = self.lines(file);
         let line = lines.partition_point(|start| *start <= byte);
         let start = lines.get(line.saturating_sub(1)).copied().unwrap_or(0);
-        let column = 1 + text.get(start..byte).map_or(0, |before| before.chars().count());
+        let column = 1 + self.characters(file, start, byte);
         Position { line: line.max(1), column }
+    }
+
+    /// The characters of a stretch. A whole cluster may be one line: of long stretches only the ends are counted.
+    fn characters(&mut self, file: FileId, start: usize, end: usize) -> usize {
+        let text = self.sources.file(file).text.as_bytes();
+        if end - start <= STRIDE {
+            return beginnings(&text[start..end]);
+        }
+        let counts = self.counts.entry(file).or_insert_with(|| {
+            let sums = text.chunks(STRIDE).scan(0, |sum, chunk| {
+                *sum += beginnings(chunk);
+                Some(*sum)
+            });
+            std::iter::once(0).chain(sums).collect()
+        });
+        let before = |byte: usize| counts[byte / STRIDE] + beginnings(&text[byte / STRIDE * STRIDE..byte]);
+        before(end) - before(start)
+    }
+
+    /// In a list file, `spec.cidrs[7]` is line 7.
+    fn list_line(&mut self, file: FileId, path: &FieldPath) -> Option<Span> {
+        let Some(Step::Index(line)) = path.steps().last() else { return Some(Span::new(0, 0)) };
+        let line = *line as usize;
+        let (start, end) = (self.line_start(file, line), self.line_start(file, line + 1));
+        let text = self.sources.file(file).text.get(start..end)?;
+        (line > 0 && start < end).then(|| Span::new(start, start + text.trim_end().len()))
     }
 
     /// The byte at which a line (from 1) begins; the text's end behind the last.
@@ -142,26 +183,19 @@ impl<'s> Locator<'s> {
     }
 }
 
-/// In a list file, `spec.cidrs[7]` is line 7.
-fn list_line(text: &str, path: &FieldPath) -> Option<Span> {
-    let Some(Step::Index(line)) = path.steps().last() else { return Some(Span::new(0, 0)) };
-    let mut start = 0;
-    for (number, line_text) in (1u32..).zip(text.split_inclusive('\n')) {
-        if number == *line {
-            return Some(Span::new(start, start + line_text.trim_end().len()));
-        }
-        start += line_text.len();
-    }
-    None
+/// Characters that begin in a stretch of UTF-8.
+fn beginnings(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte as i8 >= -0x40).count()
 }
 
 /// Down the path as far as it goes.
-fn walk(root: &Node<'_>, path: &FieldPath, wants_name: bool) -> Span {
+fn walk(root: &Node<'_>, path: &FieldPath, part: Part) -> Span {
     let mut node = root;
     let mut span = whole(root);
     for step in path.steps() {
+        let find = if part == Part::FirstName { first_entry } else { entry };
         let (name, next) = match step {
-            Step::Field(name) | Step::Key(name) => match entry(node, name) {
+            Step::Field(name) | Step::Key(name) => match find(node, name) {
                 Some((name_span, value)) => (Some(name_span), value),
                 None => return span,
             },
@@ -173,7 +207,7 @@ fn walk(root: &Node<'_>, path: &FieldPath, wants_name: bool) -> Span {
         node = next;
         // Nothing is written for an absent value: its name stands for it.
         let empty = node.span.start == node.span.end || node.value == Value::Null;
-        span = name.filter(|_| wants_name || empty).unwrap_or(node.span);
+        span = name.filter(|_| part != Part::Value || empty).unwrap_or(node.span);
     }
     span
 }
@@ -188,6 +222,12 @@ fn entry<'n, 't>(node: &'n Node<'t>, name: &str) -> Option<(Span, &'n Node<'t>)>
     let Value::Map(entries) = &node.value else { return None };
     // Of several with one name the last counts, in findings about duplicates too.
     entries.iter().rev().find(|entry| entry.key == name).map(|entry| (entry.key_span, &entry.value))
+}
+
+/// Where a field is there twice, those inside of the first are not spoken of.
+fn first_entry<'n, 't>(node: &'n Node<'t>, name: &str) -> Option<(Span, &'n Node<'t>)> {
+    let Value::Map(entries) = &node.value else { return None };
+    entries.iter().find(|entry| entry.key == name).map(|entry| (entry.key_span, &entry.value))
 }
 
 fn child<'n, 't>(node: &'n Node<'t>, name: &str) -> Option<&'n Node<'t>> {

@@ -23,6 +23,8 @@ pub(crate) struct Question<'q> {
 pub(crate) struct Answer {
     /// The service that was named without having an address.
     pub(crate) service: Option<ServiceId>,
+    /// A service with the name of the endpoint that was meant.
+    pub(crate) namesake: Option<ServiceId>,
     pub(crate) packets: Vec<(Flow, Judgement)>,
 }
 
@@ -42,11 +44,18 @@ enum Port<'q> {
 impl Question<'_> {
     pub(crate) fn ask<'c>(&self, ends: &Ends<'c>, oracle: &mut Oracle<'c>) -> Result<Answer, String> {
         let (service, flows) = self.flows(ends, oracle.directory())?;
+        let namesake = ends.namesake(oracle.directory(), self.to);
         let judge = |flow: Flow| {
             let judgement = oracle.judge(&flow);
             (flow, judgement)
         };
-        Ok(Answer { service, packets: flows.into_iter().map(judge).collect() })
+        Ok(Answer { service, namesake, packets: flows.into_iter().map(judge).collect() })
+    }
+
+    /// Said where a pod or workload was meant before a service of its name.
+    pub(crate) fn namesake_note(cluster: &Cluster, namesake: ServiceId) -> String {
+        let name = cluster.service_name(namesake);
+        format!("{name} is also a service, which was not asked about: service/{name} asks about it")
     }
 
     /// What may help whoever asked a question that cannot be asked.

@@ -52,14 +52,14 @@ pub(crate) fn findings(sources: &SourceMap, diagnostics: &Diagnostics) -> Vec<Fi
 
 fn object_of(place: &Place) -> Option<u32> {
     match place {
-        Place::Field(origin) | Place::FieldName(origin) => Some(origin.object.0),
+        Place::Field(origin) | Place::FieldName(origin) | Place::FirstFieldName(origin) => Some(origin.object.0),
         Place::Text(_) => None,
     }
 }
 
 fn finding(locator: &mut Locator<'_>, diagnostic: &Diagnostic) -> Finding {
     let origin = match &diagnostic.primary.place {
-        Place::Field(origin) | Place::FieldName(origin) => Some(origin),
+        Place::Field(origin) | Place::FieldName(origin) | Place::FirstFieldName(origin) => Some(origin),
         Place::Text(_) => None,
     };
     Finding {

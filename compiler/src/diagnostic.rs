@@ -63,8 +63,10 @@ impl Eq for Code {}
 pub enum Place {
     /// A field of an object, wherever the object came from.
     Field(Origin),
-    /// The *name* of a field (for unknown and duplicate fields).
+    /// The *name* of a field (for unknown and duplicate fields). Of several with one name, the last.
     FieldName(Origin),
+    /// The name of the first of several fields with one name.
+    FirstFieldName(Origin),
     /// A stretch of text that never became an object.
     Text(FileSpan),
 }
@@ -136,6 +138,13 @@ impl Diagnostic {
     #[must_use]
     pub fn also(mut self, origin: Origin, text: impl Into<String>) -> Self {
         self.secondary.push(Label { place: Place::Field(origin), text: text.into() });
+        self
+    }
+
+    /// With the first of several fields of one name.
+    #[must_use]
+    pub fn also_first(mut self, origin: Origin, text: impl Into<String>) -> Self {
+        self.secondary.push(Label { place: Place::FirstFieldName(origin), text: text.into() });
         self
     }
 

@@ -104,7 +104,9 @@ pub fn lint_within(steps: u64, objects: &[Object], cluster: &Cluster) -> Diagnos
 /// By object, then field, then code. Lints point at fields only.
 fn position(diagnostic: &Diagnostic) -> (Option<&crate::origin::Origin>, &str) {
     match &diagnostic.primary.place {
-        Place::Field(origin) | Place::FieldName(origin) => (Some(origin), diagnostic.code.name),
+        Place::Field(origin) | Place::FieldName(origin) | Place::FirstFieldName(origin) => {
+            (Some(origin), diagnostic.code.name)
+        }
         Place::Text(_) => (None, diagnostic.code.name),
     }
 }

@@ -29,7 +29,7 @@ fn announced(text: &str) -> Vec<String> {
 
 fn printed(diagnostic: &Diagnostic) -> String {
     let path = match &diagnostic.primary.place {
-        Place::Field(origin) | Place::FieldName(origin) => origin.path.to_string(),
+        Place::Field(origin) | Place::FieldName(origin) | Place::FirstFieldName(origin) => origin.path.to_string(),
         Place::Text(_) => String::new(),
     };
     format!("{}[{}]: {path}", diagnostic.severity, diagnostic.code.name).trim_end().to_owned()

@@ -14,7 +14,7 @@ pub fn read(text: &[u8], kind: InputKind) -> Option<Vec<Object>> {
     for diagnostic in diagnostics.iter() {
         for label in std::iter::once(&diagnostic.primary).chain(&diagnostic.secondary) {
             match &label.place {
-                Place::Field(origin) | Place::FieldName(origin) => {
+                Place::Field(origin) | Place::FieldName(origin) | Place::FirstFieldName(origin) => {
                     assert!(decoded.sources.object(origin.object).is_some(), "{diagnostic:?} is about no object");
                 }
                 Place::Text(place) => {

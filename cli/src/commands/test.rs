@@ -14,6 +14,7 @@ use crate::args::{Global, Test, TestFormat};
 use crate::because;
 use crate::ends::Ends;
 use crate::failure::with_hint;
+use crate::question::Question;
 use crate::read;
 use crate::render;
 use file::Expectation;
@@ -33,6 +34,8 @@ enum Fate {
 struct Tried {
     expectation: Expectation,
     fate: Fate,
+    /// What to know of it, however it fared.
+    note: Option<String>,
 }
 
 pub(crate) fn run(global: &Global, test: &Test) -> Result<Outcome> {
@@ -44,7 +47,10 @@ pub(crate) fn run(global: &Global, test: &Test) -> Result<Outcome> {
     let tried: Vec<Tried> = expectations
         .into_iter()
         .map(|expectation| {
-            let fate = match expectation.question().ask(&ends, &mut oracle) {
+            let asked = expectation.question().ask(&ends, &mut oracle);
+            let namesake = asked.as_ref().ok().and_then(|answer| answer.namesake);
+            let note = namesake.map(|it| Question::namesake_note(&read.cluster, it));
+            let fate = match asked {
                 Err(reason) => Fate::Unresolved(reason),
                 Ok(answer) if answer.verdict() == expectation.verdict => Fate::Passed,
                 Ok(answer) => {
@@ -52,7 +58,7 @@ pub(crate) fn run(global: &Global, test: &Test) -> Result<Outcome> {
                     Fate::Failed(packets.flat_map(|(_, judgement)| because::lines(&read.cluster, judgement)).collect())
                 }
             };
-            Tried { expectation, fate }
+            Tried { expectation, fate, note }
         })
         .collect();
     let text = match test.output {

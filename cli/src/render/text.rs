@@ -83,10 +83,14 @@ pub(crate) fn excerpt<'s: 'f, 'f>(
     let first_shown = spot.start.line.saturating_sub(CONTEXT).max(1);
     let start = locator.line_start(spot.at.file, first_shown);
     let end = locator.line_start(spot.at.file, last_line + CONTEXT + 1);
-    let shown = text.get(start..end).unwrap_or_default();
-    if shown.lines().any(|line| line.len() > LONGEST_LINE) {
+    let mut starts = (first_shown..=last_line + CONTEXT + 1).map(|line| locator.line_start(spot.at.file, line));
+    let mut before = starts.next().unwrap_or_default();
+    // With its line break.
+    let too_long = |at: usize| at - std::mem::replace(&mut before, at) > LONGEST_LINE + 1;
+    if starts.any(too_long) {
         return Origin::path(spot.file.as_str()).line(spot.start.line).char_column(spot.start.column).into();
     }
+    let shown = text.get(start..end).unwrap_or_default();
     let from = (spot.at.span.start as usize).clamp(start, end) - start;
     let line_end = locator.line_start(spot.at.file, last_line + 1).clamp(start, end) - start;
     let to = (spot.at.span.end as usize).saturating_sub(start).clamp(from, line_end.max(from));

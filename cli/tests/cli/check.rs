@@ -204,3 +204,35 @@ fn a_long_name_is_not_printed_in_full() {
     let ran = Place::new().file("long.yaml", text).run("check long.yaml").exits(1);
     assert!(ran.out.len() < 10_000, "{} bytes", ran.out.len());
 }
+
+#[test]
+fn a_field_that_is_there_twice_is_shown_twice() {
+    let text = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: web, name: web}\nspec:\n  podSelector: {}\n  ingress: []\n\n\n\n  ingress: [{}]\n";
+    let ran = Place::new().file("a.yaml", text).run("check a.yaml").exits(1);
+    ran.says("again here").says("first here").says("6 |   ingress: []").says("10 |   ingress: [{}]");
+}
+
+#[test]
+fn places_far_into_a_long_line_are_counted_in_characters() {
+    let pods: Vec<String> = (0..3_000)
+        .map(|number| {
+            let extra = if number % 500 == 499 { ", \"a\": 1, \"a\": 2" } else { "" };
+            format!(
+                r#"{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "p{number}", "annotations": {{"é": "ü{number}"{extra}}}}}}}"#
+            )
+        })
+        .collect();
+    let text = format!(r#"{{"apiVersion": "v1", "kind": "List", "items": [{}]}}"#, pods.join(", "));
+    let found = Place::new().file("a.json", &text).run("check a.json -o json").json();
+    let found = found["diagnostics"].as_array().expect("findings");
+    let columns: Vec<usize> = found
+        .iter()
+        .filter(|it| it["code"] == "duplicate-field")
+        .map(|it| it["location"]["column"].as_u64().expect("a column") as usize)
+        .collect();
+    let characters: Vec<char> = text.chars().collect();
+    assert_eq!(columns.len(), 6, "{found:#?}");
+    for column in columns {
+        assert_eq!(characters[column - 1..column + 5].iter().collect::<String>(), "\"a\": 2");
+    }
+}

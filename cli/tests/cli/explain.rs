@@ -199,6 +199,29 @@ fn a_service_is_judged_by_its_backends() {
 }
 
 #[test]
+fn a_name_that_is_a_pods_and_a_services_is_the_pods_and_says_so() {
+    let place = Place::shop().file("services.yaml", SERVICES);
+    let ask = |to: &str| place.run(&format!("explain . --from shop/web --to {to} --port 80 -n shop")).exits(0);
+    let note = "note: shop/db is also a service, which was not asked about: service/shop/db asks about it";
+    ask("shop/db").says("DENY").says(note);
+    ask("db").says("DENY").says(note);
+    for unambiguous in ["pod/shop/db", "service/shop/db", "10.0.0.2", "shop/web"] {
+        let ran = ask(unambiguous);
+        assert!(!ran.out.contains("note:"), "{unambiguous}: {}", ran.out);
+    }
+    let namesake = |to: &str| ask(&format!("{to} -o json")).json()["namesake"].clone();
+    assert_eq!((namesake("shop/db"), namesake("svc/shop/db")), ("shop/db".into(), Value::Null));
+}
+
+#[test]
+fn a_test_of_a_name_that_is_a_services_too_says_so() {
+    let place = Place::shop().file("services.yaml", SERVICES).file("e.yml", EXPECTATIONS);
+    let objects = "shop.yaml services.yaml";
+    let ran = place.run(&format!("test {objects} --expectations e.yml"));
+    ran.says("note: shop/db is also a service, which was not asked about: service/shop/db asks about it");
+}
+
+#[test]
 fn an_end_that_no_policy_applies_to_says_why() {
     let node = "apiVersion: v1\nkind: Node\nmetadata: {name: node-a}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.9}]}\n";
     let place = Place::shop().file("node.yaml", node);

@@ -19,7 +19,7 @@ pub(crate) enum Shape {
     IntOrStr,
     /// A point in time, as RFC 3339 has it.
     Time,
-    /// Anything.
+    /// Anything in which no key is there twice.
     Any,
     /// A map with free keys and string values.
     StrMap,

@@ -32,7 +32,8 @@ struct Walk<'w> {
 impl Walk<'_> {
     fn value(&mut self, node: &Node<'_>, shape: &'static Shape, at: &Trail<'_>) {
         match (shape, &node.value) {
-            (_, Value::Null) | (Shape::Any, _) => {}
+            (_, Value::Null) => {}
+            (Shape::Any, value) => self.unique(value, at),
             (Shape::Struct(fields), _) => self.structure(node, fields, at),
             (Shape::StrMap, Value::Map(entries)) => self.string_map(entries, at),
             (Shape::List(item), Value::Seq(items)) => {
@@ -67,6 +68,27 @@ impl Walk<'_> {
                 self.report.blemish(&at, |origin| codes::duplicate_field::at(origin, &entry.key, Severity::Error));
             }
             self.value(&entry.value, &Shape::Str, &at);
+        }
+    }
+
+    /// The API server reads the text strictly, also where it keeps what it reads as it is.
+    fn unique(&mut self, value: &Value<'_>, at: &Trail<'_>) {
+        match value {
+            Value::Map(entries) => {
+                let mut seen = HashSet::with_capacity(entries.len());
+                for entry in entries {
+                    let at = at.key(&entry.key);
+                    if !seen.insert(&entry.key) {
+                        let name = &entry.key;
+                        self.report.blemish(&at, |origin| codes::duplicate_field::at(origin, name, Severity::Error));
+                    }
+                    self.unique(&entry.value.value, &at);
+                }
+            }
+            Value::Seq(items) => {
+                items.iter().enumerate().for_each(|(index, item)| self.unique(&item.value, &at.index(index)));
+            }
+            _ => {}
         }
     }
 

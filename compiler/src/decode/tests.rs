@@ -34,7 +34,9 @@ fn print((decoded, diagnostics): &(Decoded, Diagnostics)) -> String {
     let skipped = decoded.skipped.iter().map(|(kind, count)| format!("skipped {count} {kind}"));
     let findings = diagnostics.iter().map(|found| {
         let place = match &found.primary.place {
-            Place::Field(origin) | Place::FieldName(origin) => format!("{} {}", origin.object, origin.path),
+            Place::Field(origin) | Place::FieldName(origin) | Place::FirstFieldName(origin) => {
+                format!("{} {}", origin.object, origin.path)
+            }
             Place::Text(place) => format!("text {}..{}", place.span.start, place.span.end),
         };
         format!("{} {place}", found.code.name)

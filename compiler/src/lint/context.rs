@@ -11,7 +11,7 @@ use super::lookup::{Lookup, Wanted};
 use super::near::Census;
 use crate::k8s::{LabelSelector, Object, Operator};
 use crate::model::labels::matches;
-use crate::model::{Cluster, EndpointId, IpBlockPods, NamespaceId, Peer, Policy, SelectorId};
+use crate::model::{Cluster, Direction, EndpointId, IpBlockPods, NamespaceId, Peer, Policy, Rule, SelectorId};
 use crate::origin::ObjectId;
 
 /// The input, seen as lints see it.
@@ -64,6 +64,17 @@ impl<'c> Context<'c> {
             steps_left: Cell::new(0),
             stopped: Cell::new(None),
         }
+    }
+
+    /// Every rule of every policy, with its direction and index, while the budget lasts.
+    pub(super) fn rules(&self) -> impl Iterator<Item = (&'c Policy, Direction, usize, &'c Rule)> {
+        let of = |policy: &'c Policy, direction| {
+            let rules = policy.rules(direction).unwrap_or_default().iter().enumerate();
+            rules.map(move |(index, rule)| (policy, direction, index, rule))
+        };
+        let all =
+            self.cluster.policies.iter().flat_map(move |it| Direction::ALL.into_iter().flat_map(move |at| of(it, at)));
+        all.take_while(|(policy, ..)| !self.is_spent(policy.object))
     }
 
     /// All groups.

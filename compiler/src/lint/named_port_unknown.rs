@@ -56,15 +56,8 @@ spec:
 };
 
 pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
-    for policy in &context.cluster.policies {
-        for direction in Direction::ALL {
-            for (index, rule) in policy.rules(direction).unwrap_or_default().iter().enumerate() {
-                if context.is_spent(policy.object) {
-                    return;
-                }
-                check_rule(context, policy, direction, index, rule, found);
-            }
-        }
+    for (policy, direction, index, rule) in context.rules() {
+        check_rule(context, policy, direction, index, rule, found);
     }
 }
 

@@ -81,17 +81,10 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
     if !cohorts.are_known(context) {
         return;
     }
-    for policy in &context.cluster.policies {
-        for direction in Direction::ALL {
-            for (index, rule) in policy.rules(direction).unwrap_or_default().iter().enumerate() {
-                if context.is_spent(policy.object) {
-                    return;
-                }
-                let question = Question { context, cohorts, policy, direction, rule };
-                if let Some(pair) = question.denied_pair() {
-                    found.push(question.describe(index, pair));
-                }
-            }
+    for (policy, direction, index, rule) in context.rules() {
+        let question = Question { context, cohorts, policy, direction, rule };
+        if let Some(pair) = question.denied_pair() {
+            found.push(question.describe(index, pair));
         }
     }
 }

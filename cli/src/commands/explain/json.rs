@@ -37,7 +37,9 @@ pub(super) fn answer(read: &Read, answer: &Answer) -> serde_json::Result<String>
         })
         .collect();
     let service = answer.service.map(|id| read.cluster.service_name(id));
-    let document = json!({"verdict": word(answer.verdict()), "service": service, "packets": packets});
+    let namesake = answer.namesake.map(|id| read.cluster.service_name(id));
+    let verdict = word(answer.verdict());
+    let document = json!({"verdict": verdict, "service": service, "namesake": namesake, "packets": packets});
     Ok(format!("{}\n", serde_json::to_string_pretty(&document)?))
 }
 

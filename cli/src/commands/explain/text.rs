@@ -11,7 +11,7 @@ use super::{backends, hex, packet};
 use crate::because::word;
 use crate::locate::Locator;
 use crate::near::{self, Miss};
-use crate::question::Answer;
+use crate::question::{Answer, Question};
 use crate::read::Read;
 use crate::render::Spot;
 use crate::render::text::{count, excerpt};
@@ -34,6 +34,9 @@ pub(super) fn answer(read: &Read, answer: &Answer, color: bool) -> String {
         let name = read.cluster.service_name(service);
         let backends = behind(answer.packets.len());
         page.line(0, &format!("service {name} has no address of its own: {backends}"));
+    }
+    if let Some(namesake) = answer.namesake {
+        page.line(0, &format!("note: {}", Question::namesake_note(&read.cluster, namesake)));
     }
     for (flow, judgement) in &answer.packets {
         page.line(0, &format!("\npacket: {}", packet(&read.cluster, flow)));

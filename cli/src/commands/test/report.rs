@@ -20,6 +20,9 @@ pub(super) fn text(file: &str, tried: &[Tried], quiet: bool) -> String {
             }
             Fate::Unresolved(reason) => text.push_str(&format!("ERROR   {name}\n          {place}: {reason}\n")),
         }
+        if let Some(note) = it.note.as_ref().filter(|_| !quiet || it.fate != Fate::Passed) {
+            text.push_str(&format!("          note: {note}\n"));
+        }
     }
     let tally = Tally::of(tried);
     if !quiet || tally.failed + tally.unresolved > 0 {

@@ -32,8 +32,9 @@ spec:
 
 /// The second one.
 pub(crate) fn at(origin: Origin, name: &str, severity: Severity) -> Diagnostic {
-    let mut found = Diagnostic::at_name(&CODE, origin, format!("`{name}` is there twice"))
+    let mut found = Diagnostic::at_name(&CODE, origin.clone(), format!("`{name}` is there twice"))
         .label("again here")
+        .also_first(origin, "first here")
         .help("remove one of the two, or make them one");
     found.severity = severity;
     found

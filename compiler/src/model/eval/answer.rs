@@ -1,0 +1,127 @@
+//! Questions and answers of the oracle: flows, verdicts and what decided them.
+
+use std::net::IpAddr;
+
+use crate::model::{Direction, EndpointId, ListId, PolicyId, Protocol, ServiceId};
+
+/// A new connection as the pods see it: after DNAT, before SNAT, unless the destination is a service address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// Who begins it.
+    pub source: End,
+    /// Who it goes to.
+    pub destination: End,
+    /// Over what.
+    pub protocol: FlowProtocol,
+    /// The destination port; 0 where the protocol has none.
+    pub port: u16,
+}
+
+/// One end of a flow: an endpoint, an address, or both (then the address is one of the endpoint's).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The endpoint; `None` for an address that is no endpoint's.
+    pub endpoint: Option<EndpointId>,
+    /// The address; `None` for an endpoint without addresses.
+    pub address: Option<IpAddr>,
+}
+
+/// What a flow runs over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FlowProtocol {
+    /// A protocol with ports.
+    Transport(Protocol),
+    /// ICMP or ICMPv6.
+    Icmp,
+}
+
+/// Pass or drop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    /// Pass.
+    Allow,
+    /// Drop.
+    Deny,
+}
+
+/// The verdicts at both ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    /// Where the flow leaves its source.
+    pub egress: Side,
+    /// Where it reaches its destination.
+    pub ingress: Side,
+}
+
+impl Judgement {
+    /// Both ends must allow.
+    pub fn verdict(&self) -> Verdict {
+        self.egress.verdict.max(self.ingress.verdict)
+    }
+
+    /// One end.
+    pub fn side(&self, direction: Direction) -> &Side {
+        match direction {
+            Direction::Ingress => &self.ingress,
+            Direction::Egress => &self.egress,
+        }
+    }
+}
+
+/// The verdict at one end, and what decided it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// Pass or drop.
+    pub verdict: Verdict,
+    /// What decided.
+    pub basis: Basis,
+}
+
+/// What decided a side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// The end is no subject: outside the cluster, on the host's network, finished or not there yet.
+    NotSubject,
+    /// A pod reaches itself.
+    Itself,
+    /// A pod and its own node reach each other.
+    OwnNode,
+    /// ICMP, where it is assumed to pass.
+    IcmpAssumed,
+    /// No policy isolates the pod in this direction.
+    NotIsolated,
+    /// An address list denies.
+    List(ListId),
+    /// The pod is isolated, and these rules allow (all of them, in policy order).
+    Rules(Vec<RuleId>),
+    /// The pod is isolated by these policies, and none of their rules allows.
+    Isolated(Vec<PolicyId>),
+    /// The destination is a service's address: what its backends say.
+    Service(ServiceBasis),
+}
+
+/// A rule of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RuleId {
+    /// The policy.
+    pub policy: PolicyId,
+    /// The index of the rule in its direction's list.
+    pub rule: u32,
+}
+
+/// A service port's backends, judged one by one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceBasis {
+    /// The service.
+    pub service: ServiceId,
+    /// The index of its port; `None` if the service has no such port.
+    pub port: Option<u32>,
+    /// What each ready backend gets, in the service's order.
+    pub backends: Vec<Side>,
+}
+
+impl Side {
+    pub(super) fn allow(basis: Basis) -> Self {
+        Self { verdict: Verdict::Allow, basis }
+    }
+}
