@@ -4,7 +4,7 @@ use anyhow::Result;
 use weir_runtime::runtime::{Access, Runtime};
 
 use super::Outcome;
-use crate::args::{Global, HookChoice, Watch};
+use crate::args::{Global, Watch};
 use crate::read;
 use crate::watch::enforce::{DryRun, Kernel};
 use crate::watch::log::{Log, Value};
