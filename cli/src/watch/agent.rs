@@ -260,11 +260,14 @@ impl<E: Enforce> Agent<E> {
 
     /// When something will be due, if nothing happens before.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let refused = self.refused_until.map(|(at, _)| at);
-        [self.pending.due(), self.places.due(), refused, self.survey_at, self.rest_at, self.check_at]
-            .into_iter()
-            .flatten()
-            .min()
+        if !self.unlisted.is_empty() {
+            return None;
+        }
+        let generation = self.pending.due().or_else(|| {
+            let refused = self.refused_until.map(|(at, _)| at);
+            [self.places.due(), refused].into_iter().flatten().min()
+        });
+        [generation, self.survey_at, self.rest_at, self.check_at].into_iter().flatten().min()
     }
 
     /// Single entries of the generation in force. If one cannot be written there will be a new generation.
