@@ -25,7 +25,7 @@ impl Runtime {
             let name = if address.is_ipv4() { MapName::Exact4 } else { MapName::Exact6 };
             let map = loaded.map(name).filter(|map| map.definition().map_type == MapType::Hash);
             let map = map.ok_or_else(|| Error::NotSingle(name.name().to_owned()))?;
-            let key = address_bytes(address);
+            let key = address_bytes(*address);
             match class {
                 Some(class) => {
                     self.system.update(map, &key, &class.to_le_bytes()).map_err(|error| match error.raw_os_error() {
