@@ -112,6 +112,7 @@ impl<'a> Verifier<'a> {
         let product = Product::new(self.artifact, expected, &self.locals, &survey, &ports);
         if product.size() <= self.most_packets {
             report.exhaustive = true;
+            parts::check_all_flags(expected, self.cluster, &self.locals, report);
             product.run(&mut prober, asker, report)?;
             return Ok(true);
         }

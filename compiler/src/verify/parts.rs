@@ -84,7 +84,7 @@ impl Parts<'_, '_> {
         let holders = self.expected.holders();
         for ((kind, subject), locals) in pairs(self.expected, self.locals) {
             let rows = Direction::ALL.map(|direction| self.expected.row(&holders, kind, direction));
-            self.check_flags(kind, &rows, &locals);
+            check_flags(self.expected, self.asker.cluster, kind, &rows, &locals, self.report);
             self.prober.set_subject(subject)?;
             for table in &mut tables {
                 let row = &rows[direction_number(table.instance.direction) as usize];
@@ -158,25 +158,6 @@ impl Parts<'_, '_> {
         }
     }
 
-    /// A direction in which something can be denied is filtered; one in which nothing is in force is not.
-    fn check_flags(&mut self, kind: u32, rows: &[Vec<u32>; 2], locals: &[Local]) {
-        let everything = self.expected.everything();
-        for (direction, flag) in [(Direction::Ingress, FILTERS_INGRESS), (Direction::Egress, FILTERS_EGRESS)] {
-            let row = &rows[direction_number(direction) as usize];
-            let denies = row.iter().any(|set| *set != everything);
-            let may = self.expected.can_deny(kind, direction);
-            for local in locals {
-                let filters = local.flags & flag != 0;
-                let right = (filters || !denies) && (may || !filters);
-                self.report.count(Part::Endpoints, 1, u64::from(right));
-                if !right {
-                    let endpoint = self.asker.cluster.endpoint_name(local.id);
-                    self.report.tell(Difference::Filter { direction, endpoint, filters });
-                }
-            }
-        }
-    }
-
     /// Every endpoint as it is: to and from others, itself, and its node.
     fn whole(&mut self, cluster: &Cluster) -> Result<(), Difference> {
         let remotes = &self.survey.remotes;
@@ -207,6 +188,41 @@ impl Parts<'_, '_> {
 impl Sort {
     fn address(&self) -> IpAddr {
         self.addresses.first().copied().unwrap_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED))
+    }
+}
+
+/// Every endpoint's flags, by themselves.
+pub(super) fn check_all_flags(expected: &mut Expected<'_>, cluster: &Cluster, locals: &[Local], report: &mut Report) {
+    let holders = expected.holders();
+    for ((kind, _), locals) in pairs(expected, locals) {
+        let rows = Direction::ALL.map(|direction| expected.row(&holders, kind, direction));
+        check_flags(expected, cluster, kind, &rows, &locals, report);
+    }
+}
+
+/// A direction in which something can be denied is filtered; one in which nothing is in force is not.
+fn check_flags(
+    expected: &mut Expected<'_>,
+    cluster: &Cluster,
+    kind: u32,
+    rows: &[Vec<u32>; 2],
+    locals: &[Local],
+    report: &mut Report,
+) {
+    let everything = expected.everything();
+    for (direction, flag) in [(Direction::Ingress, FILTERS_INGRESS), (Direction::Egress, FILTERS_EGRESS)] {
+        let row = &rows[direction_number(direction) as usize];
+        let denies = row.iter().any(|set| *set != everything);
+        let may = expected.can_deny(kind, direction);
+        for local in locals {
+            let filters = local.flags & flag != 0;
+            let right = (filters || !denies) && (may || !filters);
+            report.count(Part::Endpoints, 1, u64::from(right));
+            if !right {
+                let endpoint = cluster.endpoint_name(local.id);
+                report.tell(Difference::Filter { direction, endpoint, filters });
+            }
+        }
     }
 }
 
