@@ -25,6 +25,8 @@ use crate::failure::with_hint;
 
 /// `lo`
 const INTERFACE: u32 = 1;
+/// Some other interface; it need not be there.
+const ELSEWHERE: u32 = 2;
 /// Bytes of `struct __sk_buff`.
 const CONTEXT: usize = 192;
 const INGRESS_IFINDEX: usize = 36;
@@ -101,7 +103,11 @@ impl Decide for Loaded {
         self.stand_at(question.place)?;
         let packet = packet::first(question).ok_or_else(|| Broken("a packet of two families".to_owned()))?;
         let mut context = [0; CONTEXT];
-        let came_in = u32::from(!question.own_node);
+        let came_in = match (question.own_node, question.remote == question.own) {
+            (true, _) => 0,
+            (_, true) => INTERFACE,
+            _ => ELSEWHERE,
+        };
         context[IFINDEX..IFINDEX + 4].copy_from_slice(&INTERFACE.to_le_bytes());
         context[INGRESS_IFINDEX..INGRESS_IFINDEX + 4].copy_from_slice(&came_in.to_le_bytes());
         let program = &self.programs[direction_number(question.direction) as usize];

@@ -169,7 +169,7 @@ pub mod flow {
     pub const BEGUN: i16 = 12;
     /// [`super::State`]
     pub const STATE: i16 = 13;
-    /// 1 if the pod's own node began it.
+    /// 1 if the pod's own node began it, 2 if the pod itself did.
     pub const OWN_NODE: i16 = 14;
     /// 1 if the other side has answered.
     pub const ANSWERED: i16 = 15;

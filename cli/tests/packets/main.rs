@@ -9,6 +9,7 @@ mod case;
 mod corpus;
 mod enforce;
 mod load;
+mod look;
 mod namespace;
 #[expect(dead_code, reason = "other tests have other packets")]
 #[path = "../../../compiler/tests/common/packet.rs"]
@@ -16,6 +17,8 @@ mod packet;
 mod place;
 mod probe;
 mod scenes;
+#[path = "../cli/support/schema.rs"]
+mod schema;
 mod sctp;
 mod services;
 mod stage;

@@ -152,7 +152,7 @@ impl Emitter<'_> {
                 self.asm.load(Size::H, Reg::R1, Reg::R10, port);
                 self.asm.swap_be(SwapBits::B16, Reg::R1);
             }
-            Fact::Itself => self.itself(decision.family),
+            Fact::Itself => self.itself(direction, decision.family),
             Fact::OwnNode => self.own_node(direction, decision.family),
         }
         self.store_number(to, Reg::R1);
@@ -169,10 +169,18 @@ impl Emitter<'_> {
         self.asm.bind(named);
     }
 
-    /// r1 = 1 if the other end is the endpoint's own address.
-    fn itself(&mut self, family: Family) {
+    /// r1 = 1 if the other end is the endpoint itself: has its address, and what comes with it began on this host; or it has
+    /// another address by now, and yet began in the pod.
+    fn itself(&mut self, direction: Direction, family: Family) {
         let other = self.asm.label("somebody else");
         let own = own_address(family);
+        if direction == Direction::Ingress {
+            self.asm.mov(Reg::R1, 1);
+            self.asm.load(Size::W, Reg::R3, Reg::R10, Frame::OWN_NODE);
+            self.asm.jump_if(Cond::Eq, Reg::R3, Frame::FROM_ITSELF as i32, other);
+            self.asm.mov(Reg::R1, 0);
+            self.asm.jump_if(Cond::Eq, Reg::R3, 0, other);
+        }
         self.asm.mov(Reg::R1, 0);
         // Zeros stand for no address.
         self.asm.load(Size::W, Reg::R3, Reg::R9, own);

@@ -30,8 +30,12 @@ impl Frame {
     pub(super) const TCP_FLAGS: i16 = Self::PROTOCOL - 4;
     /// The direction that is judged: of the packet, or the one in which its flow began.
     pub(super) const JUDGED: i16 = Self::TCP_FLAGS - 4;
-    /// 1 if the flow began on the pod's own node.
+    /// Where what comes to the pod began: [`Self::FROM_HOST`], [`Self::FROM_ITSELF`], or 0 for elsewhere.
     pub(super) const OWN_NODE: i16 = Self::JUDGED - 4;
+    /// On this host.
+    pub(super) const FROM_HOST: u32 = 1;
+    /// In the pod itself.
+    pub(super) const FROM_ITSELF: u32 = 2;
     /// What is counted at the end.
     pub(super) const OUTCOME: i16 = Self::OWN_NODE - 4;
     /// 1 for a first fragment: its ports are to be remembered.

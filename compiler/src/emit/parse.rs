@@ -18,7 +18,7 @@ const ETHERNET: i32 = 14;
 /// Extension headers that are followed; more are malformed.
 const MOST_EXTENSIONS: usize = 6;
 /// Beyond this, no header is looked for. Also bounds the offset for the verifier.
-const FARTHEST: i32 = 1_024;
+pub(super) const FARTHEST: i32 = 1_024;
 /// How much is pulled in.
 const PULLED: i32 = FARTHEST + 64;
 
@@ -34,10 +34,10 @@ const TCP_BYTES: i32 = 20;
 const SCTP_BYTES: i32 = 12;
 
 /// IPv6 headers that are stepped over: hop-by-hop, routing, fragment, authentication, destination, mobility.
-const ROUTING: i32 = 43;
-const FRAGMENT: i32 = 44;
+pub(super) const ROUTING: i32 = 43;
+pub(super) const FRAGMENT: i32 = 44;
 const AUTHENTICATION: i32 = 51;
-const OPTIONS: [i32; 3] = [0, 60, 135];
+pub(super) const OPTIONS: [i32; 3] = [0, 60, 135];
 
 impl Emitter<'_> {
     /// Facts of an IPv4 packet; goes on at `parsed`.

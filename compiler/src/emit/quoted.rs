@@ -10,7 +10,7 @@
 
 use super::Emitter;
 use super::frame::{Frame, Key};
-use super::parse::{address_bytes, key};
+use super::parse::{FARTHEST, FRAGMENT, OPTIONS, ROUTING, address_bytes, key};
 use crate::address::Family;
 use crate::ebpf::asm::Label;
 use crate::ebpf::insn::{AluOp, Cond, Reg, Size};
@@ -163,7 +163,10 @@ impl Emitter<'_> {
             self.asm.store(Size::W, Reg::R10, key(family).protocol + 4 + MOVED, 0);
         }
         match family {
-            Family::V6 => self.asm.alu(AluOp::Add, Reg::R9, 8 + bytes),
+            Family::V6 => {
+                self.asm.alu(AluOp::Add, Reg::R9, 8 + bytes);
+                self.quoted_extensions(parsed);
+            }
             Family::V4 => {
                 // A later fragment has no ports.
                 self.asm.load(Size::H, Reg::R2, Reg::R1, inner(6));
@@ -177,6 +180,40 @@ impl Emitter<'_> {
                 self.asm.alu(AluOp::Add, Reg::R9, Reg::R2);
             }
         }
+    }
+
+    /// Steps r9 over the extension headers that the quoted packet had. More than a few nobody sends.
+    fn quoted_extensions(&mut self, parsed: Label) {
+        const MOST: usize = 3;
+        let protocol = key(Family::V6).protocol + MOVED;
+        let done = self.asm.label("quoted upper header");
+        for _ in 0..MOST {
+            let [header, first, next] =
+                ["quoted extension", "quoted first fragment", "next quoted header"].map(|name| self.asm.label(name));
+            self.asm.load(Size::W, Reg::R2, Reg::R10, protocol);
+            self.jump_if_any(&OPTIONS, header);
+            self.jump_if_any(&[ROUTING, FRAGMENT], header);
+            self.asm.jump(done);
+            self.asm.bind(header);
+            self.need_at(8);
+            self.asm.load(Size::W, Reg::R2, Reg::R10, protocol);
+            self.asm.load(Size::B, Reg::R3, Reg::R1, 0);
+            self.asm.store(Size::W, Reg::R10, protocol, Reg::R3);
+            self.asm.jump_if(Cond::Eq, Reg::R2, FRAGMENT, first);
+            self.asm.load(Size::B, Reg::R3, Reg::R1, 1);
+            self.asm.alu(AluOp::Lsh, Reg::R3, 3);
+            self.asm.alu(AluOp::Add, Reg::R9, Reg::R3);
+            self.asm.jump(next);
+            self.asm.bind(first);
+            // A later fragment has no ports.
+            self.asm.load(Size::H, Reg::R3, Reg::R1, 2);
+            self.asm.alu(AluOp::And, Reg::R3, i32::from(0xfff8u16.to_be()));
+            self.asm.jump_if(Cond::Ne, Reg::R3, 0, parsed);
+            self.asm.bind(next);
+            self.asm.alu(AluOp::Add, Reg::R9, 8);
+            self.asm.jump_if(Cond::Gt, Reg::R9, FARTHEST, parsed);
+        }
+        self.asm.bind(done);
     }
 
     fn quoted_ports(&mut self, family: Family, parsed: Label) {

@@ -7,7 +7,7 @@ use crate::model::Direction;
 use crate::model::eval::Verdict;
 use crate::vm::{Host, MapId, MapKind, MapSpec, ProgramId, Skb, Vm};
 
-use super::Broken;
+use super::{Broken, packet};
 
 /// What tc takes for "next": other programs on the hook still run.
 pub const NEXT: i32 = -1;
@@ -111,6 +111,7 @@ pub(crate) fn arrived(hook: Direction, place: usize, packet: Vec<u8>, began_here
     skb.ingress_ifindex = match hook {
         Direction::Egress => skb.ifindex,
         Direction::Ingress if began_here => 0,
+        Direction::Ingress if packet::is_to_itself(&skb.packet) => skb.ifindex,
         Direction::Ingress => u32::MAX,
     };
     skb

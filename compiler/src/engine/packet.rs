@@ -23,6 +23,12 @@ pub fn first(question: &Question) -> Option<Vec<u8>> {
     build(source, destination, question.protocol, question.port)
 }
 
+/// Whether a packet goes where it comes from.
+pub(super) fn is_to_itself(packet: &[u8]) -> bool {
+    let (from, to) = if packet.get(12..14) == Some(&[0x08, 0x00]) { (26..30, 30..34) } else { (22..38, 38..54) };
+    packet.get(from).is_some_and(|from| Some(from) == packet.get(to))
+}
+
 /// A packet that begins a flow; `None` if the addresses are of two families.
 pub fn build(source: IpAddr, destination: IpAddr, protocol: FlowProtocol, port: u16) -> Option<Vec<u8>> {
     let mut packet = Vec::with_capacity(80);

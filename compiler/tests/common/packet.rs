@@ -68,7 +68,8 @@ impl Packet {
     pub(crate) fn unreachable(source: IpAddr, quoted: &Self) -> Self {
         let mut message = vec![if source.is_ipv4() { 3 } else { 1 }, 1, 0, 0, 0, 0, 0, 0];
         let inner = &quoted.bytes()[14..];
-        message.extend(&inner[..inner.len().min(28 + quoted.options.len() + 20)]);
+        let extensions: usize = quoted.extensions.iter().map(|(_, rest)| 1 + rest.len()).sum();
+        message.extend(&inner[..inner.len().min(28 + quoted.options.len() + extensions + 20)]);
         Self::new(source, quoted.source, if source.is_ipv4() { 1 } else { 58 }, message)
     }
 

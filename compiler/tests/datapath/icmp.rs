@@ -40,6 +40,20 @@ facts! {
         assert_eq!(rig.flows().len(), 1);
     }
 
+    /// Between the quoted packet's header and its ports may stand others.
+    an_error_that_quotes_options_passes(rig, family) {
+        begin(rig, family);
+        let packet = Packet::tcp((server(family), 40_000), (friend(family), 443), ACK);
+        let packet = match family {
+            weir_compiler::address::Family::V4 => packet.with_options(&[1; 8]),
+            weir_compiler::address::Family::V6 => {
+                packet.with_extension(0, &[0, 1, 4, 0, 0, 0, 0]).with_extension(60, &[0, 1, 4, 0, 0, 0, 0])
+            }
+        };
+        rig.to_pod(&Packet::unreachable(stranger(family), &packet)).is(Related);
+        assert_eq!(rig.flows().len(), 1);
+    }
+
     an_error_about_an_answer_passes(rig, family) {
         begin(rig, family);
         let answer = Packet::tcp((friend(family), 443), (server(family), 40_000), SYN | ACK);

@@ -5,7 +5,7 @@ use weir_compiler::address::Family;
 use weir_compiler::model::Direction;
 
 use crate::packet::{ACK, Packet, SYN};
-use crate::rig::{FAMILIES, INTERFACE, Machine as _, client, friend, node, parts, server};
+use crate::rig::{FAMILIES, INTERFACE, Machine as _, UPLINK, client, friend, node, parts, server};
 use crate::vm;
 
 /// SplitMix64.
@@ -65,7 +65,7 @@ pub(crate) fn mutant(random: &mut Random) -> (Direction, Vec<u8>, u32) {
         bytes.truncate(headers + random.below(bytes.len() - headers));
     }
     let hook = [Direction::Ingress, Direction::Egress][random.below(2)];
-    (hook, bytes, [0, INTERFACE][random.below(2)])
+    (hook, bytes, [0, INTERFACE, UPLINK][random.below(3)])
 }
 
 #[test]

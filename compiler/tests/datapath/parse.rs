@@ -4,7 +4,7 @@ use weir_compiler::layout::Outcome::*;
 use weir_compiler::model::Direction;
 
 use crate::packet::{Packet, SYN};
-use crate::rig::{INTERFACE, client, facts, friend, open, server, stranger};
+use crate::rig::{INTERFACE, UPLINK, client, facts, friend, open, server, stranger};
 
 /// The smallest extension header: eight bytes, all padding.
 const PADDING: [u8; 7] = [0, 1, 4, 0, 0, 0, 0];
@@ -175,7 +175,7 @@ mod v4_only {
         crate::on_machine(|rig| {
             let mut packet = Packet::tcp((client(V4), 40_000), (server(V4), 80), SYN).bytes();
             packet[16..18].fill(0);
-            rig.send(Direction::Ingress, &packet, INTERFACE).is(Allowed);
+            rig.send(Direction::Ingress, &packet, UPLINK).is(Allowed);
         });
     }
 }

@@ -22,7 +22,7 @@ use crate::packet::Packet;
 /// The pod's interface. The only one that every kernel has.
 pub(crate) const INTERFACE: u32 = 1;
 /// Where packets of others come in.
-const UPLINK: u32 = 2;
+pub(crate) const UPLINK: u32 = 2;
 
 pub(crate) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 

@@ -1,0 +1,80 @@
+//! What the commands that look say of what real packets did.
+
+use serde_json::Value;
+
+use crate::By;
+use crate::enforce::ask;
+use crate::probe::Protocol::{Tcp, Udp};
+use crate::schema::check_schema;
+use crate::stage::Stage;
+use crate::topology::Layout;
+use weir_runtime::skip;
+
+fn json(stage: &Stage, arguments: &str) -> Value {
+    let words: Vec<&str> = arguments.split(' ').collect();
+    let text = ask(&stage.net.nodes[0], &stage.place, &words).unwrap();
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn stage() -> Result<Stage, String> {
+    crate::privilege().map_err(|error| error.to_string())?;
+    Ok(Stage::new(By::Programs, Layout::Routed))
+}
+
+#[test]
+fn flows_have_their_pods_and_ports() {
+    let stage = match stage() {
+        Ok(stage) => stage,
+        Err(reason) => skip!("{reason}"),
+    };
+    stage.between("client", "server", Tcp, 80, true);
+    let found = json(&stage, "flows -o json");
+    check_schema("flows", &found);
+    let flows = found["flows"].as_array().unwrap();
+    let is_it = |flow: &&Value| flow["pod"] == "default/server" && flow["local"]["port"] == 80;
+    let flow = flows.iter().find(is_it).unwrap_or_else(|| panic!("no such flow: {found:#}"));
+    assert_eq!((&flow["remote"]["pod"], &flow["direction"]), (&"default/client".into(), &"ingress".into()));
+    assert_eq!((&flow["protocol"], &flow["answered"], &flow["generation"]), (&"TCP".into(), &true.into(), &1.into()));
+    assert!(flow["age"].as_u64().unwrap() < 60 && flow["remaining"].as_u64().unwrap() > 0, "{flow:#}");
+}
+
+#[test]
+fn what_is_denied_is_told_with_its_policy() {
+    let stage = match stage() {
+        Ok(stage) => stage,
+        Err(reason) => skip!("{reason}"),
+    };
+    stage.between("other", "server", Udp, 53, false);
+    // The kernel keeps records until somebody reads them.
+    let text = ask(&stage.net.nodes[0], &stage.place, &["monitor", "-o", "jsonl", "--count", "1"]).unwrap();
+    let event: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    check_schema("monitor", &event);
+    assert_eq!((&event["reason"], &event["pod"]), (&"denied".into(), &"default/server".into()), "{event:#}");
+    assert_eq!((&event["peer"]["pod"], &event["direction"]), (&"default/other".into(), &"ingress".into()));
+    assert_eq!((&event["proto"], &event["local"]["port"]), (&"UDP".into(), &53.into()));
+    assert!(!event["policies"].as_array().unwrap().is_empty(), "{event:#}");
+    let denied = json(&stage, "counters -o json");
+    check_schema("counters", &denied);
+    let counters = denied["counters"].as_array().unwrap();
+    let is_it = |it: &&Value| it["outcome"] == "denied" && it["direction"] == "ingress";
+    assert!(counters.iter().find(is_it).unwrap()["packets"].as_u64() > Some(0));
+}
+
+#[test]
+fn status_says_what_is_so_and_what_is_not() {
+    let stage = match stage() {
+        Ok(stage) => stage,
+        Err(reason) => skip!("{reason}"),
+    };
+    let status = json(&stage, "status -o json");
+    check_schema("status", &status);
+    let endpoints = status["endpoints"].as_array().unwrap();
+    assert!(endpoints.iter().all(|it| it["state"] == "enforced"), "{status:#}");
+    assert_eq!(status["drift"], Value::Array(Vec::new()));
+    // An interface that goes.
+    let node = &stage.net.nodes[0];
+    let gone = &node.pods[0];
+    node.space.ip(&format!("link del {}\n", gone.interface)).unwrap();
+    let error = ask(node, &stage.place, &["status"]).unwrap_err().to_string();
+    assert!(error.contains("exit status: 1"), "{error}");
+}
