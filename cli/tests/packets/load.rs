@@ -21,7 +21,9 @@ mod flood;
 pub(crate) static QUIET: RwLock<()> = RwLock::new(());
 
 const SWITCH_EVERY: Duration = Duration::from_millis(100);
-const CRASH_EVERY: u32 = 20;
+const CRASH_EVERY: Duration = Duration::from_secs(2);
+/// However slow the machine is.
+const LEAST_SWITCHES: u32 = 8;
 /// What is under way at a time: less than a socket's buffer takes.
 const AT_ONCE: usize = 32;
 /// A SYN that is lost is sent again after a second.
@@ -127,7 +129,7 @@ fn nothing_is_lost_and_nothing_passes_while_generations_change_and_agents_die() 
         for load in loads {
             let seen = load.join().unwrap();
             println!("{changes} switches: {seen:?}");
-            assert!(changes > 10 && seen.received > 1_000 && seen.connected > 10, "too little to show anything");
+            assert!(seen.received > 1_000 && seen.connected > 10, "too little to show anything");
             assert_eq!((seen.lost, seen.passed), (0, 0), "of what both allow is lost, of what is denied came through");
         }
     });
@@ -135,12 +137,13 @@ fn nothing_is_lost_and_nothing_passes_while_generations_change_and_agents_die() 
 
 /// Switches to and fro for as long as asked. Now and then the command dies on its way, and the next one takes over.
 fn change(net: &Net, place: &Place, artifacts: &[PathBuf; 2]) -> u32 {
-    let (node, begun, mut turn) = (&net.nodes[0], Instant::now(), 0);
+    let (node, begun, mut crashed, mut turn) = (&net.nodes[0], Instant::now(), Instant::now(), 0);
     let length = Duration::from_secs(asked("WEIR_LOAD_SECONDS", 10));
-    while begun.elapsed() < length {
+    while begun.elapsed() < length || turn < LEAST_SWITCHES {
         let switched = Instant::now();
         let artifact = &artifacts[turn as usize % 2];
-        if turn % CRASH_EVERY == CRASH_EVERY - 1 {
+        if crashed.elapsed() > CRASH_EVERY {
+            crashed = switched;
             let mut command = node.space.command(weir());
             command.arg("attach").arg(artifact).arg("--bpffs").arg(crate::enforce::pins(place, node));
             let mut child =

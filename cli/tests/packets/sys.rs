@@ -167,7 +167,10 @@ pub(crate) fn unmount(at: &Path) -> io::Result<()> {
 
 /// As many descriptors as the system lets a process have.
 pub(crate) fn raise_descriptor_limit() -> io::Result<()> {
-    let limit = libc::rlimit { rlim_cur: 200_000, rlim_max: 200_000 };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: an rlimit that outlives the call.
+    done(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) })?;
+    limit.rlim_cur = limit.rlim_max;
     // SAFETY: a valid rlimit that outlives the call.
     done(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }).map(drop)
 }

@@ -149,7 +149,8 @@ addr add fe80::1/64 dev br0 nodad\n"
                 interface.clone()
             }
             Layout::Bridge => {
-                writeln!(host, "link set {interface} master br0")?;
+                // A pod may find itself behind a service.
+                writeln!(host, "link set {interface} master br0\nlink set {interface} type bridge_slave hairpin on")?;
                 "br0".to_owned()
             }
         };
