@@ -32,6 +32,8 @@ spec:
   egress:
   - to: [{podSelector: {matchExpressions: [{key: app, operator: NotIn, values: [web]}]}}]
     ports: [{port: http}, {port: 53, protocol: UDP}]
+  - to: [{ipBlock: {cidr: 10.96.0.0/16}}]
+    ports: [{port: 9000}]
 ---
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -76,6 +78,11 @@ fn pod(random: &mut Random) -> Object {
     let phase = random.pick(&["Running", "Running", "Running", "Succeeded"]);
     let host = random.pick(&["false", "false", "false", "true"]);
     let port = random.pick(&["8080", "8081"]);
+    // A load balancer may stand on a node's own address.
+    let host_ip = match (node, random.below(8)) {
+        ("far", 0) => ", hostIP: 10.96.0.1",
+        _ => "",
+    };
     let address = match host {
         "true" if random.below(2) == 0 => "172.16.0.2".to_owned(),
         _ => format!("10.0.0.{}", random.below(18)),
@@ -84,7 +91,7 @@ fn pod(random: &mut Random) -> Object {
         "{{apiVersion: v1, kind: Pod, metadata: {{name: p{name}, namespace: {namespace}, labels: {{app: {app}}}}}, \
          spec: {{nodeName: {node}, hostNetwork: {host}, \
          containers: [{{name: c, ports: [{{name: http, containerPort: {port}}}]}}]}}, \
-         status: {{phase: {phase}, podIP: {address}}}}}"
+         status: {{phase: {phase}, podIP: {address}{host_ip}}}}}"
     );
     objects(&text).remove(0)
 }

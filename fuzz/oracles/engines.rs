@@ -12,7 +12,7 @@ use weir_compiler::ir::{self, Facts, Program, Tables};
 use weir_compiler::model::directory::Directory;
 use weir_compiler::model::eval::{Basis, Oracle, RuleId, Verdict};
 use weir_compiler::model::{Cluster, Direction, EndpointId};
-use weir_compiler::structures::Options;
+use weir_compiler::structures::{Options, Place};
 use weir_compiler::{lower, passes};
 
 use super::packets::Machine;
@@ -132,9 +132,26 @@ pub fn scopes(cluster: &Cluster) -> Vec<Scope> {
     std::iter::once(Scope::everything(cluster)).chain(of_nodes).collect()
 }
 
-/// Where engines differ about a cluster, or how many questions they agreed on.
+/// So many rounds of [`forced`] use every structure that there is.
+pub fn rounds() -> usize {
+    Place::ALL.iter().map(|place| place.structures().len()).max().unwrap_or(1)
+}
+
+/// Another structure for every place in each round.
+pub fn forced(round: usize) -> Options {
+    let of = |place: &Place| (*place, place.structures()[round % place.structures().len()]);
+    Options { forced: Place::ALL.iter().map(of).collect(), ..Options::default() }
+}
+
+/// Where engines differ about a cluster, or how many questions they agreed on. Its structures are the cost model's or
+/// forced, by turns.
 pub fn agree(cluster: &Cluster, scope: Scope, effort: Effort, random: &mut Random) -> Result<usize, String> {
-    agree_on(&Compiled::new(cluster, scope)?, effort, random)
+    let options = match random.below(rounds() + 1) {
+        0 => Options::default(),
+        round => forced(round - 1),
+    };
+    let compiled = Compiled::with(cluster, scope, &options)?;
+    agree_on(&compiled, effort, random).map_err(|text| format!("{text}\n  structures {:?}", options.forced))
 }
 
 /// The same, of what was compiled already.

@@ -214,15 +214,17 @@ fn a_field_that_is_there_twice_is_shown_twice() {
 
 #[test]
 fn places_far_into_a_long_line_are_counted_in_characters() {
-    let pods: Vec<String> = (0..3_000)
-        .map(|number| {
-            let extra = if number % 500 == 499 { ", \"a\": 1, \"a\": 2" } else { "" };
-            format!(
-                r#"{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "p{number}", "annotations": {{"é": "ü{number}"{extra}}}}}}}"#
-            )
-        })
-        .collect();
-    let text = format!(r#"{{"apiVersion": "v1", "kind": "List", "items": [{}]}}"#, pods.join(", "));
+    let policies = (0..3_000).map(|number| {
+        let twice = if number % 500 == 499 { ", \"a\": \"1\", \"a\": \"2\"" } else { "" };
+        let labels = format!("{{\"é\": \"ü{number}\"{twice}}}");
+        format!(
+            r#"{{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+            "metadata": {{"name": "p{number}", "annotations": {labels}}}, "spec": {{"podSelector": {{}}}}}}"#
+        )
+        .replace('\n', "")
+    });
+    let items = policies.collect::<Vec<_>>().join(", ");
+    let text = format!(r#"{{"apiVersion": "v1", "kind": "List", "items": [{items}]}}"#);
     let found = Place::new().file("a.json", &text).run("check a.json -o json").json();
     let found = found["diagnostics"].as_array().expect("findings");
     let columns: Vec<usize> = found
@@ -233,6 +235,7 @@ fn places_far_into_a_long_line_are_counted_in_characters() {
     let characters: Vec<char> = text.chars().collect();
     assert_eq!(columns.len(), 6, "{found:#?}");
     for column in columns {
-        assert_eq!(characters[column - 1..column + 5].iter().collect::<String>(), "\"a\": 2");
+        assert_eq!(characters[column - 1..column + 5].iter().collect::<String>(), "\"a\": \"");
+        assert_eq!(characters[column + 4], '2');
     }
 }

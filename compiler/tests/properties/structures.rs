@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use weir_compiler::structures::{Options, Place, Structure};
-use weir_fuzz::oracles::engines::{Compiled, Effort, agree_on, scopes};
+use weir_compiler::structures::{Place, Structure};
+use weir_fuzz::oracles::engines::{Compiled, Effort, agree_on, forced, rounds, scopes};
 
 use crate::{generated, resolved};
 
@@ -11,10 +11,8 @@ use crate::{generated, resolved};
 fn every_structure_decides_as_the_reference_does() {
     let mut asked = 0;
     let mut seen: BTreeSet<(Place, Structure)> = BTreeSet::new();
-    let every = Place::ALL.iter().map(|place| place.structures().len()).max().expect("structures");
-    for round in 0..every {
-        let of = |place: &Place| (*place, place.structures()[round % place.structures().len()]);
-        let options = Options { forced: Place::ALL.iter().map(of).collect(), ..Options::default() };
+    for round in 0..rounds() {
+        let options = forced(round);
         for seed in 0..40 {
             let (objects, assume, mut random) = generated(seed);
             let cluster = resolved(&objects, assume);

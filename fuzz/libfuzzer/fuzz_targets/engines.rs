@@ -1,4 +1,4 @@
-//! Any seed: all engines agree on its cluster.
+//! Any seed: all engines agree on its cluster, whatever its structures.
 #![no_main]
 
 use weir_compiler::model::Assumptions;
