@@ -5,5 +5,6 @@ mod compile;
 mod diff;
 mod explain;
 mod query;
+mod report;
 mod support;
 mod tool;

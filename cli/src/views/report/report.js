@@ -188,8 +188,10 @@
     const pairs = nothing + part + full;
     const state = !pairs ? VOID : !part && !full ? NONE : !part && !nothing ? FULL : PART;
     const change = added && removed ? 'both' : added ? 'added' : removed ? 'removed' : '';
-    const style = change || ['void', 'none', 'part', 'full'][state];
-    const glyph = { added: '+', removed: '−', both: '±' }[change] || ['', '·', '◐', '●'][state];
+    // Of many pairs, how many: the fuller the circle, the more.
+    const share = from.end && to.end ? 1 : Math.min(2, Math.floor((3 * (part + full)) / pairs));
+    const style = change || ['void', 'none', `part share${share}`, 'full'][state];
+    const glyph = { added: '+', removed: '−', both: '±' }[change] || ['', '·', '◔◐◕'[share], '●'][state];
     return { style, glyph, text: describe(from, to, { nothing, part, full, pairs, added, removed }) };
   };
   const describe = (from, to, { part, full, pairs, added, removed }) => {
