@@ -1,6 +1,7 @@
 //! The built binary, driven as its users drive it.
 
 mod check;
+mod ci;
 mod compile;
 mod diff;
 mod explain;
