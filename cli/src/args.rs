@@ -605,6 +605,12 @@ pub(crate) enum DiffFormat {
     Sarif,
     /// GitHub workflow annotations, likewise
     Github,
+    /// A report that opens in a browser, in one file
+    Html,
+    /// A picture
+    Svg,
+    /// For Graphviz
+    Dot,
 }
 
 #[derive(Debug, Args)]

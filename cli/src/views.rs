@@ -3,6 +3,7 @@
 pub(crate) mod dot;
 pub(crate) mod html;
 pub(crate) mod links;
+pub(crate) mod overlay;
 pub(crate) mod svg;
 pub(crate) mod table;
 pub(crate) mod words;

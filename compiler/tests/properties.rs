@@ -17,6 +17,8 @@ mod order;
 mod programs;
 #[path = "properties/provenance.rs"]
 mod provenance;
+#[path = "properties/reach.rs"]
+mod reach;
 #[path = "properties/structures.rs"]
 mod structures;
 

@@ -17,6 +17,8 @@ const WANTED: &[(&str, &str)] = &[
     ("nsenter", "util-linux"),
     ("openssl", "openssl"),
     ("curl", "curl"),
+    ("chromium", "chromium"),
+    ("chromedriver", "chromium-driver"),
 ];
 
 /// Installs what is missing if we are root on Debian or Ubuntu; else says in one line what to install.

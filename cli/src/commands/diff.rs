@@ -7,6 +7,7 @@ mod md;
 mod notes;
 mod places;
 mod text;
+mod views;
 mod words;
 
 use anyhow::{Result, anyhow};
@@ -88,6 +89,9 @@ fn print(global: &Global, arguments: &Diff, words: &Words<'_, '_>, costs: Option
         DiffFormat::Md => md::markdown(words, costs, most),
         DiffFormat::Sarif => notes::sarif(words, most)?,
         DiffFormat::Github => notes::github(words, most),
+        DiffFormat::Html => views::html(words)?,
+        DiffFormat::Svg => views::graph(words, most),
+        DiffFormat::Dot => views::digraph(words, most),
     };
     render::print(text.as_bytes())
 }

@@ -34,7 +34,7 @@ pub(crate) fn run_graph(global: &Global, view: &View) -> Result<Outcome> {
             ViewFormat::Json => links::json(&links(), level)?,
             ViewFormat::Md => links::md(&links()),
             ViewFormat::Csv => links::csv(&links()),
-            ViewFormat::Svg => svg::graph(&links()),
+            ViewFormat::Svg => svg::graph(&links(), "Who can reach whom"),
             ViewFormat::Dot => dot::digraph(&links()),
             ViewFormat::Html => String::new(),
         })

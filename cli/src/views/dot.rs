@@ -40,7 +40,12 @@ fn boxes(ends: &BTreeSet<&End>, numbers: &BTreeMap<&End, usize>) -> String {
 
 /// From each to each; by way of a point where that would be a bundle.
 fn edge(index: usize, link: &Link, numbers: &BTreeMap<&End, usize>) -> String {
-    let style = if link.mark == Mark::Some { ", style=dashed" } else { "" };
+    let style = match link.mark {
+        Mark::Plain | Mark::Nobody => "",
+        Mark::Some => ", style=dashed",
+        Mark::Added => ", color=\"#1a7f37\", fontcolor=\"#1a7f37\"",
+        Mark::Removed => ", color=\"#cf222e\", fontcolor=\"#cf222e\", style=dashed",
+    };
     let label = quote(&link.passes);
     let number = |end: &End| format!("n{}", numbers[end]);
     if link.from.len() == 1 || link.to.len() == 1 {

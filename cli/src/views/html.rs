@@ -12,9 +12,9 @@ use weir_compiler::diagnostic::Place;
 use weir_compiler::model::eval::RuleId;
 use weir_compiler::model::{Direction, ListId, PolicyId, PortMatch, Rule, rule_path};
 use weir_compiler::origin::Origin;
-use weir_compiler::reach::{Party, Reach, Zone, ports};
+use weir_compiler::reach::{Reach, ports};
 
-use super::words;
+use super::overlay::{self, Change, Shown};
 use crate::args::Level;
 use crate::locate::Locator;
 use crate::read::Read;
@@ -27,21 +27,33 @@ const SCRIPT: &str = include_str!("report/report.js");
 /// Of more pods in a workload, the report has a number.
 const MOST_PODS: usize = 20;
 
-/// What is beside the tables in a report on a change.
-#[derive(Clone, Debug)]
+/// What is beside the tables in a report on a change; the tables are those of what there shall be.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) title: String,
     pub(crate) summary: String,
-    pub(crate) list: Vec<Value>,
+    /// What is not about pairs.
+    pub(crate) facts: Vec<String>,
+    pub(crate) rows: Vec<(Change, Value)>,
 }
 
 /// The whole page.
 pub(crate) fn page(read: &Read, reach: &Reach<'_>, changes: Option<Changes>) -> Result<String> {
-    let mut data = Data { read, reach, locator: Locator::new(&read.sources) }.document();
+    let (rows, mut values): (Vec<Change>, Vec<Value>) = changes.iter().flat_map(|it| it.rows.iter().cloned()).unzip();
+    let ends = overlay::ends(reach, &rows);
+    let mut data = Data { read, reach, locator: Locator::new(&read.sources) }.document(&ends);
     if let Some(changes) = changes {
+        let taking_part = |of: fn(&Shown) -> &Vec<usize>, number| -> Vec<usize> {
+            (0..ends.len()).filter(|it| of(&ends[*it]).binary_search(&number).is_ok()).collect()
+        };
+        for (number, value) in values.iter_mut().enumerate() {
+            value["from"] = taking_part(|it| &it.part.from, number).into();
+            value["to"] = taking_part(|it| &it.part.to, number).into();
+        }
         data["title"] = changes.title.into();
         data["summary"] = changes.summary.into();
-        data["changes"] = changes.list.into();
+        data["facts"] = changes.facts.into();
+        data["changes"] = values.into();
     }
     let mut page = PAGE.replace("@STYLE_HASH@", &base64(&Digest::of(STYLE.as_bytes()).0));
     page = page.replace("@SCRIPT_HASH@", &base64(&Digest::of(SCRIPT.as_bytes()).0));
@@ -83,10 +95,11 @@ struct Data<'r> {
 }
 
 impl<'r> Data<'r> {
-    fn document(mut self) -> Value {
+    fn document(mut self, ends: &[Shown]) -> Value {
         let (reach, classes) = (self.reach, &self.reach.classes);
-        let namespaces: Vec<_> = reach.parties.iter().map(|it| it.namespace).collect();
-        let names: Vec<&str> = namespaces.chunk_by(|a, b| a == b).map(|chunk| reach.namespace(chunk[0])).collect();
+        let mut names: Vec<&str> = ends.iter().filter_map(|it| it.namespace.as_deref()).collect();
+        names.dedup();
+        let (parties, zones): (Vec<&Shown>, Vec<&Shown>) = ends.iter().partition(|it| it.namespace.is_some());
         let counts = self.read.counts();
         let summary = format!(
             "{} in {}, {}, {}",
@@ -100,8 +113,8 @@ impl<'r> Data<'r> {
             "summary": summary,
             "notes": self.notes(),
             "namespaces": names,
-            "parties": self.parties(),
-            "zones": reach.zones.iter().map(zone).collect::<Vec<_>>(),
+            "parties": parties.into_iter().map(|it| end(it, &names)).collect::<Vec<_>>(),
+            "zones": zones.into_iter().map(|it| end(it, &[])).collect::<Vec<_>>(),
             "atoms": classes.atoms.count(),
             "intervals": classes.atoms.intervals.iter().map(|it| {
                 json!([ports::name(it.spec.protocol), it.spec.first, it.spec.last, it.atom.0])
@@ -124,30 +137,6 @@ impl<'r> Data<'r> {
         notes.push("A pod always reaches itself, and a pod and its own node each other; neither is shown.".to_owned());
         notes.push("A service is what stands behind it: look at its pods and their ports.".to_owned());
         notes
-    }
-
-    fn parties(&self) -> Vec<Value> {
-        let mut number = 0;
-        let mut found = Vec::with_capacity(self.reach.parties.len());
-        for of_namespace in self.reach.parties.chunk_by(|a, b| a.namespace == b.namespace) {
-            found.extend(of_namespace.iter().map(|it| self.party(it, number)));
-            number += 1;
-        }
-        found
-    }
-
-    fn party(&self, party: &Party, namespace: u32) -> Value {
-        let members = &self.read.cluster.endpoints;
-        let names = party.members.iter().take(MOST_PODS).map(|id| members[id.index()].name.as_str());
-        json!({
-            "n": namespace,
-            "name": party.name,
-            "kind": party.kind,
-            "s": party.subject.0,
-            "p": party.peers.map(|it| it.map_or(-1, |it| i64::from(it.0))),
-            "pods": names.collect::<Vec<_>>(),
-            "more": party.members.len().saturating_sub(MOST_PODS),
-        })
     }
 
     fn policy(&mut self, id: PolicyId) -> Value {
@@ -191,9 +180,17 @@ impl<'r> Data<'r> {
     }
 }
 
-fn zone(zone: &Zone) -> Value {
-    let peer = |family| if zone.family as usize == family { i64::from(zone.peer.0) } else { -1 };
-    json!({"name": words::ranges(&zone.ranges), "s": -1, "p": [peer(0), peer(1)]})
+fn end(end: &Shown, namespaces: &[&str]) -> Value {
+    let namespace = end.namespace.as_deref().and_then(|it| namespaces.binary_search(&it).ok());
+    json!({
+        "n": namespace,
+        "name": end.name,
+        "kind": end.kind,
+        "s": end.subject,
+        "p": end.peers,
+        "pods": end.pods.iter().take(MOST_PODS).collect::<Vec<_>>(),
+        "more": end.pods.len().saturating_sub(MOST_PODS),
+    })
 }
 
 /// The default, and then pairs of peer and set.
@@ -203,7 +200,7 @@ fn row(row: &Row) -> Vec<u32> {
 }
 
 /// The bits as one number.
-pub(crate) fn hex(set: &AtomSet) -> String {
+fn hex(set: &AtomSet) -> String {
     let words: String = set.words().iter().rev().map(|word| format!("{word:016x}")).collect();
     let short = words.trim_start_matches('0');
     if short.is_empty() { "0".to_owned() } else { short.to_owned() }

@@ -36,6 +36,24 @@ pub(crate) enum Mark {
     Some,
     /// Nobody reaches it.
     Nobody,
+    /// Newly allowed.
+    Added,
+    /// No longer allowed.
+    Removed,
+}
+
+impl Link {
+    /// Between two ends that are only words.
+    pub(crate) fn new(from: End, to: End, passes: String, mark: Mark) -> Self {
+        Self { from: vec![from], to: vec![to], passes, mark, json: Value::Null }
+    }
+}
+
+impl End {
+    /// Words.
+    pub(crate) fn named(name: String) -> Self {
+        Self { name, namespace: None, json: String::new() }
+    }
 }
 
 /// Every link.

@@ -23,10 +23,12 @@ const MOST_NAMES: usize = 10;
 const STYLE: &str = "\
 .bg{fill:#fff}.box{fill:#f6f8fa;stroke:#8c959f}.head{font-weight:600}.nobody{fill:#57606a;font-style:italic}\
 text{font:13px system-ui,sans-serif;fill:#1f2328}path{fill:none;stroke:#57606a;stroke-width:1.2;opacity:.75}\
-.some{stroke-dasharray:5 3}.all{stroke:#9a6700}.arrow{fill:#57606a}\
+.some{stroke-dasharray:5 3}path.added{stroke:#1a7f37}path.removed{stroke:#cf222e;stroke-dasharray:5 3}\
+text.added{fill:#1a7f37}text.removed{fill:#cf222e}.all{stroke:#9a6700}.arrow{fill:#57606a}\
 .none{fill:#fff;stroke:#d0d7de}.part{fill:#9ec5f4;stroke:#57606a}.every{fill:#0b57b4;stroke:#0b57b4}.void{fill:#eaeef2}\
 @media(prefers-color-scheme:dark){.bg{fill:#0d1117}.box{fill:#161b22;stroke:#6e7681}text{fill:#e6edf3}\
-path{stroke:#9aa4ae}.arrow{fill:#9aa4ae}.all{stroke:#e3b341}.nobody{fill:#9aa4ae}\
+path{stroke:#9aa4ae}.arrow{fill:#9aa4ae}.all{stroke:#e3b341}path.added{stroke:#56d364}path.removed{stroke:#ff7b72}\
+text.added{fill:#56d364}text.removed{fill:#ff7b72}.nobody{fill:#9aa4ae}\
 .none{fill:#0d1117;stroke:#30363d}.part{fill:#1f4f87;stroke:#9aa4ae}.every{fill:#79b8ff;stroke:#79b8ff}.void{fill:#161b22}}";
 
 /// A box at the right: who, and the ways in.
@@ -37,7 +39,7 @@ struct Target<'l> {
 }
 
 /// Links as curves between boxes.
-pub(crate) fn graph(links: &[Link]) -> String {
+pub(crate) fn graph(links: &[Link], title: &str) -> String {
     let mut sources: BTreeMap<&str, usize> = BTreeMap::new();
     links.iter().flat_map(|it| &it.from).for_each(|end| _ = sources.insert(&end.name, 0));
     let mut top = MARGIN;
@@ -59,7 +61,7 @@ pub(crate) fn graph(links: &[Link]) -> String {
     let right = MARGIN + left_width + 220;
     let right_width =
         width(links.iter().flat_map(|it| it.to.iter().map(|it| it.name.as_str()).chain([it.passes.as_str()])));
-    let mut text = open(right + right_width + 24 + MARGIN, height, "Who can reach whom");
+    let mut text = open(right + right_width + 24 + MARGIN, height, title);
     for target in &targets {
         curves(&mut text, target, &sources, MARGIN + left_width, right);
     }
@@ -97,6 +99,8 @@ fn draw_target(text: &mut String, target: &Target<'_>, left: usize, width: usize
     for link in target.links {
         match link.mark {
             Mark::Nobody => label(text, left + 20, at, "nobody", "nobody"),
+            Mark::Added => label(text, left + 20, at, &link.passes, "added"),
+            Mark::Removed => label(text, left + 20, at, &link.passes, "removed"),
             _ => label(text, left + 20, at, &link.passes, ""),
         }
         at += LINE;
@@ -108,6 +112,8 @@ fn curves(text: &mut String, target: &Target<'_>, sources: &BTreeMap<&str, usize
         let y = target.top + (target.names + slot) * LINE + 14;
         let class = match (link.mark, link.passes.as_str()) {
             (Mark::Some, _) => " class=\"some\"",
+            (Mark::Added, _) => " class=\"added\"",
+            (Mark::Removed, _) => " class=\"removed\"",
             (_, "everything") => " class=\"all\"",
             _ => "",
         };

@@ -1,9 +1,11 @@
 //! The built binary, driven as its users drive it.
 
 mod check;
+mod ci;
 mod compile;
 mod diff;
 mod explain;
 mod query;
+mod report;
 mod support;
 mod tool;

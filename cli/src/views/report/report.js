@@ -70,15 +70,18 @@
   const changesFrom = ends.map(() => []);
   changes.forEach((change) => {
     change.toSet = new Set(change.to);
-    change.mask = BigInt('0x' + change.set);
     change.from.forEach((index) => changesFrom[index].push(change));
   });
+  let port; // What is asked for, if anything: {protocol, number}.
+  const speaksOf = (change) => !port || (port.protocol
+    ? change.ranges.some(([name, first, last]) => name === port.protocol && first <= port.number && port.number <= last)
+    : change.portless);
   const changesOf = (from, to) =>
-    changesFrom[from.index].filter((it) => it.toSet.has(to.index) && (it.mask & mask) !== 0n);
+    changesFrom[from.index].filter((it) => it.toSet.has(to.index) && speaksOf(it));
   const changeMark = (from, to) => {
     let mark = 0;
     for (const change of changesFrom[from.index]) {
-      if (change.toSet.has(to.index) && (change.mask & mask) !== 0n) mark |= change.change === 'added' ? ADDED : REMOVED;
+      if (change.toSet.has(to.index) && speaksOf(change)) mark |= change.change === 'added' ? ADDED : REMOVED;
     }
     return mark;
   };
@@ -107,15 +110,20 @@
     if (v4 === undefined || v6 === undefined || v4 === v6) return words(v4 === undefined ? v6 : v4);
     return `${words(v4)} over IPv4, ${words(v6)} over IPv6`;
   };
+  // Undefined is every port, null is no port.
   const parsePort = (text) => {
     const parts = text.trim().toLowerCase().split(/[\s/]+/).filter(Boolean);
-    if (!parts.length) return all;
-    if (parts.length === 1 && parts[0] === 'icmp') return 1n;
+    if (!parts.length) return undefined;
+    if (parts.length === 1 && parts[0] === 'icmp') return {};
     const number = parts.map(Number).find((it) => Number.isInteger(it) && it >= 0 && it <= 65535);
-    const protocol = NAMES[parts.find((it) => it in NAMES) || 'tcp'];
     const known = parts.every((it) => it in NAMES || Number(it) === number);
-    if (number === undefined || parts.length > 2 || !known) return undefined;
-    const found = data.intervals.find(([name, first, last]) => name === protocol && first <= number && number <= last);
+    if (number === undefined || parts.length > 2 || !known) return null;
+    return { protocol: NAMES[parts.find((it) => it in NAMES) || 'tcp'], number };
+  };
+  const maskOf = (wanted) => {
+    if (!wanted) return all;
+    const holds = ([name, first, last]) => name === wanted.protocol && first <= wanted.number && wanted.number <= last;
+    const found = data.intervals.find(holds);
     return 1n << BigInt(found ? found[3] : 0);
   };
 
@@ -128,8 +136,8 @@
     place.index = index;
     place.ends.forEach((end) => { end.place = place; });
   });
-  const nameOf = (end) => (end.s < 0 ? end.name : `${end.place.name}/${end.name}`);
-  const textOf = (end) => `${nameOf(end)} ${end.kind || ''} ${(end.pods || []).join(' ')}`.toLowerCase();
+  const nameOf = (end) => (end.n === null ? end.name : `${end.place.name}/${end.name}`);
+  const textOf = (end) => `${nameOf(end)} ${end.kind} ${end.pods.join(' ')}`.toLowerCase();
   ends.forEach((end) => { end.text = textOf(end); });
   let axes = { from: [], to: [] };
   let filters = { from: '', to: '', changed: false };
@@ -186,10 +194,13 @@
     const { kinds: counts, added, removed } = sum(from, to);
     const [nothing, part, full] = [counts[NONE], counts[PART], counts[FULL]];
     const pairs = nothing + part + full;
+    // What is gone has no pairs left, and may still have lost something.
     const state = !pairs ? VOID : !part && !full ? NONE : !part && !nothing ? FULL : PART;
     const change = added && removed ? 'both' : added ? 'added' : removed ? 'removed' : '';
-    const style = change || ['void', 'none', 'part', 'full'][state];
-    const glyph = { added: '+', removed: '−', both: '±' }[change] || ['', '·', '◐', '●'][state];
+    // Of many pairs, how many: the fuller the circle, the more.
+    const share = from.end && to.end ? 1 : Math.min(2, Math.floor((3 * (part + full)) / pairs));
+    const style = change || ['void', 'none', `part share${share}`, 'full'][state];
+    const glyph = { added: '+', removed: '−', both: '±' }[change] || ['', '·', '◔◐◕'[share], '●'][state];
     return { style, glyph, text: describe(from, to, { nothing, part, full, pairs, added, removed }) };
   };
   const describe = (from, to, { part, full, pairs, added, removed }) => {
@@ -339,7 +350,7 @@
   const side = (direction, end, other, family) => {
     const leaves = direction === 'egress';
     const title = make('h3', {}, `${leaves ? 'Leaving' : 'Entering'} ${nameOf(end)} (${direction})`);
-    if (end.s < 0) return [title, make('p', {}, 'An address outside: no policy applies to it.')];
+    if (end.s < 0) return [title, make('p', {}, 'No policy applies to it.')];
     const subject = data.subjects[end.s];
     const held = new Set(data.peers[other.p[family]]);
     const denies = subject.lists.map((id) => data.lists[id]).find((list) => list[direction] && held.has(list.predicate));
@@ -362,14 +373,15 @@
     const nodes = [make('h2', {}, `${nameOf(from)} → ${nameOf(to)}`)];
     const sets = passes(from, to);
     if (sets.every((it) => it === undefined)) {
-      return [...nodes, make('p', {}, 'Not decided by policy: they have no address family in common, or are both outside.')];
+      const why = 'Not decided by policy now: one of them is not there, both are outside, or they share no address family.';
+      return [...nodes, make('p', {}, why), ...changesOf(from, to).map(showChange)];
     }
     nodes.push(make('p', { class: 'passes' }, `${changes.length ? 'Passes now' : 'Passes'}: ${wordsOf(sets)}`));
     changesOf(from, to).forEach((change) => nodes.push(showChange(change)));
     const family = sets[0] === undefined ? 1 : 0;
     nodes.push(...side('egress', from, to, family), ...side('ingress', to, from, family));
-    if (from.pods) nodes.push(make('p', {}, `From: ${members(from)}`));
-    if (to.pods) nodes.push(make('p', {}, `To: ${members(to)}`));
+    if (from.pods.length) nodes.push(make('p', {}, `From: ${members(from)}`));
+    if (to.pods.length) nodes.push(make('p', {}, `To: ${members(to)}`));
     return nodes;
   };
   const members = (end) => `${end.kind} ${end.name}: ${end.pods.join(', ')}${end.more ? ` and ${end.more} more` : ''}`;
@@ -387,9 +399,11 @@
     for (const source of from.ends) {
       for (const destination of to.ends) {
         const mark = changeMark(source, destination);
-        if (kind(source, destination) < PART && !mark) continue;
+        const passing = kind(source, destination);
+        if (passing < PART && !mark) continue;
         if (list.childElementCount >= most) { more += 1; continue; }
-        const text = `${nameOf(source)} → ${nameOf(destination)}: ${wordsOf(passes(source, destination))}`;
+        const what = passing === VOID ? 'not decided by policy' : wordsOf(passes(source, destination));
+        const text = `${nameOf(source)} → ${nameOf(destination)}: ${what}`;
         list.append(make('li', {}, text + (mark & ADDED ? ' (+)' : '') + (mark & REMOVED ? ' (−)' : '')));
       }
     }
@@ -402,9 +416,9 @@
   };
   const showChange = (change) => {
     const node = make('div', { class: `change ${change.change}` });
-    node.append(make('strong', {}, `${change.change === 'added' ? '+ added' : '− removed'}: ${change.ports}`));
+    node.append(make('strong', {}, `${change.change === 'added' ? '+ newly allowed' : '− no longer allowed'}: ${change.ports}`));
     node.append(make('div', {}, change.text));
-    change.reasons.forEach((it) => node.append(make('div', { class: 'rule' }, it.text, place(it.at))));
+    change.reasons.forEach((it) => node.append(make('div', { class: 'rule' }, it)));
     if (change.witness) node.append(make('pre', { class: 'witness' }, change.witness));
     return node;
   };
@@ -416,14 +430,15 @@
     pending = setTimeout(() => {
       const [from, to] = ['from', 'to'].map((id) => byId(id).value.trim().toLowerCase());
       filters = { from, to, changed: byId('changed').checked };
-      const port = parsePort(byId('port').value);
-      byId('port').setAttribute('aria-invalid', port === undefined);
-      mask = port === undefined ? all : port;
+      const asked = parsePort(byId('port').value);
+      byId('port').setAttribute('aria-invalid', asked === null);
+      port = asked || undefined;
+      mask = maskOf(port);
       kinds = new Map();
       chosen = undefined;
       [grid.scrollTop, grid.scrollLeft] = [0, 0];
       refresh();
-      if (port === undefined) byId('status').textContent = 'a port is written 443/tcp, or icmp';
+      if (asked === null) byId('status').textContent = 'a port is written 443/tcp, or icmp';
     }, 80);
   };
   byId('controls').addEventListener('input', filter);
@@ -466,6 +481,7 @@
     document.body.classList.add('diff');
     byId('changed-label').hidden = false;
     byId('changes').hidden = false;
+    data.facts.forEach((fact) => byId('facts').append(make('p', {}, fact)));
     changes.forEach((change) => {
       const button = make('button', { type: 'button' }, showChange(change));
       button.addEventListener('click', () => {
@@ -474,7 +490,7 @@
       });
       byId('change-list').append(make('li', {}, button));
     });
-    if (!changes.length) byId('change-list').append(make('li', {}, 'Nothing changes.'));
+    if (!changes.length) byId('change-list').append(make('li', {}, 'The same traffic is allowed.'));
   }
   if (places.filter((it) => it.ends.length).length <= 6 && ends.length <= 60) places.forEach((it) => { it.open = true; });
   refresh();

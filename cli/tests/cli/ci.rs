@@ -1,0 +1,256 @@
+//! What docs/ci has for CI systems, run as it is written there, on a repository that the test makes.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use weir_compiler::syntax::{Node, Span, Value, yaml};
+
+use crate::support::{Place, Ran, SHOP};
+
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/ci").join(name)
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(example(name)).expect("an example")
+}
+
+fn parse(text: &str) -> Node<'_> {
+    let end = u32::try_from(text.len()).expect("a short text");
+    yaml::parse(text, Span { start: 0, end }).expect("YAML").expect("a document")
+}
+
+fn get<'n, 't>(node: &'n Node<'t>, name: &str) -> Option<&'n Node<'t>> {
+    let Value::Map(entries) = &node.value else { return None };
+    entries.iter().find(|entry| entry.key == name).map(|entry| &entry.value)
+}
+
+fn items<'n, 't>(node: &'n Node<'t>) -> &'n [Node<'t>] {
+    let Value::Seq(items) = &node.value else { return &[] };
+    items
+}
+
+fn text(node: &Node<'_>) -> String {
+    let Value::Str(text) = &node.value else { panic!("no text: {node:?}") };
+    text.to_string()
+}
+
+/// A repository with the shop on main, and a branch on which the database is open to everyone.
+struct Repository {
+    place: Place,
+}
+
+impl Repository {
+    fn new() -> Self {
+        let it = Self { place: Place::new() };
+        fs::remove_dir_all(it.place.path().join(".git")).expect("removed");
+        fs::create_dir_all(it.place.path().join("bin")).expect("made");
+        symlink(env!("CARGO_BIN_EXE_weir"), it.place.path().join("bin/weir")).expect("a link");
+        it.tool("gh", "#!/bin/sh\necho \"$@\" >> \"$PLACE/gh.log\"\ntest \"$3\" = 7 || exit 1\n");
+        it.git("init -q -b main");
+        it.write("policies/shop.yaml", SHOP);
+        it.write(".gitignore", "bin\n*.log\n");
+        it.git("add -A");
+        it.git("commit -q -m base");
+        // What a clone would have.
+        it.git("update-ref refs/remotes/origin/main main");
+        it.git("checkout -q -b change");
+        it
+    }
+
+    fn tool(&self, name: &str, script: &str) {
+        let path = self.place.path().join("bin").join(name);
+        fs::write(&path, script).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.place.path().join(name);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+        fs::write(path, text).expect("written");
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.place.path().join(name)).unwrap_or_default()
+    }
+
+    /// In the repository, with the programs above, as nobody in particular.
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.current_dir(self.place.path()).env("PLACE", self.place.path());
+        command.env("PATH", format!("{}:{path}", self.place.path().join("bin").display()));
+        for who in ["AUTHOR", "COMMITTER"] {
+            command.env(format!("GIT_{who}_NAME"), "test").env(format!("GIT_{who}_EMAIL"), "test@example.org");
+        }
+        command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
+        command
+    }
+
+    #[track_caller]
+    fn git(&self, arguments: &str) -> Ran {
+        let ran = Ran::from(self.command("git").args(arguments.split_whitespace()).output().expect("git"));
+        ran.exits(0)
+    }
+
+    fn commit(&self, message: &str) -> Ran {
+        Ran::from(self.command("git").args(["commit", "-q", "-m", message]).output().expect("git"))
+    }
+
+    fn bash(&self, script: &str, variables: &[(&str, &str)]) -> Ran {
+        let mut command = self.command("bash");
+        command.args(["-e", "-o", "pipefail", "-c", script]).envs(variables.iter().copied());
+        Ran::from(command.output().expect("bash"))
+    }
+
+    /// The database no longer asks who comes.
+    fn open_the_database(&self) {
+        let open = SHOP.replace(
+            "    - from:\n        - podSelector:\n            matchLabels: {app: web}\n      ports:",
+            "    - ports:",
+        );
+        assert_ne!(open, SHOP);
+        self.write("policies/shop.yaml", &open);
+    }
+}
+
+/// The workflow's steps that run something, in order, as the runner would: without that which installs.
+fn run_workflow(repository: &Repository) -> Vec<(String, Ran)> {
+    let workflow = read("github-workflow.yml");
+    let workflow = parse(&workflow);
+    let policies = text(get(get(&workflow, "env").expect("env"), "POLICIES").expect("POLICIES"));
+    let job = get(get(&workflow, "jobs").expect("jobs"), "weir").expect("a job");
+    let mut ran = Vec::new();
+    let mut installs = 0;
+    for step in items(get(job, "steps").expect("steps")) {
+        let Some(script) = get(step, "run") else { continue };
+        let name = text(get(step, "name").expect("a name"));
+        if name == "Install" {
+            installs += 1;
+            continue;
+        }
+        let output = repository.read("output.log");
+        if let Some(condition) = get(step, "if").map(text) {
+            let wanted = condition.strip_prefix("steps.compare.outputs.").expect("a condition that is known here");
+            let (key, value) = wanted.split_once(" == ").expect("an equation");
+            if !output.lines().any(|line| line == format!("{key}={}", value.trim_matches('\''))) {
+                continue;
+            }
+        }
+        let [summary, output] =
+            ["summary.log", "output.log"].map(|it| repository.place.path().join(it).display().to_string());
+        let variables = [
+            ("POLICIES", policies.as_str()),
+            ("GITHUB_BASE_REF", "main"),
+            ("GITHUB_STEP_SUMMARY", &summary),
+            ("GITHUB_OUTPUT", &output),
+            ("PULL_REQUEST", "7"),
+        ];
+        let script = text(script);
+        assert!(!script.contains("${{"), "an expression that only the runner can fill in: {script}");
+        ran.push((name, repository.bash(&script, &variables)));
+    }
+    assert_eq!(installs, 1);
+    ran
+}
+
+#[test]
+fn the_github_workflow_comments_on_a_change() {
+    let repository = Repository::new();
+    repository.open_the_database();
+    repository.git("add -A");
+    repository.git("commit -q -m open");
+    let ran = run_workflow(&repository);
+    let names: Vec<&str> = ran.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["Check", "Compare", "Comment"]);
+    for (name, ran) in &ran {
+        assert_eq!(ran.code, Some(0), "{name}: {ran:#?}");
+    }
+    assert!(ran[1].1.out.contains("::"), "annotations: {:#?}", ran[1].1);
+    assert_eq!(repository.read("output.log"), "changed=1\n");
+    assert!(repository.read("summary.log").contains("5432"), "{}", repository.read("summary.log"));
+    assert!(repository.read("weir-diff.html").contains("<!doctype html>"));
+    assert_eq!(repository.read("gh.log"), "pr comment 7 --edit-last --body-file weir-diff.md\n");
+}
+
+#[test]
+fn the_github_workflow_is_quiet_about_a_comment_in_a_file() {
+    let repository = Repository::new();
+    repository.write("policies/shop.yaml", &format!("# A remark.\n{SHOP}"));
+    repository.git("add -A");
+    repository.git("commit -q -m remark");
+    let ran = run_workflow(&repository);
+    assert!(ran.iter().all(|(_, ran)| ran.code == Some(0)), "{ran:#?}");
+    assert_eq!((ran.len(), repository.read("gh.log").as_str()), (2, ""));
+    assert_eq!(repository.read("output.log"), "changed=0\n");
+}
+
+#[test]
+fn the_github_workflow_fails_on_a_broken_policy() {
+    let repository = Repository::new();
+    repository.write("policies/shop.yaml", &SHOP.replace("podSelector:", "podselector:"));
+    repository.git("add -A");
+    repository.git("commit -q -m broken");
+    let ran = run_workflow(&repository);
+    assert_eq!(ran[0].1.code, Some(1), "{ran:#?}");
+    assert!(ran[0].1.out.contains("::error file=policies/shop.yaml,line=7"), "{ran:#?}");
+    assert_ne!(ran[1].1.code, Some(0), "{ran:#?}");
+}
+
+#[test]
+fn the_gitlab_job_leaves_a_report() {
+    let repository = Repository::new();
+    let base = repository.git("rev-parse HEAD").out;
+    repository.open_the_database();
+    repository.git("add -A");
+    repository.git("commit -q -m open");
+    let job = read("gitlab-ci.yml");
+    let job = parse(&job);
+    let job = get(&job, "network-policy").expect("a job");
+    let policies = text(get(get(job, "variables").expect("variables"), "POLICIES").expect("POLICIES"));
+    let variables = [("POLICIES", policies.as_str()), ("CI_MERGE_REQUEST_DIFF_BASE_SHA", base.trim())];
+    for script in items(get(job, "script").expect("a script")) {
+        repository.bash(&text(script), &variables).exits(0);
+    }
+    for kept in items(get(get(job, "artifacts").expect("artifacts"), "paths").expect("paths")) {
+        assert!(repository.read(&text(kept)).contains("5432"), "{}", text(kept));
+    }
+}
+
+#[test]
+fn the_hook_refuses_errors_and_tells_of_changes() {
+    let repository = Repository::new();
+    let hook = repository.place.path().join(".git/hooks/pre-commit");
+    fs::create_dir_all(hook.parent().expect("a parent")).expect("made");
+    fs::copy(example("pre-commit"), &hook).expect("copied");
+    assert!(fs::metadata(&hook).expect("there").permissions().mode() & 0o111 != 0, "the hook is executable");
+    // Only what is staged counts.
+    repository.write("policies/shop.yaml", &SHOP.replace("podSelector:", "podselector:"));
+    repository.write("notes.txt", "nothing");
+    repository.git("add notes.txt");
+    assert_eq!(repository.commit("notes").exits(0).out, "");
+    repository.git("add -A");
+    let refused = repository.commit("broken").exits(1);
+    assert!(refused.out.contains("unknown-field") || refused.err.contains("unknown-field"), "{refused:#?}");
+    repository.open_the_database();
+    repository.git("add -A");
+    repository.write("policies/shop.yaml", "not: staged: at: all");
+    let ran = repository.commit("open").exits(0);
+    let told = format!("{}{}", ran.out, ran.err);
+    assert!(told.contains("5432") && told.contains("newly allowed"), "{told}");
+}
+
+#[test]
+fn the_hook_of_the_framework_checks_what_it_names() {
+    let repository = Repository::new();
+    let config = read("pre-commit-config.yaml");
+    let config = parse(&config);
+    let repo = &items(get(&config, "repos").expect("repos"))[0];
+    let hook = &items(get(repo, "hooks").expect("hooks"))[0];
+    let entry = text(get(hook, "entry").expect("an entry"));
+    repository.bash(&entry, &[]).exits(0);
+    repository.write("policies/shop.yaml", &SHOP.replace("podSelector:", "podselector:"));
+    repository.bash(&entry, &[]).exits(1);
+}

@@ -1,0 +1,270 @@
+//! The HTML report, in a real headless browser.
+
+mod browser;
+
+use std::path::Path;
+
+use browser::Browser;
+use serde_json::Value;
+
+use crate::support::{Place, Ran};
+
+/// A shop in two tiers, behind a policy on each, and a namespace without any.
+const TIERS: &str = "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: db, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: db}}
+  ingress:
+    - from: [{podSelector: {matchLabels: {app: web}}}]
+      ports: [{port: 5432}]
+    - from: [{ipBlock: {cidr: 192.0.2.0/24}}]
+      ports: [{port: 443}, {port: 5432}]
+---
+{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop, labels: {app: web}}, status: {podIP: 10.0.0.1}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: db, namespace: shop, labels: {app: db}}, status: {podIP: 10.0.0.2}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: probe, namespace: ops, labels: {app: probe}}, status: {podIP: 10.0.0.3}}
+";
+
+/// The report of what is in the place.
+fn report(place: &Place, paths: &str) -> Browser {
+    let page = place.run(&format!("matrix {paths} -o html")).exits(0).out;
+    open(place, &page)
+}
+
+fn open(place: &Place, page: &str) -> Browser {
+    let path = place.path().join("report.html");
+    std::fs::write(&path, page).expect("written");
+    Browser::open(&path)
+}
+
+/// The label of the cell between two ends.
+fn cell(browser: &Browser, from: &str, to: &str) -> String {
+    let wanted = format!("{from} to {to}: ");
+    browser.text(&format!(
+        "const all = [...document.querySelectorAll('[role=gridcell]')].map((it) => it.getAttribute('aria-label'));
+         return all.find((it) => it.startsWith({wanted:?})) || all.join('\\n')"
+    ))
+}
+
+macro_rules! need_browser {
+    () => {
+        if let Some(missing) = Browser::missing() {
+            weir_runtime::skip!("{missing} is not installed");
+        }
+    };
+}
+
+#[test]
+fn the_page_says_of_every_pair_what_the_compiler_says() {
+    need_browser!();
+    let place = Place::new().file("in/tiers.yaml", TIERS);
+    let policies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/examples");
+    for name in ["18-dual-stack.yaml", "09-ipblock-except.yaml", "08-named-ports.yaml", "15-match-expressions.yaml"] {
+        std::fs::copy(policies.join(name), place.path().join("in").join(name)).expect("copied");
+    }
+    let browser = report(&place, "in");
+    browser.run("document.getElementById('open').click(); document.getElementById('grid').style.cssText = 'contain: none; position: fixed; inset: 0; width: 4000px; height: 4000px; z-index: 9'; window.dispatchEvent(new Event('resize'))");
+    browser.wait("return document.querySelectorAll('[role=gridcell]').length > 300");
+    let labels = browser
+        .run("return [...document.querySelectorAll('[role=gridcell]')].map((it) => it.getAttribute('aria-label'))");
+    let labels: Vec<&str> = labels.as_array().expect("labels").iter().filter_map(Value::as_str).collect();
+    let document = place.run("matrix in --by workload -o json").exits(0).json();
+    let ends = place.run("matrix in --by workload -o csv").exits(0).out;
+    let ends: Vec<&str> = ends.lines().skip(1).map(|line| line.split(',').next().expect("a field")).collect();
+    let mut compared = 0;
+    for (from, row) in document["cells"].as_array().expect("rows").iter().enumerate() {
+        for (to, value) in row.as_array().expect("cells").iter().enumerate() {
+            let value = &document["values"][value.as_u64().expect("an index") as usize];
+            // Ranges have commas, which the CSV puts into quotes: those are compared by the others' rows and columns.
+            if ends[from].starts_with('"') || ends[to].starts_with('"') {
+                continue;
+            }
+            let expected = format!("{} to {}: {}", ends[from], ends[to], value["words"].as_str().expect("words"));
+            assert!(labels.contains(&expected.as_str()), "{expected}\nnot among {labels:#?}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 200, "{compared} pairs");
+}
+
+#[test]
+fn everything_can_be_done_with_the_keyboard() {
+    need_browser!();
+    let browser = report(&Place::new().file("tiers.yaml", TIERS), "tiers.yaml");
+    // By Tab into the grid: it has one stop.
+    browser.run("document.getElementById('close').click(); document.getElementById('close').focus()");
+    browser.press(&["Tab"]);
+    assert_eq!(browser.text("return document.activeElement.getAttribute('role')"), "gridcell");
+    // To the second namespace's row header, which opens; then to the pair shop/web → shop.
+    browser.press(&["Down", "Left"]);
+    assert_eq!(browser.text("return document.activeElement.getAttribute('role')"), "rowheader");
+    assert_eq!(browser.text("return document.activeElement.getAttribute('aria-expanded')"), "false");
+    browser.press(&["Enter"]);
+    assert_eq!(browser.text("return document.activeElement.getAttribute('aria-expanded')"), "true");
+    browser.press(&["Down", "Right", "Right"]);
+    let focused = "return document.activeElement.getAttribute('aria-label')";
+    assert!(browser.text(focused).starts_with("shop/db to shop: "), "{}", browser.text(focused));
+    browser.press(&["Down", "Right"]);
+    assert!(browser.text(focused).starts_with("shop/web to shop/db: TCP 5432"), "{}", browser.text(focused));
+    browser.press(&["Enter"]);
+    assert_eq!(browser.text("return document.activeElement.id"), "details");
+    let details = browser.text("return document.getElementById('details').innerText");
+    for expected in ["shop/web → shop/db", "TCP 5432", "shop/db spec.ingress[0]: TCP 5432", "tiers.yaml:7"] {
+        assert!(details.contains(expected), "no {expected} in {details}");
+    }
+    assert!(!details.contains("spec.ingress[1]"), "another peer's rule: {details}");
+    browser.press(&["Escape"]);
+    assert!(browser.text(focused).starts_with("shop/web to shop/db"), "back where it was");
+    browser.press(&["/"]);
+    assert_eq!(browser.text("return document.activeElement.id"), "from");
+}
+
+#[test]
+fn filters_narrow_the_matrix_to_names_and_ports() {
+    need_browser!();
+    let browser = report(&Place::new().file("tiers.yaml", TIERS), "tiers.yaml");
+    assert!(cell(&browser, "shop/web", "shop/db").ends_with(": TCP 5432"));
+    browser.press(&["/"]);
+    browser.type_text("probe");
+    browser.wait("return document.getElementById('status').textContent.startsWith('1 source,')");
+    assert!(cell(&browser, "ops/probe", "shop/db").ends_with(": nothing"));
+    browser.run("document.getElementById('from').value = ''; document.getElementById('port').focus()");
+    browser.type_text("443/tcp");
+    browser.wait("return [...document.querySelectorAll('[aria-label^=\"shop/web to shop/db:\"]')].some((it) => it.classList.contains('none'))");
+    let full = "return [...document.querySelectorAll('[aria-label^=\"192.0.2.0/24 to shop/db:\"]')][0].className";
+    assert!(browser.text(full).contains("full"), "443 passes from the block: {}", browser.text(full));
+    browser.type_text("x");
+    browser.wait("return document.getElementById('port').getAttribute('aria-invalid') === 'true'");
+}
+
+#[test]
+fn a_click_leads_to_the_rule() {
+    need_browser!();
+    let browser = report(&Place::new().file("tiers.yaml", TIERS), "tiers.yaml");
+    browser.click("[aria-label^=\"192.0.2.0/24 to shop/db:\"]");
+    let details = browser.text("return document.getElementById('details').innerText");
+    for expected in ["192.0.2.0/24 → shop/db", "TCP 443, 5432", "shop/db spec.ingress[1]", "tiers.yaml:9"] {
+        assert!(details.contains(expected), "no {expected} in {details}");
+    }
+    browser.click("[aria-label^=\"ops/probe to shop/db:\"]");
+    let details = browser.text("return document.getElementById('details').innerText");
+    assert!(details.contains("No rule of the policies that isolate it lets it pass"), "{details}");
+}
+
+#[test]
+fn hostile_names_stay_text() {
+    need_browser!();
+    let name =
+        "in</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>&'\"]]>\u{2028}@SCRIPT@.yaml";
+    let place = Place::new().file(name, TIERS);
+    let page = {
+        let mut command = place.command("matrix -o html");
+        Ran::from(command.arg(name).output().expect("weir runs")).exits(0).out
+    };
+    let browser = open(&place, &page);
+    browser.click("[aria-label^=\"shop/web to shop/db:\"]");
+    let details = browser.text("return document.getElementById('details').textContent");
+    assert!(details.contains(&format!("{name}:7")), "{details}");
+    assert_eq!(browser.run("return window.hacked || 0"), 0);
+    assert_eq!(browser.run("return document.images.length"), 0);
+    assert_eq!(browser.run("return document.scripts.length"), 2);
+}
+
+#[test]
+fn nothing_is_fetched_and_no_script_of_others_runs() {
+    need_browser!();
+    let place = Place::new().file("tiers.yaml", TIERS);
+    let page = place.run("matrix tiers.yaml -o html").exits(0).out;
+    assert!(!page.contains("://"), "an address in the page");
+    let browser = open(&place, &page);
+    assert_eq!(browser.run("return performance.getEntriesByType('resource').length"), 0);
+    let script = "const it = document.createElement('script'); it.textContent = 'window.hacked = 1';
+                  document.body.append(it); return window.hacked || 0";
+    assert_eq!(browser.run(script), 0, "content security lets other scripts run");
+}
+
+/// The contrast of an element's ink on its ground, as WCAG measures it.
+const CONTRAST: &str = "
+    const light = (color) => {
+      const parts = color.match(/[\\d.]+/g).map(Number).slice(0, 3).map((it) => it / 255);
+      const linear = parts.map((it) => (it <= 0.04045 ? it / 12.92 : ((it + 0.055) / 1.055) ** 2.4));
+      return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+    };
+    const ground = (node) => {
+      const color = getComputedStyle(node).backgroundColor;
+      return color === 'rgba(0, 0, 0, 0)' && node.parentElement ? ground(node.parentElement) : color;
+    };
+    const worst = [...document.querySelectorAll('[role=gridcell],[role=rowheader],.legend i,.legend span,p,h1,label,button')]
+      .filter((node) => node.textContent && node.getClientRects().length)
+      .map((node) => {
+        const [a, b] = [light(getComputedStyle(node).color), light(ground(node))].sort((x, y) => y - x);
+        return [(a + 0.05) / (b + 0.05), node.className + ' ' + node.textContent];
+      }).sort((x, y) => x[0] - y[0])[0];
+    return worst[0] >= 4.5 ? '' : worst.join(' ')";
+
+#[test]
+fn it_can_be_read_in_the_light_and_in_the_dark() {
+    need_browser!();
+    let browser = report(&Place::new().file("tiers.yaml", TIERS), "tiers.yaml");
+    browser.run("document.body.classList.add('diff')");
+    let ground = "return getComputedStyle(document.body).backgroundColor";
+    browser.emulate("light", "screen");
+    assert_eq!(browser.text(ground), "rgb(255, 255, 255)");
+    assert_eq!(browser.text(CONTRAST), "");
+    browser.emulate("dark", "screen");
+    assert_eq!(browser.text(ground), "rgb(13, 17, 23)");
+    assert_eq!(browser.text(CONTRAST), "");
+}
+
+#[test]
+fn it_prints_as_a_table_in_black_on_white() {
+    need_browser!();
+    let browser = report(&Place::new().file("tiers.yaml", TIERS), "tiers.yaml");
+    browser.emulate("dark", "print");
+    browser.run("window.dispatchEvent(new Event('beforeprint'))");
+    assert_eq!(browser.text("return getComputedStyle(document.getElementById('matrix')).display"), "none");
+    assert_eq!(browser.text("return getComputedStyle(document.body).backgroundColor"), "rgb(255, 255, 255)");
+    let rows = browser.run("return [...document.querySelectorAll('#print tbody tr')].map((it) => it.innerText)");
+    let rows: Vec<&str> = rows.as_array().expect("rows").iter().filter_map(Value::as_str).collect();
+    assert!(rows.iter().any(|it| it.starts_with("shop/web") && it.contains('◐')), "{rows:?}");
+}
+
+#[test]
+fn two_thousand_workloads_open_with_a_small_document() {
+    need_browser!();
+    let mut text = TIERS.to_owned();
+    for index in 0..2000 {
+        let (namespace, app) = (index % 20, index / 20);
+        text.push_str(&format!(
+            "---\n{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: app-{app}, namespace: team-{namespace}}}, spec: \
+             {{selector: {{matchLabels: {{a: b}}}}, template: {{metadata: {{labels: {{app: \"{index}\"}}}}, spec: {{}}}}}}}}\n"
+        ));
+        if index % 10 == 0 {
+            text.push_str(&format!(
+                "---\n{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {{name: p-{index}, namespace: \
+                 team-{namespace}}}, spec: {{podSelector: {{matchLabels: {{app: \"{index}\"}}}}, ingress: [{{from: \
+                 [{{podSelector: {{}}}}], ports: [{{port: {}}}]}}]}}}}\n",
+                index + 1
+            ));
+        }
+    }
+    let browser = report(&Place::new().file("many.yaml", text), "many.yaml");
+    let nodes = "return document.querySelectorAll('*').length";
+    assert!(browser.text("return document.getElementById('status').textContent").starts_with("200"));
+    browser.click("#open");
+    assert_eq!(browser.run("return document.getElementById('grid').ariaRowCount > '2020'"), true);
+    assert!(browser.run(nodes).as_u64().is_some_and(|it| it < 4000), "{} nodes", browser.run(nodes));
+    // To the last row and column, by keyboard and by scrolling.
+    browser.run("document.querySelector('[role=gridcell][tabindex=\"0\"]').focus()");
+    browser.press(&["End"]);
+    browser.wait("return document.activeElement.getAttribute('aria-label').includes('any IPv6 address outside')");
+    browser.run("document.getElementById('grid').scrollTop = 1e9");
+    browser.wait(
+        "return [...document.querySelectorAll('[role=rowheader]')].some((it) => it.textContent.includes('any IPv6'))",
+    );
+    assert!(browser.run(nodes).as_u64().is_some_and(|it| it < 4000), "{} nodes", browser.run(nodes));
+}
