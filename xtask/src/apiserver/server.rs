@@ -137,6 +137,8 @@ impl Server {
             "--service-account-issuer=https://kubernetes.default.svc",
             "--service-cluster-ip-range=10.96.0.0/16",
             "--endpoint-reconciler-type=none",
+            // Nobody is told it; without one, it looks for a default route.
+            "--advertise-address=192.0.2.1",
             "--authorization-mode=RBAC",
             "--disable-admission-plugins=ServiceAccount",
         ]);

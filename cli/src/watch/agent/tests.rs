@@ -246,14 +246,14 @@ fn a_malformed_object_keeps_what_it_said_before() {
     rig.agent.take(event, rig.now);
     // Another change makes a new generation: the policy is in it as it was.
     rig.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {a: b}}}");
-    assert_eq!(rig.after(Duration::from_secs(11)), ["install shop/web@veth7 isolated"]);
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
     let line = "weir_unenforced_objects{kind=\"NetworkPolicy\",why=\"malformed\"} 1";
     assert!(rig.metrics.text().contains(line), "{}", rig.metrics.text());
     // A list that names it does not take it away either; one that does not, does.
     rig.agent.take(Event::Listed { kind: "NetworkPolicy", keys: [key("NetworkPolicy", "p")].into() }, rig.now);
     assert_eq!(rig.after(GATHER), NONE);
     rig.agent.take(Event::Listed { kind: "NetworkPolicy", keys: BTreeSet::new() }, rig.now);
-    assert_eq!(rig.after(Duration::from_secs(11)), ["install shop/web@veth7"]);
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7"]);
     assert!(!rig.metrics.text().contains("malformed"), "{}", rig.metrics.text());
 }
 
