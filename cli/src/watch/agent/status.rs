@@ -49,9 +49,9 @@ impl<E: Enforce> Agent<E> {
             self.log.warn("repaired", &[("what", Value::from(repaired.as_str()))]);
         }
         self.metrics.add("weir_drift_repairs_total", &[], survey.repaired.len() as f64);
-        self.metrics.set("weir_events_lost_total", &[], survey.lost as f64);
-        for (direction, reason, packets) in &survey.packets {
-            let labels = [("direction", *direction), ("reason", *reason)];
+        for (direction, outcome, dropped, packets) in &survey.packets {
+            let verdict = if *dropped { "dropped" } else { "passed" };
+            let labels = [("direction", *direction), ("reason", *outcome), ("verdict", verdict)];
             self.metrics.set("weir_packets_total", &labels, *packets as f64);
         }
         for drift in &survey.drift {
