@@ -1,4 +1,5 @@
 //! Developer tasks, as far as tests share them.
 
 pub mod apiserver;
+pub mod deploy;
 pub mod process;

@@ -19,6 +19,7 @@ cargo xtask TASK
   bench [FILTER]  measures the front end on generated clusters, as ratios and figures
   kernels         the datapath's tests on Linux 5.10, 6.1 and 6.12 under qemu; WEIR_KERNEL_IMAGES names images
   apiserver       `build`s kube-apiserver and etcd from their Go modules, `run [DIR]` runs them on loopback; tests use them
+  deploy          makes deploy/weir.yaml from the chart in deploy/chart
   bench tables    measures look-ups of addresses in the kernel, by structure and size
 ";
 
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     let result = match arguments.next().as_deref() {
         Some("ci") => ci::run_ci(),
         Some("bless") => ci::bless(),
+        Some("deploy") => xtask::deploy::write(),
         Some("apiserver") => xtask::apiserver::task(arguments),
         Some("kernels") => kernels::run_kernels(),
         Some("fuzz") => ci::fuzz(arguments),

@@ -10,13 +10,14 @@
 //! Invariants: nothing is compiled before every kind has been listed; what cannot be read stays as it was read last; what
 //! cannot be compiled or installed leaves the generation before in force, and is tried again.
 
+mod early;
 mod policies;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use weir_compiler::artifact::Artifact;
 use weir_compiler::classify::PeerId;
@@ -71,6 +72,7 @@ pub(crate) struct Agent<E> {
     /// Objects that cannot be read, and why.
     malformed: BTreeMap<Key, String>,
     policies: policies::Policies,
+    early: early::Early,
     /// Pods that were deleted, and whose interface is still there.
     leaving: BTreeMap<Key, Found>,
     pending: Pending,
@@ -137,6 +139,7 @@ impl<E: Enforce> Agent<E> {
             unlisted: setup.kinds.into_iter().collect(),
             malformed: BTreeMap::new(),
             policies: policies::Policies::default(),
+            early: early::Early::default(),
             leaving: BTreeMap::new(),
             pending: Pending::default(),
             in_force: None,
@@ -177,6 +180,9 @@ impl<E: Enforce> Agent<E> {
             self.log.info("the object can be read again", &[("object", shown(&key))]);
         }
         let is_pod = matches!(object.body, Body::Pod(_));
+        if is_pod {
+            object = self.early.complete(&self.node, &key, object, at);
+        }
         let dirty = self.index.apply(object);
         self.note(dirty, is_pod, at);
     }
@@ -195,6 +201,7 @@ impl<E: Enforce> Agent<E> {
 
     fn deleted(&mut self, key: &Key, at: Instant) {
         self.malformed.remove(key);
+        self.early.forget(key);
         if self.policies.outlives(key, &self.index) {
             self.log.info("kept until its namespace is gone", &[("object", shown(key))]);
             return;
@@ -234,6 +241,7 @@ impl<E: Enforce> Agent<E> {
             self.tell();
             return;
         }
+        self.look_early(now);
         // A generation that is about to come has everything in it; one that failed may be long in coming.
         if self.is_indexed && (self.pending.generation.is_none() || self.pending.retry.is_some()) {
             self.write(now);
@@ -267,7 +275,7 @@ impl<E: Enforce> Agent<E> {
             let refused = self.refused_until.map(|(at, _)| at);
             [self.places.due(), refused].into_iter().flatten().min()
         });
-        [generation, self.survey_at, self.rest_at, self.check_at].into_iter().flatten().min()
+        [generation, self.early.due(), self.survey_at, self.rest_at, self.check_at].into_iter().flatten().min()
     }
 
     /// Single entries of the generation in force. If one cannot be written there will be a new generation.
@@ -299,6 +307,7 @@ impl<E: Enforce> Agent<E> {
         });
         match result {
             Ok(epoch) => {
+                self.time_new_pods();
                 self.in_force = Some(epoch);
                 self.rest_at = Some(now + REST);
                 self.is_indexed = true;
@@ -400,6 +409,18 @@ impl<E: Enforce> Agent<E> {
         let found = self.places.due().is_some_and(|due| due <= now) && self.find(now);
         if found || self.refused_until.is_some_and(|(at, _)| at <= now) {
             self.pending.want_generation(now);
+        }
+    }
+
+    /// How long pods were on their networks without policy. Those that were there before the agent say nothing.
+    fn time_new_pods(&mut self) {
+        let fresh = self.places.take_fresh();
+        if self.in_force.is_some() {
+            for made in fresh {
+                // A clock that was set back says nothing either.
+                let open = SystemTime::now().duration_since(made);
+                open.into_iter().for_each(|open| self.metrics.observe("weir_interface_enforced_seconds", open));
+            }
         }
     }
 

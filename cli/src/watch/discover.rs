@@ -14,6 +14,7 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use weir_runtime::sys::links::{self, Interface, Namespace};
 
@@ -34,6 +35,8 @@ pub(crate) struct Found {
     pub(crate) ifindex: u32,
     pub(crate) name: String,
     pub(crate) by: Witness,
+    /// When the pod was attached to its network, as far as that is noted down.
+    pub(crate) made: Option<SystemTime>,
 }
 
 /// Who said so.
@@ -124,7 +127,10 @@ impl Inventory {
     fn read_cache(&mut self, directory: &Path) {
         for (name, text) in self.files(directory) {
             match cache::read(&text) {
-                Ok(cached) => self.cached.extend(cached),
+                Ok(cached) => {
+                    let made = fs::metadata(directory.join(&name)).and_then(|it| it.modified()).ok();
+                    self.cached.extend(cached.map(|cached| Cached { made, ..cached }));
+                }
                 Err(error) => self.unread.push(format!("{name}: {error}")),
             }
         }
@@ -171,6 +177,15 @@ impl Inventory {
         names
     }
 
+    /// The addresses that a pod of this UID has at an interface that is there.
+    pub(crate) fn attached_as(&self, uid: &str) -> Option<&[IpAddr]> {
+        let there = |cached: &&Cached| {
+            cached.host_interfaces.iter().any(|name| self.interfaces.iter().any(|it| it.name == *name && is_veth(it)))
+        };
+        let mut cached = self.cached.iter().filter(|cached| cached.uid.as_deref() == Some(uid));
+        cached.find(there).map(|cached| cached.addresses.as_slice()).filter(|addresses| !addresses.is_empty())
+    }
+
     /// Whether an interface that was found is still there.
     pub(crate) fn has(&self, found: &Found) -> bool {
         self.interfaces.iter().any(|it| it.ifindex == found.ifindex && it.name == found.name)
@@ -199,7 +214,7 @@ impl Inventory {
             }
             let mut names = cached.host_interfaces.iter();
             match names.find_map(|name| self.interfaces.iter().find(|it| it.name == *name && is_veth(it))) {
-                Some(interface) => return Ok(found(interface, Witness::Cache)),
+                Some(interface) => return Ok(Found { made: cached.made, ..found(interface, Witness::Cache) }),
                 None => {
                     let named = cached.host_interfaces.join(", ");
                     reason = format!("its CNI result names no veth that is there ({named})");
@@ -236,7 +251,7 @@ impl Inventory {
 }
 
 fn found(interface: &Interface, by: Witness) -> Found {
-    Found { ifindex: interface.ifindex, name: interface.name.clone(), by }
+    Found { ifindex: interface.ifindex, name: interface.name.clone(), by, made: None }
 }
 
 fn is_veth(interface: &Interface) -> bool {

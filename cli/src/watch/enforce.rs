@@ -32,10 +32,8 @@ pub(crate) struct Installed {
 pub(crate) struct Survey {
     /// What was not as it should be, and is again.
     pub(crate) repaired: Vec<String>,
-    /// Packets since the beginning, by direction and reason.
-    pub(crate) packets: Vec<(&'static str, &'static str, u64)>,
-    /// Records that the ring buffer had no room for.
-    pub(crate) lost: u64,
+    /// Packets since the beginning, by direction and outcome, and whether they were dropped.
+    pub(crate) packets: Vec<(&'static str, &'static str, bool, u64)>,
     /// What is still not as it should be.
     pub(crate) drift: Vec<String>,
     /// Name, entries, room.

@@ -6,7 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
+
+use weir_compiler::index::Key;
 
 use super::discover::{Depth, Found, Inventory, NotFound, Wanted};
 
@@ -43,13 +45,15 @@ pub(crate) struct Places {
     look: Box<Look>,
     found: BTreeMap<Pod, Found>,
     missing: BTreeMap<Pod, NotFound>,
+    /// When those were attached to their networks that were found since they were asked for.
+    fresh: Vec<SystemTime>,
     /// When to look for those again, and how long to wait after that.
     again: Option<(Instant, Duration)>,
 }
 
 impl Places {
     pub(crate) fn new(look: Box<Look>) -> Self {
-        Self { look, found: BTreeMap::new(), missing: BTreeMap::new(), again: None }
+        Self { look, found: BTreeMap::new(), missing: BTreeMap::new(), fresh: Vec::new(), again: None }
     }
 
     /// Finds the interfaces of these pods, and forgets all others. Says whether anything is otherwise than before.
@@ -76,6 +80,8 @@ impl Places {
                 Err(error) => _ = missing.insert(pod.clone(), error),
             }
         }
+        let new = found.iter().filter(|(pod, found)| self.found.get(*pod) != Some(*found));
+        self.fresh.extend(new.filter_map(|(_, found)| found.made));
         let changed = found != self.found || missing != self.missing;
         self.again = self.next_search(&missing, now);
         (self.found, self.missing) = (found, missing);
@@ -90,6 +96,21 @@ impl Places {
         let is_new = missing.keys().any(|pod| !self.missing.contains_key(pod));
         let wait = self.again.filter(|_| !is_new).map_or(FIRST_WAIT, |(_, wait)| wait);
         Some((now + wait, (wait * 2).min(LONGEST_WAIT)))
+    }
+
+    /// Of these pods the ones that the result cache knows by their UIDs, at interfaces that are there, with their addresses.
+    pub(crate) fn attached(&mut self, pods: Vec<(Key, Option<String>)>) -> Vec<(Key, Option<String>, Vec<IpAddr>)> {
+        let inventory = (self.look)(Depth::Cache);
+        let addresses = |(key, uid): (Key, Option<String>)| {
+            let addresses = inventory.attached_as(uid.as_deref()?)?.to_vec();
+            Some((key, uid, addresses))
+        };
+        pods.into_iter().filter_map(addresses).collect()
+    }
+
+    /// See there.
+    pub(crate) fn take_fresh(&mut self) -> Vec<SystemTime> {
+        std::mem::take(&mut self.fresh)
     }
 
     /// The interface of a pod of this name, if it has one now.

@@ -1,7 +1,7 @@
 //! What the API tells is what is compiled: no privilege needed. The artifact of each generation is proved against the objects as
 //! the server lists them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ fn list(cidr: &str) -> String {
 }
 
 /// Everything that the server has, as kubectl would print it; whether the artifact says the same.
-fn says_the_same(server: &Server, directory: &Directory) -> bool {
+pub(crate) fn says_the_same(server: &Server, directory: &Directory) -> bool {
     let mut paths = vec!["/api/v1/namespaces", "/api/v1/nodes", "/api/v1/pods", "/api/v1/services", POLICIES];
     paths.extend(server.ask("GET", LISTS, None).is_ok().then_some(LISTS));
     let objects = directory.path().join("objects");
@@ -75,10 +75,23 @@ fn says_the_same(server: &Server, directory: &Directory) -> bool {
     verify.expect("weir starts").status.success()
 }
 
-fn agent(directory: &Directory, kubeconfig: &Path) -> Agent {
+pub(crate) fn agent(directory: &Directory, kubeconfig: &Path) -> Agent {
     let artifact = directory.path().join("artifact");
     let artifact = artifact.to_str().expect("it is text");
     Agent::start(directory, kubeconfig, &Settings::default(), &["--dry-run", "--artifact", artifact])
+}
+
+/// A kubeconfig of a service account.
+pub(crate) fn account(server: &Server, directory: &Directory, namespace: &str, name: &str) -> PathBuf {
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+    let token = server.ask("POST", &path, Some("{}")).expect("a token");
+    let token: serde_json::Value = serde_json::from_str(&token).expect("JSON");
+    let token = token["status"]["token"].as_str().expect("a token");
+    let text = std::fs::read_to_string(server.kubeconfig()).expect("the server has one");
+    let kubeconfig = directory.path().join(name);
+    std::fs::write(&kubeconfig, text.replace("token: loopback", &format!("token: {token}")))
+        .expect("the directory is ours");
+    kubeconfig
 }
 
 /// Leaves the test if there is no server.
@@ -207,13 +220,7 @@ fn nothing_is_compiled_as_long_as_one_kind_may_not_be_listed() {
         "name":"pods"},"subjects":[{"kind":"ServiceAccount","name":"few","namespace":"shop"}]}"#;
     ask(&server, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding);
     ask(&server, "POST", "/api/v1/namespaces/shop/serviceaccounts", r#"{"metadata":{"name":"few"}}"#);
-    let token = server.ask("POST", "/api/v1/namespaces/shop/serviceaccounts/few/token", Some("{}")).expect("a token");
-    let token: serde_json::Value = serde_json::from_str(&token).expect("JSON");
-    let text = std::fs::read_to_string(server.kubeconfig()).expect("the server has one");
-    let text =
-        text.replace("token: loopback", &format!("token: {}", token["status"]["token"].as_str().expect("a token")));
-    let kubeconfig = directory.path().join("few");
-    std::fs::write(&kubeconfig, text).expect("the directory is ours");
+    let kubeconfig = account(&server, &directory, "shop", "few");
     let agent = agent(&directory, &kubeconfig);
     until("it is told of", || agent.log().contains("403"));
     assert!(!within(Duration::from_secs(2), || agent.metric("weir_generations_total") > 0.0));

@@ -1,5 +1,6 @@
 //! `weir watch` against a real API server.
 
 mod api;
+mod deploy;
 mod packets;
 mod rig;

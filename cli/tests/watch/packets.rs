@@ -25,9 +25,10 @@ struct Network {
 const PODS: [(&str, &str); 3] = [("web", "10.231.7.2"), ("db", "10.231.7.3"), ("cron", "10.231.7.4")];
 
 impl Network {
-    fn new() -> Result<Self, String> {
-        let id = std::process::id();
-        let network = Self { name: format!("weirw{id}"), bpffs: format!("/sys/fs/bpf/weir-watch-{id}").into() };
+    fn new(directory: &Directory) -> Result<Self, String> {
+        let network = Self { name: format!("weirw{}", std::process::id()), bpffs: directory.path().join("bpf") };
+        std::fs::create_dir(&network.bpffs).map_err(|error| error.to_string())?;
+        run("mount", &["-t", "bpf", "bpf", &network.bpffs.display().to_string()])?;
         let node = network.namespace("node");
         run("ip", &["netns", "add", &node])?;
         run("ip", &["-n", &node, "link", "set", "lo", "up"])?;
@@ -82,9 +83,12 @@ impl Network {
         self.at(from, &["ping", "-c", "1", "-W", "1", address]).is_ok()
     }
 
+    fn pins(&self) -> String {
+        self.bpffs.join("weir").display().to_string()
+    }
+
     fn agent(&self, directory: &Directory, server: &Server) -> Agent {
-        let bpffs = self.bpffs.to_str().expect("it is text");
-        Agent::start(directory, &server.kubeconfig(), &self.settings(), &["--bpffs", bpffs])
+        Agent::start(directory, &server.kubeconfig(), &self.settings(), &["--bpffs", &self.pins()])
     }
 }
 
@@ -94,7 +98,7 @@ impl Drop for Network {
         for place in PODS.map(|(pod, _)| pod).into_iter().chain(["node"]) {
             _ = run("ip", &["netns", "delete", &self.namespace(place)]);
         }
-        _ = std::fs::remove_dir_all(&self.bpffs);
+        _ = run("umount", &[&self.bpffs.display().to_string()]);
     }
 }
 
@@ -114,7 +118,7 @@ fn ask(server: &Server, method: &str, path: &str, body: Option<&str>) {
 #[test]
 fn policies_of_the_api_are_in_force_on_the_wire() {
     let directory = Directory::new();
-    let network = match Network::new() {
+    let network = match Network::new(&directory) {
         Ok(network) => network,
         Err(reason) => skip!("{reason}"),
     };
@@ -160,9 +164,9 @@ fn policies_of_the_api_are_in_force_on_the_wire() {
     until("the deletion is in force", || !network.reaches("db", "web"));
     assert_eq!(agent.terminate(), Some(0));
     assert!(!network.reaches("db", "web"), "a graceful stop leaves it in force");
-    let bpffs = network.bpffs.to_str().expect("it is text");
     let weir = env!("CARGO_BIN_EXE_weir");
-    network.at("node", &[weir, "watch", "--uninstall", "--bpffs", bpffs]).expect("it is removed");
+    network.at("node", &[weir, "watch", "--uninstall", "--bpffs", &network.pins()]).expect("it is removed");
     assert!(network.reaches("db", "web") && network.reaches("cron", "web"), "nothing is enforced any more");
-    assert!(!network.bpffs.join("links").exists(), "nothing is pinned any more");
+    let pinned = std::fs::read_dir(network.pins()).map_or(0, Iterator::count);
+    assert_eq!(pinned, 0, "nothing is pinned any more");
 }

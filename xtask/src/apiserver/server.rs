@@ -74,6 +74,11 @@ impl Server {
     /// Asks the API server, as an administrator; the answer's body. A server that says no is an error.
     pub fn ask(&self, method: &str, path: &str, body: Option<&str>) -> Result<String> {
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        self.ask_as(kind, method, path, body)
+    }
+
+    /// The same, with a body of this media type.
+    pub fn ask_as(&self, kind: &str, method: &str, path: &str, body: Option<&str>) -> Result<String> {
         self.curl(method, &format!("{}{path}", self.url()), body, kind)
     }
 
@@ -92,7 +97,7 @@ impl Server {
         curl.args(["-sSk", "--fail-with-body", "--max-time", "20", "-X", method, url]);
         curl.args(["-H", &format!("Authorization: Bearer {TOKEN}"), "-H", &format!("Content-Type: {kind}")]);
         if let Some(body) = body {
-            curl.args(["-d", body]);
+            curl.args(["--data-binary", body]);
         }
         let output = curl.output().context("could not start curl")?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -137,6 +142,8 @@ impl Server {
             "--service-account-issuer=https://kubernetes.default.svc",
             "--service-cluster-ip-range=10.96.0.0/16",
             "--endpoint-reconciler-type=none",
+            // Nobody is told it; without one, it looks for a default route.
+            "--advertise-address=192.0.2.1",
             "--authorization-mode=RBAC",
             "--disable-admission-plugins=ServiceAccount",
         ]);

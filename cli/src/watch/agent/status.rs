@@ -8,6 +8,7 @@ use crate::watch::enforce::{Enforce, Survey};
 impl<E: Enforce> Agent<E> {
     /// Brings gauges and readiness up to date.
     pub(super) fn tell(&self) {
+        self.count_malformed();
         if !self.unlisted.is_empty() {
             return;
         }
@@ -48,9 +49,9 @@ impl<E: Enforce> Agent<E> {
             self.log.warn("repaired", &[("what", Value::from(repaired.as_str()))]);
         }
         self.metrics.add("weir_drift_repairs_total", &[], survey.repaired.len() as f64);
-        self.metrics.set("weir_events_lost_total", &[], survey.lost as f64);
-        for (direction, reason, packets) in &survey.packets {
-            let labels = [("direction", *direction), ("reason", *reason)];
+        for (direction, outcome, dropped, packets) in &survey.packets {
+            let verdict = if *dropped { "dropped" } else { "passed" };
+            let labels = [("direction", *direction), ("reason", *outcome), ("verdict", verdict)];
             self.metrics.set("weir_packets_total", &labels, *packets as f64);
         }
         for drift in &survey.drift {
@@ -67,15 +68,18 @@ impl<E: Enforce> Agent<E> {
         }
     }
 
-    fn count_objects(&self) {
-        for kind in ["Namespace", "Node", "Pod", "Service", "EndpointSlice", "NetworkPolicy", "CidrList"] {
-            self.metrics.set("weir_objects", &[("kind", kind)], self.index.keys(kind).count() as f64);
-        }
+    fn count_malformed(&self) {
         let mut malformed: BTreeMap<&str, u32> = BTreeMap::new();
         self.malformed.keys().for_each(|key| *malformed.entry(&key.kind).or_default() += 1);
         self.metrics.clear("weir_unenforced_objects");
         for (kind, count) in malformed {
             self.metrics.set("weir_unenforced_objects", &[("kind", kind), ("why", "malformed")], f64::from(count));
+        }
+    }
+
+    fn count_objects(&self) {
+        for kind in ["Namespace", "Node", "Pod", "Service", "EndpointSlice", "NetworkPolicy", "CidrList"] {
+            self.metrics.set("weir_objects", &[("kind", kind)], self.index.keys(kind).count() as f64);
         }
     }
 }

@@ -114,6 +114,7 @@ impl Rig {
             uid: Some(uid.to_owned()),
             host_interfaces: vec![veth.to_owned()],
             addresses: vec![address.into()],
+            made: Some(std::time::SystemTime::now()),
         });
     }
 
@@ -246,14 +247,14 @@ fn a_malformed_object_keeps_what_it_said_before() {
     rig.agent.take(event, rig.now);
     // Another change makes a new generation: the policy is in it as it was.
     rig.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {a: b}}}");
-    assert_eq!(rig.after(Duration::from_secs(11)), ["install shop/web@veth7 isolated"]);
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
     let line = "weir_unenforced_objects{kind=\"NetworkPolicy\",why=\"malformed\"} 1";
     assert!(rig.metrics.text().contains(line), "{}", rig.metrics.text());
     // A list that names it does not take it away either; one that does not, does.
     rig.agent.take(Event::Listed { kind: "NetworkPolicy", keys: [key("NetworkPolicy", "p")].into() }, rig.now);
     assert_eq!(rig.after(GATHER), NONE);
     rig.agent.take(Event::Listed { kind: "NetworkPolicy", keys: BTreeSet::new() }, rig.now);
-    assert_eq!(rig.after(Duration::from_secs(11)), ["install shop/web@veth7"]);
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7"]);
     assert!(!rig.metrics.text().contains("malformed"), "{}", rig.metrics.text());
 }
 
@@ -305,6 +306,7 @@ fn an_interface_that_comes_late_is_found() {
     rig.plug("web", "u1", "veth7", [10, 0, 0, 5]);
     assert_eq!(rig.after(Duration::from_secs(10)), ["install shop/web@veth7 isolated"]);
     assert_eq!(rig.metrics.unready(), None);
+    assert!(rig.metrics.text().contains("weir_interface_enforced_seconds_count 1\n"), "{}", rig.metrics.text());
 }
 
 #[test]
@@ -354,4 +356,28 @@ fn an_interface_that_comes_back_as_another_is_found() {
     assert_eq!(rig.after(CHECK + GATHER), ["install  isolated"]);
     rig.plug("web", "u1", "veth8", [10, 0, 0, 5]);
     assert_eq!(rig.after(Duration::from_secs(10)), ["install shop/web@veth8 isolated"]);
+}
+
+#[test]
+fn a_pod_is_enforced_before_the_api_knows_its_address() {
+    let mut rig = Rig::in_force();
+    let starting = |status: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: web-2, namespace: shop, uid: u7, labels: {{app: web}}}},
+              spec: {{nodeName: near}}, status: {status}}}"
+        )
+    };
+    rig.apply(&starting("{phase: Pending}"));
+    rig.after(Duration::from_secs(3));
+    // Another pod had the name, and left its result behind.
+    rig.plug("web-2", "u6", "veth6", [10, 0, 0, 6]);
+    assert_eq!(rig.after(Duration::from_secs(3)), NONE);
+    rig.plug("web-2", "u7", "veth8", [10, 0, 0, 7]);
+    let both = ["install shop/web@veth7,shop/web-2@veth8 isolated"];
+    assert_eq!(rig.after(Duration::from_secs(1) + GATHER), both);
+    // What the API says next still has no address.
+    rig.apply(&starting("{phase: Pending, conditions: [{type: PodScheduled, status: 'True'}]}"));
+    assert_eq!(rig.after(Duration::from_secs(3)), NONE);
+    rig.apply(&starting("{phase: Running, podIP: 10.0.0.7}"));
+    assert_eq!(rig.after(Duration::from_secs(3)), both);
 }

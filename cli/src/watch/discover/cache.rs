@@ -1,6 +1,7 @@
 //! libcni's result cache: one JSON file for each attachment of a sandbox to a network (`cniCacheV1`).
 
 use std::net::IpAddr;
+use std::time::SystemTime;
 
 use serde::Deserialize;
 
@@ -16,6 +17,8 @@ pub(crate) struct Cached {
     /// Interfaces on the host's side, the last made first: a bridge comes before its port.
     pub(crate) host_interfaces: Vec<String>,
     pub(crate) addresses: Vec<IpAddr>,
+    /// When the file was written: at the end of the attachment.
+    pub(crate) made: Option<SystemTime>,
 }
 
 impl Cached {
@@ -45,6 +48,7 @@ pub(super) fn read(text: &str) -> Result<Option<Cached>, serde_json::Error> {
         uid: argument("K8S_POD_UID").filter(|uid| !uid.is_empty()),
         host_interfaces: on_host.map(|interface| interface.name.clone()).collect(),
         addresses: file.result.addresses.iter().filter_map(address).collect(),
+        made: None,
     }))
 }
 

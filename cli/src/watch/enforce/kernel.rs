@@ -82,7 +82,9 @@ impl Enforce for Kernel {
         let repaired = runtime.mend().map_err(trouble)?;
         let status = runtime.status().map_err(trouble)?;
         let maps = status.maps.into_iter().map(|it| (it.name, it.entries, u64::from(it.max_entries))).collect();
-        Ok(Survey { repaired, drift: status.drift, maps, ..Survey::default() })
+        let counters = runtime.counters().map_err(trouble)?;
+        let packets = counters.into_iter().map(|it| (it.direction, it.outcome, it.dropped, it.packets)).collect();
+        Ok(Survey { repaired, drift: status.drift, packets, maps })
     }
 }
 

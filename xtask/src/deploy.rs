@@ -1,0 +1,93 @@
+//! The plain manifests: the chart in `deploy/chart`, rendered with its own values.
+//!
+//! The chart is the one source. Its templates keep to placeholders (`{{ .Values.a.b }}`, `{{ .Release.Namespace }}`), so that
+//! rendering needs no Helm; anything else in braces is an error here, and so never gets in.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+
+/// Where plain manifests put it.
+const NAMESPACE: &str = "kube-system";
+
+/// Writes `deploy/weir.yaml`.
+pub fn write() -> Result<()> {
+    Ok(fs::write(directory().join("weir.yaml"), plain()?)?)
+}
+
+/// What `deploy/weir.yaml` should be.
+pub fn plain() -> Result<String> {
+    let chart = directory().join("chart");
+    let values = values(&read(&chart.join("values.yaml"))?)?;
+    let mut text =
+        "# Made from deploy/chart by `cargo xtask deploy`. Apply with `kubectl apply --server-side -f`.\n".to_owned();
+    for path in ["crds/cidrlists.yaml", "templates/rbac.yaml", "templates/daemonset.yaml"] {
+        let rendered = render(&read(&chart.join(path))?, &values).with_context(|| format!("in {path}"))?;
+        text += &format!("---\n{rendered}");
+    }
+    Ok(text)
+}
+
+/// `deploy/` of the repository.
+pub fn directory() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy")
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Scalars by their paths, of a file of mappings that are indented by two spaces.
+fn values(text: &str) -> Result<BTreeMap<String, String>> {
+    let (mut values, mut above) = (BTreeMap::new(), Vec::new());
+    for line in text.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#')) {
+        let depth = (line.len() - line.trim_start().len()) / 2;
+        let (key, value) = line.trim().split_once(':').with_context(|| format!("values.yaml: {line}"))?;
+        above.truncate(depth);
+        above.push(key);
+        if !value.trim().is_empty() {
+            values.insert(above.join("."), value.trim().to_owned());
+        }
+    }
+    Ok(values)
+}
+
+fn render(template: &str, values: &BTreeMap<String, String>) -> Result<String> {
+    let mut rendered = String::new();
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (name, after) = after.split_once("}}").context("a placeholder without end")?;
+        rendered += before;
+        match name.trim() {
+            ".Release.Namespace" => rendered += NAMESPACE,
+            name => match name.strip_prefix(".Values.").and_then(|name| values.get(name)) {
+                Some(value) => rendered += value,
+                None => bail!("{{{{ {name} }}}} is no value of values.yaml"),
+            },
+        }
+        rest = after;
+    }
+    Ok(rendered + rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plain_manifests_are_the_chart_with_its_own_values() {
+        let there = read(&directory().join("weir.yaml")).expect("it is in the tree");
+        assert_eq!(there, plain().expect("the chart renders"), "`cargo xtask deploy` makes it anew");
+    }
+
+    #[test]
+    fn placeholders_that_mean_nothing_are_errors() {
+        let values = values("a:\n  b: 1\n# c\nd: e\n").expect("mappings");
+        assert_eq!(render("x {{ .Values.a.b }} {{ .Values.d }}", &values).expect("known"), "x 1 e");
+        for odd in ["{{ .Values.a }}", "{{ toYaml .Values.a }}", "{{ if .Values.d }}", "{{ .Values.a.b"] {
+            assert!(render(odd, &values).is_err(), "{odd}");
+        }
+    }
+}
