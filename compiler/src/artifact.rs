@@ -29,13 +29,15 @@ mod line;
 mod manifest;
 pub mod memory;
 mod object;
+pub mod provenance;
 pub mod view;
 
 pub use describe::describe;
 pub use digest::Digest;
 pub use images::map_type;
 pub use line::{Line, LineTable};
-pub use manifest::{Description, Input, RowProvenance};
+pub use manifest::{Description, Input};
+pub use provenance::Provenance;
 
 use crate::ebpf::asm::{Assembled, MapRef};
 use crate::ebpf::insn::Imm64;

@@ -26,7 +26,7 @@ use std::net::IpAddr;
 pub use addresses::{AddressMap, Stretch, to_address, to_number};
 pub use fronts::{Front, FrontPort, Rest};
 pub use ports::{AtomId, AtomSet, AtomSetId, Atoms, PortInterval, PortSpec};
-pub use predicates::{Predicate, PredicateId};
+pub use predicates::{Predicate, PredicateId, RuleParts};
 pub use rows::Row;
 pub use stand_ins::stand_ins;
 
@@ -230,6 +230,28 @@ impl Classes {
     /// The peer predicates of a rule, any of which is enough; `None` if it names no peer, and so means every one.
     pub fn peers_of(&self, direction: Direction, id: RuleId) -> Option<&[PredicateId]> {
         self.rules.of(id.policy, direction)?.get(id.rule as usize)?.peers.as_deref()
+    }
+
+    /// The policies that select a local endpoint, sorted.
+    pub fn policies(&self) -> Vec<PolicyId> {
+        let mut found: Vec<PolicyId> = self.subjects.iter().flat_map(|subject| subject.policies.clone()).collect();
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    /// The lists that apply to a local endpoint, in the order in which they decide.
+    pub fn lists(&self) -> Vec<ListId> {
+        let mut found: Vec<ListId> = self.subjects.iter().flat_map(|subject| subject.lists.clone()).collect();
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    /// The rules of a policy in force, in numbers; `None` where it does not isolate.
+    pub fn drafted(&self, policy: PolicyId, direction: Direction) -> Option<Vec<RuleParts>> {
+        let rules = self.rules.of(policy, direction)?;
+        Some(rules.iter().map(|rule| rule.parts(&self.atoms)).collect())
     }
 
     /// Peer predicates in force.

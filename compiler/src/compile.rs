@@ -159,7 +159,7 @@ impl Compiled {
         options: &Options,
         complete: impl FnOnce(&mut Description),
     ) -> Result<Artifact, LinkError> {
-        let mut description = describe(cluster, &self.classes, options.target);
+        let mut description = describe(cluster, &self.classes, options.target, &mut |_| None);
         description.structures = self.structures();
         complete(&mut description);
         Artifact::link(Parts {

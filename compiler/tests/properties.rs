@@ -15,6 +15,8 @@ mod meaning;
 mod order;
 #[path = "properties/programs.rs"]
 mod programs;
+#[path = "properties/provenance.rs"]
+mod provenance;
 #[path = "properties/structures.rs"]
 mod structures;
 

@@ -5,16 +5,15 @@
 
 use super::json::Json;
 use super::memory::{self, Bytes};
-use super::{Artifact, Digest, LinkError, Program};
+use super::{Artifact, Digest, LinkError, Program, Provenance};
 use crate::ebpf::limits;
 use crate::ebpf::target::Target;
 use crate::emit::program_name;
 use crate::image::MapImage;
 use crate::layout::endpoint;
-use crate::model::Direction;
 
 /// The form of the manifest itself.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// An input file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,19 +22,6 @@ pub struct Input {
     pub name: String,
     /// Of its bytes.
     pub digest: Digest,
-}
-
-/// Which rules stand behind what one row says of one peer class.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RowProvenance {
-    /// The direction.
-    pub direction: Direction,
-    /// The subject class.
-    pub subject: u32,
-    /// The peer class; 0 is everybody whom no predicate matches.
-    pub peer: u32,
-    /// Atoms from first to last, and the rules that allow them: indexes into [`Description::rules`].
-    pub atoms: Vec<(u32, u32, Vec<u32>)>,
 }
 
 /// What only the caller knows.
@@ -53,10 +39,8 @@ pub struct Description {
     pub structures: Vec<(String, String)>,
     /// What the text of the API leaves open, and what was taken.
     pub assumptions: Vec<(String, String)>,
-    /// Rules by name: `shop/allow-web spec.ingress[0]`.
-    pub rules: Vec<String>,
     /// What stands behind entries.
-    pub provenance: Vec<RowProvenance>,
+    pub provenance: Provenance,
 }
 
 /// The text.
@@ -80,10 +64,9 @@ pub(super) fn write(artifact: &Artifact, description: &Description) -> Result<St
         ("maps", Json::List(artifact.maps.iter().map(map).collect())),
         ("map_bytes", bytes(artifact.maps.iter().map(memory::full).sum())),
         ("endpoints", Json::List(artifact.endpoints.iter().map(local_endpoint).collect())),
-        ("rules", Json::list(description.rules.iter().map(String::as_str))),
-        ("provenance", Json::List(description.provenance.iter().map(row).collect())),
     ];
-    Ok(Json::object(head.into_iter().chain(node).chain(rest)).text())
+    let provenance = description.provenance.json();
+    Ok(Json::object(head.into_iter().chain(node).chain(rest).chain(provenance)).text())
 }
 
 fn input(input: &Input) -> Json {
@@ -121,16 +104,4 @@ fn local_endpoint(local: &super::NamedEndpoint) -> Json {
     let subject = local.value.get(at..).and_then(|rest| rest.first_chunk()).map(|it| u32::from_le_bytes(*it));
     let name = format!("{}/{}", local.namespace, local.name);
     Json::object([("name", name.as_str().into()), ("subject", subject.unwrap_or(u32::MAX).into())])
-}
-
-fn row(row: &RowProvenance) -> Json {
-    let atoms = row.atoms.iter().map(|(first, last, rules)| {
-        Json::List(vec![(*first).into(), (*last).into(), Json::list(rules.iter().copied())])
-    });
-    Json::object([
-        ("direction", row.direction.name().into()),
-        ("subject", row.subject.into()),
-        ("peer", row.peer.into()),
-        ("atoms", Json::List(atoms.collect())),
-    ])
 }

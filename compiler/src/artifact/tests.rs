@@ -59,7 +59,8 @@ fn parts() -> Parts {
         tables: &tables,
         families: vec![Family::V4, Family::V6],
     };
-    let mut description = describe(&cluster, &classes, Target::BASE);
+    let place = |origin: &crate::origin::Origin| Some(format!("shop.yaml:{}", origin.path));
+    let mut description = describe(&cluster, &classes, Target::BASE, &mut { place });
     description.inputs.push(Input { name: "shop.yaml".to_owned(), digest: Digest::of(CLUSTER.as_bytes()) });
     let endpoints = image::endpoints(&cluster, &classes, &tables);
     Parts {
@@ -203,9 +204,12 @@ fn parts_that_do_not_fit_are_refused() {
 fn the_manifest_is_json_and_names_rules() {
     let manifest = Artifact::link(parts()).unwrap().manifest;
     assert!(crate::syntax::json::parse(&manifest, crate::syntax::Span::of(&manifest)).is_ok());
-    for text in
-        ["\"shop/web spec.ingress[0]\"", "\"name\": \"shop.yaml\"", "\"longest_path\": ", "\"name\": \"shop/job\""]
-    {
+    for text in [
+        "\"place\": \"shop.yaml:spec.ingress[0]\"",
+        "\"name\": \"shop.yaml\"",
+        "\"longest_path\": ",
+        "\"name\": \"shop/job\"",
+    ] {
         assert!(manifest.contains(text), "{text} in {manifest}");
     }
 }

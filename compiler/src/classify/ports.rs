@@ -64,6 +64,18 @@ impl AtomSet {
         self.words.get(atom.index() / 64).is_some_and(|word| word >> (atom.index() % 64) & 1 == 1)
     }
 
+    /// What is in it, in order.
+    pub fn atoms(&self) -> impl Iterator<Item = AtomId> {
+        (0..).zip(&self.words).flat_map(|(at, word)| {
+            let mut rest = *word;
+            std::iter::from_fn(move || {
+                let bit = (rest != 0).then(|| rest.trailing_zeros())?;
+                rest &= rest - 1;
+                Some(AtomId(64 * at + bit))
+            })
+        })
+    }
+
     /// Whether no atom is in it.
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|word| *word == 0)

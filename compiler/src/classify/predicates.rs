@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::ports::{AtomSet, Atoms};
 use super::subjects::Draft;
 use crate::address::Prefix;
 use crate::model::{
@@ -52,6 +53,31 @@ pub(super) struct DraftRule {
     pub(super) peers: Option<Vec<PredicateId>>,
     /// `None`: every port and protocol.
     pub(super) ports: Option<DraftPorts>,
+}
+
+/// A rule in numbers, as the tables have them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleParts {
+    /// Any of these has to hold; `None`: for every peer.
+    pub predicates: Option<Vec<PredicateId>>,
+    /// The atoms of its numbered ports; `None`: it allows everything.
+    pub atoms: Option<AtomSet>,
+    /// Indices into the direction's names in [`Atoms`]: ports that have these names are allowed too.
+    pub names: Vec<u32>,
+}
+
+impl DraftRule {
+    pub(super) fn parts(&self, atoms: &Atoms) -> RuleParts {
+        let numbered = self.ports.as_ref().map(|ports| {
+            let mut set = AtomSet::none(atoms.count());
+            let ranges =
+                ports.ranges.iter().filter_map(|(protocol, first, last)| atoms.of_range(*protocol, *first, *last));
+            ranges.for_each(|of_range| set.add(of_range));
+            set
+        });
+        let names = self.ports.as_ref().map_or_else(Vec::new, |ports| ports.named.clone());
+        RuleParts { predicates: self.peers.clone(), atoms: numbered, names }
+    }
 }
 
 /// The ports of a rule.

@@ -1,0 +1,269 @@
+//! Which rules, lists and services stand behind what the tables say.
+//!
+//! Problem: written out for every entry, it is as much as subjects × peers × atoms × rules. Strategy: its factors. A
+//! subject class names its policies and lists; a rule names its predicates, and stretches of atoms; a predicate names the
+//! peer classes for which it holds. [`Provenance::rules`] multiplies them out for one entry.
+//! Invariant: that product is [`Classes::provenance`] (a test of each entry holds it).
+
+use super::json::Json;
+use crate::classify::{AtomSet, Classes, FrontPort, Predicate, RuleParts};
+use crate::model::{Cluster, Direction, ListAction, PolicyId, Protocol};
+use crate::origin::{FieldPath, Origin};
+
+/// Numbers of policies, lists, predicates, classes and atoms are positions, here and in the tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Provenance {
+    /// The policies in force on any local endpoint.
+    pub policies: Vec<Policy>,
+    /// The lists in force on any, in the order in which they decide.
+    pub lists: Vec<List>,
+    /// By subject class.
+    pub subjects: Vec<Subject>,
+    /// By predicate: the peer classes for which it holds.
+    pub predicates: Vec<Vec<u32>>,
+    /// Peer classes with named ports that egress rules speak of: (name, atom).
+    pub named: Vec<(u32, Vec<(u32, u32)>)>,
+    /// What service addresses stand for: peer class, and (atom, service port).
+    pub services: Vec<(u32, Vec<(u32, String)>)>,
+}
+
+/// A policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// `namespace/name`
+    pub name: String,
+    /// Where it stands: `file:line`; nothing for an object without a file.
+    pub place: Option<String>,
+    /// Ingress and egress; `None` where it does not isolate.
+    pub rules: [Option<Vec<Rule>>; 2],
+}
+
+/// A rule; its position is that in the policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Where it stands.
+    pub place: Option<String>,
+    /// Any of these has to hold; `None`: for every peer.
+    pub predicates: Option<Vec<u32>>,
+    /// Atoms, from first to last; `None`: all.
+    pub atoms: Option<Vec<(u32, u32)>>,
+    /// And the ports that have these names, on the subject (ingress) or on the peer (egress).
+    pub names: Vec<u32>,
+}
+
+/// A list of addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct List {
+    /// Its name.
+    pub name: String,
+    /// Where it stands.
+    pub place: Option<String>,
+    /// `Allow` or `Deny`.
+    pub action: &'static str,
+    /// The directions in which it is asked: ingress, egress.
+    pub asked: [bool; 2],
+    /// The predicate that holds for what it contains.
+    pub predicate: u32,
+}
+
+/// A subject class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// The policies that select it.
+    pub policies: Vec<u32>,
+    /// The lists that apply to it.
+    pub lists: Vec<u32>,
+    /// What the named ports of ingress rules are on it: (name, atom).
+    pub named: Vec<(u32, u32)>,
+}
+
+impl Provenance {
+    /// Of these classes; `place` says where something stands.
+    pub fn new(cluster: &Cluster, classes: &Classes, place: &mut dyn FnMut(&Origin) -> Option<String>) -> Self {
+        let mut made = Self { predicates: vec![Vec::new(); classes.predicates().len()], ..Self::default() };
+        let (policies, lists) = (classes.policies(), classes.lists());
+        for id in &policies {
+            made.policies.push(policy(cluster, classes, *id, place));
+        }
+        for id in &lists {
+            let list = &cluster.lists[id.index()];
+            let predicate = classes.predicates().iter().position(|it| *it == Predicate::List(*id));
+            made.lists.push(List {
+                name: list.name.clone(),
+                place: place(&Origin::new(list.object, FieldPath::root())),
+                action: if list.action == ListAction::Deny { "Deny" } else { "Allow" },
+                asked: [list.ingress, list.egress],
+                predicate: predicate.map_or(u32::MAX, |index| index as u32),
+            });
+        }
+        for subject in &classes.subjects {
+            let number = |at: Result<usize, usize>| at.unwrap_or_else(|at| at) as u32;
+            let of_list = |id| lists.iter().position(|it| it == id).map(|index| index as u32);
+            made.subjects.push(Subject {
+                policies: subject.policies.iter().map(|id| number(policies.binary_search(id))).collect(),
+                lists: subject.lists.iter().filter_map(of_list).collect(),
+                named: named(classes, Direction::Ingress, &subject.named),
+            });
+        }
+        made.peers(cluster, classes);
+        made
+    }
+
+    fn peers(&mut self, cluster: &Cluster, classes: &Classes) {
+        for (number, peer) in (0..).zip(&classes.peers) {
+            peer.predicates.iter().for_each(|id| self.predicates[id.index()].push(number));
+            if !peer.named.is_empty() {
+                self.named.push((number, named(classes, Direction::Egress, &peer.named)));
+            }
+            if let Some(front) = peer.front.and_then(|front| classes.fronts.get(front as usize)) {
+                let port = |it: &FrontPort| (it.atom.0, service_port(cluster, it));
+                self.services.push((number, front.ports.iter().map(port).collect()));
+            }
+        }
+    }
+
+    /// The rules that allow what an entry allows: positions of policies, and of rules in them. What follows from services and
+    /// from the pod's own node is no rule's.
+    pub fn rules(&self, direction: Direction, subject: u32, peer: u32, atom: u32) -> Vec<(u32, u32)> {
+        let Some(of) = self.subjects.get(subject as usize) else { return Vec::new() };
+        let of_peer = self.named.binary_search_by_key(&peer, |(number, _)| *number);
+        let of_peer = of_peer.ok().and_then(|at| self.named.get(at)).map_or(&[][..], |(_, named)| named);
+        let named = if direction == Direction::Ingress { &of.named } else { of_peer };
+        let holds = |id: &u32| self.predicates.get(*id as usize).is_some_and(|it| it.binary_search(&peer).is_ok());
+        let allows = |rule: &Rule| {
+            let among = |atoms: &Vec<(u32, u32)>| atoms.iter().any(|(first, last)| (*first..=*last).contains(&atom));
+            let is_named = || named.iter().any(|(name, at)| *at == atom && rule.names.contains(name));
+            rule.predicates.as_ref().is_none_or(|ids| ids.iter().any(holds))
+                && (rule.atoms.as_ref().is_none_or(among) || is_named())
+        };
+        let mut found = Vec::new();
+        for number in &of.policies {
+            let policy = self.policies.get(*number as usize);
+            let rules = policy.and_then(|policy| policy.rules[direction as usize].as_deref()).unwrap_or_default();
+            found.extend((0..).zip(rules).filter(|(_, rule)| allows(rule)).map(|(index, _)| (*number, index)));
+        }
+        found
+    }
+
+    /// As members of the manifest.
+    pub(super) fn json(&self) -> [(&'static str, Json); 6] {
+        let lists = |numbers: &[Vec<u32>]| numbers.iter().map(|it| Json::list(it.iter().copied())).collect();
+        let service = |(peer, ports): &(u32, Vec<(u32, String)>)| {
+            let ports = ports.iter().map(|(atom, name)| Json::List(vec![(*atom).into(), name.as_str().into()]));
+            Json::object([("peer", (*peer).into()), ("ports", Json::List(ports.collect()))])
+        };
+        let named =
+            |(peer, named): &(u32, Vec<(u32, u32)>)| Json::object([("peer", (*peer).into()), ("ports", pairs(named))]);
+        [
+            ("policies", Json::List(self.policies.iter().map(Policy::json).collect())),
+            ("lists", Json::List(self.lists.iter().map(List::json).collect())),
+            ("predicates", Json::List(lists(&self.predicates))),
+            ("subjects", Json::List(self.subjects.iter().map(Subject::json).collect())),
+            ("named_ports", Json::List(self.named.iter().map(named).collect())),
+            ("services", Json::List(self.services.iter().map(service).collect())),
+        ]
+    }
+}
+
+fn policy(
+    cluster: &Cluster,
+    classes: &Classes,
+    id: PolicyId,
+    place: &mut dyn FnMut(&Origin) -> Option<String>,
+) -> Policy {
+    let policy = &cluster.policies[id.index()];
+    let rules = Direction::ALL.map(|direction| {
+        let drafted = classes.drafted(id, direction)?;
+        let rule = |(index, parts): (usize, RuleParts)| Rule {
+            place: place(&policy.rule_origin(direction, index)),
+            predicates: parts.predicates.map(|ids| ids.iter().map(|id| id.0).collect()),
+            atoms: parts.atoms.as_ref().map(stretches),
+            names: parts.names,
+        };
+        Some(drafted.into_iter().enumerate().map(rule).collect())
+    });
+    Policy { name: cluster.policy_name(id), place: place(&Origin::new(policy.object, FieldPath::root())), rules }
+}
+
+fn named(classes: &Classes, direction: Direction, named: &[(u32, u16)]) -> Vec<(u32, u32)> {
+    let names = match direction {
+        Direction::Ingress => &classes.atoms.ingress_names,
+        Direction::Egress => &classes.atoms.egress_names,
+    };
+    named.iter().map(|(name, number)| (*name, classes.atoms.find(names[*name as usize].0, *number).0)).collect()
+}
+
+fn service_port(cluster: &Cluster, front: &FrontPort) -> String {
+    let port = &cluster.services[front.service.index()].ports[front.port as usize];
+    format!("{} {}/{}", cluster.service_name(front.service), port.port, protocol_name(port.protocol))
+}
+
+fn protocol_name(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "TCP",
+        Protocol::Udp => "UDP",
+        Protocol::Sctp => "SCTP",
+    }
+}
+
+/// First and last of every run of atoms.
+fn stretches(set: &AtomSet) -> Vec<(u32, u32)> {
+    let mut found: Vec<(u32, u32)> = Vec::new();
+    for atom in set.atoms().map(|it| it.0) {
+        match found.last_mut() {
+            Some((_, last)) if *last + 1 == atom => *last = atom,
+            _ => found.push((atom, atom)),
+        }
+    }
+    found
+}
+
+fn pairs(pairs: &[(u32, u32)]) -> Json {
+    Json::List(pairs.iter().map(|(a, b)| Json::list([*a, *b])).collect())
+}
+
+impl Policy {
+    fn json(&self) -> Json {
+        let rules = |direction: Direction| {
+            let rules = self.rules[direction as usize].as_ref()?;
+            Some((direction.name(), Json::List(rules.iter().map(Rule::json).collect())))
+        };
+        let head = [("name", self.name.as_str().into())].into_iter().chain(placed(self.place.as_ref()));
+        Json::object(head.chain(Direction::ALL.into_iter().filter_map(rules)))
+    }
+}
+
+impl Rule {
+    fn json(&self) -> Json {
+        let predicates = self.predicates.as_ref().map(|ids| ("predicates", Json::list(ids.iter().copied())));
+        let atoms = self.atoms.as_ref().map(|atoms| ("atoms", pairs(atoms)));
+        let names = (!self.names.is_empty()).then(|| ("names", Json::list(self.names.iter().copied())));
+        Json::object(placed(self.place.as_ref()).into_iter().chain(predicates).chain(atoms).chain(names))
+    }
+}
+
+impl List {
+    fn json(&self) -> Json {
+        let asked = Direction::ALL.into_iter().zip(self.asked).filter(|(_, asked)| *asked);
+        let rest = [
+            ("action", self.action.into()),
+            ("directions", Json::list(asked.map(|(direction, _)| direction.name()))),
+            ("predicate", self.predicate.into()),
+        ];
+        let head = [("name", self.name.as_str().into())].into_iter().chain(placed(self.place.as_ref()));
+        Json::object(head.chain(rest))
+    }
+}
+
+impl Subject {
+    fn json(&self) -> Json {
+        let policies = ("policies", Json::list(self.policies.iter().copied()));
+        let lists = (!self.lists.is_empty()).then(|| ("lists", Json::list(self.lists.iter().copied())));
+        let named = (!self.named.is_empty()).then(|| ("named_ports", pairs(&self.named)));
+        Json::object([policies].into_iter().chain(lists).chain(named))
+    }
+}
+
+fn placed(place: Option<&String>) -> Option<(&'static str, Json)> {
+    place.map(|place| ("place", place.as_str().into()))
+}
