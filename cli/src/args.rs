@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use weir_compiler::compile::Budget;
+use weir_compiler::ebpf::target::Target;
+use weir_compiler::structures::{self, Place, Structure};
 
 use crate::lints::LintFlags;
 
@@ -274,6 +276,12 @@ pub(crate) struct Compile {
     /// Do not verify
     #[arg(long)]
     pub(crate) no_verify: bool,
+    /// The oldest kernel that the programs must load on
+    #[arg(long, value_name = "MAJOR.MINOR", default_value = "5.10", value_parser = parse_target)]
+    pub(crate) target: Target,
+    /// Where a set lives, instead of what the cost model chooses (repeatable), such as exact4=hash
+    #[arg(long, value_name = "PLACE=STRUCTURE", value_parser = parse_structure, value_delimiter = ',')]
+    pub(crate) structure: Vec<(Place, Structure)>,
     /// What to print; without `-o`, nothing is written
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) emit: Option<Emit>,
@@ -550,6 +558,18 @@ fn parse_budget(text: &str) -> Result<(Budget, u64), String> {
     let known = || Budget::ALL.map(Budget::key).join(", ");
     let budget = Budget::named(key).ok_or_else(|| format!("no budget is called `{key}`; there are: {}", known()))?;
     Ok((budget, limit.parse().map_err(|_| format!("`{limit}` is no number"))?))
+}
+
+fn parse_structure(text: &str) -> Result<(Place, Structure), String> {
+    let parsed = structures::parse_forced(text).map_err(|error| error.to_string())?;
+    parsed.first().copied().ok_or_else(|| "expected PLACE=STRUCTURE".to_owned())
+}
+
+fn parse_target(text: &str) -> Result<Target, String> {
+    let parsed = text.split_once('.').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    let target = Target { kernel: parsed.ok_or("expected MAJOR.MINOR, such as 6.1")? };
+    let (major, minor) = Target::BASE.kernel;
+    if target < Target::BASE { Err(format!("the oldest kernel is {major}.{minor}")) } else { Ok(target) }
 }
 
 fn parse_assumption(text: &str) -> Result<(String, String), String> {

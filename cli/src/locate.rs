@@ -6,8 +6,9 @@
 
 use std::collections::HashMap;
 
+use weir_compiler::artifact;
 use weir_compiler::diagnostic::Place;
-use weir_compiler::origin::{FieldPath, ObjectId, Step};
+use weir_compiler::origin::{FieldPath, ObjectId, Origin, Step};
 use weir_compiler::source::{FileId, ObjectSource, SourceMap};
 use weir_compiler::syntax::{Format, Node, Span, Value, json, yaml};
 
@@ -68,6 +69,15 @@ impl<'s> Locator<'s> {
             _ => self.object_node(source).map(|node| walk(node, &origin.path, wants_name)),
         };
         Some(Location { file: source.file, span: span.unwrap_or(source.span), document: Some(source.document) })
+    }
+
+    /// The line on which a field stands, as the line table of programs has it.
+    pub(crate) fn line(&mut self, origin: &Origin) -> Option<artifact::Line> {
+        let location = self.locate(&Place::Field(origin.clone()))?;
+        let number = self.position(location.file, location.span.start).line;
+        let (start, end) = (self.line_start(location.file, number), self.line_start(location.file, number + 1));
+        let file = self.sources.file(location.file);
+        Some(artifact::Line::new(&file.name, file.text.get(start..end).unwrap_or_default(), number as u32))
     }
 
     /// Who the object is.

@@ -150,8 +150,11 @@ pub enum ArtifactError {
 impl Artifact {
     /// Puts the parts together and writes the manifest.
     pub fn link(parts: Parts) -> Result<Self, LinkError> {
-        let Parts { programs, lines, mut maps, endpoints, description } = parts;
+        let Parts { mut programs, lines, mut maps, endpoints, description } = parts;
         maps.sort_by_key(|map| map.name);
+        let tags = programs.iter_mut().map(|program| &mut program.tags);
+        let lines = LineTable::numbered(tags, &mut |tag| lines.line(tag).cloned());
+        let lines = lines.map_err(|tag| LinkError::NoLine(tag.0))?;
         let [to_pod, from_pod] = programs;
         let programs = [(Direction::Ingress, to_pod), (Direction::Egress, from_pod)];
         let programs = programs.map(|(hook, code)| Program { hook, code });
@@ -206,9 +209,6 @@ impl Artifact {
         for program in &self.programs {
             if program.code.functions.len() > 1 {
                 return Err(LinkError::Functions);
-            }
-            if let Some(tag) = program.code.tags.iter().find(|tag| self.lines.line(**tag).is_none()) {
-                return Err(LinkError::NoLine(tag.0));
             }
             for (used, (name, by_value)) in program.code.maps.iter().zip(uses(program)) {
                 let map = name.and_then(|name| self.map(name)).ok_or(LinkError::NoMap(used.map))?;

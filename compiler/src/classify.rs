@@ -17,6 +17,7 @@ mod peers;
 mod ports;
 mod predicates;
 mod rows;
+mod sources;
 mod stand_ins;
 mod subjects;
 
@@ -28,6 +29,7 @@ pub use fronts::{Front, FrontPort, Rest};
 pub use ports::{AtomId, AtomSet, AtomSetId, Atoms, PortInterval, PortSpec};
 pub use predicates::{Predicate, PredicateId, RuleParts};
 pub use rows::Row;
+pub use sources::{MOST_COMPARES, SourceId, Sources};
 pub use stand_ins::stand_ins;
 
 use crate::address::Family;
@@ -130,6 +132,8 @@ pub struct Classes {
     pub egress: Vec<Row>,
     /// Services behind addresses.
     pub fronts: Vec<Front>,
+    /// Where things stand that can become instructions.
+    pub sources: Sources,
     rules: predicates::Rules,
     lookup: peers::Peers,
 }
@@ -176,9 +180,11 @@ pub fn classify(cluster: &Cluster, scope: &Scope) -> Result<Classes, ClassifyErr
     }
     let draft = subjects::draft(cluster, scope);
     let rules = predicates::collect(cluster, &draft);
-    let atoms = ports::atoms(cluster, &draft, &rules);
+    let specs = ports::specs(cluster, &draft, &rules);
+    let atoms = ports::atoms(&specs, &rules);
     let (peers, addresses, fronts) = peers::classify(cluster, &draft, &rules, &atoms);
-    Ok(rows::build(cluster, draft, rules, atoms, peers, addresses, fronts))
+    let sources = sources::of(cluster, &rules, &specs, &peers, &addresses, &fronts);
+    Ok(Classes { sources, ..rows::build(cluster, draft, rules, atoms, peers, addresses, fronts) })
 }
 
 impl Classes {

@@ -8,8 +8,7 @@
 mod budget;
 
 use crate::address::Family;
-use crate::artifact::view::kind_name;
-use crate::artifact::{Artifact, Description, LineTable, LinkError, NamedEndpoint, Parts, describe};
+use crate::artifact::{Artifact, Description, Line, LineTable, LinkError, NamedEndpoint, Parts, describe, memory};
 use crate::classify::{self, Classes, ClassifyError, Scope};
 use crate::ebpf::asm::Assembled;
 use crate::ebpf::limits::{self, Report, Violation};
@@ -21,8 +20,9 @@ use crate::ir::{Program, Tables};
 use crate::layout::MapName;
 use crate::lower;
 use crate::model::{Cluster, Direction};
+use crate::origin::Origin;
 use crate::passes::{self, PassError};
-use crate::structures::Options as StructureOptions;
+use crate::structures::{Note, Options as StructureOptions, Place, Structure};
 
 pub use budget::{Budget, BudgetError, Budgets};
 
@@ -35,11 +35,15 @@ pub struct Options {
     pub sizes: Sizes,
     /// What must not be exceeded.
     pub budgets: Budgets,
+    /// Structures to take instead of the cost model's choice, where it can be done.
+    pub forced: Vec<(Place, Structure)>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { target: Target::BASE, sizes: Sizes::default(), budgets: Budgets::default() }
+        // Verification reads classes and rows out of the images: it knows the kernel's maps, and not yet compiled tables.
+        let forced = StructureOptions::kernel_maps().forced;
+        Self { target: Target::BASE, sizes: Sizes::default(), budgets: Budgets::default(), forced }
     }
 }
 
@@ -123,8 +127,9 @@ const MOST_CLASSES: u64 = 1 << 31;
 pub fn compile(cluster: &Cluster, scope: &Scope, options: &Options) -> Result<Compiled, CompileError> {
     let classes = classify::classify(cluster, scope)?;
     check_classes(&classes)?;
-    // Verification reads classes and rows out of the images: it knows the kernel's maps, and not yet compiled tables.
-    let tables = lower::tables_with(&classes, &StructureOptions::kernel_maps());
+    let structures =
+        StructureOptions { most_value_bytes: options.target.most_value_bytes(), forced: options.forced.clone() };
+    let tables = lower::tables_with(&classes, &structures);
     let general = Direction::ALL.map(lower::lower);
     let mut decisions = general.clone();
     for decision in &mut decisions {
@@ -159,27 +164,71 @@ impl Compiled {
         options: &Options,
         complete: impl FnOnce(&mut Description),
     ) -> Result<Artifact, LinkError> {
-        let mut description = describe(cluster, &self.classes, options.target, &mut |_| None);
+        self.artifact_of_files(cluster, options, &mut |_| None, complete)
+    }
+
+    /// The same for objects that came from files; `locate` says on which line something stands.
+    pub fn artifact_of_files(
+        &self,
+        cluster: &Cluster,
+        options: &Options,
+        locate: &mut dyn FnMut(&Origin) -> Option<Line>,
+        complete: impl FnOnce(&mut Description),
+    ) -> Result<Artifact, LinkError> {
+        let mut place = |origin: &Origin| locate(origin).map(|line| format!("{}:{}", line.file, line.number));
+        let mut description = describe(cluster, &self.classes, options.target, &mut place);
         description.structures = self.structures();
         complete(&mut description);
+        let mut programs = self.programs.clone();
+        let mut line = |origin: &Origin| locate(origin).unwrap_or_else(|| Line::of_object(cluster, origin));
+        let lines = LineTable::of(&mut programs, &self.tables.sources, &mut line);
         Artifact::link(Parts {
-            programs: self.programs.clone(),
-            lines: LineTable::default(),
+            programs,
+            lines,
             maps: self.maps.clone(),
             endpoints: self.endpoints.iter().map(|entry| NamedEndpoint::new(cluster, entry)).collect(),
             description,
         })
     }
 
-    /// What each set is looked up in: the maps that programs use, or nothing where compares are enough.
-    pub fn structures(&self) -> Vec<(String, String)> {
+    /// What each set that is looked up lives in, and why.
+    pub fn structures(&self) -> Vec<Note> {
         let used = |map: &MapImage| {
             let uses = self.programs.iter().flat_map(|program| &program.maps);
             uses.into_iter().any(|used| used.map.0 == map.name as u32)
         };
-        let sets = self.maps.iter().filter(|map| map.name >= MapName::Exact4);
-        let kind = |map: &MapImage| if used(map) { kind_name(map.spec.kind) } else { "not looked up" };
-        sets.map(|map| (map.name.name().to_owned(), kind(map).to_owned())).collect()
+        let mut notes = Vec::new();
+        for note in &self.tables.structures.notes {
+            let map = self.maps.iter().find(|map| map.name == map_of(note.place));
+            let in_program = note.structure == Structure::Compares && self.judges(note.place);
+            if in_program || map.is_some_and(used) {
+                let bytes = map.map_or(note.bytes, |map| memory::full(map).fixed);
+                notes.push(Note { bytes, ..note.clone() });
+            }
+        }
+        notes
+    }
+
+    /// Whether a local endpoint has addresses of the family that a set is of.
+    fn judges(&self, place: Place) -> bool {
+        let flows = match place {
+            Place::Exact4 | Place::Prefixes4 => MapName::Flows4,
+            Place::Exact6 | Place::Prefixes6 => MapName::Flows6,
+            Place::Ports | Place::Rows => return true,
+        };
+        self.maps.iter().any(|map| map.name == flows)
+    }
+}
+
+/// The map of a set, where it has one.
+fn map_of(place: Place) -> MapName {
+    match place {
+        Place::Exact4 => MapName::Exact4,
+        Place::Prefixes4 => MapName::Prefixes4,
+        Place::Exact6 => MapName::Exact6,
+        Place::Prefixes6 => MapName::Prefixes6,
+        Place::Ports => MapName::Ports,
+        Place::Rows => MapName::Rows,
     }
 }
 

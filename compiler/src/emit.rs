@@ -31,7 +31,7 @@ use crate::ebpf::asm::{Asm, AsmError, Assembled, Label, MapRef};
 use crate::ebpf::helper::Helper;
 use crate::ebpf::insn::{AluOp, Cond, Reg, Size};
 use crate::ebpf::target::Target;
-use crate::ir::{Program, Tables, Value};
+use crate::ir::{Inst, Program, Tables, Value};
 use crate::layout::{MapName, Outcome, config, direction_number, mark};
 use crate::model::Direction;
 use frame::{Frame, skb};
@@ -58,9 +58,9 @@ pub enum EmitError {
     /// A decision with more values than the stack frame has room for.
     #[error("the decision has {0}, the stack frame has room for {max}", max = Frame::MOST_VALUES)]
     TooManyValues(Value),
-    /// `atom` stands for a tree of compares; a pass turns it into one.
-    #[error("the port look-up was not turned into compares")]
-    PortLookUp,
+    /// A look-up that stands for compares; a pass turns it into them.
+    #[error("a look-up was not turned into compares: {0}")]
+    NotCompared(Inst),
     /// A program that is none.
     #[error("the decision goes on to a block that is not there")]
     Decision,

@@ -9,7 +9,7 @@ use crate::classify::{AtomSet, Classes, PeerId, Scope};
 use crate::ir::Tables;
 use crate::layout::{self, FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, State, config, endpoint, flow};
 use crate::model::{Cluster, Direction, EndpointId, Established};
-use crate::structures::{Exact, Prefixes, RowTable};
+use crate::structures::{Exact, Ports, Prefixes, RowTable};
 use crate::vm::{MapFlags, MapKind, MapSpec};
 
 /// One map.
@@ -66,6 +66,9 @@ pub fn maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes) -> 
     match &tables.structures.rows {
         RowTable::Maps => maps.extend([rows(tables), defaults(tables)]),
         RowTable::Compiled(table) => maps.push(compiled(MapName::Rows, &table.bytes)),
+    }
+    if let Ports::Search(table) = &tables.structures.ports {
+        maps.push(compiled(MapName::Ports, &table.bytes));
     }
     maps.sort_by_key(|map| map.name);
     maps

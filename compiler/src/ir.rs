@@ -20,7 +20,7 @@ pub use parse::{ParseError, parse};
 pub use verify::{VerifyError, verify};
 
 use crate::address::Family;
-use crate::classify::{AddressMap, AtomSet, PortInterval, Row};
+use crate::classify::{AddressMap, AtomSet, PortInterval, Row, SourceId, Sources};
 use crate::model::eval::Verdict;
 use crate::model::{Direction, Protocol, id};
 use crate::structures::Structures;
@@ -46,6 +46,21 @@ pub struct Block {
     pub insts: Vec<Inst>,
     /// The end.
     pub end: End,
+    /// What in the input it serves; nothing for what would be there anyway.
+    pub source: Option<SourceId>,
+}
+
+impl Block {
+    /// Instructions that serve nothing in particular.
+    pub fn new(insts: Vec<Inst>, end: End) -> Self {
+        Self { insts, end, source: None }
+    }
+
+    /// The same for something in the input.
+    #[must_use]
+    pub fn of(self, source: Option<SourceId>) -> Self {
+        Self { source, ..self }
+    }
 }
 
 /// One step.
@@ -57,6 +72,8 @@ pub enum Inst {
     Const(Value, u32),
     /// `v1 = class4 v0`: the peer class of an address.
     Class(Value, Family, Value),
+    /// `v1 = prefix4 v0`: the peer class of an address that is not among the single ones.
+    Prefix(Value, Family, Value),
     /// `v2 = row v0 v1`: the set for a subject class and a peer class.
     Row(Value, Value, Value),
     /// `v1 = default v0`: the set of a subject class for peers that have no entry.
@@ -136,6 +153,8 @@ pub struct Tables {
     pub ports: Vec<PortInterval>,
     /// How many atoms there are.
     pub atoms: usize,
+    /// Where things stand that can become instructions.
+    pub sources: Sources,
     /// Where all of it lives.
     pub structures: Structures,
 }
@@ -176,11 +195,7 @@ pub struct Facts {
 
 /// The number that IP gives a protocol.
 pub fn protocol_number(protocol: Protocol) -> u8 {
-    match protocol {
-        Protocol::Tcp => 6,
-        Protocol::Udp => 17,
-        Protocol::Sctp => 132,
-    }
+    protocol.number()
 }
 
 impl Inst {
@@ -190,6 +205,7 @@ impl Inst {
             Self::Fact(to, _)
             | Self::Const(to, _)
             | Self::Class(to, _, _)
+            | Self::Prefix(to, _, _)
             | Self::Row(to, _, _)
             | Self::Default(to, _)
             | Self::Atom(to, _, _) => to,
@@ -200,7 +216,7 @@ impl Inst {
     pub fn uses(self) -> impl Iterator<Item = Value> {
         let (first, second) = match self {
             Self::Fact(..) | Self::Const(..) => (None, None),
-            Self::Class(_, _, of) | Self::Default(_, of) => (Some(of), None),
+            Self::Class(_, _, of) | Self::Prefix(_, _, of) | Self::Default(_, of) => (Some(of), None),
             Self::Row(_, a, b) | Self::Atom(_, a, b) => (Some(a), Some(b)),
         };
         first.into_iter().chain(second)

@@ -112,6 +112,26 @@ pub enum Protocol {
     Sctp,
 }
 
+impl Protocol {
+    /// The number that IP gives it.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+            Self::Sctp => 132,
+        }
+    }
+
+    /// As in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+            Self::Sctp => "SCTP",
+        }
+    }
+}
+
 /// A workload: the template of pods that are not there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workload {

@@ -48,11 +48,13 @@ pub enum MapName {
     Nodes4,
     /// (Node, IPv6 address): the node's own.
     Nodes6,
+    /// (Protocol, port) → atom.
+    Ports,
 }
 
 impl MapName {
     /// All of them, in order.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Endpoints,
         Self::Config,
         Self::Counters,
@@ -73,6 +75,7 @@ impl MapName {
         Self::Defaults,
         Self::Nodes4,
         Self::Nodes6,
+        Self::Ports,
     ];
 
     /// Its name in the kernel and in the object file.
@@ -98,6 +101,7 @@ impl MapName {
             Self::Nodes4 => "nodes4",
             Self::Nodes6 => "nodes6",
             Self::Other => "other",
+            Self::Ports => "ports",
         }
     }
 }

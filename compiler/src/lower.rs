@@ -21,13 +21,14 @@ pub fn tables_with(classes: &Classes, options: &Options) -> Tables {
         words: classes.atoms.count().div_ceil(64),
     };
     Tables {
-        structures: Structures::build(&classes.addresses, rows, options),
+        structures: Structures::build(&classes.addresses, &classes.atoms.intervals, rows, options),
         addresses: classes.addresses.clone(),
         ingress: classes.ingress.clone(),
         egress: classes.egress.clone(),
         sets: classes.atom_sets.clone(),
         ports: classes.atoms.intervals.clone(),
         atoms: classes.atoms.count(),
+        sources: classes.sources.clone(),
     }
 }
 
@@ -35,7 +36,7 @@ pub fn tables_with(classes: &Classes, options: &Options) -> Tables {
 pub fn lower(direction: Direction) -> Program {
     let [flag, node, subject, remote, family, peer, set, protocol, port, atom] =
         std::array::from_fn(|index| Value(index as u32));
-    let block = |insts: &[Inst], end| Block { insts: insts.to_vec(), end };
+    let block = |insts: &[Inst], end| Block::new(insts.to_vec(), end);
     let allow = |reason| End::Verdict(Verdict::Allow, reason);
     let [own, ask_node, own_node, ask_family, class4, class6, judge, allowed, denied] =
         std::array::from_fn(|index| BlockId(index as u32 + 1));

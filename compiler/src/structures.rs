@@ -1,4 +1,4 @@
-//! Where sets live: the structure for single addresses, for prefixes and for verdict rows, and their bytes.
+//! Where sets live: the structure for single addresses, for prefixes, for ports and for verdict rows, and their bytes.
 //!
 //! Problem: the kernel's maps cost a call and several cache lines a look-up; a compiler knows its sets beforehand.
 //! Strategy: two layers. *Kernel maps* (hash, hash per prefix length, trie) can be changed in place. *Compiled tables*
@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use crate::address::{Family, Prefix};
-use crate::classify::{AddressMap, PeerId, Stretch, to_number};
+use crate::classify::{AddressMap, PeerId, PortInterval, Stretch, to_number};
 use perfect::{Key, Width};
 use rows::Rows;
 use search::Cut;
@@ -32,6 +32,7 @@ pub enum Place {
     Prefixes4,
     Exact6,
     Prefixes6,
+    Ports,
     Rows,
 }
 
@@ -60,7 +61,7 @@ pub enum Structure {
 
 impl Place {
     /// All of them, in order.
-    pub const ALL: [Self; 5] = [Self::Exact4, Self::Prefixes4, Self::Exact6, Self::Prefixes6, Self::Rows];
+    pub const ALL: [Self; 6] = [Self::Exact4, Self::Prefixes4, Self::Exact6, Self::Prefixes6, Self::Ports, Self::Rows];
 
     /// As in `--structure`.
     pub fn name(self) -> &'static str {
@@ -69,6 +70,7 @@ impl Place {
             Self::Prefixes4 => "prefixes4",
             Self::Exact6 => "exact6",
             Self::Prefixes6 => "prefixes6",
+            Self::Ports => "ports",
             Self::Rows => "rows",
         }
     }
@@ -89,12 +91,26 @@ impl Place {
             Self::Exact4 | Self::Exact6 => &[Structure::Compares, Structure::Hash, Structure::Perfect],
             Self::Prefixes4 => &[Structure::Lpm, Structure::HashPerLength, Structure::Search, Structure::Dxr],
             Self::Prefixes6 => &[Structure::Lpm, Structure::HashPerLength, Structure::Search],
+            Self::Ports => &[Structure::Compares, Structure::Search],
             Self::Rows => &[Structure::Hash, Structure::Perfect, Structure::Matrix],
         }
     }
 }
 
 impl Structure {
+    /// All of them, in order.
+    pub const ALL: [Self; 9] = [
+        Self::Empty,
+        Self::Compares,
+        Self::Hash,
+        Self::HashPerLength,
+        Self::Lpm,
+        Self::Perfect,
+        Self::Search,
+        Self::Dxr,
+        Self::Matrix,
+    ];
+
     /// As in `--structure`.
     pub fn name(self) -> &'static str {
         match self {
@@ -121,10 +137,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Values of arrays on kernels before 6.1, which copy them through `kmalloc`.
+    /// On the oldest kernels.
     pub const VALUE_BYTES_BASE: u64 = 4 << 20;
-    /// Values of arrays since: offsets into them have 29 bits in the verifier.
-    pub const VALUE_BYTES: u64 = 1 << 29;
 
     /// Everything in the kernel's own maps, as whoever reads the entries of an image wants it.
     pub fn kernel_maps() -> Self {
@@ -228,6 +242,16 @@ pub enum Prefixes {
     Dxr(dxr::Table),
 }
 
+/// Ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Ports {
+    /// A tree of compares in the program.
+    #[default]
+    Compares,
+    /// Search, by [`port_key`].
+    Search(search::Table),
+}
+
 /// Verdict rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RowTable {
@@ -243,6 +267,8 @@ pub enum RowTable {
 pub struct Structures {
     exact: [Exact; 2],
     prefixes: [Prefixes; 2],
+    /// Ports.
+    pub ports: Ports,
     /// Verdict rows.
     pub rows: RowTable,
     /// What was chosen, by place.
@@ -261,16 +287,21 @@ impl Structures {
     }
 
     /// Chooses and lays out.
-    pub fn build(addresses: &AddressMap, rows: Rows<'_>, options: &Options) -> Self {
+    pub fn build(addresses: &AddressMap, ports: &[PortInterval], rows: Rows<'_>, options: &Options) -> Self {
         let mut made = Self::default();
         for (index, family) in [Family::V4, Family::V6].into_iter().enumerate() {
             let cuts = cuts(&addresses.stretches, family);
-            let ranked = cost::exact(addresses, &cuts, family, options);
+            let ranked = cost::exact(addresses, family, options);
             made.exact[index] = made.first(Place::exact(family), ranked, |it| exact(addresses, family, it));
             let ranked = cost::prefixes(&addresses.stretches, &cuts, family, options);
             let build = |it| prefixes(&addresses.stretches, &cuts, family, it);
             made.prefixes[index] = made.first(Place::prefixes(family), ranked, build);
         }
+        let cuts = port_cuts(ports);
+        made.ports = made.first(Place::Ports, cost::ports(&cuts, options), |it| match it {
+            Structure::Search => search::build(1, &cuts).map(Ports::Search),
+            _ => Some(Ports::Compares),
+        });
         made.rows = made.first(Place::Rows, cost::rows(rows, options), |it| match it {
             Structure::Matrix => rows::matrix(rows).map(RowTable::Compiled),
             Structure::Perfect => rows::hash(rows).map(RowTable::Compiled),
@@ -341,6 +372,30 @@ pub fn cuts(stretches: &[Stretch], family: Family) -> Vec<Cut> {
         }
     }
     cuts
+}
+
+/// Where the atom changes, by [`port_key`]; before the first it is 0.
+pub fn port_cuts(ports: &[PortInterval]) -> Vec<Cut> {
+    let mut sorted: Vec<(u32, u32, u32)> = Vec::with_capacity(ports.len());
+    for interval in ports {
+        let key = |port| port_key(interval.spec.protocol.number().into(), port);
+        sorted.push((key(interval.spec.first), key(interval.spec.last), interval.atom.0));
+    }
+    sorted.sort_unstable();
+    let mut cuts: Vec<Cut> = Vec::new();
+    for (first, last, atom) in sorted {
+        cuts.pop_if(|cut| cut.0 == u128::from(first));
+        if cuts.last().map_or(0, |cut| cut.1) != atom {
+            cuts.push((first.into(), atom));
+        }
+        cuts.push((u128::from(last) + 1, 0));
+    }
+    cuts
+}
+
+/// A protocol's number and a port as one.
+pub fn port_key(protocol: u32, port: u16) -> u32 {
+    protocol << 16 | u32::from(port)
 }
 
 #[cfg(test)]

@@ -95,12 +95,12 @@ b3:
   v4 = const 0
   if v3 has v4 b1 b2
 b4:
-  v2 = const 0
+  v2 = prefix4 v1
   jump b3
-b5:
+b5: from s0
   v2 = const 1
   jump b3
-b6:
+b6: from s0
   if v1 is 192.0.2.7 b5 b4
 ";
     check("address-compares", "[{from: [{ipBlock: {cidr: 192.0.2.7/32}}]}]", LOOK_UP, compared);
@@ -125,7 +125,7 @@ fn port_tree_compares_the_ends_of_every_range() {
 b0:
   v0 = protocol
   v1 = port
-  jump b10
+  jump b8
 b1:
   deny policy
 b2:
@@ -136,20 +136,14 @@ b4:
   v2 = const 0
   jump b3
 b5:
-  v2 = const 0
-  jump b3
-b6:
   v2 = const 1
   jump b3
-b7:
-  v2 = const 0
-  jump b3
+b6: from s0
+  if v1 < 91 b5 b4
+b7: from s0
+  if v1 < 80 b4 b6
 b8:
-  if v1 < 91 b6 b7
-b9:
-  if v1 < 80 b5 b8
-b10:
-  if v0 == 6 b9 b4
+  if v0 == 6 b7 b4
 ";
     assert_eq!(found.to_string(), tree);
 }

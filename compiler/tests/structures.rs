@@ -29,7 +29,7 @@ const INPUT: MapRef = MapRef(1_000);
 
 fn tables(addresses: AddressMap, options: &Options) -> Tables {
     let rows = Rows { directions: [&[], &[]], sets: &[], words: 1 };
-    let structures = Structures::build(&addresses, rows, options);
+    let structures = Structures::build(&addresses, &[], rows, options);
     Tables { addresses, structures, ..Tables::default() }
 }
 

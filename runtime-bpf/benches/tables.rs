@@ -14,6 +14,7 @@ use weir_compiler::address::{Family, Prefix};
 use weir_compiler::classify::{AddressMap, PeerId, Stretch, to_address};
 use weir_compiler::ebpf::asm::{Asm, MapRef};
 use weir_compiler::ebpf::insn::{AluOp, Reg, Size};
+use weir_compiler::ebpf::target::Target;
 use weir_compiler::emit::REMOTE;
 use weir_compiler::layout::address_bytes;
 use weir_compiler::structures::{Options, Place, Structure};
@@ -57,7 +58,7 @@ fn size(kernel: &Kernel, place: Place, family: Family, count: usize) {
     for structure in
         place.structures().iter().filter(|it| **it != Structure::Compares && **it != Structure::HashPerLength)
     {
-        let options = Options { most_value_bytes: Options::VALUE_BYTES, forced: vec![(place, *structure)] };
+        let options = Options { most_value_bytes: Target::V4.most_value_bytes(), forced: vec![(place, *structure)] };
         let start = Instant::now();
         let tables = lay_out(map.clone(), &options);
         let built = start.elapsed();

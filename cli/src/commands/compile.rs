@@ -16,13 +16,16 @@ use weir_compiler::verify;
 use super::Outcome;
 use crate::args::{Compile, Emit, Global};
 use crate::failure::{self, with_hint};
+use crate::locate::Locator;
 use crate::read;
 
 pub(crate) fn run(global: &Global, arguments: &Compile) -> Result<Outcome> {
     let Some(read) = read::read_sound_with_digests(global, &arguments.input)? else { return Ok(Outcome::Failed) };
     let cluster = &read.cluster;
     let scope = scope(cluster, arguments.node.as_deref())?;
-    let options = Options { budgets: Budgets(arguments.budget.clone()), ..Options::default() };
+    let mut options =
+        Options { budgets: Budgets(arguments.budget.clone()), target: arguments.target, ..Options::default() };
+    options.forced.extend(&arguments.structure);
     let compiled = match compile::compile(cluster, &scope, &options) {
         Ok(compiled) => compiled,
         Err(CompileError::Budget(exceeded)) => {
@@ -31,7 +34,8 @@ pub(crate) fn run(global: &Global, arguments: &Compile) -> Result<Outcome> {
         }
         Err(error) => return Err(anyhow!(error).context("the input cannot be compiled")),
     };
-    let artifact = compiled.artifact(cluster, &options, |description| {
+    let mut locator = Locator::new(&read.sources);
+    let artifact = compiled.artifact_of_files(cluster, &options, &mut |origin| locator.line(origin), |description| {
         description.inputs.clone_from(&read.inputs);
         description.node.clone_from(&arguments.node);
     });

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::ebpf::asm::Tag;
+use crate::classify::Sources;
+use crate::ebpf::asm::{Assembled, Tag};
+use crate::model::Cluster;
+use crate::origin::{ObjectId, Origin};
 
 /// A line of source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,10 +34,30 @@ impl Line {
         Self { file: plain(file), text: plain(text.trim()), number: number.min(LARGEST) }
     }
 
+    /// The line of an object that came without a file: its name, and the field.
+    pub fn of_object(cluster: &Cluster, origin: &Origin) -> Self {
+        Self::new(&object_name(cluster, origin.object), &origin.path.to_string(), 0)
+    }
+
     /// What instructions come from that serve no policy in particular.
     pub fn datapath() -> Self {
         Self::new("weir/datapath", "datapath", 1)
     }
+}
+
+/// `NetworkPolicy shop/web`
+fn object_name(cluster: &Cluster, object: ObjectId) -> String {
+    let name = |kind: &str, namespace: Option<crate::model::NamespaceId>, name: &str| {
+        let namespace = namespace.map(|id| format!("{}/", cluster.namespaces[id.index()].name));
+        format!("{kind} {}{name}", namespace.unwrap_or_default())
+    };
+    let policies = cluster.policies.iter().map(|it| ("NetworkPolicy", it.object, Some(it.namespace), &it.name));
+    let lists = cluster.lists.iter().map(|it| ("CidrList", it.object, None, &it.name));
+    let services = cluster.services.iter().map(|it| ("Service", it.object, Some(it.namespace), &it.name));
+    let nodes = cluster.nodes.iter().filter_map(|it| Some(("Node", it.object?, None, &it.name)));
+    let mut all = policies.chain(lists).chain(services).chain(nodes);
+    let found = all.find(|(_, it, _, _)| *it == object);
+    found.map_or_else(|| object.to_string(), |(kind, _, namespace, its)| name(kind, namespace, its))
 }
 
 /// Lines by the tags that instructions carry.
@@ -53,6 +76,33 @@ impl Default for LineTable {
 }
 
 impl LineTable {
+    /// Of programs as they were emitted, whose tags are 0 or one more than a source's number; gives them the table's tags.
+    pub fn of(programs: &mut [Assembled; 2], sources: &Sources, line: &mut dyn FnMut(&Origin) -> Line) -> Self {
+        let mut of_tag = |tag: Tag| {
+            let source = (tag.0 as usize).checked_sub(1).and_then(|source| sources.origins.get(source));
+            Some(source.map_or_else(Line::datapath, &mut *line))
+        };
+        let tags = programs.iter_mut().map(|program| &mut program.tags);
+        Self::numbered(tags, &mut of_tag).unwrap_or_default()
+    }
+
+    /// The lines that the tags stand for, in the order in which they are met, as a reader of the file meets them. `Err` with a
+    /// tag that stands for none.
+    pub(super) fn numbered<'t>(
+        tags: impl Iterator<Item = &'t mut Vec<Tag>>,
+        line: &mut dyn FnMut(Tag) -> Option<Line>,
+    ) -> Result<Self, Tag> {
+        let mut table = Self::default();
+        let mut known: BTreeMap<Tag, Tag> = BTreeMap::new();
+        for tag in tags.flatten() {
+            *tag = match known.get(tag) {
+                Some(known) => *known,
+                None => *known.entry(*tag).or_insert(table.tag(line(*tag).ok_or(*tag)?)),
+            };
+        }
+        Ok(table)
+    }
+
     /// The tag of a line. Tag 0, the one of instructions that nobody marked, is [`Line::datapath`].
     pub fn tag(&mut self, line: Line) -> Tag {
         let Self { lines, tags } = self;

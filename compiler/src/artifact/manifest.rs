@@ -11,6 +11,8 @@ use crate::ebpf::target::Target;
 use crate::emit::program_name;
 use crate::image::MapImage;
 use crate::layout::endpoint;
+use crate::structures::{Note, Place, Structure};
+use crate::syntax::{Node, Span, Value, json};
 
 /// The form of the manifest itself.
 const VERSION: u64 = 2;
@@ -35,8 +37,8 @@ pub struct Description {
     pub node: Option<String>,
     /// How many there are of what: classes, atoms, policies.
     pub counts: Vec<(String, u64)>,
-    /// Which structure was chosen for which set.
-    pub structures: Vec<(String, String)>,
+    /// Which structure was chosen for which set, and why.
+    pub structures: Vec<Note>,
     /// What the text of the API leaves open, and what was taken.
     pub assumptions: Vec<(String, String)>,
     /// What stands behind entries.
@@ -59,7 +61,7 @@ pub(super) fn write(artifact: &Artifact, description: &Description) -> Result<St
         ("inputs", Json::List(description.inputs.iter().map(input).collect())),
         ("assumptions", texts(&description.assumptions)),
         ("counts", Json::object(description.counts.iter().map(|(key, count)| (key, (*count).into())))),
-        ("structures", texts(&description.structures)),
+        ("structures", Json::List(description.structures.iter().map(note).collect())),
         ("programs", Json::List(programs)),
         ("maps", Json::List(artifact.maps.iter().map(map).collect())),
         ("map_bytes", bytes(artifact.maps.iter().map(memory::full).sum())),
@@ -67,6 +69,43 @@ pub(super) fn write(artifact: &Artifact, description: &Description) -> Result<St
     ];
     let provenance = description.provenance.json();
     Ok(Json::object(head.into_iter().chain(node).chain(rest).chain(provenance)).text())
+}
+
+fn note(note: &Note) -> Json {
+    Json::object([
+        ("place", note.place.name().into()),
+        ("structure", note.structure.name().into()),
+        ("entries", (note.entries as u64).into()),
+        ("bytes", note.bytes.into()),
+        ("why", note.why.as_str().into()),
+    ])
+}
+
+/// The notes in a manifest.
+pub(super) fn notes(manifest: &str) -> Vec<Note> {
+    let Ok(root) = json::parse(manifest, Span::of(manifest)) else { return Vec::new() };
+    let Some(Value::Seq(notes)) = member(&root, "structures") else { return Vec::new() };
+    notes.iter().filter_map(read_note).collect()
+}
+
+fn read_note(node: &Node<'_>) -> Option<Note> {
+    let text = |name| match member(node, name)? {
+        Value::Str(text) => Some(text.to_string()),
+        _ => None,
+    };
+    let number = |name| match member(node, name)? {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        _ => None,
+    };
+    let place = Place::ALL.into_iter().find(|it| Some(it.name()) == text("place").as_deref())?;
+    let structure = Structure::ALL.into_iter().find(|it| Some(it.name()) == text("structure").as_deref())?;
+    let entries = usize::try_from(number("entries")?).ok()?;
+    Some(Note { place, structure, entries, bytes: number("bytes")?, why: text("why")? })
+}
+
+fn member<'n, 't>(node: &'n Node<'t>, name: &str) -> Option<&'n Value<'t>> {
+    let Value::Map(entries) = &node.value else { return None };
+    entries.iter().find(|entry| entry.key == name).map(|entry| &entry.value.value)
 }
 
 fn input(input: &Input) -> Json {

@@ -7,7 +7,7 @@
 
 use super::json::Json;
 use crate::classify::{AtomSet, Classes, FrontPort, Predicate, RuleParts};
-use crate::model::{Cluster, Direction, ListAction, PolicyId, Protocol};
+use crate::model::{Cluster, Direction, ListAction, PolicyId};
 use crate::origin::{FieldPath, Origin};
 
 /// Numbers of policies, lists, predicates, classes and atoms are positions, here and in the tables.
@@ -195,15 +195,7 @@ fn named(classes: &Classes, direction: Direction, named: &[(u32, u16)]) -> Vec<(
 
 fn service_port(cluster: &Cluster, front: &FrontPort) -> String {
     let port = &cluster.services[front.service.index()].ports[front.port as usize];
-    format!("{} {}/{}", cluster.service_name(front.service), port.port, protocol_name(port.protocol))
-}
-
-fn protocol_name(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Tcp => "TCP",
-        Protocol::Udp => "UDP",
-        Protocol::Sctp => "SCTP",
-    }
+    format!("{} {}/{}", cluster.service_name(front.service), port.port, port.protocol.name())
 }
 
 /// First and last of every run of atoms.

@@ -59,13 +59,15 @@ fn parts() -> Parts {
         tables: &tables,
         families: vec![Family::V4, Family::V6],
     };
+    let mut programs = Direction::ALL.map(|hook| emit::emit(&plan, hook).unwrap());
+    let lines = LineTable::of(&mut programs, &tables.sources, &mut |origin| Line::of_object(&cluster, origin));
     let place = |origin: &crate::origin::Origin| Some(format!("shop.yaml:{}", origin.path));
     let mut description = describe(&cluster, &classes, Target::BASE, &mut { place });
     description.inputs.push(Input { name: "shop.yaml".to_owned(), digest: Digest::of(CLUSTER.as_bytes()) });
     let endpoints = image::endpoints(&cluster, &classes, &tables);
     Parts {
-        programs: Direction::ALL.map(|hook| emit::emit(&plan, hook).unwrap()),
-        lines: LineTable::default(),
+        programs,
+        lines,
         maps: image::maps(&cluster, &scope, &tables, image::Sizes::default()),
         endpoints: endpoints.iter().map(|entry| NamedEndpoint::new(&cluster, entry)).collect(),
         description,

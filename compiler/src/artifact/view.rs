@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::memory::{self, Bytes};
-use super::{Artifact, Program};
+use super::{Artifact, Program, manifest};
 use crate::ebpf::{disasm, limits};
 use crate::emit::program_name;
 use crate::layout::MapName;
@@ -40,6 +40,9 @@ pub fn summary(artifact: &Artifact, cpus: u64) -> String {
     let bytes: Bytes = artifact.maps.iter().map(memory::full).sum();
     let (maps, bytes) = (artifact.maps.len(), bytes.on(cpus));
     let _ = writeln!(out, "maps        {maps}, {entries} entries, {bytes} bytes with {cpus} CPUs");
+    for note in manifest::notes(&artifact.manifest) {
+        let _ = writeln!(out, "structure   {note}");
+    }
     out
 }
 

@@ -1,10 +1,12 @@
 //! Port atoms: (protocol, port) pairs that no range in force tells apart.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::predicates::Rules;
+use super::sources::RulePlace;
 use super::subjects::Draft;
-use crate::model::{Cluster, Direction, NamedPort, Protocol, Standing, id};
+use crate::model::{Cluster, Direction, NamedPort, PortMatch, Protocol, Standing, id};
+use crate::origin::{FieldPath, Origin};
 
 id!(/// A port atom. Prints as `atom3`; `atom0` is whatever no range covers, and whatever has no ports.
     AtomId, "atom");
@@ -145,8 +147,8 @@ impl Atoms {
     }
 }
 
-pub(super) fn atoms(cluster: &Cluster, draft: &Draft, rules: &Rules) -> Atoms {
-    let specs: Vec<PortSpec> = specs(cluster, draft, rules).into_iter().collect();
+pub(super) fn atoms(specs: &BTreeMap<PortSpec, Origin>, rules: &Rules) -> Atoms {
+    let specs: Vec<PortSpec> = specs.keys().copied().collect();
     let (intervals, members) = sweep(&specs);
     let count = members.len();
     let mut by_spec: HashMap<PortSpec, AtomSet> = HashMap::new();
@@ -160,28 +162,46 @@ pub(super) fn atoms(cluster: &Cluster, draft: &Draft, rules: &Rules) -> Atoms {
     Atoms { intervals, ingress_names, egress_names, count, by_spec }
 }
 
-/// Every range that can tell two ports apart.
-fn specs(cluster: &Cluster, draft: &Draft, rules: &Rules) -> BTreeSet<PortSpec> {
-    let mut specs = BTreeSet::new();
-    let mut add = |protocol, first, last| _ = specs.insert(PortSpec { protocol, first, last });
-    for policy in &draft.policies {
+/// Every range that can tell two ports apart, and the first thing that says so.
+pub(super) fn specs(cluster: &Cluster, draft: &Draft, rules: &Rules) -> BTreeMap<PortSpec, Origin> {
+    let mut specs = BTreeMap::new();
+    let mut add = |protocol, (first, last), from: &dyn Fn() -> Origin| {
+        specs.entry(PortSpec { protocol, first, last }).or_insert_with(from);
+    };
+    for id in &draft.policies {
+        let policy = &cluster.policies[id.index()];
         for direction in Direction::ALL {
-            let ports = rules.of(*policy, direction).unwrap_or_default().iter().filter_map(|rule| rule.ports.as_ref());
-            ports.flat_map(|ports| &ports.ranges).for_each(|(protocol, first, last)| add(*protocol, *first, *last));
+            for (rule, of_rule) in policy.rules(direction).unwrap_or_default().iter().enumerate() {
+                let place = RulePlace { policy, direction, rule };
+                for (index, port) in of_rule.ports.iter().enumerate() {
+                    let range = match port.port {
+                        PortMatch::Any => (0, u16::MAX),
+                        PortMatch::Range(first, last) => (first, last),
+                        PortMatch::Named(_) => continue,
+                    };
+                    add(port.protocol, range, &|| place.port(index));
+                }
+            }
         }
     }
     let local = draft.local.iter().map(|local| &cluster.endpoints[local.endpoint.index()]);
-    local
-        .flat_map(|endpoint| named(&endpoint.named_ports, &rules.ingress_names))
-        .for_each(|(name, number)| add(rules.ingress_names[name as usize].0, number, number));
+    for (name, number) in local.flat_map(|endpoint| named(&endpoint.named_ports, &rules.ingress_names)) {
+        let name = name as usize;
+        add(rules.ingress_names[name].0, (number, number), &|| rules.ingress_names_from[name].clone());
+    }
     let members = cluster.endpoints.iter().filter(|it| it.standing == Standing::Member);
-    members
-        .flat_map(|endpoint| named(&endpoint.named_ports, &rules.egress_names))
-        .for_each(|(name, number)| add(rules.egress_names[name as usize].0, number, number));
+    for (name, number) in members.flat_map(|endpoint| named(&endpoint.named_ports, &rules.egress_names)) {
+        let name = name as usize;
+        add(rules.egress_names[name].0, (number, number), &|| rules.egress_names_from[name].clone());
+    }
     if judges_egress(cluster, draft) {
-        for port in cluster.services.iter().flat_map(|service| &service.ports) {
-            add(port.protocol, port.port, port.port);
-            port.node_port.into_iter().for_each(|number| add(port.protocol, number, number));
+        for service in &cluster.services {
+            for (index, port) in service.ports.iter().enumerate() {
+                let path = || FieldPath::root().field("spec").field("ports").index(index);
+                for number in [Some(port.port), port.node_port].into_iter().flatten() {
+                    add(port.protocol, (number, number), &|| Origin::new(service.object, path()));
+                }
+            }
         }
     }
     specs

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 
 use super::ports::{AtomSet, Atoms};
+use super::sources::RulePlace;
 use super::subjects::Draft;
 use crate::address::Prefix;
 use crate::model::{
     Cluster, Direction, ListId, NamespaceId, Peer, PolicyId, PortMatch, PortRule, Protocol, Rule, SelectorId, id,
 };
+use crate::origin::{FieldPath, Origin};
 
 id!(/// A peer predicate. Prints as `is3`.
     PredicateId, "is");
@@ -39,10 +41,16 @@ pub enum Predicate {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rules {
     pub(super) predicates: Vec<Predicate>,
+    /// The first place that speaks of each.
+    pub(super) predicates_from: Vec<Origin>,
     /// Named ports that ingress rules speak of.
     pub(super) ingress_names: Vec<(Protocol, String)>,
     /// Named ports that egress rules speak of.
     pub(super) egress_names: Vec<(Protocol, String)>,
+    /// The first place that speaks of each.
+    pub(super) ingress_names_from: Vec<Origin>,
+    /// The first place that speaks of each.
+    pub(super) egress_names_from: Vec<Origin>,
     rules: HashMap<(PolicyId, Direction), Vec<DraftRule>>,
 }
 
@@ -104,49 +112,48 @@ impl Rules {
 
 pub(super) fn collect(cluster: &Cluster, draft: &Draft) -> Rules {
     let mut collector = Collector::default();
-    let mut rules = HashMap::new();
     for id in &draft.policies {
         let policy = &cluster.policies[id.index()];
         for direction in Direction::ALL {
             if let Some(of_policy) = policy.rules(direction) {
-                let drafted = of_policy.iter().map(|rule| collector.rule(direction, policy.namespace, rule)).collect();
-                rules.insert((*id, direction), drafted);
+                let drafted = of_policy.iter().enumerate().map(|(rule, of_rule)| {
+                    let place = RulePlace { policy, direction, rule };
+                    collector.rule(place, of_rule)
+                });
+                let drafted = drafted.collect();
+                collector.rules.rules.insert((*id, direction), drafted);
             }
         }
     }
     for list in &draft.lists {
-        collector.predicate(Predicate::List(*list));
+        let from = || Origin::new(cluster.lists[list.index()].object, FieldPath::root());
+        collector.predicate(Predicate::List(*list), &from);
     }
-    Rules {
-        predicates: collector.predicates,
-        ingress_names: collector.ingress_names,
-        egress_names: collector.egress_names,
-        rules,
-    }
+    collector.rules
 }
 
 #[derive(Default)]
 struct Collector {
-    predicates: Vec<Predicate>,
+    rules: Rules,
     ids: HashMap<Predicate, PredicateId>,
-    ingress_names: Vec<(Protocol, String)>,
-    egress_names: Vec<(Protocol, String)>,
 }
 
 impl Collector {
-    fn rule(&mut self, direction: Direction, namespace: NamespaceId, rule: &Rule) -> DraftRule {
+    fn rule(&mut self, place: RulePlace<'_>, rule: &Rule) -> DraftRule {
         let peers = (!rule.peers.is_empty()).then(|| {
-            let mut peers: Vec<_> = rule.peers.iter().map(|peer| self.peer(namespace, peer)).collect();
+            let peers = rule.peers.iter().enumerate();
+            let mut peers: Vec<_> = peers.map(|(index, peer)| self.peer(place, index, peer)).collect();
             peers.sort();
             peers.dedup();
             peers
         });
-        let ports = (!rule.ports.is_empty()).then(|| self.ports(direction, &rule.ports));
+        let ports = (!rule.ports.is_empty()).then(|| self.ports(place, &rule.ports));
         DraftRule { peers, ports }
     }
 
-    fn peer(&mut self, own: NamespaceId, peer: &Peer) -> PredicateId {
-        self.predicate(match peer {
+    fn peer(&mut self, place: RulePlace<'_>, index: usize, peer: &Peer) -> PredicateId {
+        let own = place.policy.namespace;
+        let predicate = match peer {
             Peer::Pods { namespaces: None, pods } => Predicate::Pods { own: Some(own), namespaces: None, pods: *pods },
             Peer::Pods { namespaces, pods } => Predicate::Pods { own: None, namespaces: *namespaces, pods: *pods },
             Peer::Block { cidr, except } => {
@@ -155,26 +162,29 @@ impl Collector {
                 except.dedup();
                 Predicate::Block { cidr: *cidr, except }
             }
-        })
+        };
+        self.predicate(predicate, &|| place.peer(index))
     }
 
-    fn predicate(&mut self, predicate: Predicate) -> PredicateId {
+    fn predicate(&mut self, predicate: Predicate, from: &dyn Fn() -> Origin) -> PredicateId {
         if let Some(id) = self.ids.get(&predicate) {
             return *id;
         }
-        let id = PredicateId(self.predicates.len() as u32);
-        self.predicates.push(predicate.clone());
+        let id = PredicateId(self.rules.predicates.len() as u32);
+        self.rules.predicates.push(predicate.clone());
+        self.rules.predicates_from.push(from());
         self.ids.insert(predicate, id);
         id
     }
 
-    fn ports(&mut self, direction: Direction, ports: &[PortRule]) -> DraftPorts {
-        let names = match direction {
-            Direction::Ingress => &mut self.ingress_names,
-            Direction::Egress => &mut self.egress_names,
+    fn ports(&mut self, place: RulePlace<'_>, ports: &[PortRule]) -> DraftPorts {
+        let Rules { ingress_names, egress_names, ingress_names_from, egress_names_from, .. } = &mut self.rules;
+        let (names, from) = match place.direction {
+            Direction::Ingress => (ingress_names, ingress_names_from),
+            Direction::Egress => (egress_names, egress_names_from),
         };
         let mut drafted = DraftPorts::default();
-        for port in ports {
+        for (index, port) in ports.iter().enumerate() {
             match &port.port {
                 PortMatch::Any => drafted.ranges.push((port.protocol, 0, u16::MAX)),
                 PortMatch::Range(first, last) => drafted.ranges.push((port.protocol, *first, *last)),
@@ -183,6 +193,7 @@ impl Collector {
                     drafted.named.push(known.unwrap_or(names.len()) as u32);
                     if known.is_none() {
                         names.push((port.protocol, name.clone()));
+                        from.push(place.port(index));
                     }
                 }
             }

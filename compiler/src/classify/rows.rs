@@ -55,7 +55,21 @@ pub(super) fn build(
     let atom_sets = builder.sets.list;
     let lookup = peers;
     let peers = lookup.list.clone();
-    Classes { subject_of, subjects, ingress, egress, atom_sets, rules, peers, lookup, addresses, atoms, fronts }
+    let sources = super::Sources::default();
+    Classes {
+        subject_of,
+        subjects,
+        ingress,
+        egress,
+        atom_sets,
+        rules,
+        peers,
+        lookup,
+        addresses,
+        atoms,
+        fronts,
+        sources,
+    }
 }
 
 /// Sets of atoms, each once.

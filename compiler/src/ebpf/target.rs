@@ -61,6 +61,12 @@ impl Target {
     /// A kernel with all of version 4.
     pub const V4: Self = Self { kernel: (6, 6) };
 
+    /// The most bytes that the value of an array can have: before 6.1 what one `kmalloc` gives, since then what the verifier
+    /// follows as an offset (29 bits).
+    pub fn most_value_bytes(self) -> u64 {
+        if self.kernel < (6, 1) { 4 << 20 } else { 1 << 29 }
+    }
+
     /// Whether it has `feature`.
     pub fn has(self, feature: Feature) -> bool {
         self.kernel >= feature.since()

@@ -9,12 +9,13 @@ use super::verdict::own_address;
 use super::{EmitError, Emitter};
 use crate::address::Family;
 use crate::classify::AtomSet;
-use crate::ebpf::asm::Label;
+use crate::ebpf::asm::{Label, Tag};
 use crate::ebpf::insn::{AluOp, Cond, Imm64, Insn, Operand, Reg, Size, SwapBits};
-use crate::ir::{Block, BlockId, End, Fact, Inst, Program, Reason, Test, Value};
+use crate::ir::{BlockId, End, Fact, Inst, Program, Reason, Test, Value};
 use crate::layout::{MapName, Outcome, direction_number, endpoint};
 use crate::model::Direction;
 use crate::model::eval::Verdict;
+use crate::structures::Exact;
 
 // Verifier: a number lies in the upper half of its slot. There kernels up to 6.18 at least do not follow constants; in
 // the lower half they would tell the leaves of the port tree apart by their atoms, and walk what comes after once for each.
@@ -28,42 +29,53 @@ struct Decision {
     /// The values that are the family's number: their tests are settled here.
     families: BTreeSet<Value>,
     labels: HashMap<BlockId, Label>,
+    /// The number that r1 holds wherever a block is entered from; nothing if that depends on where from.
+    held: HashMap<BlockId, Option<Value>>,
 }
 
-/// A block that only says which atom it is, and goes on to ask whether the set has it.
-///
-/// Verifier: were the atom kept and the question asked in one place, everything behind it would be verified once an atom,
-/// since the atom bounds an offset into the set and so no two of these states are alike (seen with 5.10 and 6.18: half a
-/// second for 200 atoms). Asked here, with the atom's bit known, all go on in the same state.
-struct Leaf {
-    set: Value,
-    atom: u32,
-    then: BlockId,
-    otherwise: BlockId,
-}
-
-impl Leaf {
-    fn of(program: &Program, block: &Block) -> Option<Self> {
-        let (&[Inst::Const(value, atom)], End::Jump(to)) = (block.insts.as_slice(), block.end) else { return None };
-        let after = program.blocks.get(to.index()).filter(|after| after.insts.is_empty())?;
-        match after.end {
-            End::If(Test::Has(set, of), then, otherwise) if of == value => Some(Self { set, atom, then, otherwise }),
-            _ => None,
+impl Decision {
+    /// Where a block goes on, tests of the family settled.
+    fn end(&self, end: End) -> End {
+        match end {
+            End::If(Test::Equal(value, number), then, otherwise) if self.families.contains(&value) => {
+                let is_it = u32::from(self.family == Family::V6) * 2 + 4 == number;
+                End::Jump(if is_it { then } else { otherwise })
+            }
+            end => end,
         }
+    }
+
+    /// What can be reached: each block before those that it goes on to, and just before its `otherwise` where that can be.
+    fn order(&self, program: &Program) -> Result<Vec<BlockId>, EmitError> {
+        let mut order = Vec::new();
+        let mut seen = BTreeSet::new();
+        let mut open = vec![(BlockId(0), false)];
+        while let Some((id, is_done)) = open.pop() {
+            if is_done {
+                order.push(id);
+                continue;
+            }
+            if !seen.insert(id) {
+                continue;
+            }
+            open.push((id, true));
+            let block = program.blocks.get(id.index()).ok_or(EmitError::Decision)?;
+            // The last one that is finished comes first: `otherwise`.
+            let targets: Vec<BlockId> = self.end(block.end).targets().collect();
+            open.extend(targets.into_iter().rev().map(|target| (target, false)));
+        }
+        order.reverse();
+        Ok(order)
+    }
+
+    /// A block is entered with this number in r1.
+    fn enter(&mut self, block: BlockId, held: Option<Value>) {
+        let known = self.held.entry(block).or_insert(held);
+        *known = known.filter(|known| Some(*known) == held);
     }
 }
 
 impl Emitter<'_> {
-    fn leaf(&mut self, decision: &mut Decision, leaf: Leaf) -> Result<[BlockId; 2], EmitError> {
-        let then = self.block_label(decision, leaf.then);
-        let otherwise = self.block_label(decision, leaf.otherwise);
-        self.asm.load(Size::Dw, Reg::R1, Reg::R10, slot(leaf.set)?);
-        self.asm.load(Size::W, Reg::R1, Reg::R1, 4 * (leaf.atom / 32) as i16);
-        self.asm.jump_if(Cond::Set, Reg::R1, 1_i32 << (leaf.atom % 32), then);
-        self.asm.jump(otherwise);
-        Ok([leaf.then, leaf.otherwise])
-    }
-
     /// r9 is the endpoint; r6 to r9 are kept. Goes to `allow` or `deny` with `OUTCOME` set.
     pub(super) fn decide(
         &mut self,
@@ -76,25 +88,20 @@ impl Emitter<'_> {
         let is_family = |inst: &Inst| matches!(inst, Inst::Fact(_, Fact::Family));
         let insts = program.blocks.iter().flat_map(|block| &block.insts);
         let families = insts.filter(|inst| is_family(inst)).map(|inst| inst.result()).collect();
-        let mut decision = Decision { family, allow, deny, families, labels: HashMap::new() };
-        let mut open = vec![BlockId(0)];
-        let mut done = BTreeSet::new();
-        while let Some(id) = open.pop() {
-            if !done.insert(id) {
-                continue;
-            }
-            let label = self.block_label(&mut decision, id);
-            self.asm.bind(label);
+        let held = HashMap::new();
+        let mut decision = Decision { family, allow, deny, families, labels: HashMap::new(), held };
+        let order = decision.order(program)?;
+        for (place, id) in order.iter().enumerate() {
             let block = program.blocks.get(id.index()).ok_or(EmitError::Decision)?;
-            if let Some(leaf) = Leaf::of(program, block) {
-                open.extend(self.leaf(&mut decision, leaf)?);
-                continue;
-            }
+            let label = self.block_label(&mut decision, *id);
+            self.asm.bind(label);
+            let before = self.asm.set_tag(block.source.map_or(Tag::default(), |source| Tag(source.0 + 1)));
             for inst in &block.insts {
                 self.inst(&decision, direction, *inst)?;
             }
-            // The block that is emitted next is the one on top of the stack.
-            open.extend(self.block_end(&mut decision, block.end)?);
+            let held = decision.held.get(id).copied().flatten().filter(|_| block.insts.is_empty());
+            self.block_end(&mut decision, block.end, held, order.get(place + 1).copied())?;
+            self.asm.set_tag(before);
         }
         Ok(())
     }
@@ -109,13 +116,21 @@ impl Emitter<'_> {
         match inst {
             Inst::Fact(_, fact) => self.fact(decision, direction, fact, to),
             Inst::Const(_, number) => self.store_number(to, number as i32),
-            Inst::Class(_, family, _) if family != decision.family => {
+            Inst::Class(_, family, _) | Inst::Prefix(_, family, _) if family != decision.family => {
                 self.store_number(to, 0);
             }
+            Inst::Class(_, family, _) if *self.plan.tables.structures.exact(family) == Exact::Compares => {
+                return Err(EmitError::NotCompared(inst));
+            }
             Inst::Class(..) => self.class(decision.family, to),
+            Inst::Prefix(..) => self.prefix(decision.family, to),
             Inst::Row(_, subject, peer) => self.row(direction, slot(subject)?, slot(peer)?, to),
             Inst::Default(_, subject) => self.default_row(direction, slot(subject)?, to),
-            Inst::Atom(..) => return Err(EmitError::PortLookUp),
+            Inst::Atom(_, protocol, port) => {
+                if !self.atom(slot(protocol)?, slot(port)?, to) {
+                    return Err(EmitError::NotCompared(inst));
+                }
+            }
         }
         Ok(())
     }
@@ -191,28 +206,33 @@ impl Emitter<'_> {
         self.asm.bind(elsewhere);
     }
 
-    /// Emits a block's end; returns the blocks that it goes on to, the one to be emitted next last.
-    fn block_end(&mut self, decision: &mut Decision, end: End) -> Result<Vec<BlockId>, EmitError> {
-        let (test, then, otherwise) = match end {
+    /// Emits a block's end: `held` is the number that r1 holds, `next` the block that is emitted next.
+    fn block_end(
+        &mut self,
+        decision: &mut Decision,
+        end: End,
+        held: Option<Value>,
+        next: Option<BlockId>,
+    ) -> Result<(), EmitError> {
+        let (rest, held) = match decision.end(end) {
             End::Verdict(verdict, reason) => {
                 self.verdict(decision, verdict, reason);
-                return Ok(Vec::new());
+                return Ok(());
             }
-            End::Jump(to) => (None, to, to),
-            End::If(Test::Equal(value, number), then, otherwise) if decision.families.contains(&value) => {
-                let is_it = u32::from(decision.family == Family::V6) * 2 + 4 == number;
-                let to = if is_it { then } else { otherwise };
-                (None, to, to)
+            End::Jump(to) => (to, None),
+            End::If(test, then, otherwise) => {
+                let to = self.block_label(decision, then);
+                let held = self.test(decision, test, held, to)?;
+                decision.enter(then, held);
+                (otherwise, held)
             }
-            End::If(test, then, otherwise) => (Some(test), then, otherwise),
         };
-        let to = self.block_label(decision, then);
-        if let Some(test) = test {
-            self.test(decision, test, to)?;
+        decision.enter(rest, held);
+        if next != Some(rest) {
+            let rest = self.block_label(decision, rest);
+            self.asm.jump(rest);
         }
-        let rest = self.block_label(decision, otherwise);
-        self.asm.jump(rest);
-        Ok(if test.is_some() { vec![then, otherwise] } else { vec![otherwise] })
+        Ok(())
     }
 
     fn verdict(&mut self, decision: &Decision, verdict: Verdict, reason: Reason) {
@@ -227,21 +247,37 @@ impl Emitter<'_> {
         self.asm.jump(to);
     }
 
-    /// Goes to `then` if the test holds.
-    fn test(&mut self, decision: &Decision, test: Test, then: Label) -> Result<(), EmitError> {
+    /// Goes to `then` if the test holds; the number that r1 holds from there on.
+    fn test(
+        &mut self,
+        decision: &Decision,
+        test: Test,
+        held: Option<Value>,
+        then: Label,
+    ) -> Result<Option<Value>, EmitError> {
         match test {
-            Test::Equal(value, number) => self.compare(Cond::Eq, slot(value)?, number, then),
-            Test::Less(value, number) => self.compare(Cond::Lt, slot(value)?, number, then),
+            Test::Equal(value, number) => return self.compare(Cond::Eq, value, held, number, then),
+            Test::Less(value, number) => return self.compare(Cond::Lt, value, held, number, then),
             Test::Is(_, address) => self.is_address(decision.family, address, then),
             Test::Has(set, atom) => self.has(slot(set)?, slot(atom)?, then),
             Test::Full(set) => self.is_full(slot(set)?, then),
         }
-        Ok(())
+        Ok(None)
     }
 
-    fn compare(&mut self, cond: Cond, value: i16, number: u32, then: Label) {
-        self.load_number(Reg::R1, value);
+    fn compare(
+        &mut self,
+        cond: Cond,
+        value: Value,
+        held: Option<Value>,
+        number: u32,
+        then: Label,
+    ) -> Result<Option<Value>, EmitError> {
+        if held != Some(value) {
+            self.load_number(Reg::R1, slot(value)?);
+        }
         self.asm.jump_if32(cond, Reg::R1, number as i32, then);
+        Ok(Some(value))
     }
 
     fn is_address(&mut self, family: Family, address: IpAddr, then: Label) {

@@ -19,18 +19,14 @@ use crate::address::Family;
 use crate::ebpf::asm::Label;
 use crate::ebpf::insn::{AluOp, Cond, Operand, Reg, Size};
 use crate::layout::MapName;
-use crate::structures::{Exact, Prefixes};
+use crate::structures::{Exact, Ports, Prefixes};
 
 impl Emitter<'_> {
     /// The peer class of the other end: single addresses, then prefixes; a miss is class 0.
     pub(super) fn class(&mut self, family: Family, to: i16) {
         let done = self.asm.label("class");
-        let structures = &self.plan.tables.structures;
-        let (exact, prefixes) = match family {
-            Family::V4 => (MapName::Exact4, MapName::Prefixes4),
-            Family::V6 => (MapName::Exact6, MapName::Prefixes6),
-        };
-        match structures.exact(family) {
+        let exact = if family == Family::V4 { MapName::Exact4 } else { MapName::Exact6 };
+        match self.plan.tables.structures.exact(family) {
             Exact::Empty | Exact::Compares => {}
             Exact::Hash => {
                 let miss = self.asm.label("no single address");
@@ -45,7 +41,23 @@ impl Emitter<'_> {
                 self.asm.bind(miss);
             }
         }
-        match structures.prefixes(family) {
+        self.prefix_class(family, done);
+        self.asm.bind(done);
+        self.store_number(to, Reg::R1);
+    }
+
+    /// The same for an address that is not among the single ones.
+    pub(super) fn prefix(&mut self, family: Family, to: i16) {
+        let done = self.asm.label("class of a prefix");
+        self.prefix_class(family, done);
+        self.asm.bind(done);
+        self.store_number(to, Reg::R1);
+    }
+
+    /// Goes to `done`, or on, with the class in r1.
+    fn prefix_class(&mut self, family: Family, done: Label) {
+        let prefixes = if family == Family::V4 { MapName::Prefixes4 } else { MapName::Prefixes6 };
+        match self.plan.tables.structures.prefixes(family) {
             Prefixes::Empty => self.asm.mov(Reg::R1, 0),
             Prefixes::Lpm(_) => {
                 let miss = self.asm.label("no prefix");
@@ -64,11 +76,22 @@ impl Emitter<'_> {
                 }
                 self.asm.mov(Reg::R1, 0);
             }
-            Prefixes::Search(table) => self.search(prefixes, table.shape),
+            Prefixes::Search(table) => self.search_remote(prefixes, table.shape),
             Prefixes::Dxr(table) => self.dxr(prefixes, table.shape),
         }
-        self.asm.bind(done);
+    }
+
+    /// The atom of a protocol and a port; `false` if a pass should have made compares of it.
+    pub(super) fn atom(&mut self, protocol: i16, port: i16, to: i16) -> bool {
+        let Ports::Search(table) = &self.plan.tables.structures.ports else { return false };
+        self.search(MapName::Ports, table.shape, |emitter, _| {
+            emitter.load_number(Reg::R1, protocol);
+            emitter.load_number(Reg::R2, port);
+            emitter.asm.alu(AluOp::Lsh, Reg::R1, 16);
+            emitter.asm.alu(AluOp::Or, Reg::R1, Reg::R2);
+        });
         self.store_number(to, Reg::R1);
+        true
     }
 
     /// After a look-up in a kernel map: on a hit goes to `done` with the number, on a miss to `miss`, which is here.

@@ -69,6 +69,7 @@ impl Machine<'_> {
             Inst::Fact(_, fact) => self.fact(fact),
             Inst::Const(_, number) => Content::Number(number),
             Inst::Class(_, _, of) => Content::Number(self.tables.addresses.find(self.address(of)?).0),
+            Inst::Prefix(_, _, of) => Content::Number(self.tables.addresses.find_stretch(self.address(of)?).0),
             Inst::Row(_, subject, peer) => {
                 let (subject, peer) = (self.number(subject)?, self.number(peer)?);
                 Content::Set(self.row(subject)?.find(PeerId(peer)))

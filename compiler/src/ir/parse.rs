@@ -2,6 +2,7 @@
 
 use super::{Block, BlockId, End, Fact, Inst, Program, Reason, Test, Value};
 use crate::address::Family;
+use crate::classify::SourceId;
 use crate::model::Direction;
 use crate::model::eval::Verdict;
 
@@ -18,7 +19,7 @@ pub struct ParseError {
 /// Reads a program. `#` begins a comment.
 pub fn parse(text: &str) -> Result<Program, ParseError> {
     let mut program: Option<Program> = None;
-    let mut open: Option<Vec<Inst>> = None;
+    let mut open: Option<(Option<SourceId>, Vec<Inst>)> = None;
     for (index, line) in text.lines().enumerate() {
         let line_number = index + 1;
         let fail = |message: &str| ParseError { line: line_number, message: message.to_owned() };
@@ -31,16 +32,17 @@ pub fn parse(text: &str) -> Result<Program, ParseError> {
             continue;
         };
         match (label(&words), &mut open) {
-            (Some(id), None) if id == known.blocks.len() => open = Some(Vec::new()),
+            (Some((id, source)), None) if id == known.blocks.len() => open = Some((source, Vec::new())),
             (Some(_), None) => return Err(fail("blocks are numbered in order")),
             (Some(_), Some(_)) => return Err(fail("the block before does not end")),
             (None, None) => return Err(fail("no block is open")),
-            (None, Some(insts)) => {
+            (None, Some((source, insts))) => {
                 if let Some(inst) = inst(&words) {
                     insts.push(inst);
                 } else {
                     let end = end(&words).ok_or_else(|| fail("neither an instruction nor an end"))?;
-                    known.blocks.push(Block { insts: open.take().unwrap_or_default(), end });
+                    known.blocks.push(Block { insts: std::mem::take(insts), end, source: *source });
+                    open = None;
                 }
             }
         }
@@ -61,11 +63,14 @@ fn header(words: &[&str]) -> Option<Direction> {
     }
 }
 
-fn label(words: &[&str]) -> Option<usize> {
-    match words {
-        [word] => Some(block(word.strip_suffix(':')?)?.index()),
-        _ => None,
-    }
+/// `b3:`, or `b3: from s2`
+fn label(words: &[&str]) -> Option<(usize, Option<SourceId>)> {
+    let (word, source) = match words {
+        [word] => (word, None),
+        [word, "from", source] => (word, Some(SourceId(source.strip_prefix('s')?.parse().ok()?))),
+        _ => return None,
+    };
+    Some((block(word.strip_suffix(':')?)?.index(), source))
 }
 
 fn inst(words: &[&str]) -> Option<Inst> {
@@ -77,6 +82,8 @@ fn inst(words: &[&str]) -> Option<Inst> {
         ["const", number] => Inst::Const(to, number.parse().ok()?),
         ["class4", of] => Inst::Class(to, Family::V4, value(of)?),
         ["class6", of] => Inst::Class(to, Family::V6, value(of)?),
+        ["prefix4", of] => Inst::Prefix(to, Family::V4, value(of)?),
+        ["prefix6", of] => Inst::Prefix(to, Family::V6, value(of)?),
         ["row", subject, peer] => Inst::Row(to, value(subject)?, value(peer)?),
         ["default", subject] => Inst::Default(to, value(subject)?),
         ["atom", protocol, port] => Inst::Atom(to, value(protocol)?, value(port)?),

@@ -10,7 +10,11 @@ impl Display for Program {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "program {}", self.direction.name())?;
         for (index, block) in self.blocks.iter().enumerate() {
-            write!(f, "b{index}:\n{block}")?;
+            match block.source {
+                Some(source) => writeln!(f, "b{index}: from {source}")?,
+                None => writeln!(f, "b{index}:")?,
+            }
+            write!(f, "{block}")?;
         }
         Ok(())
     }
@@ -32,6 +36,8 @@ impl Display for Inst {
             Self::Const(to, number) => write!(f, "{to} = const {number}"),
             Self::Class(to, Family::V4, of) => write!(f, "{to} = class4 {of}"),
             Self::Class(to, Family::V6, of) => write!(f, "{to} = class6 {of}"),
+            Self::Prefix(to, Family::V4, of) => write!(f, "{to} = prefix4 {of}"),
+            Self::Prefix(to, Family::V6, of) => write!(f, "{to} = prefix6 {of}"),
             Self::Row(to, subject, peer) => write!(f, "{to} = row {subject} {peer}"),
             Self::Default(to, subject) => write!(f, "{to} = default {subject}"),
             Self::Atom(to, protocol, port) => write!(f, "{to} = atom {protocol} {port}"),

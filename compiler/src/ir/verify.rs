@@ -82,7 +82,7 @@ fn need(id: BlockId, values: &BTreeMap<Value, Kind>, value: Value, wanted: Kind)
 fn wanted(inst: Inst) -> Vec<(Value, Kind)> {
     match inst {
         Inst::Fact(..) | Inst::Const(..) => Vec::new(),
-        Inst::Class(_, _, of) => vec![(of, Kind::Address)],
+        Inst::Class(_, _, of) | Inst::Prefix(_, _, of) => vec![(of, Kind::Address)],
         Inst::Default(_, subject) => vec![(subject, Kind::Number)],
         Inst::Row(_, a, b) | Inst::Atom(_, a, b) => vec![(a, Kind::Number), (b, Kind::Number)],
     }

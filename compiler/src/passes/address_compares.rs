@@ -1,5 +1,6 @@
 //! A handful of single addresses is compared, not looked up.
-// Preserves verdicts: the compares are the whole of the family's map, each with the class that the map gives.
+// Preserves verdicts: the compares are all of the family's single addresses, each with the class that the map gives; what is
+// none of them is looked up among the prefixes, as the map does.
 
 use std::net::IpAddr;
 
@@ -11,12 +12,12 @@ use crate::structures::Exact;
 pub(super) fn run(program: &mut Program, tables: &Tables) {
     for family in [Family::V4, Family::V6] {
         if let Some(addresses) = few(tables, family) {
-            expand(program, family, &addresses);
+            expand(program, tables, family, &addresses);
         }
     }
 }
 
-/// The family's whole map, if the cost model wants compares.
+/// The family's single addresses, if the cost model wants compares.
 fn few(tables: &Tables, family: Family) -> Option<Vec<(IpAddr, PeerId)>> {
     if *tables.structures.exact(family) != Exact::Compares {
         return None;
@@ -25,7 +26,7 @@ fn few(tables: &Tables, family: Family) -> Option<Vec<(IpAddr, PeerId)>> {
     Some(of_family.copied().collect())
 }
 
-fn expand(program: &mut Program, family: Family, addresses: &[(IpAddr, PeerId)]) {
+fn expand(program: &mut Program, tables: &Tables, family: Family, addresses: &[(IpAddr, PeerId)]) {
     let is_look_up = |inst: &Inst| matches!(inst, Inst::Class(_, it, _) if *it == family);
     let place = program.blocks.iter().enumerate().find_map(|(index, block)| {
         let at = block.insts.iter().position(is_look_up)?;
@@ -35,18 +36,20 @@ fn expand(program: &mut Program, family: Family, addresses: &[(IpAddr, PeerId)])
     let Inst::Class(to, _, of) = program.blocks[index].insts[at] else { return };
     let rest = program.blocks[index].insts.split_off(at + 1);
     program.blocks[index].insts.pop();
-    let end = program.blocks[index].end;
-    let after = push(program, Block { insts: rest, end });
-    let mut next = push(program, assign(to, PeerId(0), after));
+    let Block { end, source, .. } = program.blocks[index];
+    let after = push(program, Block { insts: rest, end, source });
+    let mut next = push(program, Block::new(vec![Inst::Prefix(to, family, of)], End::Jump(after)));
     for (address, peer) in addresses.iter().rev() {
-        let found = push(program, assign(to, *peer, after));
-        next = push(program, Block { insts: Vec::new(), end: End::If(Test::Is(of, *address), found, next) });
+        let source = tables.sources.addresses.get(address).copied();
+        let found = push(program, assign(to, *peer, after).of(source));
+        let test = End::If(Test::Is(of, *address), found, next);
+        next = push(program, Block::new(Vec::new(), test).of(source));
     }
     program.blocks[index].end = End::Jump(next);
 }
 
 fn assign(to: Value, peer: PeerId, after: BlockId) -> Block {
-    Block { insts: vec![Inst::Const(to, peer.0)], end: End::Jump(after) }
+    Block::new(vec![Inst::Const(to, peer.0)], End::Jump(after))
 }
 
 fn push(program: &mut Program, block: Block) -> BlockId {

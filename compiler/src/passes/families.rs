@@ -5,7 +5,7 @@ use crate::ir::{Inst, Program, Tables};
 
 pub(super) fn run(program: &mut Program, tables: &Tables) {
     for inst in program.blocks.iter_mut().flat_map(|block| &mut block.insts) {
-        if let Inst::Class(to, family, _) = *inst
+        if let Inst::Class(to, family, _) | Inst::Prefix(to, family, _) = *inst
             && !tables.has_family(family)
         {
             *inst = Inst::Const(to, 0);

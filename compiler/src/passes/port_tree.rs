@@ -2,11 +2,17 @@
 // Preserves verdicts: the leaves are the stretches between cuts in order, each with the atom that the table gives; what no
 // stretch covers, and every protocol without one, is atom 0.
 
+use std::collections::BTreeMap;
+
 use crate::classify::PortInterval;
-use crate::ir::{Block, BlockId, End, Inst, Program, Tables, Test, Value, protocol_number};
+use crate::ir::{Block, BlockId, End, Inst, Program, Tables, Test, Value};
 use crate::model::Protocol;
+use crate::structures::Ports;
 
 pub(super) fn run(program: &mut Program, tables: &Tables) {
+    if tables.structures.ports != Ports::Compares {
+        return;
+    }
     let place = program.blocks.iter().enumerate().find_map(|(index, block)| {
         let at = block.insts.iter().position(|inst| matches!(inst, Inst::Atom(..)))?;
         Some((index, at))
@@ -15,16 +21,16 @@ pub(super) fn run(program: &mut Program, tables: &Tables) {
     let Inst::Atom(to, protocol, port) = program.blocks[index].insts[at] else { return };
     let rest = program.blocks[index].insts.split_off(at + 1);
     program.blocks[index].insts.pop();
-    let end = program.blocks[index].end;
-    let after = push(program, Block { insts: rest, end });
-    let mut tree = Tree { program, to, port, after };
+    let Block { end, source, .. } = program.blocks[index];
+    let after = push(program, Block { insts: rest, end, source });
+    let mut tree = Tree { program, tables, to, port, after, leaves: BTreeMap::new() };
     let mut next = tree.leaf(0);
     for of in [Protocol::Sctp, Protocol::Udp, Protocol::Tcp] {
         let cuts = cuts(tables, of);
         if cuts.len() > 1 {
-            let root = tree.node(&cuts);
-            let test = Test::Equal(protocol, u32::from(protocol_number(of)));
-            next = push(tree.program, Block { insts: Vec::new(), end: End::If(test, root, next) });
+            let root = tree.node(of, &cuts);
+            let test = Test::Equal(protocol, u32::from(of.number()));
+            next = push(tree.program, Block::new(Vec::new(), End::If(test, root, next)));
         }
     }
     program.blocks[index].end = End::Jump(next);
@@ -56,24 +62,34 @@ fn cuts(tables: &Tables, protocol: Protocol) -> Vec<(u32, u32)> {
 
 struct Tree<'p> {
     program: &'p mut Program,
+    tables: &'p Tables,
     to: Value,
     port: Value,
     after: BlockId,
+    /// By atom: one block each, wherever in the tree it stands.
+    leaves: BTreeMap<u32, BlockId>,
 }
 
 impl Tree<'_> {
-    fn node(&mut self, cuts: &[(u32, u32)]) -> BlockId {
+    fn node(&mut self, protocol: Protocol, cuts: &[(u32, u32)]) -> BlockId {
         if let [(_, atom)] = cuts {
             return self.leaf(*atom);
         }
         let (low, high) = cuts.split_at(cuts.len() / 2);
-        let (then, otherwise) = (self.node(low), self.node(high));
+        let (then, otherwise) = (self.node(protocol, low), self.node(protocol, high));
         let test = Test::Less(self.port, high[0].0);
-        push(self.program, Block { insts: Vec::new(), end: End::If(test, then, otherwise) })
+        let source = self.tables.sources.cuts.get(&(protocol.number(), high[0].0)).copied();
+        push(self.program, Block::new(Vec::new(), End::If(test, then, otherwise)).of(source))
     }
 
     fn leaf(&mut self, atom: u32) -> BlockId {
-        push(self.program, Block { insts: vec![Inst::Const(self.to, atom)], end: End::Jump(self.after) })
+        if let Some(known) = self.leaves.get(&atom) {
+            return *known;
+        }
+        let leaf = Block::new(vec![Inst::Const(self.to, atom)], End::Jump(self.after));
+        let leaf = push(self.program, leaf);
+        self.leaves.insert(atom, leaf);
+        leaf
     }
 }
 

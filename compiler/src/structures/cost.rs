@@ -9,7 +9,7 @@ use super::rows::{Rows, Shape};
 use super::search::Cut;
 use super::{Note, Options, Place, Structure, dxr};
 use crate::address::Family;
-use crate::classify::{AddressMap, Stretch};
+use crate::classify::{AddressMap, MOST_COMPARES, Stretch};
 
 /// A helper call and a kernel hash's own work.
 const HASH: u64 = 240;
@@ -23,15 +23,16 @@ const PERFECT: u64 = 35;
 const LEVEL: u64 = 25;
 /// A compare of an immediate, and what mispredictions add on average.
 const COMPARE: u64 = 5;
+/// A level of a tree of compares, with its share of mispredictions.
+const BRANCH: u64 = 20;
+/// What a compare more takes of the instruction cache, and of the kernel's verifier: programs stay small.
+const CODE: u64 = 2;
 /// DXR's first look, and the jump to the right level.
 const DXR: u64 = 45;
 
 /// Bytes of an entry as the kernel charges them.
 const HASH_ENTRY: u64 = 88;
 const TRIE_ENTRY: u64 = 125;
-
-/// Compares at most.
-const MOST_COMPARES: usize = 8;
 
 /// (footprint, what a dependent cache line costs)
 const LATENCY: [(u64, u64); 7] = [
@@ -110,7 +111,7 @@ fn table(structure: Structure, bytes: u64, tenths: u64) -> Candidate {
     Candidate { structure, bytes, tenths, compiled: true }
 }
 
-pub(super) fn exact(addresses: &AddressMap, cuts: &[Cut], family: Family, options: &Options) -> Ranked {
+pub(super) fn exact(addresses: &AddressMap, family: Family, options: &Options) -> Ranked {
     let entries = addresses.exact.iter().filter(|(at, _)| Family::of(*at) == family).count();
     let width = if family == Family::V4 { Width::W4 } else { Width::W16 };
     let [hash, perfect] = [HASH_ENTRY * entries as u64, perfect::predict(width, entries) as u64];
@@ -118,8 +119,7 @@ pub(super) fn exact(addresses: &AddressMap, cuts: &[Cut], family: Family, option
         map(Structure::Hash, hash, HASH + 2 * latency(hash)),
         table(Structure::Perfect, perfect, PERFECT + 2 * latency(perfect)),
     ];
-    // Compares are the whole of a family's look-up, or none of it.
-    if entries <= MOST_COMPARES && cuts.is_empty() {
+    if entries <= MOST_COMPARES {
         candidates.push(map(Structure::Compares, 0, 10 + COMPARE * entries as u64));
     }
     Ranked::new(Place::exact(family), entries, candidates, options)
@@ -146,6 +146,17 @@ pub(super) fn prefixes(stretches: &[Stretch], cuts: &[Cut], family: Family, opti
         candidates.push(table(Structure::Dxr, bytes, DXR + latency(bytes) + inner * LEVEL + latency(bytes)));
     }
     Ranked::new(Place::prefixes(family), cuts.len(), candidates, options)
+}
+
+/// Ports; there is no kernel map for ranges of them.
+pub(super) fn ports(cuts: &[Cut], options: &Options) -> Ranked {
+    let levels = u64::from((cuts.len() as u64 + 1).next_power_of_two().ilog2());
+    let (count, bytes) = (cuts.len() as u64, 8 * (cuts.len() as u64 + 1).next_power_of_two() * 2);
+    let candidates = vec![
+        map(Structure::Compares, 0, BRANCH * levels + CODE * count),
+        table(Structure::Search, bytes, LEVEL * levels + 2 * latency(bytes)),
+    ];
+    Ranked::new(Place::Ports, cuts.len(), candidates, options)
 }
 
 /// Rows; there is always the kernel's form.

@@ -1,6 +1,7 @@
 use super::*;
 use crate::classify::Row;
-use crate::classify::{AtomSet, AtomSetId};
+use crate::classify::{AtomId, AtomSet, AtomSetId, PortSpec};
+use crate::k8s::Protocol;
 
 fn stretch(first: &str, last: &str, peer: u32) -> Stretch {
     let parse = |text: &str| text.parse().expect("an address");
@@ -16,7 +17,7 @@ const NO_ROWS: Rows<'_> = Rows { directions: [&[], &[]], sets: &[], words: 1 };
 
 #[track_caller]
 fn check(addresses: &AddressMap, options: &Options, expected: &[&str]) {
-    let built = Structures::build(addresses, NO_ROWS, options);
+    let built = Structures::build(addresses, &[], NO_ROWS, options);
     let chosen: Vec<String> =
         built.notes.iter().map(|it| format!("{}={}", it.place.name(), it.structure.name())).collect();
     let chosen: Vec<&str> = chosen.iter().map(String::as_str).filter(|it| !it.ends_with("=none")).collect();
@@ -33,7 +34,7 @@ fn few_addresses_are_compared_and_many_hashed() {
 fn what_is_larger_than_the_target_s_values_is_a_kernel_map() {
     let small = Options { most_value_bytes: 500, forced: Vec::new() };
     check(&singles(100), &small, &["exact4=hash"]);
-    let built = Structures::build(&singles(100), NO_ROWS, &small);
+    let built = Structures::build(&singles(100), &[], NO_ROWS, &small);
     assert!(built.notes[0].why.contains("perfect is larger than the target's map values"), "{}", built.notes[0]);
 }
 
@@ -45,7 +46,7 @@ fn an_override_is_followed_where_it_can_be() {
     let mut both = singles(3);
     both.stretches = vec![stretch("192.168.0.0", "192.168.255.255", 9)];
     check(&both, &options("prefixes4=lpm, exact4=perfect"), &["exact4=perfect", "prefixes4=lpm"]);
-    check(&both, &options("prefixes4=dxr"), &["exact4=perfect", "prefixes4=dxr"]);
+    check(&both, &options("prefixes4=dxr"), &["exact4=compares", "prefixes4=dxr"]);
 }
 
 #[test]
@@ -88,6 +89,31 @@ fn rows_in_both_forms_say_what_the_rows_say() {
                     assert_eq!(found, Some(row.find(PeerId(peer)).0), "{direction} {subject} {peer}");
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn few_ranges_of_ports_are_compared_and_many_searched() {
+    let interval = |number: u16, protocol| PortInterval {
+        spec: PortSpec { protocol, first: 3 * number, last: 3 * number + 1 },
+        atom: AtomId(u32::from(number) + 1),
+    };
+    let ports = |count| -> Vec<_> { (0..count).map(|it| interval(it, Protocol::Tcp)).collect() };
+    let build = |ports: &[PortInterval], text: &str| {
+        Structures::build(&AddressMap::default(), ports, NO_ROWS, &text.parse().expect("overrides")).ports
+    };
+    assert_eq!(build(&ports(3), ""), Ports::Compares);
+    assert_eq!(build(&ports(500), "ports=compares"), Ports::Compares);
+    let mixed = [ports(500), vec![interval(0, Protocol::Sctp), interval(9, Protocol::Udp)]].concat();
+    let Ports::Search(table) = build(&mixed, "") else { panic!("searched") };
+    for protocol in [0, 6, 17, 132, 255] {
+        for port in (0..2_000).chain([u16::MAX]) {
+            let holds = |it: &&PortInterval| {
+                u32::from(it.spec.protocol.number()) == protocol && (it.spec.first..=it.spec.last).contains(&port)
+            };
+            let expected = mixed.iter().find(holds).map_or(0, |it| it.atom.0);
+            assert_eq!(table.find(port_key(protocol, port).into()), Some(expected), "{protocol} {port}");
         }
     }
 }

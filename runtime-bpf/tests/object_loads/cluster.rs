@@ -1,12 +1,10 @@
 //! A small cluster, compiled: both families, prefixes, port ranges, a list.
 
-use weir_compiler::address::Family;
-use weir_compiler::artifact::{Artifact, Digest, Input, Line, LineTable, NamedEndpoint, Parts, describe};
-use weir_compiler::classify::{Scope, classify};
-use weir_compiler::ebpf::target::Target;
-use weir_compiler::emit::{self, Plan};
-use weir_compiler::model::{Assumptions, Direction};
-use weir_compiler::{decode, image, lower, passes, resolve};
+use weir_compiler::artifact::{Artifact, Description, Digest, Input, Line};
+use weir_compiler::classify::Scope;
+use weir_compiler::compile::{Options, compile};
+use weir_compiler::model::Assumptions;
+use weir_compiler::{decode, resolve};
 
 /// The file that instructions are said to come from.
 pub(crate) const FILE: &str = "policies/shop.yaml";
@@ -53,27 +51,12 @@ pub(crate) fn artifact(listed: u32) -> Artifact {
     let (decoded, diagnostics) = decode::decode(vec![input], &options);
     assert!(!diagnostics.has_errors());
     let (cluster, _) = resolve::resolve(&decoded.objects, Assumptions::default());
-    let scope = Scope::everything(&cluster);
-    let classes = classify(&cluster, &scope).unwrap();
-    let tables = lower::tables(&classes);
-    let decisions = Direction::ALL.map(|direction| {
-        let mut decision = lower::lower(direction);
-        passes::optimize(&mut decision, &tables).unwrap();
-        decision
-    });
-    let families = vec![Family::V4, Family::V6];
-    let decisions = [&decisions[0], &decisions[1]];
-    let plan = Plan { target: Target::BASE, decisions, tables: &tables, families };
-    let mut description = describe(&cluster, &classes, Target::BASE);
-    description.inputs.push(Input { name: FILE.to_owned(), digest });
-    let mut lines = LineTable::default();
-    let mut programs = Direction::ALL.map(|hook| emit::emit(&plan, hook).unwrap());
+    let options = Options { forced: Vec::new(), ..Options::default() };
+    let compiled = compile(&cluster, &Scope::everything(&cluster), &options).unwrap();
     let number = text.lines().position(|line| line.trim() == RULE).unwrap() as u32 + 1;
-    programs[0].tags[8..12].fill(lines.tag(Line::new(FILE, RULE, number)));
-    let endpoints = image::endpoints(&cluster, &classes, &tables);
-    let endpoints = endpoints.iter().map(|entry| NamedEndpoint::new(&cluster, entry)).collect();
-    let maps = image::maps(&cluster, &scope, &tables, image::Sizes::default());
-    Artifact::link(Parts { programs, lines, maps, endpoints, description }).unwrap()
+    let locate = &mut |_: &_| Some(Line::new(FILE, RULE, number));
+    let complete = |description: &mut Description| description.inputs.push(Input { name: FILE.to_owned(), digest });
+    compiled.artifact_of_files(&cluster, &options, locate, complete).unwrap()
 }
 
 fn list(listed: u32) -> String {

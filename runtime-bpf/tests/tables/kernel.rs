@@ -29,7 +29,7 @@ pub(crate) struct LookUp {
 /// The address map, laid out.
 pub(crate) fn lay_out(addresses: AddressMap, options: &Options) -> Tables {
     let rows = Rows { directions: [&[], &[]], sets: &[], words: 1 };
-    let structures = Structures::build(&addresses, rows, options);
+    let structures = Structures::build(&addresses, &[], rows, options);
     Tables { addresses, structures, ..Tables::default() }
 }
 

@@ -26,9 +26,9 @@ pub(super) fn text(cluster: &Cluster, compiled: &Compiled, artifact: &Artifact, 
         let longest = report.longest_path.map_or_else(|| "unbounded".to_owned(), |steps| steps.to_string());
         say(program_name(hook), &format!("{} instructions, longest path {longest}", report.slots));
     }
-    let structures: Vec<String> =
-        compiled.structures().into_iter().map(|(set, kind)| format!("{set} {kind}")).collect();
-    say("structures", &structures.join(", "));
+    for note in compiled.structures() {
+        say("structure", &note.to_string());
+    }
     let (entries, bytes) = (Budget::Entries.spent(compiled), Budget::MapBytes.spent(compiled));
     say("maps", &format!("{entries} entries, {bytes} bytes beside what comes once for every CPU"));
     out.push('\n');

@@ -17,14 +17,19 @@ const NUMBER: i32 = i32::MAX;
 
 impl Emitter<'_> {
     /// r1 = the class of the other end.
-    pub(super) fn search(&mut self, map: MapName, shape: search::Shape) {
+    pub(super) fn search_remote(&mut self, map: MapName, shape: search::Shape) {
+        self.search(map, shape, Self::remote_group);
+    }
+
+    /// r1 = the number of a key, of which `group` leaves 32 bits in r1, in host order.
+    pub(super) fn search(&mut self, map: MapName, shape: search::Shape, group_of: impl Fn(&mut Self, usize)) {
         let [leaf, lost] = ["leaf", "no such node"].map(|name| self.asm.label(name));
         for group in 0..shape.groups {
             let levels = shape.most_levels[group];
             if group > 0 && levels == 0 {
                 break;
             }
-            self.remote_group(group);
+            group_of(self, group);
             if group == 0 {
                 let root = 4 * shape.root as usize;
                 self.asm.mov(Reg::R2, 0);
