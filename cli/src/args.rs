@@ -98,6 +98,8 @@ pub(crate) enum Command {
     Graph(View),
     /// Show what is open to the outside, to other namespaces, and for want of any policy
     Exposure(Exposure),
+    /// Say exactly what a change lets through, and what it no longer does
+    Diff(Diff),
     /// Say what a diagnostic's code means
     ExplainCode(ExplainCode),
     /// Print the version
@@ -495,6 +497,51 @@ pub(crate) enum ExposureFormat {
     Md,
     /// For spreadsheets
     Csv,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+BASE and HEAD are each:
+  PATH[,PATH]...        files, directories, or `-` for standard input
+  git:REV:PATH          what a git revision has at PATH (as in `git show`: from the repository's root, ./PATH from here)
+  cluster:[CONTEXT]     the live cluster, as `kubectl get` shows it
+
+Exit codes: 0 nothing changes, 1 something changes or a budget is exceeded, 2 could not do it.")]
+pub(crate) struct Diff {
+    /// What there is
+    pub(crate) base: String,
+    /// What there shall be
+    pub(crate) head: String,
+    /// How to print the difference
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: DiffFormat,
+    /// Show at most this many rows; 0 is all [default: 100 for text, all for other formats]
+    #[arg(long, value_name = "N")]
+    pub(crate) max: Option<usize>,
+    /// Measure the cost for the pods of this node [default: for all pods together]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node: Option<String>,
+    /// What enforcing HEAD may cost at most, as for `compile` (repeatable)
+    #[arg(long, value_name = "KEY=N", value_parser = parse_budget)]
+    pub(crate) budget: Vec<(Budget, u64)>,
+    /// Do not measure the cost
+    #[arg(long, conflicts_with_all = ["budget", "node"])]
+    pub(crate) no_cost: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiffFormat {
+    /// For people
+    #[default]
+    Text,
+    /// One JSON document (docs/schema/diff.json)
+    Json,
+    /// For a pull request's comment
+    Md,
+    /// SARIF 2.1.0, for code scanning: rows at the lines that are responsible
+    Sarif,
+    /// GitHub workflow annotations, likewise
+    Github,
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ pub(crate) mod check;
 pub(crate) mod compile;
 pub(crate) mod completions;
 pub(crate) mod detach;
+pub(crate) mod diff;
 pub(crate) mod explain;
 pub(crate) mod explain_code;
 pub(crate) mod exposure;

@@ -41,6 +41,16 @@ impl Loaded {
         }
     }
 
+    /// What came from elsewhere.
+    pub(crate) fn add_text(&mut self, name: String, bytes: Vec<u8>) {
+        self.inputs.push(Input { name, bytes, kind: InputKind::Manifest });
+    }
+
+    /// Whether a file of a directory would be read.
+    pub(crate) fn is_wanted(path: &Path) -> bool {
+        has_extension(path) && !path.ancestors().skip(1).any(is_hidden)
+    }
+
     /// A list file.
     pub(crate) fn add_list(&mut self, path: &Path, kind: InputKind) {
         match path == Path::new("-") {

@@ -22,6 +22,7 @@ mod nearest;
 mod question;
 mod read;
 mod render;
+mod side;
 mod views;
 mod witness;
 
@@ -65,6 +66,7 @@ fn run(cli: &Cli) -> Result<Outcome> {
     match &cli.command {
         Command::Check(arguments) => commands::check::run(global, arguments),
         Command::Query(arguments) => commands::query::run(global, arguments),
+        Command::Diff(arguments) => commands::diff::run(global, arguments),
         Command::ExplainCode(arguments) => commands::explain_code::run(arguments),
         Command::Explain(arguments) => commands::explain::run(global, arguments),
         Command::Test(arguments) => commands::test::run(global, arguments),

@@ -46,13 +46,26 @@ pub(crate) fn read(global: &Global, paths: &Paths) -> Result<Read> {
 }
 
 fn read_with(global: &Global, paths: &Paths, note: fn(&[Input]) -> Vec<artifact::Input>) -> Result<Read> {
+    read_loaded(global, |loaded| paths.paths.iter().for_each(|path| loaded.add_path(path)), note)
+}
+
+/// The same, from whatever `add` finds.
+pub(crate) fn read_sound_from(global: &Global, add: impl FnOnce(&mut Loaded)) -> Result<Option<Read>> {
+    sound(global, read_loaded(global, add, |_| Vec::new())?)
+}
+
+fn read_loaded(
+    global: &Global,
+    add: impl FnOnce(&mut Loaded),
+    note: fn(&[Input]) -> Vec<artifact::Input>,
+) -> Result<Read> {
     let config = config::load(global.config.as_deref())?;
     let assume = assumptions(&config, global)?;
     let default_namespace = global.namespace.clone().or_else(|| config.namespace.clone());
     let default_namespace = default_namespace.unwrap_or_else(|| "default".to_owned());
     let mut progress = Progress::new(global);
     progress.say("reading files");
-    let loaded = load(global, paths);
+    let loaded = load(global, add);
     loaded.errors.iter().for_each(failure::print);
     if global.verbose > 0 {
         describe(&config, &loaded);
@@ -110,9 +123,9 @@ fn digests(inputs: &[Input]) -> Vec<artifact::Input> {
     inputs.iter().map(digest).collect()
 }
 
-fn load(global: &Global, paths: &Paths) -> Loaded {
+fn load(global: &Global, add: impl FnOnce(&mut Loaded)) -> Loaded {
     let mut loaded = Loaded::default();
-    paths.paths.iter().for_each(|path| loaded.add_path(path));
+    add(&mut loaded);
     global.deny_list.iter().for_each(|path| loaded.add_list(path, InputKind::DenyList));
     global.allow_list.iter().for_each(|path| loaded.add_list(path, InputKind::AllowList));
     loaded

@@ -26,13 +26,14 @@ macro_rules! number {
         }
     };
 }
-use number;
 
 mod atoms;
 mod boxes;
 mod cells;
 mod grid;
 mod isolation;
+mod names;
+mod ranges;
 mod regions;
 mod rows;
 mod side;
@@ -41,6 +42,8 @@ mod universe;
 mod witness;
 
 use std::net::IpAddr;
+
+pub use names::Namer;
 
 use crate::address::Family;
 use crate::classify::{ClassifyError, PortSpec};
@@ -253,11 +256,6 @@ pub enum DiffError {
 /// What differs.
 pub fn compare(base: &Cluster, head: &Cluster) -> Result<Diff, DiffError> {
     between([Some(side::Side::new(base)?), Some(side::Side::new(head)?)])
-}
-
-/// What one cluster allows: all of it is "added" to nothing, and every endpoint has appeared.
-pub fn survey(cluster: &Cluster) -> Result<Diff, DiffError> {
-    between([None, Some(side::Side::new(cluster)?)])
 }
 
 fn between(sides: [Option<side::Side<'_>>; 2]) -> Result<Diff, DiffError> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The modules, from left to right. Each may use what stands before it, and no more.
-const STAGES: [&str; 28] = [
+const STAGES: [&str; 29] = [
     "origin",
     "syntax",
     "source",
@@ -19,6 +19,7 @@ const STAGES: [&str; 28] = [
     "codes",
     "classify",
     "reach",
+    "diff",
     "index",
     "structures",
     "ir",

@@ -6,7 +6,7 @@ use weir_compiler::diagnostic::{Code, Severity};
 use super::{Finding, Spot};
 
 /// The schema that the document names.
-const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
+pub(crate) const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
 /// One run with at most `max` results.
 pub(crate) fn findings(findings: &[Finding], max: usize) -> serde_json::Result<String> {
@@ -90,7 +90,7 @@ fn physical(spot: &Spot) -> Value {
 }
 
 /// A path as a relative URI reference.
-fn uri(path: &str) -> String {
+pub(crate) fn uri(path: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
     let relative = path.strip_prefix("./").unwrap_or(path);
     let encode = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };

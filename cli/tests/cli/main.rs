@@ -2,6 +2,7 @@
 
 mod check;
 mod compile;
+mod diff;
 mod explain;
 mod query;
 mod support;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::side::Side;
-use super::{ServiceAddress, Traffic, number};
+use super::{ServiceAddress, Traffic};
 use crate::classify::{AtomId, AtomSet, AtomSetId, Atoms, PortSpec};
 use crate::model::Protocol;
 

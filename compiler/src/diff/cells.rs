@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::atoms::SetId;
 use super::tables::{EntryId, Reason, ReasonId, Tables};
-use super::{Change, Decides, Presence, State, number};
+use super::{Change, Decides, Presence, State};
 use crate::classify::AtomSet;
 
 number!(

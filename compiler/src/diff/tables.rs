@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 
+use super::State;
 use super::atoms::{JointAtoms, SetId};
 use super::side::Side;
 use super::universe::PeerPair;
-use super::{State, number};
 use crate::address::Family;
 use crate::classify::{AtomSet, Classes, PeerId, SubjectId};
 use crate::model::eval::RuleId;

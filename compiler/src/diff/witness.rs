@@ -135,17 +135,16 @@ fn outside(
         context.sides.iter().zip(ids).any(on)
     };
     let fits = |address: &IpAddr| frame.is_outside(*address, as_source) && !is_own_node(*address);
-    // Addresses that documents use, before the first that will do.
-    let familiar: [&[u8]; 2] = [&[192, 0, 2, 1], &[0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]];
-    let familiar = match familiar[family as usize] {
-        [a, b, c, d] => Some(IpAddr::from([*a, *b, *c, *d])),
-        bytes => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
+    // Addresses that documents use, before the first that will do; those at the very ends of a range mislead.
+    let familiar = match family {
+        Family::V4 => IpAddr::from([192, 0, 2, 1]),
+        Family::V6 => IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]),
     };
-    if let Some(address) = familiar.filter(|it| range.contains(*it)).filter(fits) {
-        return Some(address);
-    }
     let (first, last) = (to_number(range.first).1, to_number(range.last).1);
-    (first..=last).map(|it| to_address(family, it)).find(fits)
+    let second = first.checked_add(1).filter(|it| *it < last).map(|it| to_address(family, it));
+    let handy = [Some(familiar).filter(|it| range.contains(*it)), second];
+    let found = handy.into_iter().flatten().find(fits);
+    found.or_else(|| (first..=last).map(|it| to_address(family, it)).find(fits))
 }
 
 /// Whether a service leads to the endpoint itself or to its node.

@@ -1,0 +1,151 @@
+//! What enforcing each side costs: both are compiled, and measured.
+
+use anyhow::{Result, anyhow};
+use serde::Serialize;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_compiler::artifact::memory::{self, Bytes};
+use weir_compiler::classify::{Scope, stand_ins};
+use weir_compiler::compile::{self, Budget, BudgetError, Budgets, CompileError, Compiled, Options};
+use weir_compiler::model::Cluster;
+
+use super::super::compile::cpus;
+
+/// Of both sides; the base's is `None` if it cannot be compiled.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Costs {
+    base: Option<Cost>,
+    head: Cost,
+    cpus: u64,
+    /// Whether every workload was taken for one pod, since no pod has an address.
+    assumed_pods: bool,
+    node: Option<String>,
+}
+
+#[derive(Serialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Cost {
+    endpoints: u64,
+    subject_classes: u64,
+    peer_classes: u64,
+    port_atoms: u64,
+    instructions: u64,
+    entries: u64,
+    map_bytes: u64,
+    /// With what comes once for every CPU.
+    memory: u64,
+    maps: BTreeMap<&'static str, Map>,
+}
+
+#[derive(Serialize, Clone, Copy, Default, PartialEq, Eq)]
+struct Map {
+    entries: u64,
+    bytes: u64,
+}
+
+/// What came of it: the costs, and the budgets that the head exceeds.
+pub(super) type Measured = (Costs, Option<BudgetError>);
+
+pub(super) fn measure(clusters: [&Cluster; 2], node: Option<&str>, budgets: &[(Budget, u64)]) -> Result<Measured> {
+    let has_addresses = |it: &&Cluster| it.endpoints.iter().any(|endpoint| !endpoint.addresses.is_empty());
+    let assumed_pods = !clusters.iter().any(has_addresses);
+    let base = compiled(clusters[0], node, assumed_pods);
+    let head = compiled(clusters[1], node, assumed_pods)
+        .map_err(|error| anyhow!(error).context("the head cannot be compiled"))?;
+    let exceeded = Budgets(budgets.to_vec()).check(&head).err();
+    let costs = Costs {
+        base: base.ok().as_ref().map(cost),
+        head: cost(&head),
+        cpus: cpus(),
+        assumed_pods,
+        node: node.map(str::to_owned),
+    };
+    Ok((costs, exceeded))
+}
+
+fn compiled(cluster: &Cluster, node: Option<&str>, assumed_pods: bool) -> Result<Compiled, CompileError> {
+    let mut cluster = Cow::Borrowed(cluster);
+    if assumed_pods {
+        stand_ins(&mut cluster);
+    }
+    let scope = match node {
+        // A node that only one side knows has no pods on the other.
+        Some(name) => Scope::node(&cluster, name).unwrap_or_else(Scope::nothing),
+        None => Scope::everything(&cluster),
+    };
+    compile::compile(&cluster, &scope, &Options::default())
+}
+
+fn cost(compiled: &Compiled) -> Cost {
+    let classes = &compiled.classes;
+    let total: Bytes = compiled.maps.iter().map(memory::full).sum();
+    let map = |map: &weir_compiler::image::MapImage| {
+        let (entries, bytes) = (map.entries.len() as u64, memory::full(map).on(cpus()));
+        (map.name.name(), Map { entries, bytes })
+    };
+    Cost {
+        endpoints: classes.subject_of.len() as u64,
+        subject_classes: classes.subjects.len() as u64,
+        peer_classes: classes.peers.len() as u64,
+        port_atoms: classes.atoms.count() as u64,
+        instructions: Budget::Instructions.spent(compiled),
+        entries: Budget::Entries.spent(compiled),
+        map_bytes: Budget::MapBytes.spent(compiled),
+        memory: total.on(cpus()),
+        maps: compiled.maps.iter().map(map).collect(),
+    }
+}
+
+impl Costs {
+    /// Under what condition it costs that.
+    pub(super) fn condition(&self) -> String {
+        let whose = match &self.node {
+            Some(node) => format!(", on node {node}"),
+            None => ", on a node that has every pod".to_owned(),
+        };
+        let assumed = if self.assumed_pods { " (taking every workload for one pod)" } else { "" };
+        format!("{whose}{assumed}")
+    }
+
+    /// What, before, after, change: totals, and the maps that change.
+    pub(super) fn lines(&self) -> Vec<[String; 4]> {
+        let of = |cost: &Cost| {
+            [
+                ("instructions", cost.instructions),
+                ("classes of endpoints", cost.subject_classes),
+                ("classes of addresses", cost.peer_classes),
+                ("port atoms", cost.port_atoms),
+                ("entries", cost.entries),
+                ("bytes", cost.memory),
+            ]
+        };
+        let head = of(&self.head);
+        let base = self.base.as_ref().map(of);
+        let mut lines: Vec<[String; 4]> = head
+            .iter()
+            .enumerate()
+            .map(|(index, (what, after))| line(what, base.as_ref().map(|it| it[index].1), *after))
+            .collect();
+        let Some(before) = &self.base else { return lines };
+        let names: BTreeSet<&str> = before.maps.keys().chain(self.head.maps.keys()).copied().collect();
+        for name in names {
+            let [was, is] = [before, &self.head].map(|it| it.maps.get(name).copied().unwrap_or_default());
+            if was != is {
+                lines.push(line(&format!("{name}: entries"), Some(was.entries), is.entries));
+                lines.push(line(&format!("{name}: bytes"), Some(was.bytes), is.bytes));
+            }
+        }
+        lines
+    }
+}
+
+fn line(what: &str, before: Option<u64>, after: u64) -> [String; 4] {
+    let change = match before {
+        Some(before) if after > before => format!("+{}", after - before),
+        Some(before) if after < before => format!("-{}", before - after),
+        _ => String::new(),
+    };
+    [what.to_owned(), before.map_or_else(|| "?".to_owned(), |it| it.to_string()), after.to_string(), change]
+}

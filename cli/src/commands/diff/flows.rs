@@ -1,0 +1,93 @@
+//! Witnesses as `weir query` takes them, and in words.
+
+use std::net::IpAddr;
+
+use weir_compiler::diff::{Diff, Row};
+use weir_compiler::model::Protocol;
+use weir_compiler::model::eval::{End, Flow, FlowProtocol, Verdict};
+
+use super::Compared;
+
+/// As `weir query` takes it: `shop/web`, or `deployment/shop/web`.
+pub(super) fn reference(diff: &Diff, endpoint: u32) -> String {
+    let it = &diff.endpoints[endpoint as usize];
+    match it.kind.as_str() {
+        "Pod" => format!("{}/{}", it.namespace, it.name),
+        kind => format!("{}/{}/{}", kind.to_lowercase(), it.namespace, it.name),
+    }
+}
+
+/// Ends by name, with an address where that is the same on both sides or is needed.
+pub(super) fn flows(compared: &Compared, row: &Row) -> [Option<serde_json::Value>; 2] {
+    let of = |which: usize| row.witness.flows[which].as_ref();
+    let address = |pick: fn(&Flow) -> End, which: usize| {
+        let [base, head] = [of(0).map(pick), of(1).map(pick)];
+        let own = if which == 0 { base } else { head }?;
+        let other = if which == 0 { head } else { base };
+        let same = other.is_none_or(|it| it.address == own.address);
+        own.address.filter(|_| same || own.endpoint.is_none() || is_second(compared, which, own))
+    };
+    let end = |name: Option<u32>, address: Option<IpAddr>| {
+        let mut end = serde_json::Map::new();
+        end.extend(name.map(|it| ("pod".to_owned(), reference(&compared.diff, it).into())));
+        end.extend(address.map(|it| ("ip".to_owned(), it.to_string().into())));
+        serde_json::Value::Object(end)
+    };
+    [0, 1].map(|which| {
+        let flow = of(which)?;
+        let mut value = serde_json::Map::new();
+        value.insert("src".to_owned(), end(row.witness.source, address(|it| it.source, which)));
+        value.insert("dst".to_owned(), end(row.witness.destination, address(|it| it.destination, which)));
+        let (name, port) = target(flow);
+        value.insert("proto".to_owned(), name.into());
+        value.extend(port.map(|it| ("port".to_owned(), it.into())));
+        Some(serde_json::Value::Object(value))
+    })
+}
+
+/// Whether the address is not the first of its endpoint's: then it has to be named.
+fn is_second(compared: &Compared, which: usize, end: End) -> bool {
+    let Some(id) = end.endpoint else { return false };
+    let addresses = &compared.sides[which].cluster.endpoints[id.index()].addresses;
+    addresses.len() > 1 && addresses.first().copied() != end.address
+}
+
+fn target(flow: &Flow) -> (&'static str, Option<u16>) {
+    match flow.protocol {
+        FlowProtocol::Transport(it) => (protocol(it), Some(flow.port)),
+        FlowProtocol::Icmp => ("ICMP", None),
+    }
+}
+
+/// The witness in words: `shop/web → shop/db TCP 5432: denied before, allowed now`.
+pub(super) fn sentence(compared: &Compared, row: &Row) -> String {
+    let witness = &row.witness;
+    let Some(flow) = witness.flows.iter().flatten().next_back() else { return String::new() };
+    let end = |name: Option<u32>, end: End| match (name, end.address) {
+        (Some(id), _) => reference(&compared.diff, id),
+        (None, Some(address)) => address.to_string(),
+        (None, None) => String::new(),
+    };
+    let (protocol, port) = target(flow);
+    let port = port.map(|it| format!(" {it}")).unwrap_or_default();
+    let verdicts = [0, 1].map(|which| match (&witness.flows[which], witness.verdicts[which]) {
+        (None, _) => "not there",
+        (_, Verdict::Allow) => "allowed",
+        (_, Verdict::Deny) => "denied",
+    });
+    format!(
+        "{} → {} {protocol}{port}: {} before, {} now",
+        end(witness.source, flow.source),
+        end(witness.destination, flow.destination),
+        verdicts[0],
+        verdicts[1]
+    )
+}
+
+pub(super) fn protocol(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "TCP",
+        Protocol::Udp => "UDP",
+        Protocol::Sctp => "SCTP",
+    }
+}

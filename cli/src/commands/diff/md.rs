@@ -1,0 +1,172 @@
+//! For a pull request's comment: the short of it first, the rest folded, never longer than GitHub takes.
+
+use std::fmt::Write as _;
+
+use weir_compiler::diff::{Change, Row};
+
+use super::cost::Costs;
+use super::text::SECTIONS;
+use super::words::{Words, count};
+
+/// GitHub takes 65,536 characters.
+const MOST_CHARACTERS: usize = 64_000;
+/// Rows that are told at once.
+const MOST_AT_ONCE: usize = 10;
+/// A cell that is longer is cut: the folded part has all of it.
+const LONGEST_CELL: usize = 160;
+
+/// The first line, by which a bot finds the comment that it wrote before.
+const MARK: &str = "<!-- weir diff -->";
+
+pub(super) fn markdown(words: &Words<'_, '_>, costs: Option<&Costs>, most: usize) -> String {
+    let mut out = format!("{MARK}\n### Allowed traffic\n\n**{}**, {}.\n", words.headline(), words.scope());
+    words.comings_and_goings().iter().for_each(|line| _ = writeln!(out, "\n{}", escape(line)));
+    let rows: Vec<&Row> = words.compared.diff.rows.iter().take(most).collect();
+    let ending = ending(costs);
+    out.push_str(&table(words, &rows));
+    out.push_str(&isolation(words, MOST_CHARACTERS / 4));
+    let room = MOST_CHARACTERS.saturating_sub(out.chars().count() + ending.chars().count() + 400);
+    let (details, told) = details(words, &rows, room);
+    out.push_str(&details);
+    let hidden = words.compared.diff.rows.len() - told;
+    if hidden > 0 {
+        let names = &words.compared.names;
+        let command = format!("weir diff {} {} --max 0", quote(&names[0]), quote(&names[1]));
+        _ = writeln!(
+            out,
+            "\n**{} not told here**, for want of room: `{command}` shows all.",
+            count(hidden, "more row")
+        );
+    }
+    out + &ending
+}
+
+/// The first rows, one line each.
+fn table(words: &Words<'_, '_>, rows: &[&Row]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut out = "\n| | from | to | what |\n| --- | --- | --- | --- |\n".to_owned();
+    for row in rows.iter().take(MOST_AT_ONCE) {
+        let sign = if row.change == Change::Added { "➕ now allowed" } else { "➖ no longer" };
+        let cells = [words.from(row), words.to(row), words.what(row)].map(|it| cut(&escape(&it)));
+        _ = writeln!(out, "| {sign} | {} |", cells.join(" | "));
+    }
+    if rows.len() > MOST_AT_ONCE {
+        _ = writeln!(out, "\n… and {}, below.", count(rows.len() - MOST_AT_ONCE, "more row"));
+    }
+    out
+}
+
+fn isolation(words: &Words<'_, '_>, room: usize) -> String {
+    let changes = words.isolation();
+    if changes.is_empty() {
+        return String::new();
+    }
+    let lines = changes.iter().map(|it| format!("* {} {}\n", if it.begins { "➖" } else { "➕" }, escape(&it.text)));
+    let (text, told) = fitting(lines, room);
+    let rest = changes.len() - told;
+    let more = if rest > 0 { format!("* {} not told here\n", count(rest, "more change")) } else { String::new() };
+    fold(&format!("Isolation: {}", count(changes.len(), "change")), &format!("{text}{more}"))
+}
+
+/// Every row with its reasons and its example, as far as there is room; how many that are.
+fn details(words: &Words<'_, '_>, rows: &[&Row], room: usize) -> (String, usize) {
+    if rows.is_empty() {
+        return (String::new(), 0);
+    }
+    let mut lines = Vec::new();
+    for (title, wanted) in SECTIONS {
+        for (index, row) in rows.iter().filter(|row| wanted(row)).enumerate() {
+            let title = if index == 0 { format!("\n**{title}**\n\n") } else { String::new() };
+            let why: String = words.why(row).iter().map(|it| format!("  <br>{}\n", escape(it))).collect();
+            let example = format!("  <br>_{}_\n", escape(&words.example(row)));
+            lines.push(format!("{title}* {}\n{why}{example}", escape(&words.sentence(row))));
+        }
+    }
+    let (text, told) = fitting(lines.into_iter(), room);
+    (fold("Why, with file and line, and a flow to try for each", &text), told)
+}
+
+fn ending(costs: Option<&Costs>) -> String {
+    let Some(costs) = costs else { return String::new() };
+    let mut table = "| | before | after | |\n| --- | ---: | ---: | ---: |\n".to_owned();
+    for line in costs.lines() {
+        _ = writeln!(table, "| {} |", line.map(|it| escape(&it)).join(" | "));
+    }
+    fold(&format!("Cost of enforcing it{}", costs.condition()), &table)
+}
+
+fn fold(title: &str, text: &str) -> String {
+    format!("\n<details><summary>{}</summary>\n\n{text}\n</details>\n", escape(title))
+}
+
+/// The first of them that fit, and how many they are.
+fn fitting(lines: impl Iterator<Item = String>, room: usize) -> (String, usize) {
+    let (mut text, mut told, mut left) = (String::new(), 0, room);
+    for line in lines {
+        let Some(rest) = left.checked_sub(line.chars().count()) else { break };
+        left = rest;
+        text.push_str(&line);
+        told += 1;
+    }
+    (text, told)
+}
+
+/// Nothing in a name is markup.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for it in text.chars() {
+        match it {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '\n' | '\r' => out.push(' '),
+            '|' | '*' | '_' | '`' | '[' | ']' | '\\' | '~' | '#' => out.extend(['\\', it]),
+            // Nobody is to be notified by the name of a file.
+            '@' => out.push_str("&#64;"),
+            _ => out.push(it),
+        }
+    }
+    out
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(LONGEST_CELL) {
+        // Not within an escape.
+        Some((end, _)) => {
+            format!("{} …", text[..end].trim_end_matches(['\\', '&']).rsplit_once(' ').map_or("", |it| it.0))
+        }
+        None => text.to_owned(),
+    }
+}
+
+/// As a shell takes it.
+fn quote(text: &str) -> String {
+    let plain = |it: char| it.is_ascii_alphanumeric() || "-._/:,@".contains(it);
+    if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_never_markup() {
+        assert_eq!(escape("a|b <img> *x*\n@all"), "a\\|b &lt;img&gt; \\*x\\* &#64;all");
+        assert_eq!(quote("it's"), "'it'\\''s'");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out_whole() {
+        let lines = ["aa", "bb", "cc"].map(str::to_owned);
+        assert_eq!(fitting(lines.into_iter(), 5), ("aabb".to_owned(), 2));
+    }
+
+    #[test]
+    fn a_long_cell_is_cut_between_words() {
+        let text = "abc ".repeat(100);
+        let short = cut(&text);
+        assert!(short.ends_with("abc …") && short.chars().count() <= LONGEST_CELL + 2, "{short}");
+    }
+}

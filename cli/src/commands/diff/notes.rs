@@ -1,0 +1,117 @@
+//! Rows beside the lines that are responsible: SARIF for code scanning, and GitHub's workflow annotations.
+//!
+//! A change stands at a line of the head, where there is one: the rule that allows, the policy that isolates. What nobody in
+//! the head is responsible for any more (a policy that is gone) stands at no line.
+
+use serde_json::{Value, json};
+use weir_compiler::diff::{Change, Row};
+use weir_compiler::model::Direction;
+
+use super::places::{Culprit, Line, culprits};
+use super::words::Words;
+use crate::render::github::{escape, escape_property};
+use crate::render::sarif::{SCHEMA, uri};
+
+/// Something to note, where it stands.
+struct Note<'w> {
+    kind: &'static Kind,
+    text: String,
+    line: Option<&'w Line>,
+}
+
+struct Kind {
+    id: &'static str,
+    title: &'static str,
+    /// For SARIF, and for GitHub.
+    levels: [&'static str; 2],
+}
+
+const ADDED: Kind =
+    Kind { id: "traffic-added", title: "traffic is allowed that was not", levels: ["warning", "warning"] };
+const REMOVED: Kind = Kind { id: "traffic-removed", title: "traffic is no longer allowed", levels: ["note", "notice"] };
+const BEGINS: Kind = Kind { id: "isolation-begins", title: "isolation begins", levels: ["note", "notice"] };
+const ENDS: Kind = Kind { id: "isolation-ends", title: "isolation ends", levels: ["warning", "warning"] };
+
+fn notes<'w>(words: &Words<'w, '_>, most: usize) -> Vec<Note<'w>> {
+    let mut notes = Vec::new();
+    for change in words.isolation() {
+        let kind = if change.begins { &BEGINS } else { &ENDS };
+        let mut lines = change.policies.iter().filter_map(|it| words.places.line(1, *it));
+        notes.push(Note { kind, text: change.text, line: lines.next().filter(|_| change.begins) });
+    }
+    for row in words.compared.diff.rows.iter().take(most) {
+        let kind = if row.change == Change::Added { &ADDED } else { &REMOVED };
+        let mut text = words.sentence(row);
+        words.why(row).iter().for_each(|why| text.push_str(&format!("\n{why}")));
+        text.push_str(&format!("\n{}", words.example(row)));
+        notes.push(Note { kind, text, line: responsible(words, row) });
+    }
+    notes
+}
+
+/// The first line of the head that is responsible.
+fn responsible<'w>(words: &Words<'w, '_>, row: &Row) -> Option<&'w Line> {
+    let of = |direction| {
+        let accounts = row.accounts(direction)?;
+        let all: Vec<Culprit> = culprits(direction, &accounts[1]);
+        all.into_iter().find_map(|it| words.places.line(1, it))
+    };
+    [Direction::Ingress, Direction::Egress].into_iter().find_map(of)
+}
+
+/// SARIF 2.1.0.
+pub(super) fn sarif(words: &Words<'_, '_>, most: usize) -> serde_json::Result<String> {
+    let kinds = [&ADDED, &REMOVED, &BEGINS, &ENDS];
+    let rule = |kind: &&Kind| {
+        json!({
+            "id": kind.id,
+            "shortDescription": {"text": kind.title},
+            "defaultConfiguration": {"level": kind.levels[0]},
+        })
+    };
+    let result = |note: Note<'_>| {
+        let location = |line: &Line| {
+            json!({"physicalLocation": {
+                "artifactLocation": {"uri": uri(words.compared.in_repository(&line.file))},
+                "region": {"startLine": line.line, "endLine": line.end_line},
+            }})
+        };
+        json!({
+            "ruleId": note.kind.id,
+            "ruleIndex": kinds.iter().position(|it| it.id == note.kind.id),
+            "level": note.kind.levels[0],
+            "message": {"text": note.text},
+            "locations": note.line.into_iter().map(location).collect::<Vec<Value>>(),
+        })
+    };
+    let document = json!({
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [{
+            "tool": {"driver": {
+                "name": "weir",
+                "version": env!("CARGO_PKG_VERSION"),
+                "rules": kinds.iter().map(rule).collect::<Vec<Value>>(),
+            }},
+            "columnKind": "unicodeCodePoints",
+            "results": notes(words, most).into_iter().map(result).collect::<Vec<Value>>(),
+        }],
+    });
+    let mut text = serde_json::to_string_pretty(&document)?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// One workflow command a line.
+pub(super) fn github(words: &Words<'_, '_>, most: usize) -> String {
+    let annotation = |note: Note<'_>| {
+        let mut properties = Vec::new();
+        if let Some(line) = note.line {
+            let file = escape_property(words.compared.in_repository(&line.file));
+            properties.push(format!("file={file},line={},endLine={}", line.line, line.end_line));
+        }
+        properties.push(format!("title={}", escape_property(&format!("weir: {}", note.kind.title))));
+        format!("::{} {}::{}\n", note.kind.levels[1], properties.join(","), escape(&note.text))
+    };
+    notes(words, most).into_iter().map(annotation).collect()
+}

@@ -1,0 +1,107 @@
+//! Rules, policies and lists of a comparison, with the lines where they stand.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_compiler::diagnostic::Place;
+use weir_compiler::diff::{Account, State};
+use weir_compiler::model::eval::RuleId;
+use weir_compiler::model::{Direction, ListId, PolicyId};
+use weir_compiler::origin::Origin;
+
+use super::Compared;
+use crate::locate::Locator;
+
+/// Something that is responsible, on one side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Culprit {
+    Rule(Direction, RuleId),
+    Policy(PolicyId),
+    List(ListId),
+}
+
+/// A line of a file; both from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) file: String,
+    pub(super) line: usize,
+    pub(super) end_line: usize,
+}
+
+/// Where everything stands that rows speak of.
+pub(super) struct Places {
+    lines: [BTreeMap<Culprit, Line>; 2],
+}
+
+impl Places {
+    pub(super) fn find(compared: &Compared) -> Self {
+        let mut wanted = [BTreeSet::new(), BTreeSet::new()];
+        for row in &compared.diff.rows {
+            for direction in Direction::ALL {
+                let Some(accounts) = row.accounts(direction) else { continue };
+                for (wanted, account) in wanted.iter_mut().zip(accounts) {
+                    wanted.extend(culprits(direction, account));
+                }
+            }
+        }
+        for change in &compared.diff.isolation {
+            wanted[usize::from(change.begins)].extend(change.policies.iter().map(|it| Culprit::Policy(*it)));
+        }
+        let mut wanted = wanted.into_iter();
+        let lines = [0, 1].map(|which| lines(compared, which, wanted.next().unwrap_or_default()));
+        Self { lines }
+    }
+
+    pub(super) fn line(&self, which: usize, culprit: Culprit) -> Option<&Line> {
+        self.lines[which].get(&culprit)
+    }
+}
+
+/// Who is responsible for what an end says, on one side.
+pub(super) fn culprits(direction: Direction, account: &Account) -> Vec<Culprit> {
+    let list = match account.state {
+        State::List(list) => Some(Culprit::List(list)),
+        _ => None,
+    };
+    let rules = account.rules.iter().map(|it| Culprit::Rule(direction, *it));
+    rules.chain(account.isolating.iter().map(|it| Culprit::Policy(*it))).chain(list).collect()
+}
+
+impl Culprit {
+    fn origin(self, compared: &Compared, which: usize) -> Origin {
+        let cluster = &compared.sides[which].cluster;
+        match self {
+            Self::Rule(direction, id) => cluster.policies[id.policy.index()].rule_origin(direction, id.rule as usize),
+            Self::Policy(id) => Origin::object(cluster.policies[id.index()].object),
+            Self::List(id) => Origin::object(cluster.lists[id.index()].object),
+        }
+    }
+
+    /// `shop/db spec.ingress[0]`, `shop/db`, `CidrList x`
+    pub(super) fn name(self, compared: &Compared, which: usize) -> String {
+        let cluster = &compared.sides[which].cluster;
+        match self {
+            Self::Rule(direction, id) => {
+                format!("{} spec.{}[{}]", cluster.policy_name(id.policy), direction.name(), id.rule)
+            }
+            Self::Policy(id) => cluster.policy_name(id),
+            Self::List(id) => format!("CidrList {}", cluster.lists[id.index()].name),
+        }
+    }
+}
+
+/// In the order of the objects, so that no document is read twice.
+fn lines(compared: &Compared, which: usize, wanted: BTreeSet<Culprit>) -> BTreeMap<Culprit, Line> {
+    let mut locator = Locator::new(&compared.sides[which].sources);
+    let mut ordered: Vec<(Origin, Culprit)> =
+        wanted.into_iter().map(|culprit| (culprit.origin(compared, which), culprit)).collect();
+    ordered.sort();
+    let mut found = BTreeMap::new();
+    for (origin, culprit) in ordered {
+        let Some(at) = locator.locate(&Place::Field(origin)) else { continue };
+        let file = locator.sources().file(at.file).name.clone();
+        let line = locator.position(at.file, at.span.start).line;
+        let end_line = locator.position(at.file, at.span.end).line;
+        found.insert(culprit, Line { file, line, end_line });
+    }
+    found
+}

@@ -1,0 +1,215 @@
+//! One side of a comparison: paths, a git revision, or the live cluster.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context as _, Result, anyhow};
+
+use crate::args::Global;
+use crate::failure::with_hint;
+use crate::load::Loaded;
+use crate::read::{self, Read};
+
+/// What kubectl is asked for: every kind that is read.
+const KINDS: &str = "namespaces,nodes,pods,services,endpointslices.discovery.k8s.io,networkpolicies.networking.k8s.io,\
+deployments.apps,statefulsets.apps,daemonsets.apps,replicasets.apps,replicationcontrollers,jobs.batch,cronjobs.batch";
+
+/// Where a side comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source<'t> {
+    Paths(Vec<&'t str>),
+    Git { revision: &'t str, path: &'t str },
+    Cluster { context: Option<&'t str> },
+}
+
+impl<'t> Source<'t> {
+    pub(crate) fn parse(text: &'t str) -> Result<Self> {
+        // A file that is there is meant, whatever its name looks like.
+        if text != "-" && Path::new(text).exists() {
+            return Ok(Self::Paths(vec![text]));
+        }
+        if let Some(rest) = text.strip_prefix("git:") {
+            let found = rest.split_once(':').filter(|(revision, _)| !revision.is_empty());
+            let (revision, path) = found.ok_or_else(|| {
+                with_hint(
+                    format!("`{text}` names no revision and path"),
+                    "write git:REV:PATH, for example git:main:policies",
+                )
+            })?;
+            return Ok(Self::Git { revision, path });
+        }
+        if let Some(context) = text.strip_prefix("cluster:") {
+            return Ok(Self::Cluster { context: Some(context).filter(|it| !it.is_empty()) });
+        }
+        Ok(Self::Paths(text.split(',').filter(|it| !it.is_empty()).collect()))
+    }
+
+    /// Whether it needs standard input.
+    pub(crate) fn reads_stdin(&self) -> bool {
+        matches!(self, Self::Paths(paths) if paths.contains(&"-"))
+    }
+
+    /// What file names begin with that is no path in the repository.
+    pub(crate) fn prefix(&self) -> String {
+        match self {
+            Self::Git { revision, .. } => format!("{revision}:"),
+            _ => String::new(),
+        }
+    }
+
+    /// The objects; `None` if they have errors, which are then already told.
+    pub(crate) fn read(&self, global: &Global) -> Result<Option<Read>> {
+        match self {
+            Self::Paths(paths) => {
+                read::read_sound_from(global, |loaded| paths.iter().for_each(|path| loaded.add_path(Path::new(path))))
+            }
+            Self::Git { revision, path } => {
+                let files = files_of(revision, path)?;
+                read::read_sound_from(global, |loaded| add_all(loaded, files))
+            }
+            Self::Cluster { context } => {
+                let objects = objects_of(*context)?;
+                read::read_sound_from(global, |loaded| add_all(loaded, objects))
+            }
+        }
+    }
+}
+
+fn add_all(loaded: &mut Loaded, files: Vec<(String, Vec<u8>)>) {
+    files.into_iter().for_each(|(name, bytes)| loaded.add_text(name, bytes));
+}
+
+/// What a revision has at a path: a file, or the files of a directory that would be read.
+fn files_of(revision: &str, path: &str) -> Result<Vec<(String, Vec<u8>)>> {
+    let from_here = path.strip_prefix("./").or((path == ".").then_some(""));
+    let at = match from_here {
+        Some(rest) => format!("{}{rest}", git(&["rev-parse", "--show-prefix"], None)?.trim_end()),
+        None => path.to_owned(),
+    };
+    let at = at.trim_end_matches('/');
+    let commit = git(&["rev-parse", "--verify", "--quiet", "--end-of-options", &format!("{revision}^{{tree}}")], None);
+    let tree = commit.map_err(|error| {
+        let hint = "a revision is a branch, a tag or a commit; a shallow clone may lack it: `git fetch origin REV`";
+        with_hint(format!("git knows no revision `{revision}` here ({error})"), hint)
+    })?;
+    let mut arguments = vec!["ls-tree", "-r", "-z", "--full-tree", tree.trim_end()];
+    if !at.is_empty() {
+        arguments.extend(["--", at]);
+    }
+    let listed = git(&arguments, None)?;
+    let mut wanted = Vec::new();
+    for entry in listed.split('\0').filter(|it| !it.is_empty()) {
+        let (meta, file) = entry.split_once('\t').context("git ls-tree prints something else than expected")?;
+        if file != at && !Loaded::is_wanted(Path::new(file.strip_prefix(at).unwrap_or(file))) {
+            continue;
+        }
+        let fields: Vec<&str> = meta.split(' ').collect();
+        match fields[..] {
+            ["120000", ..] => {
+                return Err(with_hint(
+                    format!("{revision}:{file} is a symbolic link"),
+                    "links are not followed in a revision: name the file that it leads to",
+                ));
+            }
+            [_, "blob", id] => wanted.push((format!("{revision}:{file}"), id.to_owned())),
+            _ => {}
+        }
+    }
+    if wanted.is_empty() {
+        let hint = "paths are from the repository's root; write ./PATH for one from here";
+        return Err(with_hint(format!("nothing to read in git:{revision}:{path}"), hint));
+    }
+    contents(wanted)
+}
+
+/// The contents of many blobs, from one process.
+fn contents(wanted: Vec<(String, String)>) -> Result<Vec<(String, Vec<u8>)>> {
+    let ids: String = wanted.iter().map(|(_, id)| format!("{id}\n")).collect();
+    let output = run(Command::new("git").args(["cat-file", "--batch"]), Some(ids))?;
+    let mut rest = output.stdout.as_slice();
+    let mut files = Vec::with_capacity(wanted.len());
+    for (name, _) in wanted {
+        let broken = || anyhow!("git cat-file does not give {name}");
+        let end = rest.iter().position(|it| *it == b'\n').ok_or_else(broken)?;
+        let header = std::str::from_utf8(&rest[..end]).map_err(|_| broken())?;
+        let size: usize = header.rsplit(' ').next().and_then(|it| it.parse().ok()).ok_or_else(broken)?;
+        let bytes = rest.get(end + 1..end + 1 + size).ok_or_else(broken)?.to_vec();
+        rest = rest.get(end + size + 2..).unwrap_or_default();
+        files.push((name, bytes));
+    }
+    Ok(files)
+}
+
+fn git(arguments: &[&str], input: Option<String>) -> Result<String> {
+    let output = run(Command::new("git").args(arguments), input)?;
+    String::from_utf8(output.stdout).context("git prints a name that is not UTF-8")
+}
+
+/// Everything that matters, as `kubectl get` shows it.
+fn objects_of(context: Option<&str>) -> Result<Vec<(String, Vec<u8>)>> {
+    let command = |kinds: &str| {
+        let mut command = Command::new("kubectl");
+        command.args(["get", kinds, "--all-namespaces", "--output=json", "--ignore-not-found"]);
+        command.args(context.map(|it| format!("--context={it}")));
+        command
+    };
+    let hint = "the cluster is read with kubectl, as this user: `kubectl get pods -A` must work";
+    let objects = run(&mut command(KINDS), None).map_err(|error| with_hint(format!("{error:#}"), hint))?;
+    let name = |kind: &str| format!("cluster:{}{kind}", context.map(|it| format!("{it}/")).unwrap_or_default());
+    let mut found = vec![(name("objects"), objects.stdout)];
+    match run(&mut command("cidrlists.weir.dev"), None) {
+        Ok(lists) if !lists.stdout.is_empty() => found.push((name("cidrlists"), lists.stdout)),
+        Ok(_) => {}
+        // A cluster that has never heard of lists has none.
+        Err(error) if format!("{error:#}").contains("have a resource type") => {}
+        Err(error) => return Err(with_hint(format!("{error:#}"), hint)),
+    }
+    Ok(found)
+}
+
+/// Runs a program to its end; what it says on stderr is the error if it fails.
+fn run(command: &mut Command, input: Option<String>) -> Result<Output> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };
+    let child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => with_hint(
+            format!("`{program}` is not installed, or not in PATH"),
+            format!("install {program}, or name files instead"),
+        ),
+        _ => anyhow!(error).context(format!("cannot run {program}")),
+    })?;
+    // It may answer before it has read everything: neither waits for the other.
+    let writer = child.stdin.take().zip(input);
+    let writer = writer.map(|(mut stdin, input)| std::thread::spawn(move || _ = stdin.write_all(input.as_bytes())));
+    let output = child.wait_with_output().with_context(|| format!("cannot run {program}"))?;
+    writer.map(std::thread::JoinHandle::join);
+    if output.status.success() {
+        return Ok(output);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.trim().lines().last().unwrap_or("it says nothing").to_owned();
+    Err(anyhow!("{program} failed: {said}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_side_is_read_as_it_is_written() {
+        let paths = |it| Source::Paths(it);
+        for (text, expected) in [
+            ("a.yaml,b/", paths(vec!["a.yaml", "b/"])),
+            ("-", paths(vec!["-"])),
+            ("git:main:policies", Source::Git { revision: "main", path: "policies" }),
+            ("git:v1:", Source::Git { revision: "v1", path: "" }),
+            ("cluster:", Source::Cluster { context: None }),
+            ("cluster:prod", Source::Cluster { context: Some("prod") }),
+        ] {
+            assert_eq!(Source::parse(text).expect("a source"), expected, "{text}");
+        }
+        assert!(Source::parse("git:main").is_err() && Source::parse("git::x").is_err());
+    }
+}

@@ -1,0 +1,244 @@
+//! `weir diff`: rows, witnesses, inputs, and what is printed.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::schema::check_schema;
+use crate::support::{Place, SHOP};
+
+/// The shop before and after: 5433 instead of 5432.
+fn moved_port() -> Place {
+    Place::shop().file("head.yaml", SHOP.replace("5432", "5433"))
+}
+
+/// The changed shop of the documents.
+fn changes() -> String {
+    let directory = format!("{}/../policies/changes", env!("CARGO_MANIFEST_DIR"));
+    format!("{directory}/base.yaml {directory}/head.yaml")
+}
+
+#[test]
+fn nothing_changes_between_a_cluster_and_itself() {
+    Place::shop().run("diff shop.yaml shop.yaml").exits(0).says("Nothing changes").says("comparing 2 endpoints");
+}
+
+#[test]
+fn a_change_names_rule_and_line_on_each_side() {
+    let ran = moved_port().run("diff shop.yaml head.yaml").exits(1);
+    let expected = "\
+1 region newly allowed, 1 region no longer allowed, comparing 2 endpoints.
+
+Allowed now, and was not before
+  + shop/web → shop/db: TCP 5433
+      ingress: now allowed by shop/db spec.ingress[0] (head.yaml:11); before isolated by shop/db (shop.yaml:4), and no rule allows it
+      for example shop/web → shop/db TCP 5433: denied before, allowed now
+
+No longer allowed
+  - shop/web → shop/db: TCP 5432
+      ingress: now isolated by shop/db (head.yaml:4), and no rule allows it; before allowed by shop/db spec.ingress[0] (shop.yaml:11)
+      for example shop/web → shop/db TCP 5432: allowed before, denied now
+";
+    assert_eq!(ran.out, expected);
+}
+
+#[test]
+fn isolation_that_begins_and_ends_is_told() {
+    let place = Place::shop().file("head.yaml", SHOP.replace("policyTypes: [Ingress]", "policyTypes: [Egress]"));
+    place
+        .run("diff shop.yaml head.yaml")
+        .exits(1)
+        .says("- egress of shop/db is isolated now, by shop/db (head.yaml:4): only what rules allow passes")
+        .says("+ ingress of shop/db is no longer isolated, as by shop/db (shop.yaml:4) before: everything passes");
+}
+
+#[test]
+fn endpoints_that_come_and_go_are_told_apart() {
+    let place =
+        Place::shop().file("head.yaml", SHOP.replace("name: web, namespace: shop", "name: front, namespace: shop"));
+    let ran = place.run("diff shop.yaml head.yaml -o json").exits(1);
+    let found = ran.json();
+    assert_eq!(found["endpoints"]["appeared"], json!(["shop/front"]));
+    assert_eq!(found["endpoints"]["disappeared"], json!(["shop/web"]));
+    let rows = found["rows"].as_array().expect("rows");
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["presence"] != "kept"), "{rows:#?}");
+    check_schema("diff", &found);
+}
+
+#[test]
+fn json_is_as_its_schema_says() {
+    let service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: db, namespace: shop}\n\
+        spec: {clusterIP: 10.96.0.1, selector: {app: db}, ports: [{port: 80, targetPort: 5432}]}\n";
+    let list = "---\napiVersion: weir.dev/v1alpha1\nkind: CidrList\nmetadata: {name: bad}\n\
+        spec: {action: Deny, cidrs: [192.0.2.0/24]}\n";
+    let place = Place::shop()
+        .file("base.yaml", format!("{SHOP}{service}"))
+        .file("head.yaml", format!("{}{service}{list}", SHOP.replace("5432", "5433")));
+    let found = place.run("diff base.yaml head.yaml -o json").exits(1).json();
+    check_schema("diff", &found);
+    let rows = found["rows"].as_array().expect("rows");
+    let states: Vec<&Value> = rows.iter().map(|row| &row["ingress"]["head"]["state"]).collect();
+    assert!(states.contains(&&json!("list")) && states.contains(&&json!("isolated")), "{found:#}");
+    assert!(found["groups"].as_array().expect("groups").iter().any(|it| it["services"] != json!([])), "{found:#}");
+}
+
+/// Asks both sides about every witness.
+fn replay(place: &Place, base: &str, head: &str) -> usize {
+    let found = place.run(&format!("diff {base} {head} -o json")).exits(1).json();
+    let rows = found["rows"].as_array().expect("rows");
+    let kept: Vec<&Value> = rows.iter().filter(|row| row["presence"] == "kept").collect();
+    for (side, paths, flow) in [("base", base, "flow"), ("head", head, "headFlow")] {
+        let line = |row: &&Value| {
+            let witness = &row["witness"];
+            let flow = if witness[flow].is_null() { &witness["flow"] } else { &witness[flow] };
+            format!("{flow}\n")
+        };
+        let flows: String = kept.iter().map(line).collect();
+        for engine in ["reference", "vm"] {
+            let paths = paths.replace(',', " ");
+            let ran = place.run_with_input(&format!("query {paths} --flows - --engine {engine}"), &flows).exits(0);
+            let answers: Vec<Value> = ran.out.lines().map(|it| serde_json::from_str(it).expect("JSON")).collect();
+            assert_eq!(answers.len(), kept.len());
+            for (row, answer) in kept.iter().zip(answers) {
+                assert_eq!(answer["verdict"], row["witness"][side], "{engine}, {side}: {row:#}");
+                let differs = row["witness"]["base"] != row["witness"]["head"];
+                assert!(differs, "{row:#}");
+            }
+        }
+    }
+    kept.len()
+}
+
+#[test]
+fn every_witness_is_answered_differently_by_the_reference_and_the_machine() {
+    let place = moved_port();
+    assert_eq!(replay(&place, "shop.yaml", "head.yaml"), 2);
+    let changes = changes();
+    let (base, head) = changes.split_once(' ').expect("two files");
+    assert!(replay(&place, base, head) >= 3);
+    let policies = |extra: &str| format!("{}/../policies/examples/{extra}", env!("CARGO_MANIFEST_DIR"));
+    let names: Vec<String> = std::fs::read_dir(policies(""))
+        .expect("examples")
+        .map(|it| it.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    let mut names: Vec<String> = names.into_iter().filter(|it| it.ends_with(".yaml")).collect();
+    names.sort();
+    // Every example without its policies, against itself.
+    let mut asked = 0;
+    for name in &names {
+        let text = std::fs::read_to_string(policies(name)).expect("an example");
+        let documents =
+            text.split("\n---\n").filter(|it| !it.contains("kind: NetworkPolicy") && !it.contains("kind: CidrList"));
+        let bare = documents.collect::<Vec<_>>().join("\n---\n");
+        if !bare.contains("kind: ") {
+            continue;
+        }
+        let place = Place::new().file("bare.yaml", bare).file("whole.yaml", text);
+        if place.run("diff bare.yaml whole.yaml").code == Some(1) {
+            asked += replay(&place, "bare.yaml", "whole.yaml");
+        }
+    }
+    assert!(asked >= 40, "only {asked} witnesses");
+}
+
+#[test]
+fn the_order_of_files_changes_nothing() {
+    let place = Place::shop().file("a/one.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n");
+    let one = place.run("diff shop.yaml,a shop.yaml").exits(0).out;
+    assert_eq!(one, place.run("diff a,shop.yaml shop.yaml").exits(0).out);
+}
+
+fn git(place: &Place, arguments: &[&str]) {
+    let mut command = Command::new("git");
+    command.current_dir(place.path()).args(["-c", "user.name=x", "-c", "user.email=x@example.org"]).args(arguments);
+    let output = command.output().expect("git runs");
+    assert!(output.status.success(), "{output:?}");
+}
+
+fn repository() -> Place {
+    let place = Place::new().file("net/policies/shop.yaml", SHOP).file("net/policies/.hidden/x.yaml", "no yaml: [");
+    std::fs::remove_dir(place.path().join(".git")).expect("removed");
+    git(&place, &["init", "--quiet", "--initial-branch=main"]);
+    git(&place, &["add", "--all"]);
+    git(&place, &["commit", "--quiet", "--message=one"]);
+    place.file("net/policies/shop.yaml", SHOP.replace("5432", "5433"))
+}
+
+#[test]
+fn a_revision_is_compared_with_the_working_directory() {
+    let place = repository();
+    place
+        .run("diff git:main:net/policies net/policies")
+        .exits(1)
+        .says("+ shop/web → shop/db: TCP 5433")
+        .says("(main:net/policies/shop.yaml:4)");
+    place.run("diff git:HEAD:./net/policies/shop.yaml git:main:net").exits(0);
+    let from_below = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["diff", "git:HEAD:./policies", "git:main:net/policies"])
+        .current_dir(place.path().join("net"))
+        .output();
+    assert_eq!(from_below.expect("weir runs").status.code(), Some(0));
+}
+
+#[test]
+fn what_git_does_not_have_is_the_operators_error() {
+    let place = repository();
+    place.run("diff git:none:net net").exits(2).complains("git knows no revision `none`").complains("hint: ");
+    place.run("diff git:main:elsewhere net").exits(2).complains("nothing to read in git:main:elsewhere");
+    place.run("diff git:main net").exits(2).complains("names no revision and path");
+    place.run("diff - -").exits(2).complains("standard input is named twice");
+    place.run("diff none.yaml net").exits(2).complains("cannot read none.yaml");
+    std::os::unix::fs::symlink("shop.yaml", place.path().join("net/policies/link.yaml")).expect("a link");
+    git(&place, &["add", "--all"]);
+    git(&place, &["commit", "--quiet", "--message=two"]);
+    place.run("diff git:main:net net").exits(2).complains("main:net/policies/link.yaml is a symbolic link");
+}
+
+/// A kubectl that prints a file, and knows no lists.
+fn with_kubectl(place: &Place, script: &str) -> std::path::PathBuf {
+    let directory = place.path().join("bin");
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let path = directory.join("kubectl");
+    std::fs::write(&path, script).expect("written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("executable");
+    directory
+}
+
+#[test]
+fn the_live_cluster_is_what_kubectl_prints() {
+    let place = moved_port();
+    let script = "#!/bin/sh\ncase \"$*\" in\n  *cidrlists*) echo \"error: the server doesn't have a resource type\" >&2; exit 1;;\n  \
+        *--context=prod*) cat live.yaml;;\n  *) echo 'The connection to the server was refused' >&2; exit 1;;\nesac\n";
+    let directory = with_kubectl(&place, script);
+    std::fs::write(place.path().join("live.yaml"), SHOP).expect("written");
+    let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap_or_default());
+    let run = |arguments: &str| {
+        let output = place.command(arguments).env("PATH", &path).output().expect("weir runs");
+        (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    assert_eq!(run("diff cluster:prod shop.yaml").0, Some(0));
+    let (code, text) = run("diff cluster:prod head.yaml");
+    assert!(code == Some(1) && text.contains("TCP 5433"), "{text}");
+    let (code, text) = run("diff cluster: head.yaml");
+    assert!(code == Some(2) && text.contains("was refused") && text.contains("hint: "), "{text}");
+}
+
+#[test]
+fn an_assumption_that_classes_cannot_express_is_refused() {
+    moved_port().run("diff shop.yaml head.yaml --assume icmp=allow").exits(2).complains("cannot be compared");
+}
+
+#[test]
+fn input_with_errors_is_not_compared() {
+    let place = moved_port().file("broken.yaml", SHOP.replace("kind: NetworkPolicy", "kind: NetworkPolicy\nspecs: {}"));
+    place.run("diff shop.yaml broken.yaml").exits(2).complains("the input has 1 error");
+}
+
+#[test]
+fn what_is_not_shown_is_counted() {
+    moved_port()
+        .run("diff shop.yaml head.yaml --max 1")
+        .exits(1)
+        .says("1 more rows are not shown; `--max 0` shows all.");
+}
