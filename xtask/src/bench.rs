@@ -19,8 +19,8 @@ const RUNS: usize = 5;
 
 /// Runs the benchmarks whose name contains the filter.
 pub(crate) fn run_all(filter: Option<&str>) -> Result<()> {
-    if filter == Some("tables") {
-        return run(&mut cargo(&["bench", "--locked", "--package", "weir-runtime", "--bench", "tables"]));
+    if let Some(in_kernel @ ("tables" | "programs")) = filter {
+        return run(&mut cargo(&["bench", "--locked", "--package", "weir-runtime", "--bench", in_kernel]));
     }
     run(&mut cargo(&["build", "--release", "--locked", "--package", "weir"]))?;
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");
@@ -30,6 +30,10 @@ pub(crate) fn run_all(filter: Option<&str>) -> Result<()> {
     bench.start_up()?;
     bench.check("check 1k policies, 2k pods", "small.json", SMALL)?;
     bench.check("check 10k policies, 100k pods", "large.json", LARGE)?;
+    bench.compile("compile 1k policies, 2k pods", "small.json", SMALL, &["--no-verify"])?;
+    bench.compile("verified 1k policies, 2k pods", "small.json", SMALL, &[])?;
+    bench.compile("compile one node, 10k, 100k", "large.json", LARGE, &["--no-verify", "--node", "node-5"])?;
+    bench.compile("verified one node, 10k, 100k", "large.json", LARGE, &["--node", "node-5"])?;
     bench.query()
 }
 
@@ -63,6 +67,16 @@ impl Bench {
             let path = self.write(file, &snapshot(size))?;
             let measured = self.measure(&["check", "--max", "1", &path], &[0, 1])?;
             print_row(name, &measured, Some(yardstick(&path)?));
+        }
+        Ok(())
+    }
+
+    fn compile(&self, name: &str, file: &str, size: Size, arguments: &[&str]) -> Result<()> {
+        if self.wants(name) {
+            let path = self.write(file, &snapshot(size))?;
+            let output = self.directory.join("bench.o").to_string_lossy().into_owned();
+            let all = [&["compile", &path, "-o", &output], arguments].concat();
+            print_row(name, &self.measure(&all, &[0])?, Some(yardstick(&path)?));
         }
         Ok(())
     }

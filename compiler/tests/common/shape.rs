@@ -1,0 +1,58 @@
+//! Policies of one shape, as many as wanted, over the same pods: what a count of them may not change.
+
+use std::fmt::Write;
+
+use weir_compiler::decode::{Input, InputKind, Options, decode};
+use weir_compiler::model::{Assumptions, Cluster};
+use weir_compiler::resolve::resolve;
+
+/// How many pods there are, in how many namespaces.
+pub const PODS: usize = 1_000;
+const NAMESPACES: usize = 20;
+const APPS: usize = 40;
+
+/// A cluster with so many policies.
+pub fn cluster(policies: usize) -> Cluster {
+    let mut text = String::new();
+    for namespace in 0..NAMESPACES {
+        let labels = format!("{{team: t{}}}", namespace % 10);
+        _ = write!(
+            text,
+            "---\n{{apiVersion: v1, kind: Namespace, metadata: {{name: ns{namespace}, labels: {labels}}}}}\n"
+        );
+    }
+    for pod in 0..PODS {
+        let (namespace, app, tier) = (pod % NAMESPACES, pod / NAMESPACES % APPS, pod % 7);
+        let address = format!("10.0.{}.{}", pod / 250, pod % 250 + 1);
+        let meta = format!("{{name: pod{pod}, namespace: ns{namespace}, labels: {{app: a{app}, tier: t{tier}}}}}");
+        _ = write!(
+            text,
+            "---\n{{apiVersion: v1, kind: Pod, metadata: {meta}, spec: {{nodeName: n{}}}, status: {{phase: Running, podIPs: [{{ip: {address}}}]}}}}\n",
+            pod / 100
+        );
+    }
+    (0..policies).for_each(|policy| text.push_str(&policy_text(policy)));
+    let input = Input { name: "shape.yaml".to_owned(), bytes: text.into_bytes(), kind: InputKind::Manifest };
+    let (decoded, found) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+    assert!(!found.has_errors(), "{found:#?}");
+    let (cluster, found) = resolve(&decoded.objects, Assumptions::default());
+    assert!(!found.has_errors(), "{found:#?}");
+    cluster
+}
+
+/// The first of them selects the first pod, and lets tier 1 to port 8000.
+fn policy_text(policy: usize) -> String {
+    let (namespace, app) = (policy % NAMESPACES, policy / NAMESPACES % APPS);
+    let (tier, port, block) = ((policy + 1) % 7, 8000 + policy % 100, policy % 4);
+    let ingress = format!(
+        "[{{from: [{{podSelector: {{matchLabels: {{tier: t{tier}}}}}}}, {{namespaceSelector: {{matchLabels: {{team: t{}}}}}, podSelector: {{matchLabels: {{tier: t{tier}}}}}}}], ports: [{{port: {port}, endPort: {}}}]}}]",
+        policy % 10,
+        port + 10
+    );
+    let egress = format!(
+        "[{{to: [{{ipBlock: {{cidr: 10.{block}.0.0/16, except: [10.{block}.7.0/24]}}}}], ports: [{{port: 8080}}]}}, {{ports: [{{port: 53, protocol: UDP}}]}}]"
+    );
+    format!(
+        "---\n{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {{name: p{policy}, namespace: ns{namespace}}}, spec: {{podSelector: {{matchLabels: {{app: a{app}}}}}, policyTypes: [Ingress, Egress], ingress: {ingress}, egress: {egress}}}}}\n"
+    )
+}
