@@ -26,7 +26,7 @@ fn nothing_changes_between_a_cluster_and_itself() {
 
 #[test]
 fn a_change_names_rule_and_line_on_each_side() {
-    let ran = moved_port().run("diff shop.yaml head.yaml").exits(1);
+    let ran = moved_port().run("diff shop.yaml head.yaml --no-cost").exits(1);
     let expected = "\
 1 region newly allowed, 1 region no longer allowed, comparing 2 endpoints.
 
@@ -241,4 +241,89 @@ fn what_is_not_shown_is_counted() {
         .run("diff shop.yaml head.yaml --max 1")
         .exits(1)
         .says("1 more rows are not shown; `--max 0` shows all.");
+}
+
+#[test]
+fn the_cost_is_compared_and_budgets_are_gates() {
+    let place = moved_port();
+    let run = place.run("diff shop.yaml head.yaml").exits(1);
+    run.says("Cost of enforcing it, on a node that has every pod").says("  instructions ");
+    let found = place.run("diff shop.yaml head.yaml -o json").exits(1).json();
+    assert!(found["cost"]["head"]["instructions"].as_u64() > Some(100), "{found:#}");
+    assert_eq!(found["cost"]["head"]["maps"]["exact4"]["entries"], found["cost"]["base"]["maps"]["exact4"]["entries"]);
+    place.run("diff shop.yaml shop.yaml --budget instructions=100000").exits(0);
+    place
+        .run("diff shop.yaml shop.yaml --budget instructions=10")
+        .exits(1)
+        .complains("budget instructions is exceeded by");
+    let nobody = place.run("diff shop.yaml shop.yaml --node nowhere -o json").exits(0).json();
+    assert_eq!(
+        (nobody["cost"]["head"]["endpoints"].as_u64(), nobody["cost"]["node"].as_str()),
+        (Some(0), Some("nowhere"))
+    );
+    let changes = changes();
+    place.run(&format!("diff {changes}")).exits(1).says("(taking every workload for one pod)");
+}
+
+#[test]
+fn markdown_is_short_first_and_never_longer_than_github_takes() {
+    let place = moved_port();
+    let ran = place.run("diff shop.yaml head.yaml -o md").exits(1);
+    let ran =
+        ran.says("<!-- weir diff -->\n### Allowed traffic\n\n**1 region newly allowed, 1 region no longer allowed**");
+    let ran = ran.says("| ➕ now allowed | shop/web | shop/db | TCP 5433 |").says("<details><summary>Why");
+    assert!(!ran.out.contains("not told here"), "{}", ran.out);
+    // Each pod may reach a port of its own: as many rows as there are pods.
+    let pod = |number: u32| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: pod-{number}, namespace: shop, labels: {{n: \"n{number}\"}}}}\n\
+            status: {{phase: Running, podIP: 10.0.{}.{}}}\n",
+            1 + number / 200,
+            1 + number % 200
+        )
+    };
+    let rule = |number: u32| {
+        format!(
+            "    - from: [{{podSelector: {{matchLabels: {{n: \"n{number}\"}}}}}}]\n      ports: [{{port: {}}}]\n",
+            7_000 + 2 * number
+        )
+    };
+    let pods: String = (0..400).map(pod).collect();
+    let rules: String = (0..400).map(rule).collect();
+    let base = format!("{SHOP}{pods}");
+    let head = format!("{}{pods}", SHOP.replace("  ingress:\n", &format!("  ingress:\n{rules}")));
+    let place = Place::new().file("base.yaml", base).file("the head.yaml", head);
+    let output = place.command("diff base.yaml").arg("the head.yaml").args(["-o", "md"]).output().expect("weir runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(text.chars().count() <= 65_536 && text.chars().count() > 60_000, "{}", text.chars().count());
+    assert!(text.contains("`weir diff base.yaml 'the head.yaml' --max 0` shows all"), "{text}");
+    let told = text.matches("<br>_for example").count();
+    assert!(text.contains(&format!("**{} more rows not told here**", 400 - told)), "{told} told");
+}
+
+#[test]
+fn rows_stand_at_the_lines_that_are_responsible() {
+    let place = moved_port();
+    let ran = place.run("diff shop.yaml head.yaml -o github").exits(1);
+    ran.says("::warning file=head.yaml,line=11,endLine=15,title=weir%3A traffic is allowed that was not::shop/web → shop/db: TCP 5433%0A")
+        .says("::notice file=head.yaml,line=4,endLine=4,title=weir%3A traffic is no longer allowed::");
+    let sarif = place.run("diff shop.yaml head.yaml -o sarif").exits(1).json();
+    let results = sarif["runs"][0]["results"].as_array().expect("results").clone();
+    let at = |it: &Value| it["locations"][0]["physicalLocation"]["region"]["startLine"].as_u64();
+    assert_eq!(results.iter().map(at).collect::<Vec<_>>(), [Some(11), Some(4)]);
+    assert_eq!(results[0]["ruleId"], "traffic-added");
+    // A policy that is gone stands nowhere.
+    let pods = SHOP.split_once("---\n").expect("documents").1;
+    let gone = place.file("gone.yaml", pods).run("diff shop.yaml gone.yaml -o github").exits(1);
+    gone.says("::warning title=weir%3A isolation ends::").says("::warning title=weir%3A traffic is allowed");
+}
+
+#[test]
+fn annotations_name_files_as_the_repository_has_them() {
+    let place = repository();
+    git(&place, &["commit", "--quiet", "--all", "--message=two"]);
+    place
+        .run("diff git:HEAD~1:net git:HEAD:net -o github")
+        .exits(1)
+        .says("::warning file=net/policies/shop.yaml,line=11,");
 }
