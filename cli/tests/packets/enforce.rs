@@ -23,8 +23,11 @@ pub(crate) fn weir() -> PathBuf {
 pub(crate) fn enforce(by: By, net: &Net, place: &Place, files: &[PathBuf]) -> Result<(), Error> {
     match by {
         By::Programs => {
+            // Both ways onto an interface are tried, if the kernel has both.
+            let hook = if net.layout == Layout::Bridge { "clsact" } else { "auto" };
             let mut with_pods = net.nodes.iter().filter(|node| !node.pods.is_empty());
-            with_pods.try_for_each(|node| attach(node, place, &compile(place, node, files)?, &[]).map(drop))
+            with_pods
+                .try_for_each(|node| attach(node, place, &compile(place, node, files)?, &["--hook", hook]).map(drop))
         }
         By::Rules => {
             let rules =

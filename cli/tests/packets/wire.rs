@@ -96,8 +96,8 @@ impl Wire {
         loop {
             match (&self.frames).read(&mut buffer) {
                 Ok(length) if is_it(&buffer[..length]) => return true,
+                _ if begun.elapsed() > wait => return false,
                 Ok(_) => {}
-                Err(_) if begun.elapsed() > wait => return false,
                 Err(_) => std::thread::sleep(PAUSE),
             }
         }

@@ -89,6 +89,8 @@ fn connections_carry_data_and_end() {
             let stream = connect(stage, (client, 0), ("server", 80), PATIENCE);
             let mut stream = stream.unwrap_or_else(|error| panic!("{}: {client}: {error}", stage.name()));
             let (mut served, _) = listener.accept().unwrap();
+            served.set_read_timeout(Some(PATIENCE)).unwrap();
+            served.set_write_timeout(Some(PATIENCE)).unwrap();
             let sent = vec![7; 300_000];
             let got = std::thread::scope(|scope| {
                 scope.spawn(|| {

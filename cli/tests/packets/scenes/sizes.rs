@@ -42,6 +42,7 @@ fn a_narrow_hop_makes_itself_heard() {
         let at = SocketAddr::new(stage.either(OUTSIDE), 443);
         let listener = stage.net.outside.enter(|| TcpListener::bind(at)).unwrap().unwrap();
         let stream = stage.pod("server").enter(|| TcpStream::connect_timeout(&at, PATIENCE)).unwrap().unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
         let (mut served, _) = listener.accept().unwrap();
         served.set_read_timeout(Some(PATIENCE)).unwrap();
         let sent = vec![7; 200_000];
