@@ -82,7 +82,7 @@ async fn ask(context: &Context, cursor: &mut Cursor) -> Result<(), Fault> {
     let request =
         Request::get(cursor.uri(chance())).body(Vec::new()).map_err(|error| Fault::Broken(error.to_string()))?;
     let kind = cursor.resource().kind;
-    let mut tell = |event: Event| {
+    let tell = |event: Event| {
         // Nobody listens any more when the agent stops, and then this is dropped.
         _ = context.told.send((event, Instant::now()));
     };
@@ -98,7 +98,7 @@ async fn ask(context: &Context, cursor: &mut Cursor) -> Result<(), Fault> {
         let silence = if cursor.is_initial() { INITIAL_SILENCE } else { WATCH_SILENCE };
         let line = timeout(silence, lines.try_next()).await.map_err(|_| Fault::Silent)?;
         match line.map_err(|error| Fault::Broken(error.to_string()))? {
-            Some(line) => cursor.line(&line, &mut tell)?,
+            Some(line) => cursor.line(&line, tell)?,
             None => return Err(Fault::Closed),
         }
     }
