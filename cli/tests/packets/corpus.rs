@@ -40,6 +40,8 @@ pub(crate) fn files() -> (PathBuf, Vec<PathBuf>) {
     for area in std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
         cases.extend(std::fs::read_dir(area).unwrap().map(|entry| entry.unwrap().path()));
     }
+    // Beside the cases stands what is made of them.
+    cases.retain(|path: &PathBuf| path.extension().is_some_and(|it| it == "yaml"));
     cases.sort();
     (directory.join("cluster.yaml"), cases)
 }
