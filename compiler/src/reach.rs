@@ -193,11 +193,10 @@ impl<'r> Cells<'r> {
     /// The number of a set.
     pub fn intern(&mut self, set: AtomSet) -> CellId {
         let next = CellId(self.sets.len() as u32);
-        let id = *self.ids.entry(set).or_insert_with_key(|set| {
+        *self.ids.entry(set).or_insert_with_key(|set| {
             self.sets.push(set.clone());
             next
-        });
-        id
+        })
     }
 
     /// What passes from one to another; `None` where they have no address family in common. Two addresses outside are

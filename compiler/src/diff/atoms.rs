@@ -41,7 +41,8 @@ impl JointAtoms {
             mapped: [HashMap::new(), HashMap::new()],
         };
         let service_ports = service_ports(sides, services);
-        let mut known: HashMap<([AtomId; 2], Option<(Protocol, u16)>), u32> = HashMap::new();
+        type Told = ([AtomId; 2], Option<(Protocol, u16)>);
+        let mut known: HashMap<Told, u32> = HashMap::new();
         for protocol in PROTOCOLS {
             let starts = starts(sides, protocol, &service_ports);
             for (index, first) in starts.iter().enumerate() {

@@ -126,7 +126,7 @@ impl Machine<'_> {
     /// The registers, the slot, and the stack of a run that is in its outermost function.
     pub(super) fn save(&self) -> Option<Saved> {
         let stack = self.memory.frame(0)?;
-        (self.frames == 1).then(|| Saved { program: self.program, registers: self.registers, slot: self.slot, stack })
+        (self.frames == 1).then_some(Saved { program: self.program, registers: self.registers, slot: self.slot, stack })
     }
 
     /// Goes back to a state that was saved.
