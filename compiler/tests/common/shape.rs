@@ -6,13 +6,13 @@ use weir_compiler::decode::{Input, InputKind, Options, decode};
 use weir_compiler::model::{Assumptions, Cluster};
 use weir_compiler::resolve::resolve;
 
-/// How many pods there are, in how many namespaces.
-pub const PODS: usize = 1_000;
+/// Pods, in so many namespaces, of so many apps.
+const PODS: usize = 1_000;
 const NAMESPACES: usize = 20;
 const APPS: usize = 40;
 
 /// A cluster with so many policies.
-pub fn cluster(policies: usize) -> Cluster {
+pub(crate) fn cluster(policies: usize) -> Cluster {
     let mut text = String::new();
     for namespace in 0..NAMESPACES {
         let labels = format!("{{team: t{}}}", namespace % 10);
