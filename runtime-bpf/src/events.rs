@@ -4,6 +4,7 @@
 //! the generation that judged them: names are those of its artifact, as long as it is known.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, SystemTime};
@@ -167,10 +168,10 @@ impl Events<'_> {
         let current = record.current.iter().map(|it| (it, Age::Current));
         let all = current.chain(record.next.iter().map(|it| (it, Age::Next)));
         for (it, age) in all.chain(record.retired.iter().map(|(it, _)| (it, Age::Old))) {
-            if !self.names.contains_key(&it.epoch) {
+            if let Entry::Vacant(unknown) = self.names.entry(it.epoch) {
                 let loaded: Option<Loaded> = generation::open(&runtime.system, &runtime.pins, &record, it, age)?;
                 let names = loaded.map(|it| runtime.artifact(&it).map(|artifact| Names::new(&artifact))).transpose()?;
-                self.names.insert(it.epoch, names.unwrap_or_default());
+                unknown.insert(names.unwrap_or_default());
             }
         }
         self.names.entry(generation).or_default();
