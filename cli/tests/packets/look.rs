@@ -46,8 +46,9 @@ fn what_is_denied_is_told_with_its_policy() {
     };
     stage.between("other", "server", Udp, 53, false);
     // The kernel keeps records until somebody reads them.
-    let text = ask(&stage.net.nodes[0], &stage.place, &["monitor", "-o", "jsonl", "--count", "1"]).unwrap();
-    let event: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    let text = ask(&stage.net.nodes[0], &stage.place, &["monitor", "-o", "jsonl", "--duration", "2"]).unwrap();
+    let mut events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let event = events.find(|it| it["proto"] == "UDP").unwrap_or_else(|| panic!("nothing about it: {text}"));
     check_schema("monitor", &event);
     assert_eq!((&event["reason"], &event["pod"]), (&"denied".into(), &"default/server".into()), "{event:#}");
     assert_eq!((&event["peer"]["pod"], &event["direction"]), (&"default/other".into(), &"ingress".into()));

@@ -30,8 +30,11 @@ impl Runtime {
         next: &Loaded,
         settled: &mut Settled,
     ) -> Result<(), Error> {
-        if let Some(current) = current {
-            self.pair(current, next)?;
+        if let Some(current) = current
+            && let Err(error) = self.pair(current, next)
+        {
+            self.go_back(record, Some(current), &[])?;
+            return Err(error);
         }
         let mut replaced = Vec::new();
         let mut gone = Vec::new();
