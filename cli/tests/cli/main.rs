@@ -9,3 +9,4 @@ mod query;
 mod report;
 mod support;
 mod tool;
+mod views;

@@ -268,3 +268,97 @@ fn two_thousand_workloads_open_with_a_small_document() {
     );
     assert!(browser.run(nodes).as_u64().is_some_and(|it| it < 4000), "{} nodes", browser.run(nodes));
 }
+
+/// As above, but the block is another, web comes on another port, and one pod has come for one that went.
+fn changed() -> String {
+    let text = TIERS.replace("192.0.2.0/24", "192.0.2.0/25").replacen("[{port: 5432}]", "[{port: 5433}]", 1);
+    text.replace("name: probe,", "name: prober,")
+}
+
+#[test]
+fn a_change_is_marked_in_its_cells_and_told_below() {
+    need_browser!();
+    let place = Place::new().file("base.yaml", TIERS).file("head.yaml", changed());
+    let page = place.run("diff base.yaml head.yaml -o html").exits(1).out;
+    let browser = open(&place, &page);
+    let class = |from: &str, to: &str| {
+        browser.text(&format!("return document.querySelector('[aria-label^=\"{from} to {to}:\"]').className"))
+    };
+    let glyph = |from: &str, to: &str| {
+        browser.text(&format!("return document.querySelector('[aria-label^=\"{from} to {to}:\"]').textContent"))
+    };
+    assert_eq!((class("shop/web", "shop/db").as_str(), glyph("shop/web", "shop/db").as_str()), ("cell both", "±"));
+    // The block's second half is an end of its own now.
+    assert_eq!(
+        (class("192.0.2.128/25", "shop/db").as_str(), glyph("192.0.2.128/25", "shop/db").as_str()),
+        ("cell removed", "−")
+    );
+    assert_eq!(class("192.0.2.0/25", "shop/db"), "cell part share1");
+    assert_eq!(class("ops/prober", "shop/web"), "cell added");
+    assert_eq!(
+        (class("ops/probe", "shop/web").as_str(), glyph("ops/prober", "shop/web").as_str()),
+        ("cell removed", "+")
+    );
+    browser.click("[aria-label^=\"192.0.2.128/25 to shop/db:\"]");
+    let details = browser.text("return document.getElementById('details').innerText");
+    for expected in
+        ["no longer allowed: TCP 443, 5432", "base.yaml:", "for example 192.0.2.128", "allowed before, denied now"]
+    {
+        assert!(details.contains(expected), "no {expected} in {details}");
+    }
+    let list = browser.text("return document.getElementById('changes').innerText");
+    for expected in ["newly allowed: TCP 5433", "no longer allowed: TCP 5432", "ops/prober"] {
+        assert!(list.contains(expected), "no {expected} in {list}");
+    }
+    browser.click("#changed");
+    browser.wait(
+        "return ![...document.querySelectorAll('[role=rowheader]')].some((it) => it.textContent === '192.0.2.0/25')",
+    );
+    browser.run("document.getElementById('port').focus()");
+    browser.type_text("5433");
+    browser.wait("return document.querySelector('[aria-label^=\"shop/web to shop/db:\"]').className === 'cell added'");
+}
+
+#[test]
+fn every_pair_that_a_row_speaks_of_is_marked_and_no_other() {
+    need_browser!();
+    let policies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/changes");
+    let place = Place::new();
+    for name in ["base.yaml", "head.yaml"] {
+        std::fs::copy(policies.join(name), place.path().join(name)).expect("copied");
+    }
+    let page = place.run("diff base.yaml head.yaml -o html").exits(1).out;
+    let browser = open(&place, &page);
+    browser.run("document.getElementById('open').click(); document.getElementById('grid').style.cssText = 'contain: none; position: fixed; inset: 0; width: 4000px; height: 4000px; z-index: 9'; window.dispatchEvent(new Event('resize'))");
+    let document = place.run("diff base.yaml head.yaml -o json").exits(1).json();
+    let members = |row: &Value, side: &str| -> Vec<String> {
+        let group = &document["groups"][row[side].as_u64().expect("a number") as usize];
+        let names = group["endpoints"].as_array().expect("endpoints").iter().filter_map(Value::as_str);
+        // As the page names workloads: without their kind.
+        names
+            .map(|it| it.rsplitn(3, '/').take(2).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("/"))
+            .collect()
+    };
+    let mut expected: Vec<String> = Vec::new();
+    for row in document["rows"].as_array().expect("rows") {
+        let change = row["change"].as_str().expect("a change");
+        for from in members(row, "from") {
+            expected.extend(members(row, "to").iter().map(|to| format!("{from} to {to} {change}")));
+        }
+    }
+    expected.sort();
+    expected.dedup();
+    let marked = browser.run(
+        "return [...document.querySelectorAll('[role=gridcell]')].flatMap((it) => {
+           const [ends, words] = it.getAttribute('aria-label').split(/: (.*)/s);
+           const names = ends.split(' to ');
+           if (!names.every((name) => /^[a-z-]+\\/[a-z0-9-]+$/.test(name))) return [];
+           return ['added', 'removed'].filter((change) => words.split(', ').includes(change)).map((change) => `${ends} ${change}`);
+         }).sort()",
+    );
+    let marked: Vec<&str> = marked.as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    // A pod and itself are of one workload in the page: rows say nothing of the two, cells of a workload's pods do.
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    assert!(!expected.is_empty());
+    assert_eq!(marked, expected);
+}
