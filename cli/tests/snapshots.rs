@@ -71,7 +71,7 @@ fn added(before: &[String], after: &[String]) -> Vec<String> {
     while j < after.len() {
         if i < before.len() && before[i] == after[j] {
             (i, j) = (i + 1, j + 1);
-            if lines.last().is_some_and(|it| it != "") {
+            if lines.last().is_some_and(|it: &String| !it.is_empty()) {
                 lines.push(String::new());
             }
         } else if i < before.len() && common[(i + 1) * width + j] >= common[i * width + j + 1] {

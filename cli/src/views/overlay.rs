@@ -79,8 +79,8 @@ fn parts(reach: &Reach<'_>, changes: &[Change]) -> (HashMap<EndpointId, Part>, S
     let mut parts: HashMap<EndpointId, Part> = HashMap::new();
     let mut strangers = Strangers::new();
     for (number, change) in changes.iter().enumerate() {
-        let sides: [(_, fn(&mut Part) -> &mut Vec<usize>); 2] =
-            [(&change.from, |it| &mut it.from), (&change.to, |it| &mut it.to)];
+        type Side = fn(&mut Part) -> &mut Vec<usize>;
+        let sides: [(_, Side); 2] = [(&change.from, |it| &mut it.from), (&change.to, |it| &mut it.to)];
         for (members, side) in sides {
             for member in &members.endpoints {
                 let part = match member.id.filter(|id| known.contains(id)) {

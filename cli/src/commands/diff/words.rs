@@ -72,12 +72,13 @@ impl Words<'_, '_> {
 
     /// Isolation that begins or ends, both directions of one group together.
     pub(super) fn isolation(&self) -> Vec<Isolated> {
-        let mut groups: BTreeMap<(bool, &[u32], &[PolicyId]), Vec<&str>> = BTreeMap::new();
+        type Same<'a> = (bool, &'a [u32], &'a [PolicyId]);
+        let mut groups: BTreeMap<Same<'_>, Vec<&str>> = BTreeMap::new();
         for change in &self.compared.diff.isolation {
             let key = (change.begins, change.endpoints.as_slice(), change.policies.as_slice());
             groups.entry(key).or_default().push(change.direction.name());
         }
-        let one = |((begins, endpoints, policies), directions): ((bool, &[u32], &[PolicyId]), Vec<&str>)| {
+        let one = |((begins, endpoints, policies), directions): (Same<'_>, Vec<&str>)| {
             let who = self.namer.endpoints(endpoints, Presence::Kept);
             let policies: Vec<Culprit> = policies.iter().map(|it| Culprit::Policy(*it)).collect();
             let by = self.list(usize::from(begins), &policies);

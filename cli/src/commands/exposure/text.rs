@@ -101,14 +101,13 @@ fn from_namespaces(found: &Findings<'_>, groups: &[Group]) -> String {
     }
 }
 
+/// What passes, and from whom.
+type Way = Vec<(Passes, Vec<Group>)>;
+
 /// Parties that are open in the same way stand together.
-fn rows(
-    found: &Findings<'_>,
-    of: fn(&Exposure) -> &Vec<(Passes, Vec<Group>)>,
-    whence: impl Fn(&[Group]) -> String,
-) -> Vec<[String; 3]> {
+fn rows(found: &Findings<'_>, of: fn(&Exposure) -> &Way, whence: impl Fn(&[Group]) -> String) -> Vec<[String; 3]> {
     let mut rows = Vec::new();
-    let mut ways: Vec<(&Vec<(Passes, Vec<Group>)>, Vec<&Exposure>)> = Vec::new();
+    let mut ways: Vec<(&Way, Vec<&Exposure>)> = Vec::new();
     for exposure in found.exposures.iter().filter(|it| !of(it).is_empty()) {
         let same = |party: &Exposure| {
             let of = |it: &Exposure| found.reach.parties[it.party as usize].namespace;
