@@ -25,6 +25,7 @@ use weir_compiler::compile::{self, Options};
 use weir_compiler::index::{Dirty, Index, Key};
 use weir_compiler::k8s::{Body, Object};
 use weir_compiler::model::Assumptions;
+use weir_compiler::structures;
 
 use super::cursor::Event;
 use super::discover::Found;
@@ -326,7 +327,9 @@ impl<E: Enforce> Agent<E> {
         let failed = |error: &dyn std::error::Error| ("compile", super::follow::chain(error));
         let generation = self.index.compile().map_err(|error| failed(&error))?;
         self.is_indexed = false;
-        let (cluster, options) = (&generation.cluster, Options::default());
+        // Single addresses can be written into the kernel's own maps only; and tools verify only those.
+        let options = Options { forced: structures::Options::kernel_maps().forced, ..Options::default() };
+        let cluster = &generation.cluster;
         let compiled = compile::compile_classes(cluster, &generation.scope, generation.classes.clone(), &options);
         let compiled = compiled.map_err(|error| failed(&error))?;
         let node = self.node.clone();
