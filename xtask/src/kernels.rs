@@ -125,7 +125,9 @@ fn test_binaries() -> Result<Vec<PathBuf>> {
     let mut binaries = Vec::new();
     for (package, test, _) in TESTS {
         let mut build = cargo(&["test", "--no-run", "-p", package, "--test", test, "--target", TARGET]);
-        build.arg("--message-format=json-render-diagnostics").env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=debuginfo");
+        build
+            .arg("--message-format=json-render-diagnostics")
+            .env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=debuginfo");
         let output = build.stderr(Stdio::inherit()).output()?;
         ensure!(output.status.success(), "{test} does not build");
         for line in String::from_utf8(output.stdout)?.lines() {
