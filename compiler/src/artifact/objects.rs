@@ -70,7 +70,11 @@ fn meta(object: &Object, owner: Option<&str>) -> Json {
     let mut all = vec![("name", text(&name))];
     all.extend((!namespace.is_empty()).then(|| ("namespace", text(namespace))));
     all.extend(uid.as_ref().map(|uid| ("uid", text(uid))));
-    all.extend((!labels.is_empty()).then(|| ("labels", self::labels(labels))));
+    let mut labels = labels.clone();
+    if let Body::EndpointSlice(EndpointSlice { service: Some(service), .. }) = &object.body {
+        labels.insert("kubernetes.io/service-name".to_owned(), service.clone());
+    }
+    all.extend((!labels.is_empty()).then(|| ("labels", self::labels(&labels))));
     all.extend(deleting.then(|| ("deletionTimestamp", text("1970-01-01T00:00:00Z"))));
     if let Some((kind, name)) = owner.and_then(|it| it.split_once('/')) {
         let owner = [
