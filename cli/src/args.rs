@@ -568,6 +568,7 @@ BASE and HEAD are each:
   PATH[,PATH]...        files, directories, or `-` for standard input
   git:REV:PATH          what a git revision has at PATH (as in `git show`: from the repository's root, ./PATH from here)
   cluster:[CONTEXT]     the live cluster, as `kubectl get` shows it
+  ARTIFACT              what `weir compile` wrote: the objects that it was made from
 
 Exit codes: 0 nothing changes, 1 something changes or a budget is exceeded, 2 could not do it.")]
 pub(crate) struct Diff {

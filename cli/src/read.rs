@@ -46,11 +46,17 @@ pub(crate) fn read(global: &Global, paths: &Paths) -> Result<Read> {
 }
 
 fn read_with(global: &Global, paths: &Paths, note: fn(&[Input]) -> Vec<artifact::Input>) -> Result<Read> {
-    read_loaded(global, |loaded| paths.paths.iter().for_each(|path| loaded.add_path(path)), note)
+    let add = |loaded: &mut Loaded| paths.paths.iter().for_each(|path| loaded.add_path(path));
+    read_loaded(global, |loaded| add_with_lists(global, loaded, add), note)
 }
 
 /// The same, from whatever `add` finds.
 pub(crate) fn read_sound_from(global: &Global, add: impl FnOnce(&mut Loaded)) -> Result<Option<Read>> {
+    sound(global, read_loaded(global, |loaded| add_with_lists(global, loaded, add), |_| Vec::new())?)
+}
+
+/// The same, for what has its lists already.
+pub(crate) fn read_sound_without_lists(global: &Global, add: impl FnOnce(&mut Loaded)) -> Result<Option<Read>> {
     sound(global, read_loaded(global, add, |_| Vec::new())?)
 }
 
@@ -65,7 +71,8 @@ fn read_loaded(
     let default_namespace = default_namespace.unwrap_or_else(|| "default".to_owned());
     let mut progress = Progress::new(global);
     progress.say("reading files");
-    let loaded = load(global, add);
+    let mut loaded = Loaded::default();
+    add(&mut loaded);
     loaded.errors.iter().for_each(failure::print);
     if global.verbose > 0 {
         describe(&config, &loaded);
@@ -123,12 +130,10 @@ fn digests(inputs: &[Input]) -> Vec<artifact::Input> {
     inputs.iter().map(digest).collect()
 }
 
-fn load(global: &Global, add: impl FnOnce(&mut Loaded)) -> Loaded {
-    let mut loaded = Loaded::default();
-    add(&mut loaded);
+fn add_with_lists(global: &Global, loaded: &mut Loaded, add: impl FnOnce(&mut Loaded)) {
+    add(loaded);
     global.deny_list.iter().for_each(|path| loaded.add_list(path, InputKind::DenyList));
     global.allow_list.iter().for_each(|path| loaded.add_list(path, InputKind::AllowList));
-    loaded
 }
 
 /// How to read what the API leaves open, for a command that reads no files.

@@ -1,6 +1,6 @@
 //! One side of a comparison: paths, a git revision, or the live cluster.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -21,13 +21,20 @@ pub(crate) enum Source<'t> {
     Paths(Vec<&'t str>),
     Git { revision: &'t str, path: &'t str },
     Cluster { context: Option<&'t str> },
+    Artifact(&'t str),
 }
+
+/// What an artifact begins with.
+const MAGIC: [u8; 4] = *b"\x7fELF";
 
 impl<'t> Source<'t> {
     pub(crate) fn parse(text: &'t str) -> Result<Self> {
         // A file that is there is meant, whatever its name looks like.
         if text != "-" && Path::new(text).exists() {
-            return Ok(Self::Paths(vec![text]));
+            let mut start = [0; MAGIC.len()];
+            let read = std::fs::File::open(text).and_then(|mut file| file.read_exact(&mut start));
+            let is_artifact = read.is_ok() && start == MAGIC;
+            return Ok(if is_artifact { Self::Artifact(text) } else { Self::Paths(vec![text]) });
         }
         if let Some(rest) = text.strip_prefix("git:") {
             let found = rest.split_once(':').filter(|(revision, _)| !revision.is_empty());
@@ -72,8 +79,34 @@ impl<'t> Source<'t> {
                 let objects = objects_of(*context)?;
                 read::read_sound_from(global, |loaded| add_all(loaded, objects))
             }
+            Self::Artifact(path) => read_artifact(global, path),
         }
     }
+}
+
+/// What an artifact was made from. It has its own lists, and must be read as it was compiled.
+fn read_artifact(global: &Global, path: &str) -> Result<Option<Read>> {
+    let artifact = crate::commands::inspect::load(Path::new(path))?;
+    if artifact.objects.is_empty() {
+        let hint = "it was compiled by an older weir; compile it again, or name the files that it was made from";
+        return Err(with_hint(format!("{path} does not hold the objects that it was made from"), hint));
+    }
+    let objects = vec![(path.to_owned(), artifact.objects.into_bytes())];
+    let Some(read) = read::read_sound_without_lists(global, |loaded| add_all(loaded, objects))? else {
+        return Ok(None);
+    };
+    let manifest: serde_json::Value =
+        serde_json::from_str(&artifact.manifest).with_context(|| format!("the manifest of {path} cannot be read"))?;
+    for (key, value) in manifest["assumptions"].as_object().into_iter().flatten() {
+        let mut assume = read.cluster.assume;
+        let value = value.as_str().unwrap_or_default();
+        assume.set(key, value).with_context(|| format!("in the manifest of {path}"))?;
+        if assume != read.cluster.assume {
+            let hint = format!("compare with `--assume {key}={value}`");
+            return Err(with_hint(format!("{path} was compiled with {key}={value}"), hint));
+        }
+    }
+    Ok(Some(read))
 }
 
 fn add_all(loaded: &mut Loaded, files: Vec<(String, Vec<u8>)>) {

@@ -12,6 +12,7 @@
 //! | `license` | a licence that lets the kernel's helpers be called |
 //! | `.weir.maps` | every map's make and entries |
 //! | `.weir.endpoints` | what `endpoints` will hold, by name |
+//! | `.weir.objects` | JSON: the objects it was made from, cut down to what we read |
 //! | `.weir.manifest` | JSON: inputs, counts, costs, provenance |
 //! | `.weir.digest` | SHA-256 of every other byte of the file |
 //!
@@ -29,6 +30,7 @@ mod line;
 mod manifest;
 pub mod memory;
 mod object;
+mod objects;
 pub mod provenance;
 pub mod view;
 
@@ -37,6 +39,7 @@ pub use digest::Digest;
 pub use images::map_type;
 pub use line::{Line, LineTable};
 pub use manifest::{Description, Input};
+pub use objects::objects;
 pub use provenance::Provenance;
 
 use crate::ebpf::asm::{Assembled, MapRef};
@@ -80,6 +83,8 @@ pub struct Artifact {
     pub maps: Vec<MapImage>,
     /// The local endpoints.
     pub endpoints: Vec<NamedEndpoint>,
+    /// JSON, as [`objects()`] writes it: what it was made from; empty if that was not given.
+    pub objects: String,
     /// JSON.
     pub manifest: String,
 }
@@ -158,7 +163,8 @@ impl Artifact {
         let [to_pod, from_pod] = programs;
         let programs = [(Direction::Ingress, to_pod), (Direction::Egress, from_pod)];
         let programs = programs.map(|(hook, code)| Program { hook, code });
-        let mut artifact = Self { programs, lines, maps, endpoints, manifest: String::new() };
+        let mut artifact =
+            Self { programs, lines, maps, endpoints, objects: description.objects.clone(), manifest: String::new() };
         artifact.check()?;
         artifact.manifest = manifest::write(&artifact, &description)?;
         Ok(artifact)

@@ -11,6 +11,8 @@ mod difference;
 mod engines;
 #[path = "properties/meaning.rs"]
 mod meaning;
+#[path = "properties/objects.rs"]
+mod objects;
 #[path = "properties/order.rs"]
 mod order;
 #[path = "properties/programs.rs"]

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow};
-use weir_compiler::artifact::{Artifact, view};
+use weir_compiler::artifact::{self, Artifact, view};
 use weir_compiler::classify::Scope;
 use weir_compiler::compile::{self, Budgets, CompileError, Compiled, Options};
 use weir_compiler::iptables;
@@ -37,6 +37,7 @@ pub(crate) fn run(global: &Global, arguments: &Compile) -> Result<Outcome> {
     let mut locator = Locator::new(&read.sources);
     let artifact = compiled.artifact_of_files(cluster, &options, &mut |origin| locator.line(origin), |description| {
         description.inputs.clone_from(&read.inputs);
+        description.objects = artifact::objects(&read.objects);
         description.node.clone_from(&arguments.node);
     });
     let artifact = artifact.context("the artifact cannot be put together")?;

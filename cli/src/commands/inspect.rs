@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &Inspect) -> Result<Outcome> {
 }
 
 /// The artifact in a file.
-pub(super) fn load(path: &Path) -> Result<Artifact> {
+pub(crate) fn load(path: &Path) -> Result<Artifact> {
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     Artifact::read(&bytes).with_context(|| format!("{} is no artifact that can be used", path.display()))
 }

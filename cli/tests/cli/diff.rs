@@ -225,6 +225,29 @@ fn the_live_cluster_is_what_kubectl_prints() {
 }
 
 #[test]
+fn an_artifact_is_what_it_was_made_from() {
+    let place = moved_port();
+    place.run("compile shop.yaml -o shop.o").exits(0);
+    place.run("diff shop.o shop.yaml").exits(0);
+    place.run("diff shop.o head.yaml").exits(1).says("+ shop/web → shop/db: TCP 5433").says("(head.yaml:11)");
+    place
+        .run("diff shop.o head.yaml --assume ipblock-pods=ignore")
+        .exits(2)
+        .complains("was compiled with ipblock-pods=match");
+    let text = std::fs::read(place.path().join("shop.o")).expect("written");
+    std::fs::write(place.path().join("cut.o"), &text[..text.len() / 2]).expect("written");
+    place.run("diff cut.o head.yaml").exits(2).complains("cut.o is no artifact that can be used");
+}
+
+#[test]
+fn an_artifacts_lists_are_its_own() {
+    let place = moved_port().file("drop.txt", "192.0.2.0/24\n");
+    place.run("compile shop.yaml --deny-list drop.txt -o shop.o").exits(0);
+    place.run("diff shop.o shop.yaml --deny-list drop.txt").exits(0);
+    place.run("diff shop.o shop.yaml").exits(1).says("192.0.2.0/24");
+}
+
+#[test]
 fn an_assumption_that_classes_cannot_express_is_refused() {
     moved_port().run("diff shop.yaml head.yaml --assume icmp=allow").exits(2).complains("cannot be compared");
 }

@@ -17,6 +17,7 @@ pub fn describe(
 ) -> Description {
     Description {
         inputs: Vec::new(),
+        objects: String::new(),
         target,
         node: None,
         counts: counts(cluster, classes),

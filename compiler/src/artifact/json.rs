@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Json {
     Number(u64),
+    Signed(i64),
+    Bool(bool),
     Text(String),
     List(Vec<Json>),
     Object(Vec<(String, Json)>),
@@ -52,6 +54,12 @@ impl Json {
         match self {
             Self::Number(number) => {
                 let _ = write!(out, "{number}");
+            }
+            Self::Signed(number) => {
+                let _ = write!(out, "{number}");
+            }
+            Self::Bool(is) => {
+                let _ = write!(out, "{is}");
             }
             Self::Text(text) => quote(out, text),
             Self::List(items) => {

@@ -31,6 +31,8 @@ pub struct Input {
 pub struct Description {
     /// What was read.
     pub inputs: Vec<Input>,
+    /// The objects in it, as [`super::objects()`] writes them; they have a section of their own.
+    pub objects: String,
     /// The oldest kernel that the programs load on.
     pub target: Target,
     /// The node whose pods are local; `None` for every pod.

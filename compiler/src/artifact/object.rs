@@ -19,6 +19,7 @@ const BTF: &str = ".BTF";
 const BTF_EXT: &str = ".BTF.ext";
 const IMAGES: &str = ".weir.maps";
 const ENDPOINTS: &str = ".weir.endpoints";
+const OBJECTS: &str = ".weir.objects";
 const MANIFEST: &str = ".weir.manifest";
 const DIGEST: &str = ".weir.digest";
 
@@ -54,6 +55,9 @@ pub(super) fn write(artifact: &Artifact) -> Result<Vec<u8>, LinkError> {
     writer.note(BTF_EXT, ext);
     writer.note(IMAGES, images::write_maps(&artifact.maps)?);
     writer.note(ENDPOINTS, images::write_endpoints(&artifact.endpoints));
+    if !artifact.objects.is_empty() {
+        writer.note(OBJECTS, artifact.objects.clone().into_bytes());
+    }
     writer.note(MANIFEST, artifact.manifest.clone().into_bytes());
     writer.note(DIGEST, vec![0; 32]);
     Ok(sealed(writer.finish()))
@@ -171,6 +175,8 @@ pub(super) fn read(file: &[u8]) -> Result<Artifact, ArtifactError> {
     let maps = images::read_maps(section(IMAGES)?).ok_or(ArtifactError::Malformed(IMAGES))?;
     let endpoints = images::read_endpoints(section(ENDPOINTS)?).ok_or(ArtifactError::Malformed(ENDPOINTS))?;
     let manifest = str::from_utf8(section(MANIFEST)?).map_err(|_| ArtifactError::Malformed(MANIFEST))?.to_owned();
+    let objects = str::from_utf8(elf.section(OBJECTS).unwrap_or_default());
+    let objects = objects.map_err(|_| ArtifactError::Malformed(OBJECTS))?.to_owned();
     let mut lines = LineTable::default();
     let places = btf::lines::read(section(BTF)?, section(BTF_EXT)?).ok_or(ArtifactError::Malformed(BTF_EXT))?;
     let places: Vec<(u32, Tag)> = places.into_iter().map(|(offset, line)| (offset, lines.tag(line))).collect();
@@ -182,7 +188,7 @@ pub(super) fn read(file: &[u8]) -> Result<Artifact, ArtifactError> {
         elf: &elf,
     };
     let [to_pod, from_pod] = Direction::ALL.map(|hook| code.program(hook).ok_or(ArtifactError::Malformed(CODE)));
-    Ok(Artifact { programs: [to_pod?, from_pod?], lines, maps, endpoints, manifest })
+    Ok(Artifact { programs: [to_pod?, from_pod?], lines, maps, endpoints, objects, manifest })
 }
 
 fn check_digest(elf: &Elf<'_>) -> Result<(), ArtifactError> {

@@ -1,0 +1,319 @@
+//! The objects that an artifact was made from, cut down to what we read: what it means can be told without the files.
+//!
+//! JSON as the decoder reads it, sorted by kind, namespace and name. Nothing that no packet can feel is in it: no container's
+//! environment, no annotation.
+
+use std::net::IpAddr;
+
+use super::json::Json;
+use crate::k8s::{
+    Body, CidrList, EndpointSlice, LabelSelector, Labels, ListAction, ListEntry, Meta, NamedPort, NetworkPolicy, Node,
+    Object, Operator, Phase, Pod, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch, Protocol, Requirement,
+    Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload,
+};
+
+/// A `List` of the objects.
+pub fn objects(objects: &[Object]) -> String {
+    let mut sorted: Vec<&Object> = objects.iter().collect();
+    sorted.sort_by_key(|it| (kind(&it.body), &it.meta.namespace, &it.meta.name));
+    let items = sorted.into_iter().map(object).collect();
+    members([("apiVersion", text("v1")), ("kind", text("List")), ("items", Json::List(items))]).text()
+}
+
+fn kind(body: &Body) -> (&'static str, &str) {
+    match body {
+        Body::Namespace => ("v1", "Namespace"),
+        Body::Node(_) => ("v1", "Node"),
+        Body::Pod(_) => ("v1", "Pod"),
+        Body::Service(_) => ("v1", "Service"),
+        Body::EndpointSlice(_) => ("discovery.k8s.io/v1", "EndpointSlice"),
+        Body::NetworkPolicy(_) => ("networking.k8s.io/v1", "NetworkPolicy"),
+        Body::CidrList(_) => ("weir.dev/v1alpha1", "CidrList"),
+        Body::Workload(workload) => {
+            let version = match workload.kind.as_str() {
+                "ReplicationController" => "v1",
+                "Job" | "CronJob" => "batch/v1",
+                _ => "apps/v1",
+            };
+            (version, &workload.kind)
+        }
+    }
+}
+
+fn object(object: &Object) -> Json {
+    let (version, name) = kind(&object.body);
+    let owner = match &object.body {
+        Body::Workload(workload) => workload.owner.as_deref(),
+        _ => None,
+    };
+    let mut all = vec![("apiVersion", text(version)), ("kind", text(name)), ("metadata", meta(object, owner))];
+    match &object.body {
+        Body::Namespace => {}
+        Body::Node(it) => all.push(("status", node(it))),
+        Body::Pod(it) => all.extend([("spec", pod_spec(it)), ("status", pod_status(it))]),
+        Body::Workload(it) => all.push(("spec", workload(it))),
+        Body::Service(it) => all.push(("spec", service(it))),
+        Body::EndpointSlice(it) => all.extend(slice(it)),
+        Body::NetworkPolicy(it) => all.push(("spec", policy(it))),
+        Body::CidrList(it) => all.push(("spec", list(it))),
+    }
+    members(all)
+}
+
+fn meta(object: &Object, owner: Option<&str>) -> Json {
+    let Meta { name, namespace, uid, labels, deleting } = &object.meta;
+    let name = match &object.body {
+        // The name of a list file is no name of an object's; no verdict depends on it.
+        Body::CidrList(_) => object_name(name),
+        _ => name.clone(),
+    };
+    let mut all = vec![("name", text(&name))];
+    all.extend((!namespace.is_empty()).then(|| ("namespace", text(namespace))));
+    all.extend(uid.as_ref().map(|uid| ("uid", text(uid))));
+    let mut labels = labels.clone();
+    if let Body::EndpointSlice(EndpointSlice { service: Some(service), .. }) = &object.body {
+        labels.insert("kubernetes.io/service-name".to_owned(), service.clone());
+    }
+    all.extend((!labels.is_empty()).then(|| ("labels", self::labels(&labels))));
+    all.extend(deleting.then(|| ("deletionTimestamp", text("1970-01-01T00:00:00Z"))));
+    if let Some((kind, name)) = owner.and_then(|it| it.split_once('/')) {
+        let owner = [
+            ("apiVersion", text("apps/v1")),
+            ("kind", text(kind)),
+            ("name", text(name)),
+            ("uid", text("0")),
+            ("controller", Json::Bool(true)),
+        ];
+        all.push(("ownerReferences", Json::List(vec![members(owner)])));
+    }
+    members(all)
+}
+
+fn object_name(name: &str) -> String {
+    let plain = |it: char| if it.is_ascii_alphanumeric() { it.to_ascii_lowercase() } else { '-' };
+    let name: String = name.chars().map(plain).collect();
+    let name = name.trim_matches('-');
+    if name.is_empty() { "list".to_owned() } else { name.to_owned() }
+}
+
+fn node(node: &Node) -> Json {
+    let address = |at: &IpAddr| members([("type", text("InternalIP")), ("address", text(&at.to_string()))]);
+    members([("addresses", Json::List(node.addresses.iter().map(address).collect()))])
+}
+
+fn pod_spec(pod: &Pod) -> Json {
+    let mut all = vec![("containers", containers(&pod.ports))];
+    all.extend(pod.node.as_ref().map(|node| ("nodeName", text(node))));
+    all.extend(pod.host_network.then_some(("hostNetwork", Json::Bool(true))));
+    members(all)
+}
+
+fn pod_status(pod: &Pod) -> Json {
+    let ips = |all: &[IpAddr]| Json::List(all.iter().map(|at| members([("ip", text(&at.to_string()))])).collect());
+    let mut all = Vec::new();
+    let phase = pod.phase.map(|phase| match phase {
+        Phase::Pending => "Pending",
+        Phase::Running => "Running",
+        Phase::Succeeded => "Succeeded",
+        Phase::Failed => "Failed",
+        Phase::Unknown => "Unknown",
+    });
+    all.extend(phase.map(|it| ("phase", text(it))));
+    all.extend((!pod.addresses.is_empty()).then(|| ("podIPs", ips(&pod.addresses))));
+    all.extend((!pod.node_addresses.is_empty()).then(|| ("hostIPs", ips(&pod.node_addresses))));
+    if pod.unready {
+        let condition = members([("type", text("Ready")), ("status", text("False"))]);
+        all.push(("conditions", Json::List(vec![condition])));
+    }
+    members(all)
+}
+
+fn containers(ports: &[NamedPort]) -> Json {
+    let port = |it: &NamedPort| {
+        members([
+            ("name", text(&it.name)),
+            ("protocol", protocol(it.protocol)),
+            ("containerPort", u32::from(it.number).into()),
+        ])
+    };
+    let ports = Json::List(ports.iter().map(port).collect());
+    Json::List(vec![members([("name", text("main")), ("ports", ports)])])
+}
+
+fn workload(workload: &Workload) -> Json {
+    let mut spec = vec![("containers", containers(&workload.ports))];
+    spec.extend(workload.host_network.then_some(("hostNetwork", Json::Bool(true))));
+    let metadata = members([("labels", labels(&workload.pod_labels))]);
+    let template = members([("template", members([("metadata", metadata), ("spec", members(spec))]))]);
+    match workload.kind.as_str() {
+        "CronJob" => members([("jobTemplate", members([("spec", template)]))]),
+        _ => template,
+    }
+}
+
+fn service(service: &Service) -> Json {
+    let mut all = vec![("ports", Json::List(service.ports.iter().map(service_port).collect()))];
+    let cluster =
+        if service.cluster_addresses.is_empty() { Json::list(["None"]) } else { addresses(&service.cluster_addresses) };
+    all.push(("clusterIPs", cluster));
+    all.extend(
+        (!service.external_addresses.is_empty()).then(|| ("externalIPs", addresses(&service.external_addresses))),
+    );
+    all.extend((!service.selector.is_empty()).then(|| ("selector", labels(&service.selector))));
+    all.extend(service.publish_not_ready.then_some(("publishNotReadyAddresses", Json::Bool(true))));
+    all.extend(service.external_name.then(|| ("type", text("ExternalName"))));
+    members(all)
+}
+
+fn service_port(port: &ServicePort) -> Json {
+    let target = match &port.target {
+        TargetPort::Number(number) => u32::from(*number).into(),
+        TargetPort::Name(name) => text(name),
+    };
+    let mut all = vec![
+        ("name", text(&port.name)),
+        ("protocol", protocol(port.protocol)),
+        ("port", u32::from(port.port).into()),
+        ("targetPort", target),
+    ];
+    all.extend(port.node_port.map(|it| ("nodePort", u32::from(it).into())));
+    members(all)
+}
+
+fn slice(slice: &EndpointSlice) -> [(&'static str, Json); 3] {
+    let endpoint = |it: &SliceEndpoint| {
+        let mut all =
+            vec![("addresses", addresses(&it.addresses)), ("conditions", members([("ready", Json::Bool(it.ready))]))];
+        all.extend(it.pod.as_ref().map(|(namespace, name)| {
+            ("targetRef", members([("kind", text("Pod")), ("namespace", text(namespace)), ("name", text(name))]))
+        }));
+        members(all)
+    };
+    let port = |it: &SlicePort| {
+        let mut all = vec![("name", text(&it.name)), ("protocol", protocol(it.protocol))];
+        all.extend(it.number.map(|number| ("port", u32::from(number).into())));
+        members(all)
+    };
+    let is_v6 = slice.endpoints.iter().flat_map(|it| &it.addresses).any(IpAddr::is_ipv6);
+    [
+        ("addressType", text(if is_v6 { "IPv6" } else { "IPv4" })),
+        ("endpoints", Json::List(slice.endpoints.iter().map(endpoint).collect())),
+        ("ports", Json::List(slice.ports.iter().map(port).collect())),
+    ]
+}
+
+fn policy(policy: &NetworkPolicy) -> Json {
+    let types = policy.policy_types.iter().map(|it| match it {
+        PolicyType::Ingress => "Ingress",
+        PolicyType::Egress => "Egress",
+    });
+    let rules = |rules: &[PolicyRule], peers| Json::List(rules.iter().map(|it| rule(it, peers)).collect());
+    let mut all = Vec::new();
+    all.extend(policy.pod_selector_written.then(|| ("podSelector", selector(&policy.pod_selector))));
+    all.extend((!policy.policy_types.is_empty()).then(|| ("policyTypes", Json::list(types))));
+    all.extend((!policy.ingress.is_empty()).then(|| ("ingress", rules(&policy.ingress, "from"))));
+    all.extend((!policy.egress.is_empty()).then(|| ("egress", rules(&policy.egress, "to"))));
+    members(all)
+}
+
+fn rule(rule: &PolicyRule, peers: &'static str) -> Json {
+    let mut all = Vec::new();
+    all.extend((!rule.peers.is_empty()).then(|| (peers, Json::List(rule.peers.iter().map(peer).collect()))));
+    all.extend((!rule.ports.is_empty()).then(|| ("ports", Json::List(rule.ports.iter().map(policy_port).collect()))));
+    members(all)
+}
+
+fn peer(peer: &PolicyPeer) -> Json {
+    match peer {
+        PolicyPeer::Pods { pods, namespaces } => {
+            let mut all = Vec::new();
+            all.extend(pods.as_ref().map(|it| ("podSelector", selector(it))));
+            all.extend(namespaces.as_ref().map(|it| ("namespaceSelector", selector(it))));
+            members(all)
+        }
+        PolicyPeer::Block { cidr, except } => {
+            let except: Vec<String> = except.iter().map(ToString::to_string).collect();
+            let mut block = vec![("cidr", text(&cidr.to_string()))];
+            block.extend((!except.is_empty()).then(|| ("except", Json::list(except.iter().map(String::as_str)))));
+            members([("ipBlock", members(block))])
+        }
+    }
+}
+
+fn policy_port(port: &PolicyPort) -> Json {
+    let mut all = vec![("protocol", protocol(port.protocol))];
+    match &port.port {
+        PortMatch::Any => {}
+        PortMatch::Named(name) => all.push(("port", text(name))),
+        PortMatch::Range(first, last) => {
+            all.push(("port", u32::from(*first).into()));
+            all.extend((first != last).then(|| ("endPort", u32::from(*last).into())));
+        }
+    }
+    members(all)
+}
+
+fn list(list: &CidrList) -> Json {
+    let action = match list.action {
+        ListAction::Deny => "Deny",
+        ListAction::Allow => "Allow",
+    };
+    let directions = [(list.ingress, "Ingress"), (list.egress, "Egress")];
+    let directions = directions.into_iter().filter(|it| it.0).map(|it| it.1);
+    let entry = |it: &ListEntry| format!("{}-{}", it.first, it.last);
+    let entries: Vec<String> = list.entries.iter().map(entry).collect();
+    let mut applies_to = Vec::new();
+    applies_to.extend(list.namespaces.as_ref().map(|it| ("namespaceSelector", selector(it))));
+    applies_to.extend(list.pods.as_ref().map(|it| ("podSelector", selector(it))));
+    members([
+        ("action", text(action)),
+        ("order", Json::Signed(list.order)),
+        ("directions", Json::list(directions)),
+        ("appliesTo", members(applies_to)),
+        ("cidrs", Json::list(entries.iter().map(String::as_str))),
+    ])
+}
+
+fn selector(selector: &LabelSelector) -> Json {
+    let requirement = |it: &Requirement| {
+        let operator = match it.operator {
+            Operator::In => "In",
+            Operator::NotIn => "NotIn",
+            Operator::Exists => "Exists",
+            Operator::DoesNotExist => "DoesNotExist",
+        };
+        let mut all = vec![("key", text(&it.key)), ("operator", text(operator))];
+        all.extend((!it.values.is_empty()).then(|| ("values", Json::list(it.values.iter().map(String::as_str)))));
+        members(all)
+    };
+    let mut all = Vec::new();
+    all.extend((!selector.match_labels.is_empty()).then(|| ("matchLabels", labels(&selector.match_labels))));
+    let expressions = selector.match_expressions.iter().map(requirement).collect();
+    all.extend((!selector.match_expressions.is_empty()).then(|| ("matchExpressions", Json::List(expressions))));
+    members(all)
+}
+
+fn labels(labels: &Labels) -> Json {
+    Json::object(labels.iter().map(|(key, value)| (key.as_str(), text(value))))
+}
+
+fn addresses(all: &[IpAddr]) -> Json {
+    let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+    Json::list(all.iter().map(String::as_str))
+}
+
+fn protocol(protocol: Protocol) -> Json {
+    text(match protocol {
+        Protocol::Tcp => "TCP",
+        Protocol::Udp => "UDP",
+        Protocol::Sctp => "SCTP",
+    })
+}
+
+fn text(text: &str) -> Json {
+    text.into()
+}
+
+fn members(members: impl IntoIterator<Item = (&'static str, Json)>) -> Json {
+    Json::object(members)
+}
