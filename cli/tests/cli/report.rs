@@ -302,7 +302,7 @@ fn a_change_is_marked_in_its_cells_and_told_below() {
     browser.click("[aria-label^=\"192.0.2.128/25 to shop/db:\"]");
     let details = browser.text("return document.getElementById('details').innerText");
     for expected in
-        ["no longer allowed: TCP 443, 5432", "base.yaml:", "for example 192.0.2.128", "allowed before, denied now"]
+        ["no longer allowed: TCP 443, 5432", "base.yaml:", "for example 192.0.2.129", "allowed before, denied now"]
     {
         assert!(details.contains(expected), "no {expected} in {details}");
     }

@@ -63,7 +63,7 @@ fn exposure_says_what_is_open_and_gates() {
         "shop/web   everything  from any address outside",
         "service shop/web  TCP 80, node port 30080    all of 1 backend let in from outside",
         "service shop/db   TCP 5432, node port 30432  no backend lets anyone in from outside",
-        "shop/db   no policy for egress (1 of 2 workloads)",
+        "shop/db    no policy for egress (1 of 2 workloads)",
     ] {
         assert!(ran.out.contains(expected), "no {expected:?} in {}", ran.out);
     }
