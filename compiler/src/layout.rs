@@ -112,7 +112,7 @@ pub mod endpoint {
     pub const SUBJECT: i16 = 0;
     /// Which directions are filtered: [`super::FILTERS_INGRESS`], [`super::FILTERS_EGRESS`]. Two bytes.
     pub const FLAGS: i16 = 4;
-    /// Which of the host's endpoints it is, from 1 on, or 0: its packets say so ([`super::mark`]). Two bytes.
+    /// Which of the host's endpoints it is, from 1 on, or 0. Two bytes, for the runtime; no program reads them.
     pub const NUMBER: i16 = 6;
     /// The number of its node.
     pub const NODE: i16 = 8;
@@ -153,8 +153,6 @@ pub mod config {
 pub mod mark {
     /// The generation, in the lower bits: 1 to 3.
     pub const STAMP: u32 = 3;
-    /// The number of the endpoint that sent it stands above them, once it was judged as new; it is 0 before.
-    pub const NUMBER_SHIFT: u32 = 2;
     /// No stamp is this.
     pub const NONE: u32 = 0xffff;
 }

@@ -7,6 +7,7 @@ use weir_compiler::ebpf::insn::Insn;
 use weir_compiler::layout::MapName;
 use weir_compiler::model::{Assumptions, Cluster};
 use weir_compiler::resolve;
+use weir_compiler::structures;
 use weir_compiler::verify::{Difference, verify};
 use weir_compiler::{decode, diagnostic::Severity};
 use weir_fuzz::generators::{Random, cluster};
@@ -35,8 +36,10 @@ fn shop() -> Cluster {
 }
 
 fn artifact(cluster: &Cluster) -> Artifact {
-    let compiled = compile(cluster, &Scope::everything(cluster), &Options::default()).expect("compiled");
-    compiled.artifact(cluster, &Options::default(), |_| ()).expect("linked")
+    let forced = structures::Options::kernel_maps().forced;
+    let options = Options { forced, ..Options::default() };
+    let compiled = compile(cluster, &Scope::everything(cluster), &options).expect("compiled");
+    compiled.artifact(cluster, &options, |_| ()).expect("linked")
 }
 
 /// Damages the shop's artifact; the verification must say so.

@@ -1,12 +1,13 @@
 //! Verification by parts: as good as every combination, whatever structures the sets have, whatever is damaged.
 
-use weir_compiler::artifact::{Artifact, NamedEndpoint, Parts, describe};
+use weir_compiler::artifact::{Artifact, Line, LineTable, NamedEndpoint, Parts, describe};
 use weir_compiler::classify::Scope;
 use weir_compiler::ebpf::insn::{Insn, Operand};
 use weir_compiler::ebpf::target::Target;
 use weir_compiler::image::{self, MapImage};
 use weir_compiler::layout::{MapName, endpoint};
 use weir_compiler::model::{Assumptions, Cluster, Established, HostNetworkPods, Icmp};
+use weir_compiler::origin::Origin;
 use weir_compiler::structures::{Options, Place, Structure};
 use weir_compiler::verify::{Difference, Part, Report, verify_within};
 use weir_compiler::{decode, diagnostic::Severity, resolve};
@@ -27,9 +28,12 @@ fn forced(round: usize) -> Options {
 fn artifact(cluster: &Cluster, scope: Scope, options: &Options) -> Artifact {
     let compiled = Compiled::with(cluster, scope, options).expect("compiled");
     let endpoints = image::endpoints(cluster, &compiled.classes, &compiled.tables);
+    let mut programs = compiled.programs().expect("emitted");
+    let mut line = |origin: &Origin| Line::of_object(cluster, origin);
+    let lines = LineTable::of(&mut programs, &compiled.tables.sources, &mut line);
     let parts = Parts {
-        programs: compiled.programs().expect("emitted"),
-        lines: Default::default(),
+        programs,
+        lines,
         maps: compiled.maps(),
         endpoints: endpoints.iter().map(|entry| NamedEndpoint::new(cluster, entry)).collect(),
         description: describe(cluster, &compiled.classes, Target::BASE, &mut |_| None),

@@ -73,6 +73,8 @@ impl<'a> Machine<'a> {
         skb.ingress_ifindex = match question.direction {
             Direction::Egress => skb.ifindex,
             Direction::Ingress if self.compiled.is_from_own_node(question) => 0,
+            // Nobody else can send with the pod's own address.
+            Direction::Ingress if question.remote == question.own => skb.ifindex,
             Direction::Ingress => 5,
         };
         let program = self.programs[index(question.direction)];

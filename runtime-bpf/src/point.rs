@@ -174,11 +174,14 @@ impl Point<'_> {
         let ours = self.program()?;
         let links = match self.system.query(self.ifindex, self.side.hook()) {
             Ok(links) => links,
-            // No TCX, nothing there.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Vec::new(),
+            // No TCX, or no interface any more: nothing there.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENODEV)) => Vec::new(),
             Err(error) => return Err(error).doing(asking),
         };
-        let filters = self.system.filters(self.ifindex, self.side.hook()).doing(asking)?;
+        let filters = match self.system.filters(self.ifindex, self.side.hook()) {
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Vec::new(),
+            filters => filters.doing(asking)?,
+        };
         let links = links.into_iter().map(|(program, _)| (Way::Tcx, program, String::new(), true));
         let filters = filters.into_iter().map(|it| {
             let may_be_ours = (it.priority, it.handle) == (PRIORITY, HANDLE);

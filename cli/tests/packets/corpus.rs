@@ -194,6 +194,10 @@ fn attempt<'n>(by: By, net: &'n Net, case: &Case, row: &Row) -> Result<Try<'n>, 
     {
         return Err("some of several backends, and chance decides");
     }
+    let is_behind = behind.as_ref().is_some_and(|it| it.backends.iter().any(|at| at.ip() == source));
+    if by == By::Programs && net.layout == Layout::Bridge && is_behind {
+        return Err("itself through a service, masqueraded, which on a bridge nothing tells from others");
+    }
     let served = match (&behind, net.holder(to.ip())) {
         (Some(_), _) if by == By::Rules => return Err("a service address, which the rules see as its backends"),
         (Some(frontend), _) => backends(net, frontend),

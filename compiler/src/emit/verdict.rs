@@ -1,12 +1,12 @@
 //! New flows, and flows of an older generation: endpoint, source, decision.
 
 use super::EmitError;
+use super::Emitter;
 use super::frame::{Frame, Key, skb};
-use super::{Emitter, map_ref};
 use crate::address::Family;
 use crate::ebpf::asm::Label;
-use crate::ebpf::insn::{AluOp, Cond, Reg, Size};
-use crate::layout::{MapName, Outcome, config, direction_number, endpoint, mark};
+use crate::ebpf::insn::{Cond, Reg, Size};
+use crate::layout::{MapName, Outcome, direction_number, endpoint};
 use crate::model::Direction;
 
 impl Emitter<'_> {
@@ -40,37 +40,21 @@ impl Emitter<'_> {
             Direction::Egress => {
                 let spoofed = self.end(Outcome::Source);
                 self.check_own_source(family, Reg::R9, spoofed);
-                self.sign();
             }
             Direction::Ingress => self.whence(),
         }
     }
 
-    /// Marks the packet with who sent it: it may come back to the same pod, through a service.
-    fn sign(&mut self) {
-        self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::STAMP);
-        self.asm.load(Size::W, Reg::R1, Reg::R1, 0);
-        self.asm.load(Size::H, Reg::R2, Reg::R9, endpoint::NUMBER);
-        self.asm.alu(AluOp::Lsh, Reg::R2, mark::NUMBER_SHIFT as i32);
-        self.asm.alu(AluOp::Or, Reg::R1, Reg::R2);
-        self.asm.store(Size::W, Reg::R6, skb::TC_INDEX, Reg::R1);
-    }
-
     /// Where a packet began: on this host if it came in through no interface; in the pod itself if it came in through the
-    /// pod's own, or bears its number.
+    /// pod's own. (On a bridge nothing tells what comes back to its sender from what others send: a mark on the packet would
+    /// also be that of another node, where nodes are namespaces of one kernel.)
     fn whence(&mut self) {
-        let [known, own, elsewhere] = ["whence", "from the pod itself", "from elsewhere"].map(|it| self.asm.label(it));
+        let [known, own] = ["whence", "from the pod itself"].map(|it| self.asm.label(it));
         self.store_constant(Frame::OWN_NODE, Frame::FROM_HOST);
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::INGRESS_IFINDEX);
         self.asm.jump_if(Cond::Eq, Reg::R1, 0, known);
         self.asm.load(Size::W, Reg::R2, Reg::R10, Key::IFINDEX);
         self.asm.jump_if(Cond::Eq, Reg::R1, Reg::R2, own);
-        self.asm.load(Size::W, Reg::R1, Reg::R6, skb::TC_INDEX);
-        self.asm.alu(AluOp::Rsh, Reg::R1, mark::NUMBER_SHIFT as i32);
-        self.asm.jump_if(Cond::Eq, Reg::R1, 0, elsewhere);
-        self.asm.load(Size::H, Reg::R2, Reg::R9, endpoint::NUMBER);
-        self.asm.jump_if(Cond::Eq, Reg::R1, Reg::R2, own);
-        self.asm.bind(elsewhere);
         self.store_constant(Frame::OWN_NODE, 0);
         self.asm.jump(known);
         self.asm.bind(own);

@@ -45,7 +45,9 @@ fn is_told(cluster: &Cluster, directory: &Directory<'_>, from: End, to: End) -> 
     };
     let is_service = to.endpoint.is_none() && to.address.is_some_and(|at| !directory.services_at(at).is_empty());
     let is_itself = from.endpoint.is_some() && from.endpoint == to.endpoint;
-    !is_itself && !is_service && !near(from, to) && !near(to, from)
+    // 0.64.0.0/10 stands for endpoints without addresses; nothing is there.
+    let stands_in = |end: End| matches!(end.address, Some(IpAddr::V4(v4)) if v4.octets()[0] == 0);
+    !stands_in(from) && !stands_in(to) && !is_itself && !is_service && !near(from, to) && !near(to, from)
 }
 
 fn questions(atoms: &Atoms) -> Vec<(FlowProtocol, u16)> {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use crate::enforce::By;
 use crate::probe::Protocol::{Icmp, Tcp, Udp};
 use crate::services::{Frontend, translate};
 use crate::stage::{BRIDGE, ELSEWHERE, NODES, OUTSIDE, SERVICE, Stage, everywhere};
@@ -80,8 +81,10 @@ fn services_are_judged_as_what_is_behind_them() {
             let reached = stage.reaches_behind(stage.address(from), Tcp, at, behind, expected);
             assert_eq!(reached, expected, "{}: {from}", stage.name());
         }
-        // Itself, by a way on which it gets the node's address.
-        let server = stage.address("server");
-        assert!(stage.reaches_behind(server, Tcp, at, behind, true), "{}: itself", stage.name());
+        // Itself, by a way on which it gets the node's address. On a bridge nothing tells it from others of that address.
+        if stage.by == By::Rules || stage.net.layout == Layout::Routed {
+            let server = stage.address("server");
+            assert!(stage.reaches_behind(server, Tcp, at, behind, true), "{}: itself", stage.name());
+        }
     });
 }
