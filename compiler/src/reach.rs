@@ -14,7 +14,7 @@ pub mod ports;
 mod zones;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
 use crate::address::Family;
@@ -130,7 +130,11 @@ impl<'c> Reach<'c> {
         let scope = Scope::everything(&seen).with_stand_ins(by_address);
         let classes = classify(&seen, &scope)?;
         let (parties, left_out) = parties::parties(&seen, &classes);
-        let zones = zones::zones(&Directory::new(&seen), &classes);
+        let directory = Directory::new(&seen);
+        // What stands for endpoints is nobody's address.
+        let given: HashSet<IpAddr> = given.into_iter().map(|(_, address)| address).collect();
+        let is_pod = |at| directory.endpoint_at(at).is_some() || given.contains(&at);
+        let zones = zones::zones(&classes, is_pod);
         Ok(Self { cluster, classes, parties, zones, left_out })
     }
 

@@ -6,14 +6,13 @@ use std::net::IpAddr;
 use super::Zone;
 use crate::address::Family;
 use crate::classify::{Classes, PeerId, to_address, to_number};
-use crate::model::directory::Directory;
 
 /// Every address that is no pod's, by class.
-pub(super) fn zones(directory: &Directory<'_>, classes: &Classes) -> Vec<Zone> {
+pub(super) fn zones(classes: &Classes, is_pod: impl Fn(IpAddr) -> bool) -> Vec<Zone> {
     let mut found = Vec::new();
     for family in [Family::V4, Family::V6] {
         let mut zones: BTreeMap<PeerId, Vec<(u128, u128)>> = BTreeMap::new();
-        let is_pod = |at: u128| directory.endpoint_at(to_address(family, at)).is_some();
+        let is_pod = |at: u128| is_pod(to_address(family, at));
         for (first, last, peer) in stretches(classes, family, is_pod) {
             let ranges = zones.entry(peer).or_default();
             match ranges.last_mut() {
