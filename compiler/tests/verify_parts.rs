@@ -159,7 +159,7 @@ fn what_every_combination_finds_the_parts_find() {
             assert!(!parts.is_verified(), "seed {seed}: only every combination finds {all:#?}");
         }
     }
-    assert!(found > 20 && sound > 20, "{found} found, {sound} not");
+    assert!(found > 10 && sound > 10, "{found} found, {sound} not");
 }
 
 const SHOP: &str = r#"
@@ -252,8 +252,9 @@ fn the_shop_is_verified_both_ways_in_every_structure() {
 
 #[test]
 fn a_port_boundary_off_by_one_is_found() {
+    // In two of the rounds ports are compared by instructions, in the others they stand in a table.
     for port in [6_000, 6_011, 443] {
-        check_found(4, |artifact| compares(artifact, port) > 0);
+        check_found(2, |artifact| compares(artifact, port) > 0);
     }
 }
 
@@ -390,7 +391,7 @@ fn the_decision_for_flows_of_older_generations_is_checked_too() {
     // A compare with a port that stands twice in each program: once for new flows, once for flows judged again. Only the
     // second one is moved: it is the one for the other direction.
     for (program, port) in [(0, 53), (1, 6_000)] {
-        for report in check_found(4, |artifact| {
+        for report in check_found(2, |artifact| {
             let insns = &mut artifact.programs[program].code.insns;
             let mut changed = false;
             for insn in insns.iter_mut() {
