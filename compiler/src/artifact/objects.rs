@@ -289,7 +289,7 @@ fn selector(selector: &LabelSelector) -> Json {
     let mut all = Vec::new();
     all.extend((!selector.match_labels.is_empty()).then(|| ("matchLabels", labels(&selector.match_labels))));
     let expressions = selector.match_expressions.iter().map(requirement).collect();
-    all.extend((!selector.match_expressions.is_empty()).then(|| ("matchExpressions", Json::List(expressions))));
+    all.extend((!selector.match_expressions.is_empty()).then_some(("matchExpressions", Json::List(expressions))));
     members(all)
 }
 
