@@ -74,9 +74,13 @@ fn scope(cluster: &Cluster, node: Option<&str>) -> Result<Scope> {
     })
 }
 
-/// Under another name first: whoever reads the file sees all of it or the one before.
+/// Under another name first: whoever reads the file sees all of it or the one before. What is there and is no file (a
+/// device, a pipe) is written to as it is.
 fn write(path: &Path, artifact: &Artifact) -> Result<()> {
     let bytes = artifact.to_bytes().context("the artifact cannot be written")?;
+    if std::fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir()) {
+        return std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()));
+    }
     let mut beside = path.as_os_str().to_owned();
     beside.push(".part");
     let moved = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
