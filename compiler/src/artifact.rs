@@ -12,7 +12,7 @@
 //! | `license` | a licence that lets the kernel's helpers be called |
 //! | `.weir.maps` | every map's make and entries |
 //! | `.weir.endpoints` | what `endpoints` will hold, by name |
-//! | `.weir.objects` | JSON: the objects it was made from, cut down to what we read |
+//! | `.weir.objects` | JSON, packed by LZ4: the objects it was made from, cut down to what we read |
 //! | `.weir.manifest` | JSON: inputs, counts, costs, provenance |
 //! | `.weir.digest` | SHA-256 of every other byte of the file |
 //!
@@ -41,6 +41,8 @@ pub use line::{Line, LineTable};
 pub use manifest::{Description, Input};
 pub use objects::objects;
 pub use provenance::Provenance;
+
+use std::mem;
 
 use crate::ebpf::asm::{Assembled, MapRef};
 use crate::ebpf::insn::Imm64;
@@ -155,7 +157,7 @@ pub enum ArtifactError {
 impl Artifact {
     /// Puts the parts together and writes the manifest.
     pub fn link(parts: Parts) -> Result<Self, LinkError> {
-        let Parts { mut programs, lines, mut maps, endpoints, description } = parts;
+        let Parts { mut programs, lines, mut maps, endpoints, mut description } = parts;
         maps.sort_by_key(|map| map.name);
         let tags = programs.iter_mut().map(|program| &mut program.tags);
         let lines = LineTable::numbered(tags, &mut |tag| lines.line(tag).cloned());
@@ -163,8 +165,14 @@ impl Artifact {
         let [to_pod, from_pod] = programs;
         let programs = [(Direction::Ingress, to_pod), (Direction::Egress, from_pod)];
         let programs = programs.map(|(hook, code)| Program { hook, code });
-        let mut artifact =
-            Self { programs, lines, maps, endpoints, objects: description.objects.clone(), manifest: String::new() };
+        let mut artifact = Self {
+            programs,
+            lines,
+            maps,
+            endpoints,
+            objects: mem::take(&mut description.objects),
+            manifest: String::new(),
+        };
         artifact.check()?;
         artifact.manifest = manifest::write(&artifact, &description)?;
         Ok(artifact)

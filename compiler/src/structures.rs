@@ -53,7 +53,7 @@ pub enum Structure {
     Perfect,
     /// Compiled: [`search`].
     Search,
-    /// Compiled: [`dxr`].
+    /// Compiled: [`dxr`]; for IPv6, [`search::build_with_first`].
     Dxr,
     /// Compiled: [`rows`], by position.
     Matrix,
@@ -89,8 +89,9 @@ impl Place {
     pub fn structures(self) -> &'static [Structure] {
         match self {
             Self::Exact4 | Self::Exact6 => &[Structure::Compares, Structure::Hash, Structure::Perfect],
-            Self::Prefixes4 => &[Structure::Lpm, Structure::HashPerLength, Structure::Search, Structure::Dxr],
-            Self::Prefixes6 => &[Structure::Lpm, Structure::HashPerLength, Structure::Search],
+            Self::Prefixes4 | Self::Prefixes6 => {
+                &[Structure::Lpm, Structure::HashPerLength, Structure::Search, Structure::Dxr]
+            }
             Self::Ports => &[Structure::Compares, Structure::Search],
             Self::Rows => &[Structure::Hash, Structure::Perfect, Structure::Matrix],
         }
@@ -337,7 +338,8 @@ fn prefixes(stretches: &[Stretch], cuts: &[Cut], family: Family, structure: Stru
     match structure {
         Structure::Empty => Some(Prefixes::Empty),
         Structure::Search => search::build(usize::from(family.bits() / 32), cuts).map(Prefixes::Search),
-        Structure::Dxr => dxr::build(cuts).map(Prefixes::Dxr),
+        Structure::Dxr if family == Family::V4 => dxr::build(cuts).map(Prefixes::Dxr),
+        Structure::Dxr => search::build_with_first(4, cuts).map(Prefixes::Search),
         Structure::HashPerLength => Some(Prefixes::HashPerLength(aggregate::aggregate(stretches, family))),
         _ => Some(Prefixes::Lpm(aggregate::aggregate(stretches, family))),
     }

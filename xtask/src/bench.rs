@@ -22,6 +22,9 @@ pub(crate) fn run_all(filter: Option<&str>) -> Result<()> {
     if let Some(in_kernel @ ("tables" | "programs")) = filter {
         return run(&mut cargo(&["bench", "--locked", "--package", "weir-runtime", "--bench", in_kernel]));
     }
+    if filter == Some("events") {
+        return run(&mut cargo(&["bench", "--locked", "--package", "weir-compiler", "--bench", "index"]));
+    }
     run(&mut cargo(&["build", "--release", "--locked", "--package", "weir"]))?;
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");
     std::fs::create_dir_all(&directory)?;

@@ -37,7 +37,9 @@ pub(crate) fn run(global: &Global, arguments: &Compile) -> Result<Outcome> {
     let mut locator = Locator::new(&read.sources);
     let artifact = compiled.artifact_of_files(cluster, &options, &mut |origin| locator.line(origin), |description| {
         description.inputs.clone_from(&read.inputs);
-        description.objects = artifact::objects(&read.objects);
+        if arguments.output.is_some() {
+            description.objects = artifact::objects(&read.objects);
+        }
         description.node.clone_from(&arguments.node);
     });
     let artifact = artifact.context("the artifact cannot be put together")?;

@@ -41,6 +41,21 @@ fn a_damaged_artifact_cannot_be_read() {
 }
 
 #[test]
+fn what_is_no_file_is_written_to_as_it_is() {
+    use std::os::unix::fs::FileTypeExt;
+    let place = Place::shop();
+    let pipe = place.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs");
+    assert!(made.success());
+    let from = pipe.clone();
+    let reader = std::thread::spawn(move || std::fs::read(from).expect("read"));
+    place.run("compile shop.yaml -o pipe").exits(0);
+    assert!(std::fs::symlink_metadata(&pipe).expect("still there").file_type().is_fifo());
+    place.run("compile shop.yaml -o shop.o").exits(0);
+    assert_eq!(reader.join().expect("it ends"), std::fs::read(place.path().join("shop.o")).expect("written"));
+}
+
+#[test]
 fn a_budget_that_is_exceeded_writes_nothing() {
     let place = Place::shop();
     place

@@ -50,7 +50,8 @@ impl Json {
         out
     }
 
-    fn write(&self, out: &mut String, depth: usize) {
+    /// The same at the end of a text, so many levels down.
+    pub(super) fn write(&self, out: &mut String, depth: usize) {
         match self {
             Self::Number(number) => {
                 let _ = write!(out, "{number}");

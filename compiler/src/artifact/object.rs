@@ -2,7 +2,7 @@
 
 use super::bytes::Sink;
 use super::elf::{Elf, Symbol, SymbolKind, Writer, flag, kind};
-use super::{Artifact, ArtifactError, Digest, LICENCE, LineTable, LinkError, Program, btf, images};
+use super::{Artifact, ArtifactError, Digest, LICENCE, LineTable, LinkError, Program, btf, images, objects};
 use crate::ebpf::asm::{Assembled, Function, MapRef, MapUse, Tag};
 use crate::ebpf::code::{self, ByteOrder, SLOT_BYTES};
 use crate::ebpf::insn::{Imm64, Insn};
@@ -56,7 +56,7 @@ pub(super) fn write(artifact: &Artifact) -> Result<Vec<u8>, LinkError> {
     writer.note(IMAGES, images::write_maps(&artifact.maps)?);
     writer.note(ENDPOINTS, images::write_endpoints(&artifact.endpoints));
     if !artifact.objects.is_empty() {
-        writer.note(OBJECTS, artifact.objects.clone().into_bytes());
+        writer.note(OBJECTS, objects::pack(&artifact.objects));
     }
     writer.note(MANIFEST, artifact.manifest.clone().into_bytes());
     writer.note(DIGEST, vec![0; 32]);
@@ -175,8 +175,10 @@ pub(super) fn read(file: &[u8]) -> Result<Artifact, ArtifactError> {
     let maps = images::read_maps(section(IMAGES)?).ok_or(ArtifactError::Malformed(IMAGES))?;
     let endpoints = images::read_endpoints(section(ENDPOINTS)?).ok_or(ArtifactError::Malformed(ENDPOINTS))?;
     let manifest = str::from_utf8(section(MANIFEST)?).map_err(|_| ArtifactError::Malformed(MANIFEST))?.to_owned();
-    let objects = str::from_utf8(elf.section(OBJECTS).unwrap_or_default());
-    let objects = objects.map_err(|_| ArtifactError::Malformed(OBJECTS))?.to_owned();
+    let objects = match elf.section(OBJECTS) {
+        Some(stored) => objects::unpack(stored).ok_or(ArtifactError::Malformed(OBJECTS))?,
+        None => String::new(),
+    };
     let mut lines = LineTable::default();
     let places = btf::lines::read(section(BTF)?, section(BTF_EXT)?).ok_or(ArtifactError::Malformed(BTF_EXT))?;
     let places: Vec<(u32, Tag)> = places.into_iter().map(|(offset, line)| (offset, lines.tag(line))).collect();

@@ -16,8 +16,28 @@ use crate::k8s::{
 pub fn objects(objects: &[Object]) -> String {
     let mut sorted: Vec<&Object> = objects.iter().collect();
     sorted.sort_by_key(|it| (kind(&it.body), &it.meta.namespace, &it.meta.name));
-    let items = sorted.into_iter().map(object).collect();
-    members([("apiVersion", text("v1")), ("kind", text("List")), ("items", Json::List(items))]).text()
+    // An object's tree is many times its text: one at a time.
+    let mut out = "{\n  \"apiVersion\": \"v1\",\n  \"kind\": \"List\",\n  \"items\": [".to_owned();
+    for (index, item) in sorted.into_iter().enumerate() {
+        out.push_str(if index == 0 { "\n    " } else { ",\n    " });
+        object(item).write(&mut out, 2);
+    }
+    out.push_str(if objects.is_empty() { "]\n}\n" } else { "\n  ]\n}\n" });
+    out
+}
+
+/// The text as it is stored: the same words come again for every pod.
+pub(super) fn pack(objects: &str) -> Vec<u8> {
+    lz4_flex::block::compress_prepend_size(objects.as_bytes())
+}
+
+/// The text that was stored. `None` if it is none, also if it says that it is longer than it can be.
+pub(super) fn unpack(stored: &[u8]) -> Option<String> {
+    const MOST_RATIO: usize = 255;
+    let (length, _) = stored.split_first_chunk()?;
+    let is_possible = u32::from_le_bytes(*length) as usize <= MOST_RATIO * stored.len();
+    let bytes = is_possible.then(|| lz4_flex::block::decompress_size_prepended(stored).ok())??;
+    String::from_utf8(bytes).ok()
 }
 
 fn kind(body: &Body) -> (&'static str, &str) {
@@ -316,4 +336,27 @@ fn text(text: &str) -> Json {
 
 fn members(members: impl IntoIterator<Item = (&'static str, Json)>) -> Json {
     Json::object(members)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_is_unpacked_and_smaller() {
+        let text = "{\"kind\": \"Pod\"}, ".repeat(1_000);
+        let packed = pack(&text);
+        assert!(packed.len() < text.len() / 50, "{}", packed.len());
+        assert_eq!(unpack(&packed).as_deref(), Some(text.as_str()));
+        assert_eq!(unpack(&pack("")).as_deref(), Some(""));
+    }
+
+    #[test]
+    fn what_is_not_packed_text_is_refused_before_memory_is_asked_for() {
+        assert_eq!(unpack(&[]), None);
+        assert_eq!(unpack(&[0xff, 0xff, 0xff, 0xff, 0]), None);
+        let mut packed = pack(&"pods ".repeat(100));
+        packed.pop();
+        assert_eq!(unpack(&packed), None);
+    }
 }

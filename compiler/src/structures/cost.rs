@@ -139,12 +139,19 @@ pub(super) fn prefixes(stretches: &[Stretch], cuts: &[Cut], family: Family, opti
         map(Structure::HashPerLength, hash, lengths * (HASH + latency(hash))),
         table(Structure::Search, search, levels * LEVEL + groups.min(levels / 3 + 1) * latency(search)),
     ];
-    if family == Family::V4 {
-        let bytes = dxr::FIRST_BYTES as u64 + 8 * cuts.len() as u64;
+    let (bytes, tenths) = match family {
         // Chunks hold what one value of 16 bits has; a few levels unless the input is lopsided.
-        let inner = 1 + levels.saturating_sub(14);
-        candidates.push(table(Structure::Dxr, bytes, DXR + latency(bytes) + inner * LEVEL + latency(bytes)));
-    }
+        Family::V4 => {
+            let bytes = dxr::FIRST_BYTES as u64 + 8 * cuts.len() as u64;
+            (bytes, DXR + 2 * latency(bytes) + (1 + levels.saturating_sub(14)) * LEVEL)
+        }
+        // The first table takes about half of the levels.
+        Family::V6 => {
+            let bytes = search + search / 4;
+            (bytes, DXR + levels / 2 * LEVEL + (1 + groups.min(levels / 6)) * latency(bytes))
+        }
+    };
+    candidates.push(table(Structure::Dxr, bytes, tenths));
     Ranked::new(Place::prefixes(family), cuts.len(), candidates, options)
 }
 

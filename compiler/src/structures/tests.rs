@@ -31,6 +31,13 @@ fn few_addresses_are_compared_and_many_hashed() {
 }
 
 #[test]
+fn a_million_single_addresses_are_no_trie() {
+    let million = singles(1_000_000);
+    check(&million, &Options::default(), &["exact4=hash"]);
+    check(&million, &Options { most_value_bytes: 64 << 20, forced: Vec::new() }, &["exact4=perfect"]);
+}
+
+#[test]
 fn what_is_larger_than_the_target_s_values_is_a_kernel_map() {
     let small = Options { most_value_bytes: 500, forced: Vec::new() };
     check(&singles(100), &small, &["exact4=hash"]);
@@ -51,7 +58,7 @@ fn an_override_is_followed_where_it_can_be() {
 
 #[test]
 fn what_is_no_override_is_refused() {
-    for text in ["exact4", "exact4=lpm", "exact5=hash", "rows=dxr,", "prefixes6=dxr"] {
+    for text in ["exact4", "exact4=lpm", "exact5=hash", "rows=dxr,", "prefixes6=matrix"] {
         assert!(text.parse::<Options>().is_err(), "{text}");
     }
 }

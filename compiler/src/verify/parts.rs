@@ -3,8 +3,8 @@
 //! 1. Every address → class ([`super::survey`]), and what it is to the oracle; of each pair of the two, one stands for all.
 //! 2. Every port → the bit of a set that it asks ([`ports`]), and its slot; of each pair, one stands for all.
 //! 3. Every entry: for each pair of subject class and kind of endpoint, each pair of class and nature: the set that the
-//!    programs find is the one that the oracle expects. What is in a set is found out by packets: every distinct set with
-//!    every port that is left, through the whole program.
+//!    programs find is the one that the oracle expects. What is in a set is read where bits decide, with packets through the
+//!    whole program for each distinct set ([`sets`]).
 //! 4. The whole: each endpoint with packets of its own, to and from others, itself and its node, beside the oracle itself.
 
 mod ports;
@@ -78,7 +78,7 @@ impl Parts<'_, '_> {
         for instance in instances.into_iter().filter(|it| self.survey.classes.contains_key(it)) {
             let ports = ports::classify(self, instance)?;
             let sorts = sorts(&self.survey.remotes, instance);
-            tables.push(Table { instance, sorts, measured: Measured::new(ports), compared: HashMap::new() });
+            tables.push(Table { instance, sorts, measured: Measured::new(&ports), compared: HashMap::new() });
         }
         self.report.count(Part::Addresses, self.survey.asked, self.survey.asked);
         let holders = self.expected.holders();

@@ -36,6 +36,7 @@ pub(super) struct Prober {
     pub(super) loaded: Loaded,
     endpoints: MapId,
     rows: [Option<MapId>; 2],
+    ports: Option<MapId>,
     /// Where the endpoint stands that is nobody.
     nobody: usize,
     own: [IpAddr; 2],
@@ -74,8 +75,9 @@ impl Prober {
         let loaded = Loaded::new(programs, &artifact.maps, &endpoints)?;
         let endpoints = loaded.map(MapName::Endpoints).ok_or_else(|| broken("there is no map endpoints"))?;
         let rows = [MapName::Rows, MapName::Defaults].map(|name| loaded.map(name));
+        let ports = loaded.map(MapName::Ports);
         let skb = Skb::new(Vec::with_capacity(80));
-        Ok(Self { loaded, endpoints, rows, nobody, own, subject, skb, needed: Default::default() })
+        Ok(Self { loaded, endpoints, rows, ports, nobody, own, subject, skb, needed: Default::default() })
     }
 
     fn set_value(&mut self, own: [IpAddr; 2]) -> Result<(), Broken> {
@@ -184,7 +186,7 @@ impl Prober {
 
     fn follow(&mut self, state: &State) -> Result<Option<Spot>, Box<crate::vm::Trap>> {
         let Inside { vm, host } = self.loaded.inside();
-        vm.follow(state, &mut self.skb, host, self.rows, self.endpoints)
+        vm.follow(state, &mut self.skb, host, self.rows, [Some(self.endpoints), self.ports])
     }
 
     /// Finds out what the look-up of a row needs to know, on one more state.

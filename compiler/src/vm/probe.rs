@@ -144,7 +144,7 @@ impl Vm {
         })
     }
 
-    /// Goes on from a state while the program touches only these maps (and values of `also`, which are not noted). Returns
+    /// Goes on from a state while the program touches only these maps, and values of `also`, which are not noted. Returns
     /// where it read last in them.
     pub fn follow(
         &mut self,
@@ -152,10 +152,10 @@ impl Vm {
         skb: &mut Skb,
         host: &mut Host,
         maps: [Option<MapId>; 2],
-        also: MapId,
+        also: [Option<MapId>; 2],
     ) -> Result<Option<Spot>, Box<Trap>> {
         let regions = maps.map(|map| self.values(map?));
-        let also = self.values(also);
+        let also = also.map(|map| self.values(map?));
         let mut last = None;
         let read = |address: u64| {
             let region = Some(RegionId::of(address));
@@ -163,7 +163,7 @@ impl Vm {
             if noted {
                 last = Some(address);
             }
-            !noted && region != also
+            !noted && region != also[0] && region != also[1]
         };
         let look_up = |map: Option<MapId>| map.is_none() || !maps.contains(&map);
         let budget = self.budget;

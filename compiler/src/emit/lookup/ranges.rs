@@ -23,7 +23,7 @@ impl Emitter<'_> {
 
     /// r1 = the number of a key, of which `group` leaves 32 bits in r1, in host order.
     pub(super) fn search(&mut self, map: MapName, shape: search::Shape, group_of: impl Fn(&mut Self, usize)) {
-        let [leaf, lost] = ["leaf", "no such node"].map(|name| self.asm.label(name));
+        let [leaf, lost, outside] = ["leaf", "no such node", "outside"].map(|name| self.asm.label(name));
         for group in 0..shape.groups {
             let levels = shape.most_levels[group];
             if group > 0 && levels == 0 {
@@ -31,22 +31,57 @@ impl Emitter<'_> {
             }
             group_of(self, group);
             if group == 0 {
-                let root = 4 * shape.root as usize;
-                self.asm.mov(Reg::R2, 0);
-                (0..shape.root_levels).rev().for_each(|level| self.level(map, Size::W, root, level));
-                self.read(Size::W, Reg::R3, map, shape.references_at() + root, Reg::R2);
+                match shape.first {
+                    None => self.root(map, shape),
+                    Some(first) => self.first(map, shape, first, [leaf, lost, outside]),
+                }
             } else {
-                self.begin(shape.used, 2, lost);
-                self.levels(map, Size::W, 0, levels);
-                self.read(Size::W, Reg::R3, map, shape.references_at(), Reg::R2);
+                self.node(map, shape, levels, lost);
             }
             self.asm.jump_if32(Cond::Slt, Reg::R3, 0, leaf);
+        }
+        if let Some(first) = shape.first.filter(|it| it.beyond != 0) {
+            self.asm.jump(lost);
+            self.asm.bind(outside);
+            self.asm.jump_if32(Cond::Lt, Reg::R1, first.base as i32, lost);
+            self.asm.mov(Reg::R3, first.beyond as i32);
+            self.asm.jump(leaf);
         }
         self.asm.bind(lost);
         self.asm.mov(Reg::R3, 0);
         self.asm.bind(leaf);
         self.asm.mov(Reg::R1, Reg::R3);
         self.asm.alu(AluOp::And, Reg::R1, NUMBER);
+    }
+
+    /// r3 = the reference that r1 has in the first node.
+    fn root(&mut self, map: MapName, shape: search::Shape) {
+        let root = 4 * shape.root as usize;
+        self.asm.mov(Reg::R2, 0);
+        (0..shape.root_levels).rev().for_each(|level| self.level(map, Size::W, root, level));
+        self.read(Size::W, Reg::R3, map, shape.references_at() + root, Reg::R2);
+    }
+
+    /// The same by the first table. What is before it wraps to beyond it.
+    fn first(&mut self, map: MapName, shape: search::Shape, first: search::First, [leaf, lost, outside]: [Label; 3]) {
+        let outside = if first.beyond == 0 { lost } else { outside };
+        self.asm.alu32(AluOp::Mov, Reg::R2, Reg::R1);
+        self.asm.alu32(AluOp::Sub, Reg::R2, first.base as i32);
+        self.asm.alu32(AluOp::Rsh, Reg::R2, first.shift as i32);
+        self.asm.jump_if(Cond::Ge, Reg::R2, first.count as i32, outside);
+        self.asm.alu(AluOp::Lsh, Reg::R2, 2);
+        self.read(Size::W, Reg::R3, map, shape.first_at(), Reg::R2);
+        if shape.most_levels[0] > 0 {
+            self.asm.jump_if32(Cond::Slt, Reg::R3, 0, leaf);
+            self.node(map, shape, shape.most_levels[0], lost);
+        }
+    }
+
+    /// r3 = the reference that r1 has in the node that r3 refers to.
+    fn node(&mut self, map: MapName, shape: search::Shape, levels: u32, lost: Label) {
+        self.begin(shape.used, 2, lost);
+        self.levels(map, Size::W, 0, levels);
+        self.read(Size::W, Reg::R3, map, shape.references_at(), Reg::R2);
     }
 
     /// r1 = the class of the other end.

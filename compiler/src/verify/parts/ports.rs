@@ -13,27 +13,28 @@ use crate::vm::Spot;
 
 /// What decides about a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Asks {
-    /// A bit, so many bytes behind where the ports of ICMP are read.
+pub(super) enum Asks {
+    /// A bit, so many bytes behind where the set is read for what has no ports.
     Bit(i64, u32),
     /// It is decided without a set, or by all of it: with all bits, with none.
     Other(Verdict, Verdict),
 }
 
-/// One port for each pair of what decides and what the oracle can tell apart.
-pub(super) fn classify(parts: &mut Parts<'_, '_>, instance: Instance) -> Result<Vec<Port>, Stopped> {
+/// One port for each pair of what decides and what the oracle can tell apart, with what decides; `None` if no set is ever
+/// read.
+pub(super) fn classify(parts: &mut Parts<'_, '_>, instance: Instance) -> Result<Vec<(Port, Option<Asks>)>, Stopped> {
     let mut known = HashMap::new();
     let mut ports = Vec::new();
     let place = place(parts, instance)?;
     for port in parts.ports {
         let asks = match place {
-            Some(place) => asks(parts, instance, place, *port)?,
+            Some(place) => Some(asks(parts, instance, place, *port)?),
             // No row is ever looked up: a port has only its slot.
-            None => Asks::Bit(0, 0),
+            None => None,
         };
         let number = ports.len();
         if *known.entry((parts.expected.slots.of(*port), asks)).or_insert(number) == number {
-            ports.push(*port);
+            ports.push((*port, asks));
         }
         parts.report.count(Part::Ports, 1, 1);
     }

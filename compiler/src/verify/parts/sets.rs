@@ -1,12 +1,16 @@
-//! What is in a set: as packets show it, each distinct one once.
+//! What is in a set: each distinct one once.
+//!
+//! Which bit decides about which port is known by then ([`super::ports`]), so most of a set is read. That it is those bits also
+//! here, packets through the whole program show, one for each word of each set; where bits do not say it, one for each port.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use super::super::bits::{self, Sets, insert};
 use super::super::prober::{Instance, Prober};
 use super::super::slots::Port;
 use super::super::{Part, Report};
+use super::ports::Asks;
 use crate::engine::Broken;
 use crate::model::eval::Verdict;
 use crate::vm::{MapId, Spot};
@@ -26,14 +30,40 @@ enum Key {
 pub(super) struct Measured {
     /// What each set was asked about.
     pub(super) ports: Vec<Port>,
+    /// The bit that decides about each of them, if it is one.
+    bits: Vec<Option<(i64, u32)>>,
+    /// Ports by the word that has their bit: whichever is asked of one set, another is of the next.
+    words: Vec<Vec<usize>>,
+    /// The ports that no bit decides about.
+    others: Vec<usize>,
+    turn: usize,
     numbers: HashMap<Key, u32>,
     spots: HashMap<Spot, u32>,
     sets: Sets,
 }
 
 impl Measured {
-    pub(super) fn new(ports: Vec<Port>) -> Self {
-        Self { ports, numbers: HashMap::new(), spots: HashMap::new(), sets: Sets::default() }
+    pub(super) fn new(ports: &[(Port, Option<Asks>)]) -> Self {
+        let bit = |(_, asks): &(Port, Option<Asks>)| match asks {
+            Some(Asks::Bit(word, bit)) => Some((*word, *bit)),
+            _ => None,
+        };
+        let bits: Vec<Option<(i64, u32)>> = ports.iter().map(bit).collect();
+        let mut words: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
+        let mut others = Vec::new();
+        for (number, bit) in bits.iter().enumerate() {
+            bit.map_or(&mut others, |(word, _)| words.entry(word).or_default()).push(number);
+        }
+        Self {
+            ports: ports.iter().map(|(port, _)| *port).collect(),
+            bits,
+            words: words.into_values().collect(),
+            others,
+            turn: 0,
+            numbers: HashMap::new(),
+            spots: HashMap::new(),
+            sets: Sets::default(),
+        }
     }
 
     /// The ports, by their number, that a set has.
@@ -62,7 +92,14 @@ impl Measured {
         let number = match self.numbers.get(&key) {
             Some(number) => *number,
             None => {
-                let set = self.measure(prober, report, instance, address)?;
+                let set = match spot {
+                    Some(spot) => self.read(prober, report, instance, (spot, address))?,
+                    None => None,
+                };
+                let set = match set {
+                    Some(set) => set,
+                    None => self.measure(prober, report, instance, address)?,
+                };
                 let number = self.sets.number(&set);
                 self.numbers.insert(key, number);
                 number
@@ -72,6 +109,45 @@ impl Measured {
             self.spots.insert(spot, number);
         }
         Ok(number)
+    }
+
+    /// What the bytes of a set say about ports that a bit decides about, and packets about the others. The programs are asked
+    /// about a port of each word as well, a further one for each set; if they disagree once, the bytes say nothing.
+    fn read(
+        &mut self,
+        prober: &mut Prober,
+        report: &mut Report,
+        instance: Instance,
+        (spot, address): (Spot, IpAddr),
+    ) -> Result<Option<Vec<u64>>, Broken> {
+        let Some(mut set) = self.bits_at(prober.bytes(spot), spot.offset) else { return Ok(None) };
+        self.turn += 1;
+        let sample = self.words.iter().filter_map(|word| word.get(self.turn % word.len()));
+        for number in sample.chain(&self.others) {
+            let Some(port) = self.ports.get(*number) else { continue };
+            let allows = prober.verdict(instance, address, *port)? == Verdict::Allow;
+            report.count(Part::Sets, 1, 1);
+            match self.bits.get(*number) {
+                Some(None) if allows => insert(&mut set, *number),
+                Some(Some(_)) if allows != bits::contains(&set, *number) => return Ok(None),
+                _ => {}
+            }
+        }
+        Ok(Some(set))
+    }
+
+    /// The ports whose bit is set; `None` if one is not there.
+    fn bits_at(&self, bytes: &[u8], offset: u64) -> Option<Vec<u64>> {
+        let mut set = vec![0; bits::words(self.ports.len())];
+        for (number, bit) in self.bits.iter().enumerate() {
+            let Some((delta, bit)) = bit else { continue };
+            let at = i64::try_from(offset).ok()?.checked_add(*delta)?;
+            let word = u64::from_le_bytes(*bytes.get(usize::try_from(at).ok()?..)?.first_chunk()?);
+            if word >> bit & 1 == 1 {
+                insert(&mut set, number);
+            }
+        }
+        Some(set)
     }
 
     fn measure(

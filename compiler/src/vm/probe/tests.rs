@@ -43,7 +43,7 @@ fn stopped(vm: &mut Vm, program: ProgramId, map: MapId, note: Option<MapId>) -> 
 }
 
 fn follow(vm: &mut Vm, state: &State, maps: [MapId; 2]) -> Result<Option<Spot>, Box<Trap>> {
-    vm.follow(state, &mut Skb::new(vec![0; 60]), &mut Host::default(), [Some(maps[1]), None], maps[0])
+    vm.follow(state, &mut Skb::new(vec![0; 60]), &mut Host::default(), [Some(maps[1]), None], [Some(maps[0]), None])
 }
 
 #[test]
