@@ -2,10 +2,9 @@
 //!
 //! Problem: a test run needs an interface that exists, and the maps remember flows.
 //! Strategy: all packets run as if on interface 1 (`lo`, which every network namespace has), whose entry in `endpoints` is
-//! rewritten when the endpoint changes; the flow that an allowed packet leaves behind is removed by its key. Nothing is
+//! rewritten when the endpoint changes; what an allowed packet leaves in the flow table is removed. Nothing is
 //! attached or pinned: everything is gone when the command ends.
 
-use std::net::IpAddr;
 use std::rc::Rc;
 
 use anyhow::Result;
@@ -14,10 +13,8 @@ use weir_compiler::ebpf::code::{self, ByteOrder};
 use weir_compiler::engine::machine::{DROP, NEXT};
 use weir_compiler::engine::{Broken, Decide, Make, Question, packet};
 use weir_compiler::image::MapImage;
-use weir_compiler::ir::protocol_number;
-use weir_compiler::layout::{MapName, address_bytes, direction_number};
-use weir_compiler::model::Direction;
-use weir_compiler::model::eval::{FlowProtocol, Verdict};
+use weir_compiler::layout::{MapName, direction_number};
+use weir_compiler::model::eval::Verdict;
 use weir_compiler::vm::MapKind;
 use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType, Program};
 
@@ -86,15 +83,15 @@ impl Loaded {
         Ok(())
     }
 
-    /// Removes the flow that an allowed packet has left behind, if it has left one.
-    fn forget(&self, question: &Question) -> Result<(), Broken> {
-        let name = if question.remote.is_ipv4() { MapName::Fresh4 } else { MapName::Fresh6 };
-        match self.map(name)?.delete(&flow_key(question)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(Broken(format!("{}: {error}", name.name())))
-            }
-            _ => Ok(()),
+    /// Removes what an allowed packet has left behind: whatever it is, it is all that is there.
+    fn forget(&self, is_v4: bool) -> Result<(), Broken> {
+        let name = if is_v4 { MapName::Fresh4 } else { MapName::Fresh6 };
+        let map = self.map(name)?;
+        let refused = |error: std::io::Error| Broken(format!("map {}: {error}", name.name()));
+        while let Some(key) = map.next_key(None).map_err(refused)? {
+            map.delete(&key).map_err(refused)?;
         }
+        Ok(())
     }
 }
 
@@ -113,7 +110,7 @@ impl Decide for Loaded {
         let program = &self.programs[direction_number(question.direction) as usize];
         let run = program.test_run(&packet, &context, 1).map_err(|error| Broken(format!("a test run: {error}")))?;
         match run.verdict as i32 {
-            NEXT => self.forget(question).map(|()| Verdict::Allow),
+            NEXT => self.forget(question.remote.is_ipv4()).map(|()| Verdict::Allow),
             DROP => Ok(Verdict::Deny),
             other => Err(Broken(format!("a program returned {other}"))),
         }
@@ -158,26 +155,4 @@ fn map_type(kind: MapKind) -> Option<MapType> {
         MapKind::ProgArray => MapType::ProgArray,
         MapKind::ArrayOfMaps | MapKind::HashOfMaps => return None,
     })
-}
-
-/// The flow's key as the programs make it: interface, remote address, remote port, local port, protocol.
-fn flow_key(question: &Question) -> Vec<u8> {
-    let (protocol, remote, local) = match (question.protocol, question.direction, question.remote) {
-        // An identifier is the local end's, whoever asks.
-        (FlowProtocol::Icmp, _, IpAddr::V4(_)) => (1, 0, packet::ECHO_ID),
-        (FlowProtocol::Icmp, _, IpAddr::V6(_)) => (58, 0, packet::ECHO_ID),
-        (FlowProtocol::Transport(it), Direction::Ingress, _) => {
-            (protocol_number(it), packet::CLIENT_PORT, question.port)
-        }
-        (FlowProtocol::Transport(it), Direction::Egress, _) => {
-            (protocol_number(it), question.port, packet::CLIENT_PORT)
-        }
-    };
-    let mut key = INTERFACE.to_le_bytes().to_vec();
-    key.extend(address_bytes(question.remote));
-    key.extend(remote.to_be_bytes());
-    key.extend(local.to_be_bytes());
-    key.extend(u32::from(protocol).to_le_bytes());
-    key.resize(if question.remote.is_ipv4() { 16 } else { 32 }, 0);
-    key
 }

@@ -108,3 +108,44 @@ fn the_engines_give_the_references_answers() {
         _ => _ = kernel.exits(2).complains("it needs CAP_BPF"),
     }
 }
+
+const OPEN_AND_CLOSED: &str = "\
+{apiVersion: v1, kind: Pod, metadata: {name: open, labels: {app: open}}, status: {phase: Running, podIPs: [{ip: 10.0.0.1}, {ip: 'fd00::1'}]}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: closed}, status: {phase: Running, podIPs: [{ip: 10.0.0.2}, {ip: 'fd00::2'}]}}
+---
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: closed}, spec: {podSelector: {}, policyTypes: [Ingress, Egress]}}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: open}
+spec:
+  podSelector: {matchLabels: {app: open}}
+  ingress: [{from: [{ipBlock: {cidr: 0.0.0.0/0}}, {ipBlock: {cidr: '::/0'}}]}]
+  egress: [{to: [{ipBlock: {cidr: 0.0.0.0/0}}, {ipBlock: {cidr: '::/0'}}]}]
+";
+
+#[test]
+fn no_engine_lets_a_question_through_for_the_one_before() {
+    let place = Place::new().file("cluster.yaml", OPEN_AND_CLOSED);
+    let mut flows = String::new();
+    for (outside, [open, closed]) in [("192.0.2.1", ["10.0.0.1", "10.0.0.2"]), ("2001:db8::1", ["fd00::1", "fd00::2"])]
+    {
+        for proto in ["TCP", "UDP", "SCTP", "ICMP"] {
+            for [src, dst] in [[outside, open], [outside, closed], [open, outside], [closed, outside]] {
+                let (src, dst) = (format!(r#"{{"ip": "{src}"}}"#), format!(r#"{{"ip": "{dst}"}}"#));
+                let port = if proto == "ICMP" { "" } else { r#", "port": 80"# };
+                flows += &format!("{{\"id\": 1, \"src\": {src}, \"dst\": {dst}, \"proto\": \"{proto}\"{port}}}\n");
+            }
+        }
+    }
+    let expected = place.run_with_input("query cluster.yaml --flows -", &flows).exits(0).out;
+    assert_eq!(expected.matches(r#""verdict":"allow""#).count(), 16);
+    for engine in ["iptables", "ir", "vm", "kernel"] {
+        let ran = place.run_with_input(&format!("query cluster.yaml --flows - --engine {engine}"), &flows);
+        match ran.code {
+            Some(0) => assert_eq!(ran.out, expected, "{engine}"),
+            _ => _ = ran.exits(2).complains("it needs CAP_BPF"),
+        }
+    }
+}
