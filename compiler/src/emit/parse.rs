@@ -182,6 +182,11 @@ impl Emitter<'_> {
         self.asm.bind(fragment);
         self.fragment_v6(parsed);
         self.asm.bind(next);
+        // Verifier: how far it is, is unknown from here on, after whichever headers. Bounds that grow with each header are a
+        // state of their own for all that follows (5.10 to 6.18). At an even place that is no multiple of eight, half a word
+        // is not a register that was spilled.
+        self.asm.store(Size::H, Reg::R10, Frame::SCRATCH + 2, Reg::R9);
+        self.asm.load(Size::H, Reg::R9, Reg::R10, Frame::SCRATCH + 2);
         self.asm.jump_if(Cond::Gt, Reg::R9, FARTHEST, malformed);
     }
 
