@@ -1,10 +1,12 @@
 //! One side of a comparison: paths, a git revision, or the live cluster.
 
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, anyhow};
+use weir_compiler::index::Key;
 
 use crate::args::Global;
 use crate::failure::with_hint;
@@ -53,7 +55,7 @@ impl<'t> Source<'t> {
     }
 
     /// Whether it needs standard input.
-    pub(crate) fn reads_stdin(&self) -> bool {
+    fn reads_stdin(&self) -> bool {
         matches!(self, Self::Paths(paths) if paths.contains(&"-"))
     }
 
@@ -66,22 +68,80 @@ impl<'t> Source<'t> {
     }
 
     /// The objects; `None` if they have errors, which are then already told.
-    pub(crate) fn read(&self, global: &Global) -> Result<Option<Read>> {
+    fn read(&self, global: &Global, live: &Live) -> Result<Option<Read>> {
         match self {
-            Self::Paths(paths) => {
-                read::read_sound_from(global, |loaded| paths.iter().for_each(|path| loaded.add_path(Path::new(path))))
-            }
+            Self::Paths(paths) => read::read_sound_from(global, |loaded| {
+                paths.iter().for_each(|path| loaded.add_path(Path::new(path)));
+                add_all(loaded, live.clone());
+            }),
             Self::Git { revision, path } => {
                 let files = files_of(revision, path)?;
-                read::read_sound_from(global, |loaded| add_all(loaded, files))
+                read::read_sound_from(global, |loaded| add_all(loaded, [files, live.clone()].concat()))
             }
-            Self::Cluster { context } => {
-                let objects = objects_of(*context)?;
-                read::read_sound_from(global, |loaded| add_all(loaded, objects))
-            }
+            Self::Cluster { .. } => read::read_sound_from(global, |loaded| add_all(loaded, live.clone())),
             Self::Artifact(path) => read_artifact(global, path),
         }
     }
+}
+
+/// What was read of a cluster: texts with names.
+type Live = Vec<(String, Vec<u8>)>;
+
+/// Both sides; `None` if one has errors. A side without pods and workloads, beside a live cluster, is what is proposed for that
+/// cluster: every kind of objects that it has none of is the cluster's.
+pub(crate) fn read_both(global: &Global, sources: &[Source<'_>; 2]) -> Result<Option<[Read; 2]>> {
+    if sources.iter().all(Source::reads_stdin) {
+        return Err(with_hint("standard input is named twice", "it can be read once"));
+    }
+    let mut lives: [Live; 2] = Default::default();
+    for (source, live) in sources.iter().zip(&mut lives) {
+        if let Source::Cluster { context } = source {
+            *live = objects_of(*context)?;
+        }
+    }
+    let mut read = Vec::with_capacity(2);
+    for (index, source) in sources.iter().enumerate() {
+        let Some(side) = source.read(global, &lives[index])? else { return Ok(None) };
+        let beside = &lives[1 - index];
+        let proposed = side.cluster.endpoints.is_empty() && lives[index].is_empty() && !beside.is_empty();
+        match proposed {
+            true => match complete(global, source, &side, beside)? {
+                Some(side) => read.push(side),
+                None => return Ok(None),
+            },
+            false => read.push(side),
+        }
+    }
+    Ok(read.try_into().ok())
+}
+
+/// The side again, with what it lacks from the cluster.
+fn complete(global: &Global, source: &Source<'_>, side: &Read, live: &Live) -> Result<Option<Read>> {
+    if source.reads_stdin() {
+        let hint = "name a file instead: what a file lacks is taken from the cluster";
+        return Err(with_hint("standard input has no pods and no workloads to compare a cluster's with", hint));
+    }
+    if side.objects.is_empty() {
+        let hint = "name what has the policies; to compare with no policies at all, name files with the pods alone";
+        return Err(with_hint("nothing is proposed: there is no object that is read", hint));
+    }
+    let has: BTreeSet<String> = side.objects.iter().map(|object| Key::of(object).kind).collect();
+    let mut taken = BTreeSet::new();
+    let mut lacking = Vec::with_capacity(live.len());
+    for (name, text) in live {
+        let mut list: serde_json::Value =
+            serde_json::from_slice(text).with_context(|| format!("kubectl prints no JSON for {name}"))?;
+        if let Some(items) = list["items"].as_array_mut() {
+            items.retain(|item| item["kind"].as_str().is_some_and(|kind| !has.contains(kind)));
+            taken.extend(items.iter().filter_map(|item| item["kind"].as_str().map(str::to_owned)));
+        }
+        lacking.push((name.clone(), serde_json::to_vec(&list)?));
+    }
+    if !global.quiet {
+        let taken: Vec<String> = taken.into_iter().collect();
+        eprintln!("note: no pods and no workloads are proposed, so what is not is the cluster's: {}", taken.join(", "));
+    }
+    source.read(global, &lacking)
 }
 
 /// What an artifact was made from. It has its own lists, and must be read as it was compiled.

@@ -18,7 +18,7 @@ use crate::args::{Diff, DiffFormat, Global};
 use crate::failure::{self, with_hint};
 use crate::read::Read;
 use crate::render;
-use crate::side::Source;
+use crate::side::{self, Source};
 use cost::Costs;
 use places::Places;
 use words::Words;
@@ -48,12 +48,7 @@ impl Compared {
 
 pub(crate) fn run(global: &Global, arguments: &Diff) -> Result<Outcome> {
     let sources = [Source::parse(&arguments.base)?, Source::parse(&arguments.head)?];
-    if sources.iter().all(Source::reads_stdin) {
-        return Err(with_hint("standard input is named twice", "it can be read once"));
-    }
-    let (Some(base), Some(head)) = (sources[0].read(global)?, sources[1].read(global)?) else {
-        return Ok(Outcome::Failed);
-    };
+    let Some([base, head]) = side::read_both(global, &sources)? else { return Ok(Outcome::Failed) };
     let diff = diff::compare(&base.cluster, &head.cluster).map_err(failed)?;
     let names = [arguments.base.clone(), arguments.head.clone()];
     let compared = Compared { names, sides: [base, head], diff, prefix: sources[1].prefix() };

@@ -225,6 +225,38 @@ fn the_live_cluster_is_what_kubectl_prints() {
 }
 
 #[test]
+fn policies_alone_are_proposed_for_the_live_cluster() {
+    let policy = |port| {
+        format!(
+            r#"{{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {{"name": "db", "namespace": "shop"}},
+            "spec": {{"podSelector": {{"matchLabels": {{"app": "db"}}}}, "ingress": [{{"ports": [{{"port": {port}}}]}}]}}}}"#
+        )
+    };
+    let pod = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "db", "namespace": "shop", "labels": {"app": "db"}},
+        "status": {"phase": "Running", "podIP": "10.0.0.2"}}"#;
+    let live = format!(r#"{{"apiVersion": "v1", "kind": "List", "items": [{pod}, {}]}}"#, policy(5432));
+    let place = Place::new()
+        .file("live.json", live)
+        .file("same.yaml", policy(5432))
+        .file("other.yaml", policy(5433))
+        .file("empty.yaml", "");
+    let script = "#!/bin/sh\ncase \"$*\" in\n  *cidrlists*) exit 0;;\n  *) cat live.json;;\nesac\n";
+    let path = format!("{}:{}", with_kubectl(&place, script).display(), std::env::var("PATH").unwrap_or_default());
+    let run = |arguments: &str| {
+        let output = place.command(arguments).env("PATH", &path).output().expect("weir runs");
+        (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    assert_eq!(run("diff cluster: same.yaml").0, Some(0));
+    for (sides, added) in [("cluster: other.yaml", "5433"), ("other.yaml cluster:", "5432")] {
+        let (code, text) = run(&format!("diff {sides}"));
+        assert!(code == Some(1) && text.contains("what is not is the cluster's: Pod\n"), "{text}");
+        assert!(text.contains(&format!("→ shop/db: TCP {added}")) && !text.contains("gone"), "{text}");
+    }
+    let (code, text) = run("diff cluster: empty.yaml");
+    assert!(code == Some(2) && text.contains("nothing is proposed"), "{text}");
+}
+
+#[test]
 fn an_artifact_is_what_it_was_made_from() {
     let place = moved_port();
     place.run("compile shop.yaml -o shop.o").exits(0);
