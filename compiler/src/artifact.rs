@@ -21,6 +21,7 @@
 
 mod btf;
 mod bytes;
+mod debug;
 mod describe;
 mod digest;
 mod elf;
@@ -34,6 +35,7 @@ mod objects;
 pub mod provenance;
 pub mod view;
 
+pub use debug::DebugInfo;
 pub use describe::describe;
 pub use digest::Digest;
 pub use images::map_type;

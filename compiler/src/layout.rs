@@ -110,10 +110,8 @@ impl MapName {
 pub mod endpoint {
     /// The subject class.
     pub const SUBJECT: i16 = 0;
-    /// Which directions are filtered: [`super::FILTERS_INGRESS`], [`super::FILTERS_EGRESS`]. Two bytes.
+    /// Which directions are filtered: [`super::FILTERS_INGRESS`], [`super::FILTERS_EGRESS`]. Two bytes, and two that are zero.
     pub const FLAGS: i16 = 4;
-    /// Which of the host's endpoints it is, from 1 on, or 0. Two bytes, for the runtime; no program reads them.
-    pub const NUMBER: i16 = 6;
     /// The number of its node.
     pub const NODE: i16 = 8;
     /// Its IPv4 address, or zero.
@@ -239,11 +237,13 @@ pub enum Outcome {
     NoEndpoint,
     /// Of a flow that an older generation allowed and this one does not.
     Cut,
+    /// With a source route: where it goes is not what its destination says.
+    SourceRoute,
 }
 
 impl Outcome {
     /// All of them, in order.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Established,
         Self::Allowed,
         Self::Denied,
@@ -258,6 +258,7 @@ impl Outcome {
         Self::Source,
         Self::NoEndpoint,
         Self::Cut,
+        Self::SourceRoute,
     ];
 
     /// As `weir counters` prints it.
@@ -277,6 +278,7 @@ impl Outcome {
             Self::Source => "source",
             Self::NoEndpoint => "no-endpoint",
             Self::Cut => "cut",
+            Self::SourceRoute => "source-route",
         }
     }
 
@@ -289,7 +291,8 @@ impl Outcome {
             | Self::Fragment
             | Self::Source
             | Self::NoEndpoint
-            | Self::Cut => true,
+            | Self::Cut
+            | Self::SourceRoute => true,
             Self::Established
             | Self::Allowed
             | Self::Itself

@@ -15,8 +15,13 @@ pub enum Error {
     #[error("the kernel's bpf system call cannot be used")]
     NoBpf(#[source] io::Error),
     /// Pins need a bpf file system.
-    #[error("{} is not in a bpf file system", .0.display())]
-    NotBpffs(PathBuf),
+    #[error("{} is not in a bpf file system", .path.display())]
+    NotBpffs {
+        /// Where they should be.
+        path: PathBuf,
+        /// Whether this process sees other mounts than the machine's first one.
+        apart: bool,
+    },
     /// Somebody else is at work.
     #[error("another weir is at work on {}{}", .path.display(), holder(*.process))]
     Locked {
@@ -44,12 +49,14 @@ pub enum Error {
         error: LoadError,
     },
     /// A map has no room.
-    #[error("the map {map} is full: it has room for {room} entries")]
+    #[error("the map {map} is full: {room} of {room} entries{}", no_place(.about))]
     Full {
         /// Which.
         map: String,
         /// How many fit.
         room: u32,
+        /// What the entry is about that found no place, if it can be told.
+        about: Option<String>,
     },
     /// The generation in force has no entries for single addresses, or they are laid out for good.
     #[error("the map {0} takes no single entries")]
@@ -98,6 +105,15 @@ pub enum Error {
     /// The hook that was asked for is not there.
     #[error("this kernel has no TCX hooks")]
     NoTcx,
+    /// The kernel is older than the oldest that we know.
+    #[error("this is Linux {release}, and 5.10 is the oldest that weir runs on")]
+    TooOld {
+        /// Which it is.
+        release: String,
+        /// What it refused.
+        #[source]
+        refused: Box<Error>,
+    },
     /// Some endpoints are not as they should be; all others are.
     #[error("{}", partial(.0))]
     Partial(Vec<Failure>),
@@ -127,6 +143,12 @@ pub enum Now {
     Open,
     /// One of two generations is in force, each packet under one of them.
     Other,
+    /// What was to be is in force, on the same hooks as before.
+    AsBefore,
+}
+
+fn no_place(about: &Option<String>) -> String {
+    about.as_ref().map(|about| format!(", and none left for {about}")).unwrap_or_default()
 }
 
 fn holder(process: Option<u32>) -> String {
@@ -147,6 +169,7 @@ fn partial(failures: &[Failure]) -> String {
             Now::Closed => "closed, nothing passes",
             Now::Open => "not enforced",
             Now::Other => "still under the new policy",
+            Now::AsBefore => "in force, but not on these hooks",
         };
         format!("{} at {}: {now}: {}", failure.pod, failure.interface, failure.why)
     };
@@ -162,7 +185,12 @@ impl Error {
                 "this kernel was built without CONFIG_BPF_SYSCALL".into()
             }
             Self::NoBpf(_) => "it needs CAP_BPF and CAP_NET_ADMIN, or root".into(),
-            Self::NotBpffs(path) => {
+            Self::NotBpffs { apart: true, .. } => {
+                "mounts here are not those of the machine (under `ip netns exec`, /sys is another one): run it with \
+                 `nsenter --net=/run/netns/NS weir …`, or name a bpf file system of the machine's with --bpffs"
+                    .into()
+            }
+            Self::NotBpffs { path, .. } => {
                 let mount = path.parent().filter(|_| path.ends_with("weir")).unwrap_or(path);
                 format!("mount one: mount -t bpf bpf {}; or name another place with --bpffs", mount.display())
             }
@@ -186,6 +214,7 @@ impl Error {
             Self::NotAttached(_) => "`weir status` lists what is attached".into(),
             Self::Damaged { .. } => "`weir attach` again; if that does not help, `weir detach` and attach anew".into(),
             Self::OtherVersion(_) => "`weir detach`, then attach anew; established flows are judged again".into(),
+            Self::TooOld { .. } => "use a newer kernel; what was in force, if anything was, still is".into(),
             Self::NoTcx => "TCX came with Linux 6.6; use --hook clsact".into(),
             Self::Partial(_) => "repeat the command once the cause is mended".into(),
         })
@@ -196,8 +225,8 @@ fn kernel_hint(error: &io::Error) -> Option<&'static str> {
     Some(match error.raw_os_error()? {
         libc::EPERM | libc::EACCES => "it needs CAP_BPF and CAP_NET_ADMIN, or root",
         libc::ENOMEM => "the kernel has no memory for it (or, before Linux 5.11, RLIMIT_MEMLOCK is too small)",
-        libc::EINVAL => "the kernel may be too old for it: Linux 5.10 is the oldest that is supported",
         libc::ENOSPC => "there is no room left",
+        libc::E2BIG => "it is larger than this kernel takes",
         _ => return None,
     })
 }

@@ -13,9 +13,11 @@ use weir_compiler::layout::{MapName, config, mark};
 use weir_compiler::vm::{MapFlags, MapKind};
 
 use crate::error::{Doing as _, Error};
+use crate::names;
 use crate::pins::{Age, Pins};
 use crate::point::Side;
 use crate::record::{Generation, Record};
+use crate::runtime::{OWN, OwnAddresses, of};
 use crate::sys::{Map, MapDefinition, MapType, Program};
 use crate::system::System;
 
@@ -66,6 +68,8 @@ pub(crate) struct Source<'a> {
     pub(crate) stamp: u8,
     /// How many endpoints there will be.
     pub(crate) endpoints: u32,
+    /// What this host is called.
+    pub(crate) own: OwnAddresses,
 }
 
 /// Makes a generation, pinned under `next`. Nothing sees it yet.
@@ -78,8 +82,11 @@ pub(crate) fn load(system: &System, pins: &Pins, record: &mut Record, source: &S
         };
         maps.insert(image.name.name().to_owned(), map);
     }
-    let [to_pod, from_pod] = Side::BOTH.map(|side| program(system, pins, source, &maps, side));
-    let programs = [to_pod?, from_pod?];
+    let programs = programs(system, source, &maps)?;
+    for (side, program) in Side::BOTH.into_iter().zip(&programs) {
+        let pinning = format!("pin the program {}", side.program());
+        system.pin(program.as_fd(), &pins.program(Age::Next, side)).doing(pinning)?;
+    }
     let number =
         |program: &Program| Ok::<_, Error>(system.program_info(program).doing("ask for a program's number")?.id);
     let numbers = [number(&programs[0])?, number(&programs[1])?];
@@ -187,6 +194,9 @@ fn own(system: &System, pins: &Pins, image: &MapImage, source: &Source<'_>) -> R
     if image.name == MapName::Endpoints {
         definition.max_entries = definition.max_entries.max(source.endpoints.saturating_mul(2));
     }
+    let own: Vec<&Vec<u8>> = of(&source.own, image.name).collect();
+    // And as many again, which it may get before the next generation.
+    definition.max_entries = definition.max_entries.saturating_add(2 * own.len() as u32);
     let map = system.create_map(name, &definition).doing(&making)?;
     match image.name {
         MapName::Config => {
@@ -194,7 +204,10 @@ fn own(system: &System, pins: &Pins, image: &MapImage, source: &Source<'_>) -> R
                 system.update(&map, key, &configured(system, value, source)?).doing("fill the map config")?;
             }
         }
-        _ => fill(system, &map, image)?,
+        _ => fill(system, &map, image, source.artifact)?,
+    }
+    for key in own {
+        system.update(&map, key, &OWN).map_err(|error| refused(&map, image.name, None, error))?;
     }
     if image.spec.flags.0 & MapFlags::RDONLY_PROG.0 != 0 {
         system.freeze(&map).doing(format!("freeze the map {name}"))?;
@@ -226,44 +239,50 @@ fn configured(system: &System, image: &[u8], source: &Source<'_>) -> Result<Vec<
     Ok(value)
 }
 
-fn fill(system: &System, map: &Map, image: &MapImage) -> Result<(), Error> {
-    let name = image.name.name();
-    let refused = |error: std::io::Error| match error.raw_os_error() {
-        Some(libc::E2BIG | libc::ENOSPC) => Error::Full { map: name.to_owned(), room: map.definition().max_entries },
-        _ => Error::Kernel { doing: format!("fill the map {name}"), error },
-    };
+/// Why an entry was not taken.
+pub(crate) fn refused(map: &Map, name: MapName, about: Option<String>, error: std::io::Error) -> Error {
+    let (room, map) = (map.definition().max_entries, name.name().to_owned());
+    match error.raw_os_error() {
+        Some(libc::E2BIG | libc::ENOSPC) => Error::Full { map, room, about },
+        _ => Error::Kernel { doing: format!("write into the map {map}"), error },
+    }
+}
+
+fn fill(system: &System, map: &Map, image: &MapImage, artifact: &Artifact) -> Result<(), Error> {
     for batch in image.entries.chunks(BATCH) {
-        if let [(key, value)] = batch {
-            system.update(map, key, value).map_err(refused)?;
-            continue;
-        }
         let keys: Vec<u8> = batch.iter().flat_map(|(key, _)| key).copied().collect();
         let values: Vec<u8> = batch.iter().flat_map(|(_, value)| value).copied().collect();
-        match system.update_batch(map, &keys, &values) {
-            Ok(_) => {}
-            // No batches for this type of map in this kernel.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | 524)) => {
-                for (key, value) in batch {
-                    system.update(map, key, value).map_err(refused)?;
-                }
-            }
-            Err(error) => return Err(refused(error)),
+        let done = batch.len() > 1 && system.update_batch(map, &keys, &values).is_ok();
+        // No batches for this type of map in this kernel, or one entry that is not taken: which one?
+        for (key, value) in batch.iter().filter(|_| !done) {
+            let about = || names::about(artifact, image.name, key);
+            system.update(map, key, value).map_err(|error| refused(map, image.name, about(), error))?;
         }
     }
     Ok(())
 }
 
+/// Both at once: what a switch takes is mostly the kernel's proof that they are safe.
+fn programs(system: &System, source: &Source<'_>, maps: &BTreeMap<String, Map>) -> Result<[Program; 2], Error> {
+    let [to_pod, from_pod] = Side::BOTH;
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| program(system, source, maps, from_pod));
+        let program = program(system, source, maps, to_pod);
+        let other = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok([program?, other?])
+    })
+}
+
 fn program(
     system: &System,
-    pins: &Pins,
     source: &Source<'_>,
     maps: &BTreeMap<String, Map>,
     side: Side,
 ) -> Result<Program, Error> {
     let [to_pod, from_pod] = &source.artifact.programs;
-    let code = match side {
-        Side::ToPod => &to_pod.code,
-        Side::FromPod => &from_pod.code,
+    let (code, direction) = match side {
+        Side::ToPod => (&to_pod.code, to_pod.hook),
+        Side::FromPod => (&from_pod.code, from_pod.hook),
     };
     let descriptor = |number: u32| {
         let name = MapName::ALL.into_iter().find(|name| *name as u32 == number);
@@ -271,10 +290,7 @@ fn program(
     };
     let instructions = encode(&code.link(|map| descriptor(map.0)), ByteOrder::Little);
     let refused = |error| Error::Refused { program: side.program(), error };
-    let program = system.load(side.program(), &instructions).map_err(refused)?;
-    let pinning = format!("pin the program {}", side.program());
-    system.pin(program.as_fd(), &pins.program(Age::Next, side)).doing(pinning)?;
-    Ok(program)
+    system.load(side.program(), &instructions, Some(&source.artifact.debug_info(direction))).map_err(refused)
 }
 
 /// The file itself, in a map: it is there as long as the generation is.

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::Deserialize;
 use weir_compiler::artifact::Artifact;
-use weir_compiler::layout::endpoint;
+use weir_compiler::layout::{MapName, endpoint};
 
 /// What stands behind the numbers of one artifact.
 #[derive(Debug, Default)]
@@ -99,6 +99,27 @@ impl Names {
             _ => policy.egress.is_some(),
         };
         Why { list: None, policies: policies.filter(isolates).map(|it| it.name.clone()).collect() }
+    }
+}
+
+/// What an entry is about, for messages.
+pub(crate) fn about(artifact: &Artifact, map: MapName, key: &[u8]) -> Option<String> {
+    let number = |at: usize| key.get(at..).and_then(|rest| rest.first_chunk()).map(|it| u32::from_le_bytes(*it));
+    let of = |at: usize, v6| key.get(at..).and_then(|rest| address(rest, v6));
+    match map {
+        MapName::Exact4 | MapName::Exact6 => of(0, map == MapName::Exact6).map(|it| it.to_string()),
+        MapName::Nodes4 | MapName::Nodes6 => of(4, map == MapName::Nodes6).map(|it| it.to_string()),
+        MapName::Prefixes4 | MapName::Prefixes6 => {
+            Some(format!("{}/{}", of(4, map == MapName::Prefixes6)?, number(0)?))
+        }
+        MapName::Rows => {
+            let names = Names::new(artifact);
+            let subject = names.manifest.subjects.get((number(4)? & !(1 << 31)) as usize)?;
+            let policies = subject.policies.iter().filter_map(|it| names.manifest.policies.get(*it as usize));
+            let policies: Vec<&str> = policies.map(|it| it.name.as_str()).collect();
+            Some(format!("what {} allow", policies.join(", ")))
+        }
+        _ => None,
     }
 }
 

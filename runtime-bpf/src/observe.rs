@@ -129,7 +129,7 @@ impl Runtime {
     /// The kernel's time in ticks, its lower half.
     pub(crate) fn ticks(&self) -> Result<u32, Error> {
         let refused = |error| Error::Refused { program: "weir_clock", error };
-        let program = self.system.load("weir_clock", &CLOCK).map_err(refused)?;
+        let program = self.system.load("weir_clock", &CLOCK, None).map_err(refused)?;
         Ok(self.system.test_run(&program, &[0; 64]).doing("ask for the kernel's time")?.verdict)
     }
 

@@ -42,7 +42,7 @@ impl Side {
         }
     }
 
-    fn hook(self) -> Hook {
+    pub(crate) fn hook(self) -> Hook {
         match self {
             Self::ToPod => Hook::Egress,
             Self::FromPod => Hook::Ingress,

@@ -77,12 +77,10 @@ pub struct Endpoint {
     pub(crate) address: Vec<u8>,
     /// How programs got there.
     pub way: Way,
-    /// 1 to [`MOST_ENDPOINTS`], each at most once: stands in packets that it sends.
-    pub(crate) number: u16,
+    /// It is that way because there were many at once, and can be moved.
+    #[serde(default)]
+    pub(crate) hurried: bool,
 }
-
-/// As many fit into a packet's mark.
-pub(crate) const MOST_ENDPOINTS: u16 = (1 << 14) - 1;
 
 impl Record {
     pub(crate) fn new(namespace: u64) -> Self {
@@ -131,10 +129,5 @@ impl Record {
         system.unpin(&pins.new_record()).doing(writing)?;
         system.pin(map.as_fd(), &pins.new_record()).doing(writing)?;
         system.rename(&pins.new_record(), &pins.record()).doing(writing)
-    }
-
-    /// A number that no endpoint has.
-    pub(crate) fn free_number(&self) -> Option<u16> {
-        (1..=MOST_ENDPOINTS).find(|number| self.endpoints.iter().all(|it| it.number != *number))
     }
 }

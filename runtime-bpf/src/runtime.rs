@@ -15,7 +15,7 @@
 //!  after a grace period: unpair, remove old
 //! ```
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use weir_compiler::artifact::Artifact;
@@ -30,11 +30,14 @@ use crate::system::System;
 mod attach;
 mod change;
 mod detach;
+mod nodes;
 mod settle;
 mod single;
 mod status;
+mod ways;
 
 pub use attach::{Attached, Request};
+pub(crate) use nodes::{OWN, OwnAddresses, of};
 pub use status::{EndpointState, Fill, State, Status};
 
 /// As long as a packet may take from the one hook of this host to the other.
@@ -57,6 +60,7 @@ pub struct Runtime {
     pub(crate) system: System,
     pub(crate) pins: Pins,
     lock: Option<Lock>,
+    grace: Duration,
 }
 
 impl Runtime {
@@ -67,12 +71,8 @@ impl Runtime {
 
     /// The same on a [`System`] that may have faults.
     pub fn with_system(system: System, bpffs: &Path, access: Access) -> Result<Self, Error> {
-        let pins = Pins::new(bpffs);
-        let there = bpffs.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-        if !system.is_bpffs(there).doing(format!("look at {}", there.display()))? {
-            return Err(Error::NotBpffs(bpffs.to_owned()));
-        }
-        let mut runtime = Self { system, pins, lock: None };
+        let pins = Pins::new(&reach(&system, bpffs)?);
+        let mut runtime = Self { system, pins, lock: None, grace: GRACE };
         if access == Access::Change {
             for directory in runtime.pins.directories() {
                 runtime.system.make_directory(&directory).doing(format!("make {}", directory.display()))?;
@@ -80,6 +80,12 @@ impl Runtime {
             runtime.lock = Some(runtime.take_lock()?);
         }
         Ok(runtime)
+    }
+
+    /// Where no packet can be under way: nothing waits until it has arrived.
+    pub fn without_grace(mut self) -> Self {
+        self.grace = Duration::ZERO;
+        self
     }
 
     fn take_lock(&self) -> Result<Lock, Error> {
@@ -95,6 +101,21 @@ impl Runtime {
                 }
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
+        }
+    }
+
+    /// An old kernel says no more than that something is invalid, or not there.
+    pub(crate) fn because_of_age(&self, error: Error) -> Error {
+        let refused = match &error {
+            Error::Refused { .. } => true,
+            Error::Kernel { error, .. } => {
+                matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | 524))
+            }
+            _ => false,
+        };
+        match self.system.release() {
+            Ok(release) if refused && is_too_old(&release) => Error::TooOld { release, refused: Box::new(error) },
+            _ => error,
         }
     }
 
@@ -128,6 +149,42 @@ impl Runtime {
         let map = loaded.maps.get(generation::FILE).ok_or_else(|| damaged("the artifact is gone".into()))?;
         let file = generation::kept_file(&self.system, map)?;
         Artifact::read(&file).map_err(|error| damaged(error.to_string()))
+    }
+}
+
+/// The first process's files, as it sees them.
+const FIRST_ROOT: &str = "/proc/1/root";
+
+/// Where to find a directory for pins. `ip netns exec` gives its command a `/sys` of its own, in which there is no bpf file
+/// system: then it is the one that the machine's first process sees at the same place. None is ever mounted: it would end with
+/// the command, and enforcement with it.
+fn reach(system: &System, bpffs: &Path) -> Result<PathBuf, Error> {
+    let is_there = |path: &Path| {
+        let first = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+        system.is_bpffs(first).doing(format!("look at {}", first.display()))
+    };
+    if is_there(bpffs)? {
+        return Ok(bpffs.to_owned());
+    }
+    let apart = system.mounts_are_apart();
+    let absolute = std::path::absolute(bpffs).unwrap_or_else(|_| bpffs.to_owned());
+    if let (true, Ok(inside)) = (apart, absolute.strip_prefix("/")) {
+        let outside = Path::new(FIRST_ROOT).join(inside);
+        if is_there(&outside)? {
+            return Ok(outside);
+        }
+    }
+    Err(Error::NotBpffs { path: bpffs.to_owned(), apart })
+}
+
+/// The oldest kernel that we know.
+const OLDEST: [u32; 2] = [5, 10];
+
+fn is_too_old(release: &str) -> bool {
+    let mut numbers = release.split(|it: char| !it.is_ascii_digit()).map_while(|it| it.parse::<u32>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(major), Some(minor)) => [major, minor] < OLDEST,
+        _ => false,
     }
 }
 

@@ -12,10 +12,12 @@ mod objects;
 mod place;
 
 pub use objects::{Hook, Link, LinkInfo, MapInfo, ProgramInfo, Queried};
-pub use place::{Expedited, Lock, borrow, is_bpffs, namespace, tick, wait_readable};
+pub use place::{Lock, borrow, is_bpffs, mounts_are_apart, namespace, tick, wait_readable};
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use weir_compiler::artifact::DebugInfo;
 
 /// Map types by the kernel's numbers. Only these: the size of a value in a system call depends on the type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,11 +156,20 @@ impl Kernel {
 
     /// Loads a tc program from its instructions' bytes; asks for the verifier's log only if it is refused.
     pub fn load(&self, instructions: &[u8]) -> Result<Program, LoadError> {
-        self.load_named("", instructions)
+        self.load_named("", instructions, None)
     }
 
-    /// Loads a tc program that tools show under this name.
-    pub fn load_named(&self, name: &str, instructions: &[u8]) -> Result<Program, LoadError> {
+    /// Loads a tc program that tools show under this name, and with its lines where the kernel takes them.
+    pub fn load_named(
+        &self,
+        name: &str,
+        instructions: &[u8],
+        debug: Option<&DebugInfo>,
+    ) -> Result<Program, LoadError> {
+        // What is loaded is the same without.
+        if let Some(program) = debug.and_then(|debug| self.load_with_lines(name, instructions, debug).ok()) {
+            return Ok(program);
+        }
         self.load_at(name, instructions, 0, &mut []).or_else(|error| {
             if error.raw_os_error() == Some(libc::EPERM) {
                 return Err(LoadError { error, log: String::new() });
@@ -182,17 +193,44 @@ impl Kernel {
 
     fn load_at(&self, name: &str, instructions: &[u8], log_level: u32, log: &mut [u8]) -> io::Result<Program> {
         let mut attr = attr::ProgLoad {
-            prog_type: SCHED_CLS,
-            insn_cnt: (instructions.len() / 8) as u32,
-            insns: instructions.as_ptr() as u64,
-            license: c"GPL".as_ptr() as u64,
             log_level,
             log_size: log.len() as u32,
             log_buf: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
-            prog_name: object_name(name),
-            ..attr::ProgLoad::default()
+            ..program_attr(name, instructions)
         };
         new_fd(attr::PROG_LOAD, &mut attr).map(|fd| Program { fd })
+    }
+
+    fn load_with_lines(&self, name: &str, instructions: &[u8], debug: &DebugInfo) -> io::Result<Program> {
+        let mut attr = attr::BtfLoad {
+            btf: debug.types.as_ptr() as u64,
+            btf_size: debug.types.len() as u32,
+            ..attr::BtfLoad::default()
+        };
+        let types = new_fd(attr::BTF_LOAD, &mut attr)?;
+        let mut attr = attr::ProgLoad {
+            prog_btf_fd: types.as_raw_fd() as u32,
+            func_info_rec_size: DebugInfo::FUNCTION_BYTES,
+            func_info: debug.functions.as_ptr() as u64,
+            func_info_cnt: debug.functions.len() as u32 / DebugInfo::FUNCTION_BYTES,
+            line_info_rec_size: DebugInfo::LINE_BYTES,
+            line_info: debug.lines.as_ptr() as u64,
+            line_info_cnt: debug.lines.len() as u32 / DebugInfo::LINE_BYTES,
+            ..program_attr(name, instructions)
+        };
+        new_fd(attr::PROG_LOAD, &mut attr).map(|fd| Program { fd })
+    }
+}
+
+/// A tc program without a log. Only as long as the instructions are borrowed can it be used.
+fn program_attr(name: &str, instructions: &[u8]) -> attr::ProgLoad {
+    attr::ProgLoad {
+        prog_type: SCHED_CLS,
+        insn_cnt: (instructions.len() / 8) as u32,
+        insns: instructions.as_ptr() as u64,
+        license: c"GPL".as_ptr() as u64,
+        prog_name: object_name(name),
+        ..attr::ProgLoad::default()
     }
 }
 

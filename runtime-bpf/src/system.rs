@@ -5,8 +5,11 @@
 //! test can refuse one call, or all from one on (which is what dying looks like to the kernel).
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
+
+use weir_compiler::artifact::DebugInfo;
 
 use crate::sys::netlink::{Filter, Interface, Socket};
 use crate::sys::{
@@ -26,6 +29,7 @@ pub enum Operation {
     Delete,
     Freeze,
     Load,
+    LoadLines,
     TestRun,
     Pin,
     PinnedMap,
@@ -41,6 +45,7 @@ pub enum Operation {
     Detach,
     Query,
     Interface,
+    Addresses,
     AddClsact,
     PutFilter,
     DeleteFilter,
@@ -49,7 +54,7 @@ pub enum Operation {
     Lock,
     Namespace,
     Tick,
-    Expedite,
+    Release,
     MakeDirectory,
     RemoveDirectory,
     List,
@@ -65,6 +70,8 @@ pub struct System {
     kernel: Kernel,
     netlink: Socket,
     faults: Option<Box<Faults>>,
+    /// What it says of itself, if not what it is.
+    release: Option<String>,
 }
 
 impl std::fmt::Debug for System {
@@ -77,12 +84,17 @@ impl std::fmt::Debug for System {
 impl System {
     /// The running kernel, in this thread's network namespace.
     pub fn open() -> io::Result<Self> {
-        Ok(Self { kernel: Kernel::open()?, netlink: Socket::open()?, faults: None })
+        Ok(Self { kernel: Kernel::open()?, netlink: Socket::open()?, faults: None, release: None })
     }
 
     /// The running kernel, with faults.
     pub fn with_faults(faults: Box<Faults>) -> io::Result<Self> {
         Ok(Self { faults: Some(faults), ..Self::open()? })
+    }
+
+    /// The running kernel, under another one's number.
+    pub fn pretending(self, release: &str) -> Self {
+        Self { release: Some(release.to_owned()), ..self }
     }
 
     fn ask(&self, operation: Operation) -> io::Result<()> {
@@ -144,9 +156,11 @@ impl System {
         map.freeze()
     }
 
-    pub fn load(&self, name: &str, instructions: &[u8]) -> Result<Program, LoadError> {
+    /// With the lines that instructions came from, where the kernel takes them.
+    pub fn load(&self, name: &str, instructions: &[u8], debug: Option<&DebugInfo>) -> Result<Program, LoadError> {
         self.ask(Operation::Load).map_err(|error| LoadError { error, log: String::new() })?;
-        self.kernel.load_named(name, instructions)
+        let debug = debug.filter(|_| self.ask(Operation::LoadLines).is_ok());
+        self.kernel.load_named(name, instructions, debug)
     }
 
     pub fn test_run(&self, program: &Program, packet: &[u8]) -> io::Result<sys::TestRun> {
@@ -231,6 +245,12 @@ impl System {
         absent(self.netlink.interface_numbered(ifindex))
     }
 
+    /// This network namespace's.
+    pub fn addresses(&self) -> io::Result<Vec<IpAddr>> {
+        self.ask(Operation::Addresses)?;
+        Ok(sys::links::addresses()?.into_iter().map(|(_, address)| address).collect())
+    }
+
     pub fn add_clsact(&self, ifindex: u32) -> io::Result<()> {
         self.ask(Operation::AddClsact)?;
         self.netlink.add_clsact(ifindex)
@@ -261,6 +281,20 @@ impl System {
         sys::is_bpffs(path)
     }
 
+    /// Whether this process sees other mounts than the machine's first one; no, where that cannot be told.
+    pub fn mounts_are_apart(&self) -> bool {
+        sys::mounts_are_apart()
+    }
+
+    /// The kernel's number, as `uname -r` has it.
+    pub fn release(&self) -> io::Result<String> {
+        self.ask(Operation::Release)?;
+        match &self.release {
+            Some(release) => Ok(release.clone()),
+            None => Ok(std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned()),
+        }
+    }
+
     pub fn lock(&self, directory: &Path) -> io::Result<Lock> {
         self.ask(Operation::Lock)?;
         Lock::take(directory)
@@ -274,11 +308,6 @@ impl System {
     pub fn tick(&self) -> io::Result<std::time::Duration> {
         self.ask(Operation::Tick)?;
         sys::tick()
-    }
-
-    /// `None` where it cannot be had; nothing depends on it but speed.
-    pub fn expedite(&self) -> Option<sys::Expedited> {
-        self.ask(Operation::Expedite).ok().and_then(|()| sys::Expedited::begin())
     }
 
     /// With its parents; it may be there already.

@@ -10,6 +10,7 @@ mod corpus;
 mod enforce;
 mod load;
 mod look;
+mod mounts;
 mod namespace;
 #[expect(dead_code, reason = "other tests have other packets")]
 #[path = "../../../compiler/tests/common/packet.rs"]

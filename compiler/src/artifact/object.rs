@@ -155,7 +155,7 @@ fn debug_info(artifact: &Artifact, types: &mut btf::Btf, starts: [u64; 2]) -> Ve
 }
 
 /// The places where the line changes, in bytes.
-fn changes<'a>(artifact: &'a Artifact, program: &'a Program, start: u64) -> Vec<btf::lines::LineAt<'a>> {
+pub(super) fn changes<'a>(artifact: &'a Artifact, program: &'a Program, start: u64) -> Vec<btf::lines::LineAt<'a>> {
     let mut offset = start as u32;
     let mut last = None;
     let mut changes = Vec::new();

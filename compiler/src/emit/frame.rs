@@ -24,28 +24,32 @@ impl Frame {
     pub(super) const FLOW: i16 = Self::LOCAL - 32;
     /// A key for a prefix look-up, a fragment, a node; the largest is a fragment's of IPv6.
     pub(super) const SCRATCH: i16 = Self::FLOW - 48;
+    // Verifier: what programs ask of has the upper half of a slot. In lower halves, kernels up to 6.18 at least follow constants
+    // and what compares tell, and would walk the rest of the program once for each combination.
     /// The IP protocol.
     pub(super) const PROTOCOL: i16 = Self::SCRATCH - 4;
+    /// The fragment's identification. Nothing is asked of it.
+    pub(super) const FRAGMENT_ID: i16 = Self::PROTOCOL - 4;
     /// TCP's flags; 0 for everything else.
-    pub(super) const TCP_FLAGS: i16 = Self::PROTOCOL - 4;
+    pub(super) const TCP_FLAGS: i16 = Self::PROTOCOL - 8;
     /// The direction that is judged: of the packet, or the one in which its flow began.
-    pub(super) const JUDGED: i16 = Self::TCP_FLAGS - 4;
+    pub(super) const JUDGED: i16 = Self::TCP_FLAGS - 8;
     /// Where what comes to the pod began: [`Self::FROM_HOST`], [`Self::FROM_ITSELF`], or 0 for elsewhere.
-    pub(super) const OWN_NODE: i16 = Self::JUDGED - 4;
+    pub(super) const OWN_NODE: i16 = Self::JUDGED - 8;
     /// On this host.
     pub(super) const FROM_HOST: u32 = 1;
     /// In the pod itself.
     pub(super) const FROM_ITSELF: u32 = 2;
     /// What is counted at the end.
-    pub(super) const OUTCOME: i16 = Self::OWN_NODE - 4;
+    pub(super) const OUTCOME: i16 = Self::OWN_NODE - 8;
     /// 1 for a first fragment: its ports are to be remembered.
-    pub(super) const FIRST_FRAGMENT: i16 = Self::OUTCOME - 4;
-    /// The fragment's identification.
-    pub(super) const FRAGMENT_ID: i16 = Self::FIRST_FRAGMENT - 4;
+    pub(super) const FIRST_FRAGMENT: i16 = Self::OUTCOME - 8;
     /// The family, for events: 4 or 6, 0 if unknown.
-    pub(super) const FAMILY: i16 = Self::FRAGMENT_ID - 4;
+    pub(super) const FAMILY: i16 = Self::FIRST_FRAGMENT - 8;
+    /// From here to `SCRATCH`, all is cleared at the entry.
+    pub(super) const CLEARED: i16 = Self::FAMILY - 4;
     /// IPv6's payload length, in host order.
-    pub(super) const PAYLOAD: i16 = Self::FAMILY - 8;
+    pub(super) const PAYLOAD: i16 = Self::CLEARED - 8;
     /// IPv6's hop limit.
     pub(super) const HOP_LIMIT: i16 = Self::PAYLOAD + 4;
     /// The other end's peer class, once it was looked up; eight bytes, for their alignment.
@@ -63,7 +67,7 @@ impl Frame {
 
 const _: () = assert!(-(Frame::VALUES as i32 - 8 * Frame::MOST_VALUES as i32) <= 512, "the kernel gives 512 bytes");
 const _: () = assert!(
-    Frame::VALUES % 8 == 0 && Frame::SCRATCH % 8 == 0 && Frame::FAMILY % 8 == 0,
+    Frame::VALUES % 8 == 0 && Frame::SCRATCH % 8 == 0 && Frame::CLEARED % 8 == 0,
     "eight-byte slots are aligned"
 );
 

@@ -1,8 +1,8 @@
 //! Headers → facts on the stack.
 //!
 //! Headers outside the linear area are pulled in, once at the start and again where options or extension headers reach
-//! further; what is then still missing is malformed. IPv4 options are honoured through IHL; IPv6 extension headers up
-//! to a bound. A first fragment must hold its whole transport header: one that does not is made to deceive.
+//! further; what is then still missing is malformed. IPv4 options are honoured through IHL, and walked for source routes; IPv6
+//! extension headers up to a bound. A first fragment must hold its whole transport header: one that does not is made to deceive.
 
 use super::Emitter;
 use super::frame::{Frame, Key, skb};
@@ -14,7 +14,7 @@ use crate::layout::{MapName, Outcome};
 use crate::model::Direction;
 
 /// Bytes of an Ethernet header.
-const ETHERNET: i32 = 14;
+pub(super) const ETHERNET: i32 = 14;
 /// Extension headers that are followed; more are malformed.
 const MOST_EXTENSIONS: usize = 6;
 /// Beyond this, no header is looked for. Also bounds the offset for the verifier.
@@ -54,6 +54,7 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Lt, Reg::R9, 20, malformed);
         self.asm.load(Size::B, Reg::R2, Reg::R7, ETHERNET as i16 + 9);
         self.store_protocol(Family::V4, Reg::R2);
+        self.options_v4();
         self.fragment_v4(parsed);
         self.asm.alu(AluOp::Add, Reg::R9, ETHERNET);
         self.transport(Family::V4, parsed);
@@ -182,20 +183,18 @@ impl Emitter<'_> {
         self.asm.bind(fragment);
         self.fragment_v6(parsed);
         self.asm.bind(next);
-        // Verifier: how far it is, is unknown from here on, after whichever headers. Bounds that grow with each header are a
-        // state of their own for all that follows (5.10 to 6.18). At an even place that is no multiple of eight, half a word
-        // is not a register that was spilled.
-        self.asm.store(Size::H, Reg::R10, Frame::SCRATCH + 2, Reg::R9);
-        self.asm.load(Size::H, Reg::R9, Reg::R10, Frame::SCRATCH + 2);
+        // Verifier: what follows is walked once, however long the headers were (see `forget_where`).
+        self.asm.store(Size::W, Reg::R10, Frame::SCRATCH + 4, Reg::R9);
+        self.asm.load(Size::W, Reg::R9, Reg::R10, Frame::SCRATCH + 4);
         self.asm.jump_if(Cond::Gt, Reg::R9, FARTHEST, malformed);
     }
 
     /// With segments left, the destination that we see is not where the packet ends.
     fn routing_header(&mut self) {
-        let unknown = self.drop_unless_open(Outcome::Unknown);
+        let source_route = self.drop_unless_open(Outcome::SourceRoute);
         self.need_at(8);
         self.asm.load(Size::B, Reg::R2, Reg::R1, 3);
-        self.asm.jump_if(Cond::Ne, Reg::R2, 0, unknown);
+        self.asm.jump_if(Cond::Ne, Reg::R2, 0, source_route);
     }
 
     /// r2 = the header after this one, r9 += its length, which counts in units beyond the first eight bytes.
@@ -297,7 +296,7 @@ impl Emitter<'_> {
     }
 
     /// r7, r8 = packet start and end, with at least `bytes` between.
-    fn need_linear(&mut self, bytes: i32) {
+    pub(super) fn need_linear(&mut self, bytes: i32) {
         let there = self.asm.label("linear");
         self.load_packet();
         self.asm.mov(Reg::R1, Reg::R7);

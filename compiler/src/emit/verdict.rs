@@ -55,7 +55,8 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Eq, Reg::R1, 0, known);
         self.asm.load(Size::W, Reg::R2, Reg::R10, Key::IFINDEX);
         self.asm.jump_if(Cond::Eq, Reg::R1, Reg::R2, own);
-        self.store_constant(Frame::OWN_NODE, 0);
+        self.hidden_zero(Reg::R2, Reg::R1);
+        self.asm.store(Size::W, Reg::R10, Frame::OWN_NODE, Reg::R2);
         self.asm.jump(known);
         self.asm.bind(own);
         self.store_constant(Frame::OWN_NODE, Frame::FROM_ITSELF);

@@ -11,7 +11,7 @@ const PADDING: [u8; 7] = [0, 1, 4, 0, 0, 0, 0];
 
 facts! {
     options_before_the_ports_are_stepped_over(rig, family) {
-        for padding in [4, 20, 40] {
+        for padding in [4, 8, 20, 36, 40] {
             let packet = Packet::tcp((client(family), 40_000 + padding as u16), (server(family), 80), SYN);
             let packet = match family {
                 weir_compiler::address::Family::V4 => packet.with_options(&vec![1; padding]),
@@ -138,9 +138,9 @@ mod v6_only {
 
     /// The destination that we see is then not where the packet ends.
     #[test]
-    fn segments_left_are_unknown() {
+    fn segments_left_are_a_source_route() {
         crate::on_machine(|rig| {
-            rig.to_pod(&syn().with_extension(43, &[0, 4, 1, 0, 0, 0, 0])).is(Unknown);
+            rig.to_pod(&syn().with_extension(43, &[0, 4, 1, 0, 0, 0, 0])).is(SourceRoute);
             rig.to_pod(&syn().with_extension(43, &[0, 4, 0, 0, 0, 0, 0])).is(Allowed);
         });
     }
@@ -156,7 +156,72 @@ mod v6_only {
 
 mod v4_only {
     use super::*;
+    use crate::packet::ACK;
     use weir_compiler::address::Family::V4;
+
+    /// Loose and strict, with a stop to come and with none, at once and behind padding or another option.
+    const SOURCE_ROUTES: [&[u8]; 6] = [
+        &[131, 7, 4, 10, 0, 9, 9, 0],
+        &[137, 7, 4, 10, 0, 9, 9, 0],
+        &[131, 7, 8, 10, 0, 9, 9, 0],
+        &[1, 131, 7, 4, 10, 0, 9, 9],
+        &[148, 4, 0, 0, 137, 7, 4, 10, 0, 9, 9, 0],
+        &[1, 1, 1, 1, 1, 148, 4, 0, 0, 131, 3, 4],
+    ];
+
+    /// The destination that we see is then not where the packet ends, or not the way that answers go.
+    #[test]
+    fn source_routes_are_dropped() {
+        crate::on_machine(|rig| {
+            for options in SOURCE_ROUTES {
+                let (there, back) = ((client(V4), 40_000), (server(V4), 80));
+                rig.to_pod(&Packet::tcp(there, back, SYN).with_options(options)).is(SourceRoute);
+                rig.from_pod(&Packet::tcp((server(V4), 40_000), (friend(V4), 443), SYN).with_options(options)).is(SourceRoute);
+            }
+            assert!(rig.flows().is_empty());
+            // Nor in a flow that lives.
+            rig.to_pod(&Packet::tcp((client(V4), 40_000), (server(V4), 80), SYN)).is(Allowed);
+            let answer = Packet::tcp((server(V4), 80), (client(V4), 40_000), SYN | ACK);
+            rig.from_pod(&answer.clone().with_options(SOURCE_ROUTES[0])).is(SourceRoute);
+            rig.from_pod(&answer).is(Established);
+        });
+    }
+
+    #[test]
+    fn source_routes_pass_an_open_pod() {
+        crate::on_machine(|rig| {
+            rig.plug("open");
+            let packet = Packet::tcp((client(V4), 40_000), (open(V4), 80), SYN);
+            rig.to_pod(&packet.with_options(SOURCE_ROUTES[0])).is(Unfiltered);
+        });
+    }
+
+    #[test]
+    fn what_looks_like_a_source_route_inside_another_option_is_none() {
+        crate::on_machine(|rig| {
+            let packet = |port| Packet::tcp((client(V4), port), (server(V4), 80), SYN);
+            // A recorded route by way of 131.137.131.137; what is behind the end of options.
+            rig.to_pod(&packet(1).with_options(&[7, 7, 8, 131, 137, 131, 137, 0])).is(Allowed);
+            rig.to_pod(&packet(2).with_options(&[0, 131, 7, 4, 10, 0, 9, 9])).is(Allowed);
+            // The ports of the transport header are no options: 0x8307 = 33543.
+            rig.to_pod(&packet(33_543).with_options(&[1, 1, 1, 1])).is(Allowed);
+            rig.to_pod(&packet(0x0101).with_options(&[148, 4, 0, 0, 1, 1, 1, 1])).is(Allowed);
+        });
+    }
+
+    #[test]
+    fn options_that_make_no_sense_are_malformed() {
+        crate::on_machine(|rig| {
+            let packet = |options: &[u8]| Packet::tcp((client(V4), 40_000), (server(V4), 80), SYN).with_options(options);
+            // Shorter than their own head; longer than the header.
+            rig.to_pod(&packet(&[148, 1, 0, 0])).is(Malformed);
+            rig.to_pod(&packet(&[148, 0, 0, 0])).is(Malformed);
+            rig.to_pod(&packet(&[148, 5, 0, 0])).is(Malformed);
+            rig.to_pod(&packet(&[1, 1, 1, 148])).is(Malformed);
+            // More than are followed.
+            rig.to_pod(&packet(&[1, 7, 3, 4].repeat(10))).is(Malformed);
+        });
+    }
 
     #[test]
     fn a_header_length_below_five_is_malformed() {

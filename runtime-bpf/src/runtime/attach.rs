@@ -4,15 +4,13 @@ use weir_compiler::artifact::Artifact;
 use weir_compiler::layout::{MapName, config};
 
 use super::settle::{Settled, Values, value_of};
+use super::ways::FEW;
 use super::{Access, Runtime};
 use crate::error::{Doing as _, Error, Failure};
 use crate::generation::{self, Loaded, Source};
 use crate::point::{self, Neighbour, Side, Way};
-use crate::record::{Endpoint, Generation, MOST_ENDPOINTS, Record};
+use crate::record::{Endpoint, Generation, Record};
 use crate::sys::netlink::Interface;
-
-/// As many new endpoints are attached without hurry.
-const FEW: usize = 4;
 
 /// What is to be in force.
 #[derive(Debug)]
@@ -49,6 +47,10 @@ pub struct Attached {
 impl Runtime {
     /// Puts an artifact in force and returns when it is.
     pub fn attach(&self, request: &Request<'_>) -> Result<Attached, Error> {
+        self.attach_here(request).map_err(|error| self.because_of_age(error))
+    }
+
+    fn attach_here(&self, request: &Request<'_>) -> Result<Attached, Error> {
         debug_assert!(self.lock.is_some(), "opened with {:?}", Access::Change);
         let (mut record, mut settled) = self.adopt()?;
         let wanted = self.wanted(&record, request)?;
@@ -57,13 +59,16 @@ impl Runtime {
         let digest = digest(request.artifact)?;
         let same = record.current.as_ref().is_some_and(|it| it.digest == digest && it.keep == keep);
         let enforced = record.endpoints.clone();
-        merge(&mut record, wanted)?;
-        let new = record.endpoints.len().saturating_sub(enforced.len());
-        let _expedited = (new > FEW).then(|| self.system.expedite());
+        let moves = merge(&mut record, wanted);
         if same && record.shared.len() == self.shared_maps(request.artifact) {
             self.add_endpoints(&mut record, request.artifact, &mut settled)?;
         } else {
             self.put_in_force(&mut record, request, &enforced, (digest, keep), &mut settled)?;
+        }
+        if let Some(loaded) = self.current(&record)?.filter(|_| !moves.is_empty()) {
+            for (ifindex, way) in moves {
+                self.move_over(&mut record, &loaded, ifindex, way, &mut settled)?;
+            }
         }
         let Some(generation) = record.current.clone() else {
             return Err(Error::Nothing(self.pins.root().to_owned()));
@@ -132,11 +137,16 @@ impl Runtime {
                 return Err(Error::TwoPods { name: name.clone(), first, second });
             }
             let known = record.endpoints.iter().find(|it| it.ifindex == ifindex);
-            let way = match (request.way, known) {
-                (None, Some(known)) => known.way,
-                _ => way,
+            let (way, hurried) = match (request.way, known) {
+                (None, Some(known)) => (known.way, known.hurried),
+                _ => (way, false),
             };
-            wanted.push(Endpoint { pod: pod.clone(), interface: name.clone(), ifindex, address, way, number: 0 });
+            wanted.push(Endpoint { pod: pod.clone(), interface: name.clone(), ifindex, address, way, hurried });
+        }
+        let is_new = |it: &Endpoint| record.endpoints.iter().all(|known| known.ifindex != it.ifindex);
+        if request.way.is_none() && wanted.iter().filter(|it| is_new(it)).count() > FEW {
+            let hurried = |it: &&mut Endpoint| is_new(it) && it.way == Way::Tcx && self.has_no_links(it.ifindex);
+            wanted.iter_mut().filter(hurried).for_each(|it| (it.way, it.hurried) = (Way::Clsact, true));
         }
         let all = record.endpoints.iter().filter(|it| wanted.iter().all(|new| new.ifindex != it.ifindex));
         if let Some(unknown) = all.chain(&wanted).find(|it| value_of(request.artifact, it).is_none()) {
@@ -172,6 +182,7 @@ impl Runtime {
             epoch: record.last_epoch,
             stamp: Generation::free_stamp(record),
             endpoints: record.endpoints.len() as u32,
+            own: self.own_addresses(request.artifact, &record.endpoints)?,
         };
         let next = generation::load(&self.system, &self.pins, record, &source)?;
         // Entries for those that are in force already; the new ones are closed until both of their programs are there.
@@ -203,7 +214,7 @@ impl Runtime {
             done.failures.iter().any(|f| f.interface == it.interface && f.now == crate::error::Now::Open)
         };
         record.endpoints.retain(|it| !lost(it));
-        self.remove_leaving(record, Some(loaded))?;
+        self.remove_leaving(record, Some(loaded), &done.failures)?;
         record.write(&self.system, &self.pins)?;
         self.open_endpoints(record, loaded, &Values::new(Some(artifact)), &mut done)?;
         settled.failures.append(&mut done.failures);
@@ -223,26 +234,25 @@ impl Runtime {
     }
 }
 
-/// Adds endpoints. One that was another pod's, or got there another way, leaves first.
-fn merge(record: &mut Record, wanted: Vec<Endpoint>) -> Result<(), Error> {
+/// Adds endpoints. One that was another pod's leaves first; one that is to get there another way is moved afterwards: returned
+/// are the interfaces and their ways.
+fn merge(record: &mut Record, wanted: Vec<Endpoint>) -> Vec<(u32, Way)> {
+    let mut moves = Vec::new();
     for mut new in wanted {
         let known = record.endpoints.iter().position(|it| it.ifindex == new.ifindex);
         if let Some(known) = known {
             let old = record.endpoints.remove(known);
-            new.number = old.number;
-            if old.pod != new.pod || old.way != new.way {
-                new.number = 0;
+            if old.pod != new.pod {
                 record.leaving.push(old);
+            } else if old.way != new.way {
+                moves.push((new.ifindex, new.way));
+                (new.way, new.hurried) = (old.way, old.hurried);
             }
-        }
-        if new.number == 0 {
-            let full = || Error::Full { map: "endpoints".to_owned(), room: u32::from(MOST_ENDPOINTS) };
-            new.number = record.free_number().ok_or_else(full)?;
         }
         record.endpoints.push(new);
     }
     record.endpoints.sort_by_key(|it| it.ifindex);
-    Ok(())
+    moves
 }
 
 fn digest(artifact: &Artifact) -> Result<String, Error> {

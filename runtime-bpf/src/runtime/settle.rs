@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use weir_compiler::artifact::Artifact;
-use weir_compiler::layout::{MapName, config, endpoint, mark};
+use weir_compiler::layout::{MapName, config, mark};
 
-use super::{GRACE, Runtime, uptime};
+use super::{Runtime, uptime};
 use crate::error::{Doing as _, Error, Failure, Now};
-use crate::generation::{self, Loaded, is_shared};
+use crate::generation::{self, Loaded, is_shared, refused};
 use crate::pins::{Age, Pins};
 use crate::point::{Point, Side};
 use crate::record::{Endpoint, Generation, Record};
@@ -41,27 +41,27 @@ impl<'a> Values<'a> {
         Self { given, kept: OnceCell::new() }
     }
 
-    /// The value for an endpoint with its number.
+    /// The value for an endpoint.
     pub(crate) fn of(&self, runtime: &Runtime, loaded: &Loaded, local: &Endpoint) -> Result<Option<Vec<u8>>, Error> {
-        let artifact = match (self.given, self.kept.get()) {
-            (Some(artifact), _) | (None, Some(artifact)) => artifact,
+        Ok(value_of(self.artifact(runtime, loaded)?, local))
+    }
+
+    fn artifact(&self, runtime: &Runtime, loaded: &Loaded) -> Result<&Artifact, Error> {
+        match (self.given, self.kept.get()) {
+            (Some(artifact), _) | (None, Some(artifact)) => Ok(artifact),
             (None, None) => {
                 let artifact = runtime.artifact(loaded)?;
-                self.kept.get_or_init(|| artifact)
+                Ok(self.kept.get_or_init(|| artifact))
             }
-        };
-        Ok(value_of(artifact, local))
+        }
     }
 }
 
-/// What an artifact says of an endpoint, with its number.
+/// What an artifact says of an endpoint.
 pub(crate) fn value_of(artifact: &Artifact, local: &Endpoint) -> Option<Vec<u8>> {
     let (namespace, name) = local.pod.split_once('/')?;
     let named = artifact.endpoints.iter().find(|it| (it.namespace.as_str(), it.name.as_str()) == (namespace, name))?;
-    let mut value = named.value.clone();
-    let number = local.number.to_le_bytes();
-    value.iter_mut().skip(endpoint::NUMBER as usize).zip(number).for_each(|(to, from)| *to = from);
-    Some(value)
+    Some(named.value.clone())
 }
 
 impl Runtime {
@@ -83,7 +83,7 @@ impl Runtime {
             self.find_gone(record, &mut settled)?;
             self.place_programs(record, loaded, &mut settled);
         }
-        self.remove_leaving(record, loaded.as_ref())?;
+        self.remove_leaving(record, loaded.as_ref(), &settled.failures)?;
         if let Some(loaded) = &loaded {
             self.open_endpoints(record, loaded, &Values::new(given), &mut settled)?;
         }
@@ -240,15 +240,26 @@ impl Runtime {
         }
     }
 
-    /// What was enforced at endpoints that leave, and the flows that they had: another may get the interface's number.
-    pub(crate) fn remove_leaving(&self, record: &mut Record, loaded: Option<&Loaded>) -> Result<(), Error> {
-        if record.leaving.is_empty() {
+    /// What was enforced at endpoints that leave, and the flows that they had: another may get the interface's number. What is
+    /// enforced by one way stays while the other fails.
+    pub(crate) fn remove_leaving(
+        &self,
+        record: &mut Record,
+        loaded: Option<&Loaded>,
+        failures: &[Failure],
+    ) -> Result<(), Error> {
+        let is_needed = |left: &Endpoint| {
+            let moves = record.endpoints.iter().any(|it| (it.ifindex, &it.pod) == (left.ifindex, &left.pod));
+            moves && failures.iter().any(|it| (&it.interface, &it.pod) == (&left.interface, &left.pod))
+        };
+        let (needed, leaving): (Vec<_>, Vec<_>) = record.leaving.iter().cloned().partition(is_needed);
+        if leaving.is_empty() {
             return Ok(());
         }
         let stays = |left: &Endpoint, same: fn(&Endpoint, &Endpoint) -> bool| {
             record.endpoints.iter().any(|it| it.ifindex == left.ifindex && same(it, left))
         };
-        for local in &record.leaving {
+        for local in &leaving {
             if !stays(local, |it, left| it.way == left.way) {
                 for side in Side::BOTH {
                     let removing = format!("remove {} from {}", side.program(), local.interface);
@@ -260,13 +271,13 @@ impl Runtime {
                 }
             }
         }
-        let leaving = record.leaving.iter().filter(|it| !stays(it, |it, left| it.pod == left.pod));
+        let leaving = leaving.iter().filter(|it| !stays(it, |it, left| it.pod == left.pod));
         let leaving: BTreeSet<u32> = leaving.map(|it| it.ifindex).collect();
-        if let Some(loaded) = loaded {
+        if let Some(loaded) = loaded.filter(|_| !leaving.is_empty()) {
             self.close(loaded, &leaving)?;
             self.purge(loaded, &leaving)?;
         }
-        record.leaving.clear();
+        record.leaving = needed;
         record.write(&self.system, &self.pins)
     }
 
@@ -301,6 +312,7 @@ impl Runtime {
         values: &Values<'_>,
         settled: &mut Settled,
     ) -> Result<(), Error> {
+        self.keep_addresses(loaded, values.artifact(self, loaded)?, &record.endpoints, settled)?;
         let Some(map) = loaded.map(MapName::Endpoints) else { return Ok(()) };
         let writing = "write the map endpoints";
         let there = self.system.entries(map).doing(writing)?;
@@ -325,10 +337,8 @@ impl Runtime {
     }
 
     pub(crate) fn write_entry(&self, map: &Map, local: &Endpoint, value: &[u8]) -> Result<(), Error> {
-        self.system.update(map, &local.ifindex.to_le_bytes(), value).map_err(|error| match error.raw_os_error() {
-            Some(libc::E2BIG) => Error::Full { map: "endpoints".into(), room: map.definition().max_entries },
-            _ => Error::Kernel { doing: format!("write the entry of {}", local.pod), error },
-        })
+        let written = self.system.update(map, &local.ifindex.to_le_bytes(), value);
+        written.map_err(|error| refused(map, MapName::Endpoints, Some(local.pod.clone()), error))
     }
 
     /// Links of interfaces that nobody owns.
@@ -382,7 +392,9 @@ impl Runtime {
     pub(crate) fn unpair(&self, loaded: &Loaded) -> Result<(), Error> {
         self.set_other(loaded, mark::NONE)?;
         let Some(slot) = loaded.map(MapName::Other) else { return Ok(()) };
-        self.system.delete(slot, &[0; 4]).doing("unpair two generations")
+        // Itself and not nothing: before it empties a slot, the kernel waits for every CPU.
+        let itself = std::os::fd::AsFd::as_fd(loaded.program(Side::ToPod));
+        self.system.update_descriptor(slot, &[0; 4], itself).doing("unpair two generations")
     }
 
     /// Removes the generation before, once no packet that it has seen can be under way; waits for that.
@@ -394,7 +406,7 @@ impl Runtime {
     pub(crate) fn reap_retired(&self, record: &mut Record) -> Result<(), Error> {
         let Some((_, since)) = &record.retired else { return Ok(()) };
         let age = Duration::from_millis(uptime().saturating_sub(*since));
-        std::thread::sleep(GRACE.saturating_sub(age));
+        std::thread::sleep(self.grace.saturating_sub(age));
         if let Some(loaded) = self.current(record)? {
             self.unpair(&loaded)?;
         }

@@ -6,6 +6,7 @@ use weir_compiler::layout::{MapName, address_bytes};
 
 use super::Runtime;
 use crate::error::{Doing as _, Error};
+use crate::generation::refused;
 use crate::sys::MapType;
 
 impl Runtime {
@@ -28,12 +29,8 @@ impl Runtime {
             let key = address_bytes(*address);
             match class {
                 Some(class) => {
-                    self.system.update(map, &key, &class.to_le_bytes()).map_err(|error| match error.raw_os_error() {
-                        Some(libc::E2BIG | libc::ENOSPC) => {
-                            Error::Full { map: name.name().to_owned(), room: map.definition().max_entries }
-                        }
-                        _ => Error::Kernel { doing: format!("write into the map {}", name.name()), error },
-                    })?
+                    let written = self.system.update(map, &key, &class.to_le_bytes());
+                    written.map_err(|error| refused(map, name, Some(address.to_string()), error))?;
                 }
                 None => self.system.delete(map, &key).doing(format!("remove from the map {}", name.name()))?,
             }
@@ -44,8 +41,11 @@ impl Runtime {
     /// Makes so what should be so; says what was not.
     pub fn mend(&self) -> Result<Vec<String>, Error> {
         let mut record = self.record()?;
-        let settled = self.settle(&mut record, None)?;
+        let mut settled = self.settle(&mut record, None)?;
         self.reap_retired(&mut record)?;
+        if let Some(loaded) = self.current(&record)? {
+            self.move_hurried(&mut record, &loaded, &mut settled)?;
+        }
         if settled.failures.is_empty() { Ok(settled.mended) } else { Err(Error::Partial(settled.failures)) }
     }
 }

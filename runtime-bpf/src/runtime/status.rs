@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use weir_compiler::layout::{MapName, config};
 
-use super::Runtime;
+use super::{OWN, Runtime, of};
 use super::settle::value_of;
 use crate::error::{Doing as _, Error};
 use crate::generation::{self, Loaded, is_shared};
@@ -131,6 +131,7 @@ impl Runtime {
     /// What the compiler put into maps must be there, and nothing else.
     fn check_contents(&self, record: &Record, loaded: &Loaded, drift: &mut Vec<String>) -> Result<(), Error> {
         let artifact = self.artifact(loaded)?;
+        let own = self.own_addresses(&artifact, &record.endpoints)?;
         for image in artifact.maps.iter().filter(|image| !is_shared(image.name)) {
             let (name, Some(map)) = (image.name.name(), loaded.map(image.name)) else { continue };
             let there = self.entries_of(map, name)?;
@@ -150,7 +151,10 @@ impl Runtime {
                         |local: &Endpoint| Some((local.ifindex.to_le_bytes().to_vec(), value_of(&artifact, local)?));
                     record.endpoints.iter().filter_map(entry).collect()
                 }
-                _ => image.entries.iter().cloned().collect(),
+                name => {
+                    let own = of(&own, name).map(|key| (key.clone(), OWN.to_vec()));
+                    image.entries.iter().cloned().chain(own).collect()
+                }
             };
             let missing = expected.iter().filter(|(key, value)| there.get(*key) != Some(value)).count();
             let extra = there.keys().filter(|key| !expected.contains_key(*key)).count();

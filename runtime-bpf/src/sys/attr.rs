@@ -13,6 +13,7 @@ pub(super) const PROG_GET_FD_BY_ID: i32 = 13;
 pub(super) const MAP_GET_FD_BY_ID: i32 = 14;
 pub(super) const OBJ_GET_INFO_BY_FD: i32 = 15;
 pub(super) const PROG_QUERY: i32 = 16;
+pub(super) const BTF_LOAD: i32 = 18;
 pub(super) const MAP_FREEZE: i32 = 22;
 pub(super) const MAP_LOOKUP_BATCH: i32 = 24;
 pub(super) const MAP_UPDATE_BATCH: i32 = 26;
@@ -74,6 +75,27 @@ pub(super) struct ProgLoad {
     pub(super) kern_version: u32,
     pub(super) prog_flags: u32,
     pub(super) prog_name: [u8; 16],
+    pub(super) prog_ifindex: u32,
+    pub(super) expected_attach_type: u32,
+    pub(super) prog_btf_fd: u32,
+    pub(super) func_info_rec_size: u32,
+    pub(super) func_info: u64,
+    pub(super) func_info_cnt: u32,
+    pub(super) line_info_rec_size: u32,
+    pub(super) line_info: u64,
+    pub(super) line_info_cnt: u32,
+    pub(super) attach_btf_id: u32,
+}
+
+#[derive(Default)]
+#[repr(C)]
+pub(super) struct BtfLoad {
+    pub(super) btf: u64,
+    pub(super) btf_log_buf: u64,
+    pub(super) btf_size: u32,
+    pub(super) btf_log_size: u32,
+    pub(super) btf_log_level: u32,
+    pub(super) pad: u32,
 }
 
 #[derive(Default)]
@@ -155,6 +177,7 @@ pub(super) struct LinkUpdate {
     pub(super) old_prog_fd: u32,
 }
 
+impl Attr for BtfLoad {}
 impl Attr for ById {}
 impl Attr for Object {}
 impl Attr for Info {}

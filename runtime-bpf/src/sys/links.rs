@@ -36,8 +36,15 @@ pub struct Namespace {
 pub fn here() -> io::Result<Namespace> {
     let mut namespace = Namespace::default();
     dump(RTM_GETLINK, &[0; 16], |message| namespace.interfaces.extend(interface(message)))?;
-    dump(RTM_GETADDR, &[0; 8], |message| namespace.addresses.extend(address(message)))?;
+    namespace.addresses = addresses()?;
     Ok(namespace)
+}
+
+/// The addresses of this thread's namespace, with their interfaces' numbers.
+pub fn addresses() -> io::Result<Vec<(u32, IpAddr)>> {
+    let mut addresses = Vec::new();
+    dump(RTM_GETADDR, &[0; 8], |message| addresses.extend(address(message)))?;
+    Ok(addresses)
 }
 
 /// The namespace that is mounted at a path (`/run/netns/…`) or that `/proc/…/ns/net` names.

@@ -44,6 +44,12 @@ pub fn namespace() -> io::Result<u64> {
     Ok(std::fs::metadata("/proc/thread-self/ns/net")?.ino())
 }
 
+/// Whether this process is in another mount namespace than the first one of its `/proc`; no, where that cannot be told.
+pub fn mounts_are_apart() -> bool {
+    let number = |process: &str| std::fs::metadata(format!("/proc/{process}/ns/mnt")).ok().map(|it| it.ino());
+    number("self").zip(number("1")).is_some_and(|(own, first)| own != first)
+}
+
 /// How long a tick of the kernel takes: the resolution of its coarse clock.
 pub fn tick() -> io::Result<Duration> {
     let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -71,33 +77,4 @@ pub fn wait_readable(fd: BorrowedFd<'_>, at_most: Duration) -> io::Result<bool> 
 pub fn borrow<T: AsRawFd>(owner: &T) -> BorrowedFd<'_> {
     // SAFETY: the owner keeps it open while it is borrowed.
     unsafe { BorrowedFd::borrow_raw(owner.as_raw_fd()) }
-}
-
-/// While it lives, the kernel waits for other CPUs in microseconds where it takes milliseconds otherwise. Each new hook waits
-/// once; all of a node's would take seconds.
-#[derive(Debug)]
-pub struct Expedited {
-    before: Vec<u8>,
-}
-
-const EXPEDITED: &str = "/sys/kernel/rcu_expedited";
-
-impl Expedited {
-    /// Nothing comes of it where that cannot be changed.
-    pub fn begin() -> Option<Self> {
-        let before = std::fs::read(EXPEDITED).ok()?;
-        // Somebody else has, and will undo it: to write it back then would be for good.
-        if before.trim_ascii() != b"0" {
-            return None;
-        }
-        std::fs::write(EXPEDITED, "1").ok()?;
-        Some(Self { before })
-    }
-}
-
-impl Drop for Expedited {
-    fn drop(&mut self) {
-        // There is nobody to tell, and nothing is wrong but a little speed.
-        _ = std::fs::write(EXPEDITED, &self.before);
-    }
 }

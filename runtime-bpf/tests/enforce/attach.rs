@@ -21,8 +21,13 @@ pub(crate) fn attach(
     way: Option<Way>,
 ) -> Result<Attached, Error> {
     let endpoints = pods.iter().map(|pod| (format!("default/p{pod}"), node.interface(*pod))).collect();
-    let request = Request { artifact: &made.0, file: &made.1, endpoints, way, keep: None };
+    let request = Request { endpoints, way, ..request(made) };
     node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.attach(&request))
+}
+
+/// Of those that are attached already.
+pub(crate) fn request(made: &(Artifact, Vec<u8>)) -> Request<'_> {
+    Request { artifact: &made.0, file: &made.1, endpoints: Vec::new(), way: None, keep: None }
 }
 
 pub(crate) fn status(node: &Node) -> Result<Status, Error> {

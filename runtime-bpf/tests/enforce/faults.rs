@@ -1,14 +1,16 @@
-//! Every operation refused, and the process dying before every operation: what was in force stays, or what is new is, and
+//! Every operation refused with everything that it can answer, and the process dying before every operation: what was in force stays, or what is new is, and
 //! whoever comes next puts it right.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use weir_runtime::runtime::{Access, Request, Runtime, State};
-use weir_runtime::system::System;
+use weir_runtime::sys::netlink::Socket;
+use weir_runtime::sys::{Hook, Kernel};
+use weir_runtime::system::{Operation, System};
 use weir_runtime::{Error, Way, skip};
 
-use crate::attach::{attach, only_port, status};
+use crate::attach::{attach, only_port, request, status};
 use crate::net::{Layout, Node, pod_address, possible};
 use crate::policy::{artifact, cluster, policy};
 use crate::probe::{connect, serve};
@@ -18,44 +20,96 @@ type Made = (weir_compiler::artifact::Artifact, Vec<u8>);
 /// A port that all policies allow.
 const BOTH: u16 = 82;
 
-/// What the kernel may answer; which of them cannot depend on us.
-const ERRNOS: [i32; 9] = [
-    libc::EPERM,
-    libc::ENOMEM,
-    libc::EINVAL,
-    libc::EBUSY,
-    libc::ENOSPC,
-    libc::E2BIG,
-    libc::EIO,
-    libc::EAGAIN,
-    libc::ENOENT,
-];
+/// What an operation can answer, as its manual and the kernel's source have it. That something is not there is no fault: it is
+/// told by other means, and has tests of its own.
+fn errnos(operation: Operation) -> &'static [i32] {
+    use Operation::*;
+    use libc::*;
+    match operation {
+        CreateMap => &[EPERM, ENOMEM, EINVAL, E2BIG],
+        Update => &[ENOMEM, E2BIG, EPERM, EBUSY, EAGAIN],
+        UpdateBatch => &[EINVAL, ENOMEM, E2BIG, 524],
+        UpdateDescriptor => &[EINVAL, ENOMEM, EPERM],
+        Lookup | Entries => &[EPERM, ENOMEM, EFAULT, EINVAL],
+        Delete => &[EPERM, EBUSY, EINVAL],
+        Freeze => &[EBUSY, EPERM],
+        Load => &[EPERM, ENOMEM, EINVAL, EACCES, E2BIG, EAGAIN],
+        LoadLines => &[EINVAL, EPERM],
+        TestRun => &[EINVAL, ENOMEM],
+        Pin => &[EEXIST, EPERM, ENOSPC, ENOMEM],
+        PinnedMap | PinnedProgram | PinnedLink | NumberedMap | NumberedProgram => &[EPERM, EACCES, ENOMEM, EMFILE],
+        MapInfo | ProgramInfo | LinkInfo => &[EFAULT, EINVAL],
+        Attach => &[EINVAL, ENODEV, ENOMEM, ERANGE, EOPNOTSUPP],
+        Replace => &[ENOLINK, EPERM, EINVAL, ENOENT],
+        Detach => &[EOPNOTSUPP, EPERM],
+        Query => &[EPERM, ENODEV, ENOMEM],
+        Interface | Addresses => &[ENOBUFS, ENOMEM, EPERM],
+        AddClsact => &[EOPNOTSUPP, EPERM, ENOMEM],
+        PutFilter => &[EINVAL, ENOSPC, ENOMEM, EPERM, ENODEV],
+        DeleteFilter => &[EPERM, EBUSY],
+        Filters => &[ENOBUFS, ENOMEM],
+        IsBpffs => &[EACCES, EIO],
+        Lock => &[EINTR, ENOLCK],
+        Namespace | Tick | Release => &[EACCES, EMFILE],
+        MakeDirectory => &[ENOSPC, EPERM, ENOMEM],
+        RemoveDirectory => &[ENOTEMPTY, EPERM],
+        List => &[EACCES, EMFILE],
+        Rename => &[EPERM, EBUSY, ENOSPC],
+        Unpin => &[EPERM, EBUSY],
+    }
+}
 
 /// From the `nth` operation on: that one alone, or all.
 #[derive(Clone, Copy, Debug)]
 struct Fault {
     nth: usize,
-    errno: i32,
+    /// Which of what the operation can answer.
+    answer: usize,
     dies: bool,
 }
 
-/// Attaches with a fault; says whether it came to it.
-fn attach_with(node: &Node, made: &Made, pods: &[usize], way: Way, fault: Fault) -> (bool, Result<(), Error>) {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&asked);
-    let faults = move |_| {
-        let number = counted.fetch_add(1, Ordering::Relaxed);
-        (number == fault.nth || fault.dies && number > fault.nth).then_some(fault.errno)
+/// What came of an attach with a fault.
+struct Outcome {
+    /// The operation that failed; none if there were fewer.
+    failed: Option<Operation>,
+    result: Result<(), Error>,
+}
+
+/// Attaches with a fault.
+fn attach_with(node: &Node, made: &Made, pods: &[usize], way: Way, fault: Fault) -> Outcome {
+    let asked = AtomicUsize::new(0);
+    let failed = Arc::new(Mutex::new(None));
+    let seen = Arc::clone(&failed);
+    let faults = move |operation: Operation| {
+        let number = asked.fetch_add(1, Ordering::Relaxed);
+        if number == fault.nth {
+            *seen.lock().unwrap() = Some(operation);
+        }
+        let fails = number == fault.nth || fault.dies && number > fault.nth;
+        let answers = errnos(operation);
+        fails.then(|| answers[fault.answer % answers.len()])
     };
     let endpoints = pods.iter().map(|pod| (format!("default/p{pod}"), node.interface(*pod))).collect();
-    let request = Request { artifact: &made.0, file: &made.1, endpoints, way: Some(way), keep: None };
+    let request = Request { endpoints, way: Some(way), ..request(made) };
     let result = node.here(|| {
         let system = System::with_faults(Box::new(faults)).unwrap();
-        let runtime = Runtime::with_system(system, &node.bpffs(), Access::Change)?;
+        let runtime = Runtime::with_system(system, &node.bpffs(), Access::Change)?.without_grace();
         runtime.attach(&request)?;
         runtime.reap()
     });
-    (asked.load(Ordering::Relaxed) > fault.nth, result)
+    let failed = *failed.lock().unwrap();
+    Outcome { failed, result }
+}
+
+/// What is wanted, whatever was left.
+fn repair(node: &Node, made: &Made, pods: &[usize], way: Way) -> Result<(), Error> {
+    let endpoints = pods.iter().map(|pod| (format!("default/p{pod}"), node.interface(*pod))).collect();
+    let request = Request { endpoints, way: Some(way), ..request(made) };
+    node.here(|| {
+        let runtime = Runtime::open(&node.bpffs(), Access::Change)?.without_grace();
+        runtime.attach(&request)?;
+        runtime.reap()
+    })
 }
 
 /// Whether a port can be reached at once, or when asked again: what policy is in force.
@@ -71,63 +125,76 @@ fn only_ports(ports: [u16; 2]) -> Made {
     artifact(&cluster(2, &policy(1, "Ingress", &rules)))
 }
 
-fn all_is_well(node: &Node, fault: Fault) {
+fn all_is_well(node: &Node, what: &str) {
     let status = status(node).unwrap();
-    assert_eq!((status.drift, status.switching_to), (Vec::new(), None), "{fault:?}");
-    assert!(status.endpoints.iter().all(|it| it.state == State::Enforced), "{fault:?}");
+    assert_eq!((status.drift, status.switching_to), (Vec::new(), None), "{what}");
+    assert!(status.endpoints.iter().all(|it| it.state == State::Enforced), "{what}");
     for left in ["next", "old"] {
         let pins = std::fs::read_dir(node.bpffs().join(left)).unwrap().count();
-        assert_eq!(pins, 0, "{left} after {fault:?}");
+        assert_eq!(pins, 0, "{left} after {what}");
     }
 }
 
-/// From one policy to another, with a fault at every place in turn.
-fn switch_with_faults(way: Way, dies: bool, step: usize) {
+/// From one policy to another, with a fault at every place in turn: all that the operation there can answer, or one of it.
+fn switch_with_faults(way: Way, dies: bool, all: bool) {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
+    // One endpoint: more of them are more of the same.
     let node = Node::new(Layout::Routed, 2);
     [80, 81, BOTH].into_iter().for_each(|port| serve(&node, 1, port));
     let made = [only_ports([80, BOTH]), only_ports([81, BOTH])];
-    attach(&node, &made[0], &[0, 1], Some(way)).unwrap();
-    let (mut turn, mut nth, mut failed) = (0, 0, 0);
+    attach(&node, &made[0], &[1], Some(way)).unwrap();
+    let mut fault = Fault { nth: 0, answer: 0, dies };
+    let (mut turn, mut failed) = (0, 0);
     loop {
-        let fault = Fault { nth, errno: ERRNOS[turn % ERRNOS.len()], dies };
         let (old, new) = ([80, 81][turn % 2], [81, 80][turn % 2]);
-        let (hit, result) = attach_with(&node, &made[(turn + 1) % 2], &[0, 1], way, fault);
-        failed += usize::from(result.is_err());
-        if result.is_ok() && !dies {
-            assert!(reaches(&node, new), "it said that it is in force: {fault:?}");
+        let next = &made[(turn + 1) % 2];
+        let outcome = attach_with(&node, next, &[1], way, fault);
+        let what = format!("{:?}, {fault:?}, {way:?}", outcome.failed);
+        failed += usize::from(outcome.result.is_err());
+        if outcome.result.is_ok() && !dies {
+            assert!(reaches(&node, new), "it said that it is in force: {what}");
         } else {
             // Until somebody goes on with it, each packet is judged by one of the two: what both allow passes.
-            assert!(reaches(&node, BOTH), "both allow it: {fault:?}");
+            assert!(reaches(&node, BOTH), "both allow it: {what}");
         }
-        attach(&node, &made[(turn + 1) % 2], &[], None).unwrap_or_else(|error| panic!("{fault:?}: {error}"));
-        node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.reap()).unwrap();
-        assert!(reaches(&node, new), "after {fault:?}: {:?}", status(&node));
-        if turn % 8 == 0 {
-            assert!(connect(&node, 0, pod_address(1, false), old).is_none(), "after {fault:?}");
+        repair(&node, next, &[1], way).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(reaches(&node, new), "after {what}: {:?}", status(&node));
+        if turn % 64 == 0 {
+            assert!(connect(&node, 0, pod_address(1, false), old).is_none(), "after {what}");
         }
-        all_is_well(&node, fault);
-        if !hit {
-            break;
-        }
+        all_is_well(&node, &what);
+        let Some(operation) = outcome.failed else { break };
         turn += 1;
-        nth += step;
+        fault.answer += 1;
+        if !all || fault.answer >= errnos(operation).len() {
+            // One answer after the other, if it is one for each.
+            fault = Fault { nth: fault.nth + 1, answer: if all { 0 } else { turn }, dies };
+        }
     }
-    assert!(failed > 10, "faults were felt: {failed} of {turn}");
+    println!("{way:?}: {turn} faults at {} places, {failed} felt", fault.nth);
+    assert!(failed > 100, "faults were felt: {failed} of {turn}");
 }
 
 #[test]
-fn a_switch_survives_every_refusal() {
-    switch_with_faults(Way::Tcx, false, 5);
-    switch_with_faults(Way::Clsact, false, 11);
+fn a_switch_survives_every_answer_of_every_operation() {
+    switch_with_faults(Way::Tcx, false, true);
+}
+
+#[test]
+fn a_switch_over_filters_survives_every_refusal() {
+    switch_with_faults(Way::Clsact, false, false);
 }
 
 #[test]
 fn a_switch_survives_death_at_every_place() {
-    switch_with_faults(Way::Tcx, true, 5);
-    switch_with_faults(Way::Clsact, true, 11);
+    switch_with_faults(Way::Tcx, true, false);
+}
+
+#[test]
+fn a_switch_over_filters_survives_death_at_every_place() {
+    switch_with_faults(Way::Clsact, true, false);
 }
 
 /// The first attach: nothing was in force before. Until it is, an endpoint is open as before, or closed; afterwards, all is well.
@@ -139,15 +206,58 @@ fn a_first_attach_survives_death_at_every_place() {
     let node = Node::new(Layout::Routed, 2);
     [80, 81].into_iter().for_each(|port| serve(&node, 1, port));
     let made = only_port(80);
-    for nth in (0..).step_by(9) {
-        let fault = Fault { nth, errno: libc::EIO, dies: true };
-        let (hit, _) = attach_with(&node, &made, &[0, 1], Way::Tcx, fault);
-        attach(&node, &made, &[0, 1], Some(Way::Tcx)).unwrap_or_else(|error| panic!("{fault:?}: {error}"));
-        assert!(reaches(&node, 80), "{fault:?}");
-        all_is_well(&node, fault);
+    for nth in 0.. {
+        let outcome = attach_with(&node, &made, &[1], Way::Tcx, Fault { nth, answer: nth, dies: true });
+        let what = format!("death at {:?}, {nth}", outcome.failed);
+        repair(&node, &made, &[1], Way::Tcx).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(reaches(&node, 80), "{what}");
+        all_is_well(&node, &what);
         crate::attach::detach(&node, None).unwrap();
-        if !hit {
+        if outcome.failed.is_none() {
             return;
         }
     }
+}
+
+/// From one way onto an interface to the other: there is no moment, and no fault, in which nothing is enforced.
+#[test]
+fn a_move_to_the_other_hooks_is_never_open() {
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    let node = Node::new(Layout::Routed, 2);
+    serve(&node, 1, 80);
+    let made = only_port(80);
+    let ways = [Way::Tcx, Way::Clsact];
+    repair(&node, &made, &[1], ways[0]).unwrap();
+    let mut fault = Fault { nth: 0, answer: 0, dies: false };
+    for turn in 0.. {
+        let (here, there) = (ways[turn % 2], ways[(turn + 1) % 2]);
+        let outcome = attach_with(&node, &made, &[1], there, fault);
+        let what = format!("{:?}, {fault:?}, to {there:?}: {:?}", outcome.failed, outcome.result);
+        assert!(reaches(&node, 80), "{what}");
+        assert!(programs_at(&node, 1, here) + programs_at(&node, 1, there) >= 2, "{what}: open");
+        repair(&node, &made, &[1], there).unwrap_or_else(|error| panic!("{what}: {error}"));
+        all_is_well(&node, &what);
+        assert_eq!((programs_at(&node, 1, here), programs_at(&node, 1, there)), (0, 2), "{what}");
+        if outcome.failed.is_none() {
+            return;
+        }
+        // Each place is tried both ways round, and now and then it is the last one before death.
+        fault = Fault { nth: turn / 2, answer: turn, dies: turn % 3 == 0 };
+    }
+}
+
+/// How many programs there are on an interface's two hooks.
+fn programs_at(node: &Node, pod: usize, way: Way) -> usize {
+    node.here(|| {
+        let socket = Socket::open().unwrap();
+        let ifindex = socket.interface_named(&node.interface(pod)).unwrap().ifindex;
+        let kernel = Kernel::open().unwrap();
+        let at = |hook| match way {
+            Way::Tcx => kernel.query(ifindex, hook).unwrap().len(),
+            Way::Clsact => socket.filters(ifindex, hook).unwrap().len(),
+        };
+        at(Hook::Ingress) + at(Hook::Egress)
+    })
 }

@@ -2,6 +2,9 @@
 
 mod attach;
 mod faults;
+mod leftovers;
+mod limits;
+mod neighbours;
 mod net;
 mod policy;
 mod probe;

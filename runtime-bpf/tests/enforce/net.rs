@@ -134,6 +134,15 @@ impl Node {
         must(&format!("ip -n {} {arguments}", self.name));
     }
 
+    /// Lines for `ip -batch` in the node's namespace.
+    #[track_caller]
+    pub(crate) fn batch(&self, lines: &str) {
+        let file = self.directory.with_extension("batch");
+        std::fs::write(&file, lines).unwrap();
+        must(&format!("ip -n {} -batch {}", self.name, file.display()));
+        std::fs::remove_file(file).unwrap();
+    }
+
     /// Another pod; its place in the list.
     pub(crate) fn add_pod(&mut self) -> usize {
         let index = self.pods.len();

@@ -6,6 +6,7 @@ use weir_compiler::compile::{Options as CompileOptions, compile};
 use weir_compiler::decode::{Input, InputKind, Options, decode};
 use weir_compiler::model::Assumptions;
 use weir_compiler::resolve::resolve;
+use weir_compiler::structures::Options as Structures;
 
 use crate::net::{GATEWAY, pod_address};
 
@@ -37,12 +38,17 @@ pub(crate) fn policy(index: usize, types: &str, rules: &str) -> String {
 
 /// What `weir compile` would write.
 pub(crate) fn artifact(yaml: &str) -> (Artifact, Vec<u8>) {
+    artifact_with(yaml, Structures::default())
+}
+
+/// The same, with structures that are forced.
+pub(crate) fn artifact_with(yaml: &str, structures: Structures) -> (Artifact, Vec<u8>) {
     let input = Input { name: "cluster".into(), bytes: yaml.into(), kind: InputKind::Manifest };
     let (decoded, found) = decode(vec![input], &Options { default_namespace: "default".into() });
     assert!(!found.has_errors(), "{yaml}");
     let (cluster, _) = resolve(&decoded.objects, Assumptions::default());
     let scope = Scope::node(&cluster, "here").unwrap();
-    let options = CompileOptions::default();
+    let options = CompileOptions { forced: structures.forced, ..CompileOptions::default() };
     let compiled = compile(&cluster, &scope, &options).unwrap();
     let inputs = vec![Named { name: "cluster".into(), digest: Digest::of(yaml.as_bytes()) }];
     let artifact = compiled.artifact(&cluster, &options, |description| description.inputs = inputs).unwrap();

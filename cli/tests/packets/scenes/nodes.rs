@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 
-use crate::enforce::By;
+use crate::enforce::{By, ask, attach};
 use crate::probe::Protocol::{Icmp, Tcp, Udp};
+use crate::probe::{Try, reach};
 use crate::services::{Frontend, translate};
-use crate::stage::{BRIDGE, ELSEWHERE, NODES, OUTSIDE, SERVICE, Stage, everywhere};
+use crate::stage::{BRIDGE, ELSEWHERE, NODES, OUTSIDE, SERVICE, Stage, by_programs, everywhere};
 use crate::topology::Layout;
 
 #[test]
@@ -58,6 +59,50 @@ fn who_hides_behind_the_nodes_address_is_not_the_node() {
         // The node itself still does.
         let from = if stage.net.layout == Layout::Bridge { BRIDGE } else { NODES[0] };
         assert!(stage.reaches(stage.either(from), Tcp, stage.address("server"), 80, true), "{}", stage.name());
+    });
+}
+
+/// Nor do Node objects say what a bridge's address is; kubelet's probes come from there.
+#[test]
+fn what_the_host_sends_from_its_bridge_is_the_nodes_though_no_object_says_so() {
+    by_programs(&|stage: &mut Stage| {
+        if stage.net.layout == Layout::Routed {
+            return;
+        }
+        let file = stage.place.file("without.yaml");
+        let lines = include_str!("../cluster.yaml").lines().filter(|line| BRIDGE.iter().all(|it| !line.contains(it)));
+        std::fs::write(&file, lines.collect::<Vec<_>>().join("\n")).unwrap();
+        stage.enforce(&[file]);
+        let (node, bridge) = (&stage.net.nodes[0], stage.either(BRIDGE));
+        for pod in ["server", "sealed"] {
+            for protocol in [Tcp, Udp, Icmp] {
+                assert!(stage.reaches(bridge, protocol, stage.address(pod), 9, true), "{}: {protocol:?}", stage.name());
+            }
+        }
+        // Who hides behind it is not the node.
+        let at = SocketAddr::new(stage.either(NODES[0]), 30_080);
+        translate(node, &[frontend(stage, at, "server", true)]).unwrap();
+        let behind = SocketAddr::new(stage.address("server"), 80);
+        assert!(!stage.reaches_behind(stage.either(OUTSIDE), Tcp, at, behind, false), "{}", stage.name());
+        // An address that it gets later is the node's from the next repair on, and no longer than it has it.
+        let later = stage.either(["10.0.0.253", "fd00::fd"]);
+        let length = if stage.v6 { 112 } else { 24 };
+        let probe = |expected| {
+            let to = SocketAddr::new(stage.address("server"), 9);
+            let pod = stage.pod("server");
+            reach(&[Try { from: &node.space, source: later, protocol: Tcp, to, served: vec![(pod, to)], expected }]).unwrap()[0]
+        };
+        node.space.ip(&format!("addr add {later}/{length} dev br0{}\n", if stage.v6 { " nodad" } else { "" })).unwrap();
+        assert!(!probe(false), "{}: nobody knows it yet", stage.name());
+        let artifact = stage.place.file("here.o");
+        attach(node, &stage.place, &artifact, &[]).unwrap();
+        assert!(probe(true), "{}: repaired", stage.name());
+        let status = |arguments: &[&str]| ask(node, &stage.place, arguments);
+        status(&["status"]).unwrap();
+        node.space.ip(&format!("addr del {later}/{length} dev br0\n")).unwrap();
+        assert!(status(&["status"]).is_err(), "{}: it has it no more", stage.name());
+        attach(node, &stage.place, &artifact, &[]).unwrap();
+        status(&["status"]).unwrap();
     });
 }
 

@@ -8,8 +8,8 @@ use crate::artifact::bytes::{Sink, Source, c_text};
 use crate::artifact::line::Line;
 
 const HEADER: u32 = 24;
-const FUNCTION_RECORD: u32 = 8;
-const LINE_RECORD: u32 = 16;
+pub(in crate::artifact) const FUNCTION_RECORD: u32 = 8;
+pub(in crate::artifact) const LINE_RECORD: u32 = 16;
 /// A record's line number has 22 bits, above ten for a column.
 const COLUMN_BITS: u32 = 10;
 
@@ -31,12 +31,17 @@ pub(in crate::artifact) fn write(
     }
     let mut line_info = info(LINE_RECORD, name, lines.len());
     for (offset, line) in lines {
-        line_info.u32(*offset);
-        line_info.u32(btf.string(&line.file));
-        line_info.u32(btf.string(&line.text));
-        line_info.u32(line.number << COLUMN_BITS);
+        line_record(btf, &mut line_info, *offset, line);
     }
     assemble(function_info.0, line_info.0)
+}
+
+/// `struct bpf_line_info`; whoever reads it says what the offset counts.
+pub(in crate::artifact) fn line_record(btf: &mut Btf, lines: &mut Sink, offset: u32, line: &Line) {
+    lines.u32(offset);
+    lines.u32(btf.string(&line.file));
+    lines.u32(btf.string(&line.text));
+    lines.u32(line.number << COLUMN_BITS);
 }
 
 fn info(record: u32, section: u32, count: usize) -> Sink {

@@ -1,0 +1,47 @@
+//! What the kernel takes beside a program's instructions, so that tools name the policy lines of what runs.
+//!
+//! The same facts stand in `.BTF` and `.BTF.ext` for loaders of the file; here they are of one program, without maps, and count
+//! in instructions as the kernel does.
+
+use super::btf::Btf;
+use super::btf::lines::{FUNCTION_RECORD, LINE_RECORD, line_record};
+use super::bytes::Sink;
+use super::{Artifact, object};
+use crate::ebpf::code::SLOT_BYTES;
+use crate::emit::program_name;
+use crate::model::Direction;
+
+/// Of one program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DebugInfo {
+    /// BTF: the program's type, and the text of lines.
+    pub types: Vec<u8>,
+    /// `struct bpf_func_info`, one for the program.
+    pub functions: Vec<u8>,
+    /// `struct bpf_line_info`, where the line changes.
+    pub lines: Vec<u8>,
+}
+
+impl DebugInfo {
+    /// Bytes of one function's record.
+    pub const FUNCTION_BYTES: u32 = FUNCTION_RECORD;
+    /// Bytes of one line's record.
+    pub const LINE_BYTES: u32 = LINE_RECORD;
+}
+
+impl Artifact {
+    /// Where the instructions of a hook's program came from.
+    pub fn debug_info(&self, hook: Direction) -> DebugInfo {
+        let mut types = Btf::new();
+        let function = types.functions(&[program_name(hook)]);
+        let (mut functions, mut lines) = (Sink::default(), Sink::default());
+        for id in function {
+            functions.u32(0);
+            functions.u32(id.0);
+        }
+        for (offset, line) in object::changes(self, self.program(hook), 0) {
+            line_record(&mut types, &mut lines, offset / SLOT_BYTES as u32, line);
+        }
+        DebugInfo { types: types.finish(), functions: functions.0, lines: lines.0 }
+    }
+}

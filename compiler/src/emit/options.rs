@@ -1,0 +1,113 @@
+//! The options of an IPv4 header, as far as they say that a packet does not go where its destination says.
+//!
+//! Problem: under a source route the destination is only the next stop; what policy allows to the stop may end anywhere, and what
+//! comes from behind a stop is answered by way of it. Strategy: options are walked one by one, as a router does, and a packet with
+//! a source route is dropped where the direction is filtered, whether the route is used up or not. A walk is [`MOST`] steps long,
+//! of which one takes an option or four bytes that pad; what needs more is malformed.
+
+use super::Emitter;
+use super::frame::Frame;
+use super::parse::ETHERNET;
+use crate::ebpf::asm::Label;
+use crate::ebpf::insn::{AluOp, Cond, Reg, Size};
+use crate::layout::Outcome;
+
+/// Enough for a header full of padding.
+const MOST: usize = 10;
+/// Bytes of a header without options, and of the longest.
+const HEADER: i32 = 20;
+const LONGEST: i32 = 60;
+
+const END: i32 = 0;
+const PADDING: i32 = 1;
+const LOOSE_ROUTE: i32 = 131;
+const STRICT_ROUTE: i32 = 137;
+
+/// Where the walk is, from the packet's start.
+const AT: Reg = Reg::R2;
+/// Where the header ends.
+const HEADER_END: Reg = Reg::R4;
+
+impl Emitter<'_> {
+    /// r9 is the header's length, and stays; r2 is the protocol, and is so again.
+    pub(super) fn options_v4(&mut self) {
+        let [none, over] = ["no options", "options are over"].map(|it| self.asm.label(it));
+        self.asm.jump_if(Cond::Eq, Reg::R9, HEADER, none);
+        self.asm.alu(AluOp::Add, Reg::R9, ETHERNET);
+        self.need_at(0);
+        self.asm.mov(HEADER_END, Reg::R9);
+        // Verifier: not the number that r9 is (6.10 and later would follow both), so that compares tell nothing of r9.
+        self.asm.alu(AluOp::And, HEADER_END, 127);
+        self.asm.alu(AluOp::Sub, Reg::R9, ETHERNET);
+        self.asm.mov(AT, ETHERNET + HEADER);
+        for _ in 0..MOST {
+            self.option(over);
+        }
+        let malformed = self.drop_unless_open(Outcome::Malformed);
+        self.asm.jump_if(Cond::Ne, AT, HEADER_END, malformed);
+        self.asm.bind(over);
+        self.need_linear(ETHERNET + HEADER);
+        self.asm.load(Size::W, Reg::R2, Reg::R10, Frame::PROTOCOL);
+        self.asm.bind(none);
+    }
+
+    /// One step of the walk; goes to `over` at the end.
+    fn option(&mut self, over: Label) {
+        let [four, next] = ["four of padding", "next option"].map(|it| self.asm.label(it));
+        let malformed = self.drop_unless_open(Outcome::Malformed);
+        let source_route = self.drop_unless_open(Outcome::SourceRoute);
+        self.asm.jump_if(Cond::Eq, AT, HEADER_END, over);
+        self.asm.jump_if(Cond::Gt, AT, HEADER_END, malformed);
+        // Verifier: up to 5.10 at least, nothing is learnt from comparing two registers.
+        self.asm.jump_if(Cond::Gt, AT, ETHERNET + LONGEST, malformed);
+        self.asm.mov(Reg::R1, Reg::R7);
+        self.asm.alu(AluOp::Add, Reg::R1, AT);
+        self.if_four_of_padding(four);
+        self.option_byte(0, malformed);
+        self.asm.jump_if(Cond::Eq, Reg::R5, END, over);
+        self.asm.alu(AluOp::Add, AT, 1);
+        self.asm.jump_if(Cond::Eq, Reg::R5, PADDING, next);
+        for route in [LOOSE_ROUTE, STRICT_ROUTE] {
+            self.asm.jump_if(Cond::Eq, Reg::R5, route, source_route);
+        }
+        self.option_byte(1, malformed);
+        // The length counts the two bytes that say so.
+        self.asm.jump_if(Cond::Lt, Reg::R5, 2, malformed);
+        self.asm.alu(AluOp::Add, AT, Reg::R5);
+        self.asm.alu(AluOp::Sub, AT, 1);
+        self.asm.jump(next);
+        self.asm.bind(four);
+        self.asm.alu(AluOp::Add, AT, 4);
+        self.asm.bind(next);
+        self.forget_where();
+    }
+
+    // Verifier: whatever is behind, the next step is walked once. In the upper half of a slot, kernels up to 6.18 at least do not
+    // follow numbers; else they would walk the rest once for each place that an option may end.
+    fn forget_where(&mut self) {
+        self.asm.store(Size::W, Reg::R10, Frame::SCRATCH + 4, AT);
+        self.asm.load(Size::W, AT, Reg::R10, Frame::SCRATCH + 4);
+    }
+
+    /// Goes to `four` if the four bytes that r1 points to all pad.
+    fn if_four_of_padding(&mut self, four: Label) {
+        let one = self.asm.label("one option");
+        self.asm.mov(Reg::R3, AT);
+        self.asm.alu(AluOp::Add, Reg::R3, 4);
+        self.asm.jump_if(Cond::Gt, Reg::R3, HEADER_END, one);
+        self.asm.mov(Reg::R3, Reg::R1);
+        self.asm.alu(AluOp::Add, Reg::R3, 4);
+        self.asm.jump_if(Cond::Gt, Reg::R3, Reg::R8, one);
+        self.asm.load(Size::W, Reg::R5, Reg::R1, 0);
+        self.asm.jump_if32(Cond::Eq, Reg::R5, PADDING * 0x0101_0101, four);
+        self.asm.bind(one);
+    }
+
+    /// r5 = a byte of the option that r1 points to.
+    fn option_byte(&mut self, offset: i32, malformed: Label) {
+        self.asm.mov(Reg::R3, Reg::R1);
+        self.asm.alu(AluOp::Add, Reg::R3, offset + 1);
+        self.asm.jump_if(Cond::Gt, Reg::R3, Reg::R8, malformed);
+        self.asm.load(Size::B, Reg::R5, Reg::R1, offset as i16);
+    }
+}

@@ -1,0 +1,89 @@
+//! What this host is called: the own node's addresses, which always may speak to its pods.
+//!
+//! Problem: a Node object lists one address or two; a host speaks to its pods from others too, such as that of the bridge that
+//! they share, and kubelet's probes come from there. Strategy: the maps `nodes4` and `nodes6` hold the artifact's addresses, and
+//! this network namespace's own under the node of every endpoint. Programs ask only of what began on this host, so that nobody
+//! else gains by it. Loopback and IPv6's link-local addresses are left out: nothing is routed from there.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use weir_compiler::artifact::{Artifact, NamedEndpoint};
+use weir_compiler::layout::{MapName, address_bytes, endpoint};
+
+use super::Runtime;
+use super::settle::Settled;
+use crate::error::{Doing as _, Error};
+use crate::generation::{Loaded, refused};
+use crate::record::Endpoint;
+
+/// As every entry of the two maps has it.
+pub(crate) const OWN: [u8; 4] = [1, 0, 0, 0];
+const MAPS: [MapName; 2] = [MapName::Nodes4, MapName::Nodes6];
+
+/// Entries for this host's addresses, by map.
+pub(crate) type OwnAddresses = BTreeSet<(MapName, Vec<u8>)>;
+
+impl Runtime {
+    /// This host's addresses as entries: under the node of each endpoint.
+    pub(crate) fn own_addresses(&self, artifact: &Artifact, endpoints: &[Endpoint]) -> Result<OwnAddresses, Error> {
+        let addresses = self.system.addresses().doing("list this host's addresses")?;
+        let pods: BTreeSet<&str> = endpoints.iter().map(|it| it.pod.as_str()).collect();
+        let is_here = |it: &&NamedEndpoint| pods.contains(format!("{}/{}", it.namespace, it.name).as_str());
+        let nodes: BTreeSet<[u8; 4]> = artifact.endpoints.iter().filter(is_here).filter_map(node_of).collect();
+        let under = |node: [u8; 4], address: IpAddr| {
+            let map = if address.is_ipv4() { MapName::Nodes4 } else { MapName::Nodes6 };
+            (map, [node.as_slice(), &address_bytes(address)].concat())
+        };
+        let routed = addresses.into_iter().filter(|it| is_routed(*it));
+        Ok(routed.flat_map(|address| nodes.iter().map(move |node| under(*node, address))).collect())
+    }
+
+    /// Adds this host's new addresses to the generation in force, and takes out those that it has no more.
+    pub(crate) fn keep_addresses(
+        &self,
+        loaded: &Loaded,
+        artifact: &Artifact,
+        endpoints: &[Endpoint],
+        settled: &mut Settled,
+    ) -> Result<(), Error> {
+        let own = self.own_addresses(artifact, endpoints)?;
+        for name in MAPS {
+            let Some((map, image)) = loaded.map(name).zip(artifact.map(name)) else { continue };
+            let writing = format!("write the map {}", name.name());
+            let there: BTreeSet<Vec<u8>> =
+                self.system.entries(map).doing(&writing)?.into_iter().map(|(key, _)| key).collect();
+            let wanted: BTreeSet<&Vec<u8>> = image.entries.iter().map(|(key, _)| key).chain(of(&own, name)).collect();
+            for key in there.iter().filter(|key| !wanted.contains(key)) {
+                self.system.delete(map, key).doing(&writing)?;
+                settled.mended.push(format!("an address in {} that is not this node's", name.name()));
+            }
+            for key in wanted.iter().filter(|key| !there.contains(**key)) {
+                match self.system.update(map, key, &OWN).map_err(|error| refused(map, name, None, error)) {
+                    Ok(()) => settled.mended.push(format!("an address of this node in {}", name.name())),
+                    // The next generation has room; until then that address is a peer like others, and status says so.
+                    Err(Error::Full { .. }) => break,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The keys of one map.
+pub(crate) fn of(own: &OwnAddresses, name: MapName) -> impl Iterator<Item = &Vec<u8>> {
+    own.iter().filter(move |(map, _)| *map == name).map(|(_, key)| key)
+}
+
+/// The number of an endpoint's node, as its value has it.
+fn node_of(named: &NamedEndpoint) -> Option<[u8; 4]> {
+    named.value.get(endpoint::NODE as usize..).and_then(|rest| rest.first_chunk()).copied()
+}
+
+fn is_routed(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_unspecified(),
+        IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local() && !v6.is_unspecified(),
+    }
+}

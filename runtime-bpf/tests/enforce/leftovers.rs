@@ -1,0 +1,97 @@
+//! What endpoints leave that went while nobody looked, and what switches leave.
+
+use std::collections::BTreeSet;
+
+use weir_runtime::runtime::{Access, Request, Runtime, State};
+use weir_runtime::sys::Kernel;
+use weir_runtime::{Way, skip};
+
+use crate::attach::{attach, only_port, request, status};
+use crate::net::{Layout, Node, possible};
+use crate::policy::{artifact, cluster, policy};
+
+const LEFT: usize = 1_000;
+
+/// As many as a node's pods in a day, and no agent that was told.
+#[test]
+fn a_thousand_leftovers_are_removed() {
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    let node = Node::new(Layout::Routed, 1);
+    let made = artifact(&cluster(1, &policy(0, "Ingress", "ingress: []")));
+    let pairs = (0..LEFT).step_by(2).map(|it| format!("link add gone{it} type veth peer name gone{}\n", it + 1));
+    node.batch(&pairs.collect::<String>());
+    node.batch(&(0..LEFT).map(|it| format!("link set gone{it} group 7\n")).collect::<String>());
+    let gone = (0..LEFT).map(|it| ("default/p0".to_owned(), format!("gone{it}")));
+    let endpoints = gone.chain([("default/p0".to_owned(), node.interface(0))]).collect();
+    let all = Request { endpoints, way: Some(Way::Clsact), ..request(&made) };
+    node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.attach(&all)).unwrap();
+    assert_eq!(status(&node).unwrap().endpoints.len(), LEFT + 1);
+    node.ip("link del group 7");
+    // And pins that no record knows: of links that were made by one that died.
+    let kernel = Kernel::open().unwrap();
+    let map = kernel.pinned_map(&node.bpffs().join("maps/endpoints")).unwrap();
+    let stray = |it: usize| node.bpffs().join(format!("links/from_pod_{}", 1_000_000 + it));
+    (0..LEFT).for_each(|it| kernel.pin(std::os::fd::AsFd::as_fd(&map), &stray(it)).unwrap());
+    assert_eq!(map.entries().unwrap().len(), LEFT + 1);
+
+    let attached = attach(&node, &made, &[0], None).unwrap();
+    assert_eq!((attached.gone.len(), attached.endpoints.len()), (LEFT, 1));
+    let status = status(&node).unwrap();
+    assert!(status.endpoints.iter().all(|it| it.state == State::Enforced), "{:?}", status.endpoints);
+    assert_eq!(status.drift, Vec::<String>::new());
+    assert_eq!(std::fs::read_dir(node.bpffs().join("links")).unwrap().count(), 0);
+    assert_eq!(map.entries().unwrap().len(), 1);
+}
+
+/// Numbers of everything that is pinned, as the kernel counts its objects.
+fn pinned(node: &Node, kernel: &Kernel, maps: &mut BTreeSet<u32>, programs: &mut BTreeSet<u32>) {
+    for (directory, is_program) in [("maps", false), ("progs", true)] {
+        for entry in std::fs::read_dir(node.bpffs().join(directory)).unwrap() {
+            let path = entry.unwrap().path();
+            if is_program {
+                programs.insert(kernel.pinned_program(&path).unwrap().info().unwrap().id);
+            } else {
+                maps.insert(kernel.pinned_map(&path).unwrap().info().unwrap().id);
+            }
+        }
+    }
+}
+
+/// What was there for a generation is no more once the next is in force: no map, no program, and no memory with them.
+#[test]
+fn switches_in_a_row_leave_nothing() {
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    let switches = std::env::var("WEIR_LOAD_SWITCHES").ok().and_then(|it| it.parse().ok()).unwrap_or(200);
+    let node = Node::new(Layout::Routed, 2);
+    let made = [only_port(80), only_port(81)];
+    let kernel = Kernel::open().unwrap();
+    let (mut maps, mut programs) = (BTreeSet::new(), BTreeSet::new());
+    attach(&node, &made[1], &[0, 1], Some(Way::Tcx)).unwrap();
+    for turn in 0..switches {
+        pinned(&node, &kernel, &mut maps, &mut programs);
+        node.here(|| {
+            let runtime = Runtime::open(&node.bpffs(), Access::Change).unwrap().without_grace();
+            runtime.attach(&request(&made[turn % 2])).unwrap();
+            runtime.reap().unwrap();
+        });
+    }
+    let (mut maps_now, mut programs_now) = (BTreeSet::new(), BTreeSet::new());
+    pinned(&node, &kernel, &mut maps_now, &mut programs_now);
+    assert!(programs.len() >= 2 * switches && programs_now.len() == 2, "{} programs", programs.len());
+    // The kernel frees them some time after the last one has let go.
+    let begun = std::time::Instant::now();
+    loop {
+        let maps = maps.difference(&maps_now).filter(|it| kernel.numbered_map(**it).is_ok()).count();
+        let programs = programs.difference(&programs_now).filter(|it| kernel.numbered_program(**it).is_ok()).count();
+        if maps + programs == 0 {
+            break;
+        }
+        assert!(begun.elapsed().as_secs() < 20, "{maps} maps and {programs} programs are left of {switches} switches");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_eq!(status(&node).unwrap().drift, Vec::<String>::new());
+}

@@ -1,0 +1,131 @@
+//! What cannot be done is said, with the next step, and what was in force stays.
+
+use std::time::Duration;
+
+use weir_compiler::artifact::Artifact;
+use weir_compiler::layout::MapName;
+use weir_compiler::structures::Options as Structures;
+use weir_compiler::vm::MapKind;
+use weir_runtime::runtime::{Access, Runtime, State};
+use weir_runtime::system::{Operation, System};
+use weir_runtime::{Error, Way, skip};
+
+use crate::attach::{attach, only_port, request, status};
+use crate::net::{Layout, Node, possible};
+use crate::policy::{artifact_with, cluster, policy};
+
+/// In kernel maps, whatever is smaller or faster: those can be full.
+fn in_maps() -> (Artifact, Vec<u8>) {
+    let rules = "ingress: [{from: [{podSelector: {matchLabels: {pod: p0}}}, {ipBlock: {cidr: 192.0.2.0/24}}, {ipBlock: \
+                 {cidr: 198.51.100.0/24}}, {ipBlock: {cidr: '2001:db8::/48'}}, {ipBlock: {cidr: '2001:db9::/48'}}], ports: [{port: 80}]}]";
+    artifact_with(&cluster(2, &policy(1, "Ingress", rules)), Structures::kernel_maps())
+}
+
+fn only(error: Error, node: &Node) -> String {
+    let hint = error.hint().unwrap_or_default();
+    assert!(!hint.is_empty(), "{error:?}");
+    let status = status(node).unwrap();
+    assert!(status.endpoints.iter().all(|it| it.state == State::Enforced), "{status:?}");
+    assert_eq!((status.generation.unwrap().epoch, status.drift), (1, Vec::new()), "what was in force stays");
+    error.to_string()
+}
+
+#[test]
+fn a_full_map_is_named_and_what_was_in_force_stays() {
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    let node = Node::new(Layout::Routed, 2);
+    attach(&node, &only_port(80), &[0, 1], Some(Way::Tcx)).unwrap();
+    let (whole, file) = in_maps();
+    let mut tried = Vec::new();
+    for image in &whole.maps {
+        let counts = matches!(image.spec.kind, MapKind::Hash | MapKind::LpmTrie) && image.entries.len() > 1;
+        if !counts {
+            continue;
+        }
+        let room = image.entries.len() as u32 - 1;
+        let mut small = whole.clone();
+        small.maps.iter_mut().filter(|it| it.name == image.name).for_each(|it| it.spec.max_entries = room);
+        let error = attach(&node, &(small, file.clone()), &[], None).unwrap_err();
+        assert!(matches!(&error, Error::Full { map, .. } if map == image.name.name()), "{error:?}");
+        let text = only(error, &node);
+        let expected = format!("the map {} is full: {room} of {room} entries, and none left for ", image.name.name());
+        assert!(text.starts_with(&expected), "{text}");
+        if image.name == MapName::Rows {
+            assert!(text.ends_with("what default/of-p1 allow"), "{text}");
+        }
+        tried.push(image.name.name());
+    }
+    assert_eq!(tried, ["exact4", "prefixes4", "exact6", "prefixes6", "rows"]);
+    // And with room.
+    attach(&node, &(whole, file), &[], None).unwrap();
+}
+
+#[test]
+fn a_kernel_that_is_too_old_is_told_from_a_fault() {
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    let node = Node::new(Layout::Routed, 2);
+    attach(&node, &only_port(80), &[0, 1], Some(Way::Tcx)).unwrap();
+    let made = only_port(81);
+    let request = request(&made);
+    let attach_to = |release: &str, refused: Operation| {
+        let no = move |operation| (operation == refused).then_some(libc::EINVAL);
+        node.here(|| {
+            let system = System::with_faults(Box::new(no)).unwrap().pretending(release);
+            Runtime::with_system(system, &node.bpffs(), Access::Change)?.attach(&request)
+        })
+    };
+    for refused in [Operation::CreateMap, Operation::Load] {
+        let error = attach_to("5.4.0-42-generic", refused).unwrap_err();
+        let expected = "this is Linux 5.4.0-42-generic, and 5.10 is the oldest that weir runs on";
+        assert_eq!(only(error, &node), expected, "{refused:?}");
+        for known in ["5.10.0", "6.1.0-56-cloud-amd64", "10.0"] {
+            let error = attach_to(known, refused).unwrap_err();
+            assert!(!matches!(error, Error::TooOld { .. }), "{known}: {error}");
+        }
+    }
+    // Older, and yet it takes everything: nobody asks.
+    node.here(|| {
+        let system = System::open().unwrap().pretending("4.18.0-553.el8_10.x86_64");
+        Runtime::with_system(system, &node.bpffs(), Access::Change)?.attach(&request)
+    })
+    .unwrap();
+}
+
+#[test]
+fn two_agents_at_once_change_one_after_the_other() {
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    let node = Node::new(Layout::Routed, 2);
+    let made = [only_port(80), only_port(81)];
+    attach(&node, &made[0], &[0, 1], Some(Way::Tcx)).unwrap();
+    // One that stays at work: the other says who.
+    node.here(|| {
+        let _at_work = Runtime::open(&node.bpffs(), Access::Change).unwrap();
+        let error = Runtime::open(&node.bpffs(), Access::Change).unwrap_err();
+        let here = std::process::id();
+        assert!(matches!(error, Error::Locked { process: Some(process), .. } if process == here), "{error:?}");
+        assert!(error.to_string().ends_with(&format!("(process {here})")), "{error}");
+        // To look is not to change.
+        Runtime::open(&node.bpffs(), Access::Read).unwrap().status().unwrap();
+    });
+    // Two that are quick: both get their turn, and each switch is one.
+    let turns = 10;
+    std::thread::scope(|scope| {
+        for made in &made {
+            scope.spawn(|| {
+                for _ in 0..turns {
+                    attach(&node, made, &[0, 1], None).unwrap();
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+        }
+    });
+    let status = status(&node).unwrap();
+    assert_eq!((status.drift, status.switching_to), (Vec::new(), None));
+    assert!(status.endpoints.iter().all(|it| it.state == State::Enforced));
+}
