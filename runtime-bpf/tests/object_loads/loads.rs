@@ -1,4 +1,4 @@
-//! `bpftool prog load` and `tc filter … bpf da obj`.
+//! aya, `bpftool prog load` and `tc filter … bpf da obj`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -64,6 +64,19 @@ fn missing(tools: &[(&str, &str)]) -> Option<String> {
 fn with_bpffs(directory: &Path, script: &str) -> String {
     let mount = format!("mount -t bpf bpf {} && {script}", directory.display());
     good("unshare", &["--mount", "sh", "-ec", &mount])
+}
+
+#[test]
+fn aya_loads_each_program_of_the_object() {
+    if let Some(reason) = missing(&[]) {
+        skip!("{reason}");
+    }
+    let mut loaded = aya::Ebpf::load(&cluster::artifact(0).to_bytes().unwrap()).unwrap();
+    for name in ["to_pod", "from_pod"] {
+        let program: &mut aya::programs::SchedClassifier = loaded.program_mut(name).unwrap().try_into().unwrap();
+        program.load().unwrap_or_else(|error| panic!("{name}: {error:?}"));
+        assert_eq!(program.info().unwrap().name_as_str(), Some(name));
+    }
 }
 
 #[test]
