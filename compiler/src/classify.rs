@@ -214,6 +214,13 @@ impl Classes {
         }
     }
 
+    /// Lets go of all but the classes of addresses, as far as a pod's is looked for.
+    pub(crate) fn forget_verdicts(&mut self) {
+        (self.ingress, self.egress, self.atom_sets) = (Vec::new(), Vec::new(), Vec::new());
+        (self.fronts, self.peers, self.sources) = (Vec::new(), Vec::new(), Sources::default());
+        self.lookup.forget_list();
+    }
+
     /// The atoms allowed between a subject class and a peer class.
     pub fn allowed(&self, direction: Direction, subject: SubjectId, peer: PeerId) -> &AtomSet {
         let row = self.row(direction, subject);

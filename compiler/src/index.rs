@@ -11,9 +11,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::discriminant;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::classify::{Classes, ClassifyError, PeerId, Scope, classify};
-use crate::k8s::{Body, Object, Phase, Pod};
+use crate::k8s::{Body, Labels, Object, Phase, Pod};
 use crate::model::{Assumptions, Cluster, NamespaceId};
 use crate::resolve::{named_ports, resolve};
 
@@ -81,6 +82,8 @@ pub struct Index {
     node: Option<String>,
     assume: Assumptions,
     objects: BTreeMap<Key, Object>,
+    /// The sets of labels that they share.
+    labels: BTreeSet<Arc<Labels>>,
     generation: Option<Generation>,
     /// Entries of the exact table that differ from the generation's.
     changed: BTreeMap<IpAddr, Option<PeerId>>,
@@ -102,7 +105,7 @@ pub struct Generation {
     /// The addresses of every node.
     nodes: BTreeSet<IpAddr>,
     /// Label selectors of services that have no slices: (namespace, labels).
-    selecting: Vec<(String, crate::k8s::Labels)>,
+    selecting: Vec<(String, Labels)>,
 }
 
 impl Index {
@@ -112,6 +115,7 @@ impl Index {
             node,
             assume,
             objects: BTreeMap::new(),
+            labels: BTreeSet::new(),
             generation: None,
             changed: BTreeMap::new(),
             holders: HashMap::new(),
@@ -119,10 +123,21 @@ impl Index {
     }
 
     /// An object is there, or is as it is now.
-    pub fn apply(&mut self, object: Object) -> Dirty {
+    pub fn apply(&mut self, mut object: Object) -> Dirty {
         let key = Key::of(&object);
-        let before = self.objects.insert(key, object.clone());
-        self.judge(before.as_ref(), Some(&object))
+        self.share_labels(&mut object);
+        let before = self.objects.remove(&key);
+        let dirty = self.judge(before.as_ref(), Some(&object));
+        self.objects.insert(key, object);
+        dirty
+    }
+
+    /// Equal sets of labels are one.
+    fn share_labels(&mut self, object: &mut Object) {
+        match self.labels.get(&object.meta.labels) {
+            Some(known) => object.meta.labels = Arc::clone(known),
+            None => _ = self.labels.insert(Arc::clone(&object.meta.labels)),
+        }
     }
 
     /// An object is gone.
@@ -167,8 +182,7 @@ impl Index {
 
     /// Compiles the objects as they are now.
     pub fn compile(&mut self) -> Result<&Generation, ClassifyError> {
-        let objects: Vec<Object> = self.objects.values().cloned().collect();
-        let (cluster, _) = resolve(&objects, self.assume);
+        let (cluster, _) = resolve(self.objects.values(), self.assume);
         let scope = match &self.node {
             Some(node) => Scope::node(&cluster, node).unwrap_or_else(Scope::nothing),
             None => Scope::everything(&cluster),
@@ -177,13 +191,32 @@ impl Index {
         let generation = Generation {
             fixed: fixed_addresses(&cluster, &scope),
             nodes: cluster.nodes.iter().flat_map(|node| node.addresses.iter().copied()).collect(),
-            selecting: selecting(&objects),
+            selecting: selecting(&self.objects),
             cluster,
             scope,
             classes,
         };
         self.changed.clear();
+        self.labels.retain(|labels| Arc::strong_count(labels) > 1);
         Ok(self.generation.insert(generation))
+    }
+
+    /// Lets go of what nobody asks of a generation once it is compiled: verdicts, services, the particulars of pods that are not local.
+    /// On a large cluster that is most of it.
+    pub fn settle(&mut self) {
+        let Some(generation) = &mut self.generation else { return };
+        let Generation { cluster, scope, classes, .. } = generation;
+        let local: BTreeSet<usize> = scope.endpoints().iter().map(|id| id.index()).collect();
+        for (_, endpoint) in cluster.endpoints.iter_mut().enumerate().filter(|(index, _)| !local.contains(index)) {
+            endpoint.name = String::new();
+            endpoint.kind = String::new();
+            endpoint.addresses = Vec::new();
+            endpoint.named_ports = Vec::new();
+            endpoint.owner = None;
+            endpoint.uid = None;
+        }
+        cluster.services = Vec::new();
+        classes.forget_verdicts();
     }
 
     fn judge(&mut self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
@@ -335,15 +368,15 @@ fn fixed_addresses(cluster: &Cluster, scope: &Scope) -> BTreeSet<IpAddr> {
 }
 
 /// Services whose backends are found by their selector, since they have no slices.
-fn selecting(objects: &[Object]) -> Vec<(String, crate::k8s::Labels)> {
+fn selecting(objects: &BTreeMap<Key, Object>) -> Vec<(String, Labels)> {
     let sliced: BTreeSet<(&str, &str)> = objects
-        .iter()
+        .values()
         .filter_map(|object| match &object.body {
             Body::EndpointSlice(slice) => Some((object.meta.namespace.as_str(), slice.service.as_deref()?)),
             _ => None,
         })
         .collect();
-    let by_selector = objects.iter().filter_map(|object| match &object.body {
+    let by_selector = objects.values().filter_map(|object| match &object.body {
         Body::Service(service) if !service.selector.is_empty() => {
             let key = (object.meta.namespace.as_str(), object.meta.name.as_str());
             (!sliced.contains(&key)).then(|| (object.meta.namespace.clone(), service.selector.clone()))

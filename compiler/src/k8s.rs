@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::address::Prefix;
 use crate::origin::ObjectId;
@@ -22,8 +23,8 @@ pub struct Meta {
     pub namespace: String,
     /// `metadata.uid`, where a server has set it.
     pub uid: Option<String>,
-    /// `metadata.labels`
-    pub labels: Labels,
+    /// `metadata.labels`. Shared: pods of one workload have the same, and there are thousands of them.
+    pub labels: Arc<Labels>,
     /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
 }

@@ -27,7 +27,9 @@ pub const CODES: &[&Code] = &[&codes::duplicate_address::CODE];
 const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Puts the objects together. Reports everything and stops at nothing.
-pub fn resolve(objects: &[Object], assume: Assumptions) -> (Cluster, Diagnostics) {
+pub fn resolve<'o>(objects: impl IntoIterator<Item = &'o Object>, assume: Assumptions) -> (Cluster, Diagnostics) {
+    let objects: Vec<&Object> = objects.into_iter().collect();
+    let objects = objects.as_slice();
     let mut resolver = Resolver {
         cluster: Cluster { assume, ..Cluster::default() },
         namespace_ids: HashMap::new(),
@@ -50,7 +52,7 @@ struct Resolver<'o> {
 
 impl<'o> Resolver<'o> {
     /// Those that are declared and those that are only mentioned.
-    fn add_namespaces(&mut self, objects: &'o [Object]) {
+    fn add_namespaces(&mut self, objects: &[&'o Object]) {
         let mut found: BTreeMap<&str, Option<&Object>> = BTreeMap::new();
         for object in objects {
             match object.body {
@@ -60,11 +62,11 @@ impl<'o> Resolver<'o> {
             }
         }
         for (index, (name, declared)) in found.into_iter().enumerate() {
-            let mut labels = declared.map_or_else(Labels::new, |object| object.meta.labels.clone());
+            let mut labels = declared.map_or_else(Labels::new, |object| Labels::clone(&object.meta.labels));
             // Spec: "The Kubernetes control plane sets an immutable label kubernetes.io/metadata.name on all namespaces;
             // the value of the label is the namespace name."
             labels.insert(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned());
-            let labels = self.cluster.labels.intern_labels(&labels);
+            let labels = self.cluster.labels.intern_labels(&labels.into());
             let object = declared.map(|object| object.id);
             self.cluster.namespaces.push(Namespace { name: name.to_owned(), labels, object });
             self.namespace_ids.insert(name, NamespaceId(index as u32));
@@ -78,9 +80,9 @@ impl<'o> Resolver<'o> {
 }
 
 /// The objects that the function takes something from, sorted by namespace and name.
-fn sorted<'o, T>(objects: &'o [Object], pick: impl Fn(&'o Body) -> Option<T>) -> Vec<(&'o Object, T)> {
+fn sorted<'o, T>(objects: &[&'o Object], pick: impl Fn(&'o Body) -> Option<T>) -> Vec<(&'o Object, T)> {
     let mut picked: Vec<_> =
-        objects.iter().filter_map(|object| pick(&object.body).map(|body| (object, body))).collect();
+        objects.iter().filter_map(|object| pick(&object.body).map(|body| (*object, body))).collect();
     picked.sort_by(|(a, _), (b, _)| key(a).cmp(&key(b)));
     picked
 }

@@ -1,5 +1,7 @@
 //! One cluster → another that differs a little, as a pull request would make it differ.
 
+use std::sync::Arc;
+
 use weir_compiler::k8s::{Body, Labels, Object, PolicyType};
 
 use super::Random;
@@ -60,7 +62,7 @@ fn relabel(object: &mut Object, random: &mut Random) {
         Body::Workload(workload) => workload.pod_labels = Labels::new(),
         Body::Pod(_) | Body::Namespace => {
             let key = random.pick(&["app", "tier", "zone"]).to_owned();
-            object.meta.labels.insert(key, random.pick(&["x", "y"]).to_owned());
+            Arc::make_mut(&mut object.meta.labels).insert(key, random.pick(&["x", "y"]).to_owned());
         }
         _ => {}
     }

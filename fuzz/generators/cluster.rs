@@ -31,7 +31,7 @@ pub fn objects(random: &mut Random) -> Vec<Object> {
     let mut objects = Vec::new();
     for name in NAMESPACES {
         if !random.once_in(4) {
-            let labels = labels(random);
+            let labels = labels(random).into();
             objects.push(object(Meta { labels, ..meta("", name) }, Body::Namespace));
         }
     }
@@ -134,8 +134,11 @@ fn pod(index: usize, nodes: usize, random: &mut Random) -> Object {
         ports: random.several(3, named_port),
         owner: None,
     };
-    let meta =
-        Meta { labels: labels(random), deleting: gone, ..meta(random.pick(&NAMESPACES), &format!("pod-{index}")) };
+    let meta = Meta {
+        labels: labels(random).into(),
+        deleting: gone,
+        ..meta(random.pick(&NAMESPACES), &format!("pod-{index}"))
+    };
     object(meta, Body::Pod(body))
 }
 

@@ -90,7 +90,7 @@ fn meta(object: &Object, owner: Option<&str>) -> Json {
     let mut all = vec![("name", text(&name))];
     all.extend((!namespace.is_empty()).then(|| ("namespace", text(namespace))));
     all.extend(uid.as_ref().map(|uid| ("uid", text(uid))));
-    let mut labels = labels.clone();
+    let mut labels = Labels::clone(labels);
     if let Body::EndpointSlice(EndpointSlice { service: Some(service), .. }) = &object.body {
         labels.insert("kubernetes.io/service-name".to_owned(), service.clone());
     }

@@ -41,6 +41,11 @@ pub(super) struct NewPod<'a> {
 }
 
 impl Peers {
+    /// Lets go of what the classes are; their numbers stay.
+    pub(super) fn forget_list(&mut self) {
+        self.list = Vec::new();
+    }
+
     /// The class of a pod's address, if there is such a class.
     pub(super) fn of_pod(&self, cluster: &Cluster, rules: &Rules, pod: &NewPod<'_>, address: IpAddr) -> Option<PeerId> {
         let known = cluster.labels.find_labels(pod.labels).and_then(|labels| self.held.get(&(pod.namespace, labels)));

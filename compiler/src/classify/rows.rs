@@ -15,7 +15,9 @@ use super::{Classes, Peer, PeerId, Subject, SubjectId};
 use crate::address::Family;
 use crate::model::directory::Directory;
 use crate::model::eval::RuleId;
-use crate::model::{Backend, Cluster, Direction, EndpointId, ListAction, ServiceId, Standing};
+use crate::model::{
+    Backend, Cluster, Direction, EndpointId, ListAction, NodeId, Protocol, ServiceId, ServicePort, Standing,
+};
 
 /// What one subject class allows, in one direction.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,7 +107,18 @@ struct Builder<'a> {
     naming: Vec<Vec<(PeerId, u16)>>,
     /// Classes of service addresses and of local nodes.
     special: Vec<PeerId>,
+    /// By service and port, for IPv4 and IPv6: what its backends come to. Thousands of backends are a few classes.
+    behind: Vec<Vec<[Vec<Behind>; 2]>>,
     sets: Sets,
+}
+
+/// A backend, as far as a verdict can tell it from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Behind {
+    peer: PeerId,
+    atom: AtomId,
+    /// The node of a host-network pod that is only a manifest: it has no address, and a node all the same.
+    node: Option<NodeId>,
 }
 
 /// A row before its sets are numbered. Only classes in `entries` differ from `default`.
@@ -141,8 +154,47 @@ impl<'a> Builder<'a> {
             }
         }
         let node_ports = fronts::node_ports(cluster, atoms);
-        let sets = Sets::default();
-        Self { cluster, rules, atoms, peers, addresses, fronts, node_ports, holding, naming, special, sets }
+        let (sets, behind) = (Sets::default(), Vec::new());
+        let mut builder = Self {
+            cluster,
+            rules,
+            atoms,
+            peers,
+            addresses,
+            fronts,
+            node_ports,
+            holding,
+            naming,
+            special,
+            behind,
+            sets,
+        };
+        builder.behind =
+            cluster.services.iter().map(|it| it.ports.iter().map(|port| builder.behind(port)).collect()).collect();
+        builder
+    }
+
+    fn behind(&self, port: &ServicePort) -> [Vec<Behind>; 2] {
+        [Family::V4, Family::V6].map(|family| {
+            let backends = port.backends.iter().filter(|it| serves(it, family));
+            let mut behind: Vec<Behind> = backends.map(|it| self.stands_behind(it, port.protocol)).collect();
+            behind.sort_unstable();
+            behind.dedup();
+            behind
+        })
+    }
+
+    fn stands_behind(&self, backend: &Backend, protocol: Protocol) -> Behind {
+        let by_address = backend.address.map(|address| self.addresses.find(address));
+        let by_endpoint = backend.endpoint.and_then(|id| self.peers.without_address.get(&id).copied());
+        let host = backend.endpoint.filter(|id| {
+            backend.address.is_none() && self.cluster.endpoints[id.index()].standing == Standing::HostNetwork
+        });
+        Behind {
+            peer: by_address.or(by_endpoint).unwrap_or(PeerId(0)),
+            atom: self.atoms.find(protocol, backend.port),
+            node: host.and_then(|id| self.cluster.endpoints[id.index()].node),
+        }
     }
 
     /// The subject class of every local endpoint, in full.
@@ -197,7 +249,7 @@ impl<'a> Builder<'a> {
                     for own in backends.iter().filter_map(|it| it.endpoint).chain(owners) {
                         let Some(subject) = by_endpoint.get(&own).copied() else { continue };
                         let row = rows.entry(subject).or_insert_with(|| self.ordinary(Direction::Egress, subject));
-                        let reached = |it: &&Backend| self.reaches(row, subject, it, port.protocol);
+                        let reached = |it: &&Backend| self.reaches(row, subject, self.stands_behind(it, port.protocol));
                         let (own_backends, others): (Vec<_>, Vec<_>) =
                             backends.iter().copied().partition(|it| is(it, own));
                         if others.iter().all(reached) && !own_backends.iter().all(reached) {
@@ -396,29 +448,21 @@ impl<'a> Builder<'a> {
         let ServiceId(service) = port.service;
         let of_service = &self.cluster.services[service as usize].ports[port.port as usize];
         let family = self.family_of(address);
-        let backends: Vec<&Backend> = of_service.backends.iter().filter(|it| serves(it, family)).collect();
-        if backends.is_empty() {
+        let behind = &self.behind[service as usize][port.port as usize][usize::from(family == Family::V6)];
+        if behind.is_empty() {
             // While nothing is known of the ports to come, only a rule that allows them all reaches it.
             let allows_all =
                 |rule: &DraftRule| rule.ports.as_ref().is_none_or(|ports| ports.cover(of_service.protocol));
             return self.without_peers(subject, rules, allows_all).contains(port.atom);
         }
         subject.own_services.binary_search(&(service, port.port, family)).is_ok()
-            || backends.iter().all(|it| self.reaches(open, subject, it, of_service.protocol))
+            || behind.iter().all(|it| self.reaches(open, subject, *it))
     }
 
-    fn reaches(&self, open: &OpenRow, subject: &Subject, backend: &Backend, protocol: crate::model::Protocol) -> bool {
-        let by_address = backend.address.map(|address| self.addresses.find(address));
-        let by_endpoint = backend.endpoint.and_then(|id| self.peers.without_address.get(&id).copied());
-        let peer = by_address.or(by_endpoint).unwrap_or(PeerId(0));
-        let on_host = |id: EndpointId| self.cluster.endpoints[id.index()].standing == Standing::HostNetwork;
-        let own_node = subject.node.is_some_and(|node| {
-            // A host-network pod that is only a manifest has no address, and a node all the same.
-            let host = backend.endpoint.filter(|id| backend.address.is_none() && on_host(*id));
-            let its_node = host.and_then(|id| self.cluster.endpoints[id.index()].node);
-            self.peer(peer).nodes.contains(&node) || its_node == Some(node)
-        });
-        own_node || open.get(peer).contains(self.atoms.find(protocol, backend.port))
+    fn reaches(&self, open: &OpenRow, subject: &Subject, behind: Behind) -> bool {
+        let Behind { peer, atom, node } = behind;
+        let own_node = subject.node.is_some_and(|own| self.peer(peer).nodes.contains(&own) || node == Some(own));
+        own_node || open.get(peer).contains(atom)
     }
 
     fn family_of(&self, peer: PeerId) -> Family {

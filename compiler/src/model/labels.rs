@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::id;
 use crate::k8s::{LabelSelector, Labels, Operator, Requirement};
@@ -14,21 +15,21 @@ id!(/// A selector. Prints as `sel3`.
 /// Every label set and every selector of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Labelling {
-    sets: Vec<Labels>,
-    selectors: Vec<LabelSelector>,
-    set_ids: HashMap<Labels, LabelSetId>,
-    selector_ids: HashMap<LabelSelector, SelectorId>,
+    sets: Vec<Arc<Labels>>,
+    selectors: Vec<Arc<LabelSelector>>,
+    set_ids: HashMap<Arc<Labels>, LabelSetId>,
+    selector_ids: HashMap<Arc<LabelSelector>, SelectorId>,
 }
 
 impl Labelling {
     /// The number of a label set.
-    pub fn intern_labels(&mut self, labels: &Labels) -> LabelSetId {
+    pub fn intern_labels(&mut self, labels: &Arc<Labels>) -> LabelSetId {
         if let Some(id) = self.set_ids.get(labels) {
             return *id;
         }
         let id = LabelSetId(self.sets.len() as u32);
-        self.sets.push(labels.clone());
-        self.set_ids.insert(labels.clone(), id);
+        self.sets.push(Arc::clone(labels));
+        self.set_ids.insert(Arc::clone(labels), id);
         id
     }
 
@@ -38,8 +39,9 @@ impl Labelling {
             return *id;
         }
         let id = SelectorId(self.selectors.len() as u32);
-        self.selectors.push(selector.clone());
-        self.selector_ids.insert(selector.clone(), id);
+        let selector = Arc::new(selector.clone());
+        self.selectors.push(Arc::clone(&selector));
+        self.selector_ids.insert(selector, id);
         id
     }
 

@@ -10,7 +10,7 @@ use crate::origin::ObjectId;
 
 impl<'o> Resolver<'o> {
     /// Nodes of the input, and those that only pods tell of (`spec.nodeName`, `status.hostIPs`).
-    pub(super) fn add_nodes(&mut self, objects: &'o [Object]) {
+    pub(super) fn add_nodes(&mut self, objects: &[&'o Object]) {
         let mut found: BTreeMap<String, (BTreeSet<IpAddr>, Option<ObjectId>)> = BTreeMap::new();
         let declared = declared_nodes(objects);
         for object in objects {
@@ -36,13 +36,13 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    pub(super) fn add_endpoints(&mut self, objects: &'o [Object]) {
+    pub(super) fn add_endpoints(&mut self, objects: &[&'o Object]) {
         let mut nodes = HashMap::new();
         for (index, node) in self.cluster.nodes.iter().enumerate() {
             nodes.insert(node.name.clone(), NodeId(index as u32));
         }
         let declared = declared_nodes(objects);
-        let workloads: HashSet<(String, String)> = objects.iter().filter_map(workload_key).collect();
+        let workloads: HashSet<(String, String)> = objects.iter().filter_map(|object| workload_key(object)).collect();
         let mut endpoints = Vec::new();
         for object in objects {
             match &object.body {
@@ -87,7 +87,7 @@ impl<'o> Resolver<'o> {
             namespace: self.namespace(object),
             name: object.meta.name.clone(),
             kind: workload.kind.clone(),
-            labels: self.cluster.labels.intern_labels(&workload.pod_labels),
+            labels: self.cluster.labels.intern_labels(&workload.pod_labels.clone().into()),
             standing: if workload.host_network { Standing::HostNetwork } else { Standing::Member },
             addresses: Vec::new(),
             node: None,
@@ -131,7 +131,7 @@ pub(crate) fn named_ports(ports: &[NamedPort], assume: Assumptions) -> Vec<Named
 }
 
 /// The names of the input's nodes, by address.
-fn declared_nodes(objects: &[Object]) -> HashMap<IpAddr, &str> {
+fn declared_nodes<'o>(objects: &[&'o Object]) -> HashMap<IpAddr, &'o str> {
     let mut names: HashMap<IpAddr, &str> = HashMap::new();
     for object in objects {
         if let Body::Node(node) = &object.body {

@@ -5,7 +5,7 @@ use crate::k8s::{self, Body, LabelSelector, NetworkPolicy, Object, PolicyPeer, P
 use crate::model::{CidrList, Direction, Peer, Policy, PortRule, Rule};
 
 impl<'o> Resolver<'o> {
-    pub(super) fn add_policies(&mut self, objects: &'o [Object]) {
+    pub(super) fn add_policies(&mut self, objects: &[&'o Object]) {
         let policies = sorted(objects, |body| match body {
             Body::NetworkPolicy(policy) => Some(policy),
             _ => None,
@@ -60,7 +60,7 @@ impl<'o> Resolver<'o> {
         self.cluster.labels.intern_selector(selector.unwrap_or(&everything))
     }
 
-    pub(super) fn add_lists(&mut self, objects: &'o [Object]) {
+    pub(super) fn add_lists(&mut self, objects: &[&'o Object]) {
         let lists = sorted(objects, |body| match body {
             Body::CidrList(list) => Some(list),
             _ => None,

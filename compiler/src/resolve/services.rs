@@ -6,16 +6,15 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use super::{Resolver, sorted};
+use super::{Resolver, key, sorted};
 use crate::k8s::{self, Body, EndpointSlice, Labels, Object, SliceEndpoint, TargetPort};
 use crate::model::directory::Directory;
 use crate::model::{Backend, Cluster, Endpoint, EndpointId, NamespaceId, Service, ServicePort, Standing};
-use crate::origin::ObjectId;
 
 type Slices<'o> = HashMap<(&'o str, &'o str), Vec<&'o EndpointSlice>>;
 
 impl<'o> Resolver<'o> {
-    pub(super) fn add_services(&mut self, objects: &'o [Object]) {
+    pub(super) fn add_services(&mut self, objects: &[&'o Object]) {
         let services = sorted(objects, |body| match body {
             Body::Service(service) => Some(service),
             _ => None,
@@ -42,7 +41,8 @@ struct Finder<'c, 'o> {
     cluster: &'c Cluster,
     directory: Directory<'c>,
     slices: Slices<'o>,
-    unready: BTreeSet<ObjectId>,
+    /// Namespace and name.
+    unready: BTreeSet<(&'o str, &'o str)>,
     by_namespace: HashMap<NamespaceId, Vec<EndpointId>>,
 }
 
@@ -125,7 +125,13 @@ impl Finder<'_, '_> {
     fn is_ready(&self, id: EndpointId, publish_not_ready: bool) -> bool {
         let endpoint = self.endpoint(id);
         let there = matches!(endpoint.standing, Standing::Member | Standing::HostNetwork);
-        there && (publish_not_ready || !endpoint.terminating && !self.unready.contains(&endpoint.object))
+        there && (publish_not_ready || !endpoint.terminating && !self.is_unready(endpoint))
+    }
+
+    /// By its name: not every pod's object has a number of its own.
+    fn is_unready(&self, endpoint: &Endpoint) -> bool {
+        let namespace = &self.cluster.namespaces[endpoint.namespace.index()].name;
+        endpoint.kind == "Pod" && self.unready.contains(&(namespace.as_str(), endpoint.name.as_str()))
     }
 
     fn selected_backends(&self, id: EndpointId, port: &k8s::ServicePort) -> Vec<Backend> {
@@ -170,7 +176,7 @@ fn target_number(endpoint: &Endpoint, port: &k8s::ServicePort) -> Option<u16> {
     }
 }
 
-fn slices_by_service(objects: &[Object]) -> Slices<'_> {
+fn slices_by_service<'o>(objects: &[&'o Object]) -> Slices<'o> {
     let mut slices = Slices::new();
     for object in objects {
         if let Body::EndpointSlice(slice) = &object.body
@@ -182,9 +188,9 @@ fn slices_by_service(objects: &[Object]) -> Slices<'_> {
     slices
 }
 
-fn unready_pods(objects: &[Object]) -> BTreeSet<ObjectId> {
-    let unready = |object: &&Object| matches!(&object.body, Body::Pod(pod) if pod.unready);
-    objects.iter().filter(unready).map(|object| object.id).collect()
+fn unready_pods<'o>(objects: &[&'o Object]) -> BTreeSet<(&'o str, &'o str)> {
+    let unready = |object: &&&Object| matches!(&object.body, Body::Pod(pod) if pod.unready);
+    objects.iter().filter(unready).map(|object| key(object)).collect()
 }
 
 fn endpoints_by_namespace(cluster: &Cluster) -> HashMap<NamespaceId, Vec<EndpointId>> {
