@@ -17,7 +17,7 @@ use crate::generation::{self, Loaded};
 use crate::names::{Names, Why, address, protocol};
 use crate::observe::{port, word};
 use crate::pins::Age;
-use crate::runtime::Runtime;
+use crate::runtime::{LOST, Runtime};
 use crate::sys::{Map, borrow, wait_readable};
 
 /// Something that was dropped.
@@ -128,7 +128,7 @@ impl Events<'_> {
 
     fn lost_so_far(&self) -> Result<u32, Error> {
         let value = self.runtime.system.lookup(&self.limit, &[0; 4]).doing("read the map event_limit")?;
-        Ok(word(&value.unwrap_or_default(), 12))
+        Ok(word(&value.unwrap_or_default(), LOST))
     }
 
     fn event(&mut self, record: &[u8], (now, ticks): (SystemTime, u32)) -> Result<Event, Error> {

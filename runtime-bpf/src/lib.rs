@@ -14,6 +14,7 @@
 mod error;
 pub mod events;
 mod generation;
+pub mod hold;
 pub mod names;
 pub mod observe;
 mod pins;

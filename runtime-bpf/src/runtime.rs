@@ -30,6 +30,7 @@ use crate::system::System;
 mod attach;
 mod change;
 mod detach;
+mod measure;
 mod nodes;
 mod settle;
 mod single;
@@ -37,6 +38,7 @@ mod status;
 mod ways;
 
 pub use attach::{Attached, Request};
+pub(crate) use measure::LOST;
 pub(crate) use nodes::{OWN, OwnAddresses, of};
 pub use status::{EndpointState, Fill, State, Status};
 

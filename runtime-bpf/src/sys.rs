@@ -12,7 +12,9 @@ mod objects;
 mod place;
 
 pub use objects::{Hook, Link, LinkInfo, MapInfo, ProgramInfo, Queried};
-pub use place::{Lock, borrow, is_bpffs, mounts_are_apart, namespace, tick, wait_readable};
+pub use place::{
+    Lock, borrow, give_memory_back, is_bpffs, mounts_are_apart, namespace, share_heap, tick, wait_readable,
+};
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -160,12 +162,7 @@ impl Kernel {
     }
 
     /// Loads a tc program that tools show under this name, and with its lines where the kernel takes them.
-    pub fn load_named(
-        &self,
-        name: &str,
-        instructions: &[u8],
-        debug: Option<&DebugInfo>,
-    ) -> Result<Program, LoadError> {
+    pub fn load_named(&self, name: &str, instructions: &[u8], debug: Option<&DebugInfo>) -> Result<Program, LoadError> {
         // What is loaded is the same without.
         if let Some(program) = debug.and_then(|debug| self.load_with_lines(name, instructions, debug).ok()) {
             return Ok(program);
@@ -351,10 +348,23 @@ impl Map {
 
     /// All entries, in the kernel's order, a batch at a time. Entries that change meanwhile may be missed or come twice.
     pub fn entries(&self) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut entries = Vec::new();
+        self.each(|key, value| entries.push((key.to_vec(), value.to_vec())))?;
+        Ok(entries)
+    }
+
+    /// How many entries there are.
+    pub fn count(&self) -> io::Result<u64> {
+        let mut count = 0;
+        self.each(|_, _| count += 1)?;
+        Ok(count)
+    }
+
+    fn each(&self, mut each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
         let (key_size, value_size) = ((self.definition.key_size as usize).max(4), self.value_bytes);
         let (mut from, mut next) = (vec![0_u8; key_size], vec![0_u8; key_size]);
         let mut room = BATCH_ENTRIES;
-        let (mut entries, mut begun) = (Vec::new(), false);
+        let mut begun = false;
         loop {
             let (mut keys, mut values) = (vec![0_u8; room * key_size], vec![0_u8; room * value_size]);
             let mut attr = attr::MapBatch {
@@ -378,9 +388,9 @@ impl Map {
             }
             let keys = keys.chunks(self.definition.key_size.max(1) as usize);
             let pairs = keys.zip(values.chunks(value_size.max(1))).take(attr.count as usize);
-            entries.extend(pairs.map(|(key, value)| (key.to_vec(), value.to_vec())));
+            pairs.for_each(|(key, value)| each(key, value));
             if error.is_some() {
-                return Ok(entries);
+                return Ok(());
             }
             std::mem::swap(&mut from, &mut next);
             begun = true;

@@ -145,6 +145,16 @@ impl System {
         }
     }
 
+    pub fn count(&self, map: &Map) -> io::Result<u64> {
+        self.ask(Operation::Entries)?;
+        match map.count() {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | 524)) => {
+                one_by_one(map).map(|entries| entries.len() as u64)
+            }
+            other => other,
+        }
+    }
+
     /// An entry that is not there is deleted.
     pub fn delete(&self, map: &Map, key: &[u8]) -> io::Result<()> {
         self.ask(Operation::Delete)?;

@@ -2,6 +2,7 @@
 
 use super::Runtime;
 use crate::error::{Doing as _, Error};
+use crate::hold;
 use crate::record::{Endpoint, Record};
 
 impl Runtime {
@@ -55,6 +56,8 @@ impl Runtime {
                 self.system.unpin(&path).doing(format!("remove {}", path.display()))?;
             }
         }
+        hold::open(&self.system, self.pins.root(), |_| true)?;
+        hold::forget(&self.system, self.pins.root())?;
         for path in [self.pins.new_record(), self.pins.record()] {
             self.system.unpin(&path).doing(format!("remove {}", path.display()))?;
         }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use weir_compiler::layout::{MapName, config};
 
-use super::{OWN, Runtime, of};
 use super::settle::value_of;
+use super::{OWN, Runtime, of};
 use crate::error::{Doing as _, Error};
 use crate::generation::{self, Loaded, is_shared};
 use crate::point::{Neighbour, Side};
@@ -176,7 +176,7 @@ impl Runtime {
         Ok(self.system.entries(map).doing(reading)?.into_iter().collect())
     }
 
-    fn state(&self, record: &Record, loaded: Option<&Loaded>, local: &Endpoint) -> Result<State, Error> {
+    pub(crate) fn state(&self, record: &Record, loaded: Option<&Loaded>, local: &Endpoint) -> Result<State, Error> {
         let mut right = 0;
         let mut there = 0;
         for side in Side::BOTH {
@@ -205,7 +205,7 @@ impl Runtime {
             let definition = map.definition();
             let counts = matches!(definition.map_type, MapType::Hash | MapType::LruHash | MapType::LpmTrie);
             if counts && name != generation::FILE {
-                let entries = self.system.entries(map).doing(format!("read the map {name}"))?.len() as u64;
+                let entries = self.system.count(map).doing(format!("read the map {name}"))?;
                 fills.push(Fill { name: name.clone(), entries, max_entries: definition.max_entries });
             }
         }

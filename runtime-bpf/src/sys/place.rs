@@ -78,3 +78,22 @@ pub fn borrow<T: AsRawFd>(owner: &T) -> BorrowedFd<'_> {
     // SAFETY: the owner keeps it open while it is borrowed.
     unsafe { BorrowedFd::borrow_raw(owner.as_raw_fd()) }
 }
+
+/// All threads allocate from one heap. What one thread frees another can use; otherwise each keeps its own for the day that it may
+/// want it. To be called before there are other threads.
+pub fn share_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: a number, and no other thread yet.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
+/// Gives memory that is free back to the system. The allocator does so by itself at the end of its heap only.
+pub fn give_memory_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: no pointers.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}

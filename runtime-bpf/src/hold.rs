@@ -1,0 +1,87 @@
+//! An interface that is closed until somebody enforces policy on it.
+//!
+//! Strategy: a program that drops everything, on both sides. With TCX it has links of its own, beside which those of a generation come;
+//! they are removed once a generation is in force there. With clsact it stands where a generation's program will take its place.
+//! Invariant: at no moment is neither there.
+
+use std::path::Path;
+
+use crate::error::{Doing as _, Error};
+use crate::pins::Pins;
+use crate::point::{self, Point, Side};
+use crate::runtime::{Runtime, State};
+use crate::system::System;
+
+/// `r0 = TC_ACT_SHOT; exit`
+const DROP: [u8; 16] = [0xb7, 0, 0, 0, 2, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
+
+/// Under the directory of pins.
+const DIRECTORY: &str = "held";
+
+fn pins(bpffs: &Path) -> Pins {
+    Pins::new(&bpffs.join(DIRECTORY))
+}
+
+/// Closes an interface of this network namespace.
+pub fn close(bpffs: &Path, interface: &str) -> Result<(), Error> {
+    let system = System::open().map_err(Error::NoBpf)?;
+    let there = bpffs.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    if !system.is_bpffs(there).doing(format!("look at {}", there.display()))? {
+        return Err(Error::NotBpffs { path: bpffs.to_owned(), apart: crate::sys::mounts_are_apart() });
+    }
+    let (pins, closing) = (pins(bpffs), format!("close {interface}"));
+    system.make_directory(&pins.links()).doing(&closing)?;
+    let found = system.interface_named(interface).doing(&closing)?;
+    let ifindex = found.ok_or_else(|| Error::NoInterface { pod: closing.clone(), name: interface.to_owned() })?.ifindex;
+    let way = point::choose(&system, None)?;
+    let program =
+        system.load("weir_held", &DROP, None).map_err(|error| Error::Refused { program: "weir_held", error })?;
+    for side in Side::BOTH {
+        Point { system: &system, pins: &pins, ifindex, side, way }.place(&program).doing(&closing)?;
+    }
+    Ok(())
+}
+
+/// Opens those on which a generation is in force by now, and forgets those that are gone; all of them if it says so of each.
+pub(crate) fn open(system: &System, bpffs: &Path, is_done: impl Fn(u32) -> bool) -> Result<Vec<u32>, Error> {
+    let (pins, opening) = (pins(bpffs), "open interfaces that were held");
+    let mut opened = Vec::new();
+    for name in system.list(&pins.links()).doing(opening)? {
+        let Some(ifindex) = Pins::link_of(&name) else { continue };
+        let is_there = system.interface_numbered(ifindex).doing(opening)?.is_some();
+        if is_done(ifindex) || !is_there {
+            // Without its pin the link ends.
+            system.unpin(&pins.links().join(&name)).doing(opening)?;
+            opened.push(ifindex);
+        }
+    }
+    opened.dedup();
+    Ok(opened)
+}
+
+/// Nothing is held any more.
+pub(crate) fn forget(system: &System, bpffs: &Path) -> Result<(), Error> {
+    let pins = pins(bpffs);
+    for directory in [pins.links(), pins.root().to_owned()] {
+        system.remove_directory(&directory).doing(format!("remove {}", directory.display()))?;
+    }
+    Ok(())
+}
+
+impl Runtime {
+    /// Lets those interfaces go that were held, and on which a generation is in force by now.
+    pub fn open_held(&self) -> Result<Vec<u32>, Error> {
+        if self.system.list(&pins(self.pins.root()).links()).doing("list what is held")?.is_empty() {
+            return Ok(Vec::new());
+        }
+        let record = self.record()?;
+        let loaded = self.current(&record)?;
+        let mut done = Vec::new();
+        for local in &record.endpoints {
+            if self.state(&record, loaded.as_ref(), local)? == State::Enforced {
+                done.push(local.ifindex);
+            }
+        }
+        open(&self.system, self.pins.root(), |ifindex| done.contains(&ifindex))
+    }
+}

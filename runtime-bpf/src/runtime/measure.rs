@@ -1,0 +1,34 @@
+//! What enforcement costs, and what it could not say.
+
+use weir_compiler::layout::MapName;
+
+use super::Runtime;
+use crate::error::{Doing as _, Error};
+use crate::observe::word;
+use crate::sys::Map;
+
+/// In the value of `event_limit`.
+pub(crate) const LOST: usize = 12;
+
+impl Runtime {
+    /// The maps of the generation in force, and the bytes that the kernel charges for each.
+    pub fn memory(&self) -> Result<Vec<(String, u64)>, Error> {
+        let Some(loaded) = self.current(&self.record()?)? else { return Ok(Vec::new()) };
+        let charged = |(name, map): (&String, &Map)| Some((name.clone(), charged(map)?));
+        Ok(loaded.maps.iter().filter_map(charged).collect())
+    }
+
+    /// Records of drops that were not written, since the first generation; it begins anew after 4,294,967,295.
+    pub fn lost_records(&self) -> Result<u32, Error> {
+        let loaded = self.current(&self.record()?)?;
+        let Some(map) = loaded.as_ref().and_then(|it| it.map(MapName::EventLimit)) else { return Ok(0) };
+        let value = self.system.lookup(map, &[0; 4]).doing("read the map event_limit")?;
+        Ok(word(&value.unwrap_or_default(), LOST))
+    }
+}
+
+/// As `/proc` says of the descriptor.
+fn charged(map: &Map) -> Option<u64> {
+    let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", map.descriptor())).ok()?;
+    about.lines().find_map(|line| line.strip_prefix("memlock:"))?.trim().parse().ok()
+}
