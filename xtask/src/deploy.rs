@@ -19,8 +19,17 @@ pub fn write() -> Result<()> {
 
 /// What `deploy/weir.yaml` should be.
 pub fn plain() -> Result<String> {
+    with(&[])
+}
+
+/// The chart's manifests with these values instead of its own.
+pub fn with(choices: &[(&str, &str)]) -> Result<String> {
     let chart = directory().join("chart");
-    let values = values(&read(&chart.join("values.yaml"))?)?;
+    let mut values = values(&read(&chart.join("values.yaml"))?)?;
+    for (name, value) in choices {
+        let known = values.get_mut(*name).with_context(|| format!("values.yaml has no {name}"))?;
+        (*value).clone_into(known);
+    }
     let mut text =
         "# Made from deploy/chart by `cargo xtask deploy`. Apply with `kubectl apply --server-side -f`.\n".to_owned();
     for path in ["crds/cidrlists.yaml", "templates/rbac.yaml", "templates/daemonset.yaml"] {
@@ -54,9 +63,30 @@ fn values(text: &str) -> Result<BTreeMap<String, String>> {
     Ok(values)
 }
 
+/// Without the lines between `{{- if .Values.… }}` and `{{- end }}` of what is not `true`.
+fn chosen(template: &str, values: &BTreeMap<String, String>) -> Result<String> {
+    let (mut kept, mut open) = (String::new(), Vec::new());
+    for line in template.split_inclusive('\n') {
+        let inside = line.trim().strip_prefix("{{- ").and_then(|rest| rest.strip_suffix(" }}"));
+        let condition = inside.and_then(|it| it.strip_prefix("if .Values."));
+        match (inside, condition) {
+            (_, Some(name)) => open.push(match values.get(name).map(String::as_str) {
+                Some("true") => true,
+                Some("false") => false,
+                _ => bail!("{} is neither true nor false in values.yaml", line.trim()),
+            }),
+            (Some("end"), _) => _ = open.pop().context("an end of nothing")?,
+            _ if open.iter().all(|it| *it) => kept += line,
+            _ => {}
+        }
+    }
+    if open.is_empty() { Ok(kept) } else { bail!("an if without end") }
+}
+
 fn render(template: &str, values: &BTreeMap<String, String>) -> Result<String> {
+    let template = chosen(template, values)?;
     let mut rendered = String::new();
-    let mut rest = template;
+    let mut rest = template.as_str();
     while let Some((before, after)) = rest.split_once("{{") {
         let (name, after) = after.split_once("}}").context("a placeholder without end")?;
         rendered += before;
@@ -86,7 +116,19 @@ mod tests {
     fn placeholders_that_mean_nothing_are_errors() {
         let values = values("a:\n  b: 1\n# c\nd: e\n").expect("mappings");
         assert_eq!(render("x {{ .Values.a.b }} {{ .Values.d }}", &values).expect("known"), "x 1 e");
-        for odd in ["{{ .Values.a }}", "{{ toYaml .Values.a }}", "{{ if .Values.d }}", "{{ .Values.a.b"] {
+        let conditional = "a\n{{- if .Values.on }}\nb\n{{- end }}\nc\n";
+        let with = |value: &str| render(conditional, &[("on".to_owned(), value.to_owned())].into());
+        assert_eq!(with("true").expect("known"), "a\nb\nc\n");
+        assert_eq!(with("false").expect("known"), "a\nc\n");
+        assert!(with("yes").is_err());
+        for odd in [
+            "{{- if .Values.d }}\n",
+            "{{- end }}\n",
+            "{{ .Values.a }}",
+            "{{ toYaml .Values.a }}",
+            "{{ if .Values.d }}",
+            "{{ .Values.a.b",
+        ] {
             assert!(render(odd, &values).is_err(), "{odd}");
         }
     }

@@ -2,4 +2,6 @@
 
 pub mod apiserver;
 pub mod deploy;
+pub mod image;
 pub mod process;
+pub mod simulated;

@@ -4,6 +4,7 @@ mod bench;
 mod ci;
 mod generate;
 mod kernels;
+mod load;
 mod packages;
 
 use std::process::ExitCode;
@@ -19,6 +20,9 @@ cargo xtask TASK
   bench [FILTER]  measures the front end on generated clusters, as ratios and figures
   kernels         the datapath's tests on Linux 5.10, 6.1 and 6.12 under qemu; WEIR_KERNEL_IMAGES names images
   apiserver       `build`s kube-apiserver and etcd from their Go modules, `run [DIR]` runs them on loopback; tests use them
+  load            an agent at 10,000 pods and 1,000 policies, in a network namespace: memory, idle CPU, latencies; needs root.
+                  `--pods N`, `--local N`, `--policies N`, `--services N`, `--secs N`
+  image [FILE]    builds the agent as one static binary, in an OCI layout tar that `ctr images import` takes
   deploy          makes deploy/weir.yaml from the chart in deploy/chart
   bench tables    measures look-ups of addresses in the kernel, by structure and size
 ";
@@ -30,6 +34,8 @@ fn main() -> ExitCode {
         Some("bless") => ci::bless(),
         Some("deploy") => xtask::deploy::write(),
         Some("apiserver") => xtask::apiserver::task(arguments),
+        Some("image") => xtask::image::task(arguments),
+        Some("load") => load::run_load(arguments),
         Some("kernels") => kernels::run_kernels(),
         Some("fuzz") => ci::fuzz(arguments),
         Some("bench") => bench::run_all(arguments.next().as_deref()),

@@ -1,0 +1,162 @@
+//! An image of the agent, made without a container engine: one static binary in an OCI layout, as a tar that
+//! `ctr --namespace k8s.io images import` takes.
+//!
+//! Invariant: the same binary gives the same bytes: no times, no users, nothing of this machine.
+
+mod tar;
+
+use std::env::consts::ARCH;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::process::{cargo, run};
+use tar::Tar;
+
+/// As in the chart.
+const NAME: &str = "weir";
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// `cargo xtask image [FILE]`
+pub fn task(mut arguments: impl Iterator<Item = String>) -> Result<()> {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
+    let path = arguments.next().map_or_else(|| target.join("weir-image.tar"), PathBuf::from);
+    let binary = build(&target)?;
+    let image = layout(&binary, architecture(ARCH)?);
+    fs::write(&path, &image).with_context(|| format!("cannot write {}", path.display()))?;
+    println!("{}: {NAME}:{VERSION}, {} bytes", path.display(), image.len());
+    Ok(())
+}
+
+/// A binary that needs nothing beside itself.
+fn build(target: &Path) -> Result<Vec<u8>> {
+    let triple = format!("{ARCH}-unknown-linux-gnu");
+    let mut build = cargo(&["build", "--release", "--locked", "-p", "weir", "--target", &triple]);
+    run(build.env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=debuginfo"))?;
+    let path = target.join(triple).join("release/weir");
+    fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn architecture(rust: &str) -> Result<&'static str> {
+    Ok(match rust {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => bail!("images have no name for {other}"),
+    })
+}
+
+/// The tar.
+fn layout(binary: &[u8], architecture: &str) -> Vec<u8> {
+    let mut layer = Tar::new();
+    layer.file("weir", binary, 0o755);
+    let layer = layer.end();
+    let configuration = json!({
+        "architecture": architecture, "os": "linux",
+        "config": {"Entrypoint": ["/weir"], "WorkingDir": "/"},
+        "rootfs": {"type": "layers", "diff_ids": [digest(&layer)]},
+        "history": [{"created_by": "cargo xtask image"}],
+    });
+    let configuration = configuration.to_string().into_bytes();
+    let manifest = json!({
+        "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": described("application/vnd.oci.image.config.v1+json", &configuration),
+        "layers": [described("application/vnd.oci.image.layer.v1.tar", &layer)],
+    });
+    let manifest = manifest.to_string().into_bytes();
+    let mut entry = described("application/vnd.oci.image.manifest.v1+json", &manifest);
+    entry["platform"] = json!({"architecture": architecture, "os": "linux"});
+    entry["annotations"] = json!({
+        "io.containerd.image.name": format!("docker.io/library/{NAME}:{VERSION}"),
+        "org.opencontainers.image.ref.name": VERSION,
+    });
+    let index =
+        json!({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [entry]});
+    let mut image = Tar::new();
+    image.file("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#, 0o644);
+    image.file("index.json", index.to_string().as_bytes(), 0o644);
+    ["blobs", "blobs/sha256"].into_iter().for_each(|path| image.directory(path));
+    for blob in [&layer, &configuration, &manifest] {
+        image.file(&format!("blobs/{}", digest(blob).replace(':', "/")), blob, 0o644);
+    }
+    image.end()
+}
+
+fn described(kind: &str, blob: &[u8]) -> Value {
+    json!({"mediaType": kind, "digest": digest(blob), "size": blob.len()})
+}
+
+/// `sha256:…`
+fn digest(blob: &[u8]) -> String {
+    let hex: String = Sha256::digest(blob).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::process::Command;
+
+    use super::*;
+
+    /// What `tar` itself finds in it.
+    fn unpacked(tar: &[u8], name: &str) -> BTreeMap<String, Vec<u8>> {
+        let directory = std::env::temp_dir().join(format!("weir-image-{}-{name}", std::process::id()));
+        fs::create_dir_all(&directory).expect("temporary directories can be made");
+        fs::write(directory.join("it.tar"), tar).expect("the directory is ours");
+        let ran = Command::new("tar").args(["-xf", "it.tar"]).current_dir(&directory).status();
+        assert!(ran.expect("tar starts").success());
+        let mut files = BTreeMap::new();
+        let mut directories = vec![directory.clone()];
+        while let Some(at) = directories.pop() {
+            for entry in fs::read_dir(&at).expect("it is there").flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    directories.push(path);
+                } else if path.file_name().is_some_and(|it| it != "it.tar") {
+                    let short = path.strip_prefix(&directory).expect("it is inside").display().to_string();
+                    files.insert(short, fs::read(&path).expect("it is there"));
+                }
+            }
+        }
+        fs::remove_dir_all(&directory).expect("the directory is ours");
+        files
+    }
+
+    /// The blob that a descriptor names, whose size and digest are what it says.
+    fn blob<'f>(files: &'f BTreeMap<String, Vec<u8>>, descriptor: &Value) -> &'f [u8] {
+        let name = descriptor["digest"].as_str().expect("a digest");
+        let blob = &files[&format!("blobs/{}", name.replace(':', "/"))];
+        assert_eq!((descriptor["size"].as_u64(), name), (Some(blob.len() as u64), digest(blob).as_str()));
+        blob
+    }
+
+    #[test]
+    fn the_layout_leads_from_the_index_to_the_binary() {
+        let binary = vec![7; 1_234];
+        let files = unpacked(&layout(&binary, "amd64"), "layout");
+        let json = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).expect("JSON");
+        assert_eq!(json(&files["oci-layout"])["imageLayoutVersion"], "1.0.0");
+        let index = json(&files["index.json"]);
+        let entry = &index["manifests"][0];
+        let values =
+            fs::read_to_string(crate::deploy::directory().join("chart/values.yaml")).expect("it is in the tree");
+        assert!(values.contains(&format!("repository: {NAME}\n  tag: {VERSION}\n")), "the chart names this image");
+        assert_eq!(entry["annotations"]["io.containerd.image.name"], format!("docker.io/library/{NAME}:{VERSION}"));
+        let manifest = json(blob(&files, entry));
+        let configuration = json(blob(&files, &manifest["config"]));
+        let layer = blob(&files, &manifest["layers"][0]);
+        assert_eq!(configuration["rootfs"]["diff_ids"][0], digest(layer));
+        assert_eq!(configuration["config"]["Entrypoint"][0], "/weir");
+        assert_eq!(unpacked(layer, "layer"), [("weir".to_owned(), binary)].into());
+    }
+
+    #[test]
+    fn the_same_binary_gives_the_same_bytes() {
+        assert_eq!(layout(b"weir", "amd64"), layout(b"weir", "amd64"));
+        assert_ne!(layout(b"weir", "amd64"), layout(b"weir", "arm64"));
+    }
+}

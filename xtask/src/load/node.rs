@@ -1,0 +1,48 @@
+//! The network namespace, with interfaces for the local pods.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use xtask::simulated::near_address;
+
+/// Gone when it is dropped.
+pub(crate) struct Node {
+    name: String,
+}
+
+impl Node {
+    /// The other ends of the veths are in the same namespace: nobody talks, and each pod's route names its interface.
+    pub(crate) fn new(pods: u32) -> Result<Self> {
+        let node = Self { name: format!("weirload{}", std::process::id()) };
+        ip(&["netns", "add", &node.name], "")?;
+        let mut batch = "link set lo up\n".to_owned();
+        for index in 0..pods {
+            _ = writeln!(batch, "link add v{index} type veth peer name e{index}\nlink set v{index} up");
+            _ = writeln!(batch, "link set e{index} up\nroute add {}/32 dev v{index}", near_address(index));
+        }
+        ip(&["-n", &node.name, "-batch", "-"], &batch)?;
+        Ok(node)
+    }
+
+    pub(crate) fn path(&self) -> String {
+        format!("/run/netns/{}", self.name)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // There is nothing else to be done about it.
+        _ = ip(&["netns", "delete", &self.name], "");
+    }
+}
+
+fn ip(arguments: &[&str], input: &str) -> Result<()> {
+    let mut ip = Command::new("ip").args(arguments).stdin(Stdio::piped()).spawn().context("could not start ip")?;
+    if let Some(mut stdin) = ip.stdin.take() {
+        stdin.write_all(input.as_bytes())?;
+    }
+    ensure!(ip.wait()?.success(), "ip {} failed", arguments.join(" "));
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! An API server that has whatever it is told to have: clusters of any size, and changes at any speed.
+//!
+//! Problem: what an agent costs at 10,000 pods cannot be seen at ten, and a real API server on the same machine costs more than what
+//! is measured. Strategy: lists that stream, and watches, are all that an agent asks for; they are a few lines of HTTP/1.1. Whether
+//! the agent understands a real server is for the tests against one. Invariant: a watcher gets what there was when it came, then
+//! every change, in order.
+
+mod cluster;
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+pub use cluster::{Scale, far_address, near_address, pod, policy, populate};
+
+/// Kinds by their paths, as an agent asks for them.
+pub const KINDS: [(&str, &str); 6] = [
+    ("Namespace", "/api/v1/namespaces"),
+    ("Node", "/api/v1/nodes"),
+    ("Pod", "/api/v1/pods"),
+    ("Service", "/api/v1/services"),
+    ("EndpointSlice", "/apis/discovery.k8s.io/v1/endpointslices"),
+    ("NetworkPolicy", "/apis/networking.k8s.io/v1/networkpolicies"),
+];
+
+/// How often watchers hear that the server is there.
+const BOOKMARK: Duration = Duration::from_secs(30);
+
+/// A server on loopback, for as long as its process lives.
+#[derive(Clone, Debug)]
+pub struct Simulated {
+    port: u16,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    version: u64,
+    kinds: BTreeMap<&'static str, Kind>,
+}
+
+#[derive(Debug, Default)]
+struct Kind {
+    /// By namespace and name, as JSON.
+    objects: BTreeMap<String, Arc<str>>,
+    watchers: Vec<Sender<Arc<str>>>,
+}
+
+/// What there is, and what changes from then on.
+type Watched = (Vec<Arc<str>>, Receiver<Arc<str>>);
+
+impl Simulated {
+    /// Starts it, empty.
+    pub fn start() -> Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen on loopback")?;
+        let kinds = KINDS.map(|(_, path)| (path, Kind::default())).into();
+        let state = Arc::new(Mutex::new(State { version: 1, kinds }));
+        let server = Self { port: listener.local_addr()?.port(), state };
+        let serving = server.clone();
+        thread::spawn(move || {
+            for connection in listener.incoming().flatten() {
+                let server = serving.clone();
+                // An agent that goes away ends its connections.
+                thread::spawn(move || _ = server.answer(&connection));
+            }
+        });
+        Ok(server)
+    }
+
+    /// What clients read.
+    pub fn write_kubeconfig(&self, path: &Path) -> Result<()> {
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: weir\n\
+             clusters: [{{name: weir, cluster: {{server: 'http://127.0.0.1:{}'}}}}]\nusers: [{{name: nobody, user: {{}}}}]\n\
+             contexts: [{{name: weir, context: {{cluster: weir, user: nobody}}}}]\n",
+            self.port
+        );
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// An object is there, or is as it is now.
+    pub fn put(&self, kind: &str, mut object: Value) {
+        let mut state = self.lock();
+        state.version += 1;
+        object["metadata"]["resourceVersion"] = json!(state.version.to_string());
+        let (key, text): (String, Arc<str>) = (key(&object), object.to_string().into());
+        let Some(kind) = state.kind(kind) else { return };
+        let before = kind.objects.insert(key, Arc::clone(&text));
+        kind.tell(if before.is_some() { "MODIFIED" } else { "ADDED" }, &text);
+    }
+
+    /// An object is gone.
+    pub fn delete(&self, kind: &str, namespace: &str, name: &str) {
+        let mut state = self.lock();
+        let Some(kind) = state.kind(kind) else { return };
+        if let Some(text) = kind.objects.remove(&format!("{namespace}/{name}")) {
+            kind.tell("DELETED", &text);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer(&self, connection: &TcpStream) -> io::Result<()> {
+        let mut lines = BufReader::new(connection.try_clone()?).lines();
+        while let Some(request) = lines.next().transpose()? {
+            while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
+            let target = request.split(' ').nth(1).unwrap_or_default();
+            let (path, query) = target.split_once('?').unwrap_or((target, ""));
+            if query.contains("sendInitialEvents=true") {
+                return self.stream(connection, path);
+            }
+            let (status, body) = match query.contains("watch=true") {
+                true => ("410 Gone", refusal(410, "Expired")),
+                false => self.list(path),
+            };
+            respond(connection, status, &body)?;
+        }
+        Ok(())
+    }
+
+    fn list(&self, path: &str) -> (&'static str, String) {
+        let state = self.lock();
+        let Some(kind) = state.kinds.get(path) else { return ("404 Not Found", refusal(404, "NotFound")) };
+        let items: Vec<&str> = kind.objects.values().map(|it| &**it).collect();
+        let meta = format!(r#"{{"resourceVersion":"{}"}}"#, state.version);
+        ("200 OK", format!(r#"{{"kind":"List","metadata":{meta},"items":[{}]}}"#, items.join(",")))
+    }
+
+    fn stream(&self, mut connection: &TcpStream, path: &str) -> io::Result<()> {
+        let Some((objects, changes)) = self.watch(path) else {
+            return respond(connection, "404 Not Found", &refusal(404, "NotFound"));
+        };
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+        connection.write_all(head.as_bytes())?;
+        for object in objects {
+            chunk(connection, &line("ADDED", &object))?;
+        }
+        chunk(connection, &self.bookmark(true))?;
+        loop {
+            match changes.recv_timeout(BOOKMARK) {
+                Ok(change) => chunk(connection, &change)?,
+                Err(RecvTimeoutError::Timeout) => chunk(connection, &self.bookmark(false))?,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+        }
+    }
+
+    /// What there is, and where changes will come; in one step.
+    fn watch(&self, path: &str) -> Option<Watched> {
+        let mut state = self.lock();
+        let kind = state.kinds.get_mut(path)?;
+        let (sender, changes) = channel();
+        kind.watchers.push(sender);
+        Some((kind.objects.values().cloned().collect(), changes))
+    }
+
+    fn bookmark(&self, ends: bool) -> String {
+        let annotations = if ends { json!({"k8s.io/initial-events-end": "true"}) } else { json!({}) };
+        let meta = json!({"resourceVersion": self.lock().version.to_string(), "annotations": annotations});
+        line("BOOKMARK", &json!({"metadata": meta}).to_string())
+    }
+}
+
+impl State {
+    fn kind(&mut self, name: &str) -> Option<&mut Kind> {
+        let (_, path) = KINDS.iter().find(|(kind, _)| *kind == name)?;
+        self.kinds.get_mut(path)
+    }
+}
+
+impl Kind {
+    fn tell(&mut self, what: &str, object: &str) {
+        let change: Arc<str> = line(what, object).into();
+        self.watchers.retain(|watcher| watcher.send(Arc::clone(&change)).is_ok());
+    }
+}
+
+fn key(object: &Value) -> String {
+    let meta = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    format!("{}/{}", meta("namespace"), meta("name"))
+}
+
+fn line(what: &str, object: &str) -> String {
+    format!("{{\"type\":\"{what}\",\"object\":{object}}}\n")
+}
+
+fn refusal(code: u16, reason: &str) -> String {
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": reason})
+        .to_string()
+}
+
+fn chunk(mut connection: &TcpStream, text: &str) -> io::Result<()> {
+    connection.write_all(format!("{:x}\r\n{text}\r\n", text.len()).as_bytes())
+}
+
+fn respond(mut connection: &TcpStream, status: &str, body: &str) -> io::Result<()> {
+    let head = format!("HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+    connection.write_all((head + body).as_bytes())
+}
