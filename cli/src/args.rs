@@ -1,6 +1,7 @@
 //! The command line, as clap sees it. Help, completions and man pages all come from here.
 
-use std::net::SocketAddr;
+mod agent;
+
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -10,8 +11,9 @@ use weir_compiler::ebpf::target::Target;
 use weir_compiler::structures::{self, Place, Structure};
 use weir_runtime::Way;
 
+pub(crate) use agent::{CniInstall, Watch};
+
 use crate::lints::LintFlags;
-use crate::watch::log::Format as LogFormat;
 
 /// Network-policy compiler: check, query and explain Kubernetes NetworkPolicy and CIDR lists
 #[derive(Debug, Parser)]
@@ -111,6 +113,8 @@ pub(crate) enum Command {
     Exposure(Exposure),
     /// Keep this node's pods enforced: the agent, fed by the Kubernetes API
     Watch(Watch),
+    /// Add weir-cni to this node's chain of CNI plug-ins: it holds new pods back until policy is in force on them
+    CniInstall(CniInstall),
     /// Say exactly what a change lets through, and what it no longer does
     Diff(Diff),
     /// Say what a diagnostic's code means
@@ -527,39 +531,6 @@ pub(crate) enum ExposureFormat {
     Md,
     /// For spreadsheets
     Csv,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Pages at --metrics-addr: /metrics (Prometheus), /livez, /readyz (ready: all is known, and every pod of the node is enforced).
-SIGTERM and SIGINT stop the agent; what is in force stays in force, and the next agent takes it over.")]
-pub(crate) struct Watch {
-    /// How to reach the API server [default: as kubectl does, or as the pod that it runs in]
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// The node whose pods are enforced [default: $NODE_NAME, or the host's name]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) node: Option<String>,
-    /// Serve metrics and health there
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub(crate) metrics_addr: Option<SocketAddr>,
-    /// How to log, on standard error
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) log_format: LogFormat,
-    #[command(flatten)]
-    pub(crate) pinned: Pinned,
-    /// How to get onto interfaces
-    #[arg(long, value_enum, default_value_t, value_name = "HOOK")]
-    pub(crate) hook: HookChoice,
-    /// Take everything out of force that an agent has left on this node, and end
-    #[arg(long, conflicts_with = "dry_run")]
-    pub(crate) uninstall: bool,
-    /// Compile what would be in force, and enforce nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// With --dry-run: write each generation's artifact there
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "dry_run")]
-    pub(crate) artifact: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -2,6 +2,7 @@
 
 pub(crate) mod attach;
 pub(crate) mod check;
+pub(crate) mod cni_install;
 pub(crate) mod compile;
 pub(crate) mod completions;
 pub(crate) mod counters;

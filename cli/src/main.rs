@@ -9,6 +9,7 @@
 mod args;
 mod because;
 mod bug;
+mod cni;
 mod commands;
 mod config;
 mod ends;
@@ -38,6 +39,9 @@ use commands::Outcome;
 
 fn main() -> ExitCode {
     bug::install_hook();
+    if invoked_as(cni::NAME) {
+        return cni::main();
+    }
     let cli = match parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -68,6 +72,7 @@ fn run(cli: &Cli) -> Result<Outcome> {
         Command::Check(arguments) => commands::check::run(global, arguments),
         Command::Query(arguments) => commands::query::run(global, arguments),
         Command::Watch(arguments) => commands::watch::run(global, arguments),
+        Command::CniInstall(arguments) => commands::cni_install::run(arguments),
         Command::Diff(arguments) => commands::diff::run(global, arguments),
         Command::ExplainCode(arguments) => commands::explain_code::run(arguments),
         Command::Explain(arguments) => commands::explain::run(global, arguments),
@@ -90,11 +95,14 @@ fn run(cli: &Cli) -> Result<Outcome> {
     }
 }
 
+fn invoked_as(name: &str) -> bool {
+    std::env::args_os().next().is_some_and(|it| Path::new(&it).file_stem().is_some_and(|it| it == name))
+}
+
 /// As `kubectl-weir` it is a plug-in of kubectl, and its help says so.
 fn parse() -> Result<Cli, clap::Error> {
     let arguments: Vec<_> = std::env::args_os().collect();
-    let name = arguments.first().and_then(|it| Path::new(it).file_stem()).unwrap_or_default();
-    let command = if name == "kubectl-weir" {
+    let command = if invoked_as("kubectl-weir") {
         Cli::command().display_name("kubectl weir").bin_name("kubectl weir")
     } else {
         Cli::command()

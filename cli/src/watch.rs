@@ -8,18 +8,21 @@
 //! Invariant: whatever ends the agent (a signal, a bug, the machine) leaves in force what is in force.
 
 mod agent;
+mod annotate;
 mod cursor;
 mod discover;
 pub(crate) mod enforce;
 mod follow;
+mod hold;
 pub(crate) mod log;
 mod metrics;
+mod notices;
 mod place;
 mod resources;
 mod serve;
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -34,29 +37,44 @@ use weir_compiler::model::Assumptions;
 
 use crate::failure::with_hint;
 use agent::{Agent, Setup};
+use annotate::InForce;
 use discover::{Inventory, Places};
 use enforce::Enforce;
-use follow::Told;
 use log::{Log, Value};
 use metrics::Metrics;
+use notices::Notices;
 
 /// The agent that does not move for so long is not alive.
 const LONGEST_STEP: Duration = Duration::from_secs(120);
 /// It moves at least as often.
 const IDLE: Duration = Duration::from_secs(10);
 const CONNECT: Duration = Duration::from_secs(10);
+/// Events that wait to be told.
+const NOTICES: usize = 64;
 
 /// Choices of whoever starts it.
 pub(crate) struct Options<'o> {
     pub(crate) kubeconfig: Option<&'o Path>,
     pub(crate) node: String,
     pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) cni_socket: Option<PathBuf>,
+    pub(crate) annotate_pods: bool,
     pub(crate) assume: Assumptions,
     pub(crate) log: Log,
 }
 
+/// What the agent hears, and from whom.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// From the API, at this time.
+    Told(cursor::Event, Instant),
+    /// From the CNI plug-in.
+    Waiting(hold::Waiting),
+}
+
 /// Runs until a signal says to stop.
 pub(crate) fn run(options: Options<'_>, enforce: impl Enforce + Send + 'static) -> Result<()> {
+    weir_runtime::sys::share_heap();
     let (metrics, log) = (Arc::new(Metrics::default()), options.log);
     let pulse = Arc::new(Pulse::new());
     if let Some(address) = options.metrics {
@@ -65,17 +83,23 @@ pub(crate) fn run(options: Options<'_>, enforce: impl Enforce + Send + 'static) 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     let config = runtime.block_on(config(options.kubeconfig))?;
     let resources = resources::resources(&options.node);
+    let (told_in_force, in_force) = tokio::sync::watch::channel(InForce::default());
+    let (notices, to_tell) = tokio::sync::mpsc::channel(NOTICES);
     let setup = Setup {
         kinds: resources.iter().map(|resource| resource.kind).collect(),
         node: options.node,
         assume: options.assume,
         look: Box::new(|depth| Inventory::read(&Places::default(), depth)),
         metrics: Arc::clone(&metrics),
+        notices: Notices::new(notices, Arc::clone(&metrics)),
+        told: told_in_force,
         log,
     };
+    let node = setup.node.clone();
     let started = [("node", Value::from(setup.node.as_str())), ("server", Value::from(config.cluster_url.to_string()))];
     log.info("watching", &started);
     let (told, heard) = channel();
+    let _socket = options.cni_socket.as_deref().map(|path| hold::listen(path, told.clone())).transpose()?;
     let (ended, agent_ended) = tokio::sync::oneshot::channel::<()>();
     let agent = Agent::new(setup, enforce);
     let thread = thread::Builder::new().name("agent".to_owned()).spawn(move || {
@@ -86,6 +110,10 @@ pub(crate) fn run(options: Options<'_>, enforce: impl Enforce + Send + 'static) 
     let thread = thread.context("cannot start a thread")?;
     runtime.block_on(async {
         let client = Client::try_from(config).context("cannot connect to the API server")?;
+        tokio::spawn(notices::post(client.clone(), node, to_tell, Arc::clone(&metrics), log));
+        if options.annotate_pods {
+            tokio::spawn(annotate::annotate(client.clone(), in_force, log));
+        }
         let context = follow::Context { client, told, metrics, log };
         for resource in resources {
             tokio::spawn(follow::follow(context.clone(), resource));
@@ -101,18 +129,18 @@ pub(crate) fn run(options: Options<'_>, enforce: impl Enforce + Send + 'static) 
 }
 
 /// The agent's thread: takes all that has come, then does what is due.
-fn work(mut agent: Agent<impl Enforce>, heard: &Receiver<Told>, pulse: &Pulse) {
+fn work(mut agent: Agent<impl Enforce>, heard: &Receiver<Heard>, pulse: &Pulse) {
     loop {
         pulse.beat();
         let now = Instant::now();
         let wait = agent.due().map_or(IDLE, |due| due.saturating_duration_since(now).min(IDLE));
         match heard.recv_timeout(wait) {
-            Ok((event, at)) => agent.take(event, at),
+            Ok(heard) => agent.hear(heard),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        while let Ok((event, at)) = heard.try_recv() {
-            agent.take(event, at);
+        while let Ok(heard) = heard.try_recv() {
+            agent.hear(heard);
         }
         agent.act(Instant::now());
     }

@@ -21,6 +21,8 @@ pub(crate) fn run(global: &Global, arguments: &Watch) -> Result<Outcome> {
         kubeconfig: arguments.kubeconfig.as_deref(),
         node: watch::node_name(arguments.node.as_deref())?,
         metrics: arguments.metrics_addr,
+        cni_socket: arguments.cni_socket.clone(),
+        annotate_pods: arguments.annotate_pods,
         assume: read::chosen_assumptions(global)?,
         log: log(arguments),
     };

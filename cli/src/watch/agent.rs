@@ -11,6 +11,7 @@
 //! cannot be compiled or installed leaves the generation before in force, and is tried again.
 
 mod early;
+mod hold;
 mod policies;
 mod status;
 
@@ -25,13 +26,17 @@ use weir_compiler::compile::{self, Options};
 use weir_compiler::index::{Dirty, Index, Key};
 use weir_compiler::k8s::{Body, Object};
 use weir_compiler::model::Assumptions;
-use weir_compiler::structures;
+use weir_compiler::structures::{Place, Structure};
 
+use super::Heard;
+use super::annotate::InForce;
 use super::cursor::Event;
 use super::discover::Found;
 use super::enforce::{Enforce, Wanted};
+use super::hold::Waiting;
 use super::log::{Log, Value};
 use super::metrics::Metrics;
+use super::notices::{Notice, Notices};
 use super::place::{Look, Places, Pod};
 
 /// A generation is begun when nothing has happened for so long,
@@ -50,6 +55,9 @@ const CHECK: Duration = Duration::from_secs(1);
 /// A generation that was replaced is kept for as long as packets may be under way in it, and a little more.
 const REST: Duration = Duration::from_millis(100);
 
+/// Where single addresses are written: the kernel's own maps, which can be changed in place. All else is laid out as costs the least.
+const WRITTEN: [(Place, Structure); 2] = [(Place::Exact4, Structure::Hash), (Place::Exact6, Structure::Hash)];
+
 /// What the agent is made with.
 pub(crate) struct Setup {
     pub(crate) node: String,
@@ -57,6 +65,9 @@ pub(crate) struct Setup {
     pub(crate) kinds: Vec<&'static str>,
     pub(crate) look: Box<Look>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) notices: Notices,
+    /// Who wants to know what is in force.
+    pub(crate) told: tokio::sync::watch::Sender<InForce>,
     pub(crate) log: Log,
 }
 
@@ -67,6 +78,8 @@ pub(crate) struct Agent<E> {
     enforce: E,
     places: Places,
     metrics: Arc<Metrics>,
+    notices: Notices,
+    told: tokio::sync::watch::Sender<InForce>,
     log: Log,
     /// Kinds that have not been listed to their end.
     unlisted: BTreeSet<&'static str>,
@@ -77,8 +90,11 @@ pub(crate) struct Agent<E> {
     /// Pods that were deleted, and whose interface is still there.
     leaving: BTreeMap<Key, Found>,
     pending: Pending,
-    /// The number of the generation in force.
+    /// The number of the generation in force, and the pods that it is in force on.
     in_force: Option<u32>,
+    enforced: BTreeMap<Pod, Found>,
+    /// Pods that the CNI plug-in holds back.
+    waiting: Vec<Waiting>,
     /// Whether it is the index's: if not, the index's classes have other numbers than the kernel's tables.
     is_indexed: bool,
     /// Why the generation that should be in force is not.
@@ -112,7 +128,12 @@ struct Pending {
     pods: Vec<Instant>,
     /// The same for everything else.
     others: Vec<Instant>,
+    /// What has changed of what people write, as far as there is a limit.
+    policies: BTreeSet<Key>,
 }
+
+/// As many policies are told of that a generation failed with.
+const MOST_NAMED: usize = 10;
 
 impl Pending {
     /// When a generation is to be begun.
@@ -120,6 +141,12 @@ impl Pending {
         let (first, last) = self.generation?;
         let gathered = (last + QUIET).min(first + GATHER);
         Some(self.retry.map_or(gathered, |(at, _)| at.max(gathered)))
+    }
+
+    fn changed(&mut self, key: &Key) {
+        if matches!(key.kind.as_str(), "NetworkPolicy" | "CidrList") && self.policies.len() < MOST_NAMED {
+            self.policies.insert(key.clone());
+        }
     }
 
     fn want_generation(&mut self, at: Instant) {
@@ -136,6 +163,8 @@ impl<E: Enforce> Agent<E> {
             enforce,
             places: Places::new(setup.look),
             metrics: setup.metrics,
+            notices: setup.notices,
+            told: setup.told,
             log: setup.log,
             unlisted: setup.kinds.into_iter().collect(),
             malformed: BTreeMap::new(),
@@ -144,6 +173,8 @@ impl<E: Enforce> Agent<E> {
             leaving: BTreeMap::new(),
             pending: Pending::default(),
             in_force: None,
+            enforced: BTreeMap::new(),
+            waiting: Vec::new(),
             is_indexed: false,
             failure: None,
             refused: Vec::new(),
@@ -154,11 +185,19 @@ impl<E: Enforce> Agent<E> {
         }
     }
 
-    /// Something has been told.
+    /// Something was heard.
+    pub(crate) fn hear(&mut self, heard: Heard) {
+        match heard {
+            Heard::Told(event, at) => self.take(event, at),
+            Heard::Waiting(waiting) => self.asked(waiting),
+        }
+    }
+
+    /// The API has told something.
     pub(crate) fn take(&mut self, event: Event, at: Instant) {
         match event {
             Event::Applied(object) => self.applied(object, at),
-            Event::Malformed { key, message } => self.cannot_read(key, message),
+            Event::Malformed { key, uid, message } => self.cannot_read(key, uid, message, at),
             Event::Deleted(key) => self.deleted(&key, at),
             Event::Listed { kind, keys } => {
                 let gone: Vec<Key> = self.index.keys(kind).filter(|key| !keys.contains(key)).cloned().collect();
@@ -183,16 +222,22 @@ impl<E: Enforce> Agent<E> {
         let is_pod = matches!(object.body, Body::Pod(_));
         if is_pod {
             object = self.early.complete(&self.node, &key, object, at);
+            forget_particulars(&self.node, &mut object);
         }
         let dirty = self.index.apply(object);
+        if dirty == Dirty::Everything {
+            self.pending.changed(&key);
+        }
         self.note(dirty, is_pod, at);
     }
 
     /// What it was when it was read last stays in force.
-    fn cannot_read(&mut self, key: Key, message: String) {
+    fn cannot_read(&mut self, key: Key, uid: Option<String>, message: String, at: Instant) {
+        let stays =
+            if self.index.get(&key).is_some() { "what it said before stays in force" } else { "it is left out" };
+        let told = format!("{message}; {stays}");
+        self.notices.tell(Notice { about: key.clone(), uid, reason: "Unreadable", message: told }, at);
         if self.malformed.get(&key) != Some(&message) {
-            let stays =
-                if self.index.get(&key).is_some() { "what it said before stays in force" } else { "it is left out" };
             let fields =
                 [("object", shown(&key)), ("error", Value::from(message.as_str())), ("so", Value::from(stays))];
             self.log.error("the object cannot be read", &fields);
@@ -239,6 +284,7 @@ impl<E: Enforce> Agent<E> {
     /// Does what is due.
     pub(crate) fn act(&mut self, now: Instant) {
         if !self.unlisted.is_empty() {
+            self.let_go(now);
             self.tell();
             return;
         }
@@ -264,19 +310,21 @@ impl<E: Enforce> Agent<E> {
             self.survey_at = Some(now + SURVEY);
             self.survey();
         }
+        self.let_go(now);
         self.tell();
     }
 
     /// When something will be due, if nothing happens before.
     pub(crate) fn due(&self) -> Option<Instant> {
         if !self.unlisted.is_empty() {
-            return None;
+            return self.let_go_due();
         }
         let generation = self.pending.due().or_else(|| {
             let refused = self.refused_until.map(|(at, _)| at);
             [self.places.due(), refused].into_iter().flatten().min()
         });
-        [generation, self.early.due(), self.survey_at, self.rest_at, self.check_at].into_iter().flatten().min()
+        let own = [generation, self.early.due(), self.survey_at, self.rest_at, self.check_at, self.let_go_due()];
+        own.into_iter().flatten().min()
     }
 
     /// Single entries of the generation in force. If one cannot be written there will be a new generation.
@@ -306,6 +354,7 @@ impl<E: Enforce> Agent<E> {
             self.find(now);
             self.install(&artifact, now)
         });
+        self.index.settle();
         match result {
             Ok(epoch) => {
                 self.time_new_pods();
@@ -315,6 +364,7 @@ impl<E: Enforce> Agent<E> {
                 self.pending.generation = None;
                 self.pending.retry = None;
                 self.pending.writes.clear();
+                self.pending.policies.clear();
                 self.failure = None;
                 self.in_force_now(Instant::now());
             }
@@ -327,8 +377,7 @@ impl<E: Enforce> Agent<E> {
         let failed = |error: &dyn std::error::Error| ("compile", super::follow::chain(error));
         let generation = self.index.compile().map_err(|error| failed(&error))?;
         self.is_indexed = false;
-        // Single addresses can be written into the kernel's own maps only; and tools verify only those.
-        let options = Options { forced: structures::Options::kernel_maps().forced, ..Options::default() };
+        let options = Options { forced: WRITTEN.to_vec(), ..Options::default() };
         let cluster = &generation.cluster;
         let compiled = compile::compile_classes(cluster, &generation.scope, generation.classes.clone(), &options);
         let compiled = compiled.map_err(|error| failed(&error))?;
@@ -354,8 +403,13 @@ impl<E: Enforce> Agent<E> {
         for (pod, why) in &installed.failed {
             self.log.error("not enforced", &[("pod", Value::from(pod.as_str())), ("error", Value::from(why.as_str()))]);
         }
+        self.tell_pods(&installed.failed, now);
         self.refused_until = (!installed.failed.is_empty()).then(|| back_off(self.refused_until, now));
         self.refused = installed.failed;
+        self.enforced = self.places.found().clone();
+        self.enforced.retain(|pod, _| self.refused.iter().all(|(refused, _)| *refused != pod.path()));
+        let pods = self.enforced.keys().map(|pod| (pod.namespace.clone(), pod.name.clone(), pod.uid.clone())).collect();
+        self.told.send_replace(InForce { generation: installed.epoch, pods });
         Ok(installed.epoch)
     }
 
@@ -366,6 +420,7 @@ impl<E: Enforce> Agent<E> {
             let stays = "what was in force stays";
             self.log.error("no new generation", &[("error", Value::from(error.as_str())), ("so", Value::from(stays))]);
         }
+        self.tell_policies(&error, now);
         self.pending.retry = Some(back_off(self.pending.retry, now));
         self.failure = Some(error);
     }
@@ -432,6 +487,8 @@ impl<E: Enforce> Agent<E> {
             // The next generation, or the next agent, does it.
             self.log.warn("what was replaced is still there", &[("error", Value::from(trouble.0))]);
         }
+        // A compile takes as much as everything else together, for a moment.
+        weir_runtime::sys::give_memory_back();
     }
 
     fn in_force_now(&mut self, now: Instant) {
@@ -444,6 +501,14 @@ impl<E: Enforce> Agent<E> {
                 self.metrics.observe(name, now.saturating_duration_since(at));
             }
         }
+    }
+}
+
+/// Of pods of other nodes only what packets can feel is kept: there are many.
+fn forget_particulars(node: &str, object: &mut Object) {
+    match &mut object.body {
+        Body::Pod(pod) if pod.node.as_deref() != Some(node) => (object.meta.uid, pod.owner) = (None, None),
+        _ => {}
     }
 }
 

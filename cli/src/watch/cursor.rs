@@ -34,7 +34,7 @@ pub(crate) enum Event {
     /// An object is there, or is as it is now.
     Applied(Object),
     /// An object is there that we cannot read.
-    Malformed { key: Key, message: String },
+    Malformed { key: Key, uid: Option<String>, message: String },
     /// An object is gone.
     Deleted(Key),
     /// All objects of the kind have been told: others are not there.
@@ -228,7 +228,7 @@ impl Cursor {
         }
         match self.resource.object(head, raw) {
             Ok(object) => Event::Applied(object),
-            Err(message) => Event::Malformed { key, message },
+            Err(message) => Event::Malformed { key, uid: head.metadata.uid.clone(), message },
         }
     }
 

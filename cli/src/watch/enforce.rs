@@ -38,6 +38,10 @@ pub(crate) struct Survey {
     pub(crate) drift: Vec<String>,
     /// Name, entries, room.
     pub(crate) maps: Vec<(String, u64, u64)>,
+    /// Name and bytes of every map.
+    pub(crate) memory: Vec<(String, u64)>,
+    /// Records of drops that were not written.
+    pub(crate) lost: u32,
 }
 
 /// Why the kernel is not as it should be. What was in force before stays.

@@ -14,6 +14,7 @@ use http::Request;
 use kube_client::{Client, Error};
 use tokio::time::{sleep, timeout};
 
+use super::Heard;
 use super::cursor::{Cursor, Event, Fault, Next};
 use super::log::{Log, Value};
 use super::metrics::Metrics;
@@ -33,14 +34,11 @@ const ABSENT_WAIT: Duration = Duration::from_secs(30);
 /// After so long without a fault waits are short again.
 const SETTLED: Duration = Duration::from_secs(60);
 
-/// What has happened, and when it was heard of.
-pub(crate) type Told = (Event, Instant);
-
 /// What all followers share.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) client: Client,
-    pub(crate) told: Sender<Told>,
+    pub(crate) told: Sender<Heard>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) log: Log,
 }
@@ -58,7 +56,7 @@ pub(crate) async fn follow(context: Context, resource: Resource) -> Infallible {
         }
         let kind = cursor.resource().kind;
         if cursor.resource().optional && matches!(fault, Fault::Refused { code: 404, .. }) {
-            cursor.absent(|event| _ = context.told.send((event, Instant::now())));
+            cursor.absent(|event| _ = context.told.send(Heard::Told(event, Instant::now())));
             context.metrics.connected(kind, true);
             sleep(ABSENT_WAIT).await;
             continue;
@@ -84,7 +82,7 @@ async fn ask(context: &Context, cursor: &mut Cursor) -> Result<(), Fault> {
     let kind = cursor.resource().kind;
     let tell = |event: Event| {
         // Nobody listens any more when the agent stops, and then this is dropped.
-        _ = context.told.send((event, Instant::now()));
+        _ = context.told.send(Heard::Told(event, Instant::now()));
     };
     if cursor.wants_page() {
         let answer = timeout(ANSWER, context.client.request_text(request)).await;

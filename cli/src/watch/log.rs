@@ -66,7 +66,7 @@ fn line(format: Format, now: Duration, level: &str, message: &str, fields: &[Fie
 }
 
 /// RFC 3339 in UTC, from seconds since 1970.
-fn timestamp(now: Duration) -> String {
+pub(super) fn timestamp(now: Duration) -> String {
     let (days, seconds) = ((now.as_secs() / 86_400) as i64, now.as_secs() % 86_400);
     let (year, month, day) = civil(days);
     let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);

@@ -24,6 +24,12 @@ use Type::{Counter, Gauge, Histogram};
 /// Name, type, meaning.
 const METRICS: &[(&str, Type, &str)] = &[
     ("weir_address_writes_total", Counter, "Changes of pods that were single entries of a map."),
+    ("weir_cni_held_seconds", Histogram, "Time that the CNI plug-in held a pod back until policy was in force on it."),
+    (
+        "weir_cni_timeouts_total",
+        Counter,
+        "Pods that the CNI plug-in held back on which policy was not in force in time.",
+    ),
     ("weir_compile_seconds", Histogram, "Time from the objects to the programs and maps of a generation."),
     (
         "weir_drift_repairs_total",
@@ -41,6 +47,13 @@ const METRICS: &[(&str, Type, &str)] = &[
         Histogram,
         "Time from a pod's attachment to its network until policy was in force on it.",
     ),
+    (
+        "weir_kubernetes_events_total",
+        Counter,
+        "Events about objects: told, known from another agent, refused by the server, or dropped for being too many.",
+    ),
+    ("weir_lost_records_total", Counter, "Records of dropped packets that were not written: there were too many."),
+    ("weir_map_bytes", Gauge, "Memory that the kernel charges for a map."),
     ("weir_map_entries", Gauge, "Entries of a map."),
     ("weir_map_fill_ratio", Gauge, "Entries of a map by its size, from 0 to 1."),
     ("weir_objects", Gauge, "Objects of the API that are known, by kind."),
@@ -210,6 +223,8 @@ fn written(labels: &[Label<'_>]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -247,6 +262,37 @@ mod tests {
             assert!(*kind != Histogram || name.ends_with("_seconds"), "{name}");
             assert!(meaning.ends_with('.'), "{name}");
         }
+    }
+
+    /// Names that begin as ours do.
+    fn named(text: &str) -> BTreeSet<&str> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.filter(|word| word.starts_with("weir_") || word.starts_with("process_")).collect()
+    }
+
+    #[test]
+    fn dashboard_and_alerts_ask_for_what_there_is() {
+        let deploy = |name: &str| {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(name);
+            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        };
+        let dashboard = deploy("grafana/weir.json");
+        let _: serde_json::Value = serde_json::from_str(&dashboard).expect("it is JSON");
+        for text in [dashboard, deploy("alerts.yaml")] {
+            assert!(named(&text).len() > 5);
+            for name in named(&text) {
+                let bucket = name.strip_suffix("_bucket");
+                let there = bucket.map_or_else(|| is(name, Counter) || is(name, Gauge), |name| is(name, Histogram));
+                assert!(there, "there is no {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_metric_is_documented() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/watch.md");
+        let text = std::fs::read_to_string(path).expect("it is in the tree");
+        METRICS.iter().for_each(|(name, ..)| assert!(named(&text).contains(name), "{name}"));
     }
 
     #[test]

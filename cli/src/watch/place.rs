@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use weir_compiler::index::Key;
 
-use super::discover::{Depth, Found, Inventory, NotFound, Wanted};
+use super::discover::{Cached, Depth, Found, Inventory, NotFound, Wanted};
 
 /// Waits between searches.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -43,6 +43,8 @@ pub(crate) type Look = dyn FnMut(Depth) -> Inventory + Send;
 /// What is known of the local pods' interfaces.
 pub(crate) struct Places {
     look: Box<Look>,
+    /// What the CNI plug-in has said, as if the result cache had it already.
+    told: Vec<Cached>,
     found: BTreeMap<Pod, Found>,
     missing: BTreeMap<Pod, NotFound>,
     /// When those were attached to their networks that were found since they were asked for.
@@ -53,12 +55,33 @@ pub(crate) struct Places {
 
 impl Places {
     pub(crate) fn new(look: Box<Look>) -> Self {
-        Self { look, found: BTreeMap::new(), missing: BTreeMap::new(), fresh: Vec::new(), again: None }
+        Self {
+            look,
+            told: Vec::new(),
+            found: BTreeMap::new(),
+            missing: BTreeMap::new(),
+            fresh: Vec::new(),
+            again: None,
+        }
+    }
+
+    /// The CNI plug-in has attached a pod to its network.
+    pub(crate) fn tell(&mut self, attached: Cached) {
+        self.told.retain(|it| (&it.namespace, &it.name) != (&attached.namespace, &attached.name));
+        self.told.push(attached);
+    }
+
+    fn look(&mut self, depth: Depth) -> Inventory {
+        let mut inventory = (self.look)(depth);
+        let is_there = |name: &String| inventory.interfaces.iter().any(|it| it.name == *name);
+        self.told.retain(|told| told.host_interfaces.iter().any(is_there));
+        inventory.cached.splice(..0, self.told.iter().cloned());
+        inventory
     }
 
     /// Finds the interfaces of these pods, and forgets all others. Says whether anything is otherwise than before.
     pub(crate) fn find(&mut self, pods: &BTreeSet<Pod>, now: Instant) -> bool {
-        let mut inventory = (self.look)(Depth::Interfaces);
+        let mut inventory = self.look(Depth::Interfaces);
         let mut depth = Depth::Interfaces;
         let (mut found, mut missing) = (BTreeMap::new(), BTreeMap::new());
         for pod in pods {
@@ -70,7 +93,7 @@ impl Places {
                 match inventory.find(pod.wanted()) {
                     Err(_) if depth < Depth::Everything => {
                         depth = if depth == Depth::Interfaces { Depth::Cache } else { Depth::Everything };
-                        inventory = (self.look)(depth);
+                        inventory = self.look(depth);
                     }
                     result => break result,
                 }
@@ -100,7 +123,7 @@ impl Places {
 
     /// Of these pods the ones that the result cache knows by their UIDs, at interfaces that are there, with their addresses.
     pub(crate) fn attached(&mut self, pods: Vec<(Key, Option<String>)>) -> Vec<(Key, Option<String>, Vec<IpAddr>)> {
-        let inventory = (self.look)(Depth::Cache);
+        let inventory = self.look(Depth::Cache);
         let addresses = |(key, uid): (Key, Option<String>)| {
             let addresses = inventory.attached_as(uid.as_deref()?)?.to_vec();
             Some((key, uid, addresses))
@@ -117,12 +140,13 @@ impl Places {
     pub(crate) fn interface_of(&mut self, namespace: &str, name: &str) -> Option<Found> {
         let mut found = self.found.iter().filter(|(pod, _)| pod.namespace == namespace && pod.name == name);
         let (_, found) = found.next()?;
-        (self.look)(Depth::Interfaces).has(found).then(|| found.clone())
+        let found = found.clone();
+        self.look(Depth::Interfaces).has(&found).then_some(found)
     }
 
     /// The host's interfaces; and whether one of those that were found is no longer among them.
     pub(crate) fn check(&mut self) -> (Inventory, bool) {
-        let now = (self.look)(Depth::Interfaces);
+        let now = self.look(Depth::Interfaces);
         let lost = self.found.values().any(|found| !now.has(found));
         (now, lost)
     }

@@ -54,6 +54,8 @@ pub(crate) struct HeadMeta {
     #[serde(default)]
     pub(crate) namespace: String,
     #[serde(default)]
+    pub(crate) uid: Option<String>,
+    #[serde(default)]
     pub(crate) resource_version: Option<String>,
     /// Only looked at in bookmarks.
     #[serde(default)]

@@ -12,7 +12,7 @@ use crate::rig::{Agent, Directory, Wire, server, until, within};
 
 const POLICIES: &str = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies";
 const LISTS: &str = "/apis/weir.dev/v1alpha1/cidrlists";
-const PODS: &str = "/api/v1/namespaces/shop/pods";
+pub(crate) const PODS: &str = "/api/v1/namespaces/shop/pods";
 
 /// `{"apiVersion": …}` is the server's to add.
 fn policy(name: &str, spec: &str) -> String {
@@ -25,11 +25,19 @@ fn ask(server: &Server, method: &str, path: &str, body: &str) {
 }
 
 pub(crate) fn add_pod(server: &Server, name: &str, node: &str, address: &str) {
+    add_starting_pod(server, name, node);
+    add_address(server, name, address);
+}
+
+pub(crate) fn add_starting_pod(server: &Server, name: &str, node: &str) {
     let pod = format!(
         r#"{{"metadata":{{"name":"{name}","labels":{{"app":"{name}"}}}},
         "spec":{{"nodeName":"{node}","containers":[{{"name":"c","image":"i"}}]}}}}"#
     );
     ask(server, "POST", PODS, &pod);
+}
+
+pub(crate) fn add_address(server: &Server, name: &str, address: &str) {
     let status = format!(
         r#"{{"status":{{"phase":"Running","podIP":"{address}","podIPs":[{{"ip":"{address}"}}],"hostIP":"172.16.0.1"}}}}"#
     );

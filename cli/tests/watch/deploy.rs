@@ -4,13 +4,13 @@ use weir_runtime::skip;
 use xtask::apiserver::{Server, Settings};
 
 use crate::api::{account, add_cluster, add_pod, agent, says_the_same};
-use crate::rig::{Directory, server, until};
+use crate::rig::{Agent, Directory, server, until};
 
 const LISTS: &str = "/apis/weir.dev/v1alpha1/cidrlists";
 
 /// Each manifest, and where it belongs.
-fn manifests() -> Vec<(&'static str, String)> {
-    let text = xtask::deploy::plain().expect("the chart renders");
+fn manifests(choices: &[(&str, &str)]) -> Vec<(&'static str, String)> {
+    let text = xtask::deploy::with(choices).expect("the chart renders");
     let path = |document: &str| {
         let kind = document.lines().find_map(|line| line.strip_prefix("kind: ")).expect("a kind");
         match kind {
@@ -26,7 +26,7 @@ fn manifests() -> Vec<(&'static str, String)> {
 }
 
 fn install(server: &Server) {
-    for (path, document) in manifests() {
+    for (path, document) in manifests(&[]) {
         let answer =
             server.ask_as("application/yaml", "POST", &format!("{path}?fieldValidation=Strict"), Some(&document));
         answer.unwrap_or_else(|error| panic!("{error:#}"));
@@ -53,6 +53,75 @@ fn the_manifests_are_taken_and_their_rights_are_enough() {
     until("everything is compiled", || says_the_same(&server, &directory));
     assert_eq!(agent.metric("weir_objects{kind=\"Pod\"}"), 1.0, "{}", agent.log());
     assert!(!agent.log().contains("403"), "{}", agent.log());
+    events_are_told_once(&server, &directory, &agent);
+    choices_are_taken(&server);
+}
+
+/// What the server takes and we do not is told as an Event, by the first agent that sees it.
+fn events_are_told_once(server: &Server, directory: &Directory, agent: &Agent) {
+    let odd = list("odd", r#"{"action":"Deny","cidrs":["192.0.2.9-192.0.2.7"]}"#);
+    server.ask("POST", LISTS, Some(&odd)).unwrap_or_else(|error| panic!("{error:#}"));
+    until("it is told", || agent.metric("weir_kubernetes_events_total{outcome=\"told\"}") == 1.0);
+    let events = server.ask("GET", "/api/v1/namespaces/default/events", None).expect("the server answers");
+    let events: serde_json::Value = serde_json::from_str(&events).expect("JSON");
+    let event = &events["items"][0];
+    assert_eq!((&event["reason"], &event["involvedObject"]["name"]), (&"Unreadable".into(), &"odd".into()), "{event}");
+    let other = self::agent(directory, &account(server, directory, "kube-system", "weir"));
+    until("the other agent knows", || other.metric("weir_kubernetes_events_total{outcome=\"known\"}") == 1.0);
+}
+
+/// With everything on that is off.
+fn choices_are_taken(server: &Server) {
+    for (path, document) in manifests(&[("cni.enabled", "true"), ("annotatePods", "true")]) {
+        if path.ends_with("clusterroles") {
+            let path = format!("{path}/weir?fieldValidation=Strict&force=true&fieldManager=test");
+            let answer = server.ask_as("application/apply-patch+yaml", "PATCH", &path, Some(&document));
+            answer.unwrap_or_else(|error| panic!("{error:#}"));
+        }
+        if path.ends_with("daemonsets") {
+            let path = format!("{path}/weir?fieldValidation=Strict&dryRun=All&force=true&fieldManager=test");
+            let answer = server.ask_as("application/apply-patch+yaml", "PATCH", &path, Some(&document));
+            let answer = answer.unwrap_or_else(|error| panic!("{error:#}"));
+            assert!(answer.contains("--cni-socket=/run/weir/cni.sock") && answer.contains("cni-install"), "{answer}");
+        }
+    }
+}
+
+/// The lines of a document that follow a line, as far as they are deeper or the same list.
+fn lines_of(document: &str, of: &str) -> Vec<String> {
+    let mut lines = document.lines().skip_while(|line| line.trim() != of);
+    let depth = |line: &str| line.len() - line.trim_start().len();
+    let first = lines.next().map(depth).unwrap_or_default();
+    let inside = lines.take_while(|line| depth(line) > first || line.trim_start().starts_with(['-', '#']));
+    inside.map(|line| line.trim().trim_start_matches("- ").to_owned()).filter(|line| !line.starts_with('#')).collect()
+}
+
+#[test]
+fn the_agent_may_do_what_it_needs_and_nothing_else() {
+    for choices in [&[][..], &[("cni.enabled", "true")]] {
+        let documents = manifests(choices);
+        let document = |kind: &str| {
+            let found = documents.iter().find(|(path, _)| path.ends_with(kind));
+            found.map(|(_, document)| document.as_str()).expect("it is there")
+        };
+        let rights = [
+            [r#"apiGroups: [""]"#, "resources: [namespaces, nodes, pods, services]", "verbs: [list, watch]"],
+            ["apiGroups: [discovery.k8s.io]", "resources: [endpointslices]", "verbs: [list, watch]"],
+            ["apiGroups: [networking.k8s.io]", "resources: [networkpolicies]", "verbs: [list, watch]"],
+            ["apiGroups: [weir.dev]", "resources: [cidrlists]", "verbs: [list, watch]"],
+            [r#"apiGroups: [""]"#, "resources: [events]", "verbs: [create]"],
+        ];
+        assert_eq!(lines_of(document("/clusterroles"), "rules:"), rights.concat());
+        let daemon_set = document("daemonsets");
+        let containers = daemon_set.matches("image: ").count();
+        let count = |line: &str| daemon_set.lines().filter(|it| it.trim() == line).count();
+        for line in ["readOnlyRootFilesystem: true", "allowPrivilegeEscalation: false", "drop: [ALL]"] {
+            assert_eq!(count(line), containers, "{line}");
+        }
+        assert_eq!(daemon_set.matches("add: [").count(), 1, "one container has capabilities");
+        assert_eq!(count("add: [BPF, NET_ADMIN, SYS_ADMIN]"), 1);
+        assert!(!daemon_set.contains("privileged") && !daemon_set.contains("hostPID"));
+    }
 }
 
 /// The server takes what we take, and refuses what it can of what we refuse.

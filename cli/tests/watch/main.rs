@@ -1,6 +1,8 @@
 //! `weir watch` against a real API server.
 
 mod api;
+mod cni;
 mod deploy;
+mod memory;
 mod packets;
 mod rig;

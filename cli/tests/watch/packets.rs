@@ -11,13 +11,13 @@ use xtask::apiserver::{Server, Settings};
 use crate::api::{add_cluster, add_pod};
 use crate::rig::{Agent, Directory, server, until, within};
 
-const POLICIES: &str = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies";
-const DENY: &str = r#"{"metadata":{"name":"deny"},"spec":{"podSelector":{"matchLabels":{"app":"web"}}}}"#;
+pub(crate) const POLICIES: &str = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies";
+pub(crate) const DENY: &str = r#"{"metadata":{"name":"deny"},"spec":{"podSelector":{"matchLabels":{"app":"web"}}}}"#;
 const ALLOW_DB: &str = r#"{"metadata":{"name":"allow"},"spec":{"podSelector":{"matchLabels":{"app":"web"}},
     "ingress":[{"from":[{"podSelector":{"matchLabels":{"app":"db"}}}]}]}}"#;
 
 /// A node and pods `web`, `db`, `cron`, routed as the ptp plug-in does.
-struct Network {
+pub(crate) struct Network {
     name: String,
     bpffs: PathBuf,
 }
@@ -25,7 +25,7 @@ struct Network {
 const PODS: [(&str, &str); 3] = [("web", "10.231.7.2"), ("db", "10.231.7.3"), ("cron", "10.231.7.4")];
 
 impl Network {
-    fn new(directory: &Directory) -> Result<Self, String> {
+    pub(crate) fn new(directory: &Directory) -> Result<Self, String> {
         let network = Self { name: format!("weirw{}", std::process::id()), bpffs: directory.path().join("bpf") };
         std::fs::create_dir(&network.bpffs).map_err(|error| error.to_string())?;
         run("mount", &["-t", "bpf", "bpf", &network.bpffs.display().to_string()])?;
@@ -39,16 +39,16 @@ impl Network {
         Ok(network)
     }
 
-    fn namespace(&self, of: &str) -> String {
+    pub(crate) fn namespace(&self, of: &str) -> String {
         format!("{}-{of}", self.name)
     }
 
-    fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self) -> Settings {
         Settings { namespace: Some(format!("/run/netns/{}", self.namespace("node")).into()), ..Settings::default() }
     }
 
     /// What a CNI plug-in does for a pod.
-    fn plug(&self, pod: &str) -> Result<(), String> {
+    pub(crate) fn plug(&self, pod: &str) -> Result<(), String> {
         let (node, inside, veth) = (self.namespace("node"), self.namespace(pod), format!("v-{pod}"));
         let address = PODS.iter().find(|(name, _)| *name == pod).map_or("", |(_, address)| address);
         run("ip", &["netns", "add", &inside])?;
@@ -67,8 +67,9 @@ impl Network {
         Ok(())
     }
 
-    fn unplug(&self, pod: &str) {
-        // Its veth goes with it.
+    pub(crate) fn unplug(&self, pod: &str) {
+        // Its veth would go with it, but nobody knows when.
+        run("ip", &["-n", &self.namespace("node"), "link", "delete", &format!("v-{pod}")]).expect("it was made here");
         run("ip", &["netns", "delete", &self.namespace(pod)]).expect("it was made here");
     }
 
@@ -78,17 +79,30 @@ impl Network {
     }
 
     /// Whether a packet and its answer pass.
-    fn reaches(&self, from: &str, to: &str) -> bool {
+    pub(crate) fn reaches(&self, from: &str, to: &str) -> bool {
         let address = PODS.iter().find(|(name, _)| *name == to).map_or("", |(_, address)| address);
         self.at(from, &["ping", "-c", "1", "-W", "1", address]).is_ok()
     }
 
-    fn pins(&self) -> String {
+    pub(crate) fn pins(&self) -> String {
         self.bpffs.join("weir").display().to_string()
     }
 
+    /// The flows that the kernel knows, as text.
+    pub(crate) fn flows(&self) -> String {
+        let mut flows = self.settings().command(env!("CARGO_BIN_EXE_weir"));
+        let output = flows.args(["flows", "--bpffs", &self.pins()]).output().expect("it starts");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     fn agent(&self, directory: &Directory, server: &Server) -> Agent {
-        Agent::start(directory, &server.kubeconfig(), &self.settings(), &["--bpffs", &self.pins()])
+        self.agent_with(directory, server, &[])
+    }
+
+    pub(crate) fn agent_with(&self, directory: &Directory, server: &Server, arguments: &[&str]) -> Agent {
+        let pins = self.pins();
+        let arguments = [&["--bpffs", pins.as_str()], arguments].concat();
+        Agent::start(directory, &server.kubeconfig(), &self.settings(), &arguments)
     }
 }
 
@@ -111,7 +125,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     }
 }
 
-fn ask(server: &Server, method: &str, path: &str, body: Option<&str>) {
+pub(crate) fn ask(server: &Server, method: &str, path: &str, body: Option<&str>) {
     server.ask(method, path, body).unwrap_or_else(|error| panic!("{error:#}"));
 }
 
@@ -130,7 +144,7 @@ fn policies_of_the_api_are_in_force_on_the_wire() {
     PODS.iter().for_each(|(pod, address)| add_pod(&server, pod, "near", address));
     assert!(network.reaches("db", "web"), "before there is an agent, everything passes");
 
-    let agent = network.agent(&directory, &server);
+    let agent = network.agent_with(&directory, &server, &["--annotate-pods"]);
     agent.until_ready();
     assert!(network.reaches("db", "web") && network.reaches("cron", "web"), "no policy, no isolation");
     ask(&server, "POST", POLICIES, Some(DENY));
@@ -141,6 +155,12 @@ fn policies_of_the_api_are_in_force_on_the_wire() {
     assert!(!network.reaches("cron", "web"), "it allows db only");
     assert!(agent.metric("weir_policy_enforced_seconds_count") >= 2.0);
     assert_eq!(agent.metric("weir_endpoints{state=\"enforced\"}"), 3.0);
+
+    until("the pods say which generation it is", || {
+        let generation = format!("\"weir.dev/generation\":\"{}\"", agent.metric("weir_generation"));
+        let pods = server.ask("GET", "/api/v1/namespaces/shop/pods", None).expect("the server answers");
+        pods.replace(": ", ":").matches(&generation).count() == PODS.len()
+    });
 
     // Without an agent, and without an API server, what is in force stays.
     let before = agent.metric("weir_generation");

@@ -1,8 +1,9 @@
 //! Local pods on their networks before the API says so.
 //!
-//! Problem: the kubelet tells the API a pod's address a second or more after the pod has begun to talk. Strategy: the result cache
-//! has it as soon as the interface is there; for pods that are starting on this node it is looked at, and what it says of the pod's
-//! own UID stands until the API says something. A pod that starts for long is looked for less often.
+//! Problem: the kubelet tells the API a pod's address a second or more after the pod has begun to talk. Strategy: the CNI plug-in
+//! says it; without one, the result cache has it as soon as the interface is there, and is looked at for pods that are starting on
+//! this node. What either says of the pod's own UID stands until the API says something new. A pod that starts for long is looked for
+//! less often.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,9 +23,24 @@ const LONGEST_LOOK: Duration = Duration::from_secs(1);
 pub(super) struct Early {
     /// As the API has them: without an address.
     starting: BTreeMap<Key, Object>,
-    /// What the cache says of those.
-    learned: BTreeMap<Key, (Option<String>, Vec<IpAddr>)>,
+    /// What is known of pods that the API does not have yet.
+    learned: BTreeMap<Key, Learned>,
     look: Option<Backoff>,
+}
+
+#[derive(Debug)]
+struct Learned {
+    /// Of which pod, if that was said.
+    uid: Option<String>,
+    addresses: Vec<IpAddr>,
+    /// What the API has, as long as it does not have these: none, or those that the pod had before its network was made anew.
+    instead_of: Vec<IpAddr>,
+}
+
+impl Learned {
+    fn is_of(&self, object: &Object) -> bool {
+        self.uid.as_ref().zip(object.meta.uid.as_ref()).is_none_or(|(a, b)| a == b)
+    }
 }
 
 impl Early {
@@ -42,15 +58,22 @@ impl Early {
         }
     }
 
+    /// Somebody who knows says which addresses a pod has.
+    pub(super) fn tell(&mut self, key: &Key, uid: Option<String>, addresses: Vec<IpAddr>, instead_of: Vec<IpAddr>) {
+        self.starting.remove(key);
+        self.learned.insert(key.clone(), Learned { uid, addresses, instead_of });
+    }
+
     /// What the API says, with what is known beyond it.
     pub(super) fn complete(&mut self, node: &str, key: &Key, mut object: Object, now: Instant) -> Object {
-        if !is_starting(node, &object) {
-            self.forget(key);
+        let known = self.learned.get(key).filter(|it| it.is_of(&object));
+        if let Some(known) = known.filter(|it| is_on_network(node, &object).is_some_and(|has| has == it.instead_of)) {
+            set_addresses(&mut object, &known.addresses);
+            self.starting.remove(key);
             return object;
         }
-        let known = self.learned.get(key).filter(|(uid, _)| *uid == object.meta.uid);
-        if let Some((_, addresses)) = known {
-            set_addresses(&mut object, addresses);
+        if is_on_network(node, &object).is_none_or(|addresses| !addresses.is_empty()) {
+            self.forget(key);
             return object;
         }
         self.learned.remove(key);
@@ -61,10 +84,11 @@ impl Early {
     }
 }
 
-fn is_starting(node: &str, object: &Object) -> bool {
-    let Body::Pod(pod) = &object.body else { return false };
+/// The addresses that the API has of it; `None` if it is no pod of this node with a network of its own.
+fn is_on_network<'o>(node: &str, object: &'o Object) -> Option<&'o [IpAddr]> {
+    let Body::Pod(pod) = &object.body else { return None };
     let has_ended = matches!(pod.phase, Some(Phase::Succeeded | Phase::Failed));
-    pod.node.as_deref() == Some(node) && !pod.host_network && pod.addresses.is_empty() && !has_ended
+    (pod.node.as_deref() == Some(node) && !pod.host_network && !has_ended).then_some(&pod.addresses)
 }
 
 fn set_addresses(object: &mut Object, addresses: &[IpAddr]) {
@@ -83,7 +107,7 @@ impl<E: Enforce> Agent<E> {
         for (key, uid, addresses) in self.places.attached(wanted) {
             let Some(mut object) = self.early.starting.remove(&key) else { continue };
             set_addresses(&mut object, &addresses);
-            self.early.learned.insert(key, (uid, addresses));
+            self.early.learned.insert(key, Learned { uid, addresses, instead_of: Vec::new() });
             let dirty = self.index.apply(object);
             self.note(dirty, true, now);
         }

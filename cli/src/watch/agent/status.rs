@@ -1,14 +1,17 @@
 //! What the agent tells of itself: readiness, objects, endpoints, and the kernel's counts.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
-use super::{Agent, Value};
+use weir_compiler::index::Key;
+
+use super::{Agent, Notice, Value};
 use crate::watch::enforce::{Enforce, Survey};
 
 impl<E: Enforce> Agent<E> {
     /// Brings gauges and readiness up to date.
     pub(super) fn tell(&self) {
-        self.count_malformed();
+        self.count_unenforced();
         if !self.unlisted.is_empty() {
             return;
         }
@@ -36,7 +39,10 @@ impl<E: Enforce> Agent<E> {
             return;
         }
         match self.enforce.survey() {
-            Ok(survey) => self.surveyed(&survey),
+            Ok(survey) => {
+                self.surveyed(&survey);
+                weir_runtime::sys::give_memory_back();
+            }
             Err(trouble) => {
                 self.metrics.add("weir_failures_total", &[("stage", "survey")], 1.0);
                 self.log.error("the kernel's state cannot be compared", &[("error", Value::from(trouble.0))]);
@@ -58,8 +64,12 @@ impl<E: Enforce> Agent<E> {
             self.log.error("the kernel's state is not as it should be", &[("what", Value::from(drift.as_str()))]);
         }
         self.metrics.set("weir_drift", &[], survey.drift.len() as f64);
-        for name in ["weir_map_entries", "weir_map_fill_ratio"] {
+        self.metrics.set("weir_lost_records_total", &[], f64::from(survey.lost));
+        for name in ["weir_map_bytes", "weir_map_entries", "weir_map_fill_ratio"] {
             self.metrics.clear(name);
+        }
+        for (map, bytes) in &survey.memory {
+            self.metrics.set("weir_map_bytes", &[("map", map)], *bytes as f64);
         }
         for (map, entries, room) in &survey.maps {
             let labels = [("map", map.as_str())];
@@ -68,12 +78,38 @@ impl<E: Enforce> Agent<E> {
         }
     }
 
-    fn count_malformed(&self) {
-        let mut malformed: BTreeMap<&str, u32> = BTreeMap::new();
-        self.malformed.keys().for_each(|key| *malformed.entry(&key.kind).or_default() += 1);
+    /// A generation failed with what has changed since the last one.
+    pub(super) fn tell_policies(&mut self, error: &str, now: Instant) {
+        for about in &self.pending.policies {
+            let uid = self.index.get(about).and_then(|it| it.meta.uid.clone());
+            let message = format!("not in force on node {}: {error}; what was in force stays", self.node);
+            self.notices.tell(Notice { about: about.clone(), uid, reason: "NotEnforced", message }, now);
+        }
+    }
+
+    /// The kernel refused it at these.
+    pub(super) fn tell_pods(&mut self, failed: &[(String, String)], now: Instant) {
+        for (pod, why) in failed {
+            let Some((namespace, name)) = pod.split_once('/') else { continue };
+            let about = Key { kind: "Pod".to_owned(), namespace: namespace.to_owned(), name: name.to_owned() };
+            let uid = self.index.get(&about).and_then(|it| it.meta.uid.clone());
+            let message = format!("its policy is not in force on node {}: {why}", self.node);
+            self.notices.tell(Notice { about, uid, reason: "NotEnforced", message }, now);
+        }
+    }
+
+    fn count_unenforced(&self) {
+        let mut counts: BTreeMap<(&str, &str), u32> = BTreeMap::new();
+        let mut count = |kind, why| *counts.entry((kind, why)).or_default() += 1;
+        self.malformed.keys().for_each(|key| count(key.kind.as_str(), "malformed"));
+        if self.failure.is_some() {
+            self.pending.policies.iter().for_each(|key| count(key.kind.as_str(), "failed"));
+        }
+        self.places.missing().keys().for_each(|_| count("Pod", "no_interface"));
+        self.refused.iter().for_each(|_| count("Pod", "refused"));
         self.metrics.clear("weir_unenforced_objects");
-        for (kind, count) in malformed {
-            self.metrics.set("weir_unenforced_objects", &[("kind", kind), ("why", "malformed")], f64::from(count));
+        for ((kind, why), count) in counts {
+            self.metrics.set("weir_unenforced_objects", &[("kind", kind), ("why", why)], f64::from(count));
         }
     }
 

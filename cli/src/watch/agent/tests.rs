@@ -75,6 +75,7 @@ struct Rig {
     kernel: Kernel,
     host: Arc<Mutex<Inventory>>,
     metrics: Arc<Metrics>,
+    told: tokio::sync::mpsc::Receiver<Notice>,
     now: Instant,
 }
 
@@ -83,16 +84,19 @@ impl Rig {
         let (kernel, metrics) = (Kernel::default(), Arc::new(Metrics::default()));
         let host = Arc::new(Mutex::new(Inventory::default()));
         let seen = Arc::clone(&host);
+        let (notices, told) = tokio::sync::mpsc::channel(64);
         let setup = Setup {
             node: "near".to_owned(),
             assume: Assumptions::default(),
             kinds: KINDS.to_vec(),
             look: Box::new(move |_| seen.lock().expect("no test panics while it holds it").clone()),
             metrics: Arc::clone(&metrics),
+            notices: Notices::new(notices, Arc::clone(&metrics)),
+            told: tokio::sync::watch::channel(InForce::default()).0,
             log: Log { format: Format::Text },
         };
         let agent = Agent::new(setup, kernel.clone());
-        Self { agent, kernel, host, metrics, now: Instant::now() }
+        Self { agent, kernel, host, metrics, told, now: Instant::now() }
     }
 
     /// With the cluster listed and in force.
@@ -153,6 +157,12 @@ impl Rig {
         self.now = end;
         self.agent.act(self.now);
         std::mem::take(&mut self.seen().done)
+    }
+
+    /// What was told of objects since the last time.
+    fn told(&mut self) -> Vec<String> {
+        let told = std::iter::from_fn(|| self.told.try_recv().ok());
+        told.map(|it| format!("{} {}/{}: {}", it.reason, it.about.kind, it.about.name, it.message)).collect()
     }
 
     fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
@@ -243,7 +253,7 @@ fn what_cannot_be_written_singly_comes_with_a_new_generation() {
 #[test]
 fn a_malformed_object_keeps_what_it_said_before() {
     let mut rig = Rig::in_force();
-    let event = Event::Malformed { key: key("NetworkPolicy", "p"), message: "odd".to_owned() };
+    let event = Event::Malformed { key: key("NetworkPolicy", "p"), uid: None, message: "odd".to_owned() };
     rig.agent.take(event, rig.now);
     // Another change makes a new generation: the policy is in it as it was.
     rig.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {a: b}}}");
@@ -256,6 +266,30 @@ fn a_malformed_object_keeps_what_it_said_before() {
     rig.agent.take(Event::Listed { kind: "NetworkPolicy", keys: BTreeSet::new() }, rig.now);
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7"]);
     assert!(!rig.metrics.text().contains("malformed"), "{}", rig.metrics.text());
+}
+
+#[test]
+fn events_are_about_what_is_not_enforced() {
+    let mut rig = Rig::in_force();
+    assert_eq!(rig.told(), NONE);
+    let event =
+        |message: &str| Event::Malformed { key: key("NetworkPolicy", "p"), uid: None, message: message.to_owned() };
+    for _ in 0..3 {
+        rig.agent.take(event("odd"), rig.now);
+    }
+    assert_eq!(rig.told(), ["Unreadable NetworkPolicy/p: odd; what it said before stays in force"]);
+    rig.seen().refuse_install = true;
+    rig.apply(OPEN);
+    rig.after(Duration::from_secs(10));
+    let said = "not in force on node near: no memory; what was in force stays";
+    assert_eq!(rig.told(), [format!("NotEnforced NetworkPolicy/p: {said}")]);
+    let line = "weir_unenforced_objects{kind=\"NetworkPolicy\",why=\"failed\"} 1";
+    assert!(rig.metrics.text().contains(line), "{}", rig.metrics.text());
+    rig.seen().refuse_install = false;
+    rig.seen().refuse_pod = true;
+    rig.after(Duration::from_secs(60));
+    assert_eq!(rig.told(), ["NotEnforced Pod/web: its policy is not in force on node near: busy"]);
+    assert!(!rig.metrics.text().contains("why=\"failed\""), "{}", rig.metrics.text());
 }
 
 #[test]

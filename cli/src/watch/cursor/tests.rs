@@ -42,7 +42,7 @@ fn feed(cursor: &mut Cursor, lines: &[String]) -> String {
 fn shown(event: &Event) -> String {
     match event {
         Event::Applied(object) => format!("applied {}", object.meta.name),
-        Event::Malformed { key, message } => format!("malformed {}: {message}", key.name),
+        Event::Malformed { key, message, .. } => format!("malformed {}: {message}", key.name),
         Event::Deleted(key) => format!("deleted {}", key.name),
         Event::Listed { keys, .. } => {
             format!("listed {}", keys.iter().map(|key| key.name.as_str()).collect::<Vec<_>>().join(","))

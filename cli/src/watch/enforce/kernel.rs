@@ -57,7 +57,11 @@ impl Kernel {
 impl Enforce for Kernel {
     fn install(&mut self, wanted: &Wanted<'_>) -> Result<Installed, Trouble> {
         let file = wanted.artifact.to_bytes().map_err(|error| Trouble(error.to_string()))?;
-        match self.attach(wanted, &file) {
+        let attached = self.attach(wanted, &file);
+        if matches!(attached, Ok(_) | Err(Error::Partial(_))) {
+            self.runtime().and_then(Runtime::open_held).map_err(trouble)?;
+        }
+        match attached {
             Ok(attached) => Ok(Installed { epoch: attached.generation.epoch, failed: Vec::new() }),
             Err(Error::Partial(failures)) => {
                 // A pod whose interface has gone needs nothing any more.
@@ -84,7 +88,9 @@ impl Enforce for Kernel {
         let maps = status.maps.into_iter().map(|it| (it.name, it.entries, u64::from(it.max_entries))).collect();
         let counters = runtime.counters().map_err(trouble)?;
         let packets = counters.into_iter().map(|it| (it.direction, it.outcome, it.dropped, it.packets)).collect();
-        Ok(Survey { repaired, drift: status.drift, packets, maps })
+        let memory = runtime.memory().map_err(trouble)?;
+        let lost = runtime.lost_records().map_err(trouble)?;
+        Ok(Survey { repaired, drift: status.drift, packets, maps, memory, lost })
     }
 }
 

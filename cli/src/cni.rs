@@ -1,0 +1,152 @@
+//! `weir-cni`: a chained CNI plug-in that holds a pod back until its policy is in force.
+//!
+//! ```text
+//!  runtime ──env, JSON──▶ Call ──add──▶ agent's socket: is it in force?  ──yes──▶ prevResult, as it came
+//!                           │                                        └─no, in time─▶ an error, or the interface is closed
+//!                           └──del, gc──▶ nothing to do: the agent sees what is gone
+//! ```
+//!
+//! Problem: a pod may talk, and be talked to, from the moment when its interface is there. Strategy: the plug-in comes last in the
+//! chain, tells the agent which interface it is, and comes back when the agent has said that policy is in force there. It decides
+//! nothing else. Invariant: what the plug-ins before it have made is handed on byte for byte; whatever goes wrong, the pod is not let
+//! go without policy unless somebody has asked for that.
+
+mod call;
+pub(crate) mod wire;
+
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use call::{Call, Command, OnTimeout};
+use wire::{Question, Verb};
+
+/// The name by which the binary is this.
+pub(crate) const NAME: &str = "weir-cni";
+
+/// Versions of CNI that say the same of what we read.
+const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+
+/// What a runtime is told when something could not be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Refusal {
+    /// Of the specification; from 100 on our own.
+    code: u32,
+    message: String,
+    details: String,
+}
+
+impl Refusal {
+    fn new(code: u32, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), details: String::new() }
+    }
+}
+
+const BAD_VERSION: u32 = 1;
+const BAD_ENVIRONMENT: u32 = 4;
+const BAD_JSON: u32 = 6;
+const BAD_CONFIGURATION: u32 = 7;
+const TRY_LATER: u32 = 11;
+const NOT_AVAILABLE: u32 = 50;
+const NOT_ENFORCED: u32 = 100;
+
+/// One call of a runtime.
+pub(crate) fn main() -> ExitCode {
+    let mut text = String::new();
+    // Whatever cannot be read is no JSON, and is told as that.
+    _ = std::io::stdin().take(wire::LONGEST).read_to_string(&mut text);
+    let result = Call::read(|name| std::env::var(name).ok(), &text).and_then(|call| answer(&call));
+    let (output, code) = match result {
+        Ok(output) => (output, ExitCode::SUCCESS),
+        Err(refusal) => (shown(&refusal, &text), ExitCode::FAILURE),
+    };
+    // A runtime that has gone has no use for it.
+    _ = std::io::stdout().write_all(output.as_bytes());
+    code
+}
+
+fn shown(refusal: &Refusal, configuration: &str) -> String {
+    let configuration: serde_json::Value = serde_json::from_str(configuration).unwrap_or_default();
+    let version = configuration["cniVersion"].as_str().unwrap_or("1.0.0");
+    let Refusal { code, message, details } = refusal;
+    json!({"cniVersion": version, "code": code, "msg": format!("weir: {message}"), "details": details}).to_string()
+        + "\n"
+}
+
+/// What to print.
+fn answer(call: &Call) -> Result<String, Refusal> {
+    match call.command {
+        Command::Version => Ok(json!({"cniVersion": "1.1.0", "supportedVersions": VERSIONS}).to_string() + "\n"),
+        Command::Delete | Command::Collect => Ok(String::new()),
+        Command::Status => ask_status(call).map(|()| String::new()),
+        Command::Add => add(call).map(|()| call.previous.clone()),
+        Command::Check => match question(call, Verb::Check) {
+            Some(question) => ask(call, &question).map(|()| String::new()),
+            None => Ok(String::new()),
+        },
+    }
+}
+
+/// `None` for what is no pod's first interface: nobody enforces there.
+fn question(call: &Call, verb: Verb) -> Option<Question> {
+    let pod = call.pod.as_ref().filter(|_| call.interface == "eth0")?;
+    let interfaces = call.interfaces.clone();
+    Some(Question { verb, pod: pod.clone(), interfaces, addresses: call.addresses.clone(), wait: call.patience })
+}
+
+fn add(call: &Call) -> Result<(), Refusal> {
+    let Some(question) = question(call, Verb::Add) else { return Ok(()) };
+    match ask(call, &question) {
+        Err(refusal) if call.on_timeout == OnTimeout::Deny => close(call, &refusal),
+        Err(refusal) if call.on_timeout == OnTimeout::Allow => {
+            eprintln!(
+                "weir: {} is let go without policy: {}: {}",
+                question.pod.path(),
+                refusal.message,
+                refusal.details
+            );
+            Ok(())
+        }
+        result => result,
+    }
+}
+
+fn ask(call: &Call, question: &Question) -> Result<(), Refusal> {
+    let pod = question.pod.path();
+    let answer = wire::ask(Path::new(&call.socket), question).map_err(|error| Refusal {
+        code: TRY_LATER,
+        message: format!("the agent does not say that policy is in force on {pod}"),
+        details: format!("{}: {error}", call.socket),
+    })?;
+    answer.map(|_| ()).map_err(|why| {
+        let code = if question.verb == Verb::Check { NOT_ENFORCED } else { TRY_LATER };
+        Refusal { code, message: format!("policy is not in force on {pod}"), details: why }
+    })
+}
+
+/// Nothing passes until the agent has put policy in force.
+fn close(call: &Call, refusal: &Refusal) -> Result<(), Refusal> {
+    for interface in &call.interfaces {
+        let closed = weir_runtime::hold::close(Path::new(&call.bpffs), interface);
+        closed.map_err(|error| Refusal {
+            details: format!("{}; and {interface} cannot be closed: {error}", refusal.details),
+            ..refusal.clone()
+        })?;
+    }
+    eprintln!("weir: {} is closed until the agent is there: {}", call.interfaces.join(", "), refusal.details);
+    Ok(())
+}
+
+fn ask_status(call: &Call) -> Result<(), Refusal> {
+    let question = Question::status(call.patience);
+    match wire::ask(Path::new(&call.socket), &question) {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(why)) => Err(Refusal { details: why, ..Refusal::new(NOT_AVAILABLE, "the agent is not ready") }),
+        Err(error) => {
+            let details = format!("{}: {error}", call.socket);
+            Err(Refusal { details, ..Refusal::new(NOT_AVAILABLE, "the agent does not answer") })
+        }
+    }
+}

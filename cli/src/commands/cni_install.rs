@@ -1,0 +1,126 @@
+//! `weir cni-install`: puts `weir-cni` where the container runtime looks for plug-ins, and at the end of its chain.
+//!
+//! Invariant: at every moment the chain names only plug-ins that are there, and is whole: files are replaced in one step.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+use super::Outcome;
+use crate::args::CniInstall;
+use crate::cni;
+use crate::failure::with_hint;
+
+pub(crate) fn run(arguments: &CniInstall) -> Result<Outcome> {
+    let plugin = arguments.bin_dir.join(cni::NAME);
+    let path = chain(&arguments.conf_dir)?;
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    if arguments.remove {
+        replace(&path, without(&text, &path)?.as_ref())?;
+        remove(&plugin)?;
+        println!("removed from {}", path.display());
+        return Ok(Outcome::Clean);
+    }
+    let this = std::env::current_exe().context("cannot find this binary")?;
+    let binary = fs::read(&this).with_context(|| format!("cannot read {}", this.display()))?;
+    write(&plugin, &binary, 0o755)?;
+    replace(&path, with(&text, &path, &entry(arguments))?.as_ref())?;
+    println!("{} is the last of {}", plugin.display(), path.display());
+    Ok(Outcome::Clean)
+}
+
+fn entry(arguments: &CniInstall) -> Value {
+    json!({
+        "type": cni::NAME, "socket": arguments.socket, "bpffs": arguments.pinned.bpffs,
+        "timeoutSeconds": arguments.timeout, "onTimeout": arguments.on_timeout.name(),
+    })
+}
+
+/// The chain that the runtime takes: the first by name.
+fn chain(directory: &Path) -> Result<PathBuf> {
+    let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    let paths = entries.flatten().map(|entry| entry.path());
+    let is_read = |path: &PathBuf| path.extension().is_some_and(|it| it == "conflist" || it == "conf" || it == "json");
+    let first = paths.filter(is_read).min();
+    let hint = "the cluster's own CNI plug-in comes first; weir-cni is added to its chain";
+    let first =
+        first.ok_or_else(|| with_hint(format!("there is no CNI configuration in {}", directory.display()), hint))?;
+    if first.extension().is_some_and(|it| it == "conflist") {
+        return Ok(first);
+    }
+    let hint = "turn it into a .conflist: {\"cniVersion\": …, \"name\": …, \"plugins\": [ … ]}";
+    Err(with_hint(format!("{} is of one plug-in, and has no chain", first.display()), hint))
+}
+
+/// The chain with the entry at its end; `None` if it is so already.
+fn with(text: &str, path: &Path, entry: &Value) -> Result<Option<String>> {
+    changed(text, path, |plugins| {
+        plugins.retain(|plugin| plugin["type"] != cni::NAME);
+        plugins.push(entry.clone());
+    })
+}
+
+fn without(text: &str, path: &Path) -> Result<Option<String>> {
+    changed(text, path, |plugins| plugins.retain(|plugin| plugin["type"] != cni::NAME))
+}
+
+fn changed(text: &str, path: &Path, change: impl FnOnce(&mut Vec<Value>)) -> Result<Option<String>> {
+    let before: Value = serde_json::from_str(text).with_context(|| format!("{} is no JSON", path.display()))?;
+    let mut after = before.clone();
+    let plugins = after.get_mut("plugins").and_then(Value::as_array_mut);
+    change(plugins.with_context(|| format!("{} has no list of plugins", path.display()))?);
+    if after == before { Ok(None) } else { Ok(Some(serde_json::to_string_pretty(&after)? + "\n")) }
+}
+
+fn replace(path: &Path, text: Option<&String>) -> Result<()> {
+    text.map_or(Ok(()), |text| write(path, text.as_bytes(), 0o644))
+}
+
+/// In one step. What is unfinished has a name that nobody reads.
+fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let beside = path.with_file_name(format!(".{name}.weir"));
+    let written = fs::write(&beside, bytes)
+        .and_then(|()| fs::set_permissions(&beside, fs::Permissions::from_mode(mode)))
+        .and_then(|()| fs::rename(&beside, path));
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHAIN: &str = r#"{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"bridge"},{"type":"portmap"}]}"#;
+
+    fn types(text: &str) -> Vec<String> {
+        let chain: Value = serde_json::from_str(text).expect("JSON");
+        let plugins = chain["plugins"].as_array().expect("plugins").iter();
+        plugins.map(|plugin| plugin["type"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    #[test]
+    fn it_is_the_last_of_the_chain_once() {
+        let path = Path::new("10-net.conflist");
+        let entry = json!({"type": cni::NAME, "timeoutSeconds": 15});
+        let once = with(CHAIN, path, &entry).expect("a chain").expect("it changes");
+        assert_eq!(types(&once), ["bridge", "portmap", "weir-cni"]);
+        assert_eq!(with(&once, path, &entry).expect("a chain"), None, "it is so already");
+        let other = with(&once, path, &json!({"type": cni::NAME})).expect("a chain").expect("it changes");
+        assert_eq!(types(&other), ["bridge", "portmap", "weir-cni"]);
+        assert_eq!(types(&without(&once, path).expect("a chain").expect("it changes")), ["bridge", "portmap"]);
+        assert_eq!(without(CHAIN, path).expect("a chain"), None);
+        assert!(with("{}", path, &entry).is_err());
+    }
+}

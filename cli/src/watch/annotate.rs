@@ -1,0 +1,73 @@
+//! Which generation is in force on a pod, as an annotation of it. Off unless asked for: it costs the API server a write for each pod
+//! and generation.
+//!
+//! Strategy: only the last generation counts; it is told once nothing has changed for a while, a few pods a second.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kube_client::{Client, Error};
+use serde_json::json;
+use tokio::sync::watch::Receiver;
+use tokio::time::sleep;
+
+use super::follow::chain;
+use super::log::{Log, Value};
+
+const ANNOTATION: &str = "weir.dev/generation";
+/// Generations that follow each other so closely are told as one.
+const SETTLE: Duration = Duration::from_secs(2);
+/// Between two pods.
+const PAUSE: Duration = Duration::from_millis(50);
+/// After the server has said no.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// A generation, and the pods that it is in force on: namespace, name, UID.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InForce {
+    pub(crate) generation: u32,
+    pub(crate) pods: Vec<(String, String, Option<String>)>,
+}
+
+/// Annotates pods, for as long as there is an agent.
+pub(crate) async fn annotate(client: Client, mut in_force: Receiver<InForce>, log: Log) {
+    let mut told = BTreeMap::new();
+    while in_force.changed().await.is_ok() {
+        sleep(SETTLE).await;
+        let now = in_force.borrow_and_update().clone();
+        told.retain(|pod, _| now.pods.contains(pod));
+        for pod in &now.pods {
+            if in_force.has_changed().unwrap_or(true) {
+                break;
+            }
+            if told.get(pod) == Some(&now.generation) {
+                continue;
+            }
+            match patch(&client, pod, now.generation).await {
+                // It has gone meanwhile, or is another one by now.
+                Ok(()) => _ = told.insert(pod.clone(), now.generation),
+                Err(Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => {}
+                Err(error) => {
+                    log.warn("pods cannot be annotated", &[("error", Value::from(chain(&error)))]);
+                    sleep(AGAIN).await;
+                    in_force.mark_changed();
+                    break;
+                }
+            }
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+/// The UID makes the server refuse to annotate another pod of that name.
+async fn patch(client: &Client, pod: &(String, String, Option<String>), generation: u32) -> Result<(), Error> {
+    let (namespace, name, uid) = pod;
+    let mut body = json!({"metadata": {"annotations": {ANNOTATION: generation.to_string()}}});
+    if let Some(uid) = uid {
+        body["metadata"]["uid"] = json!(uid);
+    }
+    let request = http::Request::patch(format!("/api/v1/namespaces/{namespace}/pods/{name}"))
+        .header("content-type", "application/merge-patch+json")
+        .body(body.to_string().into_bytes());
+    client.request_text(request.map_err(Error::HttpError)?).await.map(|_| ())
+}

@@ -1,0 +1,83 @@
+//! The socket on which `weir-cni` asks whether policy is in force on a new pod. One thread a question: there are few at a time.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+use super::Heard;
+use crate::cni::wire::{Answer, Question, hear, say};
+
+/// Who connects has so long to say what.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The agent answers in time by itself; this is for when it does not move.
+const MARGIN: Duration = Duration::from_millis(100);
+
+/// A pod that waits.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) question: Question,
+    pub(crate) since: Instant,
+    pub(crate) reply: Sender<Answer>,
+}
+
+/// The socket; it goes with its process, and with this.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    path: PathBuf,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // The next agent makes it anew.
+        _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Listens for as long as the process lives.
+pub(crate) fn listen(path: &Path, agent: Sender<Heard>) -> Result<Socket> {
+    let listener = bind(path).with_context(|| format!("cannot listen on {} (--cni-socket)", path.display()))?;
+    let listening = thread::Builder::new().name("cni".to_owned()).spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let agent = agent.clone();
+            // A plug-in that has gone has no use for an answer.
+            thread::spawn(move || _ = serve(stream, &agent));
+        }
+    });
+    listening.context("cannot start a thread")?;
+    Ok(Socket { path: path.to_owned() })
+}
+
+/// For root alone. What an agent before has left is nobody's.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    if let Some(directory) = path.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+fn serve(mut stream: UnixStream, agent: &Sender<Heard>) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let question: Question = hear(&stream)?;
+    let (reply, answer) = channel();
+    let wait = question.wait + MARGIN;
+    let waiting = Waiting { question, since: Instant::now(), reply };
+    let answer = match agent.send(Heard::Waiting(waiting)) {
+        Ok(()) => answer.recv_timeout(wait).unwrap_or_else(|_| Err("the agent does not move".to_owned())),
+        Err(_) => Err("the agent has ended".to_owned()),
+    };
+    say(&mut stream, &answer)
+}

@@ -1,0 +1,192 @@
+//! Kubernetes Events: what is wrong with an object, told where whoever wrote it looks.
+//!
+//! Problem: the agents of all nodes see the same malformed policy, again and again. Strategy: an Event's name is made of what it says,
+//! so the server refuses the second one that says it, and that is as good; an agent does not repeat itself while the server keeps
+//! Events; and there is a limit on how many are told at all. Invariant: nothing waits for an Event; one that cannot be told is counted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use kube_client::{Client, Error};
+use serde_json::json;
+use tokio::sync::mpsc::{Receiver, Sender};
+use weir_compiler::index::Key;
+
+use super::follow::chain;
+use super::log::{self, Log, Value};
+use super::metrics::Metrics;
+use super::resources;
+
+/// Servers keep Events for an hour.
+const REPEAT: Duration = Duration::from_secs(3_600);
+/// At most so many at once,
+const BURST: u32 = 20;
+/// and one more after so long.
+const REFILL: Duration = Duration::from_secs(3);
+/// What the server takes.
+const LONGEST_MESSAGE: usize = 1_024;
+const LONGEST_NAME: usize = 200;
+/// Events of objects that have no namespace are here.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// What is to be told of an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Notice {
+    pub(crate) about: Key,
+    pub(crate) uid: Option<String>,
+    /// A word for programs.
+    pub(crate) reason: &'static str,
+    /// For people.
+    pub(crate) message: String,
+}
+
+/// Decides which are told.
+#[derive(Debug)]
+pub(crate) struct Notices {
+    out: Sender<Notice>,
+    metrics: Arc<Metrics>,
+    told: BTreeMap<Notice, Instant>,
+    /// How many may be told now, and since when that is so.
+    left: u32,
+    since: Option<Instant>,
+}
+
+impl Notices {
+    pub(crate) fn new(out: Sender<Notice>, metrics: Arc<Metrics>) -> Self {
+        Self { out, metrics, told: BTreeMap::new(), left: BURST, since: None }
+    }
+
+    /// Tells it, unless that has been done.
+    pub(crate) fn tell(&mut self, notice: Notice, now: Instant) {
+        self.told.retain(|_, at| now.saturating_duration_since(*at) < REPEAT);
+        if self.told.contains_key(&notice) {
+            return;
+        }
+        self.refill(now);
+        let has_room = self.left > 0 && self.out.try_send(notice.clone()).is_ok();
+        if !has_room {
+            return count(&self.metrics, "dropped");
+        }
+        self.left -= 1;
+        self.told.insert(notice, now);
+    }
+
+    fn refill(&mut self, now: Instant) {
+        let since = *self.since.get_or_insert(now);
+        let more = now.saturating_duration_since(since).as_secs() / REFILL.as_secs();
+        self.left = BURST.min(self.left.saturating_add(u32::try_from(more).unwrap_or(u32::MAX)));
+        self.since = Some(since + REFILL * u32::try_from(more).unwrap_or(0));
+    }
+}
+
+fn count(metrics: &Metrics, outcome: &str) {
+    metrics.add("weir_kubernetes_events_total", &[("outcome", outcome)], 1.0);
+}
+
+/// Tells the server what comes.
+pub(crate) async fn post(client: Client, node: String, mut notices: Receiver<Notice>, metrics: Arc<Metrics>, log: Log) {
+    let mut is_refused = false;
+    while let Some(notice) = notices.recv().await {
+        let result = send(&client, &node, &notice).await;
+        match result {
+            Ok(()) => count(&metrics, "told"),
+            // Another agent was first.
+            Err(Error::Api(status)) if status.code == 409 => count(&metrics, "known"),
+            Err(error) => {
+                count(&metrics, "refused");
+                if !std::mem::replace(&mut is_refused, true) {
+                    log.warn("an Event could not be told", &[("error", Value::from(chain(&error)))]);
+                }
+            }
+        }
+    }
+}
+
+async fn send(client: &Client, node: &str, notice: &Notice) -> Result<(), Error> {
+    let path = format!("/api/v1/namespaces/{}/events", namespace(notice));
+    let body = event(node, notice, SystemTime::now()).to_string().into_bytes();
+    let request = http::Request::post(path).header("content-type", "application/json").body(body);
+    client.request_text(request.map_err(Error::HttpError)?).await.map(|_| ())
+}
+
+fn namespace(notice: &Notice) -> &str {
+    if notice.about.namespace.is_empty() { DEFAULT_NAMESPACE } else { &notice.about.namespace }
+}
+
+fn event(node: &str, notice: &Notice, now: SystemTime) -> serde_json::Value {
+    let Notice { about, uid, reason, message } = notice;
+    let mut cut = message.len().min(LONGEST_MESSAGE);
+    while !message.is_char_boundary(cut) {
+        cut -= 1;
+    }
+    let time = log::timestamp(now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
+    let version = resources::resources(node).iter().find(|it| it.kind == about.kind).map_or("v1", |it| it.version);
+    json!({
+        "apiVersion": "v1", "kind": "Event", "type": "Warning", "reason": reason, "message": message.get(..cut),
+        "metadata": {"name": name(notice), "namespace": namespace(notice)},
+        "involvedObject": {"apiVersion": version, "kind": about.kind, "name": about.name, "namespace": about.namespace, "uid": uid},
+        "source": {"component": "weir", "host": node}, "reportingComponent": "weir.dev/agent", "reportingInstance": node,
+        "firstTimestamp": time, "lastTimestamp": time, "count": 1,
+    })
+}
+
+/// The object's name, and a digest (FNV-1a) of what is told.
+fn name(notice: &Notice) -> String {
+    let Notice { about, uid, reason, message } = notice;
+    let texts = [about.kind.as_str(), uid.as_deref().unwrap_or_default(), reason, message];
+    let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
+    let digest =
+        bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    let stem: String = about.name.chars().take(LONGEST_NAME).collect();
+    format!("{}.{digest:016x}", stem.trim_end_matches(['-', '.']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice(name: &str) -> Notice {
+        let about = Key { kind: "NetworkPolicy".to_owned(), namespace: "shop".to_owned(), name: name.to_owned() };
+        Notice { about, uid: Some("u1".to_owned()), reason: "Unreadable", message: "odd".to_owned() }
+    }
+
+    fn told(receiver: &mut Receiver<Notice>) -> Vec<String> {
+        std::iter::from_fn(|| receiver.try_recv().ok()).map(|notice| notice.about.name).collect()
+    }
+
+    #[test]
+    fn the_same_is_told_once_an_hour() {
+        let (out, mut receiver) = tokio::sync::mpsc::channel(64);
+        let (mut notices, now) = (Notices::new(out, Arc::default()), Instant::now());
+        notices.tell(notice("a"), now);
+        notices.tell(notice("a"), now + REPEAT / 2);
+        notices.tell(notice("b"), now + REPEAT / 2);
+        assert_eq!(told(&mut receiver), ["a", "b"]);
+        notices.tell(notice("a"), now + REPEAT);
+        assert_eq!(told(&mut receiver), ["a"]);
+    }
+
+    #[test]
+    fn a_flood_is_cut_off_and_counted() {
+        let (out, mut receiver) = tokio::sync::mpsc::channel(64);
+        let metrics = Arc::new(Metrics::default());
+        let (mut notices, now) = (Notices::new(out, Arc::clone(&metrics)), Instant::now());
+        (0..BURST + 5).for_each(|number| notices.tell(notice(&number.to_string()), now));
+        assert_eq!(told(&mut receiver).len(), BURST as usize);
+        assert!(metrics.text().contains("weir_kubernetes_events_total{outcome=\"dropped\"} 5\n"), "{}", metrics.text());
+        (0..5).for_each(|number| notices.tell(notice(&format!("later-{number}")), now + 2 * REFILL));
+        assert_eq!(told(&mut receiver), ["later-0", "later-1"]);
+    }
+
+    #[test]
+    fn an_event_names_its_object_and_what_it_says() {
+        let event = event("n1", &notice("p"), SystemTime::UNIX_EPOCH);
+        assert_eq!(event["involvedObject"]["apiVersion"], "networking.k8s.io/v1");
+        assert_eq!(event["metadata"]["namespace"], "shop");
+        assert_eq!(event["firstTimestamp"], "1970-01-01T00:00:00.000Z");
+        let other = Notice { message: "odder".to_owned(), ..notice("p") };
+        assert_ne!(name(&notice("p")), name(&other));
+        assert!(name(&notice(&"a-".repeat(126))).len() < 253);
+    }
+}

@@ -1,0 +1,217 @@
+//! `weir-cni`, called as a container runtime calls it: the environment, and JSON on standard input.
+
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use weir_runtime::skip;
+use xtask::apiserver::Server;
+
+use crate::api::{PODS, add_address, add_cluster, add_pod, add_starting_pod};
+use crate::packets::{DENY, Network, POLICIES, ask};
+use crate::rig::{Directory, server, until, within};
+
+const WEB: &str = "10.231.7.2";
+
+/// What the plug-in before made of it, in nobody's usual form.
+fn previous(network: &Network) -> String {
+    let sandbox = network.namespace("web");
+    format!(
+        r#"{{"cniVersion": "1.0.0",   "interfaces":[{{"name":"v-web"}},{{"name":"eth0","sandbox":"/run/netns/{sandbox}"}}],
+        "ips":[{{"address":"{WEB}/32","interface":1}}],"dns":{{}}}}"#
+    )
+}
+
+/// The plug-in, and the node that it is on.
+struct Plugin<'n> {
+    network: &'n Network,
+    binary: PathBuf,
+    socket: PathBuf,
+    uid: String,
+}
+
+/// How a call ended.
+struct Ended {
+    success: bool,
+    output: String,
+}
+
+impl Ended {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.output).unwrap_or_else(|error| panic!("{error}: {}", self.output))
+    }
+}
+
+impl<'n> Plugin<'n> {
+    fn new(directory: &Directory, network: &'n Network) -> Self {
+        let binary = directory.path().join("weir-cni");
+        symlink(env!("CARGO_BIN_EXE_weir"), &binary).expect("the directory is ours");
+        Self { network, binary, socket: directory.path().join("run/cni.sock"), uid: String::new() }
+    }
+
+    /// The pod as the API has it by now.
+    fn read_uid(&mut self, server: &Server) {
+        let pod = server.ask("GET", &format!("{PODS}/web"), None).expect("it was made");
+        let pod: Value = serde_json::from_str(&pod).expect("JSON");
+        self.uid = pod["metadata"]["uid"].as_str().expect("the server has given it one").to_owned();
+    }
+
+    fn call(&self, command: &str, seconds: u32, on_timeout: &str) -> Ended {
+        let settings = self.network.settings();
+        let mut plugin = settings.command(&self.binary);
+        let arguments = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_UID={}", self.uid);
+        plugin.env("CNI_COMMAND", command).env("CNI_CONTAINERID", "c1").env("CNI_IFNAME", "eth0");
+        plugin.env("CNI_NETNS", "/run/netns/web").env("CNI_PATH", "/opt/cni/bin").env("CNI_ARGS", arguments);
+        plugin.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let options = json!({"cniVersion": "1.0.0", "name": "net", "type": "weir-cni", "socket": self.socket,
+            "bpffs": self.network.pins(), "timeoutSeconds": seconds, "onTimeout": on_timeout});
+        let options = options.to_string();
+        let text = format!("{},\"prevResult\":{}}}", options.trim_end_matches('}'), previous(self.network));
+        let mut child = plugin.spawn().expect("it starts");
+        child.stdin.take().expect("it is piped").write_all(text.as_bytes()).expect("it is read");
+        let output = child.wait_with_output().expect("it ends");
+        Ended { success: output.status.success(), output: String::from_utf8(output.stdout).expect("text") }
+    }
+
+    #[track_caller]
+    fn add(&self) {
+        let ended = self.call("ADD", 30, "fail");
+        assert!(ended.success, "{}", ended.output);
+        assert_eq!(ended.output, previous(self.network), "what was made is handed on as it came");
+    }
+}
+
+/// Datagrams to `web`, hundreds a second, whether there is such a pod or not. Nobody listens there: the pod's kernel counts them.
+struct Flood<'n> {
+    network: &'n Network,
+    sender: Child,
+}
+
+impl<'n> Flood<'n> {
+    fn begin(network: &'n Network) -> Self {
+        let inside = format!("--net=/run/netns/{}", network.namespace("db"));
+        let send = format!("exec 3>/dev/udp/{WEB}/9; while :; do echo x >&3; sleep 0.002; done");
+        let mut sender = Command::new("nsenter");
+        sender.args([inside.as_str(), "bash", "-c", &send]).stdout(Stdio::null()).stderr(Stdio::null());
+        Self { network, sender: sender.spawn().expect("bash starts") }
+    }
+
+    /// How many have come to the pod.
+    fn arrived(&self) -> u64 {
+        let inside = format!("--net=/run/netns/{}", self.network.namespace("web"));
+        let output = Command::new("nsenter").args([inside.as_str(), "cat", "/proc/net/snmp"]).output();
+        let text = String::from_utf8(output.expect("nsenter starts").stdout).expect("text");
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
+        let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+        let mut pairs = names.split(' ').zip(values.split(' '));
+        pairs.find(|(name, _)| *name == "NoPorts").and_then(|(_, value)| value.parse().ok()).expect("it is counted")
+    }
+}
+
+impl Drop for Flood<'_> {
+    fn drop(&mut self) {
+        _ = self.sender.kill();
+        _ = self.sender.wait();
+    }
+}
+
+#[test]
+fn a_pod_is_let_go_when_its_policy_is_in_force() {
+    let directory = Directory::new();
+    let network = match Network::new(&directory) {
+        Ok(network) => network,
+        Err(reason) => skip!("{reason}"),
+    };
+    let server = match server(&directory, network.settings()) {
+        Ok(server) => server,
+        Err(reason) => skip!("{reason}"),
+    };
+    add_cluster(&server);
+    add_pod(&server, "db", "near", "10.231.7.3");
+    ask(&server, "POST", POLICIES, Some(DENY));
+    network.unplug("web");
+    let mut plugin = Plugin::new(&directory, &network);
+    let socket = plugin.socket.display().to_string();
+    let agent = network.agent_with(&directory, &server, &["--cni-socket", &socket]);
+    agent.until_ready();
+    add_starting_pod(&server, "web", "near");
+    plugin.read_uid(&server);
+
+    let flood = Flood::begin(&network);
+    let starts: u32 = std::env::var("WEIR_POD_STARTS").ok().and_then(|it| it.parse().ok()).unwrap_or(10);
+    for start in 0..starts {
+        network.plug("web").expect("it is not there");
+        // The agent may have found the interface of a pod that it knows before it was told.
+        let came = within(Duration::from_millis(300), || flood.arrived() > 0);
+        assert!(came || start > 0, "packets come: nothing is in force on it");
+        plugin.add();
+        // From here on the pod's processes would run.
+        let before = flood.arrived();
+        std::thread::sleep(Duration::from_millis(100));
+        let more = flood.arrived() - before;
+        assert_eq!(more, 0, "packets come to a pod that was let go: {}{}", network.flows(), agent.log());
+        network.unplug("web");
+    }
+    assert_eq!(agent.metric("weir_cni_held_seconds_count"), f64::from(starts));
+    eprintln!("{starts} pods, held for {:.4} s together", agent.metric("weir_cni_held_seconds_sum"));
+    drop(flood);
+
+    network.plug("web").expect("it is not there");
+    plugin.add();
+    for command in ["CHECK", "DEL", "GC", "STATUS"] {
+        let ended = plugin.call(command, 5, "fail");
+        assert!(ended.success && ended.output.is_empty(), "{command}: {}", ended.output);
+    }
+    assert!(plugin.call("VERSION", 5, "fail").json()["supportedVersions"].as_array().is_some_and(|it| it.len() > 3));
+    // A pod that the API does not know is not let go, and the runtime is told why.
+    plugin.uid = "00000000-0000-4000-8000-000000000000".to_owned();
+    let refused = plugin.call("CHECK", 5, "fail");
+    assert_eq!((refused.success, &refused.json()["code"]), (false, &json!(100)), "{}", refused.output);
+    let refused = plugin.call("ADD", 1, "fail");
+    assert!(!refused.success && refused.output.contains("the API has not told of the pod"), "{}", refused.output);
+    assert_eq!(agent.metric("weir_cni_timeouts_total"), 1.0);
+}
+
+#[test]
+fn without_an_agent_a_pod_is_not_let_go_open() {
+    let directory = Directory::new();
+    let network = match Network::new(&directory) {
+        Ok(network) => network,
+        Err(reason) => skip!("{reason}"),
+    };
+    let plugin = Plugin::new(&directory, &network);
+    assert!(network.reaches("db", "web"), "nothing is in force");
+    let refused = plugin.call("ADD", 1, "fail");
+    assert_eq!((refused.success, &refused.json()["code"]), (false, &json!(11)), "{}", refused.output);
+    assert!(refused.output.contains("shop/web") && refused.output.contains("cni.sock"), "{}", refused.output);
+    let status = plugin.call("STATUS", 1, "fail");
+    assert_eq!((status.success, &status.json()["code"]), (false, &json!(50)), "{}", status.output);
+    assert!(network.reaches("db", "web"), "it is not started, and nothing was done to it");
+
+    let allowed = plugin.call("ADD", 1, "allow");
+    assert!(allowed.success && network.reaches("db", "web"), "{}", allowed.output);
+    let closed = plugin.call("ADD", 1, "deny");
+    assert!(closed.success, "{}", closed.output);
+    assert_eq!(closed.output, previous(&network));
+    assert!(!network.reaches("db", "web") && !network.reaches("web", "db"), "it is closed");
+    assert!(network.reaches("db", "cron"), "others are not");
+
+    let server = match server(&directory, network.settings()) {
+        Ok(server) => server,
+        Err(reason) => skip!("{reason}"),
+    };
+    add_cluster(&server);
+    add_pod(&server, "db", "near", "10.231.7.3");
+    add_starting_pod(&server, "web", "near");
+    let agent = network.agent_with(&directory, &server, &[]);
+    agent.until_ready();
+    assert!(!network.reaches("db", "web"), "the agent does not know its interface yet");
+    add_address(&server, "web", WEB);
+    until("the agent has put policy in force, and opened it", || network.reaches("db", "web"));
+    ask(&server, "POST", POLICIES, Some(DENY));
+    until("policy is in force", || !network.reaches("db", "web"));
+    assert_eq!(agent.terminate(), Some(0));
+}
