@@ -273,12 +273,7 @@ fn programs(system: &System, source: &Source<'_>, maps: &BTreeMap<String, Map>) 
     })
 }
 
-fn program(
-    system: &System,
-    source: &Source<'_>,
-    maps: &BTreeMap<String, Map>,
-    side: Side,
-) -> Result<Program, Error> {
+fn program(system: &System, source: &Source<'_>, maps: &BTreeMap<String, Map>, side: Side) -> Result<Program, Error> {
     let [to_pod, from_pod] = &source.artifact.programs;
     let (code, direction) = match side {
         Side::ToPod => (&to_pod.code, to_pod.hook),

@@ -160,12 +160,7 @@ impl Kernel {
     }
 
     /// Loads a tc program that tools show under this name, and with its lines where the kernel takes them.
-    pub fn load_named(
-        &self,
-        name: &str,
-        instructions: &[u8],
-        debug: Option<&DebugInfo>,
-    ) -> Result<Program, LoadError> {
+    pub fn load_named(&self, name: &str, instructions: &[u8], debug: Option<&DebugInfo>) -> Result<Program, LoadError> {
         // What is loaded is the same without.
         if let Some(program) = debug.and_then(|debug| self.load_with_lines(name, instructions, debug).ok()) {
             return Ok(program);

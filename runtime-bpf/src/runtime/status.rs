@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use weir_compiler::layout::{MapName, config};
 
-use super::{OWN, Runtime, of};
 use super::settle::value_of;
+use super::{OWN, Runtime, of};
 use crate::error::{Doing as _, Error};
 use crate::generation::{self, Loaded, is_shared};
 use crate::point::{Neighbour, Side};
