@@ -12,7 +12,7 @@ mod objects;
 mod place;
 
 pub use objects::{Hook, Link, LinkInfo, MapInfo, ProgramInfo, Queried};
-pub use place::{Lock, borrow, is_bpffs, mounts_are_apart, namespace, tick, wait_readable};
+pub use place::{Lock, borrow, is_bpffs, namespace, roots_outside, tick, wait_readable};
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
