@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::error::{Doing as _, Error};
 use crate::pins::Pins;
 use crate::point::{self, Point, Side};
-use crate::runtime::{Runtime, State};
+use crate::runtime::{self, Runtime, State};
 use crate::system::System;
 
 /// `r0 = TC_ACT_SHOT; exit`
@@ -25,11 +25,8 @@ fn pins(bpffs: &Path) -> Pins {
 /// Closes an interface of this network namespace.
 pub fn close(bpffs: &Path, interface: &str) -> Result<(), Error> {
     let system = System::open().map_err(Error::NoBpf)?;
-    let there = bpffs.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    if !system.is_bpffs(there).doing(format!("look at {}", there.display()))? {
-        return Err(Error::NotBpffs { path: bpffs.to_owned(), apart: crate::sys::mounts_are_apart() });
-    }
-    let (pins, closing) = (pins(bpffs), format!("close {interface}"));
+    let (bpffs, _root) = runtime::reach(&system, bpffs)?;
+    let (pins, closing) = (pins(&bpffs), format!("close {interface}"));
     system.make_directory(&pins.links()).doing(&closing)?;
     let found = system.interface_named(interface).doing(&closing)?;
     let ifindex = found.ok_or_else(|| Error::NoInterface { pod: closing.clone(), name: interface.to_owned() })?.ifindex;

@@ -15,6 +15,8 @@
 //!  after a grace period: unpair, remove old
 //! ```
 
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -63,6 +65,8 @@ pub struct Runtime {
     pub(crate) pins: Pins,
     lock: Option<Lock>,
     grace: Duration,
+    /// Paths of pins lead through it.
+    _root: Option<File>,
 }
 
 impl Runtime {
@@ -73,8 +77,9 @@ impl Runtime {
 
     /// The same on a [`System`] that may have faults.
     pub fn with_system(system: System, bpffs: &Path, access: Access) -> Result<Self, Error> {
-        let pins = Pins::new(&reach(&system, bpffs)?);
-        let mut runtime = Self { system, pins, lock: None, grace: GRACE };
+        let (path, root) = reach(&system, bpffs)?;
+        let pins = Pins::new(&path);
+        let mut runtime = Self { system, pins, lock: None, grace: GRACE, _root: root };
         if access == Access::Change {
             for directory in runtime.pins.directories() {
                 runtime.system.make_directory(&directory).doing(format!("make {}", directory.display()))?;
@@ -154,26 +159,25 @@ impl Runtime {
     }
 }
 
-/// The first process's files, as it sees them.
-const FIRST_ROOT: &str = "/proc/1/root";
-
-/// Where to find a directory for pins. `ip netns exec` gives its command a `/sys` of its own, in which there is no bpf file
-/// system: then it is the one that the machine's first process sees at the same place. None is ever mounted: it would end with
-/// the command, and enforcement with it.
-fn reach(system: &System, bpffs: &Path) -> Result<PathBuf, Error> {
+/// Where to find a directory for pins, and what has to stay open meanwhile. `ip netns exec` gives its command a `/sys` of its own, in
+/// which there is no bpf file system: then it is the one that a process before it sees at the same place, the machine's first
+/// before all. None is ever mounted: it would end with the command, and enforcement with it.
+pub(crate) fn reach(system: &System, bpffs: &Path) -> Result<(PathBuf, Option<File>), Error> {
     let is_there = |path: &Path| {
         let first = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
         system.is_bpffs(first).doing(format!("look at {}", first.display()))
     };
     if is_there(bpffs)? {
-        return Ok(bpffs.to_owned());
+        return Ok((bpffs.to_owned(), None));
     }
-    let apart = system.mounts_are_apart();
     let absolute = std::path::absolute(bpffs).unwrap_or_else(|_| bpffs.to_owned());
-    if let (true, Ok(inside)) = (apart, absolute.strip_prefix("/")) {
-        let outside = Path::new(FIRST_ROOT).join(inside);
+    let inside = absolute.strip_prefix("/").unwrap_or(bpffs);
+    let mut apart = false;
+    for root in system.roots_outside() {
+        apart = true;
+        let outside = Path::new("/proc/self/fd").join(root.as_raw_fd().to_string()).join(inside);
         if is_there(&outside)? {
-            return Ok(outside);
+            return Ok((outside, Some(root)));
         }
     }
     Err(Error::NotBpffs { path: bpffs.to_owned(), apart })

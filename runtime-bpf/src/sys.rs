@@ -12,9 +12,7 @@ mod objects;
 mod place;
 
 pub use objects::{Hook, Link, LinkInfo, MapInfo, ProgramInfo, Queried};
-pub use place::{
-    Lock, borrow, give_memory_back, is_bpffs, mounts_are_apart, namespace, share_heap, tick, wait_readable,
-};
+pub use place::{Lock, borrow, give_memory_back, is_bpffs, namespace, roots_outside, share_heap, tick, wait_readable};
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

@@ -291,9 +291,9 @@ impl System {
         sys::is_bpffs(path)
     }
 
-    /// Whether this process sees other mounts than the machine's first one; no, where that cannot be told.
-    pub fn mounts_are_apart(&self) -> bool {
-        sys::mounts_are_apart()
+    /// Roots under other mounts that outlive this process.
+    pub fn roots_outside(&self) -> Vec<std::fs::File> {
+        sys::roots_outside()
     }
 
     /// The kernel's number, as `uname -r` has it.

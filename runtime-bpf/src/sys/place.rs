@@ -44,10 +44,22 @@ pub fn namespace() -> io::Result<u64> {
     Ok(std::fs::metadata("/proc/thread-self/ns/net")?.ino())
 }
 
-/// Whether this process is in another mount namespace than the first one of its `/proc`; no, where that cannot be told.
-pub fn mounts_are_apart() -> bool {
-    let number = |process: &str| std::fs::metadata(format!("/proc/{process}/ns/mnt")).ok().map(|it| it.ino());
-    number("self").zip(number("1")).is_some_and(|(own, first)| own != first)
+/// Roots of processes that this one descends from and whose mounts are others, the machine's first process's before all: their
+/// mounts outlive this process. Some may not be looked at.
+pub fn roots_outside() -> Vec<File> {
+    let mounts = |process: u32| std::fs::metadata(format!("/proc/{process}/ns/mnt")).ok().map(|it| it.ino());
+    let own = mounts(std::process::id());
+    let ancestors = std::iter::successors(Some(std::process::id()), |process| parent(*process));
+    let mut others: Vec<u32> = ancestors.skip(1).filter(|it| mounts(*it).is_some_and(|it| Some(it) != own)).collect();
+    others.reverse();
+    others.into_iter().filter_map(|process| File::open(format!("/proc/{process}/root")).ok()).collect()
+}
+
+fn parent(process: u32) -> Option<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // A process's name may hold anything, but for what is behind the last bracket.
+    let parent = text.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()?;
+    (parent != 0).then_some(parent)
 }
 
 /// How long a tick of the kernel takes: the resolution of its coarse clock.
