@@ -245,8 +245,7 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Eq, Reg::R2, TCP, tcp);
         self.asm.jump_if(Cond::Eq, Reg::R2, UDP, udp);
         self.asm.jump_if(Cond::Eq, Reg::R2, SCTP, sctp);
-        let icmp_number = if family == Family::V4 { ICMP } else { ICMPV6 };
-        self.asm.jump_if(Cond::Eq, Reg::R2, icmp_number, icmp);
+        self.asm.jump_if(Cond::Eq, Reg::R2, icmp_number(family), icmp);
         self.asm.jump(parsed);
         self.asm.bind(tcp);
         self.need_at(TCP_BYTES);
@@ -351,6 +350,11 @@ impl Emitter<'_> {
 /// Offsets in a family's flow key.
 pub(super) fn key(family: Family) -> Key {
     Key::of(address_bytes(family))
+}
+
+/// The protocol number of a family's ICMP.
+pub(super) fn icmp_number(family: Family) -> i32 {
+    if family == Family::V4 { ICMP } else { ICMPV6 }
 }
 
 /// As events and the frame have it.

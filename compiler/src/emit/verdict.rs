@@ -3,9 +3,10 @@
 use super::EmitError;
 use super::Emitter;
 use super::frame::{Frame, Key, skb};
+use super::parse::{icmp_number, key};
 use crate::address::Family;
 use crate::ebpf::asm::Label;
-use crate::ebpf::insn::{Cond, Reg, Size};
+use crate::ebpf::insn::{AluOp, Cond, Reg, Size};
 use crate::layout::{MapName, Outcome, direction_number, endpoint};
 use crate::model::Direction;
 
@@ -77,8 +78,26 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Eq, Reg::R7, 0, new);
         self.adopt(current);
         self.asm.bind(new);
+        let passes = self.asm.label("nothing to remember");
+        self.unless_question(family, passes);
         self.remember(family);
+        self.asm.bind(passes);
         self.pass(family, None);
+    }
+
+    /// Goes to `passes` with ICMP that asks nothing: no flow begins with it. An answer to no question would let the question in
+    /// that it answers.
+    fn unless_question(&mut self, family: Family, passes: Label) {
+        let question = self.asm.label("begins a flow");
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::PROTOCOL);
+        self.asm.jump_if(Cond::Ne, Reg::R1, icmp_number(family), question);
+        // What is asked, and by which side: see `jump_if_question`.
+        self.asm.load(Size::H, Reg::R1, Reg::R10, key(family).remote_port);
+        self.asm.jump_if(Cond::Eq, Reg::R1, 0, passes);
+        self.asm.alu(AluOp::Rsh, Reg::R1, 8);
+        self.asm.load(Size::W, Reg::R2, Reg::R10, Frame::JUDGED);
+        self.asm.jump_if(Cond::Ne, Reg::R1, Reg::R2, passes);
+        self.asm.bind(question);
     }
 
     fn denied(&mut self, family: Family) {

@@ -32,6 +32,14 @@ facts! {
         rig.to_pod(&Packet::pong(friend(family), server(family), 7)).is(Denied);
     }
 
+    /// It would be the flow that the question then belongs to.
+    an_answer_to_no_question_lets_no_question_in(rig, family) {
+        rig.from_pod(&Packet::pong(server(family), friend(family), 7)).is(Allowed);
+        assert_eq!(rig.flows().len(), 0);
+        rig.to_pod(&Packet::ping(friend(family), server(family), 7)).is(Denied);
+        rig.to_pod(&Packet::pong(friend(family), server(family), 7)).is(Denied);
+    }
+
     an_error_about_a_flow_passes(rig, family) {
         let packet = begin(rig, family);
         // From the other end, and from a router on the way.
