@@ -30,6 +30,7 @@ use anyhow::{Context as _, Result, bail};
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
+use weir_compiler::ebpf::target::Target;
 use weir_compiler::model::Assumptions;
 
 use crate::failure::with_hint;
@@ -72,6 +73,7 @@ pub(crate) fn run(options: Options<'_>, enforce: impl Enforce + Send + 'static) 
         look: Box::new(|depth| Inventory::read(&Places::default(), depth)),
         metrics: Arc::clone(&metrics),
         log,
+        target: target(),
     };
     let started = [("node", Value::from(setup.node.as_str())), ("server", Value::from(config.cluster_url.to_string()))];
     log.info("watching", &started);
@@ -200,4 +202,11 @@ impl Pulse {
         let last = Duration::from_millis(self.milliseconds.load(Ordering::Relaxed));
         self.started.elapsed().saturating_sub(last) < LONGEST_STEP
     }
+}
+
+/// The running kernel. Where it is old, and no x86-64, it may lack parts of the instruction set that came with its version.
+fn target() -> Target {
+    let kernel = weir_runtime::sys::kernel_version().unwrap_or(Target::BASE.kernel);
+    let is_whole = cfg!(target_arch = "x86_64") || kernel >= (6, 6);
+    if is_whole { Target { kernel }.max(Target::BASE) } else { Target::BASE }
 }

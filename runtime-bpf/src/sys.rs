@@ -7,12 +7,14 @@
 
 mod attr;
 pub mod links;
+mod mapped;
 pub mod netlink;
 mod objects;
 mod place;
 
+pub use mapped::Table;
 pub use objects::{Hook, Link, LinkInfo, MapInfo, ProgramInfo, Queried};
-pub use place::{Lock, borrow, is_bpffs, mounts_are_apart, namespace, tick, wait_readable};
+pub use place::{Lock, borrow, is_bpffs, kernel_version, mounts_are_apart, namespace, random, tick, wait_readable};
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -160,12 +162,7 @@ impl Kernel {
     }
 
     /// Loads a tc program that tools show under this name, and with its lines where the kernel takes them.
-    pub fn load_named(
-        &self,
-        name: &str,
-        instructions: &[u8],
-        debug: Option<&DebugInfo>,
-    ) -> Result<Program, LoadError> {
+    pub fn load_named(&self, name: &str, instructions: &[u8], debug: Option<&DebugInfo>) -> Result<Program, LoadError> {
         // What is loaded is the same without.
         if let Some(program) = debug.and_then(|debug| self.load_with_lines(name, instructions, debug).ok()) {
             return Ok(program);

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 use weir_compiler::artifact::Artifact;
 use weir_compiler::classify::PeerId;
 use weir_compiler::compile::{self, Options};
+use weir_compiler::ebpf::target::Target;
 use weir_compiler::index::{Dirty, Index, Key};
 use weir_compiler::k8s::{Body, Object};
 use weir_compiler::model::Assumptions;
@@ -58,6 +59,8 @@ pub(crate) struct Setup {
     pub(crate) look: Box<Look>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) log: Log,
+    /// The kernel that programs are made for.
+    pub(crate) target: Target,
 }
 
 /// The agent of one node.
@@ -68,6 +71,7 @@ pub(crate) struct Agent<E> {
     places: Places,
     metrics: Arc<Metrics>,
     log: Log,
+    target: Target,
     /// Kinds that have not been listed to their end.
     unlisted: BTreeSet<&'static str>,
     /// Objects that cannot be read, and why.
@@ -137,6 +141,7 @@ impl<E: Enforce> Agent<E> {
             places: Places::new(setup.look),
             metrics: setup.metrics,
             log: setup.log,
+            target: setup.target,
             unlisted: setup.kinds.into_iter().collect(),
             malformed: BTreeMap::new(),
             policies: policies::Policies::default(),
@@ -328,7 +333,8 @@ impl<E: Enforce> Agent<E> {
         let generation = self.index.compile().map_err(|error| failed(&error))?;
         self.is_indexed = false;
         // Single addresses can be written into the kernel's own maps only; and tools verify only those.
-        let options = Options { forced: structures::Options::kernel_maps().forced, ..Options::default() };
+        let forced = structures::Options::kernel_maps().forced;
+        let options = Options { forced, target: self.target, ..Options::default() };
         let cluster = &generation.cluster;
         let compiled = compile::compile_classes(cluster, &generation.scope, generation.classes.clone(), &options);
         let compiled = compiled.map_err(|error| failed(&error))?;

@@ -176,7 +176,8 @@ mod v4_only {
             for options in SOURCE_ROUTES {
                 let (there, back) = ((client(V4), 40_000), (server(V4), 80));
                 rig.to_pod(&Packet::tcp(there, back, SYN).with_options(options)).is(SourceRoute);
-                rig.from_pod(&Packet::tcp((server(V4), 40_000), (friend(V4), 443), SYN).with_options(options)).is(SourceRoute);
+                rig.from_pod(&Packet::tcp((server(V4), 40_000), (friend(V4), 443), SYN).with_options(options))
+                    .is(SourceRoute);
             }
             assert!(rig.flows().is_empty());
             // Nor in a flow that lives.
@@ -212,7 +213,8 @@ mod v4_only {
     #[test]
     fn options_that_make_no_sense_are_malformed() {
         crate::on_machine(|rig| {
-            let packet = |options: &[u8]| Packet::tcp((client(V4), 40_000), (server(V4), 80), SYN).with_options(options);
+            let packet =
+                |options: &[u8]| Packet::tcp((client(V4), 40_000), (server(V4), 80), SYN).with_options(options);
             // Shorter than their own head; longer than the header.
             rig.to_pod(&packet(&[148, 1, 0, 0])).is(Malformed);
             rig.to_pod(&packet(&[148, 0, 0, 0])).is(Malformed);

@@ -90,6 +90,7 @@ impl Rig {
             look: Box::new(move |_| seen.lock().expect("no test panics while it holds it").clone()),
             metrics: Arc::clone(&metrics),
             log: Log { format: Format::Text },
+            target: Target::BASE,
         };
         let agent = Agent::new(setup, kernel.clone());
         Self { agent, kernel, host, metrics, now: Instant::now() }

@@ -90,7 +90,8 @@ fn what_the_host_sends_from_its_bridge_is_the_nodes_though_no_object_says_so() {
         let probe = |expected| {
             let to = SocketAddr::new(stage.address("server"), 9);
             let pod = stage.pod("server");
-            reach(&[Try { from: &node.space, source: later, protocol: Tcp, to, served: vec![(pod, to)], expected }]).unwrap()[0]
+            reach(&[Try { from: &node.space, source: later, protocol: Tcp, to, served: vec![(pod, to)], expected }])
+                .unwrap()[0]
         };
         node.space.ip(&format!("addr add {later}/{length} dev br0{}\n", if stage.v6 { " nodad" } else { "" })).unwrap();
         assert!(!probe(false), "{}: nobody knows it yet", stage.name());
