@@ -72,7 +72,7 @@ fn aya_loads_each_program_of_the_object() {
     if let Some(reason) = missing(&[]) {
         skip!("{reason}");
     }
-    let mut loaded = aya::Ebpf::load(&cluster::artifact(0).to_bytes().unwrap()).unwrap();
+    let mut loaded = aya::Ebpf::load(&cluster::artifact(Target::BASE, 0).to_bytes().unwrap()).unwrap();
     for name in ["to_pod", "from_pod"] {
         let program: &mut aya::programs::SchedClassifier = loaded.program_mut(name).unwrap().try_into().unwrap();
         program.load().unwrap_or_else(|error| panic!("{name}: {error:?}"));
