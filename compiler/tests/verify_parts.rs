@@ -22,7 +22,7 @@ const PRODUCT: u64 = 20_000;
 /// The structures of one round; in four rounds every structure has its turn.
 fn forced(round: usize) -> Options {
     let of = |place: &Place| (*place, place.structures()[round % place.structures().len()]);
-    Options { forced: Place::ALL.iter().map(of).collect(), ..Options::default() }
+    Options { forced: Place::ALL.iter().map(of).collect(), has_atomics: true, ..Options::default() }
 }
 
 fn artifact(cluster: &Cluster, scope: Scope, options: &Options) -> Artifact {
@@ -142,7 +142,10 @@ fn what_every_combination_finds_the_parts_find() {
     let (mut found, mut sound) = (0, 0);
     for seed in 0..60 {
         let (cluster, mut random) = generated(seed);
-        let whole = artifact(&cluster, Scope::everything(&cluster), &forced(seed as usize % 4));
+        // Code about flows is not what is asked about here; a table of our own has the most of it.
+        let mut options = forced(seed as usize % 4);
+        options.forced.push((Place::Flows, Structure::Lru));
+        let whole = artifact(&cluster, Scope::everything(&cluster), &options);
         if !verify_within(&whole, &cluster, PRODUCT / 2).exhaustive {
             continue;
         }

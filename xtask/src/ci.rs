@@ -19,6 +19,9 @@ pub(crate) fn run_ci() -> Result<()> {
     run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
     let skips = SkipLog::new()?;
     run(cargo(&["test", "--workspace", "--locked"]).env(SKIP_LOG, &skips.path))?;
+    // The other flow table, in force.
+    let in_force = ["test", "--locked", "-p", "weir-runtime", "--test", "enforce", "-p", "weir", "--test", "packets"];
+    run(cargo(&in_force).env("WEIR_FLOWS", "lru").env(SKIP_LOG, &skips.path))?;
     skips.report()?;
     fuzz(["--secs", "10"].map(str::to_owned).into_iter())?;
     run(&mut cargo(&["run", "--release", "--locked", "--", "check", "policies/examples"]))
