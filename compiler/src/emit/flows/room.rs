@@ -39,9 +39,11 @@ impl Emitter<'_> {
         let remembered = self.asm.label("remembered");
         for _ in 0..ATTEMPTS {
             let [claim, lost] = ["claim", "claimed by another"].map(|name| self.asm.label(name));
+            // The mask first: whoever follows the decision (`verify::prober`) stops at this read, and does not take the
+            // place for something that the decision asks of an address.
+            self.load_mask(family, Reg::R1);
             self.asm.load(Size::Dw, Reg::R3, Reg::R10, Frame::SLOT);
             // Verifier: what comes from the stack has no bounds.
-            self.load_mask(family, Reg::R1);
             self.asm.alu(AluOp::And, Reg::R3, Reg::R1);
             self.asm.load_map_value(Reg::R7, map_ref(self.bucket_map(family)), 0);
             self.asm.alu(AluOp::Add, Reg::R7, Reg::R3);

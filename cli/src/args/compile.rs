@@ -1,0 +1,107 @@
+//! Making artifacts, and looking into them.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+use weir_compiler::compile::Budget;
+use weir_compiler::ebpf::target::Target;
+use weir_compiler::structures::{self, Place, Structure};
+
+use super::Paths;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Budgets: instructions (of both programs), map-bytes (without what comes once for every CPU), entries, classes.
+Exit codes: 0 written, 1 a budget is exceeded or the verification found a difference, 2 could not do it.")]
+pub(crate) struct Compile {
+    #[command(flatten)]
+    pub(crate) input: Paths,
+    /// Only the pods of this node are local [default: every pod with an address]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node: Option<String>,
+    /// Where to write the artifact
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "emit")]
+    pub(crate) output: Option<PathBuf>,
+    /// What the result may cost at most (repeatable)
+    #[arg(long, value_name = "KEY=N", value_parser = parse_budget)]
+    pub(crate) budget: Vec<(Budget, u64)>,
+    /// Do not verify
+    #[arg(long)]
+    pub(crate) no_verify: bool,
+    /// The oldest kernel that the programs must load on
+    #[arg(long, value_name = "MAJOR.MINOR", default_value = "5.10", value_parser = parse_target)]
+    pub(crate) target: Target,
+    /// Where a set lives, instead of what the cost model chooses (repeatable), such as exact4=hash
+    #[arg(long, value_name = "PLACE=STRUCTURE", value_parser = parse_structure, value_delimiter = ',')]
+    pub(crate) structure: Vec<(Place, Structure)>,
+    /// What to print; without `-o`, nothing is written
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) emit: Option<Emit>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Emit {
+    /// Counts, costs, choices
+    Summary,
+    /// The decisions, after the passes
+    Ir,
+    /// The programs' instructions
+    Asm,
+    /// The policies as iptables-save, ip6tables-save and ipset save text
+    Iptables,
+    /// Every map with its sizes
+    Maps,
+    /// The manifest (JSON)
+    Manifest,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Inspect {
+    /// The artifact
+    #[arg(value_name = "ARTIFACT", value_hint = ValueHint::FilePath)]
+    pub(crate) artifact: PathBuf,
+    /// What to print
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
+    pub(crate) emit: Show,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Show {
+    /// Counts and costs
+    #[default]
+    Summary,
+    /// The programs' instructions
+    Asm,
+    /// Every map with its sizes
+    Maps,
+    /// The manifest (JSON)
+    Manifest,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// The artifact
+    #[arg(value_name = "ARTIFACT", value_hint = ValueHint::FilePath)]
+    pub(crate) artifact: PathBuf,
+    #[command(flatten)]
+    pub(crate) input: Paths,
+}
+
+pub(super) fn parse_budget(text: &str) -> Result<(Budget, u64), String> {
+    let (key, limit) = text.split_once('=').ok_or("expected KEY=N")?;
+    let known = || Budget::ALL.map(Budget::key).join(", ");
+    let budget = Budget::named(key).ok_or_else(|| format!("no budget is called `{key}`; there are: {}", known()))?;
+    Ok((budget, limit.parse().map_err(|_| format!("`{limit}` is no number"))?))
+}
+
+fn parse_structure(text: &str) -> Result<(Place, Structure), String> {
+    let parsed = structures::parse_forced(text).map_err(|error| error.to_string())?;
+    parsed.first().copied().ok_or_else(|| "expected PLACE=STRUCTURE".to_owned())
+}
+
+fn parse_target(text: &str) -> Result<Target, String> {
+    let parsed = text.split_once('.').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    let target = Target { kernel: parsed.ok_or("expected MAJOR.MINOR, such as 6.1")? };
+    let (major, minor) = Target::BASE.kernel;
+    if target < Target::BASE { Err(format!("the oldest kernel is {major}.{minor}")) } else { Ok(target) }
+}
