@@ -41,6 +41,7 @@ pub(crate) const UPLINK: u32 = 2;
 /// The pod's port, and that of others outside.
 pub(crate) const PORT: u16 = 8000;
 pub(crate) const OUTSIDE: u16 = 8080;
+const PASSES: usize = 3;
 
 /// One row of the table.
 struct Case {
@@ -73,28 +74,52 @@ fn main() {
     println!("{}", measure::header());
     let mut rows = Vec::new();
     for family in [Family::V4, Family::V6] {
-        let cases: Vec<Case> = cases().into_iter().filter(|it| it.family == family).take(only).collect();
-        let ends = ends(family);
-        let empty = kernel.load(&encode(&minimal::empty(), ByteOrder::Little)).expect("it loads");
-        let base = baseline(&kernel, &ends, &empty);
-        let by_hand = by_hand(&kernel, family, &ends, &base);
-        let show = |name: &str, policies: usize, listed: usize, insns: usize, load: f64, figures: &Figures| {
-            println!("{}", measure::row(name, family, [policies, listed, insns], load, figures, &by_hand));
-            measure::json(name, family, [policies, listed, insns], load, figures, &by_hand)
-        };
-        rows.push(show("by hand", 0, 0, 0, 0.0, &by_hand));
-        for case in cases {
-            let made = made(&case);
-            let mut ours = Ours::new(&kernel, &made, family);
-            let figures = measure(&kernel, &ends, &mut ours, &base);
-            let insns = made.reports.iter().map(|it| it.slots).max().unwrap_or_default();
-            rows.push(show(case.name, case.policies, case.listed, insns, ours.load_ms, &figures));
-        }
+        rows.extend(family_rows(&kernel, family, only));
     }
     if let Some(path) = std::env::var_os("WEIR_BENCH_JSON") {
         let text = serde_json::to_string_pretty(&rows).expect("it can be written");
         std::fs::write(&path, text + "\n").expect("the file can be written");
     }
+}
+
+/// All of a family, again and again: what else the machine does is not always the same.
+fn family_rows(kernel: &Kernel, family: Family, only: usize) -> Vec<serde_json::Value> {
+    let cases: Vec<Case> = cases().into_iter().filter(|it| it.family == family).take(only).collect();
+    let made: Vec<Compiled> = cases.iter().map(made).collect();
+    let ends = ends(family);
+    let empty = kernel.load(&encode(&minimal::empty(), ByteOrder::Little)).expect("it loads");
+    let mut base = baseline(kernel, &ends, &empty);
+    let mut figures: Vec<Option<Figures>> = vec![None; cases.len() + 1];
+    let mut loads = vec![(0, f64::INFINITY); cases.len() + 1];
+    for _ in 0..PASSES {
+        let mut measured = |index: usize, subject: &mut dyn Subject| {
+            let now = measure(kernel, &ends, subject);
+            let least = figures[index].take().map_or(now.clone(), |before| before.least(&now));
+            figures[index] = Some(least);
+        };
+        let mut by_hand = ByHand { kernel, family, ends: &ends, maps: Vec::new(), programs: Vec::new() };
+        measured(0, &mut by_hand);
+        for (index, made) in made.iter().enumerate() {
+            let mut ours = Ours::new(kernel, made, family);
+            measured(index + 1, &mut ours);
+            let (walked, load_ms) = &mut loads[index + 1];
+            (*walked, *load_ms) = (ours.walked, load_ms.min(ours.load_ms));
+        }
+        base = base.least(&baseline(kernel, &ends, &empty));
+    }
+    let figures: Vec<Figures> = figures.iter().flatten().map(|it| it.over(&base)).collect();
+    let show = |name: &str, numbers: [usize; 4], load: f64, of: &Figures| {
+        println!("{}", measure::row(name, family, numbers, load, of, &figures[0]));
+        measure::json(name, family, numbers, load, of, &figures[0])
+    };
+    let mut rows = vec![show("by hand", [0; 4], 0.0, &figures[0])];
+    for (index, (case, made)) in cases.iter().zip(&made).enumerate() {
+        let insns = made.reports.iter().map(|it| it.slots).max().unwrap_or_default() as usize;
+        let (walked, load) = loads[index + 1];
+        let numbers = [case.policies, case.listed, insns, walked as usize];
+        rows.push(show(case.name, numbers, load, &figures[index + 1]));
+    }
+    rows
 }
 
 /// The pod's address and whom it speaks with: nothing depends on how many policies there are.
@@ -121,6 +146,9 @@ fn pod_address(pod: usize, family: Family) -> IpAddr {
 }
 
 fn cluster(case: &Case) -> Cluster {
+    if case.family == Family::V4 && case.listed == 0 {
+        return shape::cluster(case.policies);
+    }
     let mut text = shape::text(case.policies);
     if case.family == Family::V6 {
         text = text.replace("{to: [", "{to: [{ipBlock: {cidr: 'fd10::/16'}}, ");
@@ -153,6 +181,8 @@ struct Ours<'a> {
     kernel: &'a Kernel,
     made: &'a Compiled,
     family: Family,
+    /// Of the last program: instructions that the verifier walked, milliseconds.
+    walked: u64,
     load_ms: f64,
     maps: HashMap<MapName, Map>,
     programs: Vec<Program>,
@@ -160,12 +190,12 @@ struct Ours<'a> {
 
 impl<'a> Ours<'a> {
     fn new(kernel: &'a Kernel, made: &'a Compiled, family: Family) -> Self {
-        Self { kernel, made, family, load_ms: 0.0, maps: HashMap::new(), programs: Vec::new() }
+        Self { kernel, made, family, walked: 0, load_ms: 0.0, maps: HashMap::new(), programs: Vec::new() }
     }
 }
 
 impl Subject for Ours<'_> {
-    fn load(&mut self, slots: u32) -> &[Program] {
+    fn load(&mut self, slots: u32) {
         self.programs.clear();
         self.maps.clear();
         self.maps = maps(self.kernel, self.made, slots);
@@ -177,8 +207,8 @@ impl Subject for Ours<'_> {
             let begun = Instant::now();
             self.programs.push(self.kernel.load(&code).unwrap_or_else(|error| panic!("{}: {error}", error.log)));
             self.load_ms = begun.elapsed().as_secs_f64() * 1e3;
+            self.walked = self.kernel.load_counted(&code).map_or(0, |(_, walked)| walked);
         }
-        &self.programs
     }
 
     fn forget_flows(&self) {
@@ -240,13 +270,8 @@ struct ByHand<'a> {
     programs: Vec<Program>,
 }
 
-fn by_hand(kernel: &Kernel, family: Family, ends: &Ends, base: &Figures) -> Figures {
-    let mut by_hand = ByHand { kernel, family, ends, maps: Vec::new(), programs: Vec::new() };
-    measure(kernel, ends, &mut by_hand, base)
-}
-
 impl Subject for ByHand<'_> {
-    fn load(&mut self, slots: u32) -> &[Program] {
+    fn load(&mut self, slots: u32) {
         use minimal::{CONFIG_BYTES, ENDPOINT_BYTES, TABLE_BYTES};
         let flow_bytes = slots * buckets::slot_bytes(self.family);
         let map = |map_type, value_size, max_entries| {
@@ -272,7 +297,6 @@ impl Subject for ByHand<'_> {
         };
         self.programs = Direction::ALL.map(load).into();
         self.maps = maps;
-        &self.programs
     }
 
     fn forget_flows(&self) {

@@ -99,7 +99,8 @@ impl Driver {
     fn run(&self, flags: u8, repeat: u32) -> (f64, u32) {
         let Traffic { hook, own, others, port } = &self.traffic;
         let ends = if *hook == Direction::Ingress { (others[0], *own) } else { (*own, others[0]) };
-        let mut packet = packet::build(ends.0, ends.1, FlowProtocol::Transport(Protocol::Tcp), *port).expect("a packet");
+        let mut packet =
+            packet::build(ends.0, ends.1, FlowProtocol::Transport(Protocol::Tcp), *port).expect("a packet");
         packet[transport(own) as usize + 13] = flags;
         let begun = Instant::now();
         let run = self.program.test_run(&packet, &self.context, repeat).expect("a run");

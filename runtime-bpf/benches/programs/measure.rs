@@ -44,9 +44,32 @@ pub(super) struct Figures {
 /// Programs that can be measured.
 pub(super) trait Subject {
     /// Loads `to_pod` and `from_pod`, with a flow table of so many slots.
-    fn load(&mut self, slots: u32) -> &[Program];
+    fn load(&mut self, slots: u32);
     fn programs(&self) -> &[Program];
     fn forget_flows(&self);
+}
+
+impl Figures {
+    /// The lesser of both, each.
+    pub(super) fn least(&self, other: &Self) -> Self {
+        self.with(other, f64::min)
+    }
+
+    /// What is more than that of a program that does nothing.
+    pub(super) fn over(&self, base: &Self) -> Self {
+        self.with(base, |whole, nothing| whole - nothing)
+    }
+
+    fn with(&self, other: &Self, both: impl Fn(f64, f64) -> f64) -> Self {
+        let mut established = self.established;
+        established.iter_mut().zip(other.established).for_each(|(one, other)| *one = both(*one, other));
+        Self {
+            established,
+            new_pod: both(self.new_pod, other.new_pod),
+            new_outside: both(self.new_outside, other.new_outside),
+            denied: both(self.denied, other.denied),
+        }
+    }
 }
 
 impl Ends {
@@ -81,8 +104,8 @@ pub(super) fn baseline(kernel: &Kernel, ends: &Ends, empty: &Program) -> Figures
     Figures { established: FLOWS.map(|flows| go_on(&to_pod, flows)), new_pod, new_outside, denied: new_pod }
 }
 
-/// What programs take more than that.
-pub(super) fn measure(kernel: &Kernel, ends: &Ends, subject: &mut impl Subject, base: &Figures) -> Figures {
+/// What programs take, and the driver.
+pub(super) fn measure(kernel: &Kernel, ends: &Ends, subject: &mut dyn Subject) -> Figures {
     let mut figures = Figures::default();
     subject.load(SLOTS);
     {
@@ -90,17 +113,17 @@ pub(super) fn measure(kernel: &Kernel, ends: &Ends, subject: &mut impl Subject, 
             |hook, others: &[IpAddr]| Driver::new(kernel, &ends.traffic(hook, others), of(subject.programs(), hook));
         let denied = driver(Direction::Ingress, &ends.denied);
         assert_eq!(denied.verdict(), DROPPED, "it is denied");
-        figures.denied = least((0..RUNS).map(|_| denied.begin(0, NEW))) - base.denied;
+        figures.denied = least((0..RUNS).map(|_| denied.begin(0, NEW)));
         let outside = driver(Direction::Egress, &ends.outside);
         assert_ne!(outside.verdict(), DROPPED, "the pod may begin it");
         subject.forget_flows();
-        figures.new_outside = begin(&outside) - base.new_outside;
+        figures.new_outside = begin(&outside);
         let allowed = driver(Direction::Ingress, &ends.allowed);
         assert_ne!(allowed.verdict(), DROPPED, "others may begin it");
         subject.forget_flows();
-        figures.new_pod = begin(&allowed) - base.new_pod;
+        figures.new_pod = begin(&allowed);
         for (index, flows) in FLOWS.into_iter().enumerate().filter(|(_, flows)| *flows <= ROUNDS * NEW) {
-            figures.established[index] = go_on(&allowed, flows) - base.established[index];
+            figures.established[index] = go_on(&allowed, flows);
         }
     }
     let most = FLOWS[FLOWS.len() - 1];
@@ -111,13 +134,16 @@ pub(super) fn measure(kernel: &Kernel, ends: &Ends, subject: &mut impl Subject, 
         of(subject.programs(), Direction::Ingress),
     );
     allowed.begin(0, most);
-    figures.established[FLOWS.len() - 1] = go_on(&allowed, most) - base.established[FLOWS.len() - 1];
+    figures.established[FLOWS.len() - 1] = go_on(&allowed, most);
     figures
 }
 
 pub(super) fn header() -> String {
     let flows: String = FLOWS.iter().map(|flows| format!(" {:>13}", format!("{flows} flows"))).collect();
-    let names = format!("{:<12} {:>2} {:>8} {:>8} {:>6} {:>7}", "flows in", "ip", "policies", "listed", "insns", "load ms");
+    let names = format!(
+        "{:<12} {:>2} {:>8} {:>8} {:>6} {:>8} {:>7}",
+        "flows in", "ip", "policies", "listed", "insns", "walked", "load ms"
+    );
     format!("{names}{flows} {:>13} {:>13} {:>13}", "new, pod", "new, outside", "denied")
 }
 
@@ -130,7 +156,7 @@ fn list(figures: &Figures) -> Vec<f64> {
 pub(super) fn row(
     name: &str,
     family: Family,
-    [policies, listed, insns]: [usize; 3],
+    [policies, listed, insns, walked]: [usize; 4],
     load: f64,
     figures: &Figures,
     by_hand: &Figures,
@@ -138,13 +164,13 @@ pub(super) fn row(
     let number = if family == Family::V4 { 4 } else { 6 };
     let figures = list(figures).into_iter().zip(list(by_hand));
     let cells: String = figures.map(|(ns, hand)| format!(" {:>13}", format!("{ns:.1} ({:.2})", ns / hand))).collect();
-    format!("{name:<12} {number:>2} {policies:>8} {listed:>8} {insns:>6} {load:>7.2}{cells}")
+    format!("{name:<12} {number:>2} {policies:>8} {listed:>8} {insns:>6} {walked:>8} {load:>7.2}{cells}")
 }
 
 pub(super) fn json(
     name: &str,
     family: Family,
-    [policies, listed, insns]: [usize; 3],
+    [policies, listed, insns, walked]: [usize; 4],
     load: f64,
     figures: &Figures,
     by_hand: &Figures,
@@ -163,6 +189,7 @@ pub(super) fn json(
         "policies": policies,
         "listed": listed,
         "instructions": insns,
+        "walked": walked,
         "load_ms": rounded(load),
         "figures": figures,
     })

@@ -93,7 +93,8 @@ const COLOURS: [&str; 4] = ["#9aa5b1", "#1f77b4", "#2ca02c", "#d98b2b"];
 
 /// Bars of IPv4: by hand, 100 policies in each of the flow tables.
 fn picture(rows: &[Value]) -> String {
-    let is_shown = |row: &&Value| row["family"] == 4 && row["listed"] == 0 && (is_by_hand(row) || row["policies"] == 100);
+    let is_shown =
+        |row: &&Value| row["family"] == 4 && row["listed"] == 0 && (is_by_hand(row) || row["policies"] == 100);
     let shown: Vec<&Value> = rows.iter().filter(is_shown).take(COLOURS.len()).collect();
     let value = |row: &Value, figure: &str| row["figures"][figure]["ns"].as_f64().unwrap_or_default();
     let all = shown.iter().flat_map(|row| FIGURES.iter().map(|(figure, _)| value(row, figure)));
