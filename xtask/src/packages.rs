@@ -11,6 +11,7 @@ use crate::process::run;
 const WANTED: &[(&str, &str)] = &[
     ("ip", "iproute2"),
     ("iptables", "iptables"),
+    ("nft", "nftables"),
     ("ipset", "ipset"),
     ("ping", "iputils-ping"),
     ("bpftool", "bpftool"),

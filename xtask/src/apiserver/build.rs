@@ -1,5 +1,6 @@
 //! The binaries.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,19 +37,31 @@ pub fn build() -> Result<Binaries> {
         return Ok(binaries);
     }
     let directory = super::directory();
-    let source = directory.join("source");
-    for path in [&source, &directory.join("bin")] {
-        fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))?;
-    }
-    let bin = directory.join("bin").canonicalize()?;
-    wrapper(&source)?;
-    go_build(&source, SERVER, &bin.join("kube-apiserver"))?;
-    go_build(&source, ETCD, &bin.join("etcd"))?;
+    let bin = made(&directory.join("bin"))?;
+    let source = wrapper()?;
+    go_build(&source, &[SERVER], &bin.join("kube-apiserver"))?;
+    go_build(&source, &[ETCD], &bin.join("etcd"))?;
     fs::write(directory.join("stamp"), KUBERNETES)?;
     built()
 }
 
-fn go_build(source: &Path, package: &str, output: &Path) -> Result<()> {
+/// Builds programs of the same Kubernetes into a directory, under the last part of their names, unless they are there.
+pub fn build_packages(bin: &Path, packages: &[String]) -> Result<()> {
+    let wanted = format!("{KUBERNETES} {}", packages.join(" "));
+    let stamp = bin.join("stamp");
+    if fs::read_to_string(&stamp).is_ok_and(|it| it == wanted) {
+        return Ok(());
+    }
+    go_build(&wrapper()?, packages, &made(bin)?)?;
+    Ok(fs::write(stamp, wanted)?)
+}
+
+fn made(directory: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    Ok(directory.canonicalize()?)
+}
+
+fn go_build(source: &Path, packages: &[impl AsRef<OsStr>], output: &Path) -> Result<()> {
     let flags = format!(
         "-s -w -X k8s.io/component-base/version.gitVersion=v{KUBERNETES} \
          -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor={}",
@@ -56,7 +69,7 @@ fn go_build(source: &Path, package: &str, output: &Path) -> Result<()> {
     );
     let mut go = Command::new("go");
     go.current_dir(source).env("CGO_ENABLED", "0").args(["build", "-mod=mod", "-trimpath", "-buildvcs=false"]);
-    run(go.args(["-ldflags", &flags, "-o"]).arg(output).arg(package))
+    run(go.args(["-ldflags", &flags, "-o"]).arg(output).args(packages))
 }
 
 fn minor() -> &'static str {
@@ -64,13 +77,15 @@ fn minor() -> &'static str {
 }
 
 /// The module that requires it. Its sums are upstream's; those of the staging modules are added and checked by `go`.
-fn wrapper(source: &Path) -> Result<()> {
+fn wrapper() -> Result<PathBuf> {
+    let source = made(&super::directory().join("source"))?;
     fs::write(source.join("go.mod"), "module weir.dev/apiserver\n")?;
-    let module = upstream(source)?;
+    let module = upstream(&source)?;
     let text = fs::read_to_string(module.join("go.mod"))?;
     fs::write(source.join("go.mod"), go_mod(&text))?;
     fs::write(source.join("go.sum"), fs::read(module.join("go.sum"))?)?;
-    Ok(fs::write(source.join("empty.go"), "package apiserver\n")?)
+    fs::write(source.join("empty.go"), "package apiserver\n")?;
+    Ok(source)
 }
 
 /// Where `go` keeps the module.

@@ -1,0 +1,37 @@
+//! Images for the cluster, packed here.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use xtask::image::{self, Tar};
+
+use super::tools::Tools;
+
+/// A shell and small programs. What holds a pod's namespaces only sleeps, so it is that too.
+pub(super) const BUSYBOX: &str = "weir.dev/busybox:1";
+const PROGRAMS: [&str; 12] =
+    ["sh", "cat", "date", "echo", "httpd", "ip", "mkdir", "nc", "ping", "seq", "sleep", "wget"];
+
+/// Those that every cluster has.
+pub(super) fn make(tools: &Tools) -> Result<Vec<PathBuf>> {
+    Ok(vec![busybox(tools)?])
+}
+
+fn busybox(tools: &Tools) -> Result<PathBuf> {
+    let path = tools.debian("bin/busybox");
+    let program = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut layer = Tar::new();
+    ["bin", "tmp"].into_iter().for_each(|path| layer.directory(path));
+    layer.file("bin/busybox", &program, 0o755);
+    PROGRAMS.into_iter().for_each(|name| layer.link(&format!("bin/{name}"), "busybox"));
+    write(tools, "busybox", &image::packed(BUSYBOX, &["/bin/sleep", "2147483647"], layer)?)
+}
+
+/// Keeps it where nodes find it.
+pub(super) fn write(tools: &Tools, name: &str, image: &[u8]) -> Result<PathBuf> {
+    fs::create_dir_all(tools.images())?;
+    let path = tools.images().join(format!("{name}.tar"));
+    fs::write(&path, image)?;
+    Ok(path)
+}
