@@ -19,6 +19,7 @@ mod network;
 mod node;
 mod options;
 mod runtime;
+mod suite;
 mod test;
 mod tools;
 mod traffic;
@@ -50,10 +51,13 @@ pub(crate) fn task(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     match arguments.next().as_deref() {
         Some("up") => Cluster::up(Options::parse(arguments)?).map(|cluster| cluster.introduce()),
         Some("test") => test(Options::parse(arguments)?),
+        Some("suite") => suite::run(&Cluster::find()?, arguments.next().as_deref()),
         Some("down") => down(),
         Some("kubectl") => run(Cluster::find()?.kubectl_command().args(arguments)),
         Some("enter") => enter(arguments),
-        _ => bail!("expected `cluster up`, `test`, `down`, `kubectl ARGUMENTS` or `enter NODE PROGRAM ARGUMENTS`"),
+        _ => bail!(
+            "expected `cluster up`, `test`, `suite`, `down`, `kubectl ARGUMENTS` or `enter NODE PROGRAM ARGUMENTS`"
+        ),
     }
 }
 

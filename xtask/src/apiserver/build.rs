@@ -56,19 +56,33 @@ pub fn build_packages(bin: &Path, packages: &[String]) -> Result<()> {
     Ok(fs::write(stamp, wanted)?)
 }
 
+/// Builds the tests of a package of the same Kubernetes, unless they are there.
+pub fn build_tests(output: &Path, package: &str) -> Result<()> {
+    let stamp = output.with_extension("stamp");
+    if fs::read_to_string(&stamp).is_ok_and(|it| it == KUBERNETES) {
+        return Ok(());
+    }
+    go(&wrapper()?, &["test", "-c"], &[package], output)?;
+    Ok(fs::write(stamp, KUBERNETES)?)
+}
+
 fn made(directory: &Path) -> Result<PathBuf> {
     fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     Ok(directory.canonicalize()?)
 }
 
 fn go_build(source: &Path, packages: &[impl AsRef<OsStr>], output: &Path) -> Result<()> {
+    go(source, &["build"], packages, output)
+}
+
+fn go(source: &Path, what: &[&str], packages: &[impl AsRef<OsStr>], output: &Path) -> Result<()> {
     let flags = format!(
         "-s -w -X k8s.io/component-base/version.gitVersion=v{KUBERNETES} \
          -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor={}",
         minor()
     );
     let mut go = Command::new("go");
-    go.current_dir(source).env("CGO_ENABLED", "0").args(["build", "-mod=mod", "-trimpath", "-buildvcs=false"]);
+    go.current_dir(source).env("CGO_ENABLED", "0").args(what).args(["-mod=mod", "-trimpath", "-buildvcs=false"]);
     run(go.args(["-ldflags", &flags, "-o"]).arg(output).args(packages))
 }
 

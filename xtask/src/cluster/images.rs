@@ -10,8 +10,7 @@ use super::tools::Tools;
 
 /// A shell and small programs. What holds a pod's namespaces only sleeps, so it is that too.
 pub(super) const BUSYBOX: &str = "weir.dev/busybox:1";
-const PROGRAMS: [&str; 12] =
-    ["sh", "cat", "date", "echo", "httpd", "ip", "mkdir", "nc", "ping", "seq", "sleep", "wget"];
+const PROGRAMS: [&str; 8] = ["sh", "cat", "httpd", "ip", "mkdir", "nc", "sleep", "timeout"];
 
 /// Those that every cluster has.
 pub(super) fn make(tools: &Tools) -> Result<Vec<PathBuf>> {
@@ -19,13 +18,19 @@ pub(super) fn make(tools: &Tools) -> Result<Vec<PathBuf>> {
 }
 
 fn busybox(tools: &Tools) -> Result<PathBuf> {
+    let mut layer = Tar::new();
+    add_busybox(&mut layer, tools)?;
+    write(tools, "busybox", &image::packed(BUSYBOX, &["/bin/sleep", "2147483647"], layer)?)
+}
+
+/// A shell, what it runs, and where that writes.
+pub(super) fn add_busybox(layer: &mut Tar, tools: &Tools) -> Result<()> {
     let path = tools.debian("bin/busybox");
     let program = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut layer = Tar::new();
     ["bin", "tmp"].into_iter().for_each(|path| layer.directory(path));
     layer.file("bin/busybox", &program, 0o755);
     PROGRAMS.into_iter().for_each(|name| layer.link(&format!("bin/{name}"), "busybox"));
-    write(tools, "busybox", &image::packed(BUSYBOX, &["/bin/sleep", "2147483647"], layer)?)
+    Ok(())
 }
 
 /// Keeps it where nodes find it.

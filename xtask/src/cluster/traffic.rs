@@ -20,12 +20,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Every pair has had at least so many connections when something is said of them.
 const ENOUGH: u64 = 3;
 
-const SERVER: &str =
-    "mkdir /tmp/www; echo ok > /tmp/www/index.html; nc -lk -p 9000 -e cat & exec httpd -f -p 8080 -h /tmp/www";
+const SERVER: &str = "mkdir /tmp/www; echo ok > /tmp/www/index.html
+nc -ll -p 9000 -e cat &
+exec httpd -f -p 8080 -h /tmp/www";
 const CLIENT: &str = r#"
+ask() { printf 'GET / HTTP/1.0\r\n\r\n' | timeout 6 nc -w 3 "$1" "$2"; }
 for target in $TARGETS; do
     while :; do
-        if wget -q -T 3 -O /dev/null "http://$target/"; then echo "+ $target"; else echo "- $target"; fi
+        if [ -n "$(ask "${target%:*}" "${target#*:}")" ]; then echo "+ $target"; else echo "- $target"; fi
         sleep 0.1
     done 2> /dev/null &
 done
@@ -125,7 +127,7 @@ impl<'c> Traffic<'c> {
         let addresses = traffic.addresses()?;
         let clients = nodes().flat_map(|(number, node)| {
             let servers = addresses.iter().map(|address| format!("{address}:8080"));
-            let targets = servers.chain([traffic.service()]).collect::<Vec<_>>().join(" ");
+            let targets = servers.chain([format!("{}:80", traffic.service())]).collect::<Vec<_>>().join(" ");
             let targets = json!({"name": "TARGETS", "value": targets});
             let stream = json!({"name": "STREAM", "value": addresses.last()});
             let friend = pod("friend", number, &node, CLIENT, json!([targets, stream]));
@@ -182,11 +184,10 @@ impl<'c> Traffic<'c> {
             let Ok(now) = self.counts() else { return false };
             last = now.since(&before);
             // Each look is at the time since the one before, if that was long enough to say something.
-            let enough = last.all("friend", |it| it.passed + it.failed + it.answers >= ENOUGH);
             if is_so(&last) {
                 return true;
             }
-            if enough && last.all("stranger", |it| it.passed + it.failed >= ENOUGH) {
+            if says_something(&last) {
                 before = now;
             }
             false
@@ -203,8 +204,7 @@ impl<'c> Traffic<'c> {
         wait(what, PATIENCE, || {
             now = self.counts().unwrap_or_else(|_| now.clone());
             let after = now.since(&done);
-            after.all("friend", |it| it.passed + it.failed >= ENOUGH)
-                && after.all("stranger", |it| it.passed + it.failed >= ENOUGH)
+            says_something(&after)
         })?;
         let during = now.since(&before);
         eprintln!("{what}: {during}");
@@ -213,6 +213,11 @@ impl<'c> Traffic<'c> {
         ensure!(during.all("stranger", |it| it.passed == 0), "{what}: passed: {during:#?}");
         Ok(())
     }
+}
+
+/// Enough has come of every pair.
+fn says_something(counts: &Counts) -> bool {
+    ["friend", "stranger"].iter().all(|who| counts.all(who, |it| it.passed + it.failed + it.answers >= ENOUGH))
 }
 
 /// Every pair of these gets through, and nothing fails.
