@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
+use crate::debian;
 use crate::process::run;
 
 const KUBERNETES: &str = "1.35.4";
@@ -43,6 +44,13 @@ pub fn build() -> Result<Binaries> {
     go_build(&source, &[ETCD], &bin.join("etcd"))?;
     fs::write(directory.join("stamp"), KUBERNETES)?;
     built()
+}
+
+/// Debian's etcd, which is so old that API servers on it cannot stream lists.
+pub fn old_etcd() -> Result<PathBuf> {
+    let directory = super::directory().join("debian");
+    debian::unpack(&directory, &["etcd-server"])?;
+    Ok(directory.canonicalize()?.join("usr/bin/etcd"))
 }
 
 /// Builds programs of the same Kubernetes into a directory, under the last part of their names, unless they are there.

@@ -157,7 +157,9 @@ impl Server {
     fn start_etcd(&mut self) -> Result<()> {
         let [_, clients, peers] = self.ports.map(|port| format!("http://127.0.0.1:{port}"));
         let mut command = self.settings.command(&self.binaries.etcd);
-        command.arg("--data-dir").arg(self.directory.join("etcd")).args(["--name=weir", "--unsafe-no-fsync"]);
+        command.arg("--data-dir").arg(self.directory.join("etcd")).arg("--name=weir");
+        // As a variable: old ones do not know it as a flag.
+        command.env("ETCD_UNSAFE_NO_FSYNC", "true");
         command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
         command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
         command.args(["--initial-cluster", &format!("weir={peers}")]);

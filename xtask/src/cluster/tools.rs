@@ -2,12 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
-use xtask::apiserver;
-
-use crate::process::run;
+use anyhow::{Context as _, Result};
+use xtask::{apiserver, debian};
 
 /// Beside kube-apiserver and etcd.
 const KUBERNETES: [&str; 5] = ["kubelet", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl"];
@@ -34,7 +31,7 @@ impl Tools {
         }
         let packages = KUBERNETES.map(|name| format!("k8s.io/kubernetes/cmd/{name}"));
         apiserver::build_packages(&tools.directory.join("bin"), &packages)?;
-        tools.unpack()?;
+        debian::unpack(&tools.debian(""), &DEBIAN)?;
         Ok(tools)
     }
 
@@ -69,28 +66,5 @@ impl Tools {
     pub(super) fn path(&self) -> String {
         let ours = ["bin", "debian/usr/bin", "debian/usr/sbin"].map(|it| self.directory.join(it).display().to_string());
         format!("{}:{}:/usr/sbin:/sbin", ours.join(":"), std::env::var("PATH").unwrap_or_default())
-    }
-
-    /// Downloads and unpacks: nothing is installed, and no service starts.
-    fn unpack(&self) -> Result<()> {
-        let stamp = self.debian("stamp");
-        if fs::read_to_string(&stamp).is_ok_and(|it| it == DEBIAN.join(" ")) {
-            return Ok(());
-        }
-        _ = fs::remove_dir_all(self.debian(""));
-        let packages = self.debian("packages");
-        fs::create_dir_all(&packages)?;
-        let download = || run(Command::new("apt-get").current_dir(&packages).args(["download", "-qq"]).args(DEBIAN));
-        if download().is_err() {
-            // Lists of packages may be missing, or older than the packages.
-            run(Command::new("apt-get").args(["update", "-qq"]))?;
-            download().context("the container runtime comes from Debian's packages")?;
-        }
-        let files = fs::read_dir(&packages)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
-        ensure!(files.len() == DEBIAN.len(), "{} has other packages than were asked for", packages.display());
-        for file in files {
-            run(Command::new("dpkg").arg("-x").arg(file).arg(self.debian("")))?;
-        }
-        Ok(fs::write(stamp, DEBIAN.join(" "))?)
     }
 }
