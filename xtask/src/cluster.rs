@@ -19,6 +19,7 @@ mod network;
 mod node;
 mod options;
 mod runtime;
+mod starts;
 mod suite;
 mod test;
 mod tools;
@@ -52,11 +53,15 @@ pub(crate) fn task(mut arguments: impl Iterator<Item = String>) -> Result<()> {
         Some("up") => Cluster::up(Options::parse(arguments)?).map(|cluster| cluster.introduce()),
         Some("test") => test(Options::parse(arguments)?),
         Some("suite") => suite::run(&Cluster::find()?, arguments.next().as_deref()),
+        Some("starts") => {
+            let pods = arguments.next().map_or(Ok(200), |it| it.parse()).context("a number of pods")?;
+            starts::run(&Cluster::find()?, pods)
+        }
         Some("down") => down(),
         Some("kubectl") => run(Cluster::find()?.kubectl_command().args(arguments)),
         Some("enter") => enter(arguments),
         _ => bail!(
-            "expected `cluster up`, `test`, `suite`, `down`, `kubectl ARGUMENTS` or `enter NODE PROGRAM ARGUMENTS`"
+            "expected `cluster up`, `test`, `suite`, `starts`, `down`, `kubectl ARGUMENTS` or `enter NODE PROGRAM ARGUMENTS`"
         ),
     }
 }

@@ -21,7 +21,7 @@ cargo xtask TASK
   bench [FILTER]  measures the front end on generated clusters, as ratios and figures
   kernels         the datapath's tests on Linux 5.10, 6.1 and 6.12 under qemu; WEIR_KERNEL_IMAGES names images
   apiserver       `build`s kube-apiserver and etcd from their Go modules, `run [DIR]` runs them on loopback; tests use them
-  cluster         a real cluster of one or two nodes in network namespaces: `up`, `test`, `suite`, `down`,
+  cluster         a real cluster of one or two nodes in network namespaces: `up`, `test`, `suite`, `starts N`, `down`,
                   `kubectl …`, `enter NODE …`; needs root. Of `up` and `test`:
                   `--cni bridge|ptp`, `--proxy iptables|nftables`, `--nodes 1|2`, `--weir-cni`
   load            an agent at 10,000 pods and 1,000 policies, in a network namespace: memory, idle CPU, latencies; needs root.

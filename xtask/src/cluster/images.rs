@@ -10,7 +10,7 @@ use super::tools::Tools;
 
 /// A shell and small programs. What holds a pod's namespaces only sleeps, so it is that too.
 pub(super) const BUSYBOX: &str = "weir.dev/busybox:1";
-const PROGRAMS: [&str; 8] = ["sh", "cat", "httpd", "ip", "mkdir", "nc", "sleep", "timeout"];
+const PROGRAMS: [&str; 10] = ["sh", "cat", "httpd", "ip", "mkdir", "nc", "ping", "seq", "sleep", "timeout"];
 
 /// Those that every cluster has.
 pub(super) fn make(tools: &Tools) -> Result<Vec<PathBuf>> {

@@ -122,7 +122,7 @@ impl<'c> Traffic<'c> {
             json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": NAMESPACE},
                 "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}}),
         ];
-        objects.extend(nodes().map(|(number, node)| pod("web", number, &node, SERVER, json!([]))));
+        objects.extend(nodes().map(|(number, node)| pod(&format!("web-{number}"), "web", &node, SERVER, json!([]))));
         traffic.cluster.apply("servers", &objects)?;
         let addresses = traffic.addresses()?;
         let clients = nodes().flat_map(|(number, node)| {
@@ -130,8 +130,8 @@ impl<'c> Traffic<'c> {
             let targets = servers.chain([format!("{}:80", traffic.service())]).collect::<Vec<_>>().join(" ");
             let targets = json!({"name": "TARGETS", "value": targets});
             let stream = json!({"name": "STREAM", "value": addresses.last()});
-            let friend = pod("friend", number, &node, CLIENT, json!([targets, stream]));
-            [friend, pod("stranger", number, &node, CLIENT, json!([targets]))]
+            let friend = pod(&format!("friend-{number}"), "friend", &node, CLIENT, json!([targets, stream]));
+            [friend, pod(&format!("stranger-{number}"), "stranger", &node, CLIENT, json!([targets]))]
         });
         traffic.cluster.apply("clients", &clients.collect::<Vec<_>>())?;
         traffic.until("everybody reaches everybody", |it| passes(it, "friend") && passes(it, "stranger"))?;
@@ -230,10 +230,11 @@ pub(super) fn is_kept_out(counts: &Counts, who: &str) -> bool {
     counts.all(who, |it| it.failed >= ENOUGH && it.passed == 0)
 }
 
-fn pod(app: &str, number: usize, node: &str, script: &str, environment: Value) -> Value {
+/// A pod of the image that every node has, with this label.
+pub(super) fn pod(name: &str, app: &str, node: &str, script: &str, environment: Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": format!("{app}-{number}"), "namespace": NAMESPACE, "labels": {"app": app}},
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": app}},
         "spec": {
             "nodeName": node, "terminationGracePeriodSeconds": 0,
             "containers": [{
