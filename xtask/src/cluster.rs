@@ -66,6 +66,15 @@ pub(crate) fn task(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     }
 }
 
+/// Whether this machine can have one, or what is missing.
+pub(crate) fn possible() -> Result<()> {
+    ensure!(crate::packages::is_root(), "it needs root");
+    for program in ["go", "apt-get", "unshare"] {
+        ensure!(crate::packages::is_installed(program), "{program} is not installed");
+    }
+    Ok(())
+}
+
 /// Where everything of it is.
 fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/cluster")
@@ -149,12 +158,16 @@ fn test(options: Options) -> Result<()> {
         return test::run(&cluster);
     }
     let result = Cluster::up(options).and_then(|cluster| test::run(&cluster));
-    let ended = if Cluster::find().is_ok() { down() } else { Ok(()) };
+    // Nothing is left, however it went; what went wrong first is told.
+    let ended = down();
     result.and(ended)
 }
 
 fn down() -> Result<()> {
-    Cluster::find()?.nodes.into_iter().try_for_each(Node::stop)
+    let stopped = Cluster::find().and_then(|cluster| cluster.nodes.into_iter().try_for_each(Node::stop));
+    // Also of a node that did not get as far as to have a number.
+    (0..options::MOST_NODES).try_for_each(|number| cgroups::remove(&cgroups::name(number)))?;
+    stopped
 }
 
 fn enter(mut arguments: impl Iterator<Item = String>) -> Result<()> {

@@ -149,7 +149,6 @@ impl Node {
     /// Ends everything on it.
     pub(super) fn stop(self) -> Result<()> {
         kill(self.init)?;
-        cgroups::remove(&cgroups::name(self.number))?;
         Ok(fs::remove_file(self.directory.join("pid"))?)
     }
 }
