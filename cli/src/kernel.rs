@@ -8,20 +8,23 @@
 use std::rc::Rc;
 
 use anyhow::Result;
+use weir_compiler::address::Family;
 use weir_compiler::compile::Compiled;
 use weir_compiler::ebpf::code::{self, ByteOrder};
 use weir_compiler::engine::machine::{DROP, NEXT};
 use weir_compiler::engine::{Broken, Decide, Make, Question, packet};
-use weir_compiler::image::MapImage;
+use weir_compiler::image::{self, MapImage};
 use weir_compiler::layout::{MapName, direction_number};
 use weir_compiler::model::eval::Verdict;
-use weir_compiler::vm::MapKind;
+use weir_compiler::vm::{MapFlags, MapKind};
 use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType, Program};
 
 use crate::failure::with_hint;
 
 /// `lo`
 const INTERFACE: u32 = 1;
+/// Flows are allocated at once, and here there is never more than one.
+const MOST_FLOWS: u32 = 64;
 /// Some other interface; it need not be there.
 const ELSEWHERE: u32 = 2;
 /// Bytes of `struct __sk_buff`.
@@ -49,7 +52,8 @@ struct Loaded {
 
 impl Loaded {
     fn new(kernel: &Kernel, compiled: &Compiled) -> Result<Self, Broken> {
-        let maps = compiled.maps.iter().map(|image| Ok((image.name, fill(kernel, image)?)));
+        let fill = |image| fill(kernel, &image::with_few_flows(image, MOST_FLOWS));
+        let maps = compiled.maps.iter().map(|image| Ok((image.name, fill(image)?)));
         let maps = maps.collect::<Result<Vec<_>, Broken>>()?;
         let descriptor = |name: u32| {
             let found = maps.iter().find(|(known, _)| *known as u32 == name);
@@ -85,9 +89,16 @@ impl Loaded {
 
     /// Removes what an allowed packet has left behind: whatever it is, it is all that is there.
     fn forget(&self, is_v4: bool) -> Result<(), Broken> {
-        let name = if is_v4 { MapName::Fresh4 } else { MapName::Fresh6 };
-        let map = self.map(name)?;
-        let refused = |error: std::io::Error| Broken(format!("map {}: {error}", name.name()));
+        let (family, table, fresh) = match is_v4 {
+            true => (Family::V4, MapName::FlowBuckets4, MapName::Fresh4),
+            false => (Family::V6, MapName::FlowBuckets6, MapName::Fresh6),
+        };
+        let refused = |error: std::io::Error| Broken(format!("the flow table: {error}"));
+        if let Ok(map) = self.map(table) {
+            map.flow_table(family).map_err(refused)?.remove(|_| true);
+            return Ok(());
+        }
+        let map = self.map(fresh)?;
         while let Some(key) = map.next_key(None).map_err(refused)? {
             map.delete(&key).map_err(refused)?;
         }
@@ -125,22 +136,17 @@ fn fill(kernel: &Kernel, image: &MapImage) -> Result<Map, Broken> {
             .ok_or_else(|| Broken(format!("map {} is of no known type", image.name.name())))?,
         key_size: spec.key_size,
         value_size: spec.value_size,
-        max_entries: entries(image),
+        max_entries: spec.max_entries,
         flags: spec.flags.0,
     };
     let map = kernel.create_map(&definition, None).map_err(refused)?;
     for (key, value) in &image.entries {
         map.update(key, value, 0).map_err(refused)?;
     }
-    Ok(map)
-}
-
-/// Flows are allocated at once, and here there is never more than one.
-fn entries(image: &MapImage) -> u32 {
-    match image.spec.kind {
-        MapKind::LruHash => image.spec.max_entries.min(4_096),
-        _ => image.spec.max_entries,
+    if spec.flags.contains(MapFlags::RDONLY_PROG) {
+        map.freeze().map_err(refused)?;
     }
+    Ok(map)
 }
 
 fn map_type(kind: MapKind) -> Option<MapType> {

@@ -33,6 +33,7 @@ use anyhow::{Context as _, Result, bail};
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
+use weir_compiler::ebpf::target::Target;
 use weir_compiler::model::Assumptions;
 
 use crate::failure::with_hint;
@@ -94,6 +95,7 @@ pub(crate) fn run(options: Options<'_>, enforce: impl Enforce + Send + 'static) 
         notices: Notices::new(notices, Arc::clone(&metrics)),
         told: told_in_force,
         log,
+        target: target(),
     };
     let node = setup.node.clone();
     let started = [("node", Value::from(setup.node.as_str())), ("server", Value::from(config.cluster_url.to_string()))];
@@ -228,4 +230,11 @@ impl Pulse {
         let last = Duration::from_millis(self.milliseconds.load(Ordering::Relaxed));
         self.started.elapsed().saturating_sub(last) < LONGEST_STEP
     }
+}
+
+/// The running kernel. Where it is old, and no x86-64, it may lack parts of the instruction set that came with its version.
+fn target() -> Target {
+    let kernel = weir_runtime::sys::kernel_version().unwrap_or(Target::BASE.kernel);
+    let is_whole = cfg!(target_arch = "x86_64") || kernel >= (6, 6);
+    if is_whole { Target { kernel }.max(Target::BASE) } else { Target::BASE }
 }

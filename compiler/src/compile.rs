@@ -12,7 +12,7 @@ use crate::artifact::{Artifact, Description, Line, LineTable, LinkError, NamedEn
 use crate::classify::{self, Classes, ClassifyError, Scope};
 use crate::ebpf::asm::Assembled;
 use crate::ebpf::limits::{self, Report, Violation};
-use crate::ebpf::target::Target;
+use crate::ebpf::target::{Feature, Target};
 use crate::emit::{self, EmitError, Plan, program_name};
 use crate::image::{self, EndpointEntry, MapImage, Sizes};
 
@@ -134,8 +134,11 @@ pub fn compile_classes(
     options: &Options,
 ) -> Result<Compiled, CompileError> {
     check_classes(&classes)?;
-    let structures =
-        StructureOptions { most_value_bytes: options.target.most_value_bytes(), forced: options.forced.clone() };
+    let structures = StructureOptions {
+        most_value_bytes: options.target.most_value_bytes(),
+        has_atomics: options.target.has(Feature::Atomics),
+        forced: options.forced.clone(),
+    };
     let tables = lower::tables_with(&classes, &structures);
     let general = Direction::ALL.map(lower::lower);
     let mut decisions = general.clone();
@@ -146,7 +149,7 @@ pub fn compile_classes(
     let plan = Plan { target: options.target, decisions: decisions.each_ref(), tables: &tables, families };
     let (to_pod, to_pod_report) = program(&plan, Direction::Ingress)?;
     let (from_pod, from_pod_report) = program(&plan, Direction::Egress)?;
-    let maps = image::maps(cluster, scope, &tables, options.sizes);
+    let maps = image::maps(cluster, scope, &tables, options.sizes, options.target);
     check_maps(&maps)?;
     let endpoints = image::endpoints(cluster, &classes, &tables);
     let compiled = Compiled {
@@ -206,6 +209,10 @@ impl Compiled {
         };
         let mut notes = Vec::new();
         for note in &self.tables.structures.notes {
+            if note.place == Place::Flows {
+                notes.push(self.flow_table(note));
+                continue;
+            }
             let map = self.maps.iter().find(|map| map.name == map_of(note.place));
             let in_program = note.structure == Structure::Compares && self.judges(note.place);
             if in_program || map.is_some_and(used) {
@@ -216,14 +223,25 @@ impl Compiled {
         notes
     }
 
+    /// Of both families together.
+    fn flow_table(&self, note: &Note) -> Note {
+        let tables = self.maps.iter().filter(|map| image::is_flow_table(map.name));
+        let (mut entries, mut bytes) = (0, 0);
+        for map in tables {
+            entries += image::flow_room(map) as usize;
+            bytes += memory::full(map).fixed;
+        }
+        Note { entries, bytes, ..note.clone() }
+    }
+
     /// Whether a local endpoint has addresses of the family that a set is of.
     fn judges(&self, place: Place) -> bool {
-        let flows = match place {
-            Place::Exact4 | Place::Prefixes4 => MapName::Flows4,
-            Place::Exact6 | Place::Prefixes6 => MapName::Flows6,
-            Place::Ports | Place::Rows => return true,
+        let fragments = match place {
+            Place::Exact4 | Place::Prefixes4 => MapName::Fragments4,
+            Place::Exact6 | Place::Prefixes6 => MapName::Fragments6,
+            Place::Ports | Place::Rows | Place::Flows => return true,
         };
-        self.maps.iter().any(|map| map.name == flows)
+        self.maps.iter().any(|map| map.name == fragments)
     }
 }
 
@@ -236,6 +254,7 @@ fn map_of(place: Place) -> MapName {
         Place::Prefixes6 => MapName::Prefixes6,
         Place::Ports => MapName::Ports,
         Place::Rows => MapName::Rows,
+        Place::Flows => MapName::FlowShape,
     }
 }
 

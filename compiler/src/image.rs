@@ -2,14 +2,17 @@
 //!
 //! Sizes come from the input with headroom for what changes between two generations; nothing is allocated for a maximum.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use crate::address::{Family, Prefix};
 use crate::classify::{AtomSet, Classes, PeerId, Scope};
+use crate::ebpf::target::Target;
 use crate::ir::Tables;
+use crate::layout::buckets::{self, shape};
 use crate::layout::{self, FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, State, config, endpoint, flow};
 use crate::model::{Cluster, Direction, EndpointId, Established};
-use crate::structures::{Exact, Ports, Prefixes, RowTable};
+use crate::structures::{Exact, Flows, Ports, Prefixes, RowTable};
 use crate::vm::{MapFlags, MapKind, MapSpec};
 
 /// One map.
@@ -48,7 +51,7 @@ pub struct EndpointEntry {
 }
 
 /// Every map but `endpoints`, whose keys only the runtime knows; that one is there without entries.
-pub fn maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes) -> Vec<MapImage> {
+pub fn maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes, target: Target) -> Vec<MapImage> {
     let local = scope.endpoints().len() as u32;
     let mut maps = vec![
         empty(MapName::Endpoints, hash(4, endpoint::BYTES, headroom(local))),
@@ -60,8 +63,14 @@ pub fn maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes) -> 
     ];
     for family in [Family::V4, Family::V6] {
         if has_family(cluster, scope, family) {
-            maps.extend(family_maps(cluster, scope, tables, sizes, family));
+            maps.extend(family_maps(cluster, tables, family));
+            maps.extend(flow_tables(tables, flows(scope, sizes), target, family));
         }
+    }
+    if tables.structures.flows == Flows::Buckets {
+        let shape = MapSpec { flags: MapFlags::RDONLY_PROG, ..array(MapKind::Array, shape::BYTES, 1) };
+        let shape = MapImage { name: MapName::FlowShape, spec: shape, entries: vec![(vec![0; 4], shape_of(&maps))] };
+        maps.push(shape);
     }
     match &tables.structures.rows {
         RowTable::Maps => maps.extend([rows(tables), defaults(tables)]),
@@ -118,6 +127,9 @@ fn config_image(cluster: &Cluster) -> MapImage {
         let at = config::TIMEOUTS as usize + 4 * state;
         value[at..at + 4].copy_from_slice(&(seconds * TICKS).to_le_bytes());
     }
+    for (at, seed) in (config::SEEDS as usize..).step_by(8).zip(buckets::KNOWN_SEEDS) {
+        value[at..at + 8].copy_from_slice(&seed.to_le_bytes());
+    }
     for (at, number) in [(config::TICKS, TICKS), (config::STAMP, 1), (config::OTHER, layout::mark::NONE)] {
         value[at as usize..at as usize + 4].copy_from_slice(&number.to_le_bytes());
     }
@@ -125,21 +137,91 @@ fn config_image(cluster: &Cluster) -> MapImage {
     MapImage { name: MapName::Config, spec: array(MapKind::Array, config::BYTES, 1), entries }
 }
 
-fn family_maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes, family: Family) -> Vec<MapImage> {
-    use MapName::{Flows4, Flows6, Fragments4, Fragments6, Fresh4, Fresh6, Nodes4, Nodes6};
+fn family_maps(cluster: &Cluster, tables: &Tables, family: Family) -> Vec<MapImage> {
+    use MapName::{Fragments4, Fragments6, Nodes4, Nodes6};
     let address = u32::from(family.bits() / 8);
-    let flow_key = pick(family, 16, 32);
-    let flows = sizes.flows_per_endpoint.saturating_mul(scope.endpoints().len().max(1) as u32);
-    let lru = |key, value, entries| MapSpec { kind: MapKind::LruHash, ..hash(key, value, entries) };
     let nodes = node_entries(cluster, family);
     let mut maps = vec![
-        empty(pick(family, Flows4, Flows6), lru(flow_key, flow::BYTES, flows)),
-        empty(pick(family, Fresh4, Fresh6), lru(flow_key, flow::BYTES, (flows / 4).max(1_024))),
         empty(pick(family, Fragments4, Fragments6), lru(pick(family, 20, 44), 4, 1_024)),
         filled(pick(family, Nodes4, Nodes6), hash(4 + address, 4, headroom(nodes.len() as u32)), nodes),
     ];
     maps.extend(address_maps(tables, family));
     maps
+}
+
+/// How many flows there may be at the same time.
+fn flows(scope: &Scope, sizes: Sizes) -> u32 {
+    sizes.flows_per_endpoint.saturating_mul(scope.endpoints().len().max(1) as u32)
+}
+
+fn flow_tables(tables: &Tables, flows: u32, target: Target, family: Family) -> Vec<MapImage> {
+    use MapName::{FlowBuckets4, FlowBuckets6, Flows4, Flows6, Fresh4, Fresh6};
+    let key = pick(family, 16, 32);
+    match tables.structures.flows {
+        Flows::Lru => vec![
+            empty(pick(family, Flows4, Flows6), lru(key, flow::BYTES, flows)),
+            empty(pick(family, Fresh4, Fresh6), lru(key, flow::BYTES, (flows / 4).max(1_024))),
+        ],
+        Flows::Buckets => {
+            let bytes = buckets::table_bytes(family, flows.into(), target.most_value_bytes());
+            // So that its pages can be mapped, and slots do not straddle cache lines.
+            let spec = MapSpec { flags: MapFlags::MMAPABLE, ..array(MapKind::Array, bytes, 1) };
+            vec![empty(pick(family, FlowBuckets4, FlowBuckets6), spec)]
+        }
+    }
+}
+
+/// What `flow_shape` holds beside these maps.
+pub fn shape_of(maps: &[MapImage]) -> Vec<u8> {
+    let mut value = vec![0; shape::BYTES as usize];
+    for map in maps {
+        if let Some((family, at)) = bucket_family(map.name) {
+            let mask = buckets::mask(family, map.spec.value_size).to_le_bytes();
+            value.iter_mut().skip(at as usize).zip(mask).for_each(|(to, from)| *to = from);
+        }
+    }
+    value
+}
+
+/// The family of a table of buckets, and where `flow_shape` has its size.
+pub fn bucket_family(name: MapName) -> Option<(Family, i32)> {
+    match name {
+        MapName::FlowBuckets4 => Some((Family::V4, shape::V4)),
+        MapName::FlowBuckets6 => Some((Family::V6, shape::V6)),
+        _ => None,
+    }
+}
+
+/// Whether flows are in it.
+pub fn is_flow_table(name: MapName) -> bool {
+    matches!(name, MapName::Flows4 | MapName::Fresh4 | MapName::Flows6 | MapName::Fresh6)
+        || bucket_family(name).is_some()
+}
+
+/// How many flows a table has room for.
+pub fn flow_room(map: &MapImage) -> u32 {
+    match bucket_family(map.name) {
+        Some((family, _)) => map.spec.value_size / buckets::slot_bytes(family),
+        None => map.spec.max_entries,
+    }
+}
+
+/// A map as it is, but a flow table with hardly any room: for machines that are asked about one packet at a time.
+pub fn with_few_flows(map: &MapImage, most: u32) -> Cow<'_, MapImage> {
+    let few = |family| buckets::table_bytes(family, u64::from(most) / 2, u64::MAX);
+    let mut small = match map.name {
+        MapName::FlowShape => {
+            let masks = [Family::V4, Family::V6].map(|family| buckets::mask(family, few(family)).to_le_bytes());
+            return Cow::Owned(MapImage { entries: vec![(vec![0; 4], masks.concat())], ..map.clone() });
+        }
+        name if is_flow_table(name) => map.clone(),
+        _ => return Cow::Borrowed(map),
+    };
+    match bucket_family(map.name) {
+        Some((family, _)) => small.spec.value_size = few(family),
+        None => small.spec.max_entries = small.spec.max_entries.min(most),
+    }
+    Cow::Owned(small)
 }
 
 /// What a family's addresses are looked up in.
@@ -257,6 +339,10 @@ fn headroom(entries: u32) -> u32 {
 
 fn hash(key_size: u32, value_size: u32, max_entries: u32) -> MapSpec {
     MapSpec { kind: MapKind::Hash, key_size, value_size, max_entries, flags: MapFlags::default() }
+}
+
+fn lru(key_size: u32, value_size: u32, max_entries: u32) -> MapSpec {
+    MapSpec { kind: MapKind::LruHash, ..hash(key_size, value_size, max_entries) }
 }
 
 fn array(kind: MapKind, value_size: u32, max_entries: u32) -> MapSpec {

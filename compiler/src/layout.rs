@@ -2,6 +2,8 @@
 //!
 //! Numbers are in the machine's order (little-endian machines only); addresses and ports are as on the wire.
 
+pub mod buckets;
+
 use std::net::IpAddr;
 
 /// The maps of a generation, by their number in programs.
@@ -50,11 +52,17 @@ pub enum MapName {
     Nodes6,
     /// (Protocol, port) → atom.
     Ports,
+    /// IPv4 flows: [`buckets`].
+    FlowBuckets4,
+    /// IPv6 flows: [`buckets`].
+    FlowBuckets6,
+    /// How large these are: [`buckets::shape`].
+    FlowShape,
 }
 
 impl MapName {
     /// All of them, in order.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 24] = [
         Self::Endpoints,
         Self::Config,
         Self::Counters,
@@ -76,6 +84,9 @@ impl MapName {
         Self::Nodes4,
         Self::Nodes6,
         Self::Ports,
+        Self::FlowBuckets4,
+        Self::FlowBuckets6,
+        Self::FlowShape,
     ];
 
     /// Its name in the kernel and in the object file.
@@ -102,6 +113,9 @@ impl MapName {
             Self::Nodes6 => "nodes6",
             Self::Other => "other",
             Self::Ports => "ports",
+            Self::FlowBuckets4 => "flow_buckets4",
+            Self::FlowBuckets6 => "flow_buckets6",
+            Self::FlowShape => "flow_shape",
         }
     }
 }
@@ -141,8 +155,10 @@ pub mod config {
     pub const STAMP: i32 = 44;
     /// The mark of the other generation in force, or [`super::mark::NONE`].
     pub const OTHER: i32 = 48;
+    /// Random numbers, eight bytes each, as old as the flow tables: [`super::buckets::SEEDS`].
+    pub const SEEDS: i32 = 56;
     /// All of it.
-    pub const BYTES: u32 = 56;
+    pub const BYTES: u32 = 120;
 }
 
 /// What `from_pod` leaves in a packet's `tc_index` for `to_pod` on the same host.

@@ -34,6 +34,7 @@ pub enum Place {
     Prefixes6,
     Ports,
     Rows,
+    Flows,
 }
 
 /// How a set is laid out.
@@ -57,11 +58,16 @@ pub enum Structure {
     Dxr,
     /// Compiled: [`rows`], by position.
     Matrix,
+    /// For flows, a hash of the kernel that makes room for new entries by itself.
+    Lru,
+    /// For flows: [`crate::layout::buckets`].
+    Buckets,
 }
 
 impl Place {
     /// All of them, in order.
-    pub const ALL: [Self; 6] = [Self::Exact4, Self::Prefixes4, Self::Exact6, Self::Prefixes6, Self::Ports, Self::Rows];
+    pub const ALL: [Self; 7] =
+        [Self::Exact4, Self::Prefixes4, Self::Exact6, Self::Prefixes6, Self::Ports, Self::Rows, Self::Flows];
 
     /// As in `--structure`.
     pub fn name(self) -> &'static str {
@@ -72,6 +78,7 @@ impl Place {
             Self::Prefixes6 => "prefixes6",
             Self::Ports => "ports",
             Self::Rows => "rows",
+            Self::Flows => "flows",
         }
     }
 
@@ -94,13 +101,14 @@ impl Place {
             }
             Self::Ports => &[Structure::Compares, Structure::Search],
             Self::Rows => &[Structure::Hash, Structure::Perfect, Structure::Matrix],
+            Self::Flows => &[Structure::Lru, Structure::Buckets],
         }
     }
 }
 
 impl Structure {
     /// All of them, in order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Empty,
         Self::Compares,
         Self::Hash,
@@ -110,6 +118,8 @@ impl Structure {
         Self::Search,
         Self::Dxr,
         Self::Matrix,
+        Self::Lru,
+        Self::Buckets,
     ];
 
     /// As in `--structure`.
@@ -124,6 +134,8 @@ impl Structure {
             Self::Search => "search",
             Self::Dxr => "dxr",
             Self::Matrix => "matrix",
+            Self::Lru => "lru",
+            Self::Buckets => "buckets",
         }
     }
 }
@@ -133,6 +145,8 @@ impl Structure {
 pub struct Options {
     /// The most bytes of a map's value on the target.
     pub most_value_bytes: u64,
+    /// Whether the target has the atomic operations that flow buckets need.
+    pub has_atomics: bool,
     /// Instead of the cost model, where it can be done.
     pub forced: Vec<(Place, Structure)>,
 }
@@ -156,7 +170,7 @@ impl Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { most_value_bytes: Self::VALUE_BYTES_BASE, forced: Vec::new() }
+        Self { most_value_bytes: Self::VALUE_BYTES_BASE, has_atomics: false, forced: Vec::new() }
     }
 }
 
@@ -263,7 +277,17 @@ pub enum RowTable {
     Compiled(rows::Table),
 }
 
-/// The layout of everything that a decision looks into.
+/// Flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flows {
+    /// Kernel maps that evict what was not used the longest.
+    #[default]
+    Lru,
+    /// [`crate::layout::buckets`]
+    Buckets,
+}
+
+/// The layout of everything that a decision looks into, and of the flows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Structures {
     exact: [Exact; 2],
@@ -272,6 +296,8 @@ pub struct Structures {
     pub ports: Ports,
     /// Verdict rows.
     pub rows: RowTable,
+    /// Flows.
+    pub flows: Flows,
     /// What was chosen, by place.
     pub notes: Vec<Note>,
 }
@@ -308,7 +334,24 @@ impl Structures {
             Structure::Perfect => rows::hash(rows).map(RowTable::Compiled),
             _ => Some(RowTable::Maps),
         });
+        made.flows = made.flow_table(options);
         made
+    }
+
+    /// Buckets where the target can. Where it cannot and nobody asked, there is nothing to be said.
+    fn flow_table(&mut self, options: &Options) -> Flows {
+        let forced = options.forced.iter().rev().find(|(at, _)| *at == Place::Flows).map(|(_, structure)| *structure);
+        let (structure, why) = match forced {
+            Some(Structure::Buckets) if !options.has_atomics => {
+                (Structure::Lru, "buckets was asked for and cannot be: the target has no compare-and-swap")
+            }
+            Some(forced) => (forced, "as asked"),
+            None if options.has_atomics => (Structure::Buckets, "read without a call"),
+            None => return Flows::Lru,
+        };
+        let note = Note { place: Place::Flows, structure, entries: 0, bytes: 0, why: why.to_owned() };
+        self.notes.push(note);
+        if structure == Structure::Buckets { Flows::Buckets } else { Flows::Lru }
     }
 
     /// The best one that can be built; each place has one that always can.

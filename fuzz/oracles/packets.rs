@@ -19,6 +19,9 @@ const PASS: i32 = -1;
 /// TC_ACT_SHOT.
 const DROP: i32 = 2;
 
+/// There is never more than one.
+const MOST_FLOWS: u32 = 64;
+
 /// Both programs over the whole of their maps.
 pub struct Machine<'a> {
     compiled: &'a Compiled<'a>,
@@ -26,6 +29,7 @@ pub struct Machine<'a> {
     host: Host,
     programs: [ProgramId; 2],
     flows: Vec<MapId>,
+    buckets: Vec<MapId>,
 }
 
 impl<'a> Machine<'a> {
@@ -34,6 +38,7 @@ impl<'a> Machine<'a> {
         let mut vm = Vm::new(1);
         let mut maps: BTreeMap<u32, MapId> = BTreeMap::new();
         for map in compiled.maps() {
+            let map = image::with_few_flows(&map, MOST_FLOWS);
             let id = vm.create_map(map.spec).map_err(|error| format!("{:?}: {error:?}", map.name))?;
             for (key, value) in &map.entries {
                 vm.map_update(id, key, value, 0).map_err(|error| format!("{:?}: {error:?}", map.name))?;
@@ -56,9 +61,10 @@ impl<'a> Machine<'a> {
             loaded.push(vm.load(&insns).map_err(|error| error.to_string())?);
         }
         let tables = [MapName::Fresh4, MapName::Flows4, MapName::Fresh6, MapName::Flows6];
-        let flows = tables.iter().filter_map(|name| maps.get(&(*name as u32)).copied()).collect();
+        let ids = |names: &[MapName]| names.iter().filter_map(|name| maps.get(&(*name as u32)).copied()).collect();
+        let (flows, buckets) = (ids(&tables), ids(&[MapName::FlowBuckets4, MapName::FlowBuckets6]));
         let host = Host { jiffies: 1_000_000, ..Host::default() };
-        Ok(Self { compiled, vm, host, programs: [loaded[0], loaded[1]], flows })
+        Ok(Self { compiled, vm, host, programs: [loaded[0], loaded[1]], flows, buckets })
     }
 
     /// What becomes of the first packet of a flow.
@@ -87,6 +93,10 @@ impl<'a> Machine<'a> {
     }
 
     fn forget_flows(&mut self) {
+        for map in &self.buckets {
+            let bytes = self.vm.map_spec(*map).map_or(0, |spec| spec.value_size);
+            let _ = self.vm.map_update(*map, &[0; 4], &vec![0; bytes as usize], 0);
+        }
         for map in &self.flows {
             for key in self.vm.map_keys(*map) {
                 let _ = self.vm.map_delete(*map, &key);

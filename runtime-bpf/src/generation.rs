@@ -3,12 +3,14 @@
 //! Maps are of two kinds. What packets leave behind (flows, counters, records) is shared by all generations and made once.
 //! What the compiler decided is each generation's own, and never changes after it is in force but for the endpoints.
 
+pub(crate) mod flows;
+
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 
 use weir_compiler::artifact::{Artifact, map_type};
 use weir_compiler::ebpf::code::{ByteOrder, encode};
-use weir_compiler::image::MapImage;
+use weir_compiler::image::{MapImage, bucket_family, is_flow_table};
 use weir_compiler::layout::{MapName, config, mark};
 use weir_compiler::vm::{MapFlags, MapKind};
 
@@ -20,6 +22,7 @@ use crate::record::{Generation, Record};
 use crate::runtime::{OWN, OwnAddresses, of};
 use crate::sys::{Map, MapDefinition, MapType, Program};
 use crate::system::System;
+use flows::FlowTables;
 
 /// Where a generation's own file is kept, for names and comparisons.
 pub(crate) const FILE: &str = "artifact";
@@ -27,8 +30,6 @@ pub(crate) const FILE: &str = "artifact";
 const PIECE: usize = 1 << 16;
 /// Entries of one batch.
 const BATCH: usize = 8_192;
-/// At least as many flows.
-const LEAST_FLOWS: u32 = 1 << 14;
 
 /// A generation with descriptors.
 #[derive(Debug)]
@@ -55,7 +56,7 @@ impl Loaded {
 /// Whether generations share it.
 pub(crate) fn is_shared(name: MapName) -> bool {
     use MapName::*;
-    matches!(name, Counters | Events | EventLimit | Flows4 | Fresh4 | Flows6 | Fresh6 | Fragments4 | Fragments6)
+    matches!(name, Counters | Events | EventLimit | Fragments4 | Fragments6) || is_flow_table(name)
 }
 
 /// What an artifact becomes a generation with.
@@ -75,12 +76,15 @@ pub(crate) struct Source<'a> {
 /// Makes a generation, pinned under `next`. Nothing sees it yet.
 pub(crate) fn load(system: &System, pins: &Pins, record: &mut Record, source: &Source<'_>) -> Result<Loaded, Error> {
     let mut maps = BTreeMap::new();
-    for image in &source.artifact.maps {
-        let map = match is_shared(image.name) {
-            true => shared(system, pins, record, image, source)?,
-            false => own(system, pins, image, source)?,
-        };
-        maps.insert(image.name.name().to_owned(), map);
+    let (shared_images, own_images): (Vec<_>, Vec<_>) =
+        source.artifact.maps.iter().partition(|image| is_shared(image.name));
+    for image in shared_images {
+        maps.insert(image.name.name().to_owned(), shared(system, pins, record, image, source)?);
+    }
+    let flows = FlowTables::new(system, record, &maps)?;
+    flows::carry(system, record, &maps)?;
+    for image in own_images {
+        maps.insert(image.name.name().to_owned(), own(system, pins, image, source, &flows)?);
     }
     let programs = programs(system, source, &maps)?;
     for (side, program) in Side::BOTH.into_iter().zip(&programs) {
@@ -154,17 +158,21 @@ fn shared(
 ) -> Result<Map, Error> {
     let name = image.name.name();
     let making = format!("make the map {name}");
-    let wanted = MapDefinition { max_entries: shared_entries(image, source), ..definition(image)? };
+    let wanted = flows::sized(image, source, definition(image)?);
     if let Some(number) = record.shared.get(name) {
         let pinned = system.pinned_map(&pins.map(Age::Current, name)).doing(&making)?;
         let map = pinned.map_or_else(|| system.numbered_map(*number), |map| Ok(Some(map))).doing(&making)?;
         if let Some(map) = map {
-            let there = MapDefinition { max_entries: wanted.max_entries, ..map.definition() };
+            let MapDefinition { value_size, max_entries, .. } = wanted;
+            let mut there = MapDefinition { max_entries, ..map.definition() };
+            if bucket_family(image.name).is_some() {
+                there.value_size = value_size;
+            }
             // A ring says nothing of what is in it.
             return if there == wanted { Ok(map) } else { Err(Error::OtherVersion(name.to_owned())) };
         }
     }
-    let map = system.create_map(name, &wanted).doing(&making)?;
+    let map = flows::create(system, image, wanted).doing(&making)?;
     // What a process that died has left is not in the record.
     system.unpin(&pins.map(Age::Current, name)).doing(&making)?;
     system.pin(map.as_fd(), &pins.map(Age::Current, name)).doing(making)?;
@@ -172,22 +180,8 @@ fn shared(
     Ok(map)
 }
 
-/// The compiler sizes flows for every endpoint that it knows; here it is known how many there are.
-fn shared_entries(image: &MapImage, source: &Source<'_>) -> u32 {
-    use MapName::*;
-    if !matches!(image.name, Flows4 | Fresh4 | Flows6 | Fresh6) {
-        return image.spec.max_entries;
-    }
-    /// As many endpoints as a node may have; a larger input is that of a whole cluster.
-    const OF_A_NODE: u32 = 256;
-    let known = (source.artifact.endpoints.len() as u32).max(1);
-    let expected = source.endpoints.max(known.min(OF_A_NODE));
-    let sized = u64::from(image.spec.max_entries) * u64::from(expected) / u64::from(known);
-    u32::try_from(sized).unwrap_or(u32::MAX).max(LEAST_FLOWS)
-}
-
 /// A map of this generation, filled.
-fn own(system: &System, pins: &Pins, image: &MapImage, source: &Source<'_>) -> Result<Map, Error> {
+fn own(system: &System, pins: &Pins, image: &MapImage, source: &Source<'_>, flows: &FlowTables) -> Result<Map, Error> {
     let name = image.name.name();
     let making = format!("make the map {name}");
     let mut definition = definition(image)?;
@@ -201,9 +195,11 @@ fn own(system: &System, pins: &Pins, image: &MapImage, source: &Source<'_>) -> R
     match image.name {
         MapName::Config => {
             for (key, value) in &image.entries {
-                system.update(&map, key, &configured(system, value, source)?).doing("fill the map config")?;
+                let value = configured(system, value, source, &flows.seeds)?;
+                system.update(&map, key, &value).doing("fill the map config")?;
             }
         }
+        MapName::FlowShape => system.update(&map, &[0; 4], &flows.shape).doing("fill the map flow_shape")?,
         _ => fill(system, &map, image, source.artifact)?,
     }
     for key in own {
@@ -217,7 +213,7 @@ fn own(system: &System, pins: &Pins, image: &MapImage, source: &Source<'_>) -> R
 }
 
 /// The image's configuration with what only this machine knows.
-fn configured(system: &System, image: &[u8], source: &Source<'_>) -> Result<Vec<u8>, Error> {
+fn configured(system: &System, image: &[u8], source: &Source<'_>, seeds: &[u64]) -> Result<Vec<u8>, Error> {
     let mut value = image.to_vec();
     let word =
         |at: i32| image.get(at as usize..).and_then(|rest| rest.first_chunk()).map_or(0, |it| u32::from_le_bytes(*it));
@@ -236,6 +232,8 @@ fn configured(system: &System, image: &[u8], source: &Source<'_>) -> Result<Vec<
     put(config::KEEP_ESTABLISHED, source.keep.into());
     put(config::STAMP, source.stamp.into());
     put(config::OTHER, mark::NONE.into());
+    let places = value.iter_mut().skip(config::SEEDS as usize);
+    places.zip(seeds.iter().flat_map(|seed| seed.to_le_bytes())).for_each(|(to, from)| *to = from);
     Ok(value)
 }
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use serde::Serialize;
+use weir_compiler::address::Family;
 use weir_compiler::layout::{MapName, OUTCOMES, Outcome, State, config, flow};
 
 use crate::error::{Doing as _, Error};
@@ -71,6 +72,8 @@ pub struct Counter {
 const FAMILIES: [(MapName, MapName, bool); 2] =
     [(MapName::Flows4, MapName::Fresh4, false), (MapName::Flows6, MapName::Fresh6, true)];
 
+const BUCKETS: [(MapName, Family); 2] = [(MapName::FlowBuckets4, Family::V4), (MapName::FlowBuckets6, Family::V6)];
+
 /// `call jiffies64; exit`: the lower half of the time comes back.
 const CLOCK: [u8; 16] = [0x85, 0, 0, 0, 118, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
 
@@ -87,6 +90,15 @@ impl Runtime {
                 for (key, value) in self.system.entries(map).doing(format!("read the map {}", name.name()))? {
                     flows.extend(read_flow(&key, &value, v6, now, &timing));
                 }
+            }
+        }
+        let epoch = loaded.generation.epoch;
+        for (name, family) in BUCKETS {
+            let Some(map) = loaded.map(name) else { continue };
+            for slot in self.system.slots(map, family).doing(format!("read the map {}", name.name()))? {
+                let (key, value) = slot.entry();
+                let flow = read_flow(&key, &value, family == Family::V6, now, &timing);
+                flows.extend(flow.map(|it| Flow { generation: whole(it.generation, epoch), ..it }));
             }
         }
         for flow in &mut flows {
@@ -141,6 +153,11 @@ impl Runtime {
         let timeouts = (config::TIMEOUTS..config::TICKS).step_by(4).map(|at| word(&value, at as usize)).collect();
         Ok((word(&value, config::TICKS as usize).max(1), timeouts))
     }
+}
+
+/// The last generation up to the one in force whose lower half this is.
+fn whole(lower: u32, epoch: u32) -> u32 {
+    epoch.wrapping_sub(epoch.wrapping_sub(lower) & 0xffff)
 }
 
 fn read_flow(key: &[u8], value: &[u8], v6: bool, now: u32, timing: &(u32, Vec<u32>)) -> Option<Flow> {

@@ -42,6 +42,9 @@ pub(crate) struct Record {
     pub(crate) leaving: Vec<Endpoint>,
     /// How often something was found that was not so, and mended.
     pub(crate) repaired: u64,
+    /// What flows stand by in tables of our own; none before the first generation.
+    #[serde(default)]
+    pub(crate) seeds: Vec<u64>,
 }
 
 /// A compile result in the kernel.
@@ -95,6 +98,7 @@ impl Record {
             endpoints: Vec::new(),
             leaving: Vec::new(),
             repaired: 0,
+            seeds: Vec::new(),
         }
     }
 

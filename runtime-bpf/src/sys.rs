@@ -7,12 +7,17 @@
 
 mod attr;
 pub mod links;
+mod mapped;
 pub mod netlink;
 mod objects;
 mod place;
 
+pub use mapped::Table;
 pub use objects::{Hook, Link, LinkInfo, MapInfo, ProgramInfo, Queried};
-pub use place::{Lock, borrow, give_memory_back, is_bpffs, namespace, roots_outside, share_heap, tick, wait_readable};
+pub use place::{
+    Lock, borrow, give_memory_back, is_bpffs, kernel_version, namespace, random, roots_outside, share_heap, tick,
+    wait_readable,
+};
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

@@ -9,7 +9,9 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
+use weir_compiler::address::Family;
 use weir_compiler::artifact::DebugInfo;
+use weir_compiler::layout::buckets::{SEEDS, Slot};
 
 use crate::sys::netlink::{Filter, Interface, Socket};
 use crate::sys::{
@@ -54,6 +56,7 @@ pub enum Operation {
     Lock,
     Namespace,
     Tick,
+    Random,
     Release,
     MakeDirectory,
     RemoveDirectory,
@@ -318,6 +321,38 @@ impl System {
     pub fn tick(&self) -> io::Result<std::time::Duration> {
         self.ask(Operation::Tick)?;
         sys::tick()
+    }
+
+    /// So many random numbers.
+    pub fn random(&self, count: usize) -> io::Result<Vec<u64>> {
+        self.ask(Operation::Random)?;
+        (0..count).map(|_| sys::random()).collect()
+    }
+
+    /// The live flows of a table of buckets.
+    pub fn slots(&self, map: &Map, family: Family) -> io::Result<Vec<Slot>> {
+        self.ask(Operation::Entries)?;
+        map.flow_table(family).map(|table| table.live())
+    }
+
+    /// Adds flows to a table of buckets, as far as there is room for them.
+    pub fn put_slots(
+        &self,
+        map: &Map,
+        family: Family,
+        seeds: &[u64; SEEDS],
+        flows: &[(Vec<u8>, Vec<u8>)],
+    ) -> io::Result<()> {
+        self.ask(Operation::UpdateBatch)?;
+        let table = map.flow_table(family)?;
+        flows.iter().for_each(|(key, value)| _ = table.put(seeds, key, value));
+        Ok(())
+    }
+
+    /// Removes flows from a table of buckets.
+    pub fn remove_slots(&self, map: &Map, family: Family, gone: impl Fn(&Slot) -> bool) -> io::Result<()> {
+        self.ask(Operation::Delete)?;
+        map.flow_table(family).map(|table| table.remove(gone))
     }
 
     /// With its parents; it may be there already.

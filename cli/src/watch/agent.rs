@@ -23,6 +23,7 @@ use std::time::{Duration, Instant, SystemTime};
 use weir_compiler::artifact::Artifact;
 use weir_compiler::classify::PeerId;
 use weir_compiler::compile::{self, Options};
+use weir_compiler::ebpf::target::Target;
 use weir_compiler::index::{Dirty, Index, Key};
 use weir_compiler::k8s::{Body, Object};
 use weir_compiler::model::Assumptions;
@@ -69,6 +70,8 @@ pub(crate) struct Setup {
     /// Who wants to know what is in force.
     pub(crate) told: tokio::sync::watch::Sender<InForce>,
     pub(crate) log: Log,
+    /// The kernel that programs are made for.
+    pub(crate) target: Target,
 }
 
 /// The agent of one node.
@@ -81,6 +84,7 @@ pub(crate) struct Agent<E> {
     notices: Notices,
     told: tokio::sync::watch::Sender<InForce>,
     log: Log,
+    target: Target,
     /// Kinds that have not been listed to their end.
     unlisted: BTreeSet<&'static str>,
     /// Objects that cannot be read, and why.
@@ -166,6 +170,7 @@ impl<E: Enforce> Agent<E> {
             notices: setup.notices,
             told: setup.told,
             log: setup.log,
+            target: setup.target,
             unlisted: setup.kinds.into_iter().collect(),
             malformed: BTreeMap::new(),
             policies: policies::Policies::default(),
@@ -377,7 +382,7 @@ impl<E: Enforce> Agent<E> {
         let failed = |error: &dyn std::error::Error| ("compile", super::follow::chain(error));
         let generation = self.index.compile().map_err(|error| failed(&error))?;
         self.is_indexed = false;
-        let options = Options { forced: WRITTEN.to_vec(), ..Options::default() };
+        let options = Options { forced: WRITTEN.to_vec(), target: self.target, ..Options::default() };
         let cluster = &generation.cluster;
         let compiled = compile::compile_classes(cluster, &generation.scope, generation.classes.clone(), &options);
         let compiled = compiled.map_err(|error| failed(&error))?;

@@ -33,6 +33,7 @@ pub(super) mod kind {
     pub(crate) const PROGBITS: u32 = 1;
     pub(super) const SYMTAB: u32 = 2;
     pub(super) const STRTAB: u32 = 3;
+    pub(crate) const NOBITS: u32 = 8;
     pub(crate) const REL: u32 = 9;
 }
 
@@ -55,6 +56,8 @@ pub(super) struct Section {
     /// For relocations: the number of the section that they change.
     pub(super) info: u32,
     pub(super) data: Vec<u8>,
+    /// Bytes that are not in the file.
+    pub(super) zeros: u64,
 }
 
 /// What a symbol names.
@@ -85,7 +88,14 @@ pub(super) struct Writer {
 impl Writer {
     /// The number of the new section.
     pub(super) fn section(&mut self, name: &str, kind: u32, flags: u64, data: Vec<u8>) -> u16 {
-        self.sections.push(Section { name: name.to_owned(), kind, flags, info: 0, data });
+        self.sections.push(Section { name: name.to_owned(), kind, flags, info: 0, data, zeros: 0 });
+        self.sections.len() as u16
+    }
+
+    /// A section of so many zeros, which are not in the file.
+    pub(super) fn zeros(&mut self, name: &str, flags: u64, zeros: u64) -> u16 {
+        let (name, data) = (name.to_owned(), Vec::new());
+        self.sections.push(Section { name, kind: kind::NOBITS, flags, info: 0, data, zeros });
         self.sections.len() as u16
     }
 
@@ -167,7 +177,7 @@ impl Writer {
         headers.u64(section.flags);
         headers.u64(0);
         headers.u64(offset);
-        headers.u64(section.data.len() as u64);
+        headers.u64(section.data.len() as u64 + section.zeros);
         headers.u32(link);
         headers.u32(info);
         headers.u64(8);

@@ -7,14 +7,17 @@ use crate::ebpf::asm::{Assembled, Function, MapRef, MapUse, Tag};
 use crate::ebpf::code::{self, ByteOrder, SLOT_BYTES};
 use crate::ebpf::insn::{Imm64, Insn};
 use crate::emit::program_name;
-use crate::image::MapImage;
+use crate::image::{MapImage, bucket_family};
 use crate::layout::MapName;
 use crate::model::Direction;
 
 const CODE: &str = "classifier";
 const RELOCATIONS: &str = ".relclassifier";
 const MAPS: &str = ".maps";
+/// What programs address, by what loaders know it as: to be written, frozen, and (one section for all) zeros.
 const DATA: &str = ".data.";
+const READ_ONLY: &str = ".rodata.";
+const ZEROS: &str = ".bss";
 const BTF: &str = ".BTF";
 const BTF_EXT: &str = ".BTF.ext";
 const IMAGES: &str = ".weir.maps";
@@ -96,17 +99,43 @@ fn maps(artifact: &Artifact, writer: &mut Writer, types: &mut btf::Btf) -> Vec<(
         let variables: Vec<_> = variables.into_iter().map(|(_, variable)| variable).collect();
         types.data_section(MAPS, &variables);
     }
+    let (tables, sections): (Vec<_>, Vec<_>) = sections.into_iter().partition(|map| bucket_family(map.name).is_some());
     for map in sections {
         symbols.push((map.name, data_section(map, writer, types)));
+    }
+    if !tables.is_empty() {
+        symbols.extend(zeros(&tables, writer, types));
     }
     symbols
 }
 
+/// Flow tables begin empty, and older loaders know no more than one section for what does.
+fn zeros(tables: &[&MapImage], writer: &mut Writer, types: &mut btf::Btf) -> Vec<(MapName, u32)> {
+    let bytes = tables.iter().map(|map| u64::from(map.spec.value_size)).sum();
+    let section = writer.zeros(ZEROS, flag::ALLOC | flag::WRITE, bytes);
+    let mut offset = 0;
+    let mut symbols = Vec::new();
+    let mut variables = Vec::new();
+    for map in tables {
+        let variable = btf::Variable { offset, ..types.bytes(map.name.name(), map.spec.value_size) };
+        offset += map.spec.value_size;
+        symbols.push((map.name, object_symbol(writer, map.name, section, variable)));
+        variables.push(variable);
+    }
+    types.data_section(ZEROS, &variables);
+    symbols
+}
+
 fn data_section(map: &MapImage, writer: &mut Writer, types: &mut btf::Btf) -> u32 {
-    let name = format!("{DATA}{}", map.name.name());
+    // The sizes of flow tables must be frozen: the verifier takes them for constants.
+    let (prefix, flags) = match map.name {
+        MapName::FlowShape => (READ_ONLY, flag::ALLOC),
+        _ => (DATA, flag::ALLOC | flag::WRITE),
+    };
+    let name = format!("{prefix}{}", map.name.name());
     let zeros = || vec![0; map.spec.value_size as usize];
     let value = map.entries.first().map_or_else(zeros, |(_, value)| value.clone());
-    let section = writer.section(&name, kind::PROGBITS, flag::ALLOC | flag::WRITE, value);
+    let section = writer.section(&name, kind::PROGBITS, flags, value);
     let variable = types.bytes(map.name.name(), map.spec.value_size);
     types.data_section(&name, &[variable]);
     object_symbol(writer, map.name, section, variable)
@@ -249,7 +278,8 @@ impl Code<'_> {
         let Imm64::Value(offset) = *value else {
             return None;
         };
-        *value = match self.elf.section_name(symbol.section)?.starts_with(DATA) {
+        let section = self.elf.section_name(symbol.section)?;
+        *value = match [DATA, READ_ONLY, ZEROS].iter().any(|it| section.starts_with(it)) {
             true => Imm64::MapValue { fd: 0, offset: u32::try_from(offset).ok()? as i32 },
             false => Imm64::MapFd(0),
         };

@@ -68,7 +68,7 @@ fn parts() -> Parts {
     Parts {
         programs,
         lines,
-        maps: image::maps(&cluster, &scope, &tables, image::Sizes::default()),
+        maps: image::maps(&cluster, &scope, &tables, image::Sizes::default(), crate::ebpf::target::Target::BASE),
         endpoints: endpoints.iter().map(|entry| NamedEndpoint::new(&cluster, entry)).collect(),
         description,
     }

@@ -5,7 +5,7 @@
 //! | r6 | the context, throughout |
 //! | r7 | packet start while parsing; from the flow look-up on the flow's value, or 0 |
 //! | r8 | packet end while parsing; from the flow look-up on the time in ticks |
-//! | r9 | offset of the transport header while parsing; while judging, the endpoint's value |
+//! | r9 | offset of the transport header while parsing; of a flow in buckets the time of its last packet; while judging, the endpoint's value |
 //! | r0–r5 | scratch, lost at every call |
 //!
 //! The stack frame is laid out by [`Frame`]; every byte that a program may read is written on every path before
@@ -16,14 +16,23 @@
 pub(super) struct Frame;
 
 impl Frame {
-    /// The flow key: interface, remote address, remote port, local port, protocol. 16 bytes for IPv4, 32 for IPv6.
-    pub(super) const KEY: i16 = -32;
+    /// The flow key: interface, remote address, remote port, local port, protocol. 16 bytes for IPv4, 32 for IPv6. It begins
+    /// where the address is aligned.
+    pub(super) const KEY: i16 = -36;
     /// The pod's address.
-    pub(super) const LOCAL: i16 = Self::KEY - 16;
+    pub(super) const LOCAL: i16 = Self::KEY - 20;
     /// A flow's value, on its way into a map.
     pub(super) const FLOW: i16 = Self::LOCAL - 32;
+    /// Of a flow in buckets: where its slot, or the home of a new one, is in the table.
+    pub(super) const SLOT: i16 = Self::FLOW;
+    /// Of a flow in buckets: the word that was read, and that a change expects.
+    pub(super) const WORD: i16 = Self::FLOW + 8;
+    /// Of a new flow in buckets: 1 if it is to have this slot and no other.
+    pub(super) const TAKES: i16 = Self::FLOW + 20;
     /// A key for a prefix look-up, a fragment, a node; the largest is a fragment's of IPv6.
     pub(super) const SCRATCH: i16 = Self::FLOW - 48;
+    /// The key of a quoted packet's flow, there.
+    pub(super) const QUOTED: i16 = Self::SCRATCH + 4;
     // Verifier: what programs ask of has the upper half of a slot. In lower halves, kernels up to 6.18 at least follow constants
     // and what compares tell, and would walk the rest of the program once for each combination.
     /// The IP protocol.
@@ -67,9 +76,11 @@ impl Frame {
 
 const _: () = assert!(-(Frame::VALUES as i32 - 8 * Frame::MOST_VALUES as i32) <= 512, "the kernel gives 512 bytes");
 const _: () = assert!(
-    Frame::VALUES % 8 == 0 && Frame::SCRATCH % 8 == 0 && Frame::CLEARED % 8 == 0,
+    Frame::VALUES % 8 == 0 && Frame::SCRATCH % 8 == 0 && Frame::CLEARED % 8 == 0 && Frame::LOCAL % 8 == 0,
     "eight-byte slots are aligned"
 );
+
+const _: () = assert!(Key::REMOTE % 8 == 0 && (Frame::QUOTED - Frame::KEY) % 8 == 0, "so are addresses");
 
 /// Offsets in the flow key of a family.
 pub(super) struct Key {

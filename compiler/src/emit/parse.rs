@@ -263,17 +263,17 @@ impl Emitter<'_> {
         self.icmp(family, parsed);
     }
 
-    /// r1 points to the source port.
+    /// r1 points to the source port, which the destination port follows; the remote one comes first in the key.
     fn read_ports(&mut self, family: Family, parsed: Label) {
-        let key = key(family);
-        let (source, destination) = match self.hook {
-            Direction::Ingress => (key.remote_port, key.local_port),
-            Direction::Egress => (key.local_port, key.remote_port),
-        };
-        self.asm.load(Size::H, Reg::R2, Reg::R1, 0);
-        self.asm.store(Size::H, Reg::R10, source, Reg::R2);
-        self.asm.load(Size::H, Reg::R2, Reg::R1, 2);
-        self.asm.store(Size::H, Reg::R10, destination, Reg::R2);
+        // Both in one piece: a load of two stores waits until they are out.
+        self.asm.load(Size::W, Reg::R2, Reg::R1, 0);
+        if self.hook == Direction::Egress {
+            self.asm.mov32(Reg::R3, Reg::R2);
+            self.asm.alu32(AluOp::Rsh, Reg::R2, 16);
+            self.asm.alu32(AluOp::Lsh, Reg::R3, 16);
+            self.asm.alu32(AluOp::Or, Reg::R2, Reg::R3);
+        }
+        self.asm.store(Size::W, Reg::R10, key(family).remote_port, Reg::R2);
         self.asm.jump(parsed);
     }
 
@@ -286,10 +286,11 @@ impl Emitter<'_> {
             Direction::Ingress => (destination, source),
             Direction::Egress => (source, destination),
         };
-        for offset in (0..bytes).step_by(4) {
+        let (size, step) = if family == Family::V4 { (Size::W, 4) } else { (Size::Dw, 8) };
+        for offset in (0..bytes).step_by(step) {
             for (from, to) in [(local, Frame::LOCAL), (remote, Key::REMOTE)] {
-                self.asm.load(Size::W, Reg::R1, Reg::R7, from + offset);
-                self.asm.store(Size::W, Reg::R10, to + offset, Reg::R1);
+                self.asm.load(size, Reg::R1, Reg::R7, from + offset);
+                self.asm.store(size, Reg::R10, to + offset, Reg::R1);
             }
         }
     }

@@ -14,11 +14,11 @@ use super::parse::{FARTHEST, FRAGMENT, OPTIONS, ROUTING, address_bytes, key};
 use crate::address::Family;
 use crate::ebpf::asm::Label;
 use crate::ebpf::insn::{AluOp, Cond, Reg, Size};
-use crate::layout::{Outcome, direction_number, flow};
+use crate::layout::{Outcome, direction_number};
 use crate::model::Direction;
 
 /// From the flow key's place to where the quoted packet's is made.
-const MOVED: i16 = Frame::SCRATCH - Frame::KEY;
+const MOVED: i16 = Frame::QUOTED - Frame::KEY;
 
 /// Questions and their answers, with an identifier: echo, time stamp, information, address mask.
 const QUESTIONS_V4: [(i32, i32); 4] = [(8, 0), (13, 14), (15, 16), (17, 18)];
@@ -115,20 +115,10 @@ impl Emitter<'_> {
     fn quoted(&mut self, family: Family, parsed: Label) {
         self.quoted_addresses(family, parsed);
         self.quoted_ports(family, parsed);
-        let [in_fresh, found] = ["quoted flow, fresh", "quoted flow"].map(|name| self.asm.label(name));
-        let (open, fresh) = self.flow_maps(family);
-        self.look_up(open, Frame::SCRATCH);
-        self.asm.jump_if(Cond::Eq, Reg::R0, 0, in_fresh);
-        self.asm.jump(found);
-        self.asm.bind(in_fresh);
-        self.look_up(fresh, Frame::SCRATCH);
-        self.asm.jump_if(Cond::Eq, Reg::R0, 0, parsed);
-        self.asm.bind(found);
-        self.asm.mov(Reg::R7, Reg::R0);
-        self.now();
+        self.look_up_flow(family, Frame::QUOTED, parsed);
         self.jump_if_expired(parsed);
         if self.hook == Direction::Egress {
-            self.check_source(family, Reg::R7, flow::LOCAL, parsed);
+            self.check_flow_source(family, parsed);
         }
         let related = self.end(Outcome::Related);
         self.asm.jump(related);

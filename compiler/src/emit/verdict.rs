@@ -76,7 +76,7 @@ impl Emitter<'_> {
     fn allowed(&mut self, family: Family, current: Label) {
         let new = self.asm.label("new");
         self.asm.jump_if(Cond::Eq, Reg::R7, 0, new);
-        self.adopt(current);
+        self.adopt(family, current);
         self.asm.bind(new);
         let passes = self.asm.label("nothing to remember");
         self.unless_question(family, passes);

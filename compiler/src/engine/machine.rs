@@ -1,11 +1,13 @@
 //! The emitted programs over the emitted map images, in the userspace machine. The engine `vm` and the verification run here.
 
+use crate::address::Family;
 use crate::ebpf::asm::Assembled;
-use crate::image::MapImage;
+use crate::image::{self, MapImage};
+use crate::layout::buckets::{self, Slot};
 use crate::layout::{MapName, Outcome, direction_number};
 use crate::model::Direction;
 use crate::model::eval::Verdict;
-use crate::vm::{Host, MapId, MapKind, MapSpec, ProgramId, Skb, Vm};
+use crate::vm::{Host, MapId, ProgramId, Skb, Spot, Vm};
 
 use super::{Broken, packet};
 
@@ -34,6 +36,8 @@ pub(crate) struct Inside<'a> {
     pub(crate) host: &'a mut Host,
 }
 
+/// Bytes of the key of an IPv4 flow.
+const V4_KEY: usize = 16;
 /// Flows that are remembered here: there is never more than one.
 const MOST_FLOWS: u32 = 64;
 
@@ -43,8 +47,9 @@ impl Loaded {
         let mut vm = Vm::new(1);
         let mut ids = [None; MapName::ALL.len()];
         for map in maps {
+            let map = image::with_few_flows(map, MOST_FLOWS);
             let refused = |errno| Broken(format!("map {} is refused: {errno:?}", map.name.name()));
-            let id = vm.create_map(spec(map)).map_err(refused)?;
+            let id = vm.create_map(map.spec).map_err(refused)?;
             for (key, value) in &map.entries {
                 vm.map_update(id, key, value, 0).map_err(refused)?;
             }
@@ -69,6 +74,31 @@ impl Loaded {
     pub(crate) fn inside(&mut self) -> Inside<'_> {
         self.host.jiffies += LONG;
         Inside { vm: &mut self.vm, host: &mut self.host }
+    }
+
+    /// The machine itself, as it is now.
+    pub(crate) fn inside_now(&mut self) -> Inside<'_> {
+        Inside { vm: &mut self.vm, host: &mut self.host }
+    }
+
+    /// A fresh flow, as a kernel map has it, into whatever holds the flows.
+    pub(crate) fn put_flow(&mut self, key: &[u8], value: &[u8]) -> Result<(), Broken> {
+        let family = if key.len() == V4_KEY { Family::V4 } else { Family::V6 };
+        let [fresh, table] = match family {
+            Family::V4 => [MapName::Fresh4, MapName::FlowBuckets4],
+            Family::V6 => [MapName::Fresh6, MapName::FlowBuckets6],
+        };
+        let refused = |errno| Broken(format!("a flow is refused: {errno:?}"));
+        if let Some(map) = self.map(fresh) {
+            return self.vm.map_update(map, key, value, 0).map_err(refused);
+        }
+        let (table, config) = self.map(table).zip(self.map(MapName::Config)).ok_or(Broken("no flow table".into()))?;
+        let seeds = buckets::seeds(self.vm.value_at(config, 0));
+        let mask = buckets::mask(family, self.vm.value_at(table, 0).len() as u32);
+        let slot = Slot::of(family, key, value, 0).ok_or_else(|| Broken("this is no flow".to_owned()))?;
+        let bytes: Vec<u8> = slot.words().iter().flat_map(|word| word.to_le_bytes()).collect();
+        let spot = Spot { map: table, element: 0, offset: slot.home(&seeds, mask) };
+        self.vm.poke(spot, &bytes).map_err(refused)
     }
 
     /// A hook's program.
@@ -123,13 +153,6 @@ pub(crate) fn verdict(hook: Direction, outcome: crate::vm::Outcome) -> Result<Ve
         NEXT => Ok(Verdict::Allow),
         DROP => Ok(Verdict::Deny),
         other => Err(Broken(format!("{} returned {other}", crate::emit::program_name(hook)))),
-    }
-}
-
-fn spec(map: &MapImage) -> MapSpec {
-    match map.spec.kind {
-        MapKind::LruHash => MapSpec { max_entries: map.spec.max_entries.min(MOST_FLOWS), ..map.spec },
-        _ => map.spec,
     }
 }
 

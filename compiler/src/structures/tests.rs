@@ -34,12 +34,12 @@ fn few_addresses_are_compared_and_many_hashed() {
 fn a_million_single_addresses_are_no_trie() {
     let million = singles(1_000_000);
     check(&million, &Options::default(), &["exact4=hash"]);
-    check(&million, &Options { most_value_bytes: 64 << 20, forced: Vec::new() }, &["exact4=perfect"]);
+    check(&million, &Options { most_value_bytes: 64 << 20, ..Options::default() }, &["exact4=perfect"]);
 }
 
 #[test]
 fn what_is_larger_than_the_target_s_values_is_a_kernel_map() {
-    let small = Options { most_value_bytes: 500, forced: Vec::new() };
+    let small = Options { most_value_bytes: 500, ..Options::default() };
     check(&singles(100), &small, &["exact4=hash"]);
     let built = Structures::build(&singles(100), &[], NO_ROWS, &small);
     assert!(built.notes[0].why.contains("perfect is larger than the target's map values"), "{}", built.notes[0]);

@@ -166,15 +166,14 @@ impl Prober {
         let mut bytes = std::mem::take(&mut self.skb.packet);
         write_answer(&mut bytes, ends, port);
         self.skb = arrived(hook, self.nobody, bytes, false);
-        let name = if own.is_ipv4() { MapName::Fresh4 } else { MapName::Fresh6 };
-        let (fresh, config) = (self.loaded.map(name), self.loaded.map(MapName::Config));
-        let program = self.loaded.program(hook);
+        let config = self.loaded.map(MapName::Config);
         let Inside { vm, host } = self.loaded.inside();
         let epoch = config.and_then(|map| vm.value_at(map, 0).first_chunk().copied()).map_or(0, u32::from_le_bytes);
         let key = flow_key(interface(self.nobody), instance.direction, remote, port);
         let value = flow_value(host.jiffies, epoch.wrapping_sub(1), instance.direction, own, port);
-        let fresh = fresh.ok_or_else(|| broken(format!("there is no map {}", name.name())))?;
-        vm.map_update(fresh, &key, &value, 0).map_err(|errno| broken(format!("map {}: {errno:?}", name.name())))?;
+        self.loaded.put_flow(&key, &value)?;
+        let program = self.loaded.program(hook);
+        let Inside { vm, host } = self.loaded.inside_now();
         let outcome = vm.run(program, &mut self.skb, host).map_err(broken)?;
         verdict(hook, outcome)
     }

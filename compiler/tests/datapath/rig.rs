@@ -11,10 +11,12 @@ use weir_compiler::ebpf::asm::Assembled;
 use weir_compiler::ebpf::limits::check;
 use weir_compiler::ebpf::target::Target;
 use weir_compiler::emit::{Plan, emit};
-use weir_compiler::image::{MapImage, Sizes, endpoints, has_family, maps};
+use weir_compiler::image::{MapImage, Sizes, endpoints, has_family, maps, with_few_flows};
+use weir_compiler::layout::buckets;
 use weir_compiler::layout::{MapName, OUTCOMES, Outcome, State, config, direction_number, endpoint, flow};
 use weir_compiler::model::{Assumptions, Direction};
 use weir_compiler::resolve::resolve;
+use weir_compiler::structures::{Options as Structures, Place, Structure};
 use weir_compiler::{lower, passes};
 
 use crate::packet::Packet;
@@ -30,7 +32,7 @@ pub(crate) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 pub(crate) trait Machine {
     /// The verdict; `arrived` is the interface through which the packet came to this host.
     fn run(&mut self, hook: Direction, packet: &[u8], arrived: u32) -> i32;
-    /// All of a map.
+    /// All of a map; none if there is no such map.
     fn entries(&self, map: MapName) -> Entries;
     /// One value; a per-CPU one is of all CPUs.
     fn read(&self, map: MapName, key: &[u8]) -> Vec<u8>;
@@ -53,22 +55,25 @@ pub(crate) struct Parts {
     pub(crate) pods: Vec<(String, Vec<u8>)>,
 }
 
-/// Compiles a cluster for all of its endpoints on one node.
-pub(crate) fn compile(yaml: &str, node: &str) -> Parts {
+/// Compiles a cluster for all of its endpoints on one node, with one of the two flow tables.
+pub(crate) fn compile(yaml: &str, node: &str, flows: Structure) -> Parts {
     let input = Input { name: "cluster".into(), bytes: yaml.into(), kind: InputKind::Manifest };
     let (decoded, found) = decode(vec![input], &Options { default_namespace: "default".into() });
     assert!(!found.has_errors(), "the cluster is sound");
     let (cluster, _) = resolve(&decoded.objects, Assumptions::default());
     let scope = Scope::node(&cluster, node).unwrap();
     let classes = classify(&cluster, &scope).unwrap();
-    let tables = lower::tables(&classes);
+    let target = if flows == Structure::Buckets { WITH_ATOMICS } else { Target::BASE };
+    let forced = vec![(Place::Flows, flows)];
+    let options = Structures { has_atomics: true, forced, ..Structures::default() };
+    let tables = lower::tables_with(&classes, &options);
     let decisions = Direction::ALL.map(|direction| {
         let mut program = lower::lower(direction);
         passes::optimize(&mut program, &tables).unwrap();
         program
     });
     let families = FAMILIES.into_iter().filter(|family| has_family(&cluster, &scope, *family)).collect();
-    let plan = Plan { target: Target::BASE, decisions: [&decisions[0], &decisions[1]], tables: &tables, families };
+    let plan = Plan { target, decisions: [&decisions[0], &decisions[1]], tables: &tables, families };
     let programs = [Direction::Ingress, Direction::Egress].map(|hook| emit(&plan, hook).unwrap());
     for program in &programs {
         assert!(check(&program.link(|_| 0)).violations.is_empty(), "the verifier would refuse it");
@@ -76,13 +81,25 @@ pub(crate) fn compile(yaml: &str, node: &str) -> Parts {
     let name = |id: weir_compiler::model::EndpointId| cluster.endpoint_name(id).to_string();
     let entries = endpoints(&cluster, &classes, &tables);
     let pods = entries.into_iter().map(|entry| (name(entry.endpoint), entry.value)).collect();
-    Parts { maps: maps(&cluster, &scope, &tables, Sizes::default()), programs, pods }
+    Parts { maps: maps(&cluster, &scope, &tables, Sizes::default(), target), programs, pods }
 }
 
+/// The first kernel with compare-and-swap.
+const WITH_ATOMICS: Target = Target { kernel: (5, 12) };
+
 /// The cluster of the facts.
-pub(crate) fn parts() -> Parts {
-    compile(include_str!("cluster.yaml"), "here")
+pub(crate) fn parts(flows: Structure) -> Parts {
+    compile(include_str!("cluster.yaml"), "here", flows)
 }
+
+/// The same, with all flows in one bucket.
+pub(crate) fn one_bucket() -> Parts {
+    let mut parts = parts(Structure::Buckets);
+    parts.maps = parts.maps.iter().map(|image| with_few_flows(image, buckets::WAYS).into_owned()).collect();
+    parts
+}
+
+pub(crate) const FLOW_TABLES: [Structure; 2] = [Structure::Lru, Structure::Buckets];
 
 pub(crate) const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
@@ -209,6 +226,15 @@ impl Rig {
             let entries = self.machine.entries(map);
             flows.extend(entries.iter().map(|(key, value)| format!("{place} {}", show_flow(key, value))));
         }
+        for (map, family) in [(MapName::FlowBuckets4, Family::V4), (MapName::FlowBuckets6, Family::V6)] {
+            for (_, table) in self.machine.entries(map) {
+                flows.extend(buckets::live(family, &table).map(|slot| {
+                    let (key, value) = slot.entry();
+                    let place = if slot.is_confirmed() { "open" } else { "fresh" };
+                    format!("{place} {}", show_flow(&key, &value))
+                }));
+            }
+        }
         flows.sort();
         flows
     }
@@ -290,19 +316,29 @@ pub(crate) fn address(family: Family, v4: &str, v6: &str) -> IpAddr {
     }
 }
 
-/// Facts, each a function of a rig and a family, and a test for each family.
+/// Facts, each a function of a rig and a family, and a test for each family and flow table.
 macro_rules! facts {
     ($($(#[$doc:meta])* $name:ident($rig:ident, $family:ident) $body:block)*) => {
         $($(#[$doc])* mod $name {
             use super::*;
             fn fact($rig: &mut $crate::rig::Rig, $family: weir_compiler::address::Family) $body
+            use weir_compiler::address::Family::{V4, V6};
+            use weir_compiler::structures::Structure::{Buckets, Lru};
             #[test]
             fn v4() {
-                $crate::on_machine(|rig| fact(rig, weir_compiler::address::Family::V4));
+                $crate::on_one(Lru, |rig| fact(rig, V4));
             }
             #[test]
             fn v6() {
-                $crate::on_machine(|rig| fact(rig, weir_compiler::address::Family::V6));
+                $crate::on_one(Lru, |rig| fact(rig, V6));
+            }
+            #[test]
+            fn v4_in_buckets() {
+                $crate::on_one(Buckets, |rig| fact(rig, V4));
+            }
+            #[test]
+            fn v6_in_buckets() {
+                $crate::on_one(Buckets, |rig| fact(rig, V6));
             }
         })*
     };

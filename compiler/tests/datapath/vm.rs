@@ -52,7 +52,7 @@ impl crate::rig::Machine for Machine {
     }
 
     fn entries(&self, map: MapName) -> Entries {
-        let id = self.maps[&map];
+        let Some(&id) = self.maps.get(&map) else { return Entries::new() };
         let keys = self.vm.map_keys(id).into_iter();
         keys.map(|key| (key.clone(), self.vm.map_lookup(id, &key).unwrap())).collect()
     }

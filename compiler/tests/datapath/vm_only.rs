@@ -3,6 +3,7 @@
 use weir_compiler::address::Family;
 use weir_compiler::layout::Outcome::*;
 use weir_compiler::model::Direction;
+use weir_compiler::structures::Structure;
 
 use crate::packet::{ACK, FIN, Packet, SYN};
 use crate::rig::{INTERFACE, client, facts, friend, server};
@@ -77,7 +78,7 @@ facts! {
 /// What is inside is of another network than the one that policy speaks of.
 #[test]
 fn what_had_a_tag_is_unknown() {
-    let parts = crate::rig::parts();
+    let parts = crate::rig::parts(Structure::Lru);
     let mut machine = crate::vm::Machine::new(&parts);
     machine.vlan = Some(7);
     let mut rig = crate::rig::Rig::new(Box::new(machine), parts.pods);

@@ -7,7 +7,7 @@ use super::settle::{Settled, Values, value_of};
 use super::ways::FEW;
 use super::{Access, Runtime};
 use crate::error::{Doing as _, Error, Failure};
-use crate::generation::{self, Loaded, Source};
+use crate::generation::{self, Loaded, Source, flows};
 use crate::point::{self, Neighbour, Side, Way};
 use crate::record::{Endpoint, Generation, Record};
 use crate::sys::netlink::Interface;
@@ -197,6 +197,10 @@ impl Runtime {
         record.write(&self.system, &self.pins)?;
         let mut switched = Settled::default();
         self.switch(record, current.as_ref(), &next, &mut switched)?;
+        // What began since the last one was made.
+        flows::carry(&self.system, record, &next.maps)?;
+        flows::forget_others(record, request.artifact);
+        record.write(&self.system, &self.pins)?;
         self.place_pins(record)?;
         self.finish(record, &next, request.artifact, switched, settled)
     }

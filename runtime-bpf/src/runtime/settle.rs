@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use weir_compiler::artifact::Artifact;
+use weir_compiler::image::bucket_family;
+use weir_compiler::layout::buckets::Slot;
 use weir_compiler::layout::{MapName, config, mark};
 
 use super::{Runtime, uptime};
@@ -292,8 +294,12 @@ impl Runtime {
     /// Removes the flows and fragments of interfaces.
     fn purge(&self, loaded: &Loaded, interfaces: &BTreeSet<u32>) -> Result<(), Error> {
         for name in MapName::ALL.into_iter().filter(|name| is_shared(*name)) {
-            let Some(map) = loaded.map(name).filter(|map| map.definition().key_size >= 16) else { continue };
             let purging = format!("remove flows from the map {}", name.name());
+            if let Some(((family, _), map)) = bucket_family(name).zip(loaded.map(name)) {
+                let gone = |slot: &Slot| interfaces.contains(&slot.ifindex());
+                self.system.remove_slots(map, family, gone).doing(&purging)?;
+            }
+            let Some(map) = loaded.map(name).filter(|map| map.definition().key_size >= 16) else { continue };
             for (key, _) in self.system.entries(map).doing(&purging)? {
                 let ifindex = key.first_chunk().map(|it| u32::from_le_bytes(*it));
                 if ifindex.is_some_and(|it| interfaces.contains(&it)) {

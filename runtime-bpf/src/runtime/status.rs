@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use weir_compiler::layout::{MapName, config};
+use weir_compiler::image::bucket_family;
+use weir_compiler::layout::{MapName, buckets, config};
 use weir_compiler::vm::MapKind;
 
 use super::settle::value_of;
@@ -137,7 +138,8 @@ impl Runtime {
             let (name, Some(map)) = (image.name.name(), loaded.map(image.name)) else { continue };
             let there = self.entries_of(map, name)?;
             let expected: BTreeMap<Vec<u8>, Vec<u8>> = match image.name {
-                MapName::Other => continue,
+                // Nobody can write what is frozen; and its content is this machine's.
+                MapName::Other | MapName::FlowShape => continue,
                 MapName::Exact4 | MapName::Exact6 if loaded.generation.patched => continue,
                 MapName::Config => {
                     let value = there.get([0; 4].as_slice());
@@ -207,6 +209,13 @@ impl Runtime {
         let mut fills = Vec::new();
         for (name, map) in &loaded.maps {
             let definition = map.definition();
+            let known = MapName::ALL.into_iter().find(|it| it.name() == name);
+            if let Some((family, _)) = known.and_then(bucket_family) {
+                let entries = self.system.slots(map, family).doing(format!("read the map {name}"))?.len() as u64;
+                let max_entries = definition.value_size / buckets::slot_bytes(family);
+                fills.push(Fill { name: name.clone(), entries, max_entries });
+                continue;
+            }
             let counts = matches!(definition.map_type, MapType::Hash | MapType::LruHash | MapType::LpmTrie);
             if counts && name != generation::FILE {
                 let entries = self.system.count(map).doing(format!("read the map {name}"))?;

@@ -109,3 +109,38 @@ pub fn give_memory_back() {
         libc::malloc_trim(0);
     }
 }
+
+/// A number that nobody can guess.
+pub fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    // SAFETY: the kernel fills these eight bytes; so few come in one piece.
+    let result = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    match result {
+        8 => Ok(u64::from_ne_bytes(bytes)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Major and minor version of the running kernel.
+pub fn kernel_version() -> io::Result<(u16, u16)> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    version(&release).ok_or_else(|| io::Error::other(format!("`{}` is no version", release.trim())))
+}
+
+/// `6.12.48+deb13-amd64`
+fn version(release: &str) -> Option<(u16, u16)> {
+    let mut numbers = release.split(|it: char| !it.is_ascii_digit()).map_while(|it| it.parse().ok());
+    Some((numbers.next()?, numbers.next()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version;
+
+    #[test]
+    fn a_release_begins_with_its_version() {
+        assert_eq!(version("6.12.48+deb13-amd64\n"), Some((6, 12)));
+        assert_eq!(version("5.10-rc1"), Some((5, 10)));
+        assert_eq!(version("linux"), None);
+    }
+}

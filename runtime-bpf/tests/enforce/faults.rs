@@ -52,6 +52,7 @@ fn errnos(operation: Operation) -> &'static [i32] {
         IsBpffs => &[EACCES, EIO],
         Lock => &[EINTR, ENOLCK],
         Namespace | Tick | Release => &[EACCES, EMFILE],
+        Random => &[EINTR, ENOSYS],
         MakeDirectory => &[ENOSPC, EPERM, ENOMEM],
         RemoveDirectory => &[ENOTEMPTY, EPERM],
         List => &[EACCES, EMFILE],

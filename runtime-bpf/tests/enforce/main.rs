@@ -2,6 +2,7 @@
 
 mod attach;
 mod faults;
+mod flows;
 mod leftovers;
 mod limits;
 mod neighbours;

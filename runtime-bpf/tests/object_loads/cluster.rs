@@ -3,6 +3,7 @@
 use weir_compiler::artifact::{Artifact, Description, Digest, Input, Line};
 use weir_compiler::classify::Scope;
 use weir_compiler::compile::{Options, compile};
+use weir_compiler::ebpf::target::Target;
 use weir_compiler::model::Assumptions;
 use weir_compiler::{decode, resolve};
 
@@ -41,8 +42,11 @@ spec:
   - from: [{ipBlock: {cidr: 192.0.2.0/24, except: [192.0.2.128/25]}}, {ipBlock: {cidr: '2001:db8::/32'}}]
 ";
 
-/// The artifact; with this many further prefixes and single addresses in a list.
-pub(crate) fn artifact(listed: u32) -> Artifact {
+/// With the kernel's maps for flows, and with our own table.
+pub(crate) const TARGETS: [Target; 2] = [Target::BASE, Target { kernel: (5, 12) }];
+
+/// The artifact for a kernel; with this many further prefixes and single addresses in a list.
+pub(crate) fn artifact(target: Target, listed: u32) -> Artifact {
     let text = format!("{CLUSTER}{}", list(listed));
     let bytes = text.clone().into_bytes();
     let digest = Digest::of(&bytes);
@@ -51,7 +55,7 @@ pub(crate) fn artifact(listed: u32) -> Artifact {
     let (decoded, diagnostics) = decode::decode(vec![input], &options);
     assert!(!diagnostics.has_errors());
     let (cluster, _) = resolve::resolve(&decoded.objects, Assumptions::default());
-    let options = Options { forced: Vec::new(), ..Options::default() };
+    let options = Options { target, ..Options::default() };
     let compiled = compile(&cluster, &Scope::everything(&cluster), &options).unwrap();
     let number = text.lines().position(|line| line.trim() == RULE).unwrap() as u32 + 1;
     let locate = &mut |_: &_| Some(Line::new(FILE, RULE, number));

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use weir_compiler::ebpf::target::Target;
 use weir_runtime::skip;
-use weir_runtime::sys::Kernel;
+use weir_runtime::sys::{Kernel, kernel_version};
 
 use crate::cluster;
 
@@ -22,9 +23,9 @@ impl Place {
         Self { name, directory }
     }
 
-    fn object(&self) -> PathBuf {
+    fn object(&self, target: Target) -> PathBuf {
         let path = self.directory.join("weir.o");
-        std::fs::write(&path, cluster::artifact(0).to_bytes().unwrap()).unwrap();
+        std::fs::write(&path, cluster::artifact(target, 0).to_bytes().unwrap()).unwrap();
         path
     }
 }
@@ -71,7 +72,7 @@ fn aya_loads_each_program_of_the_object() {
     if let Some(reason) = missing(&[]) {
         skip!("{reason}");
     }
-    let mut loaded = aya::Ebpf::load(&cluster::artifact(0).to_bytes().unwrap()).unwrap();
+    let mut loaded = aya::Ebpf::load(&cluster::artifact(Target::BASE, 0).to_bytes().unwrap()).unwrap();
     for name in ["to_pod", "from_pod"] {
         let program: &mut aya::programs::SchedClassifier = loaded.program_mut(name).unwrap().try_into().unwrap();
         program.load().unwrap_or_else(|error| panic!("{name}: {error:?}"));
@@ -84,8 +85,16 @@ fn bpftool_loads_the_object_and_shows_policy_lines() {
     if let Some(reason) = missing(&[("bpftool", "version"), ("unshare", "--version")]) {
         skip!("{reason}");
     }
+    for (target, table) in cluster::TARGETS.into_iter().zip(["flows4", "weir_bss"]) {
+        if target.kernel <= kernel_version().unwrap() {
+            bpftool_loads(target, table);
+        }
+    }
+}
+
+fn bpftool_loads(target: Target, table: &str) {
     let place = Place::new("bpftool");
-    let object = place.object();
+    let object = place.object(target);
     let pins = place.directory.join("pins");
     std::fs::create_dir_all(&pins).unwrap();
     let (object, at) = (object.display(), pins.display());
@@ -95,7 +104,7 @@ fn bpftool_loads_the_object_and_shows_policy_lines() {
          bpftool map dump pinned {at}/maps/_data_config"
     );
     let shown = with_bpffs(&pins, &script);
-    for name in ["from_pod", "to_pod", "_data_rows", "events", "_data_prefixes4", "_data_config"] {
+    for name in ["from_pod", "to_pod", "_data_rows", "events", "_data_prefixes4", "_data_config", table] {
         assert!(shown.lines().any(|line| line == name), "no {name} in {shown}");
     }
     assert!(shown.contains("\"config\": [1,0,0,0,0,"), "generation 1 in {shown}");
@@ -109,8 +118,16 @@ fn tc_loads_each_program_of_the_object() {
     if let Some(reason) = missing(&[("tc", "-V"), ("ip", "-V")]) {
         skip!("{reason}");
     }
+    for target in cluster::TARGETS {
+        if target.kernel <= kernel_version().unwrap() {
+            tc_loads(target);
+        }
+    }
+}
+
+fn tc_loads(target: Target) {
     let place = Place::new("tc");
-    let object = place.object().display().to_string();
+    let object = place.object(target).display().to_string();
     if let Err(error) = run("ip", &["netns", "add", &place.name]).and_then(worked) {
         skip!("no network namespace: {error}");
     }

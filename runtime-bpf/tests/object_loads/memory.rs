@@ -68,7 +68,9 @@ fn the_kernel_charges_what_was_predicted() {
     }
     let cpus = kernel.possible_cpus() as u64;
     for listed in [0, 3_000] {
-        for image in &cluster::artifact(listed).maps {
+        let images = cluster::TARGETS.into_iter().flat_map(|target| cluster::artifact(target, listed).maps);
+        for image in images {
+            let image = &image;
             let (predicted, actual) = (memory::charged(image).on(cpus), charged(&create(&kernel, image)));
             let name = image.name.name();
             assert!(close(predicted, actual), "{name} with {listed}: predicted {predicted}, charged {actual}");

@@ -94,6 +94,7 @@ impl Rig {
             notices: Notices::new(notices, Arc::clone(&metrics)),
             told: tokio::sync::watch::channel(InForce::default()).0,
             log: Log { format: Format::Text },
+            target: Target::BASE,
         };
         let agent = Agent::new(setup, kernel.clone());
         Self { agent, kernel, host, metrics, told, now: Instant::now() }

@@ -20,6 +20,7 @@ struct SectionAt<'a> {
 /// A section header's fields that we look at.
 struct Header {
     name: u32,
+    kind: u32,
     offset: u64,
     size: u64,
 }
@@ -86,14 +87,15 @@ impl<'a> Elf<'a> {
 }
 
 fn section_header(source: &mut Source<'_>) -> Option<Header> {
-    let (name, _kind, _flags, _address) = (source.u32()?, source.u32()?, source.u64()?, source.u64()?);
+    let (name, kind, _flags, _address) = (source.u32()?, source.u32()?, source.u64()?, source.u64()?);
     let (offset, size) = (source.u64()?, source.u64()?);
     source.take(24)?;
-    Some(Header { name, offset, size })
+    Some(Header { name, kind, offset, size })
 }
 
 fn data<'a>(file: &'a [u8], header: &Header) -> Option<&'a [u8]> {
-    Source::at(file, header.offset)?.take(usize::try_from(header.size).ok()?)
+    let size = if header.kind == super::kind::NOBITS { 0 } else { header.size };
+    Source::at(file, header.offset)?.take(usize::try_from(size).ok()?)
 }
 
 fn section<'a>(file: &'a [u8], header: &Header, strings: &'a [u8]) -> Option<SectionAt<'a>> {

@@ -1,0 +1,350 @@
+//! Flows in buckets: see [`crate::layout::buckets`] for the layout and for why nobody takes one flow for another.
+//!
+//! | after a look-up | holds |
+//! | --- | --- |
+//! | r7 | the slot |
+//! | r9 | the time of the last packet |
+//! | `WORD` | the slot's word as it was accepted; what is changed is compared with it |
+//! | `SLOT` | of a flow that was not found: its home |
+//!
+//! A hit changes nothing but the time, and that once a tick: no atomic instruction is on its way.
+
+use super::FIN_OR_RST;
+use crate::address::Family;
+use crate::ebpf::asm::Label;
+use crate::ebpf::helper::Helper;
+use crate::ebpf::insn::{AluOp, AtomicOp, Cond, Reg, Size, Width};
+use crate::emit::frame::{Frame, Key};
+use crate::emit::parse::key;
+use crate::emit::{Emitter, map_ref};
+use crate::layout::buckets::{
+    self, ANSWERED, BEGUN, CONFIRMED_SHIFT, EPOCH_SHIFT, LIVE, OWN_NODE_SHIFT, SEQUENCE_SHIFT, STATE_SHIFT, WAYS, WORD,
+    shape,
+};
+use crate::layout::{MapName, Outcome, State, config};
+use crate::model::Direction;
+
+/// The bytes of the word on the stack.
+const FLAGS: i16 = Frame::WORD + STATE_SHIFT as i16 / 8;
+const EPOCH: i16 = Frame::WORD + EPOCH_SHIFT as i16 / 8;
+
+impl Emitter<'_> {
+    pub(super) fn bucket_map(&self, family: Family) -> MapName {
+        match family {
+            Family::V4 => MapName::FlowBuckets4,
+            Family::V6 => MapName::FlowBuckets6,
+        }
+    }
+
+    /// Goes on with the slot of the flow with the key on the stack, or to `miss`.
+    pub(super) fn look_up_in_buckets(&mut self, family: Family, at: i16, miss: Label) {
+        let found = self.asm.label("found");
+        let moved = at - Frame::KEY;
+        self.hash_flow(family, moved);
+        if moved == 0 {
+            self.asm.store(Size::Dw, Reg::R10, Frame::SLOT, Reg::R0);
+            self.store_constant(Frame::TAKES, 0);
+        }
+        for way in 0..WAYS {
+            let next = self.asm.label("next way");
+            self.step_to(Reg::R0, Reg::R4, family, way);
+            self.asm.load(Size::Dw, Reg::R7, Reg::R4, buckets::IFINDEX);
+            self.asm.jump_if(Cond::Ne, Reg::R7, Reg::R1, next);
+            self.accept(family, moved, next);
+            self.asm.jump(found);
+            self.asm.bind(next);
+        }
+        self.asm.jump(miss);
+        self.asm.bind(found);
+        self.asm.mov(Reg::R7, Reg::R4);
+        self.asm.store(Size::Dw, Reg::R10, Frame::WORD, Reg::R8);
+        self.asm.mov(Reg::R8, Reg::R2);
+    }
+
+    /// r0 = the home's place; r1 = interface and ports, r3 = the other end's address and, of a packet from the pod, its own
+    /// (IPv4 alone), r5 = what the word must have: the protocol, and that there is a flow.
+    fn hash_flow(&mut self, family: Family, moved: i16) {
+        let key = key(family);
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Key::IFINDEX + moved);
+        self.asm.load(Size::W, Reg::R2, Reg::R10, key.remote_port + moved);
+        self.asm.load(Size::W, Reg::R5, Reg::R10, key.protocol + moved);
+        self.asm.load_map_value(Reg::R4, map_ref(MapName::Config), config::SEEDS);
+        self.asm.mov(Reg::R0, Reg::R1);
+        self.asm.mov(Reg::R7, Reg::R2);
+        self.multiply(0);
+        let words = if family == Family::V4 { 1 } else { 4 };
+        for pair in 1..=(words + 1) / 2 {
+            let (first, second) = (2 * pair - 2, 2 * pair - 1);
+            self.asm.load(Size::W, Reg::R3, Reg::R10, Key::REMOTE + moved + 4 * first);
+            self.asm.mov(Reg::R9, Reg::R3);
+            if second < words {
+                self.asm.load(Size::W, Reg::R7, Reg::R10, Key::REMOTE + moved + 4 * second);
+            } else {
+                self.asm.mov(Reg::R7, Reg::R5);
+            }
+            self.multiply_more(pair);
+        }
+        if family == Family::V6 {
+            self.asm.mov(Reg::R9, Reg::R5);
+            self.asm.mov(Reg::R7, 0);
+            self.multiply_more(3);
+        }
+        self.asm.mov(Reg::R4, Reg::R0);
+        self.asm.alu(AluOp::Rsh, Reg::R4, 32);
+        self.asm.alu(AluOp::Xor, Reg::R0, Reg::R4);
+        self.asm.constant(Reg::R4, buckets::MIX);
+        self.asm.alu(AluOp::Mul, Reg::R0, Reg::R4);
+        self.asm.alu(AluOp::Rsh, Reg::R0, 32);
+        // Verifier: the table of sizes is frozen, so that a load from it is a number that it knows (5.5).
+        self.load_mask(family, Reg::R4);
+        self.asm.alu(AluOp::And, Reg::R0, Reg::R4);
+        self.asm.alu(AluOp::Lsh, Reg::R2, 32);
+        self.asm.alu(AluOp::Or, Reg::R1, Reg::R2);
+        self.asm.alu(AluOp::Or, Reg::R5, LIVE as i32);
+        if family == Family::V4 && self.hook == Direction::Egress {
+            self.asm.load(Size::W, Reg::R2, Reg::R10, Frame::LOCAL);
+            self.asm.alu(AluOp::Lsh, Reg::R2, 32);
+            self.asm.alu(AluOp::Or, Reg::R3, Reg::R2);
+        }
+    }
+
+    /// r0 = (r0 + seed) × (r7 + seed); r4 points to the seeds.
+    fn multiply(&mut self, pair: i16) {
+        let at = 16 * pair;
+        self.asm.load(Size::Dw, Reg::R8, Reg::R4, at);
+        self.asm.alu(AluOp::Add, Reg::R0, Reg::R8);
+        self.asm.load(Size::Dw, Reg::R8, Reg::R4, at + 8);
+        self.asm.alu(AluOp::Add, Reg::R7, Reg::R8);
+        self.asm.alu(AluOp::Mul, Reg::R0, Reg::R7);
+    }
+
+    /// r0 += (r9 + seed) × (r7 + seed)
+    fn multiply_more(&mut self, pair: i16) {
+        let at = 16 * pair;
+        self.asm.load(Size::Dw, Reg::R8, Reg::R4, at);
+        self.asm.alu(AluOp::Add, Reg::R9, Reg::R8);
+        self.asm.load(Size::Dw, Reg::R8, Reg::R4, at + 8);
+        self.asm.alu(AluOp::Add, Reg::R7, Reg::R8);
+        self.asm.alu(AluOp::Mul, Reg::R9, Reg::R7);
+        self.asm.alu(AluOp::Add, Reg::R0, Reg::R9);
+    }
+
+    pub(super) fn load_mask(&mut self, family: Family, reg: Reg) {
+        let at = if family == Family::V4 { shape::V4 } else { shape::V6 };
+        self.asm.load_map_value(reg, map_ref(MapName::FlowShape), at);
+        self.asm.load(Size::Dw, reg, reg, 0);
+    }
+
+    /// `place` goes to the next way of its bucket, `slot` = a pointer to it. Ways are asked for in order, from 0 on.
+    pub(super) fn step_to(&mut self, place: Reg, slot: Reg, family: Family, way: u32) {
+        let step = (way ^ way.saturating_sub(1)) * buckets::slot_bytes(family);
+        if step != 0 {
+            self.asm.alu(AluOp::Xor, place, step as i32);
+        }
+        self.asm.load_map_value(slot, map_ref(self.bucket_map(family)), 0);
+        self.asm.alu(AluOp::Add, slot, place);
+    }
+
+    /// r4 points to a slot whose ends seemed right: goes on if it has the flow, with its word in r8, the time in r9 and, of a
+    /// packet from the pod, 0 in r2 if the source is the flow's too; else to `next`. r0, r1, r4, r5 are kept, r3 as
+    /// [`Self::hash_flow`] has left it.
+    fn accept(&mut self, family: Family, moved: i16, next: Label) {
+        self.asm.load(Size::Dw, Reg::R7, Reg::R4, WORD);
+        self.asm.mov(Reg::R8, Reg::R7);
+        self.asm.alu(AluOp::And, Reg::R8, (LIVE | 0xff) as i32);
+        self.asm.jump_if(Cond::Ne, Reg::R8, Reg::R5, next);
+        // The address of what is read now depends on the word: no processor reads it before.
+        self.asm.mov(Reg::R9, Reg::R7);
+        self.asm.alu(AluOp::And, Reg::R9, 0);
+        self.asm.alu(AluOp::Add, Reg::R9, Reg::R4);
+        self.asm.load(Size::Dw, Reg::R8, Reg::R9, buckets::IFINDEX);
+        self.asm.alu(AluOp::Xor, Reg::R8, Reg::R1);
+        match family {
+            Family::V4 => self.compare_v4(next),
+            Family::V6 => self.compare_v6(moved, next),
+        }
+        // And the word is read again only after all of it.
+        self.asm.mov(Reg::R8, Reg::R9);
+        self.asm.alu(AluOp::Or, Reg::R8, Reg::R2);
+        self.asm.alu(AluOp::And, Reg::R8, 0);
+        self.asm.alu(AluOp::Add, Reg::R8, Reg::R4);
+        self.asm.load(Size::Dw, Reg::R8, Reg::R8, WORD);
+        self.asm.alu(AluOp::Xor, Reg::R7, Reg::R8);
+        self.asm.alu(AluOp::Rsh, Reg::R7, SEQUENCE_SHIFT as i32);
+        self.asm.jump_if(Cond::Ne, Reg::R7, 0, next);
+    }
+
+    /// r8 is how the ends differ: goes on if they and the other end's address are the same. r2 depends on all of it, r9 becomes
+    /// the time.
+    fn compare_v4(&mut self, next: Label) {
+        let size = if self.hook == Direction::Egress { Size::Dw } else { Size::W };
+        self.asm.load(size, Reg::R2, Reg::R9, buckets::REMOTE);
+        self.asm.load(Size::Dw, Reg::R9, Reg::R9, buckets::last(Family::V4));
+        self.asm.alu(AluOp::Xor, Reg::R2, Reg::R3);
+        self.asm.jump_if(Cond::Ne, Reg::R8, 0, next);
+        self.asm.alu(AluOp::Or, Reg::R2, Reg::R8);
+        self.asm.jump_if32(Cond::Ne, Reg::R2, 0, next);
+    }
+
+    fn compare_v6(&mut self, moved: i16, next: Label) {
+        for offset in [0, 8] {
+            self.asm.load(Size::Dw, Reg::R2, Reg::R9, buckets::REMOTE + offset);
+            self.asm.load(Size::Dw, Reg::R3, Reg::R10, Key::REMOTE + moved + offset);
+            self.asm.alu(AluOp::Xor, Reg::R2, Reg::R3);
+            self.asm.alu(AluOp::Or, Reg::R8, Reg::R2);
+        }
+        self.asm.jump_if(Cond::Ne, Reg::R8, 0, next);
+        self.asm.mov(Reg::R2, Reg::R8);
+        if self.hook == Direction::Egress {
+            for offset in [0, 8] {
+                self.asm.load(Size::Dw, Reg::R8, Reg::R9, buckets::local(Family::V6) + offset);
+                self.asm.load(Size::Dw, Reg::R3, Reg::R10, Frame::LOCAL + offset);
+                self.asm.alu(AluOp::Xor, Reg::R8, Reg::R3);
+                self.asm.alu(AluOp::Or, Reg::R2, Reg::R8);
+            }
+        }
+        self.asm.load(Size::Dw, Reg::R9, Reg::R9, buckets::last(Family::V6));
+    }
+
+    /// r8 = the time, r1 = what was in r8.
+    pub(super) fn jump_if_expired_in_buckets(&mut self, expired: Label) {
+        self.asm.call(Helper::JIFFIES64);
+        self.asm.mov(Reg::R1, Reg::R8);
+        self.asm.mov(Reg::R8, Reg::R0);
+        self.asm.mov(Reg::R2, Reg::R8);
+        self.asm.alu(AluOp::Sub, Reg::R2, Reg::R9);
+        self.asm.load(Size::B, Reg::R3, Reg::R10, FLAGS);
+        self.jump_if_longer(expired);
+    }
+
+    pub(super) fn load_bucket_state(&mut self) {
+        self.asm.load(Size::B, Reg::R1, Reg::R10, FLAGS);
+        self.asm.alu(AluOp::And, Reg::R1, 7);
+    }
+
+    pub(super) fn load_bucket_begun(&mut self) {
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::WORD);
+        self.asm.alu(AluOp::Rsh, Reg::R1, BEGUN.trailing_zeros() as i32);
+        self.asm.alu(AluOp::And, Reg::R1, 1);
+    }
+
+    pub(super) fn load_bucket_own_node(&mut self) {
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::WORD);
+        self.asm.alu(AluOp::Rsh, Reg::R1, OWN_NODE_SHIFT as i32);
+        self.asm.alu(AluOp::And, Reg::R1, 3);
+    }
+
+    /// r1 = the flow's generation, r3 = this one, as far as a slot has it; r2 points to the configuration.
+    pub(super) fn load_bucket_epochs(&mut self) {
+        self.asm.load(Size::H, Reg::R1, Reg::R10, EPOCH);
+        self.asm.load(Size::H, Reg::R3, Reg::R2, config::EPOCH as i16);
+    }
+
+    /// `WORD` is what the slot has, r3 what it is to have; if somebody else was there before, it is the next packet's turn.
+    pub(super) fn change_word(&mut self) {
+        self.asm.load(Size::Dw, Reg::R0, Reg::R10, Frame::WORD);
+        self.asm.atomic(AtomicOp::Cmpxchg, Width::W64, Reg::R7, WORD, Reg::R3);
+    }
+
+    /// r7 is a flow of an older generation that is allowed in this one too.
+    pub(super) fn adopt_in_buckets(&mut self, family: Family) {
+        self.asm.load(Size::Dw, Reg::R0, Reg::R10, Frame::WORD);
+        self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), 0);
+        self.asm.load(Size::H, Reg::R1, Reg::R1, config::EPOCH as i16);
+        self.asm.store(Size::H, Reg::R10, EPOCH, Reg::R1);
+        self.asm.load(Size::Dw, Reg::R3, Reg::R10, Frame::WORD);
+        self.asm.atomic(AtomicOp::Cmpxchg, Width::W64, Reg::R7, WORD, Reg::R3);
+        self.asm.load(Size::Dw, Reg::R9, Reg::R7, buckets::last(family));
+    }
+
+    pub(super) fn forget_in_buckets(&mut self) {
+        self.asm.load(Size::Dw, Reg::R3, Reg::R10, Frame::WORD);
+        self.next_number(Reg::R3);
+        self.change_word();
+    }
+
+    /// `reg`, a word, becomes that of a slot without a flow.
+    pub(super) fn next_number(&mut self, reg: Reg) {
+        self.asm.alu(AluOp::Rsh, reg, SEQUENCE_SHIFT as i32);
+        self.asm.alu(AluOp::Add, reg, 1);
+        self.asm.alu(AluOp::Lsh, reg, SEQUENCE_SHIFT as i32);
+    }
+
+    /// r7 is a flow in force, r9 the time of its last packet: moves it through its states and passes.
+    pub(super) fn go_on_in_buckets(&mut self, family: Family) {
+        let [answer, change, same, seen, promote] =
+            ["answer", "change", "same state", "seen", "promote"].map(|name| self.asm.label(name));
+        self.asm.load(Size::Dw, Reg::R3, Reg::R10, Frame::WORD);
+        self.close_tcp_in_buckets(change);
+        // The state: r1.
+        self.asm.mov(Reg::R2, Reg::R3);
+        self.asm.alu(AluOp::And, Reg::R2, BEGUN as i32);
+        let is_answer = if self.hook == Direction::Egress { Cond::Eq } else { Cond::Ne };
+        self.asm.jump_if(is_answer, Reg::R2, 0, answer);
+        self.asm.mov(Reg::R2, Reg::R3);
+        self.asm.alu(AluOp::And, Reg::R2, ANSWERED as i32);
+        self.asm.jump_if(Cond::Eq, Reg::R2, 0, same);
+        for fresh in [State::TcpFresh, State::UdpFresh, State::OtherFresh] {
+            self.asm.jump_if(Cond::Eq, Reg::R1, fresh as i32, promote);
+        }
+        self.asm.jump(same);
+        self.asm.bind(answer);
+        self.asm.mov(Reg::R2, Reg::R3);
+        self.asm.alu(AluOp::And, Reg::R2, ANSWERED as i32);
+        self.asm.jump_if(Cond::Ne, Reg::R2, 0, same);
+        self.asm.alu(AluOp::Or, Reg::R3, ANSWERED as i32);
+        self.asm.bind(change);
+        self.change_word();
+        self.asm.bind(same);
+        self.asm.jump_if(Cond::Eq, Reg::R9, Reg::R8, seen);
+        self.touch_slot(family);
+        self.asm.bind(seen);
+        self.pass(family, Some(Outcome::Established));
+        self.asm.bind(promote);
+        self.asm.alu(AluOp::Add, Reg::R3, 1 << STATE_SHIFT);
+        self.asm.mov(Reg::R1, 1);
+        self.asm.alu(AluOp::Lsh, Reg::R1, CONFIRMED_SHIFT as i32);
+        self.asm.alu(AluOp::Or, Reg::R3, Reg::R1);
+        self.change_word();
+        self.touch_slot(family);
+        self.make_room(family);
+        self.pass(family, Some(Outcome::Established));
+    }
+
+    /// The time of the last packet is now. From the value that was seen: a slot that has got another flow keeps its own.
+    fn touch_slot(&mut self, family: Family) {
+        self.asm.mov(Reg::R0, Reg::R9);
+        self.asm.mov(Reg::R1, Reg::R8);
+        self.asm.atomic(AtomicOp::Cmpxchg, Width::W64, Reg::R7, buckets::last(family), Reg::R1);
+    }
+
+    /// r3 is the word, r1 becomes its state. A packet that ends the connection goes to `change` with its word in r3.
+    fn close_tcp_in_buckets(&mut self, change: Label) {
+        let [closes, done] = ["closes", "not closing"].map(|name| self.asm.label(name));
+        self.asm.mov(Reg::R1, Reg::R3);
+        self.asm.alu(AluOp::Rsh, Reg::R1, STATE_SHIFT as i32);
+        self.asm.alu(AluOp::And, Reg::R1, 7);
+        self.asm.load(Size::W, Reg::R2, Reg::R10, Frame::TCP_FLAGS);
+        self.asm.alu(AluOp::And, Reg::R2, FIN_OR_RST);
+        self.asm.jump_if(Cond::Eq, Reg::R2, 0, done);
+        self.asm.jump_if(Cond::Eq, Reg::R1, State::TcpOpen as i32, closes);
+        self.asm.jump_if(Cond::Ne, Reg::R1, State::TcpFresh as i32, done);
+        self.asm.bind(closes);
+        self.asm.alu(AluOp::And, Reg::R3, !(7 << STATE_SHIFT));
+        self.asm.alu(AluOp::Or, Reg::R3, (State::TcpClosing as i32) << STATE_SHIFT);
+        self.mark_answer();
+        self.asm.jump(change);
+        self.asm.bind(done);
+    }
+
+    /// r3 is the word: one that answers, if this packet does.
+    fn mark_answer(&mut self) {
+        let done = self.asm.label("no answer");
+        self.asm.mov(Reg::R2, Reg::R3);
+        self.asm.alu(AluOp::And, Reg::R2, BEGUN as i32);
+        let begins = if self.hook == Direction::Egress { Cond::Ne } else { Cond::Eq };
+        self.asm.jump_if(begins, Reg::R2, 0, done);
+        self.asm.alu(AluOp::Or, Reg::R3, ANSWERED as i32);
+        self.asm.bind(done);
+    }
+}

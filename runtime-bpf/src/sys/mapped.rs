@@ -1,0 +1,127 @@
+//! The value of a map as memory of this process: [`weir_compiler::layout::buckets`] while programs run on it.
+//!
+//! Words are read and changed as the protocol there says, with atomic operations; a mapping that cannot be had is an error
+//! of the system call.
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use weir_compiler::address::Family;
+use weir_compiler::layout::buckets::{self, Slot};
+
+use super::Map;
+
+/// How often a slot is read anew that changes while it is read.
+const ATTEMPTS: usize = 16;
+
+/// A table of flows.
+#[derive(Debug)]
+pub struct Table {
+    start: NonNull<AtomicU64>,
+    words: usize,
+    family: Family,
+}
+
+impl Map {
+    /// Maps the table of buckets that is this map's only value.
+    pub fn flow_table(&self, family: Family) -> io::Result<Table> {
+        let bytes = self.definition().value_size as usize;
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping at an address of the kernel's choice; it is not longer than the map's value.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, self.fd.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::EFAULT))?;
+        Ok(Table { start, words: bytes / 8, family })
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // SAFETY: what `flow_table` has mapped, and nothing else; no reference into it outlives `self`.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.words * 8) };
+    }
+}
+
+impl Table {
+    fn all(&self) -> &[AtomicU64] {
+        // SAFETY: so many words are mapped, aligned to pages, as long as `self` lives; everybody changes them atomically.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &[AtomicU64]> {
+        self.all().chunks_exact(buckets::slot_bytes(self.family) as usize / 8)
+    }
+
+    /// How many flows have room.
+    pub fn room(&self) -> usize {
+        self.words * 8 / buckets::slot_bytes(self.family) as usize
+    }
+
+    /// The flows that are there.
+    pub fn live(&self) -> Vec<Slot> {
+        self.slots().filter_map(|slot| self.read(slot)).collect()
+    }
+
+    /// A live slot as it was at one moment.
+    fn read(&self, slot: &[AtomicU64]) -> Option<Slot> {
+        let word = slot.first()?;
+        for _ in 0..ATTEMPTS {
+            let before = word.load(Ordering::SeqCst);
+            if before & buckets::LIVE == 0 {
+                return None;
+            }
+            let rest = slot.iter().skip(1).map(|it| it.load(Ordering::SeqCst));
+            let seen = Slot::new(self.family, std::iter::once(before).chain(rest))?;
+            if word.load(Ordering::SeqCst) == before {
+                return Some(seen);
+            }
+        }
+        None
+    }
+
+    /// Removes the flows that `gone` says. One that changes meanwhile is asked about again.
+    pub fn remove(&self, gone: impl Fn(&Slot) -> bool) {
+        for slot in self.slots() {
+            for _ in 0..ATTEMPTS {
+                let Some(seen) = self.read(slot).filter(&gone) else { break };
+                let (Some(word), old) = (slot.first(), seen.word()) else { break };
+                if word.compare_exchange(old, buckets::dead(old), Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Remembers a flow, as a kernel map has it, where its bucket has room; `false` if it has not, or knows it.
+    pub fn put(&self, seeds: &[u64; buckets::SEEDS], key: &[u8], value: &[u8]) -> bool {
+        let mask = buckets::mask(self.family, self.words as u32 * 8);
+        let Some(new) = Slot::of(self.family, key, value, 0) else { return false };
+        let home = new.home(seeds, mask) as usize / 8;
+        let step = buckets::slot_bytes(self.family) as usize / 8;
+        let ways = (0..buckets::WAYS as usize).filter_map(|way| self.all().get(home ^ (way * step)..)?.get(..step));
+        let ways: Vec<&[AtomicU64]> = ways.collect();
+        if ways.iter().any(|slot| self.read(slot).is_some_and(|it| it.entry().0 == key)) {
+            return false;
+        }
+        ways.into_iter().any(|slot| self.fill(slot, &new))
+    }
+
+    /// Claims a free slot, writes it, publishes it.
+    fn fill(&self, slot: &[AtomicU64], new: &Slot) -> bool {
+        let Some((word, rest)) = slot.split_first() else { return false };
+        let old = word.load(Ordering::SeqCst);
+        let number = buckets::dead(old);
+        let is_free = old & ((1 << buckets::SEQUENCE_SHIFT) - 1) == 0;
+        let claimed = number | buckets::BUSY;
+        if !is_free || word.compare_exchange(old, claimed, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            return false;
+        }
+        rest.iter().zip(new.words().iter().skip(1)).for_each(|(to, from)| to.store(*from, Ordering::SeqCst));
+        word.store(number | new.word(), Ordering::SeqCst);
+        true
+    }
+}
