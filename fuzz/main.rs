@@ -10,9 +10,9 @@ use weir_compiler::decode::InputKind;
 use weir_compiler::k8s::Object;
 use weir_compiler::model::{Assumptions, HostNetworkPods, Icmp};
 use weir_compiler::resolve::resolve;
-use weir_fuzz::generators::{Random, cluster, texts};
+use weir_fuzz::generators::{Random, change, cluster, texts};
 use weir_fuzz::oracles::engines::{Effort, agree, scopes};
-use weir_fuzz::oracles::{decoding, shrink};
+use weir_fuzz::oracles::{decoding, difference, shrink};
 
 /// Fewer valid texts than one in so many, and the mutations are too wild to find anything behind the reader.
 const VALID_ONE_IN: usize = 20;
@@ -40,6 +40,8 @@ struct Tally {
     valid: usize,
     clusters: usize,
     questions: usize,
+    changes: usize,
+    flows: usize,
 }
 
 fn run() -> Result<()> {
@@ -53,12 +55,17 @@ fn run() -> Result<()> {
             seed = seed.wrapping_add(1);
         }
         a_cluster(seed, &mut tally)?;
+        a_change(seed, &mut tally)?;
     }
-    let Tally { texts, valid, clusters, questions } = tally;
+    let Tally { texts, valid, clusters, questions, changes, flows } = tally;
     println!(
-        "fuzz: {texts} texts, {valid} of them valid; {clusters} clusters; {questions} questions; from seed {}",
+        "fuzz: {texts} texts, {valid} of them valid; {clusters} clusters, {questions} questions; {changes} changes, \
+         {flows} flows that differ; from seed {}",
         options.seed
     );
+    if changes >= ENOUGH && flows < changes {
+        bail!("too few of the changes changed anything");
+    }
     if texts >= ENOUGH && valid * VALID_ONE_IN < texts {
         bail!("too few of the texts were valid");
     }
@@ -119,11 +126,14 @@ fn a_text(seed: u64, corpus: &[String], tally: &mut Tally) -> Result<()> {
     }
 }
 
+/// Those that programs can tell apart.
+fn assumptions(random: &mut Random) -> Assumptions {
+    Assumptions { hostnetwork_pods: HostNetworkPods::Node, icmp: Icmp::Policy, ..cluster::assumptions(random) }
+}
+
 fn a_cluster(seed: u64, tally: &mut Tally) -> Result<()> {
     let mut random = Random::new(seed);
-    let objects = cluster::objects(&mut random);
-    let mut assume = cluster::assumptions(&mut random);
-    (assume.hostnetwork_pods, assume.icmp) = (HostNetworkPods::Node, Icmp::Policy);
+    let (objects, assume) = (cluster::objects(&mut random), assumptions(&mut random));
     let asked =
         |objects: &[Object]| caught(|| disagreement(objects, assume, Effort { questions: 1_000, packets: 100 }, seed));
     match asked(&objects) {
@@ -135,6 +145,30 @@ fn a_cluster(seed: u64, tally: &mut Tally) -> Result<()> {
         Err(_) => {
             let (objects, text) = shrink::smallest(objects, |objects| asked(objects).err());
             left(seed, "txt", &shrink::report(&format!("{assume:?}\n{text}"), &objects), &text)
+        }
+    }
+}
+
+/// What a comparison says of a cluster and what became of it, beside both asked about everything.
+fn a_change(seed: u64, tally: &mut Tally) -> Result<()> {
+    let mut random = Random::new(seed);
+    let (objects, assume) = (cluster::objects(&mut random), assumptions(&mut random));
+    let asked = |base: &[Object]| {
+        caught(|| {
+            let mut random = Random::new(seed);
+            let head = change::changed(base, &mut random);
+            difference::agree(&resolve(base, assume).0, &resolve(&head, assume).0, &mut random)
+        })
+    };
+    match asked(&objects) {
+        Ok(asked) => {
+            tally.changes += 1;
+            tally.flows += asked.differing;
+            Ok(())
+        }
+        Err(_) => {
+            let (objects, text) = shrink::smallest(objects, |objects| asked(objects).err());
+            left(seed, "txt", &shrink::report(&format!("{assume:?}, and its change\n{text}"), &objects), &text)
         }
     }
 }

@@ -12,6 +12,7 @@ mod because;
 mod ir;
 pub mod machine;
 pub mod packet;
+mod parts;
 mod vm;
 mod world;
 
@@ -25,6 +26,7 @@ use crate::model::eval::{Basis, End, Flow, FlowProtocol, Judgement, Oracle, Serv
 use crate::model::{Cluster, Direction, EndpointId, ServiceId, Standing};
 
 pub use ir::Interpreter;
+use parts::Asked;
 pub use vm::Machine;
 use world::World;
 
@@ -102,8 +104,7 @@ pub struct Engine<'c> {
     oracle: Oracle<'c>,
     cluster: &'c Cluster,
     make: Box<Make>,
-    /// Who is asked; `None`: every endpoint.
-    asked: Option<BTreeSet<EndpointId>>,
+    asked: Asked,
     /// By what differs from the cluster; nearly always there is one.
     worlds: BTreeMap<Vec<(IpAddr, Option<EndpointId>)>, World<'c>>,
 }
@@ -115,33 +116,51 @@ impl std::fmt::Debug for Engine<'_> {
 }
 
 impl<'c> Engine<'c> {
-    /// Compiles the cluster for every endpoint, and sets up what decides.
+    /// Compiles the cluster, and sets up what decides: for every endpoint, or in a large cluster in parts.
     pub fn new(cluster: &'c Cluster, make: Box<Make>) -> Result<Self, EngineError> {
-        Self::make(cluster, make, None)
+        Self::make(cluster, make, Asked::suiting(cluster))
     }
 
     /// Compiles it for these endpoints alone. Others are peers: flows that they take part in are judged at one end.
     pub fn among(cluster: &'c Cluster, make: Box<Make>, endpoints: BTreeSet<EndpointId>) -> Result<Self, EngineError> {
-        Self::make(cluster, make, Some(endpoints))
+        Self::make(cluster, make, Asked::These(endpoints))
     }
 
-    fn make(cluster: &'c Cluster, make: Box<Make>, asked: Option<BTreeSet<EndpointId>>) -> Result<Self, EngineError> {
-        let base = World::new(cluster, &Owners::new(), asked.as_ref(), &make)?;
+    /// Compiles it for so many endpoints at once: those of the flows that come next.
+    pub fn in_parts(cluster: &'c Cluster, make: Box<Make>, most: usize) -> Result<Self, EngineError> {
+        Self::make(cluster, make, Asked::part(most))
+    }
+
+    fn make(cluster: &'c Cluster, make: Box<Make>, asked: Asked) -> Result<Self, EngineError> {
+        let base = World::new(cluster, &Owners::new(), asked.now(), &make)?;
         let worlds = BTreeMap::from([(Vec::new(), base)]);
         Ok(Self { oracle: Oracle::new(cluster), cluster, make, asked, worlds })
     }
 
+    /// Makes ready for flows that come next, and says for how many of them. Whoever does not ask ahead gets the same
+    /// answers, each perhaps after a compile of its own.
+    pub fn prepare(&mut self, flows: &[Flow]) -> usize {
+        let (taken, part) = self.asked.next(self.cluster, &self.oracle, flows);
+        if let (Some(part), Asked::Part { now, .. }) = (part, &mut self.asked) {
+            // The old part goes before the new one comes: one at a time fits.
+            self.worlds.clear();
+            *now = part;
+        }
+        taken
+    }
+
     /// What becomes of a new connection.
     pub fn judge(&mut self, flow: &Flow) -> Result<Judgement, NoAnswer> {
+        self.prepare(std::slice::from_ref(flow));
         let service = self.oracle.service_of(flow);
         let (source, destination) = (self.oracle.complete(flow.source), self.oracle.complete(flow.destination));
         let owners = self.owners(source, destination)?;
         let key: Vec<_> = owners.iter().map(|(address, owner)| (*address, *owner)).collect();
         if !self.worlds.contains_key(&key) {
-            if self.worlds.len() >= MOST_WORLDS {
+            if self.worlds.len() >= self.most_worlds() {
                 self.worlds.retain(|differs, _| differs.is_empty());
             }
-            self.worlds.insert(key.clone(), World::new(self.cluster, &owners, self.asked.as_ref(), &self.make)?);
+            self.worlds.insert(key.clone(), World::new(self.cluster, &owners, self.asked.now(), &self.make)?);
         }
         let Some(world) = self.worlds.get_mut(&key) else { return Err(skip("no world".to_owned())) };
         let target = Target { protocol: flow.protocol, port: flow.port };
@@ -152,6 +171,13 @@ impl<'c> Engine<'c> {
                 egress: session.judge_side(Direction::Egress, source, destination, target)?,
                 ingress: session.judge_side(Direction::Ingress, destination, source, target)?,
             }),
+        }
+    }
+
+    fn most_worlds(&self) -> usize {
+        match self.asked {
+            Asked::Part { .. } => 2,
+            Asked::Everybody | Asked::These(_) => MOST_WORLDS,
         }
     }
 

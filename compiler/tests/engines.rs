@@ -40,15 +40,18 @@ fn show(judgement: &Judgement) -> [Shown; 2] {
     [shown(&judgement.egress), shown(&judgement.ingress)]
 }
 
+/// Makes an engine for a cluster.
+type Begin = dyn Fn(&Cluster) -> Result<Engine<'_>, EngineError>;
+
 /// How many flows had an answer, and how many clusters cannot be compiled.
-fn ask(make: fn() -> Box<Make>) -> (usize, usize) {
+fn ask(seeds: std::ops::Range<u64>, begin: &Begin) -> (usize, usize) {
     let (mut answered, mut refused) = (0, 0);
-    for seed in SEEDS {
+    for seed in seeds {
         let mut random = Random::new(seed);
         let objects = cluster::objects(&mut random);
         let (cluster, _) = resolve::resolve(&objects, cluster::assumptions(&mut random));
         let flows = flows::flows(&cluster, FLOWS, &mut random);
-        match Engine::new(&cluster, make()) {
+        match begin(&cluster) {
             Ok(mut engine) => answered += flows.iter().filter(|flow| agrees(seed, &cluster, &mut engine, flow)).count(),
             Err(EngineError::Compile(_)) => refused += 1,
             Err(error) => panic!("seed {seed}: {error}"),
@@ -80,7 +83,7 @@ fn agrees(seed: u64, cluster: &Cluster, engine: &mut Engine<'_>, flow: &Flow) ->
 
 #[track_caller]
 fn check(make: fn() -> Box<Make>) {
-    let (answered, refused) = ask(make);
+    let (answered, refused) = ask(SEEDS, &move |cluster| Engine::new(cluster, make()));
     assert!(answered > 5_000, "only {answered} flows were answered");
     assert!(refused < 100, "{refused} clusters were refused");
 }
@@ -93,4 +96,33 @@ fn the_interpreter_says_what_the_oracle_says() {
 #[test]
 fn the_machine_says_what_the_oracle_says() {
     check(Machine::make);
+}
+
+#[test]
+fn a_cluster_compiled_in_parts_gives_the_same_answers() {
+    const FEW: std::ops::Range<u64> = 0..25;
+    for most in [1, 3] {
+        let (answered, _) = ask(FEW, &move |cluster| Engine::in_parts(cluster, Machine::make(), most));
+        assert!(answered > 1_000, "only {answered} flows were answered");
+    }
+}
+
+#[test]
+fn a_part_takes_flows_in_their_order_until_it_is_full() {
+    const MOST: usize = 2;
+    let mut random = Random::new(7);
+    let (cluster, _) = resolve::resolve(&cluster::objects(&mut random), cluster::assumptions(&mut random));
+    let flows = flows::flows(&cluster, FLOWS, &mut random);
+    let mut engine = Engine::in_parts(&cluster, Machine::make(), MOST).expect("the cluster compiles");
+    let (mut done, mut parts) = (0, 0);
+    while done < flows.len() {
+        let taken = engine.prepare(&flows[done..]);
+        assert!(taken > 0, "no flow fits");
+        for flow in &flows[done..done + taken] {
+            agrees(7, &cluster, &mut engine, flow);
+        }
+        done += taken;
+        parts += 1;
+    }
+    assert!(parts > 1 && parts < flows.len(), "{parts} parts for {} flows", flows.len());
 }

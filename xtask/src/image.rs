@@ -7,14 +7,14 @@ mod tar;
 
 use std::env::consts::ARCH;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::process::{cargo, run};
-use tar::Tar;
+pub use tar::Tar;
 
 /// As in the chart.
 const NAME: &str = "weir";
@@ -22,22 +22,29 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// `cargo xtask image [FILE]`
 pub fn task(mut arguments: impl Iterator<Item = String>) -> Result<()> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
-    let path = arguments.next().map_or_else(|| target.join("weir-image.tar"), PathBuf::from);
-    let binary = build(&target)?;
-    let image = layout(&binary, architecture(ARCH)?);
+    let path = arguments.next().map_or_else(|| target().join("weir-image.tar"), PathBuf::from);
+    let image = of_agent(&name(), &binary()?)?;
     fs::write(&path, &image).with_context(|| format!("cannot write {}", path.display()))?;
     println!("{}: {NAME}:{VERSION}, {} bytes", path.display(), image.len());
     Ok(())
 }
 
-/// A binary that needs nothing beside itself.
-fn build(target: &Path) -> Result<Vec<u8>> {
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from)
+}
+
+/// The full name of the agent's image.
+pub fn name() -> String {
+    format!("docker.io/library/{NAME}:{VERSION}")
+}
+
+/// Builds the agent: one file that needs nothing beside itself.
+pub fn binary() -> Result<Vec<u8>> {
     let triple = format!("{ARCH}-unknown-linux-gnu");
     let mut build = cargo(&["build", "--release", "--locked", "-p", "weir", "--target", &triple]);
     run(build.env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=debuginfo"))?;
-    let path = target.join(triple).join("release/weir");
+    let path = target().join(triple).join("release/weir");
     fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
 }
 
@@ -49,14 +56,28 @@ fn architecture(rust: &str) -> Result<&'static str> {
     })
 }
 
-/// The tar.
-fn layout(binary: &[u8], architecture: &str) -> Vec<u8> {
+/// The agent's image, under this name.
+pub fn of_agent(name: &str, binary: &[u8]) -> Result<Vec<u8>> {
+    Ok(of(name, binary, architecture(ARCH)?))
+}
+
+fn of(name: &str, binary: &[u8], architecture: &str) -> Vec<u8> {
     let mut layer = Tar::new();
     layer.file("weir", binary, 0o755);
+    layout(name, &["/weir"], layer, architecture)
+}
+
+/// An image for this machine, of one layer, under its full name.
+pub fn packed(name: &str, entrypoint: &[&str], layer: Tar) -> Result<Vec<u8>> {
+    Ok(layout(name, entrypoint, layer, architecture(ARCH)?))
+}
+
+/// The tar.
+fn layout(name: &str, entrypoint: &[&str], layer: Tar, architecture: &str) -> Vec<u8> {
     let layer = layer.end();
     let configuration = json!({
         "architecture": architecture, "os": "linux",
-        "config": {"Entrypoint": ["/weir"], "WorkingDir": "/"},
+        "config": {"Entrypoint": entrypoint, "WorkingDir": "/"},
         "rootfs": {"type": "layers", "diff_ids": [digest(&layer)]},
         "history": [{"created_by": "cargo xtask image"}],
     });
@@ -70,8 +91,8 @@ fn layout(binary: &[u8], architecture: &str) -> Vec<u8> {
     let mut entry = described("application/vnd.oci.image.manifest.v1+json", &manifest);
     entry["platform"] = json!({"architecture": architecture, "os": "linux"});
     entry["annotations"] = json!({
-        "io.containerd.image.name": format!("docker.io/library/{NAME}:{VERSION}"),
-        "org.opencontainers.image.ref.name": VERSION,
+        "io.containerd.image.name": name,
+        "org.opencontainers.image.ref.name": name.rsplit(':').next(),
     });
     let index =
         json!({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [entry]});
@@ -137,7 +158,7 @@ mod tests {
     #[test]
     fn the_layout_leads_from_the_index_to_the_binary() {
         let binary = vec![7; 1_234];
-        let files = unpacked(&layout(&binary, "amd64"), "layout");
+        let files = unpacked(&of(&name(), &binary, "amd64"), "layout");
         let json = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).expect("JSON");
         assert_eq!(json(&files["oci-layout"])["imageLayoutVersion"], "1.0.0");
         let index = json(&files["index.json"]);
@@ -156,7 +177,7 @@ mod tests {
 
     #[test]
     fn the_same_binary_gives_the_same_bytes() {
-        assert_eq!(layout(b"weir", "amd64"), layout(b"weir", "amd64"));
-        assert_ne!(layout(b"weir", "amd64"), layout(b"weir", "arm64"));
+        assert_eq!(of("w:1", b"weir", "amd64"), of("w:1", b"weir", "amd64"));
+        assert_ne!(of("w:1", b"weir", "amd64"), of("w:1", b"weir", "arm64"));
     }
 }

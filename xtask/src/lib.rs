@@ -1,6 +1,7 @@
 //! Developer tasks, as far as tests share them.
 
 pub mod apiserver;
+pub mod debian;
 pub mod deploy;
 pub mod image;
 pub mod process;

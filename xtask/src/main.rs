@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod cluster;
 mod generate;
 mod kernels;
 mod load;
@@ -20,6 +21,9 @@ cargo xtask TASK
   bench [FILTER]  measures the front end on generated clusters, as ratios and figures
   kernels         the datapath's tests on Linux 5.10, 6.1 and 6.12 under qemu; WEIR_KERNEL_IMAGES names images
   apiserver       `build`s kube-apiserver and etcd from their Go modules, `run [DIR]` runs them on loopback; tests use them
+  cluster         a real cluster of one or two nodes in network namespaces: `up`, `test`, `suite`, `starts N`, `down`,
+                  `kubectl …`, `enter NODE …`; needs root. Of `up` and `test`:
+                  `--cni bridge|ptp`, `--proxy iptables|nftables`, `--nodes 1|2`, `--weir-cni`
   load            an agent at 10,000 pods and 1,000 policies, in a network namespace: memory, idle CPU, latencies; needs root.
                   `--pods N`, `--local N`, `--policies N`, `--services N`, `--secs N`
   image [FILE]    builds the agent as one static binary, in an OCI layout tar that `ctr images import` takes
@@ -36,6 +40,7 @@ fn main() -> ExitCode {
         Some("deploy") => xtask::deploy::write(),
         Some("apiserver") => xtask::apiserver::task(arguments),
         Some("image") => xtask::image::task(arguments),
+        Some("cluster") => cluster::task(arguments),
         Some("load") => load::run_load(arguments),
         Some("kernels") => kernels::run_kernels(),
         Some("fuzz") => ci::fuzz(arguments),

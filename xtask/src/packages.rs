@@ -11,6 +11,7 @@ use crate::process::run;
 const WANTED: &[(&str, &str)] = &[
     ("ip", "iproute2"),
     ("iptables", "iptables"),
+    ("nft", "nftables"),
     ("ipset", "ipset"),
     ("ping", "iputils-ping"),
     ("bpftool", "bpftool"),
@@ -47,12 +48,12 @@ fn apt_get() -> Command {
 }
 
 /// Also in the directories that are root's alone.
-fn is_installed(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     path.split(':').any(|directory| Path::new(directory).join(program).exists())
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     let id = Command::new("id").arg("-u").output();
     id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }

@@ -1,6 +1,7 @@
 //! Running other programs, and saying what is run.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -11,6 +12,28 @@ pub fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("could not start: {shown}"))?;
     if !status.success() {
         bail!("{shown}: {status}");
+    }
+    Ok(())
+}
+
+/// Runs a command without a word; what it says. An error names it and has what it said of itself.
+pub fn capture(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("could not start: {}", show(command)))?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        bail!("{}: {}: {}{said}", show(command), output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(said)
+}
+
+/// Waits until it is so.
+pub fn wait(what: &str, patience: Duration, mut is_so: impl FnMut() -> bool) -> Result<()> {
+    let started = Instant::now();
+    while !is_so() {
+        if started.elapsed() > patience {
+            bail!("{what}: not within {} s", patience.as_secs());
+        }
+        std::thread::sleep(Duration::from_millis(100));
     }
     Ok(())
 }

@@ -3,6 +3,8 @@
 mod summary;
 
 use std::io::Write as _;
+use std::mem::ManuallyDrop;
+use std::panic::resume_unwind;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -21,12 +23,22 @@ use crate::read;
 
 pub(crate) fn run(global: &Global, arguments: &Compile) -> Result<Outcome> {
     let Some(read) = read::read_sound_with_digests(global, &arguments.input)? else { return Ok(Outcome::Failed) };
+    // The process ends soon: freeing a large snapshot piece by piece would take a tenth of the whole.
+    let read = ManuallyDrop::new(read);
     let cluster = &read.cluster;
     let scope = scope(cluster, arguments.node.as_deref())?;
     let mut options =
         Options { budgets: Budgets(arguments.budget.clone()), target: arguments.target, ..Options::default() };
     options.forced.extend(&arguments.structure);
-    let compiled = match compile::compile(cluster, &scope, &options) {
+    // What is stored of the input takes as long to write as the compiler takes, and neither waits for the other.
+    let (compiled, objects) = std::thread::scope(|threads| {
+        let objects = arguments.output.is_some().then(|| threads.spawn(|| artifact::objects(&read.objects)));
+        (
+            compile::compile(cluster, &scope, &options),
+            objects.map(|it| it.join().unwrap_or_else(|it| resume_unwind(it))),
+        )
+    });
+    let compiled = match compiled {
         Ok(compiled) => compiled,
         Err(CompileError::Budget(exceeded)) => {
             failure::print(&with_hint(exceeded.to_string(), "nothing was written"));
@@ -37,9 +49,7 @@ pub(crate) fn run(global: &Global, arguments: &Compile) -> Result<Outcome> {
     let mut locator = Locator::new(&read.sources);
     let artifact = compiled.artifact_of_files(cluster, &options, &mut |origin| locator.line(origin), |description| {
         description.inputs.clone_from(&read.inputs);
-        if arguments.output.is_some() {
-            description.objects = artifact::objects(&read.objects);
-        }
+        description.objects = objects.unwrap_or_default();
         description.node.clone_from(&arguments.node);
     });
     let artifact = artifact.context("the artifact cannot be put together")?;

@@ -5,11 +5,12 @@ mod engine;
 mod flow;
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, BufWriter, Read as _, Write};
+use std::io::{BufRead as _, BufReader, BufWriter, Write};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use weir_compiler::model::directory::Directory;
+use weir_compiler::model::eval::Flow;
 
 use super::Outcome;
 use crate::args::{Global, Query, QueryFormat};
@@ -22,26 +23,55 @@ use flow::Line;
 
 /// Bytes in flight, each way.
 const BUFFER: usize = 1 << 17;
+/// Bytes of flows that are looked at before the first of them is answered: an engine that has to choose whom to compile
+/// knows whom they ask about.
+const BATCH: usize = 1 << 20;
 
 pub(crate) fn run(global: &Global, query: &Query) -> Result<Outcome> {
     let QueryFormat::Jsonl = query.output;
     let Some(read) = read::read_sound(global, &query.input)? else { return Ok(Outcome::Failed) };
-    let reader = open(&query.flows, read.stdin_read)?;
+    let source = open(&query.flows, read.stdin_read)?;
     let ends = Ends { cluster: &read.cluster, default_namespace: &read.default_namespace };
     let writer = BufWriter::with_capacity(BUFFER, std::io::stdout().lock());
     let (directory, judge) = (Directory::new(&read.cluster), Judge::new(query.engine, &read.cluster)?);
-    Session { ends, directory, judge, names: Names::new(&read.cluster), skipped: false }.answer_all(reader, writer)
+    Session { ends, directory, judge, names: Names::new(&read.cluster), skipped: false }.answer_all(source, writer)
 }
 
-fn open(path: &Path, stdin_read: bool) -> Result<BufReader<Box<dyn std::io::Read>>> {
-    let source: Box<dyn std::io::Read> = match path == Path::new("-") {
+/// Where flows come from, and whether more of them may have to be waited for.
+struct Source {
+    reader: BufReader<Box<dyn std::io::Read>>,
+    waits: bool,
+}
+
+fn open(path: &Path, stdin_read: bool) -> Result<Source> {
+    let (source, waits): (Box<dyn std::io::Read>, bool) = match path == Path::new("-") {
         true if stdin_read => {
             return Err(with_hint("standard input is named twice", "it holds either objects or flows"));
         }
-        true => Box::new(std::io::stdin().lock()),
-        false => Box::new(File::open(path).with_context(|| format!("cannot read {}", path.display()))?),
+        true => (Box::new(std::io::stdin().lock()), true),
+        false => {
+            let cannot = || format!("cannot read {}", path.display());
+            let file = File::open(path).with_context(cannot)?;
+            let waits = !file.metadata().with_context(cannot)?.is_file();
+            (Box::new(file), waits)
+        }
     };
-    Ok(BufReader::with_capacity(BUFFER, source))
+    Ok(Source { reader: BufReader::with_capacity(BUFFER, source), waits })
+}
+
+impl Source {
+    /// The next lines, one after the other; none at the end. Whoever waits for an answer before asking on gets it
+    /// before we wait for the next question.
+    fn batch(&mut self) -> Result<Vec<u8>> {
+        let mut lines = Vec::new();
+        while lines.len() < BATCH {
+            let read = self.reader.read_until(b'\n', &mut lines).context("cannot read the flows")?;
+            if read == 0 || (self.waits && self.reader.buffer().is_empty()) {
+                break;
+            }
+        }
+        Ok(lines)
+    }
 }
 
 struct Session<'c> {
@@ -53,39 +83,41 @@ struct Session<'c> {
 }
 
 impl Session<'_> {
-    fn answer_all(
-        mut self,
-        mut reader: BufReader<impl std::io::Read>,
-        mut writer: BufWriter<impl Write>,
-    ) -> Result<Outcome> {
-        let mut line = Vec::new();
+    fn answer_all(mut self, mut source: Source, mut writer: BufWriter<impl Write>) -> Result<Outcome> {
         loop {
-            // Whoever waits for an answer before asking on gets it before we wait for the next question.
-            if reader.buffer().is_empty() {
-                writer.flush()?;
-            }
-            line.clear();
-            if reader.by_ref().read_until(b'\n', &mut line).context("cannot read the flows")? == 0 {
+            let batch = source.batch()?;
+            if batch.is_empty() {
                 break;
             }
-            if !line.trim_ascii().is_empty() {
-                self.answer(&line, &mut writer)?;
-            }
+            let lines = batch.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
+            let lines: Vec<Line<'_>> = lines.map(Line::parse).collect();
+            let flows = lines.iter().map(|line| line.flow().and_then(|it| it.resolve(&self.ends, &self.directory)));
+            let flows: Vec<Result<Flow, String>> = flows.collect();
+            self.answer(&lines, &flows, &mut writer)?;
+            writer.flush()?;
         }
-        writer.flush()?;
         Ok(if self.skipped { Outcome::Findings } else { Outcome::Clean })
     }
 
-    fn answer(&mut self, line: &[u8], writer: &mut impl Write) -> Result<()> {
-        let parsed = Line::parse(line);
-        let flow = parsed.flow().and_then(|it| it.resolve(&self.ends, &self.directory));
-        match flow.map_err(NoAnswer::Skip).and_then(|flow| self.judge.judge(&flow)) {
-            Ok(judgement) => self.names.write(writer, parsed.id(), &judgement)?,
-            Err(NoAnswer::Skip(reason)) => {
-                self.skipped = true;
-                answer::write_skip(writer, parsed.id(), &reason)?;
+    fn answer(&mut self, lines: &[Line<'_>], flows: &[Result<Flow, String>], writer: &mut impl Write) -> Result<()> {
+        let sound: Vec<Flow> = flows.iter().filter_map(|flow| flow.as_ref().ok()).cloned().collect();
+        let (mut asked, mut ready) = (0, 0);
+        for (line, flow) in lines.iter().zip(flows) {
+            let judged = flow.clone().map_err(NoAnswer::Skip).and_then(|flow| {
+                if asked == ready {
+                    ready += self.judge.prepare(sound.get(asked..).unwrap_or_default());
+                }
+                asked += 1;
+                self.judge.judge(&flow)
+            });
+            match judged {
+                Ok(judgement) => self.names.write(writer, line.id(), &judgement)?,
+                Err(NoAnswer::Skip(reason)) => {
+                    self.skipped = true;
+                    answer::write_skip(writer, line.id(), &reason)?;
+                }
+                Err(NoAnswer::Failed(error)) => return Err(error),
             }
-            Err(NoAnswer::Failed(error)) => return Err(error),
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use weir_runtime::skip;
-use xtask::apiserver::{Server, Settings};
+use xtask::apiserver::{self, Binaries, Server, Settings};
 
 use crate::rig::{Agent, Directory, Wire, server, until, within};
 
@@ -148,6 +148,22 @@ fn servers_that_do_not_stream_lists_are_listed() {
     let directory = Directory::new();
     let flags = vec!["--feature-gates=WatchList=false".to_owned()];
     let server = server!(&directory, Settings { flags, ..Settings::default() });
+    let agent = agent(&directory, &server.kubeconfig());
+    follows_changes(&server, &directory);
+    assert_eq!(agent.metric("weir_watch_faults_total{kind=\"Pod\"}"), 1.0, "{}", agent.log());
+}
+
+#[test]
+fn servers_that_answer_streamed_lists_with_an_error_for_ever_are_listed() {
+    let directory = Directory::new();
+    let old = match apiserver::built().and_then(|it| Ok(Binaries { etcd: apiserver::old_etcd()?, ..it })) {
+        Ok(binaries) => binaries,
+        Err(reason) => skip!("{reason:#}"),
+    };
+    let server = Server::start(&old, &directory.path().join("server"), Settings::default()).expect("it starts");
+    let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let streamed = server.ask("GET", &format!("{PODS}?{query}"), None).expect("it answers");
+    assert!(streamed.contains(r#""type":"ERROR""#) && streamed.contains(r#""code":500"#), "{streamed}");
     let agent = agent(&directory, &server.kubeconfig());
     follows_changes(&server, &directory);
     assert_eq!(agent.metric("weir_watch_faults_total{kind=\"Pod\"}"), 1.0, "{}", agent.log());

@@ -1,45 +1,53 @@
 //! JSON out: members in the order given, one top-level member a line, so that two manifests can be compared with `diff`.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// A value. Members of objects stand in the order of their making.
+/// A value. Members of objects stand in the order of their making. Texts are borrowed where they can be: a snapshot has
+/// millions of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Json {
+pub(super) enum Json<'a> {
     Number(u64),
     Signed(i64),
     Bool(bool),
-    Text(String),
-    List(Vec<Json>),
-    Object(Vec<(String, Json)>),
+    Text(Cow<'a, str>),
+    List(Vec<Json<'a>>),
+    Object(Vec<(&'a str, Json<'a>)>),
 }
 
-impl From<u64> for Json {
+impl From<u64> for Json<'_> {
     fn from(number: u64) -> Self {
         Self::Number(number)
     }
 }
 
-impl From<u32> for Json {
+impl From<u32> for Json<'_> {
     fn from(number: u32) -> Self {
         Self::Number(u64::from(number))
     }
 }
 
-impl From<&str> for Json {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
+impl<'a> From<&'a str> for Json<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(Cow::Borrowed(text))
     }
 }
 
-impl Json {
+impl From<String> for Json<'_> {
+    fn from(text: String) -> Self {
+        Self::Text(Cow::Owned(text))
+    }
+}
+
+impl<'a> Json<'a> {
     /// A list of things.
-    pub(super) fn list<T: Into<Json>>(items: impl IntoIterator<Item = T>) -> Self {
+    pub(super) fn list<T: Into<Json<'a>>>(items: impl IntoIterator<Item = T>) -> Self {
         Self::List(items.into_iter().map(Into::into).collect())
     }
 
     /// An object by its members.
-    pub(super) fn object<K: Into<String>>(members: impl IntoIterator<Item = (K, Json)>) -> Self {
-        Self::Object(members.into_iter().map(|(key, value)| (key.into(), value)).collect())
+    pub(super) fn object(members: impl IntoIterator<Item = (&'a str, Json<'a>)>) -> Self {
+        Self::Object(members.into_iter().collect())
     }
 
     /// The text; the members and items of the first two levels have a line each.
@@ -103,17 +111,21 @@ fn new_line(out: &mut String, depth: usize) {
 
 fn quote(out: &mut String, text: &str) {
     out.push('"');
-    for character in text.chars() {
-        match character {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            control if control < ' ' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(control));
+    let mut plain = 0;
+    // What is escaped is ASCII, so both ends of a stretch are ends of characters.
+    for (at, byte) in text.bytes().enumerate().filter(|(_, byte)| *byte < b' ' || matches!(byte, b'"' | b'\\')) {
+        out.push_str(text.get(plain..at).unwrap_or_default());
+        plain = at + 1;
+        match byte {
+            b'"' => out.push_str("\\\""),
+            b'\\' => out.push_str("\\\\"),
+            b'\n' => out.push_str("\\n"),
+            control => {
+                let _ = write!(out, "\\u{control:04x}");
             }
-            other => out.push(other),
         }
     }
+    out.push_str(text.get(plain..).unwrap_or_default());
     out.push('"');
 }
 

@@ -49,20 +49,20 @@ pub struct Description {
 
 /// The text.
 pub(super) fn write(artifact: &Artifact, description: &Description) -> Result<String, LinkError> {
-    let texts = |pairs: &[(String, String)]| Json::object(pairs.iter().map(|(key, it)| (key, it.as_str().into())));
+    let assumptions = description.assumptions.iter().map(|(key, it)| (key.as_str(), it.as_str().into()));
     let (major, minor) = description.target.kernel;
     let programs = artifact.programs.iter().map(program).collect::<Result<_, _>>()?;
     let node = description.node.as_ref().map(|node| ("node", node.as_str().into()));
     let head = [
         ("manifest", VERSION.into()),
         ("weir", env!("CARGO_PKG_VERSION").into()),
-        ("generation", artifact.generation()?.to_string().as_str().into()),
-        ("target", format!("linux {major}.{minor}").as_str().into()),
+        ("generation", artifact.generation()?.to_string().into()),
+        ("target", format!("linux {major}.{minor}").into()),
     ];
     let rest = [
         ("inputs", Json::List(description.inputs.iter().map(input).collect())),
-        ("assumptions", texts(&description.assumptions)),
-        ("counts", Json::object(description.counts.iter().map(|(key, count)| (key, (*count).into())))),
+        ("assumptions", Json::object(assumptions)),
+        ("counts", Json::object(description.counts.iter().map(|(key, count)| (key.as_str(), (*count).into())))),
         ("structures", Json::List(description.structures.iter().map(note).collect())),
         ("programs", Json::List(programs)),
         ("maps", Json::List(artifact.maps.iter().map(map).collect())),
@@ -73,7 +73,7 @@ pub(super) fn write(artifact: &Artifact, description: &Description) -> Result<St
     Ok(Json::object(head.into_iter().chain(node).chain(rest).chain(provenance)).text())
 }
 
-fn note(note: &Note) -> Json {
+fn note(note: &Note) -> Json<'_> {
     Json::object([
         ("place", note.place.name().into()),
         ("structure", note.structure.name().into()),
@@ -110,11 +110,11 @@ fn member<'n, 't>(node: &'n Node<'t>, name: &str) -> Option<&'n Value<'t>> {
     entries.iter().find(|entry| entry.key == name).map(|entry| &entry.value.value)
 }
 
-fn input(input: &Input) -> Json {
-    Json::object([("name", input.name.as_str().into()), ("sha256", input.digest.to_string().as_str().into())])
+fn input(input: &Input) -> Json<'_> {
+    Json::object([("name", input.name.as_str().into()), ("sha256", input.digest.to_string().into())])
 }
 
-fn program(program: &Program) -> Result<Json, LinkError> {
+fn program(program: &Program) -> Result<Json<'_>, LinkError> {
     let report = limits::check(&program.code.link(|_| 0));
     if let Some(violation) = report.violations.first() {
         return Err(LinkError::Limits(violation.to_string()));
@@ -125,7 +125,7 @@ fn program(program: &Program) -> Result<Json, LinkError> {
     Ok(Json::object(members))
 }
 
-fn map(map: &MapImage) -> Json {
+fn map(map: &MapImage) -> Json<'_> {
     Json::object([
         ("name", map.name.name().into()),
         ("type", super::view::kind_name(map.spec.kind).into()),
@@ -136,13 +136,13 @@ fn map(map: &MapImage) -> Json {
     ])
 }
 
-fn bytes(bytes: Bytes) -> Json {
+fn bytes(bytes: Bytes) -> Json<'static> {
     Json::object([("fixed", bytes.fixed.into()), ("per_cpu", bytes.per_cpu.into())])
 }
 
-fn local_endpoint(local: &super::NamedEndpoint) -> Json {
+fn local_endpoint(local: &super::NamedEndpoint) -> Json<'_> {
     let at = endpoint::SUBJECT as usize;
     let subject = local.value.get(at..).and_then(|rest| rest.first_chunk()).map(|it| u32::from_le_bytes(*it));
     let name = format!("{}/{}", local.namespace, local.name);
-    Json::object([("name", name.as_str().into()), ("subject", subject.unwrap_or(u32::MAX).into())])
+    Json::object([("name", name.into()), ("subject", subject.unwrap_or(u32::MAX).into())])
 }

@@ -12,6 +12,9 @@ use crate::k8s::{
     Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload,
 };
 
+/// What says whose slice it is.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
 /// A `List` of the objects.
 pub fn objects(objects: &[Object]) -> String {
     let mut sorted: Vec<&Object> = objects.iter().collect();
@@ -60,7 +63,7 @@ fn kind(body: &Body) -> (&'static str, &str) {
     }
 }
 
-fn object(object: &Object) -> Json {
+fn object(object: &Object) -> Json<'_> {
     let (version, name) = kind(&object.body);
     let owner = match &object.body {
         Body::Workload(workload) => workload.owner.as_deref(),
@@ -80,21 +83,22 @@ fn object(object: &Object) -> Json {
     members(all)
 }
 
-fn meta(object: &Object, owner: Option<&str>) -> Json {
+fn meta<'a>(object: &'a Object, owner: Option<&'a str>) -> Json<'a> {
     let Meta { name, namespace, uid, labels, deleting } = &object.meta;
     let name = match &object.body {
         // The name of a list file is no name of an object's; no verdict depends on it.
-        Body::CidrList(_) => object_name(name),
-        _ => name.clone(),
+        Body::CidrList(_) => object_name(name).into(),
+        _ => text(name),
     };
-    let mut all = vec![("name", text(&name))];
+    let mut all = vec![("name", name)];
     all.extend((!namespace.is_empty()).then(|| ("namespace", text(namespace))));
     all.extend(uid.as_ref().map(|uid| ("uid", text(uid))));
-    let mut labels = Labels::clone(labels);
-    if let Body::EndpointSlice(EndpointSlice { service: Some(service), .. }) = &object.body {
-        labels.insert("kubernetes.io/service-name".to_owned(), service.clone());
-    }
-    all.extend((!labels.is_empty()).then(|| ("labels", self::labels(&labels))));
+    let service = match &object.body {
+        Body::EndpointSlice(EndpointSlice { service, .. }) => service.as_deref(),
+        _ => None,
+    };
+    let labels = labels_and(labels, service.map(|service| (SERVICE_NAME, service)));
+    all.extend((!labels.is_empty()).then(|| ("labels", members(labels))));
     all.extend(deleting.then(|| ("deletionTimestamp", text("1970-01-01T00:00:00Z"))));
     if let Some((kind, name)) = owner.and_then(|it| it.split_once('/')) {
         let owner = [
@@ -116,20 +120,20 @@ fn object_name(name: &str) -> String {
     if name.is_empty() { "list".to_owned() } else { name.to_owned() }
 }
 
-fn node(node: &Node) -> Json {
-    let address = |at: &IpAddr| members([("type", text("InternalIP")), ("address", text(&at.to_string()))]);
+fn node(node: &Node) -> Json<'_> {
+    let address = |at: &IpAddr| members([("type", text("InternalIP")), ("address", at.to_string().into())]);
     members([("addresses", Json::List(node.addresses.iter().map(address).collect()))])
 }
 
-fn pod_spec(pod: &Pod) -> Json {
+fn pod_spec(pod: &Pod) -> Json<'_> {
     let mut all = vec![("containers", containers(&pod.ports))];
     all.extend(pod.node.as_ref().map(|node| ("nodeName", text(node))));
     all.extend(pod.host_network.then_some(("hostNetwork", Json::Bool(true))));
     members(all)
 }
 
-fn pod_status(pod: &Pod) -> Json {
-    let ips = |all: &[IpAddr]| Json::List(all.iter().map(|at| members([("ip", text(&at.to_string()))])).collect());
+fn pod_status(pod: &Pod) -> Json<'_> {
+    let ips = |all: &[IpAddr]| Json::List(all.iter().map(|at| members([("ip", at.to_string().into())])).collect());
     let mut all = Vec::new();
     let phase = pod.phase.map(|phase| match phase {
         Phase::Pending => "Pending",
@@ -148,19 +152,20 @@ fn pod_status(pod: &Pod) -> Json {
     members(all)
 }
 
-fn containers(ports: &[NamedPort]) -> Json {
-    let port = |it: &NamedPort| {
-        members([
-            ("name", text(&it.name)),
-            ("protocol", protocol(it.protocol)),
-            ("containerPort", u32::from(it.number).into()),
-        ])
-    };
-    let ports = Json::List(ports.iter().map(port).collect());
+fn containers(ports: &[NamedPort]) -> Json<'_> {
+    let ports = Json::List(ports.iter().map(container_port).collect());
     Json::List(vec![members([("name", text("main")), ("ports", ports)])])
 }
 
-fn workload(workload: &Workload) -> Json {
+fn container_port(port: &NamedPort) -> Json<'_> {
+    members([
+        ("name", text(&port.name)),
+        ("protocol", protocol(port.protocol)),
+        ("containerPort", u32::from(port.number).into()),
+    ])
+}
+
+fn workload(workload: &Workload) -> Json<'_> {
     let mut spec = vec![("containers", containers(&workload.ports))];
     spec.extend(workload.host_network.then_some(("hostNetwork", Json::Bool(true))));
     let metadata = members([("labels", labels(&workload.pod_labels))]);
@@ -171,7 +176,7 @@ fn workload(workload: &Workload) -> Json {
     }
 }
 
-fn service(service: &Service) -> Json {
+fn service(service: &Service) -> Json<'_> {
     let mut all = vec![("ports", Json::List(service.ports.iter().map(service_port).collect()))];
     let cluster =
         if service.cluster_addresses.is_empty() { Json::list(["None"]) } else { addresses(&service.cluster_addresses) };
@@ -185,7 +190,7 @@ fn service(service: &Service) -> Json {
     members(all)
 }
 
-fn service_port(port: &ServicePort) -> Json {
+fn service_port(port: &ServicePort) -> Json<'_> {
     let target = match &port.target {
         TargetPort::Number(number) => u32::from(*number).into(),
         TargetPort::Name(name) => text(name),
@@ -200,34 +205,35 @@ fn service_port(port: &ServicePort) -> Json {
     members(all)
 }
 
-fn slice(slice: &EndpointSlice) -> [(&'static str, Json); 3] {
-    let endpoint = |it: &SliceEndpoint| {
-        let mut all =
-            vec![("addresses", addresses(&it.addresses)), ("conditions", members([("ready", Json::Bool(it.ready))]))];
-        all.extend(it.pod.as_ref().map(|(namespace, name)| {
-            ("targetRef", members([("kind", text("Pod")), ("namespace", text(namespace)), ("name", text(name))]))
-        }));
-        members(all)
-    };
-    let port = |it: &SlicePort| {
-        let mut all = vec![("name", text(&it.name)), ("protocol", protocol(it.protocol))];
-        all.extend(it.number.map(|number| ("port", u32::from(number).into())));
-        members(all)
-    };
+fn slice(slice: &EndpointSlice) -> [(&'static str, Json<'_>); 3] {
     let is_v6 = slice.endpoints.iter().flat_map(|it| &it.addresses).any(IpAddr::is_ipv6);
     [
         ("addressType", text(if is_v6 { "IPv6" } else { "IPv4" })),
-        ("endpoints", Json::List(slice.endpoints.iter().map(endpoint).collect())),
-        ("ports", Json::List(slice.ports.iter().map(port).collect())),
+        ("endpoints", Json::List(slice.endpoints.iter().map(slice_endpoint).collect())),
+        ("ports", Json::List(slice.ports.iter().map(slice_port).collect())),
     ]
 }
 
-fn policy(policy: &NetworkPolicy) -> Json {
+fn slice_endpoint(endpoint: &SliceEndpoint) -> Json<'_> {
+    let ready = members([("ready", Json::Bool(endpoint.ready))]);
+    let mut all = vec![("addresses", addresses(&endpoint.addresses)), ("conditions", ready)];
+    all.extend(endpoint.pod.as_ref().map(|(namespace, name)| {
+        ("targetRef", members([("kind", text("Pod")), ("namespace", text(namespace)), ("name", text(name))]))
+    }));
+    members(all)
+}
+
+fn slice_port(port: &SlicePort) -> Json<'_> {
+    let mut all = vec![("name", text(&port.name)), ("protocol", protocol(port.protocol))];
+    all.extend(port.number.map(|number| ("port", u32::from(number).into())));
+    members(all)
+}
+
+fn policy(policy: &NetworkPolicy) -> Json<'_> {
     let types = policy.policy_types.iter().map(|it| match it {
         PolicyType::Ingress => "Ingress",
         PolicyType::Egress => "Egress",
     });
-    let rules = |rules: &[PolicyRule], peers| Json::List(rules.iter().map(|it| rule(it, peers)).collect());
     let mut all = Vec::new();
     all.extend(policy.pod_selector_written.then(|| ("podSelector", selector(&policy.pod_selector))));
     all.extend((!policy.policy_types.is_empty()).then(|| ("policyTypes", Json::list(types))));
@@ -236,14 +242,18 @@ fn policy(policy: &NetworkPolicy) -> Json {
     members(all)
 }
 
-fn rule(rule: &PolicyRule, peers: &'static str) -> Json {
+fn rules<'a>(rules: &'a [PolicyRule], peers: &'static str) -> Json<'a> {
+    Json::List(rules.iter().map(|it| rule(it, peers)).collect())
+}
+
+fn rule<'a>(rule: &'a PolicyRule, peers: &'static str) -> Json<'a> {
     let mut all = Vec::new();
     all.extend((!rule.peers.is_empty()).then(|| (peers, Json::List(rule.peers.iter().map(peer).collect()))));
     all.extend((!rule.ports.is_empty()).then(|| ("ports", Json::List(rule.ports.iter().map(policy_port).collect()))));
     members(all)
 }
 
-fn peer(peer: &PolicyPeer) -> Json {
+fn peer(peer: &PolicyPeer) -> Json<'_> {
     match peer {
         PolicyPeer::Pods { pods, namespaces } => {
             let mut all = Vec::new();
@@ -252,15 +262,14 @@ fn peer(peer: &PolicyPeer) -> Json {
             members(all)
         }
         PolicyPeer::Block { cidr, except } => {
-            let except: Vec<String> = except.iter().map(ToString::to_string).collect();
-            let mut block = vec![("cidr", text(&cidr.to_string()))];
-            block.extend((!except.is_empty()).then(|| ("except", Json::list(except.iter().map(String::as_str)))));
+            let mut block = vec![("cidr", cidr.to_string().into())];
+            block.extend((!except.is_empty()).then(|| ("except", Json::list(except.iter().map(ToString::to_string)))));
             members([("ipBlock", members(block))])
         }
     }
 }
 
-fn policy_port(port: &PolicyPort) -> Json {
+fn policy_port(port: &PolicyPort) -> Json<'_> {
     let mut all = vec![("protocol", protocol(port.protocol))];
     match &port.port {
         PortMatch::Any => {}
@@ -273,7 +282,7 @@ fn policy_port(port: &PolicyPort) -> Json {
     members(all)
 }
 
-fn list(list: &CidrList) -> Json {
+fn list(list: &CidrList) -> Json<'_> {
     let action = match list.action {
         ListAction::Deny => "Deny",
         ListAction::Allow => "Allow",
@@ -281,7 +290,6 @@ fn list(list: &CidrList) -> Json {
     let directions = [(list.ingress, "Ingress"), (list.egress, "Egress")];
     let directions = directions.into_iter().filter(|it| it.0).map(|it| it.1);
     let entry = |it: &ListEntry| format!("{}-{}", it.first, it.last);
-    let entries: Vec<String> = list.entries.iter().map(entry).collect();
     let mut applies_to = Vec::new();
     applies_to.extend(list.namespaces.as_ref().map(|it| ("namespaceSelector", selector(it))));
     applies_to.extend(list.pods.as_ref().map(|it| ("podSelector", selector(it))));
@@ -290,22 +298,11 @@ fn list(list: &CidrList) -> Json {
         ("order", Json::Signed(list.order)),
         ("directions", Json::list(directions)),
         ("appliesTo", members(applies_to)),
-        ("cidrs", Json::list(entries.iter().map(String::as_str))),
+        ("cidrs", Json::list(list.entries.iter().map(entry))),
     ])
 }
 
-fn selector(selector: &LabelSelector) -> Json {
-    let requirement = |it: &Requirement| {
-        let operator = match it.operator {
-            Operator::In => "In",
-            Operator::NotIn => "NotIn",
-            Operator::Exists => "Exists",
-            Operator::DoesNotExist => "DoesNotExist",
-        };
-        let mut all = vec![("key", text(&it.key)), ("operator", text(operator))];
-        all.extend((!it.values.is_empty()).then(|| ("values", Json::list(it.values.iter().map(String::as_str)))));
-        members(all)
-    };
+fn selector(selector: &LabelSelector) -> Json<'_> {
     let mut all = Vec::new();
     all.extend((!selector.match_labels.is_empty()).then(|| ("matchLabels", labels(&selector.match_labels))));
     let expressions = selector.match_expressions.iter().map(requirement).collect();
@@ -313,16 +310,38 @@ fn selector(selector: &LabelSelector) -> Json {
     members(all)
 }
 
-fn labels(labels: &Labels) -> Json {
-    Json::object(labels.iter().map(|(key, value)| (key.as_str(), text(value))))
+fn requirement(requirement: &Requirement) -> Json<'_> {
+    let operator = match requirement.operator {
+        Operator::In => "In",
+        Operator::NotIn => "NotIn",
+        Operator::Exists => "Exists",
+        Operator::DoesNotExist => "DoesNotExist",
+    };
+    let values = || ("values", Json::list(requirement.values.iter().map(String::as_str)));
+    let mut all = vec![("key", text(&requirement.key)), ("operator", text(operator))];
+    all.extend((!requirement.values.is_empty()).then(values));
+    members(all)
 }
 
-fn addresses(all: &[IpAddr]) -> Json {
-    let all: Vec<String> = all.iter().map(ToString::to_string).collect();
-    Json::list(all.iter().map(String::as_str))
+fn labels(labels: &Labels) -> Json<'_> {
+    members(labels_and(labels, None))
 }
 
-fn protocol(protocol: Protocol) -> Json {
+/// Labels by their keys, and one more among them.
+fn labels_and<'a>(labels: &'a Labels, more: Option<(&'a str, &'a str)>) -> Vec<(&'a str, Json<'a>)> {
+    let mut all: Vec<_> = labels.iter().map(|(key, value)| (key.as_str(), text(value))).collect();
+    if let Some((key, value)) = more {
+        all.retain(|it| it.0 != key);
+        all.insert(all.partition_point(|it| it.0 < key), (key, text(value)));
+    }
+    all
+}
+
+fn addresses(all: &[IpAddr]) -> Json<'_> {
+    Json::list(all.iter().map(ToString::to_string))
+}
+
+fn protocol(protocol: Protocol) -> Json<'static> {
     text(match protocol {
         Protocol::Tcp => "TCP",
         Protocol::Udp => "UDP",
@@ -330,11 +349,11 @@ fn protocol(protocol: Protocol) -> Json {
     })
 }
 
-fn text(text: &str) -> Json {
+fn text(text: &str) -> Json<'_> {
     text.into()
 }
 
-fn members(members: impl IntoIterator<Item = (&'static str, Json)>) -> Json {
+fn members<'a>(members: impl IntoIterator<Item = (&'a str, Json<'a>)>) -> Json<'a> {
     Json::object(members)
 }
 

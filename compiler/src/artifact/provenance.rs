@@ -146,21 +146,15 @@ impl Provenance {
     }
 
     /// As members of the manifest.
-    pub(super) fn json(&self) -> [(&'static str, Json); 6] {
+    pub(super) fn json(&self) -> [(&'static str, Json<'_>); 6] {
         let lists = |numbers: &[Vec<u32>]| numbers.iter().map(|it| Json::list(it.iter().copied())).collect();
-        let service = |(peer, ports): &(u32, Vec<(u32, String)>)| {
-            let ports = ports.iter().map(|(atom, name)| Json::List(vec![(*atom).into(), name.as_str().into()]));
-            Json::object([("peer", (*peer).into()), ("ports", Json::List(ports.collect()))])
-        };
-        let named =
-            |(peer, named): &(u32, Vec<(u32, u32)>)| Json::object([("peer", (*peer).into()), ("ports", pairs(named))]);
         [
             ("policies", Json::List(self.policies.iter().map(Policy::json).collect())),
             ("lists", Json::List(self.lists.iter().map(List::json).collect())),
             ("predicates", Json::List(lists(&self.predicates))),
             ("subjects", Json::List(self.subjects.iter().map(Subject::json).collect())),
-            ("named_ports", Json::List(self.named.iter().map(named).collect())),
-            ("services", Json::List(self.services.iter().map(service).collect())),
+            ("named_ports", Json::List(self.named.iter().map(|(peer, named)| at(*peer, pairs(named))).collect())),
+            ("services", Json::List(self.services.iter().map(|(peer, ports)| at(*peer, served(ports))).collect())),
         ]
     }
 }
@@ -210,12 +204,20 @@ fn stretches(set: &AtomSet) -> Vec<(u32, u32)> {
     found
 }
 
-fn pairs(pairs: &[(u32, u32)]) -> Json {
+fn pairs(pairs: &[(u32, u32)]) -> Json<'static> {
     Json::List(pairs.iter().map(|(a, b)| Json::list([*a, *b])).collect())
 }
 
+fn at(peer: u32, ports: Json<'_>) -> Json<'_> {
+    Json::object([("peer", peer.into()), ("ports", ports)])
+}
+
+fn served(ports: &[(u32, String)]) -> Json<'_> {
+    Json::List(ports.iter().map(|(atom, name)| Json::List(vec![(*atom).into(), name.as_str().into()])).collect())
+}
+
 impl Policy {
-    fn json(&self) -> Json {
+    fn json(&self) -> Json<'_> {
         let rules = |direction: Direction| {
             let rules = self.rules[direction as usize].as_ref()?;
             Some((direction.name(), Json::List(rules.iter().map(Rule::json).collect())))
@@ -226,7 +228,7 @@ impl Policy {
 }
 
 impl Rule {
-    fn json(&self) -> Json {
+    fn json(&self) -> Json<'_> {
         let predicates = self.predicates.as_ref().map(|ids| ("predicates", Json::list(ids.iter().copied())));
         let atoms = self.atoms.as_ref().map(|atoms| ("atoms", pairs(atoms)));
         let names = (!self.names.is_empty()).then(|| ("names", Json::list(self.names.iter().copied())));
@@ -235,7 +237,7 @@ impl Rule {
 }
 
 impl List {
-    fn json(&self) -> Json {
+    fn json(&self) -> Json<'_> {
         let asked = Direction::ALL.into_iter().zip(self.asked).filter(|(_, asked)| *asked);
         let rest = [
             ("action", self.action.into()),
@@ -248,7 +250,7 @@ impl List {
 }
 
 impl Subject {
-    fn json(&self) -> Json {
+    fn json(&self) -> Json<'_> {
         let policies = ("policies", Json::list(self.policies.iter().copied()));
         let lists = (!self.lists.is_empty()).then(|| ("lists", Json::list(self.lists.iter().copied())));
         let named = (!self.named.is_empty()).then(|| ("named_ports", pairs(&self.named)));
@@ -256,6 +258,6 @@ impl Subject {
     }
 }
 
-fn placed(place: Option<&String>) -> Option<(&'static str, Json)> {
+fn placed(place: Option<&String>) -> Option<(&'static str, Json<'_>)> {
     place.map(|place| ("place", place.as_str().into()))
 }

@@ -3,7 +3,7 @@
 //! Every block and list cuts the address space at its ends; between two cuts the same address predicates hold. What is
 //! one address long goes to the exact table: a list of a million hosts never makes a stretch.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::PeerId;
@@ -58,6 +58,14 @@ pub(super) struct Segment {
     pub(super) set: u32,
 }
 
+impl Segment {
+    /// As addresses of a class.
+    pub(super) fn stretch(&self, peer: PeerId) -> Stretch {
+        let to_address = |number| to_address(self.family, number);
+        Stretch { first: to_address(self.first), last: to_address(self.last), peer }
+    }
+}
+
 /// The address space, cut at every end of a block or list.
 #[derive(Clone, Debug)]
 pub(super) struct Segments {
@@ -103,12 +111,14 @@ fn sweep(
     segments: &mut Segments,
     ids: &mut HashMap<Vec<PredicateId>, u32>,
 ) {
-    let mut active: BTreeSet<PredicateId> = BTreeSet::new();
+    // Sorted; few at a time.
+    let mut active: Vec<PredicateId> = Vec::new();
     let (mut next_start, mut next_end) = (0, 0);
     let mut at = 0u128;
     while next_end < ends.len() {
         while starts.get(next_start).is_some_and(|(first, _)| *first <= at) {
-            active.insert(starts[next_start].1);
+            let predicate = starts[next_start].1;
+            active.insert(active.partition_point(|it| *it < predicate), predicate);
             next_start += 1;
         }
         if active.is_empty() {
@@ -118,14 +128,16 @@ fn sweep(
         // The stretch goes on until the next predicate begins or one of these ends.
         let end = ends[next_end].0;
         let last = starts.get(next_start).map_or(end, |(first, _)| end.min(*first - 1));
-        let covering: Vec<PredicateId> = active.iter().copied().collect();
-        let set = *ids.entry(covering.clone()).or_insert_with(|| {
-            segments.sets.push(covering);
-            segments.sets.len() as u32 - 1
+        let set = ids.get(active.as_slice()).copied().unwrap_or_else(|| {
+            segments.sets.push(active.clone());
+            let set = segments.sets.len() as u32 - 1;
+            ids.insert(active.clone(), set);
+            set
         });
         segments.list.push(Segment { family, first: at, last, set });
         while ends.get(next_end).is_some_and(|(end, _)| *end <= last) {
-            active.remove(&ends[next_end].1);
+            let predicate = ends[next_end].1;
+            active.retain(|it| *it != predicate);
             next_end += 1;
         }
         at = last.saturating_add(1);
@@ -198,15 +210,15 @@ pub fn to_address(family: Family, number: u128) -> IpAddr {
     }
 }
 
-/// Puts the two tables together. `segments` is sorted; `exact` overrides it.
-pub(super) fn assemble(segments: Vec<Stretch>, mut exact: BTreeMap<IpAddr, PeerId>) -> AddressMap {
+/// Puts the two tables together. Both are sorted; `exact` overrides `segments`.
+pub(super) fn assemble(segments: impl Iterator<Item = Stretch>, mut exact: Vec<(IpAddr, PeerId)>) -> AddressMap {
     let mut stretches: Vec<Stretch> = Vec::new();
     // How far, from the last stretch on, there are only addresses that the exact table has.
     let mut reach: Option<IpAddr> = None;
     for segment in segments {
         let adjacent = reach.is_some_and(|reach| follows(reach, segment.first));
         if segment.first == segment.last {
-            exact.entry(segment.first).or_insert(segment.peer);
+            exact.push((segment.first, segment.peer));
             reach = reach.filter(|_| adjacent).map(|_| segment.last);
             continue;
         }
@@ -216,10 +228,13 @@ pub(super) fn assemble(segments: Vec<Stretch>, mut exact: BTreeMap<IpAddr, PeerI
         }
         reach = Some(segment.last);
     }
-    let mut map = AddressMap { exact: Vec::new(), stretches };
+    // Two sorted runs; of two entries for one address the first run's stays first.
+    exact.sort_by_key(|(address, _)| *address);
+    exact.dedup_by_key(|(address, _)| *address);
+    let map = AddressMap { exact: Vec::new(), stretches };
     // What the stretches already say need not be said again.
-    map.exact = exact.into_iter().filter(|(address, peer)| map.find_stretch(*address) != *peer).collect();
-    map
+    exact.retain(|(address, peer)| map.find_stretch(*address) != *peer);
+    AddressMap { exact, ..map }
 }
 
 fn follows(last: IpAddr, first: IpAddr) -> bool {

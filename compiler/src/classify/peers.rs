@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use super::addresses::{self, AddressMap, Segments, Stretch};
+use super::addresses::{self, AddressMap, Segments};
 use super::fronts::{self, Front};
 use super::ports::{self, Atoms};
 use super::predicates::{Predicate, PredicateId, Rules};
@@ -108,9 +108,11 @@ pub(super) fn classify(
     };
     let (keys, fronts) = classifier.exact_keys(draft, atoms);
     let exact = keys.into_iter().map(|(address, key)| (address, classifier.intern(key))).collect();
-    let stretches = classifier.stretches();
+    let of_sets = classifier.of_sets();
     classifier.peers.without_address = classifier.without_address();
-    (classifier.peers, addresses::assemble(stretches, exact), fronts)
+    let segments = classifier.peers.segments.list.iter();
+    let map = addresses::assemble(segments.map(|it| it.stretch(of_sets[it.set as usize])), exact);
+    (classifier.peers, map, fronts)
 }
 
 struct Classifier<'a> {
@@ -188,16 +190,10 @@ impl Classifier<'_> {
         pod_key(self.cluster, self.rules, held, of_address, &endpoint.named_ports)
     }
 
-    fn stretches(&mut self) -> Vec<Stretch> {
-        let segments = self.peers.segments.list.clone();
-        let mut stretches = Vec::with_capacity(segments.len());
-        for segment in segments {
-            let predicates = self.peers.segments.sets[segment.set as usize].clone();
-            let peer = self.intern(Peer { predicates, ..Peer::default() });
-            let to_address = |number| addresses::to_address(segment.family, number);
-            stretches.push(Stretch { first: to_address(segment.first), last: to_address(segment.last), peer });
-        }
-        stretches
+    /// The class of each set of address predicates that some stretch is under; a million addresses have a handful.
+    fn of_sets(&mut self) -> Vec<PeerId> {
+        let sets = self.peers.segments.sets.clone();
+        sets.into_iter().map(|predicates| self.intern(Peer { predicates, ..Peer::default() })).collect()
     }
 
     fn without_address(&mut self) -> HashMap<EndpointId, PeerId> {

@@ -183,9 +183,12 @@ fn account(
     let mut isolating: BTreeSet<PolicyId> = BTreeSet::new();
     if let (Some(side), State::Isolated, true) = (&context.sides[which], state, which != having) {
         let ids = party.endpoints.iter().filter_map(|it| context.endpoints[*it as usize].ids[which]);
-        ids.for_each(|id| isolating.extend(isolation::of(side, id, direction)));
-        if isolating.iter().any(|id| changed[which].contains(id)) {
-            isolating.retain(|id| changed[which].contains(id));
+        // Of each endpoint's the policies that the change is about, if it is about any.
+        for id in ids {
+            let of_endpoint = isolation::of(side, id, direction);
+            let is_changed = |id: &PolicyId| changed[which].contains(id);
+            let any = of_endpoint.iter().any(is_changed);
+            isolating.extend(of_endpoint.into_iter().filter(|id| !any || is_changed(id)));
         }
     }
     let rules = reason.rules[which].iter().map(|(rule, _)| *rule).collect();

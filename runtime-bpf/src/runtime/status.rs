@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use weir_compiler::image::bucket_family;
 use weir_compiler::layout::{MapName, buckets, config};
+use weir_compiler::vm::MapKind;
 
 use super::settle::value_of;
 use super::{OWN, Runtime, of};
@@ -159,7 +160,10 @@ impl Runtime {
                 }
             };
             let missing = expected.iter().filter(|(key, value)| there.get(*key) != Some(value)).count();
-            let extra = there.keys().filter(|key| !expected.contains_key(*key)).count();
+            // An array has all its entries from the first, and at least one: empty where there is nothing to say.
+            let is_unset = |value: &[u8]| image.spec.kind == MapKind::Array && value.iter().all(|byte| *byte == 0);
+            let is_extra = |key: &Vec<u8>, value: &[u8]| !expected.contains_key(key) && !is_unset(value);
+            let extra = there.iter().filter(|(key, value)| is_extra(key, value)).count();
             if missing + extra > 0 {
                 drift.push(format!(
                     "the map {name} differs: {missing} entries are missing or changed, {extra} are not ours"

@@ -100,6 +100,14 @@ fn the_same_artifact_again_changes_nothing() {
 }
 
 #[test]
+fn a_node_without_pods_is_as_it_should_be() {
+    each(|node, way| {
+        attach(node, &artifact(&cluster(0, "")), &[], Some(way)).unwrap();
+        assert_eq!(status(node).unwrap().drift, Vec::<String>::new());
+    });
+}
+
+#[test]
 fn detached_everything_passes_and_nothing_stays() {
     each(|node, way| {
         serve(node, 1, 81);

@@ -1,11 +1,13 @@
 //! The binaries.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
+use crate::debian;
 use crate::process::run;
 
 const KUBERNETES: &str = "1.35.4";
@@ -36,27 +38,60 @@ pub fn build() -> Result<Binaries> {
         return Ok(binaries);
     }
     let directory = super::directory();
-    let source = directory.join("source");
-    for path in [&source, &directory.join("bin")] {
-        fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))?;
-    }
-    let bin = directory.join("bin").canonicalize()?;
-    wrapper(&source)?;
-    go_build(&source, SERVER, &bin.join("kube-apiserver"))?;
-    go_build(&source, ETCD, &bin.join("etcd"))?;
+    let bin = made(&directory.join("bin"))?;
+    let source = wrapper()?;
+    go_build(&source, &[SERVER], &bin.join("kube-apiserver"))?;
+    go_build(&source, &[ETCD], &bin.join("etcd"))?;
     fs::write(directory.join("stamp"), KUBERNETES)?;
     built()
 }
 
-fn go_build(source: &Path, package: &str, output: &Path) -> Result<()> {
+/// Debian's etcd, which is so old that API servers on it cannot stream lists.
+pub fn old_etcd() -> Result<PathBuf> {
+    let directory = super::directory().join("debian");
+    debian::unpack(&directory, &["etcd-server"])?;
+    Ok(directory.canonicalize()?.join("usr/bin/etcd"))
+}
+
+/// Builds programs of the same Kubernetes into a directory, under the last part of their names, unless they are there.
+pub fn build_packages(bin: &Path, packages: &[String]) -> Result<()> {
+    let wanted = format!("{KUBERNETES} {}", packages.join(" "));
+    let stamp = bin.join("stamp");
+    if fs::read_to_string(&stamp).is_ok_and(|it| it == wanted) {
+        return Ok(());
+    }
+    go_build(&wrapper()?, packages, &made(bin)?)?;
+    Ok(fs::write(stamp, wanted)?)
+}
+
+/// Builds the tests of a package of the same Kubernetes, unless they are there.
+pub fn build_tests(output: &Path, package: &str) -> Result<()> {
+    let stamp = output.with_extension("stamp");
+    if fs::read_to_string(&stamp).is_ok_and(|it| it == KUBERNETES) {
+        return Ok(());
+    }
+    go(&wrapper()?, &["test", "-c"], &[package], output)?;
+    Ok(fs::write(stamp, KUBERNETES)?)
+}
+
+fn made(directory: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    Ok(directory.canonicalize()?)
+}
+
+fn go_build(source: &Path, packages: &[impl AsRef<OsStr>], output: &Path) -> Result<()> {
+    go(source, &["build"], packages, output)
+}
+
+fn go(source: &Path, what: &[&str], packages: &[impl AsRef<OsStr>], output: &Path) -> Result<()> {
     let flags = format!(
         "-s -w -X k8s.io/component-base/version.gitVersion=v{KUBERNETES} \
          -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor={}",
         minor()
     );
     let mut go = Command::new("go");
-    go.current_dir(source).env("CGO_ENABLED", "0").args(["build", "-mod=mod", "-trimpath", "-buildvcs=false"]);
-    run(go.args(["-ldflags", &flags, "-o"]).arg(output).arg(package))
+    go.current_dir(source).env("CGO_ENABLED", "0").args(what).args(["-mod=mod", "-trimpath", "-buildvcs=false"]);
+    run(go.args(["-ldflags", &flags, "-o"]).arg(output).args(packages))
 }
 
 fn minor() -> &'static str {
@@ -64,13 +99,15 @@ fn minor() -> &'static str {
 }
 
 /// The module that requires it. Its sums are upstream's; those of the staging modules are added and checked by `go`.
-fn wrapper(source: &Path) -> Result<()> {
+fn wrapper() -> Result<PathBuf> {
+    let source = made(&super::directory().join("source"))?;
     fs::write(source.join("go.mod"), "module weir.dev/apiserver\n")?;
-    let module = upstream(source)?;
+    let module = upstream(&source)?;
     let text = fs::read_to_string(module.join("go.mod"))?;
     fs::write(source.join("go.mod"), go_mod(&text))?;
     fs::write(source.join("go.sum"), fs::read(module.join("go.sum"))?)?;
-    Ok(fs::write(source.join("empty.go"), "package apiserver\n")?)
+    fs::write(source.join("empty.go"), "package apiserver\n")?;
+    Ok(source)
 }
 
 /// Where `go` keeps the module.

@@ -5,11 +5,12 @@ use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use super::Binaries;
+use crate::process::wait;
 
 /// What it takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -156,13 +157,15 @@ impl Server {
     fn start_etcd(&mut self) -> Result<()> {
         let [_, clients, peers] = self.ports.map(|port| format!("http://127.0.0.1:{port}"));
         let mut command = self.settings.command(&self.binaries.etcd);
-        command.arg("--data-dir").arg(self.directory.join("etcd")).args(["--name=weir", "--unsafe-no-fsync"]);
+        command.arg("--data-dir").arg(self.directory.join("etcd")).arg("--name=weir");
+        // As a variable: old ones do not know it as a flag.
+        command.env("ETCD_UNSAFE_NO_FSYNC", "true");
         command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
         command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
         command.args(["--initial-cluster", &format!("weir={peers}")]);
         self.etcd = Some(self.spawn(command, "etcd")?);
         let url = format!("http://127.0.0.1:{}/health", self.ports[1]);
-        wait("etcd", || self.curl("GET", &url, None, "application/json").is_ok())
+        wait("etcd", PATIENCE, || self.curl("GET", &url, None, "application/json").is_ok())
     }
 
     fn spawn(&self, mut command: Command, name: &str) -> Result<Child> {
@@ -172,7 +175,7 @@ impl Server {
     }
 
     fn wait_ready(&self) -> Result<()> {
-        let ready = wait("kube-apiserver", || self.ask("GET", "/readyz", None).is_ok());
+        let ready = wait("kube-apiserver", PATIENCE, || self.ask("GET", "/readyz", None).is_ok());
         ready.with_context(|| format!("see {}", self.directory.join("kube-apiserver.log").display()))
     }
 
@@ -216,15 +219,4 @@ fn free_ports() -> Result<[u16; 3]> {
         *port = listener?.local_addr()?.port();
     }
     Ok(ports)
-}
-
-fn wait(what: &str, is_there: impl Fn() -> bool) -> Result<()> {
-    let started = Instant::now();
-    while started.elapsed() < PATIENCE {
-        if is_there() {
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    bail!("{what} is not there after {} s", PATIENCE.as_secs())
 }

@@ -4,33 +4,41 @@ const BLOCK: usize = 512;
 
 /// One in the making.
 #[derive(Debug, Default)]
-pub(super) struct Tar {
+pub struct Tar {
     bytes: Vec<u8>,
 }
 
 impl Tar {
-    pub(super) fn new() -> Self {
+    /// Nothing in it.
+    pub fn new() -> Self {
         Self::default()
     }
 
-    pub(super) fn file(&mut self, path: &str, contents: &[u8], mode: u32) {
-        self.header(path, contents.len(), mode, b'0');
+    /// A file; its directory comes before it.
+    pub fn file(&mut self, path: &str, contents: &[u8], mode: u32) {
+        self.header(path, "", contents.len(), mode, b'0');
         self.bytes.extend(contents);
         self.bytes.resize(self.bytes.len().next_multiple_of(BLOCK), 0);
     }
 
-    pub(super) fn directory(&mut self, path: &str) {
-        self.header(&format!("{path}/"), 0, 0o755, b'5');
+    /// A directory.
+    pub fn directory(&mut self, path: &str) {
+        self.header(&format!("{path}/"), "", 0, 0o755, b'5');
+    }
+
+    /// A symbolic link.
+    pub fn link(&mut self, path: &str, to: &str) {
+        self.header(path, to, 0, 0o777, b'2');
     }
 
     /// Two empty blocks are its end.
-    pub(super) fn end(mut self) -> Vec<u8> {
+    pub fn end(mut self) -> Vec<u8> {
         self.bytes.resize(self.bytes.len() + 2 * BLOCK, 0);
         self.bytes
     }
 
     /// Owned by root, of the first second of 1970.
-    fn header(&mut self, path: &str, size: usize, mode: u32, kind: u8) {
+    fn header(&mut self, path: &str, link: &str, size: usize, mode: u32, kind: u8) {
         let mut header = [0; BLOCK];
         let mut put = |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
         put(0, path);
@@ -40,6 +48,7 @@ impl Tar {
         put(124, &format!("{size:011o}"));
         put(136, "00000000000");
         put(148, "        ");
+        put(157, link);
         put(257, "ustar\x0000");
         header[156] = kind;
         let sum: u32 = header.iter().copied().map(u32::from).sum();

@@ -41,6 +41,14 @@ impl<'c> Judge<'c> {
         }
     }
 
+    /// Makes ready for flows that come next; says for how many of them.
+    pub(super) fn prepare(&mut self, flows: &[Flow]) -> usize {
+        match self {
+            Self::Reference(_) | Self::Iptables(_) => flows.len(),
+            Self::Compiled(engine) => engine.prepare(flows),
+        }
+    }
+
     pub(super) fn judge(&mut self, flow: &Flow) -> Result<Judgement, NoAnswer> {
         match self {
             Self::Reference(oracle) => Ok(oracle.judge(flow)),

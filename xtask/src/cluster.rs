@@ -1,0 +1,187 @@
+//! A real cluster on this machine: one or two nodes with their own kubelet, containerd and kube-proxy.
+//!
+//! ```text
+//!  node-0: etcd, kube-apiserver, controller-manager, scheduler ─┐ eth0   172.31.0.10
+//!          containerd, kubelet, kube-proxy, pods 10.244.0.0/24 ─┤
+//!  node-1: containerd, kubelet, kube-proxy, pods 10.244.1.0/24 ─┘ eth0   172.31.0.11
+//! ```
+//!
+//! Problem: that pods start, that services reach them, that the manifests' rights are enough, is shown by nothing less, and the usual
+//! ways to get a cluster download images. Strategy: Kubernetes is built from its Go modules, the container runtime is Debian's,
+//! unpacked and never installed, and images are packed here. A node is a process that holds namespaces ([`node`]).
+//! Invariants: nothing of the machine is changed but control groups, which `down` removes; nothing outside of the nodes' namespaces
+//! is listened on.
+
+mod cgroups;
+mod control;
+mod images;
+mod network;
+mod node;
+mod options;
+mod runtime;
+mod starts;
+mod suite;
+mod test;
+mod tools;
+mod traffic;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::process::{capture, wait};
+use node::Node;
+use options::Options;
+use tools::Tools;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// One that runs.
+#[derive(Debug)]
+struct Cluster {
+    options: Options,
+    tools: Tools,
+    nodes: Vec<Node>,
+}
+
+/// `cargo xtask cluster up|test|down|kubectl|enter`
+pub(crate) fn task(mut arguments: impl Iterator<Item = String>) -> Result<()> {
+    match arguments.next().as_deref() {
+        Some("up") => Cluster::up(Options::parse(arguments)?).map(|cluster| cluster.introduce()),
+        Some("test") => test(Options::parse(arguments)?),
+        Some("suite") => suite::run(&Cluster::find()?, arguments.next().as_deref()),
+        Some("starts") => {
+            let pods = arguments.next().map_or(Ok(200), |it| it.parse()).context("a number of pods")?;
+            starts::run(&Cluster::find()?, pods)
+        }
+        Some("down") => down(),
+        Some("kubectl") => run(Cluster::find()?.kubectl_command().args(arguments)),
+        Some("enter") => enter(arguments),
+        _ => bail!(
+            "expected `cluster up`, `test`, `suite`, `starts`, `down`, `kubectl ARGUMENTS` or `enter NODE PROGRAM ARGUMENTS`"
+        ),
+    }
+}
+
+/// Whether this machine can have one, or what is missing.
+pub(crate) fn possible() -> Result<()> {
+    ensure!(crate::packages::is_root(), "it needs root");
+    for program in ["go", "apt-get", "unshare"] {
+        ensure!(crate::packages::is_installed(program), "{program} is not installed");
+    }
+    Ok(())
+}
+
+/// Where everything of it is.
+fn directory() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/cluster")
+}
+
+impl Cluster {
+    /// Starts one; what it needs is built first.
+    fn up(options: Options) -> Result<Self> {
+        ensure!(Self::find().is_err(), "there is one already; `cargo xtask cluster down` ends it");
+        let tools = Tools::build(&directory())?;
+        let images = images::make(&tools)?;
+        // The logs of the last one.
+        _ = fs::remove_dir_all(tools.run());
+        fs::create_dir_all(tools.run())?;
+        fs::write(tools.run().join("options"), options.to_string())?;
+        let started = Instant::now();
+        let nodes = (0..options.nodes).map(|number| Node::start(number, &tools.run(), &tools));
+        let nodes = nodes.collect::<Result<Vec<_>>>()?;
+        let cluster = Self { options, tools, nodes };
+        network::connect(&cluster.nodes, cluster.options.cni)?;
+        control::start(&cluster.nodes, &cluster.tools)?;
+        for node in &cluster.nodes {
+            runtime::start(node, &cluster.tools, cluster.options.proxy)?;
+        }
+        for node in &cluster.nodes {
+            images.iter().try_for_each(|image| runtime::import(node, &cluster.tools, image))?;
+        }
+        cluster.wait_ready()?;
+        eprintln!("cluster {}: ready in {} s", cluster.options, started.elapsed().as_secs());
+        Ok(cluster)
+    }
+
+    /// The one that runs.
+    fn find() -> Result<Self> {
+        let tools = Tools::at(&directory());
+        let options = fs::read_to_string(tools.run().join("options")).unwrap_or_default();
+        let options = Options::parse(options.split_whitespace().map(str::to_owned))?;
+        let nodes: Vec<Node> =
+            (0..options::MOST_NODES).filter_map(|number| Node::find(number, &tools.run(), &tools)).collect();
+        ensure!(!nodes.is_empty(), "there is no cluster; `cargo xtask cluster up` starts one");
+        Ok(Self { options, tools, nodes })
+    }
+
+    /// The node that has the control plane.
+    fn first(&self) -> &Node {
+        &self.nodes[0]
+    }
+
+    fn kubectl_command(&self) -> Command {
+        let mut command = self.first().command(self.tools.bin("kubectl"));
+        command.arg("--kubeconfig").arg(control::kubeconfig(&self.tools, "admin"));
+        command
+    }
+
+    /// What kubectl says.
+    fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        capture(self.kubectl_command().args(arguments))
+    }
+
+    fn wait_ready(&self) -> Result<()> {
+        let ready = ["get", "nodes", "-o", "jsonpath={.items[*].status.conditions[?(@.type=='Ready')].status}"];
+        let all = vec!["True"; self.nodes.len()].join(" ");
+        let waited = wait("all nodes are ready", PATIENCE, || self.kubectl(&ready).is_ok_and(|said| said == all));
+        waited.with_context(|| self.nodes.iter().map(|node| node.log("kubelet") + "\n").collect::<String>())?;
+        // Pods want the account that a controller makes.
+        let account = ["get", "serviceaccount", "default"];
+        wait("the default service account", PATIENCE, || self.kubectl(&account).is_ok())
+    }
+
+    fn introduce(&self) {
+        eprintln!("cargo xtask cluster kubectl get nodes   # asks it");
+        eprintln!("cargo xtask cluster enter node-0 sh     # a shell on a node");
+        eprintln!("cargo xtask cluster down                # ends it");
+        eprintln!("{} has the logs", self.tools.run().display());
+    }
+}
+
+/// On the cluster that runs, or on one for the test alone.
+fn test(options: Options) -> Result<()> {
+    if let Ok(cluster) = Cluster::find() {
+        return test::run(&cluster);
+    }
+    let result = Cluster::up(options).and_then(|cluster| test::run(&cluster));
+    // Nothing is left, however it went; what went wrong first is told.
+    let ended = down();
+    result.and(ended)
+}
+
+fn down() -> Result<()> {
+    let stopped = Cluster::find().and_then(|cluster| cluster.nodes.into_iter().try_for_each(Node::stop));
+    // Also of a node that did not get as far as to have a number.
+    (0..options::MOST_NODES).try_for_each(|number| cgroups::remove(&cgroups::name(number)))?;
+    stopped
+}
+
+fn enter(mut arguments: impl Iterator<Item = String>) -> Result<()> {
+    let (name, program) = (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_else(|| "sh".to_owned()));
+    let cluster = Cluster::find()?;
+    let node = cluster.nodes.iter().find(|node| node.name() == name);
+    let node =
+        node.with_context(|| format!("{name:?} is no node; there are node-0 to node-{}", cluster.nodes.len() - 1))?;
+    run(node.command(program).args(arguments))
+}
+
+/// Runs it on the terminal that we have.
+fn run(command: &mut Command) -> Result<()> {
+    let status = command.stdin(std::process::Stdio::inherit()).status().context("could not start nsenter")?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! Images for the cluster, packed here.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use xtask::image::{self, Tar};
+
+use super::tools::Tools;
+
+/// A shell and small programs. What holds a pod's namespaces only sleeps, so it is that too.
+pub(super) const BUSYBOX: &str = "weir.dev/busybox:1";
+const PROGRAMS: [&str; 10] = ["sh", "cat", "httpd", "ip", "mkdir", "nc", "ping", "seq", "sleep", "timeout"];
+
+/// Those that every cluster has.
+pub(super) fn make(tools: &Tools) -> Result<Vec<PathBuf>> {
+    Ok(vec![busybox(tools)?])
+}
+
+fn busybox(tools: &Tools) -> Result<PathBuf> {
+    let mut layer = Tar::new();
+    add_busybox(&mut layer, tools)?;
+    write(tools, "busybox", &image::packed(BUSYBOX, &["/bin/sleep", "2147483647"], layer)?)
+}
+
+/// A shell, what it runs, and where that writes.
+pub(super) fn add_busybox(layer: &mut Tar, tools: &Tools) -> Result<()> {
+    let path = tools.debian("bin/busybox");
+    let program = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    ["bin", "tmp"].into_iter().for_each(|path| layer.directory(path));
+    layer.file("bin/busybox", &program, 0o755);
+    PROGRAMS.into_iter().for_each(|name| layer.link(&format!("bin/{name}"), "busybox"));
+    Ok(())
+}
+
+/// Keeps it where nodes find it.
+pub(super) fn write(tools: &Tools, name: &str, image: &[u8]) -> Result<PathBuf> {
+    fs::create_dir_all(tools.images())?;
+    let path = tools.images().join(format!("{name}.tar"));
+    fs::write(&path, image)?;
+    Ok(path)
+}

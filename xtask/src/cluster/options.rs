@@ -1,0 +1,104 @@
+//! What can be chosen.
+
+use std::fmt;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+pub(super) const MOST_NODES: usize = 2;
+
+/// How pods are connected to their node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cni {
+    Bridge,
+    Ptp,
+}
+
+impl Cni {
+    /// The plug-in's name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Bridge => "bridge",
+            Self::Ptp => "ptp",
+        }
+    }
+}
+
+/// How kube-proxy makes services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proxy {
+    Iptables,
+    Nftables,
+}
+
+impl Proxy {
+    /// As kube-proxy calls it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Iptables => "iptables",
+            Self::Nftables => "nftables",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Options {
+    pub(super) cni: Cni,
+    pub(super) proxy: Proxy,
+    pub(super) nodes: usize,
+    /// Whether `weir-cni` holds new pods back.
+    pub(super) weir_cni: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { cni: Cni::Bridge, proxy: Proxy::Iptables, nodes: 2, weir_cni: false }
+    }
+}
+
+impl fmt::Display for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--cni {} --proxy {} --nodes {}", self.cni.name(), self.proxy.name(), self.nodes)?;
+        f.write_str(if self.weir_cni { " --weir-cni" } else { "" })
+    }
+}
+
+impl Options {
+    pub(super) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self> {
+        let mut options = Self::default();
+        while let Some(name) = arguments.next() {
+            if name == "--weir-cni" {
+                options.weir_cni = true;
+                continue;
+            }
+            let value = arguments.next().with_context(|| format!("{name} wants a value"))?;
+            match (name.as_str(), value.as_str()) {
+                ("--cni", "bridge") => options.cni = Cni::Bridge,
+                ("--cni", "ptp") => options.cni = Cni::Ptp,
+                ("--proxy", "iptables") => options.proxy = Proxy::Iptables,
+                ("--proxy", "nftables") => options.proxy = Proxy::Nftables,
+                ("--nodes", number) => options.nodes = number.parse().context("--nodes")?,
+                _ => bail!(
+                    "{name} {value}: expected --cni bridge|ptp, --proxy iptables|nftables, --nodes 1|2, --weir-cni"
+                ),
+            }
+        }
+        ensure!((1..=MOST_NODES).contains(&options.nodes), "--nodes is 1 or 2");
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_read_again() {
+        let parse = |text: &str| Options::parse(text.split_whitespace().map(str::to_owned));
+        let odd = Options { cni: Cni::Ptp, proxy: Proxy::Nftables, nodes: 1, weir_cni: true };
+        assert_eq!(parse(&odd.to_string()).expect("it is ours"), odd);
+        assert_eq!(parse("").expect("all have defaults"), Options::default());
+        for wrong in ["--cni", "--cni cilium", "--nodes 3", "--nodes 0", "--nodes x", "up"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

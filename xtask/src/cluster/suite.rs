@@ -1,0 +1,106 @@
+//! Kubernetes' own end-to-end tests of NetworkPolicy, on the cluster that runs.
+//!
+//! They are judged by their own report. What needs SCTP is left out where the kernel has none: the servers could not listen.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use xtask::apiserver;
+use xtask::image::{self, Tar};
+
+use super::{Cluster, control, images, runtime};
+
+/// What the tests talk with, under the name that [`REPOSITORY`] leads them to.
+const AGNHOST: &str = "weir.dev/agnhost:2.59";
+const REPOSITORY: &str = "promoterE2eRegistry: weir.dev\n";
+const FOCUS: &str = "Netpol|NetworkPolicy";
+
+/// Runs those whose names match, or all about NetworkPolicy.
+pub(super) fn run(cluster: &Cluster, focus: Option<&str>) -> Result<()> {
+    let tests = build(cluster)?;
+    cluster.deploy()?;
+    let reports = cluster.tools.run().join("suite");
+    fs::create_dir_all(&reports)?;
+    let repository = reports.join("repository.yaml");
+    fs::write(&repository, REPOSITORY)?;
+    let report = reports.join("report.json");
+    let mut command = cluster.first().command(tests);
+    command
+        .env("KUBE_TEST_REPO_LIST", repository)
+        .arg("--kubeconfig")
+        .arg(control::kubeconfig(&cluster.tools, "admin"));
+    command.args(["--provider=skeleton", "--ginkgo.no-color", "--ginkgo.focus", focus.unwrap_or(FOCUS)]);
+    command.arg("--ginkgo.json-report").arg(&report);
+    if !has_sctp() {
+        command.args(["--ginkgo.skip", "SCTPConnectivity"]);
+    }
+    let log = reports.join("output.log");
+    eprintln!("tests about {} begin; {} has what they say", focus.unwrap_or(FOCUS), log.display());
+    // It also fails when a test does; which, is in the report.
+    _ = command.stdout(fs::File::create(&log)?).status();
+    let report = fs::read_to_string(&report).context("the tests have left no report")?;
+    judge(&serde_json::from_str(&report)?)
+}
+
+fn has_sctp() -> bool {
+    fs::metadata("/proc/sys/net/sctp").is_ok()
+}
+
+/// The tests, and what they run in pods.
+fn build(cluster: &Cluster) -> Result<PathBuf> {
+    let bin = cluster.tools.bin("suite");
+    apiserver::build_packages(&bin, &["k8s.io/kubernetes/test/images/agnhost".to_owned()])?;
+    apiserver::build_tests(&bin.join("e2e.test"), "k8s.io/kubernetes/test/e2e")?;
+    let mut layer = Tar::new();
+    images::add_busybox(&mut layer, &cluster.tools)?;
+    layer.directory("uploads");
+    layer.file("agnhost", &fs::read(bin.join("agnhost"))?, 0o755);
+    let image = images::write(&cluster.tools, "agnhost", &image::packed(AGNHOST, &["/agnhost"], layer)?)?;
+    cluster.nodes.iter().try_for_each(|node| runtime::import(node, &cluster.tools, &image))?;
+    Ok(bin.join("e2e.test"))
+}
+
+/// Says what has become of each, and of all.
+fn judge(report: &Value) -> Result<()> {
+    let tests =
+        report.as_array().into_iter().flatten().flat_map(|suite| suite["SpecReports"].as_array().into_iter().flatten());
+    let (mut passed, mut failed) = (0, 0);
+    for test in tests.filter(|test| test["LeafNodeType"] == "It" && test["State"] != "skipped") {
+        let seconds = test["RunTime"].as_u64().unwrap_or_default() / 1_000_000_000;
+        println!("{:8} {seconds:4} s  {}", test["State"].as_str().unwrap_or_default(), name(test));
+        match test["State"].as_str() {
+            Some("passed") => passed += 1,
+            _ => failed += 1,
+        }
+    }
+    println!("{passed} passed, {failed} failed");
+    ensure!(failed == 0 && passed > 0, "not all have passed");
+    Ok(())
+}
+
+fn name(test: &Value) -> String {
+    let above = test["ContainerHierarchyTexts"].as_array().into_iter().flatten();
+    let texts = above.chain([&test["LeafNodeText"]]).filter_map(Value::as_str);
+    texts.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_test_that_failed_and_none_at_all_are_errors() {
+        let of = |states: &[&str]| {
+            let reports: Vec<Value> =
+                states.iter().map(|state| json!({"LeafNodeType": "It", "State": state, "LeafNodeText": "t"})).collect();
+            judge(&json!([{"SpecReports": reports}]))
+        };
+        assert!(of(&["passed", "skipped"]).is_ok());
+        assert!(of(&["passed", "panicked"]).is_err());
+        assert!(of(&["skipped"]).is_err());
+    }
+}

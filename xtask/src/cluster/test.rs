@@ -1,0 +1,105 @@
+//! The agent as it is shipped, on a real cluster: image, manifests, rights. It is killed, upgraded and left without an API server
+//! while pods talk.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+use xtask::{deploy, image};
+
+use super::traffic::{NAMESPACE, Traffic, is_kept_out, passes};
+use super::{Cluster, control, images, runtime};
+use crate::process::wait;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long the API server is away.
+const AWAY: Duration = Duration::from_secs(10);
+/// What the agent is upgraded to: the same under another name.
+const NEXT: &str = "docker.io/library/weir:next";
+
+/// Everything, one after the other.
+pub(super) fn run(cluster: &Cluster) -> Result<()> {
+    // A run that has failed leaves its pods, to be looked at.
+    cluster.kubectl(&["delete", "namespace", NAMESPACE, "--ignore-not-found"])?;
+    cluster.deploy()?;
+    let traffic = Traffic::start(cluster)?;
+    cluster.apply("policy", &[policy()])?;
+    traffic.until("strangers are kept out", |it| passes(it, "friend") && is_kept_out(it, "stranger"))?;
+    traffic.hold("agents are killed", || cluster.kill_agents())?;
+    traffic.hold("agents are upgraded", || cluster.upgrade_agents())?;
+    traffic.hold("the API server is away", || cluster.restart_apiserver())?;
+    cluster.kubectl(&["delete", "networkpolicy", "web", "-n", NAMESPACE])?;
+    traffic.until("strangers are let in again", |it| passes(it, "friend") && passes(it, "stranger"))?;
+    cluster.kubectl(&["delete", "namespace", NAMESPACE])?;
+    Ok(())
+}
+
+fn policy() -> serde_json::Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": "web", "namespace": NAMESPACE},
+        "spec": {
+            "podSelector": {"matchLabels": {"app": "web"}},
+            "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "friend"}}}]}],
+        },
+    })
+}
+
+impl Cluster {
+    /// Installs the agent on every node, and waits until each enforces its pods.
+    pub(super) fn deploy(&self) -> Result<()> {
+        let binary = image::binary()?;
+        for (name, file) in [(image::name(), "weir"), (NEXT.to_owned(), "weir-next")] {
+            let path = images::write(&self.tools, file, &image::of_agent(&name, &binary)?)?;
+            self.nodes.iter().try_for_each(|node| runtime::import(node, &self.tools, &path))?;
+        }
+        let choices: &[(&str, &str)] = if self.options.weir_cni { &[("cni.enabled", "true")] } else { &[] };
+        self.apply_text("weir", &deploy::with(choices)?)?;
+        self.wait_rollout()
+    }
+
+    fn wait_rollout(&self) -> Result<()> {
+        let rollout = self.kubectl(&["rollout", "status", "daemonset/weir", "-n", "kube-system", "--timeout=120s"]);
+        rollout.map(|_| ()).with_context(|| self.agents_log())
+    }
+
+    fn agents_log(&self) -> String {
+        let select = ["-n", "kube-system", "-l", "app.kubernetes.io/name=weir"];
+        let ask = |arguments: &[&str]| self.kubectl(&[arguments, &select].concat()).unwrap_or_else(|it| it.to_string());
+        format!("{}\n{}", ask(&["describe", "pods"]), ask(&["logs", "--prefix", "--tail=20"]))
+    }
+
+    fn restarts(&self) -> Result<u64> {
+        let path = "jsonpath={.items[*].status.containerStatuses[*].restartCount}";
+        let ask = ["get", "pods", "-n", "kube-system", "-l", "app.kubernetes.io/name=weir", "-o", path];
+        Ok(self.kubectl(&ask)?.split_whitespace().filter_map(|it| it.parse::<u64>().ok()).sum())
+    }
+
+    /// Every agent, as a crash does; the kubelets start them again.
+    fn kill_agents(&self) -> Result<()> {
+        let before = self.restarts()?;
+        for node in &self.nodes {
+            let killed = node.shell(
+                "for it in /proc/[0-9]*; do
+                    if [ \"$(cat $it/comm 2> /dev/null)\" = weir ]; then kill -KILL ${it#/proc/}; echo $it; fi
+                done",
+            )?;
+            ensure!(!killed.is_empty(), "no agent runs on {}", node.name());
+        }
+        let wanted = before + self.nodes.len() as u64;
+        wait("agents are started again", PATIENCE, || self.restarts().is_ok_and(|it| it >= wanted))?;
+        self.wait_rollout()
+    }
+
+    fn upgrade_agents(&self) -> Result<()> {
+        self.kubectl(&["set", "image", "daemonset/weir", "-n", "kube-system", &format!("*={NEXT}")])?;
+        self.wait_rollout()
+    }
+
+    fn restart_apiserver(&self) -> Result<()> {
+        self.first().kill(control::APISERVER)?;
+        std::thread::sleep(AWAY);
+        control::start_apiserver(self.first(), &self.tools)?;
+        control::wait_ready(self.first(), &self.tools)
+    }
+}

@@ -1,0 +1,294 @@
+//! Connections between pods of all nodes, all the time, and what becomes of each.
+//!
+//! Servers `web-N`, and clients `friend-N` and `stranger-N` on each node. Every client connects again and again to every server by
+//! its pod's address and through the service's, and says a line for each; `friend-N` also holds one connection open and talks on it.
+//! What the kernel has sent twice was lost on its way: that is counted in the pods that may talk.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+use super::{Cluster, images};
+use crate::process::wait;
+
+pub(super) const NAMESPACE: &str = "weir-test";
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Every pair has had at least so many connections when something is said of them.
+const ENOUGH: u64 = 3;
+
+const SERVER: &str = "mkdir /tmp/www; echo ok > /tmp/www/index.html
+nc -ll -p 9000 -e cat &
+exec httpd -f -p 8080 -h /tmp/www";
+const CLIENT: &str = r#"
+ask() { printf 'GET / HTTP/1.0\r\n\r\n' | timeout 6 nc -w 3 "$1" "$2"; }
+for target in $TARGETS; do
+    while :; do
+        if [ -n "$(ask "${target%:*}" "${target#*:}")" ]; then echo "+ $target"; else echo "- $target"; fi
+        sleep 0.1
+    done 2> /dev/null &
+done
+if [ -n "$STREAM" ]; then
+    while :; do echo more; sleep 0.1; done | nc "$STREAM" 9000 | while read -r _; do echo "= $STREAM"; done
+    echo "! $STREAM"
+fi
+wait
+"#;
+
+/// What has become of the connections between a client and a target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pair {
+    passed: u64,
+    failed: u64,
+    /// Of the connection that stays open: answers, and whether it has ended.
+    answers: u64,
+    ended: u64,
+}
+
+/// All there has been until now.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    pairs: BTreeMap<(String, String), Pair>,
+    sent_twice: u64,
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sum = |who: &str, of: fn(&Pair) -> u64| self.of(who).map(of).sum::<u64>();
+        write!(
+            f,
+            "friends: {} connections, {} lost, {} answers on open connections, {} segments sent twice; strangers: {} tries, {} passed",
+            sum("friend", |it| it.passed + it.failed),
+            sum("friend", |it| it.failed),
+            sum("friend", |it| it.answers),
+            self.sent_twice,
+            sum("stranger", |it| it.passed + it.failed),
+            sum("stranger", |it| it.passed),
+        )
+    }
+}
+
+impl Counts {
+    fn of<'c>(&'c self, who: &'c str) -> impl Iterator<Item = &'c Pair> {
+        self.pairs.iter().filter(move |((client, _), _)| client.starts_with(who)).map(|(_, pair)| pair)
+    }
+
+    fn all(&self, who: &str, is_so: impl Fn(&Pair) -> bool) -> bool {
+        self.of(who).count() > 0 && self.of(who).all(is_so)
+    }
+
+    /// What came after `before`.
+    fn since(&self, before: &Self) -> Self {
+        let pairs = self.pairs.iter().map(|(name, now)| {
+            let then = before.pairs.get(name).copied().unwrap_or_default();
+            let pair = Pair {
+                passed: now.passed - then.passed,
+                failed: now.failed - then.failed,
+                answers: now.answers - then.answers,
+                ended: now.ended - then.ended,
+            };
+            (name.clone(), pair)
+        });
+        Self { pairs: pairs.collect(), sent_twice: self.sent_twice - before.sent_twice }
+    }
+
+    fn add(&mut self, client: &str, line: &str) {
+        let Some((what, target)) = line.split_once(' ') else { return };
+        let pair = self.pairs.entry((client.to_owned(), target.to_owned())).or_default();
+        match what {
+            "+" => pair.passed += 1,
+            "-" => pair.failed += 1,
+            "=" => pair.answers += 1,
+            _ => pair.ended += 1,
+        }
+    }
+}
+
+/// Pods that talk.
+pub(super) struct Traffic<'c> {
+    cluster: &'c Cluster,
+}
+
+impl<'c> Traffic<'c> {
+    /// Starts them, and waits until everybody has reached everybody.
+    pub(super) fn start(cluster: &'c Cluster) -> Result<Self> {
+        let traffic = Self { cluster };
+        let nodes = || (0..cluster.nodes.len()).map(|number| (number, cluster.nodes[number].name()));
+        let mut objects = vec![
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": NAMESPACE},
+                "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}}),
+        ];
+        objects.extend(nodes().map(|(number, node)| pod(&format!("web-{number}"), "web", &node, SERVER, json!([]))));
+        traffic.cluster.apply("servers", &objects)?;
+        let addresses = traffic.addresses()?;
+        let clients = nodes().flat_map(|(number, node)| {
+            let servers = addresses.iter().map(|address| format!("{address}:8080"));
+            let targets = servers.chain([format!("{}:80", traffic.service())]).collect::<Vec<_>>().join(" ");
+            let targets = json!({"name": "TARGETS", "value": targets});
+            let stream = json!({"name": "STREAM", "value": addresses.last()});
+            let friend = pod(&format!("friend-{number}"), "friend", &node, CLIENT, json!([targets, stream]));
+            [friend, pod(&format!("stranger-{number}"), "stranger", &node, CLIENT, json!([targets]))]
+        });
+        traffic.cluster.apply("clients", &clients.collect::<Vec<_>>())?;
+        traffic.until("everybody reaches everybody", |it| passes(it, "friend") && passes(it, "stranger"))?;
+        Ok(traffic)
+    }
+
+    /// Of the servers, when all have one.
+    fn addresses(&self) -> Result<Vec<String>> {
+        let ask = ["get", "pods", "-n", NAMESPACE, "-l", "app=web", "-o", "jsonpath={.items[*].status.podIP}"];
+        let mut addresses = Vec::new();
+        wait("servers have addresses", PATIENCE, || {
+            let said = self.cluster.kubectl(&ask).unwrap_or_default();
+            addresses = said.split_whitespace().map(str::to_owned).collect();
+            addresses.len() == self.cluster.nodes.len()
+        })?;
+        Ok(addresses)
+    }
+
+    /// By name: the clients' environment has its address.
+    fn service(&self) -> String {
+        let ask = ["get", "service", "web", "-n", NAMESPACE, "-o", "jsonpath={.spec.clusterIP}"];
+        self.cluster.kubectl(&ask).unwrap_or_default()
+    }
+
+    /// What has happened until now.
+    fn counts(&self) -> Result<Counts> {
+        let mut counts = Counts::default();
+        for number in 0..self.cluster.nodes.len() {
+            for who in ["friend", "stranger", "web"] {
+                let name = format!("{who}-{number}");
+                if who != "web" {
+                    let log = self.cluster.kubectl(&["logs", "-n", NAMESPACE, &name])?;
+                    log.lines().for_each(|line| counts.add(&name, line));
+                }
+                if who != "stranger" {
+                    let snmp =
+                        self.cluster.kubectl(&["exec", "-n", NAMESPACE, &name, "--", "cat", "/proc/net/snmp"])?;
+                    counts.sent_twice += sent_twice(&snmp).with_context(|| format!("/proc/net/snmp of {name}"))?;
+                }
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Waits until it is so of what has happened from now on.
+    pub(super) fn until(&self, what: &str, is_so: impl Fn(&Counts) -> bool) -> Result<()> {
+        let mut last = Counts::default();
+        let mut before = self.counts().unwrap_or_default();
+        let waited = wait(what, PATIENCE, || {
+            let Ok(now) = self.counts() else { return false };
+            last = now.since(&before);
+            // Each look is at the time since the one before, if that was long enough to say something.
+            if is_so(&last) {
+                return true;
+            }
+            if says_something(&last) {
+                before = now;
+            }
+            false
+        });
+        waited.with_context(|| format!("{last:#?}"))
+    }
+
+    /// Nothing that is allowed is lost, and nothing that is denied passes, while something is done and for a while after.
+    pub(super) fn hold(&self, what: &str, act: impl FnOnce() -> Result<()>) -> Result<()> {
+        let before = self.counts()?;
+        act().with_context(|| what.to_owned())?;
+        let done = self.counts()?;
+        let mut now = done.clone();
+        wait(what, PATIENCE, || {
+            now = self.counts().unwrap_or_else(|_| now.clone());
+            let after = now.since(&done);
+            says_something(&after)
+        })?;
+        let during = now.since(&before);
+        eprintln!("{what}: {during}");
+        ensure!(during.all("friend", |it| it.failed == 0 && it.ended == 0), "{what}: lost: {during:#?}");
+        ensure!(during.sent_twice == 0, "{what}: {} segments were sent twice", during.sent_twice);
+        ensure!(during.all("stranger", |it| it.passed == 0), "{what}: passed: {during:#?}");
+        Ok(())
+    }
+}
+
+/// Enough has come of every pair.
+fn says_something(counts: &Counts) -> bool {
+    ["friend", "stranger"].iter().all(|who| counts.all(who, |it| it.passed + it.failed + it.answers >= ENOUGH))
+}
+
+/// Every pair of these gets through, and nothing fails.
+pub(super) fn passes(counts: &Counts, who: &str) -> bool {
+    counts.all(who, |it| it.passed + it.answers >= ENOUGH && it.failed == 0)
+}
+
+/// No pair of these gets through.
+pub(super) fn is_kept_out(counts: &Counts, who: &str) -> bool {
+    counts.all(who, |it| it.failed >= ENOUGH && it.passed == 0)
+}
+
+/// A pod of the image that every node has, with this label.
+pub(super) fn pod(name: &str, app: &str, node: &str, script: &str, environment: Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": app}},
+        "spec": {
+            "nodeName": node, "terminationGracePeriodSeconds": 0,
+            "containers": [{
+                "name": "it", "image": images::BUSYBOX, "imagePullPolicy": "Never",
+                "command": ["sh", "-c", script], "env": environment,
+            }],
+        },
+    })
+}
+
+/// TCP's segments that were sent again.
+fn sent_twice(snmp: &str) -> Option<u64> {
+    let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let place = lines.next()?.split(' ').position(|name| name == "RetransSegs")?;
+    lines.next()?.split(' ').nth(place)?.parse().ok()
+}
+
+impl Cluster {
+    /// Has these objects, as kubectl applies them.
+    pub(super) fn apply(&self, name: &str, objects: &[Value]) -> Result<()> {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        self.apply_text(name, &list.to_string())
+    }
+
+    pub(super) fn apply_text(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.tools.run().join(format!("{name}.yaml"));
+        fs::write(&path, text)?;
+        self.kubectl(&["apply", "--server-side", "-f", &path.display().to_string()]).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_counted_for_each_pair_and_after_another_count() {
+        let mut before = Counts::default();
+        before.add("friend-0", "+ 10.96.0.7");
+        let mut now = before.clone();
+        for line in ["+ 10.96.0.7", "= 10.244.0.2", "- 10.96.0.7", "! 10.244.0.2", "odd"] {
+            now.add("friend-0", line);
+        }
+        let since = now.since(&before);
+        let pair = |target: &str| since.pairs[&("friend-0".to_owned(), target.to_owned())];
+        assert_eq!(pair("10.96.0.7"), Pair { passed: 1, failed: 1, ..Pair::default() });
+        assert_eq!(pair("10.244.0.2"), Pair { answers: 1, ended: 1, ..Pair::default() });
+        assert!(!since.all("stranger", |_| true), "nobody has said nothing");
+    }
+
+    #[test]
+    fn segments_sent_twice_are_found_by_their_name() {
+        let snmp = "Ip: A B\nIp: 1 2\nTcp: RtoMin RetransSegs InErrs\nTcp: 200 7 0\nUdp: X\n";
+        assert_eq!(sent_twice(snmp), Some(7));
+        assert_eq!(sent_twice("Tcp: A\nTcp: 1\n"), None);
+    }
+}
