@@ -15,6 +15,7 @@ mod minimal;
 #[path = "../../compiler/tests/common/shape.rs"]
 mod shape;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -41,7 +42,8 @@ pub(crate) const UPLINK: u32 = 2;
 /// The pod's port, and that of others outside.
 pub(crate) const PORT: u16 = 8000;
 pub(crate) const OUTSIDE: u16 = 8080;
-const PASSES: usize = 3;
+/// So often all is measured.
+const PASSES: usize = 2;
 
 /// One row of the table.
 struct Case {
@@ -186,11 +188,21 @@ struct Ours<'a> {
     load_ms: f64,
     maps: HashMap<MapName, Map>,
     programs: Vec<Program>,
+    is_filled: Cell<bool>,
 }
 
 impl<'a> Ours<'a> {
     fn new(kernel: &'a Kernel, made: &'a Compiled, family: Family) -> Self {
-        Self { kernel, made, family, walked: 0, load_ms: 0.0, maps: HashMap::new(), programs: Vec::new() }
+        Self {
+            kernel,
+            made,
+            family,
+            walked: 0,
+            load_ms: 0.0,
+            maps: HashMap::new(),
+            programs: Vec::new(),
+            is_filled: Cell::new(false),
+        }
     }
 }
 
@@ -211,13 +223,12 @@ impl Subject for Ours<'_> {
         }
     }
 
-    fn forget_flows(&self) {
-        let mut tables = [MapName::FlowBuckets4, MapName::FlowBuckets6].into_iter().filter_map(|it| self.maps.get(&it));
-        if self.family == Family::V6 {
-            tables.next();
-        }
-        if let Some(table) = tables.next() {
-            table.update(&[0; 4], &vec![0; table.value_bytes()], 0).expect("an empty table");
+    fn forget_flows(&self) -> bool {
+        let name = if self.family == Family::V4 { MapName::FlowBuckets4 } else { MapName::FlowBuckets6 };
+        match self.maps.get(&name) {
+            Some(table) => table.update(&[0; 4], &vec![0; table.value_bytes()], 0).is_ok(),
+            // The kernel's maps are filled once with the flows of each hook, which are others.
+            None => !self.is_filled.replace(!self.is_filled.get()),
         }
     }
 
@@ -299,9 +310,9 @@ impl Subject for ByHand<'_> {
         self.maps = maps;
     }
 
-    fn forget_flows(&self) {
+    fn forget_flows(&self) -> bool {
         let table = &self.maps[0];
-        table.update(&[0; 4], &vec![0; table.value_bytes()], 0).expect("an empty table");
+        table.update(&[0; 4], &vec![0; table.value_bytes()], 0).is_ok()
     }
 
     fn programs(&self) -> &[Program] {

@@ -20,7 +20,9 @@ const SLOTS: u32 = 1 << 17;
 /// In each of so many rounds so many flows begin.
 const ROUNDS: u32 = 8;
 const NEW: u32 = 1 << 13;
-const RUNS: usize = 15;
+const RUNS: usize = 20;
+/// How often a table is filled with new flows, where it can be emptied.
+const FILLED: u32 = 12;
 /// Packets of a run: enough for the clock, and for most of the flows.
 const REPEAT: u32 = 100_000;
 
@@ -46,7 +48,8 @@ pub(super) trait Subject {
     /// Loads `to_pod` and `from_pod`, with a flow table of so many slots.
     fn load(&mut self, slots: u32);
     fn programs(&self) -> &[Program];
-    fn forget_flows(&self);
+    /// Empties the flow table; false if there are some, and it cannot be.
+    fn forget_flows(&self) -> bool;
 }
 
 impl Figures {
@@ -87,8 +90,10 @@ fn least(measured: impl Iterator<Item = f64>) -> f64 {
     measured.fold(f64::INFINITY, f64::min)
 }
 
-fn begin(driver: &Driver) -> f64 {
-    least((0..ROUNDS).map(|round| driver.begin(round * NEW, NEW)))
+/// Flows that begin in an empty table, until it is half full; then all over again.
+fn begin(driver: &Driver, forget: impl Fn() -> bool) -> f64 {
+    let fill = || least((0..ROUNDS).map(|round| driver.begin(round * NEW, NEW)));
+    least((0..FILLED).map_while(|_| forget().then(&fill)))
 }
 
 fn go_on(driver: &Driver, flows: u32) -> f64 {
@@ -100,7 +105,7 @@ pub(super) fn baseline(kernel: &Kernel, ends: &Ends, empty: &Program) -> Figures
     let driver = |hook, others: &[IpAddr]| Driver::new(kernel, &ends.traffic(hook, others), empty);
     let to_pod = driver(Direction::Ingress, &ends.allowed);
     let from_pod = driver(Direction::Egress, &ends.outside);
-    let (new_pod, new_outside) = (begin(&to_pod), begin(&from_pod));
+    let (new_pod, new_outside) = (begin(&to_pod, || true), begin(&from_pod, || true));
     Figures { established: FLOWS.map(|flows| go_on(&to_pod, flows)), new_pod, new_outside, denied: new_pod }
 }
 
@@ -116,12 +121,10 @@ pub(super) fn measure(kernel: &Kernel, ends: &Ends, subject: &mut dyn Subject) -
         figures.denied = least((0..RUNS).map(|_| denied.begin(0, NEW)));
         let outside = driver(Direction::Egress, &ends.outside);
         assert_ne!(outside.verdict(), DROPPED, "the pod may begin it");
-        subject.forget_flows();
-        figures.new_outside = begin(&outside);
+        figures.new_outside = begin(&outside, || subject.forget_flows());
         let allowed = driver(Direction::Ingress, &ends.allowed);
         assert_ne!(allowed.verdict(), DROPPED, "others may begin it");
-        subject.forget_flows();
-        figures.new_pod = begin(&allowed);
+        figures.new_pod = begin(&allowed, || subject.forget_flows());
         for (index, flows) in FLOWS.into_iter().enumerate().filter(|(_, flows)| *flows <= ROUNDS * NEW) {
             figures.established[index] = go_on(&allowed, flows);
         }
