@@ -252,6 +252,49 @@ fn a_move_to_the_other_hooks_is_never_open() {
     }
 }
 
+/// Another endpoint comes while the kernel has no memory for a moment, at every place in turn: what was enforced is not forgotten for
+/// it, not even where the kernel would not say what runs there.
+#[test]
+fn an_endpoint_that_comes_with_a_fault_leaves_the_others_in_force() {
+    /// Operations: as many as are asked about both sides of an interface.
+    const LASTS: usize = 4;
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    for way in [Way::Tcx, Way::Clsact] {
+        let node = Node::new(Layout::Routed, 2);
+        let made = only_port(80);
+        attach(&node, &made, &[1], Some(way)).unwrap();
+        for nth in (0..).step_by(2) {
+            let asked = Arc::new(AtomicUsize::new(0));
+            let seen = Arc::clone(&asked);
+            let faults = move |_: Operation| {
+                let number = seen.fetch_add(1, Ordering::Relaxed);
+                (nth..nth + LASTS).contains(&number).then_some(libc::ENOMEM)
+            };
+            let endpoints = vec![("default/p0".to_owned(), node.interface(0))];
+            let request = Request { endpoints, way: Some(way), ..request(&made) };
+            let result = node.here(|| {
+                let system = System::with_faults(Box::new(faults)).unwrap();
+                Runtime::with_system(system, &node.bpffs(), Access::Change)?.without_grace().attach(&request)
+            });
+            let what = format!("{nth}, {way:?}: {result:?}");
+            let endpoints = status(&node).unwrap().endpoints;
+            assert!(endpoints.iter().any(|it| it.endpoint.pod == "default/p1"), "forgotten: {what}");
+            // Whoever comes next finds nothing that is nobody's, and takes nothing off.
+            repair(&node, &made, &[], way).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(programs_at(&node, 1, way), 2, "open: {what}");
+            all_is_well(&node, &what);
+            if endpoints.len() > 1 {
+                crate::attach::detach(&node, Some("default/p0")).unwrap();
+            }
+            if asked.load(Ordering::Relaxed) < nth {
+                break;
+            }
+        }
+    }
+}
+
 /// How many programs there are on an interface's two hooks.
 fn programs_at(node: &Node, pod: usize, way: Way) -> usize {
     node.here(|| {
