@@ -65,7 +65,7 @@ pub(super) fn initramfs(work: &Path, binaries: &[PathBuf]) -> Result<PathBuf> {
     if root.exists() {
         fs::remove_dir_all(&root)?;
     }
-    for directory in ["bin", "proc", "sys", "dev", "tests", "tmp"] {
+    for directory in ["bin", "proc", "sys", "dev", "tests", "tmp", "run"] {
         fs::create_dir_all(root.join(directory))?;
     }
     fs::copy(found("busybox")?, root.join("bin/busybox"))?;
