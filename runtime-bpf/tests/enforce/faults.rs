@@ -252,12 +252,9 @@ fn a_move_to_the_other_hooks_is_never_open() {
     }
 }
 
-/// Another endpoint comes while the kernel has no memory for a moment, at every place in turn: what was enforced is not forgotten for
-/// it, not even where the kernel would not say what runs there.
+/// Another endpoint comes, with a fault at every place in turn: what was enforced is not forgotten for it.
 #[test]
 fn an_endpoint_that_comes_with_a_fault_leaves_the_others_in_force() {
-    /// Operations: as many as are asked about both sides of an interface.
-    const LASTS: usize = 4;
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
@@ -265,20 +262,9 @@ fn an_endpoint_that_comes_with_a_fault_leaves_the_others_in_force() {
         let node = Node::new(Layout::Routed, 2);
         let made = only_port(80);
         attach(&node, &made, &[1], Some(way)).unwrap();
-        for nth in (0..).step_by(2) {
-            let asked = Arc::new(AtomicUsize::new(0));
-            let seen = Arc::clone(&asked);
-            let faults = move |_: Operation| {
-                let number = seen.fetch_add(1, Ordering::Relaxed);
-                (nth..nth + LASTS).contains(&number).then_some(libc::ENOMEM)
-            };
-            let endpoints = vec![("default/p0".to_owned(), node.interface(0))];
-            let request = Request { endpoints, way: Some(way), ..request(&made) };
-            let result = node.here(|| {
-                let system = System::with_faults(Box::new(faults)).unwrap();
-                Runtime::with_system(system, &node.bpffs(), Access::Change)?.without_grace().attach(&request)
-            });
-            let what = format!("{nth}, {way:?}: {result:?}");
+        for nth in 0.. {
+            let outcome = attach_with(&node, &made, &[0], way, Fault { nth, answer: nth, dies: false });
+            let what = format!("{:?}, {nth}, {way:?}: {:?}", outcome.failed, outcome.result);
             let endpoints = status(&node).unwrap().endpoints;
             assert!(endpoints.iter().any(|it| it.endpoint.pod == "default/p1"), "forgotten: {what}");
             // Whoever comes next finds nothing that is nobody's, and takes nothing off.
@@ -288,7 +274,7 @@ fn an_endpoint_that_comes_with_a_fault_leaves_the_others_in_force() {
             if endpoints.len() > 1 {
                 crate::attach::detach(&node, Some("default/p0")).unwrap();
             }
-            if asked.load(Ordering::Relaxed) < nth {
+            if outcome.failed.is_none() {
                 break;
             }
         }

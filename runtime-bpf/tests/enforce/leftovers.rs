@@ -68,7 +68,7 @@ fn an_interface_is_another_one_when_it_comes_back_and_the_same_when_it_is_rename
             Way::Clsact => node.tc("qdisc del dev other1 clsact"),
         }
         let attached = attach(&node, &made, &[], None).unwrap();
-        assert_eq!((attached.gone.len(), attached.mended.len() > 0), (0, true), "{way:?}");
+        assert_eq!((attached.gone.len(), attached.mended.is_empty()), (0, false), "{way:?}");
         assert!(status(&node).unwrap().endpoints.iter().all(|it| it.state == State::Enforced), "{way:?}");
         // Gone, and back with the same number and address, under another name; and the other way round.
         for (again, address) in [("third1", "02:00:00:00:00:01"), ("third1", "02:00:00:00:00:02")] {

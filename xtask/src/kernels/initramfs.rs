@@ -8,7 +8,6 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use super::{PASSED, TESTS, name};
-use crate::process::run;
 
 /// Modules that network namespaces with enforced interfaces want, and those that a service proxy's rules do.
 const MODULES: [&str; 20] = [
