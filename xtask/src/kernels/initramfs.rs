@@ -10,8 +10,10 @@ use anyhow::{Context, Result, ensure};
 use super::{PASSED, TESTS, name};
 
 /// Modules that network namespaces with enforced interfaces want, and those that a service proxy's rules do.
-const MODULES: [&str; 20] = [
+const MODULES: [&str; 21] = [
     "bridge",
+    // Without it rules do not see what neighbours on a bridge say to each other, answers of a service before all.
+    "br_netfilter",
     "veth",
     "sch_ingress",
     "cls_bpf",
