@@ -12,6 +12,7 @@
 //! go without policy unless somebody has asked for that.
 
 mod call;
+mod made;
 pub(crate) mod wire;
 
 use std::io::{Read as _, Write as _};
@@ -21,6 +22,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use call::{Call, Command, OnTimeout};
+pub(crate) use made::Made;
 use wire::{Question, Verb};
 
 /// The name by which the binary is this.
@@ -128,15 +130,31 @@ fn ask(call: &Call, question: &Question) -> Result<(), Refusal> {
 
 /// Nothing passes until the agent has put policy in force.
 fn close(call: &Call, refusal: &Refusal) -> Result<(), Refusal> {
-    for interface in &call.interfaces {
+    let own = veths(&call.interfaces).map_err(|error| Refusal {
+        details: format!("{}; and the host's interfaces cannot be listed: {error}", refusal.details),
+        ..refusal.clone()
+    })?;
+    if own.is_empty() {
+        let named = call.interfaces.join(", ");
+        let details = format!("{}; and none of these is a veth that could be closed: {named}", refusal.details);
+        return Err(Refusal { details, ..refusal.clone() });
+    }
+    for interface in &own {
         let closed = weir_runtime::hold::close(Path::new(&call.bpffs), interface);
         closed.map_err(|error| Refusal {
             details: format!("{}; and {interface} cannot be closed: {error}", refusal.details),
             ..refusal.clone()
         })?;
     }
-    eprintln!("weir: {} is closed until the agent is there: {}", call.interfaces.join(", "), refusal.details);
+    eprintln!("weir: {} is closed until the agent is there: {}", own.join(", "), refusal.details);
     Ok(())
+}
+
+/// The pod's own of the interfaces that a result names: a bridge is everybody's.
+fn veths(named: &[String]) -> std::io::Result<Vec<String>> {
+    let here = weir_runtime::sys::links::here()?.interfaces;
+    let is_veth = |name: &&String| here.iter().any(|it| it.kind == "veth" && it.name == **name);
+    Ok(named.iter().filter(is_veth).cloned().collect())
 }
 
 fn ask_status(call: &Call) -> Result<(), Refusal> {

@@ -65,10 +65,10 @@ pub enum Error {
     #[error("the artifact does not know the pod {0}")]
     UnknownPod(String),
     /// No such interface here.
-    #[error("there is no interface {name} in this network namespace (for {pod})")]
+    #[error("there is no interface {name} in this network namespace{}", whose(.pod))]
     NoInterface {
-        /// The pod.
-        pod: String,
+        /// The pod, if it is one's.
+        pod: Option<String>,
         /// The interface.
         name: String,
     },
@@ -149,6 +149,10 @@ pub enum Now {
 
 fn no_place(about: &Option<String>) -> String {
     about.as_ref().map(|about| format!(", and none left for {about}")).unwrap_or_default()
+}
+
+fn whose(pod: &Option<String>) -> String {
+    pod.as_ref().map(|pod| format!(" (for {pod})")).unwrap_or_default()
 }
 
 fn holder(process: Option<u32>) -> String {

@@ -4,6 +4,7 @@
 //! they are removed once a generation is in force there. With clsact it stands where a generation's program will take its place.
 //! Invariant: at no moment is neither there.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::error::{Doing as _, Error};
@@ -29,7 +30,7 @@ pub fn close(bpffs: &Path, interface: &str) -> Result<(), Error> {
     let (pins, closing) = (pins(&bpffs), format!("close {interface}"));
     system.make_directory(&pins.links()).doing(&closing)?;
     let found = system.interface_named(interface).doing(&closing)?;
-    let ifindex = found.ok_or_else(|| Error::NoInterface { pod: closing.clone(), name: interface.to_owned() })?.ifindex;
+    let ifindex = found.ok_or_else(|| Error::NoInterface { pod: None, name: interface.to_owned() })?.ifindex;
     let way = point::choose(&system, None)?;
     let program =
         system.load("weir_held", &DROP, None).map_err(|error| Error::Refused { program: "weir_held", error })?;
@@ -42,18 +43,17 @@ pub fn close(bpffs: &Path, interface: &str) -> Result<(), Error> {
 /// Opens those on which a generation is in force by now, and forgets those that are gone; all of them if it says so of each.
 pub(crate) fn open(system: &System, bpffs: &Path, is_done: impl Fn(u32) -> bool) -> Result<Vec<u32>, Error> {
     let (pins, opening) = (pins(bpffs), "open interfaces that were held");
-    let mut opened = Vec::new();
+    let mut opened = BTreeSet::new();
     for name in system.list(&pins.links()).doing(opening)? {
         let Some(ifindex) = Pins::link_of(&name) else { continue };
         let is_there = system.interface_numbered(ifindex).doing(opening)?.is_some();
         if is_done(ifindex) || !is_there {
             // Without its pin the link ends.
             system.unpin(&pins.links().join(&name)).doing(opening)?;
-            opened.push(ifindex);
+            opened.insert(ifindex);
         }
     }
-    opened.dedup();
-    Ok(opened)
+    Ok(opened.into_iter().collect())
 }
 
 /// Nothing is held any more.

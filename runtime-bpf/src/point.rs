@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing as _, Error};
 use crate::pins::Pins;
-use crate::sys::netlink::Filter;
-use crate::sys::{Hook, Program};
+use crate::sys::netlink::{Filter, Put};
+use crate::sys::{Hook, Link, Program};
 use crate::system::System;
 
 /// How programs get onto an interface.
@@ -54,6 +54,9 @@ impl Side {
 const PRIORITY: u16 = 1;
 /// `weir` in ASCII: unlikely to be another's.
 const HANDLE: u32 = 0x7765_6972;
+
+/// `r0 = TCX_NEXT; exit`: a program that does nothing.
+pub(crate) const NOTHING: [u8; 16] = [0xb7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x95, 0, 0, 0, 0, 0, 0, 0];
 
 /// A program that is not ours.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -122,17 +125,34 @@ impl Point<'_> {
     pub(crate) fn place(&self, program: &Program) -> std::io::Result<()> {
         match self.way {
             Way::Tcx => self.place_link(program),
-            Way::Clsact => {
-                let filter = filter(self.side);
-                match self.system.put_filter(self.ifindex, self.side.hook(), &filter, program) {
-                    // There is no clsact yet.
-                    Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => {
-                        self.system.add_clsact(self.ifindex)?;
-                        self.system.put_filter(self.ifindex, self.side.hook(), &filter, program)
-                    }
-                    other => other,
-                }
+            Way::Clsact => self.place_filter(program),
+        }
+    }
+
+    /// Where there is none of ours yet, it is seen to first that there is a clsact and nothing that looks like one.
+    fn place_filter(&self, program: &Program) -> std::io::Result<()> {
+        let (hook, filter) = (self.side.hook(), filter(self.side));
+        match self.system.put_filter(self.ifindex, hook, &filter, program, Put::Instead) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => {
+                self.system.add_clsact(self.ifindex)?;
+                let put = self.system.put_filter(self.ifindex, hook, &filter, program, Put::New);
+                put.map_err(|error| self.explained(error))
             }
+            other => other,
+        }
+    }
+
+    /// A priority has filters of one kind and one protocol alone, and no other is as early.
+    fn explained(&self, error: std::io::Error) -> std::io::Error {
+        let filters = self.system.filters(self.ifindex, self.side.hook()).unwrap_or_default();
+        let other = filters.iter().find(|it| it.priority == PRIORITY && it.handle != HANDLE);
+        match other.filter(|_| error.raw_os_error() == Some(libc::EINVAL)) {
+            Some(other) => std::io::Error::other(format!(
+                "{} has priority {PRIORITY} there, and is of another kind or for one protocol alone; give it a larger number \
+                 (tc filter … pref)",
+                other.name
+            )),
+            None => error,
         }
     }
 
@@ -150,14 +170,14 @@ impl Point<'_> {
         self.system.pin(std::os::fd::AsFd::as_fd(&link), &path)
     }
 
-    /// Takes our program away.
-    pub(crate) fn remove(&self) -> std::io::Result<()> {
+    /// Takes our program away. `nothing` is a program that does nothing, if there is one.
+    pub(crate) fn remove(&self, nothing: Option<&Program>) -> std::io::Result<()> {
         match self.way {
             Way::Tcx => {
                 let path = self.pins.link(self.ifindex, self.side);
                 if let Some(link) = self.system.pinned_link(&path)? {
                     // A link whose interface is gone says so.
-                    match self.system.detach(&link) {
+                    match self.end(&link, nothing) {
                         Err(error) if error.raw_os_error() != Some(libc::ENOLINK) => return Err(error),
                         _ => {}
                     }
@@ -165,6 +185,15 @@ impl Point<'_> {
                 self.system.unpin(&path)
             }
             Way::Clsact => self.system.delete_filter(self.ifindex, self.side.hook(), &filter(self.side)),
+        }
+    }
+
+    /// To detach a link takes some milliseconds each, in which the kernel waits for every CPU and nobody can change an interface. To
+    /// put in a program that does nothing takes none; the kernel takes the link away by itself once it is not pinned.
+    fn end(&self, link: &Link, nothing: Option<&Program>) -> std::io::Result<()> {
+        match nothing.map(|nothing| self.system.replace(link, nothing)) {
+            Some(Ok(())) => Ok(()),
+            _ => self.system.detach(link),
         }
     }
 

@@ -81,10 +81,14 @@ impl Runtime {
         let pins = Pins::new(&path);
         let mut runtime = Self { system, pins, lock: None, grace: GRACE, _root: root };
         if access == Access::Change {
-            for directory in runtime.pins.directories() {
-                runtime.system.make_directory(&directory).doing(format!("make {}", directory.display()))?;
-            }
-            runtime.lock = Some(runtime.take_lock()?);
+            let make = |directory: &Path| {
+                runtime.system.make_directory(directory).doing(format!("make {}", directory.display()))
+            };
+            make(runtime.pins.root())?;
+            let lock = runtime.take_lock()?;
+            // Whoever had it before may have removed them.
+            runtime.pins.directories().iter().try_for_each(|directory| make(directory))?;
+            runtime.lock = Some(lock);
         }
         Ok(runtime)
     }

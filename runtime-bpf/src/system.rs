@@ -13,7 +13,7 @@ use weir_compiler::address::Family;
 use weir_compiler::artifact::DebugInfo;
 use weir_compiler::layout::buckets::{SEEDS, Slot};
 
-use crate::sys::netlink::{Filter, Interface, Socket};
+use crate::sys::netlink::{Filter, Interface, Put, Socket};
 use crate::sys::{
     self, Hook, Kernel, Link, LinkInfo, LoadError, Lock, Map, MapDefinition, MapInfo, Program, ProgramInfo, Queried,
 };
@@ -258,6 +258,11 @@ impl System {
         absent(self.netlink.interface_numbered(ifindex))
     }
 
+    pub fn interfaces(&self) -> io::Result<Vec<Interface>> {
+        self.ask(Operation::Interface)?;
+        self.netlink.interfaces()
+    }
+
     /// This network namespace's.
     pub fn addresses(&self) -> io::Result<Vec<IpAddr>> {
         self.ask(Operation::Addresses)?;
@@ -269,9 +274,9 @@ impl System {
         self.netlink.add_clsact(ifindex)
     }
 
-    pub fn put_filter(&self, ifindex: u32, hook: Hook, filter: &Filter, program: &Program) -> io::Result<()> {
+    pub fn put_filter(&self, ifindex: u32, hook: Hook, filter: &Filter, program: &Program, put: Put) -> io::Result<()> {
         self.ask(Operation::PutFilter)?;
-        self.netlink.put_filter(ifindex, hook, filter, program)
+        self.netlink.put_filter(ifindex, hook, filter, program, put)
     }
 
     /// A filter that is not there is deleted.

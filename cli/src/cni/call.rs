@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::made::Made;
 use super::wire::Pod;
 use super::{BAD_CONFIGURATION, BAD_ENVIRONMENT, BAD_JSON, BAD_VERSION, Refusal, VERSIONS};
 
@@ -47,7 +48,7 @@ pub(super) struct Call {
     pub(super) pod: Option<Pod>,
     /// What the plug-ins before have made, as it came.
     pub(super) previous: String,
-    /// The veths on the host's side that it names, the last made first, and the pod's addresses.
+    /// The interfaces on the host's side that it names, the last made first, and the pod's addresses.
     pub(super) interfaces: Vec<String>,
     pub(super) addresses: Vec<IpAddr>,
     pub(super) socket: String,
@@ -71,26 +72,6 @@ struct Configuration<'c> {
     timeout_seconds: Option<u32>,
     #[serde(default)]
     on_timeout: OnTimeout,
-}
-
-#[derive(Default, Deserialize)]
-struct Previous {
-    #[serde(default)]
-    interfaces: Vec<Made>,
-    #[serde(default)]
-    ips: Vec<Address>,
-}
-
-#[derive(Deserialize)]
-struct Made {
-    name: String,
-    #[serde(default)]
-    sandbox: String,
-}
-
-#[derive(Deserialize)]
-struct Address {
-    address: String,
 }
 
 impl Call {
@@ -138,14 +119,12 @@ impl Call {
     fn read_previous(&mut self, configuration: &Configuration<'_>) -> Result<(), Refusal> {
         let missing = "there is no prevResult: weir-cni comes after a plug-in that makes interfaces";
         let text = configuration.prev_result.ok_or_else(|| Refusal::new(BAD_CONFIGURATION, missing))?.get();
-        let previous: Previous = serde_json::from_str(text).map_err(|error| Refusal {
+        let previous: Made = serde_json::from_str(text).map_err(|error| Refusal {
             details: error.to_string(),
             ..Refusal::new(BAD_JSON, "the prevResult is not understood")
         })?;
-        let on_host = previous.interfaces.iter().rev().filter(|it| it.sandbox.is_empty());
-        self.interfaces = on_host.map(|it| it.name.clone()).collect();
-        let address = |it: &Address| it.address.split('/').next().and_then(|it| it.parse().ok());
-        self.addresses = previous.ips.iter().filter_map(address).collect();
+        self.interfaces = previous.host_interfaces();
+        self.addresses = previous.addresses();
         self.previous = text.to_owned();
         Ok(())
     }

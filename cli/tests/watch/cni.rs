@@ -16,12 +16,12 @@ use crate::rig::{Directory, server, until, within};
 
 const WEB: &str = "10.231.7.2";
 
-/// What the plug-in before made of it, in nobody's usual form.
+/// What the plug-in before made of it, in nobody's usual form. As the bridge plug-in does, it names what is everybody's first.
 fn previous(network: &Network) -> String {
     let sandbox = network.namespace("web");
     format!(
-        r#"{{"cniVersion": "1.0.0",   "interfaces":[{{"name":"v-web"}},{{"name":"eth0","sandbox":"/run/netns/{sandbox}"}}],
-        "ips":[{{"address":"{WEB}/32","interface":1}}],"dns":{{}}}}"#
+        r#"{{"cniVersion": "1.0.0",   "interfaces":[{{"name":"br0"}},{{"name":"v-web"}},{{"name":"eth0","sandbox":"/run/netns/{sandbox}"}}],
+        "ips":[{{"address":"{WEB}/32","interface":2}}],"dns":{{}}}}"#
     )
 }
 
@@ -198,6 +198,8 @@ fn without_an_agent_a_pod_is_not_let_go_open() {
     assert_eq!(closed.output, previous(&network));
     assert!(!network.reaches("db", "web") && !network.reaches("web", "db"), "it is closed");
     assert!(network.reaches("db", "cron"), "others are not");
+    let held = std::fs::read_dir(format!("{}/held/links", network.pins())).expect("something is held");
+    assert_eq!(held.count(), 2, "both sides of its own interface, and not the bridge");
 
     let server = match server(&directory, network.settings()) {
         Ok(server) => server,

@@ -32,6 +32,7 @@ impl Network {
         let node = network.namespace("node");
         run("ip", &["netns", "add", &node])?;
         run("ip", &["-n", &node, "link", "set", "lo", "up"])?;
+        run("ip", &["-n", &node, "link", "add", "br0", "type", "bridge"])?;
         network.at("node", &["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"])?;
         for (pod, _) in PODS {
             network.plug(pod)?;

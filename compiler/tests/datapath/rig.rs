@@ -213,6 +213,13 @@ impl Rig {
         self.machine.write(MapName::Config, &[0; 4], &value);
     }
 
+    /// Records of drops in this second, and those that were not written.
+    pub(crate) fn recorded(&self) -> (u32, u32) {
+        let value = self.machine.read(MapName::EventLimit, &[0; 4]);
+        let word = |at: usize| u32::from_le_bytes(*value[at..].first_chunk().unwrap());
+        (word(8), word(12))
+    }
+
     /// Flows as text: `fresh egress TcpFresh 10.8.0.1:443 from 40000`.
     pub(crate) fn flows(&self) -> Vec<String> {
         let maps = [

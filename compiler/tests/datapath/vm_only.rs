@@ -6,9 +6,40 @@ use weir_compiler::model::Direction;
 use weir_compiler::structures::Structure;
 
 use crate::packet::{ACK, FIN, Packet, SYN};
-use crate::rig::{INTERFACE, client, facts, friend, server};
+use crate::rig::{INTERFACE, Rig, client, facts, friend, server};
 
 facts! {
+    a_flow_without_ports_lives_longer_once_it_is_open(rig, family) {
+        let packet = |source, destination| Packet::new(source, destination, 47, vec![0; 8]);
+        let there = packet(server(family), friend(family));
+        let back = packet(friend(family), server(family));
+        rig.from_pod(&there).is(Allowed);
+        rig.advance(31);
+        rig.to_pod(&back).is(Denied);
+        rig.from_pod(&there).is(Allowed);
+        rig.to_pod(&back).is(Established);
+        rig.from_pod(&there).is(Established);
+        rig.advance(120);
+        rig.to_pod(&back).is(Established);
+        rig.advance(121);
+        rig.to_pod(&back).is(Denied);
+    }
+
+    /// So many records a second, for all drops together; the others are counted.
+    drops_beyond_so_many_a_second_are_counted_and_not_recorded(rig, family) {
+        let denied = Packet::tcp((client(family), 40_000), (server(family), 81), SYN);
+        let drop = |rig: &mut Rig, times: u32| (0..times).for_each(|_| rig.to_pod(&denied).is(Denied));
+        drop(rig, 199);
+        assert_eq!(rig.recorded(), (199, 0));
+        drop(rig, 51);
+        assert_eq!(rig.recorded(), (200, 50));
+        rig.advance(1);
+        drop(rig, 3);
+        assert_eq!(rig.recorded(), (3, 50), "another second");
+        rig.to_pod(&Packet::tcp((client(family), 40_000), (server(family), 80), SYN)).is(Allowed);
+        assert_eq!(rig.recorded(), (3, 50), "what passes is no record");
+    }
+
     a_fresh_flow_expires(rig, family) {
         let (server, friend) = (server(family), friend(family));
         rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);

@@ -6,7 +6,7 @@ use weir_compiler::layout::{MapName, config};
 use super::settle::{Settled, Values, value_of};
 use super::ways::FEW;
 use super::{Access, Runtime};
-use crate::error::{Doing as _, Error, Failure};
+use crate::error::{Doing as _, Error, Failure, Now};
 use crate::generation::{self, Loaded, Source, flows};
 use crate::point::{self, Neighbour, Side, Way};
 use crate::record::{Endpoint, Generation, Record};
@@ -61,7 +61,7 @@ impl Runtime {
         let enforced = record.endpoints.clone();
         let moves = merge(&mut record, wanted);
         if same && record.shared.len() == self.shared_maps(request.artifact) {
-            self.add_endpoints(&mut record, request.artifact, &mut settled)?;
+            self.add_endpoints(&mut record, request.artifact, &enforced, &mut settled)?;
         } else {
             self.put_in_force(&mut record, request, &enforced, (digest, keep), &mut settled)?;
         }
@@ -130,7 +130,7 @@ impl Runtime {
         for (pod, name) in &request.endpoints {
             let asking = format!("ask for the interface {name}");
             let interface = self.system.interface_named(name).doing(asking)?;
-            let missing = || Error::NoInterface { pod: pod.clone(), name: name.clone() };
+            let missing = || Error::NoInterface { pod: Some(pod.clone()), name: name.clone() };
             let Interface { ifindex, address, .. } = interface.ok_or_else(missing)?;
             if let Some(other) = wanted.iter().find(|it| it.ifindex == ifindex && it.pod != *pod) {
                 let (first, second) = (other.pod.clone(), pod.clone());
@@ -156,12 +156,18 @@ impl Runtime {
     }
 
     /// The generation is in force already: only endpoints are new.
-    fn add_endpoints(&self, record: &mut Record, artifact: &Artifact, settled: &mut Settled) -> Result<(), Error> {
+    fn add_endpoints(
+        &self,
+        record: &mut Record,
+        artifact: &Artifact,
+        enforced: &[Endpoint],
+        settled: &mut Settled,
+    ) -> Result<(), Error> {
         let Some(loaded) = self.current(record)? else { return Ok(()) };
         record.write(&self.system, &self.pins)?;
         let mut added = Settled::default();
         self.place_programs(record, &loaded, &mut added);
-        self.finish(record, &loaded, artifact, added, settled)
+        self.finish(record, &loaded, artifact, enforced, added, settled)
     }
 
     fn put_in_force(
@@ -187,7 +193,7 @@ impl Runtime {
         let next = generation::load(&self.system, &self.pins, record, &source)?;
         // Entries for those that are in force already; the new ones are closed until both of their programs are there.
         if let Some(map) = next.map(MapName::Endpoints) {
-            for local in record.endpoints.iter().filter(|it| enforced.contains(it)) {
+            for local in record.endpoints.iter().filter(|it| is_among(enforced, it)) {
                 if let Some(value) = value_of(request.artifact, local) {
                     self.write_entry(map, local, &value)?;
                 }
@@ -202,7 +208,7 @@ impl Runtime {
         flows::forget_others(record, request.artifact);
         record.write(&self.system, &self.pins)?;
         self.place_pins(record)?;
-        self.finish(record, &next, request.artifact, switched, settled)
+        self.finish(record, &next, request.artifact, enforced, switched, settled)
     }
 
     /// The programs are in place: lets the new endpoints' packets through.
@@ -211,11 +217,14 @@ impl Runtime {
         record: &mut Record,
         loaded: &Loaded,
         artifact: &Artifact,
+        enforced: &[Endpoint],
         mut done: Settled,
         settled: &mut Settled,
     ) -> Result<(), Error> {
+        // What was enforced before is still to be, and is tried again by whoever comes next.
         let lost = |it: &Endpoint| {
-            done.failures.iter().any(|f| f.interface == it.interface && f.now == crate::error::Now::Open)
+            let is_open = done.failures.iter().any(|f| f.interface == it.interface && f.now == Now::Open);
+            is_open && !is_among(enforced, it)
         };
         record.endpoints.retain(|it| !lost(it));
         self.remove_leaving(record, Some(loaded), &done.failures)?;
@@ -257,6 +266,11 @@ fn merge(record: &mut Record, wanted: Vec<Endpoint>) -> Vec<(u32, Way)> {
     }
     record.endpoints.sort_by_key(|it| it.ifindex);
     moves
+}
+
+/// The same pod at the same interface, whatever that is called by now.
+fn is_among(endpoints: &[Endpoint], it: &Endpoint) -> bool {
+    endpoints.iter().any(|known| (known.ifindex, &known.pod) == (it.ifindex, &it.pod))
 }
 
 fn digest(artifact: &Artifact) -> Result<String, Error> {

@@ -13,13 +13,14 @@ use weir_compiler::image::bucket_family;
 use weir_compiler::layout::buckets::Slot;
 use weir_compiler::layout::{MapName, config, mark};
 
+use super::ways::FEW;
 use super::{Runtime, uptime};
 use crate::error::{Doing as _, Error, Failure, Now};
 use crate::generation::{self, Loaded, is_shared, refused};
 use crate::pins::{Age, Pins};
-use crate::point::{Point, Side};
+use crate::point::{NOTHING, Point, Side, Way};
 use crate::record::{Endpoint, Generation, Record};
-use crate::sys::Map;
+use crate::sys::{Map, Program};
 
 /// What settling came to.
 #[derive(Debug, Default)]
@@ -177,15 +178,20 @@ impl Runtime {
         }
     }
 
-    /// Interfaces come back under the same name, and rarely under the same number; our programs on them do not.
+    /// Interfaces come back under the same name, or with the same number; our programs on them do not. As long as those run it is the
+    /// same one, whatever it is called and whichever address it has by now.
     fn find_gone(&self, record: &mut Record, settled: &mut Settled) -> Result<(), Error> {
-        let mut gone = Vec::new();
-        for local in &record.endpoints {
+        let interfaces = self.system.interfaces().doing("list this host's interfaces")?;
+        let (mut gone, mut changed) = (Vec::new(), false);
+        for local in &mut record.endpoints {
             if self.is_gone(local)? {
                 gone.push(local.clone());
+            } else if let Some(now) = interfaces.iter().find(|it| it.ifindex == local.ifindex) {
+                changed |= (&local.interface, &local.address) != (&now.name, &now.address);
+                (local.interface, local.address) = (now.name.clone(), now.address.clone());
             }
         }
-        if !gone.is_empty() {
+        if changed || !gone.is_empty() {
             record.endpoints.retain(|it| !gone.contains(it));
             record.leaving.extend(gone.iter().cloned());
             record.write(&self.system, &self.pins)?;
@@ -199,47 +205,44 @@ impl Runtime {
             if self.point(local, side).program()?.is_none() {
                 let asking = format!("ask for interface {}", local.ifindex);
                 let interface = self.system.interface_numbered(local.ifindex).doing(asking)?;
-                return Ok(interface.is_none_or(|it| it.address != local.address));
+                return Ok(interface.is_none_or(|it| (&it.name, &it.address) != (&local.interface, &local.address)));
             }
         }
         Ok(false)
     }
 
     /// Our programs at every point; an endpoint where one cannot be placed is closed.
-    pub(crate) fn place_programs(&self, record: &mut Record, loaded: &Loaded, settled: &mut Settled) {
-        let mut open = Vec::new();
+    pub(crate) fn place_programs(&self, record: &Record, loaded: &Loaded, settled: &mut Settled) {
         for local in &record.endpoints {
-            let mut placed = 0;
-            let mut why = None;
+            // What cannot be seen may well be there.
+            let (mut may_run, mut why) = (0, None);
             for (side, number) in Side::BOTH.into_iter().zip(loaded.generation.programs) {
-                let point = self.point(local, side);
-                let there = match point.program() {
-                    Ok(there) => there,
-                    Err(error) => {
-                        why = Some(text(&error));
-                        continue;
-                    }
-                };
-                if there == Some(number) {
-                    placed += 1;
-                    continue;
-                }
-                match point.place(loaded.program(side)) {
-                    Ok(()) => {
-                        placed += 1;
+                match self.place_at(&self.point(local, side), number, loaded.program(side)) {
+                    Ok(false) => may_run += 1,
+                    Ok(true) => {
+                        may_run += 1;
                         settled.mended.push(format!("{} at {}", side.program(), local.interface));
                     }
-                    Err(error) => why = Some(error.to_string()),
+                    Err((is_unseen, error)) => {
+                        may_run += usize::from(is_unseen);
+                        why = Some(error);
+                    }
                 }
             }
             if let Some(why) = why {
-                let now = if placed == 0 { Now::Open } else { Now::Closed };
+                let now = if may_run == 0 { Now::Open } else { Now::Closed };
                 settled.failures.push(Failure { pod: local.pod.clone(), interface: local.interface.clone(), now, why });
-                if placed == 0 {
-                    open.push(local.ifindex);
-                }
             }
         }
+    }
+
+    /// Says whether it was not there; or why it is not, and whether that is not known.
+    fn place_at(&self, point: &Point<'_>, number: u32, program: &Program) -> Result<bool, (bool, String)> {
+        let there = point.program().map_err(|error| (true, text(&error)))?;
+        if there == Some(number) {
+            return Ok(false);
+        }
+        point.place(program).map(|()| true).map_err(|error| (there.is_some(), error.to_string()))
     }
 
     /// What was enforced at endpoints that leave, and the flows that they had: another may get the interface's number. What is
@@ -261,11 +264,13 @@ impl Runtime {
         let stays = |left: &Endpoint, same: fn(&Endpoint, &Endpoint) -> bool| {
             record.endpoints.iter().any(|it| it.ifindex == left.ifindex && same(it, left))
         };
+        let has_many_links = leaving.iter().filter(|it| it.way == Way::Tcx).count() > FEW;
+        let nothing = has_many_links.then(|| self.system.load("weir_nothing", &NOTHING, None).ok()).flatten();
         for local in &leaving {
             if !stays(local, |it, left| it.way == left.way) {
                 for side in Side::BOTH {
                     let removing = format!("remove {} from {}", side.program(), local.interface);
-                    match self.point(local, side).remove() {
+                    match self.point(local, side).remove(nothing.as_ref()) {
                         // No such interface, no such program.
                         Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
                         other => other.doing(removing)?,

@@ -15,7 +15,7 @@ use crate::generation::Loaded;
 use crate::point::{Side, Way};
 use crate::record::{Endpoint, Record};
 
-/// So many new endpoints get links at once.
+/// So many new endpoints get links at once, and so many lose them.
 pub(crate) const FEW: usize = 16;
 /// So many hurried ones get them with each mending.
 const EACH_TIME: usize = 4;
@@ -61,7 +61,7 @@ impl Runtime {
         if let Err(why) = placed {
             for side in Side::BOTH {
                 let removing = format!("remove {} from {}", side.program(), new.interface);
-                self.point(&new, side).remove().doing(removing)?;
+                self.point(&new, side).remove(None).doing(removing)?;
             }
             record.endpoints.iter_mut().filter(|it| it.ifindex == ifindex).for_each(|it| *it = old.clone());
             record.leaving.retain(|it| *it != old);

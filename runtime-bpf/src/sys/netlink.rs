@@ -4,6 +4,7 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::objects::Hook;
 use super::{Program, call_socket};
@@ -11,6 +12,7 @@ use super::{Program, call_socket};
 const GET_LINK: u16 = 18;
 const NEW_QDISC: u16 = 36;
 const DEL_QDISC: u16 = 37;
+const GET_QDISC: u16 = 38;
 const NEW_FILTER: u16 = 44;
 const DEL_FILTER: u16 = 45;
 const GET_FILTER: u16 = 46;
@@ -39,6 +41,15 @@ pub struct Interface {
     pub address: Vec<u8>,
 }
 
+/// Whether there may be no filter yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// A new one, or in place of what has its priority and handle.
+    New,
+    /// In place of that alone. `ENOENT` if there is none, and `EINVAL` if there is no qdisc.
+    Instead,
+}
+
 /// A filter of type bpf on clsact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
@@ -56,6 +67,8 @@ pub struct Filter {
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
+    /// Of the last question: what answers an earlier one, which was given up, is not taken for its answer.
+    sequence: AtomicU32,
 }
 
 struct Message(Vec<u8>);
@@ -69,8 +82,8 @@ impl Message {
         Self(bytes)
     }
 
-    fn link(index: u32) -> Self {
-        let mut message = Self::new(GET_LINK, 0);
+    fn link(index: u32, flags: u16) -> Self {
+        let mut message = Self::new(GET_LINK, flags);
         message.0.extend([0; 4]);
         message.word(index);
         message.0.extend([0; 8]);
@@ -124,13 +137,15 @@ impl Socket {
         let fd = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE) };
         let fd = call_socket(fd)?;
         // SAFETY: the kernel has just given this descriptor to us, and nobody else knows it.
-        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, sequence: AtomicU32::new(0) })
     }
 
     /// Sends a message; gives the payloads of what came back until the kernel is done.
     fn ask(&self, mut message: Message) -> io::Result<Vec<Vec<u8>>> {
         let length = (message.0.len() as u32).to_ne_bytes();
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         message.0[..4].copy_from_slice(&length);
+        message.0[8..12].copy_from_slice(&sequence.to_ne_bytes());
         let (bytes, fd) = (&message.0, self.fd.as_fd().as_raw_fd());
         // SAFETY: a buffer of this length, alive during the call.
         let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), 0) };
@@ -148,7 +163,7 @@ impl Socket {
                 return Err(io::Error::last_os_error());
             }
             room.truncate(length as usize);
-            if take(&room, &mut payloads)? || !(dump || acknowledged) {
+            if take(&room, sequence, &mut payloads)? || !(dump || acknowledged || payloads.is_empty()) {
                 return Ok(payloads);
             }
         }
@@ -157,14 +172,19 @@ impl Socket {
     /// The interface of this name.
     pub fn interface_named(&self, name: &str) -> io::Result<Interface> {
         const NAME: u16 = 3;
-        let mut message = Message::link(0);
+        let mut message = Message::link(0, 0);
         message.text(NAME, name);
         self.interface(message)
     }
 
     /// The interface of this number.
     pub fn interface_numbered(&self, ifindex: u32) -> io::Result<Interface> {
-        self.interface(Message::link(ifindex))
+        self.interface(Message::link(ifindex, 0))
+    }
+
+    /// All interfaces.
+    pub fn interfaces(&self) -> io::Result<Vec<Interface>> {
+        Ok(self.ask(Message::link(0, DUMP))?.iter().filter_map(|payload| read_interface(payload)).collect())
     }
 
     fn interface(&self, message: Message) -> io::Result<Interface> {
@@ -173,14 +193,31 @@ impl Socket {
         found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
     }
 
-    /// Makes an interface's clsact; it may be there already.
+    /// Makes an interface's clsact; it may be there already. An error if `ingress` is in its place, which has one list of
+    /// filters and takes those of the other side into it.
     pub fn add_clsact(&self, ifindex: u32) -> io::Result<()> {
         let mut message = Message::tc(NEW_QDISC, ACK | CREATE | EXCLUSIVE, ifindex, 0xffff_0000, CLSACT, 0);
         message.text(1, "clsact");
         match self.ask(message) {
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => match self.has_clsact(ifindex)? {
+                true => Ok(()),
+                false => Err(io::Error::other(
+                    "a qdisc of kind ingress is in clsact's place there, and has one side only; remove it (tc qdisc del dev … ingress)",
+                )),
+            },
             other => other.map(|_| ()),
         }
+    }
+
+    fn has_clsact(&self, ifindex: u32) -> io::Result<bool> {
+        let payloads = self.ask(Message::tc(GET_QDISC, DUMP, ifindex, 0, 0, 0))?;
+        // Older kernels tell of every interface.
+        let is_here = |payload: &&Vec<u8>| word(payload, 4) == Some(ifindex) && word(payload, 12) == Some(CLSACT);
+        let kind = |payload: &Vec<u8>| {
+            let rest = payload.get(20..).unwrap_or_default();
+            attributes(rest).into_iter().find(|(kind, _)| *kind == 1).map(|(_, value)| text(value))
+        };
+        Ok(payloads.iter().filter(is_here).filter_map(kind).any(|kind| kind == "clsact"))
     }
 
     /// Removes an interface's clsact with everything on it.
@@ -188,10 +225,11 @@ impl Socket {
         self.ask(Message::tc(DEL_QDISC, ACK, ifindex, 0xffff_0000, CLSACT, 0)).map(|_| ())
     }
 
-    /// Puts a program on clsact, in place of what has this priority and handle; no packet goes unseen.
-    pub fn put_filter(&self, ifindex: u32, hook: Hook, filter: &Filter, program: &Program) -> io::Result<()> {
+    /// Puts a program on clsact. No packet goes unseen by what it takes the place of.
+    pub fn put_filter(&self, ifindex: u32, hook: Hook, filter: &Filter, program: &Program, put: Put) -> io::Result<()> {
         const DIRECT_ACTION: u32 = 1;
-        let mut message = Self::filter(NEW_FILTER, ACK | CREATE, ifindex, hook, filter);
+        let create = if put == Put::New { CREATE } else { 0 };
+        let mut message = Self::filter(NEW_FILTER, ACK | create, ifindex, hook, filter);
         message.text(1, "bpf");
         message.nested(2, |options| {
             options.attribute(6, &(std::os::fd::AsFd::as_fd(program).as_raw_fd() as u32).to_ne_bytes());
@@ -224,16 +262,17 @@ impl Socket {
     }
 }
 
-/// Collects payloads; `true` once the kernel says that this was all.
-fn take(mut bytes: &[u8], payloads: &mut Vec<Vec<u8>>) -> io::Result<bool> {
+/// Collects the payloads of a question's answer; `true` once the kernel says that this was all.
+fn take(mut bytes: &[u8], sequence: u32, payloads: &mut Vec<Vec<u8>>) -> io::Result<bool> {
     while let Some(length) = word(bytes, 0).map(|it| it as usize).filter(|it| (16..=bytes.len()).contains(it)) {
         let (kind, payload) = (half(bytes, 4), &bytes[16..length]);
         match kind {
-            Some(DONE) => return Ok(true),
-            Some(ERROR) => {
+            _ if word(bytes, 8) != Some(sequence) => {}
+            // A dump that failed on its way ends with the reason.
+            Some(DONE | ERROR) => {
                 return match word(payload, 0).map_or(0, |it| it as i32) {
-                    0 => Ok(true),
-                    number => Err(io::Error::from_raw_os_error(-number)),
+                    number @ ..0 => Err(io::Error::from_raw_os_error(-number)),
+                    _ => Ok(true),
                 };
             }
             _ => payloads.push(payload.to_vec()),

@@ -252,6 +252,35 @@ fn a_move_to_the_other_hooks_is_never_open() {
     }
 }
 
+/// Another endpoint comes, with a fault at every place in turn: what was enforced is not forgotten for it.
+#[test]
+fn an_endpoint_that_comes_with_a_fault_leaves_the_others_in_force() {
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    for way in [Way::Tcx, Way::Clsact] {
+        let node = Node::new(Layout::Routed, 2);
+        let made = only_port(80);
+        attach(&node, &made, &[1], Some(way)).unwrap();
+        for nth in 0.. {
+            let outcome = attach_with(&node, &made, &[0], way, Fault { nth, answer: nth, dies: false });
+            let what = format!("{:?}, {nth}, {way:?}: {:?}", outcome.failed, outcome.result);
+            let endpoints = status(&node).unwrap().endpoints;
+            assert!(endpoints.iter().any(|it| it.endpoint.pod == "default/p1"), "forgotten: {what}");
+            // Whoever comes next finds nothing that is nobody's, and takes nothing off.
+            repair(&node, &made, &[], way).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(programs_at(&node, 1, way), 2, "open: {what}");
+            all_is_well(&node, &what);
+            if endpoints.len() > 1 {
+                crate::attach::detach(&node, Some("default/p0")).unwrap();
+            }
+            if outcome.failed.is_none() {
+                break;
+            }
+        }
+    }
+}
+
 /// How many programs there are on an interface's two hooks.
 fn programs_at(node: &Node, pod: usize, way: Way) -> usize {
     node.here(|| {

@@ -45,6 +45,55 @@ fn a_thousand_leftovers_are_removed() {
     assert_eq!(map.entries().unwrap().len(), 1);
 }
 
+/// Names, addresses and numbers come back. What tells an interface from an earlier one is that our programs run there.
+#[test]
+fn an_interface_is_another_one_when_it_comes_back_and_the_same_when_it_is_renamed() {
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    for way in [Way::Tcx, Way::Clsact] {
+        let node = Node::new(Layout::Routed, 2);
+        let made = only_port(80);
+        attach(&node, &made, &[0, 1], Some(way)).unwrap();
+        // Renamed, and with another address, as udev does it: still the same one, also when its programs go afterwards.
+        node.ip("link set veth1 down");
+        node.ip("link set veth1 name other1 address 02:00:00:00:00:01 up");
+        attach(&node, &made, &[], None).unwrap();
+        let names = |node: &Node| {
+            status(node).unwrap().endpoints.iter().map(|it| it.endpoint.interface.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&node), ["veth0", "other1"], "{way:?}");
+        match way {
+            Way::Tcx => std::fs::remove_file(links(&node).pop().unwrap()).unwrap(),
+            Way::Clsact => node.tc("qdisc del dev other1 clsact"),
+        }
+        let attached = attach(&node, &made, &[], None).unwrap();
+        assert_eq!((attached.gone.len(), attached.mended.is_empty()), (0, false), "{way:?}");
+        assert!(status(&node).unwrap().endpoints.iter().all(|it| it.state == State::Enforced), "{way:?}");
+        // Gone, and back with the same number and address, under another name; and the other way round.
+        for (again, address) in [("third1", "02:00:00:00:00:01"), ("third1", "02:00:00:00:00:02")] {
+            let before = status(&node).unwrap().endpoints.pop().unwrap().endpoint;
+            node.ip(&format!("link del {}", before.interface));
+            node.ip(&format!("link add {again} index {} address {address} type veth peer name peer1", before.ifindex));
+            assert_eq!(status(&node).unwrap().endpoints[1].state, State::Gone, "{way:?}");
+            let attached = attach(&node, &made, &[], None).unwrap();
+            assert_eq!(attached.gone.iter().map(|it| it.pod.as_str()).collect::<Vec<_>>(), ["default/p1"], "{way:?}");
+            let endpoints = vec![("default/p1".to_owned(), again.to_owned())];
+            let again = Request { endpoints, way: Some(way), ..request(&made) };
+            node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.attach(&again)).unwrap();
+            assert_eq!((status(&node).unwrap().drift, names(&node).len()), (Vec::new(), 2), "{way:?}");
+        }
+    }
+}
+
+/// Pinned links, in order of their names.
+fn links(node: &Node) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(node.bpffs().join("links")).unwrap();
+    let mut links: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    links.sort();
+    links
+}
+
 /// Numbers of everything that is pinned, as the kernel counts its objects.
 fn pinned(node: &Node, kernel: &Kernel, maps: &mut BTreeSet<u32>, programs: &mut BTreeSet<u32>) {
     for (directory, is_program) in [("maps", false), ("progs", true)] {

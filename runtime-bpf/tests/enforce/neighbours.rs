@@ -1,11 +1,13 @@
 //! Programs of others on the same hooks: they keep working, and are named.
 
-use weir_runtime::sys::netlink::{Filter, Socket};
+use std::os::fd::AsFd as _;
+
+use weir_runtime::sys::netlink::{Filter, Put, Socket};
 use weir_runtime::sys::{Hook, Kernel, Link, Map, MapDefinition, MapType, Program};
-use weir_runtime::{Neighbour, Way};
+use weir_runtime::{Error, Neighbour, Now, Way, skip};
 
 use crate::attach::{attach, each, only_port, status};
-use crate::net::{Node, pod_address};
+use crate::net::{Layout, Node, pod_address, possible};
 use crate::probe::{connect, serve};
 
 /// A program that counts what it sees, and hands everything on.
@@ -53,7 +55,7 @@ impl Counter {
                     // What comes later stands earlier.
                     let handle = name.len() as u32;
                     let filter = Filter { priority: 1, handle, name, program: 0 };
-                    socket.put_filter(ifindex, Hook::Egress, &filter, &self.program).unwrap();
+                    socket.put_filter(ifindex, Hook::Egress, &filter, &self.program, Put::New).unwrap();
                     None
                 }
             }
@@ -98,4 +100,38 @@ fn programs_of_others_before_and_after_ours_work_and_are_named() {
         assert!(connect(node, 0, pod_address(1, false), 81).is_some(), "{way:?}");
         assert!(first.seen() > before && last.seen() > after, "{way:?}");
     });
+}
+
+/// tc's own ways of being in ours: an `ingress` qdisc, which would take both of our filters into its one list, and a filter for one
+/// protocol at the earliest priority. Both are told, and nothing is said to be in force that is not.
+#[test]
+fn what_is_in_the_way_is_named_and_nothing_is_said_to_be_in_force() {
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    for (qdisc, said) in
+        [("ingress", "a qdisc of kind ingress is in clsact's place"), ("clsact", "other:[*fsobj] has priority 1 there")]
+    {
+        let node = Node::new(Layout::Routed, 2);
+        [80, 81].into_iter().for_each(|port| serve(&node, 1, port));
+        node.tc(&format!("qdisc add dev veth1 {qdisc}"));
+        let (other, pin) = (Counter::new("stands_first"), node.bpffs().with_file_name("other"));
+        if qdisc == "clsact" {
+            Kernel::open().unwrap().pin(other.program.as_fd(), &pin).unwrap();
+            let program = format!("bpf direct-action object-pinned {}", pin.display());
+            node.tc(&format!("filter add dev veth1 egress prio 1 protocol ip {program}"));
+        }
+        let error = attach(&node, &only_port(80), &[0, 1], Some(Way::Clsact)).unwrap_err();
+        let Error::Partial(failures) = &error else { panic!("{error:?}") };
+        assert_eq!(failures.iter().map(|it| it.pod.as_str()).collect::<Vec<_>>(), ["default/p1"], "{error}");
+        assert!(failures[0].why.contains(said) && failures[0].now == Now::Open, "{error}");
+        assert!(connect(&node, 0, pod_address(1, false), 81).is_some(), "as it said: not enforced");
+        let enforced = status(&node).unwrap().endpoints;
+        assert_eq!(enforced.iter().map(|it| it.endpoint.pod.as_str()).collect::<Vec<_>>(), ["default/p0"]);
+        // As the error says.
+        node.tc(&format!("qdisc del dev veth1 {qdisc}"));
+        attach(&node, &only_port(80), &[1], Some(Way::Clsact)).unwrap();
+        assert!(connect(&node, 0, pod_address(1, false), 80).is_some());
+        assert!(connect(&node, 0, pod_address(1, false), 81).is_none());
+    }
 }

@@ -134,6 +134,12 @@ impl Node {
         must(&format!("ip -n {} {arguments}", self.name));
     }
 
+    /// `tc` in the node's namespace.
+    #[track_caller]
+    pub(crate) fn tc(&self, arguments: &str) {
+        must(&format!("tc -n {} {arguments}", self.name));
+    }
+
     /// Lines for `ip -batch` in the node's namespace.
     #[track_caller]
     pub(crate) fn batch(&self, lines: &str) {

@@ -8,18 +8,50 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use super::{PASSED, TESTS, name};
-use crate::process::run;
 
-/// Modules that network namespaces with enforced interfaces want, each after what it wants itself.
-const MODULES: [&str; 6] = ["llc", "stp", "bridge", "veth", "sch_ingress", "cls_bpf"];
+/// Modules that network namespaces with enforced interfaces want, and those that a service proxy's rules do.
+const MODULES: [&str; 21] = [
+    "bridge",
+    // Without it rules do not see what neighbours on a bridge say to each other, answers of a service before all.
+    "br_netfilter",
+    "veth",
+    "sch_ingress",
+    "cls_bpf",
+    "iptable_filter",
+    "iptable_nat",
+    "ip6table_filter",
+    "ip6table_nat",
+    "xt_MASQUERADE",
+    "xt_comment",
+    "xt_conntrack",
+    "xt_mark",
+    "xt_multiport",
+    "xt_nat",
+    "xt_set",
+    "xt_statistic",
+    "xt_tcpudp",
+    "ip_set_hash_ip",
+    "ip_set_hash_ipport",
+    "ip_set_hash_net",
+];
+
+/// A program, under the names by which it is called.
+const PROGRAMS: [(&str, &[&str]); 4] = [
+    ("ip", &["ip"]),
+    ("tc", &["tc"]),
+    ("ipset", &["ipset"]),
+    ("xtables-legacy-multi", &["iptables", "iptables-restore", "ip6tables", "ip6tables-restore"]),
+];
+/// What it loads while it runs.
+const EXTENSIONS: &str = "xtables";
 
 const INIT: &str = "#!/bin/busybox sh
 /bin/busybox mount -t proc none /proc
 /bin/busybox mount -t sysfs none /sys
 /bin/busybox mount -t devtmpfs none /dev
 /bin/busybox echo weir-guest: $(/bin/busybox uname -r)
-for module in MODULES; do
-  test -e /modules/$module.ko && /bin/busybox insmod /modules/$module.ko
+for module in /modules/*.ko; do
+  /bin/busybox insmod $module
 done
 export PATH=/bin CI=true WEIR_BINARY=/tests/weir WEIR_PACKETS_CONTROL=no
 /bin/busybox ip link set lo up
@@ -34,11 +66,15 @@ pub(super) fn initramfs(work: &Path, binaries: &[PathBuf]) -> Result<PathBuf> {
     if root.exists() {
         fs::remove_dir_all(&root)?;
     }
-    for directory in ["bin", "proc", "sys", "dev", "tests", "tmp"] {
+    for directory in ["bin", "proc", "sys", "dev", "tests", "tmp", "run"] {
         fs::create_dir_all(root.join(directory))?;
     }
     fs::copy(found("busybox")?, root.join("bin/busybox"))?;
-    with_libraries(&root, &found("ip")?)?;
+    for (program, names) in PROGRAMS {
+        let path = fs::canonicalize(found(program)?).with_context(|| format!("{program} is missing"))?;
+        names.iter().try_for_each(|name| with_libraries(&root, &path, name))?;
+    }
+    with_extensions(&root)?;
     for binary in binaries {
         // Cargo puts a hash behind a test's name.
         let file = name(binary);
@@ -55,8 +91,7 @@ fn init() -> String {
         format!("/tests/{test} --test-threads 1 {} || result=failed\n", facts.join(" "))
     };
     let guest = PASSED.split(':').next().unwrap_or_default();
-    let text = INIT.replace("MODULES", &MODULES.join(" ")).replace("GUEST", guest);
-    text.replace("TESTS", &TESTS.iter().map(run).collect::<String>())
+    INIT.replace("GUEST", guest).replace("TESTS", &TESTS.iter().map(run).collect::<String>())
 }
 
 fn found(program: &str) -> Result<PathBuf> {
@@ -64,9 +99,22 @@ fn found(program: &str) -> Result<PathBuf> {
     Ok(PathBuf::from(String::from_utf8(path.stdout)?.trim()))
 }
 
+/// What iptables loads for each kind of match and target.
+fn with_extensions(root: &Path) -> Result<()> {
+    let listed = Command::new("find").args(["/usr/lib", "/lib", "-type", "d", "-name", EXTENSIONS]).output()?;
+    let listed = String::from_utf8(listed.stdout)?;
+    let from = Path::new(listed.lines().next().context("iptables has no extensions")?);
+    let to = root.join(from.strip_prefix("/")?);
+    fs::create_dir_all(&to)?;
+    for file in super::files(from)? {
+        fs::copy(&file, to.join(name(&file)))?;
+    }
+    Ok(())
+}
+
 /// Copies a program to `/bin`, and what it is linked to where it is looked for.
-fn with_libraries(root: &Path, program: &Path) -> Result<()> {
-    fs::copy(program, root.join("bin").join(name(program)))?;
+fn with_libraries(root: &Path, program: &Path, called: &str) -> Result<()> {
+    fs::copy(program, root.join("bin").join(called))?;
     let linked = Command::new("ldd").arg(program).output()?;
     for library in String::from_utf8(linked.stdout)?.split_whitespace().filter(|word| word.starts_with('/')) {
         let to = root.join(library.trim_start_matches('/'));
@@ -84,21 +132,45 @@ pub(super) fn with_modules(work: &Path, initramfs: &Path, modules: Option<&Path>
         fs::remove_dir_all(&root)?;
     }
     fs::create_dir_all(root.join("modules"))?;
+    let mut ordered = Vec::new();
     for module in MODULES {
-        let listed = Command::new("find").arg(modules).args(["-name", &format!("{module}.ko*")]).output()?;
-        let listed = String::from_utf8(listed.stdout)?;
-        let Some(file) = listed.lines().next() else { continue };
-        let plain = root.join("modules").join(format!("{module}.ko"));
-        if file.ends_with(".xz") {
-            run(Command::new("xz").args(["--decompress", "--stdout", file]).stdout(fs::File::create(plain)?))?;
-        } else {
-            fs::copy(file, plain)?;
-        }
+        add_module(modules, module, &mut ordered)?;
+    }
+    for (number, (module, bytes)) in ordered.iter().enumerate() {
+        fs::write(root.join("modules").join(format!("{number:02}-{module}.ko")), bytes)?;
     }
     let both = work.join("initramfs-with-modules");
     let behind = fs::read(archive(work, &root, "modules.cpio")?)?;
     fs::write(&both, [fs::read(initramfs)?, behind].concat())?;
     Ok(both)
+}
+
+/// A module behind those that it wants itself; what is built into the kernel is no module.
+fn add_module(modules: &Path, module: &str, ordered: &mut Vec<(String, Vec<u8>)>) -> Result<()> {
+    let listed = Command::new("find").arg(modules).args(["-name", &format!("{module}.ko*")]).output()?;
+    let listed = String::from_utf8(listed.stdout)?;
+    let Some(file) = listed.lines().next().filter(|_| ordered.iter().all(|(known, _)| known != module)) else {
+        return Ok(());
+    };
+    let bytes = match file.ends_with(".xz") {
+        true => Command::new("xz").args(["--decompress", "--stdout", file]).output()?.stdout,
+        false => fs::read(file)?,
+    };
+    for wanted in wanted_by(&bytes) {
+        add_module(modules, &wanted, ordered)?;
+    }
+    ordered.push((module.to_owned(), bytes));
+    Ok(())
+}
+
+/// As the module itself says: `depends=llc,stp`.
+fn wanted_by(module: &[u8]) -> Vec<String> {
+    const DEPENDS: &[u8] = b"\0depends=";
+    let at = module.windows(DEPENDS.len()).position(|it| it == DEPENDS);
+    let rest = at.map(|at| &module[at + DEPENDS.len()..]).unwrap_or_default();
+    let end = rest.iter().position(|byte| *byte == 0).unwrap_or(0);
+    let names = String::from_utf8_lossy(&rest[..end]).into_owned();
+    names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 fn archive(work: &Path, root: &Path, file: &str) -> Result<PathBuf> {

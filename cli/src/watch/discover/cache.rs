@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use serde::Deserialize;
 
 use super::Wanted;
+use crate::cni::Made;
 
 /// What a file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,14 +41,12 @@ pub(super) fn read(text: &str) -> Result<Option<Cached>, serde_json::Error> {
     let argument = |key: &str| file.arguments.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone());
     let named = argument("K8S_POD_NAMESPACE").zip(argument("K8S_POD_NAME"));
     let Some((namespace, name)) = named.filter(|_| file.interface == "eth0") else { return Ok(None) };
-    let on_host = file.result.interfaces.iter().rev().filter(|interface| interface.sandbox.is_empty());
-    let address = |ip: &Address| ip.address.split('/').next().and_then(|address| address.parse().ok());
     Ok(Some(Cached {
         namespace,
         name,
         uid: argument("K8S_POD_UID").filter(|uid| !uid.is_empty()),
-        host_interfaces: on_host.map(|interface| interface.name.clone()).collect(),
-        addresses: file.result.addresses.iter().filter_map(address).collect(),
+        host_interfaces: file.result.host_interfaces(),
+        addresses: file.result.addresses(),
         made: None,
     }))
 }
@@ -59,25 +58,5 @@ struct File {
     #[serde(default, rename = "cniArgs")]
     arguments: Vec<(String, String)>,
     #[serde(default)]
-    result: Outcome,
-}
-
-#[derive(Default, Deserialize)]
-struct Outcome {
-    #[serde(default)]
-    interfaces: Vec<Interface>,
-    #[serde(default, rename = "ips")]
-    addresses: Vec<Address>,
-}
-
-#[derive(Deserialize)]
-struct Interface {
-    name: String,
-    #[serde(default)]
-    sandbox: String,
-}
-
-#[derive(Deserialize)]
-struct Address {
-    address: String,
+    result: Made,
 }

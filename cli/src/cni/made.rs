@@ -1,0 +1,42 @@
+//! What CNI plug-ins say that they made for a pod: the `interfaces` and `ips` of a result.
+
+use std::net::IpAddr;
+
+use serde::Deserialize;
+
+/// A result, as far as it says what leads to the pod.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Made {
+    #[serde(default)]
+    interfaces: Vec<Interface>,
+    #[serde(default)]
+    ips: Vec<Address>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Interface {
+    name: String,
+    /// Empty on the host's side.
+    #[serde(default)]
+    sandbox: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Address {
+    /// With its length.
+    address: String,
+}
+
+impl Made {
+    /// Interfaces on the host's side, the last made first: a bridge comes before its port.
+    pub(crate) fn host_interfaces(&self) -> Vec<String> {
+        let on_host = self.interfaces.iter().rev().filter(|interface| interface.sandbox.is_empty());
+        on_host.map(|interface| interface.name.clone()).collect()
+    }
+
+    /// The pod's addresses.
+    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+        let address = |it: &Address| it.address.split('/').next().and_then(|address| address.parse().ok());
+        self.ips.iter().filter_map(address).collect()
+    }
+}
