@@ -4,6 +4,9 @@
 //! verifier. Strategy: one function here a question, in the order in which a packet meets them:
 //!
 //! ```text
+//!  usual ──▶ pass
+//!    │
+//!    ▼
 //!  family ─▶ parse ─▶ flow look-up ──hit──────────────▶ direction, epoch, state ─▶ pass
 //!    │         │            │ miss                            │ older epoch
 //!    │         │            ▼                                 ▼
@@ -128,9 +131,14 @@ impl<'a> Emitter<'a> {
         *self.unless_open.entry(outcome).or_insert_with(|| asm.label(outcome.name()))
     }
 
-    /// Clears what only some paths write, and tells the families apart.
+    /// Packets that are settled at once pass; clears what only some paths write, and tells the families apart.
     fn entry(&mut self) {
         self.asm.mov(Reg::R6, Reg::R1);
+        match self.hook {
+            Direction::Egress => self.stamp(),
+            Direction::Ingress => self.honour_stamp(),
+        }
+        self.pass_at_once();
         self.asm.load(Size::W, Reg::R2, Reg::R6, skb::IFINDEX);
         self.hidden_zero(Reg::R1, Reg::R2);
         for offset in [Frame::PEER]
@@ -141,10 +149,6 @@ impl<'a> Emitter<'a> {
             self.asm.store(Size::Dw, Reg::R10, offset, Reg::R1);
         }
         self.asm.store(Size::W, Reg::R10, frame::Key::IFINDEX, Reg::R2);
-        match self.hook {
-            Direction::Egress => self.stamp(),
-            Direction::Ingress => self.honour_stamp(),
-        }
         if self.hook == Direction::Egress {
             self.store_constant(Frame::JUDGED, direction_number(self.hook));
         }
@@ -190,11 +194,7 @@ impl<'a> Emitter<'a> {
     /// Everything for one family; packets of others fall through.
     fn family(&mut self, family: Family) -> Result<(), EmitError> {
         let next = self.asm.label("another family");
-        let ether_type = match family {
-            Family::V4 => 0x0800u16,
-            Family::V6 => 0x86dd,
-        };
-        self.asm.jump_if(Cond::Ne, Reg::R1, i32::from(ether_type.to_be()), next);
+        self.asm.jump_if(Cond::Ne, Reg::R1, ether_type(family), next);
         let current = self.parse_and_find(family);
         self.judge(family, current)?;
         self.asm.bind(next);
@@ -230,6 +230,15 @@ impl<'a> Emitter<'a> {
         self.stack_pointer(Reg::R2, key);
         self.asm.call(Helper::MAP_LOOKUP_ELEM);
     }
+}
+
+/// A family's number in Ethernet headers, as programs read it.
+fn ether_type(family: Family) -> i32 {
+    let number = match family {
+        Family::V4 => 0x0800u16,
+        Family::V6 => 0x86dd,
+    };
+    i32::from(number.to_be())
 }
 
 fn map_ref(map: MapName) -> MapRef {

@@ -1,182 +1,259 @@
-//! What whole programs cost in the kernel, from 10 policies to 10,000 of one shape: loading them, and packets.
+//! What whole programs cost in the kernel, beside the least program by hand ([`minimal`]), which has the same packets:
+//! established flows, from one to half a million, new flows of pods and of others, denials; from 10 policies to 10,000 of one
+//! shape, from none to a million listed addresses.
 //!
-//! Nanoseconds are the least of several runs, less those of a program that does nothing. A new flow is one only once, so that its
-//! runs are single ones, of packets from one port after the other; the others are means of many. Beside each stands what the
-//! least program by hand costs ([`minimal`]), which has the same packets.
+//! Nanoseconds are the least of several runs, less those of a program that does nothing. Packets are made in the kernel
+//! ([`driver`]), so that each can be of another flow. A table on standard output; with `WEIR_BENCH_JSON`, the same figures in
+//! that file.
 
+#[path = "programs/driver.rs"]
+mod driver;
+#[path = "programs/measure.rs"]
+mod measure;
 #[path = "programs/minimal.rs"]
 mod minimal;
 #[path = "../../compiler/tests/common/shape.rs"]
 mod shape;
 
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::time::Instant;
 
-use weir_compiler::classify::{AtomId, Scope, SubjectId};
+use weir_compiler::address::Family;
+use weir_compiler::classify::Scope;
 use weir_compiler::compile::{Compiled, Options, compile};
 use weir_compiler::ebpf::code::{ByteOrder, encode};
-use weir_compiler::ebpf::context as field;
 use weir_compiler::ebpf::target::Target;
-use weir_compiler::engine::packet;
-use weir_compiler::layout::MapName;
-use weir_compiler::model::eval::FlowProtocol;
-use weir_compiler::model::{Cluster, Direction, Protocol};
+use weir_compiler::image::{MapImage, bucket_family, with_few_flows};
+use weir_compiler::layout::{MapName, buckets};
+use weir_compiler::model::{Cluster, Direction};
 use weir_compiler::structures::{Options as Structures, Place, Structure};
 use weir_compiler::vm::{MapFlags, MapKind, MapSpec};
-use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType, Program, TestRun};
+use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType, Program};
 
-const CONTEXT_BYTES: usize = 192;
-const INTERFACE: u32 = 1;
+use driver::SOURCES;
+use measure::{Ends, Figures, Subject, baseline, measure};
+
+pub(crate) const INTERFACE: u32 = 1;
 /// Where packets came in: what comes in through its own interface is the pod itself.
-const UPLINK: u32 = 2;
-const PORT: u16 = 8000;
-/// The first port that packets come from.
-const CLIENT: u16 = 20_000;
-const NEW_FLOWS: u16 = 5_000;
-const REPEAT: u32 = 200_000;
-const RUNS: usize = 15;
-/// `TC_ACT_SHOT`
-const DROPPED: u32 = 2;
+pub(crate) const UPLINK: u32 = 2;
+/// The pod's port, and that of others outside.
+pub(crate) const PORT: u16 = 8000;
+pub(crate) const OUTSIDE: u16 = 8080;
+/// So often all is measured.
+const PASSES: usize = 2;
 
-/// Policies, and what the programs look into.
-type Case = (&'static str, Vec<(Place, Structure)>);
+/// One row of the table.
+struct Case {
+    name: &'static str,
+    policies: usize,
+    listed: usize,
+    family: Family,
+    forced: Vec<(Place, Structure)>,
+}
+
+fn cases() -> Vec<Case> {
+    let lru = (Place::Flows, Structure::Lru);
+    let mut kernel_maps = Structures::kernel_maps().forced;
+    kernel_maps.push(lru);
+    let case = |name, policies, listed| Case { name, policies, listed, family: Family::V4, forced: Vec::new() };
+    let mut cases: Vec<Case> = [10, 100, 1_000, 10_000].map(|policies| case("buckets", policies, 0)).into();
+    cases.extend([10, 1_000, 100_000, 1_000_000].map(|listed| case("buckets", 100, listed)));
+    cases.push(Case { family: Family::V6, ..case("buckets", 100, 0) });
+    cases.push(Case { forced: vec![lru], ..case("lru", 100, 0) });
+    cases.push(Case { forced: kernel_maps, ..case("kernel maps", 100, 0) });
+    cases
+}
 
 fn main() {
     let kernel = match Kernel::open() {
         Ok(kernel) => kernel,
         Err(error) => return eprintln!("no bpf system call: {error}"),
     };
-    println!(
-        "{:<22} {:>8} {:>12} {:>10} {:>8} {:>11} {:>9} {:>9}",
-        "structures", "policies", "instructions", "walked", "load ms", "established", "denied", "new"
-    );
-    let empty = empty(&kernel);
-    by_hand(&kernel, &empty);
-    let lru = (Place::Flows, Structure::Lru);
-    let mut kernel_maps = Structures::kernel_maps().forced;
-    kernel_maps.push(lru);
-    let cases: [Case; 3] = [
-        ("chosen, buckets", vec![(Place::Flows, Structure::Buckets)]),
-        ("chosen, lru", vec![lru]),
-        ("kernel maps, lru", kernel_maps),
-    ];
-    for (name, forced) in cases {
-        for policies in [10, 100, 1_000, 10_000] {
-            let cluster = shape::cluster(policies);
-            let target = Target { kernel: (6, 1) };
-            let options = Options { forced: forced.clone(), target, ..Options::default() };
-            let compiled = compile(&cluster, &Scope::everything(&cluster), &options).expect("it compiles");
-            row(&kernel, (name, policies), &cluster, &compiled, &empty);
+    let only = std::env::var("WEIR_BENCH_CASES").ok().and_then(|it| it.parse().ok()).unwrap_or(usize::MAX);
+    println!("{}", measure::header());
+    let mut rows = Vec::new();
+    for family in [Family::V4, Family::V6] {
+        rows.extend(family_rows(&kernel, family, only));
+    }
+    if let Some(path) = std::env::var_os("WEIR_BENCH_JSON") {
+        let text = serde_json::to_string_pretty(&rows).expect("it can be written");
+        std::fs::write(&path, text + "\n").expect("the file can be written");
+    }
+}
+
+/// All of a family, again and again: what else the machine does is not always the same.
+fn family_rows(kernel: &Kernel, family: Family, only: usize) -> Vec<serde_json::Value> {
+    let cases: Vec<Case> = cases().into_iter().filter(|it| it.family == family).take(only).collect();
+    let made: Vec<Compiled> = cases.iter().map(made).collect();
+    let ends = ends(family);
+    let empty = kernel.load(&encode(&minimal::empty(), ByteOrder::Little)).expect("it loads");
+    let mut base = baseline(kernel, &ends, &empty);
+    let mut figures: Vec<Option<Figures>> = vec![None; cases.len() + 1];
+    let mut loads = vec![(0, f64::INFINITY); cases.len() + 1];
+    for _ in 0..PASSES {
+        let mut measured = |index: usize, subject: &mut dyn Subject| {
+            let now = measure(kernel, &ends, subject);
+            let least = figures[index].take().map_or(now.clone(), |before| before.least(&now));
+            figures[index] = Some(least);
+        };
+        let mut by_hand = ByHand { kernel, family, ends: &ends, maps: Vec::new(), programs: Vec::new() };
+        measured(0, &mut by_hand);
+        for (index, made) in made.iter().enumerate() {
+            let mut ours = Ours::new(kernel, made, family);
+            measured(index + 1, &mut ours);
+            let (walked, load_ms) = &mut loads[index + 1];
+            (*walked, *load_ms) = (ours.walked, load_ms.min(ours.load_ms));
+        }
+        base = base.least(&baseline(kernel, &ends, &empty));
+    }
+    let figures: Vec<Figures> = figures.iter().flatten().map(|it| it.over(&base)).collect();
+    let show = |name: &str, numbers: [usize; 4], load: f64, of: &Figures| {
+        println!("{}", measure::row(name, family, numbers, load, of, &figures[0]));
+        measure::json(name, family, numbers, load, of, &figures[0])
+    };
+    let mut rows = vec![show("by hand", [0; 4], 0.0, &figures[0])];
+    for (index, (case, made)) in cases.iter().zip(&made).enumerate() {
+        let insns = made.reports.iter().map(|it| it.slots).max().unwrap_or_default() as usize;
+        let (walked, load) = loads[index + 1];
+        let numbers = [case.policies, case.listed, insns, walked as usize];
+        rows.push(show(case.name, numbers, load, &figures[index + 1]));
+    }
+    rows
+}
+
+/// The pod's address and whom it speaks with: nothing depends on how many policies there are.
+fn ends(family: Family) -> Ends {
+    let v4 = |a: u8, b: u8| IpAddr::from([10, 0, a, b]);
+    let v6 = |group: u16, number: u16| IpAddr::from([group, 0, 0, 0, 0, 0, 0, number]);
+    // Pods of tier 1 of the pod's team may come in, those of other teams not; in 10.0.0.0/16 and fd10::/16 but of no pod are
+    // addresses that may be reached.
+    let pods = |team: usize| (0..1_000).filter(move |pod| pod % 7 == 1 && pod % 10 == team).take(SOURCES);
+    let of_pods = |team: usize| pods(team).map(|pod| pod_address(pod, family)).collect();
+    let outside = (1..=SOURCES).map(|number| match family {
+        Family::V4 => v4(200, number as u8),
+        Family::V6 => v6(0xfd10, number as u16),
+    });
+    Ends { own: pod_address(0, family), allowed: of_pods(0), denied: of_pods(3), outside: outside.collect() }
+}
+
+fn pod_address(pod: usize, family: Family) -> IpAddr {
+    let (high, low) = (pod / 250, pod % 250 + 1);
+    match family {
+        Family::V4 => IpAddr::from([10, 0, high as u8, low as u8]),
+        Family::V6 => IpAddr::from([0xfd00, 0, 0, 0, 0, 0, high as u16, low as u16]),
+    }
+}
+
+fn cluster(case: &Case) -> Cluster {
+    if case.family == Family::V4 && case.listed == 0 {
+        return shape::cluster(case.policies);
+    }
+    let mut text = shape::text(case.policies);
+    if case.family == Family::V6 {
+        text = text.replace("{to: [", "{to: [{ipBlock: {cidr: 'fd10::/16'}}, ");
+        for pod in 0..1_000 {
+            let [v4, v6] = [Family::V4, Family::V6].map(|family| pod_address(pod, family));
+            text = text.replacen(&format!("[{{ip: {v4}}}]"), &format!("[{{ip: {v4}}}, {{ip: '{v6}'}}]"), 1);
+        }
+    }
+    if case.listed > 0 {
+        text.push_str("---\n{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {name: listed}, spec: {action: Deny, order: 100, cidrs: [");
+        for number in 0..case.listed as u32 {
+            // Spread over what no pod has.
+            let address = std::net::Ipv4Addr::from((number.wrapping_mul(0x9e37_79b1) >> 8) | 0x2d00_0000);
+            let comma = if number > 0 { ", " } else { "" };
+            _ = write!(text, "{comma}{address}");
+        }
+        text.push_str("]}}\n");
+    }
+    shape::read(text)
+}
+
+fn made(case: &Case) -> Compiled {
+    let cluster = cluster(case);
+    let options = Options { forced: case.forced.clone(), target: Target { kernel: (6, 1) }, ..Options::default() };
+    compile(&cluster, &Scope::everything(&cluster), &options).expect("it compiles")
+}
+
+/// What was compiled, in the kernel.
+struct Ours<'a> {
+    kernel: &'a Kernel,
+    made: &'a Compiled,
+    family: Family,
+    /// Of the last program: instructions that the verifier walked, milliseconds.
+    walked: u64,
+    load_ms: f64,
+    maps: HashMap<MapName, Map>,
+    programs: Vec<Program>,
+    is_filled: Cell<bool>,
+}
+
+impl<'a> Ours<'a> {
+    fn new(kernel: &'a Kernel, made: &'a Compiled, family: Family) -> Self {
+        Self {
+            kernel,
+            made,
+            family,
+            walked: 0,
+            load_ms: 0.0,
+            maps: HashMap::new(),
+            programs: Vec::new(),
+            is_filled: Cell::new(false),
         }
     }
 }
 
-/// What the program costs that does nothing.
-struct Empty {
-    mean: u32,
-    single: u32,
+impl Subject for Ours<'_> {
+    fn load(&mut self, slots: u32) {
+        self.programs.clear();
+        self.maps.clear();
+        self.maps = maps(self.kernel, self.made, slots);
+        let descriptor = |number: u32| {
+            MapName::ALL.get(number as usize).and_then(|name| self.maps.get(name)).map_or(-1, Map::descriptor)
+        };
+        for program in &self.made.programs {
+            let code = encode(&program.link(|map| descriptor(map.0)), ByteOrder::Little);
+            let begun = Instant::now();
+            self.programs.push(self.kernel.load(&code).unwrap_or_else(|error| panic!("{}: {error}", error.log)));
+            self.load_ms = begun.elapsed().as_secs_f64() * 1e3;
+            self.walked = self.kernel.load_counted(&code).map_or(0, |(_, walked)| walked);
+        }
+    }
+
+    fn forget_flows(&self) -> bool {
+        let name = if self.family == Family::V4 { MapName::FlowBuckets4 } else { MapName::FlowBuckets6 };
+        match self.maps.get(&name) {
+            Some(table) => table.update(&[0; 4], &vec![0; table.value_bytes()], 0).is_ok(),
+            // The kernel's maps are filled once with the flows of each hook, which are others.
+            None => !self.is_filled.replace(!self.is_filled.get()),
+        }
+    }
+
+    fn programs(&self) -> &[Program] {
+        &self.programs
+    }
 }
 
-fn bench(own: IpAddr, program: Program) -> Bench {
-    Bench { own, program }
-}
-
-fn empty(kernel: &Kernel) -> Empty {
-    let code = encode(&minimal::empty(), ByteOrder::Little);
-    let bench = bench(IpAddr::from([10, 0, 0, 1]), kernel.load(&code).expect("it loads"));
-    let remote = IpAddr::from([10, 0, 0, 2]);
-    Empty { mean: bench.mean(remote), single: bench.new_flow(remote) }
-}
-
-fn by_hand(kernel: &Kernel, empty: &Empty) {
-    use minimal::{COUNTERS, ENDPOINTS, FLOW_BYTES, FLOWS, TABLE_BYTES, TABLES};
-    let map = |map_type, value_size, flags| {
-        let definition = MapDefinition { map_type, key_size: 4, value_size, max_entries: 1, flags };
-        kernel.create_map(&definition, None).expect("a map")
-    };
-    let maps = [
-        (FLOWS, map(MapType::Array, FLOW_BYTES, MapFlags::MMAPABLE.0)),
-        (ENDPOINTS, map(MapType::Hash, 8, 0)),
-        (TABLES, map(MapType::Array, TABLE_BYTES, 0)),
-        (COUNTERS, map(MapType::PercpuArray, 16, 0)),
-    ];
-    let remote = [10, 0, 0, 2];
-    maps[1].1.update(&INTERFACE.to_le_bytes(), &[0; 8], 0).expect("an endpoint");
-    maps[2].1.update(&[0; 4], &minimal::tables(u32::from_le_bytes(remote)), 0).expect("tables");
-    let find = |map| maps.iter().find(|(it, _)| *it == map).map_or(-1, |(_, map)| map.descriptor());
-    let insns = minimal::minimal(find);
-    let (program, walked) = kernel.load_counted(&encode(&insns, ByteOrder::Little)).expect("it loads");
-    let bench = bench(IpAddr::from([10, 0, 0, 1]), program);
-    let new = bench.new_flow(remote.into()) - empty.single;
-    assert!(bench.run(remote.into(), CLIENT, 1).verdict != DROPPED, "it passes");
-    let established = bench.mean(remote.into()) - empty.mean;
-    let none = "-";
-    println!(
-        "{:<22} {none:>8} {:>12} {walked:>10} {none:>8} {established:>11} {none:>9} {new:>9}",
-        "by hand",
-        insns.len()
-    );
-}
-
-fn row(kernel: &Kernel, (name, policies): (&str, usize), cluster: &Cluster, compiled: &Compiled, empty: &Empty) {
-    let maps = maps(kernel, compiled);
-    let insns = compiled.programs[0].link(|map| descriptor(&maps, map.0));
-    let code = encode(&insns, ByteOrder::Little);
-    let (program, walked) = kernel.load_counted(&code).expect("it loads");
-    let load = least((0..5).map(|_| {
-        let begun = Instant::now();
-        let loaded = kernel.load(&code).expect("it loads");
-        (begun.elapsed(), loaded).0
-    }));
-    let bench = bench(own(cluster), program);
-    let [allowed, denied] = [true, false].map(|wanted| remote(compiled, wanted));
-    let dropped = |remote| bench.run(remote, CLIENT, 1).verdict == DROPPED;
-    assert!(!dropped(allowed) && dropped(denied), "as the policies say");
-    let new = bench.new_flow(allowed) - empty.single;
-    let [established, denied] = [allowed, denied].map(|remote| bench.mean(remote) - empty.mean);
-    println!(
-        "{name:<22} {policies:>8} {:>12} {walked:>10} {:>8.2} {established:>11} {denied:>9} {new:>9}",
-        compiled.reports[0].slots,
-        load.as_secs_f64() * 1e3
-    );
-}
-
-/// The address of the first endpoint, which the first policy selects.
-fn own(cluster: &Cluster) -> IpAddr {
-    let first = cluster.endpoints.iter().find(|it| it.name == "pod0");
-    first.and_then(|it| it.addresses.first()).copied().expect("an address")
-}
-
-/// The address of a pod that may, or may not, begin a flow to the first one.
-fn remote(compiled: &Compiled, wanted: bool) -> IpAddr {
-    let atom: AtomId = compiled.classes.atoms.find(Protocol::Tcp, PORT);
-    let may = |peer| compiled.classes.allowed(Direction::Ingress, subject(compiled), peer).contains(atom);
-    let mut others = compiled.classes.addresses.exact.iter().skip(1);
-    others.find(|(_, peer)| may(*peer) == wanted).map(|(address, _)| *address).expect("both sorts")
-}
-
-/// The first endpoint's.
-fn subject(compiled: &Compiled) -> SubjectId {
-    compiled.classes.subject_of[0].1
-}
-
-fn descriptor(maps: &HashMap<MapName, Map>, number: u32) -> i32 {
-    MapName::ALL.get(number as usize).and_then(|name| maps.get(name)).map_or(-1, Map::descriptor)
-}
-
-fn maps(kernel: &Kernel, compiled: &Compiled) -> HashMap<MapName, Map> {
+fn maps(kernel: &Kernel, compiled: &Compiled, slots: u32) -> HashMap<MapName, Map> {
     let mut maps = HashMap::new();
     for image in &compiled.maps {
-        let map = kernel.create_map(&definition(&image.spec), None).expect("a map");
-        image.entries.iter().for_each(|(key, value)| map.update(key, value, 0).expect("an entry"));
-        if image.spec.flags.contains(MapFlags::RDONLY_PROG) {
+        let sized = if image.name == MapName::FlowShape || bucket_family(image.name).is_some() {
+            with_few_flows(image, slots).into_owned()
+        } else {
+            MapImage::clone(image)
+        };
+        let map = kernel.create_map(&definition(&sized.spec), None).expect("a map");
+        sized.entries.iter().for_each(|(key, value)| map.update(key, value, 0).expect("an entry"));
+        if sized.spec.flags.contains(MapFlags::RDONLY_PROG) {
             map.freeze().expect("it freezes");
         }
-        if image.name == MapName::Endpoints {
+        if sized.name == MapName::Endpoints {
             map.update(&INTERFACE.to_le_bytes(), &compiled.endpoints[0].value, 0).expect("an endpoint");
         }
-        maps.insert(image.name, map);
+        maps.insert(sized.name, map);
     }
     maps
 }
@@ -195,34 +272,50 @@ fn definition(spec: &MapSpec) -> MapDefinition {
     MapDefinition { map_type, key_size, value_size, max_entries, flags: flags.0 }
 }
 
-struct Bench {
-    own: IpAddr,
-    program: Program,
+/// The least program, in the kernel.
+struct ByHand<'a> {
+    kernel: &'a Kernel,
+    family: Family,
+    ends: &'a Ends,
+    maps: Vec<Map>,
+    programs: Vec<Program>,
 }
 
-impl Bench {
-    /// Nanoseconds of the same packet again and again.
-    fn mean(&self, remote: IpAddr) -> u32 {
-        least((0..RUNS).map(|_| self.run(remote, CLIENT, REPEAT).nanoseconds))
+impl Subject for ByHand<'_> {
+    fn load(&mut self, slots: u32) {
+        use minimal::{CONFIG_BYTES, ENDPOINT_BYTES, TABLE_BYTES};
+        let flow_bytes = slots * buckets::slot_bytes(self.family);
+        let map = |map_type, value_size, max_entries| {
+            let definition = MapDefinition { map_type, key_size: 4, value_size, max_entries, flags: 0 };
+            self.kernel.create_map(&definition, None).expect("a map")
+        };
+        let maps = vec![
+            map(MapType::Array, flow_bytes, 1),
+            map(MapType::Hash, ENDPOINT_BYTES, 1_024),
+            map(MapType::Array, TABLE_BYTES, 1),
+            map(MapType::PercpuArray, 16, 2),
+            map(MapType::Array, CONFIG_BYTES, 1),
+        ];
+        maps[1].update(&INTERFACE.to_le_bytes(), &minimal::endpoint(self.ends.own), 0).expect("an endpoint");
+        let may: Vec<IpAddr> = self.ends.allowed.iter().chain(&self.ends.outside).copied().collect();
+        maps[2].update(&[0; 4], &minimal::tables(&may), 0).expect("tables");
+        maps[4].update(&[0; 4], &minimal::config(), 0).expect("a configuration");
+        let descriptor = |map: weir_compiler::ebpf::asm::MapRef| maps[map.0 as usize].descriptor();
+        let load = |hook| {
+            let insns = minimal::minimal(hook, self.family, flow_bytes, descriptor);
+            let loaded = self.kernel.load(&encode(&insns, ByteOrder::Little));
+            loaded.unwrap_or_else(|error| panic!("{}", error.log))
+        };
+        self.programs = Direction::ALL.map(load).into();
+        self.maps = maps;
     }
 
-    /// Nanoseconds of a packet whose flow nobody knows.
-    fn new_flow(&self, remote: IpAddr) -> u32 {
-        least((1..NEW_FLOWS).map(|port| self.run(remote, CLIENT + port, 1).nanoseconds))
+    fn forget_flows(&self) -> bool {
+        let table = &self.maps[0];
+        table.update(&[0; 4], &vec![0; table.value_bytes()], 0).is_ok()
     }
 
-    fn run(&self, remote: IpAddr, client: u16, repeat: u32) -> TestRun {
-        let protocol = FlowProtocol::Transport(Protocol::Tcp);
-        let mut packet = packet::build(remote, self.own, protocol, PORT).expect("one family");
-        packet[34..36].copy_from_slice(&client.to_be_bytes());
-        let mut context = vec![0; CONTEXT_BYTES];
-        for (at, interface) in [(field::IFINDEX, INTERFACE), (field::INGRESS_IFINDEX, UPLINK)] {
-            context[at as usize..][..4].copy_from_slice(&interface.to_le_bytes());
-        }
-        self.program.test_run(&packet, &context, repeat).expect("a run")
+    fn programs(&self) -> &[Program] {
+        &self.programs
     }
-}
-
-fn least<T: Ord + Default>(measured: impl Iterator<Item = T>) -> T {
-    measured.min().unwrap_or_default()
 }

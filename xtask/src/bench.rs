@@ -3,6 +3,8 @@
 //! Figures of one machine at one moment say little, so each stands beside a yardstick of the same run: reading the
 //! same bytes with serde_json into plain values.
 
+mod performance;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -19,8 +21,11 @@ const RUNS: usize = 5;
 
 /// Runs the benchmarks whose name contains the filter.
 pub(crate) fn run_all(filter: Option<&str>) -> Result<()> {
-    if let Some(in_kernel @ ("tables" | "programs")) = filter {
-        return run(&mut cargo(&["bench", "--locked", "--package", "weir-runtime", "--bench", in_kernel]));
+    if filter == Some("tables") {
+        return run(&mut cargo(&["bench", "--locked", "--package", "weir-runtime", "--bench", "tables"]));
+    }
+    if filter == Some("programs") {
+        return programs();
     }
     if filter == Some("events") {
         return run(&mut cargo(&["bench", "--locked", "--package", "weir-compiler", "--bench", "index"]));
@@ -38,6 +43,16 @@ pub(crate) fn run_all(filter: Option<&str>) -> Result<()> {
     bench.compile("compile one node, 10k, 100k", "large.json", LARGE, &["--no-verify", "--node", "node-5"])?;
     bench.compile("verified one node, 10k, 100k", "large.json", LARGE, &["--node", "node-5"])?;
     bench.query()
+}
+
+/// Whole programs in the kernel, and what the documentation says of them.
+fn programs() -> Result<()> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");
+    std::fs::create_dir_all(&directory)?;
+    let figures = directory.canonicalize()?.join("programs.json");
+    let mut bench = cargo(&["bench", "--locked", "--package", "weir-runtime", "--bench", "programs"]);
+    run(bench.env("WEIR_BENCH_JSON", &figures))?;
+    performance::write(&figures)
 }
 
 struct Bench {

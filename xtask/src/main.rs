@@ -29,6 +29,7 @@ cargo xtask TASK
   image [FILE]    builds the agent as one static binary, in an OCI layout tar that `ctr images import` takes
   deploy          makes deploy/weir.yaml from the chart in deploy/chart
   bench tables    measures look-ups of addresses in the kernel, by structure and size
+  bench programs  measures whole programs in the kernel, and makes docs/performance.md from it
 ";
 
 fn main() -> ExitCode {

@@ -48,8 +48,7 @@ impl Emitter<'_> {
         }
         self.asm.bind(pass);
         self.count();
-        self.asm.mov(Reg::R0, NEXT);
-        self.asm.exit();
+        self.next();
         self.asm.bind(drop);
         self.count();
         self.record();
@@ -91,10 +90,27 @@ impl Emitter<'_> {
 
     /// Packets and bytes, by hook and outcome.
     fn count(&mut self) {
-        let done = self.asm.label("counted");
         self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::OUTCOME);
         self.asm.alu(AluOp::Add, Reg::R1, (direction_number(self.hook) * OUTCOMES) as i32);
         self.asm.store(Size::W, Reg::R10, Frame::SCRATCH, Reg::R1);
+        self.count_number();
+    }
+
+    /// The same for an outcome that is known here.
+    pub(super) fn count_constant(&mut self, outcome: Outcome) {
+        self.store_constant(Frame::SCRATCH, direction_number(self.hook) * OUTCOMES + outcome as u32);
+        self.count_number();
+    }
+
+    /// The packet passes.
+    pub(super) fn next(&mut self) {
+        self.asm.mov(Reg::R0, NEXT);
+        self.asm.exit();
+    }
+
+    /// One more packet, and its bytes, for the number at `SCRATCH`.
+    fn count_number(&mut self) {
+        let done = self.asm.label("counted");
         self.look_up(MapName::Counters, Frame::SCRATCH);
         self.asm.jump_if(Cond::Eq, Reg::R0, 0, done);
         self.asm.load(Size::Dw, Reg::R1, Reg::R0, 0);

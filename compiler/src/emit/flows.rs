@@ -8,6 +8,7 @@
 //! somebody has ended it begins the next one.
 
 mod buckets;
+mod fast;
 mod lru;
 mod room;
 

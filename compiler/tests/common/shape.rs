@@ -13,6 +13,11 @@ const APPS: usize = 40;
 
 /// A cluster with so many policies.
 pub(crate) fn cluster(policies: usize) -> Cluster {
+    read(text(policies))
+}
+
+/// Its objects.
+pub(crate) fn text(policies: usize) -> String {
     let mut text = String::new();
     for namespace in 0..NAMESPACES {
         let labels = format!("{{team: t{}}}", namespace % 10);
@@ -32,6 +37,11 @@ pub(crate) fn cluster(policies: usize) -> Cluster {
         );
     }
     (0..policies).for_each(|policy| text.push_str(&policy_text(policy)));
+    text
+}
+
+/// The cluster of a text.
+pub(crate) fn read(text: String) -> Cluster {
     let input = Input { name: "shape.yaml".to_owned(), bytes: text.into_bytes(), kind: InputKind::Manifest };
     let (decoded, found) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
     assert!(!found.has_errors(), "{found:#?}");

@@ -5,6 +5,7 @@
 mod packet;
 mod rig;
 
+mod at_once;
 mod flows;
 mod fragments;
 mod icmp;

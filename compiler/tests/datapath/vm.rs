@@ -20,6 +20,8 @@ pub(crate) struct Machine {
     pub(crate) linear: usize,
     /// The tag that the device has taken off.
     pub(crate) vlan: Option<u16>,
+    /// Instructions that the last packet took.
+    pub(crate) executed: u64,
 }
 
 impl Machine {
@@ -36,7 +38,7 @@ impl Machine {
         let numbers: HashMap<u32, i32> = maps.iter().map(|(name, id)| (*name as u32, id.0 as i32)).collect();
         let programs = [0, 1].map(|hook| vm.load(&parts.programs[hook].link(|map| numbers[&map.0])).unwrap());
         let host = Host { jiffies: 1_000_000, ..Host::default() };
-        Self { vm, maps, programs, host, linear: usize::MAX, vlan: None }
+        Self { vm, maps, programs, host, linear: usize::MAX, vlan: None, executed: 0 }
     }
 }
 
@@ -48,7 +50,9 @@ impl crate::rig::Machine for Machine {
         (skb.ifindex, skb.ingress_ifindex) = (INTERFACE, arrived);
         let program = self.programs[usize::from(hook == Direction::Egress)];
         let run = self.vm.run(program, &mut skb, &mut self.host);
-        run.unwrap_or_else(|trap| panic!("{trap}: {packet:02x?}")).verdict()
+        let outcome = run.unwrap_or_else(|trap| panic!("{trap}: {packet:02x?}"));
+        self.executed = outcome.executed;
+        outcome.verdict()
     }
 
     fn entries(&self, map: MapName) -> Entries {

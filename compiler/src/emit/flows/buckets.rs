@@ -89,6 +89,19 @@ impl Emitter<'_> {
             self.asm.mov(Reg::R7, 0);
             self.multiply_more(3);
         }
+        self.mix_hash(family);
+        self.asm.alu(AluOp::Lsh, Reg::R2, 32);
+        self.asm.alu(AluOp::Or, Reg::R1, Reg::R2);
+        self.asm.alu(AluOp::Or, Reg::R5, LIVE as i32);
+        if family == Family::V4 && self.hook == Direction::Egress {
+            self.asm.load(Size::W, Reg::R2, Reg::R10, Frame::LOCAL);
+            self.asm.alu(AluOp::Lsh, Reg::R2, 32);
+            self.asm.alu(AluOp::Or, Reg::R3, Reg::R2);
+        }
+    }
+
+    /// r0, a sum of products, becomes a place; r4 is lost.
+    pub(super) fn mix_hash(&mut self, family: Family) {
         self.asm.mov(Reg::R4, Reg::R0);
         self.asm.alu(AluOp::Rsh, Reg::R4, 32);
         self.asm.alu(AluOp::Xor, Reg::R0, Reg::R4);
@@ -98,14 +111,6 @@ impl Emitter<'_> {
         // Verifier: the table of sizes is frozen, so that a load from it is a number that it knows (5.5).
         self.load_mask(family, Reg::R4);
         self.asm.alu(AluOp::And, Reg::R0, Reg::R4);
-        self.asm.alu(AluOp::Lsh, Reg::R2, 32);
-        self.asm.alu(AluOp::Or, Reg::R1, Reg::R2);
-        self.asm.alu(AluOp::Or, Reg::R5, LIVE as i32);
-        if family == Family::V4 && self.hook == Direction::Egress {
-            self.asm.load(Size::W, Reg::R2, Reg::R10, Frame::LOCAL);
-            self.asm.alu(AluOp::Lsh, Reg::R2, 32);
-            self.asm.alu(AluOp::Or, Reg::R3, Reg::R2);
-        }
     }
 
     /// r0 = (r0 + seed) × (r7 + seed); r4 points to the seeds.

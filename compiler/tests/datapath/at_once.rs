@@ -1,0 +1,121 @@
+//! Packets that are passed in registers alone: that they are, and that nobody could tell.
+
+use weir_compiler::address::Family;
+use weir_compiler::image::with_few_flows;
+use weir_compiler::layout::MapName;
+use weir_compiler::model::Direction;
+use weir_compiler::structures::Structure::{self, Buckets, Lru};
+
+use crate::mutations::Random;
+use crate::packet::{ACK, FIN, Packet, RST, SYN};
+use crate::rig::{FAMILIES, INTERFACE, Machine as _, Parts, Rig, UPLINK, client, friend, parts, server, stranger};
+use crate::vm::Machine;
+
+/// The facts' cluster, with small tables: they are read after every packet.
+fn small(flows: Structure) -> Parts {
+    let mut parts = parts(flows);
+    parts.maps = parts.maps.iter().map(|image| with_few_flows(image, 256).into_owned()).collect();
+    parts
+}
+
+fn rig(parts: &Parts) -> Rig {
+    Rig::new(Box::new(Machine::new(parts)), parts.pods.clone())
+}
+
+/// A packet between the server and somebody, of few enough flows that most were seen before.
+fn any_packet(random: &mut Random) -> (Direction, Packet) {
+    let family = FAMILIES[random.below(2)];
+    let other = [client(family), friend(family), friend(family), stranger(family)][random.below(4)];
+    let local = if random.below(8) == 0 { client(family) } else { server(family) };
+    let ports = [(40_000, 80), (40_001, 53), (443, 40_000)][random.below(3)];
+    let (remote, local) = ((other, ports.0), (local, ports.1));
+    let hook = [Direction::Ingress, Direction::Egress][random.below(2)];
+    let (from, to) = if hook == Direction::Ingress { (remote, local) } else { (local, remote) };
+    let flags = [SYN, SYN | ACK, ACK, ACK, ACK, ACK, FIN | ACK, RST][random.below(8)];
+    let packet = match random.below(3) {
+        0 => Packet::udp(from, to),
+        _ => Packet::tcp(from, to, flags),
+    };
+    let packet = match random.below(12) {
+        0 => packet.cut([4, 8, 12, 14, 19][random.below(5)]),
+        1 => packet.with_fragment(7, [0, 1, 3][random.below(3)], random.below(2) == 0),
+        2 if family == Family::V4 => packet.with_options(&[1; 4]),
+        2 => packet.with_extension(60, &[0, 1, 4, 0, 0, 0, 0]),
+        _ => packet,
+    };
+    (hook, packet)
+}
+
+/// The table of the kernel has no such way.
+#[test]
+fn both_tables_treat_every_packet_alike() {
+    let mut random = Random(3);
+    let mut established = 0;
+    let tables = [small(Lru), small(Buckets)];
+    for round in 0..20 {
+        let mut rigs = tables.each_ref().map(rig);
+        if round % 4 == 0 {
+            rigs.iter_mut().for_each(Rig::keep_established);
+        }
+        for step in 0..400 {
+            match random.below(60) {
+                0 => rigs.iter_mut().for_each(Rig::next_epoch),
+                number @ 1..4 => rigs.iter_mut().for_each(|rig| rig.advance([1, 40, 150][number - 1])),
+                _ => {}
+            }
+            let (hook, packet) = any_packet(&mut random);
+            let arrived = if hook == Direction::Ingress { UPLINK } else { INTERFACE };
+            let [lru, buckets] = rigs.each_mut().map(|rig| {
+                let seen = rig.send(hook, &packet.bytes(), arrived);
+                (seen.verdict(), seen.counted().to_vec(), rig.flows())
+            });
+            assert_eq!(lru, buckets, "round {round}, step {step}: {hook:?} {packet:?}");
+            established += usize::from(buckets.1 == [weir_compiler::layout::Outcome::Established]);
+        }
+    }
+    assert!(established > 1_000, "{established} packets of known flows");
+}
+
+/// With room above what it takes now, and far below what the whole way does.
+#[test]
+fn a_packet_of_an_open_flow_takes_the_short_way() {
+    let parts = parts(Buckets);
+    for (family, most) in [(Family::V4, 120), (Family::V6, 150)] {
+        let mut machine = Machine::new(&parts);
+        let pod = &parts.pods.iter().find(|(name, _)| name.ends_with("server")).unwrap().1;
+        machine.write(MapName::Endpoints, &INTERFACE.to_le_bytes(), pod);
+        let (here, there) = ((server(family), 40_000), (friend(family), 443));
+        let mut send = |hook, flags| {
+            let (from, to) = if hook == Direction::Egress { (here, there) } else { (there, here) };
+            let arrived = if hook == Direction::Egress { INTERFACE } else { UPLINK };
+            assert_eq!(machine.run(hook, &Packet::tcp(from, to, flags).bytes(), arrived), -1);
+            machine.executed
+        };
+        send(Direction::Egress, SYN);
+        send(Direction::Ingress, SYN | ACK);
+        send(Direction::Egress, ACK);
+        for hook in [Direction::Ingress, Direction::Egress] {
+            let executed = send(hook, ACK);
+            assert!(executed < most, "{family:?}, {hook:?}: {executed} instructions");
+        }
+        let whole = send(Direction::Egress, FIN | ACK);
+        assert!(whole > most, "{family:?}: {whole} instructions");
+    }
+}
+
+/// What is inside is of another network.
+#[test]
+fn a_tag_makes_a_packet_another_flow_s() {
+    let parts = parts(Buckets);
+    let mut machine = Machine::new(&parts);
+    let pod = &parts.pods.iter().find(|(name, _)| name.ends_with("server")).unwrap().1;
+    machine.write(MapName::Endpoints, &INTERFACE.to_le_bytes(), pod);
+    for family in FAMILIES {
+        let packet = |flags| Packet::tcp((server(family), 40_000), (friend(family), 443), flags).bytes();
+        machine.vlan = None;
+        assert_eq!(machine.run(Direction::Egress, &packet(SYN), INTERFACE), -1);
+        assert_eq!(machine.run(Direction::Egress, &packet(ACK), INTERFACE), -1);
+        machine.vlan = Some(7);
+        assert_eq!(machine.run(Direction::Egress, &packet(ACK), INTERFACE), 2);
+    }
+}

@@ -1,0 +1,131 @@
+//! `docs/performance.md` and its picture, from the figures that the benchmark of whole programs has left.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+/// What a figure is called in the file, and by people.
+const FIGURES: [(&str, &str); 7] = [
+    ("established_1", "established, 1 flow"),
+    ("established_1024", "1,024 flows"),
+    ("established_65536", "65,536 flows"),
+    ("established_524288", "524,288 flows"),
+    ("new_pod", "new, from a pod"),
+    ("new_outside", "new, to outside"),
+    ("denied", "denied"),
+];
+
+const INTRODUCTION: &str = "\
+# Performance
+
+Made by `cargo xtask bench programs`, in one run on one machine; run it on yours. Figures are nanoseconds for each packet over a
+program that does nothing, and in brackets how many times those of the least program by hand that does the same for TCP
+(`runtime-bpf/benches/programs/minimal.rs` says what is in it). Flows take turns in an order that no cache foresees. Trust the
+ratios, not the digits.
+
+![Nanoseconds for each packet](performance.svg)
+
+";
+
+/// Writes both from the JSON that the benchmark has written.
+pub(super) fn write(figures: &Path) -> Result<()> {
+    let text = std::fs::read_to_string(figures).with_context(|| format!("could not read {}", figures.display()))?;
+    let rows: Vec<Value> = serde_json::from_str(&text)?;
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    std::fs::write(docs.join("performance.md"), markdown(&rows))?;
+    std::fs::write(docs.join("performance.svg"), picture(&rows))?;
+    Ok(())
+}
+
+fn markdown(rows: &[Value]) -> String {
+    let mut text = INTRODUCTION.to_owned();
+    for (family, name) in [(4, "IPv4"), (6, "IPv6")] {
+        _ = writeln!(text, "## {name}\n");
+        let names: String = FIGURES.iter().map(|(_, name)| format!(" {name} |")).collect();
+        _ = writeln!(text, "| flows in | policies | listed addresses |{names}");
+        _ = writeln!(text, "| --- | --- | --- |{}", " --- |".repeat(FIGURES.len()));
+        for row in rows.iter().filter(|row| row["family"] == family) {
+            let cells: String = FIGURES.iter().map(|(figure, _)| format!(" {} |", cell(row, figure))).collect();
+            _ = writeln!(text, "| {} | {} | {} |{cells}", word(row), number(row, "policies"), number(row, "listed"));
+        }
+        text.push('\n');
+    }
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text
+}
+
+fn cell(row: &Value, figure: &str) -> String {
+    let [nanoseconds, ratio] = ["ns", "ratio"].map(|it| row["figures"][figure][it].as_f64().unwrap_or_default());
+    if is_by_hand(row) { format!("{nanoseconds:.1}") } else { format!("{nanoseconds:.1} ({ratio:.2})") }
+}
+
+fn is_by_hand(row: &Value) -> bool {
+    row["flows"] == "by hand"
+}
+
+fn word(row: &Value) -> &str {
+    row["flows"].as_str().unwrap_or_default()
+}
+
+/// With commas; nothing of the program by hand, which has no policies.
+fn number(row: &Value, field: &str) -> String {
+    if is_by_hand(row) {
+        return String::new();
+    }
+    let digits = row[field].as_u64().unwrap_or_default().to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+const LEFT: f64 = 150.0;
+const WIDTH: f64 = 720.0;
+const BAR: f64 = 10.0;
+const COLOURS: [&str; 4] = ["#9aa5b1", "#1f77b4", "#2ca02c", "#d98b2b"];
+
+/// Bars of IPv4: by hand, 100 policies in each of the flow tables.
+fn picture(rows: &[Value]) -> String {
+    let is_shown =
+        |row: &&Value| row["family"] == 4 && row["listed"] == 0 && (is_by_hand(row) || row["policies"] == 100);
+    let shown: Vec<&Value> = rows.iter().filter(is_shown).take(COLOURS.len()).collect();
+    let value = |row: &Value, figure: &str| row["figures"][figure]["ns"].as_f64().unwrap_or_default();
+    let all = shown.iter().flat_map(|row| FIGURES.iter().map(|(figure, _)| value(row, figure)));
+    let scale = (WIDTH - LEFT - 60.0) / all.fold(1.0, f64::max);
+    let group = BAR * shown.len() as f64 + 12.0;
+    let height = group * FIGURES.len() as f64 + 40.0;
+    let mut text = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"11\">\n\
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n"
+    );
+    for (index, row) in shown.iter().enumerate() {
+        let x = LEFT + 130.0 * index as f64;
+        _ = writeln!(text, "<rect x=\"{x}\" y=\"8\" width=\"10\" height=\"10\" fill=\"{}\"/>", COLOURS[index]);
+        _ = writeln!(text, "<text x=\"{}\" y=\"17\">{}</text>", x + 15.0, word(row));
+    }
+    for (place, (figure, name)) in FIGURES.iter().enumerate() {
+        let top = 32.0 + group * place as f64;
+        let middle = top + BAR * shown.len() as f64 / 2.0 + 4.0;
+        _ = writeln!(text, "<text x=\"{}\" y=\"{middle}\" text-anchor=\"end\">{name}</text>", LEFT - 8.0);
+        for (index, row) in shown.iter().enumerate() {
+            let (y, length) = (top + BAR * index as f64, (value(row, figure) * scale).max(0.5));
+            _ = writeln!(
+                text,
+                "<rect x=\"{LEFT}\" y=\"{y}\" width=\"{length:.1}\" height=\"{}\" fill=\"{}\"/>",
+                BAR - 1.0,
+                COLOURS[index]
+            );
+            let (x, y) = (LEFT + length + 4.0, y + BAR - 1.0);
+            _ = writeln!(text, "<text x=\"{x:.1}\" y=\"{y}\" font-size=\"9\">{:.1}</text>", value(row, figure));
+        }
+    }
+    text.push_str("</svg>\n");
+    text
+}
