@@ -67,7 +67,7 @@ pub(crate) fn task(mut arguments: impl Iterator<Item = String>) -> Result<()> {
 }
 
 /// Whether this machine can have one, or what is missing.
-pub(crate) fn possible() -> Result<()> {
+fn possible() -> Result<()> {
     ensure!(crate::packages::is_root(), "it needs root");
     for program in ["go", "apt-get", "unshare"] {
         ensure!(crate::packages::is_installed(program), "{program} is not installed");
@@ -161,6 +161,23 @@ fn test(options: Options) -> Result<()> {
     // Nothing is left, however it went; what went wrong first is told.
     let ended = down();
     result.and(ended)
+}
+
+/// The test, on a cluster of its own. What keeps Kubernetes from starting (no packages, other control groups) is told, and
+/// says nothing about the agent.
+pub(crate) fn test_where_it_starts() -> Result<()> {
+    let options = Options::parse(std::iter::empty())?;
+    match possible().and_then(|()| Cluster::up(options)) {
+        Ok(cluster) => {
+            let result = test::run(&cluster);
+            let ended = down();
+            result.and(ended)
+        }
+        Err(reason) => {
+            eprintln!("note: the test on a real cluster was not run: {reason:#}");
+            down()
+        }
+    }
 }
 
 fn down() -> Result<()> {
