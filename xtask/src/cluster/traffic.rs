@@ -2,7 +2,8 @@
 //!
 //! Servers `web-N`, and clients `friend-N` and `stranger-N` on each node. Every client connects again and again to every server by
 //! its pod's address and through the service's, and says a line for each; `friend-N` also holds one connection open and talks on it.
-//! What the kernel has sent twice was lost on its way: that is counted in the pods that may talk.
+//! What the kernel of a pod that may talk has sent twice is told, and no failure: on a busy machine it also sends again what is only
+//! late. Whether single packets get lost is for `cli/tests/packets`, which counts datagrams.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -209,7 +210,6 @@ impl<'c> Traffic<'c> {
         let during = now.since(&before);
         eprintln!("{what}: {during}");
         ensure!(during.all("friend", |it| it.failed == 0 && it.ended == 0), "{what}: lost: {during:#?}");
-        ensure!(during.sent_twice == 0, "{what}: {} segments were sent twice", during.sent_twice);
         ensure!(during.all("stranger", |it| it.passed == 0), "{what}: passed: {during:#?}");
         Ok(())
     }
