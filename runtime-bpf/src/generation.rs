@@ -82,7 +82,8 @@ pub(crate) fn load(system: &System, pins: &Pins, record: &mut Record, source: &S
         maps.insert(image.name.name().to_owned(), shared(system, pins, record, image, source)?);
     }
     let flows = FlowTables::new(system, record, &maps)?;
-    flows::carry(system, record, &maps)?;
+    // What has no room here is told of when the generation is in force, and all of them have been tried again.
+    let _ = flows::carry(system, record, &maps)?;
     for image in own_images {
         maps.insert(image.name.name().to_owned(), own(system, pins, image, source, &flows)?);
     }

@@ -340,18 +340,17 @@ impl System {
         map.flow_table(family).map(|table| table.live())
     }
 
-    /// Adds flows to a table of buckets, as far as there is room for them.
+    /// Adds flows to a table of buckets, as far as there is room for them; says how many have none.
     pub fn put_slots(
         &self,
         map: &Map,
         family: Family,
         seeds: &[u64; SEEDS],
         flows: &[(Vec<u8>, Vec<u8>)],
-    ) -> io::Result<()> {
+    ) -> io::Result<usize> {
         self.ask(Operation::UpdateBatch)?;
         let table = map.flow_table(family)?;
-        flows.iter().for_each(|(key, value)| _ = table.put(seeds, key, value));
-        Ok(())
+        Ok(flows.iter().filter(|(key, value)| !table.put(seeds, key, value)).count())
     }
 
     /// Removes flows from a table of buckets.

@@ -25,6 +25,8 @@ pub(crate) struct Installed {
     pub(crate) epoch: u32,
     /// Pods on which it is not, and why.
     pub(crate) failed: Vec<(String, String)>,
+    /// Flows that had no room in the new flow table.
+    pub(crate) lost_flows: usize,
 }
 
 /// The state of the kernel.
@@ -80,7 +82,7 @@ impl Enforce for DryRun {
             written.map_err(|error| Trouble(format!("cannot write {}: {error}", path.display())))?;
         }
         self.epoch += 1;
-        Ok(Installed { epoch: self.epoch, failed: Vec::new() })
+        Ok(Installed { epoch: self.epoch, ..Installed::default() })
     }
 
     /// The file is of a generation as a whole.

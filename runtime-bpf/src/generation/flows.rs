@@ -97,8 +97,10 @@ const TABLES: [(Family, MapName, MapName, MapName); 2] = [
 ];
 
 /// Copies the flows of tables of the other kind, which the generation before has, into `maps`. What is there already stays.
-pub(crate) fn carry(system: &System, record: &Record, maps: &BTreeMap<String, Map>) -> Result<(), Error> {
+/// Says how many flows had no room: a bucket can be full where its table is not.
+pub(crate) fn carry(system: &System, record: &Record, maps: &BTreeMap<String, Map>) -> Result<usize, Error> {
     const CARRYING: &str = "carry flows over";
+    let mut lost = 0;
     let old = |name: MapName| match record.shared.get(name.name()) {
         Some(number) if !maps.contains_key(name.name()) => system.numbered_map(*number).doing(CARRYING),
         _ => Ok(None),
@@ -109,7 +111,7 @@ pub(crate) fn carry(system: &System, record: &Record, maps: &BTreeMap<String, Ma
             for name in [open, fresh] {
                 let Some(old) = old(name)? else { continue };
                 let entries = system.entries(&old).doing(CARRYING)?;
-                system.put_slots(new, family, &seeds, &entries).doing(CARRYING)?;
+                lost += system.put_slots(new, family, &seeds, &entries).doing(CARRYING)?;
             }
         }
         if let Some((open, fresh)) = maps.get(open.name()).zip(maps.get(fresh.name())) {
@@ -123,7 +125,7 @@ pub(crate) fn carry(system: &System, record: &Record, maps: &BTreeMap<String, Ma
             }
         }
     }
-    Ok(())
+    Ok(lost)
 }
 
 /// The generation in force keeps its flows elsewhere: the record forgets tables of the other kind.

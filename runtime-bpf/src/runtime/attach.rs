@@ -40,6 +40,9 @@ pub struct Attached {
     pub gone: Vec<Endpoint>,
     /// What was found that was not as it should be, and mended.
     pub mended: Vec<String>,
+    /// Flows that had no room in the generation's flow table, which is of another kind than the one before: each is judged anew when
+    /// it speaks.
+    pub lost_flows: usize,
     /// Programs of others on the same hooks.
     pub neighbours: Vec<Neighbour>,
 }
@@ -83,6 +86,7 @@ impl Runtime {
             endpoints: record.endpoints,
             gone: settled.gone,
             mended: settled.mended,
+            lost_flows: settled.lost_flows,
         })
     }
 
@@ -204,7 +208,7 @@ impl Runtime {
         let mut switched = Settled::default();
         self.switch(record, current.as_ref(), &next, &mut switched)?;
         // What began since the last one was made.
-        flows::carry(&self.system, record, &next.maps)?;
+        settled.lost_flows = flows::carry(&self.system, record, &next.maps)?;
         flows::forget_others(record, request.artifact);
         record.write(&self.system, &self.pins)?;
         self.place_pins(record)?;

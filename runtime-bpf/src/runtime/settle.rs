@@ -31,6 +31,8 @@ pub(crate) struct Settled {
     pub(crate) gone: Vec<Endpoint>,
     /// What was not so, in words.
     pub(crate) mended: Vec<String>,
+    /// Flows that had no room in a flow table of another kind.
+    pub(crate) lost_flows: usize,
 }
 
 /// What stands in `endpoints` for each pod: in the artifact at hand, or in the one that was kept.

@@ -96,7 +96,7 @@ impl Table {
         }
     }
 
-    /// Remembers a flow, as a kernel map has it, where its bucket has room; `false` if it has not, or knows it.
+    /// Remembers a flow, as a kernel map has it, where its bucket has room; says whether the flow is there now.
     pub fn put(&self, seeds: &[u64; buckets::SEEDS], key: &[u8], value: &[u8]) -> bool {
         let mask = buckets::mask(self.family, self.words as u32 * 8);
         let Some(new) = Slot::of(self.family, key, value, 0) else { return false };
@@ -105,7 +105,7 @@ impl Table {
         let ways = (0..buckets::WAYS as usize).filter_map(|way| self.all().get(home ^ (way * step)..)?.get(..step));
         let ways: Vec<&[AtomicU64]> = ways.collect();
         if ways.iter().any(|slot| self.read(slot).is_some_and(|it| it.entry().0 == key)) {
-            return false;
+            return true;
         }
         ways.into_iter().any(|slot| self.fill(slot, &new))
     }

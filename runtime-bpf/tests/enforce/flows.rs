@@ -3,6 +3,7 @@
 use weir_compiler::structures::Structure::{self, Buckets, Lru};
 use weir_runtime::observe::Flow;
 use weir_runtime::runtime::{Access, Fill, Runtime};
+use weir_runtime::system::System;
 use weir_runtime::{Way, skip};
 
 use crate::attach::{attach, detach, status};
@@ -71,6 +72,38 @@ fn connections_outlive_a_change_of_the_table() {
             assert!(before.iter().all(|it| it.generation == generation), "judged again: {before:#?}");
         }
     });
+}
+
+#[test]
+fn flows_without_room_in_another_table_are_counted() {
+    with_both_tables(|node| {
+        serve(node, 1, 80);
+        attach(node, &made(2, Lru), &[0, 1], Some(Way::Clsact)).unwrap();
+        let mut stream = connect(node, 0, pod_address(1, false), 80).expect("80 is allowed");
+        assert!(is_alive(&mut stream));
+        let known = imitate(node, 12_000);
+        let attached = attach(node, &made(2, Buckets), &[], None).unwrap();
+        let found = node.here(|| Runtime::open(&node.bpffs(), Access::Read)?.flows()).unwrap().len();
+        assert!(attached.lost_flows > 0, "some bucket of four gets a fifth");
+        assert_eq!(found + attached.lost_flows, known);
+        assert_eq!(attach(node, &made(2, Buckets), &[], None).unwrap().lost_flows, 0, "nothing was carried");
+    });
+}
+
+/// Fills the kernel's table with flows like the one that is in it; says how many flows there are then.
+fn imitate(node: &Node, count: u32) -> usize {
+    let system = System::open().unwrap();
+    let table = |name: &str| system.pinned_map(&node.bpffs().join("maps").join(name)).unwrap().unwrap();
+    let confirmed = table("flows4");
+    let entries = system.entries(&confirmed).unwrap();
+    let (key, value) = entries.first().expect("the connection");
+    for number in 0..count {
+        let mut key = key.clone();
+        key[4..8].copy_from_slice(&(0x0b00_0000 + number).to_be_bytes());
+        system.update(&confirmed, &key, value).unwrap();
+    }
+    let all = ["flows4", "fresh4", "flows6", "fresh6"];
+    all.into_iter().map(|name| system.entries(&table(name)).unwrap().len()).sum()
 }
 
 #[test]

@@ -49,7 +49,7 @@ impl Enforce for Kernel {
             return Err(Trouble("no memory".to_owned()));
         }
         let failed = if seen.refuse_pod { vec![("shop/web".to_owned(), "busy".to_owned())] } else { Vec::new() };
-        Ok(Installed { epoch: seen.done.len() as u32, failed })
+        Ok(Installed { epoch: seen.done.len() as u32, failed, lost_flows: 0 })
     }
 
     fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)]) -> Result<(), Trouble> {

@@ -62,11 +62,13 @@ impl Enforce for Kernel {
             self.runtime().and_then(Runtime::open_held).map_err(trouble)?;
         }
         match attached {
-            Ok(attached) => Ok(Installed { epoch: attached.generation.epoch, failed: Vec::new() }),
+            Ok(Attached { generation, lost_flows, .. }) => {
+                Ok(Installed { epoch: generation.epoch, failed: Vec::new(), lost_flows })
+            }
             Err(Error::Partial(failures)) => {
                 // A pod whose interface has gone needs nothing any more.
                 let failed = failures.into_iter().filter(|it| it.now != Now::Gone).map(|it| (it.pod, it.why)).collect();
-                Ok(Installed { epoch: self.epoch().map_err(trouble)?, failed })
+                Ok(Installed { epoch: self.epoch().map_err(trouble)?, failed, lost_flows: 0 })
             }
             Err(error) => Err(trouble(error)),
         }
