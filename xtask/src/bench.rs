@@ -3,6 +3,7 @@
 //! Figures of one machine at one moment say little, so each stands beside a yardstick of the same run: reading the
 //! same bytes with serde_json into plain values.
 
+mod page;
 mod performance;
 
 use std::path::{Path, PathBuf};
@@ -47,9 +48,7 @@ pub(crate) fn run_all(filter: Option<&str>) -> Result<()> {
 
 /// Whole programs in the kernel, and what the documentation says of them.
 fn programs() -> Result<()> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");
-    std::fs::create_dir_all(&directory)?;
-    let figures = directory.canonicalize()?.join("programs.json");
+    let figures = page::figures("programs")?;
     let mut bench = cargo(&["bench", "--locked", "--package", "weir-runtime", "--bench", "programs"]);
     run(bench.env("WEIR_BENCH_JSON", &figures))?;
     performance::write(&figures)

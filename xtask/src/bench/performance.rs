@@ -1,10 +1,12 @@
-//! `docs/performance.md` and its picture, from the figures that the benchmark of whole programs has left.
+//! What `docs/performance.md` says of whole programs, and the picture, from the figures that their benchmark has left.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::Value;
+
+use super::page;
 
 /// What a figure is called in the file, and by people.
 const FIGURES: [(&str, &str); 7] = [
@@ -18,7 +20,7 @@ const FIGURES: [(&str, &str); 7] = [
 ];
 
 const INTRODUCTION: &str = "\
-# Performance
+## Whole programs
 
 Made by `cargo xtask bench programs`, in one run on one machine; run it on yours. Figures are nanoseconds for each packet over a
 program that does nothing, and in brackets how many times those of the least program by hand that does the same for TCP
@@ -31,18 +33,15 @@ ratios, not the digits.
 
 /// Writes both from the JSON that the benchmark has written.
 pub(super) fn write(figures: &Path) -> Result<()> {
-    let text = std::fs::read_to_string(figures).with_context(|| format!("could not read {}", figures.display()))?;
-    let rows: Vec<Value> = serde_json::from_str(&text)?;
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
-    std::fs::write(docs.join("performance.md"), markdown(&rows))?;
-    std::fs::write(docs.join("performance.svg"), picture(&rows))?;
-    Ok(())
+    let rows = page::rows(figures)?;
+    page::replace("programs", &markdown(&rows))?;
+    Ok(std::fs::write(page::docs().join("performance.svg"), picture(&rows))?)
 }
 
 fn markdown(rows: &[Value]) -> String {
     let mut text = INTRODUCTION.to_owned();
     for (family, name) in [(4, "IPv4"), (6, "IPv6")] {
-        _ = writeln!(text, "## {name}\n");
+        _ = writeln!(text, "### {name}\n");
         let names: String = FIGURES.iter().map(|(_, name)| format!(" {name} |")).collect();
         _ = writeln!(text, "| flows in | policies | listed addresses |{names}");
         _ = writeln!(text, "| --- | --- | --- |{}", " --- |".repeat(FIGURES.len()));
@@ -52,8 +51,6 @@ fn markdown(rows: &[Value]) -> String {
         }
         text.push('\n');
     }
-    text.truncate(text.trim_end().len());
-    text.push('\n');
     text
 }
 
@@ -75,15 +72,7 @@ fn number(row: &Value, field: &str) -> String {
     if is_by_hand(row) {
         return String::new();
     }
-    let digits = row[field].as_u64().unwrap_or_default().to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    page::grouped(row[field].as_u64().unwrap_or_default())
 }
 
 const LEFT: f64 = 150.0;
