@@ -130,6 +130,8 @@ pub struct Classes {
     pub ingress: Vec<Row>,
     /// Rows for egress, by subject class.
     pub egress: Vec<Row>,
+    /// Rows for ingress and egress as they were if what is staged were enforced; nothing if nothing is staged.
+    pub staged: Option<[Vec<Row>; 2]>,
     /// Services behind addresses.
     pub fronts: Vec<Front>,
     /// Where things stand that can become instructions.
@@ -141,7 +143,7 @@ pub struct Classes {
 /// Local endpoints that nothing in force tells apart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subject {
-    /// The policies that select it, sorted.
+    /// The policies that are enforced on it, sorted.
     pub policies: Vec<PolicyId>,
     /// The lists that apply to it, in the order they are decided.
     pub lists: Vec<ListId>,
@@ -151,6 +153,35 @@ pub struct Subject {
     pub node: Option<NodeId>,
     /// Service ports that it may reach only because it is a backend of them itself.
     pub own_services: Vec<(u32, u32, Family)>,
+    /// What is staged for it.
+    pub staged: Option<Staged>,
+}
+
+/// What would hold for a subject class if what is staged were enforced.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Staged {
+    /// The staged policies that select it, sorted.
+    pub policies: Vec<PolicyId>,
+    /// Service ports that it might reach only because it is a backend of them itself.
+    pub own_services: Vec<(u32, u32, Family)>,
+}
+
+impl Subject {
+    /// The staged policies that select it.
+    pub fn staged(&self) -> &[PolicyId] {
+        self.staged.as_ref().map_or(&[], |staged| &staged.policies)
+    }
+
+    /// As if what is staged were enforced.
+    #[must_use]
+    pub fn with_staged_enforced(mut self) -> Self {
+        if let Some(staged) = self.staged.take() {
+            // Their numbers follow those of the enforced ones.
+            self.policies.extend(staged.policies);
+            self.own_services = staged.own_services;
+        }
+        self
+    }
 }
 
 /// Remote addresses that nothing in force tells apart.
@@ -217,6 +248,7 @@ impl Classes {
     /// Lets go of all but the classes of addresses, as far as a pod's is looked for.
     pub(crate) fn forget_verdicts(&mut self) {
         (self.ingress, self.egress, self.atom_sets) = (Vec::new(), Vec::new(), Vec::new());
+        self.staged = None;
         (self.fronts, self.peers, self.sources) = (Vec::new(), Vec::new(), Sources::default());
         self.lookup.forget_list();
     }
@@ -235,7 +267,7 @@ impl Classes {
     /// Whether anything is in force on what leaves a local endpoint.
     pub fn judges_egress(&self, cluster: &Cluster) -> bool {
         self.subjects.iter().any(|subject| {
-            subject.policies.iter().any(|id| cluster.policies[id.index()].egress.is_some())
+            subject.policies.iter().chain(subject.staged()).any(|id| cluster.policy(*id).egress.is_some())
                 || subject.lists.iter().any(|id| cluster.lists[id.index()].egress)
         })
     }
@@ -245,9 +277,10 @@ impl Classes {
         self.rules.of(id.policy, direction)?.get(id.rule as usize)?.peers.as_deref()
     }
 
-    /// The policies that select a local endpoint, sorted.
+    /// The policies that select a local endpoint, staged ones too, sorted.
     pub fn policies(&self) -> Vec<PolicyId> {
-        let mut found: Vec<PolicyId> = self.subjects.iter().flat_map(|subject| subject.policies.clone()).collect();
+        let of = |subject: &Subject| subject.policies.iter().chain(subject.staged()).copied().collect::<Vec<_>>();
+        let mut found: Vec<PolicyId> = self.subjects.iter().flat_map(of).collect();
         found.sort();
         found.dedup();
         found

@@ -140,7 +140,7 @@ pub fn compile_classes(
         forced: options.forced.clone(),
     };
     let tables = lower::tables_with(&classes, &structures);
-    let general = Direction::ALL.map(lower::lower);
+    let general = Direction::ALL.map(|direction| lower::lower(direction, tables.is_staged));
     let mut decisions = general.clone();
     for decision in &mut decisions {
         passes::optimize(decision, &tables)?;

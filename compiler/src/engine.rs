@@ -224,6 +224,18 @@ impl Session<'_, '_> {
         remote: End,
         target: Target,
     ) -> Result<Side, NoAnswer> {
+        self.judge_by(direction, subject, remote, target, true)
+    }
+
+    /// The same; whether the other end counts as the subject's own node.
+    fn judge_by(
+        &mut self,
+        direction: Direction,
+        subject: End,
+        remote: End,
+        target: Target,
+        by_own_node: bool,
+    ) -> Result<Side, NoAnswer> {
         let place = subject.endpoint.and_then(|id| self.world.place(id));
         let Some((place, class)) = place else { return Ok(Side { verdict: Verdict::Allow, basis: Basis::NotSubject }) };
         let family = self.family(subject, remote)?;
@@ -237,7 +249,7 @@ impl Session<'_, '_> {
             remote: other,
             protocol: target.protocol,
             port: target.port,
-            own_node: !is_pod && self.world.is_own_node(place, other),
+            own_node: by_own_node && !is_pod && self.world.is_own_node(place, other),
         };
         let verdict = self.world.decide.decide(&question)?;
         Ok(Side { verdict, basis: because::basis(self.world, &question, verdict) })
@@ -282,7 +294,8 @@ impl Session<'_, '_> {
         };
         let (ingress, behind) = (sides(Direction::Ingress)?, sides(Direction::Egress)?);
         let worst = ingress.backends.iter().map(|side| side.verdict).max().unwrap_or(Verdict::Allow);
-        let mut egress = self.judge_side(Direction::Egress, source, destination, target)?;
+        // A node port leads away from the node: that it is the pod's own allows nothing.
+        let mut egress = self.judge_by(Direction::Egress, source, destination, target, false)?;
         egress.basis = match egress.basis {
             Basis::NotSubject => Basis::NotSubject,
             Basis::List(list) => Basis::List(list),

@@ -10,7 +10,9 @@ use crate::classify::{AtomSet, Classes, PeerId, Scope};
 use crate::ebpf::target::Target;
 use crate::ir::Tables;
 use crate::layout::buckets::{self, shape};
-use crate::layout::{self, FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, State, config, endpoint, flow};
+use crate::layout::{
+    self, FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, STAGED_SHIFT, State, config, endpoint, flow,
+};
 use crate::model::{Cluster, Direction, EndpointId, Established};
 use crate::structures::{Exact, Flows, Ports, Prefixes, RowTable};
 use crate::vm::{MapFlags, MapKind, MapSpec};
@@ -107,15 +109,21 @@ pub fn endpoints(cluster: &Cluster, classes: &Classes, tables: &Tables) -> Vec<E
     classes.subject_of.iter().map(entry).collect()
 }
 
-/// Which directions a subject class filters at all.
+/// Which directions a subject class filters at all, and which it would if what is staged were enforced.
 fn flags(tables: &Tables, subject: u32) -> u32 {
     let full = AtomSet::all(tables.atoms);
-    let filters = |direction| {
+    let half = full.words().len();
+    let filters = |direction, from: usize| {
         let row = &tables.rows(direction)[subject as usize];
-        !row.entries.is_empty() || tables.sets[row.default.index()] != full
+        let mut sets = row.entries.iter().map(|(_, set)| *set).chain([row.default]);
+        sets.any(|set| tables.sets[set.index()].words()[from..from + half] != *full.words())
     };
-    let ingress = if filters(Direction::Ingress) { FILTERS_INGRESS } else { 0 };
-    ingress | if filters(Direction::Egress) { FILTERS_EGRESS } else { 0 }
+    let mut flags = 0;
+    for (direction, flag) in [(Direction::Ingress, FILTERS_INGRESS), (Direction::Egress, FILTERS_EGRESS)] {
+        flags |= if filters(direction, 0) { flag } else { 0 };
+        flags |= if tables.is_staged && filters(direction, half) { flag << STAGED_SHIFT } else { 0 };
+    }
+    flags
 }
 
 fn config_image(cluster: &Cluster) -> MapImage {
@@ -321,7 +329,7 @@ fn defaults(tables: &Tables) -> MapImage {
 }
 
 fn set_size(tables: &Tables) -> u32 {
-    8 * tables.atoms.div_ceil(64) as u32
+    8 * tables.words() as u32
 }
 
 fn set_bytes(tables: &Tables, set: usize) -> Vec<u8> {

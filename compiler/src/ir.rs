@@ -123,6 +123,8 @@ pub enum Test {
     Is(Value, IpAddr),
     /// `v0 has v1`: a set has an atom.
     Has(Value, Value),
+    /// `v0 staged v1`: a set would have an atom if what is staged were enforced.
+    Staged(Value, Value),
     /// `v0 full`: a set has every atom.
     Full(Value),
 }
@@ -136,6 +138,13 @@ pub enum Reason {
     OwnNode,
     /// Policies and lists.
     Policy,
+    /// Policies and lists, and it would be the other verdict if what is staged were enforced.
+    UnlessStaged,
+}
+
+/// 64-bit words of a set of so many atoms, and of the one beside it if something is staged.
+pub fn words(atoms: usize, is_staged: bool) -> usize {
+    atoms.div_ceil(64) * if is_staged { 2 } else { 1 }
 }
 
 /// What the look-ups of a program look into.
@@ -153,6 +162,8 @@ pub struct Tables {
     pub ports: Vec<PortInterval>,
     /// How many atoms there are.
     pub atoms: usize,
+    /// Whether each set has beside it the one that would be if what is staged were enforced.
+    pub is_staged: bool,
     /// Where things stand that can become instructions.
     pub sources: Sources,
     /// Where all of it lives.
@@ -166,6 +177,17 @@ impl Tables {
             Direction::Ingress => &self.ingress,
             Direction::Egress => &self.egress,
         }
+    }
+
+    /// 64-bit words of a set.
+    pub fn words(&self) -> usize {
+        words(self.atoms, self.is_staged)
+    }
+
+    /// A set with every atom, and of the one beside it too.
+    pub fn full_set(&self) -> AtomSet {
+        let full = AtomSet::all(self.atoms);
+        if self.is_staged { full.beside(&full) } else { full }
     }
 
     /// Whether any address of a family has a class but 0.
@@ -227,7 +249,7 @@ impl End {
     /// The values that it uses.
     pub fn uses(self) -> impl Iterator<Item = Value> {
         let (first, second) = match self {
-            Self::If(Test::Has(set, atom), _, _) => (Some(set), Some(atom)),
+            Self::If(Test::Has(set, atom) | Test::Staged(set, atom), _, _) => (Some(set), Some(atom)),
             Self::If(Test::Equal(v, _) | Test::Less(v, _) | Test::Is(v, _) | Test::Full(v), _, _) => (Some(v), None),
             Self::Jump(_) | Self::Verdict(..) => (None, None),
         };

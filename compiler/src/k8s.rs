@@ -235,6 +235,21 @@ pub struct NetworkPolicy {
     pub ingress: Vec<PolicyRule>,
     /// `spec.egress`
     pub egress: Vec<PolicyRule>,
+    /// `metadata.annotations["weir.dev/mode"]`
+    pub mode: Mode,
+}
+
+/// The annotation that says what becomes of a policy's verdicts.
+pub const MODE: &str = "weir.dev/mode";
+
+/// What becomes of a policy's verdicts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// They are enforced.
+    #[default]
+    Enforce,
+    /// They are reported where they would change anything.
+    Audit,
 }
 
 /// `spec.policyTypes[]`

@@ -124,7 +124,8 @@ impl MapName {
 pub mod endpoint {
     /// The subject class.
     pub const SUBJECT: i16 = 0;
-    /// Which directions are filtered: [`super::FILTERS_INGRESS`], [`super::FILTERS_EGRESS`]. Two bytes, and two that are zero.
+    /// Which directions are filtered: [`super::FILTERS_INGRESS`], [`super::FILTERS_EGRESS`], and which would be
+    /// ([`super::STAGED_SHIFT`]). Two bytes, and two that are zero.
     pub const FLAGS: i16 = 4;
     /// The number of its node.
     pub const NODE: i16 = 8;
@@ -141,6 +142,9 @@ pub const FILTERS_INGRESS: u32 = 1;
 /// The endpoint's rows can deny what leaves it.
 pub const FILTERS_EGRESS: u32 = 2;
 
+/// So many bits above stands which directions would be filtered if what is staged were enforced.
+pub const STAGED_SHIFT: u32 = 2;
+
 /// The value of `config`.
 pub mod config {
     /// The generation's number.
@@ -155,6 +159,8 @@ pub mod config {
     pub const STAMP: i32 = 44;
     /// The mark of the other generation in force, or [`super::mark::NONE`].
     pub const OTHER: i32 = 48;
+    /// 1: what is staged decides, and nothing is reported of it. Only verification and tests set it.
+    pub const STAGED: i32 = 52;
     /// Random numbers, eight bytes each, as old as the flow tables: [`super::buckets::SEEDS`].
     pub const SEEDS: i32 = 56;
     /// All of it.
@@ -255,11 +261,15 @@ pub enum Outcome {
     Cut,
     /// With a source route: where it goes is not what its destination says.
     SourceRoute,
+    /// Allowed, and denied if what is staged were enforced.
+    WouldDeny,
+    /// A new flow that is denied, and allowed if what is staged were enforced.
+    WouldAllow,
 }
 
 impl Outcome {
     /// All of them, in order.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Established,
         Self::Allowed,
         Self::Denied,
@@ -275,6 +285,8 @@ impl Outcome {
         Self::NoEndpoint,
         Self::Cut,
         Self::SourceRoute,
+        Self::WouldDeny,
+        Self::WouldAllow,
     ];
 
     /// As `weir counters` prints it.
@@ -295,6 +307,8 @@ impl Outcome {
             Self::NoEndpoint => "no-endpoint",
             Self::Cut => "cut",
             Self::SourceRoute => "source-route",
+            Self::WouldDeny => "would-deny",
+            Self::WouldAllow => "would-allow",
         }
     }
 
@@ -308,20 +322,22 @@ impl Outcome {
             | Self::Source
             | Self::NoEndpoint
             | Self::Cut
-            | Self::SourceRoute => true,
+            | Self::SourceRoute
+            | Self::WouldAllow => true,
             Self::Established
             | Self::Allowed
             | Self::Itself
             | Self::OwnNode
             | Self::Unfiltered
             | Self::Related
-            | Self::Neighbour => false,
+            | Self::Neighbour
+            | Self::WouldDeny => false,
         }
     }
 }
 
 /// Outcomes have this many places in `counters` for each hook.
-pub const OUTCOMES: u32 = 16;
+pub const OUTCOMES: u32 = 32;
 
 /// Where a flow is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

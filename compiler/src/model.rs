@@ -65,8 +65,10 @@ pub struct Cluster {
     pub services: Vec<Service>,
     /// In the order in which they are decided.
     pub lists: Vec<CidrList>,
-    /// Sorted by namespace, name.
+    /// Those that are enforced. Sorted by namespace, name.
     pub policies: Vec<Policy>,
+    /// Those that are only reported, sorted likewise. Their numbers follow those of the enforced ones.
+    pub staged: Vec<Policy>,
     /// Label sets and selectors.
     pub labels: labels::Labelling,
     /// How to read what the API leaves open.
@@ -317,9 +319,27 @@ impl Cluster {
         format!("{}/{}", self.namespaces[service.namespace.index()].name, service.name)
     }
 
+    /// A policy, enforced or staged.
+    pub fn policy(&self, id: PolicyId) -> &Policy {
+        let staged = || &self.staged[id.index() - self.policies.len()];
+        self.policies.get(id.index()).unwrap_or_else(staged)
+    }
+
+    /// Whether a policy is only reported.
+    pub fn is_staged(&self, id: PolicyId) -> bool {
+        id.index() >= self.policies.len()
+    }
+
+    /// The same cluster with everything enforced that is staged. Policies keep their numbers.
+    #[must_use]
+    pub fn with_staged_enforced(&self) -> Self {
+        let policies = self.policies.iter().chain(&self.staged).cloned().collect();
+        Self { policies, staged: Vec::new(), ..self.clone() }
+    }
+
     /// `namespace/name` of a policy.
     pub fn policy_name(&self, id: PolicyId) -> String {
-        let policy = &self.policies[id.index()];
+        let policy = self.policy(id);
         format!("{}/{}", self.namespaces[policy.namespace.index()].name, policy.name)
     }
 }
@@ -339,6 +359,8 @@ pub struct Assumptions {
     pub service_address: ServiceAddress,
     /// `established`: what becomes of connections that policy no longer allows?
     pub established: Established,
+    /// `audit`: what are policies in audit mode?
+    pub audit: Audit,
 }
 
 macro_rules! assumption {
@@ -397,6 +419,13 @@ assumption!(/// What becomes of connections that policy no longer allows?
     /// They go on until they end.
     Keep = "keep");
 
+assumption!(/// What are policies in audit mode?
+    Audit, "audit",
+    /// They decide nothing; where they would, that is reported.
+    #[default] Report = "report",
+    /// They are policies like others.
+    Enforce = "enforce");
+
 /// An assumption that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AssumptionError {
@@ -429,6 +458,7 @@ impl Assumptions {
         (NamedPortTwice::KEY, NamedPortTwice::VALUES),
         (ServiceAddress::KEY, ServiceAddress::VALUES),
         (Established::KEY, Established::VALUES),
+        (Audit::KEY, Audit::VALUES),
     ];
 
     /// Switches one reading.
@@ -440,6 +470,7 @@ impl Assumptions {
             NamedPortTwice::KEY => NamedPortTwice::parse(value).map(|it| self.named_port_twice = it),
             ServiceAddress::KEY => ServiceAddress::parse(value).map(|it| self.service_address = it),
             Established::KEY => Established::parse(value).map(|it| self.established = it),
+            Audit::KEY => Audit::parse(value).map(|it| self.audit = it),
             _ => {
                 let known = Self::KEYS.iter().map(|(key, _)| *key).collect::<Vec<_>>().join(", ");
                 return Err(AssumptionError::Key { key: key.to_owned(), known });

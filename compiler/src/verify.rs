@@ -6,6 +6,7 @@
 //! [`survey`]). Of all that is the same to both, one representative is enough. Where their product is small, a packet for
 //! each combination runs through the programs, and the oracle is asked the same ([`product`]). Where it is too large it goes
 //! by parts that add up to it ([`parts`]). Flows that an older generation allowed are judged as new ones are ([`again`]).
+//! Where something is staged, all of it is done once more with what is staged enforced on both sides ([`staged`]).
 //! The report says which way it went, and how much of what was asked.
 //! Invariants: uses nothing of classify, lower, passes and emit, and knows no table's layout; a trap, an unreadable map or
 //! a program that cannot be followed is a difference, never a pass.
@@ -20,6 +21,7 @@ mod prober;
 mod product;
 mod report;
 mod slots;
+mod staged;
 mod survey;
 mod suspects;
 
@@ -50,6 +52,15 @@ pub fn verify(artifact: &Artifact, cluster: &Cluster) -> Report {
 
 /// The same, running every combination only if those are not more packets than this.
 pub fn verify_within(artifact: &Artifact, cluster: &Cluster, most_packets: u64) -> Report {
+    let mut report = verify_enforced(artifact, cluster, most_packets);
+    if !cluster.staged.is_empty() || staged::is_in(artifact) {
+        let deciding = staged::deciding(artifact);
+        report.add_staged(verify_enforced(&deciding, &cluster.with_staged_enforced(), most_packets));
+    }
+    report
+}
+
+fn verify_enforced(artifact: &Artifact, cluster: &Cluster, most_packets: u64) -> Report {
     let mut report = Report::default();
     if let Err(difference) = run(artifact, cluster, most_packets, &mut report) {
         report.tell(difference);

@@ -9,9 +9,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_compiler::address::Prefix;
 use weir_compiler::k8s::{
-    Body, CidrList, EndpointSlice, LabelSelector, Labels, ListAction, ListEntry, Meta, NamedPort, NetworkPolicy, Node,
-    Object, Operator, Phase, Pod, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch, Protocol, Requirement,
-    Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload,
+    Body, CidrList, EndpointSlice, LabelSelector, Labels, ListAction, ListEntry, Meta, Mode, NamedPort, NetworkPolicy,
+    Node, Object, Operator, Phase, Pod, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch, Protocol,
+    Requirement, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload,
 };
 use weir_compiler::model::Assumptions;
 use weir_compiler::origin::ObjectId;
@@ -50,7 +50,21 @@ pub fn objects(random: &mut Random) -> Vec<Object> {
     }));
     objects.extend(services.into_iter().chain(policies).chain(lists));
     number(&mut objects);
+    if random.once_in(4) {
+        stage(&mut objects, random);
+    }
     objects
+}
+
+/// Some policies are only reported.
+fn stage(objects: &mut [Object], random: &mut Random) {
+    for object in objects {
+        if let Body::NetworkPolicy(policy) = &mut object.body
+            && random.once_in(2)
+        {
+            policy.mode = Mode::Audit;
+        }
+    }
 }
 
 /// Gives every object the number of its place.
@@ -228,6 +242,7 @@ pub fn policy(index: usize, random: &mut Random) -> Object {
         },
         ingress: random.several(3, rule),
         egress: random.several(3, rule),
+        mode: Mode::Enforce,
     };
     object(meta(random.pick(&NAMESPACES), &format!("policy-{index}")), Body::NetworkPolicy(body))
 }

@@ -8,7 +8,7 @@ use weir_compiler::ebpf::asm::Assembled;
 use weir_compiler::ebpf::target::Target;
 use weir_compiler::emit::{Plan, emit};
 use weir_compiler::image::{self, MapImage, Sizes};
-use weir_compiler::ir::{self, Facts, Program, Tables};
+use weir_compiler::ir::{self, Facts, Program, Reason, Tables};
 use weir_compiler::model::directory::Directory;
 use weir_compiler::model::eval::{Basis, Oracle, RuleId, Verdict};
 use weir_compiler::model::{Cluster, Direction, EndpointId};
@@ -52,7 +52,7 @@ impl<'c> Compiled<'c> {
     pub fn with(cluster: &'c Cluster, scope: Scope, options: &Options) -> Result<Self, String> {
         let classes = classify(cluster, &scope).map_err(|error| error.to_string())?;
         let tables = lower::tables_with(&classes, options);
-        let general = Direction::ALL.map(lower::lower);
+        let general = Direction::ALL.map(|direction| lower::lower(direction, tables.is_staged));
         let mut optimised = general.clone();
         for program in &mut optimised {
             passes::optimize(program, &tables).map_err(|error| error.to_string())?;
@@ -105,8 +105,13 @@ impl<'c> Compiled<'c> {
 
     /// What a program of this direction says.
     pub fn run(&self, program: &Program, question: &Question) -> Result<Verdict, String> {
+        self.judge(program, question).map(|(verdict, _)| verdict)
+    }
+
+    /// The same, and why.
+    fn judge(&self, program: &Program, question: &Question) -> Result<(Verdict, Reason), String> {
         let facts = self.facts(question).ok_or("the endpoint is not local")?;
-        ir::run(program, &self.tables, &facts).map(|(verdict, _)| verdict).map_err(|error| error.to_string())
+        ir::run(program, &self.tables, &facts).map_err(|error| error.to_string())
     }
 
     /// The rules behind a verdict; `None` for the address of a service or node, whose rules are about what is behind.
@@ -177,7 +182,41 @@ pub fn agree_on(compiled: &Compiled<'_>, effort: Effort, random: &mut Random) ->
             return Err(format!("{}\n  reference {expected:?}\n  vm {found:?}", shown(cluster, &question)));
         }
     }
-    Ok(effort.questions + effort.packets)
+    let staged = if cluster.staged.is_empty() { 0 } else { agree_on_staged(compiled, &mut machine, effort, random)? };
+    Ok(effort.questions + effort.packets + staged)
+}
+
+/// Whether what would be if what is staged were enforced is told, and is what the oracle says of that.
+fn agree_on_staged(
+    compiled: &Compiled<'_>,
+    machine: &mut Machine<'_>,
+    effort: Effort,
+    random: &mut Random,
+) -> Result<usize, String> {
+    let enforced = compiled.cluster.with_staged_enforced();
+    let (boundaries, mut oracle) = (Boundaries::of(compiled), Oracle::new(&enforced));
+    for _ in 0..effort.packets {
+        let Some(question) = boundaries.pick(random) else { return Ok(0) };
+        let expected = oracle.judge(&question.flow()).side(question.direction).clone();
+        let before = machine.told(question.direction);
+        let is = machine.ask(&question)?;
+        let told = machine.told(question.direction) > before;
+        machine.decide_by_staged(true)?;
+        let would_be = machine.ask(&question)?;
+        machine.decide_by_staged(false)?;
+        let (ir, reason) = compiled.judge(&compiled.optimised[index(question.direction)], &question)?;
+        let of_ir = match (ir, reason) {
+            (Verdict::Allow, Reason::UnlessStaged) => Verdict::Deny,
+            (Verdict::Deny, Reason::UnlessStaged) => Verdict::Allow,
+            (ir, _) => ir,
+        };
+        if would_be != expected.verdict || of_ir != expected.verdict || told != (is != would_be) {
+            let shown = shown(compiled.cluster, &question);
+            let found = format!("vm {would_be:?}, ir {of_ir:?}; is {is:?}, difference told: {told}");
+            return Err(format!("{shown}\n  with staged enforced: reference {expected:?}\n  {found}"));
+        }
+    }
+    Ok(effort.packets)
 }
 
 fn check_ir(compiled: &Compiled<'_>, oracle: &mut Oracle<'_>, question: &Question) -> Result<(), String> {

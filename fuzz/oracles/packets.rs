@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use weir_compiler::ebpf::limits;
 use weir_compiler::image;
 use weir_compiler::ir::protocol_number;
-use weir_compiler::layout::MapName;
+use weir_compiler::layout::{MapName, OUTCOMES, Outcome, config, direction_number};
 use weir_compiler::model::eval::Verdict;
 use weir_compiler::model::{Direction, Protocol};
 use weir_compiler::vm::{Host, MapId, ProgramId, Skb, Vm};
@@ -30,6 +30,8 @@ pub struct Machine<'a> {
     programs: [ProgramId; 2],
     flows: Vec<MapId>,
     buckets: Vec<MapId>,
+    config: MapId,
+    counters: MapId,
 }
 
 impl<'a> Machine<'a> {
@@ -64,7 +66,24 @@ impl<'a> Machine<'a> {
         let ids = |names: &[MapName]| names.iter().filter_map(|name| maps.get(&(*name as u32)).copied()).collect();
         let (flows, buckets) = (ids(&tables), ids(&[MapName::FlowBuckets4, MapName::FlowBuckets6]));
         let host = Host { jiffies: 1_000_000, ..Host::default() };
-        Ok(Self { compiled, vm, host, programs: [loaded[0], loaded[1]], flows, buckets })
+        let [config, counters] = [MapName::Config, MapName::Counters].map(|name| maps[&(name as u32)]);
+        Ok(Self { compiled, vm, host, programs: [loaded[0], loaded[1]], flows, buckets, config, counters })
+    }
+
+    /// From now on what is staged decides, or no longer.
+    pub fn decide_by_staged(&mut self, decides: bool) -> Result<(), String> {
+        let key = [0; 4];
+        let mut value = self.vm.map_lookup(self.config, &key).map_err(|error| format!("config: {error:?}"))?;
+        value[config::STAGED as usize] = decides.into();
+        self.vm.map_update(self.config, &key, &value, 0).map_err(|error| format!("config: {error:?}"))
+    }
+
+    /// How many packets of this direction's program were said to be judged otherwise if what is staged were enforced.
+    pub fn told(&mut self, direction: Direction) -> u64 {
+        let of = |outcome: Outcome| direction_number(direction) * OUTCOMES + outcome as u32;
+        let keys = [Outcome::WouldDeny, Outcome::WouldAllow].map(|outcome| of(outcome).to_le_bytes());
+        let values = keys.iter().filter_map(|key| self.vm.map_lookup(self.counters, key).ok());
+        values.filter_map(|value| value.first_chunk().copied()).map(u64::from_le_bytes).sum()
     }
 
     /// What becomes of the first packet of a flow.

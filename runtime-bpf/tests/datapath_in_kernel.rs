@@ -23,6 +23,8 @@ mod rig;
 mod room;
 #[path = "../../compiler/tests/datapath/source.rs"]
 mod source;
+#[path = "../../compiler/tests/datapath/staged.rs"]
+mod staged;
 #[path = "stress/flows.rs"]
 mod stress;
 #[path = "../../compiler/tests/datapath/vm.rs"]

@@ -1,15 +1,15 @@
 //! The objects that an artifact was made from, cut down to what we read: what it means can be told without the files.
 //!
 //! JSON as the decoder reads it, sorted by kind, namespace and name. Nothing that no packet can feel is in it: no container's
-//! environment, no annotation.
+//! environment, no annotation but [`MODE`].
 
 use std::net::IpAddr;
 
 use super::json::Json;
 use crate::k8s::{
-    Body, CidrList, EndpointSlice, LabelSelector, Labels, ListAction, ListEntry, Meta, NamedPort, NetworkPolicy, Node,
-    Object, Operator, Phase, Pod, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch, Protocol, Requirement,
-    Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload,
+    Body, CidrList, EndpointSlice, LabelSelector, Labels, ListAction, ListEntry, MODE, Meta, Mode, NamedPort,
+    NetworkPolicy, Node, Object, Operator, Phase, Pod, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch,
+    Protocol, Requirement, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload,
 };
 
 /// What says whose slice it is.
@@ -99,6 +99,9 @@ fn meta<'a>(object: &'a Object, owner: Option<&'a str>) -> Json<'a> {
     };
     let labels = labels_and(labels, service.map(|service| (SERVICE_NAME, service)));
     all.extend((!labels.is_empty()).then(|| ("labels", members(labels))));
+    if let Body::NetworkPolicy(NetworkPolicy { mode: Mode::Audit, .. }) = &object.body {
+        all.push(("annotations", members([(MODE, text("audit"))])));
+    }
     all.extend(deleting.then(|| ("deletionTimestamp", text("1970-01-01T00:00:00Z"))));
     if let Some((kind, name)) = owner.and_then(|it| it.split_once('/')) {
         let owner = [

@@ -13,7 +13,7 @@ use crate::origin::{FieldPath, Origin};
 /// Numbers of policies, lists, predicates, classes and atoms are positions, here and in the tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Provenance {
-    /// The policies in force on any local endpoint.
+    /// The policies on any local endpoint, staged ones last.
     pub policies: Vec<Policy>,
     /// The lists in force on any, in the order in which they decide.
     pub lists: Vec<List>,
@@ -32,6 +32,8 @@ pub struct Provenance {
 pub struct Policy {
     /// `namespace/name`
     pub name: String,
+    /// Whether it is only reported.
+    pub is_staged: bool,
     /// Where it stands: `file:line`; nothing for an object without a file.
     pub place: Option<String>,
     /// Ingress and egress; `None` where it does not isolate.
@@ -69,8 +71,10 @@ pub struct List {
 /// A subject class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// The policies that select it.
+    /// The policies that are enforced on it.
     pub policies: Vec<u32>,
+    /// Those that are only reported.
+    pub staged: Vec<u32>,
     /// The lists that apply to it.
     pub lists: Vec<u32>,
     /// What the named ports of ingress rules are on it: (name, atom).
@@ -99,8 +103,10 @@ impl Provenance {
         for subject in &classes.subjects {
             let number = |at: Result<usize, usize>| at.unwrap_or_else(|at| at) as u32;
             let of_list = |id| lists.iter().position(|it| it == id).map(|index| index as u32);
+            let numbers = |ids: &[PolicyId]| ids.iter().map(|id| number(policies.binary_search(id))).collect();
             made.subjects.push(Subject {
-                policies: subject.policies.iter().map(|id| number(policies.binary_search(id))).collect(),
+                policies: numbers(&subject.policies),
+                staged: numbers(subject.staged()),
                 lists: subject.lists.iter().filter_map(of_list).collect(),
                 named: named(classes, Direction::Ingress, &subject.named),
             });
@@ -165,7 +171,7 @@ fn policy(
     id: PolicyId,
     place: &mut dyn FnMut(&Origin) -> Option<String>,
 ) -> Policy {
-    let policy = &cluster.policies[id.index()];
+    let policy = cluster.policy(id);
     let rules = Direction::ALL.map(|direction| {
         let drafted = classes.drafted(id, direction)?;
         let rule = |(index, parts): (usize, RuleParts)| Rule {
@@ -176,7 +182,8 @@ fn policy(
         };
         Some(drafted.into_iter().enumerate().map(rule).collect())
     });
-    Policy { name: cluster.policy_name(id), place: place(&Origin::new(policy.object, FieldPath::root())), rules }
+    let place = place(&Origin::new(policy.object, FieldPath::root()));
+    Policy { name: cluster.policy_name(id), is_staged: cluster.is_staged(id), place, rules }
 }
 
 fn named(classes: &Classes, direction: Direction, named: &[(u32, u16)]) -> Vec<(u32, u32)> {
@@ -222,7 +229,8 @@ impl Policy {
             let rules = self.rules[direction as usize].as_ref()?;
             Some((direction.name(), Json::List(rules.iter().map(Rule::json).collect())))
         };
-        let head = [("name", self.name.as_str().into())].into_iter().chain(placed(self.place.as_ref()));
+        let mode = self.is_staged.then(|| ("mode", "audit".into()));
+        let head = [("name", self.name.as_str().into())].into_iter().chain(mode).chain(placed(self.place.as_ref()));
         Json::object(head.chain(Direction::ALL.into_iter().filter_map(rules)))
     }
 }
@@ -254,7 +262,8 @@ impl Subject {
         let policies = ("policies", Json::list(self.policies.iter().copied()));
         let lists = (!self.lists.is_empty()).then(|| ("lists", Json::list(self.lists.iter().copied())));
         let named = (!self.named.is_empty()).then(|| ("named_ports", pairs(&self.named)));
-        Json::object([policies].into_iter().chain(lists).chain(named))
+        let staged = (!self.staged.is_empty()).then(|| ("staged", Json::list(self.staged.iter().copied())));
+        Json::object([policies].into_iter().chain(staged).chain(lists).chain(named))
     }
 }
 

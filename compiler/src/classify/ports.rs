@@ -39,6 +39,12 @@ impl AtomSet {
         }
     }
 
+    /// This set, and another behind it, which begins with a word of its own.
+    #[must_use]
+    pub fn beside(&self, other: &Self) -> Self {
+        Self { words: [self.words.as_slice(), &other.words].concat() }
+    }
+
     /// Takes an atom out.
     pub fn remove(&mut self, atom: AtomId) {
         if let Some(word) = self.words.get_mut(atom.index() / 64) {
@@ -169,7 +175,7 @@ pub(super) fn specs(cluster: &Cluster, draft: &Draft, rules: &Rules) -> BTreeMap
         specs.entry(PortSpec { protocol, first, last }).or_insert_with(from);
     };
     for id in &draft.policies {
-        let policy = &cluster.policies[id.index()];
+        let policy = cluster.policy(*id);
         for direction in Direction::ALL {
             for (rule, of_rule) in policy.rules(direction).unwrap_or_default().iter().enumerate() {
                 let place = RulePlace { policy, direction, rule };
@@ -209,7 +215,7 @@ pub(super) fn specs(cluster: &Cluster, draft: &Draft, rules: &Rules) -> BTreeMap
 
 /// Whether anything is in force on packets that leave: else a service's ports need not be told apart.
 pub(super) fn judges_egress(cluster: &Cluster, draft: &Draft) -> bool {
-    draft.policies.iter().any(|id| cluster.policies[id.index()].egress.is_some())
+    draft.policies.iter().any(|id| cluster.policy(*id).egress.is_some())
         || draft.lists.iter().any(|id| cluster.lists[id.index()].egress)
 }
 

@@ -113,7 +113,7 @@ impl Rules {
 pub(super) fn collect(cluster: &Cluster, draft: &Draft) -> Rules {
     let mut collector = Collector::default();
     for id in &draft.policies {
-        let policy = &cluster.policies[id.index()];
+        let policy = cluster.policy(*id);
         for direction in Direction::ALL {
             if let Some(of_policy) = policy.rules(direction) {
                 let drafted = of_policy.iter().enumerate().map(|(rule, of_rule)| {

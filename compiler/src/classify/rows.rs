@@ -11,7 +11,7 @@ use super::peers::Peers;
 use super::ports::{self, AtomId, AtomSet, AtomSetId, Atoms};
 use super::predicates::{DraftPorts, DraftRule, Predicate, PredicateId, Rules};
 use super::subjects::{Draft, Local};
-use super::{Classes, Peer, PeerId, Subject, SubjectId};
+use super::{Classes, Peer, PeerId, Staged, Subject, SubjectId};
 use crate::address::Family;
 use crate::model::directory::Directory;
 use crate::model::eval::RuleId;
@@ -50,8 +50,10 @@ pub(super) fn build(
     let mut subjects: Vec<Subject> = subject_of.iter().map(|(_, subject)| subject.clone()).collect();
     subjects.sort();
     subjects.dedup();
-    let ingress = subjects.iter().map(|subject| builder.row(Direction::Ingress, subject)).collect();
-    let egress = subjects.iter().map(|subject| builder.row(Direction::Egress, subject)).collect();
+    let ingress: Vec<Row> = subjects.iter().map(|subject| builder.row(Direction::Ingress, subject)).collect();
+    let egress: Vec<Row> = subjects.iter().map(|subject| builder.row(Direction::Egress, subject)).collect();
+    let is_staged = subjects.iter().any(|subject| subject.staged.is_some());
+    let staged = is_staged.then(|| builder.staged(&subjects, [&ingress, &egress]));
     let number = |subject: &Subject| SubjectId(subjects.partition_point(|it| it < subject) as u32);
     let subject_of = subject_of.iter().map(|(id, subject)| (*id, number(subject))).collect();
     let atom_sets = builder.sets.list;
@@ -63,6 +65,7 @@ pub(super) fn build(
         subjects,
         ingress,
         egress,
+        staged,
         atom_sets,
         rules,
         peers,
@@ -200,9 +203,15 @@ impl<'a> Builder<'a> {
     /// The subject class of every local endpoint, in full.
     fn subjects(&mut self, draft: &Draft) -> Vec<(EndpointId, Subject)> {
         let mut subjects: Vec<_> = draft.local.iter().map(|local| (local.endpoint, self.subject(local))).collect();
-        let own_services = self.own_services(&subjects);
+        let of_staged =
+            |(id, it): &(EndpointId, Subject)| it.staged.is_some().then(|| (*id, it.clone().with_staged_enforced()));
+        let staged: Vec<_> = subjects.iter().filter_map(of_staged).collect();
+        let [mut own_services, mut staged] = [&subjects, &staged].map(|of| self.own_services(of));
         for (endpoint, subject) in &mut subjects {
-            subject.own_services = own_services.get(endpoint).cloned().unwrap_or_default();
+            subject.own_services = own_services.remove(endpoint).unwrap_or_default();
+            if let Some(of_staged) = &mut subject.staged {
+                of_staged.own_services = staged.remove(endpoint).unwrap_or_default();
+            }
         }
         subjects
     }
@@ -213,6 +222,7 @@ impl<'a> Builder<'a> {
         let mut spoken: Vec<u32> = local
             .policies
             .iter()
+            .chain(&local.staged)
             .flat_map(|policy| self.rules.of(*policy, Direction::Ingress).unwrap_or_default())
             .filter_map(|rule| rule.ports.as_ref())
             .flat_map(|ports| ports.named.iter().copied())
@@ -226,11 +236,13 @@ impl<'a> Builder<'a> {
             named,
             node: local.node,
             own_services: Vec::new(),
+            staged: (!local.staged.is_empty())
+                .then(|| Staged { policies: local.staged.clone(), own_services: Vec::new() }),
         }
     }
 
     /// Service ports all of whose backends are allowed but the pod itself, which always reaches itself.
-    fn own_services(&mut self, subjects: &[(EndpointId, Subject)]) -> HashMap<EndpointId, Vec<(u32, u32, Family)>> {
+    fn own_services(&self, subjects: &[(EndpointId, Subject)]) -> HashMap<EndpointId, Vec<(u32, u32, Family)>> {
         let by_endpoint: HashMap<EndpointId, &Subject> = subjects.iter().map(|(id, subject)| (*id, subject)).collect();
         let mut rows: HashMap<&Subject, OpenRow> = HashMap::new();
         let mut found: HashMap<EndpointId, Vec<(u32, u32, Family)>> = HashMap::new();
@@ -264,6 +276,18 @@ impl<'a> Builder<'a> {
             services.dedup();
         });
         found
+    }
+
+    /// The rows as they were if what is staged were enforced; most are those that are.
+    fn staged(&mut self, subjects: &[Subject], enforced: [&[Row]; 2]) -> [Vec<Row>; 2] {
+        let mut row = |direction, subject: &Subject, row: &Row| match &subject.staged {
+            Some(_) => self.row(direction, &subject.clone().with_staged_enforced()),
+            None => row.clone(),
+        };
+        let mut rows = |direction, enforced: &[Row]| {
+            subjects.iter().zip(enforced).map(|(subject, it)| row(direction, subject, it)).collect()
+        };
+        [rows(Direction::Ingress, enforced[0]), rows(Direction::Egress, enforced[1])]
     }
 
     fn row(&mut self, direction: Direction, subject: &Subject) -> Row {

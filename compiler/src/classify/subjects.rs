@@ -12,7 +12,7 @@ use crate::model::{Cluster, Endpoint, EndpointId, LabelSetId, ListId, NamespaceI
 pub(super) struct Draft {
     /// By endpoint, in the order of the scope.
     pub(super) local: Vec<Local>,
-    /// The policies that select any of them, sorted.
+    /// The policies that select any of them, staged ones too, sorted.
     pub(super) policies: Vec<PolicyId>,
     /// The lists that apply to any of them, in the order they are decided.
     pub(super) lists: Vec<ListId>,
@@ -24,6 +24,7 @@ pub(super) struct Draft {
 pub(super) struct Local {
     pub(super) endpoint: EndpointId,
     pub(super) policies: Vec<PolicyId>,
+    pub(super) staged: Vec<PolicyId>,
     pub(super) lists: Vec<ListId>,
     pub(super) node: Option<NodeId>,
 }
@@ -38,11 +39,12 @@ pub(super) fn draft(cluster: &Cluster, scope: &Scope) -> Draft {
     let mut local = Vec::with_capacity(scope.endpoints().len());
     for id in scope.endpoints() {
         let endpoint = &cluster.endpoints[id.index()];
-        let (policies, lists) = finder.in_force(endpoint).clone();
+        let (mut policies, lists) = finder.in_force(endpoint).clone();
+        let staged = policies.split_off(policies.partition_point(|policy| !cluster.is_staged(*policy)));
         let node = endpoint.node.filter(|node| !cluster.nodes[node.index()].addresses.is_empty());
-        local.push(Local { endpoint: *id, policies, lists, node });
+        local.push(Local { endpoint: *id, policies, staged, lists, node });
     }
-    let policies: BTreeSet<_> = local.iter().flat_map(|it| &it.policies).copied().collect();
+    let policies: BTreeSet<_> = local.iter().flat_map(|it| it.policies.iter().chain(&it.staged)).copied().collect();
     let lists: BTreeSet<_> = local.iter().flat_map(|it| &it.lists).copied().collect();
     Draft {
         local,
@@ -87,7 +89,7 @@ impl Finder<'_> {
         }
         candidates.sort();
         let selects = |id: &PolicyId| {
-            let subjects = self.cluster.policies[id.index()].subjects;
+            let subjects = self.cluster.policy(*id).subjects;
             self.selection.matches(&self.cluster.labels, subjects, labels)
         };
         candidates.into_iter().filter(selects).collect()
@@ -105,7 +107,7 @@ impl Finder<'_> {
 
 fn index_policies(cluster: &Cluster) -> HashMap<NamespaceId, NamespacePolicies<'_>> {
     let mut index: HashMap<NamespaceId, NamespacePolicies<'_>> = HashMap::new();
-    for (id, policy) in cluster.policies.iter().enumerate() {
+    for (id, policy) in cluster.policies.iter().chain(&cluster.staged).enumerate() {
         let id = PolicyId(id as u32);
         let of_namespace = index.entry(policy.namespace).or_default();
         match needed_label(cluster.labels.selector(policy.subjects)) {

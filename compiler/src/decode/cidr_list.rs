@@ -13,6 +13,9 @@ const DEFAULT_ORDER: i64 = 100;
 /// Reads a CidrList whose shape has been checked.
 pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> CidrList {
     metadata::validate(object, false, report);
+    if metadata::mode(object).is_some_and(|mode| mode != "enforce") {
+        metadata::at_mode(|at| report.error(at, codes::bad_mode::list));
+    }
     let (spec, at) = (object.get("spec"), Trail::ROOT.field("spec"));
     let (ingress, egress) = directions(spec.get("directions"), &at.field("directions"), report);
     let (applies_to, applies_at) = (spec.get("appliesTo"), at.field("appliesTo"));

@@ -9,6 +9,7 @@ pub mod bad_label_key;
 pub mod bad_label_value;
 pub mod bad_list_action;
 pub mod bad_list_entry;
+pub mod bad_mode;
 pub mod bad_operator;
 pub mod bad_phase;
 pub mod bad_policy_type;
@@ -57,6 +58,7 @@ pub const ALL: &[&Code] = &[
     &bad_label_value::CODE,
     &bad_list_action::CODE,
     &bad_list_entry::CODE,
+    &bad_mode::CODE,
     &bad_operator::CODE,
     &bad_phase::CODE,
     &bad_policy_type::CODE,

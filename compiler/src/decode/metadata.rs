@@ -1,6 +1,6 @@
 //! `metadata`: what we keep of it, and what the API server checks in it.
 
-use crate::k8s::Meta;
+use crate::k8s::{MODE, Meta};
 use crate::origin::Origin;
 
 use super::Options;
@@ -28,6 +28,17 @@ pub(super) fn read(object: View<'_, '_>, namespaced: bool, options: &Options) ->
         labels: meta.get("labels").string_map().into(),
         deleting: meta.get("deletionTimestamp").is_there(),
     }
+}
+
+/// What [`MODE`] says.
+pub(super) fn mode<'n>(object: View<'n, '_>) -> Option<&'n str> {
+    let mut annotations = object.get("metadata").get("annotations").strings();
+    annotations.find_map(|(key, value)| (key == MODE).then_some(value))
+}
+
+/// Where it stands.
+pub(super) fn at_mode(act: impl FnOnce(&Trail<'_>)) {
+    act(&Trail::ROOT.field("metadata").field("annotations").key(MODE));
 }
 
 /// The controller that owns the object: `Kind/name`.

@@ -1,7 +1,7 @@
 //! NetworkPolicy: what the API server's own validation checks, and the object that passes it.
 
 use crate::address::{self, Prefix};
-use crate::k8s::{NetworkPolicy, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch};
+use crate::k8s::{Mode, NetworkPolicy, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch};
 
 use super::codes;
 use super::metadata;
@@ -29,6 +29,18 @@ pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> NetworkPolicy {
         ingress: rules(spec.get("ingress"), "from", &at.field("ingress"), report),
         egress: rules(spec.get("egress"), "to", &at.field("egress"), report),
         policy_types: policy_types(spec.get("policyTypes"), &at.field("policyTypes"), report),
+        mode: mode(object, report),
+    }
+}
+
+fn mode(object: View<'_, '_>, report: &mut Report) -> Mode {
+    match metadata::mode(object) {
+        None | Some("enforce") => Mode::Enforce,
+        Some("audit") => Mode::Audit,
+        Some(other) => {
+            metadata::at_mode(|at| report.error(at, |origin| codes::bad_mode::at(origin, other)));
+            Mode::Enforce
+        }
     }
 }
 

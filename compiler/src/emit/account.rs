@@ -8,7 +8,8 @@ use crate::ebpf::asm::Label;
 use crate::ebpf::helper::Helper;
 use crate::ebpf::insn::{AluOp, AtomicOp, Cond, Reg, Size, Width};
 use crate::layout::{
-    FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, Outcome, config, direction_number, endpoint, event,
+    FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, Outcome, STAGED_SHIFT, config, direction_number, endpoint,
+    event,
 };
 use crate::model::Direction;
 
@@ -46,14 +47,31 @@ impl Emitter<'_> {
             self.store_constant(Frame::OUTCOME, outcome as u32);
             self.asm.jump(if outcome.drops() { drop } else { pass });
         }
+        let told = self.asm.label("told");
         self.asm.bind(pass);
         self.count();
+        self.if_would_deny(told);
         self.next();
         self.asm.bind(drop);
         self.count();
+        self.asm.bind(told);
         self.record();
+        let passes = self.asm.label("told, and passes");
+        self.if_would_deny(passes);
         self.asm.mov(Reg::R0, SHOT);
         self.asm.exit();
+        if self.plan.tables.is_staged {
+            self.asm.bind(passes);
+            self.next();
+        }
+    }
+
+    /// Goes there with what passes and would not if what is staged were enforced.
+    pub(super) fn if_would_deny(&mut self, to: Label) {
+        if self.plan.tables.is_staged {
+            self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::OUTCOME);
+            self.asm.jump_if(Cond::Eq, Reg::R1, Outcome::WouldDeny as i32, to);
+        }
     }
 
     /// What cannot be judged is dropped where the endpoint is isolated in this direction.
@@ -69,9 +87,27 @@ impl Emitter<'_> {
             Direction::Egress => FILTERS_EGRESS,
         };
         self.asm.jump_if(Cond::Set, Reg::R1, filters as i32, here);
+        let open = if self.plan.tables.is_staged { self.asm.label("open") } else { open };
         if self.hook == Direction::Egress {
             self.check_source_if_known(open);
         }
+        if self.plan.tables.is_staged {
+            self.asm.bind(open);
+            self.open_unless_staged(filters);
+        } else {
+            self.asm.jump(open);
+        }
+    }
+
+    /// What cannot be judged passes at an open endpoint, and would not if what is staged isolated it.
+    fn open_unless_staged(&mut self, filters: u32) {
+        let (open, would_deny) = (self.end(Outcome::Unfiltered), self.end(Outcome::WouldDeny));
+        let unknown = self.asm.label("no endpoint any more");
+        self.look_up(MapName::Endpoints, Key::IFINDEX);
+        self.asm.jump_if(Cond::Eq, Reg::R0, 0, unknown);
+        self.asm.load(Size::H, Reg::R1, Reg::R0, endpoint::FLAGS);
+        self.asm.jump_if(Cond::Set, Reg::R1, (filters << STAGED_SHIFT) as i32, would_deny);
+        self.asm.bind(unknown);
         self.asm.jump(open);
     }
 

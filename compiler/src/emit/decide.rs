@@ -6,13 +6,12 @@ use std::net::IpAddr;
 use super::frame::{Frame, Key};
 use super::parse::{address_bytes, key};
 use super::verdict::own_address;
-use super::{EmitError, Emitter};
+use super::{EmitError, Emitter, map_ref};
 use crate::address::Family;
-use crate::classify::AtomSet;
 use crate::ebpf::asm::{Label, Tag};
 use crate::ebpf::insn::{AluOp, Cond, Imm64, Insn, Operand, Reg, Size, SwapBits};
 use crate::ir::{BlockId, End, Fact, Inst, Program, Reason, Test, Value};
-use crate::layout::{MapName, Outcome, direction_number, endpoint};
+use crate::layout::{MapName, Outcome, config, direction_number, endpoint};
 use crate::model::Direction;
 use crate::model::eval::Verdict;
 use crate::structures::Exact;
@@ -249,15 +248,29 @@ impl Emitter<'_> {
     }
 
     fn verdict(&mut self, decision: &Decision, verdict: Verdict, reason: Reason) {
-        let outcome = match (verdict, reason) {
-            (Verdict::Deny, _) => Outcome::Denied,
-            (Verdict::Allow, Reason::Itself) => Outcome::Itself,
-            (Verdict::Allow, Reason::OwnNode) => Outcome::OwnNode,
-            (Verdict::Allow, Reason::Policy) => Outcome::Allowed,
+        let mut end = |outcome: Outcome| {
+            self.store_constant(Frame::OUTCOME, outcome as u32);
+            self.asm.jump(if outcome.drops() { decision.deny } else { decision.allow });
         };
-        self.store_constant(Frame::OUTCOME, outcome as u32);
-        let to = if verdict == Verdict::Allow { decision.allow } else { decision.deny };
-        self.asm.jump(to);
+        let (differs, decides) = match (verdict, reason) {
+            (Verdict::Deny, Reason::UnlessStaged) => (Outcome::WouldAllow, Outcome::Allowed),
+            (Verdict::Allow, Reason::UnlessStaged) => (Outcome::WouldDeny, Outcome::Denied),
+            (Verdict::Deny, _) => return end(Outcome::Denied),
+            (Verdict::Allow, Reason::Itself) => return end(Outcome::Itself),
+            (Verdict::Allow, Reason::OwnNode) => return end(Outcome::OwnNode),
+            (Verdict::Allow, Reason::Policy) => return end(Outcome::Allowed),
+        };
+        let staged = self.asm.label("what is staged decides");
+        self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::STAGED);
+        self.asm.load(Size::W, Reg::R1, Reg::R1, 0);
+        self.asm.jump_if(Cond::Ne, Reg::R1, 0, staged);
+        for (label, outcome) in [(None, differs), (Some(staged), decides)] {
+            if let Some(label) = label {
+                self.asm.bind(label);
+            }
+            self.store_constant(Frame::OUTCOME, outcome as u32);
+            self.asm.jump(if outcome.drops() { decision.deny } else { decision.allow });
+        }
     }
 
     /// Goes to `then` if the test holds; the number that r1 holds from there on.
@@ -272,7 +285,10 @@ impl Emitter<'_> {
             Test::Equal(value, number) => return self.compare(Cond::Eq, value, held, number, then),
             Test::Less(value, number) => return self.compare(Cond::Lt, value, held, number, then),
             Test::Is(_, address) => self.is_address(decision.family, address, then),
-            Test::Has(set, atom) => self.has(slot(set)?, slot(atom)?, then),
+            Test::Has(set, atom) => self.has(slot(set)?, slot(atom)?, 0, then),
+            Test::Staged(set, atom) => {
+                self.has(slot(set)?, slot(atom)?, 8 * self.plan.tables.atoms.div_ceil(64) as i32, then);
+            }
             Test::Full(set) => self.is_full(slot(set)?, then),
         }
         Ok(None)
@@ -312,9 +328,13 @@ impl Emitter<'_> {
         self.asm.bind(other);
     }
 
-    fn has(&mut self, set: i16, atom: i16, then: Label) {
+    /// Goes to `then` if the atom is in the set that begins so many bytes from the pointer.
+    fn has(&mut self, set: i16, atom: i16, from: i32, then: Label) {
         let words = self.plan.tables.atoms.div_ceil(64) as i32;
         self.asm.load(Size::Dw, Reg::R1, Reg::R10, set);
+        if from != 0 {
+            self.asm.alu(AluOp::Add, Reg::R1, from);
+        }
         self.load_number(Reg::R2, atom);
         if words > 1 {
             let beyond = self.asm.label("no such atom");
@@ -352,7 +372,7 @@ impl Emitter<'_> {
 
     fn is_full(&mut self, set: i16, then: Label) {
         let short = self.asm.label("not full");
-        let full = AtomSet::all(self.plan.tables.atoms);
+        let full = self.plan.tables.full_set();
         self.asm.load(Size::Dw, Reg::R1, Reg::R10, set);
         for (index, word) in full.words().iter().enumerate() {
             self.asm.load(Size::Dw, Reg::R2, Reg::R1, 8 * index as i16);

@@ -204,7 +204,12 @@ impl Emitter<'_> {
     pub(super) fn pass(&mut self, family: Family, outcome: Option<Outcome>) {
         let not_fragment = self.asm.label("not a first fragment");
         if let Some(outcome) = outcome {
+            let told = self.asm.label("to be told");
+            self.if_would_deny(told);
             self.store_constant(Frame::OUTCOME, outcome as u32);
+            if self.plan.tables.is_staged {
+                self.asm.bind(told);
+            }
         }
         self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::FIRST_FRAGMENT);
         self.asm.jump_if(Cond::Eq, Reg::R1, 0, not_fragment);

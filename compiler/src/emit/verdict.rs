@@ -107,6 +107,11 @@ impl Emitter<'_> {
         let cut = self.end(Outcome::Cut);
         self.asm.jump(cut);
         self.asm.bind(new);
+        if self.plan.tables.is_staged {
+            let would_allow = self.end(Outcome::WouldAllow);
+            self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::OUTCOME);
+            self.asm.jump_if(Cond::Eq, Reg::R1, Outcome::WouldAllow as i32, would_allow);
+        }
         let denied = self.end(Outcome::Denied);
         self.asm.jump(denied);
     }

@@ -107,7 +107,11 @@ impl Machine<'_> {
                 let atom = crate::classify::AtomId(self.number(atom)?);
                 self.set(set)?.contains(atom)
             }
-            Test::Full(set) => *self.set(set)? == crate::classify::AtomSet::all(self.tables.atoms),
+            Test::Staged(set, atom) => {
+                let behind = 64 * self.tables.atoms.div_ceil(64) as u32;
+                self.set(set)?.contains(crate::classify::AtomId(behind + self.number(atom)?))
+            }
+            Test::Full(set) => *self.set(set)? == self.tables.full_set(),
         })
     }
 

@@ -108,6 +108,7 @@ fn test(words: &[&str]) -> Option<Test> {
         [of, "<", number] => Test::Less(value(of)?, number.parse().ok()?),
         [of, "is", address] => Test::Is(value(of)?, address.parse().ok()?),
         [set, "has", atom] => Test::Has(value(set)?, value(atom)?),
+        [set, "staged", atom] => Test::Staged(value(set)?, value(atom)?),
         [set, "full"] => Test::Full(value(set)?),
         _ => return None,
     })

@@ -63,6 +63,7 @@ impl Display for Test {
             Self::Less(value, number) => write!(f, "{value} < {number}"),
             Self::Is(value, address) => write!(f, "{value} is {address}"),
             Self::Has(set, atom) => write!(f, "{set} has {atom}"),
+            Self::Staged(set, atom) => write!(f, "{set} staged {atom}"),
             Self::Full(set) => write!(f, "{set} full"),
         }
     }
@@ -83,8 +84,12 @@ impl Fact {
 
 impl Reason {
     /// Every reason with its word.
-    pub(super) const WORDS: [(Self, &'static str); 3] =
-        [(Self::Itself, "itself"), (Self::OwnNode, "own-node"), (Self::Policy, "policy")];
+    pub(super) const WORDS: [(Self, &'static str); 4] = [
+        (Self::Itself, "itself"),
+        (Self::OwnNode, "own-node"),
+        (Self::Policy, "policy"),
+        (Self::UnlessStaged, "unless-staged"),
+    ];
 }
 
 fn word<T: PartialEq + Copy>(words: &[(T, &'static str)], of: T) -> &'static str {

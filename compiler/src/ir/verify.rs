@@ -100,7 +100,7 @@ fn asked(test: Test) -> Vec<(Value, Kind)> {
     match test {
         Test::Equal(value, _) | Test::Less(value, _) => vec![(value, Kind::Number)],
         Test::Is(value, _) => vec![(value, Kind::Address)],
-        Test::Has(set, atom) => vec![(set, Kind::Set), (atom, Kind::Number)],
+        Test::Has(set, atom) | Test::Staged(set, atom) => vec![(set, Kind::Set), (atom, Kind::Number)],
         Test::Full(set) => vec![(set, Kind::Set)],
     }
 }

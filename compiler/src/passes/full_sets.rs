@@ -5,6 +5,10 @@ use crate::classify::AtomSet;
 use crate::ir::{End, Program, Tables, Test};
 
 pub(super) fn run(program: &mut Program, tables: &Tables) {
+    // Beside a set that is all or nothing there may be any.
+    if tables.is_staged {
+        return;
+    }
     let full = AtomSet::all(tables.atoms);
     let rows = tables.rows(program.direction).iter();
     let mut in_use = rows.flat_map(|row| row.entries.iter().map(|(_, set)| *set).chain([row.default]));

@@ -1,8 +1,8 @@
 //! Policies and address lists.
 
 use super::{Resolver, sorted};
-use crate::k8s::{self, Body, LabelSelector, NetworkPolicy, Object, PolicyPeer, PolicyRule, PolicyType};
-use crate::model::{CidrList, Direction, Peer, Policy, PortRule, Rule};
+use crate::k8s::{self, Body, LabelSelector, Mode, NetworkPolicy, Object, PolicyPeer, PolicyRule, PolicyType};
+use crate::model::{Audit, CidrList, Direction, Peer, Policy, PortRule, Rule};
 
 impl<'o> Resolver<'o> {
     pub(super) fn add_policies(&mut self, objects: &[&'o Object]) {
@@ -11,8 +11,12 @@ impl<'o> Resolver<'o> {
             _ => None,
         });
         for (object, policy) in policies {
+            let is_staged = policy.mode == Mode::Audit && self.cluster.assume.audit == Audit::Report;
             let policy = self.policy(object, policy);
-            self.cluster.policies.push(policy);
+            match is_staged {
+                true => self.cluster.staged.push(policy),
+                false => self.cluster.policies.push(policy),
+            }
         }
     }
 

@@ -80,6 +80,15 @@ impl Report {
         }
     }
 
+    /// What came of it with what is staged enforced.
+    pub(super) fn add_staged(&mut self, staged: Self) {
+        for (of, more) in self.parts.iter_mut().zip(staged.parts) {
+            *of = (of.0 + more.0, of.1 + more.1);
+        }
+        self.exhaustive &= staged.exhaustive;
+        staged.differences.into_iter().for_each(|difference| self.tell(Difference::Staged(Box::new(difference))));
+    }
+
     pub(super) fn tell(&mut self, difference: Difference) {
         if self.differences.len() < MOST_TOLD {
             self.differences.push(difference);
@@ -183,6 +192,9 @@ pub enum Difference {
     /// An assumption that no program enforces.
     #[error("`hostnetwork-pods=pod` and `icmp=allow` cannot be enforced, so there is nothing to be verified")]
     Assumption,
+    /// Something that would be so if what is staged were enforced.
+    #[error("with staged policies enforced: {0}")]
+    Staged(Box<Difference>),
     /// Programs whose way to a set cannot be followed.
     #[error("it cannot be followed how the programs find a set")]
     Unfollowed,

@@ -14,6 +14,7 @@ mod node;
 mod parse;
 mod room;
 mod source;
+mod staged;
 mod vm;
 mod vm_only;
 

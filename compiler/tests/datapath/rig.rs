@@ -68,7 +68,7 @@ pub(crate) fn compile(yaml: &str, node: &str, flows: Structure) -> Parts {
     let options = Structures { has_atomics: true, forced, ..Structures::default() };
     let tables = lower::tables_with(&classes, &options);
     let decisions = Direction::ALL.map(|direction| {
-        let mut program = lower::lower(direction);
+        let mut program = lower::lower(direction, tables.is_staged);
         passes::optimize(&mut program, &tables).unwrap();
         program
     });
@@ -90,6 +90,11 @@ const WITH_ATOMICS: Target = Target { kernel: (5, 12) };
 /// The cluster of the facts.
 pub(crate) fn parts(flows: Structure) -> Parts {
     compile(include_str!("cluster.yaml"), "here", flows)
+}
+
+/// The same, with policies that are only reported.
+pub(crate) fn staged(flows: Structure) -> Parts {
+    compile(concat!(include_str!("cluster.yaml"), include_str!("staged.yaml")), "here", flows)
 }
 
 /// The same, with all flows in one bucket.
@@ -213,6 +218,13 @@ impl Rig {
         self.machine.write(MapName::Config, &[0; 4], &value);
     }
 
+    /// What is only reported decides.
+    pub(crate) fn decide_by_staged(&mut self) {
+        let mut value = self.machine.entries(MapName::Config).remove(0).1;
+        value[config::STAGED as usize] = 1;
+        self.machine.write(MapName::Config, &[0; 4], &value);
+    }
+
     /// Records of drops in this second, and those that were not written.
     pub(crate) fn recorded(&self) -> (u32, u32) {
         let value = self.machine.read(MapName::EventLimit, &[0; 4]);
@@ -291,6 +303,10 @@ pub(crate) fn server(family: Family) -> IpAddr {
 /// May reach some of the server's ports.
 pub(crate) fn client(family: Family) -> IpAddr {
     address(family, "10.0.0.2", "fd00::2")
+}
+
+pub(crate) fn listener(family: Family) -> IpAddr {
+    address(family, "10.0.0.3", "fd00::3")
 }
 
 pub(crate) fn open(family: Family) -> IpAddr {

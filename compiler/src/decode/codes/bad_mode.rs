@@ -1,0 +1,45 @@
+//! A `weir.dev/mode` that is none, or on an object that has none.
+
+use crate::decode::codes::quote;
+use crate::decode::suggest::nearest;
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::origin::Origin;
+
+/// Documentation of the finding.
+pub static CODE: Code = Code {
+    name: "bad-mode",
+    severity: Severity::Error,
+    lint: false,
+    what: "The annotation `weir.dev/mode` has a value that is no mode, or is on an object that has none.",
+    why: "A policy is enforced (`enforce`, as without the annotation) or only reported (`audit`). Taking anything else for one of \
+          them would enforce what was to be tried, or the other way round. Address lists are always enforced.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop, annotations: {weir.dev/mode: Audit}}
+spec:
+  podSelector: {}
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop, annotations: {weir.dev/mode: audit}}
+spec:
+  podSelector: {}
+",
+};
+
+/// Not one of the two.
+pub(crate) fn at(origin: Origin, mode: &str) -> Diagnostic {
+    let found = Diagnostic::at(&CODE, origin, format!("{} is not a mode", quote(mode)));
+    match nearest(mode, ["audit", "enforce"]) {
+        Some(known) => found.help(format!("write `{known}`")),
+        None => found.help("write `audit` or `enforce`"),
+    }
+}
+
+/// On an address list.
+pub(crate) fn list(origin: Origin) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, "an address list has no mode; it is enforced")
+        .help("leave the annotation out, or keep the list back until it is to be enforced")
+}
