@@ -82,8 +82,11 @@ pub fn lint(objects: &[Object], cluster: &Cluster) -> Diagnostics {
     lint_within(STEPS, objects, cluster)
 }
 
-/// Runs every lint, each for at most so many steps.
+/// Runs every lint, each for at most so many steps. What is staged counts as enforced: it is to be, some day.
 pub fn lint_within(steps: u64, objects: &[Object], cluster: &Cluster) -> Diagnostics {
+    if !cluster.staged.is_empty() {
+        return lint_within(steps, objects, &cluster.with_staged_enforced());
+    }
     let context = Context::new(objects, cluster);
     let mut found = Diagnostics::new();
     for (code, check) in LINTS {

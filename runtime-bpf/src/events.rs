@@ -1,4 +1,4 @@
-//! Records of what was dropped, as they come, with names.
+//! Records of what was dropped, or would be if what is staged were enforced, as they come, with names.
 //!
 //! The kernel writes at most so many a second and counts the rest; reading says how many were lost. Records carry the number of
 //! the generation that judged them: names are those of its artifact, as long as it is known.
@@ -20,7 +20,7 @@ use crate::pins::Age;
 use crate::runtime::{LOST, Runtime};
 use crate::sys::{Map, borrow, wait_readable};
 
-/// Something that was dropped.
+/// Something that was dropped, or would be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// When.
@@ -33,6 +33,8 @@ pub struct Event {
     pub direction: &'static str,
     /// Why, as in counters.
     pub outcome: &'static str,
+    /// Whether it was dropped.
+    pub dropped: bool,
     /// `None` for what is no IP packet.
     pub packet: Option<Packet>,
     /// The generation that judged it.
@@ -143,9 +145,13 @@ impl Events<'_> {
         let outcome = Outcome::ALL.into_iter().find(|it| *it as u8 == byte(event::OUTCOME));
         let pod = self.pods.get(&ifindex).cloned();
         let names = self.names.get(&generation);
-        let denied = matches!(outcome, Some(Outcome::Denied | Outcome::Cut));
-        let why = match (names, &pod) {
-            (Some(names), Some(pod)) if denied => names.why_denied(pod, direction, word(record, event::PEER as usize)),
+        let why = match (names, &pod, outcome) {
+            (Some(names), Some(pod), Some(Outcome::Denied | Outcome::Cut)) => {
+                names.why_denied(pod, direction, word(record, event::PEER as usize))
+            }
+            (Some(names), Some(pod), Some(Outcome::WouldDeny | Outcome::WouldAllow)) => {
+                names.why_otherwise(pod, direction)
+            }
             _ => Why::default(),
         };
         Ok(Event {
@@ -154,6 +160,7 @@ impl Events<'_> {
             ifindex,
             direction,
             outcome: outcome.map_or("unknown", Outcome::name),
+            dropped: outcome.is_none_or(Outcome::drops),
             packet: packet(record, names),
             generation,
             why,

@@ -163,7 +163,10 @@ fn shared(
     if let Some(number) = record.shared.get(name) {
         let pinned = system.pinned_map(&pins.map(Age::Current, name)).doing(&making)?;
         let map = pinned.map_or_else(|| system.numbered_map(*number), |map| Ok(Some(map))).doing(&making)?;
-        if let Some(map) = map {
+        // Counters of a version that counts fewer things: they begin again.
+        let is_of_use =
+            |map: &Map| image.name != MapName::Counters || map.definition().max_entries == wanted.max_entries;
+        if let Some(map) = map.filter(is_of_use) {
             let MapDefinition { value_size, max_entries, .. } = wanted;
             let mut there = MapDefinition { max_entries, ..map.definition() };
             if bucket_family(image.name).is_some() {

@@ -48,16 +48,19 @@ struct List {
 #[serde(default)]
 struct Subject {
     policies: Vec<u32>,
+    staged: Vec<u32>,
     lists: Vec<u32>,
 }
 
-/// Who denied something.
+/// Who denied something, or would.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Why {
     /// The list that contains the other end.
     pub list: Option<String>,
     /// The policies that isolate the pod; none if a list decided.
     pub policies: Vec<String>,
+    /// The policies in audit mode that would isolate it too, if the verdict were another with them.
+    pub staged: Vec<String>,
 }
 
 impl Names {
@@ -91,14 +94,26 @@ impl Names {
             list.directions.iter().any(|it| it == direction) && of.is_some_and(|peers| peers.contains(&peer))
         };
         if let Some(list) = lists.into_iter().find(holds).filter(|list| list.action == "Deny") {
-            return Why { list: Some(list.name.clone()), policies: Vec::new() };
+            return Why { list: Some(list.name.clone()), ..Why::default() };
         }
-        let policies = subject.policies.iter().filter_map(|number| self.manifest.policies.get(*number as usize));
+        Why { policies: self.isolating(&subject.policies, direction), ..Why::default() }
+    }
+
+    /// Whose verdict on a pod would be another if what is staged were enforced; and who denies it now, if anybody does.
+    pub fn why_otherwise(&self, pod: &str, direction: &str) -> Why {
+        let subject = self.subjects.get(pod).and_then(|number| self.manifest.subjects.get(*number as usize));
+        let Some(subject) = subject else { return Why::default() };
+        let [policies, staged] = [&subject.policies, &subject.staged].map(|it| self.isolating(it, direction));
+        Why { list: None, policies, staged }
+    }
+
+    fn isolating(&self, policies: &[u32], direction: &str) -> Vec<String> {
+        let policies = policies.iter().filter_map(|number| self.manifest.policies.get(*number as usize));
         let isolates = |policy: &&Policy| match direction {
             "ingress" => policy.ingress.is_some(),
             _ => policy.egress.is_some(),
         };
-        Why { list: None, policies: policies.filter(isolates).map(|it| it.name.clone()).collect() }
+        policies.filter(isolates).map(|it| it.name.clone()).collect()
     }
 }
 

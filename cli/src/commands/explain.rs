@@ -5,7 +5,7 @@ mod text;
 
 use anyhow::{Result, anyhow};
 use weir_compiler::model::Cluster;
-use weir_compiler::model::eval::{End, Flow, FlowProtocol, Oracle, ServiceBasis, Side, Verdict};
+use weir_compiler::model::eval::{End, Flow, FlowProtocol, Judgement, Oracle, ServiceBasis, Side, Verdict};
 
 use super::Outcome;
 use crate::args::{Expected, Explain, Global, TextOrJson};
@@ -44,6 +44,16 @@ pub(crate) fn run(global: &Global, explain: &Explain) -> Result<Outcome> {
         }
         _ => Ok(Outcome::Clean),
     }
+}
+
+/// What would come of the packets if policies in audit mode were enforced; nothing where there are none.
+fn with_audit(cluster: &Cluster, packets: &[(Flow, Judgement)]) -> Option<Vec<Judgement>> {
+    if cluster.staged.is_empty() {
+        return None;
+    }
+    let enforced = cluster.with_staged_enforced();
+    let mut oracle = Oracle::new(&enforced);
+    Some(packets.iter().map(|(flow, _)| oracle.judge(flow)).collect())
 }
 
 /// The packet: protocol, both ends, destination port.

@@ -1,4 +1,4 @@
-//! `weir monitor`: what is dropped, as it happens.
+//! `weir monitor`: what is dropped, or would be with policies in audit mode, as it happens.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &Monitor) -> Result<Outcome> {
 }
 
 fn line(event: &Event) -> String {
-    let mut text = format!("{} {:7} {:9} ", time(event.time), event.direction, event.outcome);
+    let mut text = format!("{} {:7} {:11} ", time(event.time), event.direction, event.outcome);
     match &event.packet {
         Some(packet) => text.push_str(&ends(event, packet)),
         None => text.push_str(event.pod.as_deref().unwrap_or("no endpoint")),
@@ -53,6 +53,13 @@ fn line(event: &Event) -> String {
         text.push_str(&format!("  by list {list}"));
     } else if !event.why.policies.is_empty() {
         text.push_str(&format!("  isolated by {}, allowed by no rule", event.why.policies.join(", ")));
+    }
+    if !event.why.staged.is_empty() {
+        let staged = event.why.staged.join(", ");
+        text.push_str(&match event.dropped {
+            true => format!(", but with {staged} (audit)"),
+            false => format!("  would be isolated by {staged} (audit), allowed by no rule"),
+        });
     }
     text.push('\n');
     text
@@ -67,9 +74,9 @@ fn ends(event: &Event, packet: &Packet) -> String {
 
 fn json(event: &Event) -> Value {
     let mut value = json!({
-        "time": time(event.time), "verdict": "deny", "reason": event.outcome, "direction": event.direction,
+        "time": time(event.time), "verdict": if event.dropped { "deny" } else { "allow" }, "reason": event.outcome, "direction": event.direction,
         "pod": event.pod, "ifindex": event.ifindex, "generation": event.generation,
-        "policies": event.why.policies, "rule": null, "list": event.why.list,
+        "policies": event.why.policies, "audit": event.why.staged, "rule": null, "list": event.why.list,
     });
     if let Some(packet) = &event.packet {
         value["proto"] = json!(packet.protocol);

@@ -4,7 +4,7 @@ use super::{Description, NamedEndpoint, Provenance};
 use crate::classify::Classes;
 use crate::ebpf::target::Target;
 use crate::image::EndpointEntry;
-use crate::model::{Cluster, Established, HostNetworkPods, Icmp, IpBlockPods, NamedPortTwice, ServiceAddress};
+use crate::model::{Audit, Cluster, Established, HostNetworkPods, Icmp, IpBlockPods, NamedPortTwice, ServiceAddress};
 use crate::origin::Origin;
 
 /// Everything but the inputs, the node and the structures, which the caller adds; `place` says in which file and line
@@ -40,6 +40,7 @@ fn counts(cluster: &Cluster, classes: &Classes) -> Vec<(String, u64)> {
     let entries = |rows: &[crate::classify::Row]| rows.iter().map(|row| row.entries.len()).sum::<usize>();
     let counts = [
         ("policies", cluster.policies.len()),
+        ("audit_policies", cluster.staged.len()),
         ("lists", cluster.lists.len()),
         ("endpoints", cluster.endpoints.len()),
         ("local_endpoints", classes.subject_of.len()),
@@ -62,6 +63,7 @@ fn assumptions(cluster: &Cluster) -> Vec<(String, String)> {
         (NamedPortTwice::KEY, NamedPortTwice::VALUES[assume.named_port_twice as usize]),
         (ServiceAddress::KEY, ServiceAddress::VALUES[assume.service_address as usize]),
         (Established::KEY, Established::VALUES[assume.established as usize]),
+        (Audit::KEY, Audit::VALUES[assume.audit as usize]),
     ];
     pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec()
 }

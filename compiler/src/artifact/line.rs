@@ -51,7 +51,11 @@ fn object_name(cluster: &Cluster, object: ObjectId) -> String {
         let namespace = namespace.map(|id| format!("{}/", cluster.namespaces[id.index()].name));
         format!("{kind} {}{name}", namespace.unwrap_or_default())
     };
-    let policies = cluster.policies.iter().map(|it| ("NetworkPolicy", it.object, Some(it.namespace), &it.name));
+    let policies = cluster
+        .policies
+        .iter()
+        .chain(&cluster.staged)
+        .map(|it| ("NetworkPolicy", it.object, Some(it.namespace), &it.name));
     let lists = cluster.lists.iter().map(|it| ("CidrList", it.object, None, &it.name));
     let services = cluster.services.iter().map(|it| ("Service", it.object, Some(it.namespace), &it.name));
     let nodes = cluster.nodes.iter().filter_map(|it| Some(("Node", it.object?, None, &it.name)));

@@ -9,4 +9,5 @@ mod neighbours;
 mod net;
 mod policy;
 mod probe;
+mod staged;
 mod switch;

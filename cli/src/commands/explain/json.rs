@@ -7,7 +7,7 @@ use weir_compiler::model::eval::{Basis, End, Flow, FlowProtocol, Side};
 use weir_compiler::model::{Cluster, Direction};
 use weir_compiler::origin::Origin;
 
-use super::{backends, hex, protocol};
+use super::{backends, hex, protocol, with_audit};
 use crate::because::{self, Reason, word};
 use crate::locate::Locator;
 use crate::near;
@@ -18,10 +18,12 @@ use crate::witness::{self, Class, Witness};
 /// One document.
 pub(super) fn answer(read: &Read, answer: &Answer) -> serde_json::Result<String> {
     let mut drawer = Drawer { read, locator: Locator::new(&read.sources) };
+    let audited = with_audit(&read.cluster, &answer.packets).unwrap_or_default();
     let packets: Vec<Value> = answer
         .packets
         .iter()
-        .map(|(flow, judgement)| {
+        .enumerate()
+        .map(|(index, (flow, judgement))| {
             let mut value = json!({
                 "packet": packet(&read.cluster, flow),
                 "verdict": word(judgement.verdict()),
@@ -29,6 +31,14 @@ pub(super) fn answer(read: &Read, answer: &Answer) -> serde_json::Result<String>
                 "ingress": drawer.side(Direction::Ingress, flow, &judgement.ingress),
                 "witnesses": [],
             });
+            if let Some(audited) = audited.get(index) {
+                let of = |direction| word(audited.side(direction).verdict);
+                value["audit"] = json!({
+                    "verdict": word(audited.verdict()),
+                    "egress": of(Direction::Egress),
+                    "ingress": of(Direction::Ingress),
+                });
+            }
             match witness::of(&read.cluster, flow, judgement) {
                 Ok(found) => value["witnesses"] = found.iter().map(|it| witness(&read.cluster, it)).collect(),
                 Err(reason) => value["no_witness"] = json!(reason),

@@ -7,7 +7,7 @@ use weir_compiler::model::eval::{Basis, End, Flow, Side};
 use weir_compiler::model::{Cluster, Direction, ListId, PolicyId, Standing};
 use weir_compiler::origin::{FieldPath, Origin};
 
-use super::{backends, hex, packet};
+use super::{backends, hex, packet, with_audit};
 use crate::because::word;
 use crate::locate::Locator;
 use crate::near::{self, Miss};
@@ -38,11 +38,17 @@ pub(super) fn answer(read: &Read, answer: &Answer, color: bool) -> String {
     if let Some(namesake) = answer.namesake {
         page.line(0, &format!("note: {}", Question::namesake_note(&read.cluster, namesake)));
     }
-    for (flow, judgement) in &answer.packets {
+    let audited = with_audit(&read.cluster, &answer.packets).unwrap_or_default();
+    for (index, (flow, judgement)) in answer.packets.iter().enumerate() {
         page.line(0, &format!("\npacket: {}", packet(&read.cluster, flow)));
         for direction in [Direction::Egress, Direction::Ingress] {
             page.text.push('\n');
             page.side(direction, flow, judgement.side(direction));
+            let would_be = audited.get(index).map(|audited| audited.side(direction).verdict);
+            if let Some(would_be) = would_be.filter(|it| *it != judgement.side(direction).verdict) {
+                let so = "with policies in audit mode enforced (`--assume audit=enforce` says why)";
+                page.line(2, &format!("note: it would be {}, {so}", word(would_be)));
+            }
         }
         page.witnesses(&witness::of(&read.cluster, flow, judgement));
     }
