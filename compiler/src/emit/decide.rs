@@ -248,29 +248,36 @@ impl Emitter<'_> {
     }
 
     fn verdict(&mut self, decision: &Decision, verdict: Verdict, reason: Reason) {
-        let mut end = |outcome: Outcome| {
-            self.store_constant(Frame::OUTCOME, outcome as u32);
-            self.asm.jump(if outcome.drops() { decision.deny } else { decision.allow });
+        let outcome = match (verdict, reason) {
+            (Verdict::Allow, Reason::UnlessStaged) => {
+                self.unless_staged_decides(decision, Outcome::Denied);
+                Outcome::WouldDeny
+            }
+            (Verdict::Deny, Reason::UnlessStaged) => {
+                self.unless_staged_decides(decision, Outcome::Allowed);
+                Outcome::WouldAllow
+            }
+            (Verdict::Deny, _) => Outcome::Denied,
+            (Verdict::Allow, Reason::Itself) => Outcome::Itself,
+            (Verdict::Allow, Reason::OwnNode) => Outcome::OwnNode,
+            (Verdict::Allow, Reason::Policy) => Outcome::Allowed,
         };
-        let (differs, decides) = match (verdict, reason) {
-            (Verdict::Deny, Reason::UnlessStaged) => (Outcome::WouldAllow, Outcome::Allowed),
-            (Verdict::Allow, Reason::UnlessStaged) => (Outcome::WouldDeny, Outcome::Denied),
-            (Verdict::Deny, _) => return end(Outcome::Denied),
-            (Verdict::Allow, Reason::Itself) => return end(Outcome::Itself),
-            (Verdict::Allow, Reason::OwnNode) => return end(Outcome::OwnNode),
-            (Verdict::Allow, Reason::Policy) => return end(Outcome::Allowed),
-        };
-        let staged = self.asm.label("what is staged decides");
+        self.settle(decision, outcome);
+    }
+
+    /// Ends with this outcome if what is staged decides; else goes on.
+    fn unless_staged_decides(&mut self, decision: &Decision, outcome: Outcome) {
+        let told = self.asm.label("told");
         self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::STAGED);
         self.asm.load(Size::W, Reg::R1, Reg::R1, 0);
-        self.asm.jump_if(Cond::Ne, Reg::R1, 0, staged);
-        for (label, outcome) in [(None, differs), (Some(staged), decides)] {
-            if let Some(label) = label {
-                self.asm.bind(label);
-            }
-            self.store_constant(Frame::OUTCOME, outcome as u32);
-            self.asm.jump(if outcome.drops() { decision.deny } else { decision.allow });
-        }
+        self.asm.jump_if(Cond::Eq, Reg::R1, 0, told);
+        self.settle(decision, outcome);
+        self.asm.bind(told);
+    }
+
+    fn settle(&mut self, decision: &Decision, outcome: Outcome) {
+        self.store_constant(Frame::OUTCOME, outcome as u32);
+        self.asm.jump(if outcome.drops() { decision.deny } else { decision.allow });
     }
 
     /// Goes to `then` if the test holds; the number that r1 holds from there on.

@@ -96,7 +96,7 @@ fn sources_are_checked_where_something_is_staged() {
     each(|rig, family| {
         rig.plug("open");
         rig.from_pod(&syn(client(family), (friend(family), 443))).is(Source);
-        assert_eq!(rig.flows(), [String::new(); 0]);
+        assert!(rig.flows().is_empty());
     });
 }
 
