@@ -24,10 +24,26 @@ const SHOP: &str = r#"
 {kind: Pod, apiVersion: v1, metadata: {name: other, namespace: shop, labels: {app: other}}, spec: {containers: [{name: c}]}, status: {phase: Running, podIP: 10.0.0.3}}
 "#;
 
+/// The same policy for `other`, and one that would let `other` in at `db`.
+const STAGED: &str = r#"
+---
+{kind: NetworkPolicy, apiVersion: networking.k8s.io/v1, metadata: {name: other, namespace: shop, annotations: {weir.dev/mode: audit}}, spec: {
+  podSelector: {matchLabels: {app: other}}, policyTypes: [Ingress, Egress],
+  ingress: [{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 80}]}]}}
+---
+{kind: NetworkPolicy, apiVersion: networking.k8s.io/v1, metadata: {name: more, namespace: shop, annotations: {weir.dev/mode: audit}}, spec: {
+  podSelector: {matchLabels: {app: db}},
+  ingress: [{from: [{podSelector: {matchLabels: {app: other}}}], ports: [{port: 5432}]}]}}
+"#;
+
 fn shop() -> Cluster {
+    read(SHOP)
+}
+
+fn read(yaml: &str) -> Cluster {
     let input = decode::Input {
         name: "shop.yaml".to_owned(),
-        bytes: SHOP.as_bytes().to_vec(),
+        bytes: yaml.as_bytes().to_vec(),
         kind: decode::InputKind::Manifest,
     };
     let (decoded, found) = decode::decode(vec![input], &decode::Options { default_namespace: "default".to_owned() });
@@ -45,13 +61,17 @@ fn artifact(cluster: &Cluster) -> Artifact {
 /// Damages the shop's artifact; the verification must say so.
 #[track_caller]
 fn check_found(damage: impl FnOnce(&mut Artifact)) -> Vec<Difference> {
-    let cluster = shop();
-    let mut artifact = artifact(&cluster);
-    assert!(verify(&artifact, &cluster).is_verified());
+    check_found_in(&shop(), damage)
+}
+
+#[track_caller]
+fn check_found_in(cluster: &Cluster, damage: impl FnOnce(&mut Artifact)) -> Vec<Difference> {
+    let mut artifact = artifact(cluster);
+    assert!(verify(&artifact, cluster).is_verified());
     let before = artifact.clone();
     damage(&mut artifact);
     assert_ne!(artifact, before, "nothing was damaged");
-    let report = verify(&artifact, &cluster);
+    let report = verify(&artifact, cluster);
     assert!(!report.is_verified(), "{report:?}");
     report.differences
 }
@@ -78,6 +98,46 @@ fn what_was_compiled_is_verified() {
 fn a_row_with_another_set_is_found() {
     let found = check_found(|artifact| entries(artifact, MapName::Rows)[0].1[0] ^= 2);
     assert!(matches!(found.first(), Some(Difference::Verdict { .. })), "{found:?}");
+}
+
+/// Every bit of the second verdict, and what says where there is one.
+#[test]
+fn a_bit_of_what_is_staged_is_found() {
+    let cluster = read(&(SHOP.to_owned() + STAGED));
+    let is_staged = |found: Vec<Difference>| {
+        assert!(found.iter().all(|it| matches!(it, Difference::Staged(_))), "{found:?}");
+    };
+    // Nobody reads the rows of an endpoint on which nothing is enforced and nothing staged.
+    let whole = artifact(&cluster);
+    let open = whole.endpoints.iter().find(|it| it.value[4] == 0).expect("`web`").value[..4].to_vec();
+    let subjects = whole.map(MapName::Defaults).expect("defaults").entries.len() as u32 / 2;
+    let is_read = |map: MapName, key: &[u8]| {
+        let upper = u32::from_le_bytes(*key.last_chunk().unwrap());
+        let subject = if map == MapName::Rows { upper & !(1 << 31) } else { upper % subjects };
+        subject.to_le_bytes() != open[..]
+    };
+    for map in [MapName::Rows, MapName::Defaults] {
+        let keys = whole.map(map).expect("the map").entries.iter().map(|(key, _)| is_read(map, key));
+        let read = keys.enumerate().filter(|(_, read)| *read).map(|(index, _)| index);
+        for (index, bit) in read.flat_map(|index| [1, 2, 4].map(|bit| (index, bit))) {
+            is_staged(check_found_in(&cluster, |artifact| entries(artifact, map)[index].1[8] ^= bit));
+        }
+    }
+    for index in 0..cluster.endpoints.len() {
+        for bit in [4, 8] {
+            is_staged(check_found_in(&cluster, |artifact| artifact.endpoints[index].value[4] ^= bit));
+        }
+    }
+}
+
+/// A policy in audit mode that has become one that is enforced, or the other way round.
+#[test]
+fn a_policy_of_another_mode_is_found() {
+    let (staged, without) = (read(&(SHOP.to_owned() + STAGED)), shop());
+    let enforced = staged.with_staged_enforced();
+    for (compiled, asked) in [(&staged, &without), (&staged, &enforced), (&enforced, &staged), (&without, &staged)] {
+        assert!(!verify(&artifact(compiled), asked).is_verified());
+    }
 }
 
 #[test]
