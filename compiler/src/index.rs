@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::classify::{Classes, ClassifyError, PeerId, Scope, classify};
-use crate::k8s::{Body, Labels, Object, Phase, Pod};
+use crate::k8s::{Body, Labels, Mode, Object, Phase, Pod};
 use crate::model::{Assumptions, Cluster, NamespaceId};
 use crate::resolve::{named_ports, resolve};
 
@@ -163,6 +163,12 @@ impl Index {
     /// The objects of a kind.
     pub fn keys(&self, kind: &str) -> impl Iterator<Item = &Key> {
         self.objects.keys().filter(move |key| key.kind == kind)
+    }
+
+    /// How many policies are in audit mode.
+    pub fn audited(&self) -> usize {
+        let is_audited = |object: &&Object| matches!(&object.body, Body::NetworkPolicy(it) if it.mode == Mode::Audit);
+        self.objects.values().filter(is_audited).count()
     }
 
     /// The generation in force, if one was compiled.

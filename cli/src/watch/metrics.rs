@@ -24,6 +24,7 @@ use Type::{Counter, Gauge, Histogram};
 /// Name, type, meaning.
 const METRICS: &[(&str, Type, &str)] = &[
     ("weir_address_writes_total", Counter, "Changes of pods that were single entries of a map."),
+    ("weir_audit_policies", Gauge, "Policies in audit mode: evaluated and reported, not enforced."),
     ("weir_cni_held_seconds", Histogram, "Time that the CNI plug-in held a pod back until policy was in force on it."),
     (
         "weir_cni_timeouts_total",

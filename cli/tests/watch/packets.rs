@@ -191,3 +191,44 @@ fn policies_of_the_api_are_in_force_on_the_wire() {
     let pinned = std::fs::read_dir(network.pins()).map_or(0, Iterator::count);
     assert_eq!(pinned, 0, "nothing is pinned any more");
 }
+
+#[test]
+fn a_policy_in_audit_mode_is_reported_and_comes_into_force_with_the_annotation_gone() {
+    const WOULD_DENY: &str = "weir_packets_total{direction=\"ingress\",reason=\"would-deny\",verdict=\"passed\"}";
+    let directory = Directory::new();
+    let network = match Network::new(&directory) {
+        Ok(network) => network,
+        Err(reason) => skip!("{reason}"),
+    };
+    let server = match server(&directory, network.settings()) {
+        Ok(server) => server,
+        Err(reason) => skip!("{reason}"),
+    };
+    add_cluster(&server);
+    PODS.iter().for_each(|(pod, address)| add_pod(&server, pod, "near", address));
+    let agent = network.agent(&directory, &server);
+    agent.until_ready();
+    let mode = |mode: &str| {
+        let body = format!(r#"{{"metadata":{{"annotations":{{"weir.dev/mode":{mode}}}}}}}"#);
+        ask(&server, "PATCH", &format!("{POLICIES}/deny"), Some(&body));
+    };
+    ask(
+        &server,
+        "POST",
+        POLICIES,
+        Some(&DENY.replace("\"name\"", "\"annotations\":{\"weir.dev/mode\":\"audit\"},\"name\"")),
+    );
+    until("what it would deny is told", || network.reaches("db", "web") && agent.metric(WOULD_DENY) > 0.0);
+    assert_eq!(agent.metric("weir_audit_policies"), 1.0);
+    mode("null");
+    until("it is in force", || !network.reaches("db", "web"));
+    until("nothing is in audit mode", || agent.metric("weir_audit_policies") == 0.0);
+    // A mode that is none changes nothing, and is told.
+    mode("\"off\"");
+    let told = "weir_unenforced_objects{kind=\"NetworkPolicy\",why=\"malformed\"}";
+    until("the mode is told to be none", || agent.metric(told) == 1.0);
+    assert!(!network.reaches("db", "web"), "it keeps what it said before");
+    mode("\"audit\"");
+    until("it is out of force", || network.reaches("db", "web"));
+    assert_eq!(agent.metric(told), 0.0);
+}

@@ -114,6 +114,7 @@ impl<E: Enforce> Agent<E> {
     }
 
     fn count_objects(&self) {
+        self.metrics.set("weir_audit_policies", &[], self.index.audited() as f64);
         for kind in ["Namespace", "Node", "Pod", "Service", "EndpointSlice", "NetworkPolicy", "CidrList"] {
             self.metrics.set("weir_objects", &[("kind", kind)], self.index.keys(kind).count() as f64);
         }
