@@ -3,6 +3,7 @@
 //! Figures of one machine at one moment say little, so each stands beside a yardstick of the same run: reading the
 //! same bytes with serde_json into plain values.
 
+mod packets;
 mod page;
 mod performance;
 
@@ -21,9 +22,13 @@ const FLOWS: usize = 500_000;
 const RUNS: usize = 5;
 
 /// Runs the benchmarks whose name contains the filter.
-pub(crate) fn run_all(filter: Option<&str>) -> Result<()> {
+pub(crate) fn run_all(arguments: &[String]) -> Result<()> {
+    let filter = arguments.first().map(String::as_str);
     if filter == Some("tables") {
         return run(&mut cargo(&["bench", "--locked", "--package", "weir-runtime", "--bench", "tables"]));
+    }
+    if filter == Some("packets") {
+        return packets::task(&arguments[1..]);
     }
     if filter == Some("programs") {
         return programs();

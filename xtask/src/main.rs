@@ -29,6 +29,8 @@ cargo xtask TASK
   image [FILE]    builds the agent as one static binary, in an OCI layout tar that `ctr images import` takes
   deploy          makes deploy/weir.yaml from the chart in deploy/chart
   bench tables    measures look-ups of addresses in the kernel, by structure and size
+  bench packets   measures real packets between two pods, beside iptables and nftables; needs root.
+                  `--rounds N`, `--slice MILLISECONDS`, `--cpu N`
   bench programs  measures whole programs in the kernel, and makes docs/performance.md from it
 ";
 
@@ -44,7 +46,7 @@ fn main() -> ExitCode {
         Some("load") => load::run_load(arguments),
         Some("kernels") => kernels::run_kernels(),
         Some("fuzz") => ci::fuzz(arguments),
-        Some("bench") => bench::run_all(arguments.next().as_deref()),
+        Some("bench") => bench::run_all(&arguments.collect::<Vec<_>>()),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);

@@ -1,0 +1,149 @@
+//! `cargo xtask bench packets`: what real packets cost between two pods of a node, with nothing in their way, with our programs, and
+//! with the rules of others.
+//!
+//! Problem: a few hundred nanoseconds of ten thousand, on a machine that does other things too. Strategy: all [`paths`] stand at
+//! once, each with its [`guards`], and take turns in short slices, round after round; what is counted is CPU time of packets alone
+//! ([`traffic`] says how), and of all slices the least counts. A second path with nothing in its way says how far two paths
+//! differ that are the same.
+//!
+//! Everything is in network namespaces, a mount namespace and a bpf file system of this process: it leaves nothing, however it ends.
+
+mod guards;
+mod paths;
+mod report;
+mod traffic;
+
+use std::path::{Path as FilePath, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use xtask::process::{cargo, run};
+
+use guards::{By, Means};
+use paths::Path;
+use traffic::{Ends, Load};
+
+const RULES: [usize; 4] = [10, 100, 1_000, 10_000];
+const INSIDE: &str = "--inside";
+
+struct Options {
+    rounds: usize,
+    slice: Duration,
+    cpu: usize,
+    is_inside: bool,
+}
+
+/// One path that is measured.
+struct Row {
+    by: By,
+    rules: usize,
+    ends: Ends,
+    /// Nanoseconds of CPU time for each unit: of each load, each round.
+    figures: [Vec<f64>; Load::ALL.len()],
+}
+
+/// `cargo xtask bench packets`
+pub(super) fn task(arguments: &[String]) -> Result<()> {
+    let options = options(arguments)?;
+    if options.is_inside {
+        return measure(&options);
+    }
+    crate::packages::ensure()?;
+    run(&mut cargo(&["build", "--release", "--locked", "--package", "weir"]))?;
+    run(&mut cargo(&["build", "--release", "--locked", "--package", "xtask", "--example", "traffic"]))?;
+    let mut inside = Command::new("unshare");
+    inside.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe()?);
+    run(inside.args(["bench", "packets", INSIDE]).args(arguments))
+}
+
+fn options(arguments: &[String]) -> Result<Options> {
+    let cpus = std::thread::available_parallelism()?.get();
+    let mut options = Options { rounds: 7, slice: Duration::from_millis(300), cpu: cpus - 1, is_inside: false };
+    let mut arguments = arguments.iter();
+    while let Some(name) = arguments.next() {
+        let mut number = || arguments.next().and_then(|it| it.parse().ok()).with_context(|| format!("{name} N"));
+        match name.as_str() {
+            INSIDE => options.is_inside = true,
+            "--rounds" => options.rounds = number()?,
+            "--slice" => options.slice = Duration::from_millis(number()? as u64),
+            "--cpu" => options.cpu = number()?,
+            other => bail!("there is no {other}; there are --rounds N, --slice MILLISECONDS, --cpu N"),
+        }
+    }
+    Ok(options)
+}
+
+fn measure(options: &Options) -> Result<()> {
+    let directory = Directory::new()?;
+    let release = release()?;
+    let means = Means { weir: &release.join("weir"), directory: &directory.path };
+    let mut rows = Vec::new();
+    for (number, (by, rules)) in cases().into_iter().enumerate() {
+        let row = row(number, by, rules, &means, &release.join("examples/traffic"), options.cpu);
+        rows.push(row.with_context(|| format!("{}, {rules} rules", by.name()))?);
+    }
+    for round in 0..options.rounds {
+        for (load, name) in Load::ALL.into_iter().enumerate() {
+            for row in &mut rows {
+                let figure = row.ends.measure(name, options.slice);
+                let figure = figure.with_context(|| format!("{}, {} rules, {}", row.by.name(), row.rules, name.name()))?;
+                row.figures[load].push(figure);
+            }
+        }
+        eprintln!("round {} of {}", round + 1, options.rounds);
+    }
+    report::write(&rows)
+}
+
+/// Nothing comes twice: the second says what a difference means.
+fn cases() -> Vec<(By, usize)> {
+    let mut cases = vec![(By::Nothing, 0), (By::Nothing, 0)];
+    for by in By::ALL.into_iter().filter(|by| *by != By::Nothing) {
+        cases.extend(RULES.map(|rules| (by, rules)));
+    }
+    cases
+}
+
+fn row(number: usize, by: By, rules: usize, means: &Means<'_>, generator: &FilePath, cpu: usize) -> Result<Row> {
+    let path = Path::new(number)?;
+    guards::enforce(by, &path, rules, means)?;
+    let ends = Ends::new(&path, generator, cpu)?;
+    Ok(Row { by, rules, ends, figures: Default::default() })
+}
+
+fn release() -> Result<PathBuf> {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
+    target.join("release").canonicalize().context("there is no release build")
+}
+
+/// A place for files, a bpf file system, and names of network namespaces, which all are gone with the mount namespace; but the
+/// empty directory, which is removed in the end.
+struct Directory {
+    path: PathBuf,
+}
+
+impl Directory {
+    fn new() -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("weir-packets-{}", std::process::id()));
+        std::fs::create_dir_all(&path)?;
+        let it = Self { path };
+        let mount = |kind: &str, at: &FilePath| {
+            std::fs::create_dir_all(at)?;
+            run(Command::new("mount").args(["-t", kind, "weir"]).arg(at))
+        };
+        mount("tmpfs", &it.path)?;
+        mount("bpf", &it.path.join("bpf"))?;
+        mount("tmpfs", FilePath::new("/run/netns"))?;
+        Ok(it)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // With the mounts, the rest goes.
+        _ = Command::new("umount").args(["--recursive", "--lazy"]).arg(&self.path).status();
+        _ = std::fs::remove_dir(&self.path);
+    }
+}
