@@ -87,7 +87,8 @@ fn measure(options: &Options) -> Result<()> {
         for (load, name) in Load::ALL.into_iter().enumerate() {
             for row in &mut rows {
                 let figure = row.ends.measure(name, options.slice);
-                let figure = figure.with_context(|| format!("{}, {} rules, {}", row.by.name(), row.rules, name.name()))?;
+                let figure =
+                    figure.with_context(|| format!("{}, {} rules, {}", row.by.name(), row.rules, name.name()))?;
                 row.figures[load].push(figure);
             }
         }

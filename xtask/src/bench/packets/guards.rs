@@ -6,7 +6,8 @@
 //!
 //! The rules for netfilter are put as those that enforce policies with it do (Calico's Felix, kube-router): what is
 //! established is accepted by conntrack's word before anything else, what it finds invalid is dropped, then the interface
-//! picks the pod's chain. So only the first packet of a connection walks.
+//! picks the pod's chain. So only the first packet of a connection walks. What is called *stateless* has no conntrack, and for
+//! replies the same rules the other way round, so that every packet walks as many.
 
 use std::fmt::Write as _;
 use std::path::Path as FilePath;
@@ -29,6 +30,9 @@ pub(super) enum By {
     /// Rules, one for each address, through either back end.
     Legacy,
     Nft,
+    /// The same without conntrack.
+    LegacyStateless,
+    NftStateless,
     /// One rule of the older back end, and a set.
     Ipset,
     /// nftables by itself: one rule and a set.
@@ -36,8 +40,17 @@ pub(super) enum By {
 }
 
 impl By {
-    pub(super) const ALL: [Self; 7] =
-        [Self::Nothing, Self::Tcx, Self::Clsact, Self::Legacy, Self::Nft, Self::Ipset, Self::Sets];
+    pub(super) const ALL: [Self; 9] = [
+        Self::Nothing,
+        Self::Tcx,
+        Self::Clsact,
+        Self::Legacy,
+        Self::Nft,
+        Self::LegacyStateless,
+        Self::NftStateless,
+        Self::Ipset,
+        Self::Sets,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -46,6 +59,8 @@ impl By {
             Self::Clsact => "weir, clsact",
             Self::Legacy => "iptables-legacy",
             Self::Nft => "iptables-nft",
+            Self::LegacyStateless => "iptables-legacy, stateless",
+            Self::NftStateless => "iptables-nft, stateless",
             Self::Ipset => "iptables-legacy + ipset",
             Self::Sets => "nftables sets",
         }
@@ -70,6 +85,8 @@ pub(super) fn enforce(by: By, path: &Path, rules: usize, means: &Means<'_>) -> R
         By::Clsact => attach(path, rules, means, "clsact"),
         By::Legacy => node("iptables-legacy-restore", &[], &chains(&listed(rules))),
         By::Nft => node("iptables-nft-restore", &[], &chains(&listed(rules))),
+        By::LegacyStateless => node("iptables-legacy-restore", &[], &stateless(&listed(rules))),
+        By::NftStateless => node("iptables-nft-restore", &[], &stateless(&listed(rules))),
         By::Ipset => {
             node("ipset", &["restore"], &ipsets(rules))?;
             node("iptables-legacy-restore", &[], &chains(&in_sets()))
@@ -110,9 +127,8 @@ fn listed(rules: usize) -> Rules {
 }
 
 fn in_sets() -> Rules {
-    let side = |side: &str, ends: &str, verdict: &str| {
-        format!("-A {side} -m set --match-set {side} {ends} -j {verdict}\n")
-    };
+    let side =
+        |side: &str, ends: &str, verdict: &str| format!("-A {side} -m set --match-set {side} {ends} -j {verdict}\n");
     Rules { egress: side("egress", "dst,dst", "RETURN"), ingress: side("ingress", "src,dst", "ACCEPT") }
 }
 
@@ -124,6 +140,32 @@ fn chains(Rules { egress, ingress }: &Rules) -> String {
 -A FORWARD -m conntrack --ctstate INVALID -j DROP
 -A FORWARD -i {TO_CLIENT} -j egress\n-A FORWARD -o {TO_SERVER} -j ingress
 {egress}-A egress -j DROP\n{ingress}-A ingress -j DROP\nCOMMIT\n"
+    )
+}
+
+/// Replies have chains of their own, in which addresses and ports of the other end stand.
+fn stateless(Rules { egress, ingress }: &Rules) -> String {
+    let turned = |rules: &str| {
+        let words = rules.split_inclusive([' ', '\n']).map(|word| match word {
+            "egress " => "reply-ingress ",
+            "ingress " => "reply-egress ",
+            "-d " => "-s ",
+            "-s " => "-d ",
+            "--dport " => "--sport ",
+            "RETURN\n" => "ACCEPT\n",
+            "ACCEPT\n" => "RETURN\n",
+            other => other,
+        });
+        words.collect::<String>()
+    };
+    let (reply_egress, reply_ingress) = (turned(ingress), turned(egress));
+    format!(
+        "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n:egress - [0:0]\n:ingress - [0:0]
+:reply-egress - [0:0]\n:reply-ingress - [0:0]
+-A FORWARD -i {TO_CLIENT} -j egress\n-A FORWARD -o {TO_SERVER} -j ingress
+-A FORWARD -i {TO_SERVER} -j reply-egress\n-A FORWARD -o {TO_CLIENT} -j reply-ingress
+{egress}-A egress -j DROP\n{ingress}-A ingress -j DROP
+{reply_egress}-A reply-egress -j DROP\n{reply_ingress}-A reply-ingress -j DROP\nCOMMIT\n"
     )
 }
 
@@ -155,10 +197,7 @@ fn nftables(rules: usize) -> String {
             elements.extend(MATCHED.iter().map(|port| format!("{own} . {protocol} . {port}")));
         }
         let elements = elements.join(", ");
-        _ = writeln!(
-            text,
-            "set {set} {{ type ipv4_addr . inet_proto . inet_service; elements = {{ {elements} }} }}"
-        );
+        _ = writeln!(text, "set {set} {{ type ipv4_addr . inet_proto . inet_service; elements = {{ {elements} }} }}");
     }
     _ = write!(
         text,

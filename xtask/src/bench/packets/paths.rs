@@ -35,7 +35,10 @@ impl Path {
     pub(super) fn new(number: usize) -> Result<Self> {
         let it = Self { number };
         let [client, node, server] = [Place::Client, Place::Node, Place::Server].map(|place| it.name(place));
-        run(Command::new("ip").args(["-batch", "-"]), &format!("netns add {client}\nnetns add {node}\nnetns add {server}\n"))?;
+        run(
+            Command::new("ip").args(["-batch", "-"]),
+            &format!("netns add {client}\nnetns add {node}\nnetns add {server}\n"),
+        )?;
         let lines = format!(
             "link set lo up\nlink add {TO_CLIENT} type veth peer name eth0 netns {client}
 link add {TO_SERVER} type veth peer name eth0 netns {server}

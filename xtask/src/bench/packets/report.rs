@@ -27,10 +27,10 @@ impl Figure {
 /// Prints and writes it.
 pub(super) fn write(rows: &[Row]) -> Result<()> {
     let names: String = Load::ALL.iter().map(|load| format!(" {:>24}", load.name())).collect();
-    println!("{:<24} {:>7}{names}", "µs of CPU (over nothing)", "rules");
+    println!("{:<27} {:>7}{names}", "µs of CPU (over nothing)", "rules");
     for row in rows {
         let cells: String = (0..Load::ALL.len()).map(|load| format!(" {:>24}", cell(row, load, rows))).collect();
-        println!("{:<24} {:>7}{cells}", row.by.name(), row.rules);
+        println!("{:<27} {:>7}{cells}", row.by.name(), row.rules);
     }
     let all: Vec<Value> = rows.iter().map(|row| json(row, rows)).collect();
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");

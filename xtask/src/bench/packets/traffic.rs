@@ -141,7 +141,9 @@ impl Ends {
         let mut server = Killed(server.spawn().context("could not start iperf3")?);
         let listens = format!(":{STREAM_PORT:04X} ");
         let begun = Instant::now();
-        while !run(self.path.command(Place::Server, "cat").args(["/proc/net/tcp", "/proc/net/tcp6"]), "")?.contains(&listens) {
+        while !run(self.path.command(Place::Server, "cat").args(["/proc/net/tcp", "/proc/net/tcp6"]), "")?
+            .contains(&listens)
+        {
             ensure!(begun.elapsed() < PATIENCE, "iperf3 does not listen");
             sleep(Duration::from_millis(10));
         }
@@ -151,7 +153,8 @@ impl Ends {
         let softirqs = run_time(self.softirqs)? - before;
         server.0.wait()?;
         let figures: Value = serde_json::from_str(&text)?;
-        let number = |of: &str| figures.pointer(of).and_then(Value::as_f64).with_context(|| format!("no {of} of iperf3"));
+        let number =
+            |of: &str| figures.pointer(of).and_then(Value::as_f64).with_context(|| format!("no {of} of iperf3"));
         let share = (number("/end/cpu_utilization_percent/host_total")?
             + number("/end/cpu_utilization_percent/remote_total")?)
             / 100.0;
@@ -189,7 +192,8 @@ fn on_cpu(path: &Path, place: Place, cpu: usize) -> Command {
 
 /// What a process's first thread has had of a CPU.
 fn run_time(process: u32) -> Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{process}/schedstat")).context("the kernel has no CONFIG_SCHED_INFO")?;
+    let text =
+        fs::read_to_string(format!("/proc/{process}/schedstat")).context("the kernel has no CONFIG_SCHED_INFO")?;
     text.split(' ').next().and_then(|it| it.parse().ok()).context("no time in schedstat")
 }
 
