@@ -30,7 +30,7 @@ cargo xtask TASK
   deploy          makes deploy/weir.yaml from the chart in deploy/chart
   bench tables    measures look-ups of addresses in the kernel, by structure and size
   bench packets   measures real packets between two pods, beside iptables and nftables; needs root.
-                  `--rounds N`, `--slice MILLISECONDS`, `--cpu N`
+                  `--rounds N`, `--slice MILLISECONDS`, `--cpu N`, `--rules N`, `--only NAME`
   bench programs  measures whole programs in the kernel, and makes docs/performance.md from it
 ";
 

@@ -31,6 +31,10 @@ struct Options {
     rounds: usize,
     slice: Duration,
     cpu: usize,
+    /// Of these sizes; all, without any.
+    rules: Vec<usize>,
+    /// Of those whose name has this, and nothing.
+    only: String,
     is_inside: bool,
 }
 
@@ -59,17 +63,27 @@ pub(super) fn task(arguments: &[String]) -> Result<()> {
 
 fn options(arguments: &[String]) -> Result<Options> {
     let cpus = std::thread::available_parallelism()?.get();
-    let mut options = Options { rounds: 7, slice: Duration::from_millis(300), cpu: cpus - 1, is_inside: false };
+    let slice = Duration::from_millis(300);
+    let mut options =
+        Options { rounds: 7, slice, cpu: cpus - 1, rules: Vec::new(), only: String::new(), is_inside: false };
     let mut arguments = arguments.iter();
     while let Some(name) = arguments.next() {
+        if name == "--only" {
+            options.only.clone_from(arguments.next().context("--only NAME")?);
+            continue;
+        }
         let mut number = || arguments.next().and_then(|it| it.parse().ok()).with_context(|| format!("{name} N"));
         match name.as_str() {
             INSIDE => options.is_inside = true,
             "--rounds" => options.rounds = number()?,
             "--slice" => options.slice = Duration::from_millis(number()? as u64),
             "--cpu" => options.cpu = number()?,
-            other => bail!("there is no {other}; there are --rounds N, --slice MILLISECONDS, --cpu N"),
+            "--rules" => options.rules.push(number()?),
+            other => bail!("there is no {other}; there are --rounds, --slice, --cpu, --rules, --only"),
         }
+    }
+    if options.rules.is_empty() {
+        options.rules = RULES.into();
     }
     Ok(options)
 }
@@ -79,7 +93,7 @@ fn measure(options: &Options) -> Result<()> {
     let release = release()?;
     let means = Means { weir: &release.join("weir"), directory: &directory.path };
     let mut rows = Vec::new();
-    for (number, (by, rules)) in cases().into_iter().enumerate() {
+    for (number, (by, rules)) in cases(options).into_iter().enumerate() {
         let row = row(number, by, rules, &means, &release.join("examples/traffic"), options.cpu);
         rows.push(row.with_context(|| format!("{}, {rules} rules", by.name()))?);
     }
@@ -98,10 +112,10 @@ fn measure(options: &Options) -> Result<()> {
 }
 
 /// Nothing comes twice: the second says what a difference means.
-fn cases() -> Vec<(By, usize)> {
+fn cases(options: &Options) -> Vec<(By, usize)> {
     let mut cases = vec![(By::Nothing, 0), (By::Nothing, 0)];
-    for by in By::ALL.into_iter().filter(|by| *by != By::Nothing) {
-        cases.extend(RULES.map(|rules| (by, rules)));
+    for by in By::ALL.into_iter().filter(|by| *by != By::Nothing && by.name().contains(&options.only)) {
+        cases.extend(options.rules.iter().map(|rules| (by, *rules)));
     }
     cases
 }

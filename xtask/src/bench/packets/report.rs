@@ -1,6 +1,6 @@
-//! What was measured: a table on standard output, JSON beside that of the other benchmarks.
+//! What was measured: a table on standard output, JSON beside that of the other benchmarks, and its stretch of the page.
 
-use std::path::Path;
+use std::fmt::Write as _;
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 use super::Row;
 use super::guards::By;
 use super::traffic::Load;
+use crate::bench::page;
 
-/// Microseconds of CPU for each unit, and how many times those of nothing.
+/// Nanoseconds of CPU for each unit.
+#[derive(Clone, Copy, Debug)]
 struct Figure {
     least: f64,
     median: f64,
@@ -19,24 +21,42 @@ impl Figure {
     fn of(figures: &[f64]) -> Self {
         let mut sorted = figures.to_vec();
         sorted.sort_by(f64::total_cmp);
-        let least = sorted.first().copied().unwrap_or(f64::NAN);
-        Self { least, median: sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN) }
+        let at = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);
+        Self { least: at(0), median: at(sorted.len() / 2) }
     }
 }
+
+/// The size at which others are compared with us.
+const COMPARED: usize = 1_000;
+
+const INTRODUCTION: &str = "\
+## Real packets
+
+Made by `cargo xtask bench packets`: a client, a node that routes and a server, each in a network namespace, joined by veths. Both pods are
+enforced, so that a packet passes two of our programs on its way, and a transaction (there and back) four. Figures are microseconds of CPU
+time for each unit of work: of both ends and of everything that the kernel does for their packets, all of it on one CPU, as the scheduler
+counts it; what else the machine does is not in them. All paths stand at once and take turns in short slices; the least of the rounds counts. In
+brackets how many times those of *nothing*, the lesser of two paths with nothing in their way; what the other one differs by is chance.
+
+*Rules* stand before the one that matches, half of them for the client's egress and half for the server's ingress: each is one address
+with one port (to us, as many policies). With netfilter, what conntrack knows as established is accepted first, what it finds invalid
+dropped, and only then the pod's chain walked, as agents that enforce with it do: only first packets pay for rules, and every packet for
+conntrack. *Stateless* is the same without conntrack: every packet walks all rules, as lists before conntrack do.
+
+";
 
 /// Prints and writes it.
 pub(super) fn write(rows: &[Row]) -> Result<()> {
     let names: String = Load::ALL.iter().map(|load| format!(" {:>24}", load.name())).collect();
     println!("{:<27} {:>7}{names}", "µs of CPU (over nothing)", "rules");
+    let all = Load::ALL.len();
     for row in rows {
-        let cells: String = (0..Load::ALL.len()).map(|load| format!(" {:>24}", cell(row, load, rows))).collect();
+        let cells: String = (0..all).map(|load| format!(" {:>24}", cell(row, load, rows))).collect();
         println!("{:<27} {:>7}{cells}", row.by.name(), row.rules);
     }
-    let all: Vec<Value> = rows.iter().map(|row| json(row, rows)).collect();
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");
-    std::fs::create_dir_all(&directory)?;
-    std::fs::write(directory.join("packets.json"), serde_json::to_string_pretty(&all)? + "\n")?;
-    Ok(())
+    let values: Vec<Value> = rows.iter().map(|row| json(row, rows)).collect();
+    std::fs::write(page::figures("packets")?, serde_json::to_string_pretty(&values)? + "\n")?;
+    page::replace("packets", &markdown(rows))
 }
 
 /// The lesser of those with nothing in their way.
@@ -45,19 +65,24 @@ fn nothing(rows: &[Row], load: usize) -> Figure {
     all.min_by(|one, other| one.least.total_cmp(&other.least)).unwrap_or(Figure { least: f64::NAN, median: f64::NAN })
 }
 
+/// Nanoseconds over nothing.
+fn added(row: &Row, load: usize, rows: &[Row]) -> f64 {
+    Figure::of(&row.figures[load]).least - nothing(rows, load).least
+}
+
 fn cell(row: &Row, load: usize, rows: &[Row]) -> String {
     let (figure, base) = (Figure::of(&row.figures[load]), nothing(rows, load));
-    format!("{:.2} {:+.2} ({:.3})", figure.least / 1e3, (figure.least - base.least) / 1e3, figure.least / base.least)
+    format!("{:.2} {:+.2} ({:.3})", figure.least / 1e3, added(row, load, rows) / 1e3, figure.least / base.least)
 }
 
 fn json(row: &Row, rows: &[Row]) -> Value {
     let rounded = |it: f64| (it * 10.0).round() / 10.0;
+    let ratio = |one: f64, other: f64| (one / other * 1e4).round() / 1e4;
     let loads = Load::ALL.iter().enumerate().map(|(load, name)| {
         let (figure, base) = (Figure::of(&row.figures[load]), nothing(rows, load));
-        let ratio = |one: f64, other: f64| (one / other * 1e4).round() / 1e4;
         let value = json!({
             "ns": rounded(figure.least),
-            "over_nothing_ns": rounded(figure.least - base.least),
+            "over_nothing_ns": rounded(added(row, load, rows)),
             "ratio": ratio(figure.least, base.least),
             "median_ns": rounded(figure.median),
             "median_ratio": ratio(figure.median, base.median),
@@ -66,4 +91,41 @@ fn json(row: &Row, rows: &[Row]) -> Value {
     });
     let figures: serde_json::Map<String, Value> = loads.collect();
     json!({"by": row.by.name(), "rules": row.rules, "figures": figures})
+}
+
+fn markdown(rows: &[Row]) -> String {
+    let mut text = INTRODUCTION.to_owned();
+    let names: String = Load::ALL.iter().map(|load| format!(" {} |", load.name())).collect();
+    _ = writeln!(text, "| enforced by | rules |{names}\n| --- | --- |{}", " --- |".repeat(Load::ALL.len()));
+    for row in rows {
+        let cells = Load::ALL.iter().enumerate().map(|(load, _)| {
+            let (figure, base) = (Figure::of(&row.figures[load]).least, nothing(rows, load).least);
+            format!(" {:.2} ({:.3}) |", figure / 1e3, figure / base)
+        });
+        let cells: String = cells.collect();
+        _ = writeln!(text, "| {} | {} |{cells}", row.by.name(), page::grouped(row.rules as u64));
+    }
+    text + &comparison(rows)
+}
+
+/// What is added at one size, and how many times what we add.
+fn comparison(rows: &[Row]) -> String {
+    let loads = Load::ALL.iter().enumerate().filter(|(_, load)| **load != Load::Stream).collect::<Vec<_>>();
+    let names: String = loads.iter().map(|(_, load)| format!(" {} |", load.name())).collect();
+    let mut text = format!(
+        "\nWhat {} rules add to that of nothing, in nanoseconds, and in brackets how many times what Weir adds (of a stream the \
+         difference is less than what chance makes):\n\n| enforced by |{names}\n| --- |{}\n",
+        page::grouped(COMPARED as u64),
+        " --- |".repeat(loads.len())
+    );
+    let at_size = || rows.iter().filter(|row| row.rules == COMPARED);
+    let Some(ours) = at_size().find(|row| row.by == By::Tcx) else { return String::new() };
+    for row in at_size() {
+        let cells = loads.iter().map(|(load, _)| {
+            let [theirs, ours] = [row, ours].map(|row| added(row, *load, rows));
+            format!(" {theirs:.0} ({:.1}) |", theirs / ours)
+        });
+        _ = writeln!(text, "| {} |{}", row.by.name(), cells.collect::<String>());
+    }
+    text
 }
