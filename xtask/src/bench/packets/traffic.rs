@@ -184,9 +184,10 @@ impl Drop for Killed {
     }
 }
 
+/// As a batch process: who is woken waits until who runs has nothing more to do, so that ends take turns in the same way each time.
 fn on_cpu(path: &Path, place: Place, cpu: usize) -> Command {
     let mut command = path.command(place, "taskset");
-    command.args(["--cpu-list", &cpu.to_string()]);
+    command.args(["--cpu-list", &cpu.to_string(), "chrt", "--batch", "0"]);
     command
 }
 
