@@ -13,13 +13,13 @@ mod paths;
 mod report;
 mod traffic;
 
-use std::path::{Path as FilePath, PathBuf};
-use std::process::Command;
+use std::path::Path as FilePath;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use xtask::process::{cargo, run};
 
+use super::isolated::{Directory, isolated, release};
 use guards::{By, Means};
 use paths::Path;
 use traffic::{Ends, Load};
@@ -56,9 +56,8 @@ pub(super) fn task(arguments: &[String]) -> Result<()> {
     crate::packages::ensure()?;
     run(&mut cargo(&["build", "--release", "--locked", "--package", "weir"]))?;
     run(&mut cargo(&["build", "--release", "--locked", "--package", "xtask", "--example", "traffic"]))?;
-    let mut inside = Command::new("unshare");
-    inside.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe()?);
-    run(inside.args(["bench", "packets", INSIDE]).args(arguments))
+    let again = ["bench", "packets", INSIDE].into_iter().chain(arguments.iter().map(String::as_str));
+    isolated(&again.collect::<Vec<_>>())
 }
 
 fn options(arguments: &[String]) -> Result<Options> {
@@ -89,9 +88,9 @@ fn options(arguments: &[String]) -> Result<Options> {
 }
 
 fn measure(options: &Options) -> Result<()> {
-    let directory = Directory::new()?;
+    let directory = Directory::new("packets")?;
     let release = release()?;
-    let means = Means { weir: &release.join("weir"), directory: &directory.path };
+    let means = Means { weir: &release.join("weir"), directory: directory.path() };
     let mut rows = Vec::new();
     for (number, (by, rules)) in cases(options).into_iter().enumerate() {
         let row = row(number, by, rules, &means, &release.join("examples/traffic"), options.cpu);
@@ -125,40 +124,4 @@ fn row(number: usize, by: By, rules: usize, means: &Means<'_>, generator: &FileP
     guards::enforce(by, &path, rules, means)?;
     let ends = Ends::new(&path, generator, cpu)?;
     Ok(Row { by, rules, ends, figures: Default::default() })
-}
-
-fn release() -> Result<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
-    target.join("release").canonicalize().context("there is no release build")
-}
-
-/// A place for files, a bpf file system, and names of network namespaces, which all are gone with the mount namespace; but the
-/// empty directory, which is removed in the end.
-struct Directory {
-    path: PathBuf,
-}
-
-impl Directory {
-    fn new() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("weir-packets-{}", std::process::id()));
-        std::fs::create_dir_all(&path)?;
-        let it = Self { path };
-        let mount = |kind: &str, at: &FilePath| {
-            std::fs::create_dir_all(at)?;
-            run(Command::new("mount").args(["-t", kind, "weir"]).arg(at))
-        };
-        mount("tmpfs", &it.path)?;
-        mount("bpf", &it.path.join("bpf"))?;
-        mount("tmpfs", FilePath::new("/run/netns"))?;
-        Ok(it)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // With the mounts, the rest goes.
-        _ = Command::new("umount").args(["--recursive", "--lazy"]).arg(&self.path).status();
-        _ = std::fs::remove_dir(&self.path);
-    }
 }

@@ -251,3 +251,34 @@ fn objects(rules: usize) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_matches_is_the_last_of_as_many_rules_as_there_are_said_to_be() {
+        for size in [10, 100, 1_000] {
+            let text = chains(&listed(size));
+            for (side, own) in [("egress", SERVER), ("ingress", CLIENT)] {
+                let mut rules: Vec<&str> =
+                    text.lines().filter(|line| line.starts_with(&format!("-A {side} "))).collect();
+                assert_eq!(rules.pop(), Some(format!("-A {side} -j DROP").as_str()));
+                // The last says TCP and UDP: to policies that is one rule.
+                assert_eq!(rules.len(), size / 2 + 1, "{side} of {size}");
+                let is_ours = |rule: &&str| rule.contains(&format!(" {own}/32 "));
+                assert_eq!(rules.iter().position(is_ours), Some(size / 2 - 1), "{side} of {size}");
+            }
+            assert_eq!(objects(size).matches("kind: NetworkPolicy").count(), size, "policies");
+        }
+    }
+
+    #[test]
+    fn replies_are_judged_by_the_same_rules_the_other_way_round() {
+        let text = stateless(&listed(100));
+        let there = text.lines().find(|line| line.starts_with("-A ingress ")).expect("a rule");
+        let back = there.replace("ingress", "reply-egress").replace("-s ", "-d ").replace("--dport", "--sport");
+        assert!(text.contains(&back.replace("ACCEPT", "RETURN")), "{back}\n{text}");
+        assert_eq!(text.matches("-A reply-ingress ").count(), text.matches("-A egress ").count());
+    }
+}
