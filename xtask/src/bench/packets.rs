@@ -47,8 +47,11 @@ struct Row {
     figures: [Vec<f64>; Load::ALL.len()],
 }
 
-/// `cargo xtask bench packets`
+/// `cargo xtask bench packets`; `--draw` makes the page again from figures that are there.
 pub(super) fn task(arguments: &[String]) -> Result<()> {
+    if arguments.first().is_some_and(|it| it == "--draw") {
+        return report::draw();
+    }
     let options = options(arguments)?;
     if options.is_inside {
         return measure(&options);

@@ -56,7 +56,7 @@ pub(super) fn write(rows: &[Row]) -> Result<()> {
     }
     let values: Vec<Value> = rows.iter().map(|row| json(row, rows)).collect();
     std::fs::write(page::figures("packets")?, serde_json::to_string_pretty(&values)? + "\n")?;
-    page::replace("packets", &markdown(rows))
+    draw()
 }
 
 /// The lesser of those with nothing in their way.
@@ -93,39 +93,100 @@ fn json(row: &Row, rows: &[Row]) -> Value {
     json!({"by": row.by.name(), "rules": row.rules, "figures": figures})
 }
 
-fn markdown(rows: &[Row]) -> String {
+/// The stretch of the page and its picture, from what the JSON has.
+pub(super) fn draw() -> Result<()> {
+    let rows = page::rows(&page::figures("packets")?)?;
+    std::fs::write(page::docs().join("packets.svg"), picture(&rows))?;
+    page::replace("packets", &markdown(&rows))
+}
+
+fn figure(row: &Value, load: Load, of: &str) -> f64 {
+    row["figures"][load.key()][of].as_f64().unwrap_or(f64::NAN)
+}
+
+fn name(row: &Value) -> &str {
+    row["by"].as_str().unwrap_or_default()
+}
+
+fn at_size(rows: &[Value]) -> impl Iterator<Item = &Value> {
+    rows.iter().filter(|row| row["rules"] == COMPARED)
+}
+
+fn markdown(rows: &[Value]) -> String {
     let mut text = INTRODUCTION.to_owned();
     let names: String = Load::ALL.iter().map(|load| format!(" {} |", load.name())).collect();
     _ = writeln!(text, "| enforced by | rules |{names}\n| --- | --- |{}", " --- |".repeat(Load::ALL.len()));
     for row in rows {
-        let cells = Load::ALL.iter().enumerate().map(|(load, _)| {
-            let (figure, base) = (Figure::of(&row.figures[load]).least, nothing(rows, load).least);
-            format!(" {:.2} ({:.3}) |", figure / 1e3, figure / base)
-        });
-        let cells: String = cells.collect();
-        _ = writeln!(text, "| {} | {} |{cells}", row.by.name(), page::grouped(row.rules as u64));
+        let cell = |load| format!(" {:.2} ({:.3}) |", figure(row, load, "ns") / 1e3, figure(row, load, "ratio"));
+        let cells: String = Load::ALL.map(cell).concat();
+        _ = writeln!(text, "| {} | {} |{cells}", name(row), page::grouped(row["rules"].as_u64().unwrap_or_default()));
     }
     text + &comparison(rows)
 }
 
+/// What is compared: of a stream, what is added is less than what chance makes.
+const COUNTED: [Load; 3] = [Load::RoundTrip, Load::Connection, Load::Small];
+
 /// What is added at one size, and how many times what we add.
-fn comparison(rows: &[Row]) -> String {
-    let loads = Load::ALL.iter().enumerate().filter(|(_, load)| **load != Load::Stream).collect::<Vec<_>>();
-    let names: String = loads.iter().map(|(_, load)| format!(" {} |", load.name())).collect();
+fn comparison(rows: &[Value]) -> String {
+    let names: String = COUNTED.iter().map(|load| format!(" {} |", load.name())).collect();
     let mut text = format!(
-        "\nWhat {} rules add to that of nothing, in nanoseconds, and in brackets how many times what Weir adds (of a stream the \
-         difference is less than what chance makes):\n\n| enforced by |{names}\n| --- |{}\n",
+        "\nWhat {} rules add to that of nothing, in nanoseconds, and in brackets how many times what Weir adds:\n\n\
+         ![Nanoseconds over nothing](packets.svg)\n\n| enforced by |{names}\n| --- |{}\n",
         page::grouped(COMPARED as u64),
-        " --- |".repeat(loads.len())
+        " --- |".repeat(COUNTED.len())
     );
-    let at_size = || rows.iter().filter(|row| row.rules == COMPARED);
-    let Some(ours) = at_size().find(|row| row.by == By::Tcx) else { return String::new() };
-    for row in at_size() {
-        let cells = loads.iter().map(|(load, _)| {
-            let [theirs, ours] = [row, ours].map(|row| added(row, *load, rows));
+    let Some(ours) = at_size(rows).find(|row| name(row) == By::Tcx.name()) else { return String::new() };
+    for row in at_size(rows) {
+        let cell = |load| {
+            let [theirs, ours] = [row, ours].map(|row| figure(row, load, "over_nothing_ns"));
             format!(" {theirs:.0} ({:.1}) |", theirs / ours)
-        });
-        _ = writeln!(text, "| {} |{}", row.by.name(), cells.collect::<String>());
+        };
+        _ = writeln!(text, "| {} |{}", name(row), COUNTED.map(cell).concat());
     }
+    text
+}
+
+const LEFT: f64 = 190.0;
+const WIDTH: f64 = 720.0;
+const BAR: f64 = 12.0;
+/// Nanoseconds where bars begin, and where they end: each decade is as long.
+const SHORTEST: f64 = 10.0;
+const LONGEST: f64 = 1e6;
+const COLOURS: [&str; 3] = ["#1f77b4", "#2ca02c", "#d98b2b"];
+
+/// What is added at one size, on a logarithmic scale.
+fn picture(rows: &[Value]) -> String {
+    let shown: Vec<&Value> = at_size(rows).collect();
+    let group = BAR * COUNTED.len() as f64 + 10.0;
+    let height = group * shown.len() as f64 + 44.0;
+    let scale = (WIDTH - LEFT - 70.0) / (LONGEST / SHORTEST).log10();
+    let mut text = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"11\">\n\
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n"
+    );
+    for (index, load) in COUNTED.iter().enumerate() {
+        let x = LEFT + 170.0 * index as f64;
+        _ = writeln!(text, "<rect x=\"{x}\" y=\"8\" width=\"10\" height=\"10\" fill=\"{}\"/>", COLOURS[index]);
+        _ = writeln!(text, "<text x=\"{}\" y=\"17\">{}</text>", x + 15.0, load.name());
+    }
+    for (place, row) in shown.iter().enumerate() {
+        let top = 32.0 + group * place as f64;
+        let middle = top + group / 2.0;
+        _ = writeln!(text, "<text x=\"{}\" y=\"{middle}\" text-anchor=\"end\">{}</text>", LEFT - 8.0, name(row));
+        for (index, load) in COUNTED.into_iter().enumerate() {
+            let added = figure(row, load, "over_nothing_ns");
+            let (y, length) = (top + BAR * index as f64, (added.clamp(SHORTEST, LONGEST) / SHORTEST).log10() * scale);
+            _ = writeln!(
+                text,
+                "<rect x=\"{LEFT}\" y=\"{y}\" width=\"{length:.1}\" height=\"{}\" fill=\"{}\"/>",
+                BAR - 2.0,
+                COLOURS[index]
+            );
+            let (x, y) = (LEFT + length + 4.0, y + BAR - 3.0);
+            _ = writeln!(text, "<text x=\"{x:.1}\" y=\"{y}\" font-size=\"9\">{added:.0} ns</text>");
+        }
+    }
+    text.push_str("</svg>\n");
     text
 }
