@@ -1,6 +1,7 @@
 //! The command line, as clap sees it. Help, completions and man pages all come from here.
 
 mod agent;
+mod bench;
 mod compile;
 mod enforce;
 mod views;
@@ -11,6 +12,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
 pub(crate) use agent::{CniInstall, Watch};
+pub(crate) use bench::Bench;
 pub(crate) use compile::{Compile, Emit, Inspect, Show, Verify};
 pub(crate) use enforce::{
     Attach, Counters, Detach, Established, Flows, HookChoice, Monitor, MonitorFormat, Pinned, Status,
@@ -109,6 +111,8 @@ pub(crate) enum Command {
     Monitor(Monitor),
     /// Print how many packets passed and were dropped, and why
     Counters(Counters),
+    /// Measure what packets cost on this machine
+    Bench(Bench),
     /// Show who can reach whom, as a table
     Matrix(View),
     /// Show who can reach whom, as edges

@@ -1,6 +1,7 @@
 //! One file for each command. Each takes its arguments and gives its exit code.
 
 pub(crate) mod attach;
+pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod cni_install;
 pub(crate) mod compile;

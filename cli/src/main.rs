@@ -89,6 +89,7 @@ fn run(cli: &Cli) -> Result<Outcome> {
         Command::Flows(arguments) => commands::flows::run(arguments),
         Command::Monitor(arguments) => commands::monitor::run(arguments),
         Command::Counters(arguments) => commands::counters::run(arguments),
+        Command::Bench(arguments) => commands::bench::run(global, arguments),
         Command::Version(arguments) => commands::version::run(arguments),
         Command::Completions(arguments) => commands::completions::run(arguments),
         Command::Man(arguments) => commands::man::run(arguments),

@@ -145,7 +145,7 @@ fn complete(global: &Global, source: &Source<'_>, side: &Read, live: &Live) -> R
 }
 
 /// What an artifact was made from. It has its own lists, and must be read as it was compiled.
-fn read_artifact(global: &Global, path: &str) -> Result<Option<Read>> {
+pub(crate) fn read_artifact(global: &Global, path: &str) -> Result<Option<Read>> {
     let artifact = crate::commands::inspect::load(Path::new(path))?;
     if artifact.objects.is_empty() {
         let hint = "it was compiled by an older weir; compile it again, or name the files that it was made from";

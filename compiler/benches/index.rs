@@ -1,15 +1,17 @@
-//! What an event costs the agent's index: pods of known classes that come and go, in clusters of two sizes.
+//! What an event costs the agent: pods of known classes that come and go, policies that change, in clusters of several sizes.
 //!
-//! `cargo xtask bench events`. Each figure is CPU-bound and single-threaded; the time of a compile of the same cluster stands
-//! beside it as the yardstick of the same run.
+//! `cargo xtask bench events`. Each figure is CPU-bound and single-threaded. A policy that changes is all of the agent's way but the
+//! kernel: into the index, classes of everything anew, tables, programs, the file. With `WEIR_BENCH_JSON`, the same figures in that
+//! file.
 
 #![expect(clippy::print_stdout, reason = "a benchmark tells its figures")]
 
 use std::time::{Duration, Instant};
 
 use generate::{Size, snapshot};
+use weir_compiler::compile;
 use weir_compiler::decode::{Input, InputKind, Options, decode};
-use weir_compiler::index::{Dirty, Index, Key};
+use weir_compiler::index::{Dirty, Generation, Index, Key};
 use weir_compiler::k8s::{Body, Object};
 use weir_compiler::model::Assumptions;
 
@@ -17,26 +19,73 @@ use weir_compiler::model::Assumptions;
 #[path = "../../xtask/src/generate.rs"]
 mod generate;
 
-const SIZES: [Size; 2] =
-    [Size { pods: 2_000, policies: 1_000, namespaces: 20 }, Size { pods: 100_000, policies: 10_000, namespaces: 200 }];
+const SIZES: [Size; 6] = [
+    Size { pods: 2_000, policies: 1_000, namespaces: 20 },
+    Size { pods: 10_000, policies: 10, namespaces: 20 },
+    Size { pods: 10_000, policies: 100, namespaces: 20 },
+    Size { pods: 10_000, policies: 1_000, namespaces: 20 },
+    Size { pods: 10_000, policies: 10_000, namespaces: 20 },
+    Size { pods: 100_000, policies: 10_000, namespaces: 200 },
+];
 const EVENTS: usize = 20_000;
 const NODE: &str = "node-5";
+/// So many policies change, one after the other.
+const CHANGES: usize = 5;
 
 fn main() {
-    println!("{:<28} {:>12} {:>14} {:>14} {:>10}", "cluster", "compile ms", "pod comes, µs", "pod goes, µs", "single");
-    for size in SIZES {
-        let objects = objects(size);
+    println!(
+        "{:<28} {:>12} {:>14} {:>14} {:>10} {:>12} {:>12}",
+        "cluster", "compile ms", "pod comes, µs", "pod goes, µs", "single", "classify ms", "emit ms"
+    );
+    let mut rows = Vec::new();
+    for Size { pods, policies, namespaces } in SIZES {
+        let objects = objects(Size { pods, policies, namespaces });
         let mut index = Index::new(Some(NODE.to_owned()), Assumptions::default());
         objects.iter().for_each(|object| drop(index.apply(object.clone())));
         let start = Instant::now();
         index.compile().expect("it compiles");
-        let compile = start.elapsed();
+        let compile = start.elapsed().as_secs_f64() * 1e3;
         let (comes, goes, single) = events(&mut index, &objects);
-        let name = format!("{} pods, {} policies", size.pods, size.policies);
         let [comes, goes] = [comes, goes].map(|it| it.as_secs_f64() * 1e6 / EVENTS as f64);
-        let compile = compile.as_secs_f64() * 1e3;
-        println!("{name:<28} {compile:>12.1} {comes:>14.2} {goes:>14.2} {:>9.1}%", 100.0 * single);
+        let [classify, emit] = changes(&mut index, &objects).map(|it| it.as_secs_f64() * 1e3);
+        let name = format!("{pods} pods, {policies} policies");
+        println!(
+            "{name:<28} {compile:>12.1} {comes:>14.2} {goes:>14.2} {:>9.1}% {classify:>12.1} {emit:>12.1}",
+            100.0 * single
+        );
+        rows.push(format!(
+            r#"{{"pods": {pods}, "policies": {policies}, "compile_ms": {compile:.2}, "pod_comes_us": {comes:.3}, "pod_goes_us": {goes:.3}, "single": {single:.4}, "classify_ms": {classify:.2}, "emit_ms": {emit:.2}}}"#
+        ));
     }
+    if let Some(path) = std::env::var_os("WEIR_BENCH_JSON") {
+        std::fs::write(path, format!("[\n{}\n]\n", rows.join(",\n"))).expect("the file can be written");
+    }
+}
+
+/// Policies that change: the median of the time until the classes are known, and from then on until the file is there.
+fn changes(index: &mut Index, objects: &[Object]) -> [Duration; 2] {
+    let policies = objects.iter().filter(|it| matches!(it.body, Body::NetworkPolicy(_)));
+    let (mut classified, mut emitted) = (Vec::new(), Vec::new());
+    let policies: Vec<&Object> = policies.collect();
+    for turn in 0..CHANGES {
+        let (mut changed, other) = (policies[turn % policies.len()].clone(), policies[(turn + 1) % policies.len()]);
+        changed.body = other.body.clone();
+        let start = Instant::now();
+        index.apply(changed);
+        let generation = index.compile().expect("it compiles");
+        classified.push(start.elapsed());
+        let start = Instant::now();
+        let options = compile::Options::default();
+        let Generation { cluster, scope, classes, .. } = generation;
+        let compiled = compile::compile_classes(cluster, scope, classes.clone(), &options).expect("it compiles");
+        let artifact = compiled.artifact(cluster, &options, |_| ()).expect("an artifact");
+        std::hint::black_box(artifact.to_bytes().expect("a file"));
+        emitted.push(start.elapsed());
+    }
+    [classified, emitted].map(|mut all| {
+        all.sort();
+        all[CHANGES / 2]
+    })
 }
 
 fn objects(size: Size) -> Vec<Object> {

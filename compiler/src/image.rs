@@ -55,8 +55,10 @@ pub struct EndpointEntry {
 /// Every map but `endpoints`, whose keys only the runtime knows; that one is there without entries.
 pub fn maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes, target: Target) -> Vec<MapImage> {
     let local = scope.endpoints().len() as u32;
+    // One that comes back has a second entry until its old interface is gone.
+    let places = headroom(local).max(local.saturating_mul(2));
     let mut maps = vec![
-        empty(MapName::Endpoints, hash(4, endpoint::BYTES, headroom(local))),
+        empty(MapName::Endpoints, hash(4, endpoint::BYTES, places)),
         config_image(cluster),
         empty(MapName::Counters, array(MapKind::PercpuArray, 16, 2 * OUTCOMES)),
         empty(MapName::Events, ring(sizes.ring_bytes)),

@@ -3,11 +3,9 @@
 //! shape, from none to a million listed addresses.
 //!
 //! Nanoseconds are the least of several runs, less those of a program that does nothing. Packets are made in the kernel
-//! ([`driver`]), so that each can be of another flow. A table on standard output; with `WEIR_BENCH_JSON`, the same figures in
+//! ([`weir_runtime::trial::driver`]), so that each can be of another flow. A table on standard output; with `WEIR_BENCH_JSON`, the same figures in
 //! that file.
 
-#[path = "programs/driver.rs"]
-mod driver;
 #[path = "programs/measure.rs"]
 mod measure;
 #[path = "programs/minimal.rs"]
@@ -32,13 +30,11 @@ use weir_compiler::model::{Cluster, Direction};
 use weir_compiler::structures::{Options as Structures, Place, Structure};
 use weir_compiler::vm::{MapFlags, MapKind, MapSpec};
 use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType, Program};
+use weir_runtime::trial::driver::MOST_OTHERS as SOURCES;
+use weir_runtime::trial::{self, INTERFACE};
 
-use driver::SOURCES;
 use measure::{Ends, Figures, Subject, baseline, measure};
 
-pub(crate) const INTERFACE: u32 = 1;
-/// Where packets came in: what comes in through its own interface is the pod itself.
-pub(crate) const UPLINK: u32 = 2;
 /// The pod's port, and that of others outside.
 pub(crate) const PORT: u16 = 8000;
 pub(crate) const OUTSIDE: u16 = 8080;
@@ -89,7 +85,7 @@ fn family_rows(kernel: &Kernel, family: Family, only: usize) -> Vec<serde_json::
     let cases: Vec<Case> = cases().into_iter().filter(|it| it.family == family).take(only).collect();
     let made: Vec<Compiled> = cases.iter().map(made).collect();
     let ends = ends(family);
-    let empty = kernel.load(&encode(&minimal::empty(), ByteOrder::Little)).expect("it loads");
+    let empty = trial::empty(kernel).expect("it loads");
     let mut base = baseline(kernel, &ends, &empty);
     let mut figures: Vec<Option<Figures>> = vec![None; cases.len() + 1];
     let mut loads = vec![(0, f64::INFINITY); cases.len() + 1];

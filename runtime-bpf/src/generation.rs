@@ -322,7 +322,7 @@ pub(crate) fn kept_file(system: &System, map: &Map) -> Result<Vec<u8>, Error> {
     Ok(bytes.get(8..).and_then(|rest| rest.get(..length)).unwrap_or_default().to_vec())
 }
 
-fn definition(image: &MapImage) -> Result<MapDefinition, Error> {
+pub(crate) fn definition(image: &MapImage) -> Result<MapDefinition, Error> {
     let spec = &image.spec;
     let known = [
         (MapKind::Array, MapType::Array),

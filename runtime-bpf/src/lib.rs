@@ -24,6 +24,7 @@ pub mod runtime;
 pub mod skip;
 pub mod sys;
 pub mod system;
+pub mod trial;
 
 pub use error::{Error, Failure, Now};
 pub use point::{Neighbour, Side, Way};

@@ -1,16 +1,23 @@
-//! `cargo xtask bench`: what the front end costs, on clusters of two sizes.
+//! `cargo xtask bench`: each benchmark by its name, or all of them; here those of commands, on clusters of two sizes.
 //!
 //! Figures of one machine at one moment say little, so each stands beside a yardstick of the same run: reading the
 //! same bytes with serde_json into plain values.
 
+mod attach;
+mod events;
+mod isolated;
+mod packets;
 mod page;
 mod performance;
 
+use std::cell::RefCell;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
 
 use crate::generate::{Size, flows, snapshot};
 use crate::process::{cargo, run};
@@ -20,21 +27,34 @@ const LARGE: Size = Size { pods: 100_000, policies: 10_000, namespaces: 200 };
 const FLOWS: usize = 500_000;
 const RUNS: usize = 5;
 
-/// Runs the benchmarks whose name contains the filter.
-pub(crate) fn run_all(filter: Option<&str>) -> Result<()> {
-    if filter == Some("tables") {
-        return run(&mut cargo(&["bench", "--locked", "--package", "weir-runtime", "--bench", "tables"]));
+/// Runs the benchmark of this name; without one, all; with another word, those of the front end that have it in their names.
+pub(crate) fn run_all(arguments: &[String]) -> Result<()> {
+    let (name, options) = arguments.split_first().map_or(("", &[][..]), |(name, rest)| (name.as_str(), rest));
+    match name {
+        "tables" => run(&mut cargo(&["bench", "--locked", "--package", "weir-runtime", "--bench", "tables"])),
+        "programs" => programs(),
+        "packets" => packets::task(options),
+        "attach" | "memory" => attach::task(options),
+        "events" => events::events(),
+        "agent" => events::agent(),
+        "" => {
+            front_end("")?;
+            programs()?;
+            packets::task(options)?;
+            attach::task(options)?;
+            events::events()?;
+            events::agent()
+        }
+        word => front_end(word),
     }
-    if filter == Some("programs") {
-        return programs();
-    }
-    if filter == Some("events") {
-        return run(&mut cargo(&["bench", "--locked", "--package", "weir-compiler", "--bench", "index"]));
-    }
+}
+
+fn front_end(filter: &str) -> Result<()> {
     run(&mut cargo(&["build", "--release", "--locked", "--package", "weir"]))?;
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");
     std::fs::create_dir_all(&directory)?;
-    let bench = Bench { weir: weir_binary()?, directory, filter: filter.unwrap_or_default().to_owned() };
+    let rows = RefCell::default();
+    let bench = Bench { weir: weir_binary()?, directory, filter: filter.to_owned(), rows };
     println!("{:<34} {:>10} {:>10} {:>12}", "benchmark", "median s", "MiB", "× serde_json");
     bench.start_up()?;
     bench.check("check 1k policies, 2k pods", "small.json", SMALL)?;
@@ -43,7 +63,9 @@ pub(crate) fn run_all(filter: Option<&str>) -> Result<()> {
     bench.compile("verified 1k policies, 2k pods", "small.json", SMALL, &[])?;
     bench.compile("compile one node, 10k, 100k", "large.json", LARGE, &["--no-verify", "--node", "node-5"])?;
     bench.compile("verified one node, 10k, 100k", "large.json", LARGE, &["--node", "node-5"])?;
-    bench.query()
+    bench.query()?;
+    // Some of them are no whole table.
+    if filter.is_empty() { bench.write_page() } else { Ok(()) }
 }
 
 /// Whole programs in the kernel, and what the documentation says of them.
@@ -58,6 +80,8 @@ struct Bench {
     weir: PathBuf,
     directory: PathBuf,
     filter: String,
+    /// What was measured.
+    rows: RefCell<Vec<Value>>,
 }
 
 struct Measured {
@@ -74,7 +98,7 @@ impl Bench {
         let name = "start-up (--help)";
         if self.wants(name) {
             let measured = self.measure(&["--help"], &[0])?;
-            print_row(name, &measured, None);
+            self.row(name, &measured, None);
         }
         Ok(())
     }
@@ -83,7 +107,7 @@ impl Bench {
         if self.wants(name) {
             let path = self.write(file, &snapshot(size))?;
             let measured = self.measure(&["check", "--max", "1", &path], &[0, 1])?;
-            print_row(name, &measured, Some(yardstick(&path)?));
+            self.row(name, &measured, Some(yardstick(&path)?));
         }
         Ok(())
     }
@@ -93,7 +117,7 @@ impl Bench {
             let path = self.write(file, &snapshot(size))?;
             let output = self.directory.join("bench.o").to_string_lossy().into_owned();
             let all = [&["compile", &path, "-o", &output], arguments].concat();
-            print_row(name, &self.measure(&all, &[0])?, Some(yardstick(&path)?));
+            self.row(name, &self.measure(&all, &[0])?, Some(yardstick(&path)?));
         }
         Ok(())
     }
@@ -104,7 +128,7 @@ impl Bench {
             let cluster = self.write("small.json", &snapshot(SMALL))?;
             let flows = self.write("flows.jsonl", &flows(FLOWS, SMALL))?;
             let measured = self.measure(&["query", &cluster, "--flows", &flows], &[0])?;
-            print_row(name, &measured, None);
+            self.row(name, &measured, None);
             println!("{:<34} {:>10.0} flows/s", "", FLOWS as f64 / measured.seconds);
         }
         Ok(())
@@ -116,26 +140,57 @@ impl Bench {
         Ok(path.to_string_lossy().into_owned())
     }
 
+    fn row(&self, name: &str, measured: &Measured, yardstick: Option<f64>) {
+        let ratio = yardstick.map(|seconds| measured.seconds / seconds);
+        let shown = ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"));
+        println!("{name:<34} {:>10.4} {:>10} {shown:>12}", measured.seconds, measured.mebibytes);
+        let Measured { seconds, mebibytes } = measured;
+        let row = json!({"name": name, "seconds": seconds, "mebibytes": mebibytes, "ratio": ratio});
+        self.rows.borrow_mut().push(row);
+    }
+
+    fn write_page(&self) -> Result<()> {
+        let rows = self.rows.borrow();
+        std::fs::write(page::figures("commands")?, serde_json::to_string_pretty(&*rows)? + "\n")?;
+        let mut text = COMMANDS.to_owned();
+        for row in rows.iter() {
+            let [name, seconds, mebibytes] = [&row["name"], &row["seconds"], &row["mebibytes"]];
+            let ratio = row["ratio"].as_f64().map_or_else(String::new, |it| format!("{it:.2}"));
+            let seconds = seconds.as_f64().unwrap_or(f64::NAN);
+            _ = writeln!(text, "| {} | {seconds:.3} | {mebibytes} | {ratio} |", name.as_str().unwrap_or_default());
+        }
+        page::replace("commands", &text)
+    }
+
     /// The median time and the highest memory of several runs.
     fn measure(&self, arguments: &[&str], allowed: &[i32]) -> Result<Measured> {
-        let mut seconds = Vec::new();
-        let mut kibibytes = 0;
+        let mut all = Vec::new();
         for _ in 0..RUNS {
             let (time, peak, code) = run_once(Command::new(&self.weir).args(arguments))?;
             if !code.is_some_and(|code| allowed.contains(&code)) {
                 bail!("weir {} ended with {code:?}", arguments.join(" "));
             }
-            seconds.push(time.as_secs_f64());
-            kibibytes = kibibytes.max(peak);
+            all.push(Measured { seconds: time.as_secs_f64(), mebibytes: peak / 1024 });
         }
-        seconds.sort_by(f64::total_cmp);
-        Ok(Measured { seconds: seconds[RUNS / 2], mebibytes: kibibytes / 1024 })
+        Ok(median(all))
     }
 }
 
-fn print_row(name: &str, measured: &Measured, yardstick: Option<f64>) {
-    let ratio = yardstick.map_or_else(String::new, |seconds| format!("{:.2}", measured.seconds / seconds));
-    println!("{name:<34} {:>10.4} {:>10} {ratio:>12}", measured.seconds, measured.mebibytes);
+const COMMANDS: &str = "\
+## Commands
+
+Made by `cargo xtask bench`: the median of 5 runs of the whole command, the most memory that it took, and how many times the time that
+`serde_json` takes to read the same bytes into plain values. Whoever compiles verifies, unless told not to.
+
+| | seconds | MiB | × serde_json |
+| --- | --- | --- | --- |
+";
+
+/// The median time, and the highest memory.
+fn median(mut all: Vec<Measured>) -> Measured {
+    all.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
+    let seconds = all.get(all.len() / 2).map_or(f64::NAN, |it| it.seconds);
+    Measured { seconds, mebibytes: all.iter().map(|it| it.mebibytes).max().unwrap_or_default() }
 }
 
 /// Time, peak resident KiB (sampled while it runs), exit code.

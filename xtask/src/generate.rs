@@ -36,6 +36,11 @@ const TIERS: [&str; 5] = ["web", "api", "db", "cache", "jobs"];
 
 /// A snapshot as `kubectl get namespaces,pods,networkpolicies -A -o json` prints it.
 pub(crate) fn snapshot(size: Size) -> String {
+    snapshot_on(size, 110)
+}
+
+/// The same with so many pods on each node.
+pub(crate) fn snapshot_on(size: Size, per_node: usize) -> String {
     let mut random = Random::new(1);
     let mut items = Vec::with_capacity(size.pods + size.policies + size.namespaces);
     for namespace in 0..size.namespaces {
@@ -46,7 +51,7 @@ pub(crate) fn snapshot(size: Size) -> String {
         ));
     }
     for pod in 0..size.pods {
-        items.push(pod_json(pod, size, &mut random));
+        items.push(pod_json(pod, pod / per_node.max(1), size, &mut random));
     }
     for policy in 0..size.policies {
         items.push(policy_json(policy, size, &mut random));
@@ -54,9 +59,9 @@ pub(crate) fn snapshot(size: Size) -> String {
     format!("{{\n\"apiVersion\": \"v1\",\n\"items\": [\n{}\n],\n\"kind\": \"List\"\n}}\n", items.join(",\n"))
 }
 
-fn pod_json(pod: usize, size: Size, random: &mut Random) -> String {
+fn pod_json(pod: usize, node: usize, size: Size, random: &mut Random) -> String {
     let tier = TIERS[random.below(TIERS.len())];
-    let (address, node) = (pod_address(pod), pod / 110);
+    let address = pod_address(pod);
     let (namespace, app) = (pod % size.namespaces, random.below(40));
     let mut json = format!(
         r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"pod-{pod}","namespace":"team-{namespace}","uid":"00000000-0000-4000-8000-{pod:012}","creationTimestamp":"2026-01-01T00:00:00Z","resourceVersion":"{pod}","labels":{{"app":"app-{app}","tier":"{tier}","pod-template-hash":"{:08x}"}}}},"#,

@@ -18,7 +18,7 @@ cargo xtask TASK
   ci              everything that must pass: format, lints, tests, the examples
   bless           re-makes the descriptive snapshots under tests/ (never the verdicts); read the diff
   fuzz            random texts and clusters: `--secs N` (10), `--seed S` (1); a failing case is left in target/fuzz
-  bench [FILTER]  measures the front end on generated clusters, as ratios and figures
+  bench           all that follow, and makes docs/performance.md from them; `bench WORD` measures commands with that word in their names
   kernels         the datapath's tests on Linux 5.10, 6.1 and 6.12 under qemu; WEIR_KERNEL_IMAGES names images
   apiserver       `build`s kube-apiserver and etcd from their Go modules, `run [DIR]` runs them on loopback; tests use them
   cluster         a real cluster of one or two nodes in network namespaces: `up`, `test`, `suite`, `starts N`, `down`,
@@ -29,6 +29,10 @@ cargo xtask TASK
   image [FILE]    builds the agent as one static binary, in an OCI layout tar that `ctr images import` takes
   deploy          makes deploy/weir.yaml from the chart in deploy/chart
   bench tables    measures look-ups of addresses in the kernel, by structure and size
+  bench packets   measures real packets between two pods, beside iptables and nftables; needs root.
+                  `--rounds N`, `--slice MILLISECONDS`, `--cpu N`, `--rules N`, `--only NAME`
+  bench attach    measures compile, attach, switch and adopt by endpoints and policies, and what maps are charged; needs root
+  bench events    measures what the agent does when pods and policies change; `bench agent`, its memory and CPU (as `load`)
   bench programs  measures whole programs in the kernel, and makes docs/performance.md from it
 ";
 
@@ -44,7 +48,7 @@ fn main() -> ExitCode {
         Some("load") => load::run_load(arguments),
         Some("kernels") => kernels::run_kernels(),
         Some("fuzz") => ci::fuzz(arguments),
-        Some("bench") => bench::run_all(arguments.next().as_deref()),
+        Some("bench") => bench::run_all(&arguments.collect::<Vec<_>>()),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);

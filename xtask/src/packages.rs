@@ -13,6 +13,7 @@ const WANTED: &[(&str, &str)] = &[
     ("iptables", "iptables"),
     ("nft", "nftables"),
     ("ipset", "ipset"),
+    ("iperf3", "iperf3"),
     ("ping", "iputils-ping"),
     ("bpftool", "bpftool"),
     ("nsenter", "util-linux"),

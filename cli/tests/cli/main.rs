@@ -1,5 +1,6 @@
 //! The built binary, driven as its users drive it.
 
+mod bench;
 mod check;
 mod ci;
 mod compile;

@@ -8,7 +8,8 @@ use weir_compiler::layout::direction_number;
 use weir_compiler::model::Direction;
 use weir_runtime::sys::{Kernel, Program};
 
-use crate::driver::{Driver, Traffic};
+use weir_runtime::trial::driver::{Driver, Traffic};
+
 use crate::{OUTSIDE, PORT};
 
 /// `TC_ACT_SHOT`
@@ -86,23 +87,27 @@ fn of(programs: &[Program], hook: Direction) -> &Program {
     &programs[direction_number(hook) as usize]
 }
 
+fn drive(kernel: &Kernel, traffic: &Traffic, target: &Program) -> Driver {
+    Driver::new(kernel, traffic, target).expect("it can be driven")
+}
+
 fn least(measured: impl Iterator<Item = f64>) -> f64 {
     measured.fold(f64::INFINITY, f64::min)
 }
 
 /// Flows that begin in an empty table, until it is half full; then all over again.
 fn begin(driver: &Driver, forget: impl Fn() -> bool) -> f64 {
-    let fill = || least((0..ROUNDS).map(|round| driver.begin(round * NEW, NEW)));
+    let fill = || least((0..ROUNDS).map(|round| driver.begin(round * NEW, NEW).expect("it runs")));
     least((0..FILLED).map_while(|_| forget().then(&fill)))
 }
 
 fn go_on(driver: &Driver, flows: u32) -> f64 {
-    least((0..RUNS).map(|_| driver.go_on(flows, REPEAT)))
+    least((0..RUNS).map(|_| driver.go_on(flows, REPEAT).expect("it runs")))
 }
 
 /// What the driver takes by itself.
 pub(super) fn baseline(kernel: &Kernel, ends: &Ends, empty: &Program) -> Figures {
-    let driver = |hook, others: &[IpAddr]| Driver::new(kernel, &ends.traffic(hook, others), empty);
+    let driver = |hook, others: &[IpAddr]| drive(kernel, &ends.traffic(hook, others), empty);
     let to_pod = driver(Direction::Ingress, &ends.allowed);
     let from_pod = driver(Direction::Egress, &ends.outside);
     let (new_pod, new_outside) = (begin(&to_pod, || true), begin(&from_pod, || true));
@@ -114,16 +119,15 @@ pub(super) fn measure(kernel: &Kernel, ends: &Ends, subject: &mut dyn Subject) -
     let mut figures = Figures::default();
     subject.load(SLOTS);
     {
-        let driver =
-            |hook, others: &[IpAddr]| Driver::new(kernel, &ends.traffic(hook, others), of(subject.programs(), hook));
+        let driver = |hook, others: &[IpAddr]| drive(kernel, &ends.traffic(hook, others), of(subject.programs(), hook));
         let denied = driver(Direction::Ingress, &ends.denied);
-        assert_eq!(denied.verdict(), DROPPED, "it is denied");
-        figures.denied = least((0..RUNS).map(|_| denied.begin(0, NEW)));
+        assert_eq!(denied.verdict().expect("it runs"), DROPPED, "it is denied");
+        figures.denied = least((0..RUNS).map(|_| denied.begin(0, NEW).expect("it runs")));
         let outside = driver(Direction::Egress, &ends.outside);
-        assert_ne!(outside.verdict(), DROPPED, "the pod may begin it");
+        assert_ne!(outside.verdict().expect("it runs"), DROPPED, "the pod may begin it");
         figures.new_outside = begin(&outside, || subject.forget_flows());
         let allowed = driver(Direction::Ingress, &ends.allowed);
-        assert_ne!(allowed.verdict(), DROPPED, "others may begin it");
+        assert_ne!(allowed.verdict().expect("it runs"), DROPPED, "others may begin it");
         figures.new_pod = begin(&allowed, || subject.forget_flows());
         for (index, flows) in FLOWS.into_iter().enumerate().filter(|(_, flows)| *flows <= ROUNDS * NEW) {
             figures.established[index] = go_on(&allowed, flows);
@@ -131,12 +135,9 @@ pub(super) fn measure(kernel: &Kernel, ends: &Ends, subject: &mut dyn Subject) -
     }
     let most = FLOWS[FLOWS.len() - 1];
     subject.load(2 * most);
-    let allowed = Driver::new(
-        kernel,
-        &ends.traffic(Direction::Ingress, &ends.allowed),
-        of(subject.programs(), Direction::Ingress),
-    );
-    allowed.begin(0, most);
+    let allowed =
+        drive(kernel, &ends.traffic(Direction::Ingress, &ends.allowed), of(subject.programs(), Direction::Ingress));
+    allowed.begin(0, most).expect("it runs");
     figures.established[FLOWS.len() - 1] = go_on(&allowed, most);
     figures
 }

@@ -60,14 +60,6 @@ const SYN_FIN_RST: i32 = 7;
 const TCP: i32 = 6;
 const STATE_SHIFT: i32 = 8;
 
-/// A program that does nothing at all.
-pub(super) fn empty() -> Vec<Insn> {
-    let mut asm = Asm::new(Target::BASE, "empty");
-    asm.mov(Reg::R0, -1);
-    asm.exit();
-    asm.assemble().expect("a program").insns
-}
-
 /// The least program of a hook and a family, for a flow table of so many bytes.
 pub(super) fn minimal(
     hook: Direction,

@@ -1,0 +1,136 @@
+//! `weir bench`: what a packet costs on this machine, by an artifact's programs or those of policies of our own making.
+//!
+//! Strategy: the artifact is loaded as it would be attached, but nowhere ([`weir_runtime::trial`]); for each program and family of
+//! addresses the class tables name a flow that is allowed and one that is denied ([`find`]), and packets of such flows are sent
+//! ([`measure`]). What a program that does nothing takes is taken off.
+
+mod find;
+mod made;
+mod measure;
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use serde_json::{Value, json};
+use weir_compiler::artifact::Artifact;
+use weir_compiler::classify::{Classes, Scope, classify};
+use weir_compiler::emit::program_name;
+use weir_compiler::model::Cluster;
+
+use super::{Outcome, inspect};
+use crate::args::{Bench, Global, TextOrJson};
+use crate::failure::with_hint;
+use crate::{kernel, render, side};
+use find::Pair;
+use measure::Figures;
+
+/// What is measured.
+struct Subject {
+    artifact: Artifact,
+    cluster: Cluster,
+    classes: Classes,
+}
+
+/// One line of the answer.
+struct Row {
+    pair: Pair,
+    pod: String,
+    figures: Figures,
+}
+
+pub(crate) fn run(global: &Global, arguments: &Bench) -> Result<Outcome> {
+    let kernel = kernel::open("`weir inspect` says how long the programs are without")?;
+    let subject = match &arguments.artifact {
+        Some(path) => read(global, path)?,
+        None => Some(made::subject(arguments.policies as usize)?),
+    };
+    let Some(Subject { artifact, cluster, classes }) = subject else { return Ok(Outcome::Failed) };
+    let pairs = find::pairs(&cluster, &classes, &artifact.endpoints);
+    if pairs.is_empty() {
+        let hint = "name another artifact, or none: then policies of our own making are measured";
+        return Err(with_hint("there is nothing to measure: no pod of the artifact has an address", hint));
+    }
+    let mut bench = measure::Bench::new(&kernel, &artifact)?;
+    let mut rows = Vec::with_capacity(pairs.len());
+    for pair in pairs {
+        let endpoint = artifact.endpoints.get(pair.endpoint).context("the artifact lacks an endpoint")?;
+        let pod = format!("{}/{}", endpoint.namespace, endpoint.name);
+        let figures = bench.measure(&pair, &endpoint.value);
+        rows.push(Row { figures: figures.with_context(|| format!("measuring with {pod}"))?, pod, pair });
+    }
+    let text = match arguments.output {
+        TextOrJson::Json => format!("{}\n", document(arguments, &cluster, &rows, bench.nothing)?),
+        TextOrJson::Text => table(&cluster, &rows, bench.nothing),
+    };
+    render::print(text.as_bytes())?;
+    Ok(Outcome::Clean)
+}
+
+/// An artifact, and what it was made from.
+fn read(global: &Global, path: &Path) -> Result<Option<Subject>> {
+    let artifact = inspect::load(path)?;
+    let Some(read) = side::read_artifact(global, &path.to_string_lossy())? else { return Ok(None) };
+    let manifest: Value = serde_json::from_str(&artifact.manifest).context("its manifest cannot be read")?;
+    let cluster = read.cluster;
+    let scope = match manifest["node"].as_str() {
+        Some(node) => Scope::node(&cluster, node).with_context(|| format!("its objects have no node {node}"))?,
+        None => Scope::everything(&cluster),
+    };
+    let classes = classify(&cluster, &scope).map_err(|error| anyhow!(error))?;
+    let is_whole = classes.subject_of.len() == artifact.endpoints.len();
+    ensure!(is_whole, "{} has other endpoints than its objects say", path.display());
+    Ok(Some(Subject { artifact, cluster, classes }))
+}
+
+fn table(cluster: &Cluster, rows: &[Row], nothing: f64) -> String {
+    let mut text = format!(
+        "{} policies, {} pods; nanoseconds for each packet, over a program that does nothing ({nothing:.1})\n\n",
+        cluster.policies.len(),
+        cluster.endpoints.len()
+    );
+    let [program, one, many, new, denied] = ["program", "established", "1,024 flows", "new", "denied"];
+    text.push_str(&format!("{program:<14} {one:>12} {many:>12} {new:>10} {denied:>10}  pod\n"));
+    for Row { pair, pod, figures } in rows {
+        let cell = |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), |it| format!("{it:.1}"));
+        let [one, many] = figures.established.map(cell);
+        let family = if pair.own.is_ipv4() { "IPv4" } else { "IPv6" };
+        text.push_str(&format!(
+            "{:<9} {family:<4} {one:>12} {many:>12} {:>10} {:>10}  {pod}\n",
+            program_name(pair.direction),
+            cell(figures.new),
+            cell(figures.denied)
+        ));
+    }
+    text
+}
+
+fn document(arguments: &Bench, cluster: &Cluster, rows: &[Row], nothing: f64) -> Result<String> {
+    let rounded = |it: f64| (it * 10.0).round() / 10.0;
+    let flow = |flow: &Option<find::Flow>| {
+        flow.as_ref().map(|it| json!({"remote": it.others.first().map(ToString::to_string), "port": it.port}))
+    };
+    let row = |Row { pair, pod, figures }: &Row| {
+        let [established, many] = figures.established.map(|it| it.map(rounded));
+        json!({
+            "program": program_name(pair.direction),
+            "family": if pair.own.is_ipv4() { 4 } else { 6 },
+            "pod": pod,
+            "allowed": flow(&pair.allowed),
+            "denied": flow(&pair.denied),
+            "ns": {
+                "established": established,
+                "established_1024": many,
+                "new": figures.new.map(rounded),
+                "denied": figures.denied.map(rounded),
+            },
+        })
+    };
+    let document = json!({
+        "artifact": arguments.artifact.as_ref().map(|it| it.to_string_lossy()),
+        "policies": cluster.policies.len(),
+        "endpoints": cluster.endpoints.len(),
+        "empty_ns": rounded(nothing),
+        "programs": rows.iter().map(row).collect::<Vec<_>>(),
+    });
+    Ok(serde_json::to_string(&document)?)
+}

@@ -1,0 +1,121 @@
+//! Programs in the kernel without hooks: what was compiled, run on packets of our making.
+//!
+//! Nothing is attached or pinned: all of it is gone when it is dropped. A test run needs an interface that exists, so packets run as
+//! if on interface 1 (`lo`, which every network namespace has), which stands for one endpoint at a time. [`driver`] sends packets
+//! of many flows in one run.
+
+pub mod driver;
+
+use weir_compiler::address::Family;
+use weir_compiler::ebpf::asm::{Asm, Assembled};
+use weir_compiler::ebpf::code::{ByteOrder, encode};
+use weir_compiler::ebpf::context as field;
+use weir_compiler::ebpf::insn::Reg;
+use weir_compiler::ebpf::target::Target;
+use weir_compiler::image::{MapImage, bucket_family, with_few_flows};
+use weir_compiler::layout::{MapName, direction_number};
+use weir_compiler::model::Direction;
+use weir_compiler::vm::MapFlags;
+
+use crate::error::{Doing as _, Error};
+use crate::generation::definition;
+use crate::point::Side;
+use crate::sys::{Kernel, Map, Program};
+
+/// `lo`
+pub const INTERFACE: u32 = 1;
+/// Some other interface; it need not be there.
+pub const ELSEWHERE: u32 = 2;
+/// Bytes of `struct __sk_buff`.
+pub const CONTEXT_BYTES: usize = 192;
+
+/// Programs with their maps.
+#[derive(Debug)]
+pub struct Trial {
+    maps: Vec<(MapName, Map)>,
+    /// `to_pod`, `from_pod`.
+    programs: [Program; 2],
+}
+
+impl Trial {
+    /// Makes and fills the maps, flow tables with room for so many, and loads `to_pod` and `from_pod`.
+    pub fn load(kernel: &Kernel, maps: &[MapImage], programs: [&Assembled; 2], flows: u32) -> Result<Self, Error> {
+        let fill = |image: &MapImage| Ok((image.name, fill(kernel, &with_few_flows(image, flows))?));
+        let maps = maps.iter().map(fill).collect::<Result<Vec<_>, Error>>()?;
+        let descriptor = |name: u32| {
+            let found = maps.iter().find(|(known, _)| *known as u32 == name);
+            found.map_or(-1, |(_, map)| map.descriptor())
+        };
+        let load = |program: &Assembled, side: Side| {
+            let code = encode(&program.link(|map| descriptor(map.0)), ByteOrder::Little);
+            kernel.load(&code).map_err(|error| Error::Refused { program: side.program(), error })
+        };
+        let [to_pod, from_pod] = programs;
+        let programs = [load(to_pod, Side::ToPod)?, load(from_pod, Side::FromPod)?];
+        Ok(Self { maps, programs })
+    }
+
+    /// One of its maps.
+    pub fn map(&self, name: MapName) -> Option<&Map> {
+        self.maps.iter().find(|(known, _)| *known == name).map(|(_, map)| map)
+    }
+
+    /// The program of a direction.
+    pub fn program(&self, hook: Direction) -> &Program {
+        let [to_pod, from_pod] = &self.programs;
+        if direction_number(hook) == 0 { to_pod } else { from_pod }
+    }
+
+    /// Makes [`INTERFACE`] an endpoint's, by what `endpoints` has of it.
+    pub fn stand_at(&self, endpoint: &[u8]) -> Result<(), Error> {
+        let map = self.map(MapName::Endpoints);
+        map.map_or(Ok(()), |map| map.update(&INTERFACE.to_le_bytes(), endpoint, 0)).doing("write to the map endpoints")
+    }
+
+    /// Forgets what allowed packets of a family have left behind.
+    pub fn forget_flows(&self, family: Family) -> Result<(), Error> {
+        use MapName::{Flows4, Flows6, Fresh4, Fresh6};
+        let doing = "forget flows";
+        let [flows, fresh] = if family == Family::V4 { [Flows4, Fresh4] } else { [Flows6, Fresh6] };
+        for (name, map) in &self.maps {
+            if bucket_family(*name).is_some_and(|(of, _)| of == family) {
+                map.flow_table(family).doing(doing)?.remove(|_| true);
+            } else if *name == flows || *name == fresh {
+                while let Some(key) = map.next_key(None).doing(doing)? {
+                    map.delete(&key).doing(doing)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A program that lets everything pass and does nothing else: what any program costs.
+pub fn empty(kernel: &Kernel) -> Result<Program, Error> {
+    let mut asm = Asm::new(Target::BASE, "empty");
+    asm.mov(Reg::R0, -1);
+    asm.exit();
+    let insns = asm.assemble().map_err(std::io::Error::other).doing("make an empty program")?.insns;
+    kernel.load(&encode(&insns, ByteOrder::Little)).map_err(|error| Error::Refused { program: "empty", error })
+}
+
+/// The context of a packet at [`INTERFACE`] that came in there or elsewhere; 0 is this host itself.
+pub fn context(came_in: u32) -> [u8; CONTEXT_BYTES] {
+    let mut context = [0; CONTEXT_BYTES];
+    for (at, interface) in [(field::IFINDEX, INTERFACE), (field::INGRESS_IFINDEX, came_in)] {
+        context.iter_mut().skip(at as usize).zip(interface.to_le_bytes()).for_each(|(to, from)| *to = from);
+    }
+    context
+}
+
+fn fill(kernel: &Kernel, image: &MapImage) -> Result<Map, Error> {
+    let name = image.name.name();
+    let map = kernel.create_map(&definition(image)?, None).doing(format_args!("make the map {name}"))?;
+    for (key, value) in &image.entries {
+        map.update(key, value, 0).doing(format_args!("write to the map {name}"))?;
+    }
+    if image.spec.flags.contains(MapFlags::RDONLY_PROG) {
+        map.freeze().doing(format_args!("freeze the map {name}"))?;
+    }
+    Ok(map)
+}

@@ -1,0 +1,142 @@
+//! Small packets in units that can be counted, for `cargo xtask bench packets`: what iperf3 does not send, or does not wait for.
+//!
+//! `traffic serve ADDRESS:PORT` answers over TCP and UDP until its standard input ends. `traffic drive ADDRESS:PORT` reads lines
+//! `LOAD MILLISECONDS`, makes that load for so long, and prints how many units it came to. Loads:
+//!
+//! * `rr`: a byte there and a byte back on one connection (netperf's TCP_RR);
+//! * `crr`: the same on a new connection each time (TCP_CRR), which the server closes first, so that the client's ports are free;
+//! * `udp`: packets of [`SMALL`] bytes in bursts of [`BURST`], each burst answered once: nothing is lost, so that each packet's way
+//!   is the whole way. A unit is one of the packets.
+//!
+//! Both ends are one thread each and do nothing but system calls: what they cost is what the kernel takes for packets.
+
+use std::io::{self, BufRead as _, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+const SMALL: usize = 64;
+const BURST: u64 = 32;
+/// The last packet of a burst begins with it.
+const LAST: u8 = 1;
+/// What a client asks for: to be answered, or to be answered and left.
+const STAY: u8 = b's';
+const CLOSE: u8 = b'c';
+/// Units between two looks at the clock.
+const BETWEEN_LOOKS: u64 = 64;
+/// Something is wrong if an answer takes longer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+fn main() -> io::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let at = |text: &str| text.parse::<SocketAddr>().map_err(io::Error::other);
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["serve", address] => serve(at(address)?),
+        ["drive", address] => drive(at(address)?),
+        _ => Err(io::Error::other("traffic serve|drive ADDRESS:PORT")),
+    }
+}
+
+/// TCP in the first thread, whose CPU time is counted; UDP has a process of its own, by the port.
+fn serve(at: SocketAddr) -> io::Result<()> {
+    std::thread::spawn(|| {
+        _ = io::copy(&mut io::stdin(), &mut io::sink());
+        std::process::exit(0);
+    });
+    if at.port() % 2 == 1 { serve_udp(&UdpSocket::bind(at)?) } else { serve_tcp(&TcpListener::bind(at)?) }
+}
+
+fn serve_tcp(listener: &TcpListener) -> io::Result<()> {
+    loop {
+        // A connection that ends badly is the client's affair.
+        _ = listener.accept().and_then(|(connection, _)| answer(connection));
+    }
+}
+
+fn answer(mut connection: TcpStream) -> io::Result<()> {
+    connection.set_nodelay(true)?;
+    let mut byte = [0];
+    while connection.read(&mut byte)? == 1 {
+        connection.write_all(&byte)?;
+        if byte[0] == CLOSE {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn serve_udp(socket: &UdpSocket) -> io::Result<()> {
+    let mut packet = [0; SMALL];
+    loop {
+        let (_, from) = socket.recv_from(&mut packet)?;
+        if packet[0] == LAST {
+            socket.send_to(&packet, from)?;
+        }
+    }
+}
+
+fn drive(to: SocketAddr) -> io::Result<()> {
+    for line in io::stdin().lock().lines() {
+        let line = line?;
+        let (load, milliseconds) = line.split_once(' ').ok_or_else(|| io::Error::other("LOAD MILLISECONDS"))?;
+        let end = Instant::now() + Duration::from_millis(milliseconds.parse().map_err(io::Error::other)?);
+        let units = match load {
+            "rr" => round_trips(to, end)?,
+            "crr" => connections(to, end)?,
+            "udp" => bursts(SocketAddr::new(to.ip(), to.port() + 1), end)?,
+            other => return Err(io::Error::other(format!("there is no load {other}"))),
+        };
+        println!("{units}");
+    }
+    Ok(())
+}
+
+/// Does it until then; how often.
+fn until(end: Instant, mut unit: impl FnMut() -> io::Result<()>) -> io::Result<u64> {
+    let mut units = 0;
+    while Instant::now() < end {
+        (0..BETWEEN_LOOKS).try_for_each(|_| unit())?;
+        units += BETWEEN_LOOKS;
+    }
+    Ok(units)
+}
+
+fn connect(to: SocketAddr) -> io::Result<TcpStream> {
+    let connection = TcpStream::connect_timeout(&to, PATIENCE)?;
+    connection.set_nodelay(true)?;
+    Ok(connection)
+}
+
+fn ask(connection: &mut TcpStream, what: u8) -> io::Result<()> {
+    connection.write_all(&[what])?;
+    connection.read_exact(&mut [0])
+}
+
+fn round_trips(to: SocketAddr, end: Instant) -> io::Result<u64> {
+    let mut connection = connect(to)?;
+    connection.set_read_timeout(Some(PATIENCE))?;
+    until(end, || ask(&mut connection, STAY))
+}
+
+fn connections(to: SocketAddr, end: Instant) -> io::Result<u64> {
+    until(end, || {
+        let mut connection = TcpStream::connect(to)?;
+        ask(&mut connection, CLOSE)?;
+        // The server's end comes first.
+        connection.read(&mut [0]).map(drop)
+    })
+}
+
+fn bursts(to: SocketAddr, end: Instant) -> io::Result<u64> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    socket.connect(to)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let (mut packet, mut answer) = ([0; SMALL], [0; SMALL]);
+    let bursts = until(end, || {
+        for index in 1..=BURST {
+            packet[0] = if index == BURST { LAST } else { 0 };
+            socket.send(&packet)?;
+        }
+        socket.recv(&mut answer).map(drop)
+    })?;
+    Ok(bursts * BURST)
+}

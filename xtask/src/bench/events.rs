@@ -1,0 +1,63 @@
+//! `cargo xtask bench events` and `cargo xtask bench agent`: what the agent has to do when something changes, and what it takes.
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use anyhow::Result;
+use serde_json::Value;
+use xtask::process::{capture, cargo, run};
+
+use super::page;
+
+const EVENTS: &str = "\
+## What changes in a cluster
+
+Made by `cargo xtask bench events`, single-threaded, without the kernel and the API server. *Compile* is the classes of everything, the first
+time. A pod of another node comes or goes as one entry wherever its class is known. A policy that changes is judged anew with
+everything else (*classes*), then tables, programs and the file are made (*emit*). One node's pods are local, 110 of them.
+
+| pods | policies | compile, ms | pod comes, µs | pod goes, µs | as single entries | policy changes: classes, ms | emit, ms |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+";
+
+const AGENT: &str = "\
+## The agent
+
+Made by `cargo xtask bench agent` (which is `cargo xtask load`): the agent at 10,000 pods, 110 of them its own, and 1,000 policies, on a
+simulated API server; churned with 100 pods a second that come or go and 2 policies a second that change.
+
+| | |
+| --- | --- |
+";
+
+/// Runs `compiler/benches/index.rs`.
+pub(super) fn events() -> Result<()> {
+    let figures = page::figures("events")?;
+    let mut bench = cargo(&["bench", "--locked", "--package", "weir-compiler", "--bench", "index"]);
+    run(bench.env("WEIR_BENCH_JSON", &figures))?;
+    let mut text = EVENTS.to_owned();
+    for row in page::rows(&figures)? {
+        let number = |field: &str| page::grouped(row[field].as_u64().unwrap_or_default());
+        let figure = |field: &str| format!("{:.1}", row[field].as_f64().unwrap_or(f64::NAN));
+        let single = row["single"].as_f64().map(|it| 100.0 * it).unwrap_or(f64::NAN);
+        let figures = [figure("compile_ms"), figure("pod_comes_us"), figure("pod_goes_us")].join(" | ");
+        let changes = [figure("classify_ms"), figure("emit_ms")].join(" | ");
+        _ = writeln!(text, "| {} | {} | {figures} | {single:.1} % | {changes} |", number("pods"), number("policies"));
+    }
+    page::replace("events", &text)
+}
+
+/// Runs `cargo xtask load`, and keeps what it says.
+pub(super) fn agent() -> Result<()> {
+    let said = capture(Command::new(std::env::current_exe()?).args(["load", "--secs", "10"]))?;
+    print!("{said}");
+    let lines: Vec<(&str, &str)> = said.lines().filter_map(|line| line.split_at_checked(COLUMN)).collect();
+    let values = lines.iter().map(|(name, value)| (name.trim().to_owned(), Value::from(value.trim())));
+    let values: serde_json::Map<String, Value> = values.collect();
+    std::fs::write(page::figures("agent")?, serde_json::to_string_pretty(&values)? + "\n")?;
+    let rows = lines.iter().map(|(name, value)| format!("| {} | {} |\n", name.trim(), value.trim()));
+    page::replace("agent", &(AGENT.to_owned() + &rows.collect::<String>()))
+}
+
+/// Where `load` has its figures in a line.
+const COLUMN: usize = 26;

@@ -1,0 +1,56 @@
+//! Benchmarks in a mount namespace of their own, so that file systems of pins and names of network namespaces are gone with them,
+//! however they end.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use xtask::process::run;
+
+/// Runs this program again, with other arguments, in a mount namespace of its own.
+pub(super) fn isolated(arguments: &[&str]) -> Result<()> {
+    let mut inside = Command::new("unshare");
+    inside.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe()?);
+    run(inside.args(arguments))
+}
+
+/// Where the release build is.
+pub(super) fn release() -> Result<PathBuf> {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
+    target.join("release").canonicalize().context("there is no release build")
+}
+
+/// A place for files, with a bpf file system in `bpf`, and names of network namespaces that nobody else sees. All is gone with the
+/// mount namespace; but the empty directory, which is removed in the end.
+pub(super) struct Directory {
+    path: PathBuf,
+}
+
+impl Directory {
+    pub(super) fn new(name: &str) -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path)?;
+        let it = Self { path };
+        let mount = |kind: &str, at: &Path| {
+            std::fs::create_dir_all(at)?;
+            run(Command::new("mount").args(["-t", kind, "weir"]).arg(at))
+        };
+        mount("tmpfs", &it.path)?;
+        mount("bpf", &it.path.join("bpf"))?;
+        mount("tmpfs", Path::new("/run/netns"))?;
+        Ok(it)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // With the mounts, the rest goes.
+        _ = Command::new("umount").args(["--recursive", "--lazy"]).arg(&self.path).status();
+        _ = std::fs::remove_dir(&self.path);
+    }
+}

@@ -1,0 +1,134 @@
+//! `cargo xtask bench packets`: what real packets cost between two pods of a node, with nothing in their way, with our programs, and
+//! with the rules of others.
+//!
+//! Problem: a few hundred nanoseconds of ten thousand, on a machine that does other things too. Strategy: all [`paths`] stand at
+//! once, each with its [`guards`], and take turns in short slices, round after round; what is counted is CPU time of packets alone
+//! ([`traffic`] says how), and of all slices the least counts. A second path with nothing in its way says how far two paths
+//! differ that are the same.
+//!
+//! Everything is in network namespaces, a mount namespace and a bpf file system of this process: it leaves nothing, however it ends.
+
+mod guards;
+mod paths;
+mod report;
+mod traffic;
+
+use std::path::Path as FilePath;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use xtask::process::{cargo, run};
+
+use super::isolated::{Directory, isolated, release};
+use guards::{By, Means};
+use paths::Path;
+use traffic::{Ends, Load};
+
+const RULES: [usize; 4] = [10, 100, 1_000, 10_000];
+/// Streams are measured in one of so many rounds.
+const STREAM_EVERY: usize = 3;
+const INSIDE: &str = "--inside";
+
+struct Options {
+    rounds: usize,
+    slice: Duration,
+    cpu: usize,
+    /// Of these sizes; all, without any.
+    rules: Vec<usize>,
+    /// Of those whose name has this, and nothing.
+    only: String,
+    is_inside: bool,
+}
+
+/// One path that is measured.
+struct Row {
+    by: By,
+    rules: usize,
+    ends: Ends,
+    /// Nanoseconds of CPU time for each unit: of each load, each round.
+    figures: [Vec<f64>; Load::ALL.len()],
+}
+
+/// `cargo xtask bench packets`; `--draw` makes the page again from figures that are there.
+pub(super) fn task(arguments: &[String]) -> Result<()> {
+    if arguments.first().is_some_and(|it| it == "--draw") {
+        return report::draw();
+    }
+    let options = options(arguments)?;
+    if options.is_inside {
+        return measure(&options);
+    }
+    crate::packages::ensure()?;
+    run(&mut cargo(&["build", "--release", "--locked", "--package", "weir"]))?;
+    run(&mut cargo(&["build", "--release", "--locked", "--package", "xtask", "--example", "traffic"]))?;
+    let again = ["bench", "packets", INSIDE].into_iter().chain(arguments.iter().map(String::as_str));
+    isolated(&again.collect::<Vec<_>>())
+}
+
+fn options(arguments: &[String]) -> Result<Options> {
+    let cpus = std::thread::available_parallelism()?.get();
+    let slice = Duration::from_millis(100);
+    let mut options =
+        Options { rounds: 15, slice, cpu: cpus - 1, rules: Vec::new(), only: String::new(), is_inside: false };
+    let mut arguments = arguments.iter();
+    while let Some(name) = arguments.next() {
+        if name == "--only" {
+            options.only.clone_from(arguments.next().context("--only NAME")?);
+            continue;
+        }
+        let mut number = || arguments.next().and_then(|it| it.parse().ok()).with_context(|| format!("{name} N"));
+        match name.as_str() {
+            INSIDE => options.is_inside = true,
+            "--rounds" => options.rounds = number()?,
+            "--slice" => options.slice = Duration::from_millis(number()? as u64),
+            "--cpu" => options.cpu = number()?,
+            "--rules" => options.rules.push(number()?),
+            other => bail!("there is no {other}; there are --rounds, --slice, --cpu, --rules, --only"),
+        }
+    }
+    if options.rules.is_empty() {
+        options.rules = RULES.into();
+    }
+    Ok(options)
+}
+
+fn measure(options: &Options) -> Result<()> {
+    let directory = Directory::new("packets")?;
+    let release = release()?;
+    let means = Means { weir: &release.join("weir"), directory: directory.path() };
+    let mut rows = Vec::new();
+    for (number, (by, rules)) in cases(options).into_iter().enumerate() {
+        let row = row(number, by, rules, &means, &release.join("examples/traffic"), options.cpu);
+        rows.push(row.with_context(|| format!("{}, {rules} rules", by.name()))?);
+    }
+    for round in 0..options.rounds {
+        // iperf3 takes a second.
+        let is_wanted = |load: &Load| *load != Load::Stream || round % STREAM_EVERY == 0;
+        for (load, name) in Load::ALL.into_iter().enumerate().filter(|(_, load)| is_wanted(load)) {
+            for row in &mut rows {
+                let figure = row.ends.measure(name, options.slice);
+                let figure =
+                    figure.with_context(|| format!("{}, {} rules, {}", row.by.name(), row.rules, name.name()))?;
+                row.figures[load].push(figure);
+            }
+        }
+        eprintln!("round {} of {}", round + 1, options.rounds);
+    }
+    report::write(&rows)
+}
+
+/// Nothing comes twice: the second says what a difference means.
+fn cases(options: &Options) -> Vec<(By, usize)> {
+    let mut cases = vec![(By::Nothing, 0), (By::Nothing, 0)];
+    for by in By::ALL.into_iter().filter(|by| *by != By::Nothing && by.name().contains(&options.only)) {
+        cases.extend(options.rules.iter().map(|rules| (by, *rules)));
+    }
+    cases
+}
+
+fn row(number: usize, by: By, rules: usize, means: &Means<'_>, generator: &FilePath, cpu: usize) -> Result<Row> {
+    let path = Path::new(number)?;
+    guards::enforce(by, &path, rules, means)?;
+    let ends = Ends::new(&path, generator, cpu)?;
+    Ok(Row { by, rules, ends, figures: Default::default() })
+}

@@ -1,0 +1,284 @@
+//! Who stands between client and server, with how many rules.
+//!
+//! All say the same: the client may speak to the server, the server may be spoken to by the client, on any TCP or UDP port from
+//! 5000 to 5999, and to that come rules for addresses that nobody has. Half of the rules are the client's (egress), half the
+//! server's (ingress), and the one that matches is the last: a new connection is looked for in all of them.
+//!
+//! The rules for netfilter are put as those that enforce policies with it do (Calico's Felix, kube-router): what is
+//! established is accepted by conntrack's word before anything else, what it finds invalid is dropped, then the interface
+//! picks the pod's chain. So only the first packet of a connection walks. What is called *stateless* has no conntrack, and for
+//! replies the same rules the other way round, so that every packet walks as many.
+
+use std::fmt::Write as _;
+use std::path::Path as FilePath;
+
+use anyhow::Result;
+
+use super::paths::{CLIENT, Path, Place, SERVER, TO_CLIENT, TO_SERVER, run};
+
+pub(super) const PORTS: (u16, u16) = (5000, 5999);
+/// Ports of the other rules, in turns.
+const OTHER_PORTS: usize = 100;
+
+/// What enforces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    Nothing,
+    /// Weir's programs.
+    Tcx,
+    Clsact,
+    /// Rules, one for each address, through either back end.
+    Legacy,
+    Nft,
+    /// The same without conntrack.
+    LegacyStateless,
+    NftStateless,
+    /// One rule of the older back end, and a set.
+    Ipset,
+    /// nftables by itself: one rule and a set.
+    Sets,
+}
+
+impl By {
+    pub(super) const ALL: [Self; 9] = [
+        Self::Nothing,
+        Self::Tcx,
+        Self::Clsact,
+        Self::Legacy,
+        Self::Nft,
+        Self::LegacyStateless,
+        Self::NftStateless,
+        Self::Ipset,
+        Self::Sets,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Tcx => "weir, TCX",
+            Self::Clsact => "weir, clsact",
+            Self::Legacy => "iptables-legacy",
+            Self::Nft => "iptables-nft",
+            Self::LegacyStateless => "iptables-legacy, stateless",
+            Self::NftStateless => "iptables-nft, stateless",
+            Self::Ipset => "iptables-legacy + ipset",
+            Self::Sets => "nftables sets",
+        }
+    }
+}
+
+/// Where weir is, and where files may be.
+pub(super) struct Means<'a> {
+    pub(super) weir: &'a FilePath,
+    /// With a bpf file system in `bpf`.
+    pub(super) directory: &'a FilePath,
+}
+
+/// Puts so many rules in force.
+pub(super) fn enforce(by: By, path: &Path, rules: usize, means: &Means<'_>) -> Result<()> {
+    let node = |program: &str, arguments: &[&str], input: &str| {
+        run(path.command(Place::Node, program).args(arguments), input).map(drop)
+    };
+    match by {
+        By::Nothing => Ok(()),
+        By::Tcx => attach(path, rules, means, "tcx"),
+        By::Clsact => attach(path, rules, means, "clsact"),
+        By::Legacy => node("iptables-legacy-restore", &[], &chains(&listed(rules))),
+        By::Nft => node("iptables-nft-restore", &[], &chains(&listed(rules))),
+        By::LegacyStateless => node("iptables-legacy-restore", &[], &stateless(&listed(rules))),
+        By::NftStateless => node("iptables-nft-restore", &[], &stateless(&listed(rules))),
+        By::Ipset => {
+            node("ipset", &["restore"], &ipsets(rules))?;
+            node("iptables-legacy-restore", &[], &chains(&in_sets()))
+        }
+        By::Sets => node("nft", &["-f", "-"], &nftables(rules)),
+    }
+}
+
+/// The other rules of one side: address and port.
+fn others(rules: usize) -> impl Iterator<Item = (String, usize)> {
+    let (from, to) = (1, (rules / 2).max(1));
+    (from..to).map(|it| (format!("198.{}.{}.{}", 18 + it / 65_536, it / 256 % 256, it % 256), 8_000 + it % OTHER_PORTS))
+}
+
+/// The rules of both sides, after the words that say which chain and what to do.
+struct Rules {
+    egress: String,
+    ingress: String,
+}
+
+fn listed(rules: usize) -> Rules {
+    let side = |own: &str, side: &str, verdict: &str| {
+        let mut text = String::new();
+        let flag = if side == "egress" { "-d" } else { "-s" };
+        for (address, port) in others(rules) {
+            _ = writeln!(text, "-A {side} {flag} {address}/32 -p tcp -m tcp --dport {port} -j {verdict}");
+        }
+        for protocol in ["tcp", "udp"] {
+            let (low, high) = PORTS;
+            _ = writeln!(
+                text,
+                "-A {side} {flag} {own}/32 -p {protocol} -m {protocol} --dport {low}:{high} -j {verdict}"
+            );
+        }
+        text
+    };
+    Rules { egress: side(SERVER, "egress", "RETURN"), ingress: side(CLIENT, "ingress", "ACCEPT") }
+}
+
+fn in_sets() -> Rules {
+    let side =
+        |side: &str, ends: &str, verdict: &str| format!("-A {side} -m set --match-set {side} {ends} -j {verdict}\n");
+    Rules { egress: side("egress", "dst,dst", "RETURN"), ingress: side("ingress", "src,dst", "ACCEPT") }
+}
+
+/// What the egress chain allows goes on to the ingress chain.
+fn chains(Rules { egress, ingress }: &Rules) -> String {
+    format!(
+        "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n:egress - [0:0]\n:ingress - [0:0]
+-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A FORWARD -m conntrack --ctstate INVALID -j DROP
+-A FORWARD -i {TO_CLIENT} -j egress\n-A FORWARD -o {TO_SERVER} -j ingress
+{egress}-A egress -j DROP\n{ingress}-A ingress -j DROP\nCOMMIT\n"
+    )
+}
+
+/// Replies have chains of their own, in which addresses and ports of the other end stand.
+fn stateless(Rules { egress, ingress }: &Rules) -> String {
+    let turned = |rules: &str| {
+        let words = rules.split_inclusive([' ', '\n']).map(|word| match word {
+            "egress " => "reply-ingress ",
+            "ingress " => "reply-egress ",
+            "-d " => "-s ",
+            "-s " => "-d ",
+            "--dport " => "--sport ",
+            "RETURN\n" => "ACCEPT\n",
+            "ACCEPT\n" => "RETURN\n",
+            other => other,
+        });
+        words.collect::<String>()
+    };
+    let (reply_egress, reply_ingress) = (turned(ingress), turned(egress));
+    format!(
+        "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n:egress - [0:0]\n:ingress - [0:0]
+:reply-egress - [0:0]\n:reply-ingress - [0:0]
+-A FORWARD -i {TO_CLIENT} -j egress\n-A FORWARD -o {TO_SERVER} -j ingress
+-A FORWARD -i {TO_SERVER} -j reply-egress\n-A FORWARD -o {TO_CLIENT} -j reply-ingress
+{egress}-A egress -j DROP\n{ingress}-A ingress -j DROP
+{reply_egress}-A reply-egress -j DROP\n{reply_ingress}-A reply-ingress -j DROP\nCOMMIT\n"
+    )
+}
+
+/// Sets have no ranges of ports for one address: what matches is there once for each.
+fn ipsets(rules: usize) -> String {
+    let most = 131_072;
+    let mut text = String::new();
+    for (set, own) in [("egress", SERVER), ("ingress", CLIENT)] {
+        _ = writeln!(text, "create {set} hash:ip,port family inet maxelem {most}");
+        for (address, port) in others(rules) {
+            _ = writeln!(text, "add {set} {address},tcp:{port}");
+        }
+        for protocol in ["tcp", "udp"] {
+            MATCHED.iter().for_each(|port| _ = writeln!(text, "add {set} {own},{protocol}:{port}"));
+        }
+    }
+    text
+}
+
+/// The ports that are spoken to.
+pub(super) const MATCHED: [u16; 3] = [5201, 5300, 5301];
+
+fn nftables(rules: usize) -> String {
+    let mut text = "table ip weir {\n".to_owned();
+    for (set, own) in [("egress", SERVER), ("ingress", CLIENT)] {
+        let mut elements: Vec<String> =
+            others(rules).map(|(address, port)| format!("{address} . tcp . {port}")).collect();
+        for protocol in ["tcp", "udp"] {
+            elements.extend(MATCHED.iter().map(|port| format!("{own} . {protocol} . {port}")));
+        }
+        let elements = elements.join(", ");
+        _ = writeln!(text, "set {set} {{ type ipv4_addr . inet_proto . inet_service; elements = {{ {elements} }} }}");
+    }
+    _ = write!(
+        text,
+        "chain forward {{ type filter hook forward priority 0; policy drop;
+ct state vmap {{ established : accept, related : accept, invalid : drop }}
+iifname {TO_CLIENT} ip daddr . meta l4proto . th dport != @egress drop
+oifname {TO_SERVER} ip saddr . meta l4proto . th dport @ingress accept\n}}\n}}\n"
+    );
+    text
+}
+
+fn attach(path: &Path, rules: usize, means: &Means<'_>, hook: &str) -> Result<()> {
+    let [policies, artifact] = ["yaml", "o"].map(|suffix| means.directory.join(format!("{rules}.{suffix}")));
+    std::fs::write(&policies, objects(rules))?;
+    let mut compile = std::process::Command::new(means.weir);
+    compile.args(["-q", "compile", "--no-verify", "--target", "6.1", "-o"]).arg(&artifact).arg(&policies);
+    run(&mut compile, "")?;
+    let mut attach = path.command(Place::Node, means.weir);
+    attach.args(["-q", "attach", "--hook", hook, "--bpffs"]);
+    attach.arg(means.directory.join("bpf").join(format!("{hook}-{rules}"))).arg(&artifact);
+    attach.args(["--endpoint", &format!("default/client={TO_CLIENT}"), &format!("default/server={TO_SERVER}")]);
+    run(&mut attach, "").map(drop)
+}
+
+/// A policy for each rule.
+fn objects(rules: usize) -> String {
+    let mut text = String::new();
+    for (name, address) in [("client", CLIENT), ("server", SERVER)] {
+        _ = writeln!(
+            text,
+            "---\n{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, labels: {{app: {name}}}}}, \
+             status: {{phase: Running, podIP: {address}, podIPs: [{{ip: {address}}}]}}}}"
+        );
+    }
+    for (name, word, kind, peer) in [("client", "to", "Egress", SERVER), ("server", "from", "Ingress", CLIENT)] {
+        let mut policy = |number: usize, address: &str, ports: &str| {
+            _ = writeln!(
+                text,
+                "---\n{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {{name: {name}-{number}}}, \
+                 spec: {{podSelector: {{matchLabels: {{app: {name}}}}}, policyTypes: [{kind}], {}: [{{{word}: \
+                 [{{ipBlock: {{cidr: {address}/32}}}}], ports: [{ports}]}}]}}}}",
+                kind.to_lowercase()
+            );
+        };
+        for (number, (address, port)) in others(rules).enumerate() {
+            policy(number + 1, &address, &format!("{{protocol: TCP, port: {port}}}"));
+        }
+        let (low, high) = PORTS;
+        let ports = ["TCP", "UDP"].map(|it| format!("{{protocol: {it}, port: {low}, endPort: {high}}}"));
+        policy(0, peer, &ports.join(", "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_matches_is_the_last_of_as_many_rules_as_there_are_said_to_be() {
+        for size in [10, 100, 1_000] {
+            let text = chains(&listed(size));
+            for (side, own) in [("egress", SERVER), ("ingress", CLIENT)] {
+                let mut rules: Vec<&str> =
+                    text.lines().filter(|line| line.starts_with(&format!("-A {side} "))).collect();
+                assert_eq!(rules.pop(), Some(format!("-A {side} -j DROP").as_str()));
+                // The last says TCP and UDP: to policies that is one rule.
+                assert_eq!(rules.len(), size / 2 + 1, "{side} of {size}");
+                let is_ours = |rule: &&str| rule.contains(&format!(" {own}/32 "));
+                assert_eq!(rules.iter().position(is_ours), Some(size / 2 - 1), "{side} of {size}");
+            }
+            assert_eq!(objects(size).matches("kind: NetworkPolicy").count(), size, "policies");
+        }
+    }
+
+    #[test]
+    fn replies_are_judged_by_the_same_rules_the_other_way_round() {
+        let text = stateless(&listed(100));
+        let there = text.lines().find(|line| line.starts_with("-A ingress ")).expect("a rule");
+        let back = there.replace("ingress", "reply-egress").replace("-s ", "-d ").replace("--dport", "--sport");
+        assert!(text.contains(&back.replace("ACCEPT", "RETURN")), "{back}\n{text}");
+        assert_eq!(text.matches("-A reply-ingress ").count(), text.matches("-A egress ").count());
+    }
+}

@@ -1,0 +1,192 @@
+//! What was measured: a table on standard output, JSON beside that of the other benchmarks, and its stretch of the page.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::Row;
+use super::guards::By;
+use super::traffic::Load;
+use crate::bench::page;
+
+/// Nanoseconds of CPU for each unit.
+#[derive(Clone, Copy, Debug)]
+struct Figure {
+    least: f64,
+    median: f64,
+}
+
+impl Figure {
+    fn of(figures: &[f64]) -> Self {
+        let mut sorted = figures.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let at = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);
+        Self { least: at(0), median: at(sorted.len() / 2) }
+    }
+}
+
+/// The size at which others are compared with us.
+const COMPARED: usize = 1_000;
+
+const INTRODUCTION: &str = "\
+## Real packets
+
+Made by `cargo xtask bench packets`: a client, a node that routes and a server, each in a network namespace, joined by veths. Both pods are
+enforced, so that a packet passes two of our programs on its way, and a transaction (there and back) four. Figures are microseconds of CPU
+time for each unit of work: of both ends and of everything that the kernel does for their packets, all of it on one CPU, as the scheduler
+counts it; what else the machine does is not in them. All paths stand at once and take turns in short slices; the least of the rounds counts. In
+brackets how many times those of *nothing*, the lesser of two paths with nothing in their way; what the other one differs by is chance.
+
+*Rules* stand before the one that matches, half of them for the client's egress and half for the server's ingress: each is one address
+with one port (to us, as many policies). With netfilter, what conntrack knows as established is accepted first, what it finds invalid
+dropped, and only then the pod's chain walked, as agents that enforce with it do: only first packets pay for rules, and every packet for
+conntrack. *Stateless* is the same without conntrack: every packet walks all rules, as lists before conntrack do.
+
+";
+
+/// Prints and writes it.
+pub(super) fn write(rows: &[Row]) -> Result<()> {
+    let names: String = Load::ALL.iter().map(|load| format!(" {:>24}", load.name())).collect();
+    println!("{:<27} {:>7}{names}", "µs of CPU (over nothing)", "rules");
+    let all = Load::ALL.len();
+    for row in rows {
+        let cells: String = (0..all).map(|load| format!(" {:>24}", cell(row, load, rows))).collect();
+        println!("{:<27} {:>7}{cells}", row.by.name(), row.rules);
+    }
+    let values: Vec<Value> = rows.iter().map(|row| json(row, rows)).collect();
+    std::fs::write(page::figures("packets")?, serde_json::to_string_pretty(&values)? + "\n")?;
+    draw()
+}
+
+/// The lesser of those with nothing in their way.
+fn nothing(rows: &[Row], load: usize) -> Figure {
+    let all = rows.iter().filter(|row| row.by == By::Nothing).map(|row| Figure::of(&row.figures[load]));
+    all.min_by(|one, other| one.least.total_cmp(&other.least)).unwrap_or(Figure { least: f64::NAN, median: f64::NAN })
+}
+
+/// Nanoseconds over nothing.
+fn added(row: &Row, load: usize, rows: &[Row]) -> f64 {
+    Figure::of(&row.figures[load]).least - nothing(rows, load).least
+}
+
+fn cell(row: &Row, load: usize, rows: &[Row]) -> String {
+    let (figure, base) = (Figure::of(&row.figures[load]), nothing(rows, load));
+    format!("{:.2} {:+.2} ({:.3})", figure.least / 1e3, added(row, load, rows) / 1e3, figure.least / base.least)
+}
+
+fn json(row: &Row, rows: &[Row]) -> Value {
+    let rounded = |it: f64| (it * 10.0).round() / 10.0;
+    let ratio = |one: f64, other: f64| (one / other * 1e4).round() / 1e4;
+    let loads = Load::ALL.iter().enumerate().map(|(load, name)| {
+        let (figure, base) = (Figure::of(&row.figures[load]), nothing(rows, load));
+        let value = json!({
+            "ns": rounded(figure.least),
+            "over_nothing_ns": rounded(added(row, load, rows)),
+            "ratio": ratio(figure.least, base.least),
+            "median_ns": rounded(figure.median),
+            "median_ratio": ratio(figure.median, base.median),
+        });
+        (name.key().to_owned(), value)
+    });
+    let figures: serde_json::Map<String, Value> = loads.collect();
+    json!({"by": row.by.name(), "rules": row.rules, "figures": figures})
+}
+
+/// The stretch of the page and its picture, from what the JSON has.
+pub(super) fn draw() -> Result<()> {
+    let rows = page::rows(&page::figures("packets")?)?;
+    std::fs::write(page::docs().join("packets.svg"), picture(&rows))?;
+    page::replace("packets", &markdown(&rows))
+}
+
+fn figure(row: &Value, load: Load, of: &str) -> f64 {
+    row["figures"][load.key()][of].as_f64().unwrap_or(f64::NAN)
+}
+
+fn name(row: &Value) -> &str {
+    row["by"].as_str().unwrap_or_default()
+}
+
+fn at_size(rows: &[Value]) -> impl Iterator<Item = &Value> {
+    rows.iter().filter(|row| row["rules"] == COMPARED)
+}
+
+fn markdown(rows: &[Value]) -> String {
+    let mut text = INTRODUCTION.to_owned();
+    let names: String = Load::ALL.iter().map(|load| format!(" {} |", load.name())).collect();
+    _ = writeln!(text, "| enforced by | rules |{names}\n| --- | --- |{}", " --- |".repeat(Load::ALL.len()));
+    for row in rows {
+        let cell = |load| format!(" {:.2} ({:.3}) |", figure(row, load, "ns") / 1e3, figure(row, load, "ratio"));
+        let cells: String = Load::ALL.map(cell).concat();
+        _ = writeln!(text, "| {} | {} |{cells}", name(row), page::grouped(row["rules"].as_u64().unwrap_or_default()));
+    }
+    text + &comparison(rows)
+}
+
+/// What is compared: of a stream, what is added is less than what chance makes.
+const COUNTED: [Load; 3] = [Load::RoundTrip, Load::Connection, Load::Small];
+
+/// What is added at one size, and how many times what we add.
+fn comparison(rows: &[Value]) -> String {
+    let names: String = COUNTED.iter().map(|load| format!(" {} |", load.name())).collect();
+    let mut text = format!(
+        "\nWhat {} rules add to that of nothing, in nanoseconds, and in brackets how many times what Weir adds:\n\n\
+         ![Nanoseconds over nothing](packets.svg)\n\n| enforced by |{names}\n| --- |{}\n",
+        page::grouped(COMPARED as u64),
+        " --- |".repeat(COUNTED.len())
+    );
+    let Some(ours) = at_size(rows).find(|row| name(row) == By::Tcx.name()) else { return String::new() };
+    for row in at_size(rows) {
+        let cell = |load| {
+            let [theirs, ours] = [row, ours].map(|row| figure(row, load, "over_nothing_ns"));
+            format!(" {theirs:.0} ({:.1}) |", theirs / ours)
+        };
+        _ = writeln!(text, "| {} |{}", name(row), COUNTED.map(cell).concat());
+    }
+    text
+}
+
+const LEFT: f64 = 190.0;
+const WIDTH: f64 = 720.0;
+const BAR: f64 = 12.0;
+/// Nanoseconds where bars begin, and where they end: each decade is as long.
+const SHORTEST: f64 = 10.0;
+const LONGEST: f64 = 1e6;
+const COLOURS: [&str; 3] = ["#1f77b4", "#2ca02c", "#d98b2b"];
+
+/// What is added at one size, on a logarithmic scale.
+fn picture(rows: &[Value]) -> String {
+    let shown: Vec<&Value> = at_size(rows).collect();
+    let group = BAR * COUNTED.len() as f64 + 10.0;
+    let height = group * shown.len() as f64 + 44.0;
+    let scale = (WIDTH - LEFT - 70.0) / (LONGEST / SHORTEST).log10();
+    let mut text = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"11\">\n\
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n"
+    );
+    for (index, load) in COUNTED.iter().enumerate() {
+        let x = LEFT + 170.0 * index as f64;
+        _ = writeln!(text, "<rect x=\"{x}\" y=\"8\" width=\"10\" height=\"10\" fill=\"{}\"/>", COLOURS[index]);
+        _ = writeln!(text, "<text x=\"{}\" y=\"17\">{}</text>", x + 15.0, load.name());
+    }
+    for (place, row) in shown.iter().enumerate() {
+        let top = 32.0 + group * place as f64;
+        let middle = top + group / 2.0;
+        _ = writeln!(text, "<text x=\"{}\" y=\"{middle}\" text-anchor=\"end\">{}</text>", LEFT - 8.0, name(row));
+        for (index, load) in COUNTED.into_iter().enumerate() {
+            let added = figure(row, load, "over_nothing_ns");
+            let (y, length) = (top + BAR * index as f64, (added.clamp(SHORTEST, LONGEST) / SHORTEST).log10() * scale);
+            _ = writeln!(
+                text,
+                "<rect x=\"{LEFT}\" y=\"{y}\" width=\"{length:.1}\" height=\"{}\" fill=\"{}\"/>",
+                BAR - 2.0,
+                COLOURS[index]
+            );
+            let (x, y) = (LEFT + length + 4.0, y + BAR - 3.0);
+            _ = writeln!(text, "<text x=\"{x:.1}\" y=\"{y}\" font-size=\"9\">{added:.0} ns</text>");
+        }
+    }
+    text.push_str("</svg>\n");
+    text
+}

@@ -1,0 +1,211 @@
+//! Both ends of the traffic, on one CPU, and what they take of it.
+//!
+//! What is measured is CPU time, not elapsed time, and only that of packets: both ends, and all that the kernel does in between,
+//! run on one CPU; what interrupts do for packets there (softirqs) runs in the ends' own time or in `ksoftirqd`, and the scheduler
+//! counts the time of each in nanoseconds. So what others do on the machine takes turns with a measurement, and is not in it.
+//! (Not counted is what the kernel puts off to workers: destroying forgotten conntrack entries, say.)
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+
+use super::paths::{Path, Place, SERVER, run};
+
+/// The generator's port for TCP; the next one is for UDP. And iperf3's.
+const PORT: u16 = 5300;
+const STREAM_PORT: u16 = 5201;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Load {
+    RoundTrip,
+    Connection,
+    Small,
+    Stream,
+}
+
+impl Load {
+    pub(super) const ALL: [Self; 4] = [Self::RoundTrip, Self::Connection, Self::Small, Self::Stream];
+
+    /// In the JSON.
+    pub(super) fn key(self) -> &'static str {
+        match self {
+            Self::RoundTrip => "tcp_rr",
+            Self::Connection => "tcp_crr",
+            Self::Small => "udp_small",
+            Self::Stream => "tcp_stream",
+        }
+    }
+
+    /// In tables.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::RoundTrip => "TCP_RR transaction",
+            Self::Connection => "TCP_CRR transaction",
+            Self::Small => "UDP packet, 64 bytes",
+            Self::Stream => "TCP stream, MiB",
+        }
+    }
+
+    /// As the generator calls it; none where iperf3 serves.
+    fn word(self) -> Option<&'static str> {
+        match self {
+            Self::RoundTrip => Some("rr"),
+            Self::Connection => Some("crr"),
+            Self::Small => Some("udp"),
+            Self::Stream => None,
+        }
+    }
+}
+
+/// Client and servers of a path, waiting.
+pub(super) struct Ends {
+    path: Path,
+    cpu: usize,
+    /// The thread that does softirqs when there are many.
+    softirqs: u32,
+    client: Child,
+    words: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    /// They end when their standard input does.
+    servers: [Child; 2],
+}
+
+impl Ends {
+    pub(super) fn new(path: &Path, generator: &std::path::Path, cpu: usize) -> Result<Self> {
+        let start = |place: Place, verb: &str, port: u16| {
+            let mut command = on_cpu(path, place, cpu);
+            command.arg(generator).args([verb, &format!("{SERVER}:{port}")]);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("could not start the generator")
+        };
+        let servers = [start(Place::Server, "serve", PORT)?, start(Place::Server, "serve", PORT + 1)?];
+        let mut client = start(Place::Client, "drive", PORT)?;
+        let words = client.stdin.take().context("no standard input")?;
+        let answers = BufReader::new(client.stdout.take().context("no standard output")?);
+        let mut ends = Self { path: path.clone(), cpu, softirqs: softirqd(cpu)?, client, words, answers, servers };
+        ends.until_they_speak()?;
+        Ok(ends)
+    }
+
+    /// The servers are there, and nothing is in the way: not of TCP, not of UDP.
+    fn until_they_speak(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        let is_listening = |path: &Path| {
+            let sockets = run(path.command(Place::Server, "cat").args(["/proc/net/tcp", "/proc/net/udp"]), "");
+            sockets.is_ok_and(|text| [PORT, PORT + 1].iter().all(|port| text.contains(&format!(":{port:04X} "))))
+        };
+        while !is_listening(&self.path) {
+            ensure!(begun.elapsed() < PATIENCE, "the servers do not listen");
+            sleep(Duration::from_millis(10));
+        }
+        for load in [Load::RoundTrip, Load::Connection, Load::Small] {
+            self.generate(load.word().unwrap_or_default(), Duration::from_millis(1))?;
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds of CPU time for each unit.
+    pub(super) fn measure(&mut self, load: Load, slice: Duration) -> Result<f64> {
+        let Some(word) = load.word() else { return self.stream(slice) };
+        let before = self.taken()?;
+        let units = self.generate(word, slice)?;
+        Ok((self.taken()? - before) as f64 / units as f64)
+    }
+
+    fn generate(&mut self, word: &str, slice: Duration) -> Result<u64> {
+        writeln!(self.words, "{word} {}", slice.as_millis())?;
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        line.trim().parse().with_context(|| format!("`{word}` came to nothing"))
+    }
+
+    /// Nanoseconds that both ends and the CPU's softirqs have had.
+    fn taken(&self) -> Result<u64> {
+        let ends = [&self.client, &self.servers[0], &self.servers[1]].map(Child::id);
+        ends.into_iter().chain([self.softirqs]).map(run_time).sum()
+    }
+
+    /// iperf3 counts its ends' time itself; what `ksoftirqd` did comes to it.
+    fn stream(&self, slice: Duration) -> Result<f64> {
+        // It knows whole seconds.
+        let seconds = slice.as_secs().max(1).to_string();
+        let port = STREAM_PORT.to_string();
+        let mut server = on_cpu(&self.path, Place::Server, self.cpu);
+        server.args(["iperf3", "--server", "--one-off", "--port", &port]).stdin(Stdio::null()).stdout(Stdio::null());
+        let mut server = Killed(server.spawn().context("could not start iperf3")?);
+        let listens = format!(":{STREAM_PORT:04X} ");
+        let begun = Instant::now();
+        while !run(self.path.command(Place::Server, "cat").args(["/proc/net/tcp", "/proc/net/tcp6"]), "")?
+            .contains(&listens)
+        {
+            ensure!(begun.elapsed() < PATIENCE, "iperf3 does not listen");
+            sleep(Duration::from_millis(10));
+        }
+        let before = run_time(self.softirqs)?;
+        let mut client = on_cpu(&self.path, Place::Client, self.cpu);
+        let text = run(client.args(["iperf3", "--client", SERVER, "--port", &port, "--time", &seconds, "--json"]), "")?;
+        let softirqs = run_time(self.softirqs)? - before;
+        server.0.wait()?;
+        let figures: Value = serde_json::from_str(&text)?;
+        let number =
+            |of: &str| figures.pointer(of).and_then(Value::as_f64).with_context(|| format!("no {of} of iperf3"));
+        let share = (number("/end/cpu_utilization_percent/host_total")?
+            + number("/end/cpu_utilization_percent/remote_total")?)
+            / 100.0;
+        let taken = share * number("/end/sum_sent/seconds")? * 1e9 + softirqs as f64;
+        Ok(taken / (number("/end/sum_received/bytes")? / f64::from(1 << 20)))
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        // What is gone need not be ended.
+        for child in self.servers.iter_mut().chain([&mut self.client]) {
+            _ = child.kill();
+            _ = child.wait();
+        }
+    }
+}
+
+/// Ended when it is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended.
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+/// As a batch process: who is woken waits until who runs has nothing more to do, so that ends take turns in the same way each time.
+fn on_cpu(path: &Path, place: Place, cpu: usize) -> Command {
+    let mut command = path.command(place, "taskset");
+    command.args(["--cpu-list", &cpu.to_string(), "chrt", "--batch", "0"]);
+    command
+}
+
+/// What a process's first thread has had of a CPU.
+fn run_time(process: u32) -> Result<u64> {
+    let text =
+        fs::read_to_string(format!("/proc/{process}/schedstat")).context("the kernel has no CONFIG_SCHED_INFO")?;
+    text.split(' ').next().and_then(|it| it.parse().ok()).context("no time in schedstat")
+}
+
+fn softirqd(cpu: usize) -> Result<u32> {
+    let name = format!("ksoftirqd/{cpu}");
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(process) = entry.file_name().to_str().and_then(|it| it.parse().ok()) else { continue };
+        if fs::read_to_string(entry.path().join("comm")).is_ok_and(|comm| comm.trim() == name) {
+            return Ok(process);
+        }
+    }
+    bail!("there is no {name}")
+}
