@@ -27,4 +27,4 @@ pub mod system;
 
 pub use error::{Error, Failure, Now};
 pub use point::{Neighbour, Side, Way};
-pub use record::{Endpoint, Generation};
+pub use record::{Endpoint, Generation, Uplink};
