@@ -49,7 +49,7 @@ fn instruction(line: &str) -> Option<String> {
 fn programs(text: &str) -> Vec<(String, Vec<String>)> {
     let mut programs: Vec<(String, Vec<String>)> = Vec::new();
     for line in text.lines() {
-        match line.strip_suffix(':').filter(|it| it.ends_with("_pod")) {
+        match line.strip_suffix(':').filter(|it| it.ends_with("_pod") || *it == "at_edge") {
             Some(name) => programs.push((name.to_owned(), Vec::new())),
             None => programs.last_mut().expect("a program").1.extend(instruction(line)),
         }

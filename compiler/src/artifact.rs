@@ -6,6 +6,7 @@
 //! | section | holds |
 //! | --- | --- |
 //! | `classifier` | the programs `to_pod` and `from_pod`, a global function each; aya, libbpf and iproute2 share no other name |
+//! | `xdp` | the program `at_edge`, where lists deny something to everybody |
 //! | `.maps`, `.BTF` | the maps, as types |
 //! | `.data.config`, … | the maps that programs address without a look-up: loaders make an array of one value |
 //! | `.BTF.ext` | the line that each instruction came from |
@@ -81,6 +82,8 @@ pub struct Program {
 pub struct Artifact {
     /// `to_pod`, `from_pod`.
     pub programs: [Program; 2],
+    /// `at_edge`, where lists deny something to everybody. None of its instructions serves one line more than another.
+    pub edge: Option<Assembled>,
     /// Where instructions came from.
     pub lines: LineTable,
     /// The maps, sorted by name.
@@ -98,6 +101,8 @@ pub struct Artifact {
 pub struct Parts {
     /// The programs for ingress and egress, `to_pod` and `from_pod`.
     pub programs: [Assembled; 2],
+    /// The program at the edge of the node, if there is one.
+    pub edge: Option<Assembled>,
     /// What their tags stand for.
     pub lines: LineTable,
     /// The maps.
@@ -159,7 +164,7 @@ pub enum ArtifactError {
 impl Artifact {
     /// Puts the parts together and writes the manifest.
     pub fn link(parts: Parts) -> Result<Self, LinkError> {
-        let Parts { mut programs, lines, mut maps, endpoints, mut description } = parts;
+        let Parts { mut programs, edge, lines, mut maps, endpoints, mut description } = parts;
         maps.sort_by_key(|map| map.name);
         let tags = programs.iter_mut().map(|program| &mut program.tags);
         let lines = LineTable::numbered(tags, &mut |tag| lines.line(tag).cloned());
@@ -169,6 +174,7 @@ impl Artifact {
         let programs = programs.map(|(hook, code)| Program { hook, code });
         let mut artifact = Self {
             programs,
+            edge,
             lines,
             maps,
             endpoints,
@@ -206,15 +212,20 @@ impl Artifact {
 
     /// The digest of what is enforced: code, maps, endpoints; not of names of files and lines.
     pub fn generation(&self) -> Result<Digest, LinkError> {
-        let [to_pod, from_pod] = self.programs.each_ref().map(object::code);
+        let [to_pod, from_pod] = self.programs.each_ref().map(|program| object::code(&program.code));
+        let edge = self.edge.as_ref().map(object::code).unwrap_or_default();
         let maps = images::write_maps(&self.maps)?;
-        Ok(Digest::of_parts(&[&to_pod, &from_pod, &maps, &images::write_endpoints(&self.endpoints)]))
+        Ok(Digest::of_parts(&[&to_pod, &from_pod, &maps, &images::write_endpoints(&self.endpoints), &edge]))
+    }
+
+    /// The code of every program.
+    fn code(&self) -> impl Iterator<Item = &Assembled> {
+        self.programs.iter().map(|program| &program.code).chain(&self.edge)
     }
 
     /// Maps that programs address without a look-up.
     fn addressed(&self) -> Vec<MapName> {
-        let mut names: Vec<MapName> =
-            self.programs.iter().flat_map(uses).filter(|it| it.1).filter_map(|it| it.0).collect();
+        let mut names: Vec<MapName> = self.code().flat_map(uses).filter(|it| it.1).filter_map(|it| it.0).collect();
         names.sort_unstable();
         names.dedup();
         names
@@ -222,11 +233,11 @@ impl Artifact {
 
     fn check(&self) -> Result<(), LinkError> {
         let addressed = self.addressed();
-        for program in &self.programs {
-            if program.code.functions.len() > 1 {
+        for code in self.code() {
+            if code.functions.len() > 1 {
                 return Err(LinkError::Functions);
             }
-            for (used, (name, by_value)) in program.code.maps.iter().zip(uses(program)) {
+            for (used, (name, by_value)) in code.maps.iter().zip(uses(code)) {
                 let map = name.and_then(|name| self.map(name)).ok_or(LinkError::NoMap(used.map))?;
                 if !by_value && addressed.contains(&map.name) {
                     return Err(LinkError::TwoUses(map.name));
@@ -242,10 +253,10 @@ impl Artifact {
 }
 
 /// The maps that a program uses, in order, and whether it addresses the value.
-fn uses(program: &Program) -> impl Iterator<Item = (Option<MapName>, bool)> {
-    program.code.maps.iter().map(|used| {
+fn uses(code: &Assembled) -> impl Iterator<Item = (Option<MapName>, bool)> {
+    code.maps.iter().map(|used| {
         let name = MapName::ALL.get(used.map.0 as usize).copied();
-        let insn = program.code.insns.get(used.index);
+        let insn = code.insns.get(used.index);
         (name, matches!(insn, Some(Insn::LoadImm64 { value: Imm64::MapValue { .. }, .. })))
     })
 }

@@ -13,7 +13,8 @@ use crate::classify::{self, Classes, ClassifyError, Scope};
 use crate::ebpf::asm::Assembled;
 use crate::ebpf::limits::{self, Report, Violation};
 use crate::ebpf::target::{Feature, Target};
-use crate::emit::{self, EmitError, Plan, program_name};
+use crate::edge::Edge;
+use crate::emit::{self, AT_EDGE, EmitError, Plan, program_name};
 use crate::image::{self, EndpointEntry, MapImage, Sizes};
 
 use crate::ir::{Program, Tables};
@@ -60,6 +61,8 @@ pub struct Compiled {
     pub programs: [Assembled; 2],
     /// Their measures.
     pub reports: [Report; 2],
+    /// `at_edge`, where lists deny something to everybody.
+    pub edge: Option<Assembled>,
     /// The maps, `endpoints` without entries.
     pub maps: Vec<MapImage>,
     /// What `endpoints` holds for each local endpoint, in the order of the scope.
@@ -149,12 +152,19 @@ pub fn compile_classes(
     let plan = Plan { target: options.target, decisions: decisions.each_ref(), tables: &tables, families };
     let (to_pod, to_pod_report) = program(&plan, Direction::Ingress)?;
     let (from_pod, from_pod_report) = program(&plan, Direction::Egress)?;
-    let maps = image::maps(cluster, scope, &tables, options.sizes, options.target);
+    let mut maps = image::maps(cluster, scope, &tables, options.sizes, options.target);
+    let mut at_edge = None;
+    if let Some(edge) = Edge::of(cluster, &classes) {
+        at_edge = Some(checked(AT_EDGE, emit::emit_edge(&plan, &edge))?.0);
+        maps.extend(image::edge_maps(cluster, scope, &edge));
+        maps.sort_by_key(|map| map.name);
+    }
     check_maps(&maps)?;
     let endpoints = image::endpoints(cluster, &classes, &tables);
     let compiled = Compiled {
         programs: [to_pod, from_pod],
         reports: [to_pod_report, from_pod_report],
+        edge: at_edge,
         classes,
         tables,
         general,
@@ -194,6 +204,7 @@ impl Compiled {
         let lines = LineTable::of(&mut programs, &self.tables.sources, &mut line);
         Artifact::link(Parts {
             programs,
+            edge: self.edge.clone(),
             lines,
             maps: self.maps.clone(),
             endpoints: self.endpoints.iter().map(|entry| NamedEndpoint::new(cluster, entry)).collect(),
@@ -259,8 +270,12 @@ fn map_of(place: Place) -> MapName {
 }
 
 fn program(plan: &Plan<'_>, hook: Direction) -> Result<(Assembled, Report), CompileError> {
-    let program = program_name(hook);
-    let assembled = emit::emit(plan, hook).map_err(|error| CompileError::Emit { program, error })?;
+    checked(program_name(hook), emit::emit(plan, hook))
+}
+
+/// A program as the kernel takes it, and its measures.
+fn checked(program: &'static str, emitted: Result<Assembled, EmitError>) -> Result<(Assembled, Report), CompileError> {
+    let assembled = emitted.map_err(|error| CompileError::Emit { program, error })?;
     let report = limits::check(&assembled.insns);
     match report.violations.first() {
         Some(violation) => Err(CompileError::Program { program, violation: violation.clone() }),

@@ -1,4 +1,5 @@
-//! The datapath: instructions for the two programs, around the decision that [`crate::ir`] is.
+//! The datapath: instructions for the two programs at pods, around the decision that [`crate::ir`] is, and for the one at the
+//! edge of the node ([`emit_edge`]).
 //!
 //! Problem: the same questions for every packet, in an order that matters, in a language with eleven registers and a
 //! verifier. Strategy: one function here a question, in the order in which a packet meets them:
@@ -20,6 +21,7 @@
 
 mod account;
 mod decide;
+mod edge;
 mod flows;
 mod frame;
 mod lookup;
@@ -35,6 +37,7 @@ use crate::ebpf::asm::{Asm, AsmError, Assembled, Label, MapRef};
 use crate::ebpf::helper::Helper;
 use crate::ebpf::insn::{AluOp, Cond, Reg, Size};
 use crate::ebpf::target::Target;
+use crate::edge::Edge;
 use crate::ir::{Inst, Program, Tables, Value};
 use crate::layout::{MapName, Outcome, config, direction_number, mark};
 use crate::model::Direction;
@@ -81,6 +84,14 @@ pub fn emit(plan: &Plan<'_>, hook: Direction) -> Result<Assembled, EmitError> {
     Ok(emitter.asm.assemble()?)
 }
 
+/// The program at the edge of the node, which drops what is denied to everybody.
+pub fn emit_edge(plan: &Plan<'_>, edge: &Edge) -> Result<Assembled, EmitError> {
+    let asm = Asm::new(plan.target, AT_EDGE);
+    let mut emitter = Emitter { asm, ..Emitter::new(plan, Direction::Ingress) };
+    emitter.edge(edge);
+    Ok(emitter.asm.assemble()?)
+}
+
 /// A program that is one look-up, for tests and benchmarks: `address` leaves an address, as on the wire, at `r10 +
 /// REMOTE`; the program returns its class.
 pub fn emit_look_up(plan: &Plan<'_>, family: Family, address: impl FnOnce(&mut Asm)) -> Result<Assembled, EmitError> {
@@ -102,6 +113,9 @@ pub fn program_name(hook: Direction) -> &'static str {
         Direction::Egress => "from_pod",
     }
 }
+
+/// The name of the program at the edge of the node.
+pub const AT_EDGE: &str = "at_edge";
 
 struct Emitter<'a> {
     asm: Asm,

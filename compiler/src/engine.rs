@@ -9,6 +9,7 @@
 //! is used, which is no policy; what no packet can tell apart is skipped with a reason.
 
 mod because;
+pub mod edge;
 mod ir;
 pub mod machine;
 pub mod packet;

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use crate::address::{Family, Prefix};
 use crate::classify::{AtomSet, Classes, PeerId, Scope};
 use crate::ebpf::target::Target;
+use crate::edge::Edge;
 use crate::ir::Tables;
 use crate::layout::buckets::{self, shape};
 use crate::layout::{
@@ -85,6 +86,18 @@ pub fn maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes, tar
     }
     maps.sort_by_key(|map| map.name);
     maps
+}
+
+/// What the program at the edge needs besides; the runtime fills in whom it protects.
+pub fn edge_maps(cluster: &Cluster, scope: &Scope, edge: &Edge) -> Vec<MapImage> {
+    let local = scope.endpoints().len() as u32;
+    let families = [Family::V4, Family::V6].into_iter().filter(|it| has_family(cluster, scope, *it));
+    let protected = families.map(|family| {
+        let name = pick(family, MapName::Local4, MapName::Local6);
+        empty(name, hash(u32::from(family.bits() / 8), 4, headroom(local)))
+    });
+    let counted = empty(MapName::EdgeDrops, array(MapKind::PercpuArray, 16, 1));
+    protected.chain([compiled(MapName::Edge, &edge.bits()), counted]).collect()
 }
 
 /// Whether a local endpoint has an address of the family.

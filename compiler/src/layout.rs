@@ -58,11 +58,19 @@ pub enum MapName {
     FlowBuckets6,
     /// How large these are: [`buckets::shape`].
     FlowShape,
+    /// Peer classes that are denied to everybody, a bit each.
+    Edge,
+    /// IPv4 addresses of endpoints that are enforced.
+    Local4,
+    /// IPv6 addresses of endpoints that are enforced.
+    Local6,
+    /// Per CPU: packets and bytes that were dropped at the edge.
+    EdgeDrops,
 }
 
 impl MapName {
     /// All of them, in order.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 28] = [
         Self::Endpoints,
         Self::Config,
         Self::Counters,
@@ -87,6 +95,10 @@ impl MapName {
         Self::FlowBuckets4,
         Self::FlowBuckets6,
         Self::FlowShape,
+        Self::Edge,
+        Self::Local4,
+        Self::Local6,
+        Self::EdgeDrops,
     ];
 
     /// Its name in the kernel and in the object file.
@@ -116,6 +128,10 @@ impl MapName {
             Self::FlowBuckets4 => "flow_buckets4",
             Self::FlowBuckets6 => "flow_buckets6",
             Self::FlowShape => "flow_shape",
+            Self::Edge => "edge",
+            Self::Local4 => "local4",
+            Self::Local6 => "local6",
+            Self::EdgeDrops => "edge_drops",
         }
     }
 }

@@ -33,6 +33,7 @@ pub mod decode;
 pub mod diagnostic;
 pub mod diff;
 pub mod ebpf;
+pub mod edge;
 pub mod emit;
 pub mod engine;
 pub mod image;

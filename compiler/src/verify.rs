@@ -14,6 +14,7 @@
 mod again;
 mod asker;
 mod bits;
+mod edge;
 mod endpoints;
 mod expected;
 mod parts;
@@ -117,6 +118,7 @@ impl<'a> Verifier<'a> {
         ports.extend(suspects::all_ports(self.artifact));
         ports.sort_unstable_by_key(|(protocol, port)| (protocol.map(|it| it as usize), *port));
         ports.dedup();
+        edge::check(self.artifact, expected, &survey, unused(&addresses), report)?;
         if self.cluster.assume.established == Established::Cut {
             again::check(&mut prober, &survey, &self.locals, &expected.slots.ends(), report)?;
         }

@@ -25,6 +25,7 @@ mod probe;
 mod ring;
 mod skb;
 mod trap;
+mod xdp;
 
 pub use errno::Errno;
 pub use map::{ANY, EXIST, MapFlags, MapId, MapKind, MapSpec, NOEXIST};
@@ -82,7 +83,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// What the kernel takes from a tc program: the lower half.
+    /// What the kernel takes from a program: the lower half.
     pub fn verdict(&self) -> i32 {
         self.r0 as i32
     }
@@ -110,9 +111,18 @@ impl Vm {
         self.budget = instructions;
     }
 
-    /// Loads a linked program. Map descriptors in it are the numbers of this machine's [`MapId`]s.
+    /// Loads a linked program for tc. Map descriptors in it are the numbers of this machine's [`MapId`]s.
     pub fn load(&mut self, insns: &[Insn]) -> Result<ProgramId, LoadError> {
-        let program = Program::new(insns, &self.maps)?;
+        self.load_as(insns, false)
+    }
+
+    /// The same for XDP: of an [`Skb`] it sees the bytes, all of them, and the interface.
+    pub fn load_xdp(&mut self, insns: &[Insn]) -> Result<ProgramId, LoadError> {
+        self.load_as(insns, true)
+    }
+
+    fn load_as(&mut self, insns: &[Insn], is_xdp: bool) -> Result<ProgramId, LoadError> {
+        let program = Program::new(insns, &self.maps, is_xdp)?;
         let id = ProgramId(u32::try_from(self.programs.len()).unwrap_or(u32::MAX));
         self.programs.push(program);
         Ok(id)

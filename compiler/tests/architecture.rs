@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The modules, from left to right. Each may use what stands before it, and no more.
-const STAGES: [&str; 29] = [
+const STAGES: [&str; 30] = [
     "origin",
     "syntax",
     "source",
@@ -21,6 +21,7 @@ const STAGES: [&str; 29] = [
     "reach",
     "diff",
     "index",
+    "edge",
     "structures",
     "ir",
     "lower",

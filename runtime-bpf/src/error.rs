@@ -91,6 +91,17 @@ pub enum Error {
     /// No such endpoint is attached.
     #[error("{0} is not attached")]
     NotAttached(String),
+    /// No such uplink.
+    #[error("nothing is dropped at {0} before the pods")]
+    NotAnUplink(String),
+    /// The program at the edge is not at an uplink that it was asked for; everything else is in force.
+    #[error("the program at_edge cannot be placed at {interface}: {why}; at the pods everything is enforced")]
+    Edge {
+        /// Which.
+        interface: String,
+        /// Why.
+        why: String,
+    },
     /// Pins that make no sense.
     #[error("what is pinned under {} cannot be used: {what}", .path.display())]
     Damaged {
@@ -216,6 +227,10 @@ impl Error {
             Self::OtherNamespace(_) => "enter that one (nsenter --net), or use another --bpffs for this one".into(),
             Self::Nothing(_) => "`weir attach` first, or name the place with --bpffs".into(),
             Self::NotAttached(_) => "`weir status` lists what is attached".into(),
+            Self::NotAnUplink(_) => "`weir status` lists the uplinks".into(),
+            Self::Edge { .. } => {
+                "`ip link show` says whether another XDP program is there: an interface has room for one".into()
+            }
             Self::Damaged { .. } => "`weir attach` again; if that does not help, `weir detach` and attach anew".into(),
             Self::OtherVersion(_) => "`weir detach`, then attach anew; established flows are judged again".into(),
             Self::TooOld { .. } => "use a newer kernel; what was in force, if anything was, still is".into(),

@@ -7,9 +7,12 @@ pub(crate) mod flows;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
+use std::path::PathBuf;
 
 use weir_compiler::artifact::{Artifact, map_type};
+use weir_compiler::ebpf::asm::Assembled;
 use weir_compiler::ebpf::code::{ByteOrder, encode};
+use weir_compiler::emit::AT_EDGE;
 use weir_compiler::image::{MapImage, bucket_family, is_flow_table};
 use weir_compiler::layout::{MapName, config, mark};
 use weir_compiler::vm::{MapFlags, MapKind};
@@ -37,6 +40,8 @@ pub(crate) struct Loaded {
     pub(crate) generation: Generation,
     pub(crate) maps: BTreeMap<String, Map>,
     pub(crate) programs: [Program; 2],
+    /// `at_edge`, if the generation has one.
+    pub(crate) edge: Option<Program>,
 }
 
 impl Loaded {
@@ -56,7 +61,12 @@ impl Loaded {
 /// Whether generations share it.
 pub(crate) fn is_shared(name: MapName) -> bool {
     use MapName::*;
-    matches!(name, Counters | Events | EventLimit | Fragments4 | Fragments6) || is_flow_table(name)
+    matches!(name, Counters | Events | EventLimit | Fragments4 | Fragments6 | EdgeDrops) || is_flow_table(name)
+}
+
+/// Whether only the program at the edge uses it.
+pub(crate) fn is_of_edge(name: MapName) -> bool {
+    matches!(name, MapName::Edge | MapName::Local4 | MapName::Local6 | MapName::EdgeDrops)
 }
 
 /// What an artifact becomes a generation with.
@@ -69,15 +79,23 @@ pub(crate) struct Source<'a> {
     pub(crate) stamp: u8,
     /// How many endpoints there will be.
     pub(crate) endpoints: u32,
+    /// Whether there are uplinks.
+    pub(crate) has_uplinks: bool,
     /// What this host is called.
     pub(crate) own: OwnAddresses,
+}
+
+impl Source<'_> {
+    /// What is for the edge is not made where there is none.
+    fn images(&self) -> impl Iterator<Item = &MapImage> {
+        self.artifact.maps.iter().filter(|image| self.has_uplinks || !is_of_edge(image.name))
+    }
 }
 
 /// Makes a generation, pinned under `next`. Nothing sees it yet.
 pub(crate) fn load(system: &System, pins: &Pins, record: &mut Record, source: &Source<'_>) -> Result<Loaded, Error> {
     let mut maps = BTreeMap::new();
-    let (shared_images, own_images): (Vec<_>, Vec<_>) =
-        source.artifact.maps.iter().partition(|image| is_shared(image.name));
+    let (shared_images, own_images): (Vec<_>, Vec<_>) = source.images().partition(|image| is_shared(image.name));
     for image in shared_images {
         maps.insert(image.name.name().to_owned(), shared(system, pins, record, image, source)?);
     }
@@ -95,6 +113,10 @@ pub(crate) fn load(system: &System, pins: &Pins, record: &mut Record, source: &S
     let number =
         |program: &Program| Ok::<_, Error>(system.program_info(program).doing("ask for a program's number")?.id);
     let numbers = [number(&programs[0])?, number(&programs[1])?];
+    let edge = edge(system, source, &maps)?;
+    if let Some(edge) = &edge {
+        system.pin(edge.as_fd(), &pins.edge_program(Age::Next)).doing("pin the program at_edge")?;
+    }
     let file = keep_file(system, pins, source.file)?;
     let mut own = BTreeMap::from([(FILE.to_owned(), number_of(system, &file)?)]);
     for (name, map) in maps.iter().filter(|(name, _)| !record.shared.contains_key(*name)) {
@@ -107,10 +129,11 @@ pub(crate) fn load(system: &System, pins: &Pins, record: &mut Record, source: &S
         keep: source.keep,
         stamp: source.stamp,
         programs: numbers,
+        edge: edge.as_ref().map(number).transpose()?,
         maps: own,
         patched: false,
     };
-    Ok(Loaded { generation, maps, programs })
+    Ok(Loaded { generation, maps, programs, edge })
 }
 
 fn number_of(system: &System, map: &Map) -> Result<u32, Error> {
@@ -136,17 +159,26 @@ pub(crate) fn open(
         let Some(map) = map else { return Ok(None) };
         maps.insert(name.clone(), map);
     }
+    let program = |place: PathBuf, name: &str, number: u32| {
+        let opening = format!("open the program {name}");
+        let pinned = system.pinned_program(&place).doing(&opening)?;
+        let right = pinned.filter(|program| system.program_info(program).is_ok_and(|info| info.id == number));
+        right.map_or_else(|| system.numbered_program(number), |it| Ok(Some(it))).doing(opening)
+    };
     let mut programs = Vec::new();
     for (side, number) in Side::BOTH.into_iter().zip(generation.programs) {
-        let opening = format!("open the program {}", side.program());
-        let pinned = system.pinned_program(&pins.program(age, side)).doing(&opening)?;
-        let right = pinned.filter(|program| system.program_info(program).is_ok_and(|info| info.id == number));
-        let program = right.map_or_else(|| system.numbered_program(number), |it| Ok(Some(it))).doing(&opening)?;
-        let Some(program) = program else { return Ok(None) };
+        let Some(program) = program(pins.program(age, side), side.program(), number)? else { return Ok(None) };
         programs.push(program);
     }
+    let edge = match generation.edge {
+        Some(number) => match program(pins.edge_program(age), AT_EDGE, number)? {
+            None => return Ok(None),
+            found => found,
+        },
+        None => None,
+    };
     let programs = programs.try_into().ok();
-    Ok(programs.map(|programs| Loaded { generation: generation.clone(), maps, programs }))
+    Ok(programs.map(|programs| Loaded { generation: generation.clone(), maps, programs, edge }))
 }
 
 /// A map that all generations share: the one that is there, or a new one.
@@ -189,7 +221,7 @@ fn own(system: &System, pins: &Pins, image: &MapImage, source: &Source<'_>, flow
     let name = image.name.name();
     let making = format!("make the map {name}");
     let mut definition = definition(image)?;
-    if image.name == MapName::Endpoints {
+    if matches!(image.name, MapName::Endpoints | MapName::Local4 | MapName::Local6) {
         definition.max_entries = definition.max_entries.max(source.endpoints.saturating_mul(2));
     }
     let own: Vec<&Vec<u8>> = of(&source.own, image.name).collect();
@@ -281,13 +313,24 @@ fn program(system: &System, source: &Source<'_>, maps: &BTreeMap<String, Map>, s
         Side::ToPod => (&to_pod.code, to_pod.hook),
         Side::FromPod => (&from_pod.code, from_pod.hook),
     };
+    let refused = |error| Error::Refused { program: side.program(), error };
+    system.load(side.program(), &linked(code, maps), Some(&source.artifact.debug_info(direction))).map_err(refused)
+}
+
+/// The program at the edge, where there is one and an uplink for it.
+fn edge(system: &System, source: &Source<'_>, maps: &BTreeMap<String, Map>) -> Result<Option<Program>, Error> {
+    let Some(code) = source.artifact.edge.as_ref().filter(|_| source.has_uplinks) else { return Ok(None) };
+    let refused = |error| Error::Refused { program: AT_EDGE, error };
+    system.load_xdp(AT_EDGE, &linked(code, maps)).map(Some).map_err(refused)
+}
+
+/// A program's bytes, with these maps.
+fn linked(code: &Assembled, maps: &BTreeMap<String, Map>) -> Vec<u8> {
     let descriptor = |number: u32| {
         let name = MapName::ALL.into_iter().find(|name| *name as u32 == number);
         name.and_then(|name| maps.get(name.name())).map_or(-1, Map::descriptor)
     };
-    let instructions = encode(&code.link(|map| descriptor(map.0)), ByteOrder::Little);
-    let refused = |error| Error::Refused { program: side.program(), error };
-    system.load(side.program(), &instructions, Some(&source.artifact.debug_info(direction))).map_err(refused)
+    encode(&code.link(|map| descriptor(map.0)), ByteOrder::Little)
 }
 
 /// The file itself, in a map: it is there as long as the generation is.

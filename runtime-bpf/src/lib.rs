@@ -28,4 +28,4 @@ pub mod trial;
 
 pub use error::{Error, Failure, Now};
 pub use point::{Neighbour, Side, Way};
-pub use record::{Endpoint, Generation};
+pub use record::{Endpoint, Generation, Uplink};

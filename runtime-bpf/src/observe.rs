@@ -127,6 +127,12 @@ impl Runtime {
                 counters.push(Counter { direction, outcome: outcome.name(), dropped: outcome.drops(), packets, bytes });
             }
         }
+        if let Some(map) = loaded.map(MapName::EdgeDrops) {
+            let value = self.system.lookup(map, &[0; 4]).doing("read the map edge_drops")?.unwrap_or_default();
+            let sum = |at: usize| value.chunks(16).map(|cpu| long(cpu, at)).sum();
+            let (packets, bytes) = (sum(0), sum(8));
+            counters.push(Counter { direction: "ingress", outcome: "xdp", dropped: true, packets, bytes });
+        }
         Ok(counters)
     }
 

@@ -4,13 +4,17 @@
 //!  DIR/record             what should be so: crate::record
 //!  DIR/progs/from_pod     the programs of the generation in force
 //!  DIR/progs/to_pod
+//!  DIR/progs/at_edge      and the one at uplinks, where there are any
 //!  DIR/maps/NAME          its maps, and those that all generations share
 //!  DIR/links/from_pod_N   the place of a program at interface N (TCX)
+//!  DIR/links/at_edge_N    the place of the one at uplinks
 //!  DIR/next/NAME          a generation in the making
 //!  DIR/old/NAME           the one before, until no packet can be under way that it has seen
 //! ```
 
 use std::path::{Path, PathBuf};
+
+use weir_compiler::emit::AT_EDGE;
 
 use crate::point::Side;
 
@@ -51,6 +55,19 @@ impl Pins {
 
     pub(crate) fn link(&self, ifindex: u32, side: Side) -> PathBuf {
         self.links().join(format!("{}_{ifindex}", side.program()))
+    }
+
+    pub(crate) fn edge_link(&self, ifindex: u32) -> PathBuf {
+        self.links().join(format!("{AT_EDGE}_{ifindex}"))
+    }
+
+    /// Which uplink a name in `links` speaks of.
+    pub(crate) fn uplink_of(name: &str) -> Option<u32> {
+        name.strip_prefix(AT_EDGE)?.strip_prefix('_')?.parse().ok()
+    }
+
+    pub(crate) fn edge_program(&self, age: Age) -> PathBuf {
+        self.programs(age).join(AT_EDGE)
     }
 
     /// Which interface a name in `links` speaks of.

@@ -45,6 +45,9 @@ pub(crate) struct Record {
     /// What flows stand by in tables of our own; none before the first generation.
     #[serde(default)]
     pub(crate) seeds: Vec<u64>,
+    /// Where packets are dropped before there are any, sorted by interface.
+    #[serde(default)]
+    pub(crate) uplinks: Vec<Uplink>,
 }
 
 /// A compile result in the kernel.
@@ -60,6 +63,9 @@ pub struct Generation {
     pub(crate) stamp: u8,
     /// `to_pod`, `from_pod`.
     pub(crate) programs: [u32; 2],
+    /// `at_edge`, if it has one and there are uplinks.
+    #[serde(default)]
+    pub(crate) edge: Option<u32>,
     /// Its own maps: name → number.
     pub(crate) maps: BTreeMap<String, u32>,
     /// Whether single addresses are by now otherwise than in its artifact.
@@ -85,6 +91,19 @@ pub struct Endpoint {
     pub(crate) hurried: bool,
 }
 
+/// An interface that packets of others come in through.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Uplink {
+    /// Its name when it was attached.
+    pub interface: String,
+    /// Its number.
+    pub ifindex: u32,
+    /// Its hardware address.
+    pub(crate) address: Vec<u8>,
+    /// Whether the kernel runs the program, because the driver does not.
+    pub generic: bool,
+}
+
 impl Record {
     pub(crate) fn new(namespace: u64) -> Self {
         Self {
@@ -99,6 +118,7 @@ impl Record {
             leaving: Vec::new(),
             repaired: 0,
             seeds: Vec::new(),
+            uplinks: Vec::new(),
         }
     }
 

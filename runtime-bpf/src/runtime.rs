@@ -10,7 +10,7 @@
 //!  make next (maps filled, programs loaded, pinned under next/)     nobody sees it
 //!  pair it with current: each knows the other's mark and program    packets that one has seen go through both hooks of that one
 //!  record: next                                                     from here on, recovery goes forward
-//!  replace the program at each point                                atomic each
+//!  replace the program at each uplink, then at each point           atomic each
 //!  record: current = next, retired = current                        in force
 //!  after a grace period: unpair, remove old
 //! ```
@@ -32,6 +32,7 @@ use crate::system::System;
 mod attach;
 mod change;
 mod detach;
+mod edge;
 mod measure;
 mod nodes;
 mod settle;
@@ -40,9 +41,10 @@ mod status;
 mod ways;
 
 pub use attach::{Attached, Request};
+pub use edge::{EdgeFailure, EdgeState};
 pub(crate) use measure::LOST;
 pub(crate) use nodes::{OWN, OwnAddresses, of};
-pub use status::{EndpointState, Fill, State, Status};
+pub use status::{EndpointState, Fill, State, Status, UplinkState};
 
 /// As long as a packet may take from the one hook of this host to the other.
 pub const GRACE: Duration = Duration::from_millis(50);

@@ -13,7 +13,7 @@ mod objects;
 mod place;
 
 pub use mapped::Table;
-pub use objects::{Hook, Link, LinkInfo, MapInfo, ProgramInfo, Queried};
+pub use objects::{Hook, Link, LinkInfo, MapInfo, ProgramInfo, Queried, XdpMode};
 pub use place::{
     Lock, borrow, give_memory_back, is_bpffs, kernel_version, namespace, random, roots_outside, share_heap, tick,
     wait_readable,
@@ -41,8 +41,13 @@ pub enum MapType {
     RingBuf = 27,
 }
 
-/// `BPF_PROG_TYPE_SCHED_CLS`
-const SCHED_CLS: u32 = 3;
+/// What a program is for: `BPF_PROG_TYPE_SCHED_CLS`, `BPF_PROG_TYPE_XDP`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum For {
+    Tc = 3,
+    Xdp = 6,
+}
 
 /// `BPF_LOG_STATS`
 const LOG_STATISTICS: u32 = 4;
@@ -170,12 +175,21 @@ impl Kernel {
         if let Some(program) = debug.and_then(|debug| self.load_with_lines(name, instructions, debug).ok()) {
             return Ok(program);
         }
-        self.load_at(name, instructions, 0, &mut []).or_else(|error| {
+        self.load_plain(For::Tc, name, instructions)
+    }
+
+    /// Loads an XDP program that tools show under this name.
+    pub fn load_xdp(&self, name: &str, instructions: &[u8]) -> Result<Program, LoadError> {
+        self.load_plain(For::Xdp, name, instructions)
+    }
+
+    fn load_plain(&self, what: For, name: &str, instructions: &[u8]) -> Result<Program, LoadError> {
+        self.load_at(what, name, instructions, 0, &mut []).or_else(|error| {
             if error.raw_os_error() == Some(libc::EPERM) {
                 return Err(LoadError { error, log: String::new() });
             }
             let mut log = vec![0; 1 << 20];
-            self.load_at(name, instructions, 1, &mut log).map_err(|error| {
+            self.load_at(what, name, instructions, 1, &mut log).map_err(|error| {
                 let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
                 LoadError { error, log: String::from_utf8_lossy(&log[..end]).into_owned() }
             })
@@ -185,17 +199,25 @@ impl Kernel {
     /// Loads a tc program and tells how many instructions the verifier walked: what a load costs, on any machine.
     pub fn load_counted(&self, instructions: &[u8]) -> io::Result<(Program, u64)> {
         let mut log = vec![0; 1 << 16];
-        let program = self.load_at("", instructions, LOG_STATISTICS, &mut log)?;
+        let program = self.load_at(For::Tc, "", instructions, LOG_STATISTICS, &mut log)?;
         let text = String::from_utf8_lossy(&log);
         let count = text.split("processed ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
         count.map(|count| (program, count)).ok_or_else(|| io::Error::other("the verifier's log has no statistics"))
     }
 
-    fn load_at(&self, name: &str, instructions: &[u8], log_level: u32, log: &mut [u8]) -> io::Result<Program> {
+    fn load_at(
+        &self,
+        what: For,
+        name: &str,
+        instructions: &[u8],
+        log_level: u32,
+        log: &mut [u8],
+    ) -> io::Result<Program> {
         let mut attr = attr::ProgLoad {
             log_level,
             log_size: log.len() as u32,
             log_buf: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
+            prog_type: what as u32,
             ..program_attr(name, instructions)
         };
         new_fd(attr::PROG_LOAD, &mut attr).map(|fd| Program { fd })
@@ -225,7 +247,7 @@ impl Kernel {
 /// A tc program without a log. Only as long as the instructions are borrowed can it be used.
 fn program_attr(name: &str, instructions: &[u8]) -> attr::ProgLoad {
     attr::ProgLoad {
-        prog_type: SCHED_CLS,
+        prog_type: For::Tc as u32,
         insn_cnt: (instructions.len() / 8) as u32,
         insns: instructions.as_ptr() as u64,
         license: c"GPL".as_ptr() as u64,

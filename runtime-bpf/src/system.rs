@@ -16,6 +16,7 @@ use weir_compiler::layout::buckets::{SEEDS, Slot};
 use crate::sys::netlink::{Filter, Interface, Put, Socket};
 use crate::sys::{
     self, Hook, Kernel, Link, LinkInfo, LoadError, Lock, Map, MapDefinition, MapInfo, Program, ProgramInfo, Queried,
+    XdpMode,
 };
 
 /// What can be asked.
@@ -43,6 +44,7 @@ pub enum Operation {
     ProgramInfo,
     LinkInfo,
     Attach,
+    AttachNative,
     Replace,
     Detach,
     Query,
@@ -176,6 +178,12 @@ impl System {
         self.kernel.load_named(name, instructions, debug)
     }
 
+    /// A program for XDP.
+    pub fn load_xdp(&self, name: &str, instructions: &[u8]) -> Result<Program, LoadError> {
+        self.ask(Operation::Load).map_err(|error| LoadError { error, log: String::new() })?;
+        self.kernel.load_xdp(name, instructions)
+    }
+
     pub fn test_run(&self, program: &Program, packet: &[u8]) -> io::Result<sys::TestRun> {
         self.ask(Operation::TestRun)?;
         program.test_run(packet, &[], 1)
@@ -229,6 +237,12 @@ impl System {
     pub fn attach(&self, program: &Program, ifindex: u32, hook: Hook) -> io::Result<Link> {
         self.ask(Operation::Attach)?;
         self.kernel.attach(program, ifindex, hook)
+    }
+
+    pub fn attach_xdp(&self, program: &Program, ifindex: u32, mode: XdpMode) -> io::Result<Link> {
+        let operation = if mode == XdpMode::Native { Operation::AttachNative } else { Operation::Attach };
+        self.ask(operation)?;
+        self.kernel.attach_xdp(program, ifindex, mode)
     }
 
     pub fn replace(&self, link: &Link, program: &Program) -> io::Result<()> {

@@ -11,7 +11,7 @@ use super::Paths;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Budgets: instructions (of both programs), map-bytes (without what comes once for every CPU), entries, classes.
+Budgets: instructions (of all programs), map-bytes (without what comes once for every CPU), entries, classes.
 Exit codes: 0 written, 1 a budget is exceeded or the verification found a difference, 2 could not do it.")]
 pub(crate) struct Compile {
     #[command(flatten)]

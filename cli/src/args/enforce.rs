@@ -27,6 +27,9 @@ pub(crate) struct Attach {
     /// A pod and the host's end of its interface, in this network namespace (repeatable)
     #[arg(long = "endpoint", value_name = "NS/POD=IFNAME", value_parser = parse_endpoint, num_args = 1..)]
     pub(crate) endpoints: Vec<(String, String)>,
+    /// An interface that others' packets come in through: what lists deny to every pod, both ways, is dropped there (repeatable)
+    #[arg(long, value_name = "IFNAME", value_parser = parse_interface, num_args = 1..)]
+    pub(crate) xdp: Vec<String>,
     #[command(flatten)]
     pub(crate) pinned: Pinned,
     /// How to get onto interfaces
@@ -72,6 +75,9 @@ pub(crate) struct Detach {
     /// Only this pod [default: everything]
     #[arg(long, value_name = "NS/POD", value_parser = parse_pod)]
     pub(crate) endpoint: Option<String>,
+    /// Only what is dropped at this interface before the pods
+    #[arg(long, value_name = "IFNAME", value_parser = parse_interface, conflicts_with = "endpoint")]
+    pub(crate) xdp: Option<String>,
     #[command(flatten)]
     pub(crate) pinned: Pinned,
 }
@@ -140,9 +146,13 @@ fn parse_pod(text: &str) -> Result<String, String> {
 
 fn parse_endpoint(text: &str) -> Result<(String, String), String> {
     let (pod, interface) = text.split_once('=').ok_or("expected NAMESPACE/POD=INTERFACE")?;
+    Ok((parse_pod(pod)?, parse_interface(interface)?))
+}
+
+fn parse_interface(text: &str) -> Result<String, String> {
     // IFNAMSIZ, with the zero at the end.
-    if interface.is_empty() || interface.len() > 15 {
-        return Err(format!("`{interface}` is no name of an interface"));
+    match text.is_empty() || text.len() > 15 {
+        true => Err(format!("`{text}` is no name of an interface")),
+        false => Ok(text.to_owned()),
     }
-    Ok((parse_pod(pod)?, interface.to_owned()))
 }

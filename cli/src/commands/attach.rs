@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use weir_compiler::artifact::Artifact;
 use weir_runtime::Neighbour;
-use weir_runtime::runtime::{Access, Attached, Request, Runtime};
+use weir_runtime::runtime::{Access, Attached, EdgeFailure, EdgeState, Request, Runtime, UplinkState};
 
 use super::Outcome;
 use crate::args::{Attach, Established, Global};
@@ -20,6 +20,7 @@ pub(crate) fn run(global: &Global, arguments: &Attach) -> Result<Outcome> {
         artifact: &artifact,
         file: &file,
         endpoints: arguments.endpoints.clone(),
+        uplinks: arguments.xdp.clone(),
         way: arguments.hook.way(),
         keep: arguments.established.map(|it| it == Established::Keep),
     };
@@ -30,11 +31,38 @@ pub(crate) fn run(global: &Global, arguments: &Attach) -> Result<Outcome> {
     if !global.quiet {
         render::print(text(&attached).as_bytes())?;
     }
+    tell_of_uplinks(&attached);
     // It is in force; what is left is to throw away what it replaced.
     if let Err(error) = runtime.reap() {
         eprintln!("warning: the generation before could not be removed, the next command will: {error}");
     }
     Ok(Outcome::Clean)
+}
+
+/// Of uplinks where it is not as one might think.
+fn tell_of_uplinks(attached: &Attached) {
+    for EdgeFailure { interface, why } in &attached.generic {
+        eprintln!(
+            "note: the driver of {interface} takes no XDP program ({why}); the kernel runs it, later (generic mode)"
+        );
+    }
+    let idle: Vec<&str> = attached
+        .uplinks
+        .iter()
+        .filter(|it| it.state == EdgeState::Idle)
+        .map(|it| it.uplink.interface.as_str())
+        .collect();
+    if !idle.is_empty() {
+        eprintln!(
+            "note: no list denies anything to every pod in both directions, so nothing is dropped at {}",
+            idle.join(", ")
+        );
+    } else if attached.generation.keep && !attached.uplinks.is_empty() {
+        eprintln!("note: established flows are kept, and uplinks do not know them, so nothing is dropped there");
+    }
+    for EdgeFailure { interface, why } in &attached.edge_failures {
+        eprintln!("warning: at {interface}, the program at_edge is not of this generation: {why}");
+    }
 }
 
 fn text(attached: &Attached) -> String {
@@ -45,6 +73,14 @@ fn text(attached: &Attached) -> String {
         text.push_str(&format!(", in place of {} ({})", before.epoch, short(&before.digest)));
     }
     text.push('\n');
+    for it in attached.uplinks.iter().filter(|it| it.state == EdgeState::Enforced) {
+        let UplinkState { uplink, .. } = it;
+        let by = if uplink.generic { "generic" } else { "native" };
+        text.push_str(&format!(
+            "at {} ({by}): what lists deny to every pod, both ways, is dropped\n",
+            uplink.interface
+        ));
+    }
     for gone in &attached.gone {
         text.push_str(&format!("forgotten: {} (interface {} is gone)\n", gone.pod, gone.interface));
     }

@@ -12,7 +12,7 @@ use weir_compiler::artifact::{self, Artifact, view};
 use weir_compiler::classify::Scope;
 use weir_compiler::compile::{self, Budgets, CompileError, Compiled, Options};
 use weir_compiler::iptables;
-use weir_compiler::model::{Cluster, Direction};
+use weir_compiler::model::Cluster;
 use weir_compiler::verify;
 
 use super::Outcome;
@@ -116,10 +116,10 @@ fn emit(what: Emit, cluster: &Cluster, compiled: &Compiled, artifact: &Artifact)
     }
 }
 
-/// Both programs.
+/// All programs.
 pub(super) fn disassembly(artifact: &Artifact) -> String {
-    let one = |hook| format!("{}:\n{}", weir_compiler::emit::program_name(hook), view::disassembly(artifact, hook));
-    Direction::ALL.map(one).join("\n")
+    let one = |(name, code)| format!("{name}:\n{}", view::disassembly(artifact, code));
+    view::programs(artifact).map(one).collect::<Vec<_>>().join("\n")
 }
 
 /// What per-CPU maps cost is told for this machine.

@@ -10,6 +10,13 @@ use crate::render;
 
 pub(crate) fn run(global: &Global, arguments: &Detach) -> Result<Outcome> {
     let runtime = Runtime::open(&arguments.pinned.bpffs, Access::Change)?;
+    if let Some(interface) = &arguments.xdp {
+        runtime.detach_uplink(interface)?;
+        if !global.quiet {
+            render::print(format!("nothing is dropped at {interface} any more before the pods\n").as_bytes())?;
+        }
+        return Ok(Outcome::Clean);
+    }
     let detached = runtime.detach(arguments.endpoint.as_deref())?;
     if !global.quiet {
         let count = detached.len();

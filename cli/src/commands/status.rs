@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 use weir_runtime::Generation;
-use weir_runtime::runtime::{Access, Runtime, State, Status};
+use weir_runtime::runtime::{Access, EdgeState, Runtime, State, Status};
 
 use super::Outcome;
 use super::attach::{neighbour_line, short};
@@ -31,6 +31,15 @@ fn word(state: State) -> &'static str {
     }
 }
 
+fn edge_word(state: EdgeState) -> &'static str {
+    match state {
+        EdgeState::Enforced => "enforced",
+        EdgeState::Idle => "idle",
+        EdgeState::Other => "other",
+        EdgeState::Open => "open",
+    }
+}
+
 fn text(status: &Status) -> String {
     let mut text = match &status.generation {
         Some(it) => {
@@ -42,6 +51,10 @@ fn text(status: &Status) -> String {
     for it in &status.endpoints {
         let (pod, interface) = (&it.endpoint.pod, &it.endpoint.interface);
         text.push_str(&format!("  {pod:width$}  {interface:15}  {}\n", word(it.state)));
+    }
+    for it in &status.uplinks {
+        let by = if it.uplink.generic { "generic" } else { "native" };
+        text.push_str(&format!("  uplink {:15}  {} ({by})\n", it.uplink.interface, edge_word(it.state)));
     }
     for map in &status.maps {
         let percent = map.entries * 100 / u64::from(map.max_entries.max(1));
@@ -72,10 +85,15 @@ fn json(status: &Status) -> Value {
             "state": it.state,
         })
     };
+    let uplink = |it: &weir_runtime::runtime::UplinkState| {
+        let mode = if it.uplink.generic { "generic" } else { "native" };
+        json!({"interface": it.uplink.interface, "ifindex": it.uplink.ifindex, "mode": mode, "state": it.state})
+    };
     json!({
         "generation": status.generation.as_ref().map(generation),
         "switching_to": status.switching_to.as_ref().map(generation),
         "endpoints": status.endpoints.iter().map(endpoint).collect::<Vec<_>>(),
+        "uplinks": status.uplinks.iter().map(uplink).collect::<Vec<_>>(),
         "drift": status.drift,
         "neighbours": status.neighbours,
         "maps": status.maps,

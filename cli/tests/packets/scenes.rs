@@ -5,3 +5,4 @@ mod frames;
 mod neighbours;
 mod nodes;
 mod sizes;
+mod uplinks;

@@ -5,10 +5,10 @@
 
 use super::json::Json;
 use super::memory::{self, Bytes};
-use super::{Artifact, Digest, LinkError, Program, Provenance};
+use super::{Artifact, Digest, LinkError, Provenance};
+use crate::ebpf::asm::Assembled;
 use crate::ebpf::limits;
 use crate::ebpf::target::Target;
-use crate::emit::program_name;
 use crate::image::MapImage;
 use crate::layout::endpoint;
 use crate::structures::{Note, Place, Structure};
@@ -51,7 +51,7 @@ pub struct Description {
 pub(super) fn write(artifact: &Artifact, description: &Description) -> Result<String, LinkError> {
     let assumptions = description.assumptions.iter().map(|(key, it)| (key.as_str(), it.as_str().into()));
     let (major, minor) = description.target.kernel;
-    let programs = artifact.programs.iter().map(program).collect::<Result<_, _>>()?;
+    let programs = super::view::programs(artifact).map(|(name, code)| program(name, code)).collect::<Result<_, _>>()?;
     let node = description.node.as_ref().map(|node| ("node", node.as_str().into()));
     let head = [
         ("manifest", VERSION.into()),
@@ -114,12 +114,12 @@ fn input(input: &Input) -> Json<'_> {
     Json::object([("name", input.name.as_str().into()), ("sha256", input.digest.to_string().into())])
 }
 
-fn program(program: &Program) -> Result<Json<'_>, LinkError> {
-    let report = limits::check(&program.code.link(|_| 0));
+fn program(name: &'static str, code: &Assembled) -> Result<Json<'static>, LinkError> {
+    let report = limits::check(&code.link(|_| 0));
     if let Some(violation) = report.violations.first() {
         return Err(LinkError::Limits(violation.to_string()));
     }
-    let mut members = vec![("name", program_name(program.hook).into()), ("instructions", report.slots.into())];
+    let mut members = vec![("name", name.into()), ("instructions", report.slots.into())];
     members.extend(report.longest_path.map(|steps| ("longest_path", steps.into())));
     members.push(("stack_bytes", report.stack.into()));
     Ok(Json::object(members))

@@ -4,15 +4,18 @@ use super::bytes::Sink;
 use super::elf::{Elf, Symbol, SymbolKind, Writer, flag, kind};
 use super::{Artifact, ArtifactError, Digest, LICENCE, LineTable, LinkError, Program, btf, images, objects};
 use crate::ebpf::asm::{Assembled, Function, MapRef, MapUse, Tag};
-use crate::ebpf::code::{self, ByteOrder, SLOT_BYTES};
+use crate::ebpf::code::{ByteOrder, SLOT_BYTES, decode, encode};
 use crate::ebpf::insn::{Imm64, Insn};
-use crate::emit::program_name;
+use crate::emit::{AT_EDGE, program_name};
 use crate::image::{MapImage, bucket_family};
 use crate::layout::MapName;
 use crate::model::Direction;
 
 const CODE: &str = "classifier";
 const RELOCATIONS: &str = ".relclassifier";
+/// Where loaders look for XDP programs.
+const EDGE: &str = "xdp";
+const EDGE_RELOCATIONS: &str = ".relxdp";
 const MAPS: &str = ".maps";
 /// What programs address, by what loaders know it as: to be written, frozen, and (one section for all) zeros.
 const DATA: &str = ".data.";
@@ -27,7 +30,7 @@ const MANIFEST: &str = ".weir.manifest";
 const DIGEST: &str = ".weir.digest";
 
 /// A program's bytes. A map load holds 0, an address in a value its offset: where a relocation without addend has it.
-pub(super) fn code(program: &Program) -> Vec<u8> {
+pub(super) fn code(code: &Assembled) -> Vec<u8> {
     let plain = |insn: &Insn| match *insn {
         Insn::LoadImm64 { dst, value: Imm64::MapFd(_) } => Insn::LoadImm64 { dst, value: Imm64::Value(0) },
         Insn::LoadImm64 { dst, value: Imm64::MapValue { offset, .. } } => {
@@ -35,13 +38,13 @@ pub(super) fn code(program: &Program) -> Vec<u8> {
         }
         other => other,
     };
-    let insns: Vec<Insn> = program.code.insns.iter().map(plain).collect();
-    code::encode(&insns, ByteOrder::Little)
+    let insns: Vec<Insn> = code.insns.iter().map(plain).collect();
+    encode(&insns, ByteOrder::Little)
 }
 
 pub(super) fn write(artifact: &Artifact) -> Result<Vec<u8>, LinkError> {
     let mut writer = Writer::default();
-    let codes = artifact.programs.each_ref().map(code);
+    let codes = artifact.programs.each_ref().map(|program| code(&program.code));
     let starts = [0, codes[0].len() as u64];
     let section = writer.section(CODE, kind::PROGBITS, flag::ALLOC | flag::EXEC, codes.concat());
     for ((program, code), offset) in artifact.programs.iter().zip(&codes).zip(starts) {
@@ -50,8 +53,14 @@ pub(super) fn write(artifact: &Artifact) -> Result<Vec<u8>, LinkError> {
     }
     let mut types = btf::Btf::new();
     let symbols = maps(artifact, &mut writer, &mut types);
-    let relocations = relocations(artifact, starts, &symbols)?;
-    writer.relocations(section, RELOCATIONS, &relocations);
+    let mut places = Vec::new();
+    for (program, start) in artifact.programs.iter().zip(starts) {
+        places.extend(relocations(&program.code, start, &symbols)?);
+    }
+    writer.relocations(section, RELOCATIONS, &places);
+    if let Some(edge) = &artifact.edge {
+        write_edge(edge, &mut writer, &symbols)?;
+    }
     let ext = debug_info(artifact, &mut types, starts);
     writer.section("license", kind::PROGBITS, flag::ALLOC | flag::WRITE, [LICENCE.as_bytes(), &[0]].concat());
     writer.note(BTF, types.finish());
@@ -64,6 +73,15 @@ pub(super) fn write(artifact: &Artifact) -> Result<Vec<u8>, LinkError> {
     writer.note(MANIFEST, artifact.manifest.clone().into_bytes());
     writer.note(DIGEST, vec![0; 32]);
     Ok(sealed(writer.finish()))
+}
+
+fn write_edge(edge: &Assembled, writer: &mut Writer, symbols: &[(MapName, u32)]) -> Result<(), LinkError> {
+    let code = code(edge);
+    let (name, size) = (AT_EDGE.to_owned(), code.len() as u64);
+    let section = writer.section(EDGE, kind::PROGBITS, flag::ALLOC | flag::EXEC, code);
+    writer.symbol(Symbol { name, kind: SymbolKind::Function, section, offset: 0, size });
+    writer.relocations(section, EDGE_RELOCATIONS, &relocations(edge, 0, symbols)?);
+    Ok(())
 }
 
 /// The file with its own digest in it.
@@ -159,20 +177,14 @@ fn members(map: &MapImage) -> Vec<(&'static str, u32)> {
     all.into_iter().filter(|(_, number)| *number != 0).collect()
 }
 
-fn relocations(
-    artifact: &Artifact,
-    starts: [u64; 2],
-    symbols: &[(MapName, u32)],
-) -> Result<Vec<(u64, u32)>, LinkError> {
-    let mut relocations = Vec::new();
-    for (program, start) in artifact.programs.iter().zip(starts) {
-        for used in &program.code.maps {
-            let symbol = symbols.iter().find(|(name, _)| *name as u32 == used.map.0);
-            let (_, symbol) = symbol.ok_or(LinkError::NoMap(used.map))?;
-            relocations.push((start + u64::from(used.slot) * SLOT_BYTES as u64, *symbol));
-        }
-    }
-    Ok(relocations)
+/// Byte offsets of a program's map loads in its section, and the maps' symbols.
+fn relocations(code: &Assembled, start: u64, symbols: &[(MapName, u32)]) -> Result<Vec<(u64, u32)>, LinkError> {
+    let place = |used: &MapUse| {
+        let symbol = symbols.iter().find(|(name, _)| *name as u32 == used.map.0);
+        let (_, symbol) = symbol.ok_or(LinkError::NoMap(used.map))?;
+        Ok((start + u64::from(used.slot) * SLOT_BYTES as u64, *symbol))
+    };
+    code.maps.iter().map(place).collect()
 }
 
 fn debug_info(artifact: &Artifact, types: &mut btf::Btf, starts: [u64; 2]) -> Vec<u8> {
@@ -219,7 +231,15 @@ pub(super) fn read(file: &[u8]) -> Result<Artifact, ArtifactError> {
         elf: &elf,
     };
     let [to_pod, from_pod] = Direction::ALL.map(|hook| code.program(hook).ok_or(ArtifactError::Malformed(CODE)));
-    Ok(Artifact { programs: [to_pod?, from_pod?], lines, maps, endpoints, objects, manifest })
+    let edge = elf.section(EDGE).map(|bytes| read_edge(bytes, &code).ok_or(ArtifactError::Malformed(EDGE)));
+    Ok(Artifact { programs: [to_pod?, from_pod?], edge: edge.transpose()?, lines, maps, endpoints, objects, manifest })
+}
+
+/// All of its instructions are the datapath's own.
+fn read_edge(bytes: &[u8], code: &Code<'_>) -> Option<Assembled> {
+    let relocations = code.elf.relocations(EDGE_RELOCATIONS)?;
+    let code = Code { bytes, relocations, places: vec![(0, Tag(0))], symbols: code.symbols.clone(), elf: code.elf };
+    code.function(AT_EDGE)
 }
 
 fn check_digest(elf: &Elf<'_>) -> Result<(), ArtifactError> {
@@ -242,11 +262,14 @@ struct Code<'a> {
 
 impl Code<'_> {
     fn program(&self, hook: Direction) -> Option<Program> {
-        let name = program_name(hook);
+        Some(Program { hook, code: self.function(program_name(hook))? })
+    }
+
+    fn function(&self, name: &str) -> Option<Assembled> {
         let symbol = self.symbols.iter().find(|it| it.kind == SymbolKind::Function && it.name == name)?;
         let (start, size) = (usize::try_from(symbol.offset).ok()?, usize::try_from(symbol.size).ok()?);
         let bytes = self.bytes.get(start..start.checked_add(size)?)?;
-        let insns = code::decode(bytes, ByteOrder::Little).ok()?;
+        let insns = decode(bytes, ByteOrder::Little).ok()?;
         let functions = vec![Function { name: name.to_owned(), slot: 0 }];
         let mut code = Assembled { insns, functions, ..Assembled::default() };
         let mut offset = symbol.offset;
@@ -259,7 +282,7 @@ impl Code<'_> {
             }
             offset += u64::from(insn.slots()) * SLOT_BYTES as u64;
         }
-        Some(Program { hook, code })
+        Some(code)
     }
 
     /// The line that was in force last.

@@ -67,6 +67,7 @@ fn parts() -> Parts {
     let endpoints = image::endpoints(&cluster, &classes, &tables);
     Parts {
         programs,
+        edge: None,
         lines,
         maps: image::maps(&cluster, &scope, &tables, image::Sizes::default(), crate::ebpf::target::Target::BASE),
         endpoints: endpoints.iter().map(|entry| NamedEndpoint::new(&cluster, entry)).collect(),
@@ -219,7 +220,7 @@ fn the_manifest_is_json_and_names_rules() {
 #[test]
 fn views_name_lines_and_maps() {
     let artifact = Artifact::read(&file()).unwrap();
-    let code = view::disassembly(&artifact, Direction::Ingress);
+    let code = view::disassembly(&artifact, &artifact.program(Direction::Ingress).code);
     assert!(code.starts_with("; weir/datapath:1: datapath\n"), "{code}");
     assert!(code.contains("; shop.yaml:22: - from: [{podSelector: ?\n"), "{code}");
     assert!(code.contains("map[fd:0]  ; rows\n"), "{code}");

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use super::memory::{self, Bytes};
-use super::{Artifact, Program, manifest};
+use super::{Artifact, manifest};
+use crate::ebpf::asm::Assembled;
 use crate::ebpf::{disasm, limits};
-use crate::emit::program_name;
+use crate::emit::{AT_EDGE, program_name};
 use crate::layout::MapName;
-use crate::model::Direction;
 use crate::vm::MapKind;
 
 /// A kind of map as bpftool calls it.
@@ -33,8 +33,8 @@ pub fn summary(artifact: &Artifact, cpus: u64) -> String {
         let _ = writeln!(out, "generation  {generation}");
     }
     let _ = writeln!(out, "endpoints   {}", artifact.endpoints.len());
-    for program in &artifact.programs {
-        let _ = writeln!(out, "{:<11} {}", program_name(program.hook), program_line(program));
+    for (name, code) in programs(artifact) {
+        let _ = writeln!(out, "{name:<11} {}", program_line(code));
     }
     let entries: usize = artifact.maps.iter().map(|map| map.entries.len()).sum();
     let bytes: Bytes = artifact.maps.iter().map(memory::full).sum();
@@ -46,8 +46,14 @@ pub fn summary(artifact: &Artifact, cpus: u64) -> String {
     out
 }
 
-fn program_line(program: &Program) -> String {
-    let report = limits::check(&program.code.link(|_| 0));
+/// Every program, by name.
+pub fn programs(artifact: &Artifact) -> impl Iterator<Item = (&'static str, &Assembled)> {
+    let at_pods = artifact.programs.iter().map(|program| (program_name(program.hook), &program.code));
+    at_pods.chain(artifact.edge.iter().map(|code| (AT_EDGE, code)))
+}
+
+fn program_line(code: &Assembled) -> String {
+    let report = limits::check(&code.link(|_| 0));
     let longest = report.longest_path.map_or_else(|| "unbounded".to_owned(), |steps| steps.to_string());
     format!("{} instructions, longest path {longest}, stack {} bytes", report.slots, report.stack)
 }
@@ -77,8 +83,7 @@ pub fn maps(artifact: &Artifact, cpus: u64) -> String {
 }
 
 /// A program's instructions, the line that they came from before them, the map that they load behind them.
-pub fn disassembly(artifact: &Artifact, hook: Direction) -> String {
-    let code = &artifact.program(hook).code;
+pub fn disassembly(artifact: &Artifact, code: &Assembled) -> String {
     let line = |index: usize| {
         let tag = code.tags.get(index)?;
         let changed = index.checked_sub(1).and_then(|before| code.tags.get(before)) != Some(tag);

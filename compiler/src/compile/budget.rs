@@ -8,7 +8,7 @@ use crate::artifact::memory;
 /// What can be limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Budget {
-    /// Instructions of both programs together.
+    /// Instructions of all programs together.
     Instructions,
     /// Bytes of all maps together, in the kernel, without what comes once for every CPU.
     MapBytes,
@@ -40,7 +40,10 @@ impl Budget {
     /// What there is of it.
     pub fn spent(self, compiled: &Compiled) -> u64 {
         match self {
-            Self::Instructions => compiled.reports.iter().map(|report| report.slots).sum(),
+            Self::Instructions => {
+                let edge = compiled.edge.iter().flat_map(|it| &it.insns).map(|insn| u64::from(insn.slots()));
+                compiled.reports.iter().map(|report| report.slots).chain(edge).sum()
+            }
             Self::MapBytes => compiled.maps.iter().map(|map| memory::full(map).fixed).sum(),
             Self::Entries => compiled.maps.iter().map(|map| map.entries.len() as u64).sum(),
             Self::Classes => (compiled.classes.subjects.len() + compiled.classes.peers.len()) as u64,

@@ -1,4 +1,4 @@
-//! The context of a tc program: offsets of fields in `struct __sk_buff`, which never change.
+//! The context of a tc program: offsets of fields in `struct __sk_buff`, which never change; and of an XDP program.
 //!
 //! One list for the emitter and the VM.
 
@@ -36,4 +36,13 @@ pub const fn kept_bytes(field: i16) -> u8 {
         QUEUE_MAPPING | PROTOCOL | VLAN_TCI | VLAN_PROTO | TC_INDEX | TC_CLASSID | GSO_SEGS | GSO_SIZE => 2,
         _ => 4,
     }
+}
+
+/// Offsets in `struct xdp_md`, all of four bytes.
+pub mod xdp {
+    pub const DATA: i16 = 0;
+    pub const DATA_END: i16 = 4;
+    pub const DATA_META: i16 = 8;
+    pub const INGRESS_IFINDEX: i16 = 12;
+    pub const RX_QUEUE_INDEX: i16 = 16;
 }

@@ -316,7 +316,7 @@ impl Emitter<'_> {
         Ok(Some(value))
     }
 
-    fn is_address(&mut self, family: Family, address: IpAddr, then: Label) {
+    pub(super) fn is_address(&mut self, family: Family, address: IpAddr, then: Label) {
         if Family::of(address) != family {
             return;
         }

@@ -22,11 +22,11 @@ pub(super) const FARTHEST: i32 = 1_024;
 /// How much is pulled in.
 const PULLED: i32 = FARTHEST + 64;
 
-const ICMP: i32 = 1;
-const TCP: i32 = 6;
-const UDP: i32 = 17;
-const ICMPV6: i32 = 58;
-const SCTP: i32 = 132;
+pub(super) const ICMP: i32 = 1;
+pub(super) const TCP: i32 = 6;
+pub(super) const UDP: i32 = 17;
+pub(super) const ICMPV6: i32 = 58;
+pub(super) const SCTP: i32 = 132;
 
 /// The least that a TCP header has.
 const TCP_BYTES: i32 = 20;

@@ -19,7 +19,7 @@ use super::slots::Slots;
 use crate::k8s::NamedPort;
 use crate::model::directory::Directory;
 use crate::model::labels::Selection;
-use crate::model::{Cluster, EndpointId, LabelSetId, ListId, NamespaceId, NodeId, PolicyId, Standing};
+use crate::model::{Cluster, EndpointId, LabelSetId, ListAction, ListId, NamespaceId, NodeId, PolicyId, Standing};
 use natures::Natures;
 pub(super) use natures::around;
 
@@ -107,6 +107,18 @@ impl<'c> Expected<'c> {
     /// The nature of an address.
     pub(super) fn nature(&mut self, address: IpAddr) -> u32 {
         self.natures.of(address)
+    }
+
+    /// Whether the lists deny a nature to every local endpoint in both directions, and nothing comes before lists.
+    pub(super) fn is_denied_to_all(&self, nature: u32) -> bool {
+        let Some(lists) = self.natures.lists_of_plain(nature) else { return false };
+        let denies = |kind: &Kind<'_>, ingress: bool| {
+            let mut containing =
+                kind.lists.iter().filter(|id| lists.contains(id)).map(|id| &self.cluster.lists[id.index()]);
+            let first = containing.find(|list| if ingress { list.ingress } else { list.egress });
+            first.is_some_and(|list| list.action == ListAction::Deny)
+        };
+        !self.kinds.is_empty() && self.kinds.iter().all(|kind| denies(kind, true) && denies(kind, false))
     }
 
     /// Every address at which something in force begins or ends, with its neighbours, and every one that is somebody's.

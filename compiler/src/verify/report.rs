@@ -26,12 +26,22 @@ pub enum Part {
     Packets,
     /// Flows that an older generation allowed, beside new ones.
     Again,
+    /// Packets at the edge of the node.
+    Edge,
 }
 
 impl Part {
     /// All of them, in order.
-    pub const ALL: [Self; 7] =
-        [Self::Endpoints, Self::Addresses, Self::Ports, Self::Entries, Self::Sets, Self::Packets, Self::Again];
+    pub const ALL: [Self; 8] = [
+        Self::Endpoints,
+        Self::Addresses,
+        Self::Ports,
+        Self::Entries,
+        Self::Sets,
+        Self::Packets,
+        Self::Again,
+        Self::Edge,
+    ];
 
     /// For people.
     pub fn name(self) -> &'static str {
@@ -43,6 +53,7 @@ impl Part {
             Self::Sets => "ports of sets",
             Self::Packets => "packets",
             Self::Again => "flows judged again",
+            Self::Edge => "packets at the edge",
         }
     }
 }
@@ -180,6 +191,16 @@ pub enum Difference {
         endpoint: String,
         /// The other end.
         remote: IpAddr,
+    },
+    /// Dropped at the edge of the node and not denied to everybody, or the other way round.
+    #[error("at the edge, a packet from {remote} to {pod} {}", if *dropped { "is dropped, and lists do not deny it to everybody" } else { "goes on, and lists deny it to everybody" })]
+    Edge {
+        /// Where it comes from.
+        remote: IpAddr,
+        /// Where it goes.
+        pod: IpAddr,
+        /// What the program does.
+        dropped: bool,
     },
     /// What becomes of flows of older generations.
     #[error(

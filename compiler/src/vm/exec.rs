@@ -4,6 +4,7 @@ use super::memory::{FRAMES, Frame, Memory, RegionId};
 use super::op::{Op, Program, Source};
 use super::skb::{self, Pointers};
 use super::trap::{Access, Fault};
+use super::xdp;
 use super::{Cause, Host, Outcome, POISON, ProgramId, Skb, Trap, Vm, alu};
 use crate::ebpf::helper::Helper;
 use crate::ebpf::insn::{AtomicOp, Reg, Size};
@@ -69,6 +70,8 @@ pub(super) struct Machine<'a> {
     /// Records that are reserved: their region, ring and position.
     pub(super) records: Vec<super::helpers::Reserved>,
     pub(super) program: ProgramId,
+    /// Tail calls stay with programs of one kind.
+    pub(super) is_xdp: bool,
     programs: &'a [Program],
     /// Sixteen, so that a masked index needs no check; 0 to 10 are real and 11 is zero.
     registers: [u64; 16],
@@ -93,7 +96,9 @@ impl<'a> Machine<'a> {
     /// Takes the packet; no frame and no program has been entered.
     pub(super) fn new(vm: &'a mut Vm, program: ProgramId, skb: &'a mut Skb, host: &'a mut Host) -> Self {
         let Vm { memory, maps, programs, .. } = vm;
-        memory.set_packet(std::mem::take(&mut skb.packet), skb.linear);
+        let is_xdp = programs.get(program.0 as usize).is_some_and(|program| program.is_xdp);
+        let linear = if is_xdp { skb.packet.len() } else { skb.linear };
+        memory.set_packet(std::mem::take(&mut skb.packet), linear);
         let mut registers = [POISON; 16];
         registers[usize::from(super::op::ZERO)] = 0;
         Self {
@@ -104,6 +109,7 @@ impl<'a> Machine<'a> {
             tail_calls: 0,
             records: Vec::new(),
             program,
+            is_xdp,
             programs,
             registers,
             slot: 0,
@@ -344,7 +350,11 @@ impl Machine<'_> {
         let memory = &*self.memory;
         let value = if RegionId::of(address) == RegionId::CONTEXT {
             let offset = address - RegionId::CONTEXT.base();
-            skb::read(self.skb, self.pointers(), offset, u64::from(size.bytes()))
+            let bytes = u64::from(size.bytes());
+            match self.is_xdp {
+                true => xdp::read(self.skb, self.pointers(), offset, bytes),
+                false => skb::read(self.skb, self.pointers(), offset, bytes),
+            }
         } else {
             match size {
                 Size::B => memory.load(address).map(|bytes| u64::from(u8::from_le_bytes(bytes))),
@@ -358,7 +368,9 @@ impl Machine<'_> {
 
     #[inline]
     fn store(&mut self, size: Size, address: u64, value: u64) -> Result<(), Cause> {
-        let stored = if RegionId::of(address) == RegionId::CONTEXT {
+        let stored = if RegionId::of(address) == RegionId::CONTEXT && self.is_xdp {
+            Err(Fault::NotAllowed)
+        } else if RegionId::of(address) == RegionId::CONTEXT {
             skb::write(self.skb, address - RegionId::CONTEXT.base(), u64::from(size.bytes()), value)
         } else {
             match size {

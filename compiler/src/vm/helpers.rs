@@ -26,6 +26,10 @@ const MAX_OFFSET: u64 = i32::MAX as u64;
 impl Machine<'_> {
     /// Calls a helper: what it returns, or nothing if another program goes on in this one's place.
     pub(super) fn helper(&mut self, helper: Helper) -> Result<Option<u64>, Cause> {
+        let is_for_tc = [Helper::SKB_LOAD_BYTES, Helper::SKB_LOAD_BYTES_RELATIVE, Helper::SKB_PULL_DATA];
+        if self.is_xdp && is_for_tc.contains(&helper) {
+            return Err(Cause::Argument { helper, argument: 1, expected: "the context of a tc program" });
+        }
         let r0 = match helper {
             Helper::MAP_LOOKUP_ELEM => self.map_lookup(helper),
             Helper::MAP_UPDATE_ELEM => self.map_update(helper),

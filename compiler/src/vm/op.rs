@@ -140,10 +140,12 @@ pub(super) struct Program {
     pub(super) ops: Vec<Op>,
     /// For traps: the instruction at each slot.
     pub(super) insns: Vec<Option<Insn>>,
+    /// Whether its context is that of XDP.
+    pub(super) is_xdp: bool,
 }
 
 impl Program {
-    pub(super) fn new(insns: &[Insn], maps: &[Map]) -> Result<Self, LoadError> {
+    pub(super) fn new(insns: &[Insn], maps: &[Map], is_xdp: bool) -> Result<Self, LoadError> {
         let mut at = Vec::with_capacity(insns.len());
         for insn in insns {
             at.push(Some(*insn));
@@ -156,7 +158,7 @@ impl Program {
                 None => Op::Hole,
             });
         }
-        Ok(Self { ops, insns: at })
+        Ok(Self { ops, insns: at, is_xdp })
     }
 }
 

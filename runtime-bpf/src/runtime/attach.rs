@@ -5,11 +5,11 @@ use weir_compiler::layout::{MapName, config};
 
 use super::settle::{Settled, Values, value_of};
 use super::ways::FEW;
-use super::{Access, Runtime};
+use super::{Access, EdgeFailure, Runtime, UplinkState};
 use crate::error::{Doing as _, Error, Failure, Now};
 use crate::generation::{self, Loaded, Source, flows};
 use crate::point::{self, Neighbour, Side, Way};
-use crate::record::{Endpoint, Generation, Record};
+use crate::record::{Endpoint, Generation, Record, Uplink};
 use crate::sys::netlink::Interface;
 
 /// What is to be in force.
@@ -21,6 +21,9 @@ pub struct Request<'a> {
     pub file: &'a [u8],
     /// Pods (`namespace/name`) and their interfaces; those that are attached already stay.
     pub endpoints: Vec<(String, String)>,
+    /// Interfaces that others' packets come in through, to drop there what lists deny to everybody; those that are attached already
+    /// stay.
+    pub uplinks: Vec<String>,
     /// How to get onto interfaces; `None` is TCX where the kernel has it.
     pub way: Option<Way>,
     /// Whether flows of other generations go on unasked; `None` is what the artifact says.
@@ -45,6 +48,12 @@ pub struct Attached {
     pub lost_flows: usize,
     /// Programs of others on the same hooks.
     pub neighbours: Vec<Neighbour>,
+    /// All uplinks, and what is there.
+    pub uplinks: Vec<UplinkState>,
+    /// Uplinks whose drivers took no program just now, and why: the kernel runs it.
+    pub generic: Vec<EdgeFailure>,
+    /// Uplinks that were there before and are not as they should be.
+    pub edge_failures: Vec<EdgeFailure>,
 }
 
 impl Runtime {
@@ -57,13 +66,18 @@ impl Runtime {
         debug_assert!(self.lock.is_some(), "opened with {:?}", Access::Change);
         let (mut record, mut settled) = self.adopt()?;
         let wanted = self.wanted(&record, request)?;
+        let uplinks = self.wanted_uplinks(&record, &request.uplinks)?;
+        let new_uplinks: Vec<Uplink> = uplinks.iter().filter(|it| !record.uplinks.contains(it)).cloned().collect();
+        record.uplinks = uplinks;
         let before = record.current.clone();
         let keep = request.keep.unwrap_or_else(|| keeps(request.artifact));
         let digest = digest(request.artifact)?;
         let same = record.current.as_ref().is_some_and(|it| it.digest == digest && it.keep == keep);
         let enforced = record.endpoints.clone();
         let moves = merge(&mut record, wanted);
-        if same && record.shared.len() == self.shared_maps(request.artifact) {
+        let has_edge = record.current.as_ref().is_some_and(|it| it.edge.is_some());
+        let is_at_edge = has_edge || request.artifact.edge.is_none() || record.uplinks.is_empty();
+        if same && is_at_edge && shared_maps(&record) == self.shared_maps(request.artifact) {
             self.add_endpoints(&mut record, request.artifact, &enforced, &mut settled)?;
         } else {
             self.put_in_force(&mut record, request, &enforced, (digest, keep), &mut settled)?;
@@ -72,6 +86,13 @@ impl Runtime {
             for (ifindex, way) in moves {
                 self.move_over(&mut record, &loaded, ifindex, way, &mut settled)?;
             }
+        }
+        let (failed, edge_failures): (Vec<_>, Vec<_>) = std::mem::take(&mut settled.edge_failures)
+            .into_iter()
+            .partition(|it| new_uplinks.iter().any(|new| new.interface == it.interface));
+        if let Some(EdgeFailure { interface, why }) = failed.first().cloned() {
+            self.leave_uplinks(&mut record, |it| failed.iter().any(|failed| failed.interface == it.interface))?;
+            return Err(Error::Edge { interface, why });
         }
         let Some(generation) = record.current.clone() else {
             return Err(Error::Nothing(self.pins.root().to_owned()));
@@ -83,10 +104,13 @@ impl Runtime {
             before: before.filter(|it| it.epoch != generation.epoch),
             generation,
             neighbours: self.neighbours(&record)?,
+            uplinks: self.uplink_states(&record)?,
             endpoints: record.endpoints,
             gone: settled.gone,
             mended: settled.mended,
             lost_flows: settled.lost_flows,
+            generic: settled.generic,
+            edge_failures,
         })
     }
 
@@ -124,7 +148,8 @@ impl Runtime {
     }
 
     fn shared_maps(&self, artifact: &Artifact) -> usize {
-        artifact.maps.iter().filter(|it| generation::is_shared(it.name)).count()
+        let is_shared = |name| generation::is_shared(name) && !generation::is_of_edge(name);
+        artifact.maps.iter().filter(|it| is_shared(it.name)).count()
     }
 
     /// The endpoints that were asked for, with what is known of their interfaces.
@@ -170,6 +195,7 @@ impl Runtime {
         let Some(loaded) = self.current(record)? else { return Ok(()) };
         record.write(&self.system, &self.pins)?;
         let mut added = Settled::default();
+        self.place_edge(record, &loaded, &mut added);
         self.place_programs(record, &loaded, &mut added);
         self.finish(record, &loaded, artifact, enforced, added, settled)
     }
@@ -192,6 +218,7 @@ impl Runtime {
             epoch: record.last_epoch,
             stamp: Generation::free_stamp(record),
             endpoints: record.endpoints.len() as u32,
+            has_uplinks: !record.uplinks.is_empty(),
             own: self.own_addresses(request.artifact, &record.endpoints)?,
         };
         let next = generation::load(&self.system, &self.pins, record, &source)?;
@@ -203,6 +230,7 @@ impl Runtime {
                 }
             }
         }
+        self.protect(record, &next)?;
         record.next = Some(next.generation.clone());
         record.write(&self.system, &self.pins)?;
         let mut switched = Settled::default();
@@ -236,6 +264,8 @@ impl Runtime {
         self.open_endpoints(record, loaded, &Values::new(Some(artifact)), &mut done)?;
         settled.failures.append(&mut done.failures);
         settled.gone.append(&mut done.gone);
+        settled.edge_failures.append(&mut done.edge_failures);
+        settled.generic.append(&mut done.generic);
         Ok(())
     }
 
@@ -249,6 +279,11 @@ impl Runtime {
         }
         Ok(all)
     }
+}
+
+/// The shared maps of the programs at pods.
+fn shared_maps(record: &Record) -> usize {
+    record.shared.keys().filter(|name| *name != MapName::EdgeDrops.name()).count()
 }
 
 /// Adds endpoints. One that was another pod's leaves first; one that is to get there another way is moved afterwards: returned

@@ -36,6 +36,7 @@ impl Runtime {
             self.go_back(record, Some(current), &[])?;
             return Err(error);
         }
+        self.place_edge(record, next, settled);
         let mut replaced = Vec::new();
         let mut gone = Vec::new();
         for local in record.endpoints.clone() {
@@ -95,6 +96,8 @@ impl Runtime {
         replaced: &[(Endpoint, Side)],
     ) -> Result<(), Error> {
         let Some(current) = current else { return Ok(()) };
+        // What it does not come back to, the next command does.
+        self.place_edge(record, current, &mut Settled::default());
         let mut failed = Vec::new();
         for (local, side) in replaced {
             if let Err(why) = self.point(local, *side).place(current.program(*side)) {

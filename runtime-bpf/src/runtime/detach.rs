@@ -44,6 +44,7 @@ impl Runtime {
 
     /// Programs first: without them nothing else matters.
     fn remove_everything(&self, record: &mut Record) -> Result<(), Error> {
+        self.leave_uplinks(record, |_| true)?;
         self.remove_leaving(record, None, &[])?;
         self.remove_pins()
     }

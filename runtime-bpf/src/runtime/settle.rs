@@ -9,12 +9,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use weir_compiler::artifact::Artifact;
+use weir_compiler::emit::AT_EDGE;
 use weir_compiler::image::bucket_family;
 use weir_compiler::layout::buckets::Slot;
 use weir_compiler::layout::{MapName, config, mark};
 
 use super::ways::FEW;
-use super::{Runtime, uptime};
+use super::{EdgeFailure, Runtime, uptime};
 use crate::error::{Doing as _, Error, Failure, Now};
 use crate::generation::{self, Loaded, is_shared, refused};
 use crate::pins::{Age, Pins};
@@ -33,6 +34,10 @@ pub(crate) struct Settled {
     pub(crate) mended: Vec<String>,
     /// Flows that had no room in a flow table of another kind.
     pub(crate) lost_flows: usize,
+    /// Uplinks that are not as they should be.
+    pub(crate) edge_failures: Vec<EdgeFailure>,
+    /// Uplinks whose driver took no program just now, and why.
+    pub(crate) generic: Vec<EdgeFailure>,
 }
 
 /// What stands in `endpoints` for each pod: in the artifact at hand, or in the one that was kept.
@@ -86,6 +91,7 @@ impl Runtime {
         if let Some(loaded) = &loaded {
             self.pair_with_retired(record, loaded)?;
             self.find_gone(record, &mut settled)?;
+            self.place_edge(record, loaded, &mut settled);
             self.place_programs(record, loaded, &mut settled);
         }
         self.remove_leaving(record, loaded.as_ref(), &settled.failures)?;
@@ -110,6 +116,7 @@ impl Runtime {
             for (side, number) in Side::BOTH.into_iter().zip(generation.programs) {
                 places.push((true, number, self.pins.program(age, side)));
             }
+            places.extend(generation.edge.map(|number| (true, number, self.pins.edge_program(age))));
             places.extend(generation.maps.iter().map(|(name, number)| (false, *number, self.pins.map(age, name))));
         }
         places.extend(record.shared.iter().map(|(name, it)| (false, *it, self.pins.map(Age::Current, name))));
@@ -156,7 +163,7 @@ impl Runtime {
     /// Whether a program is pinned there, and the kernel's number.
     pub(crate) fn number_at(&self, path: &std::path::Path) -> Result<(bool, u32), Error> {
         let asking = format!("open {}", path.display());
-        let is_program = Side::BOTH.into_iter().any(|side| path.ends_with(side.program()));
+        let is_program = Side::BOTH.into_iter().any(|side| path.ends_with(side.program())) || path.ends_with(AT_EDGE);
         let number = if is_program {
             let program = self.system.pinned_program(path).doing(&asking)?;
             program.map(|it| self.system.program_info(&it)).transpose().doing(asking)?.map(|info| info.id)
@@ -263,6 +270,9 @@ impl Runtime {
         if leaving.is_empty() {
             return Ok(());
         }
+        if let Some(loaded) = loaded {
+            self.protect(record, loaded)?;
+        }
         let stays = |left: &Endpoint, same: fn(&Endpoint, &Endpoint) -> bool| {
             record.endpoints.iter().any(|it| it.ifindex == left.ifindex && same(it, left))
         };
@@ -346,7 +356,7 @@ impl Runtime {
             self.system.delete(map, &key).doing(writing)?;
             settled.mended.push("an entry that nobody owns".to_owned());
         }
-        Ok(())
+        self.protect(record, loaded)
     }
 
     pub(crate) fn write_entry(&self, map: &Map, local: &Endpoint, value: &[u8]) -> Result<(), Error> {
@@ -358,7 +368,8 @@ impl Runtime {
     fn remove_stray_links(&self, record: &Record) -> Result<(), Error> {
         let links = self.pins.links();
         for name in self.system.list(&links).doing("list links")? {
-            let owned = Pins::link_of(&name).is_some_and(|index| record.endpoints.iter().any(|it| it.ifindex == index));
+            let owned = Pins::link_of(&name).is_some_and(|index| record.endpoints.iter().any(|it| it.ifindex == index))
+                || Pins::uplink_of(&name).is_some_and(|index| record.uplinks.iter().any(|it| it.ifindex == index));
             if !owned {
                 let path = links.join(name);
                 // Without its pin it ends.

@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use weir_compiler::emit::AT_EDGE;
+use weir_compiler::engine::edge::protected;
 use weir_compiler::image::bucket_family;
 use weir_compiler::layout::{MapName, buckets, config};
 use weir_compiler::vm::MapKind;
 
 use super::settle::value_of;
-use super::{OWN, Runtime, of};
+use super::{EdgeState, OWN, Runtime, of};
 use crate::error::{Doing as _, Error};
 use crate::generation::{self, Loaded, is_shared};
 use crate::point::{Neighbour, Side};
-use crate::record::{Endpoint, Generation, Record};
+use crate::record::{Endpoint, Generation, Record, Uplink};
 use crate::sys::MapType;
 
 /// Everything that there is to say.
@@ -24,6 +26,8 @@ pub struct Status {
     pub switching_to: Option<Generation>,
     /// Where it is enforced.
     pub endpoints: Vec<EndpointState>,
+    /// Where packets are dropped before the pods.
+    pub uplinks: Vec<UplinkState>,
     /// What is not as it should be.
     pub drift: Vec<String>,
     /// Programs of others on the same hooks.
@@ -32,6 +36,15 @@ pub struct Status {
     pub maps: Vec<Fill>,
     /// How often something was found that was not as it should be, and mended.
     pub repaired: u64,
+}
+
+/// An uplink, and what is so there.
+#[derive(Clone, Debug)]
+pub struct UplinkState {
+    /// Which.
+    pub uplink: Uplink,
+    /// What.
+    pub state: EdgeState,
 }
 
 /// An endpoint, and what is so there.
@@ -90,6 +103,7 @@ impl Runtime {
         let maps = loaded.as_ref().map(|loaded| self.fill_of(loaded)).transpose()?.unwrap_or_default();
         Ok(Status {
             neighbours: self.neighbours(&record)?,
+            uplinks: self.uplink_states(&record)?,
             generation: record.current,
             switching_to: record.next,
             endpoints,
@@ -97,6 +111,12 @@ impl Runtime {
             maps,
             repaired: record.repaired,
         })
+    }
+
+    pub(crate) fn uplink_states(&self, record: &Record) -> Result<Vec<UplinkState>, Error> {
+        let state =
+            |uplink: &Uplink| Ok(UplinkState { uplink: uplink.clone(), state: self.edge_state(record, uplink)? });
+        record.uplinks.iter().map(state).collect()
     }
 
     /// What is not as the record says, in words.
@@ -123,6 +143,14 @@ impl Runtime {
                     drift.push(format!("{what} as {} at {} ({})", side.program(), local.interface, local.pod));
                 }
             }
+        }
+        for UplinkState { uplink, state } in self.uplink_states(record)? {
+            let what = match state {
+                EdgeState::Enforced | EdgeState::Idle => continue,
+                EdgeState::Open => "no program of ours runs",
+                EdgeState::Other => "another program runs",
+            };
+            drift.push(format!("{what} as {AT_EDGE} at {}", uplink.interface));
         }
         if let Ok(Some(loaded)) = self.current(record) {
             self.check_contents(record, &loaded, &mut drift)?;
@@ -153,6 +181,10 @@ impl Runtime {
                     let entry =
                         |local: &Endpoint| Some((local.ifindex.to_le_bytes().to_vec(), value_of(&artifact, local)?));
                     record.endpoints.iter().filter_map(entry).collect()
+                }
+                MapName::Local4 | MapName::Local6 => {
+                    let values: Vec<_> = record.endpoints.iter().filter_map(|it| value_of(&artifact, it)).collect();
+                    protected(image.name, values.iter().map(Vec::as_slice)).into_iter().collect()
                 }
                 name => {
                     let own = of(&own, name).map(|key| (key.clone(), OWN.to_vec()));

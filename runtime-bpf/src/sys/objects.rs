@@ -32,6 +32,28 @@ const BEFORE: u32 = 1 << 3;
 /// Programs that one query reads.
 const MOST_PROGRAMS: usize = 64;
 
+/// Who runs a program before there is a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum XdpMode {
+    /// The driver.
+    Native,
+    /// The kernel, in its stead and later.
+    Generic,
+}
+
+/// `BPF_XDP`
+const XDP: u32 = 37;
+
+impl XdpMode {
+    /// `XDP_FLAGS_DRV_MODE`, `XDP_FLAGS_SKB_MODE`
+    fn flags(self) -> u32 {
+        match self {
+            Self::Native => 1 << 2,
+            Self::Generic => 1 << 1,
+        }
+    }
+}
+
 /// A program's place on an interface. Unpinned, it ends with its last descriptor.
 #[derive(Debug)]
 pub struct Link {
@@ -126,6 +148,18 @@ impl Kernel {
             target_ifindex: ifindex,
             attach_type: hook.attach_type(),
             flags: BEFORE,
+            ..attr::LinkCreate::default()
+        };
+        new_fd(attr::LINK_CREATE, &mut attr).map(|fd| Link { fd })
+    }
+
+    /// Lets an XDP program run on what comes in through an interface. It has room for one.
+    pub fn attach_xdp(&self, program: &Program, ifindex: u32, mode: XdpMode) -> io::Result<Link> {
+        let mut attr = attr::LinkCreate {
+            prog_fd: program.fd.as_raw_fd() as u32,
+            target_ifindex: ifindex,
+            attach_type: XDP,
+            flags: mode.flags(),
             ..attr::LinkCreate::default()
         };
         new_fd(attr::LINK_CREATE, &mut attr).map(|fd| Link { fd })

@@ -27,7 +27,7 @@ pub(crate) fn attach(
 
 /// Of those that are attached already.
 pub(crate) fn request(made: &(Artifact, Vec<u8>)) -> Request<'_> {
-    Request { artifact: &made.0, file: &made.1, endpoints: Vec::new(), way: None, keep: None }
+    Request { artifact: &made.0, file: &made.1, endpoints: Vec::new(), uplinks: Vec::new(), way: None, keep: None }
 }
 
 pub(crate) fn status(node: &Node) -> Result<Status, Error> {

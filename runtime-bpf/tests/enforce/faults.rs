@@ -41,6 +41,7 @@ fn errnos(operation: Operation) -> &'static [i32] {
         PinnedMap | PinnedProgram | PinnedLink | NumberedMap | NumberedProgram => &[EPERM, EACCES, ENOMEM, EMFILE],
         MapInfo | ProgramInfo | LinkInfo => &[EFAULT, EINVAL],
         Attach => &[EINVAL, ENODEV, ENOMEM, ERANGE, EOPNOTSUPP],
+        AttachNative => &[EOPNOTSUPP, EINVAL, EBUSY, ENODEV],
         Replace => &[ENOLINK, EPERM, EINVAL, ENOENT],
         Detach => &[EOPNOTSUPP, EPERM],
         Query => &[EPERM, ENODEV, ENOMEM],

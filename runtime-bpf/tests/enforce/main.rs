@@ -1,6 +1,7 @@
 //! Enforcement with real packets, in network namespaces.
 
 mod attach;
+mod edge;
 mod faults;
 mod flows;
 mod leftovers;

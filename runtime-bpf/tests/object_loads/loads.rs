@@ -9,6 +9,9 @@ use weir_runtime::sys::{Kernel, kernel_version};
 
 use crate::cluster;
 
+/// Enough to be looked up, and denied to everybody: there is a program for the edge.
+const LISTED: u32 = 20;
+
 /// A directory, and a network namespace and pins of the same name; all gone at the end.
 struct Place {
     name: String,
@@ -25,7 +28,7 @@ impl Place {
 
     fn object(&self, target: Target) -> PathBuf {
         let path = self.directory.join("weir.o");
-        std::fs::write(&path, cluster::artifact(target, 0).to_bytes().unwrap()).unwrap();
+        std::fs::write(&path, cluster::artifact(target, LISTED).to_bytes().unwrap()).unwrap();
         path
     }
 }
@@ -72,12 +75,14 @@ fn aya_loads_each_program_of_the_object() {
     if let Some(reason) = missing(&[]) {
         skip!("{reason}");
     }
-    let mut loaded = aya::Ebpf::load(&cluster::artifact(Target::BASE, 0).to_bytes().unwrap()).unwrap();
+    let mut loaded = aya::Ebpf::load(&cluster::artifact(Target::BASE, LISTED).to_bytes().unwrap()).unwrap();
     for name in ["to_pod", "from_pod"] {
         let program: &mut aya::programs::SchedClassifier = loaded.program_mut(name).unwrap().try_into().unwrap();
         program.load().unwrap_or_else(|error| panic!("{name}: {error:?}"));
         assert_eq!(program.info().unwrap().name_as_str(), Some(name));
     }
+    let edge: &mut aya::programs::Xdp = loaded.program_mut("at_edge").unwrap().try_into().unwrap();
+    edge.load().unwrap_or_else(|error| panic!("at_edge: {error:?}"));
 }
 
 #[test]
@@ -104,7 +109,18 @@ fn bpftool_loads(target: Target, table: &str) {
          bpftool map dump pinned {at}/maps/_data_config"
     );
     let shown = with_bpffs(&pins, &script);
-    for name in ["from_pod", "to_pod", "_data_rows", "events", "_data_prefixes4", "_data_config", table] {
+    for name in [
+        "from_pod",
+        "to_pod",
+        "at_edge",
+        "local4",
+        "_data_edge",
+        "_data_rows",
+        "events",
+        "_data_prefixes4",
+        "_data_config",
+        table,
+    ] {
         assert!(shown.lines().any(|line| line == name), "no {name} in {shown}");
     }
     assert!(shown.contains("\"config\": [1,0,0,0,0,"), "generation 1 in {shown}");
@@ -141,6 +157,9 @@ fn tc_loads(target: Target) {
     inside(&format!("tc filter add dev pod0 ingress bpf da obj {object} sec classifier program from_pod"));
     inside(&format!("tc filter add dev pod0 egress bpf da obj {object} program to_pod"));
     inside(&format!("tc filter add dev pod1 ingress bpf da obj {object} sec classifier"));
+    inside(&format!("ip link set dev pod1 xdpgeneric obj {object} sec xdp"));
+    let link = inside("ip -d link show dev pod1");
+    assert!(link.contains("xdpgeneric") && link.contains("name at_edge"), "{link}");
     let shown = ["pod0 ingress", "pod0 egress", "pod1 ingress"].map(|at| inside(&format!("tc filter show dev {at}")));
     for (shown, program) in shown.iter().zip(["from_pod", "to_pod", "to_pod"]) {
         assert!(shown.contains(&format!(" name {program} ")), "no {program} in {shown}");

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use weir_compiler::artifact::{Artifact, view};
 use weir_compiler::compile::{Budget, Compiled};
-use weir_compiler::emit::program_name;
+use weir_compiler::ebpf::limits;
+use weir_compiler::emit::{AT_EDGE, program_name};
 use weir_compiler::model::{Cluster, Direction};
 use weir_compiler::verify::Report;
 
@@ -22,9 +23,11 @@ pub(super) fn text(cluster: &Cluster, compiled: &Compiled, artifact: &Artifact, 
         "atoms",
         &format!("{} of ports, {words} word{} a set", classes.atoms.count(), if words == 1 { "" } else { "s" }),
     );
-    for (hook, report) in Direction::ALL.into_iter().zip(&compiled.reports) {
+    let edge = compiled.edge.as_ref().map(|edge| (AT_EDGE, limits::check(&edge.link(|_| 0))));
+    let at_pods = Direction::ALL.map(program_name).into_iter().zip(compiled.reports.clone());
+    for (name, report) in at_pods.chain(edge) {
         let longest = report.longest_path.map_or_else(|| "unbounded".to_owned(), |steps| steps.to_string());
-        say(program_name(hook), &format!("{} instructions, longest path {longest}", report.slots));
+        say(name, &format!("{} instructions, longest path {longest}", report.slots));
     }
     for note in compiled.structures() {
         say("structure", &note.to_string());

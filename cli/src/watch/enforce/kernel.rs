@@ -37,6 +37,7 @@ impl Kernel {
             artifact: wanted.artifact,
             file,
             endpoints: wanted.endpoints.to_vec(),
+            uplinks: Vec::new(),
             way: self.way,
             keep: None,
         };

@@ -146,6 +146,13 @@ impl<'c> Natures<'c> {
         number
     }
 
+    /// The lists that contain what is neither a service nor a node.
+    pub(super) fn lists_of_plain(&self, nature: u32) -> Option<&[ListId]> {
+        let nature = self.list.get(nature as usize).filter(|it| it.services.is_empty())?;
+        let plain = self.plains.get(nature.plain as usize).filter(|it| it.nodes.is_empty())?;
+        Some(&plain.lists)
+    }
+
     /// What an endpoint, an address, or both are to rules and lists.
     pub(super) fn plain(&mut self, endpoint: Option<EndpointId>, address: Option<IpAddr>) -> u32 {
         let cluster = self.cluster;

@@ -1,0 +1,58 @@
+//! What lists deny to everybody, dropped where it enters the node: by the driver of its uplink, or by the kernel in its stead.
+
+use crate::enforce::{ask, attach, compile};
+use crate::probe::Protocol::{Icmp, Tcp, Udp};
+use crate::stage::{ELSEWHERE, OUTSIDE, Stage, by_programs};
+use crate::topology::Layout;
+
+/// Packets that were counted as this.
+fn counted(stage: &Stage, outcome: &str) -> u64 {
+    let counters = ask(&stage.net.nodes[0], &stage.place, &["counters"]).unwrap();
+    let of = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        (words.get(1) == Some(&outcome)).then(|| words.get(3)?.parse::<u64>().ok()).flatten()
+    };
+    counters.lines().filter_map(of).sum()
+}
+
+#[test]
+fn what_lists_deny_to_everybody_enters_by_no_uplink() {
+    by_programs(&|stage: &mut Stage| {
+        let node = &stage.net.nodes[0];
+        let generic = stage.net.layout == Layout::Bridge;
+        if generic {
+            // More than a page of its peer's: the driver of a veth takes no program then.
+            stage.net.fabric.ip("link set n0 mtu 9000\n").unwrap();
+        }
+        let (listed, other) = (stage.either(OUTSIDE), stage.either(ELSEWHERE));
+        let pod = stage.address("other");
+        assert!(stage.reaches(listed, Tcp, pod, 80, true), "{}: before there is a list", stage.name());
+        let list = stage.place.file("list.yaml");
+        std::fs::write(
+            &list,
+            format!(
+                "{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {{name: bad}}, spec: {{action: Deny, cidrs: ['{}', '{}']}}}}\n",
+                OUTSIDE[0], OUTSIDE[1]
+            ),
+        )
+        .unwrap();
+        let artifact = compile(&stage.place, node, &[stage.place.file("cluster.yaml"), list]).unwrap();
+        let said = attach(node, &stage.place, &artifact, &["--xdp", "wan"]).unwrap();
+        let mode = if generic { "at wan (generic)" } else { "at wan (native)" };
+        assert!(said.contains(mode), "{}: {said}", stage.name());
+        let status = ask(node, &stage.place, &["status"]).unwrap();
+        assert!(status.contains("uplink wan") && status.contains("enforced"), "{status}");
+        for protocol in [Tcp, Udp, Icmp] {
+            assert!(!stage.reaches(listed, protocol, pod, 80, false), "{}: {protocol:?} from the list", stage.name());
+            assert!(stage.reaches(other, protocol, pod, 80, true), "{}: {protocol:?} from elsewhere", stage.name());
+            assert!(stage.reaches(pod, protocol, other, 80, true), "{}: {protocol:?} and back", stage.name());
+        }
+        let [at_edge, at_pods] = ["xdp", "denied"].map(|outcome| counted(stage, outcome));
+        assert!(at_edge >= 3 && at_pods == 0, "{}: {at_edge} at the uplink, {at_pods} at pods", stage.name());
+        assert!(!stage.reaches(pod, Tcp, listed, 80, false), "{}: what leaves is judged at the pod", stage.name());
+        ask(node, &stage.place, &["detach", "--xdp", "wan"]).unwrap();
+        assert!(!stage.reaches(listed, Tcp, pod, 80, false), "{}: the pods' hooks go on", stage.name());
+        assert_eq!(counted(stage, "xdp"), at_edge, "{}", stage.name());
+        assert!(counted(stage, "denied") > at_pods, "{}", stage.name());
+    });
+}

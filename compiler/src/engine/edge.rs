@@ -1,0 +1,82 @@
+//! The program at the edge of the node over the emitted map images, in the userspace machine.
+
+use super::Broken;
+use crate::artifact::Artifact;
+use crate::ebpf::asm::MapRef;
+use crate::layout::{MapName, endpoint};
+use crate::vm::{Host, MapId, ProgramId, Skb, Vm};
+
+/// What XDP takes for "no more".
+pub const DROP: i32 = 1;
+/// What XDP takes for "on into the kernel".
+pub const PASS: i32 = 2;
+
+/// The program, loaded, and the maps that it uses, filled; every endpoint of the artifact is enforced.
+#[derive(Debug)]
+pub struct AtEdge {
+    vm: Vm,
+    program: ProgramId,
+    maps: [Option<MapId>; MapName::ALL.len()],
+}
+
+impl AtEdge {
+    /// `None` if the artifact has no such program.
+    pub fn new(artifact: &Artifact) -> Result<Option<Self>, Broken> {
+        let Some(code) = &artifact.edge else { return Ok(None) };
+        let mut vm = Vm::new(1);
+        let mut maps = [None; MapName::ALL.len()];
+        for map in artifact.maps.iter().filter(|map| code.maps.iter().any(|used| used.map.0 == map.name as u32)) {
+            let refused = |errno| Broken(format!("map {} is refused: {errno:?}", map.name.name()));
+            let id = vm.create_map(map.spec).map_err(refused)?;
+            for (key, value) in map.entries.iter().cloned().chain(local_entries(artifact, map.name)) {
+                vm.map_update(id, &key, &value, 0).map_err(refused)?;
+            }
+            maps[map.name as usize] = Some(id);
+        }
+        let id = |map: MapRef| maps.get(map.0 as usize).copied().flatten().map_or(-1, |id: MapId| id.0 as i32);
+        let program =
+            vm.load_xdp(&code.link(id)).map_err(|error| Broken(format!("at_edge cannot be loaded: {error}")))?;
+        Ok(Some(Self { vm, program, maps }))
+    }
+
+    /// Whether it drops a packet.
+    pub fn drops(&mut self, packet: Vec<u8>) -> Result<bool, Broken> {
+        let outcome = self.vm.run(self.program, &mut Skb::new(packet), &mut Host::default());
+        match outcome.map_err(|trap| Broken(trap.to_string()))?.verdict() {
+            DROP => Ok(true),
+            PASS => Ok(false),
+            other => Err(Broken(format!("at_edge returned {other}"))),
+        }
+    }
+
+    /// A value in one of its maps.
+    pub fn read(&self, map: MapName, key: &[u8]) -> Option<Vec<u8>> {
+        self.vm.map_lookup(self.maps.get(map as usize).copied().flatten()?, key).ok()
+    }
+
+    /// Puts a value into one of its maps.
+    pub fn write(&mut self, map: MapName, key: &[u8], value: &[u8]) -> Result<(), Broken> {
+        let id = self.maps.get(map as usize).copied().flatten();
+        let id = id.ok_or_else(|| Broken(format!("at_edge does not use {}", map.name())))?;
+        self.vm.map_update(id, key, value, 0).map_err(|errno| Broken(format!("{}: {errno:?}", map.name())))
+    }
+}
+
+/// What the runtime puts into a map of protected addresses, for the endpoints with these values.
+pub fn protected<'a>(map: MapName, values: impl Iterator<Item = &'a [u8]>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let (at, bytes) = match map {
+        MapName::Local4 => (endpoint::V4 as usize, 4),
+        MapName::Local6 => (endpoint::V6 as usize, 16),
+        _ => return Vec::new(),
+    };
+    let addresses = values.filter_map(|value| value.get(at..at + bytes));
+    let given = addresses.filter(|address| address.iter().any(|byte| *byte != 0));
+    given.map(|address| (address.to_vec(), PROTECTED.to_vec())).collect()
+}
+
+/// The value of every address that is protected.
+pub const PROTECTED: [u8; 4] = [1, 0, 0, 0];
+
+fn local_entries(artifact: &Artifact, map: MapName) -> Vec<(Vec<u8>, Vec<u8>)> {
+    protected(map, artifact.endpoints.iter().map(|it| it.value.as_slice()))
+}

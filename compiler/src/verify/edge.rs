@@ -1,0 +1,66 @@
+//! The program at the edge: it drops what the lists deny to everybody, both ways, and nothing else.
+//!
+//! Strategy: a packet from every address that anything in force or in the tables tells apart, to a pod; what is expected is the
+//! oracle's list tier, asked of sets. And one to nobody's address: that goes on.
+
+use std::net::IpAddr;
+
+use super::expected::Expected;
+use super::survey::Survey;
+use super::{Difference, Part, Report};
+use crate::address::Family;
+use crate::artifact::Artifact;
+use crate::engine::Broken;
+use crate::engine::edge::AtEdge;
+use crate::engine::packet;
+use crate::layout::endpoint;
+use crate::model::Protocol;
+use crate::model::eval::FlowProtocol;
+
+pub(super) fn check(
+    artifact: &Artifact,
+    expected: &Expected<'_>,
+    survey: &Survey,
+    unused: [IpAddr; 2],
+    report: &mut Report,
+) -> Result<(), Difference> {
+    let Some(mut edge) = AtEdge::new(artifact)? else { return Ok(()) };
+    for family in [Family::V4, Family::V6] {
+        let Some(pod) = address_of(artifact, family) else { continue };
+        let nobody = unused[usize::from(family == Family::V6)];
+        let (mut asked, mut agreed, mut denied) = (0, 0, None);
+        for remote in survey.remotes.iter().filter(|it| Family::of(it.address) == family) {
+            let is_denied = remote.address != pod && expected.is_denied_to_all(remote.nature);
+            let dropped = drops(&mut edge, remote.address, pod)?;
+            asked += 1;
+            agreed += u64::from(dropped == is_denied);
+            if dropped != is_denied {
+                report.tell(Difference::Edge { remote: remote.address, pod, dropped });
+            }
+            denied = denied.or(is_denied.then_some(remote.address));
+        }
+        if let Some(remote) = denied.filter(|it| *it != nobody) {
+            let dropped = drops(&mut edge, remote, nobody)?;
+            asked += 1;
+            agreed += u64::from(!dropped);
+            if dropped {
+                report.tell(Difference::Edge { remote, pod: nobody, dropped });
+            }
+        }
+        report.count(Part::Edge, asked, agreed);
+    }
+    Ok(())
+}
+
+fn drops(edge: &mut AtEdge, from: IpAddr, to: IpAddr) -> Result<bool, Broken> {
+    let packet = packet::build(from, to, FlowProtocol::Transport(Protocol::Tcp), 80);
+    edge.drops(packet.ok_or_else(|| Broken("addresses of two families".to_owned()))?)
+}
+
+/// The address of some endpoint.
+fn address_of(artifact: &Artifact, family: Family) -> Option<IpAddr> {
+    let (at, bytes) = if family == Family::V4 { (endpoint::V4, 4) } else { (endpoint::V6, 16) };
+    let stored = artifact.endpoints.iter().filter_map(|it| it.value.get(at as usize..at as usize + bytes));
+    let address = stored.map(super::endpoints::address).find(|it| it.is_some_and(|it| !it.is_unspecified()));
+    address.flatten()
+}
