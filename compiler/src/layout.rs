@@ -58,11 +58,15 @@ pub enum MapName {
     FlowBuckets6,
     /// How large these are: [`buckets::shape`].
     FlowShape,
+    /// Single IPv4 addresses that stand in blocks and lists, where the others have a map of their own → peer class.
+    Listed4,
+    /// The same for IPv6.
+    Listed6,
 }
 
 impl MapName {
     /// All of them, in order.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::Endpoints,
         Self::Config,
         Self::Counters,
@@ -87,6 +91,8 @@ impl MapName {
         Self::FlowBuckets4,
         Self::FlowBuckets6,
         Self::FlowShape,
+        Self::Listed4,
+        Self::Listed6,
     ];
 
     /// Its name in the kernel and in the object file.
@@ -116,6 +122,8 @@ impl MapName {
             Self::FlowBuckets4 => "flow_buckets4",
             Self::FlowBuckets6 => "flow_buckets6",
             Self::FlowShape => "flow_shape",
+            Self::Listed4 => "listed4",
+            Self::Listed6 => "listed6",
         }
     }
 }

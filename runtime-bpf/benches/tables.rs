@@ -153,7 +153,7 @@ fn singles(random: &mut Random, family: Family, count: usize) -> (AddressMap, Ve
     exact.sort();
     exact.dedup_by_key(|it| it.0);
     let hits = (0..KEYS).map(|_| exact[random.below(exact.len())].0).collect();
-    (AddressMap { exact, stretches: Vec::new() }, hits)
+    (AddressMap { exact, ..AddressMap::default() }, hits)
 }
 
 /// Disjoint prefixes, most of them /24 (/48), some shorter, as routes are.
@@ -175,5 +175,5 @@ fn prefixes(random: &mut Random, family: Family, count: usize) -> (AddressMap, V
         }
     }
     let hits = (0..KEYS).map(|_| stretches[random.below(stretches.len())].last).collect();
-    (AddressMap { exact: Vec::new(), stretches }, hits)
+    (AddressMap { stretches, ..AddressMap::default() }, hits)
 }

@@ -10,7 +10,7 @@ fn stretch(first: &str, last: &str, peer: u32) -> Stretch {
 
 fn singles(count: u32) -> AddressMap {
     let exact = (0..count).map(|it| (IpAddr::from((0x0a00_0000 + it).to_be_bytes()), PeerId(it % 7 + 1)));
-    AddressMap { exact: exact.collect(), stretches: Vec::new() }
+    AddressMap { exact: exact.collect(), ..AddressMap::default() }
 }
 
 const NO_ROWS: Rows<'_> = Rows { directions: [&[], &[]], sets: &[], words: 1 };

@@ -44,6 +44,7 @@ pub(crate) fn generate(random: &mut Random, family: Family, most: usize) -> (Add
     }
     let singles: BTreeMap<u128, u32> = (0..random.below(most + 1)).map(|_| (number(random), class(random))).collect();
     map.exact = singles.iter().map(|(at, peer)| (to_address(family, *at), PeerId(*peer))).collect();
+    map.moving = map.exact.iter().map(|it| it.0).filter(|_| random.below(8) == 0).collect();
     let edges = map.exact.iter().map(|it| it.0).chain(map.stretches.iter().flat_map(|it| [it.first, it.last]));
     let mut asked: BTreeSet<u128> = [0, 1, top - 1, top].into();
     for edge in edges.map(|it| to_number(it).1) {

@@ -52,7 +52,7 @@ impl Enforce for Kernel {
         Ok(Installed { epoch: seen.done.len() as u32, failed, lost_flows: 0 })
     }
 
-    fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)]) -> Result<(), Trouble> {
+    fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)], _: bool) -> Result<(), Trouble> {
         let mut seen = self.0.lock().expect("no test panics while it holds it");
         for (address, peer) in changes {
             seen.done.push(format!("{} {address}", if peer.is_some() { "write" } else { "remove" }));
