@@ -119,8 +119,12 @@ pub(super) fn exact(addresses: &AddressMap, family: Family, options: &Options) -
     let mut candidates = vec![
         map(Structure::Hash, hash, HASH + 2 * latency(hash)),
         table(Structure::Perfect, perfect, PERFECT + 2 * latency(perfect)),
-        map(Structure::Layered, moving + behind, HASH + 2 * latency(moving) + PERFECT + 2 * latency(behind)),
     ];
+    // For whoever changes entries in place; nobody else needs it.
+    if options.forced.contains(&(Place::exact(family), Structure::Layered)) {
+        let tenths = HASH + 2 * latency(moving) + PERFECT + 2 * latency(behind);
+        candidates.push(map(Structure::Layered, moving + behind, tenths));
+    }
     if entries <= MOST_COMPARES {
         candidates.push(map(Structure::Compares, 0, 10 + COMPARE * entries as u64));
     }
