@@ -97,7 +97,10 @@ pub(crate) fn kept_file(system: &System, maps: &BTreeMap<String, Map>, kept: &Ma
     whole(&bytes, &mut value)
 }
 
-fn whole(bytes: &[u8], value: &mut dyn FnMut(&str) -> Result<Option<Vec<u8>>, Error>) -> Result<Vec<u8>, Error> {
+/// What a map has; nothing if there is no such map.
+type Value = Result<Option<Vec<u8>>, Error>;
+
+fn whole(bytes: &[u8], value: &mut dyn FnMut(&str) -> Value) -> Result<Vec<u8>, Error> {
     let mut rest = Rest(bytes);
     let length = rest.number();
     if length & CUT == 0 {

@@ -9,14 +9,11 @@ use crate::error::Error;
 use crate::generation::{BATCH, Loaded, refused};
 use crate::sys::MapType;
 
-/// Addresses and their new classes; `None` takes an entry out.
-pub type Changes<'a> = &'a [(IpAddr, Option<u32>)];
-
 impl Runtime {
-    /// Gives addresses other peer classes in the generation in force. Classes are the generation's own: whoever calls has compiled
+    /// Gives addresses other peer classes in the generation in force; `None` takes an entry out. Classes are the generation's own: whoever calls has compiled
     /// it. Entries are written before others are taken out. Flows that were judged before are judged again if `again` says so: not
     /// where addresses only come and go, or there would be no end of it.
-    pub fn write_addresses(&self, changes: Changes<'_>, again: bool) -> Result<(), Error> {
+    pub fn write_addresses(&self, changes: &[(IpAddr, Option<u32>)], again: bool) -> Result<(), Error> {
         let mut record = self.record()?;
         let loaded = self.current(&record)?.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))?;
         let last = record.last_epoch;
