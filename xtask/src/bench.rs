@@ -5,6 +5,7 @@
 
 mod page;
 mod performance;
+mod sets;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -27,6 +28,11 @@ pub(crate) fn run_all(filter: Option<&str>) -> Result<()> {
     }
     if filter == Some("programs") {
         return programs();
+    }
+    if filter == Some("sets") {
+        let mut bench = cargo(&["bench", "--locked", "--package", "weir-runtime", "--bench", "sets"]);
+        run(bench.env("WEIR_BENCH_JSON", &page::figures("sets")?))?;
+        return sets::write();
     }
     if filter == Some("events") {
         return run(&mut cargo(&["bench", "--locked", "--package", "weir-compiler", "--bench", "index"]));
