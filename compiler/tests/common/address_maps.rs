@@ -23,9 +23,11 @@ pub(crate) fn generate(random: &mut Random, family: Family, most: usize) -> (Add
             _ => (0xac10_0000_0000_0000_0000_0000_0000_0000 >> (128 - bits)) | (wide & 0x3ff),
         }
     };
+    // Numbers of one, two and four bytes.
+    let large = [200, 700, 70_000][random.below(3)];
     let class = |random: &mut Random| match random.below(4) {
         0 => 0,
-        1 => 70_000 + random.below(3) as u32,
+        1 => large + random.below(3) as u32,
         _ => 1 + random.below(4) as u32,
     };
     let count = random.below(most + 1);
