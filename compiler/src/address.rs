@@ -173,6 +173,27 @@ pub fn parse_cidr(text: &str) -> Option<Parsed<Prefix>> {
     Some(Parsed { value, quirk })
 }
 
+/// What most lists are made of: four numbers as everybody writes them, at once. `None`: look again, with more patience.
+pub(crate) fn parse_plain_v4(text: &[u8]) -> Option<Ipv4Addr> {
+    let mut octets = [0u8; 4];
+    let mut rest = text;
+    for (index, octet) in octets.iter_mut().enumerate() {
+        if index > 0 {
+            rest = rest.strip_prefix(b".")?;
+        }
+        let digits = rest.iter().take(4).take_while(|byte| byte.is_ascii_digit()).count();
+        let (number, after) = rest.split_at_checked(digits)?;
+        *octet = match *number {
+            [a @ b'0'..=b'9'] => a - b'0',
+            [a @ b'1'..=b'9', b] => 10 * (a - b'0') + (b - b'0'),
+            [a @ b'1'..=b'2', b, c] => (100 * (a - b'0')).checked_add(10 * (b - b'0'))?.checked_add(c - b'0')?,
+            _ => return None,
+        };
+        rest = after;
+    }
+    rest.is_empty().then_some(Ipv4Addr::from(octets))
+}
+
 /// Also says whether an IPv4 part was written with leading zeros.
 fn parse_any(text: &str) -> Option<(IpAddr, bool)> {
     if !text.contains(':') {
@@ -250,6 +271,24 @@ mod tests {
         check_cidr("2001:00db8::/32", "2001:db8::/32", Some(Quirk::LeadingZeros));
         check_cidr("64:ff9b::01.2.3.4/128", "64:ff9b::102:304/128", Some(Quirk::LeadingZeros));
         check_cidr("::/0", "::/0", None);
+    }
+
+    #[test]
+    fn what_is_read_at_once_is_what_patience_reads() {
+        let numbers = ["0", "9", "10", "99", "100", "199", "249", "255"];
+        for (a, b) in numbers.iter().flat_map(|a| numbers.map(|b| (*a, b))) {
+            let text = format!("{a}.{b}.{b}.{a}");
+            assert_eq!(
+                parse_plain_v4(text.as_bytes()).map(IpAddr::V4),
+                parse_address(&text).map(|it| it.value),
+                "{text}"
+            );
+        }
+        for text in
+            ["", "1.2.3", "1.2.3.4.5", "1.2.3.256", "1.2.3.300", "01.2.3.4", "1.2.3.04", "1.2.3.4 ", "1.2.3.4/8", "::1"]
+        {
+            assert_eq!(parse_plain_v4(text.as_bytes()), None, "{text}");
+        }
     }
 
     #[test]

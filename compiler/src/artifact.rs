@@ -11,7 +11,7 @@
 //! | `.data.config`, … | the maps that programs address without a look-up: loaders make an array of one value |
 //! | `.BTF.ext` | the line that each instruction came from |
 //! | `license` | a licence that lets the kernel's helpers be called |
-//! | `.weir.maps` | every map's make and entries |
+//! | `.weir.maps` | every map's make, and the entries that are in no section of their own |
 //! | `.weir.endpoints` | what `endpoints` will hold, by name |
 //! | `.weir.objects` | JSON, packed by LZ4: the objects it was made from, cut down to what we read |
 //! | `.weir.manifest` | JSON: inputs, counts, costs, provenance |
@@ -46,6 +46,7 @@ pub use objects::objects;
 pub use provenance::Provenance;
 
 use std::mem;
+use std::ops::Range;
 
 use crate::ebpf::asm::{Assembled, MapRef};
 use crate::ebpf::insn::Imm64;
@@ -196,6 +197,11 @@ impl Artifact {
         object::read(file)
     }
 
+    /// Where in a file the values stand that programs address, in order: who has the maps can do without them.
+    pub fn values(file: &[u8]) -> Vec<(MapName, Range<usize>)> {
+        object::values(file)
+    }
+
     /// A map by name.
     pub fn map(&self, name: MapName) -> Option<&MapImage> {
         self.maps.iter().find(|map| map.name == name)
@@ -214,7 +220,7 @@ impl Artifact {
     pub fn generation(&self) -> Result<Digest, LinkError> {
         let [to_pod, from_pod] = self.programs.each_ref().map(|program| object::code(&program.code));
         let edge = self.edge.as_ref().map(object::code).unwrap_or_default();
-        let maps = images::write_maps(&self.maps)?;
+        let maps = images::write_maps(&self.maps, &[])?;
         Ok(Digest::of_parts(&[&to_pod, &from_pod, &maps, &images::write_endpoints(&self.endpoints), &edge]))
     }
 

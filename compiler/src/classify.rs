@@ -23,8 +23,10 @@ mod subjects;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 pub use addresses::{AddressMap, Stretch, to_address, to_number};
+pub(crate) use addresses::{Number, ranges_of};
 pub use fronts::{Front, FrontPort, Rest};
 pub use ports::{AtomId, AtomSet, AtomSetId, Atoms, PortInterval, PortSpec};
 pub use predicates::{Predicate, PredicateId, RuleParts};
@@ -121,7 +123,7 @@ pub struct Classes {
     /// The peer classes; the first one matches nothing.
     pub peers: Vec<Peer>,
     /// Address → peer class.
-    pub addresses: AddressMap,
+    pub addresses: Arc<AddressMap>,
     /// (Protocol, port) → atom.
     pub atoms: Atoms,
     /// Sets of atoms, each once.
@@ -224,17 +226,34 @@ impl Classes {
         self.addresses.find(address)
     }
 
-    /// The class that a pod's address has or would have; `None` if there is no such class yet.
+    /// The class that the address of a pod has or would have, if these blocks and lists contain it; `None` if there is no such
+    /// class yet.
     pub fn peer_of_pod(
         &self,
         cluster: &Cluster,
         namespace: NamespaceId,
         labels: &Labels,
         ports: &[NamedPort],
-        address: IpAddr,
+        of_address: &[PredicateId],
     ) -> Option<PeerId> {
         let pod = peers::NewPod { namespace, labels, ports };
-        self.lookup.of_pod(cluster, &self.rules, &pod, address)
+        self.lookup.of_pod(cluster, &self.rules, &pod, of_address)
+    }
+
+    /// The predicates that hold for an address whatever stands behind it: blocks and lists.
+    pub fn predicates_at(&self, address: IpAddr) -> &[PredicateId] {
+        self.lookup.predicates_at(address)
+    }
+
+    /// The class of an address for which these hold and nothing else; `None` if there is no such class yet.
+    pub fn peer_of_predicates(&self, predicates: &[PredicateId]) -> Option<PeerId> {
+        self.lookup.of_predicates(predicates)
+    }
+
+    /// The predicate of a list; `None` if it applies to no local endpoint.
+    pub fn predicate_of_list(&self, list: ListId) -> Option<PredicateId> {
+        let index = self.rules.predicates.iter().position(|it| *it == Predicate::List(list))?;
+        Some(PredicateId(index as u32))
     }
 
     /// The row of a subject class.

@@ -224,10 +224,10 @@ impl Compiled {
                 notes.push(self.flow_table(note));
                 continue;
             }
-            let map = self.maps.iter().find(|map| map.name == map_of(note.place));
+            let maps = || self.maps.iter().filter(|map| place_of(map.name) == Some(note.place));
             let in_program = note.structure == Structure::Compares && self.judges(note.place);
-            if in_program || map.is_some_and(used) {
-                let bytes = map.map_or(note.bytes, |map| memory::full(map).fixed);
+            if in_program || maps().any(used) {
+                let bytes = if in_program { note.bytes } else { maps().map(|map| memory::full(map).fixed).sum() };
                 notes.push(Note { bytes, ..note.clone() });
             }
         }
@@ -256,17 +256,17 @@ impl Compiled {
     }
 }
 
-/// The map of a set, where it has one.
-fn map_of(place: Place) -> MapName {
-    match place {
-        Place::Exact4 => MapName::Exact4,
-        Place::Prefixes4 => MapName::Prefixes4,
-        Place::Exact6 => MapName::Exact6,
-        Place::Prefixes6 => MapName::Prefixes6,
-        Place::Ports => MapName::Ports,
-        Place::Rows => MapName::Rows,
-        Place::Flows => MapName::FlowShape,
-    }
+/// The set that a map is of.
+fn place_of(map: MapName) -> Option<Place> {
+    Some(match map {
+        MapName::Exact4 | MapName::Listed4 => Place::Exact4,
+        MapName::Prefixes4 => Place::Prefixes4,
+        MapName::Exact6 | MapName::Listed6 => Place::Exact6,
+        MapName::Prefixes6 => Place::Prefixes6,
+        MapName::Ports => Place::Ports,
+        MapName::Rows => Place::Rows,
+        _ => return None,
+    })
 }
 
 fn program(plan: &Plan<'_>, hook: Direction) -> Result<(Assembled, Report), CompileError> {

@@ -249,22 +249,32 @@ pub fn with_few_flows(map: &MapImage, most: u32) -> Cow<'_, MapImage> {
 
 /// What a family's addresses are looked up in.
 pub fn address_maps(tables: &Tables, family: Family) -> Vec<MapImage> {
-    exact_image(tables, family).into_iter().chain(prefix_image(tables, family)).collect()
+    let mut maps = exact_images(tables, family);
+    maps.extend(prefix_image(tables, family));
+    maps
 }
 
-fn exact_image(tables: &Tables, family: Family) -> Option<MapImage> {
-    let name = pick(family, MapName::Exact4, MapName::Exact6);
+fn exact_images(tables: &Tables, family: Family) -> Vec<MapImage> {
+    let [name, listed_name] =
+        [pick(family, MapName::Exact4, MapName::Exact6), pick(family, MapName::Listed4, MapName::Listed6)];
+    let addresses = &tables.addresses;
     match tables.structures.exact(family) {
-        Exact::Empty | Exact::Compares => None,
-        Exact::Perfect(table) => Some(compiled(name, &table.bytes)),
-        Exact::Hash => {
-            let of_family = tables.addresses.exact.iter().filter(|(at, _)| Family::of(*at) == family);
-            let entry = |(at, peer): &(IpAddr, PeerId)| (layout::address_bytes(*at), peer.0.to_le_bytes().to_vec());
-            let entries: Vec<_> = of_family.map(entry).collect();
-            let spec = hash(u32::from(family.bits() / 8), 4, headroom(entries.len() as u32));
-            Some(filled(name, spec, entries))
+        Exact::Empty | Exact::Compares => Vec::new(),
+        Exact::Perfect(table) => vec![compiled(name, &table.bytes)],
+        Exact::Hash | Exact::Layered(None) => vec![exact_hash(name, family, addresses.of_family(family), 0)],
+        Exact::Layered(Some(table)) => {
+            // What changes in a list before the next generation takes the place of what its table says.
+            let changes = addresses.listed(family).count() as u32 / LISTED_PER_CHANGE;
+            vec![exact_hash(name, family, addresses.moving(family), changes), compiled(listed_name, &table.bytes)]
         }
     }
+}
+
+/// With room for so many more entries than are usual.
+fn exact_hash(name: MapName, family: Family, of: impl Iterator<Item = (IpAddr, PeerId)>, more: u32) -> MapImage {
+    let entry = |(at, peer): (IpAddr, PeerId)| (layout::address_bytes(at), peer.0.to_le_bytes().to_vec());
+    let entries: Vec<_> = of.map(entry).collect();
+    filled(name, hash(u32::from(family.bits() / 8), 4, headroom(entries.len() as u32).saturating_add(more)), entries)
 }
 
 fn prefix_image(tables: &Tables, family: Family) -> Option<MapImage> {
@@ -359,6 +369,10 @@ fn pick<T>(family: Family, v4: T, v6: T) -> T {
 fn headroom(entries: u32) -> u32 {
     entries.saturating_add(entries / 4).saturating_add(16)
 }
+
+/// Of a list, one entry in so many can change before the next generation has to take it in: a hash's entry is eight times as
+/// large as a table's.
+const LISTED_PER_CHANGE: u32 = 16;
 
 fn hash(key_size: u32, value_size: u32, max_entries: u32) -> MapSpec {
     MapSpec { kind: MapKind::Hash, key_size, value_size, max_entries, flags: MapFlags::default() }

@@ -4,16 +4,18 @@
 //! each of 100 pod events a second is waste; missing one is a hole.
 //! Strategy: the index holds every object and the classes of the last compile. A change is answered with the least that
 //! has to be done: nothing, a few single entries of the exact address table, or a new compile. Only what is *proved*
-//! small is answered with less than a compile: the proof is in [`Index::pod_changes`].
+//! small is answered with less than a compile: the proofs are in [`Index::pod_changes`] and in [`lists`].
 //! Invariants: a pure value, no clock and no API server; after any series of changes, what the answers add up to gives
 //! every packet the verdict that a compile from scratch gives (`tests/index.rs` holds it).
+
+mod lists;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::discriminant;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::classify::{Classes, ClassifyError, PeerId, Scope, classify};
+use crate::classify::{Classes, ClassifyError, PeerId, PredicateId, Scope, classify};
 use crate::k8s::{Body, Labels, Mode, Object, Phase, Pod};
 use crate::model::{Assumptions, Cluster, NamespaceId};
 use crate::resolve::{named_ports, resolve};
@@ -87,8 +89,12 @@ pub struct Index {
     generation: Option<Generation>,
     /// Entries of the exact table that differ from the generation's.
     changed: BTreeMap<IpAddr, Option<PeerId>>,
+    /// Addresses that other blocks and lists contain by now than the generation has it.
+    relisted: BTreeMap<IpAddr, Vec<PredicateId>>,
     /// How many pods have an address.
     holders: HashMap<IpAddr, u32>,
+    /// How many pods say that their node has an address.
+    hosted: HashMap<IpAddr, u32>,
 }
 
 /// What the last compile made.
@@ -104,6 +110,10 @@ pub struct Generation {
     fixed: BTreeSet<IpAddr>,
     /// The addresses of every node.
     nodes: BTreeSet<IpAddr>,
+    /// Those of them that Nodes name themselves.
+    declared: BTreeSet<IpAddr>,
+    /// Addresses behind services.
+    backing: BTreeSet<IpAddr>,
     /// Label selectors of services that have no slices: (namespace, labels).
     selecting: Vec<(String, Labels)>,
 }
@@ -118,7 +128,9 @@ impl Index {
             labels: BTreeSet::new(),
             generation: None,
             changed: BTreeMap::new(),
+            relisted: BTreeMap::new(),
             holders: HashMap::new(),
+            hosted: HashMap::new(),
         }
     }
 
@@ -197,12 +209,15 @@ impl Index {
         let generation = Generation {
             fixed: fixed_addresses(&cluster, &scope),
             nodes: cluster.nodes.iter().flat_map(|node| node.addresses.iter().copied()).collect(),
+            declared: self.objects.values().flat_map(node_addresses).copied().collect(),
+            backing: backing(&cluster),
             selecting: selecting(&self.objects),
             cluster,
             scope,
             classes,
         };
         self.changed.clear();
+        self.relisted.clear();
         self.labels.retain(|labels| Arc::strong_count(labels) > 1);
         Ok(self.generation.insert(generation))
     }
@@ -222,6 +237,7 @@ impl Index {
             endpoint.uid = None;
         }
         cluster.services = Vec::new();
+        cluster.lists.iter_mut().for_each(|list| list.entries = Vec::new());
         classes.forget_verdicts();
     }
 
@@ -243,6 +259,9 @@ impl Index {
                 None | Some(Body::Service(_) | Body::EndpointSlice(_)),
                 None | Some(Body::Service(_) | Body::EndpointSlice(_)),
             ) if !self.judges_services() => Dirty::Nothing,
+            (Some(Body::CidrList(old)), Some(Body::CidrList(new))) => {
+                self.list_changes(before.map_or("", |it| &it.meta.name), old, new)
+            }
             _ => Dirty::Everything,
         };
         if let Dirty::Addresses(changes) = &dirty {
@@ -258,14 +277,18 @@ impl Index {
 
     fn count_holders(&mut self, before: Option<&Object>, after: Option<&Object>) {
         if let Some((_, pod)) = before.and_then(as_pod) {
-            for address in addresses(pod) {
-                if let Some(count) = self.holders.get_mut(address) {
-                    *count -= 1;
-                }
-            }
+            let less = |counts: &mut HashMap<IpAddr, u32>, addresses: &[IpAddr]| {
+                addresses.iter().for_each(|address| *counts.entry(*address).or_insert(1) -= 1);
+            };
+            less(&mut self.holders, addresses(pod));
+            less(&mut self.hosted, &pod.node_addresses);
         }
         if let Some((_, pod)) = after.and_then(as_pod) {
-            addresses(pod).iter().for_each(|address| *self.holders.entry(*address).or_default() += 1);
+            let more = |counts: &mut HashMap<IpAddr, u32>, addresses: &[IpAddr]| {
+                addresses.iter().for_each(|address| *counts.entry(*address).or_default() += 1);
+            };
+            more(&mut self.holders, addresses(pod));
+            more(&mut self.hosted, &pod.node_addresses);
         }
     }
 
@@ -293,13 +316,11 @@ impl Index {
             }
             for address in addresses(pod) {
                 let peer = match is_now {
-                    true => match self.class(generation, object, pod, *address) {
-                        Some(peer) => Some(peer),
-                        None => return Dirty::Everything,
-                    },
-                    false => None,
+                    true => self.class(generation, object, pod, *address),
+                    false => generation.classes.peer_of_predicates(self.predicates_at(generation, *address)),
                 };
-                changes.insert(*address, peer);
+                let Some(peer) = peer else { return Dirty::Everything };
+                changes.insert(*address, written(generation, *address, peer));
             }
         }
         changes.retain(|address, peer| self.entry(*address) != *peer);
@@ -322,8 +343,14 @@ impl Index {
         };
         !local
             && !backs
-            && pod.node_addresses.iter().all(|address| generation.nodes.contains(address))
+            && pod.node_addresses.iter().all(|address| self.stays_a_nodes(generation, address))
             && !addresses(pod).iter().any(shares)
+    }
+
+    /// Whether an address was a node's when the generation was made, and somebody still says so.
+    fn stays_a_nodes(&self, generation: &Generation, address: &IpAddr) -> bool {
+        let is_said = self.hosted.get(address).is_some_and(|count| *count > 0);
+        generation.nodes.contains(address) && (is_said || generation.declared.contains(address))
     }
 
     fn class(&self, generation: &Generation, object: &Object, pod: &Pod, address: IpAddr) -> Option<PeerId> {
@@ -331,7 +358,14 @@ impl Index {
         let namespace = namespaces.binary_search_by(|it| it.name.as_str().cmp(&object.meta.namespace)).ok()?;
         let namespace = NamespaceId(namespace as u32);
         let ports = named_ports(&pod.ports, self.assume);
-        generation.classes.peer_of_pod(&generation.cluster, namespace, &object.meta.labels, &ports, address)
+        let of_address = self.predicates_at(generation, address);
+        generation.classes.peer_of_pod(&generation.cluster, namespace, &object.meta.labels, &ports, of_address)
+    }
+
+    /// The blocks and lists that contain an address by now.
+    fn predicates_at<'a>(&'a self, generation: &'a Generation, address: IpAddr) -> &'a [PredicateId] {
+        let changed = self.relisted.get(&address);
+        changed.map_or_else(|| generation.classes.predicates_at(address), Vec::as_slice)
     }
 
     /// What the exact table has for an address by now.
@@ -342,6 +376,14 @@ impl Index {
         let exact = &self.generation.as_ref()?.classes.addresses.exact;
         exact.binary_search_by_key(&address, |(at, _)| *at).ok().map(|index| exact[index].1)
     }
+}
+
+/// What is to be written for an address that should have a class; `None` takes out what was. In what table addresses stand that
+/// lists speak of, and whether it can be changed, is no matter: those are written whatever they have.
+fn written(generation: &Generation, address: IpAddr, peer: PeerId) -> Option<PeerId> {
+    let addresses = &generation.classes.addresses;
+    let is_said = addresses.find_stretch(address) == peer && !addresses.is_listed(address);
+    (!is_said).then_some(peer)
 }
 
 fn as_pod(object: &Object) -> Option<(&Object, &Pod)> {
@@ -371,6 +413,18 @@ fn fixed_addresses(cluster: &Cluster, scope: &Scope) -> BTreeSet<IpAddr> {
     let nodes = cluster.nodes.iter().flat_map(|node| &node.addresses);
     let services = cluster.services.iter().flat_map(|service| &service.addresses);
     local.chain(nodes).chain(services).copied().collect()
+}
+
+fn node_addresses(object: &Object) -> &[IpAddr] {
+    match &object.body {
+        Body::Node(node) => &node.addresses,
+        _ => &[],
+    }
+}
+
+fn backing(cluster: &Cluster) -> BTreeSet<IpAddr> {
+    let backends = cluster.services.iter().flat_map(|it| &it.ports).flat_map(|port| &port.backends);
+    backends.filter_map(|it| it.address).collect()
 }
 
 /// Services whose backends are found by their selector, since they have no slices.

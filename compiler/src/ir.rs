@@ -14,6 +14,7 @@ mod text;
 mod verify;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 pub use interp::{InterpError, run};
 pub use parse::{ParseError, parse};
@@ -151,7 +152,7 @@ pub fn words(atoms: usize, is_staged: bool) -> usize {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
     /// Address → peer class.
-    pub addresses: AddressMap,
+    pub addresses: Arc<AddressMap>,
     /// By subject class.
     pub ingress: Vec<Row>,
     /// By subject class.

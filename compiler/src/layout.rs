@@ -66,11 +66,15 @@ pub enum MapName {
     Local6,
     /// Per CPU: packets and bytes that were dropped at the edge.
     EdgeDrops,
+    /// Single IPv4 addresses that stand in blocks and lists, where the others have a map of their own → peer class.
+    Listed4,
+    /// The same for IPv6.
+    Listed6,
 }
 
 impl MapName {
     /// All of them, in order.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 30] = [
         Self::Endpoints,
         Self::Config,
         Self::Counters,
@@ -99,6 +103,8 @@ impl MapName {
         Self::Local4,
         Self::Local6,
         Self::EdgeDrops,
+        Self::Listed4,
+        Self::Listed6,
     ];
 
     /// Its name in the kernel and in the object file.
@@ -132,6 +138,8 @@ impl MapName {
             Self::Local4 => "local4",
             Self::Local6 => "local6",
             Self::EdgeDrops => "edge_drops",
+            Self::Listed4 => "listed4",
+            Self::Listed6 => "listed6",
         }
     }
 }

@@ -52,6 +52,9 @@ pub enum Structure {
     Lpm,
     /// Compiled: [`perfect`].
     Perfect,
+    /// A hash of the kernel for what comes and goes, and for what changes between two generations; behind it, for what stands in
+    /// blocks and lists, [`perfect`].
+    Layered,
     /// Compiled: [`search`].
     Search,
     /// Compiled: [`dxr`]; for IPv6, [`search::build_with_first`].
@@ -95,7 +98,9 @@ impl Place {
     /// The structures that it can have, besides none.
     pub fn structures(self) -> &'static [Structure] {
         match self {
-            Self::Exact4 | Self::Exact6 => &[Structure::Compares, Structure::Hash, Structure::Perfect],
+            Self::Exact4 | Self::Exact6 => {
+                &[Structure::Compares, Structure::Hash, Structure::Perfect, Structure::Layered]
+            }
             Self::Prefixes4 | Self::Prefixes6 => {
                 &[Structure::Lpm, Structure::HashPerLength, Structure::Search, Structure::Dxr]
             }
@@ -108,13 +113,14 @@ impl Place {
 
 impl Structure {
     /// All of them, in order.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Empty,
         Self::Compares,
         Self::Hash,
         Self::HashPerLength,
         Self::Lpm,
         Self::Perfect,
+        Self::Layered,
         Self::Search,
         Self::Dxr,
         Self::Matrix,
@@ -131,6 +137,7 @@ impl Structure {
             Self::HashPerLength => "hash-per-length",
             Self::Lpm => "lpm",
             Self::Perfect => "perfect",
+            Self::Layered => "layered",
             Self::Search => "search",
             Self::Dxr => "dxr",
             Self::Matrix => "matrix",
@@ -239,7 +246,12 @@ pub enum Exact {
     Hash,
     /// Perfect hash.
     Perfect(perfect::Table),
+    /// Kernel hash, then a perfect hash of what stands in blocks and lists. Without one, the kernel hash has everything.
+    Layered(Option<perfect::Table>),
 }
+
+/// Fewer listed addresses are not worth a second look-up.
+const LEAST_LISTED: usize = 256;
 
 /// Prefixes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -319,7 +331,8 @@ impl Structures {
         for (index, family) in [Family::V4, Family::V6].into_iter().enumerate() {
             let cuts = cuts(&addresses.stretches, family);
             let ranked = cost::exact(addresses, family, options);
-            made.exact[index] = made.first(Place::exact(family), ranked, |it| exact(addresses, family, it));
+            let build = |it| exact(addresses, family, it, options.most_value_bytes);
+            made.exact[index] = made.first(Place::exact(family), ranked, build);
             let ranked = cost::prefixes(&addresses.stretches, &cuts, family, options);
             let build = |it| prefixes(&addresses.stretches, &cuts, family, it);
             made.prefixes[index] = made.first(Place::prefixes(family), ranked, build);
@@ -363,18 +376,28 @@ impl Structures {
     }
 }
 
-fn exact(addresses: &AddressMap, family: Family, structure: Structure) -> Option<Exact> {
+fn exact(addresses: &AddressMap, family: Family, structure: Structure, most_bytes: u64) -> Option<Exact> {
     match structure {
         Structure::Empty => Some(Exact::Empty),
         Structure::Compares => Some(Exact::Compares),
-        Structure::Perfect => {
-            let of_family = addresses.exact.iter().filter(|(at, _)| Family::of(*at) == family);
-            let entries: Vec<(Key, u32)> = of_family.map(|(at, peer)| (key(*at), peer.0)).collect();
-            let width = if family == Family::V4 { Width::W4 } else { Width::W16 };
-            perfect::build(width, &entries).map(Exact::Perfect)
+        Structure::Perfect => perfect_of(addresses.of_family(family), family).map(Exact::Perfect),
+        Structure::Layered => {
+            let listed = addresses.listed(family).count();
+            let fits = perfect::predict(width(family), listed) as u64 <= most_bytes;
+            let table = (listed >= LEAST_LISTED && fits).then(|| perfect_of(addresses.listed(family), family));
+            Some(Exact::Layered(table.flatten()))
         }
         _ => Some(Exact::Hash),
     }
+}
+
+fn perfect_of(of: impl Iterator<Item = (IpAddr, PeerId)>, family: Family) -> Option<perfect::Table> {
+    let entries: Vec<(Key, u32)> = of.map(|(at, peer)| (key(at), peer.0)).collect();
+    perfect::build(width(family), &entries)
+}
+
+fn width(family: Family) -> Width {
+    if family == Family::V4 { Width::W4 } else { Width::W16 }
 }
 
 fn prefixes(stretches: &[Stretch], cuts: &[Cut], family: Family, structure: Structure) -> Option<Prefixes> {

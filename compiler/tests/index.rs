@@ -1,11 +1,12 @@
 //! After any series of changes, the index's answers give every packet the verdict of a compile from scratch.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use weir_compiler::classify::{Classes, PeerId, Scope, SubjectId, classify};
 use weir_compiler::decode::{Input, InputKind, Options, decode};
 use weir_compiler::index::{Dirty, Index, Key};
-use weir_compiler::k8s::Object;
+use weir_compiler::k8s::{Body, Object};
 use weir_compiler::model::{Assumptions, Cluster, Direction, Protocol};
 use weir_compiler::resolve::resolve;
 
@@ -44,6 +45,23 @@ apiVersion: v1
 kind: Service
 metadata: {name: db, namespace: shop}
 spec: {clusterIP: 10.96.0.1, selector: {app: db}, ports: [{port: 80, targetPort: http}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: outside, namespace: shop}
+spec: {clusterIP: 10.97.0.1, ports: [{name: a, port: 9000, targetPort: 9000}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: outside-1, namespace: shop, labels: {kubernetes.io/service-name: outside}}
+addressType: IPv4
+ports: [{name: a, port: 9000}]
+endpoints: [{addresses: [192.0.2.9], conditions: {ready: true}}]
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: outside, namespace: shop}
+spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 192.0.2.8/30}}]}]}
 ";
 
 fn objects(text: &str) -> Vec<Object> {
@@ -125,19 +143,55 @@ fn service(random: &mut Random) -> Object {
     objects(&text).remove(0)
 }
 
+/// What lists can contain: single addresses and stretches, some of them pods', nodes' and services', most of them nobody's.
+fn menu() -> Vec<String> {
+    let hosts = (0..12).map(|host| format!("192.0.2.{host}"));
+    let others = (0..4).map(|host| format!("'2001:db8::{host}'"));
+    let stretches =
+        ["192.0.2.4/30", "192.0.2.2-192.0.2.5", "192.0.2.0/27", "10.0.0.8/29", "192.0.0.0/8", "'2001:db8::2/127'"];
+    let somebodys = ["10.0.0.3", "10.0.0.6", "172.16.0.2", "10.96.0.1"];
+    hosts.chain(others).chain(stretches.map(str::to_owned)).chain(somebodys.map(str::to_owned)).collect()
+}
+
+/// A list out of few names, each with a head that hardly ever changes, of which an entry or two come or go.
+fn list(random: &mut Random, contents: &mut [BTreeSet<String>; 3]) -> Object {
+    let menu = menu();
+    let name = random.below(3) as usize;
+    for _ in 0..1 + random.below(2) {
+        let entry = &menu[random.below(menu.len() as u64) as usize];
+        if !contents[name].remove(entry) {
+            contents[name].insert(entry.clone());
+        }
+    }
+    let head = match (name, random.below(16)) {
+        (_, 0) => "action: Deny, order: 7",
+        (0, _) => "action: Deny",
+        (1, _) => "action: Allow, order: 0, directions: [Ingress]",
+        _ => "action: Deny, order: 50, appliesTo: {podSelector: {matchLabels: {app: web}}}",
+    };
+    let entries = contents[name].iter().cloned().collect::<Vec<_>>().join(", ");
+    let text = format!(
+        "{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {{name: l{name}}}, spec: {{{head}, cidrs: [{entries}]}}}}"
+    );
+    objects(&text).remove(0)
+}
+
 /// Mostly pods, as in a cluster.
-fn change(random: &mut Random) -> Object {
-    match random.below(12) {
+fn change(random: &mut Random, lists: &mut [BTreeSet<String>; 3]) -> Object {
+    match random.below(16) {
         0 | 1 => policy(random),
         2 => service(random),
+        3..=6 => list(random, lists),
         _ => pod(random),
     }
 }
 
 fn addresses() -> Vec<IpAddr> {
     let pods = (0..18).map(|host| format!("10.0.0.{host}"));
-    let others = ["10.96.0.1", "10.96.0.2", "172.16.0.1", "172.16.0.2", "8.8.8.8"].map(str::to_owned);
-    pods.chain(others).map(|text| text.parse().expect("an address")).collect()
+    let others =
+        ["10.96.0.1", "10.96.0.2", "10.97.0.1", "172.16.0.1", "172.16.0.2", "8.8.8.8", "192.0.2.40", "192.1.0.0"];
+    let listed = (0..13).map(|host| format!("192.0.2.{host}")).chain((0..6).map(|host| format!("2001:db8::{host}")));
+    pods.chain(others.map(str::to_owned)).chain(listed).map(|text| text.parse().expect("an address")).collect()
 }
 
 /// Which of some ports a subject class allows to a peer class.
@@ -174,18 +228,20 @@ fn check_agrees(index: &Index, live: &[Object]) {
 
 #[test]
 fn incremental_equals_from_scratch() {
-    let (mut nothing, mut addresses, mut everything) = (0, 0, 0);
-    for seed in 0..40 {
+    let (mut nothing, mut addresses, mut relisted, mut everything) = (0, 0, 0, 0);
+    for seed in 0..60 {
         let mut random = Random(seed);
         let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
         objects(FIXED).into_iter().for_each(|object| _ = index.apply(object));
         index.compile().expect("classes");
         let mut live = objects(FIXED);
-        for _ in 0..60 {
-            let object = change(&mut random);
+        let mut lists = [const { BTreeSet::new() }; 3];
+        for _ in 0..100 {
+            let object = change(&mut random, &mut lists);
+            let is_list = matches!(object.body, Body::CidrList(_));
             let key = Key::of(&object);
             live.retain(|it| Key::of(it) != key);
-            let dirty = match random.below(3) {
+            let dirty = match random.below(if is_list { 40 } else { 3 }) {
                 0 => index.delete(&key),
                 _ => {
                     live.push(object.clone());
@@ -194,6 +250,7 @@ fn incremental_equals_from_scratch() {
             };
             match dirty {
                 Dirty::Nothing => nothing += 1,
+                Dirty::Addresses(_) if is_list => relisted += 1,
                 Dirty::Addresses(_) => addresses += 1,
                 Dirty::Everything => {
                     everything += 1;
@@ -204,7 +261,8 @@ fn incremental_equals_from_scratch() {
         }
     }
     // Each answer must occur, or nothing was tested.
-    assert!(nothing > 50 && addresses > 200 && everything > 200, "{nothing} {addresses} {everything}");
+    let counts = format!("{nothing} {addresses} {relisted} {everything}");
+    assert!(nothing > 50 && addresses > 200 && relisted > 200 && everything > 200, "{counts}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Maps are of two kinds. What packets leave behind (flows, counters, records) is shared by all generations and made once.
 //! What the compiler decided is each generation's own, and never changes after it is in force but for the endpoints.
 
+mod file;
 pub(crate) mod flows;
 
 use std::collections::BTreeMap;
@@ -25,14 +26,14 @@ use crate::record::{Generation, Record};
 use crate::runtime::{OWN, OwnAddresses, of};
 use crate::sys::{Map, MapDefinition, MapType, Program};
 use crate::system::System;
+use file::keep_file;
+pub(crate) use file::kept_file;
 use flows::FlowTables;
 
 /// Where a generation's own file is kept, for names and comparisons.
 pub(crate) const FILE: &str = "artifact";
-/// Kernels up to 5.10 have no values beyond 4 MiB, and any copies a value in one piece of memory.
-const PIECE: usize = 1 << 16;
 /// Entries of one batch.
-const BATCH: usize = 8_192;
+pub(crate) const BATCH: usize = 8_192;
 
 /// A generation with descriptors.
 #[derive(Debug)]
@@ -117,7 +118,7 @@ pub(crate) fn load(system: &System, pins: &Pins, record: &mut Record, source: &S
     if let Some(edge) = &edge {
         system.pin(edge.as_fd(), &pins.edge_program(Age::Next)).doing("pin the program at_edge")?;
     }
-    let file = keep_file(system, pins, source.file)?;
+    let file = keep_file(system, pins, source)?;
     let mut own = BTreeMap::from([(FILE.to_owned(), number_of(system, &file)?)]);
     for (name, map) in maps.iter().filter(|(name, _)| !record.shared.contains_key(*name)) {
         own.insert(name.clone(), number_of(system, map)?);
@@ -331,38 +332,6 @@ fn linked(code: &Assembled, maps: &BTreeMap<String, Map>) -> Vec<u8> {
         name.and_then(|name| maps.get(name.name())).map_or(-1, Map::descriptor)
     };
     encode(&code.link(|map| descriptor(map.0)), ByteOrder::Little)
-}
-
-/// The file itself, in a map: it is there as long as the generation is.
-fn keep_file(system: &System, pins: &Pins, file: &[u8]) -> Result<Map, Error> {
-    let keeping = "keep the artifact";
-    let mut bytes = (file.len() as u64).to_le_bytes().to_vec();
-    bytes.extend(file);
-    let pieces = bytes.len().div_ceil(PIECE);
-    let definition = MapDefinition {
-        map_type: MapType::Array,
-        key_size: 4,
-        value_size: PIECE as u32,
-        max_entries: pieces as u32,
-        flags: 0,
-    };
-    bytes.resize(pieces * PIECE, 0);
-    let map = system.create_map("weir_artifact", &definition).doing(keeping)?;
-    for (index, piece) in bytes.chunks(PIECE).enumerate() {
-        system.update(&map, &(index as u32).to_le_bytes(), piece).doing(keeping)?;
-    }
-    system.pin(map.as_fd(), &pins.map(Age::Next, FILE)).doing(keeping)?;
-    Ok(map)
-}
-
-/// The file that [`keep_file`] has kept.
-pub(crate) fn kept_file(system: &System, map: &Map) -> Result<Vec<u8>, Error> {
-    let mut bytes = Vec::new();
-    for index in 0..map.definition().max_entries {
-        bytes.extend(system.lookup(map, &index.to_le_bytes()).doing("read the artifact")?.unwrap_or_default());
-    }
-    let length = bytes.first_chunk().map_or(0, |it| u64::from_le_bytes(*it) as usize);
-    Ok(bytes.get(8..).and_then(|rest| rest.get(..length)).unwrap_or_default().to_vec())
 }
 
 pub(crate) fn definition(image: &MapImage) -> Result<MapDefinition, Error> {

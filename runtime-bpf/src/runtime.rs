@@ -160,7 +160,7 @@ impl Runtime {
     pub(crate) fn artifact(&self, loaded: &Loaded) -> Result<Artifact, Error> {
         let damaged = |what: String| Error::Damaged { path: self.pins.root().to_owned(), what };
         let map = loaded.maps.get(generation::FILE).ok_or_else(|| damaged("the artifact is gone".into()))?;
-        let file = generation::kept_file(&self.system, map)?;
+        let file = generation::kept_file(&self.system, &loaded.maps, map)?;
         Artifact::read(&file).map_err(|error| damaged(error.to_string()))
     }
 }

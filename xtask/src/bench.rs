@@ -9,6 +9,7 @@ mod isolated;
 mod packets;
 mod page;
 mod performance;
+mod sets;
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -33,6 +34,7 @@ pub(crate) fn run_all(arguments: &[String]) -> Result<()> {
     match name {
         "tables" => run(&mut cargo(&["bench", "--locked", "--package", "weir-runtime", "--bench", "tables"])),
         "programs" => programs(),
+        "sets" => sets(),
         "packets" => packets::task(options),
         "attach" | "memory" => attach::task(options),
         "events" => events::events(),
@@ -40,6 +42,7 @@ pub(crate) fn run_all(arguments: &[String]) -> Result<()> {
         "" => {
             front_end("")?;
             programs()?;
+            sets()?;
             packets::task(options)?;
             attach::task(options)?;
             events::events()?;
@@ -47,6 +50,13 @@ pub(crate) fn run_all(arguments: &[String]) -> Result<()> {
         }
         word => front_end(word),
     }
+}
+
+/// Sets of addresses: look-ups, and a list of them from end to end.
+fn sets() -> Result<()> {
+    let mut bench = cargo(&["bench", "--locked", "--package", "weir-runtime", "--bench", "sets"]);
+    run(bench.env("WEIR_BENCH_JSON", &page::figures("sets")?))?;
+    sets::write()
 }
 
 fn front_end(filter: &str) -> Result<()> {

@@ -56,8 +56,9 @@ const CHECK: Duration = Duration::from_secs(1);
 /// A generation that was replaced is kept for as long as packets may be under way in it, and a little more.
 const REST: Duration = Duration::from_millis(100);
 
-/// Where single addresses are written: the kernel's own maps, which can be changed in place. All else is laid out as costs the least.
-const WRITTEN: [(Place, Structure); 2] = [(Place::Exact4, Structure::Hash), (Place::Exact6, Structure::Hash)];
+/// Where single addresses are written: the kernel's own maps, which can be changed in place, before what stands in lists. All else
+/// is laid out as costs the least.
+const WRITTEN: [(Place, Structure); 2] = [(Place::Exact4, Structure::Layered), (Place::Exact6, Structure::Layered)];
 
 /// What the agent is made with.
 pub(crate) struct Setup {
@@ -128,6 +129,8 @@ struct Pending {
     retry: Option<Backoff>,
     /// Single entries.
     writes: BTreeMap<IpAddr, Option<PeerId>>,
+    /// Whether some are of a list: flows that it now denies end.
+    again: bool,
     /// When pods' changes were heard of that are not in force yet.
     pods: Vec<Instant>,
     /// The same for everything else.
@@ -276,7 +279,10 @@ impl<E: Enforce> Agent<E> {
         match dirty {
             Dirty::Nothing => return,
             Dirty::Everything => self.pending.want_generation(at),
-            Dirty::Addresses(changes) => self.pending.writes.extend(changes),
+            Dirty::Addresses(changes) => {
+                self.pending.writes.extend(changes);
+                self.pending.again |= !is_pod;
+            }
         }
         if self.in_force.is_some() {
             let heard = if is_pod { &mut self.pending.pods } else { &mut self.pending.others };
@@ -338,7 +344,8 @@ impl<E: Enforce> Agent<E> {
         if changes.is_empty() {
             return;
         }
-        match self.enforce.write(&changes) {
+        let again = std::mem::take(&mut self.pending.again);
+        match self.enforce.write(&changes, again) {
             Ok(()) => {
                 self.metrics.add("weir_address_writes_total", &[], changes.len() as f64);
                 self.in_force_now(Instant::now());
@@ -369,6 +376,7 @@ impl<E: Enforce> Agent<E> {
                 self.pending.generation = None;
                 self.pending.retry = None;
                 self.pending.writes.clear();
+                self.pending.again = false;
                 self.pending.policies.clear();
                 self.failure = None;
                 self.in_force_now(Instant::now());

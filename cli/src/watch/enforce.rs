@@ -56,7 +56,8 @@ pub(crate) trait Enforce {
     fn install(&mut self, wanted: &Wanted<'_>) -> Result<Installed, Trouble>;
 
     /// Changes single entries of the exact address tables of the generation in force; `None` takes an entry out.
-    fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)]) -> Result<(), Trouble>;
+    /// Flows that were judged before are judged again if `again` says so.
+    fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)], again: bool) -> Result<(), Trouble>;
 
     /// Throws away what the last generation has replaced, once no packet can be under way in it.
     fn rest(&mut self) -> Result<(), Trouble>;
@@ -86,7 +87,7 @@ impl Enforce for DryRun {
     }
 
     /// The file is of a generation as a whole.
-    fn write(&mut self, _: &[(IpAddr, Option<PeerId>)]) -> Result<(), Trouble> {
+    fn write(&mut self, _: &[(IpAddr, Option<PeerId>)], _: bool) -> Result<(), Trouble> {
         match &self.artifact {
             Some(_) => Err(Trouble("the artifact is to be written".to_owned())),
             None => Ok(()),

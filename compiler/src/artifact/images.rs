@@ -1,7 +1,8 @@
 //! `.weir.maps` and `.weir.endpoints`: what goes into the maps. Counts and raw bytes, little-endian.
 //!
 //! A map is name, type, key size, value size, entries at most, flags, number of entries, entries; an endpoint is namespace,
-//! name, value. A text is its length and its bytes.
+//! name, value. A text is its length and its bytes. In place of the number of entries stands [`ELSEWHERE`] where the one value
+//! is a section of its own: tables of many megabytes are not there twice.
 
 use super::bytes::{Sink, Source};
 use super::{LinkError, NamedEndpoint};
@@ -38,7 +39,11 @@ pub(super) fn map_name(name: &str) -> Option<MapName> {
     MapName::ALL.into_iter().find(|it| it.name() == name)
 }
 
-pub(super) fn write_maps(maps: &[MapImage]) -> Result<Vec<u8>, LinkError> {
+/// In place of a number of entries.
+const ELSEWHERE: u32 = u32::MAX;
+
+/// The maps of `elsewhere` without their one value.
+pub(super) fn write_maps(maps: &[MapImage], elsewhere: &[MapName]) -> Result<Vec<u8>, LinkError> {
     let mut out = Sink::default();
     out.count(maps.len());
     for map in maps {
@@ -47,11 +52,15 @@ pub(super) fn write_maps(maps: &[MapImage]) -> Result<Vec<u8>, LinkError> {
         for number in [map_type(kind), key_size, value_size, max_entries, flags.0] {
             out.u32(number);
         }
+        if map.entries.iter().any(|(key, value)| (key.len(), value.len()) != (key_size as usize, value_size as usize)) {
+            return Err(LinkError::EntrySize(map.name));
+        }
+        if elsewhere.contains(&map.name) && matches!(map.entries.as_slice(), [(key, _)] if *key == FIRST) {
+            out.u32(ELSEWHERE);
+            continue;
+        }
         out.count(map.entries.len());
         for (key, value) in &map.entries {
-            if (key.len(), value.len()) != (key_size as usize, value_size as usize) {
-                return Err(LinkError::EntrySize(map.name));
-            }
             out.0.extend(key);
             out.0.extend(value);
         }
@@ -59,15 +68,19 @@ pub(super) fn write_maps(maps: &[MapImage]) -> Result<Vec<u8>, LinkError> {
     Ok(out.0)
 }
 
-pub(super) fn read_maps(bytes: &[u8]) -> Option<Vec<MapImage>> {
+/// The key of an array's one value.
+const FIRST: [u8; 4] = [0; 4];
+
+/// `elsewhere` has the values that are sections of their own.
+pub(super) fn read_maps<'a>(bytes: &[u8], elsewhere: impl Fn(MapName) -> Option<&'a [u8]>) -> Option<Vec<MapImage>> {
     const SMALLEST: usize = 28;
     let mut source = Source(bytes);
     let count = source.count(SMALLEST)?;
-    let maps = (0..count).map(|_| read_map(&mut source)).collect::<Option<_>>()?;
+    let maps = (0..count).map(|_| read_map(&mut source, &elsewhere)).collect::<Option<_>>()?;
     source.0.is_empty().then_some(maps)
 }
 
-fn read_map(source: &mut Source<'_>) -> Option<MapImage> {
+fn read_map<'a>(source: &mut Source<'_>, elsewhere: impl Fn(MapName) -> Option<&'a [u8]>) -> Option<MapImage> {
     let name = map_name(source.text()?)?;
     let spec = MapSpec {
         kind: map_kind(source.u32()?)?,
@@ -77,6 +90,11 @@ fn read_map(source: &mut Source<'_>) -> Option<MapImage> {
         flags: MapFlags(source.u32()?),
     };
     let (key, value) = (spec.key_size as usize, spec.value_size as usize);
+    if source.0.starts_with(&ELSEWHERE.to_le_bytes()) {
+        source.u32()?;
+        let only = elsewhere(name).filter(|it| it.len() == value && key == FIRST.len())?;
+        return Some(MapImage { name, spec, entries: vec![(FIRST.to_vec(), only.to_vec())] });
+    }
     let count = source.count((key.checked_add(value)?).max(1))?;
     let entry = |_| Some((source.take(key)?.to_vec(), source.take(value)?.to_vec()));
     let entries = (0..count).map(entry).collect::<Option<_>>()?;
@@ -127,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_count_that_cannot_be_is_refused() {
-        assert_eq!(read_maps(&u32::MAX.to_le_bytes()), None);
+        assert_eq!(read_maps(&u32::MAX.to_le_bytes(), |_| None), None);
         assert_eq!(read_endpoints(&u32::MAX.to_le_bytes()), None);
     }
 }

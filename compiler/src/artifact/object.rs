@@ -1,5 +1,7 @@
 //! Artifact → ELF object → artifact.
 
+use std::ops::Range;
+
 use super::bytes::Sink;
 use super::elf::{Elf, Symbol, SymbolKind, Writer, flag, kind};
 use super::{Artifact, ArtifactError, Digest, LICENCE, LineTable, LinkError, Program, btf, images, objects};
@@ -65,7 +67,7 @@ pub(super) fn write(artifact: &Artifact) -> Result<Vec<u8>, LinkError> {
     writer.section("license", kind::PROGBITS, flag::ALLOC | flag::WRITE, [LICENCE.as_bytes(), &[0]].concat());
     writer.note(BTF, types.finish());
     writer.note(BTF_EXT, ext);
-    writer.note(IMAGES, images::write_maps(&artifact.maps)?);
+    writer.note(IMAGES, images::write_maps(&artifact.maps, &artifact.addressed())?);
     writer.note(ENDPOINTS, images::write_endpoints(&artifact.endpoints));
     if !artifact.objects.is_empty() {
         writer.note(OBJECTS, objects::pack(&artifact.objects));
@@ -209,11 +211,29 @@ pub(super) fn changes<'a>(artifact: &'a Artifact, program: &'a Program, start: u
     changes
 }
 
+/// The section of a map whose value programs address.
+fn value<'a>(elf: &Elf<'a>, map: MapName) -> Option<&'a [u8]> {
+    [DATA, READ_ONLY].iter().find_map(|prefix| elf.section(&format!("{prefix}{}", map.name())))
+}
+
+/// Where in a file the values stand that programs address, in order.
+pub(super) fn values(file: &[u8]) -> Vec<(MapName, Range<usize>)> {
+    let Some(elf) = Elf::read(file) else { return Vec::new() };
+    let place = |map: MapName| {
+        let value = value(&elf, map)?;
+        let start = value.as_ptr().addr().checked_sub(file.as_ptr().addr())?;
+        Some((map, start..start + value.len()))
+    };
+    let mut places: Vec<_> = MapName::ALL.into_iter().filter_map(place).collect();
+    places.sort_by_key(|(_, place)| place.start);
+    places
+}
+
 pub(super) fn read(file: &[u8]) -> Result<Artifact, ArtifactError> {
     let elf = Elf::read(file).ok_or(ArtifactError::NotAnObject)?;
     check_digest(&elf)?;
     let section = |name| elf.section(name).ok_or(ArtifactError::Missing(name));
-    let maps = images::read_maps(section(IMAGES)?).ok_or(ArtifactError::Malformed(IMAGES))?;
+    let maps = images::read_maps(section(IMAGES)?, |map| value(&elf, map)).ok_or(ArtifactError::Malformed(IMAGES))?;
     let endpoints = images::read_endpoints(section(ENDPOINTS)?).ok_or(ArtifactError::Malformed(ENDPOINTS))?;
     let manifest = str::from_utf8(section(MANIFEST)?).map_err(|_| ArtifactError::Malformed(MANIFEST))?.to_owned();
     let objects = match elf.section(OBJECTS) {

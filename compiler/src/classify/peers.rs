@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::addresses::{self, AddressMap, Segments};
 use super::fronts::{self, Front};
@@ -28,7 +29,7 @@ pub(super) struct Peers {
     pub(super) without_address: HashMap<EndpointId, PeerId>,
     /// The class of what is known of an address.
     ids: HashMap<Peer, PeerId>,
-    segments: Segments,
+    segments: Arc<Segments>,
     /// The pod predicates that hold, by namespace and labels.
     held: HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>>,
 }
@@ -46,11 +47,26 @@ impl Peers {
         self.list = Vec::new();
     }
 
-    /// The class of a pod's address, if there is such a class.
-    pub(super) fn of_pod(&self, cluster: &Cluster, rules: &Rules, pod: &NewPod<'_>, address: IpAddr) -> Option<PeerId> {
+    /// The blocks and lists that contain an address.
+    pub(super) fn predicates_at(&self, address: IpAddr) -> &[PredicateId] {
+        self.segments.find(address)
+    }
+
+    /// The class of an address that is nothing but in these blocks and lists, if there is such a class.
+    pub(super) fn of_predicates(&self, predicates: &[PredicateId]) -> Option<PeerId> {
+        self.ids.get(&Peer { predicates: predicates.to_vec(), ..Peer::default() }).copied()
+    }
+
+    /// The class of a pod's address that these blocks and lists contain, if there is such a class.
+    pub(super) fn of_pod(
+        &self,
+        cluster: &Cluster,
+        rules: &Rules,
+        pod: &NewPod<'_>,
+        of_address: &[PredicateId],
+    ) -> Option<PeerId> {
         let known = cluster.labels.find_labels(pod.labels).and_then(|labels| self.held.get(&(pod.namespace, labels)));
         let held = known.cloned().unwrap_or_else(|| predicates_of(cluster, rules, pod));
-        let of_address = self.segments.find(address);
         self.ids.get(&pod_key(cluster, rules, held, of_address, pod.ports)).copied()
     }
 }
@@ -102,7 +118,7 @@ pub(super) fn classify(
             list: vec![Peer::default()],
             without_address: HashMap::new(),
             ids: HashMap::from([(Peer::default(), PeerId(0))]),
-            segments: addresses::cut(cluster, rules),
+            segments: addresses::cut(cluster, rules).into(),
             held: held_by_pods(cluster, rules),
         },
     };
@@ -110,8 +126,7 @@ pub(super) fn classify(
     let exact = keys.into_iter().map(|(address, key)| (address, classifier.intern(key))).collect();
     let of_sets = classifier.of_sets();
     classifier.peers.without_address = classifier.without_address();
-    let segments = classifier.peers.segments.list.iter();
-    let map = addresses::assemble(segments.map(|it| it.stretch(of_sets[it.set as usize])), exact);
+    let map = addresses::assemble(classifier.peers.segments.stretches(&of_sets), exact);
     (classifier.peers, map, fronts)
 }
 

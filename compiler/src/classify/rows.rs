@@ -70,7 +70,7 @@ pub(super) fn build(
         rules,
         peers,
         lookup,
-        addresses,
+        addresses: addresses.into(),
         atoms,
         fronts,
         sources,

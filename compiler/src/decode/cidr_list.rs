@@ -1,5 +1,6 @@
 //! CidrList, our own kind, and the plain list files that stand for one.
 
+use crate::address::parse_plain_v4;
 use crate::k8s::{CidrList, ListAction, ListEntry};
 
 use super::report::Report;
@@ -82,6 +83,10 @@ pub(super) fn read_file(text: &str, action: ListAction, report: &mut Report) -> 
     let at = spec.field("cidrs");
     let mut entries = Vec::new();
     for (line, position) in text.lines().zip(1u32..) {
+        if let Some(address) = parse_plain_v4(line.trim_ascii().as_bytes()) {
+            entries.push(ListEntry { first: address.into(), last: address.into(), position });
+            continue;
+        }
         let entry = entry_of_line(line);
         if entry.is_empty() {
             continue;

@@ -13,6 +13,9 @@ pub(super) type Range = (IpAddr, IpAddr);
 
 /// Reads an entry, and reports what is wrong or odd with it.
 pub(super) fn read(text: &str, at: &Trail<'_>, report: &mut Report) -> Option<Range> {
+    if let Some(address) = address::parse_plain_v4(text.as_bytes()) {
+        return Some((address.into(), address.into()));
+    }
     match parse(text) {
         Ok((range, None)) => Some(range),
         Ok((range, quirk)) => {

@@ -170,6 +170,57 @@ fn list_files_are_lists_named_after_the_file() {
 }
 
 #[test]
+fn list_files_are_taken_as_they_are_published() {
+    let text = "\u{feff}; Spamhaus DROP List\r\n\
+        1.10.16.0/20 ; SBL256894\r\n\
+        # a header, then plain addresses with Windows line ends\r\n\
+        \t192.0.2.7  \r\n\
+        192.0.2.9\t# why\r\n\
+        \r\n\
+        198.51.100.1 - 198.51.100.9\r\n\
+        2001:db8::/48\r\n\
+        2001:DB8::7";
+    let (decoded, diagnostics) = read(vec![input("drop.netset", text, InputKind::DenyList)]);
+    assert!(diagnostics.is_empty(), "{diagnostics:?}");
+    let Body::CidrList(list) = &decoded.objects[0].body else { panic!("{decoded:?}") };
+    let entries: Vec<String> =
+        list.entries.iter().map(|it| format!("{}: {}-{}", it.position, it.first, it.last)).collect();
+    assert_eq!(
+        entries,
+        [
+            "2: 1.10.16.0-1.10.31.255",
+            "4: 192.0.2.7-192.0.2.7",
+            "5: 192.0.2.9-192.0.2.9",
+            "7: 198.51.100.1-198.51.100.9",
+            "8: 2001:db8::-2001:db8:0:ffff:ffff:ffff:ffff:ffff",
+            "9: 2001:db8::7-2001:db8::7",
+        ]
+    );
+}
+
+#[test]
+fn other_kinds_of_files_are_no_lists_and_are_told_what_they_are() {
+    let text =
+        "192.0.2.1\ncreate bad hash:ip\nadd bad 192.0.2.7 timeout 9\n0.0.0.0 ads.example.com\nexample.com\n192.0.2.1,7";
+    let (decoded, diagnostics) = read(vec![input("bad.txt", text, InputKind::DenyList)]);
+    assert!(decoded.objects.is_empty(), "a list that is not all there is no list");
+    let found: Vec<(String, &str)> = diagnostics
+        .iter()
+        .map(|it| match &it.primary.place {
+            Place::Field(origin) => (origin.path.to_string(), it.help.as_deref().unwrap_or_default()),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let [ipset, one, write] = ["this is what `ipset save`", "one entry a line", "write an address"];
+    let expected = [(2, ipset), (3, ipset), (4, one), (5, write), (6, write)];
+    assert_eq!(found.len(), expected.len(), "{found:?}");
+    for ((path, help), (line, begins)) in found.iter().zip(expected) {
+        assert_eq!(*path, format!("spec.cidrs[{line}]"));
+        assert!(help.starts_with(begins), "{help}");
+    }
+}
+
+#[test]
 fn list_files_report_twenty_errors_and_count_the_rest() {
     let found = read(vec![input("drop.txt", &"x\n".repeat(1000), InputKind::AllowList)]);
     let printed = print(&found);

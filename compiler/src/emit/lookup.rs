@@ -19,31 +19,44 @@ use crate::address::Family;
 use crate::ebpf::asm::Label;
 use crate::ebpf::insn::{AluOp, Cond, Operand, Reg, Size};
 use crate::layout::MapName;
-use crate::structures::{Exact, Ports, Prefixes};
+use crate::structures::{Exact, Ports, Prefixes, perfect as perfect_hash};
 
 impl Emitter<'_> {
     /// The peer class of the other end: single addresses, then prefixes; a miss is class 0.
     pub(super) fn class(&mut self, family: Family, to: i16) {
         let done = self.asm.label("class");
-        let exact = if family == Family::V4 { MapName::Exact4 } else { MapName::Exact6 };
+        let (exact, listed) = match family {
+            Family::V4 => (MapName::Exact4, MapName::Listed4),
+            Family::V6 => (MapName::Exact6, MapName::Listed6),
+        };
         match self.plan.tables.structures.exact(family) {
             Exact::Empty | Exact::Compares => {}
-            Exact::Hash => {
-                let miss = self.asm.label("no single address");
-                self.look_up(exact, Key::REMOTE);
-                self.found(miss, done);
-            }
-            Exact::Perfect(table) => {
-                let miss = self.asm.label("no single address");
-                self.remote_words(family);
-                self.perfect(exact, 0, table.shape, miss);
-                self.asm.jump(done);
-                self.asm.bind(miss);
+            Exact::Hash => self.exact_hash(exact, done),
+            Exact::Perfect(table) => self.exact_table(family, exact, table, done),
+            Exact::Layered(table) => {
+                self.exact_hash(exact, done);
+                table.iter().for_each(|table| self.exact_table(family, listed, table, done));
             }
         }
         self.prefix_class(family, done);
         self.asm.bind(done);
         self.store_number(to, Reg::R1);
+    }
+
+    /// Goes to `done` with the class in r1, or on.
+    fn exact_hash(&mut self, map: MapName, done: Label) {
+        let miss = self.asm.label("no single address");
+        self.look_up(map, Key::REMOTE);
+        self.found(miss, done);
+    }
+
+    /// The same in a perfect hash.
+    fn exact_table(&mut self, family: Family, map: MapName, table: &perfect_hash::Table, done: Label) {
+        let miss = self.asm.label("no single address");
+        self.remote_words(family);
+        self.perfect(map, 0, table.shape, miss);
+        self.asm.jump(done);
+        self.asm.bind(miss);
     }
 
     /// The same for an address that is not among the single ones.

@@ -7,7 +7,7 @@
 use super::perfect::{self, Width};
 use super::rows::{Rows, Shape};
 use super::search::Cut;
-use super::{Note, Options, Place, Structure, dxr};
+use super::{Note, Options, Place, Structure, dxr, width};
 use crate::address::Family;
 use crate::classify::{AddressMap, MOST_COMPARES, Stretch};
 
@@ -112,13 +112,19 @@ fn table(structure: Structure, bytes: u64, tenths: u64) -> Candidate {
 }
 
 pub(super) fn exact(addresses: &AddressMap, family: Family, options: &Options) -> Ranked {
-    let entries = addresses.exact.iter().filter(|(at, _)| Family::of(*at) == family).count();
-    let width = if family == Family::V4 { Width::W4 } else { Width::W16 };
-    let [hash, perfect] = [HASH_ENTRY * entries as u64, perfect::predict(width, entries) as u64];
+    let entries = addresses.of_family(family).count();
+    let listed = addresses.listed(family).count();
+    let [hash, moving] = [entries, entries - listed].map(|it| HASH_ENTRY * it as u64);
+    let [perfect, behind] = [entries, listed].map(|it| perfect::predict(width(family), it) as u64);
     let mut candidates = vec![
         map(Structure::Hash, hash, HASH + 2 * latency(hash)),
         table(Structure::Perfect, perfect, PERFECT + 2 * latency(perfect)),
     ];
+    // For whoever changes entries in place; nobody else needs it.
+    if options.forced.contains(&(Place::exact(family), Structure::Layered)) {
+        let tenths = HASH + 2 * latency(moving) + PERFECT + 2 * latency(behind);
+        candidates.push(map(Structure::Layered, moving + behind, tenths));
+    }
     if entries <= MOST_COMPARES {
         candidates.push(map(Structure::Compares, 0, 10 + COMPARE * entries as u64));
     }

@@ -4,7 +4,7 @@
 //! is left is a chunk of a few ranges, searched without a branch as in [`super::search`].
 //!
 //! ```text
-//!  first table: u32 × 65,536 │ starts: u16 × elements │ numbers: u16 or u32 × elements
+//!  first table: u32 × 65,536 │ starts: u16 × elements │ numbers: u8, u16 or u32 × elements
 //!  first table: upper bit set: a number; else the first element of a chunk << 5 │ the levels of its search
 //! ```
 
@@ -24,8 +24,8 @@ pub struct Shape {
     pub used: u32,
     /// All of them: behind the last chunk lies as much as the largest search can reach.
     pub elements: u32,
-    /// Numbers have four bytes, not two.
-    pub wide: bool,
+    /// Bytes of a number: 1, 2 or 4.
+    pub width: u8,
 }
 
 impl Shape {
@@ -36,7 +36,7 @@ impl Shape {
 
     /// All of it.
     pub fn bytes(self) -> usize {
-        self.numbers_at() + self.elements as usize * if self.wide { 4 } else { 2 }
+        self.numbers_at() + self.elements as usize * usize::from(self.width)
     }
 }
 
@@ -97,15 +97,19 @@ impl Chunks {
     fn finish(mut self) -> Table {
         let used = self.elements.len();
         self.elements.resize(used + (1 << self.most_levels), (u16::MAX, 0));
-        let wide = self.elements.iter().any(|(_, number)| *number > u32::from(u16::MAX));
+        let width = match self.elements.iter().map(|(_, number)| *number).max().unwrap_or_default() {
+            0..=0xff => 1,
+            0x100..=0xffff => 2,
+            _ => 4,
+        };
         let (most_levels, elements) = (self.most_levels, self.elements.len() as u32);
-        let shape = Shape { most_levels, used: used as u32, elements, wide };
+        let shape = Shape { most_levels, used: used as u32, elements, width };
         let mut bytes = Vec::with_capacity(shape.bytes());
         self.first.iter().for_each(|it| bytes.extend(it.to_le_bytes()));
         self.elements.iter().for_each(|(start, _)| bytes.extend(start.to_le_bytes()));
         bytes.resize(shape.numbers_at(), 0);
         for (_, number) in &self.elements {
-            bytes.extend(&number.to_le_bytes()[..if wide { 4 } else { 2 }]);
+            bytes.extend(&number.to_le_bytes()[..usize::from(width)]);
         }
         Table { bytes, shape }
     }
@@ -129,7 +133,7 @@ impl Table {
                 at += step;
             }
         }
-        let bytes = if self.shape.wide { 4 } else { 2 };
+        let bytes = usize::from(self.shape.width);
         number(self.shape.numbers_at() + bytes * at, bytes)
     }
 }

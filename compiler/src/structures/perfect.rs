@@ -137,81 +137,107 @@ pub fn build(width: Width, entries: &[(Key, u32)]) -> Option<Table> {
 }
 
 fn attempt(shape: Shape, entries: &[(Key, u32)]) -> Option<Table> {
-    let hashes: Vec<u64> = entries.iter().map(|(key, _)| shape.hash(*key)).collect();
-    let buckets = Buckets::new(shape, &hashes);
-    let mut owners = vec![u32::MAX; shape.slots as usize];
+    let buckets = Buckets::new(shape, entries);
+    let mut taken = Slots(vec![0; shape.slots.div_ceil(64) as usize]);
     let mut displacements = vec![0u16; shape.buckets as usize];
     for bucket in buckets.largest_first() {
-        displacements[bucket] = displace(shape, &hashes, buckets.members(bucket), &mut owners)?;
+        displacements[bucket as usize] = displace(shape, buckets.hashes(bucket), &mut taken)?;
     }
-    Some(Table { bytes: lay_out(shape, entries, &displacements, &owners), shape })
+    Some(Table { bytes: lay_out(shape, entries, &displacements), shape })
 }
 
-/// Entries by bucket.
+/// Hashes by bucket, those of one beside each other: a million are in no cache.
 struct Buckets {
-    /// Where each bucket's members begin; one more for the end.
+    /// Where each bucket's hashes begin; one more for the end.
     starts: Vec<u32>,
-    /// Numbers of entries.
-    members: Vec<u32>,
+    hashes: Vec<u64>,
 }
 
 impl Buckets {
-    fn new(shape: Shape, hashes: &[u64]) -> Self {
+    fn new(shape: Shape, entries: &[(Key, u32)]) -> Self {
+        let all: Vec<u64> = entries.iter().map(|(key, _)| shape.hash(*key)).collect();
         let mut starts = vec![0u32; shape.buckets as usize + 1];
-        hashes.iter().for_each(|hash| starts[shape.bucket(*hash) + 1] += 1);
+        all.iter().for_each(|hash| starts[shape.bucket(*hash) + 1] += 1);
         (1..starts.len()).for_each(|index| starts[index] += starts[index - 1]);
         let mut next = starts.clone();
-        let mut members = vec![0; hashes.len()];
-        for (entry, hash) in hashes.iter().enumerate() {
-            let place = &mut next[shape.bucket(*hash)];
-            members[*place as usize] = entry as u32;
+        let mut hashes = vec![0; all.len()];
+        for hash in all {
+            let place = &mut next[shape.bucket(hash)];
+            hashes[*place as usize] = hash;
             *place += 1;
         }
-        Self { starts, members }
+        Self { starts, hashes }
     }
 
-    fn members(&self, bucket: usize) -> &[u32] {
-        &self.members[self.starts[bucket] as usize..self.starts[bucket + 1] as usize]
+    fn hashes(&self, bucket: u32) -> &[u64] {
+        let bucket = bucket as usize;
+        &self.hashes[self.starts[bucket] as usize..self.starts[bucket + 1] as usize]
     }
 
     /// The hard ones while there is room; those without members not at all.
-    fn largest_first(&self) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.starts.len() - 1).filter(|it| !self.members(*it).is_empty()).collect();
-        order.sort_by_key(|it| std::cmp::Reverse(self.members(*it).len()));
-        order
+    fn largest_first(&self) -> Vec<u32> {
+        let mut by_length: Vec<Vec<u32>> = Vec::new();
+        for (bucket, ends) in (0..).zip(self.starts.windows(2)) {
+            let length = (ends[1] - ends[0]) as usize;
+            by_length.resize_with(by_length.len().max(length + 1), Vec::new);
+            by_length[length].push(bucket);
+        }
+        by_length.into_iter().skip(1).rev().flatten().collect()
     }
 }
 
-/// The first displacement that gives every member a free slot; the slots are taken.
-fn displace(shape: Shape, hashes: &[u64], members: &[u32], owners: &mut [u32]) -> Option<u16> {
+/// Which slots are taken, a bit each: few enough to stay in a cache.
+struct Slots(Vec<u64>);
+
+impl Slots {
+    /// Whether it was free.
+    fn take(&mut self, slot: usize) -> bool {
+        let (word, bit) = (&mut self.0[slot / 64], 1 << (slot % 64));
+        let free = *word & bit == 0;
+        *word |= bit;
+        free
+    }
+
+    fn give_back(&mut self, slot: usize) {
+        self.0[slot / 64] &= !(1 << (slot % 64));
+    }
+}
+
+/// The first displacement that gives every member of a bucket a free slot; the slots are taken.
+fn displace(shape: Shape, hashes: &[u64], taken: &mut Slots) -> Option<u16> {
     (0..=u16::MAX).find(|displacement| {
-        for (index, member) in members.iter().enumerate() {
-            let slot = |member: u32| shape.slot(hashes[member as usize], *displacement);
-            let owner = &mut owners[slot(*member)];
-            if *owner != u32::MAX {
-                members[..index].iter().for_each(|taken| owners[slot(*taken)] = u32::MAX);
-                return false;
-            }
-            *owner = *member;
-        }
-        true
+        let collides = hashes.iter().position(|hash| !taken.take(shape.slot(*hash, *displacement)));
+        let taken_again = &hashes[..collides.unwrap_or(0)];
+        taken_again.iter().for_each(|hash| taken.give_back(shape.slot(*hash, *displacement)));
+        collides.is_none()
     })
 }
 
-fn lay_out(shape: Shape, entries: &[(Key, u32)], displacements: &[u16], owners: &[u32]) -> Vec<u8> {
+fn lay_out(shape: Shape, entries: &[(Key, u32)], displacements: &[u16]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(shape.bytes());
     displacements.iter().for_each(|displacement| bytes.extend(displacement.to_le_bytes()));
     bytes.resize(shape.slots_at(), 0);
-    for owner in owners {
-        // What is nobody's holds the first entry's key, whose slot is elsewhere.
-        let (key, number) = entries.get(*owner as usize).copied().unwrap_or((entries[0].0, 0));
-        let end = bytes.len() + shape.width.slot_bytes();
-        let words = key.map(u64::to_le_bytes);
-        bytes.extend(&words.as_flattened()[..shape.width.key_bytes()]);
-        bytes.extend(number.to_le_bytes());
-        bytes.resize(end, 0);
+    let words = shape.width.slot_bytes() / 8;
+    // What is nobody's holds the first entry's key, whose slot is elsewhere.
+    let nobodys = slot_words(shape.width, entries[0].0, 0).map(u64::to_le_bytes);
+    (0..shape.slots).for_each(|_| bytes.extend(nobodys[..words].as_flattened()));
+    let slots = bytes[shape.slots_at()..].as_chunks_mut::<8>().0;
+    for (key, number) in entries {
+        let hash = shape.hash(*key);
+        let slot = shape.slot(hash, displacements[shape.bucket(hash)]);
+        let place = &mut slots[slot * words..][..words];
+        place.iter_mut().zip(slot_words(shape.width, *key, *number)).for_each(|(to, word)| *to = word.to_le_bytes());
     }
     bytes
+}
+
+/// The key, the number, zeros.
+fn slot_words(width: Width, key: Key, number: u32) -> [u64; 3] {
+    match width {
+        Width::W4 => [key[0] | u64::from(number) << 32, 0, 0],
+        Width::W8 => [key[0], number.into(), 0],
+        Width::W16 => [key[0], key[1], number.into()],
+    }
 }
 
 impl Table {

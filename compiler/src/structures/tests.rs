@@ -10,7 +10,7 @@ fn stretch(first: &str, last: &str, peer: u32) -> Stretch {
 
 fn singles(count: u32) -> AddressMap {
     let exact = (0..count).map(|it| (IpAddr::from((0x0a00_0000 + it).to_be_bytes()), PeerId(it % 7 + 1)));
-    AddressMap { exact: exact.collect(), stretches: Vec::new() }
+    AddressMap { exact: exact.collect(), ..AddressMap::default() }
 }
 
 const NO_ROWS: Rows<'_> = Rows { directions: [&[], &[]], sets: &[], words: 1 };
@@ -35,6 +35,27 @@ fn a_million_single_addresses_are_no_trie() {
     let million = singles(1_000_000);
     check(&million, &Options::default(), &["exact4=hash"]);
     check(&million, &Options { most_value_bytes: 64 << 20, ..Options::default() }, &["exact4=perfect"]);
+}
+
+#[test]
+fn what_comes_and_goes_stays_apart_from_what_is_listed() {
+    let of = |listed: u32, moving: u32, most_value_bytes| {
+        let mut addresses = singles(listed + moving);
+        addresses.moving = addresses.exact.iter().skip(1).take(moving as usize).map(|it| it.0).collect();
+        let forced = vec![(Place::Exact4, Structure::Layered)];
+        let options = Options { forced, most_value_bytes, ..Options::default() };
+        check(&addresses, &options, &["exact4=layered"]);
+        let built = Structures::build(&addresses, &[], NO_ROWS, &options);
+        let Exact::Layered(table) = built.exact(Family::V4) else { panic!("{:?}", built.notes) };
+        let found = |it: &IpAddr| table.as_ref().is_some_and(|table| table.find(key(*it)).is_some());
+        let held: Vec<bool> = addresses.exact.iter().map(|(at, _)| found(at)).collect();
+        let is_listed = |at: &IpAddr| table.is_some() && !addresses.moving.contains(at);
+        assert_eq!(held, addresses.exact.iter().map(|(at, _)| is_listed(at)).collect::<Vec<_>>());
+        table.is_some()
+    };
+    assert!(of(LEAST_LISTED as u32, 100, 1 << 20));
+    assert!(!of(LEAST_LISTED as u32 - 1, 100, 1 << 20), "few are worth no second look-up");
+    assert!(!of(LEAST_LISTED as u32, 100, 1 << 10), "the table is too large for the target");
 }
 
 #[test]

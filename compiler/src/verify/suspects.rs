@@ -27,18 +27,20 @@ pub(super) fn is_table(map: &MapImage) -> bool {
 
 /// Addresses of a family.
 pub(super) fn addresses(artifact: &Artifact, family: Family) -> BTreeSet<IpAddr> {
-    let [exact, prefixes] = match family {
-        Family::V4 => [MapName::Exact4, MapName::Prefixes4],
-        Family::V6 => [MapName::Exact6, MapName::Prefixes6],
+    let [exact, listed, prefixes] = match family {
+        Family::V4 => [MapName::Exact4, MapName::Listed4, MapName::Prefixes4],
+        Family::V6 => [MapName::Exact6, MapName::Listed6, MapName::Prefixes6],
     };
     let bytes = usize::from(family.bits() / 8);
     let mut found = BTreeSet::new();
-    match artifact.map(exact) {
-        Some(map) if is_table(map) => {
-            let value = entries(artifact, exact).first().map_or(&[][..], |(_, value)| value);
-            found.extend((0..value.len()).step_by(4).filter_map(|at| address(value.get(at..at + bytes)?)));
+    for exact in [exact, listed] {
+        match artifact.map(exact) {
+            Some(map) if is_table(map) => {
+                let value = entries(artifact, exact).first().map_or(&[][..], |(_, value)| value);
+                found.extend((0..value.len()).step_by(4).filter_map(|at| address(value.get(at..at + bytes)?)));
+            }
+            _ => found.extend(entries(artifact, exact).iter().filter_map(|(key, _)| address(key))),
         }
-        _ => found.extend(entries(artifact, exact).iter().filter_map(|(key, _)| address(key))),
     }
     match artifact.map(prefixes) {
         // A first table by the upper bits has an entry for each of their values.

@@ -23,9 +23,11 @@ pub(crate) fn generate(random: &mut Random, family: Family, most: usize) -> (Add
             _ => (0xac10_0000_0000_0000_0000_0000_0000_0000 >> (128 - bits)) | (wide & 0x3ff),
         }
     };
+    // Numbers of one, two and four bytes.
+    let large = [200, 700, 70_000][random.below(3)];
     let class = |random: &mut Random| match random.below(4) {
         0 => 0,
-        1 => 70_000 + random.below(3) as u32,
+        1 => large + random.below(3) as u32,
         _ => 1 + random.below(4) as u32,
     };
     let count = random.below(most + 1);
@@ -44,6 +46,7 @@ pub(crate) fn generate(random: &mut Random, family: Family, most: usize) -> (Add
     }
     let singles: BTreeMap<u128, u32> = (0..random.below(most + 1)).map(|_| (number(random), class(random))).collect();
     map.exact = singles.iter().map(|(at, peer)| (to_address(family, *at), PeerId(*peer))).collect();
+    map.moving = map.exact.iter().map(|it| it.0).filter(|_| random.below(8) == 0).collect();
     let edges = map.exact.iter().map(|it| it.0).chain(map.stretches.iter().flat_map(|it| [it.first, it.last]));
     let mut asked: BTreeSet<u128> = [0, 1, top - 1, top].into();
     for edge in edges.map(|it| to_number(it).1) {

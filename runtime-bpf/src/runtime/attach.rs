@@ -72,7 +72,8 @@ impl Runtime {
         let before = record.current.clone();
         let keep = request.keep.unwrap_or_else(|| keeps(request.artifact));
         let digest = digest(request.artifact)?;
-        let same = record.current.as_ref().is_some_and(|it| it.digest == digest && it.keep == keep);
+        // What was written into it since then is no part of the digest.
+        let same = record.current.as_ref().is_some_and(|it| it.digest == digest && it.keep == keep && !it.patched);
         let enforced = record.endpoints.clone();
         let moves = merge(&mut record, wanted);
         let has_edge = record.current.as_ref().is_some_and(|it| it.edge.is_some());

@@ -390,18 +390,17 @@ impl Runtime {
                 self.system.update_descriptor(slot, &[0; 4], program).doing(pairing)?;
             }
         }
-        self.set_other(one, u32::from(other.generation.stamp))?;
-        self.set_other(other, u32::from(one.generation.stamp))
+        self.set_config(one, config::OTHER, u32::from(other.generation.stamp))?;
+        self.set_config(other, config::OTHER, u32::from(one.generation.stamp))
     }
 
-    /// Which other generation's packets are to be handed to it.
-    fn set_other(&self, loaded: &Loaded, stamp: u32) -> Result<(), Error> {
+    /// One number of a generation's configuration, such as which other generation's packets are to be handed to it.
+    pub(crate) fn set_config(&self, loaded: &Loaded, at: i32, number: u32) -> Result<(), Error> {
         let Some(map) = loaded.map(MapName::Config) else { return Ok(()) };
         let setting = "write the map config";
         let Some(mut value) = self.system.lookup(map, &[0; 4]).doing(setting)? else { return Ok(()) };
-        let at = config::OTHER as usize;
         let before = value.clone();
-        value.iter_mut().skip(at).zip(stamp.to_le_bytes()).for_each(|(to, from)| *to = from);
+        value.iter_mut().skip(at as usize).zip(number.to_le_bytes()).for_each(|(to, from)| *to = from);
         if value == before { Ok(()) } else { self.system.update(map, &[0; 4], &value).doing(setting) }
     }
 
@@ -414,7 +413,7 @@ impl Runtime {
     }
 
     pub(crate) fn unpair(&self, loaded: &Loaded) -> Result<(), Error> {
-        self.set_other(loaded, mark::NONE)?;
+        self.set_config(loaded, config::OTHER, mark::NONE)?;
         let Some(slot) = loaded.map(MapName::Other) else { return Ok(()) };
         // Itself and not nothing: before it empties a slot, the kernel waits for every CPU.
         let itself = std::os::fd::AsFd::as_fd(loaded.program(Side::ToPod));

@@ -2,38 +2,64 @@
 
 use std::net::IpAddr;
 
-use weir_compiler::layout::{MapName, address_bytes};
+use weir_compiler::layout::{MapName, address_bytes, config};
 
 use super::Runtime;
-use crate::error::{Doing as _, Error};
-use crate::generation::refused;
+use crate::error::Error;
+use crate::generation::{BATCH, Loaded, refused};
 use crate::sys::MapType;
 
 impl Runtime {
-    /// Gives addresses other peer classes in the generation in force; `None` takes an entry out. Classes are the generation's
-    /// own: whoever calls has compiled it. Entries are written before others are taken out.
-    pub fn write_addresses(&self, changes: &[(IpAddr, Option<u32>)]) -> Result<(), Error> {
+    /// Gives addresses other peer classes in the generation in force; `None` takes an entry out. Classes are the generation's own: whoever calls has compiled
+    /// it. Entries are written before others are taken out. Flows that were judged before are judged again if `again` says so: not
+    /// where addresses only come and go, or there would be no end of it.
+    pub fn write_addresses(&self, changes: &[(IpAddr, Option<u32>)], again: bool) -> Result<(), Error> {
         let mut record = self.record()?;
         let loaded = self.current(&record)?.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))?;
-        if let Some(current) = record.current.as_mut().filter(|current| !current.patched) {
+        let last = record.last_epoch;
+        if let Some(current) = record.current.as_mut().filter(|current| again || !current.patched) {
             // Before the first write: who compares contents has to know.
             current.patched = true;
+            if again {
+                current.epoch = last.wrapping_add(1);
+                record.last_epoch = current.epoch;
+            }
             record.write(&self.system, &self.pins)?;
         }
-        let (written, removed): (Vec<&(IpAddr, Option<u32>)>, Vec<_>) =
-            changes.iter().partition(|(_, class)| class.is_some());
-        for (address, class) in written.into_iter().chain(removed) {
-            let name = if address.is_ipv4() { MapName::Exact4 } else { MapName::Exact6 };
-            let map = loaded.map(name).filter(|map| map.definition().map_type == MapType::Hash);
-            let map = map.ok_or_else(|| Error::NotSingle(name.name().to_owned()))?;
-            let key = address_bytes(*address);
-            match class {
-                Some(class) => {
-                    let written = self.system.update(map, &key, &class.to_le_bytes());
-                    written.map_err(|error| refused(map, name, Some(address.to_string()), error))?;
-                }
-                None => self.system.delete(map, &key).doing(format!("remove from the map {}", name.name()))?,
+        for (name, nodes, is_v4) in
+            [(MapName::Exact4, MapName::Nodes4, true), (MapName::Exact6, MapName::Nodes6, false)]
+        {
+            let of_family: Vec<_> = changes.iter().filter(|(address, _)| address.is_ipv4() == is_v4).collect();
+            // No local endpoint has an address of this family: nobody asks.
+            if !of_family.is_empty() && loaded.map(nodes).is_some() {
+                self.write_family(&loaded, name, &of_family)?;
             }
+        }
+        match &record.current {
+            Some(current) if again => self.set_config(&loaded, config::EPOCH, current.epoch),
+            _ => Ok(()),
+        }
+    }
+
+    fn write_family(&self, loaded: &Loaded, name: MapName, changes: &[&(IpAddr, Option<u32>)]) -> Result<(), Error> {
+        let map = loaded.map(name).filter(|map| map.definition().map_type == MapType::Hash);
+        let map = map.ok_or_else(|| Error::NotSingle(name.name().to_owned()))?;
+        let written: Vec<_> = changes.iter().filter_map(|(address, class)| Some((*address, (*class)?))).collect();
+        for batch in written.chunks(BATCH) {
+            let keys: Vec<u8> = batch.iter().flat_map(|(address, _)| address_bytes(*address)).collect();
+            let values: Vec<u8> = batch.iter().flat_map(|(_, class)| class.to_le_bytes()).collect();
+            let done = batch.len() > 1 && self.system.update_batch(map, &keys, &values).is_ok();
+            // No batches in this kernel, or one entry that is not taken: which one?
+            for (address, class) in batch.iter().filter(|_| !done) {
+                let written = self.system.update(map, &address_bytes(*address), &class.to_le_bytes());
+                written.map_err(|error| refused(map, name, Some(address.to_string()), error))?;
+            }
+        }
+        for (address, _) in changes.iter().filter(|(_, class)| class.is_none()) {
+            let removing = || format!("remove from the map {}", name.name());
+            self.system
+                .delete(map, &address_bytes(*address))
+                .map_err(|error| Error::Kernel { doing: removing(), error })?;
         }
         Ok(())
     }

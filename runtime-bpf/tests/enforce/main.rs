@@ -10,5 +10,6 @@ mod neighbours;
 mod net;
 mod policy;
 mod probe;
+mod single;
 mod staged;
 mod switch;

@@ -5,6 +5,7 @@ use weir_compiler::classify::Scope;
 use weir_compiler::compile::{Options as CompileOptions, compile};
 use weir_compiler::decode::{Input, InputKind, Options, decode};
 use weir_compiler::ebpf::target::Target;
+use weir_compiler::k8s::Object;
 use weir_compiler::model::Assumptions;
 use weir_compiler::resolve::resolve;
 use weir_compiler::structures::{Options as Structures, Place, Structure};
@@ -73,11 +74,16 @@ pub(crate) fn artifact_in(yaml: &str, flows: Structure) -> (Artifact, Vec<u8>) {
     made(yaml, Structures::default(), flows)
 }
 
-fn made(yaml: &str, structures: Structures, flows: Structure) -> (Artifact, Vec<u8>) {
+/// What is in a text.
+pub(crate) fn objects(yaml: &str) -> Vec<Object> {
     let input = Input { name: "cluster".into(), bytes: yaml.into(), kind: InputKind::Manifest };
     let (decoded, found) = decode(vec![input], &Options { default_namespace: "default".into() });
     assert!(!found.has_errors(), "{yaml}");
-    let (cluster, _) = resolve(&decoded.objects, Assumptions::default());
+    decoded.objects
+}
+
+fn made(yaml: &str, structures: Structures, flows: Structure) -> (Artifact, Vec<u8>) {
+    let (cluster, _) = resolve(&objects(yaml), Assumptions::default());
     let scope = Scope::node(&cluster, "here").unwrap();
     let target = if flows == Structure::Buckets { TARGET } else { Target::BASE };
     let mut forced = structures.forced;

@@ -30,7 +30,7 @@ pub(crate) struct LookUp {
 pub(crate) fn lay_out(addresses: AddressMap, options: &Options) -> Tables {
     let rows = Rows { directions: [&[], &[]], sets: &[], words: 1 };
     let structures = Structures::build(&addresses, &[], rows, options);
-    Tables { addresses, structures, ..Tables::default() }
+    Tables { addresses: addresses.into(), structures, ..Tables::default() }
 }
 
 /// Loads the look-up; `own` are the caller's maps, by number from [`OWN`] on.
@@ -61,7 +61,7 @@ pub(crate) fn load(
     LookUp { program, walked, _maps: maps }
 }
 
-fn make(kernel: &Kernel, image: &weir_compiler::image::MapImage) -> Map {
+pub(crate) fn make(kernel: &Kernel, image: &weir_compiler::image::MapImage) -> Map {
     let map_type = match image.spec.kind {
         MapKind::Array => MapType::Array,
         MapKind::Hash => MapType::Hash,

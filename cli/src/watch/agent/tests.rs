@@ -52,10 +52,11 @@ impl Enforce for Kernel {
         Ok(Installed { epoch: seen.done.len() as u32, failed, lost_flows: 0 })
     }
 
-    fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)]) -> Result<(), Trouble> {
+    fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)], again: bool) -> Result<(), Trouble> {
         let mut seen = self.0.lock().expect("no test panics while it holds it");
         for (address, peer) in changes {
-            seen.done.push(format!("{} {address}", if peer.is_some() { "write" } else { "remove" }));
+            let (what, again) = (if peer.is_some() { "write" } else { "remove" }, if again { ", again" } else { "" });
+            seen.done.push(format!("{what} {address}{again}"));
         }
         if seen.refuse_write { Err(Trouble("full".to_owned())) } else { Ok(()) }
     }
@@ -193,6 +194,10 @@ fn far_pod(name: &str, app: &str, address: &str) -> String {
 const OPEN: &str = "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: p, namespace: shop},
   spec: {podSelector: {matchLabels: {app: web}}, ingress: [{}]}}";
 
+/// The same pods as before, on one port.
+const NARROW: &str = "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: p, namespace: shop},
+  spec: {podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: db}}}], ports: [{port: 80}]}]}}";
+
 const NONE: [&str; 0] = [];
 
 #[test]
@@ -241,6 +246,26 @@ fn a_pod_of_a_known_class_is_one_write() {
     rig.delete("Pod", "db-2");
     assert_eq!(rig.after(QUIET / 2), ["remove 10.0.1.6"]);
     assert!(rig.metrics.text().contains("weir_address_writes_total 2\n"), "{}", rig.metrics.text());
+}
+
+#[test]
+fn an_address_more_or_less_on_a_list_is_one_write_and_its_flows_are_judged_again() {
+    let list = |addresses: &str| {
+        format!(
+            "{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {{name: bad}}, spec: {{action: Deny, cidrs: [{addresses}]}}}}"
+        )
+    };
+    let mut rig = Rig::in_force();
+    rig.apply(&list("203.0.113.1, 203.0.113.9"));
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
+    rig.apply(&list("203.0.113.1, 203.0.113.5, 203.0.113.9"));
+    assert_eq!(rig.after(QUIET / 2), ["write 203.0.113.5, again"]);
+    rig.apply(&list("203.0.113.5, 203.0.113.9"));
+    assert_eq!(rig.after(QUIET / 2), ["write 203.0.113.1, again"], "what its table says of it is overruled");
+    rig.apply(&list("203.0.113.9"));
+    assert_eq!(rig.after(QUIET / 2), ["remove 203.0.113.5, again"], "no table says anything of it");
+    rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
+    assert_eq!(rig.after(QUIET / 2), ["write 10.0.1.6"]);
 }
 
 #[test]
@@ -321,10 +346,10 @@ fn a_generation_that_fails_is_tried_again_and_nothing_is_written_into_the_one_be
 fn pods_that_the_kernel_refuses_are_tried_again_and_do_not_hold_up_others() {
     let mut rig = Rig::in_force();
     rig.seen().refuse_pod = true;
-    rig.apply(OPEN);
+    rig.apply(NARROW);
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7"]);
     assert!(rig.metrics.unready().is_some_and(|why| why.contains("shop/web: busy")));
-    rig.apply(&far_pod("db-2", "cron", "10.0.1.6"));
+    rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
     assert_eq!(rig.after(QUIET), ["write 10.0.1.6"]);
     rig.seen().refuse_pod = false;
     assert_eq!(rig.after(FIRST_RETRY + GATHER), ["install shop/web@veth7"]);

@@ -75,9 +75,9 @@ impl Enforce for Kernel {
         }
     }
 
-    fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)]) -> Result<(), Trouble> {
+    fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)], again: bool) -> Result<(), Trouble> {
         let changes: Vec<_> = changes.iter().map(|(address, class)| (*address, class.map(|class| class.0))).collect();
-        self.runtime().and_then(|runtime| runtime.write_addresses(&changes)).map_err(trouble)
+        self.runtime().and_then(|runtime| runtime.write_addresses(&changes, again)).map_err(trouble)
     }
 
     fn rest(&mut self) -> Result<(), Trouble> {

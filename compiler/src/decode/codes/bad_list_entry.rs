@@ -1,5 +1,6 @@
 //! An entry of an address list that cannot be read.
 
+use crate::address::{parse_address, parse_cidr};
 use crate::decode::codes::quote;
 use crate::diagnostic::{Code, Diagnostic, Severity};
 use crate::origin::Origin;
@@ -28,6 +29,19 @@ spec: {action: Deny, cidrs: [192.0.2.0/32]}
 
 /// What is wrong with it.
 pub(crate) fn at(origin: Origin, text: &str, why: &str) -> Diagnostic {
-    Diagnostic::at(&CODE, origin, format!("{} {why}", quote(text)))
-        .help("write an address, a CIDR or a range: `192.0.2.7`, `192.0.2.0/24`, `192.0.2.1-192.0.2.9`")
+    Diagnostic::at(&CODE, origin, format!("{} {why}", quote(text))).help(help(text))
+}
+
+/// What people have beside lists of addresses looks like this.
+fn help(text: &str) -> &'static str {
+    let mut words = text.split_ascii_whitespace();
+    match (words.next(), words.next()) {
+        (Some("add" | "create"), Some(_)) => {
+            "this is what `ipset save` prints: leave all of a line but the address, and `create` lines altogether"
+        }
+        (Some(first), Some(_)) if parse_address(first).is_some() || parse_cidr(first).is_some() => {
+            "one entry a line, and behind it nothing but a comment (`#`, `;`); names of hosts cannot be listed"
+        }
+        _ => "write an address, a CIDR or a range: `192.0.2.7`, `192.0.2.0/24`, `192.0.2.1-192.0.2.9`",
+    }
 }

@@ -97,10 +97,17 @@ impl Emitter<'_> {
             self.asm.alu(AluOp::And, Reg::R1, 0xffff);
             self.begin(shape.used, 1, lost);
             self.levels(map, Size::H, FIRST_BYTES, shape.most_levels);
-            if shape.wide {
-                self.asm.alu(AluOp::Lsh, Reg::R2, 1);
+            let size = match shape.width {
+                1 => Size::B,
+                2 => Size::H,
+                _ => Size::W,
+            };
+            // Starts have two bytes.
+            match size {
+                Size::B => self.asm.alu(AluOp::Rsh, Reg::R2, 1),
+                Size::W => self.asm.alu(AluOp::Lsh, Reg::R2, 1),
+                _ => {}
             }
-            let size = if shape.wide { Size::W } else { Size::H };
             self.read(size, Reg::R1, map, shape.numbers_at(), Reg::R2);
             self.asm.jump(done);
         }

@@ -1,0 +1,125 @@
+//! What a change of a list's entries asks for.
+//!
+//! An address that a list begins or ceases to contain, and that is nothing else (no pod, no service, no node, nothing behind a
+//! service), is in another set of blocks and lists, and that is all there is to it. If a class for that set is there already, every
+//! row has its verdicts, and one entry of the exact table is all there is to do. This is so for stretches too, as long as they are
+//! a few addresses: each has an entry of its own, and whatever prefixes the address lies in are not asked.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::{Dirty, Generation, Index, written};
+use crate::classify::{Number, PeerId, PredicateId, ranges_of, to_address};
+use crate::k8s::CidrList;
+
+/// Of more addresses a new generation is made: it takes as long, and programs find them faster.
+const MOST_RELISTED: u128 = 65_536;
+
+impl Index {
+    /// A list of this name is as it is now.
+    pub(super) fn list_changes(&mut self, name: &str, old: &CidrList, new: &CidrList) -> Dirty {
+        let Some(generation) = &self.generation else { return Dirty::Everything };
+        let without = |list: &CidrList| CidrList { entries: Vec::new(), ..shallow(list) };
+        if without(old) != without(new) {
+            return Dirty::Everything;
+        }
+        let Some(list) = generation.cluster.list_named(name) else { return Dirty::Everything };
+        // Nobody here asks it.
+        let Some(predicate) = generation.classes.predicate_of_list(list) else { return Dirty::Nothing };
+        let Some(differing) = differing(old, new) else { return Dirty::Everything };
+        let relisted = differing.into_iter().map(|(address, is_listed)| {
+            let (set, peer) = self.relist(generation, address, predicate, is_listed)?;
+            Some((address, set, peer))
+        });
+        let Some(relisted) = relisted.collect::<Option<Vec<_>>>() else { return Dirty::Everything };
+        let mut changes: BTreeMap<IpAddr, Option<PeerId>> = BTreeMap::new();
+        for (address, _, peer) in &relisted {
+            changes.insert(*address, written(generation, *address, *peer));
+        }
+        changes.retain(|address, peer| self.entry(*address) != *peer);
+        self.relisted.extend(relisted.into_iter().map(|(address, set, _)| (address, set)));
+        match changes.is_empty() {
+            true => Dirty::Nothing,
+            false => Dirty::Addresses(changes.into_iter().collect()),
+        }
+    }
+
+    /// The blocks and lists that contain an address with a list more or less, and its class; `None` if it is more than that, or
+    /// there is no such class.
+    fn relist(
+        &self,
+        generation: &Generation,
+        address: IpAddr,
+        list: PredicateId,
+        is_listed: bool,
+    ) -> Option<(Vec<PredicateId>, PeerId)> {
+        let is_more = generation.fixed.contains(&address)
+            || generation.backing.contains(&address)
+            || self.holders.get(&address).is_some_and(|count| *count > 0);
+        if is_more {
+            return None;
+        }
+        let mut set = self.predicates_at(generation, address).to_vec();
+        match (set.binary_search(&list), is_listed) {
+            (Err(at), true) => set.insert(at, list),
+            (Ok(at), false) => _ = set.remove(at),
+            _ => {}
+        }
+        let peer = generation.classes.peer_of_predicates(&set)?;
+        Some((set, peer))
+    }
+}
+
+/// All but the entries.
+fn shallow(list: &CidrList) -> CidrList {
+    let CidrList { action, order, ingress, egress, namespaces, pods, entries: _ } = list;
+    CidrList {
+        action: *action,
+        order: *order,
+        ingress: *ingress,
+        egress: *egress,
+        namespaces: namespaces.clone(),
+        pods: pods.clone(),
+        entries: Vec::new(),
+    }
+}
+
+/// The addresses that only one of two lists contains, and whether it is the new one; `None` if they are many.
+fn differing(old: &CidrList, new: &CidrList) -> Option<Vec<(IpAddr, bool)>> {
+    let mut found = Vec::new();
+    of_family::<u32>(old, new, &mut found)?;
+    of_family::<u128>(old, new, &mut found)?;
+    Some(found)
+}
+
+fn of_family<N: Number>(old: &CidrList, new: &CidrList, found: &mut Vec<(IpAddr, bool)>) -> Option<()> {
+    let [old, new] = [old, new].map(|list| ranges_of::<N>(&list.entries));
+    for (only, other, is_new) in [(&old, &new, false), (&new, &old, true)] {
+        let mut rest = other.iter().peekable();
+        for (first, last) in only {
+            while rest.next_if(|it| it.1 < *first).is_some() {}
+            // What is left of the range when the other's are taken out; the last of them may reach into the next one.
+            let mut at = Some(first.wide());
+            for (hole, end) in rest.clone().take_while(|it| it.0 <= *last) {
+                let Some(start) = at else { break };
+                push::<N>(start, hole.wide(), is_new, found)?;
+                at = end.wide().checked_add(1).filter(|next| *next <= last.wide());
+            }
+            if let Some(start) = at {
+                push::<N>(start, last.wide(), is_new, found)?;
+                found.push((to_address(N::FAMILY, last.wide()), is_new));
+            }
+        }
+    }
+    Some(())
+}
+
+/// Addresses from the first to before the end.
+fn push<N: Number>(first: u128, end: u128, is_new: bool, found: &mut Vec<(IpAddr, bool)>) -> Option<()> {
+    let count = end.saturating_sub(first);
+    if found.len() as u128 + count >= MOST_RELISTED {
+        return None;
+    }
+    found.extend((first..end).map(|number| (to_address(N::FAMILY, number), is_new)));
+    Some(())
+}

@@ -1,0 +1,120 @@
+//! Sets of addresses, keys that are in them and keys that are not, and what a look-up of them costs in the kernel.
+//!
+//! The key comes out of an array of 65,536 keys, by a generator that the program carries on from run to run; "hot" is an
+//! array of one key. Costs are nanoseconds over the same program without the look-up.
+
+use std::net::IpAddr;
+
+use weir_compiler::address::{Family, Prefix};
+use weir_compiler::classify::{AddressMap, PeerId, Stretch, to_address};
+use weir_compiler::ebpf::asm::{Asm, MapRef};
+use weir_compiler::ebpf::insn::{AluOp, Reg, Size};
+use weir_compiler::emit::REMOTE;
+use weir_compiler::ir::Tables;
+use weir_compiler::layout::address_bytes;
+use weir_compiler::structures::Options;
+use weir_fuzz::generators::Random;
+use weir_runtime::sys::{Kernel, Map};
+
+use crate::kernel::{self, OWN, lay_out, load, packet, value};
+
+const KEYS: usize = 1 << 16;
+const REPEAT: u32 = 200_000;
+const RUNS: usize = 7;
+
+/// Addresses that are not in the set.
+pub(crate) fn misses(random: &mut Random, family: Family, map: &AddressMap) -> Vec<IpAddr> {
+    (0..KEYS).map(|_| somewhere(random, family)).filter(|it| map.find(*it).0 == 0).collect()
+}
+
+/// What a look-up costs: hot, hits and misses.
+pub(crate) fn costs(
+    kernel: &Kernel,
+    tables: &Tables,
+    options: &Options,
+    family: Family,
+    [hits, misses]: [&[IpAddr]; 2],
+) -> [f64; 3] {
+    [&hits[..1], hits, misses].map(|keys| {
+        let (state, keys) = (value(kernel, &[1; 8]), array_of(kernel, keys));
+        let look_up = load(kernel, tables, family, &[&state, &keys], |asm| next_key(asm, family));
+        let empty = load(kernel, &lay_out(AddressMap::default(), options), family, &[&state, &keys], |asm| {
+            next_key(asm, family)
+        });
+        assert!(look_up.walked > empty.walked, "there is a look-up in it");
+        (measure(&look_up) - measure(&empty)).max(0.5)
+    })
+}
+
+/// The best of several means: what the machine does when nobody disturbs it.
+fn measure(look_up: &kernel::LookUp) -> f64 {
+    let run = |_| look_up.program.test_run(&packet(), &[], REPEAT).unwrap().nanoseconds;
+    (0..RUNS).map(run).min().map_or(0.0, f64::from)
+}
+
+/// 65,536 keys of 16 bytes, taken from `keys` in turn.
+fn array_of(kernel: &Kernel, keys: &[IpAddr]) -> Map {
+    let mut bytes = Vec::with_capacity(16 * KEYS);
+    for key in keys.iter().cycle().take(KEYS) {
+        let end = bytes.len() + 16;
+        bytes.extend(address_bytes(*key));
+        bytes.resize(end, 0);
+    }
+    value(kernel, &bytes)
+}
+
+fn next_key(asm: &mut Asm, family: Family) {
+    asm.load_map_value(Reg::R1, MapRef(OWN), 0);
+    asm.load(Size::Dw, Reg::R2, Reg::R1, 0);
+    asm.constant(Reg::R3, 0x5851_f42d_4c95_7f2d);
+    asm.alu(AluOp::Mul, Reg::R2, Reg::R3);
+    asm.alu(AluOp::Add, Reg::R2, 12_345);
+    asm.store(Size::Dw, Reg::R1, 0, Reg::R2);
+    asm.alu(AluOp::Rsh, Reg::R2, 48);
+    asm.alu(AluOp::Lsh, Reg::R2, 4);
+    asm.load_map_value(Reg::R1, MapRef(OWN + 1), 0);
+    asm.alu(AluOp::Add, Reg::R1, Reg::R2);
+    for offset in (0..i16::from(family.bits() / 8)).step_by(4) {
+        asm.load(Size::W, Reg::R2, Reg::R1, offset);
+        asm.store(Size::W, Reg::R10, REMOTE + offset, Reg::R2);
+    }
+}
+
+fn somewhere(random: &mut Random, family: Family) -> IpAddr {
+    let number = u128::from(random.number()) << 64 | u128::from(random.number());
+    match family {
+        Family::V4 => to_address(family, number & 0xffff_ffff),
+        Family::V6 => to_address(family, 0x2000 << 112 | number >> 16),
+    }
+}
+
+pub(crate) fn singles(random: &mut Random, family: Family, count: usize) -> (AddressMap, Vec<IpAddr>) {
+    let mut exact: Vec<(IpAddr, PeerId)> =
+        (0..count).map(|_| (somewhere(random, family), PeerId(1 + random.below(250) as u32))).collect();
+    exact.sort();
+    exact.dedup_by_key(|it| it.0);
+    let hits = (0..KEYS).map(|_| exact[random.below(exact.len())].0).collect();
+    (AddressMap { exact, ..AddressMap::default() }, hits)
+}
+
+/// Disjoint prefixes, most of them /24 (/48), some shorter, as routes are.
+pub(crate) fn prefixes(random: &mut Random, family: Family, count: usize) -> (AddressMap, Vec<IpAddr>) {
+    let usual = if family == Family::V4 { 24 } else { 48 };
+    let mut list: Vec<Prefix> = (0..count)
+        .map(|_| {
+            let shorter = if random.below(2) == 0 { random.below(6) } else { 0 } as u8;
+            Prefix::new(somewhere(random, family), usual - shorter)
+        })
+        .collect();
+    list.sort();
+    list.dedup();
+    let mut stretches: Vec<Stretch> = Vec::new();
+    for prefix in list {
+        if stretches.last().is_none_or(|last| last.last < prefix.address()) {
+            let peer = PeerId(1 + random.below(250) as u32);
+            stretches.push(Stretch { first: prefix.address(), last: prefix.last(), peer });
+        }
+    }
+    let hits = (0..KEYS).map(|_| stretches[random.below(stretches.len())].last).collect();
+    (AddressMap { stretches, ..AddressMap::default() }, hits)
+}

@@ -1,0 +1,173 @@
+//! A generation's own file, in a map: it is there as long as the generation is.
+//!
+//! Problem: a list of a million addresses is a table of nine megabytes, and the file has it too. Strategy: what frozen maps hold
+//! is cut out, and put in again when the file is read; the file's own digest says whether it is the same.
+//!
+//! ```text
+//!  length: u64, CUT where pieces are missing │ count: u64, (name: 16 bytes, start: u64, length: u64) × count │ the rest of the file
+//! ```
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::os::fd::AsFd as _;
+
+use weir_compiler::artifact::Artifact;
+use weir_compiler::layout::MapName;
+use weir_compiler::vm::MapFlags;
+
+use super::{FILE, Source};
+use crate::error::{Doing as _, Error};
+use crate::pins::{Age, Pins};
+use crate::sys::{Map, MapDefinition, MapType};
+use crate::system::System;
+
+/// Kernels up to 5.10 have no values beyond 4 MiB, and any copies a value in one piece of memory.
+const PIECE: usize = 1 << 16;
+/// In the length: pieces follow.
+const CUT: u64 = 1 << 63;
+const NAME: usize = 16;
+
+/// Keeps the file without what the generation's frozen maps have.
+pub(super) fn keep_file(system: &System, pins: &Pins, source: &Source<'_>) -> Result<Map, Error> {
+    let keeping = "keep the artifact";
+    let mut bytes = cut(source.file, &cuts(source));
+    let pieces = bytes.len().div_ceil(PIECE);
+    let definition = MapDefinition {
+        map_type: MapType::Array,
+        key_size: 4,
+        value_size: PIECE as u32,
+        max_entries: pieces as u32,
+        flags: 0,
+    };
+    bytes.resize(pieces * PIECE, 0);
+    let map = system.create_map("weir_artifact", &definition).doing(keeping)?;
+    for (index, piece) in bytes.chunks(PIECE).enumerate() {
+        system.update(&map, &(index as u32).to_le_bytes(), piece).doing(keeping)?;
+    }
+    system.pin(map.as_fd(), &pins.map(Age::Next, FILE)).doing(keeping)?;
+    Ok(map)
+}
+
+/// Tables of some size that the kernel has as they are, and that nobody can change. What `flow_shape` holds is this machine's.
+fn cuts(source: &Source<'_>) -> Vec<(&'static str, Range<usize>)> {
+    let is_frozen = |name: MapName| {
+        let image = source.artifact.map(name);
+        name != MapName::FlowShape && image.is_some_and(|it| it.spec.flags.0 & MapFlags::RDONLY_PROG.0 != 0)
+    };
+    let values = Artifact::values(source.file).into_iter();
+    values
+        .filter(|(name, place)| place.len() >= PIECE && is_frozen(*name))
+        .map(|(name, at)| (name.name(), at))
+        .collect()
+}
+
+fn cut(file: &[u8], cuts: &[(&'static str, Range<usize>)]) -> Vec<u8> {
+    let length = file.len() as u64;
+    if cuts.is_empty() {
+        return [&length.to_le_bytes(), file].concat();
+    }
+    let mut bytes = (length | CUT).to_le_bytes().to_vec();
+    bytes.extend((cuts.len() as u64).to_le_bytes());
+    for (name, place) in cuts {
+        let mut padded = name.as_bytes().to_vec();
+        padded.resize(NAME, 0);
+        bytes.extend(padded);
+        [place.start, place.len()].iter().for_each(|it| bytes.extend((*it as u64).to_le_bytes()));
+    }
+    let mut at = 0;
+    for (_, place) in cuts {
+        bytes.extend(file.get(at..place.start).unwrap_or_default());
+        at = place.end;
+    }
+    bytes.extend(file.get(at..).unwrap_or_default());
+    bytes
+}
+
+/// The file that [`keep_file`] has kept, with what the maps have; nothing that is one if the kernel's maps are not that generation's.
+pub(crate) fn kept_file(system: &System, maps: &BTreeMap<String, Map>, kept: &Map) -> Result<Vec<u8>, Error> {
+    let reading = "read the artifact";
+    let mut bytes = Vec::new();
+    for index in 0..kept.definition().max_entries {
+        bytes.extend(system.lookup(kept, &index.to_le_bytes()).doing(reading)?.unwrap_or_default());
+    }
+    let mut value = |name: &str| match maps.get(name) {
+        Some(map) => system.lookup(map, &[0; 4]).doing(reading),
+        None => Ok(None),
+    };
+    whole(&bytes, &mut value)
+}
+
+/// What a map has; nothing if there is no such map.
+type Value = Result<Option<Vec<u8>>, Error>;
+
+fn whole(bytes: &[u8], value: &mut dyn FnMut(&str) -> Value) -> Result<Vec<u8>, Error> {
+    let mut rest = Rest(bytes);
+    let length = rest.number();
+    if length & CUT == 0 {
+        return Ok(rest.take(length as usize).to_vec());
+    }
+    let mut cuts: Vec<(&[u8], usize, usize)> = Vec::new();
+    for _ in 0..rest.number() {
+        if rest.0.is_empty() {
+            break;
+        }
+        cuts.push((rest.take(NAME), rest.number() as usize, rest.number() as usize));
+    }
+    let length = (length & !CUT) as usize;
+    let mut file = Vec::with_capacity(length.min(1 << 30));
+    for (name, start, missing) in cuts {
+        file.extend(rest.take(start.saturating_sub(file.len())));
+        let name = name.split(|byte| *byte == 0).next().and_then(|name| str::from_utf8(name).ok());
+        let there = value(name.unwrap_or_default())?.unwrap_or_default();
+        // The kernel rounds values up.
+        file.extend(there.get(..missing).unwrap_or_default());
+    }
+    file.extend(rest.take(length.saturating_sub(file.len())));
+    Ok(file)
+}
+
+/// What has not been read yet.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    /// As many bytes, or as there are.
+    fn take(&mut self, length: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at_checked(length).unwrap_or((self.0, &[]));
+        self.0 = rest;
+        taken
+    }
+
+    fn number(&mut self) -> u64 {
+        self.take(8).first_chunk().map_or(0, |it| u64::from_le_bytes(*it))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cut_out_is_put_in_again() {
+        let file: Vec<u8> = (0..=255).collect();
+        let places = [("exact4", 10..20), ("prefixes4", 20..100), ("rows", 250..256)];
+        for count in 0..=places.len() {
+            let kept = cut(&file, &places[..count]);
+            let missing: usize = places[..count].iter().map(|(_, place)| place.len()).sum();
+            assert_eq!(kept.len() + missing, file.len() + 8 + usize::from(count > 0) * 8 + 32 * count);
+            let mut value = |name: &str| {
+                let place = places.iter().find(|it| it.0 == name).map(|it| it.1.clone());
+                Ok(place.and_then(|place| file.get(place)).map(|it| [it, &[0; 2]].concat()))
+            };
+            assert_eq!(whole(&kept, &mut value).ok(), Some(file.clone()));
+        }
+    }
+
+    #[test]
+    fn what_is_damaged_is_read_without_harm() {
+        let file: Vec<u8> = (0..=255).collect();
+        let kept = cut(&file, &[("exact4", 10..20), ("rows", 200..220)]);
+        for length in 0..kept.len() {
+            assert!(whole(&kept[..length], &mut |_| Ok(None)).is_ok_and(|it| it != file));
+        }
+    }
+}

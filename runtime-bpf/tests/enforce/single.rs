@@ -1,0 +1,112 @@
+//! Single addresses that get another class between two generations.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use weir_compiler::artifact::Artifact;
+use weir_compiler::classify::{PeerId, Scope, classify};
+use weir_compiler::model::Assumptions;
+use weir_compiler::structures::{Options as Structures, Place, Structure};
+use weir_runtime::runtime::{Access, Runtime};
+use weir_runtime::{Error, Way, skip};
+
+use crate::attach::{attach, status};
+use crate::net::{Layout, Node, pod_address, possible};
+use crate::policy::{artifact_with, cluster, objects, policy};
+use crate::probe::{connect, is_alive, serve};
+
+/// So many that their table is kept once.
+const LISTED: u32 = 10_000;
+
+/// p0 may reach port 80 of p1; and a list.
+fn yaml() -> String {
+    let rules = "ingress: [{from: [{podSelector: {matchLabels: {pod: p0}}}], ports: [{port: 80}]}]";
+    let mut yaml = cluster(2, &policy(1, "Ingress", rules));
+    yaml.push_str(
+        "apiVersion: weir.dev/v1alpha1\nkind: CidrList\nmetadata: {name: bad}\nspec: {action: Deny, cidrs: [",
+    );
+    (0..LISTED).for_each(|number| _ = write!(yaml, "{}, ", listed(number)));
+    yaml + "198.51.100.1]}\n"
+}
+
+/// Every other one, so that no two make a stretch.
+fn listed(number: u32) -> IpAddr {
+    IpAddr::from((0xcb00_0000 + 2 * number).to_be_bytes())
+}
+
+fn made() -> (Artifact, Vec<u8>) {
+    let forced = vec![(Place::Exact4, Structure::Layered), (Place::Exact6, Structure::Layered)];
+    artifact_with(&yaml(), Structures { forced, ..Structures::default() })
+}
+
+/// The classes of p0 and of what is listed.
+fn classes() -> [PeerId; 2] {
+    let (cluster, _) = weir_compiler::resolve::resolve(&objects(&yaml()), Assumptions::default());
+    let classes = classify(&cluster, &Scope::node(&cluster, "here").unwrap()).unwrap();
+    [pod_address(0, false), listed(7)].map(|address| classes.peer_at(address))
+}
+
+fn write(node: &Node, changes: &[(IpAddr, PeerId)], again: bool) -> Result<(), Error> {
+    let changes: Vec<_> = changes.iter().map(|(address, class)| (*address, Some(class.0))).collect();
+    node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.write_addresses(&changes, again))
+}
+
+#[test]
+fn an_address_that_is_listed_by_now_is_denied_and_its_flows_end() {
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    let node = &Node::new(Layout::Routed, 2);
+    let [allowed, denied] = classes();
+    let (p0, p1) = (pod_address(0, false), pod_address(1, false));
+    serve(node, 1, 80);
+    attach(node, &made(), &[1], Some(Way::Clsact)).unwrap();
+    let mut stream = connect(node, 0, p1, 80).expect("80 is allowed");
+    assert!(is_alive(&mut stream));
+    let before = status(node).unwrap().generation.unwrap().epoch;
+
+    write(node, &[(p0, denied)], false).unwrap();
+    assert!(connect(node, 0, p1, 80).is_none(), "denied from now on");
+    assert!(is_alive(&mut stream), "what was judged before is not asked again");
+    write(node, &[(p0, denied)], true).unwrap();
+    assert!(!is_alive(&mut stream), "it is asked again, and denied");
+    let now = status(node).unwrap();
+    assert_eq!((now.drift, now.generation.unwrap().epoch), (Vec::new(), before + 1));
+
+    write(node, &[(p0, allowed)], true).unwrap();
+    assert!(connect(node, 0, p1, 80).is_some());
+}
+
+#[test]
+fn what_was_written_is_gone_with_the_next_generation_even_if_that_is_the_same() {
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    let node = &Node::new(Layout::Routed, 2);
+    let [_, denied] = classes();
+    let (p0, p1) = (pod_address(0, false), pod_address(1, false));
+    serve(node, 1, 80);
+    let made = made();
+    attach(node, &made, &[1], Some(Way::Clsact)).unwrap();
+    write(node, &[(p0, denied)], true).unwrap();
+    assert!(connect(node, 0, p1, 80).is_none());
+    attach(node, &made, &[], None).unwrap();
+    assert!(connect(node, 0, p1, 80).is_some());
+    assert_eq!(status(node).unwrap().drift, Vec::<String>::new());
+}
+
+#[test]
+fn more_changes_than_there_is_room_for_are_refused_aloud() {
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    let node = &Node::new(Layout::Routed, 2);
+    let [_, denied] = classes();
+    attach(node, &made(), &[1], Some(Way::Clsact)).unwrap();
+    let changes = |count: u32| (0..count).map(|number| (listed(LISTED + number), denied)).collect::<Vec<_>>();
+    write(node, &changes(LISTED / 16), true).unwrap();
+    match write(node, &changes(LISTED / 2), true) {
+        Err(Error::Full { map, about: Some(_), .. }) => assert_eq!(map, "exact4"),
+        other => panic!("{other:?}"),
+    }
+}
