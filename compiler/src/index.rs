@@ -193,8 +193,9 @@ impl Index {
         let addresses = &self.generation.as_ref()?.classes.addresses;
         Some(match self.changed.get(&address) {
             Some(Some(peer)) => *peer,
-            Some(None) => addresses.find_stretch(address),
-            None => addresses.find(address),
+            // What stands in lists is in a table of its own, and stays there.
+            Some(None) if !addresses.is_listed(address) => addresses.find_stretch(address),
+            Some(None) | None => addresses.find(address),
         })
     }
 

@@ -149,7 +149,8 @@ fn menu() -> Vec<String> {
     let others = (0..4).map(|host| format!("'2001:db8::{host}'"));
     let stretches =
         ["192.0.2.4/30", "192.0.2.2-192.0.2.5", "192.0.2.0/27", "10.0.0.8/29", "192.0.0.0/8", "'2001:db8::2/127'"];
-    let somebodys = ["10.0.0.3", "10.0.0.6", "172.16.0.2", "10.96.0.1"];
+    let somebodys =
+        ["10.0.0.1", "10.0.0.3", "10.0.0.6", "10.0.0.9", "10.0.0.12", "10.0.0.14", "172.16.0.2", "10.96.0.1"];
     hosts.chain(others).chain(stretches.map(str::to_owned)).chain(somebodys.map(str::to_owned)).collect()
 }
 
@@ -229,7 +230,7 @@ fn check_agrees(index: &Index, live: &[Object]) {
 #[test]
 fn incremental_equals_from_scratch() {
     let (mut nothing, mut addresses, mut relisted, mut everything) = (0, 0, 0, 0);
-    for seed in 0..60 {
+    for seed in 0..120 {
         let mut random = Random(seed);
         let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
         objects(FIXED).into_iter().for_each(|object| _ = index.apply(object));
