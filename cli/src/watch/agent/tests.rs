@@ -347,12 +347,12 @@ fn pods_that_the_kernel_refuses_are_tried_again_and_do_not_hold_up_others() {
     let mut rig = Rig::in_force();
     rig.seen().refuse_pod = true;
     rig.apply(NARROW);
-    assert_eq!(rig.after(GATHER), ["install shop/web@veth7"]);
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
     assert!(rig.metrics.unready().is_some_and(|why| why.contains("shop/web: busy")));
     rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
     assert_eq!(rig.after(QUIET), ["write 10.0.1.6"]);
     rig.seen().refuse_pod = false;
-    assert_eq!(rig.after(FIRST_RETRY + GATHER), ["install shop/web@veth7"]);
+    assert_eq!(rig.after(FIRST_RETRY + GATHER), ["install shop/web@veth7 isolated"]);
     assert_eq!(rig.metrics.unready(), None);
 }
 
