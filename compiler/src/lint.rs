@@ -35,11 +35,14 @@ mod rule_matches_no_peer;
 mod service_partly_allowed;
 mod words;
 
+use std::collections::BTreeSet;
+
 use context::Context;
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Place};
 use crate::k8s::Object;
 use crate::model::Cluster;
+use crate::origin::ObjectId;
 
 type Check = fn(&Context<'_>, &mut Diagnostics);
 
@@ -82,11 +85,24 @@ pub fn lint(objects: &[Object], cluster: &Cluster) -> Diagnostics {
     lint_within(STEPS, objects, cluster)
 }
 
-/// Runs every lint, each for at most so many steps. What is staged counts as enforced: it is to be, some day.
+/// Runs every lint, each for at most so many steps. Of policies that are staged it is said what would be said if they were enforced;
+/// of the others, what is so without them.
 pub fn lint_within(steps: u64, objects: &[Object], cluster: &Cluster) -> Diagnostics {
+    let mut found = run(steps, objects, cluster);
     if !cluster.staged.is_empty() {
-        return lint_within(steps, objects, &cluster.with_staged_enforced());
+        let staged: BTreeSet<ObjectId> = cluster.staged.iter().map(|policy| policy.object).collect();
+        let is_of_staged = |it: &Diagnostic| position(it).0.is_some_and(|origin| staged.contains(&origin.object));
+        found.retain(|it| !is_of_staged(it));
+        found.extend(run(steps, objects, &cluster.with_staged_enforced()).into_iter().filter(is_of_staged));
     }
+    found.sort_by(|a, b| position(a).cmp(&position(b)));
+    found.into_iter().fold(Diagnostics::new(), |mut all, it| {
+        all.push(it);
+        all
+    })
+}
+
+fn run(steps: u64, objects: &[Object], cluster: &Cluster) -> Vec<Diagnostic> {
     let context = Context::new(objects, cluster);
     let mut found = Diagnostics::new();
     for (code, check) in LINTS {
@@ -96,12 +112,7 @@ pub fn lint_within(steps: u64, objects: &[Object], cluster: &Cluster) -> Diagnos
             found.push(lint_incomplete::found(code, object, steps));
         }
     }
-    let mut sorted = found.into_vec();
-    sorted.sort_by(|a, b| position(a).cmp(&position(b)));
-    sorted.into_iter().fold(Diagnostics::new(), |mut all, it| {
-        all.push(it);
-        all
-    })
+    found.into_vec()
 }
 
 /// By object, then field, then code. Lints point at fields only.

@@ -17,6 +17,19 @@ fn an_empty_rule_covers_every_other() {
 }
 
 #[test]
+fn what_is_in_audit_mode_covers_nothing_that_is_enforced() {
+    let of = |name: &str, rule: &str| policy(name, &format!("{API}, ingress: [{rule}]"));
+    let audited = |name: &str, rule: &str| {
+        of(name, rule)
+            .replace(&format!("name: {name}"), &format!("annotations: {{weir.dev/mode: audit}}, name: {name}"))
+    };
+    check("rule-covered", &(of("p", WEB) + &of("q", "{}")), &["shop/p spec.ingress[0]"]);
+    check("rule-covered", &(of("p", WEB) + &audited("q", "{}")), &[]);
+    check("rule-covered", &(of("p", "{}") + &audited("q", WEB)), &["shop/q spec.ingress[0]"]);
+    check("rule-covered", &audited("p", &format!("{{}}, {WEB}")), &["shop/p spec.ingress[1]"]);
+}
+
+#[test]
 fn of_two_equal_rules_the_second_is_reported() {
     check("rule-covered", &two(WEB, WEB), &["shop/p spec.ingress[1]"]);
 }
