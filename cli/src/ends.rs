@@ -102,7 +102,7 @@ impl<'c> Ends<'c> {
     }
 
     fn any_kind(&self, directory: &Directory<'c>, namespace: &str, name: &str) -> Result<EndpointId, String> {
-        let kind = |id: &EndpointId| self.cluster.endpoints[id.index()].kind.as_str();
+        let kind = |id: &EndpointId| self.cluster.endpoints[id.index()].kind.as_ref();
         match directory.endpoints_named(namespace, name) {
             [] => Err(format!("there is no pod or workload {namespace}/{name}")),
             [only] => Ok(*only),

@@ -10,6 +10,7 @@
 
 mod lists;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::discriminant;
 use std::net::IpAddr;
@@ -231,9 +232,9 @@ impl Index {
         let local: BTreeSet<usize> = scope.endpoints().iter().map(|id| id.index()).collect();
         for (_, endpoint) in cluster.endpoints.iter_mut().enumerate().filter(|(index, _)| !local.contains(index)) {
             endpoint.name = String::new();
-            endpoint.kind = String::new();
+            endpoint.kind = Cow::default();
             endpoint.addresses = Vec::new();
-            endpoint.named_ports = Vec::new();
+            endpoint.named_ports = Arc::default();
             endpoint.owner = None;
             endpoint.uid = None;
         }

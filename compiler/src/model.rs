@@ -8,7 +8,9 @@ pub mod directory;
 pub mod eval;
 pub mod labels;
 
+use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 pub use labels::{LabelSetId, SelectorId};
 
@@ -94,7 +96,7 @@ pub struct Endpoint {
     /// Its name.
     pub name: String,
     /// `Pod`, or the workload's kind.
-    pub kind: String,
+    pub kind: Cow<'static, str>,
     /// Its labels.
     pub labels: LabelSetId,
     /// How it takes part.
@@ -104,7 +106,7 @@ pub struct Endpoint {
     /// The node it runs on.
     pub node: Option<NodeId>,
     /// Named ports, in the order of the containers; several may share a name.
-    pub named_ports: Vec<NamedPort>,
+    pub named_ports: Arc<[NamedPort]>,
     /// The controller that owns it (`Kind/name`): verdicts never depend on it, reports group by it.
     pub owner: Option<String>,
     /// Whether it is being deleted. It counts until its address goes.

@@ -15,10 +15,11 @@ mod services;
 pub(crate) use endpoints::named_ports;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use crate::diagnostic::{Code, Diagnostics};
-use crate::k8s::{Body, Labels, Object};
-use crate::model::{Assumptions, Cluster, Namespace, NamespaceId};
+use crate::k8s::{Body, Labels, NamedPort, Object};
+use crate::model::{Assumptions, Cluster, LabelSetId, Namespace, NamespaceId};
 
 /// The codes of this stage.
 pub const CODES: &[&Code] = &[&codes::duplicate_address::CODE];
@@ -28,33 +29,49 @@ const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Puts the objects together. Reports everything and stops at nothing.
 pub fn resolve<'o>(objects: impl IntoIterator<Item = &'o Object>, assume: Assumptions) -> (Cluster, Diagnostics) {
-    let objects: Vec<&Object> = objects.into_iter().collect();
-    let objects = objects.as_slice();
+    let (pods, rest) = objects.into_iter().partition(|object| matches!(object.body, Body::Pod(_)));
+    let objects = Objects { pods, rest };
     let mut resolver = Resolver {
         cluster: Cluster { assume, ..Cluster::default() },
         namespace_ids: HashMap::new(),
+        known_labels: HashMap::new(),
+        known_ports: HashMap::new(),
         diagnostics: Diagnostics::new(),
     };
-    resolver.add_namespaces(objects);
-    resolver.add_nodes(objects);
-    resolver.add_endpoints(objects);
-    resolver.add_services(objects);
-    resolver.add_policies(objects);
-    resolver.add_lists(objects);
+    resolver.add_namespaces(&objects);
+    resolver.add_nodes(&objects);
+    resolver.add_endpoints(&objects);
+    resolver.add_services(&objects);
+    resolver.add_policies(&objects.rest);
+    resolver.add_lists(&objects.rest);
     (resolver.cluster, resolver.diagnostics)
+}
+
+/// Most objects are pods, and most questions are not about them.
+struct Objects<'o> {
+    pods: Vec<&'o Object>,
+    rest: Vec<&'o Object>,
 }
 
 struct Resolver<'o> {
     cluster: Cluster,
     namespace_ids: HashMap<&'o str, NamespaceId>,
+    /// By where they are: objects share sets of labels, which are long.
+    known_labels: HashMap<*const Labels, LabelSetId>,
+    /// What a pod's ports come to: most pods have a thousand others' ports.
+    known_ports: HashMap<&'o [NamedPort], Arc<[NamedPort]>>,
     diagnostics: Diagnostics,
 }
 
 impl<'o> Resolver<'o> {
     /// Those that are declared and those that are only mentioned.
-    fn add_namespaces(&mut self, objects: &[&'o Object]) {
+    fn add_namespaces(&mut self, objects: &Objects<'o>) {
         let mut found: BTreeMap<&str, Option<&Object>> = BTreeMap::new();
-        for object in objects {
+        // Those of one namespace often follow each other.
+        for pods in objects.pods.chunk_by(|a, b| a.meta.namespace == b.meta.namespace) {
+            pods.first().into_iter().for_each(|pod| _ = found.insert(&pod.meta.namespace, None));
+        }
+        for object in &objects.rest {
             match object.body {
                 Body::Namespace => _ = found.insert(&object.meta.name, Some(object)),
                 Body::Node(_) | Body::CidrList(_) => {}
@@ -71,6 +88,16 @@ impl<'o> Resolver<'o> {
             self.cluster.namespaces.push(Namespace { name: name.to_owned(), labels, object });
             self.namespace_ids.insert(name, NamespaceId(index as u32));
         }
+    }
+
+    fn labels(&mut self, labels: &'o Arc<Labels>) -> LabelSetId {
+        let Self { known_labels, cluster, .. } = self;
+        *known_labels.entry(Arc::as_ptr(labels)).or_insert_with(|| cluster.labels.intern_labels(labels))
+    }
+
+    fn ports(&mut self, ports: &'o [NamedPort]) -> Arc<[NamedPort]> {
+        let assume = self.cluster.assume;
+        Arc::clone(self.known_ports.entry(ports).or_insert_with(|| named_ports(ports, assume).into()))
     }
 
     /// The number of a namespace; every one that an object mentions has one.

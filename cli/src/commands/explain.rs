@@ -72,7 +72,7 @@ fn protocol(protocol: FlowProtocol) -> &'static str {
 
 fn end(cluster: &Cluster, end: &End) -> String {
     let name = end.endpoint.map(|id| {
-        let kind = cluster.endpoints[id.index()].kind.as_str();
+        let kind = cluster.endpoints[id.index()].kind.as_ref();
         let kind = if kind == "Pod" { String::new() } else { format!("{}/", kind.to_lowercase()) };
         format!("{kind}{}", cluster.endpoint_name(id))
     });

@@ -366,7 +366,6 @@ impl<E: Enforce> Agent<E> {
             self.find(now);
             self.install(&artifact, now)
         });
-        self.index.settle();
         match result {
             Ok(epoch) => {
                 self.time_new_pods();
@@ -383,6 +382,8 @@ impl<E: Enforce> Agent<E> {
             }
             Err((stage, error)) => self.failed(stage, error, now),
         }
+        // Nobody waits for it.
+        self.index.settle();
     }
 
     /// All of the pipeline, from the objects as they are.

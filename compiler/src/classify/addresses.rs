@@ -141,13 +141,22 @@ pub(super) struct Segments {
     pub(super) sets: Vec<Vec<PredicateId>>,
 }
 
+/// An index into [`Segments::sets`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SetId(u32);
+
 impl Segments {
     pub(super) fn find(&self, address: IpAddr) -> &[PredicateId] {
-        let set = match address {
+        let SetId(set) = self.set_of(address);
+        &self.sets[set as usize]
+    }
+
+    /// The set of predicates that hold for an address.
+    pub(super) fn set_of(&self, address: IpAddr) -> SetId {
+        SetId(match address {
             IpAddr::V4(v4) => set_at(&self.v4, v4.to_bits()),
             IpAddr::V6(v6) => set_at(&self.v6, v6.to_bits()),
-        };
-        &self.sets[set as usize]
+        })
     }
 
     /// All of them, with the class of each set.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::addresses::{self, AddressMap, Segments};
+use super::addresses::{self, AddressMap, Segments, SetId};
 use super::fronts::{self, Front};
 use super::ports::{self, Atoms};
 use super::predicates::{Predicate, PredicateId, Rules};
@@ -122,12 +122,31 @@ pub(super) fn classify(
             held: held_by_pods(cluster, rules),
         },
     };
-    let (keys, fronts) = classifier.exact_keys(draft, atoms);
-    let exact = keys.into_iter().map(|(address, key)| (address, classifier.intern(key))).collect();
+    let (keys, pods, fronts) = classifier.exact_keys(draft, atoms);
+    let mut of_pods: Vec<Option<PeerId>> = vec![None; pods.list.len()];
+    let mut number = |key| match key {
+        Key::Own(peer) => classifier.intern(peer),
+        Key::Pods(index) => *of_pods[index].get_or_insert_with(|| classifier.intern(pods.list[index].clone())),
+    };
+    let exact = keys.into_iter().map(|(address, key)| (address, number(key))).collect();
     let of_sets = classifier.of_sets();
     classifier.peers.without_address = classifier.without_address();
     let map = addresses::assemble(classifier.peers.segments.stretches(&of_sets), exact);
     (classifier.peers, map, fronts)
+}
+
+/// What there is to say of an address.
+enum Key {
+    Own(Peer),
+    /// The same as of other pods: an index into [`PodKeys::list`].
+    Pods(usize),
+}
+
+/// What there is to say of pods, each once.
+#[derive(Default)]
+struct PodKeys {
+    list: Vec<Peer>,
+    known: HashMap<(NamespaceId, LabelSetId, SetId, Vec<(u32, u16)>), usize>,
 }
 
 struct Classifier<'a> {
@@ -148,7 +167,7 @@ impl Classifier<'_> {
     }
 
     /// What there is to say of single addresses, sorted: pods, services, nodes.
-    fn exact_keys(&self, draft: &Draft, atoms: &Atoms) -> (BTreeMap<IpAddr, Peer>, Vec<Front>) {
+    fn exact_keys(&self, draft: &Draft, atoms: &Atoms) -> (BTreeMap<IpAddr, Key>, PodKeys, Vec<Front>) {
         let mut keys: BTreeMap<IpAddr, Peer> = BTreeMap::new();
         let mut fronts: Vec<Front> = Vec::new();
         for node in local_nodes(draft) {
@@ -167,17 +186,31 @@ impl Classifier<'_> {
                 }
             }
         }
+        let mut keys: BTreeMap<IpAddr, Key> = keys.into_iter().map(|(address, key)| (address, Key::Own(key))).collect();
+        let mut pods = PodKeys::default();
         let directory = Directory::new(self.cluster);
         for (index, endpoint) in self.cluster.endpoints.iter().enumerate() {
             let id = EndpointId(index as u32);
             for address in endpoint.addresses.iter().filter(|at| directory.endpoint_at(**at) == Some(id)) {
-                keys.insert(*address, self.key_of_pod(endpoint, Some(*address)));
+                keys.insert(*address, Key::Pods(self.key_among(&mut pods, endpoint, *address)));
             }
         }
         for (address, id) in &draft.stand_ins {
-            keys.insert(*address, self.key_of_stand_in(draft, *address, &self.cluster.endpoints[id.index()]));
+            let key = self.key_of_stand_in(draft, *address, &self.cluster.endpoints[id.index()]);
+            keys.insert(*address, Key::Own(key));
         }
-        (keys, fronts)
+        (keys, pods, fronts)
+    }
+
+    /// What a pod is at its address. Thousands of pods are a few classes, and what makes a class is long.
+    fn key_among(&self, pods: &mut PodKeys, endpoint: &Endpoint, address: IpAddr) -> usize {
+        let set = self.peers.segments.set_of(address);
+        let named = ports::named(&endpoint.named_ports, &self.rules.egress_names);
+        let PodKeys { list, known } = pods;
+        *known.entry((endpoint.namespace, endpoint.labels, set, named)).or_insert_with(|| {
+            list.push(self.key_of_pod(endpoint, Some(address)));
+            list.len() - 1
+        })
     }
 
     /// What an endpoint without an address is as a peer: its labels, or its node's.

@@ -13,10 +13,9 @@ use super::predicates::{DraftPorts, DraftRule, Predicate, PredicateId, Rules};
 use super::subjects::{Draft, Local};
 use super::{Classes, Peer, PeerId, Staged, Subject, SubjectId};
 use crate::address::Family;
-use crate::model::directory::Directory;
 use crate::model::eval::RuleId;
 use crate::model::{
-    Backend, Cluster, Direction, EndpointId, ListAction, NodeId, Protocol, ServiceId, ServicePort, Standing,
+    Backend, CidrList, Cluster, Direction, EndpointId, ListAction, NodeId, Protocol, ServiceId, ServicePort, Standing,
 };
 
 /// What one subject class allows, in one direction.
@@ -241,41 +240,41 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Service ports all of whose backends are allowed but the pod itself, which always reaches itself.
+    /// Service ports all of whose backends are allowed but the pod itself, which always reaches itself. Subjects are sorted by
+    /// endpoint.
     fn own_services(&self, subjects: &[(EndpointId, Subject)]) -> HashMap<EndpointId, Vec<(u32, u32, Family)>> {
-        let by_endpoint: HashMap<EndpointId, &Subject> = subjects.iter().map(|(id, subject)| (*id, subject)).collect();
+        let subject_of = |id| {
+            let found = subjects.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+            Some((id, &subjects[found].1))
+        };
         let mut rows: HashMap<&Subject, OpenRow> = HashMap::new();
         let mut found: HashMap<EndpointId, Vec<(u32, u32, Family)>> = HashMap::new();
-        let cluster = self.cluster;
-        let is = |it: &Backend, own: EndpointId| {
-            let at = |address| cluster.endpoints[own.index()].addresses.contains(&address);
-            it.endpoint == Some(own) || it.address.is_some_and(at)
-        };
-        // A backend's address may be another pod's by now: that one reaches itself there.
-        let directory = Directory::new(cluster);
-        for (service, of_service) in cluster.services.iter().enumerate() {
+        for (service, of_service) in self.cluster.services.iter().enumerate() {
             for (index, port) in of_service.ports.iter().enumerate() {
+                let behind = |it: &Backend| self.stands_behind(it, port.protocol);
                 for family in [Family::V4, Family::V6] {
-                    let backends: Vec<&Backend> = port.backends.iter().filter(|it| serves(it, family)).collect();
-                    let owners = backends.iter().filter_map(|it| directory.endpoint_at(it.address?));
-                    for own in backends.iter().filter_map(|it| it.endpoint).chain(owners) {
-                        let Some(subject) = by_endpoint.get(&own).copied() else { continue };
+                    let backends = || port.backends.iter().filter(|it| serves(it, family));
+                    let mut local: Vec<_> = backends().filter_map(|it| subject_of(it.endpoint?)).collect();
+                    local.sort_unstable_by_key(|(id, _)| *id);
+                    local.dedup_by_key(|(id, _)| *id);
+                    for (own, subject) in local {
                         let row = rows.entry(subject).or_insert_with(|| self.ordinary(Direction::Egress, subject));
-                        let reached = |it: &&Backend| self.reaches(row, subject, self.stands_behind(it, port.protocol));
-                        let (own_backends, others): (Vec<_>, Vec<_>) =
-                            backends.iter().copied().partition(|it| is(it, own));
-                        if others.iter().all(reached) && !own_backends.iter().all(reached) {
+                        let reached = |it: &Backend| self.reaches(row, subject, behind(it));
+                        let mut own_backends = backends().filter(|it| self.is(it, own));
+                        if !own_backends.all(reached) && backends().all(|it| self.is(it, own) || reached(it)) {
                             found.entry(own).or_default().push((service as u32, index as u32, family));
                         }
                     }
                 }
             }
         }
-        found.values_mut().for_each(|services| {
-            services.sort_unstable();
-            services.dedup();
-        });
         found
+    }
+
+    /// Whether a backend is this pod: it may have the address of another that is going.
+    fn is(&self, backend: &Backend, own: EndpointId) -> bool {
+        let at = |address| self.cluster.endpoints[own.index()].addresses.contains(&address);
+        backend.endpoint == Some(own) || backend.address.is_some_and(at)
     }
 
     /// The rows as they were if what is staged were enforced; most are those that are.
@@ -292,7 +291,8 @@ impl<'a> Builder<'a> {
 
     fn row(&mut self, direction: Direction, subject: &Subject) -> Row {
         let mut open = self.ordinary(direction, subject);
-        if direction == Direction::Egress {
+        // Where everything is allowed, all backends are.
+        if direction == Direction::Egress && self.is_judged(direction, subject) {
             self.overlay_special(subject, &mut open);
         }
         let default = self.sets.intern(&open.default);
@@ -303,6 +303,13 @@ impl<'a> Builder<'a> {
             .filter(|(_, set)| *set != default)
             .collect();
         Row { default, entries }
+    }
+
+    /// Whether anything is in force on it.
+    fn is_judged(&self, direction: Direction, subject: &Subject) -> bool {
+        let lists = || subject.lists.iter().map(|id| &self.cluster.lists[id.index()]);
+        subject.policies.iter().any(|id| self.rules.of(*id, direction).is_some())
+            || lists().any(|list| asks(list, direction))
     }
 
     /// Policies and lists, as if every address were only an address.
@@ -380,12 +387,8 @@ impl<'a> Builder<'a> {
         let mut decided: BTreeMap<PeerId, ListAction> = BTreeMap::new();
         for id in &subject.lists {
             let list = &self.cluster.lists[id.index()];
-            let asked = match direction {
-                Direction::Ingress => list.ingress,
-                Direction::Egress => list.egress,
-            };
             let predicate = self.rules.predicates.iter().position(|it| *it == Predicate::List(*id));
-            for peer in predicate.filter(|_| asked).into_iter().flat_map(|index| &self.holding[index]) {
+            for peer in predicate.filter(|_| asks(list, direction)).into_iter().flat_map(|index| &self.holding[index]) {
                 decided.entry(*peer).or_insert(list.action);
             }
         }
@@ -496,6 +499,14 @@ impl<'a> Builder<'a> {
 
     fn peer(&self, id: PeerId) -> &'a Peer {
         &self.peers.list[id.index()]
+    }
+}
+
+/// Whether a list speaks of what goes in this direction.
+fn asks(list: &CidrList, direction: Direction) -> bool {
+    match direction {
+        Direction::Ingress => list.ingress,
+        Direction::Egress => list.egress,
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) fn endpoints(sides: &[Option<Side<'_>>; 2]) -> Vec<Endpoint> {
                 continue;
             }
             let namespace = side.cluster.namespaces[endpoint.namespace.index()].name.clone();
-            let key = (namespace, endpoint.name.clone(), endpoint.kind != "Pod", endpoint.kind.clone());
+            let key = (namespace, endpoint.name.clone(), endpoint.kind != "Pod", endpoint.kind.to_string());
             found.entry(key).or_default()[which] = Some(id);
         }
     }

@@ -51,7 +51,7 @@ impl Group {
         if id != self.first && self.second.is_none() {
             self.second = Some(id);
         }
-        for port in &endpoint.named_ports {
+        for port in endpoint.named_ports.iter() {
             if !self.ports.contains(port) {
                 self.ports.insert(port.clone());
             }

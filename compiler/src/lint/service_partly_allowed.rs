@@ -227,7 +227,7 @@ impl Fronts {
 /// The names under which a rule may mean a backend's port.
 fn port_names<'c>(context: &Context<'c>, protocol: Protocol, backend: &Backend) -> BTreeSet<&'c str> {
     let endpoint = member(context, backend).and_then(|id| context.cluster.endpoints.get(id.index()));
-    let ports = endpoint.map_or(&[][..], |it| it.named_ports.as_slice());
+    let ports = endpoint.map_or(&[][..], |it| &*it.named_ports);
     let same = ports.iter().filter(|port| port.protocol == protocol && port.number == backend.port);
     same.map(|port| port.name.as_str()).collect()
 }

@@ -20,7 +20,7 @@ pub(super) fn policies(number: usize) -> String {
 
 /// `pod shop/api-1`, `Deployment shop/api`.
 pub(super) fn endpoint(cluster: &Cluster, id: EndpointId) -> String {
-    let kind = cluster.endpoints[id.index()].kind.as_str();
+    let kind = cluster.endpoints[id.index()].kind.as_ref();
     format!("{} {}", if kind == "Pod" { "pod" } else { kind }, cluster.endpoint_name(id))
 }
 

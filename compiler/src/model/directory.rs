@@ -1,17 +1,18 @@
 //! Finding things of a cluster by name and by address.
+//!
+//! Names are found by searching what the cluster has sorted; only addresses need an index of their own.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use super::{Cluster, EndpointId, NodeId, ServiceId, Standing};
-
-type ByName<'c, Id> = HashMap<&'c str, HashMap<&'c str, Vec<Id>>>;
+use super::{Cluster, EndpointId, NamespaceId, NodeId, ServiceId, Standing};
 
 /// Names and addresses of one cluster.
 #[derive(Debug)]
 pub struct Directory<'c> {
-    endpoints: ByName<'c, EndpointId>,
-    services: ByName<'c, ServiceId>,
+    cluster: &'c Cluster,
+    /// Every endpoint's, in order: those of one name are a part of it.
+    endpoints: Vec<EndpointId>,
     endpoint_addresses: HashMap<IpAddr, EndpointId>,
     service_addresses: HashMap<IpAddr, Vec<ServiceId>>,
     node_addresses: HashMap<IpAddr, NodeId>,
@@ -21,14 +22,18 @@ impl<'c> Directory<'c> {
     /// Of a cluster.
     pub fn new(cluster: &'c Cluster) -> Self {
         let mut it = Self {
-            endpoints: HashMap::new(),
-            services: HashMap::new(),
-            endpoint_addresses: HashMap::new(),
-            service_addresses: HashMap::new(),
-            node_addresses: HashMap::new(),
+            cluster,
+            endpoints: (0..cluster.endpoints.len() as u32).map(EndpointId).collect(),
+            endpoint_addresses: HashMap::with_capacity(cluster.endpoints.len()),
+            service_addresses: HashMap::with_capacity(cluster.services.len()),
+            node_addresses: HashMap::with_capacity(cluster.nodes.len()),
         };
-        it.add_endpoints(cluster);
-        it.add_services(cluster);
+        it.add_endpoints();
+        for (index, service) in cluster.services.iter().enumerate() {
+            for address in &service.addresses {
+                it.service_addresses.entry(*address).or_default().push(ServiceId(index as u32));
+            }
+        }
         for (index, node) in cluster.nodes.iter().enumerate() {
             for address in &node.addresses {
                 it.node_addresses.entry(*address).or_insert(NodeId(index as u32));
@@ -37,43 +42,44 @@ impl<'c> Directory<'c> {
         it
     }
 
-    fn add_endpoints(&mut self, cluster: &'c Cluster) {
-        for (index, endpoint) in cluster.endpoints.iter().enumerate() {
+    fn add_endpoints(&mut self) {
+        let endpoints = &self.cluster.endpoints;
+        for (index, endpoint) in endpoints.iter().enumerate().filter(|(_, it)| it.standing == Standing::Member) {
             let id = EndpointId(index as u32);
-            let namespace = cluster.namespaces[endpoint.namespace.index()].name.as_str();
-            self.endpoints.entry(namespace).or_default().entry(&endpoint.name).or_default().push(id);
-            if endpoint.standing != Standing::Member {
-                continue;
-            }
             for address in &endpoint.addresses {
                 let holder = self.endpoint_addresses.entry(*address).or_insert(id);
                 // A terminating pod counts until its address goes: if that has gone to another, it is the other's.
-                if cluster.endpoints[holder.index()].terminating && !endpoint.terminating {
+                if endpoints[holder.index()].terminating && !endpoint.terminating {
                     *holder = id;
                 }
             }
         }
     }
 
-    fn add_services(&mut self, cluster: &'c Cluster) {
-        for (index, service) in cluster.services.iter().enumerate() {
-            let id = ServiceId(index as u32);
-            let namespace = cluster.namespaces[service.namespace.index()].name.as_str();
-            self.services.entry(namespace).or_default().entry(&service.name).or_default().push(id);
-            for address in &service.addresses {
-                self.service_addresses.entry(*address).or_default().push(id);
-            }
-        }
+    fn namespace(&self, name: &str) -> Option<NamespaceId> {
+        let found = self.cluster.namespaces.binary_search_by(|it| it.name.as_str().cmp(name)).ok()?;
+        Some(NamespaceId(found as u32))
     }
 
     /// Pods and workloads of this name, a pod first.
     pub fn endpoints_named(&self, namespace: &str, name: &str) -> &[EndpointId] {
-        self.endpoints.get(namespace).and_then(|names| names.get(name)).map_or(&[], Vec::as_slice)
+        let Some(namespace) = self.namespace(namespace) else { return &[] };
+        let key = |id: &EndpointId| {
+            let endpoint = &self.cluster.endpoints[id.index()];
+            (endpoint.namespace, endpoint.name.as_str())
+        };
+        let first = self.endpoints.partition_point(|id| key(id) < (namespace, name));
+        let named = &self.endpoints[first..];
+        &named[..named.partition_point(|id| key(id) == (namespace, name))]
     }
 
     /// The service of this name.
     pub fn service_named(&self, namespace: &str, name: &str) -> Option<ServiceId> {
-        self.services.get(namespace)?.get(name)?.first().copied()
+        let namespace = self.namespace(namespace)?;
+        let services = &self.cluster.services;
+        let first = services.partition_point(|it| (it.namespace, it.name.as_str()) < (namespace, name));
+        let found = services.get(first).filter(|it| (it.namespace, it.name.as_str()) == (namespace, name));
+        found.map(|_| ServiceId(first as u32))
     }
 
     /// The pod that has this address now. Host-network and finished pods have none of their own.

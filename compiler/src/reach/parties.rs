@@ -74,7 +74,7 @@ pub(super) fn parties(cluster: &Cluster, classes: &Classes) -> (Vec<Party>, Left
 fn workload(cluster: &Cluster, endpoint: &Endpoint) -> Workload {
     let labels = cluster.labels.labels(endpoint.labels);
     let owner = endpoint.owner.as_deref().and_then(|it| it.split_once('/'));
-    match (endpoint.kind.as_str(), owner) {
+    match (endpoint.kind.as_ref(), owner) {
         (_, Some((kind, name))) => {
             let (name, kind) = controller(kind, name, labels);
             Workload::Named(name.to_owned(), kind.to_owned())
@@ -83,7 +83,7 @@ fn workload(cluster: &Cluster, endpoint: &Endpoint) -> Workload {
             let kept = labels.iter().filter(|(key, _)| !VOLATILE.contains(&key.as_str()));
             let kept: Labels = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
             match kept.is_empty() {
-                true => Workload::Named(endpoint.name.clone(), endpoint.kind.clone()),
+                true => Workload::Named(endpoint.name.clone(), endpoint.kind.to_string()),
                 false => Workload::Labelled(kept),
             }
         }

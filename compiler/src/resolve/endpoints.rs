@@ -1,59 +1,57 @@
 //! Nodes, pods and workloads.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
-use super::{Resolver, codes};
+use super::{Objects, Resolver, codes};
 use crate::k8s::{Body, NamedPort, Object, Phase, Pod, Workload};
 use crate::model::{Assumptions, Endpoint, EndpointId, NamedPortTwice, Node, NodeId, Standing};
 use crate::origin::ObjectId;
 
 impl<'o> Resolver<'o> {
     /// Nodes of the input, and those that only pods tell of (`spec.nodeName`, `status.hostIPs`).
-    pub(super) fn add_nodes(&mut self, objects: &[&'o Object]) {
-        let mut found: BTreeMap<String, (BTreeSet<IpAddr>, Option<ObjectId>)> = BTreeMap::new();
+    pub(super) fn add_nodes(&mut self, objects: &Objects<'o>) {
+        let mut found: BTreeMap<Cow<'_, str>, (BTreeSet<IpAddr>, Option<ObjectId>)> = BTreeMap::new();
         let declared = declared_nodes(objects);
-        for object in objects {
-            match &object.body {
-                Body::Node(node) => {
-                    let entry = found.entry(object.meta.name.clone()).or_default();
-                    entry.0.extend(&node.addresses);
-                    entry.1 = Some(object.id);
-                }
-                Body::Pod(pod) => {
-                    if let Some(name) = node_name(pod, &declared) {
-                        let addresses = &mut found.entry(name).or_default().0;
-                        addresses.extend(&pod.node_addresses);
-                        // A host-network pod's addresses are its node's.
-                        addresses.extend(pod.addresses.iter().filter(|_| standing(pod) == Standing::HostNetwork));
-                    }
-                }
-                _ => {}
+        for object in &objects.rest {
+            if let Body::Node(node) = &object.body {
+                let entry = found.entry(object.meta.name.as_str().into()).or_default();
+                entry.0.extend(&node.addresses);
+                entry.1 = Some(object.id);
+            }
+        }
+        for pod in objects.pods.iter().filter_map(|object| as_pod(object)) {
+            if let Some(name) = node_name(pod, &declared) {
+                let addresses = &mut found.entry(name).or_default().0;
+                addresses.extend(&pod.node_addresses);
+                // A host-network pod's addresses are its node's.
+                addresses.extend(pod.addresses.iter().filter(|_| standing(pod) == Standing::HostNetwork));
             }
         }
         for (name, (addresses, object)) in found {
+            let name = name.into_owned();
             self.cluster.nodes.push(Node { name, addresses: addresses.into_iter().collect(), object });
         }
     }
 
-    pub(super) fn add_endpoints(&mut self, objects: &[&'o Object]) {
-        let mut nodes = HashMap::new();
-        for (index, node) in self.cluster.nodes.iter().enumerate() {
-            nodes.insert(node.name.clone(), NodeId(index as u32));
-        }
+    pub(super) fn add_endpoints(&mut self, objects: &Objects<'o>) {
+        let nodes = std::mem::take(&mut self.cluster.nodes);
         let declared = declared_nodes(objects);
-        let workloads: HashSet<(String, String)> = objects.iter().filter_map(|object| workload_key(object)).collect();
-        let mut endpoints = Vec::new();
-        for object in objects {
-            match &object.body {
-                Body::Pod(pod) => {
-                    let node = node_name(pod, &declared).and_then(|name| nodes.get(&name).copied());
-                    endpoints.push(self.pod_endpoint(object, pod, node));
-                }
-                Body::Workload(workload) if !is_owned(object, workload, &workloads) => {
-                    endpoints.push(self.workload_endpoint(object, workload));
-                }
-                _ => {}
+        let workloads: HashSet<(String, String)> =
+            objects.rest.iter().filter_map(|object| workload_key(object)).collect();
+        let mut endpoints = Vec::with_capacity(objects.pods.len());
+        for object in &objects.pods {
+            if let Some(pod) = as_pod(object) {
+                let node = node_name(pod, &declared).and_then(|name| numbered(&nodes, &name));
+                endpoints.push(self.pod_endpoint(object, pod, node));
+            }
+        }
+        for object in &objects.rest {
+            if let Body::Workload(workload) = &object.body
+                && !is_owned(object, workload, &workloads)
+            {
+                endpoints.push(self.workload_endpoint(object, workload));
             }
         }
         // A pod before a workload of its name.
@@ -61,20 +59,20 @@ impl<'o> Resolver<'o> {
             let key = |it: &Endpoint| (it.namespace, it.kind != "Pod");
             (key(a).0, &a.name, key(a).1, &a.kind).cmp(&(key(b).0, &b.name, key(b).1, &b.kind))
         });
-        self.cluster.endpoints = endpoints;
+        (self.cluster.endpoints, self.cluster.nodes) = (endpoints, nodes);
         self.report_shared_addresses();
     }
 
-    fn pod_endpoint(&mut self, object: &Object, pod: &Pod, node: Option<NodeId>) -> Endpoint {
+    fn pod_endpoint(&mut self, object: &'o Object, pod: &'o Pod, node: Option<NodeId>) -> Endpoint {
         Endpoint {
             namespace: self.namespace(object),
             name: object.meta.name.clone(),
-            kind: "Pod".to_owned(),
-            labels: self.cluster.labels.intern_labels(&object.meta.labels),
+            kind: "Pod".into(),
+            labels: self.labels(&object.meta.labels),
             standing: standing(pod),
             addresses: pod.addresses.clone(),
             node,
-            named_ports: named_ports(&pod.ports, self.cluster.assume),
+            named_ports: self.ports(&pod.ports),
             owner: pod.owner.clone(),
             terminating: object.meta.deleting,
             uid: object.meta.uid.clone(),
@@ -82,16 +80,16 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    fn workload_endpoint(&mut self, object: &Object, workload: &Workload) -> Endpoint {
+    fn workload_endpoint(&mut self, object: &Object, workload: &'o Workload) -> Endpoint {
         Endpoint {
             namespace: self.namespace(object),
             name: object.meta.name.clone(),
-            kind: workload.kind.clone(),
+            kind: workload.kind.clone().into(),
             labels: self.cluster.labels.intern_labels(&workload.pod_labels.clone().into()),
             standing: if workload.host_network { Standing::HostNetwork } else { Standing::Member },
             addresses: Vec::new(),
             node: None,
-            named_ports: named_ports(&workload.ports, self.cluster.assume),
+            named_ports: self.ports(&workload.ports),
             owner: workload.owner.clone(),
             terminating: object.meta.deleting,
             uid: object.meta.uid.clone(),
@@ -101,7 +99,7 @@ impl<'o> Resolver<'o> {
 
     /// Two live pods on one address: the input is no picture of one moment.
     fn report_shared_addresses(&mut self) {
-        let mut holders: HashMap<IpAddr, EndpointId> = HashMap::new();
+        let mut holders: HashMap<IpAddr, EndpointId> = HashMap::with_capacity(self.cluster.endpoints.len());
         for (index, endpoint) in self.cluster.endpoints.iter().enumerate() {
             if endpoint.standing != Standing::Member || endpoint.terminating {
                 continue;
@@ -114,6 +112,13 @@ impl<'o> Resolver<'o> {
                 }
             }
         }
+    }
+}
+
+fn as_pod(object: &Object) -> Option<&Pod> {
+    match &object.body {
+        Body::Pod(pod) => Some(pod),
+        _ => None,
     }
 }
 
@@ -131,9 +136,9 @@ pub(crate) fn named_ports(ports: &[NamedPort], assume: Assumptions) -> Vec<Named
 }
 
 /// The names of the input's nodes, by address.
-fn declared_nodes<'o>(objects: &[&'o Object]) -> HashMap<IpAddr, &'o str> {
+fn declared_nodes<'o>(objects: &Objects<'o>) -> HashMap<IpAddr, &'o str> {
     let mut names: HashMap<IpAddr, &str> = HashMap::new();
-    for object in objects {
+    for object in &objects.rest {
         if let Body::Node(node) = &object.body {
             for address in &node.addresses {
                 let name = names.entry(*address).or_insert(&object.meta.name);
@@ -146,12 +151,17 @@ fn declared_nodes<'o>(objects: &[&'o Object]) -> HashMap<IpAddr, &'o str> {
 }
 
 /// A pod that names no node but has its address is on the node of that address, declared or not.
-fn node_name(pod: &Pod, declared: &HashMap<IpAddr, &str>) -> Option<String> {
+fn node_name<'o>(pod: &'o Pod, declared: &HashMap<IpAddr, &'o str>) -> Option<Cow<'o, str>> {
     let by_address = || {
         let known = pod.node_addresses.iter().find_map(|address| declared.get(address));
-        known.map(|name| (*name).to_owned()).or_else(|| pod.node_addresses.first().map(IpAddr::to_string))
+        known.map(|name| (*name).into()).or_else(|| pod.node_addresses.first().map(|it| it.to_string().into()))
     };
-    pod.node.clone().or_else(by_address)
+    pod.node.as_deref().map(Cow::from).or_else(by_address)
+}
+
+/// The number of a node among all of them, which are sorted.
+fn numbered(nodes: &[Node], name: &str) -> Option<NodeId> {
+    nodes.binary_search_by(|node| node.name.as_str().cmp(name)).ok().map(|index| NodeId(index as u32))
 }
 
 fn standing(pod: &Pod) -> Standing {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use super::{Resolver, key, sorted};
+use super::{Objects, Resolver, key, sorted};
 use crate::k8s::{self, Body, EndpointSlice, Labels, Object, SliceEndpoint, TargetPort};
 use crate::model::directory::Directory;
 use crate::model::{Backend, Cluster, Endpoint, EndpointId, NamespaceId, Service, ServicePort, Standing};
@@ -14,8 +14,8 @@ use crate::model::{Backend, Cluster, Endpoint, EndpointId, NamespaceId, Service,
 type Slices<'o> = HashMap<(&'o str, &'o str), Vec<&'o EndpointSlice>>;
 
 impl<'o> Resolver<'o> {
-    pub(super) fn add_services(&mut self, objects: &[&'o Object]) {
-        let services = sorted(objects, |body| match body {
+    pub(super) fn add_services(&mut self, objects: &Objects<'o>) {
+        let services = sorted(&objects.rest, |body| match body {
             Body::Service(service) => Some(service),
             _ => None,
         });
@@ -25,8 +25,8 @@ impl<'o> Resolver<'o> {
         let finder = Finder {
             cluster: &self.cluster,
             directory: Directory::new(&self.cluster),
-            slices: slices_by_service(objects),
-            unready: unready_pods(objects),
+            slices: slices_by_service(&objects.rest),
+            unready: unready_pods(&objects.pods),
             by_namespace: endpoints_by_namespace(&self.cluster),
         };
         let resolved = services

@@ -38,7 +38,7 @@ impl Slots {
             slots.cut(port.protocol, port.port, port.port);
             port.node_port.into_iter().for_each(|number| slots.cut(port.protocol, number, number));
         }
-        for port in cluster.endpoints.iter().flat_map(|endpoint| &endpoint.named_ports) {
+        for port in cluster.endpoints.iter().flat_map(|endpoint| endpoint.named_ports.iter()) {
             if names.contains(&(port.name.as_str(), port.protocol as usize)) {
                 slots.cut(port.protocol, port.number, port.number);
             }

@@ -1,9 +1,11 @@
 //! `weir attach`: from an artifact and interfaces to enforcement.
 
+use std::collections::BTreeMap;
+
 use weir_compiler::artifact::Artifact;
 use weir_compiler::layout::{MapName, config};
 
-use super::settle::{Settled, Values, value_of};
+use super::settle::{Seen, Settled, Values, value_of};
 use super::ways::FEW;
 use super::{Access, EdgeFailure, Runtime, UplinkState};
 use crate::error::{Doing as _, Error, Failure, Now};
@@ -46,8 +48,6 @@ pub struct Attached {
     /// Flows that had no room in the generation's flow table, which is of another kind than the one before: each is judged anew when
     /// it speaks.
     pub lost_flows: usize,
-    /// Programs of others on the same hooks.
-    pub neighbours: Vec<Neighbour>,
     /// All uplinks, and what is there.
     pub uplinks: Vec<UplinkState>,
     /// Uplinks whose drivers took no program just now, and why: the kernel runs it.
@@ -104,7 +104,6 @@ impl Runtime {
         Ok(Attached {
             before: before.filter(|it| it.epoch != generation.epoch),
             generation,
-            neighbours: self.neighbours(&record)?,
             uplinks: self.uplink_states(&record)?,
             endpoints: record.endpoints,
             gone: settled.gone,
@@ -157,9 +156,17 @@ impl Runtime {
     fn wanted(&self, record: &Record, request: &Request<'_>) -> Result<Vec<Endpoint>, Error> {
         let mut wanted: Vec<Endpoint> = Vec::new();
         let way = point::choose(&self.system, request.way)?;
+        let listed = match request.endpoints.len() > FEW {
+            true => self.system.interfaces().doing("list this host's interfaces")?,
+            false => Vec::new(),
+        };
+        let listed: BTreeMap<&str, &Interface> = listed.iter().map(|it| (it.name.as_str(), it)).collect();
         for (pod, name) in &request.endpoints {
             let asking = format!("ask for the interface {name}");
-            let interface = self.system.interface_named(name).doing(asking)?;
+            let interface = match listed.get(name.as_str()) {
+                Some(interface) => Some((*interface).clone()),
+                None => self.system.interface_named(name).doing(asking)?,
+            };
             let missing = || Error::NoInterface { pod: Some(pod.clone()), name: name.clone() };
             let Interface { ifindex, address, .. } = interface.ok_or_else(missing)?;
             if let Some(other) = wanted.iter().find(|it| it.ifindex == ifindex && it.pod != *pod) {
@@ -197,7 +204,7 @@ impl Runtime {
         record.write(&self.system, &self.pins)?;
         let mut added = Settled::default();
         self.place_edge(record, &loaded, &mut added);
-        self.place_programs(record, &loaded, &mut added);
+        self.place_programs(record, &loaded, &Seen::new(), &mut added);
         self.finish(record, &loaded, artifact, enforced, added, settled)
     }
 
@@ -270,10 +277,10 @@ impl Runtime {
         Ok(())
     }
 
-    /// Programs of others at our points.
-    pub(crate) fn neighbours(&self, record: &Record) -> Result<Vec<Neighbour>, Error> {
+    /// Programs of others on the hooks of endpoints.
+    pub fn neighbours(&self, endpoints: &[Endpoint]) -> Result<Vec<Neighbour>, Error> {
         let mut all = Vec::new();
-        for local in &record.endpoints {
+        for local in endpoints {
             for side in Side::BOTH {
                 all.extend(self.point(local, side).neighbours(&local.interface)?);
             }

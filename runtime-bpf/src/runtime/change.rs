@@ -1,6 +1,6 @@
 //! From one generation to the next: every point, one after the other, and back again if one refuses.
 
-use super::settle::Settled;
+use super::settle::{Seen, Settled};
 use super::{Runtime, uptime};
 use crate::error::{Error, Failure, Now};
 use crate::generation::{self, Loaded};
@@ -42,7 +42,7 @@ impl Runtime {
         for local in record.endpoints.clone() {
             match self.replace(&local, next, &mut replaced) {
                 Ok(()) => {}
-                Err(why) if self.is_gone(&local)? => {
+                Err(why) if self.is_gone(&local, &mut Seen::new())? => {
                     settled.failures.push(failure(&local, Now::Gone, &why));
                     gone.push(local);
                 }

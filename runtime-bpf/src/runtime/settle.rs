@@ -4,7 +4,7 @@
 //! nothing passes) is written only once both of its programs are in place.
 
 use std::cell::OnceCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,6 +39,9 @@ pub(crate) struct Settled {
     /// Uplinks whose driver took no program just now, and why.
     pub(crate) generic: Vec<EdgeFailure>,
 }
+
+/// Which program of ours was at a side of an interface a moment ago.
+pub(crate) type Seen = BTreeMap<(u32, Side), Option<u32>>;
 
 /// What stands in `endpoints` for each pod: in the artifact at hand, or in the one that was kept.
 pub(crate) struct Values<'a> {
@@ -90,9 +93,9 @@ impl Runtime {
         self.place_pins(record)?;
         if let Some(loaded) = &loaded {
             self.pair_with_retired(record, loaded)?;
-            self.find_gone(record, &mut settled)?;
+            let seen = self.find_gone(record, &mut settled)?;
             self.place_edge(record, loaded, &mut settled);
-            self.place_programs(record, loaded, &mut settled);
+            self.place_programs(record, loaded, &seen, &mut settled);
         }
         self.remove_leaving(record, loaded.as_ref(), &settled.failures)?;
         if let Some(loaded) = &loaded {
@@ -189,11 +192,12 @@ impl Runtime {
 
     /// Interfaces come back under the same name, or with the same number; our programs on them do not. As long as those run it is the
     /// same one, whatever it is called and whichever address it has by now.
-    fn find_gone(&self, record: &mut Record, settled: &mut Settled) -> Result<(), Error> {
+    fn find_gone(&self, record: &mut Record, settled: &mut Settled) -> Result<Seen, Error> {
+        let mut seen = Seen::new();
         let interfaces = self.system.interfaces().doing("list this host's interfaces")?;
         let (mut gone, mut changed) = (Vec::new(), false);
         for local in &mut record.endpoints {
-            if self.is_gone(local)? {
+            if self.is_gone(local, &mut seen)? {
                 gone.push(local.clone());
             } else if let Some(now) = interfaces.iter().find(|it| it.ifindex == local.ifindex) {
                 changed |= (&local.interface, &local.address) != (&now.name, &now.address);
@@ -206,12 +210,14 @@ impl Runtime {
             record.write(&self.system, &self.pins)?;
             settled.gone.extend(gone);
         }
-        Ok(())
+        Ok(seen)
     }
 
-    pub(crate) fn is_gone(&self, local: &Endpoint) -> Result<bool, Error> {
+    pub(crate) fn is_gone(&self, local: &Endpoint, seen: &mut Seen) -> Result<bool, Error> {
         for side in Side::BOTH {
-            if self.point(local, side).program()?.is_none() {
+            let there = self.point(local, side).program()?;
+            seen.insert((local.ifindex, side), there);
+            if there.is_none() {
                 let asking = format!("ask for interface {}", local.ifindex);
                 let interface = self.system.interface_numbered(local.ifindex).doing(asking)?;
                 return Ok(interface.is_none_or(|it| (&it.name, &it.address) != (&local.interface, &local.address)));
@@ -221,12 +227,14 @@ impl Runtime {
     }
 
     /// Our programs at every point; an endpoint where one cannot be placed is closed.
-    pub(crate) fn place_programs(&self, record: &Record, loaded: &Loaded, settled: &mut Settled) {
+    pub(crate) fn place_programs(&self, record: &Record, loaded: &Loaded, seen: &Seen, settled: &mut Settled) {
         for local in &record.endpoints {
             // What cannot be seen may well be there.
             let (mut may_run, mut why) = (0, None);
             for (side, number) in Side::BOTH.into_iter().zip(loaded.generation.programs) {
-                match self.place_at(&self.point(local, side), number, loaded.program(side)) {
+                let point = self.point(local, side);
+                let there = seen.get(&(local.ifindex, side)).map_or_else(|| point.program(), |there| Ok(*there));
+                match self.place_at(&point, there, number, loaded.program(side)) {
                     Ok(false) => may_run += 1,
                     Ok(true) => {
                         may_run += 1;
@@ -246,8 +254,14 @@ impl Runtime {
     }
 
     /// Says whether it was not there; or why it is not, and whether that is not known.
-    fn place_at(&self, point: &Point<'_>, number: u32, program: &Program) -> Result<bool, (bool, String)> {
-        let there = point.program().map_err(|error| (true, text(&error)))?;
+    fn place_at(
+        &self,
+        point: &Point<'_>,
+        there: Result<Option<u32>, Error>,
+        number: u32,
+        program: &Program,
+    ) -> Result<bool, (bool, String)> {
+        let there = there.map_err(|error| (true, text(&error)))?;
         if there == Some(number) {
             return Ok(false);
         }

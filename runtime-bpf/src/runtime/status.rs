@@ -9,7 +9,7 @@ use weir_compiler::image::bucket_family;
 use weir_compiler::layout::{MapName, buckets, config};
 use weir_compiler::vm::MapKind;
 
-use super::settle::value_of;
+use super::settle::{Seen, value_of};
 use super::{EdgeState, OWN, Runtime, of};
 use crate::error::{Doing as _, Error};
 use crate::generation::{self, Loaded, is_shared};
@@ -102,7 +102,7 @@ impl Runtime {
         }
         let maps = loaded.as_ref().map(|loaded| self.fill_of(loaded)).transpose()?.unwrap_or_default();
         Ok(Status {
-            neighbours: self.neighbours(&record)?,
+            neighbours: self.neighbours(&record.endpoints)?,
             uplinks: self.uplink_states(&record)?,
             generation: record.current,
             switching_to: record.next,
@@ -229,7 +229,7 @@ impl Runtime {
         };
         Ok(match (right, there, entry) {
             (2, _, Some(_)) => State::Enforced,
-            (_, 0, _) if self.is_gone(local)? => State::Gone,
+            (_, 0, _) if self.is_gone(local, &mut Seen::new())? => State::Gone,
             (_, 0, _) => State::Open,
             (2, _, None) | (_, 1, _) => State::Closed,
             _ => State::Other,

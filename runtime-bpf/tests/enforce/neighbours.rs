@@ -94,8 +94,8 @@ fn programs_of_others_before_and_after_ours_work_and_are_named() {
         let expected = [("stands_before".to_owned(), true), ("stands_after".to_owned(), false)];
         assert_eq!(named(&status(node).unwrap().neighbours), expected, "{way:?}");
         // A switch leaves them where they are, and says so too.
-        let attached = attach(node, &only_port(81), &[], None).unwrap();
-        assert_eq!(named(&attached.neighbours), expected, "{way:?}");
+        attach(node, &only_port(81), &[], None).unwrap();
+        assert_eq!(named(&status(node).unwrap().neighbours), expected, "{way:?}");
         let (before, after) = (first.seen(), last.seen());
         assert!(connect(node, 0, pod_address(1, false), 81).is_some(), "{way:?}");
         assert!(first.seen() > before && last.seen() > after, "{way:?}");
