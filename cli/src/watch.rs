@@ -144,7 +144,7 @@ fn work(mut agent: Agent<impl Enforce>, heard: &Receiver<Heard>, pulse: &Pulse) 
         while let Ok(heard) = heard.try_recv() {
             agent.hear(heard);
         }
-        agent.act(Instant::now());
+        agent.act(Instant::now(), &mut || heard.try_recv().ok());
     }
 }
 

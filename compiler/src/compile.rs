@@ -7,9 +7,12 @@
 
 mod budget;
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
 use crate::address::Family;
 use crate::artifact::{Artifact, Description, Line, LineTable, LinkError, NamedEndpoint, Parts, describe, memory};
-use crate::classify::{self, Classes, ClassifyError, Scope};
+use crate::classify::{self, Classes, ClassifyError, PeerId, Scope};
 use crate::ebpf::asm::Assembled;
 use crate::ebpf::limits::{self, Report, Violation};
 use crate::ebpf::target::{Feature, Target};
@@ -177,6 +180,11 @@ pub fn compile_classes(
 }
 
 impl Compiled {
+    /// Writes what has changed since the cluster was as it is here; `None` takes an address out. Says whether all of it could be done.
+    pub fn write_addresses(&mut self, changes: &BTreeMap<IpAddr, Option<PeerId>>) -> bool {
+        image::write_addresses(&mut self.maps, changes)
+    }
+
     /// Links everything into what the file holds. `complete` adds what only the caller knows: inputs, the node.
     pub fn artifact(
         &self,

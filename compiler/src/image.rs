@@ -3,6 +3,7 @@
 //! Sizes come from the input with headroom for what changes between two generations; nothing is allocated for a maximum.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::address::{Family, Prefix};
@@ -268,6 +269,40 @@ fn exact_images(tables: &Tables, family: Family) -> Vec<MapImage> {
             vec![exact_hash(name, family, addresses.moving(family), changes), compiled(listed_name, &table.bytes)]
         }
     }
+}
+
+/// Changes entries of the exact address tables; `None` takes one out. Says whether all of it could be done: not where a table cannot be
+/// changed in place, or has no room.
+pub(crate) fn write_addresses(maps: &mut [MapImage], changes: &BTreeMap<IpAddr, Option<PeerId>>) -> bool {
+    let mut all = true;
+    for (address, peer) in changes {
+        let family = Family::of(*address);
+        // No local endpoint has an address of this family: nobody asks.
+        if !maps.iter().any(|map| map.name == pick(family, MapName::Nodes4, MapName::Nodes6)) {
+            continue;
+        }
+        let name = pick(family, MapName::Exact4, MapName::Exact6);
+        let map = maps.iter_mut().find(|map| map.name == name && map.spec.kind == MapKind::Hash);
+        all &= map.is_some_and(|map| write_address(map, *address, *peer));
+    }
+    all
+}
+
+fn write_address(map: &mut MapImage, address: IpAddr, peer: Option<PeerId>) -> bool {
+    let key = layout::address_bytes(address);
+    let place = map.entries.binary_search_by(|(it, _)| it.cmp(&key));
+    match (place, peer.map(|peer| peer.0.to_le_bytes().to_vec())) {
+        (Ok(at), Some(value)) => map.entries[at].1 = value,
+        (Ok(at), None) => _ = map.entries.remove(at),
+        (Err(at), Some(value)) => {
+            if map.entries.len() as u64 >= u64::from(map.spec.max_entries) {
+                return false;
+            }
+            map.entries.insert(at, (key, value));
+        }
+        (Err(_), None) => {}
+    }
+    true
 }
 
 /// With room for so many more entries than are usual.

@@ -88,6 +88,8 @@ pub struct Index {
     /// The sets of labels that they share.
     labels: BTreeSet<Arc<Labels>>,
     generation: Option<Generation>,
+    /// As they were when a generation was begun that has not been adopted: objects that have changed since.
+    since: Option<BTreeMap<Key, Option<Object>>>,
     /// Entries of the exact table that differ from the generation's.
     changed: BTreeMap<IpAddr, Option<PeerId>>,
     /// Addresses that other blocks and lists contain by now than the generation has it.
@@ -119,6 +121,41 @@ pub struct Generation {
     selecting: Vec<(String, Labels)>,
 }
 
+/// What has changed while a generation was in the making.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Late {
+    /// Entries of the generation's exact address table; `None` takes an entry out.
+    pub addresses: BTreeMap<IpAddr, Option<PeerId>>,
+    /// Whether there is more, for which there must be another generation.
+    pub is_more: bool,
+}
+
+/// A generation in the making. It needs nothing of the index, which hears of changes meanwhile.
+#[derive(Debug)]
+pub struct Draft {
+    cluster: Cluster,
+    scope: Scope,
+    declared: BTreeSet<IpAddr>,
+    selecting: Vec<(String, Labels)>,
+}
+
+impl Draft {
+    /// With its classes.
+    pub fn classify(self) -> Result<Generation, ClassifyError> {
+        let Self { cluster, scope, declared, selecting } = self;
+        Ok(Generation {
+            classes: classify(&cluster, &scope)?,
+            fixed: fixed_addresses(&cluster, &scope),
+            nodes: cluster.nodes.iter().flat_map(|node| node.addresses.iter().copied()).collect(),
+            declared,
+            backing: backing(&cluster),
+            selecting,
+            cluster,
+            scope,
+        })
+    }
+}
+
 impl Index {
     /// An empty index for a node, or for all pods.
     pub fn new(node: Option<String>, assume: Assumptions) -> Self {
@@ -128,6 +165,7 @@ impl Index {
             objects: BTreeMap::new(),
             labels: BTreeSet::new(),
             generation: None,
+            since: None,
             changed: BTreeMap::new(),
             relisted: BTreeMap::new(),
             holders: HashMap::new(),
@@ -141,6 +179,7 @@ impl Index {
         self.share_labels(&mut object);
         let before = self.objects.remove(&key);
         let dirty = self.judge(before.as_ref(), Some(&object));
+        self.remember(&key, before, Some(&object));
         self.objects.insert(key, object);
         dirty
     }
@@ -156,7 +195,18 @@ impl Index {
     /// An object is gone.
     pub fn delete(&mut self, key: &Key) -> Dirty {
         let before = self.objects.remove(key);
-        self.judge(before.as_ref(), None)
+        let dirty = self.judge(before.as_ref(), None);
+        self.remember(key, before, None);
+        dirty
+    }
+
+    /// A generation that was begun has this object as it was before.
+    fn remember(&mut self, key: &Key, before: Option<Object>, after: Option<&Object>) {
+        if let Some(since) = &mut self.since
+            && !is_same(before.as_ref(), after)
+        {
+            since.entry(key.clone()).or_insert(before);
+        }
     }
 
     /// All objects of a kind, listed anew: what is not among them is gone.
@@ -200,28 +250,51 @@ impl Index {
         })
     }
 
-    /// Compiles the objects as they are now.
+    /// Compiles the objects as they are now, and answers for them from here on.
     pub fn compile(&mut self) -> Result<&Generation, ClassifyError> {
+        let generation = self.begin().classify();
+        self.since = None;
+        Ok(self.replace(generation?))
+    }
+
+    fn replace(&mut self, generation: Generation) -> &Generation {
+        self.changed.clear();
+        self.relisted.clear();
+        self.generation.insert(generation)
+    }
+
+    /// A generation of the objects as they are now. Until it is adopted, changes are answered for the one before.
+    pub fn begin(&mut self) -> Draft {
         let (cluster, _) = resolve(self.objects.values(), self.assume);
         let scope = match &self.node {
             Some(node) => Scope::node(&cluster, node).unwrap_or_else(Scope::nothing),
             None => Scope::everything(&cluster),
         };
-        let classes = classify(&cluster, &scope)?;
-        let generation = Generation {
-            fixed: fixed_addresses(&cluster, &scope),
-            nodes: cluster.nodes.iter().flat_map(|node| node.addresses.iter().copied()).collect(),
-            declared: self.objects.values().flat_map(node_addresses).copied().collect(),
-            backing: backing(&cluster),
-            selecting: selecting(&self.objects),
-            cluster,
-            scope,
-            classes,
-        };
-        self.changed.clear();
-        self.relisted.clear();
+        self.since = Some(BTreeMap::new());
         self.labels.retain(|labels| Arc::strong_count(labels) > 1);
-        Ok(self.generation.insert(generation))
+        let declared = self.objects.values().flat_map(node_addresses).copied().collect();
+        Draft { cluster, scope, declared, selecting: selecting(&self.objects) }
+    }
+
+    /// From here on changes are answered for this generation; those since it was begun are answered now.
+    pub fn adopt(&mut self, generation: Generation) -> Late {
+        self.replace(generation);
+        let mut late = Late::default();
+        for (key, before) in self.since.take().unwrap_or_default() {
+            let after = self.objects.remove(&key);
+            match self.answer(before.as_ref(), after.as_ref()) {
+                Dirty::Nothing => {}
+                Dirty::Addresses(addresses) => late.addresses.extend(addresses),
+                Dirty::Everything => late.is_more = true,
+            }
+            self.objects.extend(after.map(|after| (key, after)));
+        }
+        late
+    }
+
+    /// The generation that was begun comes to nothing.
+    pub fn abandon(&mut self) {
+        self.since = None;
     }
 
     /// Lets go of what nobody asks of a generation once it is compiled: verdicts, services, the particulars of pods that are not local.
@@ -245,6 +318,10 @@ impl Index {
 
     fn judge(&mut self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
         self.count_holders(before, after);
+        self.answer(before, after)
+    }
+
+    fn answer(&mut self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
         if self.generation.is_none() {
             return if before.is_none() && after.is_none() { Dirty::Nothing } else { Dirty::Everything };
         }

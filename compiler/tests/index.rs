@@ -229,7 +229,7 @@ fn check_agrees(index: &Index, live: &[Object]) {
 
 #[test]
 fn incremental_equals_from_scratch() {
-    let (mut nothing, mut addresses, mut relisted, mut everything) = (0, 0, 0, 0);
+    let (mut nothing, mut addresses, mut relisted, mut everything, mut late, mut later) = (0, 0, 0, 0, 0, 0);
     for seed in 0..120 {
         let mut random = Random(seed);
         let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
@@ -237,8 +237,8 @@ fn incremental_equals_from_scratch() {
         index.compile().expect("classes");
         let mut live = objects(FIXED);
         let mut lists = [const { BTreeSet::new() }; 3];
-        for _ in 0..100 {
-            let object = change(&mut random, &mut lists);
+        let mut change = |random: &mut Random, index: &mut Index, live: &mut Vec<Object>| {
+            let object = change(random, &mut lists);
             let is_list = matches!(object.body, Body::CidrList(_));
             let key = Key::of(&object);
             live.retain(|it| Key::of(it) != key);
@@ -249,21 +249,37 @@ fn incremental_equals_from_scratch() {
                     index.apply(object)
                 }
             };
-            match dirty {
-                Dirty::Nothing => nothing += 1,
-                Dirty::Addresses(_) if is_list => relisted += 1,
-                Dirty::Addresses(_) => addresses += 1,
-                Dirty::Everything => {
+            (dirty, is_list)
+        };
+        for _ in 0..100 {
+            match change(&mut random, &mut index, &mut live) {
+                (Dirty::Nothing, _) => nothing += 1,
+                (Dirty::Addresses(_), true) => relisted += 1,
+                (Dirty::Addresses(_), false) => addresses += 1,
+                (Dirty::Everything, _) => {
                     everything += 1;
-                    index.compile().expect("classes");
+                    let draft = index.begin();
+                    // What happens meanwhile is not in it.
+                    for _ in 0..random.below(4) {
+                        change(&mut random, &mut index, &mut live);
+                    }
+                    let found = index.adopt(draft.classify().expect("classes"));
+                    late += usize::from(!found.addresses.is_empty() && !found.is_more);
+                    if found.is_more {
+                        later += 1;
+                        index.compile().expect("classes");
+                    }
                 }
             }
             check_agrees(&index, &live);
         }
     }
     // Each answer must occur, or nothing was tested.
-    let counts = format!("{nothing} {addresses} {relisted} {everything}");
-    assert!(nothing > 50 && addresses > 200 && relisted > 200 && everything > 200, "{counts}");
+    let counts = format!("{nothing} {addresses} {relisted} {everything} {late} {later}");
+    assert!(
+        nothing > 50 && addresses > 200 && relisted > 200 && everything > 200 && late > 100 && later > 100,
+        "{counts}"
+    );
 }
 
 #[test]

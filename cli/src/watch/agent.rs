@@ -11,6 +11,7 @@
 //! cannot be compiled or installed leaves the generation before in force, and is tried again.
 
 mod early;
+mod generation;
 mod hold;
 mod policies;
 mod status;
@@ -20,20 +21,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use weir_compiler::artifact::Artifact;
 use weir_compiler::classify::PeerId;
-use weir_compiler::compile::{self, Options};
 use weir_compiler::ebpf::target::Target;
-use weir_compiler::index::{Dirty, Index, Key};
+use weir_compiler::index::{Dirty, Generation, Index, Key};
 use weir_compiler::k8s::{Body, Object};
-use weir_compiler::model::Assumptions;
-use weir_compiler::structures::{Place, Structure};
+use weir_compiler::model::{Assumptions, EndpointId};
 
 use super::Heard;
 use super::annotate::InForce;
 use super::cursor::Event;
 use super::discover::Found;
-use super::enforce::{Enforce, Wanted};
+use super::enforce::Enforce;
 use super::hold::Waiting;
 use super::log::{Log, Value};
 use super::metrics::Metrics;
@@ -55,10 +53,6 @@ const SURVEY: Duration = Duration::from_secs(30);
 const CHECK: Duration = Duration::from_secs(1);
 /// A generation that was replaced is kept for as long as packets may be under way in it, and a little more.
 const REST: Duration = Duration::from_millis(100);
-
-/// Where single addresses are written: the kernel's own maps, which can be changed in place, before what stands in lists. All else
-/// is laid out as costs the least.
-const WRITTEN: [(Place, Structure); 2] = [(Place::Exact4, Structure::Layered), (Place::Exact6, Structure::Layered)];
 
 /// What the agent is made with.
 pub(crate) struct Setup {
@@ -112,6 +106,9 @@ pub(crate) struct Agent<E> {
     check_at: Option<Instant>,
 }
 
+/// What has come and was not heard yet.
+pub(crate) type Inbox<'i> = dyn FnMut() -> Option<Heard> + 'i;
+
 /// Not before the first; and how long to wait after that.
 type Backoff = (Instant, Duration);
 
@@ -131,11 +128,39 @@ struct Pending {
     writes: BTreeMap<IpAddr, Option<PeerId>>,
     /// Whether some are of a list: flows that it now denies end.
     again: bool,
-    /// When pods' changes were heard of that are not in force yet.
-    pods: Vec<Instant>,
-    /// The same for everything else.
-    others: Vec<Instant>,
+    /// When changes were heard of that are single entries, and not in force yet.
+    single: Times,
+    /// The same of what wants a generation.
+    whole: Times,
     /// What has changed of what people write, as far as there is a limit.
+    policies: BTreeSet<Key>,
+}
+
+/// When changes were heard of.
+#[derive(Default)]
+struct Times {
+    pods: Vec<Instant>,
+    others: Vec<Instant>,
+}
+
+impl Times {
+    fn heard(&mut self, is_pod: bool, at: Instant) {
+        let heard = if is_pod { &mut self.pods } else { &mut self.others };
+        if heard.len() < MOST_HEARD {
+            heard.push(at);
+        }
+    }
+
+    fn append(&mut self, other: &mut Self) {
+        self.pods.append(&mut other.pods);
+        self.others.append(&mut other.others);
+    }
+}
+
+/// What a generation was begun for.
+struct Begun {
+    since: (Instant, Instant),
+    whole: Times,
     policies: BTreeSet<Key>,
 }
 
@@ -154,6 +179,25 @@ impl Pending {
         if matches!(key.kind.as_str(), "NetworkPolicy" | "CidrList") && self.policies.len() < MOST_NAMED {
             self.policies.insert(key.clone());
         }
+    }
+
+    /// All that is wanted by now is in the generation that is begun; what is heard from here on is not.
+    fn begin(&mut self, now: Instant) -> Begun {
+        self.whole.append(&mut self.single);
+        Begun {
+            since: self.generation.take().unwrap_or((now, now)),
+            whole: std::mem::take(&mut self.whole),
+            policies: std::mem::take(&mut self.policies),
+        }
+    }
+
+    /// It came to nothing.
+    fn begin_again(&mut self, mut begun: Begun) {
+        let (first, last) = begun.since;
+        self.generation = Some((first, self.generation.map_or(last, |(_, last)| last)));
+        begun.whole.append(&mut self.whole);
+        self.whole = begun.whole;
+        self.policies.append(&mut begun.policies);
     }
 
     fn want_generation(&mut self, at: Instant) {
@@ -276,36 +320,34 @@ impl<E: Enforce> Agent<E> {
     }
 
     fn note(&mut self, dirty: Dirty, is_pod: bool, at: Instant) {
-        match dirty {
+        let times = match dirty {
             Dirty::Nothing => return,
-            Dirty::Everything => self.pending.want_generation(at),
+            Dirty::Everything => {
+                self.pending.want_generation(at);
+                &mut self.pending.whole
+            }
             Dirty::Addresses(changes) => {
                 self.pending.writes.extend(changes);
                 self.pending.again |= !is_pod;
+                &mut self.pending.single
             }
-        }
+        };
         if self.in_force.is_some() {
-            let heard = if is_pod { &mut self.pending.pods } else { &mut self.pending.others };
-            if heard.len() < MOST_HEARD {
-                heard.push(at);
-            }
+            times.heard(is_pod, at);
         }
     }
 
-    /// Does what is due.
-    pub(crate) fn act(&mut self, now: Instant) {
+    /// Does what is due. What takes long hears of what comes meanwhile.
+    pub(crate) fn act(&mut self, now: Instant, inbox: &mut Inbox<'_>) {
         if !self.unlisted.is_empty() {
             self.let_go(now);
             self.tell();
             return;
         }
         self.look_early(now);
-        // A generation that is about to come has everything in it; one that failed may be long in coming.
-        if self.is_indexed && (self.pending.generation.is_none() || self.pending.retry.is_some()) {
-            self.write(now);
-        }
+        self.write(now);
         if self.pending.due().is_some_and(|due| due <= now) {
-            self.generation(now);
+            self.generation(now, inbox);
         } else if self.pending.generation.is_none() {
             self.try_endpoints_again(now);
         }
@@ -340,126 +382,37 @@ impl<E: Enforce> Agent<E> {
 
     /// Single entries of the generation in force. If one cannot be written there will be a new generation.
     fn write(&mut self, now: Instant) {
-        let changes: Vec<_> = std::mem::take(&mut self.pending.writes).into_iter().collect();
-        if changes.is_empty() {
+        if !self.is_indexed {
             return;
         }
-        let again = std::mem::take(&mut self.pending.again);
-        match self.enforce.write(&changes, again) {
-            Ok(()) => {
-                self.metrics.add("weir_address_writes_total", &[], changes.len() as f64);
-                self.in_force_now(Instant::now());
-            }
-            Err(trouble) => {
+        let changes: Vec<_> = std::mem::take(&mut self.pending.writes).into_iter().collect();
+        if !changes.is_empty() {
+            let again = std::mem::take(&mut self.pending.again);
+            if let Err(trouble) = self.enforce.write(&changes, again) {
                 self.log.info("single entries need a new generation", &[("why", Value::from(trouble.0))]);
+                self.pending.whole.append(&mut self.pending.single);
                 self.pending.want_generation(now);
+                return;
             }
+            self.metrics.add("weir_address_writes_total", &[], changes.len() as f64);
         }
+        let written = std::mem::take(&mut self.pending.single);
+        self.in_force_now(written, Instant::now());
     }
 
-    /// Compiles and installs what there is.
-    fn generation(&mut self, now: Instant) {
-        let started = Instant::now();
-        let result = self.compile();
-        self.metrics.observe("weir_compile_seconds", started.elapsed());
-        let result = result.and_then(|artifact| {
-            self.find(now);
-            self.install(&artifact, now)
-        });
-        match result {
-            Ok(epoch) => {
-                self.time_new_pods();
-                self.in_force = Some(epoch);
-                self.rest_at = Some(now + REST);
-                self.is_indexed = true;
-                self.pending.generation = None;
-                self.pending.retry = None;
-                self.pending.writes.clear();
-                self.pending.again = false;
-                self.pending.policies.clear();
-                self.failure = None;
-                self.in_force_now(Instant::now());
-            }
-            Err((stage, error)) => self.failed(stage, error, now),
-        }
-        // Nobody waits for it.
-        self.index.settle();
+    /// Finds the interfaces of the local pods of the generation in force.
+    fn find_again(&mut self, now: Instant) -> bool {
+        let pods = self.index.generation().map(local_pods);
+        pods.is_some_and(|pods| self.find_pods(&pods, now))
     }
 
-    /// All of the pipeline, from the objects as they are.
-    fn compile(&mut self) -> Result<Artifact, (&'static str, String)> {
-        let failed = |error: &dyn std::error::Error| ("compile", super::follow::chain(error));
-        let generation = self.index.compile().map_err(|error| failed(&error))?;
-        self.is_indexed = false;
-        let options = Options { forced: WRITTEN.to_vec(), target: self.target, ..Options::default() };
-        let cluster = &generation.cluster;
-        let compiled = compile::compile_classes(cluster, &generation.scope, generation.classes.clone(), &options);
-        let compiled = compiled.map_err(|error| failed(&error))?;
-        let node = self.node.clone();
-        let artifact = compiled.artifact(cluster, &options, |description| description.node = Some(node));
-        artifact.map_err(|error| failed(&error))
+    fn find(&mut self, generation: &Generation, now: Instant) {
+        self.find_pods(&local_pods(generation), now);
     }
 
-    fn install(&mut self, artifact: &Artifact, now: Instant) -> Result<u32, (&'static str, String)> {
-        let started = Instant::now();
-        let found = self.places.found().iter();
-        let endpoints: Vec<_> = found.map(|(pod, found)| (pod.path(), found.name.clone())).collect();
-        let installed = self.enforce.install(&Wanted { artifact, endpoints: &endpoints });
-        let installed = installed.map_err(|trouble| ("install", trouble.0))?;
-        self.metrics.observe("weir_install_seconds", started.elapsed());
-        self.metrics.add("weir_generations_total", &[], 1.0);
-        let fields = [
-            ("generation", Value::from(installed.epoch)),
-            ("endpoints", Value::from(endpoints.len())),
-            ("missing", Value::from(self.places.missing().len())),
-        ];
-        self.log.info("in force", &fields);
-        if installed.lost_flows > 0 {
-            let so = "each is judged anew when it speaks";
-            let fields = [("flows", Value::from(installed.lost_flows)), ("so", Value::from(so))];
-            self.log.warn("no room in the new flow table", &fields);
-        }
-        for (pod, why) in &installed.failed {
-            self.log.error("not enforced", &[("pod", Value::from(pod.as_str())), ("error", Value::from(why.as_str()))]);
-        }
-        self.tell_pods(&installed.failed, now);
-        self.refused_until = (!installed.failed.is_empty()).then(|| back_off(self.refused_until, now));
-        self.refused = installed.failed;
-        self.enforced = self.places.found().clone();
-        self.enforced.retain(|pod, _| self.refused.iter().all(|(refused, _)| *refused != pod.path()));
-        let pods = self.enforced.keys().map(|pod| (pod.namespace.clone(), pod.name.clone(), pod.uid.clone())).collect();
-        self.told.send_replace(InForce { generation: installed.epoch, pods });
-        Ok(installed.epoch)
-    }
-
-    /// What is in force stays; it is tried again, later each time.
-    fn failed(&mut self, stage: &'static str, error: String, now: Instant) {
-        self.metrics.add("weir_failures_total", &[("stage", stage)], 1.0);
-        if self.failure.as_ref() != Some(&error) {
-            let stays = "what was in force stays";
-            self.log.error("no new generation", &[("error", Value::from(error.as_str())), ("so", Value::from(stays))]);
-        }
-        self.tell_policies(&error, now);
-        self.pending.retry = Some(back_off(self.pending.retry, now));
-        self.failure = Some(error);
-    }
-
-    /// Finds the interfaces of the local pods of the generation that was compiled last.
-    fn find(&mut self, now: Instant) -> bool {
-        let Some(generation) = self.index.generation() else { return false };
-        let cluster = &generation.cluster;
-        let pod = |id: &weir_compiler::model::EndpointId| {
-            let endpoint = &cluster.endpoints[id.index()];
-            Pod {
-                namespace: cluster.namespaces[endpoint.namespace.index()].name.clone(),
-                name: endpoint.name.clone(),
-                uid: endpoint.uid.clone(),
-                addresses: endpoint.addresses.clone(),
-            }
-        };
-        let pods: BTreeSet<Pod> = generation.scope.endpoints().iter().map(pod).collect();
+    fn find_pods(&mut self, pods: &BTreeSet<Pod>, now: Instant) -> bool {
         let before: BTreeSet<Pod> = self.places.missing().keys().cloned().collect();
-        let changed = self.places.find(&pods, now);
+        let changed = self.places.find(pods, now);
         for (pod, error) in self.places.missing().iter().filter(|(pod, _)| !before.contains(pod)) {
             let fields = [("pod", Value::from(pod.path())), ("error", Value::from(error.to_string()))];
             self.log.warn("no interface yet; it is looked for again", &fields);
@@ -476,14 +429,14 @@ impl<E: Enforce> Agent<E> {
             let dirty = self.index.delete(&key);
             self.note(dirty, true, now);
         }
-        if lost && self.pending.generation.is_none() && self.find(now) {
+        if lost && self.pending.generation.is_none() && self.find_again(now) {
             self.pending.want_generation(now);
         }
     }
 
     /// Pods whose interface was not there, or that the kernel refused, may be all right by now.
     fn try_endpoints_again(&mut self, now: Instant) {
-        let found = self.places.due().is_some_and(|due| due <= now) && self.find(now);
+        let found = self.places.due().is_some_and(|due| due <= now) && self.find_again(now);
         if found || self.refused_until.is_some_and(|(at, _)| at <= now) {
             self.pending.want_generation(now);
         }
@@ -510,17 +463,29 @@ impl<E: Enforce> Agent<E> {
         weir_runtime::sys::give_memory_back();
     }
 
-    fn in_force_now(&mut self, now: Instant) {
-        let heard = [
-            ("weir_pod_enforced_seconds", &mut self.pending.pods),
-            ("weir_policy_enforced_seconds", &mut self.pending.others),
-        ];
+    fn in_force_now(&self, times: Times, now: Instant) {
+        let heard = [("weir_pod_enforced_seconds", times.pods), ("weir_policy_enforced_seconds", times.others)];
         for (name, times) in heard {
-            for at in times.drain(..) {
+            for at in times {
                 self.metrics.observe(name, now.saturating_duration_since(at));
             }
         }
     }
+}
+
+/// The local pods of a generation.
+fn local_pods(generation: &Generation) -> BTreeSet<Pod> {
+    let cluster = &generation.cluster;
+    let pod = |id: &EndpointId| {
+        let endpoint = &cluster.endpoints[id.index()];
+        Pod {
+            namespace: cluster.namespaces[endpoint.namespace.index()].name.clone(),
+            name: endpoint.name.clone(),
+            uid: endpoint.uid.clone(),
+            addresses: endpoint.addresses.clone(),
+        }
+    };
+    generation.scope.endpoints().iter().map(pod).collect()
 }
 
 /// Of pods of other nodes only what packets can feel is kept: there are many.

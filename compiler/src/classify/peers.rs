@@ -146,7 +146,16 @@ enum Key {
 #[derive(Default)]
 struct PodKeys {
     list: Vec<Peer>,
-    known: HashMap<(NamespaceId, LabelSetId, SetId, Vec<(u32, u16)>), usize>,
+    known: HashMap<PodKind, usize>,
+}
+
+/// What makes a pod another peer than the next one.
+#[derive(PartialEq, Eq, Hash)]
+struct PodKind {
+    namespace: NamespaceId,
+    labels: LabelSetId,
+    of_address: SetId,
+    named: Vec<(u32, u16)>,
 }
 
 struct Classifier<'a> {
@@ -204,10 +213,14 @@ impl Classifier<'_> {
 
     /// What a pod is at its address. Thousands of pods are a few classes, and what makes a class is long.
     fn key_among(&self, pods: &mut PodKeys, endpoint: &Endpoint, address: IpAddr) -> usize {
-        let set = self.peers.segments.set_of(address);
-        let named = ports::named(&endpoint.named_ports, &self.rules.egress_names);
+        let kind = PodKind {
+            namespace: endpoint.namespace,
+            labels: endpoint.labels,
+            of_address: self.peers.segments.set_of(address),
+            named: ports::named(&endpoint.named_ports, &self.rules.egress_names),
+        };
         let PodKeys { list, known } = pods;
-        *known.entry((endpoint.namespace, endpoint.labels, set, named)).or_insert_with(|| {
+        *known.entry(kind).or_insert_with(|| {
             list.push(self.key_of_pod(endpoint, Some(address)));
             list.len() - 1
         })

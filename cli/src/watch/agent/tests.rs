@@ -1,12 +1,12 @@
 use std::sync::Mutex;
 
 use weir_compiler::decode::{self, Input, InputKind};
-use weir_compiler::layout::endpoint;
+use weir_compiler::layout::{MapName, endpoint};
 use weir_runtime::sys::links::Interface;
 
 use super::*;
 use crate::watch::discover::{Cached, Inventory};
-use crate::watch::enforce::{Installed, Survey, Trouble};
+use crate::watch::enforce::{Installed, Survey, Trouble, Wanted};
 use crate::watch::log::Format;
 
 const CLUSTER: &str = "
@@ -44,7 +44,11 @@ impl Enforce for Kernel {
         let at = wanted.endpoints.iter().map(|(pod, interface)| format!("{pod}@{interface}")).collect::<Vec<_>>();
         let isolated = wanted.artifact.endpoints.iter().any(|it| it.value[endpoint::FLAGS as usize] != 0);
         let isolated = if isolated { " isolated" } else { "" };
-        seen.done.push(format!("install {}{isolated}", at.join(",")));
+        // The one address that tests give to pods that come later.
+        let exact = wanted.artifact.map(MapName::Exact4);
+        let late = exact.is_some_and(|map| map.entries.iter().any(|(key, _)| key[..] == [10, 0, 1, 6]));
+        let late = if late { " with 10.0.1.6" } else { "" };
+        seen.done.push(format!("install {}{isolated}{late}", at.join(",")));
         if seen.refuse_install {
             return Err(Trouble("no memory".to_owned()));
         }
@@ -150,14 +154,14 @@ impl Rig {
     /// Lets time pass, as the agent asks for it; says what the kernel was asked to do.
     fn after(&mut self, time: Duration) -> Vec<String> {
         let end = self.now + time;
-        self.agent.act(self.now);
+        self.agent.act(self.now, &mut || None);
         while let Some(due) = self.agent.due().filter(|due| *due <= end) {
             assert!(due > self.now, "what was due is done");
             self.now = due;
-            self.agent.act(self.now);
+            self.agent.act(self.now, &mut || None);
         }
         self.now = end;
-        self.agent.act(self.now);
+        self.agent.act(self.now, &mut || None);
         std::mem::take(&mut self.seen().done)
     }
 
@@ -249,6 +253,56 @@ fn a_pod_of_a_known_class_is_one_write() {
 }
 
 #[test]
+fn pods_that_come_while_a_generation_is_made_are_in_both() {
+    let mut rig = Rig::in_force();
+    let mut late = objects(&far_pod("db-2", "db", "10.0.1.6"));
+    rig.apply(NARROW);
+    let mut inbox = || late.pop().map(|it| Heard::Told(Event::Applied(it), Instant::now()));
+    rig.agent.act(rig.now + GATHER, &mut inbox);
+    assert_eq!(
+        std::mem::take(&mut rig.seen().done),
+        ["write 10.0.1.6", "install shop/web@veth7 isolated with 10.0.1.6"]
+    );
+    assert_eq!(rig.after(Duration::from_secs(5)), NONE);
+    let text = rig.metrics.text();
+    for once in ["weir_pod_enforced_seconds_count 1\n", "weir_policy_enforced_seconds_count 1\n"] {
+        assert!(text.contains(once), "{text}");
+    }
+}
+
+#[test]
+fn what_changes_while_a_generation_is_made_and_is_no_single_entry_is_in_the_next_one() {
+    let mut rig = Rig::in_force();
+    let mut late = objects(OPEN);
+    rig.apply(NARROW);
+    let mut inbox = || late.pop().map(|it| Heard::Told(Event::Applied(it), Instant::now()));
+    rig.agent.act(rig.now + GATHER, &mut inbox);
+    assert_eq!(std::mem::take(&mut rig.seen().done), ["install shop/web@veth7 isolated"]);
+    let text = rig.metrics.text();
+    assert!(text.contains("weir_policy_enforced_seconds_count 1\n"), "{text}");
+    assert_eq!(rig.after(GATHER + QUIET), ["install shop/web@veth7"]);
+    let text = rig.metrics.text();
+    assert!(text.contains("weir_policy_enforced_seconds_count 2\n"), "{text}");
+}
+
+#[test]
+fn what_came_late_is_in_the_generation_after_one_that_failed() {
+    let mut rig = Rig::in_force();
+    rig.seen().refuse_install = true;
+    let mut late = objects(&far_pod("db-2", "db", "10.0.1.6"));
+    rig.apply(NARROW);
+    let mut inbox = || late.pop().map(|it| Heard::Told(Event::Applied(it), Instant::now()));
+    rig.agent.act(rig.now + GATHER, &mut inbox);
+    assert_eq!(
+        std::mem::take(&mut rig.seen().done),
+        ["write 10.0.1.6", "install shop/web@veth7 isolated with 10.0.1.6"]
+    );
+    rig.seen().refuse_install = false;
+    // It is no more a late one, and in no other way there.
+    assert_eq!(rig.after(GATHER + FIRST_RETRY), ["install shop/web@veth7 isolated with 10.0.1.6"]);
+}
+
+#[test]
 fn an_address_more_or_less_on_a_list_is_one_write_and_its_flows_are_judged_again() {
     let list = |addresses: &str| {
         format!(
@@ -273,7 +327,7 @@ fn what_cannot_be_written_singly_comes_with_a_new_generation() {
     let mut rig = Rig::in_force();
     rig.seen().refuse_write = true;
     rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
-    assert_eq!(rig.after(GATHER), ["write 10.0.1.6", "install shop/web@veth7 isolated"]);
+    assert_eq!(rig.after(GATHER), ["write 10.0.1.6", "install shop/web@veth7 isolated with 10.0.1.6"]);
 }
 
 #[test]
@@ -352,7 +406,7 @@ fn pods_that_the_kernel_refuses_are_tried_again_and_do_not_hold_up_others() {
     rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
     assert_eq!(rig.after(QUIET), ["write 10.0.1.6"]);
     rig.seen().refuse_pod = false;
-    assert_eq!(rig.after(FIRST_RETRY + GATHER), ["install shop/web@veth7 isolated"]);
+    assert_eq!(rig.after(FIRST_RETRY + GATHER), ["install shop/web@veth7 isolated with 10.0.1.6"]);
     assert_eq!(rig.metrics.unready(), None);
 }
 

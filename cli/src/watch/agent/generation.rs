@@ -1,0 +1,160 @@
+//! From objects to a generation in force.
+//!
+//! Problem: it takes a tenth of a second and more, in which pods come and go. Strategy: between its steps the agent hears what has
+//! come, and writes into the generation before what can be written singly; all of that is in the new one from its first moment on.
+//! Invariant: single entries are written only while the index answers for what is in force.
+
+use std::time::{Duration, Instant};
+
+use weir_compiler::artifact::{Artifact, LinkError};
+use weir_compiler::compile::{self, CompileError, Compiled, Options};
+use weir_compiler::index::Generation;
+use weir_compiler::model::Cluster;
+use weir_compiler::structures::{Place, Structure};
+
+use super::{Agent, InForce, Inbox, REST, Value, back_off};
+use crate::watch::enforce::{Enforce, Wanted};
+use crate::watch::follow::chain;
+
+/// Where single addresses are written: the kernel's own maps, which can be changed in place, before what stands in lists. All else
+/// is laid out as costs the least.
+const WRITTEN: [(Place, Structure); 2] = [(Place::Exact4, Structure::Layered), (Place::Exact6, Structure::Layered)];
+
+impl<E: Enforce> Agent<E> {
+    /// Compiles and installs what there is. That takes some time, in which single entries of the generation before go on to be written.
+    pub(super) fn generation(&mut self, now: Instant, inbox: &mut Inbox<'_>) {
+        let begun = self.pending.begin(now);
+        match self.make(now, inbox) {
+            Ok(epoch) => {
+                self.time_new_pods();
+                self.in_force = Some(epoch);
+                self.rest_at = Some(now + REST);
+                self.is_indexed = true;
+                self.pending.retry = None;
+                self.failure = None;
+                self.in_force_now(begun.whole, Instant::now());
+                // If there is one: what came late is in it.
+                self.write(now);
+            }
+            Err((stage, error)) => {
+                self.index.abandon();
+                self.pending.begin_again(begun);
+                self.failed(stage, error, now);
+            }
+        }
+        // Nobody waits for it.
+        self.index.settle();
+    }
+
+    /// From the objects as they are to a generation in force.
+    fn make(&mut self, now: Instant, inbox: &mut Inbox<'_>) -> Result<u32, (&'static str, String)> {
+        let failed = |error: &dyn std::error::Error| ("compile", chain(error));
+        let options = Options { forced: WRITTEN.to_vec(), target: self.target, ..Options::default() };
+        let mut watch = Stopwatch::default();
+        let draft = watch.time(|| self.index.begin());
+        self.catch_up(inbox);
+        let generation = watch.time(|| draft.classify()).map_err(|error| failed(&error))?;
+        self.catch_up(inbox);
+        let compiled = watch.time(|| compiled(&generation, &options)).map_err(|error| failed(&error))?;
+        self.catch_up(inbox);
+        self.find(&generation, now);
+        let artifact = watch.time(|| self.adopt(generation, compiled, &options, now));
+        self.metrics.observe("weir_compile_seconds", watch.elapsed);
+        self.install(&artifact.map_err(|error| failed(&error))?, now)
+    }
+
+    /// Hears what has come meanwhile, and does as much of it as can be done at once.
+    fn catch_up(&mut self, inbox: &mut Inbox<'_>) {
+        while let Some(heard) = inbox() {
+            self.hear(heard);
+        }
+        self.write(Instant::now());
+    }
+
+    /// What was heard since the generation was begun is not in it. What is written in the one before is in this one from its first
+    /// moment on.
+    fn adopt(
+        &mut self,
+        generation: Generation,
+        mut compiled: Compiled,
+        options: &Options,
+        now: Instant,
+    ) -> Result<Artifact, LinkError> {
+        // If it cannot be installed it may have come into force all the same, and its classes have other numbers.
+        self.is_indexed = false;
+        self.pending.writes.clear();
+        self.pending.again = false;
+        let late = self.index.adopt(generation);
+        if !compiled.write_addresses(&late.addresses) || late.is_more {
+            self.pending.whole.append(&mut self.pending.single);
+            self.pending.want_generation(now);
+        }
+        let (nothing, node) = (Cluster::default(), self.node.clone());
+        let cluster = self.index.generation().map_or(&nothing, |generation| &generation.cluster);
+        compiled.artifact(cluster, options, |description| description.node = Some(node))
+    }
+
+    fn install(&mut self, artifact: &Artifact, now: Instant) -> Result<u32, (&'static str, String)> {
+        let started = Instant::now();
+        let found = self.places.found().iter();
+        let endpoints: Vec<_> = found.map(|(pod, found)| (pod.path(), found.name.clone())).collect();
+        let installed = self.enforce.install(&Wanted { artifact, endpoints: &endpoints });
+        let installed = installed.map_err(|trouble| ("install", trouble.0))?;
+        self.metrics.observe("weir_install_seconds", started.elapsed());
+        self.metrics.add("weir_generations_total", &[], 1.0);
+        let fields = [
+            ("generation", Value::from(installed.epoch)),
+            ("endpoints", Value::from(endpoints.len())),
+            ("missing", Value::from(self.places.missing().len())),
+        ];
+        self.log.info("in force", &fields);
+        if installed.lost_flows > 0 {
+            let so = "each is judged anew when it speaks";
+            let fields = [("flows", Value::from(installed.lost_flows)), ("so", Value::from(so))];
+            self.log.warn("no room in the new flow table", &fields);
+        }
+        for (pod, why) in &installed.failed {
+            self.log.error("not enforced", &[("pod", Value::from(pod.as_str())), ("error", Value::from(why.as_str()))]);
+        }
+        self.tell_pods(&installed.failed, now);
+        self.refused_until = (!installed.failed.is_empty()).then(|| back_off(self.refused_until, now));
+        self.refused = installed.failed;
+        self.enforced = self.places.found().clone();
+        self.enforced.retain(|pod, _| self.refused.iter().all(|(refused, _)| *refused != pod.path()));
+        let pods = self.enforced.keys().map(|pod| (pod.namespace.clone(), pod.name.clone(), pod.uid.clone())).collect();
+        self.told.send_replace(InForce { generation: installed.epoch, pods });
+        Ok(installed.epoch)
+    }
+
+    /// What is in force stays; it is tried again, later each time.
+    fn failed(&mut self, stage: &'static str, error: String, now: Instant) {
+        self.metrics.add("weir_failures_total", &[("stage", stage)], 1.0);
+        if self.failure.as_ref() != Some(&error) {
+            let stays = "what was in force stays";
+            self.log.error("no new generation", &[("error", Value::from(error.as_str())), ("so", Value::from(stays))]);
+        }
+        self.tell_policies(&error, now);
+        self.pending.retry = Some(back_off(self.pending.retry, now));
+        self.failure = Some(error);
+    }
+}
+
+fn compiled(generation: &Generation, options: &Options) -> Result<Compiled, CompileError> {
+    let Generation { cluster, scope, classes, .. } = generation;
+    compile::compile_classes(cluster, scope, classes.clone(), options)
+}
+
+/// How long several things took together.
+#[derive(Default)]
+struct Stopwatch {
+    elapsed: Duration,
+}
+
+impl Stopwatch {
+    fn time<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let started = Instant::now();
+        let result = work();
+        self.elapsed += started.elapsed();
+        result
+    }
+}
