@@ -64,8 +64,16 @@ fn connect(stage: &Stage, from: (&str, u16), to: (&str, u16), wait: Duration) ->
         sys::bind(&socket, own)?;
         sys::connect(&socket, to).map(|()| TcpStream::from(socket))
     };
-    let stream = stage.pod(from.0).enter(begin)??;
     let begun = std::time::Instant::now();
+    let stream = loop {
+        match stage.pod(from.0).enter(begin)? {
+            // The connection that had the port before ends when the other side has heard of it.
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable && begun.elapsed() < wait => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            begun => break begun?,
+        }
+    };
     while stream.peer_addr().is_err() {
         if let Some(error) = stream.take_error()? {
             return Err(error);
