@@ -19,7 +19,6 @@ use crate::ebpf::target::{Feature, Target};
 use crate::edge::Edge;
 use crate::emit::{self, AT_EDGE, EmitError, Plan, program_name};
 use crate::image::{self, EndpointEntry, MapImage, Sizes};
-
 use crate::ir::{Program, Tables};
 use crate::layout::MapName;
 use crate::lower;

@@ -18,7 +18,8 @@ cargo xtask TASK
   ci              everything that must pass: format, lints, tests, the examples
   bless           re-makes the descriptive snapshots under tests/ (never the verdicts); read the diff
   fuzz            random texts and clusters: `--secs N` (10), `--seed S` (1); a failing case is left in target/fuzz
-  bench           all that follow, and makes docs/performance.md from them; `bench WORD` measures commands with that word in their names
+  bench           all that follow, and makes docs/performance.md from them; `bench commands` measures the
+                  command line, `bench WORD` those of its commands that have the word in their names
   kernels         the datapath's tests on Linux 5.10, 6.1 and 6.12 under qemu; WEIR_KERNEL_IMAGES names images
   apiserver       `build`s kube-apiserver and etcd from their Go modules, `run [DIR]` runs them on loopback; tests use them
   cluster         a real cluster of one or two nodes in network namespaces: `up`, `test`, `suite`, `starts N`, `down`,
