@@ -286,6 +286,23 @@ fn what_changes_while_a_generation_is_made_and_is_no_single_entry_is_in_the_next
 }
 
 #[test]
+fn what_is_nothing_to_one_generation_may_be_something_to_the_next() {
+    let mut rig = Rig::in_force();
+    rig.plug("api", "u3", "veth8", [10, 0, 0, 8]);
+    rig.apply(
+        "{apiVersion: v1, kind: Pod, metadata: {name: api, namespace: shop, uid: u3, labels: {app: api}},
+          spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.8}}",
+    );
+    // It selects nobody in the generation in force.
+    let mut late = objects(&NARROW.replace("name: p", "name: q").replace("app: web", "app: api"));
+    let mut inbox = || late.pop().map(|it| Heard::Told(Event::Applied(it), Instant::now()));
+    rig.agent.act(rig.now + GATHER, &mut inbox);
+    let both = ["install shop/api@veth8,shop/web@veth7 isolated"];
+    assert_eq!(std::mem::take(&mut rig.seen().done), both);
+    assert_eq!(rig.after(GATHER + QUIET), both);
+}
+
+#[test]
 fn what_came_late_is_in_the_generation_after_one_that_failed() {
     let mut rig = Rig::in_force();
     rig.seen().refuse_install = true;
@@ -383,15 +400,16 @@ fn a_list_takes_away_what_it_does_not_name() {
 fn a_generation_that_fails_is_tried_again_and_nothing_is_written_into_the_one_before() {
     let mut rig = Rig::in_force();
     rig.seen().refuse_install = true;
-    rig.apply(OPEN);
-    assert_eq!(rig.after(GATHER), ["install shop/web@veth7"]);
+    rig.apply(NARROW);
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
     assert!(rig.metrics.unready().is_some_and(|why| why.contains("no memory")));
     // The index has gone on to classes that the kernel does not have.
     rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
     assert_eq!(rig.after(GATHER), NONE);
-    assert_eq!(rig.after(FIRST_RETRY), ["install shop/web@veth7"]);
+    let with_both = ["install shop/web@veth7 isolated with 10.0.1.6"];
+    assert_eq!(rig.after(FIRST_RETRY), with_both);
     rig.seen().refuse_install = false;
-    assert_eq!(rig.after(3 * FIRST_RETRY), ["install shop/web@veth7"]);
+    assert_eq!(rig.after(3 * FIRST_RETRY), with_both, "and nothing is written that it has");
     assert_eq!(rig.metrics.unready(), None);
     assert_eq!(rig.after(Duration::from_secs(60)), NONE);
 }
