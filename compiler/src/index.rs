@@ -11,6 +11,7 @@
 mod lists;
 
 use std::borrow::Cow;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::discriminant;
 use std::net::IpAddr;
@@ -357,7 +358,15 @@ impl Index {
     fn count_holders(&mut self, before: Option<&Object>, after: Option<&Object>) {
         if let Some((_, pod)) = before.and_then(as_pod) {
             let less = |counts: &mut HashMap<IpAddr, u32>, addresses: &[IpAddr]| {
-                addresses.iter().for_each(|address| *counts.entry(*address).or_insert(1) -= 1);
+                for address in addresses {
+                    // Addresses are many over time.
+                    if let Entry::Occupied(mut count) = counts.entry(*address) {
+                        *count.get_mut() -= 1;
+                        if *count.get() == 0 {
+                            count.remove();
+                        }
+                    }
+                }
             };
             less(&mut self.holders, addresses(pod));
             less(&mut self.hosted, &pod.node_addresses);
