@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::diagnostic::{Code, Diagnostics};
-use crate::k8s::{Body, Labels, NamedPort, Object};
+use crate::k8s::{Body, Labels, NamedPort, Object, Pod};
 use crate::model::{Assumptions, Cluster, LabelSetId, Namespace, NamespaceId};
 
 /// The codes of this stage.
@@ -29,8 +29,7 @@ const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Puts the objects together. Reports everything and stops at nothing.
 pub fn resolve<'o>(objects: impl IntoIterator<Item = &'o Object>, assume: Assumptions) -> (Cluster, Diagnostics) {
-    let (pods, rest) = objects.into_iter().partition(|object| matches!(object.body, Body::Pod(_)));
-    let objects = Objects { pods, rest };
+    let objects = Objects::new(objects);
     let mut resolver = Resolver {
         cluster: Cluster { assume, ..Cluster::default() },
         namespace_ids: HashMap::new(),
@@ -49,8 +48,21 @@ pub fn resolve<'o>(objects: impl IntoIterator<Item = &'o Object>, assume: Assump
 
 /// Most objects are pods, and most questions are not about them.
 struct Objects<'o> {
-    pods: Vec<&'o Object>,
+    pods: Vec<(&'o Object, &'o Pod)>,
     rest: Vec<&'o Object>,
+}
+
+impl<'o> Objects<'o> {
+    fn new(objects: impl IntoIterator<Item = &'o Object>) -> Self {
+        let (mut pods, mut rest) = (Vec::new(), Vec::new());
+        for object in objects {
+            match &object.body {
+                Body::Pod(pod) => pods.push((object, pod)),
+                _ => rest.push(object),
+            }
+        }
+        Self { pods, rest }
+    }
 }
 
 struct Resolver<'o> {
@@ -68,8 +80,8 @@ impl<'o> Resolver<'o> {
     fn add_namespaces(&mut self, objects: &Objects<'o>) {
         let mut found: BTreeMap<&str, Option<&Object>> = BTreeMap::new();
         // Those of one namespace often follow each other.
-        for pods in objects.pods.chunk_by(|a, b| a.meta.namespace == b.meta.namespace) {
-            pods.first().into_iter().for_each(|pod| _ = found.insert(&pod.meta.namespace, None));
+        for pods in objects.pods.chunk_by(|(a, _), (b, _)| a.meta.namespace == b.meta.namespace) {
+            pods.first().into_iter().for_each(|(pod, _)| _ = found.insert(&pod.meta.namespace, None));
         }
         for object in &objects.rest {
             match object.body {

@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use weir_compiler::classify::{Classes, PeerId, Scope, SubjectId, classify};
+use weir_compiler::compile::{self, Compiled, compile_classes};
 use weir_compiler::decode::{Input, InputKind, Options, decode};
 use weir_compiler::index::{Dirty, Index, Key};
 use weir_compiler::k8s::{Body, Object};
+use weir_compiler::layout::{MapName, address_bytes};
 use weir_compiler::model::{Assumptions, Cluster, Direction, Protocol};
 use weir_compiler::resolve::resolve;
+use weir_compiler::structures::{Place, Structure};
 
 const FIXED: &str = "
 {apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: a}}}
@@ -312,4 +315,46 @@ fn a_reset_with_the_same_objects_changes_nothing() {
     assert_eq!(index.reset("Pod", pods.clone()), Dirty::Nothing);
     pods.clear();
     assert_ne!(index.reset("Pod", pods), Dirty::Nothing);
+}
+
+/// What stands in the exact table for an address.
+fn written(compiled: &Compiled, address: IpAddr) -> Option<Vec<u8>> {
+    let map = compiled.maps.iter().find(|map| map.name == MapName::Exact4).expect("there are pods");
+    let key = address_bytes(address);
+    assert!(map.entries.is_sorted(), "whoever reads them relies on it");
+    map.entries.iter().find(|(it, _)| *it == key).map(|(_, value)| value.clone())
+}
+
+#[test]
+fn what_is_late_is_written_into_compiled_tables_as_far_as_there_is_room() {
+    let near = "
+{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop, labels: {app: web}},
+  spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.1}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: db, namespace: shop, labels: {app: db}},
+  spec: {nodeName: far}, status: {phase: Running, podIP: 10.0.0.2}}
+";
+    let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
+    objects(FIXED).into_iter().chain(objects(near)).for_each(|object| _ = index.apply(object));
+    let generation = index.compile().expect("classes");
+    let options = compile::Options { forced: vec![(Place::Exact4, Structure::Layered)], ..Default::default() };
+    let compiled = compile_classes(&generation.cluster, &generation.scope, generation.classes.clone(), &options);
+    let mut compiled = compiled.expect("it compiles");
+    let at = |host: u32| -> IpAddr { std::net::Ipv4Addr::from_bits(0x0a01_0000 + host).into() };
+    let db: IpAddr = "10.0.0.2".parse().expect("an address");
+    let class = |number: u32| Some(number.to_le_bytes().to_vec());
+    assert_ne!(written(&compiled, db), class(7));
+    assert!(compiled.write_addresses(&[(db, Some(PeerId(7))), (at(1), Some(PeerId(8))), (at(2), None)].into()));
+    assert_eq!([db, at(1), at(2)].map(|it| written(&compiled, it)), [class(7), class(8), None]);
+    assert!(compiled.write_addresses(&[(db, None)].into()));
+    assert_eq!(written(&compiled, db), None);
+    // Nobody here has an address of that family, and there is no table that asks for one.
+    let maps = compiled.maps.clone();
+    assert!(compiled.write_addresses(&[("2001:db8::1".parse().expect("an address"), Some(PeerId(1)))].into()));
+    assert_eq!(compiled.maps, maps);
+    // More than there is room for is said, and what had room is there.
+    let room = maps.iter().find(|map| map.name == MapName::Exact4).expect("it is there").spec.max_entries;
+    assert!(!compiled.write_addresses(&(0..=room).map(|host| (at(host), Some(PeerId(9)))).collect()));
+    assert_eq!([at(0), at(1)].map(|it| written(&compiled, it)), [class(9), class(9)]);
+    assert_eq!(written(&compiled, at(room)), None);
 }

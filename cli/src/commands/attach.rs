@@ -29,8 +29,9 @@ pub(crate) fn run(global: &Global, arguments: &Attach) -> Result<Outcome> {
         return Err(with_hint("nothing is enforced: no endpoint is attached", "name one: --endpoint NS/POD=IFNAME"));
     }
     if !global.quiet {
+        render::print(text(&attached).as_bytes())?;
         let neighbours = runtime.neighbours(&attached.endpoints)?;
-        render::print((text(&attached) + &neighbours.iter().map(neighbour_line).collect::<String>()).as_bytes())?;
+        render::print(neighbours.iter().map(neighbour_line).collect::<String>().as_bytes())?;
     }
     tell_of_uplinks(&attached);
     // It is in force; what is left is to throw away what it replaced.

@@ -260,8 +260,8 @@ impl<'a> Builder<'a> {
                     for (own, subject) in local {
                         let row = rows.entry(subject).or_insert_with(|| self.ordinary(Direction::Egress, subject));
                         let reached = |it: &Backend| self.reaches(row, subject, behind(it));
-                        let mut own_backends = backends().filter(|it| self.is(it, own));
-                        if !own_backends.all(reached) && backends().all(|it| self.is(it, own) || reached(it)) {
+                        let mut own_backends = backends().filter(|it| self.is_backend(it, own));
+                        if !own_backends.all(reached) && backends().all(|it| self.is_backend(it, own) || reached(it)) {
                             found.entry(own).or_default().push((service as u32, index as u32, family));
                         }
                     }
@@ -272,7 +272,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Whether a backend is this pod: it may have the address of another that is going.
-    fn is(&self, backend: &Backend, own: EndpointId) -> bool {
+    fn is_backend(&self, backend: &Backend, own: EndpointId) -> bool {
         let at = |address| self.cluster.endpoints[own.index()].addresses.contains(&address);
         backend.endpoint == Some(own) || backend.address.is_some_and(at)
     }

@@ -21,7 +21,7 @@ impl<'o> Resolver<'o> {
                 entry.1 = Some(object.id);
             }
         }
-        for pod in objects.pods.iter().filter_map(|object| as_pod(object)) {
+        for (_, pod) in &objects.pods {
             if let Some(name) = node_name(pod, &declared) {
                 let addresses = &mut found.entry(name).or_default().0;
                 addresses.extend(&pod.node_addresses);
@@ -41,11 +41,9 @@ impl<'o> Resolver<'o> {
         let workloads: HashSet<(String, String)> =
             objects.rest.iter().filter_map(|object| workload_key(object)).collect();
         let mut endpoints = Vec::with_capacity(objects.pods.len());
-        for object in &objects.pods {
-            if let Some(pod) = as_pod(object) {
-                let node = node_name(pod, &declared).and_then(|name| numbered(&nodes, &name));
-                endpoints.push(self.pod_endpoint(object, pod, node));
-            }
+        for (object, pod) in &objects.pods {
+            let node = node_name(pod, &declared).and_then(|name| numbered(&nodes, &name));
+            endpoints.push(self.pod_endpoint(object, pod, node));
         }
         for object in &objects.rest {
             if let Body::Workload(workload) = &object.body
@@ -112,13 +110,6 @@ impl<'o> Resolver<'o> {
                 }
             }
         }
-    }
-}
-
-fn as_pod(object: &Object) -> Option<&Pod> {
-    match &object.body {
-        Body::Pod(pod) => Some(pod),
-        _ => None,
     }
 }
 

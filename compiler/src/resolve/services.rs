@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::{Objects, Resolver, key, sorted};
-use crate::k8s::{self, Body, EndpointSlice, Labels, Object, SliceEndpoint, TargetPort};
+use crate::k8s::{self, Body, EndpointSlice, Labels, Object, Pod, SliceEndpoint, TargetPort};
 use crate::model::directory::Directory;
 use crate::model::{Backend, Cluster, Endpoint, EndpointId, NamespaceId, Service, ServicePort, Standing};
 
@@ -188,9 +188,8 @@ fn slices_by_service<'o>(objects: &[&'o Object]) -> Slices<'o> {
     slices
 }
 
-fn unready_pods<'o>(objects: &[&'o Object]) -> BTreeSet<(&'o str, &'o str)> {
-    let unready = |object: &&&Object| matches!(&object.body, Body::Pod(pod) if pod.unready);
-    objects.iter().filter(unready).map(|object| key(object)).collect()
+fn unready_pods<'o>(pods: &[(&'o Object, &'o Pod)]) -> BTreeSet<(&'o str, &'o str)> {
+    pods.iter().filter(|(_, pod)| pod.unready).map(|(object, _)| key(object)).collect()
 }
 
 fn endpoints_by_namespace(cluster: &Cluster) -> HashMap<NamespaceId, Vec<EndpointId>> {

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd as _;
 
+use weir_runtime::runtime::{Access, Runtime};
 use weir_runtime::sys::netlink::{Filter, Put, Socket};
 use weir_runtime::sys::{Hook, Kernel, Link, Map, MapDefinition, MapType, Program};
 use weir_runtime::{Error, Neighbour, Now, Way, skip};
@@ -94,8 +95,9 @@ fn programs_of_others_before_and_after_ours_work_and_are_named() {
         let expected = [("stands_before".to_owned(), true), ("stands_after".to_owned(), false)];
         assert_eq!(named(&status(node).unwrap().neighbours), expected, "{way:?}");
         // A switch leaves them where they are, and says so too.
-        attach(node, &only_port(81), &[], None).unwrap();
-        assert_eq!(named(&status(node).unwrap().neighbours), expected, "{way:?}");
+        let attached = attach(node, &only_port(81), &[], None).unwrap();
+        let there = node.here(|| Runtime::open(&node.bpffs(), Access::Read)?.neighbours(&attached.endpoints)).unwrap();
+        assert_eq!(named(&there), expected, "{way:?}");
         let (before, after) = (first.seen(), last.seen());
         assert!(connect(node, 0, pod_address(1, false), 81).is_some(), "{way:?}");
         assert!(first.seen() > before && last.seen() > after, "{way:?}");

@@ -6,10 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use weir_compiler::artifact::{Artifact, LinkError};
+use weir_compiler::artifact::Artifact;
 use weir_compiler::compile::{self, CompileError, Compiled, Options};
 use weir_compiler::index::Generation;
-use weir_compiler::model::Cluster;
 use weir_compiler::structures::{Place, Structure};
 
 use super::{Agent, InForce, Inbox, REST, Value, back_off};
@@ -60,7 +59,7 @@ impl<E: Enforce> Agent<E> {
         self.find(&generation, now);
         let artifact = watch.time(|| self.adopt(generation, compiled, &options, now));
         self.metrics.observe("weir_compile_seconds", watch.elapsed);
-        self.install(&artifact.map_err(|error| failed(&error))?, now)
+        self.install(&artifact?, now)
     }
 
     /// Hears what has come meanwhile, and does as much of it as can be done at once.
@@ -79,7 +78,7 @@ impl<E: Enforce> Agent<E> {
         mut compiled: Compiled,
         options: &Options,
         now: Instant,
-    ) -> Result<Artifact, LinkError> {
+    ) -> Result<Artifact, (&'static str, String)> {
         // If it cannot be installed it may have come into force all the same, and its classes have other numbers.
         self.is_indexed = false;
         self.pending.writes.clear();
@@ -89,9 +88,12 @@ impl<E: Enforce> Agent<E> {
             self.pending.whole.append(&mut self.pending.single);
             self.pending.want_generation(now);
         }
-        let (nothing, node) = (Cluster::default(), self.node.clone());
-        let cluster = self.index.generation().map_or(&nothing, |generation| &generation.cluster);
-        compiled.artifact(cluster, options, |description| description.node = Some(node))
+        let Some(Generation { cluster, .. }) = self.index.generation() else {
+            return Err(("compile", "the index has not kept the generation that it was given".to_owned()));
+        };
+        let node = self.node.clone();
+        let artifact = compiled.artifact(cluster, options, |description| description.node = Some(node));
+        artifact.map_err(|error| ("compile", chain(&error)))
     }
 
     fn install(&mut self, artifact: &Artifact, now: Instant) -> Result<u32, (&'static str, String)> {

@@ -165,6 +165,13 @@ impl Rig {
         std::mem::take(&mut self.seen().done)
     }
 
+    /// Makes the generation that is due, and is told of objects meanwhile; says what the kernel was asked to do.
+    fn make_while_told(&mut self, text: &str) -> Vec<String> {
+        let mut told = objects(text).into_iter().map(|it| Heard::Told(Event::Applied(it), Instant::now()));
+        self.agent.act(self.now + GATHER, &mut || told.next());
+        std::mem::take(&mut self.seen().done)
+    }
+
     /// What was told of objects since the last time.
     fn told(&mut self) -> Vec<String> {
         let told = std::iter::from_fn(|| self.told.try_recv().ok());
@@ -255,14 +262,10 @@ fn a_pod_of_a_known_class_is_one_write() {
 #[test]
 fn pods_that_come_while_a_generation_is_made_are_in_both() {
     let mut rig = Rig::in_force();
-    let mut late = objects(&far_pod("db-2", "db", "10.0.1.6"));
+    let late = far_pod("db-2", "db", "10.0.1.6");
     rig.apply(NARROW);
-    let mut inbox = || late.pop().map(|it| Heard::Told(Event::Applied(it), Instant::now()));
-    rig.agent.act(rig.now + GATHER, &mut inbox);
-    assert_eq!(
-        std::mem::take(&mut rig.seen().done),
-        ["write 10.0.1.6", "install shop/web@veth7 isolated with 10.0.1.6"]
-    );
+    let done = rig.make_while_told(&late);
+    assert_eq!(done, ["write 10.0.1.6", "install shop/web@veth7 isolated with 10.0.1.6"]);
     assert_eq!(rig.after(Duration::from_secs(5)), NONE);
     let text = rig.metrics.text();
     for once in ["weir_pod_enforced_seconds_count 1\n", "weir_policy_enforced_seconds_count 1\n"] {
@@ -273,11 +276,9 @@ fn pods_that_come_while_a_generation_is_made_are_in_both() {
 #[test]
 fn what_changes_while_a_generation_is_made_and_is_no_single_entry_is_in_the_next_one() {
     let mut rig = Rig::in_force();
-    let mut late = objects(OPEN);
     rig.apply(NARROW);
-    let mut inbox = || late.pop().map(|it| Heard::Told(Event::Applied(it), Instant::now()));
-    rig.agent.act(rig.now + GATHER, &mut inbox);
-    assert_eq!(std::mem::take(&mut rig.seen().done), ["install shop/web@veth7 isolated"]);
+    let done = rig.make_while_told(OPEN);
+    assert_eq!(done, ["install shop/web@veth7 isolated"]);
     let text = rig.metrics.text();
     assert!(text.contains("weir_policy_enforced_seconds_count 1\n"), "{text}");
     assert_eq!(rig.after(GATHER + QUIET), ["install shop/web@veth7"]);
@@ -294,11 +295,10 @@ fn what_is_nothing_to_one_generation_may_be_something_to_the_next() {
           spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.8}}",
     );
     // It selects nobody in the generation in force.
-    let mut late = objects(&NARROW.replace("name: p", "name: q").replace("app: web", "app: api"));
-    let mut inbox = || late.pop().map(|it| Heard::Told(Event::Applied(it), Instant::now()));
-    rig.agent.act(rig.now + GATHER, &mut inbox);
+    let late = NARROW.replace("name: p", "name: q").replace("app: web", "app: api");
+    let done = rig.make_while_told(&late);
     let both = ["install shop/api@veth8,shop/web@veth7 isolated"];
-    assert_eq!(std::mem::take(&mut rig.seen().done), both);
+    assert_eq!(done, both);
     assert_eq!(rig.after(GATHER + QUIET), both);
 }
 
@@ -306,14 +306,10 @@ fn what_is_nothing_to_one_generation_may_be_something_to_the_next() {
 fn what_came_late_is_in_the_generation_after_one_that_failed() {
     let mut rig = Rig::in_force();
     rig.seen().refuse_install = true;
-    let mut late = objects(&far_pod("db-2", "db", "10.0.1.6"));
+    let late = far_pod("db-2", "db", "10.0.1.6");
     rig.apply(NARROW);
-    let mut inbox = || late.pop().map(|it| Heard::Told(Event::Applied(it), Instant::now()));
-    rig.agent.act(rig.now + GATHER, &mut inbox);
-    assert_eq!(
-        std::mem::take(&mut rig.seen().done),
-        ["write 10.0.1.6", "install shop/web@veth7 isolated with 10.0.1.6"]
-    );
+    let done = rig.make_while_told(&late);
+    assert_eq!(done, ["write 10.0.1.6", "install shop/web@veth7 isolated with 10.0.1.6"]);
     rig.seen().refuse_install = false;
     // It is no more a late one, and in no other way there.
     assert_eq!(rig.after(GATHER + FIRST_RETRY), ["install shop/web@veth7 isolated with 10.0.1.6"]);
