@@ -16,7 +16,7 @@ use weir_compiler::layout::{MapName, config, endpoint};
 use weir_compiler::model::eval::{Basis, End, Flow, FlowProtocol, Oracle, Verdict};
 use weir_compiler::model::{Assumptions, Cluster, Direction, EndpointId, Established, HostNetworkPods, Icmp, Protocol};
 use weir_compiler::resolve;
-use weir_compiler::structures::{Place, Structure};
+use weir_compiler::structures::Place;
 use weir_compiler::verify::{Difference, verify};
 use weir_fuzz::generators::{Random, cluster};
 

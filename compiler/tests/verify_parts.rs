@@ -22,7 +22,7 @@ const PRODUCT: u64 = 20_000;
 /// The structures of one round; in four rounds every structure has its turn.
 fn forced(round: usize) -> Options {
     let of = |place: &Place| (*place, place.structures()[round % place.structures().len()]);
-    Options { forced: Place::ALL.iter().map(of).collect(), has_atomics: true, ..Options::default() }
+    Options { forced: Place::ALL.iter().map(of).collect(), ..Options::default() }
 }
 
 fn artifact(cluster: &Cluster, scope: Scope, options: &Options) -> Artifact {
