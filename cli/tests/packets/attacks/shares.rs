@@ -1,0 +1,137 @@
+//! Tables that all pods of a node share: what one pod puts in must not push out what another needs.
+
+use std::net::{SocketAddr, UdpSocket};
+
+use super::{Findings, attack, generation, policy, send, switch, wire};
+use crate::packet::Packet;
+use crate::stage::{OUTSIDE, Stage};
+use crate::wire::Wire;
+
+/// More flows than the table has slots.
+const FLOOD: u16 = 64_000;
+/// Less than the outside's queue and the node's backlog take at once.
+const BURST: usize = 64;
+const VICTIMS: u16 = 20;
+const FRAGMENTS: u16 = 5_000;
+
+struct Scene<'s> {
+    stage: &'s Stage,
+    client: Wire,
+    server: Wire,
+    other: Wire,
+    outside: Wire,
+    /// Takes what is sent outside, so that its kernel sends no errors.
+    _sink: UdpSocket,
+}
+
+/// `other` is isolated too, and may do everything: its flows are remembered.
+fn policies() -> String {
+    let server = "  ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]\n  egress: [{to: [{ipBlock: {cidr: 198.51.100.0/24}}, {ipBlock: {cidr: '2001:db8::/64'}}]}]\n";
+    policy("server", "Ingress, Egress", server)
+        + &policy("other", "Ingress, Egress", "  ingress: [{}]\n  egress: [{}]\n")
+}
+
+impl<'s> Scene<'s> {
+    fn new(stage: &'s Stage) -> Self {
+        switch(stage, &generation(stage, "open", &policies()));
+        let [client, server, other] = ["client", "server", "other"].map(|it| wire(stage, it));
+        let at = SocketAddr::new(stage.either(OUTSIDE), 7);
+        let sink = stage.net.outside.enter(|| UdpSocket::bind(at)).unwrap().unwrap();
+        Self { stage, client, server, other, outside: Wire::outside(&stage.net).unwrap(), _sink: sink }
+    }
+
+    fn ask(&self, port: u16) -> Packet {
+        Packet::udp((self.stage.address("client"), port), (self.stage.address("server"), 53))
+    }
+
+    fn answer(&self, port: u16) -> Packet {
+        Packet::udp((self.stage.address("server"), 53), (self.stage.address("client"), port))
+    }
+
+    /// Flows from `client` to `server`: asked, and where `confirmed` answered and asked again.
+    fn victims(&self, ports: std::ops::Range<u16>, confirmed: bool) {
+        for port in ports {
+            send(self.stage, &self.client, &self.server, &self.ask(port));
+            assert!(self.server.gets(&self.ask(port)), "{}", self.stage.name());
+            if confirmed {
+                send(self.stage, &self.server, &self.client, &self.answer(port));
+                assert!(self.client.gets(&self.answer(port)), "{}", self.stage.name());
+                send(self.stage, &self.client, &self.server, &self.ask(port));
+            }
+        }
+    }
+
+    /// How many of the flows still let the answers through, which the server may not send otherwise.
+    fn alive(&self, ports: std::ops::Range<u16>) -> usize {
+        let count = |port: &u16| {
+            send(self.stage, &self.server, &self.client, &self.answer(*port));
+            !self.client.misses(&self.answer(*port))
+        };
+        ports.filter(count).count()
+    }
+
+    /// Flows of `other`, each from a port of its own.
+    fn flood(&self, confirmed: bool) {
+        let (own, to) = (self.stage.address("other"), self.stage.either(OUTSIDE));
+        let ports: Vec<u16> = (1_000..1_000 + FLOOD).collect();
+        for burst in ports.chunks(BURST) {
+            let ask = || burst.iter().for_each(|port| persist(&self.other, &Packet::udp((own, *port), (to, 7))));
+            ask();
+            if confirmed {
+                burst.iter().for_each(|port| persist(&self.outside, &Packet::udp((to, 7), (own, *port))));
+                ask();
+            }
+        }
+    }
+}
+
+/// The queue may be full for a moment.
+fn persist(wire: &Wire, packet: &Packet) {
+    while wire.send(packet).is_err() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+fn flooded(stage: &mut Stage, findings: &mut Findings, by_confirmed: bool) {
+    let scene = Scene::new(stage);
+    let (established, fresh) = (40_000..40_000 + VICTIMS, 41_000..41_000 + VICTIMS);
+    scene.victims(established.clone(), true);
+    // The fresh ones last: they must not be 30 s old when they are answered.
+    scene.victims(fresh.clone(), false);
+    scene.flood(by_confirmed);
+    for (ports, name) in [(fresh, "fresh"), (established, "established")] {
+        let alive = scene.alive(ports);
+        println!("  {}: {alive} of {VICTIMS} {name} flows are left", stage.name());
+        findings.expect(alive == usize::from(VICTIMS), format!("{alive} of {VICTIMS} {name} flows are left"));
+    }
+}
+
+/// Confirmed flows used to give way to any that became confirmed.
+#[test]
+fn one_pods_confirmed_flows_evict_no_others() {
+    attack(|stage, findings| flooded(stage, findings, true));
+}
+
+/// Fresh flows used to give way to any fresh flow.
+#[test]
+fn one_pods_fresh_flows_evict_no_others() {
+    attack(|stage, findings| flooded(stage, findings, false));
+}
+
+/// One table used to remember the first fragments of all pods.
+#[test]
+fn one_pods_first_fragments_leave_others_datagrams_whole() {
+    attack(|stage, findings| {
+        let scene = Scene::new(stage);
+        let (own, to) = (stage.address("other"), stage.either(OUTSIDE));
+        let first = scene.ask(40_000).with_fragment(1, 0, true);
+        let later = Packet::new(first.source, first.destination, 17, vec![9; 16]).with_fragment(1, 3, false);
+        send(stage, &scene.client, &scene.server, &first);
+        assert!(scene.server.gets(&first), "{}", stage.name());
+        for number in 0..FRAGMENTS {
+            persist(&scene.other, &Packet::udp((own, 7), (to, 7)).with_fragment(number, 0, true));
+        }
+        send(stage, &scene.client, &scene.server, &later);
+        findings.expect(scene.server.gets(&later), "the rest of a datagram is lost");
+    });
+}
