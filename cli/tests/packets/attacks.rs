@@ -22,7 +22,7 @@ use crate::enforce::compile_to;
 use crate::namespace::{Error, Namespace};
 use crate::packet::Packet;
 use crate::services::{Frontend, translate};
-use crate::stage::{NODES, Stage, by_programs};
+use crate::stage::{NODES, Stage, by_programs_in};
 use crate::topology::Layout;
 use crate::wire::Wire;
 
@@ -47,10 +47,20 @@ impl Findings {
     }
 }
 
-/// Plays a scene in both layouts and families, and fails if it found anything.
-fn attack(scene: impl Fn(&mut Stage, &mut Findings)) {
+/// Where a scene applies: layouts, and families (whether it is IPv6).
+type Where = (&'static [Layout], &'static [bool]);
+
+const EVERYWHERE: Where = (&[Layout::Routed, Layout::Bridge], &[false, true]);
+const IN_IPV6: Where = (EVERYWHERE.0, &[true]);
+const ON_BRIDGES: Where = (&[Layout::Bridge], EVERYWHERE.1);
+const ON_BRIDGES_IN_IPV6: Where = (&[Layout::Bridge], &[true]);
+/// The scene plays both families itself.
+const IN_BOTH_AT_ONCE: Where = (EVERYWHERE.0, &[false]);
+
+/// Plays a scene, and fails if it found anything.
+fn attack((layouts, families): Where, scene: impl Fn(&mut Stage, &mut Findings)) {
     let wrong = RefCell::new(Vec::new());
-    by_programs(&|stage: &mut Stage| {
+    by_programs_in(layouts, families, &|stage: &mut Stage| {
         let mut findings = Findings { stage: stage.name(), wrong: Vec::new() };
         scene(stage, &mut findings);
         wrong.borrow_mut().append(&mut findings.wrong);
@@ -66,11 +76,11 @@ fn netfilter() -> Result<(), Error> {
 }
 
 /// As [`attack`], on a node that tracks connections and translates addresses.
-fn attack_tracked(scene: impl Fn(&mut Stage, &mut Findings)) {
+fn attack_tracked(places: Where, scene: impl Fn(&mut Stage, &mut Findings)) {
     if let Err(reason) = netfilter() {
         weir_runtime::skip!("{reason}");
     }
-    attack(|stage, findings| {
+    attack(places, |stage, findings| {
         track(stage).unwrap();
         scene(stage, findings);
     });

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Findings, attack_tracked, from, generation, policy, send, switch, wire};
+use super::{EVERYWHERE, Findings, attack_tracked, from, generation, policy, send, switch, wire};
 use crate::packet::Packet;
 use crate::stage::{ELSEWHERE, OUTSIDE, Stage};
 use crate::wire::{Wire, with_checksum};
@@ -54,7 +54,7 @@ impl<'s> Scene<'s> {
 
 #[test]
 fn errors_carry_nothing_to_others_than_the_flows_other_end() {
-    attack_tracked(|stage, findings| {
+    attack_tracked(EVERYWHERE, |stage, findings| {
         let scene = Scene::new(stage);
         let live = scene.incoming();
         let own = stage.address("server");
@@ -70,7 +70,7 @@ fn errors_carry_nothing_to_others_than_the_flows_other_end() {
 
 #[test]
 fn long_errors_do_not_pass() {
-    attack_tracked(|stage, findings| {
+    attack_tracked(EVERYWHERE, |stage, findings| {
         let scene = Scene::new(stage);
         let (incoming, outgoing) = (scene.incoming(), scene.outgoing());
         let own = stage.address("server");
@@ -91,7 +91,7 @@ fn long_errors_do_not_pass() {
 /// The flow is still in the table, and no packet of it has been judged again.
 #[test]
 fn errors_about_a_flow_that_is_no_longer_allowed_do_not_pass() {
-    attack_tracked(|stage, findings| {
+    attack_tracked(EVERYWHERE, |stage, findings| {
         let scene = Scene::new(stage);
         let live = scene.incoming();
         let about = |marker: &[u8]| error(stage.address("server"), live.source, &live, marker, 0);
@@ -118,7 +118,7 @@ fn still_denied(scene: &Scene<'_>, findings: &mut Findings, live: &Packet, error
 /// A hop that is too narrow for what a pod sends, and tells it.
 #[test]
 fn a_narrow_hop_makes_itself_heard_through_connection_tracking() {
-    attack_tracked(|stage, findings| {
+    attack_tracked(EVERYWHERE, |stage, findings| {
         stage.net.fabric.ip("link set ext mtu 1300\n").unwrap();
         let at = std::net::SocketAddr::new(stage.either(OUTSIDE), 443);
         let listener = stage.net.outside.enter(|| std::net::TcpListener::bind(at)).unwrap().unwrap();

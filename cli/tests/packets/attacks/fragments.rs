@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use super::{Findings, NODE_PORT, attack_tracked, send, wire};
+use super::{Findings, IN_IPV6, NODE_PORT, ON_BRIDGES_IN_IPV6, attack_tracked, send, wire};
 use crate::enforce::ask;
 use crate::packet::Packet;
 use crate::stage::{BRIDGE, ELSEWHERE, NODES, Stage};
@@ -47,10 +47,7 @@ fn whole(source: IpAddr, destination: IpAddr, marker: &[u8; 8]) -> Packet {
 
 #[test]
 fn fragments_with_a_spoofed_source_do_not_pass_for_the_nodes_own() {
-    attack_tracked(|stage, findings| {
-        if !stage.v6 {
-            return;
-        }
+    attack_tracked(IN_IPV6, |stage, findings| {
         let (outside, sealed, other) =
             (Wire::outside(&stage.net).unwrap(), wire(stage, "sealed"), wire(stage, "other"));
         let send = |packet: &Packet| outside.send(packet).unwrap();
@@ -75,10 +72,7 @@ fn fragments_with_a_spoofed_source_do_not_pass_for_the_nodes_own() {
 
 #[test]
 fn fragments_of_a_masqueraded_client_do_not_pass_for_the_nodes_own() {
-    attack_tracked(|stage, findings| {
-        if !stage.v6 {
-            return;
-        }
+    attack_tracked(IN_IPV6, |stage, findings| {
         let (outside, server) = (Wire::outside(&stage.net).unwrap(), wire(stage, "server"));
         let node = stage.either(NODES[0]);
         let from = stage.either(ELSEWHERE);
@@ -94,10 +88,7 @@ fn fragments_of_a_masqueraded_client_do_not_pass_for_the_nodes_own() {
 /// With `br_netfilter` the node does the same to what pods on a bridge send each other.
 #[test]
 fn fragments_of_an_unenforced_neighbour_do_not_pass_for_the_nodes_own() {
-    attack_tracked(|stage, findings| {
-        if !stage.v6 || stage.net.layout == Layout::Routed {
-            return;
-        }
+    attack_tracked(ON_BRIDGES_IN_IPV6, |stage, findings| {
         let node = &stage.net.nodes[0];
         if let Err(reason) = node.space.set("bridge/bridge-nf-call-ip6tables", "1") {
             return eprintln!("skipped, without br_netfilter: {reason}");

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::{Findings, attack_tracked, send, wire};
+use super::{EVERYWHERE, Findings, IN_IPV6, ON_BRIDGES, ON_BRIDGES_IN_IPV6, attack_tracked, send, wire};
 use crate::namespace::Namespace;
 use crate::packet::Packet;
 use crate::probe::Protocol::{Icmp, Tcp};
@@ -16,6 +16,7 @@ use crate::wire::{Wire, mac, text, with_checksum};
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 const ROUTER_ADVERTISEMENT: u8 = 134;
+const REDIRECT: u8 = 137;
 const ALL_NODES: &str = "ff02::1";
 const ALL_NODES_MAC: [u8; 6] = [0x33, 0x33, 0, 0, 0, 1];
 /// Source and target link-layer address.
@@ -64,10 +65,7 @@ fn gateway_mac(stage: &Stage, pod: &str) -> [u8; 6] {
 /// A router sends it on, with a hop limit of 254 and everything in it.
 #[test]
 fn neighbour_discovery_is_no_tunnel() {
-    attack_tracked(|stage, findings| {
-        if !stage.v6 {
-            return;
-        }
+    attack_tracked(IN_IPV6, |stage, findings| {
         let (outside, sealed) = (Wire::outside(&stage.net).unwrap(), wire(stage, "sealed"));
         let (own, to) = (stage.address("sealed"), stage.either(ELSEWHERE));
         for (kind, marker) in [(SOLICITATION, b"tunnel-ns"), (ADVERTISEMENT, b"tunnel-na"), (133, b"tunnel-rs")] {
@@ -102,7 +100,7 @@ fn payload_on_the_link(stage: &Stage, findings: &mut Findings, sealed: &Wire) {
 /// Whatever a pod says about another's address, the host and a third pod believe what they did, and reach the other.
 #[test]
 fn pods_do_not_take_over_another_pods_address() {
-    attack_tracked(|stage, findings| {
+    attack_tracked(EVERYWHERE, |stage, findings| {
         let sealed = wire(stage, "sealed");
         let (victim, friend) = (stage.address("client"), stage.pod("friend"));
         let node = &stage.net.nodes[0].space;
@@ -153,17 +151,18 @@ fn lie(stage: &Stage, sealed: &Wire, to: [u8; 6], target: IpAddr, victim: IpAddr
 /// A pod is no router, whether policies select it or not.
 #[test]
 fn pods_do_not_advertise_routes() {
-    attack_tracked(|stage, findings| {
-        // Where pods are routed, only the host hears it, and hosts that forward do not listen.
-        if !stage.v6 || stage.net.layout == Layout::Routed {
-            return;
-        }
+    // Where pods are routed, only the host hears it, and hosts that forward do not listen.
+    attack_tracked(ON_BRIDGES_IN_IPV6, |stage, findings| {
         let [other, sealed, client] = ["other", "sealed", "client"].map(|it| wire(stage, it));
-        for (from, name) in [(&other, "a free pod"), (&sealed, "an isolated pod")] {
-            let bytes = [vec![ROUTER_ADVERTISEMENT, 0, 0, 0, 64, 0, 7, 8], vec![0; 8], b"i-route!".to_vec()].concat();
-            let packet = Packet::new(parsed("fe80::5"), parsed(ALL_NODES), 58, bytes).with_hop_limit(255);
-            from.send_at(ALL_NODES_MAC, &with_checksum(packet)).unwrap();
-            findings.expect(!client.sees(b"i-route!", false), format!("{name} advertises a route"));
+        for (from, name) in [(&other, "other"), (&sealed, "sealed")] {
+            for (kind, source) in [ROUTER_ADVERTISEMENT, REDIRECT].into_iter().flat_map(|kind| {
+                [parsed("fe80::5"), parsed("fe80::1"), stage.address(name)].map(|source| (kind, source))
+            }) {
+                let bytes = [vec![kind, 0, 0, 0, 64, 0, 7, 8], vec![0; 32], b"i-route!".to_vec()].concat();
+                let packet = Packet::new(source, parsed(ALL_NODES), 58, bytes).with_hop_limit(255);
+                from.send_at(ALL_NODES_MAC, &with_checksum(packet)).unwrap();
+                findings.expect(!client.sees(b"i-route!", false), format!("{name} sends type {kind} from {source}"));
+            }
         }
     });
 }
@@ -171,10 +170,7 @@ fn pods_do_not_advertise_routes() {
 /// Hardware addresses are no secret on a bridge: the frame is the pod's, the packet in it another's, which the pod would forward.
 #[test]
 fn packets_for_another_address_do_not_reach_a_bridged_pod() {
-    attack_tracked(|stage, findings| {
-        if stage.net.layout == Layout::Routed {
-            return;
-        }
+    attack_tracked(ON_BRIDGES, |stage, findings| {
         let [friend, server, other] = ["friend", "server", "other"].map(|it| wire(stage, it));
         for (to, name) in [(&server, "an isolated pod"), (&other, "a free pod")] {
             for destination in [stage.address("client"), stage.either(ELSEWHERE)] {
@@ -192,7 +188,7 @@ fn packets_for_another_address_do_not_reach_a_bridged_pod() {
 /// Everybody forgets everybody, and finds each other again.
 #[test]
 fn genuine_neighbours_find_each_other_after_all_is_forgotten() {
-    attack_tracked(|stage, _| {
+    attack_tracked(EVERYWHERE, |stage, _| {
         for pod in ["friend", "server", "client", "other"] {
             stage.pod(pod).ip("neigh flush all\n").unwrap();
         }
@@ -214,10 +210,7 @@ fn genuine_neighbours_find_each_other_after_all_is_forgotten() {
 /// The address that every IPv6 interface makes of its hardware address is a pod's own, too.
 #[test]
 fn link_local_addresses_are_found() {
-    attack_tracked(|stage, findings| {
-        if !stage.v6 || stage.net.layout == Layout::Routed {
-            return;
-        }
+    attack_tracked(ON_BRIDGES_IN_IPV6, |stage, findings| {
         let link_local = |pod: &str| -> Ipv6Addr {
             let [a, b, c, d, e, f] = mac(stage.pod(pod), "eth0").unwrap();
             let half = |first, second| u16::from_be_bytes([first, second]);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use lines::{Kind, Line, Speaks, run};
 
-use super::{Findings, attack, attack_tracked, from, generation, policy, switch};
+use super::{EVERYWHERE, Findings, IN_BOTH_AT_ONCE, attack, attack_tracked, from, generation, policy, switch};
 use crate::stage::{OUTSIDE, Stage};
 
 /// How long the last packets may be under way.
@@ -62,10 +62,7 @@ fn lines(stage: &mut Stage) -> Vec<Line> {
 
 #[test]
 fn tightened_policies_cut_connections_that_carry_traffic() {
-    attack_tracked(|stage, findings| {
-        if stage.v6 {
-            return;
-        }
+    attack_tracked(IN_BOTH_AT_ONCE, |stage, findings| {
         let [open, tight] = [true, false].map(|it| generation(stage, &format!("open-{it}"), &pairs(it)));
         switch(stage, &open);
         let mut lines = lines(stage);
@@ -85,7 +82,7 @@ fn tightened_policies_cut_connections_that_carry_traffic() {
 /// Which end of a connection from before the first policy speaks next.
 #[test]
 fn the_first_policy_keeps_connections_that_it_allows() {
-    attack_tracked(|stage, findings| {
+    attack_tracked(EVERYWHERE, |stage, findings| {
         switch(stage, &generation(stage, "none", ""));
         let mut lines = Vec::new();
         for (kind, number) in [(Kind::Tcp, 0_u16), (Kind::Udp, 1)] {
@@ -121,7 +118,7 @@ fn the_first_policy_keeps_connections_that_it_allows() {
 /// Ten switches a second, between two generations that agree about the old connections.
 #[test]
 fn switches_lose_nothing_and_let_nothing_pass() {
-    attack(|stage, findings| {
+    attack(EVERYWHERE, |stage, findings| {
         // `server` is open in both. `friend` is closed in both, and was open when its connections began.
         let [before, even, odd] = ["before", "even", "odd"].map(|name| {
             let sources = if name == "before" { "client" } else { "nobody" };
