@@ -53,39 +53,39 @@ impl<'s> Scene<'s> {
 }
 
 #[test]
-fn errors_carry_nothing_to_others_than_the_flows_other_end() {
+fn errors_about_a_live_flow_are_no_tunnel() {
     attack_tracked(EVERYWHERE, |stage, findings| {
         let scene = Scene::new(stage);
         let live = scene.incoming();
-        let own = stage.address("server");
-        // The pod may speak to neither.
-        send(stage, &scene.server, &scene.other, &error(own, stage.address("other"), &live, b"to-other", 0));
-        findings.expect(!scene.other.sees(b"to-other", false), "an isolated pod's error reaches another pod");
-        scene.server.send(&error(own, stage.either(ELSEWHERE), &live, b"to-elsewhere", 0)).unwrap();
-        findings.expect(!scene.outside.sees(b"to-elsewhere", false), "an isolated pod's error reaches the outside");
-        send(stage, &scene.server, &scene.client, &error(own, live.source, &live, b"to-client", 0));
-        findings.expect(scene.client.sees(b"to-client", true), "a genuine error does not arrive");
+        to_others(&scene, findings, &live);
+        long_ones(&scene, findings, &live);
     });
 }
 
-#[test]
-fn long_errors_do_not_pass() {
-    attack_tracked(EVERYWHERE, |stage, findings| {
-        let scene = Scene::new(stage);
-        let (incoming, outgoing) = (scene.incoming(), scene.outgoing());
-        let own = stage.address("server");
-        send(stage, &scene.server, &scene.client, &error(own, incoming.source, &incoming, b"long-out", LONG));
-        findings.expect(!scene.client.sees(b"long-out", false), "an isolated pod's long error reaches its client");
-        // Every router may send errors, so everybody may.
-        let router = stage.either(ELSEWHERE);
-        scene.outside.send(&error(router, own, &outgoing, b"long-in", LONG)).unwrap();
-        findings.expect(!scene.server.sees(b"long-in", false), "an outsider's long error reaches an isolated pod");
-        let most = if stage.v6 { 1_280 } else { 576 };
-        scene.outside.send(&error(router, own, &outgoing, b"just-fits", most)).unwrap();
-        findings.expect(scene.server.sees(b"just-fits", true), "the longest genuine error does not arrive");
-        scene.outside.send(&error(router, own, &outgoing, b"one-more", most + 1)).unwrap();
-        findings.expect(!scene.server.sees(b"one-more", false), "an error of a byte more arrives");
-    });
+/// Only the sender of what is quoted may be told. An isolated pod could speak to everybody.
+fn to_others(scene: &Scene<'_>, findings: &mut Findings, live: &Packet) {
+    let (stage, own) = (scene.stage, scene.stage.address("server"));
+    send(stage, &scene.server, &scene.other, &error(own, stage.address("other"), live, b"to-other", 0));
+    findings.expect(!scene.other.sees(b"to-other", false), "an isolated pod's error reaches another pod");
+    scene.server.send(&error(own, stage.either(ELSEWHERE), live, b"to-elsewhere", 0)).unwrap();
+    findings.expect(!scene.outside.sees(b"to-elsewhere", false), "an isolated pod's error reaches the outside");
+    send(stage, &scene.server, &scene.client, &error(own, live.source, live, b"to-client", 0));
+    findings.expect(scene.client.sees(b"to-client", true), "a genuine error does not arrive");
+}
+
+/// What hosts quote is short. Every router may send errors, so everybody may: to a pod whose flow they can guess, as much as fits.
+fn long_ones(scene: &Scene<'_>, findings: &mut Findings, incoming: &Packet) {
+    let (stage, outgoing) = (scene.stage, scene.outgoing());
+    let (own, router) = (stage.address("server"), stage.either(ELSEWHERE));
+    send(stage, &scene.server, &scene.client, &error(own, incoming.source, incoming, b"long-out", LONG));
+    findings.expect(!scene.client.sees(b"long-out", false), "an isolated pod's long error reaches its client");
+    scene.outside.send(&error(router, own, &outgoing, b"long-in", LONG)).unwrap();
+    findings.expect(!scene.server.sees(b"long-in", false), "an outsider's long error reaches an isolated pod");
+    let most = if stage.v6 { 1_280 } else { 576 };
+    scene.outside.send(&error(router, own, &outgoing, b"just-fits", most)).unwrap();
+    findings.expect(scene.server.sees(b"just-fits", true), "the longest genuine error does not arrive");
+    scene.outside.send(&error(router, own, &outgoing, b"one-more", most + 1)).unwrap();
+    findings.expect(!scene.server.sees(b"one-more", false), "an error of a byte more arrives");
 }
 
 /// The flow is still in the table, and no packet of it has been judged again.

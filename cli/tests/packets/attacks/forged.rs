@@ -2,7 +2,7 @@
 //! wrong way round.
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -46,42 +46,43 @@ fn ends(near: &TcpStream) -> [SocketAddr; 2] {
 /// A flow that is closing is forgotten after two silent minutes. So one forged packet cut every connection that is silent for
 /// longer; no sequence number is looked at.
 #[test]
-fn forged_ends_close_no_flow() {
+fn forged_ends_close_no_flow_and_genuine_ones_do() {
     attack_tracked(EVERYWHERE, |stage, findings| {
-        let outside = Wire::outside(&stage.net).unwrap();
-        let (near, far) = connection(stage);
-        let ends = ends(&near);
-        let [to, from] = ends.map(|it| (it.ip(), it.port()));
-        // Without a checksum, so that the pod's kernel does not mind; the programs have nothing else to go by.
-        for (flags, name) in [(RST, "RST"), (RST | ACK, "RST, ACK"), (FIN | ACK, "FIN"), (FIN | RST, "FIN, RST")] {
-            outside.send(&Packet::tcp(from, to, flags)).unwrap();
-            std::thread::sleep(Duration::from_millis(20));
-            let state = state(stage, ends);
-            findings.expect(state == "open", format!("after a forged {name} the flow is {state}"));
-        }
-        findings.expect(carries(&near, &far) && carries(&far, &near), "the connection carries nothing more");
-        findings.expect(state(stage, ends) == "open", "data do not keep the flow open");
+        forged_ends(stage, findings);
+        fins_close(stage, findings);
+        reset_closes(stage, findings);
     });
 }
 
-/// The other side: what really ends does not stay for two hours.
-#[test]
-fn genuine_ends_close_the_flow() {
-    attack_tracked(EVERYWHERE, |stage, findings| {
-        let (near, far) = connection(stage);
-        let ends = ends(&near);
-        far.shutdown(std::net::Shutdown::Write).unwrap();
-        assert_eq!((&near).read(&mut [0]).unwrap(), 0);
-        findings.expect(carries(&near, &far), "a half-closed connection carries nothing");
-        findings.expect(state(stage, ends) == "open", "a half-closed connection is closing");
-        near.shutdown(std::net::Shutdown::Write).unwrap();
-        assert_eq!((&far).read(&mut [0]).unwrap(), 0);
+fn forged_ends(stage: &Stage, findings: &mut Findings) {
+    let outside = Wire::outside(&stage.net).unwrap();
+    let (near, far) = connection(stage);
+    let ends = ends(&near);
+    let [to, from] = ends.map(|it| (it.ip(), it.port()));
+    // Without a checksum, so that the pod's kernel does not mind; the programs have nothing else to go by.
+    for (flags, name) in [(RST, "RST"), (RST | ACK, "RST, ACK"), (FIN | ACK, "FIN"), (FIN | RST, "FIN, RST")] {
+        outside.send(&Packet::tcp(from, to, flags)).unwrap();
         std::thread::sleep(Duration::from_millis(20));
         let state = state(stage, ends);
-        findings.expect(state == "closing", format!("a connection that both have ended is {state}"));
-        drop((near, far));
-        reset_closes(stage, findings);
-    });
+        findings.expect(state == "open", format!("after a forged {name} the flow is {state}"));
+    }
+    findings.expect(carries(&near, &far) && carries(&far, &near), "the connection carries nothing more");
+    findings.expect(state(stage, ends) == "open", "data do not keep the flow open");
+}
+
+/// What really ends does not stay for two hours.
+fn fins_close(stage: &Stage, findings: &mut Findings) {
+    let (near, far) = connection(stage);
+    let ends = ends(&near);
+    far.shutdown(Shutdown::Write).unwrap();
+    assert_eq!((&near).read(&mut [0]).unwrap(), 0);
+    findings.expect(carries(&near, &far), "a half-closed connection carries nothing");
+    findings.expect(state(stage, ends) == "open", "a half-closed connection is closing");
+    near.shutdown(Shutdown::Write).unwrap();
+    assert_eq!((&far).read(&mut [0]).unwrap(), 0);
+    std::thread::sleep(Duration::from_millis(20));
+    let state = state(stage, ends);
+    findings.expect(state == "closing", format!("a connection that both have ended is {state}"));
 }
 
 fn reset_closes(stage: &Stage, findings: &mut Findings) {
