@@ -98,7 +98,7 @@ fn reset_closes(stage: &Stage, findings: &mut Findings) {
 
 fn udp(space: &Namespace, at: SocketAddr) -> UdpSocket {
     let socket = space.enter(|| UdpSocket::bind(at)).unwrap().unwrap();
-    socket.set_read_timeout(Some(WAIT)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
 }
 
@@ -135,7 +135,9 @@ fn nobody_goes_on_with_the_nodes_own_flow() {
         }
         stranger.send_to(b"attack", to).unwrap();
         let mut buffer = [0; 16];
+        server.set_read_timeout(Some(WAIT)).unwrap();
         let got = server.recv_from(&mut buffer);
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
         findings.expect(got.is_err(), format!("a stranger goes on with the node's flow: {got:?}"));
         host.send_to(b"probe", to).unwrap();
         findings.expect(server.recv(&mut buffer).is_ok(), "the node's flow is broken");

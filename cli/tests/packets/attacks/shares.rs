@@ -1,18 +1,24 @@
 //! Tables that all pods of a node share: what one pod puts in must not push out what another needs.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use super::{EVERYWHERE, Findings, attack, generation, policy, send, switch, wire};
 use crate::packet::Packet;
 use crate::stage::{OUTSIDE, Stage};
 use crate::wire::Wire;
 
+/// How long answers are waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// More flows than the table has slots.
 const FLOOD: u16 = 64_000;
 /// Less than the outside's queue and the node's backlog take at once.
 const BURST: usize = 64;
 const VICTIMS: u16 = 20;
-const FRAGMENTS: u16 = 5_000;
+/// More first fragments than any table has places for.
+const FRAGMENTS: u16 = 2_000;
 
 struct Scene<'s> {
     stage: &'s Stage,
@@ -67,11 +73,17 @@ impl<'s> Scene<'s> {
 
     /// How many of the flows still let the answers through, which the server may not send otherwise.
     fn alive(&self, ports: std::ops::Range<u16>) -> usize {
-        let count = |port: &u16| {
-            send(self.stage, &self.server, &self.client, &self.answer(*port));
-            !self.client.misses(&self.answer(*port))
-        };
-        ports.filter(count).count()
+        let expected = ports.len();
+        ports.clone().for_each(|port| send(self.stage, &self.server, &self.client, &self.answer(port)));
+        let come = RefCell::new(BTreeSet::new());
+        // Behind Ethernet and IP header and the source port.
+        let at = 14 + if self.stage.v6 { 40 } else { 20 } + 2;
+        self.client.find(PATIENCE, |frame| {
+            let port = frame.get(at..at + 2).map_or(0, |it| u16::from_be_bytes([it[0], it[1]]));
+            come.borrow_mut().extend(ports.contains(&port).then_some(port));
+            come.borrow().len() == expected
+        });
+        come.into_inner().len()
     }
 
     /// Flows of `other`, each from a port of its own.
@@ -92,7 +104,7 @@ impl<'s> Scene<'s> {
 /// The queue may be full for a moment.
 fn persist(wire: &Wire, packet: &Packet) {
     while wire.send(packet).is_err() {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -8,13 +8,15 @@ mod lines;
 
 use std::time::{Duration, Instant};
 
-use lines::{Kind, Line, Speaks, run};
+use lines::{Kind, Line, Speaks, run, run_until};
 
 use super::{EVERYWHERE, Findings, IN_BOTH_AT_ONCE, attack, attack_tracked, from, generation, policy, switch};
 use crate::stage::{OUTSIDE, Stage};
 
 /// How long the last packets may be under way.
 const GRACE: Duration = Duration::from_millis(300);
+/// How long what should arrive is waited for.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// How long nothing may arrive.
 const WATCH: Duration = Duration::from_secs(6);
 const BEFORE: Duration = Duration::from_millis(600);
@@ -66,7 +68,7 @@ fn tightened_policies_cut_connections_that_carry_traffic() {
         let [open, tight] = [true, false].map(|it| generation(stage, &format!("open-{it}"), &pairs(it)));
         switch(stage, &open);
         let mut lines = lines(stage);
-        run(&mut lines, BEFORE);
+        run_until(&mut lines, PATIENCE, Line::is_heard);
         for line in &lines {
             assert!(line.is_heard(), "{}: {}: nothing arrives before the switch", stage.name(), line.name);
         }
@@ -105,10 +107,7 @@ fn the_first_policy_keeps_connections_that_it_allows() {
         }
         switch(stage, &first);
         lines.iter_mut().for_each(Line::forget);
-        let begun = Instant::now();
-        while lines.iter().any(|line| !line.is_heard()) && begun.elapsed() < Duration::from_secs(2) {
-            run(&mut lines, Duration::from_millis(50));
-        }
+        run_until(&mut lines, PATIENCE, Line::is_heard);
         for line in &lines {
             findings.expect(line.is_heard(), format!("{}: received {:?}", line.name, line.received));
         }
@@ -180,10 +179,7 @@ fn lively(stage: &Stage) -> Vec<Line> {
 fn judge(findings: &mut Findings, switches: u32, open: &mut [Line], closed: &[Line]) {
     open.iter_mut().for_each(Line::hush);
     // What was lost on a TCP connection is sent again, which is no loss.
-    let begun = Instant::now();
-    while open.iter().any(|it| !it.is_complete()) && begun.elapsed() < Duration::from_secs(2) {
-        run(open, Duration::from_millis(50));
-    }
+    run_until(open, PATIENCE, Line::is_complete);
     let sent: u64 = open.iter().map(|it| it.sent.iter().sum::<u64>()).sum();
     println!("  {}: {switches} switches, {sent} packets", findings.stage);
     for line in open.iter() {

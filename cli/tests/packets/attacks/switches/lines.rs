@@ -156,6 +156,14 @@ pub(super) fn run(lines: &mut [Line], length: Duration) {
     }
 }
 
+/// Moves all lines until something holds of all, or for so long.
+pub(super) fn run_until(lines: &mut [Line], longest: Duration, holds: impl Fn(&Line) -> bool) {
+    let begun = Instant::now();
+    while lines.iter().any(|line| !holds(line)) && begun.elapsed() < longest {
+        run(lines, Duration::from_millis(50));
+    }
+}
+
 fn packets(client: (&Namespace, SocketAddr), server: (&Namespace, SocketAddr)) -> io::Result<[End; 2]> {
     let [near, far] = [client, server].map(|(space, at)| space.enter(|| UdpSocket::bind(at)));
     let (near, far) = (near??, far??);
