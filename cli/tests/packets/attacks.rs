@@ -1,9 +1,9 @@
-//! Attacks: each scene is a way past enforcement that worked once, played with real packets in both layouts (one attaches with
-//! TCX, the other with clsact) and in both families.
+//! Attacks: each scene is a way past enforcement that worked once. Scenes are played with real packets in both layouts
+//! (the routed one attaches with TCX where the kernel has it, the bridge with clsact) and in both families.
 //!
-//! The node tracks connections and translates addresses, as nodes with kube-proxy do: netfilter then reassembles fragments and
-//! makes new ones, and several attacks live from that. A scene collects everything that it finds and fails at its end, so that
-//! one run says which layouts and families are open.
+//! The node tracks connections and translates addresses, as nodes with kube-proxy do: netfilter then reassembles
+//! fragments and makes new ones, and several attacks depend on that. A scene collects its findings and fails at its
+//! end, so that one run lists all layouts and families that are open.
 
 mod errors;
 mod forged;
@@ -29,7 +29,7 @@ use crate::wire::Wire;
 /// The node port that leads to `server`, masqueraded.
 const NODE_PORT: u16 = 30_053;
 
-/// What a scene found.
+/// The findings of one scene in one layout and family.
 #[derive(Default)]
 struct Findings {
     stage: String,
@@ -105,7 +105,7 @@ fn wire(stage: &Stage, pod: &str) -> Wire {
     Wire::pod(&stage.net, &format!("default/{pod}")).unwrap()
 }
 
-/// From pod to pod: at once on a bridge, through the gateway elsewhere.
+/// Sends a packet from pod to pod: directly on a bridge, through the gateway where pods are routed.
 fn send(stage: &Stage, from: &Wire, to: &Wire, packet: &Packet) {
     let sent = if stage.net.layout == Layout::Bridge { from.send_to(to, packet) } else { from.send(packet) };
     sent.unwrap();
@@ -139,7 +139,7 @@ fn generation(stage: &Stage, name: &str, policies: &str) -> PathBuf {
     artifact
 }
 
-/// Puts an artifact in force on the first node; its endpoints are attached already.
+/// Switches the first node to an artifact; its endpoints are attached already.
 fn switch(stage: &Stage, artifact: &std::path::Path) {
     let node = &stage.net.nodes[0];
     let mut command = node.space.command(crate::enforce::weir());
@@ -147,7 +147,7 @@ fn switch(stage: &Stage, artifact: &std::path::Path) {
     crate::namespace::run(&mut command, "").unwrap();
 }
 
-/// What `weir flows` says of a pod's flow.
+/// A pod's flow as `weir flows` prints it, or `None` if the table has no such flow.
 fn flow(stage: &Stage, pod: &str, remote: SocketAddr, local_port: u16) -> Option<Value> {
     let text = crate::enforce::ask(&stage.net.nodes[0], &stage.place, &["flows", "-o", "json"]).unwrap();
     let found: Value = serde_json::from_str(&text).unwrap();

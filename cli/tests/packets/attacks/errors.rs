@@ -1,4 +1,4 @@
-//! ICMP errors as a tunnel: they used to pass if they quoted a live flow, whatever else was in them and wherever they went.
+//! ICMP errors as a tunnel: an error that quoted a live flow used to pass with any payload and to any destination.
 
 use std::net::IpAddr;
 
@@ -62,7 +62,8 @@ fn errors_about_a_live_flow_are_no_tunnel() {
     });
 }
 
-/// Only the sender of what is quoted may be told. An isolated pod could speak to everybody.
+/// An error goes to the sender of the quoted packet. Its destination used to be ignored, so an isolated pod reached
+/// every address.
 fn to_others(scene: &Scene<'_>, findings: &mut Findings, live: &Packet) {
     let (stage, own) = (scene.stage, scene.stage.address("server"));
     send(stage, &scene.server, &scene.other, &error(own, stage.address("other"), live, b"to-other", 0));
@@ -73,7 +74,8 @@ fn to_others(scene: &Scene<'_>, findings: &mut Findings, live: &Packet) {
     findings.expect(scene.client.sees(b"to-client", true), "a genuine error does not arrive");
 }
 
-/// What hosts quote is short. Every router may send errors, so everybody may: to a pod whose flow they can guess, as much as fits.
+/// Genuine errors are at most 576 bytes (RFC 1812) or 1280 bytes (RFC 4443). Every router on the way may send them, so
+/// their source proves nothing: an outsider who could guess a flow sent an isolated pod as much as fits into a packet.
 fn long_ones(scene: &Scene<'_>, findings: &mut Findings, incoming: &Packet) {
     let (stage, outgoing) = (scene.stage, scene.outgoing());
     let (own, router) = (stage.address("server"), stage.either(ELSEWHERE));
@@ -88,7 +90,8 @@ fn long_ones(scene: &Scene<'_>, findings: &mut Findings, incoming: &Packet) {
     findings.expect(!scene.server.sees(b"one-more", false), "an error of a byte more arrives");
 }
 
-/// The flow is still in the table, and no packet of it has been judged again.
+/// After a switch the flow is still in the table until a packet of it is judged again. Errors about it used to pass
+/// until then.
 #[test]
 fn errors_about_a_flow_that_is_no_longer_allowed_do_not_pass() {
     attack_tracked(EVERYWHERE, |stage, findings| {
@@ -103,8 +106,8 @@ fn errors_about_a_flow_that_is_no_longer_allowed_do_not_pass() {
 }
 
 fn outdate(stage: &Stage) {
-    let nobody = policy("server", "Ingress, Egress", &from("nobody"));
-    switch(stage, &generation(stage, "tight", &nobody));
+    let tight = policy("server", "Ingress, Egress", &from("nobody"));
+    switch(stage, &generation(stage, "tight", &tight));
 }
 
 /// Also once a packet of the flow was denied.
@@ -115,7 +118,7 @@ fn still_denied(scene: &Scene<'_>, findings: &mut Findings, live: &Packet, error
     findings.expect(!scene.client.sees(b"outdated2", false), "an error about a cut flow passes");
 }
 
-/// A hop that is too narrow for what a pod sends, and tells it.
+/// Path MTU discovery: a router with a smaller MTU sends genuine errors, and the pod's connection needs them.
 #[test]
 fn a_narrow_hop_makes_itself_heard_through_connection_tracking() {
     attack_tracked(EVERYWHERE, |stage, findings| {

@@ -1,5 +1,5 @@
-//! Packets that claim to be of a flow: forged ends, another's packets under the node's address and port, associations begun the
-//! wrong way round.
+//! Packets that claim to be of a flow: forged ends, another's packets under the node's address and port, associations
+//! begun the wrong way round.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -34,7 +34,7 @@ fn carries(mut from: &TcpStream, mut to: &TcpStream) -> bool {
     from.write_all(b"?").is_ok() && to.read_exact(&mut [0]).is_ok()
 }
 
-/// What the flow of a connection of `server` is, by its ends.
+/// The state of the flow of a connection of `server`, or `forgotten`.
 fn state(stage: &Stage, [own, far]: [SocketAddr; 2]) -> String {
     flow(stage, "server", far, own.port()).map_or("forgotten".to_owned(), |it| it["state"].as_str().unwrap().to_owned())
 }
@@ -43,8 +43,8 @@ fn ends(near: &TcpStream) -> [SocketAddr; 2] {
     [near.local_addr().unwrap(), near.peer_addr().unwrap()]
 }
 
-/// A flow that is closing is forgotten after two silent minutes. So one forged packet cut every connection that is silent for
-/// longer; no sequence number is looked at.
+/// A closing flow is forgotten after two silent minutes. The programs see no sequence numbers, so one forged packet
+/// used to cut every connection that is silent for longer.
 #[test]
 fn forged_ends_close_no_flow_and_genuine_ones_do() {
     attack_tracked(EVERYWHERE, |stage, findings| {
@@ -70,7 +70,7 @@ fn forged_ends(stage: &Stage, findings: &mut Findings) {
     findings.expect(state(stage, ends) == "open", "data do not keep the flow open");
 }
 
-/// What really ends does not stay for two hours.
+/// Genuine FINs of both sides do close the flow, else it would stay for two hours.
 fn fins_close(stage: &Stage, findings: &mut Findings) {
     let (near, far) = connection(stage);
     let ends = ends(&near);
@@ -109,14 +109,16 @@ fn rule(stage: &Stage, words: &str) {
     stage.net.nodes[0].space.run(program, &words, "").unwrap();
 }
 
-/// The flow's ends are all that used to be compared, once it had begun as the node's own.
+/// Only addresses and ports used to be compared once a flow had begun as the node's own. A packet that SNAT gives the
+/// same address and port continued it.
 #[test]
-fn nobody_goes_on_with_the_nodes_own_flow() {
+fn masqueraded_packets_do_not_continue_the_nodes_own_flow() {
     attack_tracked(EVERYWHERE, |stage, findings| {
         let (node, pod) = (stage.either(NODES[0]), stage.address("sealed"));
         let at = SocketAddr::new(node, 5_353);
         let to = SocketAddr::new(pod, 53);
-        // Connection tracking has no entry for the host's flow, as after its time-out: so the address and port are free.
+        // Connection tracking has no entry for the host's flow, as after its time-out: so the address and port are
+        // free.
         rule(stage, &format!("-t raw -A OUTPUT -p udp -d {pod} --dport 53 -j CT --notrack"));
         rule(stage, &format!("-t raw -A PREROUTING -p udp -s {pod} --sport 53 -j CT --notrack"));
         let outside = stage.either(OUTSIDE);
@@ -144,7 +146,7 @@ fn nobody_goes_on_with_the_nodes_own_flow() {
     });
 }
 
-/// An INIT begins an association in its own direction, whatever the flow's. It used to pass as an answer.
+/// An INIT begins a new association in its own direction. Against the direction of a flow it used to pass as an answer.
 #[test]
 fn associations_begin_in_the_direction_that_is_allowed() {
     attack_tracked(EVERYWHERE, |stage, findings| {

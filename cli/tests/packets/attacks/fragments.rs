@@ -1,8 +1,8 @@
 //! IPv6 fragments that the node's connection tracking takes apart and makes anew.
 //!
-//! `ip6_fragment` cannot reuse the pieces of a reassembled packet whose header became longer (destination options in the first
-//! piece only), and copies everything into new ones, but for the interface that they came in through (`ip6_copy_metadata` leaves
-//! `skb_iif` out). What came from outside then looked as if it had begun on this host.
+//! `ip6_fragment` cannot reuse the pieces of a reassembled packet whose header became longer (destination options in
+//! the first piece only), and copies everything into new ones, but for the interface that they came in through
+//! (`ip6_copy_metadata` leaves `skb_iif` out). Packets from outside then looked as if this host had sent them.
 
 use std::net::IpAddr;
 
@@ -26,7 +26,7 @@ fn pieces(source: IpAddr, destination: IpAddr, port: u16, marker: &[u8; 8]) -> [
         let field = (offset as u16 | u16::from(more)).to_be_bytes();
         [vec![0, field[0], field[1]], identification.to_be_bytes().to_vec()].concat()
     };
-    // More than the fragment header and what is free before the packet can take.
+    // Longer than the headroom of the later piece, so that the kernel cannot put them before it.
     let options = [vec![7, 1, 60], vec![0; 60]].concat();
     let mut first = Packet::udp((source, PORT), (destination, port));
     first.payload[4..6].copy_from_slice(&(PIECES.iter().sum::<usize>() as u16).to_be_bytes());
@@ -85,7 +85,7 @@ fn fragments_of_a_masqueraded_client_do_not_pass_for_the_nodes_own() {
     });
 }
 
-/// With `br_netfilter` the node does the same to what pods on a bridge send each other.
+/// With `br_netfilter` the node does the same to packets between pods on a bridge (`br_ip6_fragment`).
 #[test]
 fn fragments_of_an_unenforced_neighbour_do_not_pass_for_the_nodes_own() {
     attack_tracked(ON_BRIDGES_IN_IPV6, |stage, findings| {

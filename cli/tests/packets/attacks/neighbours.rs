@@ -1,7 +1,7 @@
 //! ARP and neighbour discovery as a tunnel, and as a way to take over another pod's traffic.
 //!
-//! Everything with the hop limit 255 used to pass a pod's hook, whoever it claimed to be from, wherever it went and whatever it
-//! carried; ARP too.
+//! Solicitations and advertisements with the hop limit 255 used to pass a pod's hook with any source, destination and
+//! payload. So did ARP.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -45,7 +45,7 @@ fn arp(from: &Wire, operation: u8, sender: IpAddr, target: IpAddr, to: [u8; 6]) 
     frame
 }
 
-/// What a namespace believes about an address.
+/// The neighbour table's entries for an address.
 fn belief(space: &Namespace, address: IpAddr) -> String {
     space.run("ip", &["neigh", "show", "to", &address.to_string()], "").unwrap()
 }
@@ -97,14 +97,15 @@ fn payload_on_the_link(stage: &Stage, findings: &mut Findings, sealed: &Wire) {
     findings.expect(!other.sees(&[14, 1, 7, 7, 7, 7, 7, 1], false), "an advertisement that was not asked for arrives");
 }
 
-/// Whatever a pod says about another's address, the host and a third pod believe what they did, and reach the other.
+/// A pod claims another pod's address. The neighbour tables of the host and of a third pod must keep the victim's
+/// hardware address.
 #[test]
 fn pods_do_not_take_over_another_pods_address() {
     attack_tracked(EVERYWHERE, |stage, findings| {
         let sealed = wire(stage, "sealed");
         let (victim, friend) = (stage.address("client"), stage.pod("friend"));
         let node = &stage.net.nodes[0].space;
-        // Else the kernel ignores what contradicts an entry of the last second.
+        // Else the kernel ignores a change of an entry that is less than a second old.
         node.set(&format!("ipv4/neigh/{}/locktime", via(stage, "sealed")), "0").unwrap();
         friend.set("ipv4/neigh/eth0/locktime", "0").unwrap();
         stage.between("friend", "client", Tcp, 7, true);
@@ -141,7 +142,7 @@ fn lie(stage: &Stage, sealed: &Wire, to: [u8; 6], target: IpAddr, victim: IpAddr
             sealed.send_at(to, &advertised).unwrap();
         }
     }
-    // Who asks says where it is.
+    // A solicitation carries its sender's hardware address.
     for target in [gateway, target] {
         let solicited = message(SOLICITATION, [victim, target], target, (SOURCE_OPTION, own), &[]);
         sealed.send_at(to, &solicited).unwrap();
@@ -167,7 +168,8 @@ fn pods_do_not_advertise_routes() {
     });
 }
 
-/// Hardware addresses are no secret on a bridge: the frame is the pod's, the packet in it another's, which the pod would forward.
+/// A frame with the pod's hardware address and a packet for another address in it. A pod that forwards would send it
+/// on.
 #[test]
 fn packets_for_another_address_do_not_reach_a_bridged_pod() {
     attack_tracked(ON_BRIDGES, |stage, findings| {
@@ -185,7 +187,7 @@ fn packets_for_another_address_do_not_reach_a_bridged_pod() {
     });
 }
 
-/// Everybody forgets everybody, and finds each other again.
+/// All neighbour tables are flushed; resolution must work again.
 #[test]
 fn genuine_neighbours_find_each_other_after_all_is_forgotten() {
     attack_tracked(EVERYWHERE, |stage, _| {

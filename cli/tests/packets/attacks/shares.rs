@@ -1,11 +1,11 @@
-//! Tables that all pods of a node share: what one pod puts in must not push out what another needs.
+//! Tables that all pods of a node share: the entries of one pod must not evict those of another.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use super::{EVERYWHERE, Findings, attack, generation, policy, send, switch, wire};
+use super::{EVERYWHERE, Findings, attack, from, generation, policy, send, switch, wire};
 use crate::packet::Packet;
 use crate::stage::{OUTSIDE, Stage};
 use crate::wire::Wire;
@@ -32,13 +32,9 @@ struct Scene<'s> {
 
 /// `other` is isolated too, and may speak to the outside.
 fn policies() -> String {
-    let server = "  ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]\n  egress: [{to: [{ipBlock: {cidr: 198.51.100.0/24}}, {ipBlock: {cidr: '2001:db8::/64'}}]}]\n";
-    policy("server", "Ingress, Egress", server)
-        + &policy(
-            "other",
-            "Ingress, Egress",
-            "  ingress: []\n  egress: [{to: [{ipBlock: {cidr: 198.51.100.0/24}}, {ipBlock: {cidr: '2001:db8::/64'}}]}]\n",
-        )
+    let egress = "  egress: [{to: [{ipBlock: {cidr: 198.51.100.0/24}}, {ipBlock: {cidr: '2001:db8::/64'}}]}]\n";
+    let server = policy("server", "Ingress, Egress", &(from("client") + egress));
+    server + &policy("other", "Ingress, Egress", &format!("  ingress: []\n{egress}"))
 }
 
 impl<'s> Scene<'s> {
@@ -108,7 +104,7 @@ fn persist(wire: &Wire, packet: &Packet) {
     }
 }
 
-/// Counts the flows that are left of those that one pod's flood came after.
+/// Makes victims, floods the table with another pod's flows, and counts the victims that are left.
 fn flooded(scene: &Scene<'_>, findings: &mut Findings, first_port: u16, by_confirmed: bool) {
     let (established, fresh) = (first_port..first_port + VICTIMS, first_port + 1_000..first_port + 1_000 + VICTIMS);
     scene.victims(established.clone(), true);

@@ -1,8 +1,9 @@
 //! Policies that change while connections carry traffic.
 //!
-//! Used to be wrong: a connection that was cut came back. The end that policy lets speak (the server of an ingress policy, say) went
-//! on, as a new flow that began there, and what the other end sent passed as its answer. And a pod that no policy had selected
-//! had no flows to be judged by the first that did.
+//! A connection that was cut used to come back: the end that policy lets speak (the server under an ingress policy,
+//! say) went on as a new flow in its own direction, and the packets of the other end passed as answers to it. And flows
+//! of a pod that no policy selected were not remembered, so that the first policy that selected it had nothing to judge
+//! and broke allowed connections.
 
 mod lines;
 
@@ -15,14 +16,14 @@ use crate::stage::{OUTSIDE, Stage};
 
 /// How long the last packets may be under way.
 const GRACE: Duration = Duration::from_millis(300);
-/// How long what should arrive is waited for.
+/// How long packets that should arrive are waited for.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long nothing may arrive.
 const WATCH: Duration = Duration::from_secs(6);
 const BEFORE: Duration = Duration::from_millis(600);
 const PAUSES: [u64; 3] = [1, 15, 1_000];
 
-/// Who connects to whom, and what is isolated there.
+/// Client, server, and how they are isolated.
 const PAIRS: [(&str, &str, &str); 3] = [
     ("client", "server", "isolated for ingress alone"),
     ("client", "friend", "isolated for ingress, with all egress allowed"),
@@ -178,7 +179,7 @@ fn lively(stage: &Stage) -> Vec<Line> {
 
 fn judge(findings: &mut Findings, switches: u32, open: &mut [Line], closed: &[Line]) {
     open.iter_mut().for_each(Line::hush);
-    // What was lost on a TCP connection is sent again, which is no loss.
+    // TCP sends lost bytes again, which needs time.
     run_until(open, PATIENCE, Line::is_complete);
     let sent: u64 = open.iter().map(|it| it.sent.iter().sum::<u64>()).sum();
     println!("  {}: {switches} switches, {sent} packets", findings.stage);

@@ -1,4 +1,4 @@
-//! Connections that carry bytes in a rhythm, many at a time; what arrives is counted at both ends.
+//! Connections that send a byte at fixed intervals, many at a time. The bytes that arrive are counted at both ends.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -106,7 +106,7 @@ impl Line {
         Self { name, ends, speaks, every, next, sent: [0; 2], received: [0; 2] }
     }
 
-    /// Reads what has come, and sends what is due.
+    /// Reads all that has arrived, and sends a byte if it is due.
     fn step(&mut self) {
         let is_due = Instant::now() >= self.next;
         for (side, end) in self.ends.iter().enumerate() {
@@ -120,7 +120,7 @@ impl Line {
         }
     }
 
-    /// Waits until nothing is under way.
+    /// Waits until the last packets have arrived, and discards them.
     pub(super) fn settle(&mut self) {
         std::thread::sleep(Duration::from_millis(20));
         self.ends.iter().for_each(|end| _ = end.received());
