@@ -91,7 +91,7 @@ fn fragments_of_an_unenforced_neighbour_do_not_pass_for_the_nodes_own() {
     attack_tracked(ON_BRIDGES_IN_IPV6, |stage, findings| {
         let node = &stage.net.nodes[0];
         if let Err(reason) = node.space.set("bridge/bridge-nf-call-ip6tables", "1") {
-            return eprintln!("skipped, without br_netfilter: {reason}");
+            weir_runtime::skip!("without br_netfilter: {reason}");
         }
         ask(node, &stage.place, &["detach", "--endpoint", "default/other"]).unwrap();
         let [other, sealed, client] = ["other", "sealed", "client"].map(|it| wire(stage, it));
