@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use weir_fuzz::generators::Random;
 use weir_fuzz::generators::sequences::{Abilities, sequence};
-use weir_fuzz::oracles::datapath::compare::{Sequence, Tally, agree, report, smallest};
+use weir_fuzz::oracles::datapath::compare::{Sequence, Tally, agree, expect, report, smallest};
 use weir_fuzz::oracles::datapath::machine::InVm;
 use weir_fuzz::oracles::datapath::model::Outcome;
 use weir_fuzz::oracles::datapath::worlds::worlds;
@@ -52,6 +52,12 @@ fn survey() {
             kinds.entry(kind).or_insert((0, sequence)).0 += 1;
         }
     }
+    let mut expected = Tally::default();
+    for seed in 0..count {
+        expect(&sequence(&mut Random::new(seed), worlds.len(), ALL), &worlds, &mut expected);
+    }
+    println!("{} packets in all: {:#?}\n{:#?}", expected.packets, expected.rules, expected.outcomes);
+    println!("idle: {:?}", expected.idle());
     println!("{} packets; rules that no packet met: {:?}", tally.packets, tally.idle());
     let mut kinds: Vec<_> = kinds.into_iter().collect();
     kinds.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));

@@ -124,9 +124,9 @@ impl Maker<'_> {
         match self.random.below(100) {
             0..=6 if self.abilities.waits => Step::Wait(self.random.pick(&WAITS)),
             0..=13 => Step::Switch(self.random.pick(worlds)),
-            14 => Step::Unplug,
-            15..=17 => Step::Plug,
-            18..=24 => self.packet(Self::error),
+            14 if self.random.once_in(2) => Step::Unplug,
+            14..=18 => Step::Plug,
+            19..=24 => self.packet(Self::error),
             25..=28 => self.packet(Self::arp),
             29..=33 => self.packet(Self::neighbour),
             34 => self.packet(Self::odd),
@@ -299,6 +299,18 @@ impl Maker<'_> {
         if is_listener && self.random.once_in(4) {
             ip.padding = self.random.pick(&[160, 161]);
         }
+        (Body::Ip(ip), Arrival::Other)
+    }
+
+    /// A global unicast address solicits the pod, or the pod answers it.
+    fn exchange(&mut self, hook: Direction, own: Ipv6Addr, other: Ipv6Addr) -> (Body, Arrival) {
+        let (source, destination, kind) = match hook {
+            Direction::Egress => (own, other, self.random.pick(&[135, 136, 136])),
+            Direction::Ingress => (other, own, 135),
+        };
+        let neighbour = Neighbour { kind, target: own, link_layer: Some(FRAME_SOURCE), nonces: 0 };
+        let mut ip = Ip::new(source.into(), destination.into(), Upper::Neighbour(neighbour));
+        ip.hop_limit = 255;
         (Body::Ip(ip), Arrival::Other)
     }
 

@@ -8,7 +8,7 @@ use super::machine::{Machine, Seen};
 use super::model::{Model, Outcome};
 use super::packet::{Arrival, Body, Ip, Packet};
 use super::rules::Rule;
-use super::worlds::{PODS, World, endpoint};
+use super::worlds::{InForce, PODS, World, endpoint};
 
 /// One pod, the generation that is in force first, and what happens.
 #[derive(Clone, Debug)]
@@ -75,6 +75,50 @@ pub struct Difference {
     pub rules: Vec<Rule>,
 }
 
+/// The model on its way through a sequence.
+struct Walk<'w> {
+    pod: usize,
+    worlds: &'w [World],
+    world: usize,
+    policy: InForce<'w>,
+    model: Model,
+}
+
+impl<'w> Walk<'w> {
+    fn new(sequence: &Sequence, worlds: &'w [World]) -> Self {
+        let Sequence { pod, world, .. } = *sequence;
+        Self { pod, worlds, world, policy: worlds[world].policy(pod), model: Model::new(Some(endpoint(pod))) }
+    }
+
+    /// What becomes of the packet, if the step is one.
+    fn step(&mut self, step: &Step, tally: &mut Tally) -> Option<Outcome> {
+        match step {
+            Step::Wait(seconds) => self.model.now += seconds,
+            Step::Switch(to) => {
+                self.world = *to;
+                self.policy = self.worlds[*to].policy(self.pod);
+                self.model.generation += 1;
+            }
+            Step::Unplug => self.model.endpoint = None,
+            Step::Plug => self.model.endpoint = Some(endpoint(self.pod)),
+            Step::Packet(packet) => {
+                let outcome = self.model.receive(packet, &mut self.policy);
+                tally.count(packet, outcome, &self.model.noted);
+                return Some(outcome);
+            }
+        }
+        None
+    }
+}
+
+/// Asks the model alone: what would occur.
+pub fn expect(sequence: &Sequence, worlds: &[World], tally: &mut Tally) {
+    let mut walk = Walk::new(sequence, worlds);
+    for step in &sequence.steps {
+        walk.step(step, tally);
+    }
+}
+
 /// Sends a sequence through both.
 pub fn agree(
     sequence: &Sequence,
@@ -82,62 +126,51 @@ pub fn agree(
     machine: &mut dyn Machine,
     tally: &mut Tally,
 ) -> Result<(), Box<Difference>> {
-    let mut model = Model::new(Some(endpoint(sequence.pod)));
-    let mut world = sequence.world;
-    let mut policy = worlds[world].policy(sequence.pod);
+    let mut walk = Walk::new(sequence, worlds);
     machine.reset();
     machine.plug(Some(sequence.pod));
-    machine.switch(world, model.generation);
+    machine.switch(sequence.world, walk.model.generation);
     for (at, step) in sequence.steps.iter().enumerate() {
-        match step {
+        let expected = walk.step(step, tally);
+        let seen = match step {
             Step::Wait(seconds) => {
-                model.now += seconds;
                 machine.advance(*seconds);
+                continue;
             }
             Step::Switch(to) => {
-                world = *to;
-                policy = worlds[world].policy(sequence.pod);
-                model.generation += 1;
-                machine.switch(world, model.generation);
+                machine.switch(*to, walk.model.generation);
+                continue;
             }
             Step::Unplug => {
-                model.endpoint = None;
                 machine.plug(None);
+                continue;
             }
             Step::Plug => {
-                model.endpoint = Some(endpoint(sequence.pod));
                 machine.plug(Some(sequence.pod));
+                continue;
             }
-            Step::Packet(packet) => {
-                let expected = model.receive(packet, &mut policy);
-                tally.count(packet, expected, &model.noted);
-                let seen = machine.send(packet);
-                let is_it = |it: &Seen| it.passes == expected.passes() && it.counted == [expected.name()];
-                if !seen.as_ref().is_ok_and(is_it) {
-                    return Err(Box::new(difference(at, packet, worlds[world].name, expected, &model, seen)));
-                }
-            }
+            Step::Packet(packet) => machine.send(packet),
+        };
+        let Some(expected) = expected else { continue };
+        let is_it = |it: &Seen| it.passes == expected.passes() && it.counted == [expected.name()];
+        if !seen.as_ref().is_ok_and(is_it) {
+            return Err(Box::new(difference(at, step, &walk, expected, seen)));
         }
     }
     Ok(())
 }
 
-fn difference(
-    at: usize,
-    packet: &Packet,
-    generation: &str,
-    expected: Outcome,
-    model: &Model,
-    seen: Result<Seen, String>,
-) -> Difference {
+fn difference(at: usize, step: &Step, walk: &Walk<'_>, expected: Outcome, seen: Result<Seen, String>) -> Difference {
     let seen = match seen {
         Ok(seen) => format!("{}{}", if seen.passes { "passes: " } else { "dropped: " }, seen.counted.join(", ")),
         Err(error) => error,
     };
+    let Walk { model, worlds, world, .. } = walk;
     let rules: Vec<_> = model.noted.iter().map(|rule| format!("    {rule:?}: {}", rule.sentence())).collect();
     let flows: Vec<_> = model.flows.iter().map(|flow| format!("    {flow:?}")).collect();
     let text = format!(
-        "step {at} under \"{generation}\": {packet:?}\n  model: {}\n  machine: {seen}\n  rules:\n{}\n  flows after it, at {} s:\n{}",
+        "step {at} under \"{}\": {step:?}\n  model: {}\n  machine: {seen}\n  rules:\n{}\n  flows after it, at {} s:\n{}",
+        worlds[*world].name,
         expected.name(),
         rules.join("\n"),
         model.now,

@@ -581,6 +581,10 @@ impl Model {
     fn judge_both(&mut self, hook: Direction, origin: Origin, facts: &Facts, policy: &mut dyn Policy) -> Judged {
         let other = if hook == Direction::Egress { Direction::Ingress } else { Direction::Egress };
         let own = self.judge(hook, origin, facts, policy)?;
+        if hook == Direction::Egress && own == Outcome::Itself {
+            // "A Pod cannot block access to itself": what leaves the pod for its own address is the pod's at both ends.
+            return Ok(own);
+        }
         self.judge(other, origin, facts, policy)?;
         Ok(own)
     }
