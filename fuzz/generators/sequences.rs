@@ -274,6 +274,9 @@ impl Maker<'_> {
         let kind = self.random.pick(&[133, 135, 135, 135, 136, 136, 134, 137, 130, 131, 132, 143, 143]);
         let local = self.random.pick(&[own, own, own, link, link, Ipv6Addr::UNSPECIFIED, other]);
         let remote = self.random.pick(&[link, group, group, other, other, own]);
+        if self.random.once_in(3) {
+            return self.exchange(hook, own, other);
+        }
         let (source, destination) = match hook {
             Direction::Egress => (local, remote),
             Direction::Ingress => {

@@ -206,11 +206,7 @@ pub fn smallest(mut sequence: Sequence, fails: &mut dyn FnMut(&Sequence) -> bool
 /// The same sequence with a packet that has one particular less.
 fn plainer(sequence: &Sequence, at: usize) -> Vec<Sequence> {
     let Step::Packet(packet) = &sequence.steps[at] else { return Vec::new() };
-    let mut all = vec![
-        Packet { stamp: 0, ..packet.clone() },
-        Packet { has_socket: false, ..packet.clone() },
-        Packet { arrival: Arrival::Other, has_socket: false, ..packet.clone() },
-    ];
+    let mut all = vec![Packet { stamp: 0, ..packet.clone() }, Packet { arrival: Arrival::Other, ..packet.clone() }];
     if let Body::Ip(ip) = &packet.body {
         let plain =
             [Ip { fragment: None, ..ip.clone() }, Ip { padding: 0, ..ip.clone() }, Ip { fault: None, ..ip.clone() }];
