@@ -152,10 +152,12 @@ impl Maker<'_> {
 
     /// A packet of one of the conversations, in either direction.
     fn of_talk(&mut self, hook: Direction) -> (Body, Arrival) {
-        let talk = self.random.pick(&self.talks);
+        let number = self.random.below(self.talks.len());
+        let talk = self.talks[number].clone();
         let mut ip = self.plain(&talk, hook);
         if self.random.once_in(8) {
-            self.fragment(&mut ip);
+            self.fragment(&mut ip, number == 0);
+            return (Body::Ip(ip), talk.arrival);
         } else if self.random.once_in(60) {
             ip.fault = Some(self.random.pick(&[Fault::Short, Fault::SourceRoute]));
         }
@@ -203,9 +205,13 @@ impl Maker<'_> {
         }
     }
 
-    fn fragment(&mut self, ip: &mut Ip) {
-        let identification = self.random.pick(&[1, 1, 2]);
-        let (offset, more) = self.random.pick(&[(0, true), (0, true), (3, false), (3, true), (1, false), (0, false)]);
+    /// Only one packet of a sequence has a first fragment that others follow: two could have the same place in the endpoint's share.
+    fn fragment(&mut self, ip: &mut Ip, is_first_of_all: bool) {
+        let (offset, more) = match is_first_of_all {
+            true => self.random.pick(&[(0, true), (0, true), (3, false), (3, true), (1, false), (0, false)]),
+            false => self.random.pick(&[(3, false), (3, true), (1, false), (0, false)]),
+        };
+        let identification = if offset == 0 { 1 } else { self.random.pick(&[1, 1, 1, 2]) };
         ip.fragment = Some(Fragment { identification, offset, more });
     }
 
@@ -217,7 +223,7 @@ impl Maker<'_> {
         let mut quoted = self.plain(&talk, if is_wrong_way { hook } else { quoted_hook });
         let is_v4 = talk.remote.is_ipv4();
         if self.random.once_in(12) {
-            self.fragment(&mut quoted);
+            self.fragment(&mut quoted, true);
         }
         if self.random.once_in(12) {
             let local = self.other_local(is_v4);
