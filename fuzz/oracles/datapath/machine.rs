@@ -216,6 +216,7 @@ impl Machine for InVm<'_> {
     fn send(&mut self, packet: &Packet) -> Result<Seen, String> {
         let mut skb = Skb::new(bytes::frame(packet));
         (skb.ifindex, skb.ingress_ifindex, skb.tc_index) = (INTERFACE, ingress_ifindex(packet), packet.stamp);
+        skb.has_socket = packet.has_socket;
         if matches!(packet.body, Body::Vlan(_)) {
             skb.vlan_tci = Some(5);
         }

@@ -234,6 +234,7 @@ impl Facts {
 /// Ports of a first fragment that passed.
 #[derive(Clone, Debug)]
 struct FirstFragment {
+    hook: Direction,
     identification: u16,
     protocol: u8,
     remote: IpAddr,
@@ -284,7 +285,7 @@ impl Model {
     }
 
     /// Headers that cannot be judged: dropped where the endpoint filters this direction, else they pass as `unfiltered`.
-    fn unjudged(&mut self, why: Outcome, hook: Direction, source: Option<IpAddr>, policy: &dyn Policy) -> Outcome {
+    fn unjudged(&mut self, why: Outcome, hook: Direction, local: Option<IpAddr>, policy: &dyn Policy) -> Outcome {
         let Some(endpoint) = self.endpoint.clone() else {
             self.note(Rule::NoEndpoint);
             return Outcome::NoEndpoint;
@@ -293,9 +294,15 @@ impl Model {
             self.note(Rule::UnjudgedIsDropped);
             return why;
         }
-        if hook == Direction::Egress && source.is_some_and(|it| !endpoint.has(it)) {
-            self.note(Rule::UnjudgedSource);
-            return Outcome::Source;
+        if let Some(local) = local.filter(|it| !endpoint.has(*it)) {
+            if hook == Direction::Egress {
+                self.note(Rule::UnjudgedSource);
+                return Outcome::Source;
+            }
+            if !is_group(local) && !is_link_local(local) {
+                self.note(Rule::UnjudgedStray);
+                return Outcome::Stray;
+            }
         }
         self.note(Rule::UnjudgedPasses);
         Outcome::Unfiltered
@@ -306,17 +313,22 @@ impl Model {
             Some(Fault::SourceRoute) => Some(Outcome::SourceRoute),
             // A first fragment that is too short is made to deceive.
             Some(Fault::Short) if ip.is_first_fragment() => Some(Outcome::Fragment),
-            Some(Fault::Short) if !ip.is_later_fragment() => Some(Outcome::Malformed),
+            Some(Fault::Short) if !ip.is_later_fragment() && ip.has_header() => Some(Outcome::Malformed),
             _ => None,
         };
         if let Some(why) = unjudged {
-            return self.unjudged(why, packet.hook, Some(ip.source), policy);
+            return self.unjudged(why, packet.hook, Some(ends(packet.hook, ip).1), policy);
         }
         let ports = match ip.is_later_fragment() {
             false => ports(packet.hook, ip),
+            // Each endpoint has places of its own for ports of first fragments.
+            true if self.endpoint.is_none() => {
+                self.note(Rule::NoEndpoint);
+                return Outcome::NoEndpoint;
+            }
             true => match self.ports_of_later_fragment(packet.hook, ip) {
                 Some(ports) => ports,
-                None => return self.unjudged(Outcome::Fragment, packet.hook, Some(ip.source), policy),
+                None => return self.unjudged(Outcome::Fragment, packet.hook, Some(ends(packet.hook, ip).1), policy),
             },
         };
         let facts = facts(packet, ip, ports);
@@ -344,8 +356,8 @@ impl Model {
         }
         let (remote, local) = ends(hook, ip);
         let found = self.first_fragments.iter().rev().find(|it| {
-            (it.identification, it.protocol, it.remote, it.local)
-                == (fragment.identification, ip.protocol(), remote, local)
+            (it.hook, it.identification, it.protocol, it.remote, it.local)
+                == (hook, fragment.identification, ip.protocol(), remote, local)
         });
         let ports = found.map(|it| it.ports);
         self.note(if ports.is_some() { Rule::LaterFragment } else { Rule::LostFragment });
@@ -353,13 +365,13 @@ impl Model {
     }
 
     fn keep_first_fragment(&mut self, facts: &Facts, outcome: Outcome) {
-        if !facts.is_first_fragment || !outcome.passes() {
+        if !facts.is_first_fragment || !outcome.passes() || self.endpoint.is_none() {
             return;
         }
         self.note(Rule::FirstFragmentIsKept);
-        let (identification, local, key) = (facts.identification, facts.local, facts.key);
+        let Facts { hook, identification, local, key, .. } = *facts;
         let Key { protocol, remote, ports } = key;
-        self.first_fragments.push(FirstFragment { identification, protocol, remote, local, ports });
+        self.first_fragments.push(FirstFragment { hook, identification, protocol, remote, local, ports });
     }
 
     /// The place of a live flow with this key. One that was silent for longer than its time-out is forgotten here.
@@ -439,7 +451,7 @@ impl Model {
         let judged = match flow.origin {
             Origin::MidStream => {
                 self.note(Rule::MidStreamJudgedAgain);
-                self.judge_both(flow.begun, Origin::Elsewhere, facts, policy)
+                self.judge_both(Origin::Elsewhere, facts, policy)
             }
             origin => {
                 self.note(Rule::JudgedAgain);
@@ -515,17 +527,16 @@ impl Model {
             }
             self.note(Rule::ToGroup);
         }
-        let origin = self.origin(facts, &endpoint, policy);
+        let origin = self.origin(facts);
         let is_mid_stream = facts.is_connection() && !facts.begins;
-        if is_mid_stream && origin == Origin::Host && policy.is_own_node(facts.key.remote) {
-            self.note(Rule::MidStreamOfHost);
-        } else if is_mid_stream {
+        if is_mid_stream {
             return self.mid_stream(facts, origin, policy);
         }
         match self.judge(facts.hook, origin, facts, policy) {
             Ok(outcome) => {
                 self.note(Rule::NewAllowed);
-                self.remember(facts, origin, policy);
+                let origin = self.origin_of_flow(facts, origin, policy);
+                self.remember(facts, origin);
                 outcome
             }
             Err(outcome) => {
@@ -536,7 +547,7 @@ impl Model {
     }
 
     /// Where a packet began that comes to the pod. What leaves the pod has no origin but the pod.
-    fn origin(&mut self, facts: &Facts, _endpoint: &Endpoint, _policy: &dyn Policy) -> Origin {
+    fn origin(&mut self, facts: &Facts) -> Origin {
         if facts.hook == Direction::Egress {
             return Origin::Elsewhere;
         }
@@ -560,7 +571,7 @@ impl Model {
 
     /// TCP and SCTP in the middle of a connection: both directions must be allowed.
     fn mid_stream(&mut self, facts: &Facts, origin: Origin, policy: &mut dyn Policy) -> Outcome {
-        match self.judge_both(facts.hook, origin, facts, policy) {
+        match self.judge_both(origin, facts, policy) {
             Err(outcome) => {
                 self.note(Rule::MidStreamDenied);
                 outcome
@@ -570,28 +581,42 @@ impl Model {
                 outcome
             }
             Ok(outcome) => {
-                self.note(Rule::MidStream);
-                self.remember(facts, Origin::MidStream, policy);
+                // Which side began is not in the packet, unless the own node or the pod itself sent it.
+                let origin = match self.origin_of_flow(facts, origin, policy) {
+                    Origin::Elsewhere => Origin::MidStream,
+                    known => known,
+                };
+                self.note(match origin {
+                    Origin::Host => Rule::MidStreamOfHost,
+                    Origin::Itself => Rule::MidStreamOfItself,
+                    _ => Rule::MidStream,
+                });
+                self.remember(facts, origin);
                 outcome
             }
         }
     }
 
-    /// Both directions must be allowed; the outcome is that of the packet's own direction.
-    fn judge_both(&mut self, hook: Direction, origin: Origin, facts: &Facts, policy: &mut dyn Policy) -> Judged {
-        let other = if hook == Direction::Egress { Direction::Ingress } else { Direction::Egress };
-        let own = self.judge(hook, origin, facts, policy)?;
-        if hook == Direction::Egress && own == Outcome::Itself {
-            // "A Pod cannot block access to itself": what leaves the pod for its own address is the pod's at both ends.
-            return Ok(own);
+    /// The origin that a flow is remembered with. The host's packets with an address of neither the node nor the pod are no different
+    /// from others, once policy was asked.
+    fn origin_of_flow(&self, facts: &Facts, origin: Origin, policy: &dyn Policy) -> Origin {
+        let remote = facts.key.remote;
+        let is_own = policy.is_own_node(remote) || self.endpoint.as_ref().is_some_and(|it| it.has(remote));
+        match origin {
+            Origin::Host if !is_own && is_filtered(policy) => Origin::Elsewhere,
+            origin => origin,
         }
-        self.judge(other, origin, facts, policy)?;
-        Ok(own)
+    }
+
+    /// Both directions must be allowed; the outcome is that of ingress, which is asked last.
+    fn judge_both(&mut self, origin: Origin, facts: &Facts, policy: &mut dyn Policy) -> Judged {
+        self.judge(Direction::Egress, origin, facts, policy)?;
+        self.judge(Direction::Ingress, origin, facts, policy)
     }
 
     /// The verdict of the generation in force.
     fn judge(&mut self, direction: Direction, origin: Origin, facts: &Facts, policy: &mut dyn Policy) -> Judged {
-        if !policy.filters(Direction::Ingress) && !policy.filters(Direction::Egress) {
+        if !is_filtered(policy) {
             self.note(Rule::UnfilteredIsRemembered);
             return Ok(Outcome::Unfiltered);
         }
@@ -616,7 +641,7 @@ impl Model {
     }
 
     /// A new flow, which takes the place of the one with its key.
-    fn remember(&mut self, facts: &Facts, origin: Origin, policy: &dyn Policy) {
+    fn remember(&mut self, facts: &Facts, origin: Origin) {
         if facts.is_icmp && !facts.asks() {
             return self.note(Rule::AsksNothing);
         }
@@ -624,11 +649,6 @@ impl Model {
         if is_group(destination) {
             return self.note(Rule::GroupNotRemembered);
         }
-        let is_own = |it: IpAddr| policy.is_own_node(it) || self.endpoint.as_ref().is_some_and(|own| own.has(it));
-        let origin = match origin {
-            Origin::Host if !is_own(facts.key.remote) => Origin::Elsewhere,
-            origin => origin,
-        };
         let before = self.flows.len();
         self.flows.retain(|it| it.key != facts.key);
         if self.flows.len() < before {
@@ -670,12 +690,17 @@ impl Model {
             Some(flow) if flow.is_cut => Rule::ErrorAboutCut,
             Some(flow) if flow.generation != self.generation && !policy.keeps_established() => Rule::ErrorAboutOlder,
             Some(_) if facts.hook == Direction::Egress && error.destination != remote => Rule::ErrorToOther,
-            Some(_) if facts.hook == Direction::Egress && is_too_long(error) => Rule::ErrorTooLong,
+            Some(_) if is_too_long(error) => Rule::ErrorTooLong,
             Some(_) => Rule::Related,
         };
         self.note(rule);
         rule == Rule::Related
     }
+}
+
+/// Whether policy can deny anything to or from the endpoint.
+fn is_filtered(policy: &dyn Policy) -> bool {
+    Direction::ALL.into_iter().any(|direction| policy.filters(direction))
 }
 
 /// Why a beginning is not of this flow, if it is not.

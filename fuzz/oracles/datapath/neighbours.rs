@@ -49,23 +49,24 @@ impl Model {
         if ip.source.is_ipv4() || !(QUERY..=ADVERTISEMENT).chain([REDIRECT, REPORTS[2]]).any(|it| it == kind) {
             return None;
         }
-        let Some(endpoint) = self.endpoint.clone() else {
-            self.note(Rule::NoEndpoint);
-            return Some(Outcome::NoEndpoint);
-        };
         let found = match (hook, &ip.upper) {
             (Direction::Egress, _) if matches!(kind, ROUTER_ADVERTISEMENT | REDIRECT) => {
                 Some((Rule::RouterFromPod, Some(Outcome::Source)))
             }
             (Direction::Egress, _) if REPORTS.contains(&kind) => Some(report_from_pod(ip)),
             (Direction::Egress, Upper::Neighbour(neighbour)) if ip.hop_limit == 255 => {
-                Some(self.neighbour_from_pod(ip, neighbour, &endpoint))
+                Some(self.neighbour_from_pod(ip, neighbour))
+            }
+            (Direction::Ingress, _)
+                if (REPORTS.contains(&kind) || kind == ROUTER_SOLICITATION) && is_group(ip.destination) =>
+            {
+                Some((Rule::ForRouters, Some(Outcome::Stray)))
             }
             (Direction::Ingress, _) if kind == QUERY && ip.hop_limit == 1 && is_link_local(ip.source) => {
                 Some((Rule::ListenerQuery, Some(Outcome::Neighbour)))
             }
             (Direction::Ingress, Upper::Neighbour(neighbour)) if ip.hop_limit == 255 => {
-                self.neighbour_to_pod(ip, neighbour, &endpoint)
+                self.neighbour_to_pod(ip, neighbour)
             }
             _ => None,
         };
@@ -74,8 +75,21 @@ impl Model {
         outcome
     }
 
-    fn neighbour_from_pod(&self, ip: &Ip, neighbour: &Neighbour, endpoint: &Endpoint) -> (Rule, Option<Outcome>) {
+    fn neighbour_from_pod(&self, ip: &Ip, neighbour: &Neighbour) -> (Rule, Option<Outcome>) {
         let kind = neighbour.kind;
+        let options = (neighbour.link_layer.is_some(), neighbour.nonces);
+        let is_plain = matches!(options, (_, 0)) || (kind == SOLICITATION && options == (false, 1));
+        if !is_plain || bytes::upper_length(ip) > MOST_NEIGHBOUR {
+            return (Rule::NeighbourShape, None);
+        }
+        let Some(endpoint) = &self.endpoint else {
+            // The frame and the option must say the same even here.
+            let is_forged = neighbour.link_layer.is_some_and(|it| it != FRAME_SOURCE);
+            return match is_forged {
+                true => (Rule::NeighbourSpoofed, Some(Outcome::Source)),
+                false => (Rule::NoEndpoint, Some(Outcome::NoEndpoint)),
+            };
+        };
         let may_be_unspecified = matches!(kind, SOLICITATION | ROUTER_SOLICITATION);
         let is_own_source = endpoint.has(ip.source)
             || is_link_local(ip.source)
@@ -85,9 +99,6 @@ impl Model {
         let is_own_link_layer = neighbour.link_layer.is_none_or(|it| is_own_hardware(it, endpoint));
         if !is_own_source || !is_own_target || !is_own_link_layer {
             return (Rule::NeighbourSpoofed, Some(Outcome::Source));
-        }
-        if bytes::upper_length(ip) > MOST_NEIGHBOUR {
-            return (Rule::NeighbourElsewhere, None);
         }
         if is_group(ip.destination) || is_link_local(ip.destination) {
             return (Rule::NeighbourFromPod, Some(Outcome::Neighbour));
@@ -100,27 +111,27 @@ impl Model {
         (Rule::NeighbourElsewhere, None)
     }
 
-    fn neighbour_to_pod(
-        &mut self,
-        ip: &Ip,
-        neighbour: &Neighbour,
-        endpoint: &Endpoint,
-    ) -> Option<(Rule, Option<Outcome>)> {
-        let target = IpAddr::V6(neighbour.target);
+    fn neighbour_to_pod(&mut self, ip: &Ip, neighbour: &Neighbour) -> Option<(Rule, Option<Outcome>)> {
         match neighbour.kind {
-            SOLICITATION if endpoint.has(target) || is_link_local(target) => {
-                if let IpAddr::V6(source) = ip.source
-                    && !source.is_unicast_link_local()
-                    && !source.is_unspecified()
-                {
-                    self.solicitors.push((source, self.now));
-                }
-                Some((Rule::NeighbourToPod, Some(Outcome::Neighbour)))
-            }
-            SOLICITATION => Some((Rule::SolicitsOther, None)),
+            SOLICITATION => Some(self.solicitation_to_pod(ip, neighbour.target)),
             ADVERTISEMENT | ROUTER_ADVERTISEMENT | REDIRECT => Some((Rule::NeighbourToPod, Some(Outcome::Neighbour))),
             _ => None,
         }
+    }
+
+    /// A global address that asks may be answered for a while.
+    fn solicitation_to_pod(&mut self, ip: &Ip, target: Ipv6Addr) -> (Rule, Option<Outcome>) {
+        let Some(endpoint) = &self.endpoint else { return (Rule::NoEndpoint, Some(Outcome::NoEndpoint)) };
+        if !endpoint.has(target.into()) && !target.is_unicast_link_local() {
+            return (Rule::SolicitsOther, Some(Outcome::Stray));
+        }
+        if let IpAddr::V6(source) = ip.source
+            && !source.is_unicast_link_local()
+            && !source.is_unspecified()
+        {
+            self.solicitors.push((source, self.now));
+        }
+        (Rule::NeighbourToPod, Some(Outcome::Neighbour))
     }
 }
 

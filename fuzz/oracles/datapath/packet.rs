@@ -166,6 +166,11 @@ impl Ip {
         }
     }
 
+    /// Whether its protocol has a header that must be there.
+    pub fn has_header(&self) -> bool {
+        matches!(self.protocol(), 6 | 17 | 132) || self.protocol() == self.icmp_number()
+    }
+
     /// The number of ICMP in its family.
     pub fn icmp_number(&self) -> u8 {
         if self.source.is_ipv4() { 1 } else { 58 }

@@ -9,7 +9,6 @@ use weir_compiler::image::{self, MapImage};
 use weir_compiler::model::eval::{End, Flow, FlowProtocol, Oracle, Verdict};
 use weir_compiler::model::{Assumptions, Cluster, Direction, EndpointId, Established, Protocol};
 use weir_compiler::resolve::resolve;
-use weir_compiler::structures::{Options, Place, Structure};
 
 use super::model::{Endpoint, Policy};
 use crate::oracles::engines::Compiled;
@@ -152,7 +151,7 @@ impl World {
         let pods = pods.ok_or("a pod is missing")?;
         let strangers = pods.iter().map(|id| seen_by_strangers(&cluster, *id)).collect();
         let scope = Scope::node(&cluster, "here").ok_or("no node")?;
-        let compiled = Compiled::with(&cluster, scope, &options())?;
+        let compiled = Compiled::new(&cluster, scope)?;
         let (maps, programs) = (compiled.maps(), compiled.programs()?);
         let entries = image::endpoints(&cluster, &compiled.classes, &compiled.tables);
         let value = |id: &EndpointId| entries.iter().find(|it| it.endpoint == *id).map(|it| it.value.clone());
@@ -166,10 +165,6 @@ impl World {
         let (own, strangers) = (Oracle::new(&self.cluster), Oracle::new(&self.strangers[pod]));
         InForce { world: self, pod, own, strangers }
     }
-}
-
-fn options() -> Options {
-    Options { has_atomics: true, forced: vec![(Place::Flows, Structure::Buckets)], ..Options::default() }
 }
 
 /// Another pod with the same labels gets the pod's addresses; the pod is on no node.

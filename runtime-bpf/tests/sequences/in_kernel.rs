@@ -9,7 +9,6 @@ use weir_compiler::ebpf::code::{ByteOrder, encode};
 use weir_compiler::image::with_few_flows;
 use weir_compiler::layout::MapName;
 use weir_compiler::model::Direction;
-use weir_compiler::structures::Structure;
 use weir_compiler::vm::{MapFlags, MapKind};
 use weir_fuzz::generators::Random;
 use weir_fuzz::generators::sequences::{Abilities, sequence};
@@ -133,7 +132,7 @@ impl Machine for InKernel<'_> {
 
 #[test]
 fn every_sequence_of_packets_fares_in_the_kernel_as_the_model_says() {
-    let Some(kernel) = kernel(Structure::Buckets) else { return };
+    let Some(kernel) = kernel() else { return };
     let worlds = worlds().unwrap();
     let mut machine = InKernel::new(&kernel, &worlds);
     if machine.programs[0][0].test_run(&[0; 64], &context(INTERFACE), 1).is_err() {
