@@ -260,7 +260,7 @@ pub struct Model {
     pub noted: Vec<Rule>,
 }
 
-/// Whether the other side's word or the packet itself says so: a verdict that passes, or why it is dropped.
+/// An outcome that passes, or the outcome of a packet that is dropped.
 type Judged = Result<Outcome, Outcome>;
 
 impl Model {

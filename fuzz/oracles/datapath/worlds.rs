@@ -26,7 +26,7 @@ pub fn endpoint(pod: usize) -> Endpoint {
     }
 }
 
-/// What one generation says. `INGRESS` and `EGRESS` are rules in YAML; `None` where no policy filters.
+/// One generation. `ingress` and `egress` are rules in YAML; `None` where no policy selects the pods.
 struct Saying {
     name: &'static str,
     ingress: Option<&'static str>,
