@@ -23,6 +23,8 @@ mod parse;
 mod rig;
 #[path = "../../compiler/tests/datapath/room.rs"]
 mod room;
+#[path = "sequences/in_kernel.rs"]
+mod sequences;
 #[path = "../../compiler/tests/datapath/source.rs"]
 mod source;
 #[path = "../../compiler/tests/datapath/staged.rs"]

@@ -251,7 +251,9 @@ impl Emitter<'_> {
             self.asm.load(Size::W, Reg::R2, Reg::R0, own_address(Family::V6) + offset);
             self.asm.jump_if(Cond::Ne, Reg::R1, Reg::R2, other);
         }
-        self.asm.jump(fine);
+        // Zeros stand for no address.
+        self.asm.load(Size::W, Reg::R1, Reg::R10, address);
+        self.asm.jump_if(Cond::Ne, Reg::R1, 0, fine);
         self.asm.bind(other);
         if unspecified {
             for offset in (0..16).step_by(4) {

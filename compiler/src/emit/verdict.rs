@@ -122,7 +122,9 @@ impl Emitter<'_> {
     pub(super) fn check_own_destination(&mut self, family: Family, base: Reg, stray: Label) {
         let [other, own] = ["another destination", "own destination"].map(|it| self.asm.label(it));
         self.check_local(family, base, own_address(family), other);
-        self.asm.jump(own);
+        // Zeros stand for no address.
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::LOCAL);
+        self.asm.jump_if(Cond::Ne, Reg::R1, 0, own);
         self.asm.bind(other);
         if family == Family::V6 {
             self.asm.load(Size::H, Reg::R1, Reg::R10, Frame::LOCAL);
