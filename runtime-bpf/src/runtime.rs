@@ -33,6 +33,7 @@ mod attach;
 mod change;
 mod detach;
 mod edge;
+mod ended;
 mod measure;
 mod nodes;
 mod settle;
@@ -42,6 +43,7 @@ mod ways;
 
 pub use attach::{Attached, Request};
 pub use edge::{EdgeFailure, EdgeState};
+pub use ended::EndedFlows;
 pub(crate) use measure::LOST;
 pub(crate) use nodes::{OWN, OwnAddresses, of};
 pub use status::{EndpointState, Fill, State, Status, UplinkState};

@@ -1,9 +1,13 @@
+use std::net::IpAddr;
 use std::sync::Mutex;
 
+use weir_compiler::classify::PeerId;
 use weir_compiler::decode::{self, Input, InputKind};
+use weir_compiler::departed::EndedService;
 use weir_compiler::layout::{MapName, endpoint};
 use weir_runtime::sys::links::Interface;
 
+use super::judging::PAUSE;
 use super::*;
 use crate::watch::discover::{Cached, Inventory};
 use crate::watch::enforce::{Installed, Survey, Trouble, Wanted};
@@ -36,6 +40,9 @@ struct Seen {
     refuse_install: bool,
     refuse_write: bool,
     refuse_pod: bool,
+    refuse_end: bool,
+    /// A generation is the one before: it keeps its number.
+    is_same: bool,
 }
 
 impl Enforce for Kernel {
@@ -53,7 +60,7 @@ impl Enforce for Kernel {
             return Err(Trouble("no memory".to_owned()));
         }
         let failed = if seen.refuse_pod { vec![("shop/web".to_owned(), "busy".to_owned())] } else { Vec::new() };
-        Ok(Installed { epoch: seen.done.len() as u32, failed, lost_flows: 0 })
+        Ok(Installed { epoch: seen.done.len() as u32, is_new: !seen.is_same, failed, lost_flows: 0 })
     }
 
     fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)], again: bool) -> Result<(), Trouble> {
@@ -62,7 +69,16 @@ impl Enforce for Kernel {
             let (what, again) = (if peer.is_some() { "write" } else { "remove" }, if again { ", again" } else { "" });
             seen.done.push(format!("{what} {address}{again}"));
         }
+        if changes.is_empty() && again {
+            seen.done.push("again".to_owned());
+        }
         if seen.refuse_write { Err(Trouble("full".to_owned())) } else { Ok(()) }
+    }
+
+    fn end_flows(&mut self, ended: &[EndedService]) -> Result<usize, Trouble> {
+        let mut seen = self.0.lock().expect("no test panics while it holds it");
+        seen.done.extend(ended.iter().map(|it| format!("end {} {}:{}", it.pod, it.address, it.port)));
+        if seen.refuse_end { Err(Trouble("busy".to_owned())) } else { Ok(ended.len()) }
     }
 
     fn rest(&mut self) -> Result<(), Trouble> {
@@ -167,7 +183,11 @@ impl Rig {
 
     /// Makes the generation that is due, and is told of objects meanwhile; says what the kernel was asked to do.
     fn make_while_told(&mut self, text: &str) -> Vec<String> {
-        let mut told = objects(text).into_iter().map(|it| Heard::Told(Event::Applied(it), Instant::now()));
+        self.make_while(objects(text).into_iter().map(Event::Applied))
+    }
+
+    fn make_while(&mut self, events: impl Iterator<Item = Event>) -> Vec<String> {
+        let mut told = events.map(|it| Heard::Told(it, Instant::now()));
         self.agent.act(self.now + GATHER, &mut || told.next());
         std::mem::take(&mut self.seen().done)
     }
@@ -509,3 +529,5 @@ fn a_pod_is_enforced_before_the_api_knows_its_address() {
     rig.apply(&starting("{phase: Running, podIP: 10.0.0.7}"));
     assert_eq!(rig.after(Duration::from_secs(3)), both);
 }
+
+mod flows;
