@@ -1,16 +1,17 @@
 //! Backends that services have lost, and that connections may still use.
 //!
-//! Problem: a flow to a service address is judged by the backends that are ready *now*, but the kernel's connection tracking keeps the
-//! backend that it chose when the connection began. A pod that is taken out of its service (new labels, for a quarantine) keeps the
-//! connections that clients opened through the service address, even if no policy lets these clients reach the pod any more. The
-//! same connection made to the pod's own address is cut.
-//! Strategy: [`Departed`] is shown the cluster of every generation. It remembers which backends each service port had in earlier
-//! generations, for as long as the pod behind the address exists: a pod that is gone has no connections. The reference oracle says
-//! which local endpoints may not reach such a backend; the flows of these endpoints to the service port have to end. From the packet
-//! alone nobody can tell which backend a flow uses, so flows of the same endpoint to backends that are allowed end too: their
-//! clients connect again, and get a backend that the service has now.
-//! Invariants: a pure value, no clock; a flow is ended at most once for each departure, because flows that begin afterwards cannot
-//! use the departed backend.
+//! Problem: a flow to a service address is judged by the backends that are ready *now*, but the kernel's connection
+//! tracking keeps the backend that it chose when the connection began. A pod that is taken out of its service (new
+//! labels, for a quarantine) keeps the connections that clients opened through the service address, even if no policy
+//! lets these clients reach the pod any more. The same connection made to the pod's own address is cut.
+//! Strategy: [`Departed`] is shown the cluster of every generation. It remembers which backends each service port had
+//! in earlier generations, for as long as the pod behind the address exists: a pod that is gone has no connections. The
+//! reference oracle says which local endpoints may not reach such a backend; the flows of these endpoints to the
+//! service port have to end. From the packet alone one cannot tell which backend a flow uses, so flows of the same
+//! endpoint to backends that are allowed end too: their clients connect again, and get a backend that the service has
+//! now.
+//! Invariants: a pure value, no clock; a flow is ended at most once for each departure, because flows that begin
+//! afterwards cannot use the departed backend.
 //! `compiler/tests/departed.rs` holds this.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,8 +24,8 @@ use crate::k8s::{Body, Object, Phase, Protocol};
 use crate::model::eval::{End, Flow, FlowProtocol, Oracle, Verdict};
 use crate::model::{Cluster, Endpoint, EndpointId, Established, NodeId, ServiceAddress, Standing};
 
-/// So many departed backends that are no pod's are remembered. Nothing tells when the machine behind such an address is gone, so the
-/// oldest beyond this number are forgotten, and the flows that may use them end.
+/// So many departed backends that are no pod's are remembered. Nothing tells when the machine behind such an address is
+/// gone, so the oldest beyond this number are forgotten, and the flows that may use them end.
 const MOST_UNOWNED: usize = 4_096;
 
 /// Flows of a local endpoint to a service port, which have to end.
@@ -55,8 +56,8 @@ struct Front {
 struct Behind {
     address: IpAddr,
     port: u16,
-    /// The pod that has the address, as a hash of its names and UID; `None` if no pod has it. Two pods with one hash only mean that a
-    /// backend is remembered for longer than needed.
+    /// The pod that has the address, as a hash of its names and UID; `None` if no pod has it. Two pods with one hash
+    /// only mean that a backend is remembered for longer than needed.
     owner: Option<u64>,
 }
 
@@ -69,14 +70,16 @@ pub struct Departed {
     fronts: BTreeMap<Front, BTreeMap<Behind, u64>>,
     /// The local pods with their UID. Their flows are not older than this turn.
     pods: BTreeMap<String, (Option<String>, u64)>,
-    /// The turn in which the flows of a local pod to a front were ended last. Later flows do not use backends that had departed then.
+    /// The turn in which the flows of a local pod to a front were ended last. Later flows do not use backends that had
+    /// departed then.
     ended: BTreeMap<(String, Front), u64>,
     /// The addresses of departed backends.
     addresses: BTreeSet<IpAddr>,
 }
 
 impl Departed {
-    /// The cluster of a generation that came into force: remembers its backends, and returns the flows that have to end.
+    /// The cluster of a generation that came into force: remembers its backends, and returns the flows that have to
+    /// end.
     pub fn observe(&mut self, cluster: &Cluster, scope: &Scope) -> Vec<EndedService> {
         self.turn += 1;
         for (front, behind) in present(cluster, scope) {
@@ -97,8 +100,8 @@ impl Departed {
         ended.into_iter().map(service).collect()
     }
 
-    /// Whether a pod, as it is now, has the address of a departed backend: if its class changes, flows through the service that it has
-    /// left may have to end.
+    /// Whether a pod, as it is now, has the address of a departed backend: if its class changes, flows through the
+    /// service that it has left may have to end.
     pub fn concerns(&self, object: &Object) -> bool {
         let Body::Pod(pod) = &object.body else { return false };
         let has_ended = matches!(pod.phase, Some(Phase::Succeeded | Phase::Failed));
@@ -136,7 +139,8 @@ impl Departed {
         self.addresses = self.fronts.values().flat_map(departed).collect();
     }
 
-    /// Forgets the oldest departed backends that are no pod's, if there are too many; returns the flows that may use them.
+    /// Forgets the oldest departed backends that are no pod's, if there are too many; returns the flows that may use
+    /// them.
     fn forget_oldest(&mut self, cluster: &Cluster, scope: &Scope) -> BTreeSet<(String, Front)> {
         let mut unowned: Vec<(u64, Front, Behind)> = Vec::new();
         for (front, behind) in &self.fronts {

@@ -70,9 +70,9 @@ pub enum Dirty {
 pub struct Changes {
     /// Entries of the exact address table; `None` takes an entry out. Empty if an address only has another owner.
     pub entries: Vec<(IpAddr, Option<PeerId>)>,
-    /// Whether flows that exist already have to be judged again: the class of an address is not the one that a look-up gave before, or
-    /// the pod that had the address is gone or another one. An address without a pod so far that keeps its class needs no such
-    /// thing: its flows were judged with this class, and they are not another pod's.
+    /// Whether flows that exist already have to be judged again: the class of an address is not the one that a look-up
+    /// gave before, or the pod that had the address is gone or another one. An address without a pod so far that keeps
+    /// its class needs no such thing: its flows were judged with this class, and they are not another pod's.
     pub judge_again: bool,
 }
 
@@ -510,8 +510,8 @@ fn as_pod(object: &Object) -> Option<(&Object, &Pod)> {
     }
 }
 
-/// Whether an address of the pod before is no longer that pod's: the pod or the address is gone, or another pod has taken its name. An
-/// address that passes on between pods of different names is lost by one of them first.
+/// Whether an address of the pod before is no longer that pod's: the pod or the address is gone, or another pod has
+/// taken its name. An address that passes on between pods of different names is lost by one of them first.
 fn loses_owner(before: Option<&Object>, after: Option<&Object>) -> bool {
     let Some((old, pod)) = before.and_then(as_pod) else { return false };
     let kept = after.and_then(as_pod).filter(|(new, _)| new.meta.uid == old.meta.uid);

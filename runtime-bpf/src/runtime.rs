@@ -158,6 +158,12 @@ impl Runtime {
         loaded.map(Some).ok_or_else(damaged)
     }
 
+    /// The artifact of the generation in force; `None` if there is none.
+    pub fn artifact_in_force(&self) -> Result<Option<Artifact>, Error> {
+        let Some(record) = Record::read(&self.system, &self.pins)? else { return Ok(None) };
+        self.current(&record)?.map(|loaded| self.artifact(&loaded)).transpose()
+    }
+
     /// The artifact that a generation was made from.
     pub(crate) fn artifact(&self, loaded: &Loaded) -> Result<Artifact, Error> {
         let damaged = |what: String| Error::Damaged { path: self.pins.root().to_owned(), what };

@@ -125,7 +125,8 @@ struct Pending {
     generation: Option<(Instant, Instant)>,
     /// After a failure.
     retry: Option<Backoff>,
-    /// Whether changes that want a generation want flows judged again. A generation with a new number does that by itself.
+    /// Whether changes that want a generation want flows judged again. A generation with a new number does that by
+    /// itself.
     judge_with_generation: bool,
     /// Single entries.
     writes: judging::Writes,
@@ -479,8 +480,8 @@ fn local_pods(generation: &Generation) -> BTreeSet<Pod> {
     generation.scope.endpoints().iter().map(pod).collect()
 }
 
-/// Of pods of other nodes only what packets can feel is kept, and the UID, by which a pod is told from another one of the same name or
-/// address: there are many.
+/// Of pods of other nodes only what packets can feel is kept, and the UID, by which a pod is told from another one of
+/// the same name or address: there are many.
 fn forget_particulars(node: &str, object: &mut Object) {
     match &mut object.body {
         Body::Pod(pod) if pod.node.as_deref() != Some(node) => pod.owner = None,

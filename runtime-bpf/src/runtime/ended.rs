@@ -1,9 +1,9 @@
 //! Flows that end although nothing in their packets says so.
 //!
-//! A packet to a service address does not show which backend it will reach, so the programs cannot know that a flow still uses a
-//! backend which its client may not reach any more (`weir_compiler::departed` finds out). The runtime marks such flows in the
-//! table of buckets. Each mark is a compare-and-swap of a slot's word, like every other change of it, so it never lands on
-//! another flow. One pass over the tables, whatever the number of flows that end.
+//! A packet to a service address does not show which backend it will reach, so the programs cannot know that a flow
+//! still uses a backend which its client may not reach any more (`weir_compiler::departed` finds out). The runtime
+//! marks such flows in the table of buckets. Each mark is a compare-and-swap of a slot's word, like every other change
+//! of it, so it never lands on another flow. One pass over the tables, whatever the number of flows that end.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

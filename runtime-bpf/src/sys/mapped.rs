@@ -88,8 +88,8 @@ impl Table {
         self.change(gone, buckets::dead);
     }
 
-    /// Gives the flows that `which` says another word, as long as nothing else has changed about them; returns how many. A flow that
-    /// changes meanwhile is asked about again.
+    /// Gives the flows that `which` says another word, as long as nothing else has changed about them; returns how
+    /// many. A flow that changes meanwhile is asked about again.
     pub fn change(&self, which: impl Fn(&Slot) -> bool, to: impl Fn(u64) -> u64) -> usize {
         self.slots().filter(|slot| self.change_slot(slot, &which, &to)).count()
     }

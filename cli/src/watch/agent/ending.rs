@@ -1,7 +1,7 @@
 //! Flows through a service that end because of a backend that the service has lost.
 //!
-//! Problem and strategy are in `weir_compiler::departed`. Here: when it is asked, and what happens if the kernel does not take the
-//! answer. Invariant: flows that have to end are kept until the kernel has ended them.
+//! Problem and strategy are in `weir_compiler::departed`. Here: when it is asked, and what happens if the kernel does
+//! not take the answer. Invariant: flows that have to end are kept until the kernel has ended them.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -27,7 +27,8 @@ impl Ending {
         self.retry.map(|(at, _)| at)
     }
 
-    /// Whether a pod's new class may forbid connections that still use the pod as a backend. Nobody but a generation finds out which.
+    /// Whether a pod's new class may forbid connections that still use the pod as a backend. Only a generation finds
+    /// out which connections.
     pub(super) fn concerns(&self, object: &Object) -> bool {
         self.departed.concerns(object)
     }
@@ -67,8 +68,8 @@ impl<E: Enforce> Agent<E> {
         }
     }
 
-    /// A change of a pod that was written as single entries. If the pod was a backend and left its service, a generation has to say which
-    /// flows end.
+    /// A change of a pod that was written as single entries. If the pod was a backend and left its service, a
+    /// generation has to say which flows end.
     pub(super) fn note_departed(&mut self, dirty: &Dirty, concerns: bool, at: Instant) {
         let changes_class = matches!(dirty, Dirty::Addresses(changes) if !changes.entries.is_empty());
         if concerns && changes_class && self.index.judges_services() {

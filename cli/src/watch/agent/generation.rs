@@ -32,12 +32,12 @@ impl<E: Enforce> Agent<E> {
                 self.pending.retry = None;
                 self.failure = None;
                 self.in_force_now(begun.whole, Instant::now());
-                self.pending.writes.forget_failure();
-                // The same generation as before, under the same number, judges no flow again.
-                match installed.is_new {
-                    true => self.pending.writes.judged(now),
-                    false if begun.judge_again => self.pending.writes.judge_again(now),
-                    false => {}
+                if installed.is_new {
+                    self.pending.writes.judged(now);
+                    self.pending.writes.forget_failure();
+                } else if begun.judge_again {
+                    // The same generation as before, under the same number, judges no flow again.
+                    self.pending.writes.judge_again(now);
                 }
                 // If there is one: what came late is in it.
                 self.write(now);

@@ -1,12 +1,14 @@
 //! Single entries of the generation in force, and when flows are judged again because of them.
 //!
-//! Problem: a flow that was judged before an address changed hands goes on with the old verdict. A new epoch makes every flow be judged
-//! again on its next packet, which is dear for all of them, and pods come and go all the time.
-//! Strategy: entries are written at once. The epoch is raised with them if the last time is [`PAUSE`] ago, else at the end of that
-//! pause, once for all changes in between; so there are at most ten epochs a second however many pods there are.
-//! Invariants: a wish for a new epoch ends only with a new epoch: with a write that succeeded, or a generation with a new number that came
-//! into force. Entries that could not be written are kept and tried again, until a generation has them. Entries are written before the
-//! epoch is raised (`Runtime::write_addresses`), so nothing is judged with an old entry under a new epoch.
+//! Problem: a flow that was judged before an address changed hands goes on with the old verdict. A new epoch makes
+//! every flow be judged again on its next packet, which is dear for all of them, and pods come and go all the time.
+//! Strategy: entries are written at once. The epoch is raised with them if the last time is [`PAUSE`] ago, else at the
+//! end of that pause, once for all changes in between; so there are at most ten epochs a second however many pods there
+//! are.
+//! Invariants: a wish for a new epoch ends only with a new epoch: with a write that succeeded, or a generation with a
+//! new number that came into force. Entries that could not be written are kept and tried again, until a generation has
+//! them. Entries are written before the epoch is raised (`Runtime::write_addresses`), so nothing is judged with an old
+//! entry under a new epoch.
 //!
 //! The epoch cannot come round while a flow waits for it: see `epoch` in `runtime-bpf/src/record.rs`.
 
@@ -18,7 +20,7 @@ use weir_compiler::classify::PeerId;
 use weir_compiler::index::Changes;
 
 use super::{Agent, Backoff, Value, back_off};
-use crate::watch::enforce::Enforce;
+use crate::watch::enforce::{Enforce, Trouble};
 
 /// The time between two epochs that are raised for single addresses.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
@@ -58,7 +60,7 @@ impl Writes {
         (self.judge_since, self.judged_at) = (None, Some(at));
     }
 
-    /// A generation is in force: a write that failed before says nothing of it.
+    /// A new generation is in force: a write that failed before says nothing of it.
     pub(super) fn forget_failure(&mut self) {
         self.retry = None;
     }
@@ -83,8 +85,8 @@ impl Writes {
 }
 
 impl<E: Enforce> Agent<E> {
-    /// Writes single entries into the generation in force, and raises the epoch if that is due. If it fails there will be a new
-    /// generation; until then it is tried again.
+    /// Writes single entries into the generation in force, and raises the epoch if that is due. If it fails there will
+    /// be a new generation; until then it is tried again.
     pub(super) fn write(&mut self, now: Instant) {
         if !self.is_indexed || self.pending.writes.waits(now) {
             return;
@@ -95,9 +97,7 @@ impl<E: Enforce> Agent<E> {
             let changes: Vec<_> = writes.entries.iter().map(|(address, peer)| (*address, *peer)).collect();
             if let Err(trouble) = self.enforce.write(&changes, again) {
                 writes.retry = Some(back_off(writes.retry, now));
-                self.log.info("single entries need a new generation", &[("why", Value::from(trouble.0))]);
-                self.pending.whole.append(&mut self.pending.single);
-                self.pending.want_generation(now);
+                self.refused(!changes.is_empty(), trouble, now);
                 return;
             }
             writes.forget_entries();
@@ -109,5 +109,16 @@ impl<E: Enforce> Agent<E> {
         }
         let written = std::mem::take(&mut self.pending.single);
         self.in_force_now(written, Instant::now());
+    }
+
+    /// A generation has room for other entries. If there were none, it could not do more than try again does.
+    fn refused(&mut self, has_entries: bool, Trouble(why): Trouble, now: Instant) {
+        if has_entries {
+            self.log.info("single entries need a new generation", &[("why", Value::from(why))]);
+            self.pending.whole.append(&mut self.pending.single);
+            self.pending.want_generation(now);
+        } else {
+            self.log.error("flows are not judged again yet", &[("error", Value::from(why))]);
+        }
     }
 }
