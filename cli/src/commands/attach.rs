@@ -50,12 +50,11 @@ pub(crate) fn run(global: &Global, arguments: &Attach) -> Result<Outcome> {
 fn end_departed(global: &Global, runtime: &Runtime, attached: &Attached, before: Option<&Artifact>, now: &Artifact) {
     let Some(before) = before.filter(|_| attached.before.is_some() && !attached.generation.keep) else { return };
     match departed::end(runtime, before, now) {
-        Ok(0) => {}
-        Ok(count) if global.quiet => _ = count,
-        Ok(count) => eprintln!(
+        Ok(count) if count > 0 && !global.quiet => eprintln!(
             "note: {count} flow{} ended: their services have lost a backend that their pods may not reach any more",
             plural(count)
         ),
+        Ok(_) => {}
         Err(error) => eprintln!("warning: flows to backends that services have lost may go on: {error:#}"),
     }
 }
