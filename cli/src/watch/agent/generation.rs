@@ -58,12 +58,13 @@ impl<E: Enforce> Agent<E> {
         let failed = |error: &dyn std::error::Error| ("compile", chain(error));
         let options = Options { forced: WRITTEN.to_vec(), target: self.target, ..Options::default() };
         let mut watch = Stopwatch::default();
+        let started = Instant::now();
         let draft = watch.time(|| self.index.begin());
-        self.catch_up(inbox);
+        self.catch_up(inbox, now + started.elapsed());
         let generation = watch.time(|| draft.classify()).map_err(|error| failed(&error))?;
-        self.catch_up(inbox);
+        self.catch_up(inbox, now + started.elapsed());
         let compiled = watch.time(|| compiled(&generation, &options)).map_err(|error| failed(&error))?;
-        self.catch_up(inbox);
+        self.catch_up(inbox, now + started.elapsed());
         self.find(&generation, now);
         let artifact = watch.time(|| self.adopt(generation, compiled, &options, now));
         self.metrics.observe("weir_compile_seconds", watch.elapsed);
@@ -71,11 +72,11 @@ impl<E: Enforce> Agent<E> {
     }
 
     /// Hears what has come meanwhile, and does as much of it as can be done at once.
-    fn catch_up(&mut self, inbox: &mut Inbox<'_>) {
+    fn catch_up(&mut self, inbox: &mut Inbox<'_>, now: Instant) {
         while let Some(heard) = inbox() {
             self.hear(heard);
         }
-        self.write(Instant::now());
+        self.write(now);
     }
 
     /// What was heard since the generation was begun is not in it. What is written in the one before is in this one from its first

