@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use weir_compiler::address::Family;
-use weir_compiler::layout::buckets::{self, Slot};
-use weir_compiler::layout::{MapName, address_bytes};
+use weir_compiler::layout::MapName;
+use weir_compiler::layout::buckets::{self, Flow, Slot};
+use weir_compiler::model::Direction;
 
 use super::Runtime;
 use crate::error::{Doing as _, Error};
@@ -41,42 +42,29 @@ impl Runtime {
         let mut keys: BTreeSet<Key> = BTreeSet::new();
         for flows in ended {
             let endpoints = record.endpoints.iter().filter(|it| it.pod == flows.pod);
-            keys.extend(endpoints.map(|it| Key::new(it.ifindex, flows)));
+            keys.extend(endpoints.map(|it| (it.ifindex, flows.remote, flows.port, flows.protocol)));
         }
         let mut count = 0;
         for (name, family) in TABLES {
             let Some(map) = loaded.map(name) else { continue };
-            let which = |slot: &Slot| Key::of(slot, family).is_some_and(|key| keys.contains(&key));
+            let which = |slot: &Slot| {
+                let is_ended = slot.word() == buckets::ended(slot.word());
+                !is_ended && key(slot).is_some_and(|key| keys.contains(&key))
+            };
             count += self
                 .system
-                .change_slots(map, family, which, ended_word)
+                .change_slots(map, family, which, buckets::ended)
                 .doing(format!("end flows in the map {}", name.name()))?;
         }
         Ok(count)
     }
 }
 
-/// The word of a slot whose flow has ended.
-fn ended_word(word: u64) -> u64 {
-    buckets::dead(word)
-}
+/// The interface, the remote address and port, and the protocol.
+type Key = (u32, IpAddr, u16, u8);
 
-/// The interface, the remote address and port as they stand in a slot, and the protocol.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key(u32, Vec<u8>, [u8; 2], u8);
-
-impl Key {
-    fn new(ifindex: u32, flows: &EndedFlows) -> Self {
-        Self(ifindex, address_bytes(flows.remote), flows.port.to_be_bytes(), flows.protocol)
-    }
-
-    /// Of a flow that the pod has begun.
-    fn of(slot: &Slot, family: Family) -> Option<Self> {
-        if slot.word() & buckets::BEGUN == 0 {
-            return None;
-        }
-        let (key, _) = slot.entry();
-        let end = 4 + usize::from(family.bits() / 8);
-        Some(Self(slot.ifindex(), key.get(4..end)?.to_vec(), *key.get(end..)?.first_chunk()?, *key.get(end + 4)?))
-    }
+/// Of a flow that the pod has begun.
+fn key(slot: &Slot) -> Option<Key> {
+    let Flow { tuple, begun, .. } = slot.flow()?;
+    (begun == Direction::Egress).then_some((tuple.ifindex, tuple.remote, tuple.remote_port, tuple.protocol))
 }

@@ -55,6 +55,8 @@ fn only_the_flows_that_were_named_end() {
     assert_eq!(begun(node).len(), 4);
     assert_eq!(end(node, &[]).unwrap(), 0);
     assert_eq!(end(node, &[flows(v4), flows(v6)]).unwrap(), 2);
+    assert_eq!(end(node, &[flows(v4), flows(v6)]).unwrap(), 0, "they have ended already");
+    assert!(![0, 2].into_iter().any(|index| is_alive(&mut streams[index])), "their packets do not pass");
     assert!([1, 3].into_iter().all(|index| is_alive(&mut streams[index])), "other ports go on");
     assert!(connect(node, 0, v4, 80).is_some_and(|mut it| is_alive(&mut it)), "new ones begin");
 }
