@@ -59,10 +59,21 @@ fn kind(body: &Body) -> &str {
 pub enum Dirty {
     /// Nothing: no packet on this node could tell.
     Nothing,
-    /// These entries of the exact address table; `None` takes an entry out.
-    Addresses(Vec<(IpAddr, Option<PeerId>)>),
+    /// Entries of the exact address table, flows to judge again, or both.
+    Addresses(Changes),
     /// A new generation.
     Everything,
+}
+
+/// Changes that the generation in force can take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Entries of the exact address table; `None` takes an entry out. Empty if an address only has another owner.
+    pub entries: Vec<(IpAddr, Option<PeerId>)>,
+    /// Whether flows that exist already have to be judged again: the class of an address is not the one that a look-up
+    /// gave before, or the pod that had the address is gone or another one. An address without a pod so far that keeps
+    /// its class needs no such thing: its flows were judged with this class, and they are not another pod's.
+    pub judge_again: bool,
 }
 
 impl Dirty {
@@ -72,7 +83,8 @@ impl Dirty {
             (Self::Everything, _) | (_, Self::Everything) => Self::Everything,
             (Self::Nothing, it) | (it, Self::Nothing) => it,
             (Self::Addresses(mut a), Self::Addresses(b)) => {
-                a.extend(b);
+                a.entries.extend(b.entries);
+                a.judge_again |= b.judge_again;
                 Self::Addresses(a)
             }
         }
@@ -127,6 +139,8 @@ pub struct Generation {
 pub struct Late {
     /// Entries of the generation's exact address table; `None` takes an entry out.
     pub addresses: BTreeMap<IpAddr, Option<PeerId>>,
+    /// Whether flows have to be judged again that the generation before allowed: see [`Changes::judge_again`].
+    pub judge_again: bool,
     /// Whether there is more, for which there must be another generation.
     pub is_more: bool,
 }
@@ -285,7 +299,10 @@ impl Index {
             let after = self.objects.remove(&key);
             match self.answer(before.as_ref(), after.as_ref()) {
                 Dirty::Nothing => {}
-                Dirty::Addresses(addresses) => late.addresses.extend(addresses),
+                Dirty::Addresses(changes) => {
+                    late.addresses.extend(changes.entries);
+                    late.judge_again |= changes.judge_again;
+                }
                 Dirty::Everything => late.is_more = true,
             }
             self.objects.extend(after.map(|after| (key, after)));
@@ -345,13 +362,13 @@ impl Index {
             _ => Dirty::Everything,
         };
         if let Dirty::Addresses(changes) = &dirty {
-            self.changed.extend(changes.iter().copied());
+            self.changed.extend(changes.entries.iter().copied());
         }
         dirty
     }
 
     /// Whether a service can matter: only where something is in force on what leaves a local pod.
-    fn judges_services(&self) -> bool {
+    pub fn judges_services(&self) -> bool {
         self.generation.as_ref().is_none_or(|generation| generation.classes.judges_egress(&generation.cluster))
     }
 
@@ -396,7 +413,7 @@ impl Index {
     /// nothing else in the tables speaks of it. If that class is there already, its entries are all there is to do.
     fn pod_changes(&self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
         let Some(generation) = &self.generation else { return Dirty::Everything };
-        let mut changes: BTreeMap<IpAddr, Option<PeerId>> = BTreeMap::new();
+        let mut classes: BTreeMap<IpAddr, PeerId> = BTreeMap::new();
         for (object, is_now) in [(before, false), (after, true)] {
             let Some((object, pod)) = object.and_then(as_pod) else { continue };
             if !self.is_only_a_peer(generation, object, pod, after) {
@@ -408,13 +425,25 @@ impl Index {
                     false => generation.classes.peer_of_predicates(self.predicates_at(generation, *address)),
                 };
                 let Some(peer) = peer else { return Dirty::Everything };
-                changes.insert(*address, written(generation, *address, peer));
+                classes.insert(*address, peer);
             }
         }
-        changes.retain(|address, peer| self.entry(*address) != *peer);
-        match changes.is_empty() {
+        // Services are judged by the classes that their backends had when the generation was made.
+        let is_behind = |address: &IpAddr| generation.backing.contains(address) && self.judges_services();
+        if classes.iter().any(|(address, peer)| self.peer_at(*address) != Some(*peer) && is_behind(address)) {
+            return Dirty::Everything;
+        }
+        self.changes(generation, classes, loses_owner(before, after))
+    }
+
+    /// What is to be done so that these addresses have these classes.
+    fn changes(&self, generation: &Generation, classes: BTreeMap<IpAddr, PeerId>, other_owner: bool) -> Dirty {
+        let judge_again = other_owner || classes.iter().any(|(address, peer)| self.peer_at(*address) != Some(*peer));
+        let entries = classes.into_iter().map(|(address, peer)| (address, written(generation, address, peer)));
+        let entries: Vec<_> = entries.filter(|(address, peer)| self.entry(*address) != *peer).collect();
+        match entries.is_empty() && !judge_again {
             true => Dirty::Nothing,
-            false => Dirty::Addresses(changes.into_iter().collect()),
+            false => Dirty::Addresses(Changes { entries, judge_again }),
         }
     }
 
@@ -479,6 +508,15 @@ fn as_pod(object: &Object) -> Option<(&Object, &Pod)> {
         Body::Pod(pod) => Some((object, pod)),
         _ => None,
     }
+}
+
+/// Whether an address of the pod before is no longer that pod's: the pod or the address is gone, or another pod has
+/// taken its name. An address that passes on between pods of different names is lost by one of them first.
+fn loses_owner(before: Option<&Object>, after: Option<&Object>) -> bool {
+    let Some((old, pod)) = before.and_then(as_pod) else { return false };
+    let kept = after.and_then(as_pod).filter(|(new, _)| new.meta.uid == old.meta.uid);
+    let kept = kept.map_or(&[][..], |(_, pod)| addresses(pod));
+    addresses(pod).iter().any(|address| !kept.contains(address))
 }
 
 /// The addresses by which packets know the pod: none on the host's network, none when it has finished.

@@ -30,6 +30,7 @@ pub mod classify;
 pub mod codes;
 pub mod compile;
 pub mod decode;
+pub mod departed;
 pub mod diagnostic;
 pub mod diff;
 pub mod ebpf;

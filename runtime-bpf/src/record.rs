@@ -53,7 +53,13 @@ pub(crate) struct Record {
 /// A compile result in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Generation {
-    /// Its number; flows carry that of the generation that judged them last.
+    /// Its number; flows carry the number that was in force when they were judged last, and are judged again once it is
+    /// another.
+    ///
+    /// Slots of flow tables only have the lower 24 bits. They do not come round while a flow waits: a flow is gone
+    /// after two hours without packets, and the agent makes at most ten numbers a second for single addresses and one
+    /// for each generation, of which there are at most 67 a second (it gathers changes for 15 ms). That is 554,400
+    /// numbers in two hours, and there are 16,777,216.
     pub epoch: u32,
     /// The digest of what is enforced.
     pub digest: String,

@@ -33,6 +33,7 @@ mod attach;
 mod change;
 mod detach;
 mod edge;
+mod ended;
 mod measure;
 mod nodes;
 mod settle;
@@ -42,6 +43,7 @@ mod ways;
 
 pub use attach::{Attached, Request};
 pub use edge::{EdgeFailure, EdgeState};
+pub use ended::EndedFlows;
 pub(crate) use measure::LOST;
 pub(crate) use nodes::{OWN, OwnAddresses, of};
 pub use status::{EndpointState, Fill, State, Status, UplinkState};
@@ -154,6 +156,12 @@ impl Runtime {
             what: "a program or map of the generation in force is gone".to_owned(),
         };
         loaded.map(Some).ok_or_else(damaged)
+    }
+
+    /// The artifact of the generation in force; `None` if there is none.
+    pub fn artifact_in_force(&self) -> Result<Option<Artifact>, Error> {
+        let Some(record) = Record::read(&self.system, &self.pins)? else { return Ok(None) };
+        self.current(&record)?.map(|loaded| self.artifact(&loaded)).transpose()
     }
 
     /// The artifact that a generation was made from.

@@ -366,6 +366,18 @@ impl System {
         map.flow_table(family).map(|table| table.remove(gone))
     }
 
+    /// Changes the words of flows in a table of buckets; says of how many.
+    pub fn change_slots(
+        &self,
+        map: &Map,
+        family: Family,
+        which: impl Fn(&Slot) -> bool,
+        to: impl Fn(u64) -> u64,
+    ) -> io::Result<usize> {
+        self.ask(Operation::Update)?;
+        map.flow_table(family).map(|table| table.change(which, to))
+    }
+
     /// With its parents; it may be there already.
     pub fn make_directory(&self, path: &Path) -> io::Result<()> {
         self.ask(Operation::MakeDirectory)?;

@@ -1,5 +1,7 @@
 //! `weir attach`: enforcement on this machine's interfaces.
 
+mod departed;
+
 use anyhow::{Context as _, Result};
 use weir_compiler::artifact::Artifact;
 use weir_runtime::Neighbour;
@@ -24,10 +26,13 @@ pub(crate) fn run(global: &Global, arguments: &Attach) -> Result<Outcome> {
         way: arguments.hook.way(),
         keep: arguments.established.map(|it| it == Established::Keep),
     };
+    // If it cannot be read, what is there is damaged, and `attach` says so.
+    let before = runtime.artifact_in_force().unwrap_or_default();
     let attached = runtime.attach(&request)?;
     if attached.endpoints.is_empty() {
         return Err(with_hint("nothing is enforced: no endpoint is attached", "name one: --endpoint NS/POD=IFNAME"));
     }
+    end_departed(global, &runtime, &attached, before.as_ref(), &artifact);
     if !global.quiet {
         render::print(text(&attached).as_bytes())?;
         let neighbours = runtime.neighbours(&attached.endpoints)?;
@@ -39,6 +44,19 @@ pub(crate) fn run(global: &Global, arguments: &Attach) -> Result<Outcome> {
         eprintln!("warning: the generation before could not be removed, the next command will: {error}");
     }
     Ok(Outcome::Clean)
+}
+
+/// Flows through services that have lost their backend end, unless flows are kept.
+fn end_departed(global: &Global, runtime: &Runtime, attached: &Attached, before: Option<&Artifact>, now: &Artifact) {
+    let Some(before) = before.filter(|_| attached.before.is_some() && !attached.generation.keep) else { return };
+    match departed::end(runtime, before, now) {
+        Ok(count) if count > 0 && !global.quiet => eprintln!(
+            "note: {count} flow{} ended: their services have lost a backend that their pods may not reach any more",
+            plural(count)
+        ),
+        Ok(_) => {}
+        Err(error) => eprintln!("warning: flows to backends that services have lost may go on: {error:#}"),
+    }
 }
 
 /// Of uplinks where it is not as one might think.

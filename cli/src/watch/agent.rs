@@ -11,17 +11,17 @@
 //! cannot be compiled or installed leaves the generation before in force, and is tried again.
 
 mod early;
+mod ending;
 mod generation;
 mod hold;
+mod judging;
 mod policies;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use weir_compiler::classify::PeerId;
 use weir_compiler::ebpf::target::Target;
 use weir_compiler::index::{Dirty, Generation, Index, Key};
 use weir_compiler::k8s::{Body, Object};
@@ -86,6 +86,7 @@ pub(crate) struct Agent<E> {
     malformed: BTreeMap<Key, String>,
     policies: policies::Policies,
     early: early::Early,
+    ending: ending::Ending,
     /// Pods that were deleted, and whose interface is still there.
     leaving: BTreeMap<Key, Found>,
     pending: Pending,
@@ -124,10 +125,11 @@ struct Pending {
     generation: Option<(Instant, Instant)>,
     /// After a failure.
     retry: Option<Backoff>,
+    /// Whether changes that want a generation want flows judged again. A generation with a new number does that by
+    /// itself.
+    judge_with_generation: bool,
     /// Single entries.
-    writes: BTreeMap<IpAddr, Option<PeerId>>,
-    /// Whether some are of a list: flows that it now denies end.
-    again: bool,
+    writes: judging::Writes,
     /// When changes were heard of that are single entries, and not in force yet.
     single: Times,
     /// The same of what wants a generation.
@@ -160,6 +162,7 @@ impl Times {
 /// What a generation was begun for.
 struct Begun {
     since: (Instant, Instant),
+    judge_again: bool,
     whole: Times,
     policies: BTreeSet<Key>,
 }
@@ -186,6 +189,7 @@ impl Pending {
         self.whole.append(&mut self.single);
         Begun {
             since: self.generation.take().unwrap_or((now, now)),
+            judge_again: std::mem::take(&mut self.judge_with_generation),
             whole: std::mem::take(&mut self.whole),
             policies: std::mem::take(&mut self.policies),
         }
@@ -195,6 +199,7 @@ impl Pending {
     fn begin_again(&mut self, mut begun: Begun) {
         let (first, last) = begun.since;
         self.generation = Some((first, self.generation.map_or(last, |(_, last)| last)));
+        self.judge_with_generation |= begun.judge_again;
         begun.whole.append(&mut self.whole);
         self.whole = begun.whole;
         self.policies.append(&mut begun.policies);
@@ -222,6 +227,7 @@ impl<E: Enforce> Agent<E> {
             malformed: BTreeMap::new(),
             policies: policies::Policies::default(),
             early: early::Early::default(),
+            ending: ending::Ending::default(),
             leaving: BTreeMap::new(),
             pending: Pending::default(),
             in_force: None,
@@ -276,10 +282,12 @@ impl<E: Enforce> Agent<E> {
             object = self.early.complete(&self.node, &key, object, at);
             forget_particulars(&self.node, &mut object);
         }
+        let concerns_departed = is_pod && self.ending.concerns(&object);
         let dirty = self.index.apply(object);
         if dirty == Dirty::Everything {
             self.pending.changed(&key);
         }
+        self.note_departed(&dirty, concerns_departed, at);
         self.note(dirty, is_pod, at);
     }
 
@@ -324,11 +332,11 @@ impl<E: Enforce> Agent<E> {
             Dirty::Nothing => return,
             Dirty::Everything => {
                 self.pending.want_generation(at);
+                self.pending.judge_with_generation = true;
                 &mut self.pending.whole
             }
             Dirty::Addresses(changes) => {
-                self.pending.writes.extend(changes);
-                self.pending.again |= !is_pod;
+                self.pending.writes.add(changes, at);
                 &mut self.pending.single
             }
         };
@@ -346,6 +354,7 @@ impl<E: Enforce> Agent<E> {
         }
         self.look_early(now);
         self.write(now);
+        self.end_flows_again(now);
         if self.pending.due().is_some_and(|due| due <= now) {
             self.generation(now, inbox);
         } else if self.pending.generation.is_none() {
@@ -376,28 +385,11 @@ impl<E: Enforce> Agent<E> {
             let refused = self.refused_until.map(|(at, _)| at);
             [self.places.due(), refused].into_iter().flatten().min()
         });
-        let own = [generation, self.early.due(), self.survey_at, self.rest_at, self.check_at, self.let_go_due()];
-        own.into_iter().flatten().min()
-    }
-
-    /// Single entries of the generation in force. If one cannot be written there will be a new generation.
-    fn write(&mut self, now: Instant) {
-        if !self.is_indexed {
-            return;
-        }
-        let changes: Vec<_> = std::mem::take(&mut self.pending.writes).into_iter().collect();
-        if !changes.is_empty() {
-            let again = std::mem::take(&mut self.pending.again);
-            if let Err(trouble) = self.enforce.write(&changes, again) {
-                self.log.info("single entries need a new generation", &[("why", Value::from(trouble.0))]);
-                self.pending.whole.append(&mut self.pending.single);
-                self.pending.want_generation(now);
-                return;
-            }
-            self.metrics.add("weir_address_writes_total", &[], changes.len() as f64);
-        }
-        let written = std::mem::take(&mut self.pending.single);
-        self.in_force_now(written, Instant::now());
+        // Nothing is written where the index does not answer for what is in force.
+        let writes = self.pending.writes.due().filter(|_| self.is_indexed);
+        let own = [generation, writes, self.ending.due(), self.early.due(), self.let_go_due()];
+        let regular = [self.survey_at, self.rest_at, self.check_at];
+        own.into_iter().chain(regular).flatten().min()
     }
 
     /// Finds the interfaces of the local pods of the generation in force.
@@ -488,10 +480,11 @@ fn local_pods(generation: &Generation) -> BTreeSet<Pod> {
     generation.scope.endpoints().iter().map(pod).collect()
 }
 
-/// Of pods of other nodes only what packets can feel is kept: there are many.
+/// Of pods of other nodes only what packets can feel is kept, and the UID, by which a pod is told from another one of
+/// the same name or address: there are many.
 fn forget_particulars(node: &str, object: &mut Object) {
     match &mut object.body {
-        Body::Pod(pod) if pod.node.as_deref() != Some(node) => (object.meta.uid, pod.owner) = (None, None),
+        Body::Pod(pod) if pod.node.as_deref() != Some(node) => pod.owner = None,
         _ => {}
     }
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use weir_compiler::artifact::Artifact;
 use weir_compiler::classify::PeerId;
+use weir_compiler::departed::EndedService;
 
 pub(crate) use kernel::Kernel;
 
@@ -23,6 +24,8 @@ pub(crate) struct Wanted<'w> {
 pub(crate) struct Installed {
     /// The number of the generation in force.
     pub(crate) epoch: u32,
+    /// Whether it has another number than what was in force before, so that all flows are judged again.
+    pub(crate) is_new: bool,
     /// Pods on which it is not, and why.
     pub(crate) failed: Vec<(String, String)>,
 }
@@ -54,8 +57,11 @@ pub(crate) trait Enforce {
     fn install(&mut self, wanted: &Wanted<'_>) -> Result<Installed, Trouble>;
 
     /// Changes single entries of the exact address tables of the generation in force; `None` takes an entry out.
-    /// Flows that were judged before are judged again if `again` says so.
+    /// Flows that were judged before are judged again if `again` says so, also if nothing changes.
     fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)], again: bool) -> Result<(), Trouble>;
+
+    /// Ends flows to services in the generation in force; says how many there were.
+    fn end_flows(&mut self, ended: &[EndedService]) -> Result<usize, Trouble>;
 
     /// Throws away what the last generation has replaced, once no packet can be under way in it.
     fn rest(&mut self) -> Result<(), Trouble>;
@@ -81,15 +87,19 @@ impl Enforce for DryRun {
             written.map_err(|error| Trouble(format!("cannot write {}: {error}", path.display())))?;
         }
         self.epoch += 1;
-        Ok(Installed { epoch: self.epoch, ..Installed::default() })
+        Ok(Installed { epoch: self.epoch, is_new: true, ..Installed::default() })
     }
 
     /// The file is of a generation as a whole.
-    fn write(&mut self, _: &[(IpAddr, Option<PeerId>)], _: bool) -> Result<(), Trouble> {
+    fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)], _: bool) -> Result<(), Trouble> {
         match &self.artifact {
-            Some(_) => Err(Trouble("the artifact is to be written".to_owned())),
-            None => Ok(()),
+            Some(_) if !changes.is_empty() => Err(Trouble("the artifact is to be written".to_owned())),
+            _ => Ok(()),
         }
+    }
+
+    fn end_flows(&mut self, _: &[EndedService]) -> Result<usize, Trouble> {
+        Ok(0)
     }
 
     fn rest(&mut self) -> Result<(), Trouble> {

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::{Dirty, Generation, Index, written};
+use super::{Dirty, Generation, Index};
 use crate::classify::{Number, PeerId, PredicateId, ranges_of, to_address};
 use crate::k8s::CidrList;
 
@@ -32,16 +32,10 @@ impl Index {
             Some((address, set, peer))
         });
         let Some(relisted) = relisted.collect::<Option<Vec<_>>>() else { return Dirty::Everything };
-        let mut changes: BTreeMap<IpAddr, Option<PeerId>> = BTreeMap::new();
-        for (address, _, peer) in &relisted {
-            changes.insert(*address, written(generation, *address, *peer));
-        }
-        changes.retain(|address, peer| self.entry(*address) != *peer);
+        let classes: BTreeMap<IpAddr, PeerId> = relisted.iter().map(|(address, _, peer)| (*address, *peer)).collect();
+        let dirty = self.changes(generation, classes, false);
         self.relisted.extend(relisted.into_iter().map(|(address, set, _)| (address, set)));
-        match changes.is_empty() {
-            true => Dirty::Nothing,
-            false => Dirty::Addresses(changes.into_iter().collect()),
-        }
+        dirty
     }
 
     /// The blocks and lists that contain an address with a list more or less, and its class; `None` if it is more than that, or

@@ -101,7 +101,7 @@ fn stages(node: &Node, family: Family, kind: Kind, count: usize, seed: u64) -> S
     let (judge, dirty) = timed(|| index.apply(changed));
     let (judge, write) = match dirty {
         Dirty::Addresses(changes) => {
-            let changes: Vec<_> = changes.iter().map(|(at, peer)| (*at, peer.map(|it| it.0))).collect();
+            let changes: Vec<_> = changes.entries.iter().map(|(at, peer)| (*at, peer.map(|it| it.0))).collect();
             let write = || node.here(|| timed(|| runtime(node).write_addresses(&changes, true).unwrap()).0);
             (judge, write())
         }

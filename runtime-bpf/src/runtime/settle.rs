@@ -97,6 +97,7 @@ impl Runtime {
         self.place_pins(record)?;
         if let Some(loaded) = &loaded {
             self.pair_with_retired(record, loaded)?;
+            self.set_config(loaded, config::EPOCH, loaded.generation.epoch)?;
             let seen = self.find_gone(record, &mut settled)?;
             self.place_edge(record, loaded, &mut settled);
             self.place_programs(record, loaded, &seen, &mut settled);

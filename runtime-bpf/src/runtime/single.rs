@@ -7,19 +7,27 @@ use weir_compiler::layout::{MapName, address_bytes, config};
 use super::Runtime;
 use crate::error::Error;
 use crate::generation::{BATCH, Loaded, refused};
+use crate::record::Record;
 use crate::sys::MapType;
 
 impl Runtime {
-    /// Gives addresses other peer classes in the generation in force; `None` takes an entry out. Classes are the generation's own: whoever calls has compiled
-    /// it. Entries are written before others are taken out. Flows that were judged before are judged again if `again` says so: not
-    /// where addresses only come and go, or there would be no end of it.
+    /// Gives addresses other peer classes in the generation in force; `None` takes an entry out. Classes are those of
+    /// this generation: the caller has compiled it. Entries are written before others are taken out. With `again`,
+    /// flows that were judged before are judged again on their next packet, by a new epoch; there may be no change at
+    /// all then.
+    ///
+    /// The programs see the new epoch last. A flow gets the epoch that was in force when its judgement began, so a flow
+    /// that was judged with an entry from before has an epoch from before, and is judged again.
     pub fn write_addresses(&self, changes: &[(IpAddr, Option<u32>)], again: bool) -> Result<(), Error> {
         let mut record = self.record()?;
         let loaded = self.current(&record)?.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))?;
         let last = record.last_epoch;
-        if let Some(current) = record.current.as_mut().filter(|current| again || !current.patched) {
-            // Before the first write: who compares contents has to know.
-            current.patched = true;
+        let patches = !changes.is_empty();
+        if let Some(current) = record.current.as_mut().filter(|current| again || (patches && !current.patched)) {
+            // Before the first write: `status` compares the tables with the artifact, and `attach` reads whether they
+            // differ. The epoch comes before it is in force, so that a process that dies in between leaves it to
+            // `settle`.
+            current.patched |= patches;
             if again {
                 current.epoch = last.wrapping_add(1);
                 record.last_epoch = current.epoch;
@@ -62,6 +70,12 @@ impl Runtime {
                 .map_err(|error| Error::Kernel { doing: removing(), error })?;
         }
         Ok(())
+    }
+
+    /// The epoch of the generation in force; 0 if there is none.
+    pub fn epoch(&self) -> Result<u32, Error> {
+        let record = Record::read(&self.system, &self.pins)?;
+        Ok(record.and_then(|record| record.current).map_or(0, |generation| generation.epoch))
     }
 
     /// Makes so what should be so; says what was not.

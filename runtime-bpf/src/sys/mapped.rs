@@ -85,14 +85,23 @@ impl Table {
 
     /// Removes the flows that `gone` says. One that changes meanwhile is asked about again.
     pub fn remove(&self, gone: impl Fn(&Slot) -> bool) {
-        for slot in self.slots() {
-            for _ in 0..ATTEMPTS {
-                let Some(seen) = self.read(slot).filter(&gone) else { break };
-                let (Some(word), old) = (slot.first(), seen.word()) else { break };
-                if word.compare_exchange(old, buckets::dead(old), Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-                    break;
-                }
+        self.change(gone, buckets::dead);
+    }
+
+    /// Gives the flows that `which` says another word, as long as nothing else has changed about them; returns how
+    /// many. A flow that changes meanwhile is asked about again.
+    pub fn change(&self, which: impl Fn(&Slot) -> bool, to: impl Fn(u64) -> u64) -> usize {
+        self.slots().filter(|slot| self.change_slot(slot, &which, &to)).count()
+    }
+
+    fn change_slot(&self, slot: &[AtomicU64], which: impl Fn(&Slot) -> bool, to: impl Fn(u64) -> u64) -> bool {
+        for _ in 0..ATTEMPTS {
+            let Some(seen) = self.read(slot).filter(&which) else { return false };
+            let (Some(word), old) = (slot.first(), seen.word()) else { return false };
+            if word.compare_exchange(old, to(old), Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                return true;
             }
         }
+        false
     }
 }

@@ -2,6 +2,7 @@
 
 mod attach;
 mod edge;
+mod ended;
 mod faults;
 mod flows;
 mod leftovers;

@@ -4,11 +4,10 @@ use weir_compiler::artifact::{Artifact, Digest, Input as Named};
 use weir_compiler::classify::Scope;
 use weir_compiler::compile::{Options as CompileOptions, compile};
 use weir_compiler::decode::{Input, InputKind, Options, decode};
-use weir_compiler::ebpf::target::Target;
 use weir_compiler::k8s::Object;
 use weir_compiler::model::Assumptions;
 use weir_compiler::resolve::resolve;
-use weir_compiler::structures::{Options as Structures, Place, Structure};
+use weir_compiler::structures::Options as Structures;
 
 use crate::net::{GATEWAY, pod_address};
 

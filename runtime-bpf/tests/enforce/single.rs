@@ -2,12 +2,14 @@
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use weir_compiler::artifact::Artifact;
 use weir_compiler::classify::{PeerId, Scope, classify};
 use weir_compiler::model::Assumptions;
 use weir_compiler::structures::{Options as Structures, Place, Structure};
 use weir_runtime::runtime::{Access, Runtime};
+use weir_runtime::system::{Operation, System};
 use weir_runtime::{Error, Way, skip};
 
 use crate::attach::{attach, status};
@@ -75,6 +77,59 @@ fn an_address_that_is_listed_by_now_is_denied_and_its_flows_end() {
 
     write(node, &[(p0, allowed)], true).unwrap();
     assert!(connect(node, 0, p1, 80).is_some());
+}
+
+/// The number of the generation that judged p0's connection to p1 last.
+fn judged_by(node: &Node) -> u32 {
+    let flows = node.here(|| Runtime::open(&node.bpffs(), Access::Read)?.flows()).unwrap();
+    let found = flows.iter().find(|it| it.remote.ip == pod_address(0, false) && it.local.port == Some(80));
+    found.unwrap_or_else(|| panic!("{flows:#?}")).generation
+}
+
+#[test]
+fn flows_of_an_address_that_only_has_another_owner_are_judged_again_and_go_on() {
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    let node = &Node::new(Layout::Routed, 2);
+    serve(node, 1, 80);
+    attach(node, &made(), &[1], Some(Way::Clsact)).unwrap();
+    let mut stream = connect(node, 0, pod_address(1, false), 80).expect("80 is allowed");
+    let before = status(node).unwrap().generation.unwrap().epoch;
+    assert!(is_alive(&mut stream));
+    assert_eq!(judged_by(node), before);
+    write(node, &[], true).unwrap();
+    assert_eq!(judged_by(node), before, "not before its next packet");
+    assert!(is_alive(&mut stream));
+    assert_eq!(judged_by(node), before + 1);
+    let now = status(node).unwrap();
+    assert_eq!((now.drift, now.generation.unwrap().epoch), (Vec::new(), before + 1));
+    // No entry differs from the artifact's.
+    attach(node, &made(), &[], None).unwrap();
+    assert_eq!(status(node).unwrap().generation.unwrap().epoch, before + 1);
+}
+
+#[test]
+fn an_epoch_that_a_process_has_not_brought_into_force_is_in_force_after_the_next_look() {
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    let node = &Node::new(Layout::Routed, 2);
+    attach(node, &made(), &[1], Some(Way::Clsact)).unwrap();
+    // The record is written, then the process cannot look up the configuration.
+    let looks = AtomicU32::new(0);
+    let faults = move |operation: Operation| {
+        let refused = operation == Operation::Lookup && looks.fetch_add(1, Ordering::Relaxed) > 0;
+        refused.then_some(libc::EIO)
+    };
+    let refused = node.here(|| {
+        let system = System::with_faults(Box::new(faults)).unwrap();
+        Runtime::with_system(system, &node.bpffs(), Access::Change)?.write_addresses(&[], true)
+    });
+    assert!(matches!(refused, Err(Error::Kernel { .. })), "{refused:?}");
+    assert_eq!(status(node).unwrap().drift, ["the map config has another generation's number"]);
+    node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.mend()).unwrap();
+    assert_eq!(status(node).unwrap().drift, Vec::<String>::new());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use weir_compiler::index::Generation;
 use weir_compiler::structures::{Place, Structure};
 
 use super::{Agent, InForce, Inbox, REST, Value, back_off};
-use crate::watch::enforce::{Enforce, Wanted};
+use crate::watch::enforce::{Enforce, Installed, Wanted};
 use crate::watch::follow::chain;
 
 /// Where single addresses are written: the kernel's own maps, which can be changed in place, before what stands in lists. All else
@@ -24,16 +24,24 @@ impl<E: Enforce> Agent<E> {
     pub(super) fn generation(&mut self, now: Instant, inbox: &mut Inbox<'_>) {
         let begun = self.pending.begin(now);
         match self.make(now, inbox) {
-            Ok(epoch) => {
+            Ok(installed) => {
                 self.time_new_pods();
-                self.in_force = Some(epoch);
+                self.in_force = Some(installed.epoch);
                 self.rest_at = Some(now + REST);
                 self.is_indexed = true;
                 self.pending.retry = None;
                 self.failure = None;
                 self.in_force_now(begun.whole, Instant::now());
+                if installed.is_new {
+                    self.pending.writes.judged(now);
+                    self.pending.writes.forget_failure();
+                } else if begun.judge_again {
+                    // The same generation as before, under the same number, judges no flow again.
+                    self.pending.writes.judge_again(now);
+                }
                 // If there is one: what came late is in it.
                 self.write(now);
+                self.end_departed(now);
             }
             Err((stage, error)) => {
                 self.index.abandon();
@@ -46,16 +54,17 @@ impl<E: Enforce> Agent<E> {
     }
 
     /// From the objects as they are to a generation in force.
-    fn make(&mut self, now: Instant, inbox: &mut Inbox<'_>) -> Result<u32, (&'static str, String)> {
+    fn make(&mut self, now: Instant, inbox: &mut Inbox<'_>) -> Result<Installed, (&'static str, String)> {
         let failed = |error: &dyn std::error::Error| ("compile", chain(error));
         let options = Options { forced: WRITTEN.to_vec(), target: self.target, ..Options::default() };
         let mut watch = Stopwatch::default();
+        let started = Instant::now();
         let draft = watch.time(|| self.index.begin());
-        self.catch_up(inbox);
+        self.catch_up(inbox, now + started.elapsed());
         let generation = watch.time(|| draft.classify()).map_err(|error| failed(&error))?;
-        self.catch_up(inbox);
+        self.catch_up(inbox, now + started.elapsed());
         let compiled = watch.time(|| compiled(&generation, &options)).map_err(|error| failed(&error))?;
-        self.catch_up(inbox);
+        self.catch_up(inbox, now + started.elapsed());
         self.find(&generation, now);
         let artifact = watch.time(|| self.adopt(generation, compiled, &options, now));
         self.metrics.observe("weir_compile_seconds", watch.elapsed);
@@ -63,11 +72,11 @@ impl<E: Enforce> Agent<E> {
     }
 
     /// Hears what has come meanwhile, and does as much of it as can be done at once.
-    fn catch_up(&mut self, inbox: &mut Inbox<'_>) {
+    fn catch_up(&mut self, inbox: &mut Inbox<'_>, now: Instant) {
         while let Some(heard) = inbox() {
             self.hear(heard);
         }
-        self.write(Instant::now());
+        self.write(now);
     }
 
     /// What was heard since the generation was begun is not in it. What is written in the one before is in this one from its first
@@ -81,12 +90,15 @@ impl<E: Enforce> Agent<E> {
     ) -> Result<Artifact, (&'static str, String)> {
         // If it cannot be installed it may have come into force all the same, and its classes have other numbers.
         self.is_indexed = false;
-        self.pending.writes.clear();
-        self.pending.again = false;
+        self.pending.writes.forget_entries();
         let late = self.index.adopt(generation);
+        if late.judge_again {
+            self.pending.writes.judge_again(now);
+        }
         if !compiled.write_addresses(&late.addresses) || late.is_more {
             self.pending.whole.append(&mut self.pending.single);
             self.pending.want_generation(now);
+            self.pending.judge_with_generation = true;
         }
         let Some(Generation { cluster, .. }) = self.index.generation() else {
             return Err(("compile", "the index has not kept the generation that it was given".to_owned()));
@@ -96,7 +108,7 @@ impl<E: Enforce> Agent<E> {
         artifact.map_err(|error| ("compile", chain(&error)))
     }
 
-    fn install(&mut self, artifact: &Artifact, now: Instant) -> Result<u32, (&'static str, String)> {
+    fn install(&mut self, artifact: &Artifact, now: Instant) -> Result<Installed, (&'static str, String)> {
         let started = Instant::now();
         let found = self.places.found().iter();
         let endpoints: Vec<_> = found.map(|(pod, found)| (pod.path(), found.name.clone())).collect();
@@ -115,12 +127,12 @@ impl<E: Enforce> Agent<E> {
         }
         self.tell_pods(&installed.failed, now);
         self.refused_until = (!installed.failed.is_empty()).then(|| back_off(self.refused_until, now));
-        self.refused = installed.failed;
+        self.refused.clone_from(&installed.failed);
         self.enforced = self.places.found().clone();
         self.enforced.retain(|pod, _| self.refused.iter().all(|(refused, _)| *refused != pod.path()));
         let pods = self.enforced.keys().map(|pod| (pod.namespace.clone(), pod.name.clone(), pod.uid.clone())).collect();
         self.told.send_replace(InForce { generation: installed.epoch, pods });
-        Ok(installed.epoch)
+        Ok(installed)
     }
 
     /// What is in force stays; it is tried again, later each time.

@@ -4,8 +4,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use weir_compiler::classify::PeerId;
-use weir_runtime::runtime::{Access, Attached, Request, Runtime};
-use weir_runtime::{Error, Now, Way};
+use weir_compiler::departed::EndedService;
+use weir_runtime::runtime::{Access, Attached, EndedFlows, Request, Runtime};
+use weir_runtime::{Error, Generation, Now, Way};
 
 use super::{Enforce, Installed, Survey, Trouble, Wanted};
 use crate::watch::follow::chain;
@@ -51,23 +52,27 @@ impl Kernel {
     }
 
     fn epoch(&mut self) -> Result<u32, Error> {
-        Ok(self.runtime()?.status()?.generation.map_or(0, |generation| generation.epoch))
+        self.runtime()?.epoch()
     }
 }
 
 impl Enforce for Kernel {
     fn install(&mut self, wanted: &Wanted<'_>) -> Result<Installed, Trouble> {
         let file = wanted.artifact.to_bytes().map_err(|error| Trouble(error.to_string()))?;
+        let before = self.epoch().map_err(trouble)?;
         let attached = self.attach(wanted, &file);
         if matches!(attached, Ok(_) | Err(Error::Partial(_))) {
             self.runtime().and_then(Runtime::open_held).map_err(trouble)?;
         }
         match attached {
-            Ok(Attached { generation, .. }) => Ok(Installed { epoch: generation.epoch, failed: Vec::new() }),
+            Ok(Attached { generation: Generation { epoch, .. }, .. }) => {
+                Ok(Installed { epoch, is_new: epoch != before, failed: Vec::new() })
+            }
             Err(Error::Partial(failures)) => {
                 // A pod whose interface has gone needs nothing any more.
                 let failed = failures.into_iter().filter(|it| it.now != Now::Gone).map(|it| (it.pod, it.why)).collect();
-                Ok(Installed { epoch: self.epoch().map_err(trouble)?, failed })
+                let epoch = self.epoch().map_err(trouble)?;
+                Ok(Installed { epoch, is_new: epoch != before, failed })
             }
             Err(error) => Err(trouble(error)),
         }
@@ -76,6 +81,17 @@ impl Enforce for Kernel {
     fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)], again: bool) -> Result<(), Trouble> {
         let changes: Vec<_> = changes.iter().map(|(address, class)| (*address, class.map(|class| class.0))).collect();
         self.runtime().and_then(|runtime| runtime.write_addresses(&changes, again)).map_err(trouble)
+    }
+
+    fn end_flows(&mut self, ended: &[EndedService]) -> Result<usize, Trouble> {
+        let flows = |it: &EndedService| EndedFlows {
+            pod: it.pod.clone(),
+            remote: it.address,
+            port: it.port,
+            protocol: it.protocol.number(),
+        };
+        let ended: Vec<EndedFlows> = ended.iter().map(flows).collect();
+        self.runtime().and_then(|runtime| runtime.end_flows(&ended)).map_err(trouble)
     }
 
     fn rest(&mut self) -> Result<(), Trouble> {

@@ -1,0 +1,179 @@
+//! Flows that are judged again, and flows that end.
+
+use super::*;
+
+/// In force, and long enough ago that an epoch may begin at once.
+fn rested() -> Rig {
+    let mut rig = Rig::in_force();
+    assert_eq!(rig.after(PAUSE), NONE);
+    rig
+}
+
+fn far_pod_of(name: &str, uid: &str, app: &str, address: &str) -> String {
+    far_pod(name, app, address).replace("namespace: shop,", &format!("namespace: shop, uid: {uid},"))
+}
+
+#[test]
+fn flows_are_judged_again_at_once_and_then_at_the_end_of_a_pause() {
+    let mut rig = rested();
+    rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
+    assert_eq!(rig.after(QUIET), ["write 10.0.1.6, again"]);
+    rig.delete("Pod", "db-2");
+    assert_eq!(rig.after(QUIET), ["remove 10.0.1.6"], "entries do not wait");
+    rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
+    assert_eq!(rig.after(QUIET), ["write 10.0.1.6"]);
+    assert_eq!(rig.after(PAUSE - 4 * QUIET), NONE);
+    assert_eq!(rig.after(QUIET), ["again"], "once for both");
+    assert_eq!(rig.after(Duration::from_secs(5)), NONE);
+}
+
+#[test]
+fn epochs_are_at_most_ten_a_second_and_the_last_change_is_followed_by_one() {
+    let mut rig = rested();
+    let mut done = Vec::new();
+    for turn in 0..200 {
+        match turn % 2 {
+            0 => rig.apply(&far_pod("db-2", "db", "10.0.1.6")),
+            _ => rig.delete("Pod", "db-2"),
+        }
+        done.extend(rig.after(Duration::from_millis(10)));
+    }
+    done.extend(rig.after(PAUSE));
+    let entries = done.iter().filter(|it| it.contains("10.0.1.6")).count();
+    let epochs: Vec<usize> = done.iter().enumerate().filter(|(_, it)| it.contains("again")).map(|(at, _)| at).collect();
+    assert_eq!(entries, 200);
+    assert!((20..=21).contains(&epochs.len()), "{done:?}");
+    assert_eq!(epochs.last(), Some(&(done.len() - 1)), "{done:?}");
+}
+
+#[test]
+fn another_pod_of_the_same_name_and_address_does_not_go_on_with_its_flows_unasked() {
+    let mut rig = rested();
+    rig.apply(&far_pod_of("db-2", "a", "db", "10.0.1.6"));
+    rig.after(PAUSE);
+    rig.apply(&far_pod_of("db-2", "a", "db", "10.0.1.6"));
+    assert_eq!(rig.after(PAUSE), NONE, "nothing has changed");
+    rig.apply(&far_pod_of("db-2", "b", "db", "10.0.1.6"));
+    assert_eq!(rig.after(QUIET), ["again"]);
+}
+
+#[test]
+fn a_pod_that_is_gone_is_not_forgotten_when_neither_a_write_nor_a_generation_succeeds() {
+    let mut rig = rested();
+    rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
+    rig.after(PAUSE);
+    (rig.seen().refuse_write, rig.seen().refuse_install) = (true, false);
+    rig.seen().is_same = true;
+    rig.delete("Pod", "db-2");
+    assert_eq!(rig.after(QUIET / 2), ["remove 10.0.1.6, again"]);
+    // A generation that has the same number has judged nothing again.
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
+    assert_eq!(rig.after(FIRST_RETRY), ["again"], "it is tried once");
+    rig.seen().refuse_write = false;
+    let done = rig.after(Duration::from_secs(5));
+    assert_eq!(done.iter().filter(|it| *it == "again").count(), 1, "{done:?}");
+}
+
+#[test]
+fn entries_that_could_not_be_written_are_written_later_if_no_generation_can_be_made() {
+    let mut rig = rested();
+    rig.seen().refuse_write = true;
+    rig.agent.pending.retry = Some((rig.now + Duration::from_secs(60), FIRST_RETRY));
+    rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
+    assert_eq!(rig.after(QUIET), ["write 10.0.1.6, again"]);
+    rig.delete("Pod", "db-2");
+    assert_eq!(rig.after(FIRST_RETRY / 2), NONE, "it is not tried all the time");
+    rig.seen().refuse_write = false;
+    assert_eq!(rig.after(FIRST_RETRY), ["remove 10.0.1.6, again"]);
+}
+
+#[test]
+fn a_generation_with_a_new_number_judges_flows_again_by_itself() {
+    let mut rig = rested();
+    rig.apply(NARROW);
+    let gone = [Event::Deleted(key("Pod", "db"))];
+    let done = rig.make_while(gone.into_iter());
+    assert_eq!(done, ["remove 10.0.1.5, again", "install shop/web@veth7 isolated"]);
+    assert_eq!(rig.after(Duration::from_secs(5)), NONE);
+}
+
+#[test]
+fn a_pod_that_goes_while_the_same_generation_is_made_again_is_not_forgotten() {
+    let mut rig = rested();
+    rig.seen().is_same = true;
+    rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
+    assert_eq!(rig.after(QUIET), ["write 10.0.1.6, again"]);
+    rig.apply(NARROW);
+    let gone = [Event::Deleted(key("Pod", "db-2"))];
+    let mut done = rig.make_while(gone.into_iter());
+    assert!(done.iter().any(|it| it.starts_with("remove 10.0.1.6")), "{done:?}");
+    // While it is made, or afterwards: that depends on how long this machine takes.
+    done.extend(rig.after(Duration::from_secs(5)));
+    assert!(done.iter().any(|it| it.contains("again")), "{done:?}");
+}
+
+#[test]
+fn a_change_that_leads_to_the_same_generation_judges_flows_again() {
+    let mut rig = rested();
+    rig.seen().is_same = true;
+    // Another pod of the same name at the same interface.
+    rig.apply(&CLUSTER.replace("uid: u1", "uid: u9"));
+    let done = rig.after(GATHER + QUIET);
+    assert_eq!(done.last().map(String::as_str), Some("again"), "{done:?}");
+    assert_eq!(rig.after(Duration::from_secs(5)), NONE);
+}
+
+/// web may only reach what is labelled `app: db`, and there is a service.
+const SERVICE: &str = "
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: e, namespace: shop},
+  spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress],
+    egress: [{to: [{podSelector: {matchLabels: {app: db}}}]}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: db, namespace: shop},
+  spec: {clusterIP: 10.96.0.1, selector: {app: db}, ports: [{port: 80, targetPort: 8080}]}}
+";
+
+fn ends(done: &[String]) -> Vec<&str> {
+    done.iter().map(String::as_str).filter(|it| it.starts_with("end ")).collect()
+}
+
+/// With a service of two backends in force.
+fn serving() -> Rig {
+    let mut rig = Rig::in_force();
+    rig.apply(SERVICE);
+    rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
+    assert_eq!(ends(&rig.after(Duration::from_secs(1))), NONE);
+    rig
+}
+
+#[test]
+fn flows_to_a_service_end_when_a_backend_is_quarantined() {
+    let mut rig = serving();
+    rig.apply(&far_pod("db-2", "none", "10.0.1.6"));
+    let done = rig.after(Duration::from_secs(1));
+    assert_eq!(done, ["install shop/web@veth7 isolated", "end shop/web 10.96.0.1:80"]);
+    rig.apply(NARROW);
+    assert_eq!(ends(&rig.after(Duration::from_secs(5))), NONE, "once");
+}
+
+#[test]
+fn flows_that_the_kernel_does_not_end_are_tried_again() {
+    let mut rig = serving();
+    rig.seen().refuse_end = true;
+    rig.apply(&far_pod("db-2", "none", "10.0.1.6"));
+    assert_eq!(ends(&rig.after(QUIET + GATHER)).len(), 1);
+    rig.seen().refuse_end = false;
+    assert_eq!(ends(&rig.after(FIRST_RETRY)).len(), 1);
+    assert_eq!(ends(&rig.after(Duration::from_secs(60))), NONE);
+}
+
+#[test]
+fn a_backend_that_left_its_service_and_is_relabelled_later_is_asked_about() {
+    let mut rig = serving();
+    // The service has another selector, the pods have the labels that they had.
+    rig.apply(&SERVICE.replace("selector: {app: db}", "selector: {app: new}"));
+    assert_eq!(ends(&rig.after(Duration::from_secs(1))), NONE);
+    rig.apply(&far_pod("db-2", "none", "10.0.1.6"));
+    let done = rig.after(Duration::from_secs(1));
+    assert_eq!(ends(&done), ["end shop/web 10.96.0.1:80"], "{done:?}");
+}

@@ -1,0 +1,70 @@
+//! Flows that end although nothing in their packets says so.
+//!
+//! A packet to a service address does not show which backend it will reach, so the programs cannot know that a flow
+//! still uses a backend which its client may not reach any more (`weir_compiler::departed` finds out). The runtime
+//! marks such flows in the table of buckets. Each mark is a compare-and-swap of a slot's word, like every other change
+//! of it, so it never lands on another flow. One pass over the tables, whatever the number of flows that end.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use weir_compiler::address::Family;
+use weir_compiler::layout::MapName;
+use weir_compiler::layout::buckets::{self, Flow, Slot};
+use weir_compiler::model::Direction;
+
+use super::Runtime;
+use crate::error::{Doing as _, Error};
+
+/// Flows that a local pod has begun, to one port of one address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedFlows {
+    /// The pod, `namespace/name`.
+    pub pod: String,
+    /// The address that its packets go to.
+    pub remote: IpAddr,
+    /// The port there.
+    pub port: u16,
+    /// The number of the protocol.
+    pub protocol: u8,
+}
+
+const TABLES: [(MapName, Family); 2] = [(MapName::FlowBuckets4, Family::V4), (MapName::FlowBuckets6, Family::V6)];
+
+impl Runtime {
+    /// Ends flows; returns how many there were. Pods that are not attached have none.
+    pub fn end_flows(&self, ended: &[EndedFlows]) -> Result<usize, Error> {
+        if ended.is_empty() {
+            return Ok(0);
+        }
+        let record = self.record()?;
+        let loaded = self.current(&record)?.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))?;
+        let mut keys: BTreeSet<Key> = BTreeSet::new();
+        for flows in ended {
+            let endpoints = record.endpoints.iter().filter(|it| it.pod == flows.pod);
+            keys.extend(endpoints.map(|it| (it.ifindex, flows.remote, flows.port, flows.protocol)));
+        }
+        let mut count = 0;
+        for (name, family) in TABLES {
+            let Some(map) = loaded.map(name) else { continue };
+            let which = |slot: &Slot| {
+                let is_ended = slot.word() == buckets::ended(slot.word());
+                !is_ended && key(slot).is_some_and(|key| keys.contains(&key))
+            };
+            count += self
+                .system
+                .change_slots(map, family, which, buckets::ended)
+                .doing(format!("end flows in the map {}", name.name()))?;
+        }
+        Ok(count)
+    }
+}
+
+/// The interface, the remote address and port, and the protocol.
+type Key = (u32, IpAddr, u16, u8);
+
+/// Of a flow that the pod has begun.
+fn key(slot: &Slot) -> Option<Key> {
+    let Flow { tuple, begun, .. } = slot.flow()?;
+    (begun == Direction::Egress).then_some((tuple.ifindex, tuple.remote, tuple.remote_port, tuple.protocol))
+}
