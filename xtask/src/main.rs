@@ -20,7 +20,7 @@ cargo xtask TASK
   fuzz            random texts, clusters and packets: `--secs N` (10), `--seed S` (1); a failing case is left in target/fuzz
   bench           all that follow, and makes docs/performance.md from them; `bench commands` measures the
                   command line, `bench WORD` those of its commands that have the word in their names
-  kernels         the datapath's tests on Linux 5.10, 6.1 and 6.12 under qemu; WEIR_KERNEL_IMAGES names images
+  kernels         the datapath's tests on Linux 6.1 and 6.12 under qemu; WEIR_KERNEL_IMAGES names images
   apiserver       `build`s kube-apiserver and etcd from their Go modules, `run [DIR]` runs them on loopback; tests use them
   cluster         a real cluster of one or two nodes in network namespaces: `up`, `test`, `suite`, `starts N`, `down`,
                   `kubectl …`, `enter NODE …`; needs root. Of `up` and `test`:

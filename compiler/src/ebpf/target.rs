@@ -7,7 +7,7 @@ use super::helper::Helper;
 use super::insn::{AluOp, AtomicOp, Imm64, Insn, Swap};
 use std::fmt;
 
-/// A part of the instruction set that came after kernel 5.10.
+/// A part of the instruction set that is younger than version 3 with plain atomic addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Feature {
     /// `ktime_get_coarse_ns`.
@@ -74,7 +74,7 @@ impl Target {
 }
 
 impl Insn {
-    /// What it needs beyond kernel 5.10.
+    /// What it needs beyond version 3 with plain atomic addition.
     pub fn feature(&self) -> Option<Feature> {
         match self {
             Self::MovSx { .. } | Self::LoadSx { .. } | Self::JumpLong { .. } => Some(Feature::V4),

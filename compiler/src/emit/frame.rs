@@ -9,7 +9,7 @@
 //! | r0–r5 | scratch, lost at every call |
 //!
 //! The stack frame is laid out by [`Frame`]; every byte that a program may read is written on every path before
-//! (the verifier of 5.10 insists). The entry clears what only some paths write; `FLOW` and `SCRATCH` are written whole
+//! (the verifier insists). The entry clears what only some paths write; `FLOW` and `SCRATCH` are written whole
 //! before every use.
 
 /// Stack offsets, from r10 down.

@@ -3,7 +3,7 @@
 //! Contract: a look-up may use r0 to r5 and [`Frame::SCRATCH`]. Address look-ups go on with the class in r1; row look-ups
 //! leave a pointer to the set in the value's slot. Compiled tables are read through `ld_imm64` of the map's value.
 //!
-//! `// Verifier:` (5.10 and later) every offset into a table is bounded by arithmetic that it follows: a scaled number
+//! `// Verifier:` every offset into a table is bounded by arithmetic that it follows: a scaled number
 //! `(x >> 32) * n >> 32` is below `n`; a step of a search adds a masked constant; what comes out of a table is compared.
 
 mod perfect;

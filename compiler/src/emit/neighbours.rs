@@ -6,7 +6,7 @@
 //!
 //! * What a pod says of itself has its own address and its own hardware address: that of the frame, and that of the pod's
 //!   interface where the runtime knows it. Only routers say which way to go: advertisements and redirects of pods are forged.
-//! * It is as long as the kernel makes it, with one option at most, so that there is no room for data.
+//! * The frame is as long as the kernel makes it, with one option at most and no header between, so that there is no room for data.
 //! * It goes to a group or to an address of the link. Answers to a neighbour's global address are the exception: Linux asks with the
 //!   address that it is going to use. They go to neighbours that have asked. The question had a hop limit of 255, so no router has passed
 //!   it on, and the address is on the link; it is remembered as a flow.
@@ -36,6 +36,10 @@ const LISTENER: [i32; 3] = [131, 132, 143];
 const LISTENER_HOP_LIMIT: i32 = 1;
 /// A report of this length has eight groups; a host has one for each address.
 const LONGEST_REPORT: i32 = 168;
+/// Bytes of the hop-by-hop header that a report has.
+const ROUTER_ALERT: i32 = 8;
+/// A solicitation or an advertisement, with two options.
+const LONGEST_ANSWER: i32 = 40;
 
 /// Options of neighbour discovery, as their first two bytes: the type, and one unit of length.
 const SOURCE_ADDRESS: i32 = 0x0101;
@@ -69,6 +73,9 @@ impl Emitter<'_> {
         self.look_up(MapName::Endpoints, Key::IFINDEX);
         let no_endpoint = self.end(Outcome::NoEndpoint);
         self.asm.jump_if(Cond::Eq, Reg::R0, 0, no_endpoint);
+        let refused = self.end(if self.hook == Direction::Egress { Outcome::Source } else { Outcome::Stray });
+        self.asm.load(Size::W, Reg::R1, Reg::R6, skb::LEN);
+        self.asm.jump_if(Cond::Gt, Reg::R1, LONGEST_ARP, refused);
         match self.hook {
             Direction::Egress => self.arp_from_pod(),
             Direction::Ingress => self.arp_to_pod(),
@@ -82,8 +89,6 @@ impl Emitter<'_> {
         let field = |at: i16| ETHERNET as i16 + at;
         const REQUEST: i32 = 0x0100;
         const REPLY: i32 = 0x0200;
-        self.asm.load(Size::W, Reg::R1, Reg::R6, skb::LEN);
-        self.asm.jump_if(Cond::Gt, Reg::R1, LONGEST_ARP, forged);
         // Ethernet and IPv4; six bytes and four.
         self.asm.load(Size::W, Reg::R1, Reg::R7, field(arp::TYPES));
         self.asm.jump_if(Cond::Ne, Reg::R1, 0x0008_0100, forged);
@@ -172,6 +177,7 @@ impl Emitter<'_> {
         let (forged, passes, no_endpoint) =
             (self.end(Outcome::Source), self.end(Outcome::Neighbour), self.end(Outcome::NoEndpoint));
         self.unless_hop_limit(ON_LINK, parsed);
+        self.unless_headers(0, parsed);
         self.neighbour_option(kind, forged, parsed);
         if kind == ADVERTISEMENT {
             self.need_at(24);
@@ -189,10 +195,10 @@ impl Emitter<'_> {
         if kind == ADVERTISEMENT {
             self.own_or_link_local(TARGET, false, forged);
         }
-        self.to_the_link(passes);
+        self.pass_on_the_link(passes);
         match kind {
             ROUTER_SOLICITATION => self.asm.jump(parsed),
-            _ => self.to_a_neighbour_that_asked(parsed, passes),
+            _ => self.pass_if_asked(parsed, passes),
         }
     }
 
@@ -220,11 +226,15 @@ impl Emitter<'_> {
         self.asm.bind(none);
     }
 
-    /// `length` = the bytes of the ICMPv6 message.
+    /// `length` = the bytes of the ICMPv6 message, and of all that comes after it in the frame.
     fn message_length(&mut self, length: Reg) {
-        self.asm.load(Size::W, length, Reg::R10, Frame::PAYLOAD);
-        self.asm.alu(AluOp::Add, length, ETHERNET + 40);
+        self.asm.load(Size::W, length, Reg::R6, skb::LEN);
         self.asm.alu(AluOp::Sub, length, Reg::R9);
+    }
+
+    /// Goes to `otherwise` if more extension headers than this many bytes are before the message: they have room for data too.
+    fn unless_headers(&mut self, most: i32, otherwise: Label) {
+        self.asm.jump_if(Cond::Gt, Reg::R9, ETHERNET + 40 + most, otherwise);
     }
 
     fn unless_hop_limit(&mut self, hop_limit: i32, otherwise: Label) {
@@ -267,7 +277,7 @@ impl Emitter<'_> {
     }
 
     /// Goes to `passes` with what goes to a group, or to an address that is local to the link.
-    fn to_the_link(&mut self, passes: Label) {
+    fn pass_on_the_link(&mut self, passes: Label) {
         let one = self.asm.label("to one");
         self.unless_group(Family::V6, Key::REMOTE, one);
         self.asm.jump(passes);
@@ -277,7 +287,7 @@ impl Emitter<'_> {
     }
 
     /// Goes to `passes` if the destination has asked for this endpoint.
-    fn to_a_neighbour_that_asked(&mut self, parsed: Label, passes: Label) {
+    fn pass_if_asked(&mut self, parsed: Label, passes: Label) {
         self.store_neighbour();
         self.look_up_flow(Family::V6, Frame::KEY, parsed);
         self.jump_if_expired(parsed);
@@ -298,6 +308,7 @@ impl Emitter<'_> {
         let [group, fine] = ["report to one", "listener's source"].map(|it| self.asm.label(it));
         let passes = self.end(Outcome::Neighbour);
         self.unless_hop_limit(LISTENER_HOP_LIMIT, parsed);
+        self.unless_headers(ROUTER_ALERT, parsed);
         self.message_length(Reg::R3);
         self.asm.jump_if(Cond::Gt, Reg::R3, LONGEST_REPORT, parsed);
         self.unless_group(Family::V6, Key::REMOTE, group);
@@ -314,18 +325,22 @@ impl Emitter<'_> {
     }
 
     fn neighbours_to_pod(&mut self, parsed: Label) {
-        let labels = ["solicitation", "neighbours alone", "query", "of other hosts"].map(|it| self.asm.label(it));
+        let labels = ["solicitation", "advertisement", "of a router", "query", "of other hosts"];
+        let labels = labels.map(|it| self.asm.label(it));
         let (stray, passes) = (self.end(Outcome::Stray), self.end(Outcome::Neighbour));
-        let [solicitation, neighbour, query, of_others] = labels;
+        let [solicitation, advertisement, router, query, of_others] = labels;
         self.asm.jump_if(Cond::Eq, Reg::R2, SOLICITATION, solicitation);
-        self.jump_if_any(&[ADVERTISEMENT, ROUTER_ADVERTISEMENT, REDIRECT], neighbour);
+        self.asm.jump_if(Cond::Eq, Reg::R2, ADVERTISEMENT, advertisement);
+        self.jump_if_any(&[ROUTER_ADVERTISEMENT, REDIRECT], router);
         self.asm.jump_if(Cond::Eq, Reg::R2, LISTENER_QUERY, query);
         self.asm.jump_if(Cond::Eq, Reg::R2, ROUTER_SOLICITATION, of_others);
         self.jump_if_any(&LISTENER, of_others);
         self.asm.jump(parsed);
         self.asm.bind(solicitation);
         self.solicitation_to_pod(stray, passes, parsed);
-        self.asm.bind(neighbour);
+        self.asm.bind(advertisement);
+        self.unless_short(parsed);
+        self.asm.bind(router);
         self.unless_hop_limit(ON_LINK, parsed);
         self.asm.jump(passes);
         self.asm.bind(query);
@@ -339,11 +354,19 @@ impl Emitter<'_> {
         self.asm.jump(stray);
     }
 
+    /// Goes to `otherwise` with a question or an answer that has room for data.
+    fn unless_short(&mut self, otherwise: Label) {
+        self.unless_headers(0, otherwise);
+        self.message_length(Reg::R3);
+        self.asm.jump_if(Cond::Gt, Reg::R3, LONGEST_ANSWER, otherwise);
+    }
+
     /// A question about the pod's own address. A neighbour that asks with a global address may be answered there.
     fn solicitation_to_pod(&mut self, stray: Label, passes: Label, parsed: Label) {
         let [one, new] = ["asks with an address", "asks for the first time"].map(|it| self.asm.label(it));
         let no_endpoint = self.end(Outcome::NoEndpoint);
         self.unless_hop_limit(ON_LINK, parsed);
+        self.unless_short(parsed);
         self.need_at(24);
         self.copy_target();
         self.look_up(MapName::Endpoints, Key::IFINDEX);

@@ -58,7 +58,7 @@ impl Emitter<'_> {
         let source_route = self.drop_unless_open(Outcome::SourceRoute);
         self.asm.jump_if(Cond::Eq, AT, HEADER_END, over);
         self.asm.jump_if(Cond::Gt, AT, HEADER_END, malformed);
-        // Verifier: up to 5.10 at least, nothing is learnt from comparing two registers.
+        // Verifier: old kernels learn nothing from comparing two registers.
         self.asm.jump_if(Cond::Gt, AT, ETHERNET + LONGEST, malformed);
         self.asm.mov(Reg::R1, Reg::R7);
         self.asm.alu(AluOp::Add, Reg::R1, AT);

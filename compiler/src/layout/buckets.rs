@@ -36,8 +36,8 @@
 //! One that is free or expired. In a full bucket, a slot of the interface that has most slots there (the packet's own interface if
 //! none has more): first one whose flow is not confirmed, then the one that was silent longest. So a pod that opens many flows takes
 //! slots from pods that have more than itself, and otherwise from itself. A flow that becomes confirmed in a bucket
-//! of confirmed flows ends the oldest other one of its own interface: so there is a slot for first packets, and a flood of first
-//! packets evicts only its like. The hash has seeds that only this host knows (a sum of products of sums, which is universal): an
+//! of confirmed flows ends the oldest other one of its own interface: so there is a slot for first packets, and among the flows of one
+//! interface a flood of first packets evicts only its like. The hash has seeds that only this host knows (a sum of products of sums, which is universal): an
 //! attacker outside cannot choose keys of one bucket.
 //!
 //! # Cut flows
@@ -315,16 +315,16 @@ impl Flow {
     fn word(&self, sequence: u32) -> u64 {
         let bit = |is: bool, shift: u32| u64::from(is) << shift;
         u64::from(self.tuple.protocol)
-            | (self.state as u64) << STATE_SHIFT
+            | ((self.state as u64) << STATE_SHIFT)
             | u64::from(direction_number(self.begun)) * BEGUN
-            | (self.origin as u64) << ORIGIN_SHIFT
+            | ((self.origin as u64) << ORIGIN_SHIFT)
             | u64::from(self.answered) * ANSWERED
             | LIVE
-            | u64::from(self.epoch & ((1 << EPOCH_BITS) - 1)) << EPOCH_SHIFT
+            | (u64::from(self.epoch & ((1 << EPOCH_BITS) - 1)) << EPOCH_SHIFT)
             | bit(self.fins[0], FIN_OF_BEGINNER)
             | bit(self.fins[1], FIN_OF_OTHER)
             | bit(self.is_cut, CUT)
-            | u64::from(sequence) << SEQUENCE_SHIFT
+            | (u64::from(sequence) << SEQUENCE_SHIFT)
     }
 }
 
@@ -339,7 +339,7 @@ fn address_at(bytes: &[u8], at: i16, family: Family) -> Option<IpAddr> {
 /// The word of a live slot whose flow was ended: until it expires, no packet of either side passes or keeps it alive, and only a new TCP
 /// connection takes its place.
 pub const fn ended(word: u64) -> u64 {
-    word | 1 << CUT | 1 << FIN_OF_BEGINNER
+    word | (1 << CUT) | (1 << FIN_OF_BEGINNER)
 }
 
 /// The word of a slot that has lost the flow that this was of.

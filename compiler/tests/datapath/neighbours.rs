@@ -85,6 +85,15 @@ fn nothing_else_is_in_a_message() {
         rig.from_pod(&report(28)).is(Neighbour);
         rig.from_pod(&report(169)).is(Source);
         rig.from_pod(&Packet { destination: ip("2001:db8::1"), ..report(28) }).is(Source);
+        // Around the message there is room too.
+        let padded = |packet: Packet| Packet { trailer: vec![0; 1_000], ..packet };
+        let behind_options = |packet: Packet| packet.with_extension(60, &[1; 15]);
+        rig.from_pod(&padded(advertisement(server, group, server))).is(Denied);
+        rig.from_pod(&behind_options(advertisement(server, group, server))).is(Denied);
+        rig.from_pod(&padded(report(28))).is(Source);
+        rig.to_pod(&padded(advertisement(ip(LINK), group, ip(LINK)))).is(Denied);
+        rig.to_pod(&behind_options(solicitation(ip(LINK), group, server))).is(Denied);
+        rig.to_pod(&padded(solicitation(ip(LINK), group, server))).is(Denied);
     });
 }
 
@@ -190,5 +199,8 @@ fn a_pod_hears_arp_about_itself_and_what_others_announce() {
         to_pod(&arp(2, OWN, client, server)).is(Neighbour);
         to_pod(&arp(1, OWN, client, client)).is(Neighbour);
         to_pod(&arp(1, OWN, client, other)).is(Stray);
+        let mut padded = arp(1, OWN, client, server);
+        padded.resize(65, 0);
+        to_pod(&padded).is(Stray);
     });
 }

@@ -14,6 +14,8 @@ const MOST_ARP: usize = 64;
 /// ICMPv6 bytes of neighbour discovery from the pod, and of listener reports.
 const MOST_NEIGHBOUR: usize = 40;
 const MOST_REPORT: usize = 168;
+/// A solicitation or an advertisement to the pod, with two options.
+const MOST_ANSWER: usize = 40;
 /// Seconds for which a solicitation lets the pod answer a global unicast address.
 const SOLICITED: u64 = 30;
 
@@ -113,6 +115,7 @@ impl Model {
 
     fn neighbour_to_pod(&mut self, ip: &Ip, neighbour: &Neighbour) -> Option<(Rule, Option<Outcome>)> {
         match neighbour.kind {
+            SOLICITATION | ADVERTISEMENT if bytes::upper_length(ip) > MOST_ANSWER => None,
             SOLICITATION => Some(self.solicitation_to_pod(ip, neighbour.target)),
             ADVERTISEMENT | ROUTER_ADVERTISEMENT | REDIRECT => Some((Rule::NeighbourToPod, Some(Outcome::Neighbour))),
             _ => None,
@@ -150,7 +153,9 @@ fn arp_from_pod(arp: &Arp, endpoint: &Endpoint) -> (Rule, Outcome) {
 
 /// About the endpoint's address, an announcement, or of no concern to an endpoint without an IPv4 address.
 fn arp_to_pod(arp: &Arp, endpoint: &Endpoint) -> (Rule, Outcome) {
-    if endpoint.v4.is_none() {
+    if bytes::arp(arp).len() > MOST_ARP {
+        (Rule::ArpStray, Outcome::Stray)
+    } else if endpoint.v4.is_none() {
         (Rule::ArpNoAddress, Outcome::Neighbour)
     } else if endpoint.v4 == Some(IpAddr::V4(arp.target)) {
         (Rule::ArpToPod, Outcome::Neighbour)
