@@ -419,7 +419,9 @@ impl Index {
     }
 
     fn is_only_a_peer(&self, generation: &Generation, object: &Object, pod: &Pod, after: Option<&Object>) -> bool {
-        let local = self.node.is_none() || pod.node == self.node;
+        // A pod that names no node is where its addresses say.
+        let is_placed = pod.node.is_some() || pod.node_addresses.is_empty();
+        let local = self.node.is_none() || pod.node == self.node || !is_placed;
         let backs = generation.selecting.iter().any(|(namespace, selector)| {
             *namespace == object.meta.namespace
                 && selector.iter().all(|(key, value)| object.meta.labels.get(key) == Some(value))
