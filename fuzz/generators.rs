@@ -4,6 +4,7 @@ pub mod change;
 pub mod cluster;
 pub mod flows;
 pub mod random;
+pub mod sequences;
 pub mod texts;
 
 pub use random::Random;

@@ -10,7 +10,11 @@ use weir_compiler::decode::InputKind;
 use weir_compiler::k8s::Object;
 use weir_compiler::model::{Assumptions, HostNetworkPods, Icmp};
 use weir_compiler::resolve::resolve;
+use weir_fuzz::generators::sequences::{self, Abilities};
 use weir_fuzz::generators::{Random, change, cluster, texts};
+use weir_fuzz::oracles::datapath::compare::{self, Sequence, Tally as Packets};
+use weir_fuzz::oracles::datapath::machine::InVm;
+use weir_fuzz::oracles::datapath::worlds::{World, worlds};
 use weir_fuzz::oracles::engines::{Effort, agree, scopes};
 use weir_fuzz::oracles::{decoding, difference, shrink};
 
@@ -18,6 +22,10 @@ use weir_fuzz::oracles::{decoding, difference, shrink};
 const VALID_ONE_IN: usize = 20;
 /// Before that many texts, chance decides.
 const ENOUGH: usize = 500;
+/// Sequences of packets for each cluster.
+const SEQUENCES: u64 = 200;
+/// By then every rule of the datapath has occurred.
+const ENOUGH_SEQUENCES: usize = 4_000;
 
 fn main() -> ExitCode {
     match run() {
@@ -42,6 +50,8 @@ struct Tally {
     questions: usize,
     changes: usize,
     flows: usize,
+    sequences: usize,
+    packets: Packets,
 }
 
 fn run() -> Result<()> {
@@ -49,6 +59,8 @@ fn run() -> Result<()> {
     let corpus = corpus()?;
     let (start, mut tally) = (Instant::now(), Tally::default());
     let mut seed = options.seed;
+    let worlds = worlds().map_err(anyhow::Error::msg)?;
+    let mut machine = InVm::new(&worlds).map_err(anyhow::Error::msg)?;
     while start.elapsed() < options.time {
         for _ in 0..50 {
             a_text(seed, &corpus, &mut tally)?;
@@ -56,13 +68,19 @@ fn run() -> Result<()> {
         }
         a_cluster(seed, &mut tally)?;
         a_change(seed, &mut tally)?;
+        for number in 0..SEQUENCES {
+            a_sequence(seed.wrapping_mul(SEQUENCES).wrapping_add(number), &worlds, &mut machine, &mut tally)?;
+        }
     }
-    let Tally { texts, valid, clusters, questions, changes, flows } = tally;
+    let Tally { texts, valid, clusters, questions, changes, flows, sequences, packets } = tally;
     println!(
         "fuzz: {texts} texts, {valid} of them valid; {clusters} clusters, {questions} questions; {changes} changes, \
-         {flows} flows that differ; from seed {}",
-        options.seed
+         {flows} flows that differ; {sequences} sequences of {} packets; from seed {}",
+        packets.packets, options.seed
     );
+    if sequences >= ENOUGH_SEQUENCES && !packets.idle().is_empty() {
+        bail!("rules of the datapath that no packet met: {:?}", packets.idle());
+    }
     if changes >= ENOUGH && flows < changes {
         bail!("too few of the changes changed anything");
     }
@@ -171,6 +189,20 @@ fn a_change(seed: u64, tally: &mut Tally) -> Result<()> {
             left(seed, "txt", &shrink::report(&format!("{assume:?}, and its change\n{text}"), &objects), &text)
         }
     }
+}
+
+/// Packets through the programs of several generations, beside the model of the datapath.
+fn a_sequence(seed: u64, worlds: &[World], machine: &mut InVm<'_>, tally: &mut Tally) -> Result<()> {
+    let abilities = Abilities { waits: true, context: true };
+    let sequence = sequences::sequence(&mut Random::new(seed), worlds.len(), abilities);
+    tally.sequences += 1;
+    if compare::agree(&sequence, worlds, machine, &mut tally.packets).is_ok() {
+        return Ok(());
+    }
+    let mut ask = |it: &Sequence| compare::agree(it, worlds, machine, &mut Packets::default()).err();
+    let smaller = compare::smallest(sequence, &mut |it| ask(it).is_some());
+    let text = ask(&smaller).map(|it| it.text).unwrap_or_default();
+    left(seed, "txt", &compare::report(&smaller, worlds, &text), &text)
 }
 
 fn disagreement(objects: &[Object], assume: Assumptions, effort: Effort, seed: u64) -> Result<usize, String> {

@@ -15,7 +15,7 @@ use crate::artifact::{Artifact, Description, Line, LineTable, LinkError, NamedEn
 use crate::classify::{self, Classes, ClassifyError, PeerId, Scope};
 use crate::ebpf::asm::Assembled;
 use crate::ebpf::limits::{self, Report, Violation};
-use crate::ebpf::target::{Feature, Target};
+use crate::ebpf::target::Target;
 use crate::edge::Edge;
 use crate::emit::{self, AT_EDGE, EmitError, Plan, program_name};
 use crate::image::{self, EndpointEntry, MapImage, Sizes};
@@ -139,11 +139,8 @@ pub fn compile_classes(
     options: &Options,
 ) -> Result<Compiled, CompileError> {
     check_classes(&classes)?;
-    let structures = StructureOptions {
-        most_value_bytes: options.target.most_value_bytes(),
-        has_atomics: options.target.has(Feature::Atomics),
-        forced: options.forced.clone(),
-    };
+    let structures =
+        StructureOptions { most_value_bytes: options.target.most_value_bytes(), forced: options.forced.clone() };
     let tables = lower::tables_with(&classes, &structures);
     let general = Direction::ALL.map(|direction| lower::lower(direction, tables.is_staged));
     let mut decisions = general.clone();
@@ -243,7 +240,7 @@ impl Compiled {
 
     /// Of both families together.
     fn flow_table(&self, note: &Note) -> Note {
-        let tables = self.maps.iter().filter(|map| image::is_flow_table(map.name));
+        let tables = self.maps.iter().filter(|map| image::bucket_family(map.name).is_some());
         let (mut entries, mut bytes) = (0, 0);
         for map in tables {
             entries += image::flow_room(map) as usize;
@@ -254,12 +251,12 @@ impl Compiled {
 
     /// Whether a local endpoint has addresses of the family that a set is of.
     fn judges(&self, place: Place) -> bool {
-        let fragments = match place {
-            Place::Exact4 | Place::Prefixes4 => MapName::Fragments4,
-            Place::Exact6 | Place::Prefixes6 => MapName::Fragments6,
+        let nodes = match place {
+            Place::Exact4 | Place::Prefixes4 => MapName::Nodes4,
+            Place::Exact6 | Place::Prefixes6 => MapName::Nodes6,
             Place::Ports | Place::Rows | Place::Flows => return true,
         };
-        self.maps.iter().any(|map| map.name == fragments)
+        self.maps.iter().any(|map| map.name == nodes)
     }
 }
 

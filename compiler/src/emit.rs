@@ -23,11 +23,13 @@ mod account;
 mod decide;
 mod edge;
 mod flows;
+mod fragments;
 mod frame;
+mod icmp;
 mod lookup;
+mod neighbours;
 mod options;
 mod parse;
-mod quoted;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -76,10 +78,13 @@ pub enum EmitError {
 /// The program of one hook: `to_pod` for ingress, `from_pod` for egress.
 pub fn emit(plan: &Plan<'_>, hook: Direction) -> Result<Assembled, EmitError> {
     let mut emitter = Emitter::new(plan, hook);
-    emitter.entry();
+    let arp = emitter.entry();
     for family in &plan.families {
         emitter.family(*family)?;
     }
+    let unknown = emitter.drop_unless_open(Outcome::Unknown);
+    emitter.asm.jump(unknown);
+    emitter.arp(arp);
     emitter.ends();
     Ok(emitter.asm.assemble()?)
 }
@@ -145,8 +150,8 @@ impl<'a> Emitter<'a> {
         *self.unless_open.entry(outcome).or_insert_with(|| asm.label(outcome.name()))
     }
 
-    /// Packets that are settled at once pass; clears what only some paths write, and tells the families apart.
-    fn entry(&mut self) {
+    /// The fast path; clears what only some paths write, and tells the families apart. Returns where ARP goes.
+    fn entry(&mut self) -> Label {
         self.asm.mov(Reg::R6, Reg::R1);
         match self.hook {
             Direction::Egress => self.stamp(),
@@ -167,12 +172,13 @@ impl<'a> Emitter<'a> {
             self.store_constant(Frame::JUDGED, direction_number(self.hook));
         }
         let unknown = self.drop_unless_open(Outcome::Unknown);
-        let neighbour = self.end(Outcome::Neighbour);
+        let arp = self.asm.label("arp");
         // A tag that the device took off: what is inside is not what our rules speak of.
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::VLAN_PRESENT);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, unknown);
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::PROTOCOL);
-        self.asm.jump_if(Cond::Eq, Reg::R1, i32::from(0x0806u16.to_be()), neighbour);
+        self.asm.jump_if(Cond::Eq, Reg::R1, i32::from(0x0806u16.to_be()), arp);
+        arp
     }
 
     /// `zero = 0`, from a number that the verifier does not know.

@@ -12,11 +12,9 @@ use crate::ebpf::target::Target;
 use crate::edge::Edge;
 use crate::ir::Tables;
 use crate::layout::buckets::{self, shape};
-use crate::layout::{
-    self, FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, STAGED_SHIFT, State, config, endpoint, flow,
-};
+use crate::layout::{self, FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, STAGED_SHIFT, State, config, endpoint};
 use crate::model::{Cluster, Direction, EndpointId, Established};
-use crate::structures::{Exact, Flows, Ports, Prefixes, RowTable};
+use crate::structures::{Exact, Ports, Prefixes, RowTable};
 use crate::vm::{MapFlags, MapKind, MapSpec};
 
 /// One map.
@@ -66,18 +64,16 @@ pub fn maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes, tar
         empty(MapName::Events, ring(sizes.ring_bytes)),
         empty(MapName::EventLimit, array(MapKind::Array, 16, 1)),
         empty(MapName::Other, array(MapKind::ProgArray, 4, 1)),
+        empty(MapName::Fragments, array(MapKind::Array, 8, places.saturating_mul(layout::fragments::PLACES))),
     ];
     for family in [Family::V4, Family::V6] {
         if has_family(cluster, scope, family) {
             maps.extend(family_maps(cluster, tables, family));
-            maps.extend(flow_tables(tables, flows(scope, sizes), target, family));
+            maps.push(flow_table(flows(scope, sizes), target, family));
         }
     }
-    if tables.structures.flows == Flows::Buckets {
-        let shape = MapSpec { flags: MapFlags::RDONLY_PROG, ..array(MapKind::Array, shape::BYTES, 1) };
-        let shape = MapImage { name: MapName::FlowShape, spec: shape, entries: vec![(vec![0; 4], shape_of(&maps))] };
-        maps.push(shape);
-    }
+    let shape = MapSpec { flags: MapFlags::RDONLY_PROG, ..array(MapKind::Array, shape::BYTES, 1) };
+    maps.push(MapImage { name: MapName::FlowShape, spec: shape, entries: vec![(vec![0; 4], shape_of(&maps))] });
     match &tables.structures.rows {
         RowTable::Maps => maps.extend([rows(tables), defaults(tables)]),
         RowTable::Compiled(table) => maps.push(compiled(MapName::Rows, &table.bytes)),
@@ -162,13 +158,11 @@ fn config_image(cluster: &Cluster) -> MapImage {
 }
 
 fn family_maps(cluster: &Cluster, tables: &Tables, family: Family) -> Vec<MapImage> {
-    use MapName::{Fragments4, Fragments6, Nodes4, Nodes6};
+    use MapName::{Nodes4, Nodes6};
     let address = u32::from(family.bits() / 8);
     let nodes = node_entries(cluster, family);
-    let mut maps = vec![
-        empty(pick(family, Fragments4, Fragments6), lru(pick(family, 20, 44), 4, 1_024)),
-        filled(pick(family, Nodes4, Nodes6), hash(4 + address, 4, headroom(nodes.len() as u32)), nodes),
-    ];
+    let mut maps =
+        vec![filled(pick(family, Nodes4, Nodes6), hash(4 + address, 4, headroom(nodes.len() as u32)), nodes)];
     maps.extend(address_maps(tables, family));
     maps
 }
@@ -178,21 +172,11 @@ fn flows(scope: &Scope, sizes: Sizes) -> u32 {
     sizes.flows_per_endpoint.saturating_mul(scope.endpoints().len().max(1) as u32)
 }
 
-fn flow_tables(tables: &Tables, flows: u32, target: Target, family: Family) -> Vec<MapImage> {
-    use MapName::{FlowBuckets4, FlowBuckets6, Flows4, Flows6, Fresh4, Fresh6};
-    let key = pick(family, 16, 32);
-    match tables.structures.flows {
-        Flows::Lru => vec![
-            empty(pick(family, Flows4, Flows6), lru(key, flow::BYTES, flows)),
-            empty(pick(family, Fresh4, Fresh6), lru(key, flow::BYTES, (flows / 4).max(1_024))),
-        ],
-        Flows::Buckets => {
-            let bytes = buckets::table_bytes(family, flows.into(), target.most_value_bytes());
-            // So that its pages can be mapped, and slots do not straddle cache lines.
-            let spec = MapSpec { flags: MapFlags::MMAPABLE, ..array(MapKind::Array, bytes, 1) };
-            vec![empty(pick(family, FlowBuckets4, FlowBuckets6), spec)]
-        }
-    }
+fn flow_table(flows: u32, target: Target, family: Family) -> MapImage {
+    let bytes = buckets::table_bytes(family, flows.into(), target.most_value_bytes());
+    // So that its pages can be mapped, and slots do not straddle cache lines.
+    let spec = MapSpec { flags: MapFlags::MMAPABLE, ..array(MapKind::Array, bytes, 1) };
+    empty(pick(family, MapName::FlowBuckets4, MapName::FlowBuckets6), spec)
 }
 
 /// What `flow_shape` holds beside these maps.
@@ -216,35 +200,21 @@ pub fn bucket_family(name: MapName) -> Option<(Family, i32)> {
     }
 }
 
-/// Whether flows are in it.
-pub fn is_flow_table(name: MapName) -> bool {
-    matches!(name, MapName::Flows4 | MapName::Fresh4 | MapName::Flows6 | MapName::Fresh6)
-        || bucket_family(name).is_some()
-}
-
 /// How many flows a table has room for.
 pub fn flow_room(map: &MapImage) -> u32 {
-    match bucket_family(map.name) {
-        Some((family, _)) => map.spec.value_size / buckets::slot_bytes(family),
-        None => map.spec.max_entries,
-    }
+    bucket_family(map.name).map_or(0, |(family, _)| map.spec.value_size / buckets::slot_bytes(family))
 }
 
 /// A map as it is, but a flow table with hardly any room: for machines that are asked about one packet at a time.
 pub fn with_few_flows(map: &MapImage, most: u32) -> Cow<'_, MapImage> {
     let few = |family| buckets::table_bytes(family, u64::from(most) / 2, u64::MAX);
-    let mut small = match map.name {
-        MapName::FlowShape => {
-            let masks = [Family::V4, Family::V6].map(|family| buckets::mask(family, few(family)).to_le_bytes());
-            return Cow::Owned(MapImage { entries: vec![(vec![0; 4], masks.concat())], ..map.clone() });
-        }
-        name if is_flow_table(name) => map.clone(),
-        _ => return Cow::Borrowed(map),
-    };
-    match bucket_family(map.name) {
-        Some((family, _)) => small.spec.value_size = few(family),
-        None => small.spec.max_entries = small.spec.max_entries.min(most),
+    if map.name == MapName::FlowShape {
+        let masks = [Family::V4, Family::V6].map(|family| buckets::mask(family, few(family)).to_le_bytes());
+        return Cow::Owned(MapImage { entries: vec![(vec![0; 4], masks.concat())], ..map.clone() });
     }
+    let Some((family, _)) = bucket_family(map.name) else { return Cow::Borrowed(map) };
+    let mut small = map.clone();
+    small.spec.value_size = few(family);
     Cow::Owned(small)
 }
 
@@ -411,10 +381,6 @@ const LISTED_PER_CHANGE: u32 = 16;
 
 fn hash(key_size: u32, value_size: u32, max_entries: u32) -> MapSpec {
     MapSpec { kind: MapKind::Hash, key_size, value_size, max_entries, flags: MapFlags::default() }
-}
-
-fn lru(key_size: u32, value_size: u32, max_entries: u32) -> MapSpec {
-    MapSpec { kind: MapKind::LruHash, ..hash(key_size, value_size, max_entries) }
 }
 
 fn array(kind: MapKind, value_size: u32, max_entries: u32) -> MapSpec {

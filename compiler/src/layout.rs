@@ -22,18 +22,8 @@ pub enum MapName {
     EventLimit,
     /// `to_pod` of the other generation, while two are in force: [`config::OTHER`].
     Other,
-    /// IPv4 flows that have seen both sides: [`flow`].
-    Flows4,
-    /// IPv4 flows whose beginner has not spoken since an answer.
-    Fresh4,
-    /// IPv6 flows that have seen both sides.
-    Flows6,
-    /// IPv6 flows whose beginner has not spoken since an answer.
-    Fresh6,
-    /// Ports of fragmented IPv4 packets.
-    Fragments4,
-    /// Ports of fragmented IPv6 packets.
-    Fragments6,
+    /// Ports of fragmented packets: [`fragments`].
+    Fragments,
     /// Single IPv4 addresses → peer class.
     Exact4,
     /// IPv4 prefixes → peer class.
@@ -74,19 +64,14 @@ pub enum MapName {
 
 impl MapName {
     /// All of them, in order.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 25] = [
         Self::Endpoints,
         Self::Config,
         Self::Counters,
         Self::Events,
         Self::EventLimit,
         Self::Other,
-        Self::Flows4,
-        Self::Fresh4,
-        Self::Flows6,
-        Self::Fresh6,
-        Self::Fragments4,
-        Self::Fragments6,
+        Self::Fragments,
         Self::Exact4,
         Self::Prefixes4,
         Self::Exact6,
@@ -115,12 +100,7 @@ impl MapName {
             Self::Counters => "counters",
             Self::Events => "events",
             Self::EventLimit => "event_limit",
-            Self::Flows4 => "flows4",
-            Self::Fresh4 => "fresh4",
-            Self::Flows6 => "flows6",
-            Self::Fresh6 => "fresh6",
-            Self::Fragments4 => "fragments4",
-            Self::Fragments6 => "fragments6",
+            Self::Fragments => "fragments",
             Self::Exact4 => "exact4",
             Self::Prefixes4 => "prefixes4",
             Self::Exact6 => "exact6",
@@ -131,8 +111,8 @@ impl MapName {
             Self::Nodes6 => "nodes6",
             Self::Other => "other",
             Self::Ports => "ports",
-            Self::FlowBuckets4 => "flow_buckets4",
-            Self::FlowBuckets6 => "flow_buckets6",
+            Self::FlowBuckets4 => "flow_table4",
+            Self::FlowBuckets6 => "flow_table6",
             Self::FlowShape => "flow_shape",
             Self::Edge => "edge",
             Self::Local4 => "local4",
@@ -149,16 +129,22 @@ pub mod endpoint {
     /// The subject class.
     pub const SUBJECT: i16 = 0;
     /// Which directions are filtered: [`super::FILTERS_INGRESS`], [`super::FILTERS_EGRESS`], and which would be
-    /// ([`super::STAGED_SHIFT`]). Two bytes, and two that are zero.
+    /// ([`super::STAGED_SHIFT`]). Two bytes.
     pub const FLAGS: i16 = 4;
+    /// Two bytes: the endpoint's number on this node, from 0. The runtime fills it in; it finds the endpoint's share of tables
+    /// that all endpoints have in common ([`super::fragments`]).
+    pub const NUMBER: i16 = 6;
     /// The number of its node.
     pub const NODE: i16 = 8;
     /// Its IPv4 address, or zero.
     pub const V4: i16 = 12;
     /// Its IPv6 address, or zero.
     pub const V6: i16 = 16;
+    /// Six bytes: the hardware address of the pod's interface, or zero if it is not known. The runtime fills it in. Two bytes of
+    /// zero follow.
+    pub const MAC: i16 = 32;
     /// All of it.
-    pub const BYTES: u32 = 32;
+    pub const BYTES: u32 = 40;
 }
 
 /// The endpoint's rows can deny what comes to it.
@@ -201,24 +187,18 @@ pub mod mark {
     pub const NONE: u32 = 0xffff;
 }
 
-/// The value of `flows…` and `fresh…`.
-pub mod flow {
-    /// When it was last seen, in ticks.
-    pub const LAST: i16 = 0;
-    /// The generation that judged it.
-    pub const EPOCH: i16 = 8;
-    /// Who began it: [`super::direction_number`].
-    pub const BEGUN: i16 = 12;
-    /// [`super::State`]
-    pub const STATE: i16 = 13;
-    /// 1 if the pod's own node began it, 2 if the pod itself did.
-    pub const OWN_NODE: i16 = 14;
-    /// 1 if the other side has answered.
-    pub const ANSWERED: i16 = 15;
-    /// The pod's address.
-    pub const LOCAL: i16 = 16;
-    /// All of it.
-    pub const BYTES: u32 = 32;
+/// `fragments`: the ports of fragmented packets, for the fragments after the first.
+///
+/// Each endpoint has [`PLACES`] places of its own, so that no pod can use up the places of another one. A place is one number of
+/// eight bytes, written and read in one piece: in the lower half the two ports as the flow's key has them, in the upper half a tag, the upper
+/// half of a hash over everything that the fragments of a packet have in common. The lowest bits of the hash choose the place.
+/// The hash has seeds that only this host knows.
+///
+/// Two packets can share a tag by chance (1 in 2^32). Then fragments after the first get the other packet's ports. Nothing
+/// passes by that alone: the receiver cannot reassemble a packet whose first fragment was dropped.
+pub mod fragments {
+    /// Places of each endpoint: a power of two.
+    pub const PLACES: u32 = 64;
 }
 
 /// A record in `events`.
@@ -289,11 +269,14 @@ pub enum Outcome {
     WouldDeny,
     /// A new flow that is denied, and allowed if what is staged were enforced.
     WouldAllow,
+    /// To the pod, for an address that is not the pod's. Counted, without a record: on a bridge, questions for neighbours come by
+    /// all the time.
+    Stray,
 }
 
 impl Outcome {
     /// All of them, in order.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Established,
         Self::Allowed,
         Self::Denied,
@@ -311,6 +294,7 @@ impl Outcome {
         Self::SourceRoute,
         Self::WouldDeny,
         Self::WouldAllow,
+        Self::Stray,
     ];
 
     /// As `weir counters` prints it.
@@ -333,6 +317,7 @@ impl Outcome {
             Self::SourceRoute => "source-route",
             Self::WouldDeny => "would-deny",
             Self::WouldAllow => "would-allow",
+            Self::Stray => "stray",
         }
     }
 
@@ -347,7 +332,8 @@ impl Outcome {
             | Self::NoEndpoint
             | Self::Cut
             | Self::SourceRoute
-            | Self::WouldAllow => true,
+            | Self::WouldAllow
+            | Self::Stray => true,
             Self::Established
             | Self::Allowed
             | Self::Itself
@@ -363,16 +349,14 @@ impl Outcome {
 /// Outcomes have this many places in `counters` for each hook.
 pub const OUTCOMES: u32 = 32;
 
-/// Where a flow is in its life.
+/// Where a flow is in its life. Odd numbers are confirmed flows: their beginner has spoken again after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum State {
-    /// TCP, until its beginner has seen an answer.
+    /// TCP, until its beginner speaks after an answer.
     TcpFresh,
     /// TCP, both sides seen.
     TcpOpen,
-    /// TCP, somebody ends it.
-    TcpClosing,
     /// UDP, until its beginner speaks after an answer.
     UdpFresh,
     /// UDP, both sides seen.
@@ -381,11 +365,49 @@ pub enum State {
     OtherFresh,
     /// Anything else, both sides seen.
     OtherOpen,
+    /// TCP that has ended: both sides have sent FIN, or the pod has sent RST. Its slot is the first to be reused.
+    TcpClosing,
 }
 
 impl State {
+    /// All of them, in order.
+    pub const ALL: [Self; 7] = [
+        Self::TcpFresh,
+        Self::TcpOpen,
+        Self::UdpFresh,
+        Self::UdpOpen,
+        Self::OtherFresh,
+        Self::OtherOpen,
+        Self::TcpClosing,
+    ];
+
     /// How long such a flow lives without packets, in seconds, by state.
-    pub const SECONDS: [u32; 8] = [60, 7_200, 120, 30, 180, 30, 120, 30];
+    pub const SECONDS: [u32; 8] = [60, 7_200, 30, 180, 30, 120, 120, 30];
+
+    /// Whether its beginner has spoken again after an answer.
+    pub fn is_confirmed(self) -> bool {
+        self as u8 & 1 == 1
+    }
+}
+
+/// Where a flow began, as far as there is evidence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Origin {
+    /// In the pod, or anywhere outside of it.
+    #[default]
+    Elsewhere,
+    /// On this host: one of its sockets sent the first packet.
+    Host,
+    /// In the pod itself, which reaches itself through a service.
+    Itself,
+    /// Unknown: its first packet here was in the middle of a connection. Both directions have to be allowed.
+    MidStream,
+}
+
+impl Origin {
+    /// All of them, in order.
+    pub const ALL: [Self; 4] = [Self::Elsewhere, Self::Host, Self::Itself, Self::MidStream];
 }
 
 /// Egress 1, ingress 0: in keys, flows and counters.

@@ -61,8 +61,6 @@ pub enum Structure {
     Dxr,
     /// Compiled: [`rows`], by position.
     Matrix,
-    /// For flows, a hash of the kernel that makes room for new entries by itself.
-    Lru,
     /// For flows: [`crate::layout::buckets`].
     Buckets,
 }
@@ -106,14 +104,14 @@ impl Place {
             }
             Self::Ports => &[Structure::Compares, Structure::Search],
             Self::Rows => &[Structure::Hash, Structure::Perfect, Structure::Matrix],
-            Self::Flows => &[Structure::Lru, Structure::Buckets],
+            Self::Flows => &[Structure::Buckets],
         }
     }
 }
 
 impl Structure {
     /// All of them, in order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 11] = [
         Self::Empty,
         Self::Compares,
         Self::Hash,
@@ -124,7 +122,6 @@ impl Structure {
         Self::Search,
         Self::Dxr,
         Self::Matrix,
-        Self::Lru,
         Self::Buckets,
     ];
 
@@ -141,7 +138,6 @@ impl Structure {
             Self::Search => "search",
             Self::Dxr => "dxr",
             Self::Matrix => "matrix",
-            Self::Lru => "lru",
             Self::Buckets => "buckets",
         }
     }
@@ -152,8 +148,6 @@ impl Structure {
 pub struct Options {
     /// The most bytes of a map's value on the target.
     pub most_value_bytes: u64,
-    /// Whether the target has the atomic operations that flow buckets need.
-    pub has_atomics: bool,
     /// Instead of the cost model, where it can be done.
     pub forced: Vec<(Place, Structure)>,
 }
@@ -177,7 +171,7 @@ impl Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { most_value_bytes: Self::VALUE_BYTES_BASE, has_atomics: false, forced: Vec::new() }
+        Self { most_value_bytes: Self::VALUE_BYTES_BASE, forced: Vec::new() }
     }
 }
 
@@ -289,17 +283,7 @@ pub enum RowTable {
     Compiled(rows::Table),
 }
 
-/// Flows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Flows {
-    /// Kernel maps that evict what was not used the longest.
-    #[default]
-    Lru,
-    /// [`crate::layout::buckets`]
-    Buckets,
-}
-
-/// The layout of everything that a decision looks into, and of the flows.
+/// The layout of everything that a decision looks into.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Structures {
     exact: [Exact; 2],
@@ -308,8 +292,6 @@ pub struct Structures {
     pub ports: Ports,
     /// Verdict rows.
     pub rows: RowTable,
-    /// Flows.
-    pub flows: Flows,
     /// What was chosen, by place.
     pub notes: Vec<Note>,
 }
@@ -347,24 +329,9 @@ impl Structures {
             Structure::Perfect => rows::hash(rows).map(RowTable::Compiled),
             _ => Some(RowTable::Maps),
         });
-        made.flows = made.flow_table(options);
+        let why = "read without a call".to_owned();
+        made.notes.push(Note { place: Place::Flows, structure: Structure::Buckets, entries: 0, bytes: 0, why });
         made
-    }
-
-    /// Buckets where the target can. Where it cannot and nobody asked, there is nothing to be said.
-    fn flow_table(&mut self, options: &Options) -> Flows {
-        let forced = options.forced.iter().rev().find(|(at, _)| *at == Place::Flows).map(|(_, structure)| *structure);
-        let (structure, why) = match forced {
-            Some(Structure::Buckets) if !options.has_atomics => {
-                (Structure::Lru, "buckets was asked for and cannot be: the target has no compare-and-swap")
-            }
-            Some(forced) => (forced, "as asked"),
-            None if options.has_atomics => (Structure::Buckets, "read without a call"),
-            None => return Flows::Lru,
-        };
-        let note = Note { place: Place::Flows, structure, entries: 0, bytes: 0, why: why.to_owned() };
-        self.notes.push(note);
-        if structure == Structure::Buckets { Flows::Buckets } else { Flows::Lru }
     }
 
     /// The best one that can be built; each place has one that always can.

@@ -16,7 +16,7 @@ use weir_compiler::layout::{MapName, config, endpoint};
 use weir_compiler::model::eval::{Basis, End, Flow, FlowProtocol, Oracle, Verdict};
 use weir_compiler::model::{Assumptions, Cluster, Direction, EndpointId, Established, HostNetworkPods, Icmp, Protocol};
 use weir_compiler::resolve;
-use weir_compiler::structures::{Place, Structure};
+use weir_compiler::structures::Place;
 use weir_compiler::verify::{Difference, verify};
 use weir_fuzz::generators::{Random, cluster};
 
@@ -194,8 +194,7 @@ fn where_established_flows_are_kept_nothing_is_dropped() {
 /// Every structure has its turn in three rounds.
 fn options(round: usize) -> Options {
     let of = |place: &Place| (*place, place.structures()[round % place.structures().len()]);
-    let forced = Place::ALL.iter().filter(|place| **place != Place::Flows).map(of);
-    let forced = forced.chain([(Place::Flows, Structure::Lru)]).collect();
+    let forced = Place::ALL.iter().map(of).collect();
     Options { forced, target: Target::BASE, ..Options::default() }
 }
 

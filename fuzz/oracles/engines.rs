@@ -12,7 +12,7 @@ use weir_compiler::ir::{self, Facts, Program, Reason, Tables};
 use weir_compiler::model::directory::Directory;
 use weir_compiler::model::eval::{Basis, Oracle, RuleId, Verdict};
 use weir_compiler::model::{Cluster, Direction, EndpointId};
-use weir_compiler::structures::{Flows, Options, Place};
+use weir_compiler::structures::{Options, Place};
 use weir_compiler::{lower, passes};
 
 use super::packets::Machine;
@@ -66,19 +66,14 @@ impl<'c> Compiled<'c> {
         let families = [Family::V4, Family::V6].into_iter();
         let families = families.filter(|it| image::has_family(self.cluster, &self.scope, *it)).collect();
         let decisions = [&self.optimised[0], &self.optimised[1]];
-        let plan = Plan { target: self.target(), decisions, tables: &self.tables, families };
+        let plan = Plan { target: Target::BASE, decisions, tables: &self.tables, families };
         let emit = |hook| emit(&plan, hook).map_err(|error| error.to_string());
         Ok([emit(Direction::Ingress)?, emit(Direction::Egress)?])
     }
 
-    /// The oldest kernel that can have them.
-    fn target(&self) -> Target {
-        if self.tables.structures.flows == Flows::Buckets { Target { kernel: (5, 12) } } else { Target::BASE }
-    }
-
     /// The maps.
     pub fn maps(&self) -> Vec<MapImage> {
-        image::maps(self.cluster, &self.scope, &self.tables, Sizes::default(), self.target())
+        image::maps(self.cluster, &self.scope, &self.tables, Sizes::default(), Target::BASE)
     }
 
     /// What a packet at a local endpoint looks like to the programs.
@@ -150,7 +145,7 @@ pub fn rounds() -> usize {
 /// Another structure for every place in each round.
 pub fn forced(round: usize) -> Options {
     let of = |place: &Place| (*place, place.structures()[round % place.structures().len()]);
-    Options { forced: Place::ALL.iter().map(of).collect(), has_atomics: true, ..Options::default() }
+    Options { forced: Place::ALL.iter().map(of).collect(), ..Options::default() }
 }
 
 /// Where engines differ about a cluster, or how many questions they agreed on. Its structures are the cost model's or

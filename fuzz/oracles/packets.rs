@@ -29,7 +29,6 @@ pub struct Machine<'a> {
     host: Host,
     programs: [ProgramId; 2],
     flows: Vec<MapId>,
-    buckets: Vec<MapId>,
     config: MapId,
     counters: MapId,
 }
@@ -62,12 +61,11 @@ impl<'a> Machine<'a> {
             }
             loaded.push(vm.load(&insns).map_err(|error| error.to_string())?);
         }
-        let tables = [MapName::Fresh4, MapName::Flows4, MapName::Fresh6, MapName::Flows6];
-        let ids = |names: &[MapName]| names.iter().filter_map(|name| maps.get(&(*name as u32)).copied()).collect();
-        let (flows, buckets) = (ids(&tables), ids(&[MapName::FlowBuckets4, MapName::FlowBuckets6]));
+        let names = [MapName::FlowBuckets4, MapName::FlowBuckets6];
+        let flows = names.iter().filter_map(|name| maps.get(&(*name as u32)).copied()).collect();
         let host = Host { jiffies: 1_000_000, ..Host::default() };
         let [config, counters] = [MapName::Config, MapName::Counters].map(|name| maps[&(name as u32)]);
-        Ok(Self { compiled, vm, host, programs: [loaded[0], loaded[1]], flows, buckets, config, counters })
+        Ok(Self { compiled, vm, host, programs: [loaded[0], loaded[1]], flows, config, counters })
     }
 
     /// From now on what is staged decides, or no longer.
@@ -97,7 +95,10 @@ impl<'a> Machine<'a> {
         skb.ifindex = interface(self.compiled, question.endpoint).ok_or("the endpoint is not local")?;
         skb.ingress_ifindex = match question.direction {
             Direction::Egress => skb.ifindex,
-            Direction::Ingress if self.compiled.is_from_own_node(question) => 0,
+            Direction::Ingress if self.compiled.is_from_own_node(question) => {
+                skb.has_socket = true;
+                0
+            }
             // Nobody else can send with the pod's own address.
             Direction::Ingress if question.remote == question.own => skb.ifindex,
             Direction::Ingress => 5,
@@ -112,14 +113,9 @@ impl<'a> Machine<'a> {
     }
 
     fn forget_flows(&mut self) {
-        for map in &self.buckets {
+        for map in &self.flows {
             let bytes = self.vm.map_spec(*map).map_or(0, |spec| spec.value_size);
             let _ = self.vm.map_update(*map, &[0; 4], &vec![0; bytes as usize], 0);
-        }
-        for map in &self.flows {
-            for key in self.vm.map_keys(*map) {
-                let _ = self.vm.map_delete(*map, &key);
-            }
         }
     }
 }
@@ -156,10 +152,10 @@ fn sixteen(address: IpAddr) -> [u8; 16] {
 
 fn transport(source: IpAddr, protocol: Option<Protocol>, port: u16) -> Vec<u8> {
     let mut header = match protocol {
-        // A SYN, an echo request; the others carry no state.
+        // A SYN, an INIT, an echo request; UDP says nothing of the kind.
         Some(Protocol::Tcp) => [&[0; 12][..], &[0x50, 2], &[0; 6]].concat(),
         Some(Protocol::Udp) => vec![0; 8],
-        Some(Protocol::Sctp) => vec![0; 12],
+        Some(Protocol::Sctp) => [&[0; 12][..], &[1, 0, 0, 20], &[0; 16]].concat(),
         None => vec![if source.is_ipv4() { 8 } else { 128 }, 0, 0, 0, 0, 7, 0, 0],
     };
     if protocol.is_some() {

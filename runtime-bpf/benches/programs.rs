@@ -51,14 +51,11 @@ struct Case {
 }
 
 fn cases() -> Vec<Case> {
-    let lru = (Place::Flows, Structure::Lru);
-    let mut kernel_maps = Structures::kernel_maps().forced;
-    kernel_maps.push(lru);
+    let kernel_maps = Structures::kernel_maps().forced;
     let case = |name, policies, listed| Case { name, policies, listed, family: Family::V4, forced: Vec::new() };
     let mut cases: Vec<Case> = [10, 100, 1_000, 10_000].map(|policies| case("buckets", policies, 0)).into();
     cases.extend([10, 1_000, 100_000, 1_000_000].map(|listed| case("buckets", 100, listed)));
     cases.push(Case { family: Family::V6, ..case("buckets", 100, 0) });
-    cases.push(Case { forced: vec![lru], ..case("lru", 100, 0) });
     cases.push(Case { forced: kernel_maps, ..case("kernel maps", 100, 0) });
     cases
 }

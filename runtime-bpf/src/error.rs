@@ -117,7 +117,7 @@ pub enum Error {
     #[error("this kernel has no TCX hooks")]
     NoTcx,
     /// The kernel is older than the oldest that we know.
-    #[error("this is Linux {release}, and 5.10 is the oldest that weir runs on")]
+    #[error("this is Linux {release}, and 5.14 is the oldest that weir runs on")]
     TooOld {
         /// Which it is.
         release: String,

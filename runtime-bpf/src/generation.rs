@@ -14,7 +14,7 @@ use weir_compiler::artifact::{Artifact, map_type};
 use weir_compiler::ebpf::asm::Assembled;
 use weir_compiler::ebpf::code::{ByteOrder, encode};
 use weir_compiler::emit::AT_EDGE;
-use weir_compiler::image::{MapImage, bucket_family, is_flow_table};
+use weir_compiler::image::{MapImage, bucket_family};
 use weir_compiler::layout::{MapName, config, mark};
 use weir_compiler::vm::{MapFlags, MapKind};
 
@@ -62,7 +62,7 @@ impl Loaded {
 /// Whether generations share it.
 pub(crate) fn is_shared(name: MapName) -> bool {
     use MapName::*;
-    matches!(name, Counters | Events | EventLimit | Fragments4 | Fragments6 | EdgeDrops) || is_flow_table(name)
+    matches!(name, Counters | Events | EventLimit | Fragments | EdgeDrops | FlowBuckets4 | FlowBuckets6)
 }
 
 /// Whether only the program at the edge uses it.
@@ -101,8 +101,6 @@ pub(crate) fn load(system: &System, pins: &Pins, record: &mut Record, source: &S
         maps.insert(image.name.name().to_owned(), shared(system, pins, record, image, source)?);
     }
     let flows = FlowTables::new(system, record, &maps)?;
-    // What has no room here is told of when the generation is in force, and all of them have been tried again.
-    let _ = flows::carry(system, record, &maps)?;
     for image in own_images {
         maps.insert(image.name.name().to_owned(), own(system, pins, image, source, &flows)?);
     }

@@ -4,11 +4,13 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 use weir_compiler::address::Family;
-use weir_compiler::layout::{MapName, OUTCOMES, Outcome, State, config, flow};
+use weir_compiler::layout::buckets::{self, Slot};
+use weir_compiler::layout::{MapName, OUTCOMES, Origin, Outcome, State, config};
+use weir_compiler::model::Direction;
 
 use crate::error::{Doing as _, Error};
 use crate::generation::Loaded;
-use crate::names::{Names, address, protocol};
+use crate::names::{Names, protocol};
 use crate::record::Record;
 use crate::runtime::Runtime;
 
@@ -27,12 +29,14 @@ pub struct Flow {
     pub remote: End,
     /// The direction in which it began.
     pub direction: &'static str,
-    /// Its state.
+    /// `fresh`, `open`, `closing`, or `cut`: policy no longer allows it, and its packets are dropped.
     pub state: &'static str,
     /// Whether the other side of its beginner has answered.
     pub answered: bool,
     /// Whether the pod's own node began it.
     pub own_node: bool,
+    /// Whether its first packet here was in the middle of a connection, so that both directions have to be allowed.
+    pub mid_stream: bool,
     /// Seconds since its last packet.
     pub age: u64,
     /// Seconds until it expires without packets.
@@ -69,9 +73,6 @@ pub struct Counter {
     pub bytes: u64,
 }
 
-const FAMILIES: [(MapName, MapName, bool); 2] =
-    [(MapName::Flows4, MapName::Fresh4, false), (MapName::Flows6, MapName::Fresh6, true)];
-
 const BUCKETS: [(MapName, Family); 2] = [(MapName::FlowBuckets4, Family::V4), (MapName::FlowBuckets6, Family::V6)];
 
 /// `call jiffies64; exit`: the lower half of the time comes back.
@@ -84,22 +85,11 @@ impl Runtime {
         let now = self.ticks()?;
         let timing = self.timing(&loaded)?;
         let mut flows = Vec::new();
-        for (open, fresh, v6) in FAMILIES {
-            for name in [open, fresh] {
-                let Some(map) = loaded.map(name) else { continue };
-                for (key, value) in self.system.entries(map).doing(format!("read the map {}", name.name()))? {
-                    flows.extend(read_flow(&key, &value, v6, now, &timing));
-                }
-            }
-        }
         let epoch = loaded.generation.epoch;
         for (name, family) in BUCKETS {
             let Some(map) = loaded.map(name) else { continue };
-            for slot in self.system.slots(map, family).doing(format!("read the map {}", name.name()))? {
-                let (key, value) = slot.entry();
-                let flow = read_flow(&key, &value, family == Family::V6, now, &timing);
-                flows.extend(flow.map(|it| Flow { generation: whole(it.generation, epoch), ..it }));
-            }
+            let slots = self.system.slots(map, family).doing(format!("read the map {}", name.name()))?;
+            flows.extend(slots.iter().filter_map(Slot::flow).filter_map(|flow| read_flow(&flow, now, epoch, &timing)));
         }
         for flow in &mut flows {
             flow.pod = record.endpoints.iter().find(|it| it.ifindex == flow.ifindex).map(|it| it.pod.clone());
@@ -161,45 +151,42 @@ impl Runtime {
     }
 }
 
-/// The last generation up to the one in force whose lower half this is.
+/// The last generation up to the one in force whose lower bits these are.
 fn whole(lower: u32, epoch: u32) -> u32 {
-    epoch.wrapping_sub(epoch.wrapping_sub(lower) & 0xffff)
+    epoch.wrapping_sub(epoch.wrapping_sub(lower) & ((1 << buckets::EPOCH_BITS) - 1))
 }
 
-fn read_flow(key: &[u8], value: &[u8], v6: bool, now: u32, timing: &(u32, Vec<u32>)) -> Option<Flow> {
+/// With names; `None` if it has expired.
+fn read_flow(flow: &buckets::Flow, now: u32, epoch: u32, timing: &(u32, Vec<u32>)) -> Option<Flow> {
     let (ticks, timeouts) = timing;
-    let ports = if v6 { 20 } else { 8 };
-    let number = word(key, ports + 4) as u8;
-    let (remote, local) = (port(key, ports)?, port(key, ports + 2)?);
-    let state = *value.get(flow::STATE as usize)?;
-    let idle = now.wrapping_sub(word(value, flow::LAST as usize));
-    let at_most = timeouts.get(usize::from(state)).copied().unwrap_or(0);
-    let has_ports = matches!(number, 6 | 17 | 132);
+    let tuple = &flow.tuple;
+    let idle = now.wrapping_sub(flow.last as u32);
+    let at_most = timeouts.get(flow.state as usize).copied().unwrap_or(0);
+    let has_ports = matches!(tuple.protocol, 6 | 17 | 132);
+    let has_identifier = matches!(tuple.protocol, 1 | 58);
     (idle <= at_most).then_some(())?;
     Some(Flow {
         pod: None,
-        ifindex: word(key, 0),
-        protocol: protocol(number),
-        local: End {
-            ip: address(value.get(flow::LOCAL as usize..)?, v6)?,
-            pod: None,
-            port: (has_ports || matches!(number, 1 | 58)).then_some(local),
-        },
-        remote: End { ip: address(key.get(4..)?, v6)?, pod: None, port: has_ports.then_some(remote) },
-        direction: if value.get(flow::BEGUN as usize) == Some(&1) { "egress" } else { "ingress" },
-        state: state_name(state),
-        answered: value.get(flow::ANSWERED as usize) == Some(&1),
-        own_node: value.get(flow::OWN_NODE as usize) == Some(&1),
+        ifindex: tuple.ifindex,
+        protocol: protocol(tuple.protocol),
+        local: End { ip: tuple.local, pod: None, port: (has_ports || has_identifier).then_some(tuple.local_port) },
+        remote: End { ip: tuple.remote, pod: None, port: has_ports.then_some(tuple.remote_port) },
+        direction: if flow.begun == Direction::Egress { "egress" } else { "ingress" },
+        state: state_name(flow),
+        answered: flow.answered,
+        own_node: flow.origin == Origin::Host,
+        mid_stream: flow.origin == Origin::MidStream,
         age: u64::from(idle / ticks),
         remaining: u64::from((at_most - idle) / ticks),
-        generation: word(value, flow::EPOCH as usize),
+        generation: whole(flow.epoch, epoch),
     })
 }
 
-fn state_name(number: u8) -> &'static str {
-    match number {
-        it if it == State::TcpClosing as u8 => "closing",
-        it if [State::TcpOpen, State::UdpOpen, State::OtherOpen].iter().any(|open| *open as u8 == it) => "open",
+fn state_name(flow: &buckets::Flow) -> &'static str {
+    match flow.state {
+        _ if flow.is_cut => "cut",
+        State::TcpClosing => "closing",
+        state if state.is_confirmed() => "open",
         _ => "fresh",
     }
 }

@@ -84,6 +84,12 @@ pub struct Endpoint {
     pub ifindex: u32,
     /// Its hardware address.
     pub(crate) address: Vec<u8>,
+    /// The hardware address of the pod's end, if it was known when the endpoint was attached.
+    #[serde(default)]
+    pub(crate) pod_address: Option<[u8; 6]>,
+    /// Its number on this node, from 0: no two endpoints have the same.
+    #[serde(default)]
+    pub(crate) number: u16,
     /// How programs got there.
     pub way: Way,
     /// It is that way because there were many at once, and can be moved.

@@ -190,7 +190,7 @@ pub(crate) fn reach(system: &System, bpffs: &Path) -> Result<(PathBuf, Option<Fi
 }
 
 /// The oldest kernel that we know.
-const OLDEST: [u32; 2] = [5, 10];
+const OLDEST: [u32; 2] = [5, 14];
 
 fn is_too_old(release: &str) -> bool {
     let mut numbers = release.split(|it: char| !it.is_ascii_digit()).map_while(|it| it.parse::<u32>().ok());

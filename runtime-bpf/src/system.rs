@@ -11,7 +11,7 @@ use std::path::Path;
 
 use weir_compiler::address::Family;
 use weir_compiler::artifact::DebugInfo;
-use weir_compiler::layout::buckets::{SEEDS, Slot};
+use weir_compiler::layout::buckets::Slot;
 
 use crate::sys::netlink::{Filter, Interface, Put, Socket};
 use crate::sys::{
@@ -272,6 +272,12 @@ impl System {
         absent(self.netlink.interface_numbered(ifindex))
     }
 
+    /// The hardware address of the other end of a veth; `None` if the interface is no veth, or the kernel does not say.
+    pub fn other_end(&self, interface: &Interface) -> Option<[u8; 6]> {
+        self.ask(Operation::Interface).ok()?;
+        self.netlink.other_end(interface).ok()?.address.try_into().ok()
+    }
+
     pub fn interfaces(&self) -> io::Result<Vec<Interface>> {
         self.ask(Operation::Interface)?;
         self.netlink.interfaces()
@@ -352,19 +358,6 @@ impl System {
     pub fn slots(&self, map: &Map, family: Family) -> io::Result<Vec<Slot>> {
         self.ask(Operation::Entries)?;
         map.flow_table(family).map(|table| table.live())
-    }
-
-    /// Adds flows to a table of buckets, as far as there is room for them; says how many have none.
-    pub fn put_slots(
-        &self,
-        map: &Map,
-        family: Family,
-        seeds: &[u64; SEEDS],
-        flows: &[(Vec<u8>, Vec<u8>)],
-    ) -> io::Result<usize> {
-        self.ask(Operation::UpdateBatch)?;
-        let table = map.flow_table(family)?;
-        Ok(flows.iter().filter(|(key, value)| !table.put(seeds, key, value)).count())
     }
 
     /// Removes flows from a table of buckets.

@@ -74,16 +74,10 @@ impl Trial {
 
     /// Forgets what allowed packets of a family have left behind.
     pub fn forget_flows(&self, family: Family) -> Result<(), Error> {
-        use MapName::{Flows4, Flows6, Fresh4, Fresh6};
         let doing = "forget flows";
-        let [flows, fresh] = if family == Family::V4 { [Flows4, Fresh4] } else { [Flows6, Fresh6] };
         for (name, map) in &self.maps {
             if bucket_family(*name).is_some_and(|(of, _)| of == family) {
                 map.flow_table(family).doing(doing)?.remove(|_| true);
-            } else if *name == flows || *name == fresh {
-                while let Some(key) = map.next_key(None).doing(doing)? {
-                    map.delete(&key).doing(doing)?;
-                }
             }
         }
         Ok(())

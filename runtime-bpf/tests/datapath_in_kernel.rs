@@ -10,6 +10,8 @@ mod fragments;
 mod icmp;
 #[path = "../../compiler/tests/datapath/mutations.rs"]
 mod mutations;
+#[path = "../../compiler/tests/datapath/neighbours.rs"]
+mod neighbours;
 #[path = "../../compiler/tests/datapath/node.rs"]
 mod node;
 #[path = "../../compiler/tests/common/packet.rs"]
@@ -21,6 +23,8 @@ mod parse;
 mod rig;
 #[path = "../../compiler/tests/datapath/room.rs"]
 mod room;
+#[path = "sequences/in_kernel.rs"]
+mod sequences;
 #[path = "../../compiler/tests/datapath/source.rs"]
 mod source;
 #[path = "../../compiler/tests/datapath/staged.rs"]
@@ -33,13 +37,12 @@ mod vm;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rig::{Entries, INTERFACE, Parts, Rig};
+use rig::{Arrival, Entries, INTERFACE, Parts, Rig};
 use weir_compiler::ebpf::code::{ByteOrder, encode};
 use weir_compiler::ebpf::context as field;
 use weir_compiler::image::bucket_family;
 use weir_compiler::layout::{MapName, Outcome};
 use weir_compiler::model::Direction;
-use weir_compiler::structures::Structure;
 use weir_compiler::vm::{MapFlags, MapKind, MapSpec};
 use weir_runtime::skip;
 use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType, Program};
@@ -51,7 +54,6 @@ const CONTEXT_BYTES: usize = 192;
 struct InKernel {
     maps: HashMap<MapName, Map>,
     programs: [Program; 2],
-    knows_arrivals: bool,
 }
 
 fn definition(spec: &MapSpec) -> MapDefinition {
@@ -101,18 +103,15 @@ impl InKernel {
                 panic!("{error}\n{}", end.into_iter().rev().collect::<Vec<_>>().join("\n"))
             })
         });
-        let knows_arrivals = programs[0].test_run(&[0; 64], &context(INTERFACE), 1).is_ok();
-        Self { maps, programs, knows_arrivals }
+        Self { maps, programs }
     }
 
     /// No flows, no fragments, the first generation.
     fn clear(&self, parts: &Parts) {
         for image in &parts.maps {
             let map = &self.maps[&image.name];
-            if image.spec.kind == MapKind::LruHash {
-                while let Some(key) = map.next_key(None).unwrap() {
-                    map.delete(&key).unwrap();
-                }
+            if image.name == MapName::Fragments {
+                (0..image.spec.max_entries).for_each(|at| map.update(&at.to_le_bytes(), &[0; 8], 0).unwrap());
             }
             if let Some((family, _)) = bucket_family(image.name) {
                 map.flow_table(family).unwrap().remove(|_| true);
@@ -128,15 +127,13 @@ impl InKernel {
 struct Lent(Arc<InKernel>);
 
 impl rig::Machine for Lent {
-    fn run(&mut self, hook: Direction, packet: &[u8], arrived: u32) -> i32 {
+    fn run(&mut self, hook: Direction, packet: &[u8], arrival: Arrival) -> i32 {
         let program = &self.0.programs[usize::from(hook == Direction::Egress)];
-        // 5.10 takes no other interface than 0.
-        let context = context(if self.0.knows_arrivals { arrived } else { 0 });
-        program.test_run(packet, &context, 1).unwrap().verdict as i32
+        program.test_run(packet, &context(arrival.interface), 1).unwrap().verdict as i32
     }
 
-    fn knows_arrivals(&self) -> bool {
-        self.0.knows_arrivals
+    fn knows_sockets(&self) -> bool {
+        false
     }
 
     fn entries(&self, map: MapName) -> Entries {
@@ -167,15 +164,14 @@ impl rig::Machine for Lent {
     }
 }
 
-/// One machine for all facts with a flow table, since loading is slow where the kernel is emulated; each begins without flows.
-static SHARED: [Mutex<Option<InKernel>>; 2] = [Mutex::new(None), Mutex::new(None)];
+/// One machine for all facts, since loading is slow where the kernel is emulated; each begins without flows.
+static SHARED: Mutex<Option<InKernel>> = Mutex::new(None);
 
-fn on_one(flows: Structure, fact: impl FnOnce(&mut Rig)) {
-    let Some(kernel) = kernel(flows) else { return };
-    let parts = rig::parts(flows);
+fn on_machine(fact: impl FnOnce(&mut Rig)) {
+    let Some(kernel) = kernel() else { return };
+    let parts = rig::parts();
     // A fact that failed leaves nothing that the next one does not clear.
-    let shared = &SHARED[usize::from(flows == Structure::Buckets)];
-    let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     let machine = shared.take().unwrap_or_else(|| InKernel::new(&kernel, &parts));
     machine.clear(&parts);
     let machine = Arc::new(machine);
@@ -185,74 +181,41 @@ fn on_one(flows: Structure, fact: impl FnOnce(&mut Rig)) {
 
 /// A machine of its own.
 fn on_parts(parts: &Parts, fact: impl FnOnce(&mut Rig)) {
-    let has_buckets = parts.maps.iter().any(|image| bucket_family(image.name).is_some());
-    let Some(kernel) = kernel(if has_buckets { Structure::Buckets } else { Structure::Lru }) else { return };
+    let Some(kernel) = kernel() else { return };
     let machine = Lent(Arc::new(InKernel::new(&kernel, parts)));
     fact(&mut Rig::new(Box::new(machine), parts.pods.clone()));
 }
 
-/// The same with each flow table.
-fn on_machine(fact: impl Fn(&mut Rig)) {
-    rig::FLOW_TABLES.into_iter().for_each(|flows| on_one(flows, &fact));
-}
-
-/// The kernel, if it can run programs with such a flow table.
-fn kernel(flows: Structure) -> Option<Kernel> {
-    let kernel = match Kernel::open() {
-        Ok(kernel) => kernel,
+fn kernel() -> Option<Kernel> {
+    match Kernel::open() {
+        Ok(kernel) => Some(kernel),
         Err(error) => {
             skipped(&format!("no bpf system call: {error}"));
-            return None;
+            None
         }
-    };
-    if flows == Structure::Buckets && !has_atomics(&kernel) {
-        // Not a fault of the machine's: such targets are never given this table.
-        eprintln!("not on this kernel, which has no compare-and-swap for programs");
-        return None;
     }
-    Some(kernel)
 }
 
 fn skipped(why: &str) {
     skip!("{why}");
 }
 
-/// `r0 = 0; r1 = 0; *(r10 - 8) = 0; lock cmpxchg *(r10 - 8); exit`
-fn has_atomics(kernel: &Kernel) -> bool {
-    use weir_compiler::ebpf::insn::{AluOp, AtomicOp, Insn, Operand, Reg, Size, Width};
-    let zero = |dst| Insn::Alu { width: Width::W64, op: AluOp::Mov, dst, src: Operand::Imm(0) };
-    let (base, offset, width) = (Reg::R10, -8, Width::W64);
-    let program = [
-        zero(Reg::R0),
-        zero(Reg::R1),
-        Insn::Store { size: Size::Dw, base, offset, src: Operand::Imm(0) },
-        Insn::Atomic { op: AtomicOp::Cmpxchg, width, base, offset, src: Reg::R1 },
-        Insn::Exit,
-    ];
-    kernel.load(&encode(&program, ByteOrder::Little)).is_ok()
-}
-
 /// Verdicts and counters of both machines, packet by packet, while the flows that they make pile up.
 #[test]
 fn mutants_fare_in_the_kernel_as_in_the_vm() {
-    rig::FLOW_TABLES.into_iter().for_each(mutants_fare_alike);
-}
-
-fn mutants_fare_alike(flows: Structure) {
-    let Some(kernel) = kernel(flows) else { return };
-    let parts = rig::parts(flows);
+    let Some(kernel) = kernel() else { return };
+    let parts = rig::parts();
     let mut in_kernel = Rig::new(Box::new(Lent(Arc::new(InKernel::new(&kernel, &parts)))), parts.pods.clone());
     let mut in_vm = Rig::new(Box::new(vm::Machine::new(&parts)), parts.pods.clone());
     let mut random = mutations::Random(2);
     let mut outcomes = BTreeSet::<Outcome>::new();
     for _ in 0..5_000 {
-        let (hook, bytes, arrived) = mutations::mutant(&mut random);
-        let arrived = if in_kernel.knows_arrivals() { arrived } else { 0 };
-        let [expected, seen] = [&mut in_vm, &mut in_kernel].map(|rig| rig.send(hook, &bytes, arrived));
+        let (hook, bytes, arrival) = mutations::mutant(&mut random);
+        let [expected, seen] = [&mut in_vm, &mut in_kernel].map(|rig| rig.send(hook, &bytes, arrival));
         assert_eq!(
             (seen.verdict(), seen.counted()),
             (expected.verdict(), expected.counted()),
-            "{hook:?} arrived {arrived}: {bytes:02x?}"
+            "{hook:?} {arrival:?}: {bytes:02x?}"
         );
         outcomes.extend(seen.counted());
     }

@@ -19,10 +19,6 @@ pub(crate) fn run_ci() -> Result<()> {
     run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
     let skips = SkipLog::new()?;
     run(cargo(&["test", "--workspace", "--locked"]).env(SKIP_LOG, &skips.path))?;
-    // The other flow table, in force.
-    let others = ["test", "--locked", "-p", "weir-runtime", "--test", "enforce", "-p", "weir", "--test", "packets"];
-    let filters = ["--", "scenes::", "load::", "flows::", "switch::"];
-    run(cargo(&others).args(filters).env("WEIR_FLOWS", "lru").env(SKIP_LOG, &skips.path))?;
     cluster::test_where_it_starts()?;
     skips.report()?;
     fuzz(["--secs", "10"].map(str::to_owned).into_iter())?;

@@ -17,7 +17,7 @@ cargo xtask TASK
 
   ci              everything that must pass: format, lints, tests, the examples
   bless           re-makes the descriptive snapshots under tests/ (never the verdicts); read the diff
-  fuzz            random texts and clusters: `--secs N` (10), `--seed S` (1); a failing case is left in target/fuzz
+  fuzz            random texts, clusters and packets: `--secs N` (10), `--seed S` (1); a failing case is left in target/fuzz
   bench           all that follow, and makes docs/performance.md from them; `bench commands` measures the
                   command line, `bench WORD` those of its commands that have the word in their names
   kernels         the datapath's tests on Linux 5.10, 6.1 and 6.12 under qemu; WEIR_KERNEL_IMAGES names images

@@ -29,7 +29,7 @@ pub(crate) struct Compile {
     #[arg(long)]
     pub(crate) no_verify: bool,
     /// The oldest kernel that the programs must load on
-    #[arg(long, value_name = "MAJOR.MINOR", default_value = "5.10", value_parser = parse_target)]
+    #[arg(long, value_name = "MAJOR.MINOR", default_value = "5.14", value_parser = parse_target)]
     pub(crate) target: Target,
     /// Where a set lives, instead of what the cost model chooses (repeatable), such as exact4=hash
     #[arg(long, value_name = "PLACE=STRUCTURE", value_parser = parse_structure, value_delimiter = ',')]

@@ -89,16 +89,7 @@ fn text(attached: &Attached) -> String {
     for mended in &attached.mended {
         text.push_str(&format!("mended: {mended}\n"));
     }
-    if attached.lost_flows > 0 {
-        text.push_str(&lost_flows(attached.lost_flows));
-        text.push('\n');
-    }
     text
-}
-
-/// Flows that another kind of flow table did not take.
-fn lost_flows(count: usize) -> String {
-    format!("{count} flow{} had no room in the new table; each is judged anew when it speaks", plural(count))
 }
 
 /// Another's program on one of our hooks.

@@ -25,8 +25,6 @@ pub(crate) struct Installed {
     pub(crate) epoch: u32,
     /// Pods on which it is not, and why.
     pub(crate) failed: Vec<(String, String)>,
-    /// Flows that had no room in the new flow table.
-    pub(crate) lost_flows: usize,
 }
 
 /// The state of the kernel.

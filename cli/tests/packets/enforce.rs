@@ -45,17 +45,8 @@ pub(crate) fn compile(place: &Place, node: &Node, files: &[PathBuf]) -> Result<P
 
 pub(crate) fn compile_to(artifact: &Path, node: &Node, files: &[PathBuf]) -> Result<(), Error> {
     let mut command = Command::new(weir());
-    command.args(["-q", "compile", "--no-verify", "--node", &node.name]).args(flows()).args(files);
+    command.args(["-q", "compile", "--no-verify", "--node", &node.name]).args(files);
     run(command.arg("-o").arg(artifact), "").map(drop)
-}
-
-/// The flow table of these tests: the one that `WEIR_FLOWS` says, else our own where the kernel can have it (5.12).
-fn flows() -> &'static [&'static str] {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut numbers = release.split(['.', '-']).map_while(|it| it.parse::<u16>().ok());
-    let kernel = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
-    let is_lru = std::env::var_os("WEIR_FLOWS").is_some_and(|it| it == "lru");
-    if is_lru || kernel < (5, 12) { &["--structure", "flows=lru"] } else { &["--target", "5.12"] }
 }
 
 /// Attaches to all pods of a node.

@@ -3,6 +3,7 @@
 //! Everything happens in network namespaces that nothing but this process holds. Without privilege the tests are skipped, and
 //! say so.
 
+mod attacks;
 #[expect(dead_code, reason = "reasons are not on the wire")]
 #[path = "../../../compiler/tests/verdicts/case.rs"]
 mod case;

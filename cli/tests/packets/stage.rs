@@ -138,17 +138,26 @@ pub(crate) fn everywhere(scene: impl Fn(&mut Stage)) {
 
 /// Plays a scene in both families and both layouts, by programs alone: rules cannot do it.
 pub(crate) fn by_programs(scene: &impl Fn(&mut Stage)) {
+    by_programs_in(&[Layout::Routed, Layout::Bridge], &[false, true], scene);
+}
+
+/// Plays a scene by programs, in some layouts and families.
+pub(crate) fn by_programs_in(layouts: &[Layout], families: &[bool], scene: &impl Fn(&mut Stage)) {
     if let Err(reason) = crate::privilege() {
         weir_runtime::skip!("{reason}");
     }
-    [Layout::Routed, Layout::Bridge].into_iter().for_each(|layout| play(By::Programs, layout, scene));
+    for layout in layouts {
+        families.iter().for_each(|v6| play_in(By::Programs, *layout, *v6, scene));
+    }
 }
 
 fn play(by: By, layout: Layout, scene: &impl Fn(&mut Stage)) {
-    for v6 in [false, true] {
-        let _not_alone = crate::load::QUIET.read().unwrap_or_else(|it| it.into_inner());
-        let mut stage = Stage::new(by, layout);
-        stage.v6 = v6;
-        scene(&mut stage);
-    }
+    [false, true].into_iter().for_each(|v6| play_in(by, layout, v6, scene));
+}
+
+fn play_in(by: By, layout: Layout, v6: bool, scene: &impl Fn(&mut Stage)) {
+    let _not_alone = crate::load::QUIET.read().unwrap_or_else(|it| it.into_inner());
+    let mut stage = Stage::new(by, layout);
+    stage.v6 = v6;
+    scene(&mut stage);
 }

@@ -62,6 +62,17 @@ impl Wire {
         (&self.frames).write_all(frame).map_err(|error| format!("a frame of {} bytes: {error}", frame.len()).into())
     }
 
+    /// Sends a packet to a hardware address on the same link.
+    pub(crate) fn send_at(&self, to: [u8; 6], packet: &Packet) -> Result<(), Error> {
+        self.send_frame(&self.framed(packet, to))
+    }
+
+    /// Whether a frame that contains these bytes arrives. Waits longer if it is expected.
+    pub(crate) fn sees(&self, marker: &[u8], expected: bool) -> bool {
+        let wait = if expected { PATIENCE } else { WAIT };
+        self.find(wait, |frame| frame.windows(marker.len()).any(|it| it == marker))
+    }
+
     fn framed(&self, packet: &Packet, to: [u8; 6]) -> Vec<u8> {
         let mut bytes = packet.bytes();
         bytes[..6].copy_from_slice(&to);
@@ -128,15 +139,32 @@ pub(crate) fn checksum(header: &[u8]) -> u16 {
     !(((sum & 0xffff) + (sum >> 16)) as u16)
 }
 
-/// An interface's address.
-fn mac(space: &Namespace, interface: &str) -> Result<[u8; 6], Error> {
+/// An ICMP message with its checksum, which netfilter and the kernels of receivers look at.
+pub(crate) fn with_checksum(mut packet: Packet) -> Packet {
+    packet.payload[2..4].copy_from_slice(&[0, 0]);
+    let mut summed = Vec::new();
+    if let (IpAddr::V6(source), IpAddr::V6(destination)) = (packet.source, packet.destination) {
+        summed.extend(source.octets());
+        summed.extend(destination.octets());
+        summed.extend((packet.payload.len() as u32).to_be_bytes());
+        summed.extend([0, 0, 0, 58]);
+    }
+    summed.extend(&packet.payload);
+    let sum = checksum(&summed);
+    packet.payload[2..4].copy_from_slice(&sum.to_be_bytes());
+    packet
+}
+
+/// An interface's hardware address.
+pub(crate) fn mac(space: &Namespace, interface: &str) -> Result<[u8; 6], Error> {
     let line = space.run("ip", &["-o", "link", "show", "dev", interface], "")?;
     let after = line.split("link/ether ").nth(1).and_then(|rest| rest.split(' ').next()).ok_or("no address")?;
     let bytes: Vec<u8> = after.split(':').filter_map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
     bytes.try_into().map_err(|_| "an odd address".into())
 }
 
-fn text(mac: [u8; 6]) -> String {
+/// A hardware address as `ip` prints it.
+pub(crate) fn text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 

@@ -26,6 +26,7 @@ pub const DATA_META: i16 = 140;
 pub const TSTAMP: i16 = 152;
 pub const WIRE_LEN: i16 = 160;
 pub const GSO_SEGS: i16 = 164;
+pub const SK: i16 = 168;
 pub const GSO_SIZE: i16 = 176;
 
 /// How many bytes of a field of four the kernel really keeps. It misreads what is beyond (a load of the upper half of

@@ -1,13 +1,13 @@
 //! What the kernel that will load a program understands beyond the base.
 //!
-//! The base is kernel 5.10: instruction set version 3 (32-bit arithmetic and jumps, plain atomic add). Everything newer is a
-//! [`Feature`] that a [`Target`] has or has not; the assembler refuses what the target lacks.
+//! The base is kernel 5.14 (RHEL 9): instruction set version 3 with all atomic operations. Each newer part of the instruction
+//! set is a [`Feature`]; the assembler refuses instructions whose feature the target lacks.
 
 use super::helper::Helper;
 use super::insn::{AluOp, AtomicOp, Imm64, Insn, Swap};
 use std::fmt;
 
-/// A part of the instruction set that came after 5.10.
+/// A part of the instruction set that came after kernel 5.10.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Feature {
     /// `ktime_get_coarse_ns`.
@@ -57,7 +57,7 @@ pub struct Target {
 
 impl Target {
     /// The oldest kernel that we support.
-    pub const BASE: Self = Self { kernel: (5, 10) };
+    pub const BASE: Self = Self { kernel: (5, 14) };
     /// A kernel with all of version 4.
     pub const V4: Self = Self { kernel: (6, 6) };
 
@@ -95,18 +95,19 @@ mod tests {
     use crate::ebpf::insn::{Operand, Reg, Width};
 
     #[track_caller]
-    fn check(insn: Insn, on_5_10: bool, on_6_6: bool) {
+    fn check(insn: Insn, on_base: bool, on_6_6: bool) {
         let has = |target: Target| insn.feature().is_none_or(|feature| target.has(feature));
-        assert_eq!((has(Target::BASE), has(Target::V4)), (on_5_10, on_6_6), "{insn}");
+        assert_eq!((has(Target::BASE), has(Target::V4)), (on_base, on_6_6), "{insn}");
     }
 
     #[test]
-    fn only_plain_atomic_add_is_as_old_as_5_10() {
+    fn the_base_has_every_atomic_operation() {
         let atomic = |op| Insn::Atomic { op, width: Width::W64, base: Reg::R1, offset: 0, src: Reg::R2 };
         check(atomic(AtomicOp::Add), true, true);
-        check(atomic(AtomicOp::Or), false, true);
-        check(atomic(AtomicOp::FetchAdd), false, true);
-        check(atomic(AtomicOp::Cmpxchg), false, true);
+        check(atomic(AtomicOp::Or), true, true);
+        check(atomic(AtomicOp::FetchAdd), true, true);
+        check(atomic(AtomicOp::Cmpxchg), true, true);
+        assert!(!Target { kernel: (5, 10) }.has(Feature::Atomics));
     }
 
     #[test]

@@ -34,18 +34,28 @@ impl Emitter<'_> {
     /// Everything that was jumped to and is not there yet.
     pub(super) fn ends(&mut self) {
         let (pass, drop) = (self.pass_label(), self.asm.label("drop"));
-        let unknown = self.drop_unless_open(Outcome::Unknown);
-        self.asm.jump(unknown);
         for (outcome, label) in std::mem::take(&mut self.unless_open) {
             self.drop_where_filtered(outcome, label);
         }
+        let silent = self.asm.label("dropped without a record");
+        let has_stray = self.ends.contains_key(&Outcome::Stray);
         for (outcome, label) in std::mem::take(&mut self.ends) {
             if label == pass {
                 continue;
             }
             self.asm.bind(label);
             self.store_constant(Frame::OUTCOME, outcome as u32);
-            self.asm.jump(if outcome.drops() { drop } else { pass });
+            self.asm.jump(match outcome {
+                Outcome::Stray => silent,
+                it if it.drops() => drop,
+                _ => pass,
+            });
+        }
+        if has_stray {
+            self.asm.bind(silent);
+            self.count();
+            self.asm.mov(Reg::R0, SHOT);
+            self.asm.exit();
         }
         let told = self.asm.label("told");
         self.asm.bind(pass);
@@ -88,9 +98,7 @@ impl Emitter<'_> {
         };
         self.asm.jump_if(Cond::Set, Reg::R1, filters as i32, here);
         let open = if self.plan.tables.is_staged { self.asm.label("open") } else { open };
-        if self.hook == Direction::Egress {
-            self.check_source_if_known(open);
-        }
+        self.check_own_address_if_known(open);
         if self.plan.tables.is_staged {
             self.asm.bind(open);
             self.open_unless_staged(filters);
@@ -111,14 +119,23 @@ impl Emitter<'_> {
         self.asm.jump(open);
     }
 
-    /// r0 is the endpoint: what leaves an open one unjudged has its source all the same, where we got as far as that.
-    fn check_source_if_known(&mut self, open: Label) {
-        let spoofed = self.end(Outcome::Source);
+    /// r0 is the endpoint: a packet that passes an open one unjudged must have the pod's address all the same, if it was parsed as far as
+    /// that.
+    fn check_own_address_if_known(&mut self, open: Label) {
         self.asm.load(Size::W, Reg::R3, Reg::R10, Frame::FAMILY);
         for family in [Family::V4, Family::V6] {
             let other = self.asm.label("another family");
             self.asm.jump_if(Cond::Ne, Reg::R3, family_number(family) as i32, other);
-            self.check_own_source(family, Reg::R0, spoofed);
+            match self.hook {
+                Direction::Egress => {
+                    let spoofed = self.end(Outcome::Source);
+                    self.check_own_source(family, Reg::R0, spoofed);
+                }
+                Direction::Ingress => {
+                    let stray = self.end(Outcome::Stray);
+                    self.check_own_destination(family, Reg::R0, stray);
+                }
+            }
             self.asm.jump(open);
             self.asm.bind(other);
         }

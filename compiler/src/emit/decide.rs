@@ -11,7 +11,7 @@ use crate::address::Family;
 use crate::ebpf::asm::{Label, Tag};
 use crate::ebpf::insn::{AluOp, Cond, Imm64, Insn, Operand, Reg, Size, SwapBits};
 use crate::ir::{BlockId, End, Fact, Inst, Program, Reason, Test, Value};
-use crate::layout::{MapName, Outcome, config, direction_number, endpoint};
+use crate::layout::{MapName, Origin, Outcome, config, direction_number, endpoint};
 use crate::model::Direction;
 use crate::model::eval::Verdict;
 use crate::structures::Exact;
@@ -175,8 +175,8 @@ impl Emitter<'_> {
         let own = own_address(family);
         if direction == Direction::Ingress {
             self.asm.mov(Reg::R1, 1);
-            self.asm.load(Size::W, Reg::R3, Reg::R10, Frame::OWN_NODE);
-            self.asm.jump_if(Cond::Eq, Reg::R3, Frame::FROM_ITSELF as i32, other);
+            self.asm.load(Size::W, Reg::R3, Reg::R10, Frame::ORIGIN);
+            self.asm.jump_if(Cond::Eq, Reg::R3, Origin::Itself as i32, other);
             self.asm.mov(Reg::R1, 0);
             self.asm.jump_if(Cond::Eq, Reg::R3, 0, other);
         }
@@ -200,7 +200,7 @@ impl Emitter<'_> {
             return;
         }
         let [elsewhere, no] = ["elsewhere", "not the node's address"].map(|name| self.asm.label(name));
-        self.asm.load(Size::W, Reg::R2, Reg::R10, Frame::OWN_NODE);
+        self.asm.load(Size::W, Reg::R2, Reg::R10, Frame::ORIGIN);
         self.asm.jump_if(Cond::Eq, Reg::R2, 0, elsewhere);
         self.asm.load(Size::W, Reg::R2, Reg::R9, endpoint::NODE);
         self.asm.store(Size::W, Reg::R10, Frame::SCRATCH, Reg::R2);
@@ -214,7 +214,7 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Eq, Reg::R0, 0, no);
         self.asm.mov(Reg::R1, 1);
         self.asm.bind(no);
-        self.asm.store(Size::W, Reg::R10, Frame::OWN_NODE, Reg::R1);
+        self.asm.store(Size::W, Reg::R10, Frame::ORIGIN, Reg::R1);
         self.asm.bind(elsewhere);
     }
 

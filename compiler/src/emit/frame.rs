@@ -5,7 +5,7 @@
 //! | r6 | the context, throughout |
 //! | r7 | packet start while parsing; from the flow look-up on the flow's value, or 0 |
 //! | r8 | packet end while parsing; from the flow look-up on the time in ticks |
-//! | r9 | offset of the transport header while parsing; of a flow in buckets the time of its last packet; while judging, the endpoint's value |
+//! | r9 | offset of the transport header while parsing; after that the time of the flow's last packet; while judging, the endpoint's value |
 //! | r0–r5 | scratch, lost at every call |
 //!
 //! The stack frame is laid out by [`Frame`]; every byte that a program may read is written on every path before
@@ -21,13 +21,15 @@ impl Frame {
     pub(super) const KEY: i16 = -36;
     /// The pod's address.
     pub(super) const LOCAL: i16 = Self::KEY - 20;
-    /// A flow's value, on its way into a map.
-    pub(super) const FLOW: i16 = Self::LOCAL - 32;
-    /// Of a flow in buckets: where its slot, or the home of a new one, is in the table.
+    /// What is known of the flow.
+    const FLOW: i16 = Self::LOCAL - 32;
+    /// Where its slot, or the home of a new one, is in the table.
     pub(super) const SLOT: i16 = Self::FLOW;
-    /// Of a flow in buckets: the word that was read, and that a change expects.
+    /// The word that was read, and that a change expects.
     pub(super) const WORD: i16 = Self::FLOW + 8;
-    /// Of a new flow in buckets: 1 if it is to have this slot and no other.
+    /// The epoch in force when the judgement of this packet began. Nothing is asked of it.
+    pub(super) const EPOCH: i16 = Self::FLOW + 16;
+    /// Of a new flow: 1 if it is to have this slot and no other.
     pub(super) const TAKES: i16 = Self::FLOW + 20;
     /// A key for a prefix look-up, a fragment, a node; the largest is a fragment's of IPv6.
     pub(super) const SCRATCH: i16 = Self::FLOW - 48;
@@ -39,24 +41,27 @@ impl Frame {
     pub(super) const PROTOCOL: i16 = Self::SCRATCH - 4;
     /// The fragment's identification. Nothing is asked of it.
     pub(super) const FRAGMENT_ID: i16 = Self::PROTOCOL - 4;
-    /// TCP's flags; 0 for everything else.
+    /// TCP's flags; for SCTP what is like them (INIT: SYN); 0 for everything else.
     pub(super) const TCP_FLAGS: i16 = Self::PROTOCOL - 8;
     /// The direction that is judged: of the packet, or the one in which its flow began.
     pub(super) const JUDGED: i16 = Self::TCP_FLAGS - 8;
-    /// Where what comes to the pod began: [`Self::FROM_HOST`], [`Self::FROM_ITSELF`], or 0 for elsewhere.
-    pub(super) const OWN_NODE: i16 = Self::JUDGED - 8;
-    /// On this host.
-    pub(super) const FROM_HOST: u32 = 1;
-    /// In the pod itself.
-    pub(super) const FROM_ITSELF: u32 = 2;
+    /// Where what comes to the pod began: [`crate::layout::Origin`].
+    pub(super) const ORIGIN: i16 = Self::JUDGED - 8;
     /// What is counted at the end.
-    pub(super) const OUTCOME: i16 = Self::OWN_NODE - 8;
-    /// 1 for a first fragment: its ports are to be remembered.
-    pub(super) const FIRST_FRAGMENT: i16 = Self::OUTCOME - 8;
+    pub(super) const OUTCOME: i16 = Self::ORIGIN - 8;
+    /// [`Self::FIRST`] for a first fragment, whose ports are to be remembered; [`Self::LATER`] for a later one and, of IPv6, for every other
+    /// packet with a fragment header.
+    pub(super) const FRAGMENT: i16 = Self::OUTCOME - 8;
+    pub(super) const FIRST: i32 = 1;
+    pub(super) const LATER: i32 = 2;
     /// The family, for events: 4 or 6, 0 if unknown.
-    pub(super) const FAMILY: i16 = Self::FIRST_FRAGMENT - 8;
+    pub(super) const FAMILY: i16 = Self::FRAGMENT - 8;
+    /// 1 for a packet in the middle of a connection that is judged in both directions.
+    pub(super) const BOTH: i16 = Self::FAMILY - 8;
+    /// Of a packet that is judged in both directions: the outcome of the first of them.
+    pub(super) const FIRST_OUTCOME: i16 = Self::BOTH - 8;
     /// From here to `SCRATCH`, all is cleared at the entry.
-    pub(super) const CLEARED: i16 = Self::FAMILY - 4;
+    pub(super) const CLEARED: i16 = Self::FIRST_OUTCOME - 4;
     /// IPv6's payload length, in host order.
     pub(super) const PAYLOAD: i16 = Self::CLEARED - 8;
     /// IPv6's hop limit.
@@ -108,6 +113,7 @@ pub(super) mod skb {
     pub(crate) const INGRESS_IFINDEX: i16 = 36;
     pub(crate) const IFINDEX: i16 = 40;
     pub(crate) const TC_INDEX: i16 = 44;
+    pub(crate) const SK: i16 = 168;
     pub(crate) const DATA: i16 = 76;
     pub(crate) const DATA_END: i16 = 80;
 }

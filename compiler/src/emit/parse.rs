@@ -5,12 +5,13 @@
 //! extension headers up to a bound. A first fragment must hold its whole transport header: one that does not is made to deceive.
 
 use super::Emitter;
+use super::flows::{ACK, RST, SYN};
 use super::frame::{Frame, Key, skb};
 use crate::address::Family;
 use crate::ebpf::asm::Label;
 use crate::ebpf::helper::Helper;
 use crate::ebpf::insn::{AluOp, Cond, Reg, Size, SwapBits};
-use crate::layout::{MapName, Outcome};
+use crate::layout::Outcome;
 use crate::model::Direction;
 
 /// Bytes of an Ethernet header.
@@ -32,6 +33,12 @@ pub(super) const SCTP: i32 = 132;
 const TCP_BYTES: i32 = 20;
 /// What every SCTP packet begins with.
 const SCTP_BYTES: i32 = 12;
+/// And the header of its first chunk.
+const CHUNK_BYTES: i32 = 4;
+/// Types of chunks.
+const INIT: i32 = 1;
+const INIT_ACK: i32 = 2;
+const ABORT: i32 = 6;
 
 /// IPv6 headers that are stepped over: hop-by-hop, routing, fragment, authentication, destination, mobility.
 pub(super) const ROUTING: i32 = 43;
@@ -79,7 +86,7 @@ impl Emitter<'_> {
         self.asm.store(Size::W, Reg::R10, Frame::FRAGMENT_ID, Reg::R4);
         self.asm.alu(AluOp::And, Reg::R1, 0x1fff);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, later);
-        self.store_constant(Frame::FIRST_FRAGMENT, 1);
+        self.store_constant(Frame::FRAGMENT, Frame::FIRST as u32);
         // The total length less the header's: what of the transport header this fragment holds.
         self.asm.load(Size::H, Reg::R3, Reg::R7, ETHERNET as i16 + 2);
         self.asm.swap_be(SwapBits::B16, Reg::R3);
@@ -103,38 +110,6 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Ne, Reg::R2, TCP, enough);
         self.asm.jump_if(Cond::Slt, Reg::R3, TCP_BYTES, fragment);
         self.asm.bind(enough);
-    }
-
-    /// The ports that the first fragment had; goes on at `parsed`.
-    fn recall_fragment(&mut self, family: Family, parsed: Label) {
-        let fragment = self.drop_unless_open(Outcome::Fragment);
-        self.fragment_key(family);
-        self.look_up(fragments(family), Frame::SCRATCH);
-        self.asm.jump_if(Cond::Eq, Reg::R0, 0, fragment);
-        let key = key(family);
-        for (offset, port) in [(0, key.remote_port), (2, key.local_port)] {
-            self.asm.load(Size::H, Reg::R1, Reg::R0, offset);
-            self.asm.store(Size::H, Reg::R10, port, Reg::R1);
-        }
-        self.asm.jump(parsed);
-    }
-
-    /// Interface, identification, protocol, remote and local address: at `SCRATCH`.
-    pub(super) fn fragment_key(&mut self, family: Family) {
-        let bytes = address_bytes(family);
-        let words = [Key::IFINDEX, Frame::FRAGMENT_ID, Frame::PROTOCOL];
-        for (index, from) in words.into_iter().enumerate() {
-            self.copy_word(from, Frame::SCRATCH + 4 * index as i16);
-        }
-        for offset in (0..bytes).step_by(4) {
-            self.copy_word(Key::REMOTE + offset, Frame::SCRATCH + 12 + offset);
-            self.copy_word(Frame::LOCAL + offset, Frame::SCRATCH + 12 + bytes + offset);
-        }
-    }
-
-    fn copy_word(&mut self, from: i16, to: i16) {
-        self.asm.load(Size::W, Reg::R1, Reg::R10, from);
-        self.asm.store(Size::W, Reg::R10, to, Reg::R1);
     }
 
     /// Facts of an IPv6 packet; goes on at `parsed`.
@@ -214,6 +189,7 @@ impl Emitter<'_> {
         self.asm.load(Size::B, Reg::R2, Reg::R1, 0);
         self.asm.load(Size::W, Reg::R4, Reg::R1, 4);
         self.asm.store(Size::W, Reg::R10, Frame::FRAGMENT_ID, Reg::R4);
+        self.store_constant(Frame::FRAGMENT, Frame::LATER as u32);
         self.asm.load(Size::H, Reg::R3, Reg::R1, 2);
         self.asm.swap_be(SwapBits::B16, Reg::R3);
         self.asm.alu(AluOp::Add, Reg::R9, 8);
@@ -226,7 +202,7 @@ impl Emitter<'_> {
         self.store_protocol(Family::V6, Reg::R2);
         self.recall_fragment(Family::V6, parsed);
         self.asm.bind(first);
-        self.store_constant(Frame::FIRST_FRAGMENT, 1);
+        self.store_constant(Frame::FRAGMENT, Frame::FIRST as u32);
         // The ports must be here: a chain of headers that goes on could end in the second fragment, or behind the payload.
         for header in OPTIONS.into_iter().chain([ROUTING, FRAGMENT, AUTHENTICATION]) {
             self.asm.jump_if(Cond::Eq, Reg::R2, header, fragment);
@@ -256,11 +232,25 @@ impl Emitter<'_> {
         self.need_at(8);
         self.read_ports(family, parsed);
         self.asm.bind(sctp);
-        self.need_at(SCTP_BYTES);
+        self.need_at(SCTP_BYTES + CHUNK_BYTES);
+        self.sctp_flags();
         self.read_ports(family, parsed);
         self.asm.bind(icmp);
         self.need_at(8);
         self.icmp(family, parsed);
+    }
+
+    /// r1 points to an SCTP packet: what its first chunk does to the association, as TCP's flags say it.
+    fn sctp_flags(&mut self) {
+        let known = self.asm.label("sctp chunk");
+        self.asm.load(Size::B, Reg::R2, Reg::R1, SCTP_BYTES as i16);
+        for (chunk, flags) in [(INIT, SYN), (INIT_ACK, SYN | ACK), (ABORT, RST | ACK)] {
+            self.asm.mov(Reg::R3, flags);
+            self.asm.jump_if(Cond::Eq, Reg::R2, chunk, known);
+        }
+        self.asm.mov(Reg::R3, ACK);
+        self.asm.bind(known);
+        self.asm.store(Size::W, Reg::R10, Frame::TCP_FLAGS, Reg::R3);
     }
 
     /// r1 points to the source port, which the destination port follows; the remote one comes first in the key.
@@ -368,11 +358,4 @@ pub(super) fn family_number(family: Family) -> u32 {
 
 pub(super) fn address_bytes(family: Family) -> i16 {
     i16::from(family.bits()) / 8
-}
-
-pub(super) fn fragments(family: Family) -> MapName {
-    match family {
-        Family::V4 => MapName::Fragments4,
-        Family::V6 => MapName::Fragments6,
-    }
 }

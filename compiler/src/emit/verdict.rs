@@ -1,33 +1,51 @@
-//! New flows, and flows of an older generation: endpoint, source, decision.
+//! New flows, and flows of an older generation: endpoint, addresses, decision.
 
 use super::EmitError;
-use super::Emitter;
+use super::flows::RST;
 use super::frame::{Frame, Key, skb};
 use super::parse::{icmp_number, key};
+use super::{Emitter, map_ref};
 use crate::address::Family;
 use crate::ebpf::asm::Label;
 use crate::ebpf::insn::{AluOp, Cond, Reg, Size};
-use crate::layout::{MapName, Outcome, direction_number, endpoint};
+use crate::layout::{MapName, Origin, Outcome, config, direction_number, endpoint};
 use crate::model::Direction;
 
 impl Emitter<'_> {
-    /// r7 is the value of a flow to be judged again, or 0; r8 is the time. A flow that is allowed again goes on at `current`.
+    /// r7 is the slot of a flow to be judged again, or 0; r8 is the time. A flow that is allowed again goes on at `current`.
+    ///
+    /// A packet that is judged in both directions (`BOTH`) goes through the egress decision first, then through that for ingress.
     pub(super) fn judge(&mut self, family: Family, current: Label) -> Result<(), EmitError> {
-        let [known, egress, allow, deny] = ["known flow", "judge egress", "allow", "deny"].map(|it| self.asm.label(it));
+        let [known, ingress, egress, egress_allows, allow, deny] =
+            ["known flow", "judge ingress", "judge egress", "egress allows", "allow", "deny"]
+                .map(|it| self.asm.label(it));
+        // Before anything of the generation is read: what is judged by older tables must not have a newer epoch.
+        self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::EPOCH);
+        self.asm.load(Size::W, Reg::R1, Reg::R1, 0);
+        self.asm.store(Size::W, Reg::R10, Frame::EPOCH, Reg::R1);
         self.look_up(MapName::Endpoints, Key::IFINDEX);
-        let (no_endpoint, unfiltered) = (self.end(Outcome::NoEndpoint), self.end(Outcome::Unfiltered));
+        let no_endpoint = self.end(Outcome::NoEndpoint);
         self.asm.jump_if(Cond::Eq, Reg::R0, 0, no_endpoint);
         self.asm.mov(Reg::R9, Reg::R0);
         self.asm.jump_if(Cond::Ne, Reg::R7, 0, known);
         self.new_flow(family);
         self.asm.bind(known);
+        self.store_constant(Frame::OUTCOME, Outcome::Unfiltered as u32);
         self.asm.load(Size::H, Reg::R1, Reg::R9, endpoint::FLAGS);
-        self.asm.jump_if(Cond::Eq, Reg::R1, 0, unfiltered);
+        self.asm.jump_if(Cond::Eq, Reg::R1, 0, allow);
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::BOTH);
+        self.asm.jump_if(Cond::Ne, Reg::R1, 0, egress);
         self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::JUDGED);
-        self.asm.jump_if(Cond::Eq, Reg::R1, direction_number(Direction::Egress) as i32, egress);
-        self.decide(Direction::Ingress, family, allow, deny)?;
+        self.asm.jump_if(Cond::Eq, Reg::R1, direction_number(Direction::Ingress) as i32, ingress);
         self.asm.bind(egress);
-        self.decide(Direction::Egress, family, allow, deny)?;
+        self.decide(Direction::Egress, family, egress_allows, deny)?;
+        self.asm.bind(egress_allows);
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::BOTH);
+        self.asm.jump_if(Cond::Eq, Reg::R1, 0, allow);
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::OUTCOME);
+        self.asm.store(Size::W, Reg::R10, Frame::FIRST_OUTCOME, Reg::R1);
+        self.asm.bind(ingress);
+        self.decide(Direction::Ingress, family, allow, deny)?;
         self.asm.bind(allow);
         self.allowed(family, current);
         self.asm.bind(deny);
@@ -35,54 +53,144 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// What holds only for a packet that begins a flow here.
+    /// What is asked only of a packet without a flow. r9 is the endpoint.
     fn new_flow(&mut self, family: Family) {
         match self.hook {
             Direction::Egress => {
                 let spoofed = self.end(Outcome::Source);
                 self.check_own_source(family, Reg::R9, spoofed);
             }
-            Direction::Ingress => self.whence(),
+            Direction::Ingress => {
+                let stray = self.end(Outcome::Stray);
+                self.check_own_destination(family, Reg::R9, stray);
+                self.find_origin(family);
+            }
         }
+        self.mid_stream();
     }
 
-    /// Where a packet began: on this host if it came in through no interface; in the pod itself if it came in through the
-    /// pod's own. (On a bridge nothing tells what comes back to its sender from what others send: a mark on the packet would
-    /// also be that of another node, where nodes are namespaces of one kernel.)
-    fn whence(&mut self) {
-        let [known, own] = ["whence", "from the pod itself"].map(|it| self.asm.label(it));
-        self.store_constant(Frame::OWN_NODE, Frame::FROM_HOST);
+    /// A packet of TCP or SCTP that begins no connection is in the middle of one that we have never seen, or no longer know:
+    /// which side began it is not in the packet. So both directions have to allow it.
+    fn mid_stream(&mut self) {
+        let [begins_nothing, done] = ["begins nothing", "begins"].map(|it| self.asm.label(it));
+        self.unless_connects(done);
+        self.unless_begins(begins_nothing);
+        self.asm.jump(done);
+        self.asm.bind(begins_nothing);
+        self.store_constant(Frame::BOTH, 1);
+        self.asm.bind(done);
+    }
+
+    /// `ORIGIN` = where a packet began: in the pod itself if it came in through the pod's own interface, on this host if a socket owns it
+    /// and it came in through none.
+    ///
+    /// Each of these alone is no proof. A forwarded packet can lose its interface: `ip6_fragment` builds new packets without one
+    /// (`ip6_copy_metadata` does not copy `skb_iif`, `ip_copy_metadata` does), and with connection tracking on the node the sender
+    /// decides whether that happens. A packet that was bridged can still have its sender's socket, that of another network namespace: since 4.20
+    /// crossing namespaces keeps it. What comes from enforced pods has their generation's stamp, which fragments inherit. IPv6
+    /// fragments are never taken for the host's: both can be wrong about them. What has none of the evidence is not from this host.
+    ///
+    /// On a bridge nothing tells a packet that comes back to its sender from those that others send: a mark on the packet would
+    /// also be that of another node, where nodes are namespaces of one kernel.
+    fn find_origin(&mut self, family: Family) {
+        let [known, itself] = ["origin", "from the pod itself"].map(|it| self.asm.label(it));
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::INGRESS_IFINDEX);
-        self.asm.jump_if(Cond::Eq, Reg::R1, 0, known);
         self.asm.load(Size::W, Reg::R2, Reg::R10, Key::IFINDEX);
-        self.asm.jump_if(Cond::Eq, Reg::R1, Reg::R2, own);
-        self.hidden_zero(Reg::R2, Reg::R1);
-        self.asm.store(Size::W, Reg::R10, Frame::OWN_NODE, Reg::R2);
+        self.asm.jump_if(Cond::Eq, Reg::R1, Reg::R2, itself);
+        self.asm.jump_if(Cond::Ne, Reg::R1, 0, known);
+        self.asm.load(Size::Dw, Reg::R1, Reg::R6, skb::SK);
+        self.asm.jump_if(Cond::Eq, Reg::R1, 0, known);
+        self.unless_stamped(known);
+        self.unless_fragment_v6(family, known);
+        self.store_constant(Frame::ORIGIN, Origin::Host as u32);
         self.asm.jump(known);
-        self.asm.bind(own);
-        self.store_constant(Frame::OWN_NODE, Frame::FROM_ITSELF);
+        self.asm.bind(itself);
+        self.store_constant(Frame::ORIGIN, Origin::Itself as u32);
         self.asm.bind(known);
     }
 
     /// Goes to `spoofed` unless the source is the address of the endpoint at `base`. An endpoint without one sends nothing.
     pub(super) fn check_own_source(&mut self, family: Family, base: Reg, spoofed: Label) {
-        self.check_source(family, base, own_address(family), spoofed);
+        self.check_local(family, base, own_address(family), spoofed);
         // Zeros stand for no address; no pod's begins with them.
         self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::LOCAL);
         self.asm.jump_if(Cond::Eq, Reg::R1, 0, spoofed);
+    }
+
+    /// Goes to `stray` unless the destination is the address of the endpoint at `base`, multicast, broadcast, or local to the link: a bridge
+    /// that does not know where an address is sends to every port.
+    pub(super) fn check_own_destination(&mut self, family: Family, base: Reg, stray: Label) {
+        let [other, own] = ["another destination", "own destination"].map(|it| self.asm.label(it));
+        self.check_local(family, base, own_address(family), other);
+        // Zeros stand for no address.
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::LOCAL);
+        self.asm.jump_if(Cond::Ne, Reg::R1, 0, own);
+        self.asm.bind(other);
+        if family == Family::V6 {
+            self.asm.load(Size::H, Reg::R1, Reg::R10, Frame::LOCAL);
+            self.if_link_local(Reg::R1, own);
+        }
+        self.unless_group(family, Frame::LOCAL, stray);
+        self.asm.bind(own);
+    }
+
+    /// Goes to `own` if an IPv6 address is local to the link (fe80::/10); `reg` holds its first two bytes.
+    pub(super) fn if_link_local(&mut self, reg: Reg, own: Label) {
+        self.asm.alu(AluOp::And, reg, i32::from(0xffc0_u16.to_be()));
+        self.asm.jump_if(Cond::Eq, reg, i32::from(0xfe80_u16.to_be()), own);
+    }
+
+    /// Goes to `one` unless the address on the stack is that of a group: multicast, broadcast.
+    pub(super) fn unless_group(&mut self, family: Family, address: i16, one: Label) {
+        let first = if family == Family::V4 { 0xe0 } else { 0xff };
+        self.asm.load(Size::B, Reg::R1, Reg::R10, address);
+        self.asm.jump_if(Cond::Lt, Reg::R1, first, one);
     }
 
     /// `OUTCOME` says why.
     fn allowed(&mut self, family: Family, current: Label) {
         let new = self.asm.label("new");
         self.asm.jump_if(Cond::Eq, Reg::R7, 0, new);
-        self.adopt(family, current);
+        self.adopt(family);
+        self.asm.jump(current);
         self.asm.bind(new);
-        let passes = self.asm.label("nothing to remember");
+        let [passes, remembered] = ["nothing to remember", "remember"].map(|it| self.asm.label(it));
+        self.would_deny_in_either();
         self.unless_question(family, passes);
+        let remote_or_local = if self.hook == Direction::Egress { Key::REMOTE } else { Frame::LOCAL };
+        self.unless_group(family, remote_or_local, remembered);
+        self.asm.jump(passes);
+        self.asm.bind(remembered);
+        self.remember_mid_stream(passes);
         self.remember(family);
         self.asm.bind(passes);
         self.pass(family, None);
+    }
+
+    /// A packet in the middle of a connection begins a flow of unknown origin, unless the own node has sent it; with a RST it begins
+    /// none.
+    fn remember_mid_stream(&mut self, passes: Label) {
+        let begins = self.asm.label("begins, or known origin");
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::BOTH);
+        self.asm.jump_if(Cond::Eq, Reg::R1, 0, begins);
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::TCP_FLAGS);
+        self.asm.jump_if(Cond::Set, Reg::R1, RST, passes);
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::ORIGIN);
+        self.asm.jump_if(Cond::Ne, Reg::R1, 0, begins);
+        self.store_constant(Frame::ORIGIN, Origin::MidStream as u32);
+        self.asm.bind(begins);
+    }
+
+    /// Of two directions that were asked, either can be one in which policies in audit mode would deny.
+    fn would_deny_in_either(&mut self) {
+        if !self.plan.tables.is_staged {
+            return;
+        }
+        let as_it_is = self.asm.label("as the last direction says");
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::FIRST_OUTCOME);
+        self.asm.jump_if(Cond::Ne, Reg::R1, Outcome::WouldDeny as i32, as_it_is);
+        self.store_constant(Frame::OUTCOME, Outcome::WouldDeny as u32);
+        self.asm.bind(as_it_is);
     }
 
     /// Goes to `passes` with ICMP that asks nothing: no flow begins with it. An answer to no question would let the question in
@@ -103,9 +211,7 @@ impl Emitter<'_> {
     fn denied(&mut self, family: Family) {
         let new = self.asm.label("new, denied");
         self.asm.jump_if(Cond::Eq, Reg::R7, 0, new);
-        self.forget(family);
-        let cut = self.end(Outcome::Cut);
-        self.asm.jump(cut);
+        self.cut_flow(family);
         self.asm.bind(new);
         if self.plan.tables.is_staged {
             let would_allow = self.end(Outcome::WouldAllow);

@@ -3,7 +3,7 @@
 use crate::address::Family;
 use crate::ebpf::asm::Assembled;
 use crate::image::{self, MapImage};
-use crate::layout::buckets::{self, Slot};
+use crate::layout::buckets::{self, Flow};
 use crate::layout::{MapName, Outcome, direction_number};
 use crate::model::Direction;
 use crate::model::eval::Verdict;
@@ -36,8 +36,6 @@ pub(crate) struct Inside<'a> {
     pub(crate) host: &'a mut Host,
 }
 
-/// Bytes of the key of an IPv4 flow.
-const V4_KEY: usize = 16;
 /// Flows that are remembered here: there is never more than one.
 const MOST_FLOWS: u32 = 64;
 
@@ -81,24 +79,17 @@ impl Loaded {
         Inside { vm: &mut self.vm, host: &mut self.host }
     }
 
-    /// A fresh flow, as a kernel map has it, into whatever holds the flows.
-    pub(crate) fn put_flow(&mut self, key: &[u8], value: &[u8]) -> Result<(), Broken> {
-        let family = if key.len() == V4_KEY { Family::V4 } else { Family::V6 };
-        let [fresh, table] = match family {
-            Family::V4 => [MapName::Fresh4, MapName::FlowBuckets4],
-            Family::V6 => [MapName::Fresh6, MapName::FlowBuckets6],
-        };
-        let refused = |errno| Broken(format!("a flow is refused: {errno:?}"));
-        if let Some(map) = self.map(fresh) {
-            return self.vm.map_update(map, key, value, 0).map_err(refused);
-        }
-        let (table, config) = self.map(table).zip(self.map(MapName::Config)).ok_or(Broken("no flow table".into()))?;
+    /// Puts a flow into the flow table, at its home.
+    pub(crate) fn put_flow(&mut self, flow: &Flow) -> Result<(), Broken> {
+        let family = Family::of(flow.tuple.remote);
+        let name = if family == Family::V4 { MapName::FlowBuckets4 } else { MapName::FlowBuckets6 };
+        let (table, config) = self.map(name).zip(self.map(MapName::Config)).ok_or(Broken("no flow table".into()))?;
         let seeds = buckets::seeds(self.vm.value_at(config, 0));
         let mask = buckets::mask(family, self.vm.value_at(table, 0).len() as u32);
-        let slot = Slot::of(family, key, value, 0).ok_or_else(|| Broken("this is no flow".to_owned()))?;
+        let slot = flow.slot(0);
         let bytes: Vec<u8> = slot.words().iter().flat_map(|word| word.to_le_bytes()).collect();
         let spot = Spot { map: table, element: 0, offset: slot.home(&seeds, mask) };
-        self.vm.poke(spot, &bytes).map_err(refused)
+        self.vm.poke(spot, &bytes).map_err(|errno| Broken(format!("a flow is refused: {errno:?}")))
     }
 
     /// A hook's program.
@@ -138,6 +129,7 @@ impl Loaded {
 pub(crate) fn arrived(hook: Direction, place: usize, packet: Vec<u8>, began_here: bool) -> Skb {
     let mut skb = Skb::new(packet);
     skb.ifindex = interface(place);
+    skb.has_socket = began_here;
     skb.ingress_ifindex = match hook {
         Direction::Egress => skb.ifindex,
         Direction::Ingress if began_here => 0,

@@ -13,6 +13,7 @@ pub const CLIENT_PORT: u16 = 40_000;
 pub const ECHO_ID: u16 = 7;
 
 const TCP_SYN: u8 = 2;
+const SCTP_INIT: u8 = 1;
 
 /// The packet of a question; `None` if its addresses are of two families.
 pub fn first(question: &Question) -> Option<Vec<u8>> {
@@ -66,7 +67,7 @@ fn header(is_v4: bool, protocol: FlowProtocol) -> (u8, u16) {
     match protocol {
         FlowProtocol::Transport(Protocol::Tcp) => (6, 20),
         FlowProtocol::Transport(Protocol::Udp) => (17, 8),
-        FlowProtocol::Transport(Protocol::Sctp) => (132, 12),
+        FlowProtocol::Transport(Protocol::Sctp) => (132, 32),
         FlowProtocol::Icmp => (if is_v4 { 1 } else { 58 }, 8),
     }
 }
@@ -82,6 +83,11 @@ fn transport(packet: &mut Vec<u8>, is_v4: bool, protocol: FlowProtocol, port: u1
     match transport {
         Protocol::Tcp => packet.extend([0, 0, 0, 0, 0, 0, 0, 0, 0x50, TCP_SYN, 0xff, 0xff, 0, 0, 0, 0]),
         Protocol::Udp => packet.extend([0, 8, 0, 0]),
-        Protocol::Sctp => packet.extend([0; 8]),
+        // The verification tag and the checksum, then an INIT of the shortest length.
+        Protocol::Sctp => {
+            packet.extend([0; 8]);
+            packet.extend([SCTP_INIT, 0, 0, 20]);
+            packet.extend([0; 16]);
+        }
     }
 }

@@ -14,7 +14,8 @@
 //!
 //! A reader takes the word, then the rest, then the word again: a flow is accepted only if it is live and the numbers are
 //! equal. They are equal only if nobody claimed the slot in between; so what was read is of one flow, the reader's own.
-//! (A number comes back after 2^31 flows in one slot, which no reader waits for.)
+//! (A number comes back after 2^21 flows in one slot: at several hundred nanoseconds each, a reader would have to stop for half a
+//! second between its two loads while one slot gets exactly so many flows.)
 //!
 //! # Memory that is not ordered
 //!
@@ -32,16 +33,28 @@
 //!
 //! # Which slot a new flow gets
 //!
-//! One that is free or expired; else the one of an unconfirmed flow that was silent the longest. Confirmed flows (both sides
-//! have spoken, and the first again) give way only to one that becomes confirmed, if all of the bucket are: so there is always
-//! a slot that is not confirmed, and a flood of first packets evicts only its like. The hash has seeds that only this host
-//! knows (a sum of products of sums, which is universal): nobody outside can choose keys of one
-//! bucket.
+//! One that is free or expired. In a full bucket, a slot of the interface that has most slots there (the packet's own interface if
+//! none has more): first one whose flow is not confirmed, then the one that was silent longest. So a pod that opens many flows takes
+//! slots from pods that have more than itself, and otherwise from itself. A flow that becomes confirmed in a bucket
+//! of confirmed flows ends the oldest other one of its own interface: so there is a slot for first packets, and a flood of first
+//! packets evicts only its like. The hash has seeds that only this host knows (a sum of products of sums, which is universal): an
+//! attacker outside cannot choose keys of one bucket.
+//!
+//! # Cut flows
+//!
+//! A flow that a later generation does not allow keeps its slot, marked [`CUT`], until it expires. Without that trace the next packet of its
+//! other end would begin a new flow in the other direction, which policy may allow, and the connection would go on.
+//!
+//! # Generations
+//!
+//! A word has the lower 24 bits of the epoch that judged the flow. A flow would meet its own epoch again after 16,777,216 epochs
+//! without a packet of its own, and it expires after two hours: that takes 2,330 epochs a second. The agent makes at most some tens.
 
 use std::net::IpAddr;
 
-use super::{State, address_bytes, flow};
+use super::{Origin, State, address_bytes, direction_number};
 use crate::address::Family;
+use crate::model::Direction;
 
 /// Slots of a bucket.
 pub const WAYS: u32 = 8;
@@ -83,21 +96,26 @@ pub const REMOTE: i16 = 16;
 pub const STATE_SHIFT: u32 = 8;
 /// In the word: who began it.
 pub const BEGUN: u64 = 1 << 11;
-/// In the word: two bits, as [`flow::OWN_NODE`].
-pub const OWN_NODE_SHIFT: u32 = 12;
+/// In the word: two bits, [`Origin`].
+pub const ORIGIN_SHIFT: u32 = 12;
 /// In the word: the other side has answered.
 pub const ANSWERED: u64 = 1 << 14;
 /// In the word: there is a flow.
 pub const LIVE: u64 = 1 << 15;
-/// In a word that is not live: somebody writes here.
+/// In a word that is not live: a program writes here.
 pub const BUSY: u64 = 1 << STATE_SHIFT;
-/// In the word: 16 bits, the lower half of the generation. (A flow is silent for two hours at most; so many generations
-/// there are not.)
+/// In the word: 24 bits, the lower ones of the epoch.
 pub const EPOCH_SHIFT: u32 = 16;
-/// In the word: its beginner has spoken after an answer.
-pub const CONFIRMED_SHIFT: u32 = 32;
+/// How many they are.
+pub const EPOCH_BITS: u32 = 24;
+/// In the word: its beginner has sent a TCP FIN. Of a cut flow that is not TCP: it was ended ([`ended`]).
+pub const FIN_OF_BEGINNER: u32 = 40;
+/// In the word: the other side has sent a TCP FIN.
+pub const FIN_OF_OTHER: u32 = 41;
+/// In the word: policy no longer allows it.
+pub const CUT: u32 = 42;
 /// In the word: the sequence number, from here on.
-pub const SEQUENCE_SHIFT: u32 = 33;
+pub const SEQUENCE_SHIFT: u32 = 43;
 
 /// Bytes of a slot: half a cache line, a whole one.
 pub const fn slot_bytes(family: Family) -> u32 {
@@ -153,34 +171,6 @@ impl Slot {
         (read == count).then_some(slot)
     }
 
-    /// A live flow, from its key and value as a kernel map has them: the first with this sequence number.
-    pub fn of(family: Family, key: &[u8], value: &[u8], sequence: u32) -> Option<Self> {
-        let address = usize::from(family.bits() / 8);
-        let byte = |at: i16| value.get(at as usize).map(|it| u64::from(*it));
-        let ports = key.get(4 + address..8 + address)?;
-        let state = byte(flow::STATE)?;
-        let epoch = u64::from(u16::from_le_bytes(*value.get(flow::EPOCH as usize..)?.first_chunk()?));
-        let word = u64::from(*key.get(8 + address)?)
-            | (state << STATE_SHIFT)
-            | (byte(flow::BEGUN)? * BEGUN)
-            | (byte(flow::OWN_NODE)? << OWN_NODE_SHIFT)
-            | (byte(flow::ANSWERED)? * ANSWERED)
-            | LIVE
-            | (epoch << EPOCH_SHIFT)
-            | (u64::from(is_open(state as u8)) << CONFIRMED_SHIFT)
-            | (u64::from(sequence) << SEQUENCE_SHIFT);
-        let mut bytes = [0; 64];
-        let mut put =
-            |at: i16, from: &[u8]| bytes.iter_mut().skip(at as usize).zip(from).for_each(|(to, it)| *to = *it);
-        put(WORD, &word.to_le_bytes());
-        put(IFINDEX, key.get(..4)?);
-        put(IFINDEX + 4, ports);
-        put(REMOTE, key.get(4..4 + address)?);
-        put(local(family), value.get(flow::LOCAL as usize..)?.get(..address)?);
-        put(last(family), value.get(flow::LAST as usize..)?.get(..8)?);
-        Self::new(family, bytes.as_chunks().0.iter().map(|it| u64::from_le_bytes(*it)))
-    }
-
     /// Its words.
     pub fn words(&self) -> &[u64] {
         self.words.get(..slot_bytes(self.family) as usize / 8).unwrap_or_default()
@@ -196,35 +186,36 @@ impl Slot {
         self.word() & LIVE != 0
     }
 
-    /// Whether its beginner has spoken after an answer.
-    pub fn is_confirmed(&self) -> bool {
-        self.word() >> CONFIRMED_SHIFT & 1 == 1
-    }
-
     /// The interface.
     pub fn ifindex(&self) -> u32 {
         self.words[1] as u32
     }
 
-    /// The flow's key and value, as a kernel map would have them. Of the generation there are only the lower bits.
-    pub fn entry(&self) -> (Vec<u8>, Vec<u8>) {
+    /// The flow in it; `None` if its state is none that programs write.
+    pub fn flow(&self) -> Option<Flow> {
         let bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let address = usize::from(self.family.bits() / 8);
-        let at = |offset: i16, count: usize| bytes.get(offset as usize..offset as usize + count).unwrap_or_default();
-        let mut key = [at(IFINDEX, 4), at(REMOTE, address), at(IFINDEX + 4, 4), at(WORD, 1)].concat();
-        key.resize(if self.family == Family::V4 { 16 } else { 32 }, 0);
+        let port = |at: usize| bytes.get(at..).and_then(|it| it.first_chunk()).map(|it| u16::from_be_bytes(*it));
         let word = self.word();
-        let bits = |shift: u32, mask: u64| (word >> shift & mask) as u8;
-        let flags = [
-            u8::from(word & BEGUN != 0),
-            bits(STATE_SHIFT, 7),
-            bits(OWN_NODE_SHIFT, 3),
-            u8::from(word & ANSWERED != 0),
-        ];
-        let epoch = [at(2, 2), &[0, 0]].concat();
-        let mut value = [at(last(self.family), 8), &epoch, &flags, at(local(self.family), address)].concat();
-        value.resize(flow::BYTES as usize, 0);
-        (key, value)
+        let bit = |shift: u32| word >> shift & 1 == 1;
+        let number = |shift: u32, mask: u64| (word >> shift & mask) as usize;
+        Some(Flow {
+            tuple: Tuple {
+                ifindex: self.ifindex(),
+                protocol: word as u8,
+                remote: address_at(&bytes, REMOTE, self.family)?,
+                local: address_at(&bytes, local(self.family), self.family)?,
+                remote_port: port(IFINDEX as usize + 4)?,
+                local_port: port(IFINDEX as usize + 6)?,
+            },
+            state: *State::ALL.get(number(STATE_SHIFT, 7))?,
+            begun: if word & BEGUN == 0 { Direction::Ingress } else { Direction::Egress },
+            origin: *Origin::ALL.get(number(ORIGIN_SHIFT, 3))?,
+            answered: word & ANSWERED != 0,
+            fins: [bit(FIN_OF_BEGINNER), bit(FIN_OF_OTHER)],
+            is_cut: bit(CUT),
+            epoch: number(EPOCH_SHIFT, (1 << EPOCH_BITS) - 1) as u32,
+            last: u64::from_le_bytes(*bytes.get(last(self.family) as usize..)?.first_chunk()?),
+        })
     }
 
     /// Where a table has this flow's home.
@@ -248,6 +239,109 @@ pub fn seeds(config: &[u8]) -> [u64; SEEDS] {
     seeds
 }
 
+/// What tells a flow from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuple {
+    /// The interface.
+    pub ifindex: u32,
+    /// The IP protocol.
+    pub protocol: u8,
+    /// The other end's address.
+    pub remote: IpAddr,
+    /// The pod's address.
+    pub local: IpAddr,
+    /// The other end's port; of an ICMP question, what was asked and by which side.
+    pub remote_port: u16,
+    /// The pod's port; of an ICMP question, its identifier.
+    pub local_port: u16,
+}
+
+/// A flow, as a slot has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// Its ends.
+    pub tuple: Tuple,
+    /// Its state.
+    pub state: State,
+    /// The direction in which it began.
+    pub begun: Direction,
+    /// Where it began.
+    pub origin: Origin,
+    /// Whether the other side of its beginner has answered.
+    pub answered: bool,
+    /// Which sides have sent a TCP FIN: its beginner, the other one.
+    pub fins: [bool; 2],
+    /// Whether policy no longer allows it.
+    pub is_cut: bool,
+    /// The lower bits of the epoch that judged it.
+    pub epoch: u32,
+    /// When its last packet was seen, in ticks.
+    pub last: u64,
+}
+
+impl Tuple {
+    /// A fresh flow of it that was allowed just now.
+    pub fn begun(self, begun: Direction, epoch: u32, now: u64) -> Flow {
+        let state = match self.protocol {
+            6 => State::TcpFresh,
+            17 => State::UdpFresh,
+            _ => State::OtherFresh,
+        };
+        let origin = Origin::Elsewhere;
+        Flow { tuple: self, state, begun, origin, answered: false, fins: [false; 2], is_cut: false, epoch, last: now }
+    }
+}
+
+impl Flow {
+    /// A slot with this flow and this sequence number.
+    pub fn slot(&self, sequence: u32) -> Slot {
+        let family = Family::of(self.tuple.remote);
+        let mut bytes = [0; 64];
+        let mut put = |at: i16, from: &[u8]| {
+            bytes.iter_mut().skip(at as usize).zip(from).for_each(|(to, it)| *to = *it);
+        };
+        put(WORD, &self.word(sequence).to_le_bytes());
+        put(IFINDEX, &self.tuple.ifindex.to_le_bytes());
+        put(IFINDEX + 4, &self.tuple.remote_port.to_be_bytes());
+        put(IFINDEX + 6, &self.tuple.local_port.to_be_bytes());
+        put(REMOTE, &address_bytes(self.tuple.remote));
+        put(local(family), &address_bytes(self.tuple.local));
+        put(last(family), &self.last.to_le_bytes());
+        let mut words = [0; 8];
+        words.iter_mut().zip(bytes.as_chunks().0).for_each(|(to, from)| *to = u64::from_le_bytes(*from));
+        Slot { words, family }
+    }
+
+    fn word(&self, sequence: u32) -> u64 {
+        let bit = |is: bool, shift: u32| u64::from(is) << shift;
+        u64::from(self.tuple.protocol)
+            | (self.state as u64) << STATE_SHIFT
+            | u64::from(direction_number(self.begun)) * BEGUN
+            | (self.origin as u64) << ORIGIN_SHIFT
+            | u64::from(self.answered) * ANSWERED
+            | LIVE
+            | u64::from(self.epoch & ((1 << EPOCH_BITS) - 1)) << EPOCH_SHIFT
+            | bit(self.fins[0], FIN_OF_BEGINNER)
+            | bit(self.fins[1], FIN_OF_OTHER)
+            | bit(self.is_cut, CUT)
+            | u64::from(sequence) << SEQUENCE_SHIFT
+    }
+}
+
+fn address_at(bytes: &[u8], at: i16, family: Family) -> Option<IpAddr> {
+    let bytes = bytes.get(at as usize..)?;
+    Some(match family {
+        Family::V4 => IpAddr::from(*bytes.first_chunk::<4>()?),
+        Family::V6 => IpAddr::from(*bytes.first_chunk::<16>()?),
+    })
+}
+
+/// The word of a live slot whose flow was ended: until it expires, no packet of either side passes or keeps it alive, and only a new TCP
+/// connection takes its place.
+pub const fn ended(word: u64) -> u64 {
+    word | 1 << CUT | 1 << FIN_OF_BEGINNER
+}
+
 /// The word of a slot that has lost the flow that this was of.
 pub const fn dead(word: u64) -> u64 {
     ((word >> SEQUENCE_SHIFT) + 1) << SEQUENCE_SHIFT
@@ -267,27 +361,11 @@ fn hash(seeds: &[u64; SEEDS], parts: &[u64]) -> u64 {
     (sum ^ sum >> 32).wrapping_mul(MIX) >> 32
 }
 
-/// Whether a state is one of a flow that is confirmed; one that is closing may be, here it is.
-fn is_open(state: u8) -> bool {
-    [State::TcpOpen, State::TcpClosing, State::UdpOpen, State::OtherOpen].iter().any(|it| *it as u8 == state)
-}
-
 /// Live slots of a table, in order.
 pub fn live(family: Family, table: &[u8]) -> impl Iterator<Item = Slot> {
     let slots = table.chunks_exact(slot_bytes(family) as usize);
     let words = |slot: &[u8]| slot.as_chunks().0.iter().map(|it| u64::from_le_bytes(*it)).collect::<Vec<_>>();
     slots.filter_map(move |slot| Slot::new(family, words(slot))).filter(Slot::is_live)
-}
-
-/// The key that a kernel map would have.
-pub fn key(ifindex: u32, remote: IpAddr, [remote_port, local_port]: [u16; 2], protocol: u8) -> Vec<u8> {
-    let mut key = ifindex.to_le_bytes().to_vec();
-    key.extend(address_bytes(remote));
-    key.extend(remote_port.to_be_bytes());
-    key.extend(local_port.to_be_bytes());
-    key.push(protocol);
-    key.resize(if remote.is_ipv4() { 16 } else { 32 }, 0);
-    key
 }
 
 #[cfg(test)]

@@ -15,7 +15,8 @@ use super::slots::Port;
 use crate::artifact::Artifact;
 use crate::engine::machine::{Inside, Loaded, arrived, interface, verdict};
 use crate::engine::{Broken, packet};
-use crate::layout::{self, FILTERS_EGRESS, FILTERS_INGRESS, MapName, State as FlowState, endpoint, flow};
+use crate::layout::buckets::Tuple;
+use crate::layout::{self, FILTERS_EGRESS, FILTERS_INGRESS, MapName, endpoint};
 use crate::model::eval::{FlowProtocol, Verdict};
 use crate::model::{Direction, Protocol};
 use crate::vm::{MapId, Part, Skb, Spot, State, Stop};
@@ -169,9 +170,9 @@ impl Prober {
         let config = self.loaded.map(MapName::Config);
         let Inside { vm, host } = self.loaded.inside();
         let epoch = config.and_then(|map| vm.value_at(map, 0).first_chunk().copied()).map_or(0, u32::from_le_bytes);
-        let key = flow_key(interface(self.nobody), instance.direction, remote, port);
-        let value = flow_value(host.jiffies, epoch.wrapping_sub(1), instance.direction, own, port);
-        self.loaded.put_flow(&key, &value)?;
+        let tuple = tuple(interface(self.nobody), instance.direction, [own, remote], port);
+        let flow = tuple.begun(instance.direction, epoch.wrapping_sub(1), host.jiffies);
+        self.loaded.put_flow(&flow)?;
         let program = self.loaded.program(hook);
         let Inside { vm, host } = self.loaded.inside_now();
         let outcome = vm.run(program, &mut self.skb, host).map_err(broken)?;
@@ -259,44 +260,17 @@ fn write_answer(bytes: &mut Vec<u8>, [source, destination]: [IpAddr; 2], (protoc
     }
 }
 
-/// The key that programs give a flow: interface, remote address, remote port, local port, protocol.
-fn flow_key(interface: u32, begun: Direction, remote: IpAddr, (protocol, port): Port) -> Vec<u8> {
+/// What tells a flow to a port from others: `own` is the pod's end.
+fn tuple(interface: u32, begun: Direction, [own, remote]: [IpAddr; 2], (protocol, port): Port) -> Tuple {
     let [client, server] = if protocol.is_some() { [packet::CLIENT_PORT, port] } else { [0, 0] };
     let [remote_port, local_port] = if begun == Direction::Ingress { [client, server] } else { [server, client] };
     let number = match protocol {
         Some(Protocol::Tcp) => 6,
         Some(Protocol::Udp) => 17,
         Some(Protocol::Sctp) => 132,
-        None => u32::from(port),
+        None => port as u8,
     };
-    let mut key = interface.to_le_bytes().to_vec();
-    key.extend(layout::address_bytes(remote));
-    key.extend(remote_port.to_be_bytes());
-    key.extend(local_port.to_be_bytes());
-    key.extend(number.to_le_bytes());
-    key.resize(if remote.is_ipv4() { 16 } else { 32 }, 0);
-    key
-}
-
-/// A flow that was seen just now.
-fn flow_value(now: u64, epoch: u32, begun: Direction, own: IpAddr, (protocol, _): Port) -> Vec<u8> {
-    let state = match protocol {
-        Some(Protocol::Tcp) => FlowState::TcpFresh,
-        Some(Protocol::Udp) => FlowState::UdpFresh,
-        _ => FlowState::OtherFresh,
-    };
-    let mut value = vec![0; flow::BYTES as usize];
-    let fields: [(i16, Vec<u8>); 5] = [
-        (flow::LAST, now.to_le_bytes().to_vec()),
-        (flow::EPOCH, epoch.to_le_bytes().to_vec()),
-        (flow::BEGUN, vec![layout::direction_number(begun) as u8]),
-        (flow::STATE, vec![state as u8]),
-        (flow::LOCAL, layout::address_bytes(own)),
-    ];
-    for (at, bytes) in fields {
-        value.iter_mut().skip(at as usize).zip(bytes).for_each(|(to, from)| *to = from);
-    }
-    value
+    Tuple { ifindex: interface, protocol: number, remote, local: own, remote_port, local_port }
 }
 
 /// Filtered both ways, on no node.

@@ -30,8 +30,10 @@ pub struct Skb {
     pub vlan_proto: u16,
     /// The priority.
     pub priority: u32,
-    /// The interface that the packet came in through; 0 if this host made it.
+    /// The interface that the packet came in through; 0 if none is known.
     pub ingress_ifindex: u32,
+    /// Whether a socket of some network namespace owns the packet.
+    pub has_socket: bool,
     /// The interface whose hook runs.
     pub ifindex: u32,
     /// tc's index.
@@ -71,6 +73,7 @@ impl Skb {
             vlan_proto: 0,
             priority: 0,
             ingress_ifindex: 0,
+            has_socket: false,
             ifindex: 1,
             tc_index: 0,
             cb: [0; 5],
@@ -86,6 +89,8 @@ impl Skb {
 
 /// Bytes of `struct __sk_buff`.
 pub(super) const END: u64 = 192;
+/// What programs see of a socket: a pointer that they compare with 0 and nothing else.
+const SOCKET: u64 = 0xffff_8880_0000_0000;
 /// The kernel ignores a queue from here on.
 const NO_QUEUE: u32 = 0xffff;
 
@@ -111,6 +116,7 @@ pub(super) fn read(skb: &Skb, at: Pointers, offset: u64, bytes: u64) -> Result<u
         (field::DATA_END, 4) => return Ok(at.data_end),
         (field::DATA | field::DATA_META | field::DATA_END, _) => return Err(Fault::NotAllowed),
         (field::TSTAMP, 8) => return Ok(skb.tstamp),
+        (field::SK, 8) => return Ok(if skb.has_socket { SOCKET } else { 0 }),
         (field::CB | 56, 8) => {
             let (low, high) = (word(skb, at, field)?, word(skb, at, field + 4)?);
             return Ok(u64::from(high) << 32 | u64::from(low));

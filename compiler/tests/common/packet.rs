@@ -7,6 +7,9 @@ pub(crate) const SYN: u8 = 0x02;
 pub(crate) const RST: u8 = 0x04;
 pub(crate) const ACK: u8 = 0x10;
 
+/// A type of SCTP chunks.
+pub(crate) const INIT: u8 = 1;
+
 /// An Ethernet packet of either family.
 #[derive(Clone, Debug)]
 pub(crate) struct Packet {
@@ -44,8 +47,16 @@ impl Packet {
         Self::new(from.0, to.0, 17, header)
     }
 
+    /// An SCTP packet whose first chunk begins an association.
     pub(crate) fn sctp(from: (IpAddr, u16), to: (IpAddr, u16)) -> Self {
-        Self::new(from.0, to.0, 132, ports(from.1, to.1, 16))
+        Self::sctp_chunk(from, to, INIT)
+    }
+
+    /// An SCTP packet whose first chunk has this type.
+    pub(crate) fn sctp_chunk(from: (IpAddr, u16), to: (IpAddr, u16), chunk: u8) -> Self {
+        let mut bytes = ports(from.1, to.1, 16);
+        bytes[12] = chunk;
+        Self::new(from.0, to.0, 132, bytes)
     }
 
     /// An ICMP or ICMPv6 message with a type and an identifier.
@@ -62,6 +73,25 @@ impl Packet {
 
     pub(crate) fn pong(source: IpAddr, destination: IpAddr, identifier: u16) -> Self {
         Self::icmp(source, destination, if source.is_ipv4() { 0 } else { 129 }, identifier)
+    }
+
+    /// A question for a neighbour, to the neighbour itself, with the sender's hardware address.
+    pub(crate) fn solicitation(source: IpAddr, target: IpAddr) -> Self {
+        Self::neighbour(135, source, target, target, 1)
+    }
+
+    /// A neighbour's answer about itself.
+    pub(crate) fn advertisement(source: IpAddr, destination: IpAddr) -> Self {
+        Self::neighbour(136, source, destination, source, 2)
+    }
+
+    /// A message of neighbour discovery with an option: the hardware address from which frames of [`Self::bytes`] are sent.
+    pub(crate) fn neighbour(kind: u8, source: IpAddr, destination: IpAddr, target: IpAddr, option: u8) -> Self {
+        let IpAddr::V6(target) = target else { panic!("neighbour discovery is of IPv6") };
+        let mut message = vec![kind, 0, 0, 0, 0, 0, 0, 0];
+        message.extend(target.octets());
+        message.extend([option, 1, 2, 0, 0, 0, 0, 2]);
+        Self::new(source, destination, 58, message).with_hop_limit(255)
     }
 
     /// "Unreachable" from somewhere, to the sender of `quoted`.

@@ -93,14 +93,38 @@ facts! {
         rig.to_pod(&Packet::tcp((friend, 500), (listener, 500), SYN | ACK)).is(Established);
     }
 
-    a_refused_connection_is_closing(rig, family) {
+    /// Its sequence number may be a guess. The pod's kernel knows; the flow does not.
+    a_reset_from_outside_changes_nothing(rig, family) {
         let (server, friend) = (server(family), friend(family));
         rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Established);
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), ACK)).is(Established);
         rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), RST | ACK)).is(Established);
+        assert_eq!(rig.flows(), [format!("open egress TcpOpen {friend}:443 40000")]);
+    }
+
+    a_reset_of_the_pod_is_closing(rig, family) {
+        let (server, friend) = (server(family), friend(family));
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Established);
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), RST)).is(Established);
         assert_eq!(rig.flows(), [format!("fresh egress TcpClosing {friend}:443 40000")]);
     }
 
-    a_fin_closes_and_a_syn_begins_anew(rig, family) {
+    /// Half-open connections carry data for as long as they like; and one side alone can be forged.
+    a_fin_of_one_side_changes_no_state(rig, family) {
+        let (server, friend) = (server(family), friend(family));
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Established);
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), ACK)).is(Established);
+        for _ in 0..2 {
+            rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), FIN | ACK)).is(Established);
+            rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), ACK)).is(Established);
+        }
+        assert_eq!(rig.flows(), [format!("open egress TcpOpen {friend}:443 40000")]);
+    }
+
+    two_fins_close_and_a_syn_begins_anew(rig, family) {
         let (server, friend) = (server(family), friend(family));
         let out = |flags| Packet::tcp((server, 40_000), (friend, 443), flags);
         let back = |flags| Packet::tcp((friend, 443), (server, 40_000), flags);
@@ -108,18 +132,99 @@ facts! {
         rig.to_pod(&back(SYN | ACK)).is(Established);
         rig.from_pod(&out(ACK)).is(Established);
         rig.to_pod(&back(FIN | ACK)).is(Established);
-        assert_eq!(rig.flows(), [format!("open egress TcpClosing {friend}:443 40000")]);
         rig.from_pod(&out(FIN | ACK)).is(Established);
+        assert_eq!(rig.flows(), [format!("fresh egress TcpClosing {friend}:443 40000")]);
         rig.to_pod(&back(ACK)).is(Established);
         rig.from_pod(&out(SYN)).is(Allowed);
         assert_eq!(rig.flows(), [format!("fresh egress TcpFresh {friend}:443 40000")]);
     }
 
-    nothing_is_remembered_of_an_open_pod(rig, family) {
+    /// The first policy that selects it finds flows, and knows who began them.
+    flows_of_an_open_pod_are_remembered(rig, family) {
         rig.plug("open");
-        rig.from_pod(&Packet::tcp((open(family), 40_000), (stranger(family), 443), SYN)).is(Unfiltered);
-        rig.to_pod(&Packet::udp((stranger(family), 1), (open(family), 2))).is(Unfiltered);
+        let (open, stranger) = (open(family), stranger(family));
+        rig.from_pod(&Packet::tcp((open, 40_000), (stranger, 443), SYN)).is(Unfiltered);
+        rig.to_pod(&Packet::udp((stranger, 1), (open, 2))).is(Unfiltered);
+        assert_eq!(rig.flows(), [
+            format!("fresh egress TcpFresh {stranger}:443 40000"),
+            format!("fresh ingress UdpFresh {stranger}:1 2"),
+        ]);
+        // It is isolated for ingress from now on: whoever speaks next, its own connection goes on, the other one does not.
+        rig.plug_as("listener", "open");
+        rig.next_epoch();
+        rig.to_pod(&Packet::tcp((stranger, 443), (open, 40_000), SYN | ACK)).is(Established);
+        rig.from_pod(&Packet::udp((open, 2), (stranger, 1))).is(Cut);
+        rig.to_pod(&Packet::udp((stranger, 1), (open, 2))).is(Denied);
+    }
+
+    /// Which side began it is not in the packet.
+    a_packet_from_the_middle_of_a_connection_needs_both_directions(rig, family) {
+        let (server, client) = (server(family), client(family));
+        // The client may begin to the server, the server not to the client.
+        for flags in [ACK, SYN | ACK, FIN | ACK, RST] {
+            rig.to_pod(&Packet::tcp((client, 40_000), (server, 80), flags)).is(Denied);
+            rig.from_pod(&Packet::tcp((server, 80), (client, 40_000), flags)).is(Denied);
+        }
+        rig.to_pod(&Packet::sctp_chunk((client, 40_000), (server, 90), 0)).is(Denied);
         assert!(rig.flows().is_empty());
+        rig.plug("open");
+        let open = open(family);
+        rig.to_pod(&Packet::tcp((client, 40_001), (open, 80), RST)).is(Unfiltered);
+        assert!(rig.flows().is_empty(), "a reset begins nothing");
+        rig.from_pod(&Packet::tcp((open, 80), (client, 40_000), ACK)).is(Unfiltered);
+        assert_eq!(rig.flows(), [format!("fresh egress TcpFresh {client}:40000 80 from its middle")]);
+        // Isolated for ingress: the pod could have begun it, the client could not. It could be the client's.
+        rig.plug_as("listener", "open");
+        rig.next_epoch();
+        rig.from_pod(&Packet::tcp((open, 80), (client, 40_000), ACK)).is(Cut);
+    }
+
+    /// What was cut is cut in both directions, whatever policy says of the other one.
+    the_other_side_of_a_cut_connection_does_not_revive_it(rig, family) {
+        rig.plug("open");
+        let (open, stranger) = (open(family), stranger(family));
+        let there = |flags| Packet::tcp((stranger, 40_000), (open, 80), flags);
+        let back = |flags| Packet::tcp((open, 80), (stranger, 40_000), flags);
+        rig.to_pod(&there(SYN)).is(Unfiltered);
+        rig.from_pod(&back(SYN | ACK)).is(Established);
+        rig.to_pod(&there(ACK)).is(Established);
+        rig.plug_as("listener", "open");
+        rig.next_epoch();
+        rig.from_pod(&back(ACK)).is(Cut);
+        rig.to_pod(&there(ACK)).is(Cut);
+        rig.from_pod(&back(ACK)).is(Cut);
+        rig.to_pod(&there(SYN)).is(Denied);
+        // Not even when policy allows it again: its ends know it is dead, or soon will.
+        rig.plug("open");
+        rig.next_epoch();
+        rig.from_pod(&back(ACK)).is(Cut);
+        rig.to_pod(&there(SYN)).is(Unfiltered);
+        rig.from_pod(&back(SYN | ACK)).is(Established);
+    }
+
+    /// UDP has no first packet. In the flow's direction policy is asked, against it everything is a reply.
+    replies_of_a_cut_udp_flow_begin_none(rig, family) {
+        rig.plug("open");
+        let (open, stranger) = (open(family), stranger(family));
+        let (there, back) = (Packet::udp((stranger, 4_000), (open, 53)), Packet::udp((open, 53), (stranger, 4_000)));
+        rig.to_pod(&there).is(Unfiltered);
+        rig.plug_as("listener", "open");
+        rig.next_epoch();
+        rig.from_pod(&back).is(Cut);
+        rig.to_pod(&there).is(Denied);
+        rig.from_pod(&back).is(Cut);
+        rig.plug("open");
+        rig.next_epoch();
+        rig.to_pod(&there).is(Unfiltered);
+        rig.from_pod(&back).is(Established);
+    }
+
+    an_init_against_an_association_is_judged(rig, family) {
+        let (server, client) = (server(family), client(family));
+        rig.to_pod(&Packet::sctp((client, 40_000), (server, 90))).is(Allowed);
+        rig.from_pod(&Packet::sctp_chunk((server, 90), (client, 40_000), 2)).is(Established);
+        rig.from_pod(&Packet::sctp((server, 90), (client, 40_000))).is(Denied);
+        rig.to_pod(&Packet::sctp_chunk((client, 40_000), (server, 90), 0)).is(Established);
     }
 
     a_pod_that_is_isolated_for_ingress_may_begin_and_is_answered(rig, family) {
@@ -149,8 +254,8 @@ facts! {
         rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Established);
         rig.next_epoch();
         rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), ACK)).is(Cut);
-        assert!(rig.flows().is_empty());
-        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), ACK)).is(Denied);
+        assert_eq!(rig.flows(), [format!("cut fresh egress TcpFresh {friend}:443 40000")]);
+        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), ACK)).is(Cut);
     }
 
     /// Once in a generation is enough.

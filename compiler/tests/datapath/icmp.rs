@@ -151,6 +151,45 @@ facts! {
     }
 }
 
+/// Only to the other end of the flow, with which the pod may speak anyway; and short.
+#[test]
+fn an_error_from_the_pod_goes_to_the_sender_of_what_it_quotes() {
+    for family in crate::rig::FAMILIES {
+        crate::on_machine(|rig| {
+            let (server, client) = (server(family), client(family));
+            let packet = Packet::tcp((client, 40_000), (server, 80), crate::packet::SYN);
+            rig.to_pod(&packet).is(Allowed);
+            let error = Packet::unreachable(server, &packet);
+            rig.from_pod(&error).is(Related);
+            rig.from_pod(&Packet { destination: stranger(family), ..error.clone() }).is(Denied);
+            let mut long = error.clone();
+            long.payload.resize(if family == Family::V4 { 576 - 20 } else { 1_280 - 40 }, 0);
+            rig.from_pod(&long).is(Related);
+            long.payload.push(0);
+            rig.from_pod(&long).is(Denied);
+            let padded = Packet { trailer: vec![0; 1_300], ..error };
+            rig.from_pod(&padded).is(Denied);
+        });
+    }
+}
+
+/// An error carries data, to the pod and from it: it passes for as long as the flow would.
+#[test]
+fn an_error_about_a_flow_of_an_older_generation_is_judged() {
+    for family in crate::rig::FAMILIES {
+        crate::on_machine(|rig| {
+            let packet = Packet::udp((server(family), 4_000), (friend(family), 53));
+            rig.from_pod(&packet).is(Allowed);
+            let error = Packet::unreachable(friend(family), &packet);
+            rig.to_pod(&error).is(Related);
+            rig.next_epoch();
+            rig.to_pod(&error).is(Denied);
+            rig.from_pod(&packet).is(Established);
+            rig.to_pod(&error).is(Related);
+        });
+    }
+}
+
 mod v4_only {
     use super::*;
 
@@ -167,57 +206,6 @@ mod v4_only {
         crate::on_machine(|rig| {
             let packet = begin(rig, Family::V4).with_fragment(7, 3, false);
             rig.to_pod(&Packet::unreachable(stranger(Family::V4), &packet)).is(Denied);
-        });
-    }
-}
-
-mod neighbour_discovery {
-    use super::*;
-    use std::net::IpAddr;
-
-    const LINK: &str = "fe80::1";
-    const ALL_ROUTERS: &str = "ff02::2";
-
-    fn message(source: &str, kind: u8, hop_limit: u8) -> Packet {
-        let [source, destination] = [source, ALL_ROUTERS].map(|it| it.parse::<IpAddr>().unwrap());
-        Packet::icmp(source, destination, kind, 0).with_hop_limit(hop_limit)
-    }
-
-    #[test]
-    fn solicitations_and_advertisements_pass_both_ways() {
-        crate::on_machine(|rig| {
-            for kind in [133, 135, 136] {
-                rig.from_pod(&message(LINK, kind, 255)).is(Neighbour);
-                rig.to_pod(&message(LINK, kind, 255)).is(Neighbour);
-            }
-        });
-    }
-
-    /// Duplicate address detection has no source yet.
-    #[test]
-    fn the_unspecified_source_passes() {
-        crate::on_machine(|rig| {
-            rig.from_pod(&message("::", 135, 255)).is(Neighbour);
-            rig.from_pod(&message("::", 143, 1).with_extension(0, &[0, 5, 2, 0, 0, 1, 0])).is(Neighbour);
-        });
-    }
-
-    #[test]
-    fn what_was_forwarded_is_no_neighbours() {
-        crate::on_machine(|rig| {
-            rig.to_pod(&message(LINK, 135, 254)).is(Denied);
-            rig.to_pod(&message(LINK, 143, 64)).is(Denied);
-        });
-    }
-
-    /// An advertisement from a pod would make it the node's router.
-    #[test]
-    fn a_pod_is_no_router() {
-        crate::on_machine(|rig| {
-            for (kind, hop_limit) in [(134, 255), (137, 255), (130, 1)] {
-                rig.from_pod(&message(LINK, kind, hop_limit)).is(Source);
-                rig.to_pod(&message(LINK, kind, hop_limit)).is(Neighbour);
-            }
         });
     }
 }

@@ -10,6 +10,7 @@ mod flows;
 mod fragments;
 mod icmp;
 mod mutations;
+mod neighbours;
 mod node;
 mod parse;
 mod room;
@@ -18,19 +19,12 @@ mod staged;
 mod vm;
 mod vm_only;
 
-use weir_compiler::structures::Structure;
-
 /// A fresh machine with the server behind the interface.
-fn on_one(flows: Structure, fact: impl FnOnce(&mut rig::Rig)) {
-    on_parts(&rig::parts(flows), fact);
+fn on_machine(fact: impl FnOnce(&mut rig::Rig)) {
+    on_parts(&rig::parts(), fact);
 }
 
 fn on_parts(parts: &rig::Parts, fact: impl FnOnce(&mut rig::Rig)) {
     let machine = vm::Machine::new(parts);
     fact(&mut rig::Rig::new(Box::new(machine), parts.pods.clone()));
-}
-
-/// The same with each flow table.
-fn on_machine(fact: impl Fn(&mut rig::Rig)) {
-    rig::FLOW_TABLES.into_iter().for_each(|flows| on_one(flows, &fact));
 }

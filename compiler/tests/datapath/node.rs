@@ -3,7 +3,9 @@
 use weir_compiler::layout::Outcome::*;
 
 use crate::packet::{ACK, Packet, SYN};
-use crate::rig::{facts, node, other_node, server, stranger};
+use crate::rig::{Arrival, UPLINK, facts, node, other_node, server, stranger};
+use weir_compiler::address::Family;
+use weir_compiler::model::Direction;
 
 facts! {
     a_pod_reaches_itself(rig, family) {
@@ -14,9 +16,6 @@ facts! {
     }
 
     what_came_from_outside_is_not_the_pod_itself(rig, family) {
-        if !rig.knows_arrivals() {
-            return eprintln!("this kernel's test run knows no interface that a packet came in through");
-        }
         let server = server(family);
         rig.to_pod(&Packet::tcp((server, 40_000), (server, 9), SYN)).is(Denied);
     }
@@ -35,17 +34,11 @@ facts! {
 
     /// Behind the node's address may be anybody whom it masquerades.
     what_came_from_outside_is_not_the_node(rig, family) {
-        if !rig.knows_arrivals() {
-            return eprintln!("this kernel's test run knows no interface that a packet came in through");
-        }
         rig.to_pod(&Packet::tcp((node(family), 40_000), (server(family), 9), SYN)).is(Denied);
     }
 
     /// Through a service, and masqueraded on the way.
     what_comes_back_to_the_pod_is_its_own(rig, family) {
-        if !rig.knows_arrivals() {
-            return eprintln!("this kernel's test run knows no interface that a packet came in through");
-        }
         let (node, server) = (node(family), server(family));
         rig.from_itself(&Packet::tcp((node, 40_000), (server, 9), SYN)).is(Itself);
         rig.next_epoch();
@@ -55,6 +48,41 @@ facts! {
     what_the_host_sends_in_anothers_name_is_not_the_node(rig, family) {
         rig.from_host(&Packet::tcp((stranger(family), 40_000), (server(family), 9), SYN)).is(Denied);
         rig.from_host(&Packet::tcp((other_node(family), 40_000), (server(family), 9), SYN)).is(Denied);
+    }
+
+    /// A forwarded packet can lose the interface that it came in through, and a bridged one keeps its sender's socket.
+    a_packet_is_this_hosts_only_with_all_of_the_evidence(rig, family) {
+        let packet = Packet::tcp((node(family), 40_000), (server(family), 9), SYN);
+        if rig.knows_sockets() {
+            let nothing_known = Arrival { interface: 0, has_socket: false, stamp: 0 };
+            rig.send(Direction::Ingress, &packet.bytes(), nothing_known).is(Denied);
+            let of_a_pod = Arrival { stamp: 1, ..Arrival::HERE };
+            rig.send(Direction::Ingress, &packet.bytes(), of_a_pod).is(Denied);
+        }
+        let forwarded = Arrival { has_socket: true, ..Arrival::through(UPLINK) };
+        rig.send(Direction::Ingress, &packet.bytes(), forwarded).is(Denied);
+        if family == Family::V6 {
+            rig.from_host(&packet.clone().with_fragment(7, 0, true)).is(Denied);
+            rig.from_host(&packet.clone().with_fragment(7, 0, false)).is(Denied);
+        } else {
+            rig.from_host(&packet.clone().with_fragment(7, 0, true)).is(OwnNode);
+        }
+        rig.from_host(&Packet::udp((node(family), 40_000), (server(family), 9))).is(OwnNode);
+    }
+
+    /// A client outside can get the node's address and port when NAT has forgotten the node's own flow before we have.
+    only_the_node_goes_on_with_its_flow(rig, family) {
+        let packet = Packet::udp((node(family), 40_000), (server(family), 9));
+        rig.from_host(&packet).is(OwnNode);
+        rig.from_pod(&Packet::udp((server(family), 9), (node(family), 40_000))).is(Established);
+        rig.from_host(&packet).is(Established);
+        rig.to_pod(&packet).is(Denied);
+        if family == Family::V6 {
+            rig.from_host(&packet.clone().with_fragment(7, 0, false)).is(Denied);
+        }
+        rig.from_itself(&Packet::udp((node(family), 40_001), (server(family), 9))).is(Itself);
+        rig.to_pod(&Packet::udp((node(family), 40_001), (server(family), 9))).is(Denied);
+        rig.from_host(&packet).is(Established);
     }
 
     other_nodes_are_ordinary_addresses(rig, family) {

@@ -4,7 +4,7 @@ use weir_compiler::layout::Outcome::*;
 use weir_compiler::model::Direction;
 
 use crate::packet::{Packet, SYN};
-use crate::rig::{INTERFACE, UPLINK, client, facts, friend, open, server, stranger};
+use crate::rig::{Arrival, INTERFACE, UPLINK, client, facts, friend, open, server, stranger};
 
 /// The smallest extension header: eight bytes, all padding.
 const PADDING: [u8; 7] = [0, 1, 4, 0, 0, 0, 0];
@@ -35,7 +35,7 @@ facts! {
         let whole = Packet::tcp((client(family), 40_000), (server(family), 80), SYN).bytes();
         let headers = 14 + if family == weir_compiler::address::Family::V4 { 20 } else { 40 };
         for length in headers..whole.len() {
-            let seen = rig.send(Direction::Ingress, &whole[..length], INTERFACE);
+            let seen = rig.send(Direction::Ingress, &whole[..length], Arrival::through(INTERFACE));
             assert_eq!((seen.verdict(), seen.counted()), (2, &[Malformed][..]), "{length} bytes");
         }
     }
@@ -43,15 +43,15 @@ facts! {
     a_wrong_version_is_malformed(rig, family) {
         let mut packet = Packet::tcp((client(family), 40_000), (server(family), 80), SYN).bytes();
         packet[14] = packet[14] & 0x0f | 0x50;
-        rig.send(Direction::Ingress, &packet, INTERFACE).is(Malformed);
+        rig.send(Direction::Ingress, &packet, Arrival::through(INTERFACE)).is(Malformed);
     }
 
     other_families_and_tags_are_unknown(rig, family) {
         let mut packet = Packet::tcp((client(family), 40_000), (server(family), 80), SYN).bytes();
         for ether_type in [0x8100_u16, 0x88a8, 0x8847, 0x0004] {
             packet[12..14].copy_from_slice(&ether_type.to_be_bytes());
-            rig.send(Direction::Ingress, &packet, INTERFACE).is(Unknown);
-            rig.send(Direction::Egress, &packet, INTERFACE).is(Unknown);
+            rig.send(Direction::Ingress, &packet, Arrival::through(INTERFACE)).is(Unknown);
+            rig.send(Direction::Egress, &packet, Arrival::through(INTERFACE)).is(Unknown);
         }
     }
 
@@ -61,7 +61,7 @@ facts! {
         rig.to_pod(&packet.clone().cut(4)).is(Unfiltered);
         let mut tagged = packet.bytes();
         tagged[12] = 0x81;
-        rig.send(Direction::Ingress, &tagged, INTERFACE).is(Unfiltered);
+        rig.send(Direction::Ingress, &tagged, Arrival::through(INTERFACE)).is(Unfiltered);
     }
 
     what_cannot_be_parsed_is_dropped_only_in_the_direction_that_is_filtered(rig, family) {
@@ -69,13 +69,6 @@ facts! {
         let listener = crate::rig::address(family, "10.0.0.3", "fd00::3");
         rig.to_pod(&Packet::tcp((client(family), 40_000), (listener, 80), SYN).cut(4)).is(Malformed);
         rig.from_pod(&Packet::tcp((listener, 40_000), (client(family), 80), SYN).cut(4)).is(Unfiltered);
-    }
-
-    address_resolution_passes(rig, _family) {
-        let mut packet = vec![0xff; 42];
-        packet[12..14].copy_from_slice(&[8, 6]);
-        rig.send(Direction::Egress, &packet, INTERFACE).is(Neighbour);
-        rig.send(Direction::Ingress, &packet, INTERFACE).is(Neighbour);
     }
 
     bytes_behind_the_packet_change_nothing(rig, family) {
@@ -231,7 +224,7 @@ mod v4_only {
             let mut packet = Packet::tcp((client(V4), 40_000), (server(V4), 80), SYN).bytes();
             for length in 0..5 {
                 packet[14] = 0x40 + length;
-                rig.send(Direction::Ingress, &packet, INTERFACE).is(Malformed);
+                rig.send(Direction::Ingress, &packet, Arrival::through(INTERFACE)).is(Malformed);
             }
         });
     }
@@ -242,7 +235,7 @@ mod v4_only {
         crate::on_machine(|rig| {
             let mut packet = Packet::tcp((client(V4), 40_000), (server(V4), 80), SYN).bytes();
             packet[16..18].fill(0);
-            rig.send(Direction::Ingress, &packet, UPLINK).is(Allowed);
+            rig.send(Direction::Ingress, &packet, Arrival::through(UPLINK)).is(Allowed);
         });
     }
 }

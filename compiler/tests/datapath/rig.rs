@@ -2,7 +2,7 @@
 //!
 //! Every packet is asked for its verdict and for the one counter that it moved; flows are read back as text.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use weir_compiler::address::Family;
 use weir_compiler::classify::{Scope, classify};
@@ -12,11 +12,11 @@ use weir_compiler::ebpf::limits::check;
 use weir_compiler::ebpf::target::Target;
 use weir_compiler::emit::{Plan, emit};
 use weir_compiler::image::{MapImage, Sizes, endpoints, has_family, maps, with_few_flows};
-use weir_compiler::layout::buckets;
-use weir_compiler::layout::{MapName, OUTCOMES, Outcome, State, config, direction_number, endpoint, flow};
+use weir_compiler::layout::buckets::{self, Flow, Tuple};
+use weir_compiler::layout::{MapName, OUTCOMES, Origin, Outcome, config, direction_number, endpoint};
 use weir_compiler::model::{Assumptions, Direction};
 use weir_compiler::resolve::resolve;
-use weir_compiler::structures::{Options as Structures, Place, Structure};
+use weir_compiler::structures::Options as Structures;
 use weir_compiler::{lower, passes};
 
 use crate::packet::Packet;
@@ -30,20 +30,40 @@ pub(crate) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What runs the programs.
 pub(crate) trait Machine {
-    /// The verdict; `arrived` is the interface through which the packet came to this host.
-    fn run(&mut self, hook: Direction, packet: &[u8], arrived: u32) -> i32;
+    /// The verdict.
+    fn run(&mut self, hook: Direction, packet: &[u8], arrival: Arrival) -> i32;
     /// All of a map; none if there is no such map.
     fn entries(&self, map: MapName) -> Entries;
     /// One value; a per-CPU one is of all CPUs.
     fn read(&self, map: MapName, key: &[u8]) -> Vec<u8>;
     fn write(&mut self, map: MapName, key: &[u8], value: &[u8]);
     fn remove(&mut self, map: MapName, key: &[u8]);
-    /// Whether it can say that a packet came in through an interface; else every packet is this host's own.
-    fn knows_arrivals(&self) -> bool {
+    /// Whether a packet can be without a socket; in the kernel's test runs every packet has one.
+    fn knows_sockets(&self) -> bool {
         true
     }
     /// Lets time pass; only the VM can.
     fn advance(&mut self, seconds: u64);
+}
+
+/// What the kernel knows about the way of a packet to a hook.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Arrival {
+    /// The interface through which it came to this host; 0 if none is known.
+    pub(crate) interface: u32,
+    pub(crate) has_socket: bool,
+    /// What an earlier `from_pod` has left in it.
+    pub(crate) stamp: u32,
+}
+
+impl Arrival {
+    /// A packet that came in through this interface.
+    pub(crate) fn through(interface: u32) -> Self {
+        Self { interface, ..Self::default() }
+    }
+
+    /// A packet that a socket of this host sends.
+    pub(crate) const HERE: Self = Self { interface: 0, has_socket: true, stamp: 0 };
 }
 
 /// What a machine is made from.
@@ -55,18 +75,16 @@ pub(crate) struct Parts {
     pub(crate) pods: Vec<(String, Vec<u8>)>,
 }
 
-/// Compiles a cluster for all of its endpoints on one node, with one of the two flow tables.
-pub(crate) fn compile(yaml: &str, node: &str, flows: Structure) -> Parts {
+/// Compiles a cluster for all of its endpoints on one node.
+pub(crate) fn compile(yaml: &str, node: &str) -> Parts {
     let input = Input { name: "cluster".into(), bytes: yaml.into(), kind: InputKind::Manifest };
     let (decoded, found) = decode(vec![input], &Options { default_namespace: "default".into() });
     assert!(!found.has_errors(), "the cluster is sound");
     let (cluster, _) = resolve(&decoded.objects, Assumptions::default());
     let scope = Scope::node(&cluster, node).unwrap();
     let classes = classify(&cluster, &scope).unwrap();
-    let target = if flows == Structure::Buckets { WITH_ATOMICS } else { Target::BASE };
-    let forced = vec![(Place::Flows, flows)];
-    let options = Structures { has_atomics: true, forced, ..Structures::default() };
-    let tables = lower::tables_with(&classes, &options);
+    let target = Target::BASE;
+    let tables = lower::tables_with(&classes, &Structures::default());
     let decisions = Direction::ALL.map(|direction| {
         let mut program = lower::lower(direction, tables.is_staged);
         passes::optimize(&mut program, &tables).unwrap();
@@ -76,7 +94,8 @@ pub(crate) fn compile(yaml: &str, node: &str, flows: Structure) -> Parts {
     let plan = Plan { target, decisions: [&decisions[0], &decisions[1]], tables: &tables, families };
     let programs = [Direction::Ingress, Direction::Egress].map(|hook| emit(&plan, hook).unwrap());
     for program in &programs {
-        assert!(check(&program.link(|_| 0)).violations.is_empty(), "the verifier would refuse it");
+        let violations = check(&program.link(|_| 0)).violations;
+        assert!(violations.is_empty(), "the verifier would refuse it: {violations:?}");
     }
     let name = |id: weir_compiler::model::EndpointId| cluster.endpoint_name(id).to_string();
     let entries = endpoints(&cluster, &classes, &tables);
@@ -84,27 +103,22 @@ pub(crate) fn compile(yaml: &str, node: &str, flows: Structure) -> Parts {
     Parts { maps: maps(&cluster, &scope, &tables, Sizes::default(), target), programs, pods }
 }
 
-/// The first kernel with compare-and-swap.
-const WITH_ATOMICS: Target = Target { kernel: (5, 12) };
-
 /// The cluster of the facts.
-pub(crate) fn parts(flows: Structure) -> Parts {
-    compile(include_str!("cluster.yaml"), "here", flows)
+pub(crate) fn parts() -> Parts {
+    compile(include_str!("cluster.yaml"), "here")
 }
 
 /// The same, with policies that are only reported.
-pub(crate) fn staged(flows: Structure) -> Parts {
-    compile(concat!(include_str!("cluster.yaml"), include_str!("staged.yaml")), "here", flows)
+pub(crate) fn staged() -> Parts {
+    compile(concat!(include_str!("cluster.yaml"), include_str!("staged.yaml")), "here")
 }
 
 /// The same, with all flows in one bucket.
 pub(crate) fn one_bucket() -> Parts {
-    let mut parts = parts(Structure::Buckets);
+    let mut parts = parts();
     parts.maps = parts.maps.iter().map(|image| with_few_flows(image, buckets::WAYS).into_owned()).collect();
     parts
 }
-
-pub(crate) const FLOW_TABLES: [Structure; 2] = [Structure::Lru, Structure::Buckets];
 
 pub(crate) const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
@@ -146,6 +160,13 @@ impl Rig {
         self.machine.write(MapName::Endpoints, &INTERFACE.to_le_bytes(), &mixed);
     }
 
+    /// Changes what is known of the pod behind the interface.
+    pub(crate) fn change_endpoint(&mut self, change: impl FnOnce(&mut [u8])) {
+        let mut value = self.machine.read(MapName::Endpoints, &INTERFACE.to_le_bytes());
+        change(&mut value);
+        self.machine.write(MapName::Endpoints, &INTERFACE.to_le_bytes(), &value);
+    }
+
     /// Nothing behind the interface.
     pub(crate) fn unplug(&mut self) {
         self.machine.remove(MapName::Endpoints, &INTERFACE.to_le_bytes());
@@ -153,27 +174,27 @@ impl Rig {
 
     /// A packet that leaves the pod.
     pub(crate) fn from_pod(&mut self, packet: &Packet) -> Seen {
-        self.send(Direction::Egress, &packet.bytes(), INTERFACE)
+        self.send(Direction::Egress, &packet.bytes(), Arrival::through(INTERFACE))
     }
 
     /// A packet that comes to the pod from outside of this host.
     pub(crate) fn to_pod(&mut self, packet: &Packet) -> Seen {
-        self.send(Direction::Ingress, &packet.bytes(), UPLINK)
+        self.send(Direction::Ingress, &packet.bytes(), Arrival::through(UPLINK))
     }
 
     /// A packet that the pod sent, and that comes back to it.
     pub(crate) fn from_itself(&mut self, packet: &Packet) -> Seen {
-        self.send(Direction::Ingress, &packet.bytes(), INTERFACE)
+        self.send(Direction::Ingress, &packet.bytes(), Arrival::through(INTERFACE))
     }
 
     /// A packet that this host itself sends to the pod.
     pub(crate) fn from_host(&mut self, packet: &Packet) -> Seen {
-        self.send(Direction::Ingress, &packet.bytes(), 0)
+        self.send(Direction::Ingress, &packet.bytes(), Arrival::HERE)
     }
 
-    pub(crate) fn send(&mut self, hook: Direction, packet: &[u8], arrived: u32) -> Seen {
+    pub(crate) fn send(&mut self, hook: Direction, packet: &[u8], arrival: Arrival) -> Seen {
         let before = self.counters(hook);
-        let verdict = self.machine.run(hook, packet, arrived);
+        let verdict = self.machine.run(hook, packet, arrival);
         let after = self.counters(hook);
         let mut counted = Vec::new();
         for (outcome, (before, after)) in Outcome::ALL.into_iter().zip(before.into_iter().zip(after)) {
@@ -191,17 +212,18 @@ impl Rig {
         Outcome::ALL.into_iter().map(packets).collect()
     }
 
-    /// Whether a packet that comes to the pod can be one that did not begin on this host.
-    pub(crate) fn knows_arrivals(&self) -> bool {
-        self.machine.knows_arrivals()
+    /// Whether a packet can be without a socket.
+    pub(crate) fn knows_sockets(&self) -> bool {
+        self.machine.knows_sockets()
     }
 
     pub(crate) fn advance(&mut self, seconds: u64) {
         self.machine.advance(seconds);
     }
 
-    pub(crate) fn entries(&self, map: MapName) -> usize {
-        self.machine.entries(map).len()
+    /// How many fragmented packets' ports are remembered.
+    pub(crate) fn fragments(&self) -> usize {
+        self.machine.entries(MapName::Fragments).iter().filter(|(_, value)| value.iter().any(|it| *it != 0)).count()
     }
 
     /// The next generation: flows of the last one are to be judged again.
@@ -234,24 +256,10 @@ impl Rig {
 
     /// Flows as text: `fresh egress TcpFresh 10.8.0.1:443 from 40000`.
     pub(crate) fn flows(&self) -> Vec<String> {
-        let maps = [
-            (MapName::Flows4, "open"),
-            (MapName::Fresh4, "fresh"),
-            (MapName::Flows6, "open"),
-            (MapName::Fresh6, "fresh"),
-        ];
         let mut flows = Vec::new();
-        for (map, place) in maps {
-            let entries = self.machine.entries(map);
-            flows.extend(entries.iter().map(|(key, value)| format!("{place} {}", show_flow(key, value))));
-        }
         for (map, family) in [(MapName::FlowBuckets4, Family::V4), (MapName::FlowBuckets6, Family::V6)] {
             for (_, table) in self.machine.entries(map) {
-                flows.extend(buckets::live(family, &table).map(|slot| {
-                    let (key, value) = slot.entry();
-                    let place = if slot.is_confirmed() { "open" } else { "fresh" };
-                    format!("{place} {}", show_flow(&key, &value))
-                }));
+                flows.extend(buckets::live(family, &table).map(|slot| show_flow(&slot.flow().unwrap())));
             }
         }
         flows.sort();
@@ -259,24 +267,16 @@ impl Rig {
     }
 }
 
-fn show_flow(key: &[u8], value: &[u8]) -> String {
-    let (remote, rest): (IpAddr, _) = match key.len() {
-        16 => (Ipv4Addr::from(*key[4..].first_chunk::<4>().unwrap()).into(), &key[8..]),
-        _ => (Ipv6Addr::from(*key[4..].first_chunk::<16>().unwrap()).into(), &key[20..]),
+fn show_flow(flow: &Flow) -> String {
+    let Tuple { remote, remote_port, local_port, .. } = flow.tuple;
+    let place = if flow.state.is_confirmed() { "open" } else { "fresh" };
+    let begun = if flow.begun == Direction::Egress { "egress" } else { "ingress" };
+    let cut = if flow.is_cut { "cut " } else { "" };
+    let origin = match flow.origin {
+        Origin::MidStream => " from its middle",
+        _ => "",
     };
-    let port = |at: usize| u16::from_be_bytes([rest[at], rest[at + 1]]);
-    let states = [
-        State::TcpFresh,
-        State::TcpOpen,
-        State::TcpClosing,
-        State::UdpFresh,
-        State::UdpOpen,
-        State::OtherFresh,
-        State::OtherOpen,
-    ];
-    let state = states.into_iter().find(|state| *state as u8 == value[flow::STATE as usize]).unwrap();
-    let begun = if value[flow::BEGUN as usize] == 1 { "egress" } else { "ingress" };
-    format!("{begun} {state:?} {}", format_args!("{remote}:{} {}", port(0), port(2)))
+    format!("{cut}{place} {begun} {:?} {remote}:{remote_port} {local_port}{origin}", flow.state)
 }
 
 impl Seen {
@@ -339,29 +339,20 @@ pub(crate) fn address(family: Family, v4: &str, v6: &str) -> IpAddr {
     }
 }
 
-/// Facts, each a function of a rig and a family, and a test for each family and flow table.
+/// Facts, each a function of a rig and a family, and a test for each family.
 macro_rules! facts {
     ($($(#[$doc:meta])* $name:ident($rig:ident, $family:ident) $body:block)*) => {
         $($(#[$doc])* mod $name {
             use super::*;
             fn fact($rig: &mut $crate::rig::Rig, $family: weir_compiler::address::Family) $body
             use weir_compiler::address::Family::{V4, V6};
-            use weir_compiler::structures::Structure::{Buckets, Lru};
             #[test]
             fn v4() {
-                $crate::on_one(Lru, |rig| fact(rig, V4));
+                $crate::on_machine(|rig| fact(rig, V4));
             }
             #[test]
             fn v6() {
-                $crate::on_one(Lru, |rig| fact(rig, V6));
-            }
-            #[test]
-            fn v4_in_buckets() {
-                $crate::on_one(Buckets, |rig| fact(rig, V4));
-            }
-            #[test]
-            fn v6_in_buckets() {
-                $crate::on_one(Buckets, |rig| fact(rig, V6));
+                $crate::on_machine(|rig| fact(rig, V6));
             }
         })*
     };

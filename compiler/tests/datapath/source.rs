@@ -40,12 +40,26 @@ facts! {
         rig.to_pod(&Packet::udp((server(family), 1), (crate::rig::open(family), 2))).is(Unfiltered);
     }
 
+    /// A bridge sends to every port what it does not know better; and what was forwarded to a pod by mistake stays outside.
+    packets_for_another_address_do_not_come_in(rig, family) {
+        rig.to_pod(&Packet::udp((client(family), 40_000), (friend(family), 53))).is(Stray);
+        rig.plug("open");
+        rig.to_pod(&Packet::udp((client(family), 40_000), (friend(family), 53))).is(Stray);
+        rig.to_pod(&Packet::udp((client(family), 40_000), (friend(family), 53)).cut(4)).is(Stray);
+        rig.to_pod(&Packet::udp((client(family), 40_000), (crate::rig::open(family), 53))).is(Unfiltered);
+        rig.to_pod(&Packet::udp((client(family), 40_000), (friend(family), 53))).is(Stray);
+        if family == Family::V4 {
+            rig.to_pod(&Packet::udp((client(family), 68), ("255.255.255.255".parse().unwrap(), 67))).is(Unfiltered);
+        }
+    }
+
     /// What came by multicast is answered from the pod's own address.
     the_answer_to_a_group_has_the_pods_own_source(rig, family) {
         rig.plug("listener");
         let group = address(family, "224.0.0.251", "ff02::fb");
         let listener = address(family, "10.0.0.3", "fd00::3");
         rig.to_pod(&Packet::udp((friend(family), 5353), (group, 5353))).is(Allowed);
+        assert!(rig.flows().is_empty(), "a group answers nothing");
         rig.from_pod(&Packet::udp((listener, 5353), (friend(family), 5353))).is(Allowed);
         rig.from_pod(&Packet::udp((group, 5353), (friend(family), 5353))).is(Source);
     }
@@ -65,7 +79,7 @@ fn a_pod_of_one_family_says_nothing_in_the_other() {
         let nothing = "::".parse().unwrap();
         rig.from_pod(&Packet::udp((nothing, 1), (friend(Family::V6), 2))).is(Source);
         rig.from_pod(&Packet::udp((server(Family::V6), 1), (friend(Family::V6), 2))).is(Source);
-        rig.to_pod(&Packet::udp((nothing, 1), ("fd00::5".parse().unwrap(), 2))).is(Denied);
+        rig.to_pod(&Packet::udp((nothing, 1), ("fd00::5".parse().unwrap(), 2))).is(Stray);
     });
 }
 

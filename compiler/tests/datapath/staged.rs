@@ -4,13 +4,11 @@ use weir_compiler::address::Family;
 use weir_compiler::layout::Outcome::*;
 
 use crate::packet::{ACK, Packet, SYN};
-use crate::rig::{FAMILIES, FLOW_TABLES, Rig, client, friend, open, server, staged, stranger};
+use crate::rig::{FAMILIES, Rig, client, friend, open, server, staged, stranger};
 
 fn each(fact: impl Fn(&mut Rig, Family)) {
-    for flows in FLOW_TABLES {
-        for family in FAMILIES {
-            crate::on_parts(&staged(flows), |rig| fact(rig, family));
-        }
+    for family in FAMILIES {
+        crate::on_parts(&staged(), |rig| fact(rig, family));
     }
 }
 

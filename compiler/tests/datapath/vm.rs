@@ -6,7 +6,7 @@ use weir_compiler::layout::MapName;
 use weir_compiler::model::Direction;
 use weir_compiler::vm::{ANY, Host, MapId, ProgramId, Skb, Vm};
 
-use crate::rig::{Entries, INTERFACE, Parts};
+use crate::rig::{Arrival, Entries, INTERFACE, Parts};
 
 /// Ticks of the image's clock in a second.
 const TICKS: u64 = 250;
@@ -43,11 +43,12 @@ impl Machine {
 }
 
 impl crate::rig::Machine for Machine {
-    fn run(&mut self, hook: Direction, packet: &[u8], arrived: u32) -> i32 {
+    fn run(&mut self, hook: Direction, packet: &[u8], arrival: Arrival) -> i32 {
         let mut skb = Skb::new(packet.to_vec());
         skb.linear = skb.linear.min(self.linear);
         skb.vlan_tci = self.vlan;
-        (skb.ifindex, skb.ingress_ifindex) = (INTERFACE, arrived);
+        (skb.ifindex, skb.ingress_ifindex) = (INTERFACE, arrival.interface);
+        (skb.has_socket, skb.tc_index) = (arrival.has_socket, arrival.stamp);
         let program = self.programs[usize::from(hook == Direction::Egress)];
         let run = self.vm.run(program, &mut skb, &mut self.host);
         let outcome = run.unwrap_or_else(|trap| panic!("{trap}: {packet:02x?}"));

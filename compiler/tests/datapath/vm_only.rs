@@ -3,10 +3,9 @@
 use weir_compiler::address::Family;
 use weir_compiler::layout::Outcome::*;
 use weir_compiler::model::Direction;
-use weir_compiler::structures::Structure;
 
 use crate::packet::{ACK, FIN, Packet, SYN};
-use crate::rig::{INTERFACE, Rig, client, facts, friend, server};
+use crate::rig::{Arrival, INTERFACE, Rig, client, facts, friend, server};
 
 facts! {
     a_flow_without_ports_lives_longer_once_it_is_open(rig, family) {
@@ -69,6 +68,8 @@ facts! {
         rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Established);
         rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), ACK)).is(Established);
         rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), FIN | ACK)).is(Established);
+        rig.advance(121);
+        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), FIN | ACK)).is(Established);
         rig.advance(120);
         rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), ACK)).is(Established);
         rig.advance(121);
@@ -101,7 +102,7 @@ facts! {
     a_packet_without_its_ip_header_is_malformed(rig, family) {
         let whole = Packet::tcp((client(family), 40_000), (server(family), 80), SYN).bytes();
         for length in 14..14 + if family == Family::V4 { 20 } else { 40 } {
-            rig.send(Direction::Ingress, &whole[..length], INTERFACE).is(Malformed);
+            rig.send(Direction::Ingress, &whole[..length], Arrival::through(INTERFACE)).is(Malformed);
         }
     }
 }
@@ -109,7 +110,7 @@ facts! {
 /// What is inside is of another network than the one that policy speaks of.
 #[test]
 fn what_had_a_tag_is_unknown() {
-    let parts = crate::rig::parts(Structure::Lru);
+    let parts = crate::rig::parts();
     let mut machine = crate::vm::Machine::new(&parts);
     machine.vlan = Some(7);
     let mut rig = crate::rig::Rig::new(Box::new(machine), parts.pods);

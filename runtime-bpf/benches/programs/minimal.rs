@@ -67,7 +67,7 @@ pub(super) fn minimal(
     flow_bytes: u32,
     descriptor: impl Fn(MapRef) -> i32,
 ) -> Vec<Insn> {
-    let mut asm = Asm::new(Target { kernel: (5, 12) }, "minimal");
+    let mut asm = Asm::new(Target::BASE, "minimal");
     let [drop, pass, first] = ["drop", "pass", "first packet"].map(|name| asm.label(name));
     let mut hand = Hand { asm, hook, family, mask: buckets::mask(family, flow_bytes) as i32 };
     hand.parse(drop);

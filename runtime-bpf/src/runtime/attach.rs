@@ -1,6 +1,6 @@
 //! `weir attach`: from an artifact and interfaces to enforcement.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_compiler::artifact::Artifact;
 use weir_compiler::layout::{MapName, config};
@@ -45,9 +45,6 @@ pub struct Attached {
     pub gone: Vec<Endpoint>,
     /// What was found that was not as it should be, and mended.
     pub mended: Vec<String>,
-    /// Flows that had no room in the generation's flow table, which is of another kind than the one before: each is judged anew when
-    /// it speaks.
-    pub lost_flows: usize,
     /// All uplinks, and what is there.
     pub uplinks: Vec<UplinkState>,
     /// Uplinks whose drivers took no program just now, and why: the kernel runs it.
@@ -108,7 +105,6 @@ impl Runtime {
             endpoints: record.endpoints,
             gone: settled.gone,
             mended: settled.mended,
-            lost_flows: settled.lost_flows,
             generic: settled.generic,
             edge_failures,
         })
@@ -168,7 +164,8 @@ impl Runtime {
                 None => self.system.interface_named(name).doing(asking)?,
             };
             let missing = || Error::NoInterface { pod: Some(pod.clone()), name: name.clone() };
-            let Interface { ifindex, address, .. } = interface.ok_or_else(missing)?;
+            let interface = interface.ok_or_else(missing)?;
+            let ifindex = interface.ifindex;
             if let Some(other) = wanted.iter().find(|it| it.ifindex == ifindex && it.pod != *pod) {
                 let (first, second) = (other.pod.clone(), pod.clone());
                 return Err(Error::TwoPods { name: name.clone(), first, second });
@@ -178,7 +175,12 @@ impl Runtime {
                 (None, Some(known)) => (known.way, known.hurried),
                 _ => (way, false),
             };
-            wanted.push(Endpoint { pod: pod.clone(), interface: name.clone(), ifindex, address, way, hurried });
+            // The pod may change its own; what it had first is what its CNI plug-in gave it.
+            let pod_address = known.filter(|it| it.pod == *pod && it.address == interface.address);
+            let pod_address = pod_address.map_or_else(|| self.system.other_end(&interface), |it| it.pod_address);
+            let number = known.map_or_else(|| free_number(record, &wanted), |it| it.number);
+            let (pod, address) = (pod.clone(), interface.address);
+            wanted.push(Endpoint { pod, interface: name.clone(), ifindex, address, pod_address, number, way, hurried });
         }
         let is_new = |it: &Endpoint| record.endpoints.iter().all(|known| known.ifindex != it.ifindex);
         if request.way.is_none() && wanted.iter().filter(|it| is_new(it)).count() > FEW {
@@ -243,9 +245,7 @@ impl Runtime {
         record.write(&self.system, &self.pins)?;
         let mut switched = Settled::default();
         self.switch(record, current.as_ref(), &next, &mut switched)?;
-        // What began since the last one was made.
-        settled.lost_flows = flows::carry(&self.system, record, &next.maps)?;
-        flows::forget_others(record, request.artifact);
+        flows::forget_unknown(record);
         record.write(&self.system, &self.pins)?;
         self.place_pins(record)?;
         self.finish(record, &next, request.artifact, enforced, switched, settled)
@@ -335,4 +335,10 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         Self::Partial(vec![failure])
     }
+}
+
+/// The lowest number that no endpoint has.
+fn free_number(record: &Record, wanted: &[Endpoint]) -> u16 {
+    let taken: BTreeSet<u16> = record.endpoints.iter().chain(wanted).map(|it| it.number).collect();
+    (0..=u16::MAX).find(|number| !taken.contains(number)).unwrap_or(u16::MAX)
 }

@@ -12,7 +12,7 @@ use weir_compiler::artifact::Artifact;
 use weir_compiler::emit::AT_EDGE;
 use weir_compiler::image::bucket_family;
 use weir_compiler::layout::buckets::Slot;
-use weir_compiler::layout::{MapName, config, mark};
+use weir_compiler::layout::{MapName, config, endpoint, mark};
 
 use super::ways::FEW;
 use super::{EdgeFailure, Runtime, uptime};
@@ -32,8 +32,6 @@ pub(crate) struct Settled {
     pub(crate) gone: Vec<Endpoint>,
     /// What was not so, in words.
     pub(crate) mended: Vec<String>,
-    /// Flows that had no room in a flow table of another kind.
-    pub(crate) lost_flows: usize,
     /// Uplinks that are not as they should be.
     pub(crate) edge_failures: Vec<EdgeFailure>,
     /// Uplinks whose driver took no program just now, and why.
@@ -70,11 +68,17 @@ impl<'a> Values<'a> {
     }
 }
 
-/// What an artifact says of an endpoint.
+/// What an artifact says of an endpoint, and what only this node knows of it.
 pub(crate) fn value_of(artifact: &Artifact, local: &Endpoint) -> Option<Vec<u8>> {
     let (namespace, name) = local.pod.split_once('/')?;
     let named = artifact.endpoints.iter().find(|it| (it.namespace.as_str(), it.name.as_str()) == (namespace, name))?;
-    Some(named.value.clone())
+    let mut value = named.value.clone();
+    let mut put = |at: i16, bytes: &[u8]| {
+        value.iter_mut().skip(at as usize).zip(bytes).for_each(|(to, from)| *to = *from);
+    };
+    put(endpoint::NUMBER, &local.number.to_le_bytes());
+    put(endpoint::MAC, &local.pod_address.unwrap_or_default());
+    Some(value)
 }
 
 impl Runtime {

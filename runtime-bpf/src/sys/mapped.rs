@@ -95,33 +95,4 @@ impl Table {
             }
         }
     }
-
-    /// Remembers a flow, as a kernel map has it, where its bucket has room; says whether the flow is there now.
-    pub fn put(&self, seeds: &[u64; buckets::SEEDS], key: &[u8], value: &[u8]) -> bool {
-        let mask = buckets::mask(self.family, self.words as u32 * 8);
-        let Some(new) = Slot::of(self.family, key, value, 0) else { return false };
-        let home = new.home(seeds, mask) as usize / 8;
-        let step = buckets::slot_bytes(self.family) as usize / 8;
-        let ways = (0..buckets::WAYS as usize).filter_map(|way| self.all().get(home ^ (way * step)..)?.get(..step));
-        let ways: Vec<&[AtomicU64]> = ways.collect();
-        if ways.iter().any(|slot| self.read(slot).is_some_and(|it| it.entry().0 == key)) {
-            return true;
-        }
-        ways.into_iter().any(|slot| self.fill(slot, &new))
-    }
-
-    /// Claims a free slot, writes it, publishes it.
-    fn fill(&self, slot: &[AtomicU64], new: &Slot) -> bool {
-        let Some((word, rest)) = slot.split_first() else { return false };
-        let old = word.load(Ordering::SeqCst);
-        let number = buckets::dead(old);
-        let is_free = old & ((1 << buckets::SEQUENCE_SHIFT) - 1) == 0;
-        let claimed = number | buckets::BUSY;
-        if !is_free || word.compare_exchange(old, claimed, Ordering::SeqCst, Ordering::SeqCst).is_err() {
-            return false;
-        }
-        rest.iter().zip(new.words().iter().skip(1)).for_each(|(to, from)| to.store(*from, Ordering::SeqCst));
-        word.store(number | new.word(), Ordering::SeqCst);
-        true
-    }
 }

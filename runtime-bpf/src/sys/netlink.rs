@@ -39,6 +39,8 @@ pub struct Interface {
     pub name: String,
     /// Its hardware address.
     pub address: Vec<u8>,
+    /// Of a veth: the number of its other end, and the namespace where that is, by the number that this namespace has for it.
+    pub other_end: Option<(u32, Option<u32>)>,
 }
 
 /// Whether there may be no filter yet.
@@ -182,6 +184,19 @@ impl Socket {
         self.interface(Message::link(ifindex, 0))
     }
 
+    /// The other end of a veth, in whichever network namespace it is. An error if the interface is no veth.
+    pub fn other_end(&self, interface: &Interface) -> io::Result<Interface> {
+        const TARGET_NAMESPACE: u16 = 46;
+        let Some((index, namespace)) = interface.other_end else {
+            return Err(io::Error::from_raw_os_error(libc::ENODEV));
+        };
+        let mut message = Message::link(index, 0);
+        if let Some(namespace) = namespace {
+            message.attribute(TARGET_NAMESPACE, &namespace.to_ne_bytes());
+        }
+        self.interface(message)
+    }
+
     /// All interfaces.
     pub fn interfaces(&self) -> io::Result<Vec<Interface>> {
         Ok(self.ask(Message::link(0, DUMP))?.iter().filter_map(|payload| read_interface(payload)).collect())
@@ -305,14 +320,21 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn read_interface(payload: &[u8]) -> Option<Interface> {
-    let mut interface = Interface { ifindex: word(payload, 4)?, name: String::new(), address: Vec::new() };
+    let mut interface =
+        Interface { ifindex: word(payload, 4)?, name: String::new(), address: Vec::new(), other_end: None };
+    let (mut link, mut namespace, mut is_veth) = (None, None, false);
     for (kind, value) in attributes(payload.get(16..)?) {
         match kind {
             1 => interface.address = value.to_vec(),
             3 => interface.name = text(value),
+            5 => link = word(value, 0),
+            18 => is_veth = attributes(value).iter().any(|(kind, name)| *kind == 1 && text(name) == "veth"),
+            37 => namespace = word(value, 0),
             _ => {}
         }
     }
+    // Of other kinds, the link is what the interface stands on.
+    interface.other_end = link.filter(|_| is_veth).map(|link| (link, namespace));
     Some(interface)
 }
 

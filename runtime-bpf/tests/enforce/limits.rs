@@ -80,9 +80,9 @@ fn a_kernel_that_is_too_old_is_told_from_a_fault() {
     };
     for refused in [Operation::CreateMap, Operation::Load] {
         let error = attach_to("5.4.0-42-generic", refused).unwrap_err();
-        let expected = "this is Linux 5.4.0-42-generic, and 5.10 is the oldest that weir runs on";
+        let expected = "this is Linux 5.4.0-42-generic, and 5.14 is the oldest that weir runs on";
         assert_eq!(only(error, &node), expected, "{refused:?}");
-        for known in ["5.10.0", "6.1.0-56-cloud-amd64", "10.0"] {
+        for known in ["5.14.0", "6.1.0-56-cloud-amd64", "10.0"] {
             let error = attach_to(known, refused).unwrap_err();
             assert!(!matches!(error, Error::TooOld { .. }), "{known}: {error}");
         }

@@ -38,40 +38,14 @@ pub(crate) fn policy(index: usize, types: &str, rules: &str) -> String {
     )
 }
 
-/// The first kernel with compare-and-swap.
-pub(crate) const TARGET: Target = Target { kernel: (5, 12) };
-
-/// The flow table of these tests: the one that `WEIR_FLOWS` says, else our own where the kernel can have it.
-fn flows() -> Structure {
-    match std::env::var("WEIR_FLOWS").as_deref() {
-        Ok("lru") => Structure::Lru,
-        Ok("buckets") => Structure::Buckets,
-        Ok(other) => panic!("WEIR_FLOWS={other} is neither lru nor buckets"),
-        Err(_) if kernel() < TARGET.kernel => Structure::Lru,
-        Err(_) => Structure::Buckets,
-    }
-}
-
-/// The version of the kernel that runs.
-pub(crate) fn kernel() -> (u16, u16) {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut numbers = release.split(['.', '-']).map_while(|it| it.parse().ok());
-    (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default())
-}
-
 /// What `weir compile` would write.
 pub(crate) fn artifact(yaml: &str) -> (Artifact, Vec<u8>) {
-    made(yaml, Structures::default(), flows())
+    made(yaml, Structures::default())
 }
 
 /// The same, with structures that are forced.
 pub(crate) fn artifact_with(yaml: &str, structures: Structures) -> (Artifact, Vec<u8>) {
-    made(yaml, structures, flows())
-}
-
-/// The same with this flow table.
-pub(crate) fn artifact_in(yaml: &str, flows: Structure) -> (Artifact, Vec<u8>) {
-    made(yaml, Structures::default(), flows)
+    made(yaml, structures)
 }
 
 /// What is in a text.
@@ -82,13 +56,10 @@ pub(crate) fn objects(yaml: &str) -> Vec<Object> {
     decoded.objects
 }
 
-fn made(yaml: &str, structures: Structures, flows: Structure) -> (Artifact, Vec<u8>) {
+fn made(yaml: &str, structures: Structures) -> (Artifact, Vec<u8>) {
     let (cluster, _) = resolve(&objects(yaml), Assumptions::default());
     let scope = Scope::node(&cluster, "here").unwrap();
-    let target = if flows == Structure::Buckets { TARGET } else { Target::BASE };
-    let mut forced = structures.forced;
-    forced.push((Place::Flows, flows));
-    let options = CompileOptions { forced, target, ..CompileOptions::default() };
+    let options = CompileOptions { forced: structures.forced, ..CompileOptions::default() };
     let compiled = compile(&cluster, &scope, &options).unwrap();
     let inputs = vec![Named { name: "cluster".into(), digest: Digest::of(yaml.as_bytes()) }];
     let artifact = compiled.artifact(&cluster, &options, |description| description.inputs = inputs).unwrap();

@@ -43,7 +43,7 @@ spec:
 ";
 
 /// With the kernel's maps for flows, and with our own table.
-pub(crate) const TARGETS: [Target; 2] = [Target::BASE, Target { kernel: (5, 12) }];
+pub(crate) const TARGETS: [Target; 2] = [Target::BASE, Target { kernel: (6, 1) }];
 
 /// The artifact for a kernel; with this many further prefixes and single addresses in a list.
 pub(crate) fn artifact(target: Target, listed: u32) -> Artifact {

@@ -3,6 +3,7 @@
 //! Flows that may begin have keys (port n, address n); what comes from (port n, address m) is nobody's answer. Half of each key is
 //! another's, so that a slot that is read while it changes hands, or a change that lands on the next flow, would let it in.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,6 @@ use weir_compiler::address::Family;
 use weir_compiler::image::bucket_family;
 use weir_compiler::layout::buckets::{Slot, WAYS};
 use weir_compiler::layout::{MapName, Outcome};
-use weir_compiler::structures::Structure;
 
 use crate::mutations::Random;
 use crate::packet::{ACK, Packet, SYN};
@@ -52,8 +52,8 @@ struct Shared<'a> {
 }
 
 #[test]
-fn nobody_is_taken_for_another_while_all_cpus_change_one_bucket() {
-    let Some(kernel) = kernel(Structure::Buckets) else { return };
+fn no_flow_is_taken_for_another_while_all_cpus_change_one_bucket() {
+    let Some(kernel) = kernel() else { return };
     let parts = one_bucket();
     for family in FAMILIES {
         let machine = InKernel::new(&kernel, &parts);
@@ -66,7 +66,7 @@ fn nobody_is_taken_for_another_while_all_cpus_change_one_bucket() {
         // What passed as an answer was one: the calls that have only one run say so.
         assert_eq!(established(&machine), answers, "some of {others} × {RUNS} passed that were nobody's answer");
         for slot in live(&machine, family) {
-            let [port, from] = key(family, &slot);
+            let [port, from] = key(&slot);
             assert_eq!(port, from, "{slot:?}");
         }
     }
@@ -106,7 +106,8 @@ fn begin(shared: &Shared<'_>, random: &mut Random) {
     for flags in [SYN, ACK] {
         let packet = out(shared.family, number, flags);
         let run = shared.machine.programs[1].test_run(&packet, &context(INTERFACE), 3).unwrap();
-        assert_ne!(run.verdict, DROPPED, "the server may begin");
+        // The flow of an ACK may have given way meanwhile.
+        assert!(flags != SYN || run.verdict != DROPPED, "the server may begin");
     }
 }
 
@@ -139,9 +140,11 @@ fn live(machine: &InKernel, family: Family) -> Vec<Slot> {
 }
 
 /// The numbers of port and address.
-fn key(family: Family, slot: &Slot) -> [u16; 2] {
-    let (key, _) = slot.entry();
-    let address = usize::from(family.bits() / 8);
-    let port = u16::from_be_bytes([key[4 + address + 2], key[4 + address + 3]]);
-    [port - FIRST_PORT, u16::from(key[4 + address - 1]) - 1]
+fn key(slot: &Slot) -> [u16; 2] {
+    let tuple = slot.flow().unwrap().tuple;
+    let last = match tuple.remote {
+        IpAddr::V4(address) => address.octets()[3],
+        IpAddr::V6(address) => address.octets()[15],
+    };
+    [tuple.local_port - FIRST_PORT, u16::from(last) - 1]
 }

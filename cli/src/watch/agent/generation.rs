@@ -110,11 +110,6 @@ impl<E: Enforce> Agent<E> {
             ("missing", Value::from(self.places.missing().len())),
         ];
         self.log.info("in force", &fields);
-        if installed.lost_flows > 0 {
-            let so = "each is judged anew when it speaks";
-            let fields = [("flows", Value::from(installed.lost_flows)), ("so", Value::from(so))];
-            self.log.warn("no room in the new flow table", &fields);
-        }
         for (pod, why) in &installed.failed {
             self.log.error("not enforced", &[("pod", Value::from(pod.as_str())), ("error", Value::from(why.as_str()))]);
         }

@@ -53,7 +53,7 @@ impl Enforce for Kernel {
             return Err(Trouble("no memory".to_owned()));
         }
         let failed = if seen.refuse_pod { vec![("shop/web".to_owned(), "busy".to_owned())] } else { Vec::new() };
-        Ok(Installed { epoch: seen.done.len() as u32, failed, lost_flows: 0 })
+        Ok(Installed { epoch: seen.done.len() as u32, failed })
     }
 
     fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)], again: bool) -> Result<(), Trouble> {

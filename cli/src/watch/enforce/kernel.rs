@@ -63,13 +63,11 @@ impl Enforce for Kernel {
             self.runtime().and_then(Runtime::open_held).map_err(trouble)?;
         }
         match attached {
-            Ok(Attached { generation, lost_flows, .. }) => {
-                Ok(Installed { epoch: generation.epoch, failed: Vec::new(), lost_flows })
-            }
+            Ok(Attached { generation, .. }) => Ok(Installed { epoch: generation.epoch, failed: Vec::new() }),
             Err(Error::Partial(failures)) => {
                 // A pod whose interface has gone needs nothing any more.
                 let failed = failures.into_iter().filter(|it| it.now != Now::Gone).map(|it| (it.pod, it.why)).collect();
-                Ok(Installed { epoch: self.epoch().map_err(trouble)?, failed, lost_flows: 0 })
+                Ok(Installed { epoch: self.epoch().map_err(trouble)?, failed })
             }
             Err(error) => Err(trouble(error)),
         }

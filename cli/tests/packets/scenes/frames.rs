@@ -3,7 +3,7 @@
 use crate::packet::{ACK, Packet, SYN};
 use crate::stage::{Stage, by_programs, everywhere};
 use crate::topology::Layout;
-use crate::wire::Wire;
+use crate::wire::{Wire, with_checksum};
 
 fn wire(stage: &Stage, pod: &str) -> Wire {
     Wire::pod(&stage.net, &format!("default/{pod}")).unwrap()
@@ -148,22 +148,6 @@ fn errors_about_a_flow_pass_and_others_do_not() {
         arrives(stage, &server, &client, &about(&live));
         is_dropped(stage, &server, &client, &about(&dead));
     });
-}
-
-/// The control looks at checksums of ICMP.
-pub(super) fn with_checksum(mut packet: Packet) -> Packet {
-    packet.payload[2..4].copy_from_slice(&[0, 0]);
-    let mut summed = Vec::new();
-    if let (std::net::IpAddr::V6(source), std::net::IpAddr::V6(destination)) = (packet.source, packet.destination) {
-        summed.extend(source.octets());
-        summed.extend(destination.octets());
-        summed.extend((packet.payload.len() as u32).to_be_bytes());
-        summed.extend([0, 0, 0, 58]);
-    }
-    summed.extend(&packet.payload);
-    let sum = crate::wire::checksum(&summed);
-    packet.payload[2..4].copy_from_slice(&sum.to_be_bytes());
-    packet
 }
 
 /// No address, no port: where nothing is enforced it passes, and nowhere else.

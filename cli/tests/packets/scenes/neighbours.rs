@@ -3,11 +3,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::frames::with_checksum;
 use crate::packet::Packet;
 use crate::stage::{NODES, Stage, everywhere};
 use crate::topology::Layout;
-use crate::wire::Wire;
+use crate::wire::{Wire, with_checksum};
 
 const PATIENCE: Duration = Duration::from_secs(3);
 const ARP: [u8; 2] = [8, 6];

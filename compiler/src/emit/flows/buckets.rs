@@ -1,4 +1,5 @@
-//! Flows in buckets: see [`crate::layout::buckets`] for the layout and for why nobody takes one flow for another.
+//! The slot protocol: how programs read and change a slot of the flow table. [`crate::layout::buckets`] has the layout, and says why no
+//! program takes one flow for another.
 //!
 //! | after a look-up | holds |
 //! | --- | --- |
@@ -9,24 +10,23 @@
 //!
 //! A hit changes nothing but the time, and that once a tick: no atomic instruction is on its way.
 
-use super::FIN_OR_RST;
+use super::{BEYOND_EPOCH, FIN, FIN_OR_RST, RST};
 use crate::address::Family;
 use crate::ebpf::asm::Label;
 use crate::ebpf::helper::Helper;
 use crate::ebpf::insn::{AluOp, AtomicOp, Cond, Reg, Size, Width};
 use crate::emit::frame::{Frame, Key};
-use crate::emit::parse::key;
+use crate::emit::parse::{TCP, key};
 use crate::emit::{Emitter, map_ref};
 use crate::layout::buckets::{
-    self, ANSWERED, BEGUN, CONFIRMED_SHIFT, EPOCH_SHIFT, LIVE, OWN_NODE_SHIFT, SEQUENCE_SHIFT, STATE_SHIFT, WAYS, WORD,
-    shape,
+    self, ANSWERED, BEGUN, EPOCH_BITS, EPOCH_SHIFT, FIN_OF_BEGINNER, FIN_OF_OTHER, LIVE, SEQUENCE_SHIFT, STATE_SHIFT,
+    WAYS, WORD, shape,
 };
 use crate::layout::{MapName, Outcome, State, config};
 use crate::model::Direction;
 
-/// The bytes of the word on the stack.
+/// The byte of the word on the stack that has the state.
 const FLAGS: i16 = Frame::WORD + STATE_SHIFT as i16 / 8;
-const EPOCH: i16 = Frame::WORD + EPOCH_SHIFT as i16 / 8;
 
 impl Emitter<'_> {
     pub(super) fn bucket_map(&self, family: Family) -> MapName {
@@ -36,8 +36,9 @@ impl Emitter<'_> {
         }
     }
 
-    /// Goes on with the slot of the flow with the key on the stack, or to `miss`.
-    pub(super) fn look_up_in_buckets(&mut self, family: Family, at: i16, miss: Label) {
+    /// Goes on with the slot of the flow with the key on the stack, or to `miss`. Then r2 is 0 if the packet's local address is the
+    /// flow's.
+    pub(in crate::emit) fn look_up_flow(&mut self, family: Family, at: i16, miss: Label) {
         let found = self.asm.label("found");
         let moved = at - Frame::KEY;
         self.hash_flow(family, moved);
@@ -61,8 +62,7 @@ impl Emitter<'_> {
         self.asm.mov(Reg::R8, Reg::R2);
     }
 
-    /// r0 = the home's place; r1 = interface and ports, r3 = the other end's address and, of a packet from the pod, its own
-    /// (IPv4 alone), r5 = what the word must have: the protocol, and that there is a flow.
+    /// r0 = the home's place; r1 = interface and ports, r3 = the other end's address and the pod's (IPv4 alone), r5 = what the word must have: the protocol, and that there is a flow.
     fn hash_flow(&mut self, family: Family, moved: i16) {
         let key = key(family);
         self.asm.load(Size::W, Reg::R1, Reg::R10, Key::IFINDEX + moved);
@@ -93,7 +93,7 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Lsh, Reg::R2, 32);
         self.asm.alu(AluOp::Or, Reg::R1, Reg::R2);
         self.asm.alu(AluOp::Or, Reg::R5, LIVE as i32);
-        if family == Family::V4 && self.hook == Direction::Egress {
+        if family == Family::V4 {
             self.asm.load(Size::W, Reg::R2, Reg::R10, Frame::LOCAL);
             self.asm.alu(AluOp::Lsh, Reg::R2, 32);
             self.asm.alu(AluOp::Or, Reg::R3, Reg::R2);
@@ -150,8 +150,8 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Add, slot, place);
     }
 
-    /// r4 points to a slot whose ends seemed right: goes on if it has the flow, with its word in r8, the time in r9 and, of a
-    /// packet from the pod, 0 in r2 if the source is the flow's too; else to `next`. r0, r1, r4, r5 are kept, r3 as
+    /// r4 points to a slot whose ends seemed right: goes on if it has the flow, with its word in r8, the time in r9 and 0 in r2 if the
+    /// packet's local address is the flow's too; else to `next`. r0, r1, r4, r5 are kept, r3 as
     /// [`Self::hash_flow`] has left it.
     fn accept(&mut self, family: Family, moved: i16, next: Label) {
         self.asm.load(Size::Dw, Reg::R7, Reg::R4, WORD);
@@ -182,8 +182,7 @@ impl Emitter<'_> {
     /// r8 is how the ends differ: goes on if they and the other end's address are the same. r2 depends on all of it, r9 becomes
     /// the time.
     fn compare_v4(&mut self, next: Label) {
-        let size = if self.hook == Direction::Egress { Size::Dw } else { Size::W };
-        self.asm.load(size, Reg::R2, Reg::R9, buckets::REMOTE);
+        self.asm.load(Size::Dw, Reg::R2, Reg::R9, buckets::REMOTE);
         self.asm.load(Size::Dw, Reg::R9, Reg::R9, buckets::last(Family::V4));
         self.asm.alu(AluOp::Xor, Reg::R2, Reg::R3);
         self.asm.jump_if(Cond::Ne, Reg::R8, 0, next);
@@ -200,19 +199,17 @@ impl Emitter<'_> {
         }
         self.asm.jump_if(Cond::Ne, Reg::R8, 0, next);
         self.asm.mov(Reg::R2, Reg::R8);
-        if self.hook == Direction::Egress {
-            for offset in [0, 8] {
-                self.asm.load(Size::Dw, Reg::R8, Reg::R9, buckets::local(Family::V6) + offset);
-                self.asm.load(Size::Dw, Reg::R3, Reg::R10, Frame::LOCAL + offset);
-                self.asm.alu(AluOp::Xor, Reg::R8, Reg::R3);
-                self.asm.alu(AluOp::Or, Reg::R2, Reg::R8);
-            }
+        for offset in [0, 8] {
+            self.asm.load(Size::Dw, Reg::R8, Reg::R9, buckets::local(Family::V6) + offset);
+            self.asm.load(Size::Dw, Reg::R3, Reg::R10, Frame::LOCAL + offset);
+            self.asm.alu(AluOp::Xor, Reg::R8, Reg::R3);
+            self.asm.alu(AluOp::Or, Reg::R2, Reg::R8);
         }
         self.asm.load(Size::Dw, Reg::R9, Reg::R9, buckets::last(Family::V6));
     }
 
-    /// r8 = the time, r1 = what was in r8.
-    pub(super) fn jump_if_expired_in_buckets(&mut self, expired: Label) {
+    /// r7 is a flow that was looked up just now: r8 = the time, r1 = what was in r8.
+    pub(in crate::emit) fn jump_if_expired(&mut self, expired: Label) {
         self.asm.call(Helper::JIFFIES64);
         self.asm.mov(Reg::R1, Reg::R8);
         self.asm.mov(Reg::R8, Reg::R0);
@@ -222,48 +219,36 @@ impl Emitter<'_> {
         self.jump_if_longer(expired);
     }
 
-    pub(super) fn load_bucket_state(&mut self) {
-        self.asm.load(Size::B, Reg::R1, Reg::R10, FLAGS);
-        self.asm.alu(AluOp::And, Reg::R1, 7);
-    }
-
-    pub(super) fn load_bucket_begun(&mut self) {
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::WORD);
-        self.asm.alu(AluOp::Rsh, Reg::R1, BEGUN.trailing_zeros() as i32);
-        self.asm.alu(AluOp::And, Reg::R1, 1);
-    }
-
-    pub(super) fn load_bucket_own_node(&mut self) {
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::WORD);
-        self.asm.alu(AluOp::Rsh, Reg::R1, OWN_NODE_SHIFT as i32);
-        self.asm.alu(AluOp::And, Reg::R1, 3);
-    }
-
-    /// r1 = the flow's generation, r3 = this one, as far as a slot has it; r2 points to the configuration.
-    pub(super) fn load_bucket_epochs(&mut self) {
-        self.asm.load(Size::H, Reg::R1, Reg::R10, EPOCH);
-        self.asm.load(Size::H, Reg::R3, Reg::R2, config::EPOCH as i16);
-    }
-
     /// `WORD` is what the slot has, r3 what it is to have; if somebody else was there before, it is the next packet's turn.
     pub(super) fn change_word(&mut self) {
         self.asm.load(Size::Dw, Reg::R0, Reg::R10, Frame::WORD);
         self.asm.atomic(AtomicOp::Cmpxchg, Width::W64, Reg::R7, WORD, Reg::R3);
     }
 
-    /// r7 is a flow of an older generation that is allowed in this one too.
-    pub(super) fn adopt_in_buckets(&mut self, family: Family) {
-        self.asm.load(Size::Dw, Reg::R0, Reg::R10, Frame::WORD);
-        self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), 0);
-        self.asm.load(Size::H, Reg::R1, Reg::R1, config::EPOCH as i16);
-        self.asm.store(Size::H, Reg::R10, EPOCH, Reg::R1);
-        self.asm.load(Size::Dw, Reg::R3, Reg::R10, Frame::WORD);
-        self.asm.atomic(AtomicOp::Cmpxchg, Width::W64, Reg::R7, WORD, Reg::R3);
+    /// r7 is a flow of an older generation that this one allows too: the flow gets the epoch `EPOCH`.
+    pub(in crate::emit) fn adopt(&mut self, family: Family) {
+        const BELOW: i32 = 64 - EPOCH_SHIFT as i32;
+        const ABOVE: i32 = (EPOCH_SHIFT + EPOCH_BITS) as i32;
+        self.load_word();
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::EPOCH);
+        self.asm.alu(AluOp::Lsh, Reg::R1, BEYOND_EPOCH);
+        self.asm.alu(AluOp::Rsh, Reg::R1, BEYOND_EPOCH - EPOCH_SHIFT as i32);
+        for [there, back] in [[AluOp::Rsh, AluOp::Lsh], [AluOp::Lsh, AluOp::Rsh]] {
+            let shift = if there == AluOp::Rsh { ABOVE } else { BELOW };
+            self.asm.mov(Reg::R2, Reg::R3);
+            self.asm.alu(there, Reg::R2, shift);
+            self.asm.alu(back, Reg::R2, shift);
+            self.asm.alu(AluOp::Or, Reg::R1, Reg::R2);
+        }
+        self.asm.mov(Reg::R3, Reg::R1);
+        self.change_word();
+        self.asm.store(Size::Dw, Reg::R10, Frame::WORD, Reg::R3);
         self.asm.load(Size::Dw, Reg::R9, Reg::R7, buckets::last(family));
     }
 
-    pub(super) fn forget_in_buckets(&mut self) {
-        self.asm.load(Size::Dw, Reg::R3, Reg::R10, Frame::WORD);
+    /// The flow r7 is no more.
+    pub(in crate::emit) fn forget(&mut self) {
+        self.load_word();
         self.next_number(Reg::R3);
         self.change_word();
     }
@@ -275,81 +260,95 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Lsh, reg, SEQUENCE_SHIFT as i32);
     }
 
-    /// r7 is a flow in force, r9 the time of its last packet: moves it through its states and passes.
-    pub(super) fn go_on_in_buckets(&mut self, family: Family) {
-        let [answer, change, same, seen, promote] =
-            ["answer", "change", "same state", "seen", "promote"].map(|name| self.asm.label(name));
-        self.asm.load(Size::Dw, Reg::R3, Reg::R10, Frame::WORD);
-        self.close_tcp_in_buckets(change);
-        // The state: r1.
+    /// r7 is a flow in force, r8 the time, r9 the time of its last packet: moves it through its states and passes.
+    pub(super) fn go_on(&mut self, family: Family) {
+        let [reply, settled, same, promote] =
+            ["reply", "settled", "same word", "promote"].map(|name| self.asm.label(name));
+        self.load_word();
+        self.asm.mov(Reg::R5, Reg::R3);
+        self.end_tcp();
         self.asm.mov(Reg::R2, Reg::R3);
         self.asm.alu(AluOp::And, Reg::R2, BEGUN as i32);
-        let is_answer = if self.hook == Direction::Egress { Cond::Eq } else { Cond::Ne };
-        self.asm.jump_if(is_answer, Reg::R2, 0, answer);
+        self.asm.jump_if(self.is_reply(), Reg::R2, 0, reply);
         self.asm.mov(Reg::R2, Reg::R3);
-        self.asm.alu(AluOp::And, Reg::R2, ANSWERED as i32);
-        self.asm.jump_if(Cond::Eq, Reg::R2, 0, same);
-        for fresh in [State::TcpFresh, State::UdpFresh, State::OtherFresh] {
-            self.asm.jump_if(Cond::Eq, Reg::R1, fresh as i32, promote);
-        }
-        self.asm.jump(same);
-        self.asm.bind(answer);
+        self.asm.alu(AluOp::And, Reg::R2, (ANSWERED | 1 << STATE_SHIFT) as i32);
+        self.asm.jump_if(Cond::Ne, Reg::R2, ANSWERED as i32, settled);
         self.asm.mov(Reg::R2, Reg::R3);
-        self.asm.alu(AluOp::And, Reg::R2, ANSWERED as i32);
-        self.asm.jump_if(Cond::Ne, Reg::R2, 0, same);
+        self.asm.alu(AluOp::And, Reg::R2, 7 << STATE_SHIFT);
+        self.asm.jump_if(Cond::Ne, Reg::R2, (State::TcpClosing as i32) << STATE_SHIFT, promote);
+        self.asm.jump(settled);
+        self.asm.bind(reply);
         self.asm.alu(AluOp::Or, Reg::R3, ANSWERED as i32);
-        self.asm.bind(change);
+        self.asm.bind(settled);
+        self.asm.jump_if(Cond::Eq, Reg::R3, Reg::R5, same);
         self.change_word();
         self.asm.bind(same);
-        self.asm.jump_if(Cond::Eq, Reg::R9, Reg::R8, seen);
         self.touch_slot(family);
-        self.asm.bind(seen);
         self.pass(family, Some(Outcome::Established));
         self.asm.bind(promote);
-        self.asm.alu(AluOp::Add, Reg::R3, 1 << STATE_SHIFT);
-        self.asm.mov(Reg::R1, 1);
-        self.asm.alu(AluOp::Lsh, Reg::R1, CONFIRMED_SHIFT as i32);
-        self.asm.alu(AluOp::Or, Reg::R3, Reg::R1);
+        self.asm.alu(AluOp::Or, Reg::R3, 1 << STATE_SHIFT);
         self.change_word();
         self.touch_slot(family);
         self.make_room(family);
         self.pass(family, Some(Outcome::Established));
     }
 
-    /// The time of the last packet is now. From the value that was seen: a slot that has got another flow keeps its own.
-    fn touch_slot(&mut self, family: Family) {
+    /// The time of the last packet, r9, becomes now, r8. From the value that was seen: a slot that has got another flow keeps its
+    /// own.
+    pub(super) fn touch_slot(&mut self, family: Family) {
+        let seen = self.asm.label("seen in this tick");
+        self.asm.jump_if(Cond::Eq, Reg::R9, Reg::R8, seen);
         self.asm.mov(Reg::R0, Reg::R9);
         self.asm.mov(Reg::R1, Reg::R8);
         self.asm.atomic(AtomicOp::Cmpxchg, Width::W64, Reg::R7, buckets::last(family), Reg::R1);
+        self.asm.bind(seen);
     }
 
-    /// r3 is the word, r1 becomes its state. A packet that ends the connection goes to `change` with its word in r3.
-    fn close_tcp_in_buckets(&mut self, change: Label) {
-        let [closes, done] = ["closes", "not closing"].map(|name| self.asm.label(name));
+    /// r3 is the word: that of a connection which this packet ends on its side, if it is of TCP and does. r5 is kept.
+    fn end_tcp(&mut self) {
+        let [ends, done] = ["ends its side", "ends nothing"].map(|name| self.asm.label(name));
+        self.asm.load(Size::W, Reg::R2, Reg::R10, Frame::PROTOCOL);
+        self.asm.jump_if(Cond::Ne, Reg::R2, TCP, done);
+        self.asm.load(Size::W, Reg::R4, Reg::R10, Frame::TCP_FLAGS);
+        let flags = if self.hook == Direction::Egress { FIN_OR_RST } else { FIN };
+        self.asm.jump_if(Cond::Set, Reg::R4, flags, ends);
+        self.asm.jump(done);
+        self.asm.bind(ends);
+        self.add_fin();
+        self.close_if_both();
+        self.asm.bind(done);
+    }
+
+    /// r3 is the word, r4 has the packet's flags: the word gets the FIN of the packet's side.
+    fn add_fin(&mut self) {
+        let [no_fin, other] = ["no fin", "fin of the other side"].map(|name| self.asm.label(name));
+        self.asm.mov(Reg::R2, Reg::R4);
+        self.asm.alu(AluOp::And, Reg::R2, FIN);
+        self.asm.jump_if(Cond::Eq, Reg::R2, 0, no_fin);
         self.asm.mov(Reg::R1, Reg::R3);
-        self.asm.alu(AluOp::Rsh, Reg::R1, STATE_SHIFT as i32);
-        self.asm.alu(AluOp::And, Reg::R1, 7);
-        self.asm.load(Size::W, Reg::R2, Reg::R10, Frame::TCP_FLAGS);
-        self.asm.alu(AluOp::And, Reg::R2, FIN_OR_RST);
-        self.asm.jump_if(Cond::Eq, Reg::R2, 0, done);
-        self.asm.jump_if(Cond::Eq, Reg::R1, State::TcpOpen as i32, closes);
-        self.asm.jump_if(Cond::Ne, Reg::R1, State::TcpFresh as i32, done);
+        self.asm.alu(AluOp::And, Reg::R1, BEGUN as i32);
+        self.asm.mov(Reg::R2, 1);
+        self.asm.alu(AluOp::Lsh, Reg::R2, FIN_OF_OTHER as i32);
+        self.asm.jump_if(self.is_reply(), Reg::R1, 0, other);
+        self.asm.alu(AluOp::Rsh, Reg::R2, (FIN_OF_OTHER - FIN_OF_BEGINNER) as i32);
+        self.asm.bind(other);
+        self.asm.alu(AluOp::Or, Reg::R3, Reg::R2);
+        self.asm.bind(no_fin);
+    }
+
+    /// r3 is the word, r4 has the packet's flags: with both FINs, or with a RST of the pod, the connection is closing.
+    fn close_if_both(&mut self) {
+        let [closes, open] = ["closes", "half open"].map(|name| self.asm.label(name));
+        if self.hook == Direction::Egress {
+            self.asm.jump_if(Cond::Set, Reg::R4, RST, closes);
+        }
+        self.asm.mov(Reg::R2, Reg::R3);
+        self.asm.alu(AluOp::Rsh, Reg::R2, FIN_OF_BEGINNER as i32);
+        self.asm.alu(AluOp::And, Reg::R2, 3);
+        self.asm.jump_if(Cond::Ne, Reg::R2, 3, open);
         self.asm.bind(closes);
         self.asm.alu(AluOp::And, Reg::R3, !(7 << STATE_SHIFT));
         self.asm.alu(AluOp::Or, Reg::R3, (State::TcpClosing as i32) << STATE_SHIFT);
-        self.mark_answer();
-        self.asm.jump(change);
-        self.asm.bind(done);
-    }
-
-    /// r3 is the word: one that answers, if this packet does.
-    fn mark_answer(&mut self) {
-        let done = self.asm.label("no answer");
-        self.asm.mov(Reg::R2, Reg::R3);
-        self.asm.alu(AluOp::And, Reg::R2, BEGUN as i32);
-        let begins = if self.hook == Direction::Egress { Cond::Ne } else { Cond::Eq };
-        self.asm.jump_if(begins, Reg::R2, 0, done);
-        self.asm.alu(AluOp::Or, Reg::R3, ANSWERED as i32);
-        self.asm.bind(done);
+        self.asm.bind(open);
     }
 }

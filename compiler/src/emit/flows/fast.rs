@@ -1,34 +1,34 @@
-//! The way of most packets: of a TCP or UDP flow in buckets that is in force, and about which the packet changes nothing.
+//! The fast path: packets of established TCP and UDP flows that do not change the flow's state.
 //!
-//! Problem: the whole way keeps what it knows on the stack, since most of it is asked for only now and then; clearing and
-//! filling that costs more than all that an established flow needs. Strategy: ask in registers, before the stack is touched,
-//! and pass the packet if every answer is the usual one: a plain header in the linear area, no flag that begins or ends a
-//! connection, a slot with this flow that has not expired, is of this generation, and stays in its state. With any other
-//! answer it goes the whole way, as if nothing had been asked.
-//! Invariants: what passes here passes on the whole way, is counted as the same, and leaves the same behind; nothing is
-//! written before all is settled. How a slot is read is said in [`crate::layout::buckets`].
+//! Problem: the slow path keeps its facts on the stack, since it needs most of them only now and then; clearing and
+//! filling the stack costs more than everything else that an established flow needs. Strategy: look in registers, before the stack is
+//! touched, and pass the packet if every answer is the usual one: a plain header in the linear area, no flag that begins or ends a
+//! connection, a slot with this flow that has not expired, is of this generation, was not cut, is continued from where it began, and
+//! stays in its state. A packet with any other answer takes the slow path, as if nothing had been asked.
+//! Invariants: a packet that passes here passes on the slow path too, is counted as the same, and leaves the same slot behind; nothing
+//! is written before everything is known. How a slot is read is said in [`crate::layout::buckets`].
 //!
 //! | register | holds |
 //! | --- | --- |
 //! | r0 | the place of the slot, then the time |
 //! | r1 | interface and ports, as a slot has them |
 //! | r2 | packet start |
-//! | r3 | of IPv4 the other end's address and, from the pod, its own above it |
+//! | r3 | of IPv4 the other end's address, and the pod's above it |
 //! | r5 | what the word must have: the protocol, and that there is a flow |
 //! | r7, r8, r9 | once it is found: the slot, its word, the time of its last packet |
 
-use super::{FIN_OR_RST, SYN, TCP, UDP};
+use super::{BEYOND_EPOCH, FIN_OR_RST, SYN};
 use crate::address::Family;
 use crate::ebpf::asm::Label;
 use crate::ebpf::helper::Helper;
 use crate::ebpf::insn::{AluOp, AtomicOp, Cond, Reg, Size, Width};
 use crate::emit::frame::skb;
-use crate::emit::parse::ETHERNET;
+use crate::emit::parse::{ETHERNET, TCP, UDP};
 use crate::emit::{Emitter, ether_type, map_ref};
 use crate::layout::buckets::{
-    self, ANSWERED, BEGUN, CONFIRMED_SHIFT, EPOCH_SHIFT, LIVE, SEQUENCE_SHIFT, STATE_SHIFT, WAYS, WORD,
+    self, ANSWERED, BEGUN, CUT, EPOCH_BITS, EPOCH_SHIFT, LIVE, ORIGIN_SHIFT, SEQUENCE_SHIFT, STATE_SHIFT, WAYS, WORD,
 };
-use crate::layout::{MapName, Outcome, config};
+use crate::layout::{MapName, Origin, Outcome, config};
 use crate::model::Direction;
 
 /// An IPv4 header without options, an IPv6 header without extensions: where things are in the packet.
@@ -49,9 +49,6 @@ const UDP_BYTES: i32 = 8;
 impl Emitter<'_> {
     /// r6 is the context, and the stack is not in use. Packets that are not settled fall through.
     pub(in crate::emit) fn pass_at_once(&mut self) {
-        if !self.is_in_buckets() {
-            return;
-        }
         let whole = self.asm.label("the whole way");
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::VLAN_PRESENT);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, whole);
@@ -149,7 +146,7 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Lsh, Reg::R7, 32);
         self.asm.alu(AluOp::Or, Reg::R1, Reg::R7);
         self.asm.alu(AluOp::Or, Reg::R5, LIVE as i32);
-        if family == Family::V4 && self.hook == Direction::Egress {
+        if family == Family::V4 {
             self.asm.load(Size::W, Reg::R9, Reg::R2, header.local);
             self.asm.alu(AluOp::Lsh, Reg::R9, 32);
             self.asm.alu(AluOp::Or, Reg::R3, Reg::R9);
@@ -211,19 +208,16 @@ impl Emitter<'_> {
         self.asm.mov(Reg::R7, Reg::R4);
     }
 
-    /// r8 |= how the addresses of the slot r9 differ from the packet's: the other end's and, from the pod, its own.
+    /// r8 |= how the addresses of the slot r9 differ from the packet's.
     fn compare_addresses(&mut self, family: Family) {
-        let is_out = self.hook == Direction::Egress;
         if family == Family::V4 {
-            let size = if is_out { Size::Dw } else { Size::W };
-            self.asm.load(size, Reg::R2, Reg::R9, buckets::REMOTE);
+            self.asm.load(Size::Dw, Reg::R2, Reg::R9, buckets::REMOTE);
             self.asm.alu(AluOp::Xor, Reg::R2, Reg::R3);
             self.asm.alu(AluOp::Or, Reg::R8, Reg::R2);
             return;
         }
         let header = self.header(family);
-        let sides = [(header.remote, buckets::REMOTE), (header.local, buckets::local(family))];
-        for (of_packet, of_slot) in sides.into_iter().take(if is_out { 2 } else { 1 }) {
+        for (of_packet, of_slot) in [(header.remote, buckets::REMOTE), (header.local, buckets::local(family))] {
             for offset in [0, 8] {
                 self.asm.load(Size::Dw, Reg::R0, Reg::R9, of_slot + offset);
                 self.asm.load(Size::Dw, Reg::R3, Reg::R2, of_packet + offset);
@@ -235,7 +229,7 @@ impl Emitter<'_> {
 
     /// The flow has not expired, may go on in this generation, and the packet moves it to no other state. r0 = the time.
     fn slot_in_force(&mut self, whole: Label) {
-        let [current, settled] = ["in force, at once", "settled"].map(|name| self.asm.label(name));
+        let settled = self.asm.label("settled");
         self.asm.call(Helper::JIFFIES64);
         self.asm.load_map_value(Reg::R3, map_ref(MapName::Config), 0);
         self.asm.mov(Reg::R2, Reg::R8);
@@ -246,17 +240,19 @@ impl Emitter<'_> {
         self.asm.mov(Reg::R1, Reg::R0);
         self.asm.alu(AluOp::Sub, Reg::R1, Reg::R9);
         self.asm.jump_if(Cond::Sgt, Reg::R1, Reg::R2, whole);
-        self.asm.mov(Reg::R1, Reg::R8);
-        self.asm.alu(AluOp::Rsh, Reg::R1, EPOCH_SHIFT as i32);
-        self.asm.mov(Reg::R2, Reg::R1);
-        self.asm.alu(AluOp::And, Reg::R1, 0xffff);
-        self.asm.load(Size::H, Reg::R4, Reg::R3, config::EPOCH as i16);
-        self.asm.jump_if(Cond::Eq, Reg::R1, Reg::R4, current);
-        self.asm.load(Size::W, Reg::R3, Reg::R3, config::KEEP_ESTABLISHED as i16);
-        self.asm.jump_if(Cond::Eq, Reg::R3, 0, whole);
-        self.asm.bind(current);
+        // In one compare: the epoch is that in force, and the flow was not cut and has no FIN (the three bits above the epoch).
+        const _: () = assert!(CUT == EPOCH_SHIFT + EPOCH_BITS + 2);
+        self.asm.load(Size::W, Reg::R1, Reg::R3, config::EPOCH as i16);
+        self.asm.mov(Reg::R2, Reg::R8);
+        self.asm.alu(AluOp::Rsh, Reg::R2, EPOCH_SHIFT as i32);
+        self.asm.alu(AluOp::Xor, Reg::R1, Reg::R2);
+        self.asm.alu(AluOp::Lsh, Reg::R1, BEYOND_EPOCH - 3);
+        self.asm.jump_if(Cond::Ne, Reg::R1, 0, whole);
+        if self.hook == Direction::Ingress {
+            self.same_origin(whole);
+        }
         // A confirmed flow stays one. Before that, who began it may speak until there is an answer, and the other after it.
-        self.asm.jump_if(Cond::Set, Reg::R2, 1 << (CONFIRMED_SHIFT - EPOCH_SHIFT), settled);
+        self.asm.jump_if(Cond::Set, Reg::R8, 1 << STATE_SHIFT, settled);
         self.asm.mov(Reg::R1, Reg::R8);
         self.asm.alu(AluOp::Rsh, Reg::R1, (ANSWERED / BEGUN).trailing_zeros() as i32);
         self.asm.alu(AluOp::Xor, Reg::R1, Reg::R8);
@@ -268,6 +264,23 @@ impl Emitter<'_> {
             }
         }
         self.asm.bind(settled);
+    }
+
+    /// Packets of flows that began on this host go on only if they came in through no interface; those of a pod that reaches itself
+    /// take the slow path. (A packet from a fragment is not here.)
+    fn same_origin(&mut self, whole: Label) {
+        let [same, itself] = ["same origin, at once", "of this host, at once"].map(|name| self.asm.label(name));
+        self.asm.mov(Reg::R1, Reg::R8);
+        self.asm.alu(AluOp::And, Reg::R1, 3 << ORIGIN_SHIFT);
+        self.asm.jump_if(Cond::Eq, Reg::R1, 0, same);
+        self.asm.jump_if(Cond::Eq, Reg::R1, (Origin::Host as i32) << ORIGIN_SHIFT, itself);
+        self.asm.jump_if(Cond::Eq, Reg::R1, (Origin::MidStream as i32) << ORIGIN_SHIFT, same);
+        self.asm.jump(whole);
+        self.asm.bind(itself);
+        self.asm.load(Size::W, Reg::R1, Reg::R6, skb::INGRESS_IFINDEX);
+        self.asm.jump_if(Cond::Ne, Reg::R1, 0, whole);
+        self.unless_stamped(whole);
+        self.asm.bind(same);
     }
 
     /// The time of the last packet is now, and this one is counted.

@@ -1,27 +1,27 @@
-//! Which slot of a bucket a flow gets, and how it gets it.
+//! Which slot of a bucket a flow gets, and how it gets it. [`crate::layout::buckets`] says who gives way to whom.
 
-use super::{TCP, UDP};
 use crate::address::Family;
 use crate::ebpf::asm::Label;
 use crate::ebpf::insn::{AluOp, AtomicOp, Cond, Reg, Size, Width};
 use crate::emit::frame::{Frame, Key};
-use crate::emit::parse::{address_bytes, key};
+use crate::emit::parse::{TCP, UDP, address_bytes, key};
 use crate::emit::{Emitter, map_ref};
-use crate::layout::buckets::{
-    self, BEGUN, BUSY, CONFIRMED_SHIFT, EPOCH_SHIFT, LIVE, OWN_NODE_SHIFT, STATE_SHIFT, WAYS, WORD,
-};
+use crate::layout::buckets::{self, BEGUN, BUSY, EPOCH_SHIFT, LIVE, ORIGIN_SHIFT, STATE_SHIFT, WAYS, WORD};
 use crate::layout::{MapName, State, config};
 
-/// Somebody else may have been faster; a third one hardly.
-const ATTEMPTS: usize = 2;
-/// The bits of a word's flags.
+use super::BEYOND_EPOCH;
+
+/// The bits of a word that say whether a slot is free or being written.
 const FLAGS: i32 = 0xff00;
-/// Of a slot's worth: a confirmed flow is worth more than any time.
-const CONFIRMED_WORTH: i32 = 62;
+/// Where the parts of a slot's rank are, from the top: the share of its interface, whether its flow is confirmed, its last time.
+const SHARE_SHIFT: i32 = 59;
+const CONFIRMED_SHIFT: i32 = 58;
+/// More than any share: twice the slots of a bucket, and one for the packet's own interface.
+const MOST_SHARE: i32 = 2 * WAYS as i32 + 1;
 
 impl Emitter<'_> {
     /// r7 is a flow that this packet is not of, with the same key: the one that it begins is to have its slot.
-    pub(super) fn take_its_slot(&mut self, family: Family) {
+    pub(in crate::emit) fn take_its_slot(&mut self, family: Family) {
         self.place_of_slot(family, Reg::R1);
         self.asm.store(Size::Dw, Reg::R10, Frame::SLOT, Reg::R1);
         self.store_constant(Frame::TAKES, 1);
@@ -34,36 +34,32 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Sub, place, Reg::R2);
     }
 
-    /// A new flow, begun in the judged direction. r8 is the time; r7 and r9 are lost.
-    pub(super) fn remember_in_buckets(&mut self, family: Family) {
-        let remembered = self.asm.label("remembered");
-        for _ in 0..ATTEMPTS {
-            let [claim, lost] = ["claim", "claimed by another"].map(|name| self.asm.label(name));
-            // The mask first: whoever follows the decision (`verify::prober`) stops at this read, and does not take the
-            // place for something that the decision asks of an address.
-            self.load_mask(family, Reg::R1);
-            self.asm.load(Size::Dw, Reg::R3, Reg::R10, Frame::SLOT);
-            // Verifier: what comes from the stack has no bounds.
-            self.asm.alu(AluOp::And, Reg::R3, Reg::R1);
-            self.asm.load_map_value(Reg::R7, map_ref(self.bucket_map(family)), 0);
-            self.asm.alu(AluOp::Add, Reg::R7, Reg::R3);
-            self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::TAKES);
-            self.store_constant(Frame::TAKES, 0);
-            self.asm.jump_if(Cond::Ne, Reg::R1, 0, claim);
-            self.choose(family);
-            self.asm.bind(claim);
-            self.claim(lost);
-            self.fill_slot(family);
-            self.publish();
-            self.asm.jump(remembered);
-            self.asm.bind(lost);
-        }
-        self.asm.bind(remembered);
+    /// A new flow, begun in the judged direction. r8 is the time; r7 and r9 are lost. If another program takes the slot meanwhile,
+    /// the flow is not remembered, and its next packet is judged again.
+    pub(in crate::emit) fn remember(&mut self, family: Family) {
+        let [claim, lost] = ["claim", "claimed by another"].map(|name| self.asm.label(name));
+        // The mask first: verification follows the decision (`verify::prober`), stops at this read, and does not take the
+        // place for a part of the address's class.
+        self.load_mask(family, Reg::R1);
+        self.asm.load(Size::Dw, Reg::R3, Reg::R10, Frame::SLOT);
+        // Verifier: a number from the stack has no bounds.
+        self.asm.alu(AluOp::And, Reg::R3, Reg::R1);
+        self.asm.load_map_value(Reg::R7, map_ref(self.bucket_map(family)), 0);
+        self.asm.alu(AluOp::Add, Reg::R7, Reg::R3);
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::TAKES);
+        self.store_constant(Frame::TAKES, 0);
+        self.asm.jump_if(Cond::Ne, Reg::R1, 0, claim);
+        self.choose(family, claim);
+        self.asm.bind(claim);
+        self.claim(lost);
+        self.fill_slot(family);
+        self.publish();
+        self.asm.bind(lost);
     }
 
-    /// r7 = the slot that is worth least of the bucket with the place r3, `WORD` = its word. If all are being written, no word.
-    fn choose(&mut self, family: Family) {
-        let [chosen, done] = ["chosen", "least"].map(|name| self.asm.label(name));
+    /// r3 is the place of a bucket's slot: r7 = the slot that the flow gets, `WORD` = its word. If all are being written, no word.
+    fn choose(&mut self, family: Family, claim: Label) {
+        let chosen = self.asm.label("chosen");
         self.asm.mov(Reg::R9, -1);
         self.asm.store(Size::Dw, Reg::R10, Frame::WORD, -1);
         for way in 0..WAYS {
@@ -74,22 +70,18 @@ impl Emitter<'_> {
             self.asm.alu(AluOp::And, Reg::R1, FLAGS);
             self.asm.jump_if(Cond::Eq, Reg::R1, 0, chosen);
             self.asm.jump_if(Cond::Eq, Reg::R1, BUSY as i32, next);
-            self.weigh(family, chosen);
-            self.asm.jump_if(Cond::Ge, Reg::R1, Reg::R9, next);
-            self.asm.mov(Reg::R9, Reg::R1);
-            self.asm.mov(Reg::R7, Reg::R5);
-            self.asm.store(Size::Dw, Reg::R10, Frame::WORD, Reg::R4);
+            self.jump_if_slot_expired(family, chosen);
             self.asm.bind(next);
         }
-        self.asm.jump(done);
+        self.choose_in_full_bucket(family);
+        self.asm.jump(claim);
         self.asm.bind(chosen);
         self.asm.mov(Reg::R7, Reg::R5);
         self.asm.store(Size::Dw, Reg::R10, Frame::WORD, Reg::R4);
-        self.asm.bind(done);
     }
 
-    /// r5 is a live slot, r4 its word: r1 = its worth. What has expired is worth nothing and goes to `chosen`.
-    fn weigh(&mut self, family: Family, chosen: Label) {
+    /// r5 is a live slot, r4 its word: goes to `expired` if its flow has.
+    fn jump_if_slot_expired(&mut self, family: Family, expired: Label) {
         self.asm.mov(Reg::R2, Reg::R4);
         self.asm.alu(AluOp::Rsh, Reg::R2, STATE_SHIFT as i32 - 2);
         self.asm.alu(AluOp::And, Reg::R2, 7 << 2);
@@ -99,12 +91,67 @@ impl Emitter<'_> {
         self.asm.load(Size::Dw, Reg::R1, Reg::R5, buckets::last(family));
         self.asm.mov(Reg::R0, Reg::R8);
         self.asm.alu(AluOp::Sub, Reg::R0, Reg::R1);
-        self.asm.jump_if(Cond::Sgt, Reg::R0, Reg::R2, chosen);
-        self.asm.mov(Reg::R2, Reg::R4);
-        self.asm.alu(AluOp::Rsh, Reg::R2, CONFIRMED_SHIFT as i32);
-        self.asm.alu(AluOp::And, Reg::R2, 1);
-        self.asm.alu(AluOp::Lsh, Reg::R2, CONFIRMED_WORTH);
-        self.asm.alu(AluOp::Or, Reg::R1, Reg::R2);
+        self.asm.jump_if(Cond::Sgt, Reg::R0, Reg::R2, expired);
+    }
+
+    /// r3 is a place in a full bucket: r7 = the slot of the lowest rank, `WORD` = its word.
+    fn choose_in_full_bucket(&mut self, family: Family) {
+        let bytes = buckets::slot_bytes(family) as i32;
+        let bucket = WAYS as i32 * bytes;
+        self.asm.alu(AluOp::And, Reg::R3, -bucket);
+        self.asm.load_map_value(Reg::R7, map_ref(self.bucket_map(family)), 0);
+        self.asm.alu(AluOp::Add, Reg::R7, Reg::R3);
+        self.asm.store(Size::W, Reg::R10, Frame::SCRATCH + 4, 0);
+        for way in 0..WAYS as i16 {
+            let next = self.asm.label("ranks higher");
+            self.asm.load(Size::Dw, Reg::R4, Reg::R7, way * bytes as i16 + WORD);
+            self.asm.mov(Reg::R1, Reg::R4);
+            self.asm.alu(AluOp::And, Reg::R1, FLAGS);
+            self.asm.jump_if(Cond::Eq, Reg::R1, BUSY as i32, next);
+            self.rank(family, way);
+            self.asm.jump_if(Cond::Ge, Reg::R5, Reg::R9, next);
+            self.asm.mov(Reg::R9, Reg::R5);
+            self.asm.store(Size::W, Reg::R10, Frame::SCRATCH + 4, i32::from(way) * bytes);
+            self.asm.store(Size::Dw, Reg::R10, Frame::WORD, Reg::R4);
+            self.asm.bind(next);
+        }
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::SCRATCH + 4);
+        self.asm.alu(AluOp::And, Reg::R1, bucket - bytes);
+        self.asm.alu(AluOp::Add, Reg::R7, Reg::R1);
+    }
+
+    /// r5 = the rank of a slot of the bucket r7: lower the more slots its interface has, then if its flow is not confirmed, then the
+    /// longer it was silent. r4 is its word.
+    fn rank(&mut self, family: Family, way: i16) {
+        let bytes = buckets::slot_bytes(family) as i16;
+        let ifindex = |way: i16| way * bytes + buckets::IFINDEX;
+        self.asm.load(Size::W, Reg::R0, Reg::R7, ifindex(way));
+        self.asm.mov(Reg::R5, MOST_SHARE);
+        for other in (0..WAYS as i16).filter(|it| *it != way) {
+            self.asm.load(Size::W, Reg::R1, Reg::R7, ifindex(other));
+            self.is_interface(Reg::R1);
+            self.asm.alu(AluOp::Lsh, Reg::R1, 1);
+            self.asm.alu(AluOp::Sub, Reg::R5, Reg::R1);
+        }
+        self.asm.load(Size::W, Reg::R1, Reg::R10, Key::IFINDEX);
+        self.is_interface(Reg::R1);
+        self.asm.alu(AluOp::Sub, Reg::R5, Reg::R1);
+        self.asm.alu(AluOp::Lsh, Reg::R5, SHARE_SHIFT);
+        self.asm.mov(Reg::R1, Reg::R4);
+        self.asm.alu(AluOp::Rsh, Reg::R1, STATE_SHIFT as i32);
+        self.asm.alu(AluOp::And, Reg::R1, 1);
+        self.asm.alu(AluOp::Lsh, Reg::R1, CONFIRMED_SHIFT);
+        self.asm.alu(AluOp::Or, Reg::R5, Reg::R1);
+        self.asm.load(Size::Dw, Reg::R1, Reg::R7, way * bytes + buckets::last(family));
+        self.asm.alu(AluOp::Or, Reg::R5, Reg::R1);
+    }
+
+    /// `interface`, an interface's number, becomes 1 if it is that in r0, else 0. Without a branch: the verifier would walk both ways at each of
+    /// 64 comparisons.
+    fn is_interface(&mut self, interface: Reg) {
+        self.asm.alu(AluOp::Xor, interface, Reg::R0);
+        self.asm.alu(AluOp::Sub, interface, 1);
+        self.asm.alu(AluOp::Rsh, interface, 63);
     }
 
     /// From here on the slot r7 is ours: r9 = its next number. If its word is no longer `WORD`, goes to `lost`.
@@ -142,14 +189,14 @@ impl Emitter<'_> {
         self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::PROTOCOL);
         self.asm.alu(AluOp::Or, Reg::R9, Reg::R1);
         self.asm.alu(AluOp::Or, Reg::R9, LIVE as i32);
-        for (from, shift) in [(Frame::JUDGED, BEGUN.trailing_zeros()), (Frame::OWN_NODE, OWN_NODE_SHIFT)] {
+        for (from, shift) in [(Frame::JUDGED, BEGUN.trailing_zeros()), (Frame::ORIGIN, ORIGIN_SHIFT)] {
             self.asm.load(Size::W, Reg::R2, Reg::R10, from);
             self.asm.alu(AluOp::Lsh, Reg::R2, shift as i32);
             self.asm.alu(AluOp::Or, Reg::R9, Reg::R2);
         }
-        self.asm.load_map_value(Reg::R2, map_ref(MapName::Config), 0);
-        self.asm.load(Size::H, Reg::R2, Reg::R2, config::EPOCH as i16);
-        self.asm.alu(AluOp::Lsh, Reg::R2, EPOCH_SHIFT as i32);
+        self.asm.load(Size::W, Reg::R2, Reg::R10, Frame::EPOCH);
+        self.asm.alu(AluOp::Lsh, Reg::R2, BEYOND_EPOCH);
+        self.asm.alu(AluOp::Rsh, Reg::R2, BEYOND_EPOCH - EPOCH_SHIFT as i32);
         self.asm.alu(AluOp::Or, Reg::R9, Reg::R2);
         const _: () = assert!(State::TcpFresh as u32 == 0, "nothing to be set");
         self.asm.jump_if(Cond::Eq, Reg::R1, TCP, known);
@@ -164,31 +211,36 @@ impl Emitter<'_> {
         self.asm.atomic(AtomicOp::Xchg, Width::W64, Reg::R7, WORD, Reg::R9);
     }
 
-    /// The slot r7 has become that of a confirmed flow: if all of the bucket are, the one that was silent longest goes.
+    /// The slot r7 has become that of a confirmed flow. If all of the bucket are confirmed, the oldest other one of the same interface
+    /// goes, so that there is a slot for first packets.
     pub(super) fn make_room(&mut self, family: Family) {
         let room = self.asm.label("room");
         self.place_of_slot(family, Reg::R5);
         self.load_mask(family, Reg::R2);
         self.asm.alu(AluOp::And, Reg::R5, Reg::R2);
+        self.asm.mov(Reg::R9, -1);
+        self.asm.mov(Reg::R3, Reg::R7);
+        self.asm.mov(Reg::R0, 0);
         for way in 1..WAYS {
             let next = self.asm.label("next confirmed");
             self.step_to(Reg::R5, Reg::R4, family, way);
             self.asm.load(Size::Dw, Reg::R1, Reg::R4, WORD);
+            const BOTH: i32 = (LIVE | 1 << STATE_SHIFT) as i32;
             self.asm.mov(Reg::R2, Reg::R1);
-            // Bits of both, brought together.
-            self.asm.alu(AluOp::Rsh, Reg::R2, LIVE.trailing_zeros() as i32);
-            const BOTH: i32 = 1 | 1 << (CONFIRMED_SHIFT - LIVE.trailing_zeros());
             self.asm.alu(AluOp::And, Reg::R2, BOTH);
             self.asm.jump_if(Cond::Ne, Reg::R2, BOTH, room);
+            self.asm.load(Size::W, Reg::R2, Reg::R4, buckets::IFINDEX);
+            self.asm.load(Size::W, Reg::R8, Reg::R10, Key::IFINDEX);
+            self.asm.jump_if(Cond::Ne, Reg::R2, Reg::R8, next);
             self.asm.load(Size::Dw, Reg::R2, Reg::R4, buckets::last(family));
-            if way > 1 {
-                self.asm.jump_if(Cond::Ge, Reg::R2, Reg::R9, next);
-            }
+            self.asm.jump_if(Cond::Ge, Reg::R2, Reg::R9, next);
             self.asm.mov(Reg::R9, Reg::R2);
             self.asm.mov(Reg::R3, Reg::R4);
             self.asm.mov(Reg::R0, Reg::R1);
             self.asm.bind(next);
         }
+        // No other one of this interface: nothing was found that could be ended.
+        self.asm.jump_if(Cond::Eq, Reg::R0, 0, room);
         self.asm.mov(Reg::R1, Reg::R0);
         self.next_number(Reg::R1);
         self.asm.atomic(AtomicOp::Cmpxchg, Width::W64, Reg::R3, WORD, Reg::R1);

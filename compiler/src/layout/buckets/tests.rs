@@ -7,41 +7,45 @@ fn remote(family: Family) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// A flow as a kernel map would have it.
-fn entry(family: Family, state: State) -> (Vec<u8>, Vec<u8>) {
-    let mut value = vec![0; flow::BYTES as usize];
-    value[..8].copy_from_slice(&0x0102_0304_0506u64.to_le_bytes());
-    value[flow::EPOCH as usize] = 9;
-    value[flow::BEGUN as usize] = 1;
-    value[flow::STATE as usize] = state as u8;
-    value[flow::OWN_NODE as usize] = 2;
-    value[flow::ANSWERED as usize] = 1;
-    let local = address_bytes(remote(family));
-    value[flow::LOCAL as usize..][..local.len()].copy_from_slice(&local);
-    (key(77, remote(family), [443, 40_000], 6), value)
+fn tuple(family: Family) -> Tuple {
+    let remote = remote(family);
+    Tuple { ifindex: 77, protocol: 6, remote, local: other(family, 9), remote_port: 443, local_port: 40_000 }
+}
+
+fn flow(family: Family, state: State) -> Flow {
+    let last = 0x0102_0304_0506;
+    let flow = tuple(family).begun(Direction::Egress, 0x0098_7654, last);
+    Flow { state, origin: Origin::Itself, answered: true, fins: [false, true], is_cut: true, ..flow }
 }
 
 #[test]
 fn a_flow_comes_back_as_it_went_in() {
     for family in FAMILIES {
-        for state in [State::TcpFresh, State::TcpOpen, State::OtherOpen] {
-            let (key, value) = entry(family, state);
-            let slot = Slot::of(family, &key, &value, 5).expect("a flow");
-            assert_eq!(slot.entry(), (key, value));
+        for state in State::ALL {
+            let flow = flow(family, state);
+            let slot = flow.slot(5);
+            assert_eq!(slot.flow(), Some(flow));
             assert_eq!((slot.is_live(), slot.ifindex()), (true, 77));
-            assert_eq!(slot.is_confirmed(), state != State::TcpFresh);
+            assert_eq!(slot.word() >> STATE_SHIFT & 1 == 1, state.is_confirmed(), "programs test one bit");
             assert_eq!(slot.words().len() * 8, slot_bytes(family) as usize);
         }
     }
 }
 
 #[test]
-fn what_has_lost_its_flow_is_free_and_has_another_number() {
-    let (key, value) = entry(Family::V4, State::TcpOpen);
-    let slot = Slot::of(Family::V4, &key, &value, 5).expect("a flow");
+fn a_dead_slot_is_free_and_has_the_next_number() {
+    let slot = flow(Family::V4, State::TcpOpen).slot(5);
     let dead = dead(slot.word());
     assert_eq!((dead & LIVE, dead & 0xffff, dead >> SEQUENCE_SHIFT), (0, 0, 6));
     assert_eq!(super::dead(u64::MAX), 0, "the number begins again");
+}
+
+#[test]
+fn an_ended_flow_is_cut_and_otherwise_the_same() {
+    let flow = Flow { is_cut: false, ..flow(Family::V6, State::UdpOpen) };
+    let slot =
+        Slot::new(Family::V6, [ended(flow.slot(3).word())].into_iter().chain(flow.slot(3).words()[1..].to_vec()));
+    assert_eq!(slot.and_then(|it| it.flow()), Some(Flow { is_cut: true, fins: [true, true], ..flow }));
 }
 
 #[test]
@@ -66,19 +70,19 @@ fn a_hash_within_the_mask_is_a_slot() {
 fn no_part_of_a_key_is_without_influence() {
     for family in FAMILIES {
         let bytes = table_bytes(family, 4_096, u64::MAX);
-        let of = |key: Vec<u8>| Slot::of(family, &key, &[0; 32], 0).expect("a flow");
-        let home = |key: Vec<u8>| of(key).home(&KNOWN_SEEDS, mask(family, bytes));
-        let vary: [&dyn Fn(u32) -> Vec<u8>; 4] = [
-            &|it| key(it, remote(family), [443, 40_000], 6),
-            &|it| key(77, remote(family), [it as u16, 40_000], 6),
-            &|it| key(77, remote(family), [443, it as u16], 6),
-            &|it| key(77, other(family, it), [443, 40_000], 6),
+        let home = |it: Tuple| it.begun(Direction::Egress, 1, 0).slot(0).home(&KNOWN_SEEDS, mask(family, bytes));
+        let same = tuple(family);
+        let vary: [&dyn Fn(u32) -> Tuple; 4] = [
+            &|it| Tuple { ifindex: it, ..same },
+            &|it| Tuple { remote_port: it as u16, ..same },
+            &|it| Tuple { local_port: it as u16, ..same },
+            &|it| Tuple { remote: other(family, it), ..same },
         ];
         for of_part in vary {
             let homes: std::collections::BTreeSet<u64> = (0..4_096).map(|it| home(of_part(it))).collect();
             assert!(homes.len() > 2_500, "{family:?}: {} homes of 4,096 flows in 8,192 slots", homes.len());
         }
-        let [tcp, udp] = [6, 17].map(|protocol| home(key(77, remote(family), [443, 40_000], protocol)));
+        let [tcp, udp] = [6, 17].map(|protocol| home(Tuple { protocol, ..same }));
         assert_ne!(tcp, udp);
     }
 }

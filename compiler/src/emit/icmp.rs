@@ -1,16 +1,18 @@
-//! ICMP: what it is about.
+//! ICMP: questions and errors.
 //!
 //! A question (an echo, say) and its answers are a flow. Its key has the identifier for a port, and in place of the other
-//! port what was asked and by which side: else whoever is asked could himself ask with the same identifier, and pass for an
-//! answer. An error belongs to the flow of the packet it quotes, whoever sent it: a router on the way must be able to say
-//! that the packet is too big.
+//! port what was asked and by which side: else the side that was asked could itself ask with the same identifier, and its question would
+//! pass for an answer.
 //!
-//! Neighbour discovery and multicast listener reports are the link's own business and pass, if they come from the link:
-//! their hop limit says so. What only a router may say (advertisement, redirect, query) no pod may.
+//! An error belongs to the flow of the packet that it quotes. It may come from any router on the way, which must be able to say that
+//! a packet is too big. So an error is a way past policy for its sender, and is kept as narrow as path MTU discovery allows:
+//! * the flow must be alive, judged by the generation in force, and not cut;
+//! * from the pod it goes to the sender of the packet that it quotes, with which the pod may speak anyway;
+//! * it is as long as RFC 1812 (IPv4: 576 bytes) and RFC 4443 (IPv6: 1,280 bytes) allow, the padding of the frame included.
 
 use super::Emitter;
-use super::frame::{Frame, Key};
-use super::parse::{FARTHEST, FRAGMENT, OPTIONS, ROUTING, address_bytes, key};
+use super::frame::{Frame, Key, skb};
+use super::parse::{ETHERNET, FARTHEST, FRAGMENT, OPTIONS, ROUTING, address_bytes, key};
 use crate::address::Family;
 use crate::ebpf::asm::Label;
 use crate::ebpf::insn::{AluOp, Cond, Reg, Size};
@@ -27,14 +29,9 @@ const QUESTIONS_V6: [(i32, i32); 1] = [(128, 129)];
 const ERRORS_V4: [i32; 4] = [3, 4, 11, 12];
 /// Unreachable, too big, time exceeded, parameter problem.
 const ERRORS_V6: [i32; 4] = [1, 2, 3, 4];
-/// Router solicitation, neighbour solicitation and advertisement: hop limit 255.
-const NEIGHBOUR: [i32; 3] = [133, 135, 136];
-/// Router advertisement, redirect: hop limit 255.
-const ROUTER: [i32; 2] = [134, 137];
-/// Listener reports and the end of listening: hop limit 1.
-const LISTENER: [i32; 3] = [131, 132, 143];
-/// A router asks who listens: hop limit 1.
-const LISTENER_QUERY: i32 = 130;
+/// The most bytes of an error, with its IP header.
+const LONGEST_V4: i32 = 576;
+const LONGEST_V6: i32 = 1_280;
 
 fn questions(family: Family) -> &'static [(i32, i32)] {
     match family {
@@ -59,7 +56,7 @@ impl Emitter<'_> {
         self.jump_if_any(if family == Family::V4 { &ERRORS_V4 } else { &ERRORS_V6 }, quoted);
         match family {
             Family::V4 => self.asm.jump(parsed),
-            Family::V6 => self.link_local_business(parsed),
+            Family::V6 => self.neighbours_v6(parsed),
         }
         self.asm.bind(question);
         self.store_question(family, 0);
@@ -68,7 +65,7 @@ impl Emitter<'_> {
         self.quoted(family, parsed);
     }
 
-    fn jump_if_any(&mut self, types: &[i32], to: Label) {
+    pub(super) fn jump_if_any(&mut self, types: &[i32], to: Label) {
         for number in types {
             self.asm.jump_if(Cond::Eq, Reg::R2, *number, to);
         }
@@ -92,36 +89,31 @@ impl Emitter<'_> {
         self.asm.store(Size::H, Reg::R10, key(family).remote_port + moved, Reg::R3);
     }
 
-    /// Type r2 passes if it is of the link and was sent on it; others go on at `parsed`.
-    fn link_local_business(&mut self, parsed: Label) {
-        let (neighbour, listener) = (self.asm.label("neighbour discovery"), self.asm.label("listener"));
-        let passes = self.end(Outcome::Neighbour);
-        self.jump_if_any(&NEIGHBOUR, neighbour);
-        self.jump_if_any(&LISTENER, listener);
-        if self.hook == Direction::Ingress {
-            self.jump_if_any(&ROUTER, neighbour);
-            self.jump_if_any(&[LISTENER_QUERY], listener);
-        }
-        self.asm.jump(parsed);
-        for (label, hop_limit) in [(neighbour, 255), (listener, 1)] {
-            self.asm.bind(label);
-            self.asm.load(Size::W, Reg::R3, Reg::R10, Frame::HOP_LIMIT);
-            self.asm.jump_if(Cond::Eq, Reg::R3, hop_limit, passes);
-            self.asm.jump(parsed);
-        }
-    }
-
-    /// r9 is the offset of an ICMP error: passes if the packet in it is of a live flow, else goes on at `parsed`.
+    /// r9 is the offset of an ICMP error: passes if it is about a live flow, else goes on at `parsed`.
     fn quoted(&mut self, family: Family, parsed: Label) {
+        let longest = if family == Family::V4 { LONGEST_V4 } else { LONGEST_V6 };
+        self.asm.load(Size::W, Reg::R1, Reg::R6, skb::LEN);
+        self.asm.jump_if(Cond::Gt, Reg::R1, ETHERNET + longest, parsed);
         self.quoted_addresses(family, parsed);
         self.quoted_ports(family, parsed);
+        if self.hook == Direction::Egress {
+            self.goes_to_the_sender(family, parsed);
+        }
         self.look_up_flow(family, Frame::QUOTED, parsed);
         self.jump_if_expired(parsed);
-        if self.hook == Direction::Egress {
-            self.check_flow_source(family, parsed);
-        }
+        self.asm.jump_if(Cond::Ne, Reg::R1, 0, parsed);
+        self.unless_in_force(parsed);
         let related = self.end(Outcome::Related);
         self.asm.jump(related);
+    }
+
+    /// Goes to `parsed` unless the packet goes to the other end of the quoted flow.
+    fn goes_to_the_sender(&mut self, family: Family, parsed: Label) {
+        for offset in (0..address_bytes(family)).step_by(4) {
+            self.asm.load(Size::W, Reg::R1, Reg::R10, Key::REMOTE + offset);
+            self.asm.load(Size::W, Reg::R2, Reg::R10, Key::REMOTE + MOVED + offset);
+            self.asm.jump_if(Cond::Ne, Reg::R1, Reg::R2, parsed);
+        }
     }
 
     /// The quoted packet's key but for its ports; r9 becomes the offset of its transport header.

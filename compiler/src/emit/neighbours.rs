@@ -1,0 +1,372 @@
+//! Who is where on the link: ARP, IPv6 neighbour discovery, multicast listener reports.
+//!
+//! Problem: these must work before anything else does, so policy cannot judge them. An attacker uses them in two ways: to carry data
+//! past policy, and to take over another's address, where pods share a bridge. Strategy: a pod may say where it is itself, and
+//! ask where others are; nothing else, and to the link alone.
+//!
+//! * What a pod says of itself has its own address and its own hardware address: that of the frame, and that of the pod's
+//!   interface where the runtime knows it. Only routers say which way to go: advertisements and redirects of pods are forged.
+//! * It is as long as the kernel makes it, with one option at most, so that there is no room for data.
+//! * It goes to a group or to an address of the link. Answers to a neighbour's global address are the exception: Linux asks with the
+//!   address that it is going to use. They go to neighbours that have asked. The question had a hop limit of 255, so no router has passed
+//!   it on, and the address is on the link; it is remembered as a flow.
+//! * A pod hears questions about itself, and answers. The rest, which a bridge sends to every port, is counted as stray.
+
+use super::Emitter;
+use super::frame::{Frame, Key, skb};
+use super::parse::{ETHERNET, key};
+use super::verdict::own_address;
+use crate::address::Family;
+use crate::ebpf::asm::Label;
+use crate::ebpf::insn::{AluOp, Cond, Reg, Size};
+use crate::layout::{MapName, Outcome, endpoint};
+use crate::model::Direction;
+
+const ROUTER_SOLICITATION: i32 = 133;
+const ROUTER_ADVERTISEMENT: i32 = 134;
+const SOLICITATION: i32 = 135;
+const ADVERTISEMENT: i32 = 136;
+const REDIRECT: i32 = 137;
+/// All of these have this hop limit, which proves that no router has passed them on.
+const ON_LINK: i32 = 255;
+/// A router asks who listens.
+const LISTENER_QUERY: i32 = 130;
+/// Reports, and the end of listening.
+const LISTENER: [i32; 3] = [131, 132, 143];
+const LISTENER_HOP_LIMIT: i32 = 1;
+/// A report of this length has eight groups; a host has one for each address.
+const LONGEST_REPORT: i32 = 168;
+
+/// Options of neighbour discovery, as their first two bytes: the type, and one unit of length.
+const SOURCE_ADDRESS: i32 = 0x0101;
+const TARGET_ADDRESS: i32 = 0x0102;
+const NONCE: i32 = 0x010e;
+/// Bytes of an option.
+const OPTION: i32 = 8;
+
+/// Where copies of the packet's parts are, for comparing them with the endpoint: the frame's source, the option's, the target.
+const FRAME_SOURCE: i16 = Frame::SCRATCH;
+const TARGET: i16 = Frame::SCRATCH + 8;
+
+/// Offsets in an ARP packet behind its Ethernet header, and its length.
+mod arp {
+    pub(super) const TYPES: i16 = 0;
+    pub(super) const LENGTHS: i16 = 4;
+    pub(super) const OPERATION: i16 = 6;
+    pub(super) const SENDER_HARDWARE: i16 = 8;
+    pub(super) const SENDER: i16 = 14;
+    pub(super) const TARGET: i16 = 24;
+    pub(super) const BYTES: i32 = 28;
+}
+/// An ARP frame with the padding of the shortest Ethernet frame, and a tag's worth more.
+const LONGEST_ARP: i32 = 64;
+
+impl Emitter<'_> {
+    /// ARP, at `arp`.
+    pub(super) fn arp(&mut self, arp: Label) {
+        self.asm.bind(arp);
+        self.need_linear(ETHERNET + arp::BYTES);
+        self.look_up(MapName::Endpoints, Key::IFINDEX);
+        let no_endpoint = self.end(Outcome::NoEndpoint);
+        self.asm.jump_if(Cond::Eq, Reg::R0, 0, no_endpoint);
+        match self.hook {
+            Direction::Egress => self.arp_from_pod(),
+            Direction::Ingress => self.arp_to_pod(),
+        }
+    }
+
+    /// r0 is the endpoint, r7 the packet: it may say that its own address is at its own interface, and ask.
+    fn arp_from_pod(&mut self) {
+        let (forged, passes) = (self.end(Outcome::Source), self.end(Outcome::Neighbour));
+        let probe = self.asm.label("arp probe");
+        let field = |at: i16| ETHERNET as i16 + at;
+        const REQUEST: i32 = 0x0100;
+        const REPLY: i32 = 0x0200;
+        self.asm.load(Size::W, Reg::R1, Reg::R6, skb::LEN);
+        self.asm.jump_if(Cond::Gt, Reg::R1, LONGEST_ARP, forged);
+        // Ethernet and IPv4; six bytes and four.
+        self.asm.load(Size::W, Reg::R1, Reg::R7, field(arp::TYPES));
+        self.asm.jump_if(Cond::Ne, Reg::R1, 0x0008_0100, forged);
+        self.asm.load(Size::H, Reg::R1, Reg::R7, field(arp::LENGTHS));
+        self.asm.jump_if(Cond::Ne, Reg::R1, 0x0406, forged);
+        self.same_hardware(Reg::R7, field(arp::SENDER_HARDWARE), forged);
+        self.own_hardware(Reg::R7, 6, forged);
+        self.asm.load(Size::H, Reg::R2, Reg::R7, field(arp::OPERATION));
+        self.asm.load(Size::W, Reg::R1, Reg::R7, field(arp::SENDER));
+        self.asm.jump_if(Cond::Eq, Reg::R1, 0, probe);
+        self.asm.load(Size::W, Reg::R3, Reg::R0, own_address(Family::V4));
+        self.asm.jump_if(Cond::Ne, Reg::R1, Reg::R3, forged);
+        self.asm.jump_if(Cond::Eq, Reg::R2, REPLY, passes);
+        self.asm.bind(probe);
+        self.asm.jump_if(Cond::Eq, Reg::R2, REQUEST, passes);
+        self.asm.jump(forged);
+    }
+
+    /// r0 is the endpoint, r7 the packet: what is about its own address, and what others announce.
+    fn arp_to_pod(&mut self) {
+        let (stray, passes) = (self.end(Outcome::Stray), self.end(Outcome::Neighbour));
+        self.asm.load(Size::W, Reg::R2, Reg::R0, own_address(Family::V4));
+        self.asm.jump_if(Cond::Eq, Reg::R2, 0, passes);
+        self.asm.load(Size::W, Reg::R1, Reg::R7, ETHERNET as i16 + arp::TARGET);
+        self.asm.jump_if(Cond::Eq, Reg::R1, Reg::R2, passes);
+        self.asm.load(Size::W, Reg::R2, Reg::R7, ETHERNET as i16 + arp::SENDER);
+        self.asm.jump_if(Cond::Eq, Reg::R1, Reg::R2, passes);
+        self.asm.jump(stray);
+    }
+
+    /// r7 is the packet: goes to `forged` unless the frame's source is also at `base + at`.
+    fn same_hardware(&mut self, base: Reg, at: i16, forged: Label) {
+        for (size, offset) in [(Size::W, 0), (Size::H, 4)] {
+            self.asm.load(size, Reg::R1, Reg::R7, 6 + offset);
+            self.asm.load(size, Reg::R2, base, at + offset);
+            self.asm.jump_if(Cond::Ne, Reg::R1, Reg::R2, forged);
+        }
+    }
+
+    /// r0 is the endpoint: goes to `forged` unless its hardware address is at `base + at`, or is not known.
+    fn own_hardware(&mut self, base: Reg, at: i16, forged: Label) {
+        let [differs, own] = ["other hardware", "own hardware"].map(|it| self.asm.label(it));
+        self.asm.load(Size::W, Reg::R1, Reg::R0, endpoint::MAC);
+        self.asm.load(Size::W, Reg::R2, base, at);
+        self.asm.jump_if(Cond::Ne, Reg::R1, Reg::R2, differs);
+        self.asm.load(Size::H, Reg::R1, Reg::R0, endpoint::MAC + 4);
+        self.asm.load(Size::H, Reg::R2, base, at + 4);
+        self.asm.jump_if(Cond::Eq, Reg::R1, Reg::R2, own);
+        self.asm.bind(differs);
+        self.asm.load(Size::Dw, Reg::R1, Reg::R0, endpoint::MAC);
+        self.asm.jump_if(Cond::Ne, Reg::R1, 0, forged);
+        self.asm.bind(own);
+    }
+
+    /// r1 points to the ICMPv6 header, r9 is its offset, r2 its type: passes what is about the link and may pass; the rest goes on at
+    /// `parsed`.
+    pub(super) fn neighbours_v6(&mut self, parsed: Label) {
+        match self.hook {
+            Direction::Egress => self.neighbours_from_pod(parsed),
+            Direction::Ingress => self.neighbours_to_pod(parsed),
+        }
+    }
+
+    fn neighbours_from_pod(&mut self, parsed: Label) {
+        let labels = ["router solicitation", "solicitation", "advertisement", "listener"].map(|it| self.asm.label(it));
+        let forged = self.end(Outcome::Source);
+        let [router, solicitation, advertisement, listener] = labels;
+        self.asm.jump_if(Cond::Eq, Reg::R2, ROUTER_SOLICITATION, router);
+        self.asm.jump_if(Cond::Eq, Reg::R2, SOLICITATION, solicitation);
+        self.asm.jump_if(Cond::Eq, Reg::R2, ADVERTISEMENT, advertisement);
+        self.jump_if_any(&[ROUTER_ADVERTISEMENT, REDIRECT], forged);
+        self.jump_if_any(&LISTENER, listener);
+        self.asm.jump(parsed);
+        for (label, kind) in
+            [(router, ROUTER_SOLICITATION), (solicitation, SOLICITATION), (advertisement, ADVERTISEMENT)]
+        {
+            self.asm.bind(label);
+            self.neighbour_from_pod(kind, parsed);
+        }
+        self.asm.bind(listener);
+        self.listener_from_pod(parsed);
+    }
+
+    /// A message of this kind.
+    fn neighbour_from_pod(&mut self, kind: i32, parsed: Label) {
+        let (forged, passes, no_endpoint) =
+            (self.end(Outcome::Source), self.end(Outcome::Neighbour), self.end(Outcome::NoEndpoint));
+        self.unless_hop_limit(ON_LINK, parsed);
+        self.neighbour_option(kind, forged, parsed);
+        if kind == ADVERTISEMENT {
+            self.need_at(24);
+            self.copy_target();
+        }
+        self.need_linear(ETHERNET);
+        for (size, offset) in [(Size::W, 0), (Size::H, 4)] {
+            self.asm.load(size, Reg::R1, Reg::R7, 6 + offset);
+            self.asm.store(size, Reg::R10, FRAME_SOURCE + offset, Reg::R1);
+        }
+        self.look_up(MapName::Endpoints, Key::IFINDEX);
+        self.asm.jump_if(Cond::Eq, Reg::R0, 0, no_endpoint);
+        self.own_hardware(Reg::R10, FRAME_SOURCE, forged);
+        self.own_or_link_local(Frame::LOCAL, kind != ADVERTISEMENT, forged);
+        if kind == ADVERTISEMENT {
+            self.own_or_link_local(TARGET, false, forged);
+        }
+        self.to_the_link(passes);
+        match kind {
+            ROUTER_SOLICITATION => self.asm.jump(parsed),
+            _ => self.to_a_neighbour_that_asked(parsed, passes),
+        }
+    }
+
+    /// Goes to `parsed` if the message is longer than one option makes it, to `forged` if the option names another hardware address than the
+    /// frame does.
+    fn neighbour_option(&mut self, kind: i32, forged: Label, parsed: Label) {
+        let plain = if kind == ROUTER_SOLICITATION { 8 } else { 24 };
+        let none = self.asm.label("no option");
+        self.message_length(Reg::R3);
+        self.asm.jump_if(Cond::Eq, Reg::R3, plain, none);
+        self.asm.jump_if(Cond::Ne, Reg::R3, plain + OPTION, parsed);
+        self.need_at(plain + OPTION);
+        self.asm.load(Size::H, Reg::R2, Reg::R1, plain as i16);
+        if kind == SOLICITATION {
+            self.asm.jump_if(Cond::Eq, Reg::R2, NONCE, none);
+        }
+        let own = if kind == ADVERTISEMENT { TARGET_ADDRESS } else { SOURCE_ADDRESS };
+        self.asm.jump_if(Cond::Ne, Reg::R2, own, parsed);
+        for (size, offset) in [(Size::W, 0), (Size::H, 4)] {
+            self.asm.load(size, Reg::R2, Reg::R1, plain as i16 + 2 + offset);
+            self.asm.store(size, Reg::R10, FRAME_SOURCE + offset, Reg::R2);
+        }
+        self.need_linear(ETHERNET);
+        self.same_hardware(Reg::R10, FRAME_SOURCE, forged);
+        self.asm.bind(none);
+    }
+
+    /// `length` = the bytes of the ICMPv6 message.
+    fn message_length(&mut self, length: Reg) {
+        self.asm.load(Size::W, length, Reg::R10, Frame::PAYLOAD);
+        self.asm.alu(AluOp::Add, length, ETHERNET + 40);
+        self.asm.alu(AluOp::Sub, length, Reg::R9);
+    }
+
+    fn unless_hop_limit(&mut self, hop_limit: i32, otherwise: Label) {
+        self.asm.load(Size::W, Reg::R3, Reg::R10, Frame::HOP_LIMIT);
+        self.asm.jump_if(Cond::Ne, Reg::R3, hop_limit, otherwise);
+    }
+
+    /// r1 points to a solicitation or an advertisement: `TARGET` = the address that it is about.
+    fn copy_target(&mut self) {
+        for offset in (0..16).step_by(4) {
+            self.asm.load(Size::W, Reg::R2, Reg::R1, 8 + offset);
+            self.asm.store(Size::W, Reg::R10, TARGET + offset, Reg::R2);
+        }
+    }
+
+    /// r0 is the endpoint: goes to `otherwise` unless the address on the stack is the endpoint's own, local to the link, or (if that may be)
+    /// unspecified.
+    fn own_or_link_local(&mut self, address: i16, unspecified: bool, otherwise: Label) {
+        let [fine, other] = ["own or local", "not its own"].map(|it| self.asm.label(it));
+        self.asm.load(Size::H, Reg::R1, Reg::R10, address);
+        self.if_link_local(Reg::R1, fine);
+        for offset in (0..16).step_by(4) {
+            self.asm.load(Size::W, Reg::R1, Reg::R10, address + offset);
+            self.asm.load(Size::W, Reg::R2, Reg::R0, own_address(Family::V6) + offset);
+            self.asm.jump_if(Cond::Ne, Reg::R1, Reg::R2, other);
+        }
+        // Zeros stand for no address.
+        self.asm.load(Size::W, Reg::R1, Reg::R10, address);
+        self.asm.jump_if(Cond::Ne, Reg::R1, 0, fine);
+        self.asm.bind(other);
+        if unspecified {
+            for offset in (0..16).step_by(4) {
+                self.asm.load(Size::W, Reg::R1, Reg::R10, address + offset);
+                self.asm.jump_if(Cond::Ne, Reg::R1, 0, otherwise);
+            }
+        } else {
+            self.asm.jump(otherwise);
+        }
+        self.asm.bind(fine);
+    }
+
+    /// Goes to `passes` with what goes to a group, or to an address that is local to the link.
+    fn to_the_link(&mut self, passes: Label) {
+        let one = self.asm.label("to one");
+        self.unless_group(Family::V6, Key::REMOTE, one);
+        self.asm.jump(passes);
+        self.asm.bind(one);
+        self.asm.load(Size::H, Reg::R1, Reg::R10, Key::REMOTE);
+        self.if_link_local(Reg::R1, passes);
+    }
+
+    /// Goes to `passes` if the destination has asked for this endpoint.
+    fn to_a_neighbour_that_asked(&mut self, parsed: Label, passes: Label) {
+        self.store_neighbour();
+        self.look_up_flow(Family::V6, Frame::KEY, parsed);
+        self.jump_if_expired(parsed);
+        self.asm.jump(passes);
+    }
+
+    /// The key becomes that of the flow that a neighbour's question is.
+    fn store_neighbour(&mut self) {
+        let key = key(Family::V6);
+        self.store_constant(Frame::PROTOCOL, crate::emit::parse::ICMPV6 as u32);
+        self.store_constant(key.protocol, crate::emit::parse::ICMPV6 as u32);
+        // The type, asked by the side with number 0, and no other port: as of any question.
+        self.store_constant(key.remote_port, SOLICITATION as u32);
+    }
+
+    /// Reports to a group that the pod listens to.
+    fn listener_from_pod(&mut self, parsed: Label) {
+        let [group, fine] = ["report to one", "listener's source"].map(|it| self.asm.label(it));
+        let passes = self.end(Outcome::Neighbour);
+        self.unless_hop_limit(LISTENER_HOP_LIMIT, parsed);
+        self.message_length(Reg::R3);
+        self.asm.jump_if(Cond::Gt, Reg::R3, LONGEST_REPORT, parsed);
+        self.unless_group(Family::V6, Key::REMOTE, group);
+        self.asm.load(Size::H, Reg::R1, Reg::R10, Frame::LOCAL);
+        self.if_link_local(Reg::R1, fine);
+        for offset in (0..16).step_by(4) {
+            self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::LOCAL + offset);
+            self.asm.jump_if(Cond::Ne, Reg::R1, 0, parsed);
+        }
+        self.asm.bind(fine);
+        self.asm.jump(passes);
+        self.asm.bind(group);
+        self.asm.jump(parsed);
+    }
+
+    fn neighbours_to_pod(&mut self, parsed: Label) {
+        let labels = ["solicitation", "neighbours alone", "query", "of other hosts"].map(|it| self.asm.label(it));
+        let (stray, passes) = (self.end(Outcome::Stray), self.end(Outcome::Neighbour));
+        let [solicitation, neighbour, query, of_others] = labels;
+        self.asm.jump_if(Cond::Eq, Reg::R2, SOLICITATION, solicitation);
+        self.jump_if_any(&[ADVERTISEMENT, ROUTER_ADVERTISEMENT, REDIRECT], neighbour);
+        self.asm.jump_if(Cond::Eq, Reg::R2, LISTENER_QUERY, query);
+        self.asm.jump_if(Cond::Eq, Reg::R2, ROUTER_SOLICITATION, of_others);
+        self.jump_if_any(&LISTENER, of_others);
+        self.asm.jump(parsed);
+        self.asm.bind(solicitation);
+        self.solicitation_to_pod(stray, passes, parsed);
+        self.asm.bind(neighbour);
+        self.unless_hop_limit(ON_LINK, parsed);
+        self.asm.jump(passes);
+        self.asm.bind(query);
+        self.unless_hop_limit(LISTENER_HOP_LIMIT, parsed);
+        self.asm.load(Size::H, Reg::R1, Reg::R10, Key::REMOTE);
+        self.if_link_local(Reg::R1, passes);
+        self.asm.jump(parsed);
+        // To a group they are for routers; a pod is none. To the pod alone they are no different from any other packet.
+        self.asm.bind(of_others);
+        self.unless_group(Family::V6, Frame::LOCAL, parsed);
+        self.asm.jump(stray);
+    }
+
+    /// A question about the pod's own address. A neighbour that asks with a global address may be answered there.
+    fn solicitation_to_pod(&mut self, stray: Label, passes: Label, parsed: Label) {
+        let [one, new] = ["asks with an address", "asks for the first time"].map(|it| self.asm.label(it));
+        let no_endpoint = self.end(Outcome::NoEndpoint);
+        self.unless_hop_limit(ON_LINK, parsed);
+        self.need_at(24);
+        self.copy_target();
+        self.look_up(MapName::Endpoints, Key::IFINDEX);
+        self.asm.jump_if(Cond::Eq, Reg::R0, 0, no_endpoint);
+        self.own_or_link_local(TARGET, false, stray);
+        self.asm.load(Size::H, Reg::R1, Reg::R10, Key::REMOTE);
+        self.if_link_local(Reg::R1, passes);
+        // The unspecified address: a neighbour looks whether its own is free.
+        for offset in (0..16).step_by(4) {
+            self.asm.load(Size::W, Reg::R1, Reg::R10, Key::REMOTE + offset);
+            self.asm.jump_if(Cond::Ne, Reg::R1, 0, one);
+        }
+        self.asm.jump(passes);
+        self.asm.bind(one);
+        self.store_neighbour();
+        // A flow that began in the direction to the pod, elsewhere: the entry has cleared what says so. No epoch: its answers are not
+        // judged.
+        self.look_up_flow(Family::V6, Frame::KEY, new);
+        self.take_its_slot(Family::V6);
+        self.asm.bind(new);
+        self.now();
+        self.store_constant(Frame::EPOCH, 0);
+        self.remember(Family::V6);
+        self.asm.jump(passes);
+    }
+}

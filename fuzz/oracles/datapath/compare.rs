@@ -1,0 +1,237 @@
+//! A sequence through the model and a machine, packet by packet, and a smaller sequence that still differs.
+
+use std::collections::BTreeMap;
+
+use weir_compiler::model::Direction;
+
+use super::machine::{Machine, Seen};
+use super::model::{Model, Outcome};
+use super::packet::{Arrival, Body, Ip, Packet};
+use super::rules::Rule;
+use super::worlds::{InForce, PODS, World, endpoint};
+
+/// One pod, the generation that is in force first, and what happens.
+#[derive(Clone, Debug)]
+pub struct Sequence {
+    /// Of [`super::worlds::PODS`].
+    pub pod: usize,
+    /// The first generation.
+    pub world: usize,
+    /// One after the other.
+    pub steps: Vec<Step>,
+}
+
+/// What happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A packet at one of the hooks.
+    Packet(Packet),
+    /// So many seconds pass.
+    Wait(u64),
+    /// Another generation comes into force.
+    Switch(usize),
+    /// The interface has no pod any more.
+    Unplug,
+    /// It has its pod again.
+    Plug,
+}
+
+/// What occurred.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Packets.
+    pub packets: usize,
+    /// Packets that met each rule.
+    pub rules: BTreeMap<Rule, usize>,
+    /// Packets that fared so at each hook: `true` is `from_pod`.
+    pub outcomes: BTreeMap<(bool, Outcome), usize>,
+}
+
+impl Tally {
+    /// Rules that no packet met.
+    pub fn idle(&self) -> Vec<Rule> {
+        Rule::ALL.iter().copied().filter(|rule| !self.rules.contains_key(rule)).collect()
+    }
+
+    fn count(&mut self, packet: &Packet, outcome: Outcome, rules: &[Rule]) {
+        self.packets += 1;
+        for rule in rules {
+            *self.rules.entry(*rule).or_default() += 1;
+        }
+        *self.outcomes.entry((packet.hook == Direction::Egress, outcome)).or_default() += 1;
+    }
+}
+
+/// Where model and machine differ.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// The step.
+    pub at: usize,
+    /// What each of them says.
+    pub text: String,
+    /// What the model expected, and what was seen.
+    pub outcomes: (Outcome, String),
+    /// The rules that the packet met.
+    pub rules: Vec<Rule>,
+}
+
+/// The model on its way through a sequence.
+struct Walk<'w> {
+    pod: usize,
+    worlds: &'w [World],
+    world: usize,
+    policy: InForce<'w>,
+    model: Model,
+}
+
+impl<'w> Walk<'w> {
+    fn new(sequence: &Sequence, worlds: &'w [World]) -> Self {
+        let Sequence { pod, world, .. } = *sequence;
+        Self { pod, worlds, world, policy: worlds[world].policy(pod), model: Model::new(Some(endpoint(pod))) }
+    }
+
+    /// What becomes of the packet, if the step is one.
+    fn step(&mut self, step: &Step, tally: &mut Tally) -> Option<Outcome> {
+        match step {
+            Step::Wait(seconds) => self.model.now += seconds,
+            Step::Switch(to) => {
+                self.world = *to;
+                self.policy = self.worlds[*to].policy(self.pod);
+                self.model.generation += 1;
+            }
+            Step::Unplug => self.model.endpoint = None,
+            Step::Plug => self.model.endpoint = Some(endpoint(self.pod)),
+            Step::Packet(packet) => {
+                let outcome = self.model.receive(packet, &mut self.policy);
+                tally.count(packet, outcome, &self.model.noted);
+                return Some(outcome);
+            }
+        }
+        None
+    }
+}
+
+/// Asks the model alone: what would occur.
+pub fn expect(sequence: &Sequence, worlds: &[World], tally: &mut Tally) {
+    let mut walk = Walk::new(sequence, worlds);
+    for step in &sequence.steps {
+        walk.step(step, tally);
+    }
+}
+
+/// Sends a sequence through both.
+pub fn agree(
+    sequence: &Sequence,
+    worlds: &[World],
+    machine: &mut dyn Machine,
+    tally: &mut Tally,
+) -> Result<(), Box<Difference>> {
+    let mut walk = Walk::new(sequence, worlds);
+    machine.reset();
+    machine.plug(Some(sequence.pod));
+    machine.switch(sequence.world, walk.model.generation);
+    for (at, step) in sequence.steps.iter().enumerate() {
+        let expected = walk.step(step, tally);
+        let seen = match step {
+            Step::Wait(seconds) => {
+                machine.advance(*seconds);
+                continue;
+            }
+            Step::Switch(to) => {
+                machine.switch(*to, walk.model.generation);
+                continue;
+            }
+            Step::Unplug => {
+                machine.plug(None);
+                continue;
+            }
+            Step::Plug => {
+                machine.plug(Some(sequence.pod));
+                continue;
+            }
+            Step::Packet(packet) => machine.send(packet),
+        };
+        let Some(expected) = expected else { continue };
+        let is_it = |it: &Seen| it.passes == expected.passes() && it.counted == [expected.name()];
+        if !seen.as_ref().is_ok_and(is_it) {
+            return Err(Box::new(difference(at, step, &walk, expected, seen)));
+        }
+    }
+    Ok(())
+}
+
+fn difference(at: usize, step: &Step, walk: &Walk<'_>, expected: Outcome, seen: Result<Seen, String>) -> Difference {
+    let seen = match seen {
+        Ok(seen) => format!("{}{}", if seen.passes { "passes: " } else { "dropped: " }, seen.counted.join(", ")),
+        Err(error) => error,
+    };
+    let Walk { model, worlds, world, .. } = walk;
+    let rules: Vec<_> = model.noted.iter().map(|rule| format!("    {rule:?}: {}", rule.sentence())).collect();
+    let flows: Vec<_> = model.flows.iter().map(|flow| format!("    {flow:?}")).collect();
+    let text = format!(
+        "step {at} under \"{}\": {step:?}\n  model: {}\n  machine: {seen}\n  rules:\n{}\n  flows after it, at {} s:\n{}",
+        worlds[*world].name,
+        expected.name(),
+        rules.join("\n"),
+        model.now,
+        flows.join("\n")
+    );
+    Difference { at, text, outcomes: (expected, seen), rules: model.noted.clone() }
+}
+
+/// The smallest sequence found that still differs: steps are left out, then packets made plainer.
+pub fn smallest(mut sequence: Sequence, fails: &mut dyn FnMut(&Sequence) -> bool) -> Sequence {
+    let mut size = sequence.steps.len().div_ceil(2);
+    while size > 0 {
+        let mut at = 0;
+        while at < sequence.steps.len() {
+            let mut fewer = sequence.clone();
+            fewer.steps.drain(at..(at + size).min(fewer.steps.len()));
+            if fails(&fewer) {
+                sequence = fewer;
+            } else {
+                at += size;
+            }
+        }
+        size /= 2;
+    }
+    for at in 0..sequence.steps.len() {
+        while let Some(other) = plainer(&sequence, at).into_iter().find(|it| fails(it)) {
+            sequence = other;
+        }
+    }
+    sequence
+}
+
+/// The same sequence with a packet that has one particular less.
+fn plainer(sequence: &Sequence, at: usize) -> Vec<Sequence> {
+    let Step::Packet(packet) = &sequence.steps[at] else { return Vec::new() };
+    let mut all = vec![Packet { stamp: 0, ..packet.clone() }, Packet { arrival: Arrival::Other, ..packet.clone() }];
+    if let Body::Ip(ip) = &packet.body {
+        let plain =
+            [Ip { fragment: None, ..ip.clone() }, Ip { padding: 0, ..ip.clone() }, Ip { fault: None, ..ip.clone() }];
+        all.extend(plain.map(|ip| Packet { body: Body::Ip(ip), ..packet.clone() }));
+    }
+    all.retain(|it| it != packet);
+    let with = |packet| {
+        let mut other = sequence.clone();
+        other.steps[at] = Step::Packet(packet);
+        other
+    };
+    all.into_iter().map(with).collect()
+}
+
+/// A failing sequence as text.
+pub fn report(sequence: &Sequence, worlds: &[World], text: &str) -> String {
+    let steps = sequence.steps.iter().enumerate().map(|(at, step)| match step {
+        Step::Switch(to) => format!("{at}: Switch({to}: {})", worlds[*to].name),
+        other => format!("{at}: {other:?}"),
+    });
+    let steps: Vec<_> = steps.collect();
+    format!(
+        "pod \"{}\", generation \"{}\"\n{}\n\n{text}\n",
+        PODS[sequence.pod],
+        worlds[sequence.world].name,
+        steps.join("\n")
+    )
+}
