@@ -2,8 +2,8 @@
 //!
 //! Problem: objects name each other (policies their namespace, slices their service, pods their node), may name what
 //! the input does not have, and come in any order.
-//! Strategy: namespaces first, since everything lies in one; then endpoints; then what needs them (services, hostPorts); policies
-//! and lists need only namespaces. Each is sorted by name before it gets its number.
+//! Strategy: namespaces first, since everything lies in one; then endpoints; then what needs them (services,
+//! hostPorts); policies and lists need only namespaces. Each is sorted by name before it gets its number.
 //! Invariants: the same objects in another order give the same cluster; every policy of the input is in the cluster,
 //! whole; what is missing is made up in the one way that the API defines (a namespace has its name as a label).
 

@@ -20,8 +20,8 @@ pub(crate) struct Frontend {
     pub(crate) masquerade: bool,
 }
 
-/// What a node translates: service addresses everywhere, node ports and hostPorts on its own addresses. `index` is the node's
-/// place in the cluster.
+/// What a node translates: service addresses everywhere, node ports and hostPorts on its own addresses. `index` is
+/// the node's place in the cluster.
 pub(crate) fn frontends(cluster: &Cluster, index: usize, node: &[IpAddr]) -> Vec<Frontend> {
     let mut all = Vec::new();
     for service in &cluster.services {

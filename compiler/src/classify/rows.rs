@@ -275,8 +275,8 @@ impl<'a> Builder<'a> {
         found
     }
 
-    /// hostPorts that lead to the pod itself, which always reaches itself, where its policies would not let it. Subjects are sorted
-    /// by endpoint.
+    /// hostPorts that lead to the pod itself, which always reaches itself, where its policies would not let it.
+    /// Subjects are sorted by endpoint.
     fn own_host_ports(&self, subjects: &[(EndpointId, Subject)]) -> HashMap<EndpointId, Vec<u32>> {
         let mut found: HashMap<EndpointId, Vec<u32>> = HashMap::new();
         for (id, subject) in subjects.iter().filter(|(_, it)| self.is_judged(Direction::Egress, it)) {

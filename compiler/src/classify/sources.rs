@@ -109,7 +109,8 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    /// What speaks of an address: a rule or a list; else the service or node that it is, or the pod that names it as `hostIP`.
+    /// What speaks of an address: a rule or a list; else the service or node that it is, or the pod that names it as
+    /// `hostIP`.
     fn address(&self, address: IpAddr, peer: &Peer) -> Option<Origin> {
         let front = peer.front.and_then(|front| self.fronts.get(front as usize)?.ports.first());
         let spoken = || peer.predicates.first().map(|id| self.predicate(id.index(), address));

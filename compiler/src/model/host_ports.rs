@@ -1,7 +1,7 @@
 //! hostPorts: ports of a node that lead to a pod on it.
 //!
-//! The CNI's `portmap` plug-in translates them like a service proxy, and after a pod's own egress hook has seen the packet: to
-//! that hook a packet to a node's address is a packet to the pod behind the port.
+//! The CNI's `portmap` plug-in translates them like a service proxy, and after a pod's own egress hook has seen the
+//! packet: to that hook a packet to a node's address is a packet to the pod behind the port.
 
 use std::net::IpAddr;
 

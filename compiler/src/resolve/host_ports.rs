@@ -30,8 +30,8 @@ impl Resolver<'_> {
     }
 }
 
-/// What a hostPort is for each address of its pod. The `portmap` plug-in translates within a family, `0.0.0.0` is every IPv4
-/// address of the node, `::` every IPv6 address, and no packet of a pod is for the node's loopback.
+/// What a hostPort is for each address of its pod. The `portmap` plug-in translates within a family, `0.0.0.0` is
+/// every IPv4 address of the node, `::` every IPv6 address, and no packet of a pod is for the node's loopback.
 fn claims(cluster: &Cluster, directory: &Directory<'_>, pod: EndpointId, port: &k8s::HostPort) -> Vec<HostPort> {
     let endpoint = &cluster.endpoints[pod.index()];
     let Some(node) = endpoint.node.filter(|_| endpoint.standing == Standing::Member) else { return Vec::new() };

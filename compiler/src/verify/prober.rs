@@ -245,8 +245,8 @@ pub(super) fn write(bytes: &mut Vec<u8>, source: IpAddr, destination: IpAddr, (p
     written
 }
 
-/// The answer to a packet to a port: from that port, and neither a SYN nor an SCTP INIT, which would begin a flow of its own in the
-/// other direction.
+/// The answer to a packet to a port: from that port, and neither a SYN nor an SCTP INIT, which would begin a flow of
+/// its own in the other direction.
 fn write_answer(bytes: &mut Vec<u8>, [source, destination]: [IpAddr; 2], (protocol, port): Port) {
     /// Where TCP's flags are and SCTP's first chunk begins, and what they are in an answer: SYN and ACK, INIT ACK.
     const TCP_ANSWER: (usize, u8) = (13, 0x12);

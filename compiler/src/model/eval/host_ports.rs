@@ -4,8 +4,8 @@ use super::{End, Judgement, Oracle, Side, Target};
 use crate::model::{Backend, Direction};
 
 impl Oracle<'_> {
-    /// Every claim of the node's pods on this address and port. Another node's are an ordinary address until that node translates
-    /// them, as its node ports are.
+    /// Every claim of the node's pods on this address and port. Another node's are an ordinary address until that
+    /// node translates them, as its node ports are.
     pub(super) fn find_host_ports(&self, source: End, destination: End, target: Target) -> Vec<usize> {
         // A host-network pod is its node: what is sent to its address may be a hostPort.
         let is_pod = destination.endpoint.is_some_and(|id| self.is_member(id));
@@ -16,10 +16,10 @@ impl Oracle<'_> {
         meant.map(|(index, _)| index).collect()
     }
 
-    // Spec: "Traffic to and from the node where a Pod is running is always allowed": that is about the node, and this packet is for
-    // the pod that claims the port. The sentences about that pod decide, at its own address and port, for both ends; of several
-    // claims any may get the packet, so each must be allowed. A claim opens nothing: pods may name any `hostIP`, and an address that
-    // is no node's is not translated.
+    // Spec: "Traffic to and from the node where a Pod is running is always allowed": that is about the node, and this
+    // packet is for the pod that claims the port. The sentences about that pod decide, at its own address and port,
+    // for both ends; of several claims any may get the packet, so each must be allowed. A claim opens nothing: pods
+    // may name any `hostIP`, and an address that is no node's is not translated.
     pub(super) fn judge_host_ports(
         &mut self,
         source: End,
