@@ -75,6 +75,11 @@ fn endpoints(cluster: &Cluster, flow: &Flow, judgement: &Judgement) -> BTreeSet<
         found.extend(end.endpoint.or_else(|| directory.endpoint_at(end.address?)));
     }
     for side in [&judgement.egress, &judgement.ingress] {
+        if let Basis::HostPorts(basis) = &side.basis {
+            let backends = basis.claims.iter().filter_map(|(index, _)| Some(&cluster.host_ports.get(*index)?.backend));
+            found.extend(backends.clone().filter_map(|it| it.endpoint));
+            found.extend(backends.filter_map(|it| directory.endpoint_at(it.address?)));
+        }
         let Basis::Service(basis) = &side.basis else { continue };
         let ports = &cluster.services[basis.service.index()].ports;
         let backends = basis.port.and_then(|port| ports.get(port as usize)).map_or(&[][..], |port| &port.backends);

@@ -155,6 +155,8 @@ pub struct Subject {
     pub node: Option<NodeId>,
     /// Service ports that it may reach only because it is a backend of them itself.
     pub own_services: Vec<(u32, u32, Family)>,
+    /// hostPorts that it may reach only because it is the pod behind them: indices into [`Cluster::host_ports`].
+    pub own_host_ports: Vec<u32>,
     /// What is staged for it.
     pub staged: Option<Staged>,
 }
@@ -166,6 +168,8 @@ pub struct Staged {
     pub policies: Vec<PolicyId>,
     /// Service ports that it might reach only because it is a backend of them itself.
     pub own_services: Vec<(u32, u32, Family)>,
+    /// hostPorts that it might reach only because it is the pod behind them.
+    pub own_host_ports: Vec<u32>,
 }
 
 impl Subject {
@@ -181,6 +185,7 @@ impl Subject {
             // Their numbers follow those of the enforced ones.
             self.policies.extend(staged.policies);
             self.own_services = staged.own_services;
+            self.own_host_ports = staged.own_host_ports;
         }
         self
     }
@@ -199,6 +204,8 @@ pub struct Peer {
     pub family: Option<Family>,
     /// The services on it: an index into [`Classes::fronts`].
     pub front: Option<u32>,
+    /// The hostPorts on it, of nodes that local endpoints run on: indices into [`Cluster::host_ports`], sorted.
+    pub host_ports: Vec<u32>,
     /// Whether it is pods: named ports and `ipblock-pods` look at that.
     pub pods: bool,
 }

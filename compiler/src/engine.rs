@@ -153,7 +153,7 @@ impl<'c> Engine<'c> {
     /// What becomes of a new connection.
     pub fn judge(&mut self, flow: &Flow) -> Result<Judgement, NoAnswer> {
         self.prepare(std::slice::from_ref(flow));
-        let service = self.oracle.service_of(flow);
+        let (service, host_ports) = (self.oracle.service_of(flow), self.oracle.host_ports_of(flow));
         let (source, destination) = (self.oracle.complete(flow.source), self.oracle.complete(flow.destination));
         let owners = self.owners(source, destination)?;
         let key: Vec<_> = owners.iter().map(|(address, owner)| (*address, *owner)).collect();
@@ -166,13 +166,14 @@ impl<'c> Engine<'c> {
         let Some(world) = self.worlds.get_mut(&key) else { return Err(skip("no world".to_owned())) };
         let target = Target { protocol: flow.protocol, port: flow.port };
         let mut session = Session { world, flow_ends: [source, destination] };
-        match service {
-            Some(service) => session.judge_service(source, destination, target, service),
-            None => Ok(Judgement {
+        let judgement = match service {
+            Some(service) => session.judge_service(source, destination, target, service)?,
+            None => Judgement {
                 egress: session.judge_side(Direction::Egress, source, destination, target)?,
                 ingress: session.judge_side(Direction::Ingress, destination, source, target)?,
-            }),
-        }
+            },
+        };
+        session.judge_host_ports(source, target, &host_ports, judgement)
     }
 
     fn most_worlds(&self) -> usize {
@@ -271,6 +272,32 @@ impl Session<'_, '_> {
     fn address(&self, end: End, family: Family) -> Result<IpAddr, NoAnswer> {
         let stand_in = || self.world.stand_in(end.endpoint?, family);
         end.address.or_else(stand_in).ok_or_else(|| skip("one end has no address of the other's family".into()))
+    }
+
+    /// What leaves is asked for the address, whose answer knows of hostPorts; what arrives, of the pods behind them.
+    fn judge_host_ports(
+        &mut self,
+        source: End,
+        target: Target,
+        claims: &[usize],
+        otherwise: Judgement,
+    ) -> Result<Judgement, NoAnswer> {
+        let mut sides = |direction| -> Result<Vec<(usize, Side)>, NoAnswer> {
+            let mut judged = Vec::with_capacity(claims.len());
+            for (index, backend, port) in self.world.claims(claims) {
+                let target = Target { port, ..target };
+                let side = match direction {
+                    Direction::Egress => self.judge_side(direction, source, backend, target)?,
+                    Direction::Ingress => self.judge_side(direction, backend, source, target)?,
+                };
+                judged.push((index, side));
+            }
+            Ok(judged)
+        };
+        let (behind, ingress) = (sides(Direction::Egress)?, sides(Direction::Ingress)?);
+        let verdict = otherwise.egress.verdict;
+        let egress = otherwise.egress.with_host_ports(behind);
+        Ok(Judgement { egress: Side { verdict, ..egress }, ingress: otherwise.ingress.with_host_ports(ingress) })
     }
 
     /// The address is asked as it is seen by `from_pod`, the backends by their `to_pod`.

@@ -122,13 +122,13 @@ pub struct Generation {
     pub scope: Scope,
     /// Its classes.
     pub classes: Classes,
-    /// Addresses of local pods, nodes and services: never touched singly.
+    /// Addresses of local pods, nodes and services, and those that hostPorts name: never touched singly.
     fixed: BTreeSet<IpAddr>,
     /// The addresses of every node.
     nodes: BTreeSet<IpAddr>,
     /// Those of them that Nodes name themselves.
     declared: BTreeSet<IpAddr>,
-    /// Addresses behind services.
+    /// Addresses behind services and hostPorts.
     backing: BTreeSet<IpAddr>,
     /// Label selectors of services that have no slices: (namespace, labels).
     selecting: Vec<(String, Labels)>,
@@ -329,7 +329,7 @@ impl Index {
             endpoint.owner = None;
             endpoint.uid = None;
         }
-        cluster.services = Vec::new();
+        (cluster.services, cluster.host_ports) = (Vec::new(), Vec::new());
         cluster.lists.iter_mut().for_each(|list| list.entries = Vec::new());
         classes.forget_verdicts();
     }
@@ -448,7 +448,9 @@ impl Index {
     }
 
     fn is_only_a_peer(&self, generation: &Generation, object: &Object, pod: &Pod, after: Option<&Object>) -> bool {
-        let local = self.node.is_none() || pod.node == self.node;
+        // A pod that names no node is where its addresses say.
+        let is_placed = pod.node.is_some() || pod.node_addresses.is_empty();
+        let local = self.node.is_none() || pod.node == self.node || !is_placed;
         let backs = generation.selecting.iter().any(|(namespace, selector)| {
             *namespace == object.meta.namespace
                 && selector.iter().all(|(key, value)| object.meta.labels.get(key) == Some(value))
@@ -538,7 +540,8 @@ fn fixed_addresses(cluster: &Cluster, scope: &Scope) -> BTreeSet<IpAddr> {
     let local = scope.endpoints().iter().flat_map(|id| &cluster.endpoints[id.index()].addresses);
     let nodes = cluster.nodes.iter().flat_map(|node| &node.addresses);
     let services = cluster.services.iter().flat_map(|service| &service.addresses);
-    local.chain(nodes).chain(services).copied().collect()
+    let named = cluster.host_ports.iter().filter_map(|it| it.address.as_ref());
+    local.chain(nodes).chain(services).chain(named).copied().collect()
 }
 
 fn node_addresses(object: &Object) -> &[IpAddr] {
@@ -550,7 +553,7 @@ fn node_addresses(object: &Object) -> &[IpAddr] {
 
 fn backing(cluster: &Cluster) -> BTreeSet<IpAddr> {
     let backends = cluster.services.iter().flat_map(|it| &it.ports).flat_map(|port| &port.backends);
-    backends.filter_map(|it| it.address).collect()
+    backends.chain(cluster.host_ports.iter().map(|it| &it.backend)).filter_map(|it| it.address).collect()
 }
 
 /// Services whose backends are found by their selector, since they have no slices.

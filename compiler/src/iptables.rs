@@ -28,7 +28,9 @@ use render::{Meaning, stage};
 
 use crate::address::Family;
 use crate::model::eval::{Basis, End, Flow, FlowProtocol, Judgement, Side, Verdict};
-use crate::model::{Cluster, Direction, EndpointId, HostNetworkPods, Protocol, ServiceAddress, ServiceId, Standing};
+use crate::model::{
+    Cluster, Direction, EndpointId, HostNetworkPods, NodeId, Protocol, ServiceAddress, ServiceId, Standing,
+};
 
 /// Answers for one cluster, by its rules.
 #[derive(Debug)]
@@ -60,7 +62,7 @@ pub enum Skip {
     #[error("source and destination are of different address families")]
     TwoFamilies,
     /// Translated before the filter table sees it.
-    #[error("{0} is a service's address, which is translated before iptables filters")]
+    #[error("{0} is the address of a service or hostPort, which is translated before iptables filters")]
     ServiceAddress(IpAddr),
 }
 
@@ -140,11 +142,22 @@ impl<'c> Engine<'c> {
         if !here.is_empty() && (!is_node || ports.any(|port| is_meant(port.protocol, port.port))) {
             return true;
         }
+        let host_ports = cluster.host_ports.iter().filter(|it| it.is_at(cluster, destination));
+        let mut host_ports = host_ports.filter(|it| is_meant(it.protocol, it.port));
+        if host_ports.any(|it| self.begins_at(flow.source.endpoint, source, it.node)) {
+            return true;
+        }
         let node_ports = || {
             let mut ports = cluster.services.iter().flat_map(|service| &service.ports);
             ports.any(|port| port.node_port.is_some_and(|number| is_meant(port.protocol, number)))
         };
         is_node && self.is_at_its_node(flow.source.endpoint, source, destination) && node_ports()
+    }
+
+    /// Whether a packet begins at a node: with a pod there, or with the node itself.
+    fn begins_at(&self, endpoint: Option<EndpointId>, source: IpAddr, node: NodeId) -> bool {
+        let of_pod = endpoint.or(self.facts.owner(source)).and_then(|id| self.facts.endpoint(id).node);
+        of_pod.map_or_else(|| self.facts.cluster.nodes[node.index()].addresses.contains(&source), |it| it == node)
     }
 
     /// Whether an address is one of the node where a packet begins: the pod's, or the node itself.

@@ -78,6 +78,8 @@ pub struct Pod {
     pub node_addresses: Vec<IpAddr>,
     /// Named container ports.
     pub ports: Vec<NamedPort>,
+    /// Container ports with a `hostPort`.
+    pub host_ports: Vec<HostPort>,
     /// The controller that owns it: `Kind/name`.
     pub owner: Option<String>,
 }
@@ -101,6 +103,19 @@ pub struct NamedPort {
     /// Its protocol; TCP unless said otherwise.
     pub protocol: Protocol,
     /// Its number.
+    pub number: u16,
+}
+
+/// A port of the node that leads to a container, of the same containers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostPort {
+    /// `hostIP`: the address of the node, if one is named.
+    pub address: Option<IpAddr>,
+    /// Its protocol; TCP unless said otherwise.
+    pub protocol: Protocol,
+    /// `hostPort`: the port on the node.
+    pub port: u16,
+    /// `containerPort`: the port on the pod.
     pub number: u16,
 }
 

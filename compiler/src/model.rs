@@ -6,12 +6,14 @@
 
 pub mod directory;
 pub mod eval;
+mod host_ports;
 pub mod labels;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+pub use host_ports::HostPort;
 pub use labels::{LabelSetId, SelectorId};
 
 use crate::address::Prefix;
@@ -65,6 +67,8 @@ pub struct Cluster {
     pub nodes: Vec<Node>,
     /// Sorted by namespace, name.
     pub services: Vec<Service>,
+    /// The hostPorts of pods that have an address, sorted; none where node ports are only addresses.
+    pub host_ports: Vec<HostPort>,
     /// In the order in which they are decided.
     pub lists: Vec<CidrList>,
     /// Those that are enforced. Sorted by namespace, name.

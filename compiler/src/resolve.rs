@@ -2,13 +2,14 @@
 //!
 //! Problem: objects name each other (policies their namespace, slices their service, pods their node), may name what
 //! the input does not have, and come in any order.
-//! Strategy: namespaces first, since everything lies in one; then endpoints; then what needs them (services); policies
-//! and lists need only namespaces. Each is sorted by name before it gets its number.
+//! Strategy: namespaces first, since everything lies in one; then endpoints; then what needs them (services,
+//! hostPorts); policies and lists need only namespaces. Each is sorted by name before it gets its number.
 //! Invariants: the same objects in another order give the same cluster; every policy of the input is in the cluster,
 //! whole; what is missing is made up in the one way that the API defines (a namespace has its name as a label).
 
 mod codes;
 mod endpoints;
+mod host_ports;
 mod policies;
 mod services;
 
@@ -41,6 +42,7 @@ pub fn resolve<'o>(objects: impl IntoIterator<Item = &'o Object>, assume: Assump
     resolver.add_nodes(&objects);
     resolver.add_endpoints(&objects);
     resolver.add_services(&objects);
+    resolver.add_host_ports(&objects);
     resolver.add_policies(&objects.rest);
     resolver.add_lists(&objects.rest);
     (resolver.cluster, resolver.diagnostics)

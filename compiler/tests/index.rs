@@ -112,6 +112,8 @@ fn pod(random: &mut Random) -> Object {
     let host = random.pick(&["false", "false", "false", "true"]);
     let port = random.pick(&["8080", "8081"]);
     let uid = random.pick(&["u1", "u1", "u1", "u2"]);
+    let host_port =
+        random.pick(&["", "", ", hostPort: 9000", ", hostPort: 53", ", hostPort: 9000, hostIP: 192.0.2.40"]);
     // A load balancer may stand on a node's own address.
     let host_ip = match (node, random.below(8)) {
         ("far", 0) => ", hostIP: 10.96.0.1",
@@ -124,7 +126,7 @@ fn pod(random: &mut Random) -> Object {
     let text = format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: p{name}, namespace: {namespace}, uid: {uid}, labels: {{app: {app}}}}}, \
          spec: {{nodeName: {node}, hostNetwork: {host}, \
-         containers: [{{name: c, ports: [{{name: http, containerPort: {port}}}]}}]}}, \
+         containers: [{{name: c, ports: [{{name: http, containerPort: {port}{host_port}}}]}}]}}, \
          status: {{phase: {phase}, podIP: {address}{host_ip}}}}}"
     );
     objects(&text).remove(0)
@@ -435,6 +437,37 @@ spec: {podSelector: {matchLabels: {app: nobody}}}
     assert_eq!(index.apply(policy.clone()), Dirty::Nothing);
     assert_eq!(index.apply(policy.clone()), Dirty::Nothing);
     assert_eq!(index.delete(&Key::of(&policy)), Dirty::Nothing);
+}
+
+#[test]
+fn a_pod_with_a_host_port_makes_a_generation_on_its_own_node_alone() {
+    let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
+    objects(FIXED).into_iter().for_each(|object| _ = index.apply(object));
+    let pod = |name: &str, node: &str, address: &str, port: &str| {
+        let text = format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, labels: {{app: web}}}}, spec: \
+             {{nodeName: {node}, containers: [{{name: c, ports: [{{containerPort: 80{port}}}]}}]}}, \
+             status: {{phase: Running, podIP: {address}}}}}"
+        );
+        objects(&text).remove(0)
+    };
+    let port = ", hostPort: 9000, hostIP: 192.0.2.40";
+    let (known, elsewhere) = (pod("known", "far", "10.0.0.1", ""), pod("elsewhere", "far", "10.0.0.2", port));
+    let (client, near) = (pod("client", "near", "10.0.0.3", ""), pod("near", "near", "10.0.0.4", port));
+    [known, client].into_iter().for_each(|it| _ = index.apply(it));
+    index.compile().expect("classes");
+    assert_ne!(index.apply(elsewhere), Dirty::Everything, "another node's hostPorts concern nothing here");
+    assert_eq!(index.apply(near.clone()), Dirty::Everything);
+    index.compile().expect("classes");
+    let mut moved = near.clone();
+    let Body::Pod(body) = &mut moved.body else { panic!("a pod") };
+    body.host_ports.clear();
+    assert_eq!(index.apply(moved), Dirty::Everything, "it is no hostPort any more");
+    assert_eq!(index.apply(near.clone()), Dirty::Everything);
+    index.compile().expect("classes");
+    // A pod elsewhere that takes the address the hostPort is on, or the pod's own.
+    assert_eq!(index.apply(pod("taker", "far", "192.0.2.40", "")), Dirty::Everything);
+    assert_eq!(index.delete(&Key::of(&near)), Dirty::Everything);
 }
 
 #[test]

@@ -154,5 +154,5 @@ fn what_rules_cannot_say_is_skipped_with_a_reason() {
         }
     }
     assert_eq!(seen.len(), 5, "{seen:?}");
-    assert!(seen["service address"].ends_with("is a service's address, which is translated before iptables filters"));
+    assert!(seen["service address"].ends_with("of a service or hostPort, which is translated before iptables filters"));
 }

@@ -1,5 +1,7 @@
 //! Verification by parts: as good as every combination, whatever structures the sets have, whatever is damaged.
 
+use std::net::IpAddr;
+
 use weir_compiler::artifact::{Artifact, Line, LineTable, NamedEndpoint, Parts, describe};
 use weir_compiler::classify::Scope;
 use weir_compiler::ebpf::insn::{Insn, Operand};
@@ -189,9 +191,13 @@ const SHOP: &str = r#"
 "#;
 
 fn shop() -> Cluster {
+    read(SHOP)
+}
+
+fn read(yaml: &str) -> Cluster {
     let input = decode::Input {
         name: "shop.yaml".to_owned(),
-        bytes: SHOP.as_bytes().to_vec(),
+        bytes: yaml.as_bytes().to_vec(),
         kind: decode::InputKind::Manifest,
     };
     let (decoded, found) = decode::decode(vec![input], &decode::Options { default_namespace: "default".to_owned() });
@@ -368,6 +374,29 @@ fn another_address_or_node_is_found() {
         true
     });
     check_found(4, |artifact| entries(artifact, MapName::Nodes4).is_some_and(|nodes| nodes.pop().is_some()));
+}
+
+/// The shop, with a pod on `n1` that the shop's database may not reach.
+fn shop_with_ports(port: &str) -> Cluster {
+    read(&format!(
+        "{SHOP}---\n{{kind: Pod, apiVersion: v1, metadata: {{name: proxy, namespace: shop}}, spec: {{nodeName: n1, \
+         containers: [{{name: c, ports: [{port}]}}]}}, status: {{phase: Running, podIP: 10.0.0.5}}}}\n"
+    ))
+}
+
+#[test]
+fn an_open_host_port_of_a_forbidden_pod_is_found() {
+    let claimed = shop_with_ports("{containerPort: 8080, hostPort: 9000}");
+    let unclaimed = shop_with_ports("{containerPort: 8080}");
+    let node = IpAddr::from([172, 16, 0, 1]);
+    for round in 0..4 {
+        let of = |cluster: &Cluster| artifact(cluster, Scope::everything(cluster), &forced(round));
+        let sound = verify_within(&of(&claimed), &claimed, PARTS);
+        assert!(sound.is_verified(), "round {round}: {sound:#?}");
+        let open = verify_within(&of(&unclaimed), &claimed, PARTS);
+        let says = |it: &Difference| matches!(it, Difference::Verdict { remote, port: 9000, .. } if *remote == node);
+        assert!(open.differences.iter().any(says), "round {round}: {open:#?}");
+    }
 }
 
 #[test]

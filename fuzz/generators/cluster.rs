@@ -9,9 +9,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_compiler::address::Prefix;
 use weir_compiler::k8s::{
-    Body, CidrList, EndpointSlice, LabelSelector, Labels, ListAction, ListEntry, Meta, Mode, NamedPort, NetworkPolicy,
-    Node, Object, Operator, Phase, Pod, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch, Protocol,
-    Requirement, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload,
+    Body, CidrList, EndpointSlice, HostPort, LabelSelector, Labels, ListAction, ListEntry, Meta, Mode, NamedPort,
+    NetworkPolicy, Node, Object, Operator, Phase, Pod, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch,
+    Protocol, Requirement, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload,
 };
 use weir_compiler::model::Assumptions;
 use weir_compiler::origin::ObjectId;
@@ -146,6 +146,7 @@ fn pod(index: usize, nodes: usize, random: &mut Random) -> Object {
         addresses: if is_pending { Vec::new() } else { addresses },
         node_addresses: vec![node_v4(node)],
         ports: random.several(3, named_port),
+        host_ports: if random.once_in(3) { random.several(2, |random| host_port(node, random)) } else { Vec::new() },
         owner: None,
     };
     let meta = Meta {
@@ -154,6 +155,26 @@ fn pod(index: usize, nodes: usize, random: &mut Random) -> Object {
         ..meta(random.pick(&NAMESPACES), &format!("pod-{index}"))
     };
     object(meta, Body::Pod(body))
+}
+
+/// Few ports, so that several claim the same, and node ports among them.
+fn host_port(node: usize, random: &mut Random) -> HostPort {
+    let address = match random.below(10) {
+        0 => Some(node_v4(node)),
+        1 => Some(node_v6(node)),
+        2 => Some(Ipv4Addr::UNSPECIFIED.into()),
+        3 => Some(Ipv6Addr::UNSPECIFIED.into()),
+        // No Node has it; and two that others have.
+        4 => Some(Ipv4Addr::new(203, 0, 113, 1).into()),
+        5 => Some(random.pick(&[service_v4(0), node_v4(node + 1), pod_v4(1), Ipv4Addr::LOCALHOST.into()])),
+        _ => None,
+    };
+    HostPort {
+        address,
+        protocol: random.pick(&[Protocol::Tcp, Protocol::Tcp, Protocol::Udp]),
+        port: random.pick(&[80, 8080, 65535, 1]),
+        number: random.pick(&PORTS),
+    }
 }
 
 fn named_port(random: &mut Random) -> NamedPort {
@@ -341,6 +362,7 @@ pub fn address(v6: bool, random: &mut Random) -> IpAddr {
         (_, false) => random.pick(&[
             Ipv4Addr::new(198, 51, 100, 1).into(),
             Ipv4Addr::new(203, 0, 113, any as u8).into(),
+            Ipv4Addr::new(203, 0, 113, 1).into(),
             Ipv4Addr::new(1, 0, 0, 1).into(),
             Ipv4Addr::new(255, 255, 255, 254).into(),
         ]),

@@ -210,7 +210,7 @@ impl Judge<'_> {
     fn is_own_node(&self, which: usize, id: EndpointId, at: IpAddr) -> bool {
         let cluster = self.clusters[which];
         let node = cluster.endpoints[id.index()].node;
-        node.is_some_and(|node| cluster.nodes[node.index()].addresses.contains(&at))
+        node.is_some_and(|node| cluster.is_of_node(node, at))
     }
 
     fn of_one_node(&self, one: u32, other: u32) -> bool {

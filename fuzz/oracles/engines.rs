@@ -113,7 +113,7 @@ impl<'c> Compiled<'c> {
     pub fn provenance(&self, question: &Question) -> Option<Vec<RuleId>> {
         let peer = self.classes.peer_at(question.remote);
         let of_peer = &self.classes.peers[peer.index()];
-        if of_peer.front.is_some() || !of_peer.nodes.is_empty() {
+        if of_peer.front.is_some() || !of_peer.nodes.is_empty() || !of_peer.host_ports.is_empty() {
             return None;
         }
         let subject = self.classes.subject_of.iter().find(|(id, _)| *id == question.endpoint)?.1;

@@ -88,6 +88,7 @@ fn remotes(compiled: &Compiled<'_>) -> Vec<IpAddr> {
     found.extend(cluster.endpoints.iter().flat_map(|it| &it.addresses));
     found.extend(cluster.services.iter().flat_map(|it| &it.addresses));
     found.extend(cluster.nodes.iter().flat_map(|it| &it.addresses));
+    found.extend(cluster.host_ports.iter().filter_map(|it| it.address));
     found.extend(compiled.classes.addresses.exact.iter().map(|(address, _)| *address));
     found.extend(compiled.classes.addresses.stretches.iter().flat_map(|it| [it.first, it.last]));
     found.extend(["8.8.8.8", "2001:db8:ffff::1"].iter().filter_map(|it| it.parse::<IpAddr>().ok()));

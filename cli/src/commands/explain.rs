@@ -4,8 +4,10 @@ mod json;
 mod text;
 
 use anyhow::{Result, anyhow};
-use weir_compiler::model::Cluster;
-use weir_compiler::model::eval::{End, Flow, FlowProtocol, Judgement, Oracle, ServiceBasis, Side, Verdict};
+use weir_compiler::model::eval::{
+    End, Flow, FlowProtocol, HostPortBasis, Judgement, Oracle, ServiceBasis, Side, Verdict,
+};
+use weir_compiler::model::{Backend, Cluster};
 
 use super::Outcome;
 use crate::args::{Expected, Explain, Global, TextOrJson};
@@ -88,6 +90,16 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// What a hostPort's sides were judged for: its name, and the pod behind it as a flow of its own.
+fn claims<'b>(cluster: &Cluster, flow: &Flow, basis: &'b HostPortBasis) -> Vec<(String, Flow, &'b Side)> {
+    let claim = |(index, side): &'b (usize, Side)| {
+        let Backend { endpoint, address, port } = cluster.host_ports.get(*index)?.backend;
+        let flow = Flow { destination: End { endpoint, address }, port, ..flow.clone() };
+        Some((cluster.host_port_name(*index), flow, side))
+    };
+    basis.claims.iter().filter_map(claim).collect()
+}
+
 /// What a service's sides were judged for: each backend as a flow of its own.
 fn backends<'b>(cluster: &Cluster, flow: &Flow, basis: &'b ServiceBasis) -> Vec<(Flow, &'b Side)> {
     let ports = &cluster.services[basis.service.index()].ports;
@@ -96,7 +108,7 @@ fn backends<'b>(cluster: &Cluster, flow: &Flow, basis: &'b ServiceBasis) -> Vec<
     let serving = backends
         .iter()
         .filter(|it| it.address.is_none_or(|address| family.is_none_or(|family| address.is_ipv4() == family)));
-    let flow_to = |backend: &weir_compiler::model::Backend| Flow {
+    let flow_to = |backend: &Backend| Flow {
         destination: End { endpoint: backend.endpoint, address: backend.address },
         port: backend.port,
         ..flow.clone()

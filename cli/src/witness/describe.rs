@@ -38,6 +38,7 @@ impl Classed<'_> {
         let mut services: Vec<_> = front.iter().flat_map(|front| &front.ports).map(|port| port.service).collect();
         services.dedup();
         is.extend(services.into_iter().map(|it| format!("an address of service {}", self.cluster.service_name(it))));
+        is.extend(peer.host_ports.iter().map(|it| self.cluster.host_port_name(*it as usize)));
         Class { name: id.to_string(), is }
     }
 

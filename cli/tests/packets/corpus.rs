@@ -99,7 +99,7 @@ fn one(by: By, layout: Layout, case: &Case, files: &[PathBuf]) -> Result<Vec<Fat
     let place = Place::new()?;
     let net = Net::new(layout, plan(case))?;
     for (index, node) in net.nodes.iter().enumerate() {
-        services::translate(node, &services::frontends(&case.cluster, &node_addresses(&case.cluster, index)))?;
+        services::translate(node, &services::frontends(&case.cluster, index, &node_addresses(&case.cluster, index)))?;
     }
     enforce(by, &net, &place, files)?;
     let tries: Vec<Result<Try<'_>, &'static str>> = case.rows.iter().map(|row| attempt(by, &net, case, row)).collect();
@@ -184,7 +184,7 @@ fn attempt<'n>(by: By, net: &'n Net, case: &Case, row: &Row) -> Result<Try<'n>, 
     };
     let to = SocketAddr::new(to, flow.port);
     let proxy =
-        net.node_of(source).map(|node| services::frontends(&case.cluster, &node_addresses(&case.cluster, node)));
+        net.node_of(source).map(|node| services::frontends(&case.cluster, node, &node_addresses(&case.cluster, node)));
     let behind = proxy.unwrap_or_default().into_iter().find(|it| it.at == to && it.protocol == name);
     let is_service = case.cluster.services.iter().any(|it| it.addresses.contains(&to.ip()));
     let denied_at = |direction| row.expected(direction) == Verdict::Deny;

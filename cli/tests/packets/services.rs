@@ -20,8 +20,9 @@ pub(crate) struct Frontend {
     pub(crate) masquerade: bool,
 }
 
-/// What a node's proxy translates: service addresses everywhere, node ports on the node's own addresses.
-pub(crate) fn frontends(cluster: &Cluster, node: &[IpAddr]) -> Vec<Frontend> {
+/// What a node translates: service addresses everywhere, node ports and hostPorts on its own addresses. `index` is
+/// the node's place in the cluster.
+pub(crate) fn frontends(cluster: &Cluster, index: usize, node: &[IpAddr]) -> Vec<Frontend> {
     let mut all = Vec::new();
     for service in &cluster.services {
         for port in &service.ports {
@@ -31,19 +32,43 @@ pub(crate) fn frontends(cluster: &Cluster, node: &[IpAddr]) -> Vec<Frontend> {
             all.extend(at.chain(on_node).map(|at| frontend(port, at)));
         }
     }
+    all.extend(host_ports(cluster, index, node));
     all.retain(|it| !it.backends.is_empty());
     all
 }
 
+/// What the `portmap` plug-in translates: only addresses that the node has.
+fn host_ports(cluster: &Cluster, index: usize, node: &[IpAddr]) -> Vec<Frontend> {
+    let mut found: Vec<Frontend> = Vec::new();
+    for claim in cluster.host_ports.iter().filter(|it| it.node.index() == index) {
+        let protocol = protocol(claim.protocol);
+        for address in claim.addresses(cluster).filter(|it| node.contains(it)) {
+            let at = SocketAddr::new(address, claim.port);
+            let behind = claim.backend.address.map(|it| SocketAddr::new(it, claim.backend.port));
+            match found.iter_mut().find(|it| it.at == at && it.protocol == protocol) {
+                Some(known) => known.backends.extend(behind),
+                None => {
+                    found.push(Frontend { at, protocol, backends: behind.into_iter().collect(), masquerade: false })
+                }
+            }
+        }
+    }
+    found
+}
+
 fn frontend(port: &ServicePort, at: SocketAddr) -> Frontend {
-    let protocol = match port.protocol {
-        Protocol::Tcp => "tcp",
-        Protocol::Udp => "udp",
-        Protocol::Sctp => "sctp",
-    };
+    let protocol = protocol(port.protocol);
     let backends = port.backends.iter().filter_map(|it| Some(SocketAddr::new(it.address?, it.port)));
     let backends = backends.filter(|it| it.is_ipv6() == at.is_ipv6()).collect();
     Frontend { at, protocol, backends, masquerade: false }
+}
+
+fn protocol(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Sctp => "sctp",
+    }
 }
 
 /// Has a node translate them.

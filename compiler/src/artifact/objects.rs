@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use super::json::Json;
 use crate::k8s::{
-    Body, CidrList, EndpointSlice, LabelSelector, Labels, ListAction, ListEntry, MODE, Meta, Mode, NamedPort,
+    Body, CidrList, EndpointSlice, HostPort, LabelSelector, Labels, ListAction, ListEntry, MODE, Meta, Mode, NamedPort,
     NetworkPolicy, Node, Object, Operator, Phase, Pod, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch,
     Protocol, Requirement, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload,
 };
@@ -129,7 +129,7 @@ fn node(node: &Node) -> Json<'_> {
 }
 
 fn pod_spec(pod: &Pod) -> Json<'_> {
-    let mut all = vec![("containers", containers(&pod.ports))];
+    let mut all = vec![("containers", containers(&pod.ports, &pod.host_ports))];
     all.extend(pod.node.as_ref().map(|node| ("nodeName", text(node))));
     all.extend(pod.host_network.then_some(("hostNetwork", Json::Bool(true))));
     members(all)
@@ -155,8 +155,8 @@ fn pod_status(pod: &Pod) -> Json<'_> {
     members(all)
 }
 
-fn containers(ports: &[NamedPort]) -> Json<'_> {
-    let ports = Json::List(ports.iter().map(container_port).collect());
+fn containers<'a>(named: &'a [NamedPort], of_host: &'a [HostPort]) -> Json<'a> {
+    let ports = Json::List(named.iter().map(container_port).chain(of_host.iter().map(host_port)).collect());
     Json::List(vec![members([("name", text("main")), ("ports", ports)])])
 }
 
@@ -168,8 +168,18 @@ fn container_port(port: &NamedPort) -> Json<'_> {
     ])
 }
 
+fn host_port(port: &HostPort) -> Json<'_> {
+    let mut all = vec![
+        ("protocol", protocol(port.protocol)),
+        ("containerPort", u32::from(port.number).into()),
+        ("hostPort", u32::from(port.port).into()),
+    ];
+    all.extend(port.address.map(|it| ("hostIP", it.to_string().into())));
+    members(all)
+}
+
 fn workload(workload: &Workload) -> Json<'_> {
-    let mut spec = vec![("containers", containers(&workload.ports))];
+    let mut spec = vec![("containers", containers(&workload.ports, &[]))];
     spec.extend(workload.host_network.then_some(("hostNetwork", Json::Bool(true))));
     let metadata = members([("labels", labels(&workload.pod_labels))]);
     let template = members([("template", members([("metadata", metadata), ("spec", members(spec))]))]);

@@ -23,7 +23,7 @@ pub struct Provenance {
     pub predicates: Vec<Vec<u32>>,
     /// Peer classes with named ports that egress rules speak of: (name, atom).
     pub named: Vec<(u32, Vec<(u32, u32)>)>,
-    /// What service addresses stand for: peer class, and (atom, service port).
+    /// What addresses of services and hostPorts stand for: peer class, and (atom, service port or hostPort).
     pub services: Vec<(u32, Vec<(u32, String)>)>,
 }
 
@@ -121,9 +121,16 @@ impl Provenance {
             if !peer.named.is_empty() {
                 self.named.push((number, named(classes, Direction::Egress, &peer.named)));
             }
-            if let Some(front) = peer.front.and_then(|front| classes.fronts.get(front as usize)) {
-                let port = |it: &FrontPort| (it.atom.0, service_port(cluster, it));
-                self.services.push((number, front.ports.iter().map(port).collect()));
+            let front = peer.front.and_then(|front| classes.fronts.get(front as usize));
+            let port = |it: &FrontPort| (it.atom.0, service_port(cluster, it));
+            let of_service = front.into_iter().flat_map(|front| &front.ports).map(port);
+            let host_port = |index: &u32| {
+                let it = cluster.host_ports.get(*index as usize)?;
+                Some((classes.atoms.find(it.protocol, it.port).0, cluster.host_port_name(*index as usize)))
+            };
+            let stands_for: Vec<_> = of_service.chain(peer.host_ports.iter().filter_map(host_port)).collect();
+            if !stands_for.is_empty() {
+                self.services.push((number, stands_for));
             }
         }
     }

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 
 use super::AtomId;
 use super::ports::Atoms;
+use super::subjects::Draft;
 use crate::address::Family;
-use crate::model::{Cluster, ServiceAddress, ServiceId};
+use crate::model::{Cluster, HostPort, ServiceAddress, ServiceId};
 
 /// The services on one address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,4 +83,9 @@ pub(super) fn node_ports(cluster: &Cluster, atoms: &Atoms) -> Vec<FrontPort> {
         }
     }
     found
+}
+
+/// The hostPorts of nodes that local endpoints run on; on other nodes' addresses nothing is known of what they lead to.
+pub(super) fn host_ports<'c>(cluster: &'c Cluster, draft: &Draft) -> impl Iterator<Item = (usize, &'c HostPort)> {
+    draft.nodes().into_iter().flat_map(|node| cluster.host_ports_of(node))
 }

@@ -18,7 +18,7 @@ use crate::k8s::Labels;
 use crate::model::directory::Directory;
 use crate::model::labels::{Selection, matches};
 use crate::model::{
-    Cluster, Endpoint, EndpointId, IpBlockPods, LabelSetId, NamedPort, NamespaceId, NodeId, SelectorId, Standing,
+    Cluster, Endpoint, EndpointId, IpBlockPods, LabelSetId, NamedPort, NamespaceId, SelectorId, Standing,
 };
 
 /// Every peer class, and the way to them.
@@ -175,11 +175,11 @@ impl Classifier<'_> {
         id
     }
 
-    /// What there is to say of single addresses, sorted: pods, services, nodes.
+    /// What there is to say of single addresses, sorted: pods, services, nodes, hostPorts.
     fn exact_keys(&self, draft: &Draft, atoms: &Atoms) -> (BTreeMap<IpAddr, Key>, PodKeys, Vec<Front>) {
         let mut keys: BTreeMap<IpAddr, Peer> = BTreeMap::new();
         let mut fronts: Vec<Front> = Vec::new();
-        for node in local_nodes(draft) {
+        for node in draft.nodes() {
             for address in &self.cluster.nodes[node.index()].addresses {
                 let key = self.key_of_address(&mut keys, *address);
                 key.nodes.push(node);
@@ -192,6 +192,11 @@ impl Classifier<'_> {
                 self.key_of_address(&mut keys, address).front = Some(known.unwrap_or(fronts.len()) as u32);
                 if known.is_none() {
                     fronts.push(front);
+                }
+            }
+            for (index, port) in fronts::host_ports(self.cluster, draft) {
+                for address in port.addresses(self.cluster) {
+                    self.key_of_address(&mut keys, address).host_ports.push(index as u32);
                 }
             }
         }
@@ -231,8 +236,7 @@ impl Classifier<'_> {
         match endpoint.standing {
             Standing::Member => self.key_of_pod(endpoint, None),
             Standing::HostNetwork => {
-                let nodes: Vec<_> =
-                    endpoint.node.into_iter().filter(|node| local_nodes(draft).contains(node)).collect();
+                let nodes: Vec<_> = endpoint.node.into_iter().filter(|node| draft.nodes().contains(node)).collect();
                 let family = (!nodes.is_empty()).then(|| Family::of(address));
                 Peer { nodes, family, ..Peer::default() }
             }
@@ -268,13 +272,6 @@ impl Classifier<'_> {
             .map(|id| (id, self.intern(self.key_of_pod(&self.cluster.endpoints[id.index()], None))))
             .collect()
     }
-}
-
-fn local_nodes(draft: &Draft) -> Vec<NodeId> {
-    let mut nodes: Vec<NodeId> = draft.local.iter().filter_map(|local| local.node).collect();
-    nodes.sort();
-    nodes.dedup();
-    nodes
 }
 
 /// The pod predicates that hold, by namespace and labels.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::fronts;
 use super::predicates::Rules;
 use super::sources::RulePlace;
 use super::subjects::Draft;
@@ -208,6 +209,10 @@ pub(super) fn specs(cluster: &Cluster, draft: &Draft, rules: &Rules) -> BTreeMap
                     add(port.protocol, (number, number), &|| Origin::new(service.object, path()));
                 }
             }
+        }
+        for (_, port) in fronts::host_ports(cluster, draft) {
+            let object = cluster.endpoints[port.pod.index()].object;
+            add(port.protocol, (port.port, port.port), &|| Origin::new(object, FieldPath::root()));
         }
     }
     specs

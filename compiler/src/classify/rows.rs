@@ -15,7 +15,8 @@ use super::{Classes, Peer, PeerId, Staged, Subject, SubjectId};
 use crate::address::Family;
 use crate::model::eval::RuleId;
 use crate::model::{
-    Backend, CidrList, Cluster, Direction, EndpointId, ListAction, NodeId, Protocol, ServiceId, ServicePort, Standing,
+    Backend, CidrList, Cluster, Direction, EndpointId, HostPort, ListAction, NodeId, Protocol, ServiceId, ServicePort,
+    Standing,
 };
 
 /// What one subject class allows, in one direction.
@@ -107,7 +108,7 @@ struct Builder<'a> {
     holding: Vec<Vec<PeerId>>,
     /// By egress name: the classes that have it, with its number there.
     naming: Vec<Vec<(PeerId, u16)>>,
-    /// Classes of service addresses and of local nodes.
+    /// Classes of service addresses, of local nodes, and of hostPorts there.
     special: Vec<PeerId>,
     /// By service and port, for IPv4 and IPv6: what its backends come to. Thousands of backends are a few classes.
     behind: Vec<Vec<[Vec<Behind>; 2]>>,
@@ -151,7 +152,7 @@ impl<'a> Builder<'a> {
             let id = PeerId(index as u32);
             peer.predicates.iter().for_each(|predicate| holding[predicate.index()].push(id));
             peer.named.iter().for_each(|(name, number)| naming[*name as usize].push((id, *number)));
-            if peer.front.is_some() || !peer.nodes.is_empty() {
+            if peer.front.is_some() || !peer.nodes.is_empty() || !peer.host_ports.is_empty() {
                 special.push(id);
             }
         }
@@ -205,11 +206,14 @@ impl<'a> Builder<'a> {
         let of_staged =
             |(id, it): &(EndpointId, Subject)| it.staged.is_some().then(|| (*id, it.clone().with_staged_enforced()));
         let staged: Vec<_> = subjects.iter().filter_map(of_staged).collect();
+        let [mut own_host_ports, mut staged_host_ports] = [&subjects, &staged].map(|of| self.own_host_ports(of));
         let [mut own_services, mut staged] = [&subjects, &staged].map(|of| self.own_services(of));
         for (endpoint, subject) in &mut subjects {
             subject.own_services = own_services.remove(endpoint).unwrap_or_default();
+            subject.own_host_ports = own_host_ports.remove(endpoint).unwrap_or_default();
             if let Some(of_staged) = &mut subject.staged {
                 of_staged.own_services = staged.remove(endpoint).unwrap_or_default();
+                of_staged.own_host_ports = staged_host_ports.remove(endpoint).unwrap_or_default();
             }
         }
         subjects
@@ -235,8 +239,8 @@ impl<'a> Builder<'a> {
             named,
             node: local.node,
             own_services: Vec::new(),
-            staged: (!local.staged.is_empty())
-                .then(|| Staged { policies: local.staged.clone(), own_services: Vec::new() }),
+            own_host_ports: Vec::new(),
+            staged: (!local.staged.is_empty()).then(|| Staged { policies: local.staged.clone(), ..Staged::default() }),
         }
     }
 
@@ -267,6 +271,24 @@ impl<'a> Builder<'a> {
                     }
                 }
             }
+        }
+        found
+    }
+
+    /// hostPorts that lead to the pod itself, which always reaches itself, where its policies would not let it.
+    /// Subjects are sorted by endpoint.
+    fn own_host_ports(&self, subjects: &[(EndpointId, Subject)]) -> HashMap<EndpointId, Vec<u32>> {
+        let mut found: HashMap<EndpointId, Vec<u32>> = HashMap::new();
+        for (id, subject) in subjects.iter().filter(|(_, it)| self.is_judged(Direction::Egress, it)) {
+            let claims = subject.node.into_iter().flat_map(|node| self.cluster.host_ports_of(node));
+            let own: Vec<_> = claims.filter(|(_, it)| self.is_backend(&it.backend, *id)).collect();
+            if own.is_empty() {
+                continue;
+            }
+            let row = self.ordinary(Direction::Egress, subject);
+            let reached = |it: &HostPort| self.reaches(&row, subject, self.stands_behind(&it.backend, it.protocol));
+            let only_itself = own.into_iter().filter(|(_, it)| !reached(it));
+            found.insert(*id, only_itself.map(|(index, _)| index as u32).collect());
         }
         found
     }
@@ -397,14 +419,14 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Service addresses and the pod's own node.
+    /// Service addresses, the pod's own node, and hostPorts there.
     fn overlay_special(&self, subject: &Subject, open: &mut OpenRow) {
         let mut special = Vec::with_capacity(self.special.len());
         for id in &self.special {
             let peer = self.peer(*id);
             let own_node = subject.node.is_some_and(|node| peer.nodes.contains(&node));
             let front = peer.front.map(|front| &self.fronts[front as usize]);
-            if own_node || front.is_some() {
+            if own_node || front.is_some() || self.claims(subject, *id).next().is_some() {
                 special.push((*id, self.special_set(subject, open, *id, front, own_node)));
             }
         }
@@ -436,7 +458,26 @@ impl<'a> Builder<'a> {
             let allowed = !denied && self.is_service_port_allowed(subject, open, rules.as_deref(), id, port);
             if allowed { set.insert(port.atom) } else { set.remove(port.atom) }
         }
+        self.take_host_ports(subject, open, id, &mut set);
         set
+    }
+
+    /// A hostPort only takes away. Several may claim the same, and a service too: all must be allowed.
+    fn take_host_ports(&self, subject: &Subject, open: &OpenRow, id: PeerId, set: &mut AtomSet) {
+        for (index, claim) in self.claims(subject, id) {
+            let is_itself = subject.own_host_ports.binary_search(&index).is_ok();
+            let behind = self.stands_behind(&claim.backend, claim.protocol);
+            if !is_itself && !self.reaches(open, subject, behind) {
+                set.remove(self.atoms.find(claim.protocol, claim.port));
+            }
+        }
+    }
+
+    /// The hostPorts on a peer's address that the subject's own node translates.
+    fn claims(&self, subject: &Subject, id: PeerId) -> impl Iterator<Item = (u32, &'a HostPort)> {
+        let (node, claims) = (subject.node, &self.cluster.host_ports);
+        let claims = self.peer(id).host_ports.iter().map(|index| (*index, &claims[*index as usize]));
+        claims.filter(move |(_, claim)| node == Some(claim.node))
     }
 
     /// What rules that name no peer allow.

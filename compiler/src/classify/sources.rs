@@ -109,14 +109,20 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    /// What speaks of an address: a rule or a list; else the service or node that it is.
+    /// What speaks of an address: a rule or a list; else the service or node that it is, or the pod that names it as
+    /// `hostIP`.
     fn address(&self, address: IpAddr, peer: &Peer) -> Option<Origin> {
         let front = peer.front.and_then(|front| self.fronts.get(front as usize)?.ports.first());
         let spoken = || peer.predicates.first().map(|id| self.predicate(id.index(), address));
         let named = || peer.named.first().map(|(name, _)| self.rules.egress_names_from[*name as usize].clone());
         let service = || front.map(|it| Origin::new(self.cluster.services[it.service.index()].object, root()));
         let node = || peer.nodes.first().and_then(|id| self.cluster.nodes[id.index()].object);
-        spoken().or_else(named).or_else(service).or_else(|| node().map(|object| Origin::new(object, root())))
+        let host_port = peer.host_ports.first().and_then(|index| self.cluster.host_ports.get(*index as usize));
+        let pod = || host_port.map(|it| self.cluster.endpoints[it.pod.index()].object);
+        spoken()
+            .or_else(named)
+            .or_else(service)
+            .or_else(|| node().or_else(pod).map(|object| Origin::new(object, root())))
     }
 
     fn predicate(&self, index: usize, address: IpAddr) -> Origin {

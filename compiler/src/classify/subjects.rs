@@ -20,6 +20,16 @@ pub(super) struct Draft {
     pub(super) stand_ins: BTreeMap<IpAddr, EndpointId>,
 }
 
+impl Draft {
+    /// The nodes that local endpoints run on, sorted.
+    pub(super) fn nodes(&self) -> Vec<NodeId> {
+        let mut nodes: Vec<NodeId> = self.local.iter().filter_map(|local| local.node).collect();
+        nodes.sort();
+        nodes.dedup();
+        nodes
+    }
+}
+
 /// One local endpoint.
 pub(super) struct Local {
     pub(super) endpoint: EndpointId,
@@ -41,7 +51,7 @@ pub(super) fn draft(cluster: &Cluster, scope: &Scope) -> Draft {
         let endpoint = &cluster.endpoints[id.index()];
         let (mut policies, lists) = finder.in_force(endpoint).clone();
         let staged = policies.split_off(policies.partition_point(|policy| !cluster.is_staged(*policy)));
-        let node = endpoint.node.filter(|node| !cluster.nodes[node.index()].addresses.is_empty());
+        let node = endpoint.node.filter(|node| cluster.has_addresses(*node));
         local.push(Local { endpoint: *id, policies, staged, lists, node });
     }
     let policies: BTreeSet<_> = local.iter().flat_map(|it| it.policies.iter().chain(&it.staged)).copied().collect();

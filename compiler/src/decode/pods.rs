@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::address;
-use crate::k8s::{NamedPort, Node, Phase, Pod, Workload};
+use crate::k8s::{HostPort, NamedPort, Node, Phase, Pod, Workload};
 
 use super::report::Report;
 use super::trail::Trail;
@@ -14,6 +14,7 @@ use super::{codes, metadata, ports, quirks};
 pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> Pod {
     let (spec, status) = (object.get("spec"), object.get("status"));
     let (spec_at, status_at) = (Trail::ROOT.field("spec"), Trail::ROOT.field("status"));
+    let ports = container_ports(spec, &spec_at, report);
     Pod {
         node: spec.get("nodeName").string().filter(|name| !name.is_empty()),
         host_network: spec.get("hostNetwork").bool().unwrap_or(false),
@@ -23,7 +24,8 @@ pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> Pod {
         }),
         addresses: addresses(status, "podIPs", "podIP", &status_at, report),
         node_addresses: addresses(status, "hostIPs", "hostIP", &status_at, report),
-        ports: named_ports(spec, &spec_at, report),
+        ports: ports.named,
+        host_ports: ports.of_host,
         owner: metadata::owner(object),
     }
 }
@@ -48,7 +50,7 @@ fn workload(object: View<'_, '_>, template: View<'_, '_>, kind: &str, at: &Trail
         kind: kind.to_owned(),
         pod_labels: template.get("metadata").get("labels").string_map(),
         host_network: spec.get("hostNetwork").bool().unwrap_or(false),
-        ports: named_ports(spec, &at.field("spec"), report),
+        ports: container_ports(spec, &at.field("spec"), report).named,
         owner: metadata::owner(object),
     }
 }
@@ -110,29 +112,49 @@ fn phase(phase: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<Pha
     }
 }
 
-/// Named ports of the containers, then of the init containers that go on running, each in the order written.
-fn named_ports(spec: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Vec<NamedPort> {
-    let mut ports = Vec::new();
+/// The ports of containers that anything looks at.
+#[derive(Default)]
+struct ContainerPorts {
+    /// Those with a name.
+    named: Vec<NamedPort>,
+    /// Those with a `hostPort`.
+    of_host: Vec<HostPort>,
+}
+
+/// Ports of the containers, then of the init containers that go on running, each in the order written.
+fn container_ports(spec: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> ContainerPorts {
+    let mut ports = ContainerPorts::default();
     for list in ["containers", "initContainers"] {
         let at = at.field(list);
         for (index, container) in spec.get(list).items().enumerate() {
             let runs_on = list == "containers" || container.get("restartPolicy").str() == Some("Always");
             if runs_on {
-                container_ports(container, &at.index(index).field("ports"), &mut ports, report);
+                ports.read(container, &at.index(index).field("ports"), report);
             }
         }
     }
     ports
 }
 
-fn container_ports(container: View<'_, '_>, at: &Trail<'_>, ports: &mut Vec<NamedPort>, report: &mut Report) {
-    for (index, port) in container.get("ports").items().enumerate() {
-        let at = at.index(index);
-        let Some(name) = port.get("name").string().filter(|name| !name.is_empty()) else { continue };
-        let protocol = ports::protocol_or_default(port.get("protocol"), &at.field("protocol"), report);
-        let number = ports::number(port.get("containerPort").int().unwrap_or(0), &at.field("containerPort"), report);
-        if let (Some(protocol), Some(number)) = (protocol, number) {
-            ports.push(NamedPort { name, protocol, number });
+impl ContainerPorts {
+    fn read(&mut self, container: View<'_, '_>, at: &Trail<'_>, report: &mut Report) {
+        for (index, port) in container.get("ports").items().enumerate() {
+            let at = at.index(index);
+            let name = port.get("name").string().filter(|name| !name.is_empty());
+            // The API takes 0 for none.
+            let host_port = port.get("hostPort").int().filter(|it| *it != 0);
+            if name.is_none() && host_port.is_none() {
+                continue;
+            }
+            let protocol = ports::protocol_or_default(port.get("protocol"), &at.field("protocol"), report);
+            let number =
+                ports::number(port.get("containerPort").int().unwrap_or(0), &at.field("containerPort"), report);
+            let host_port = host_port.and_then(|it| ports::number(it, &at.field("hostPort"), report));
+            let text = port.get("hostIP").str().unwrap_or_default();
+            let address = host_port.and_then(|_| read_address(text, &at.field("hostIP"), report));
+            let (Some(protocol), Some(number)) = (protocol, number) else { continue };
+            self.named.extend(name.map(|name| NamedPort { name, protocol, number }));
+            self.of_host.extend(host_port.map(|port| HostPort { address, protocol, port, number }));
         }
     }
 }

@@ -151,7 +151,8 @@ static POD_SPEC: Fields = open(&[
     ("initContainers", List(&Struct(&CONTAINER))),
 ]);
 static CONTAINER: Fields = open(&[("ports", List(&Struct(&CONTAINER_PORT))), ("restartPolicy", Str)]);
-static CONTAINER_PORT: Fields = open(&[("name", Str), ("protocol", Str), ("containerPort", Int32)]);
+static CONTAINER_PORT: Fields =
+    open(&[("name", Str), ("protocol", Str), ("containerPort", Int32), ("hostPort", Int32), ("hostIP", Str)]);
 static POD_STATUS: Fields = open(&[
     ("phase", Str),
     ("podIP", Str),

@@ -112,6 +112,6 @@ impl<'c> Side<'c> {
     /// Whether an address is one of the node that the endpoint runs on.
     pub(super) fn is_own_node(&self, id: EndpointId, address: IpAddr) -> bool {
         let node = self.cluster.endpoints[id.index()].node;
-        node.is_some_and(|node| self.cluster.nodes[node.index()].addresses.contains(&address))
+        node.is_some_and(|node| self.cluster.is_of_node(node, address))
     }
 }

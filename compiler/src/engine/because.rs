@@ -28,10 +28,16 @@ pub(super) fn basis(world: &World<'_>, question: &Question, verdict: Verdict) ->
     Basis::Rules(classes.provenance(question.direction, question.subject, peer, atom))
 }
 
-/// The first list that contains the remote address, if it denies.
+/// The first list that contains the remote address, if it denies. Lists are not asked about a pod's own node.
 fn denying_list(world: &World<'_>, question: &Question) -> Option<ListId> {
     let classes = &world.compiled.classes;
-    classes.denying_list(&world.cluster, question.direction, question.subject, classes.peer_at(question.remote))
+    let peer = classes.peer_at(question.remote);
+    let node = classes.subjects.get(question.subject.index()).and_then(|subject| subject.node);
+    let of_peer = classes.peers.get(peer.index()).map_or(&[][..], |peer| &peer.nodes);
+    if node.is_some_and(|node| of_peer.contains(&node)) {
+        return None;
+    }
+    classes.denying_list(&world.cluster, question.direction, question.subject, peer)
 }
 
 fn isolating(world: &World<'_>, question: &Question) -> Vec<PolicyId> {

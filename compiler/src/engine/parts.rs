@@ -77,14 +77,15 @@ impl Asked {
     }
 }
 
-/// Whose verdicts a flow asks for: its ends', and those of whoever stands behind a service.
+/// Whose verdicts a flow asks for: its ends', and those of the pods behind a service or hostPort.
 fn ends(cluster: &Cluster, oracle: &Oracle<'_>, flow: &Flow) -> BTreeSet<EndpointId> {
     let ends = [flow.source, flow.destination].map(|end| oracle.complete(end).endpoint);
     let behind = oracle.service_of(flow).and_then(|(service, port)| {
         let service = cluster.services.get(service.index())?;
         service.ports.get(port? as usize)
     });
-    let backends = behind.into_iter().flat_map(|port| &port.backends);
+    let claims = oracle.host_ports_of(flow).into_iter().filter_map(|index| cluster.host_ports.get(index));
+    let backends = behind.into_iter().flat_map(|port| &port.backends).chain(claims.map(|it| &it.backend));
     let owners = backends.flat_map(|it| [it.endpoint, it.address.and_then(|at| oracle.directory().endpoint_at(at))]);
     ends.into_iter().chain(owners).flatten().collect()
 }

@@ -71,6 +71,12 @@ impl<'c> World<'c> {
         node.is_some_and(|node| node.addresses.contains(&address))
     }
 
+    /// The pods behind hostPorts, and the ports there.
+    pub(super) fn claims(&self, claims: &[usize]) -> Vec<(usize, End, u16)> {
+        let found = claims.iter().filter_map(|index| Some((*index, &self.cluster.host_ports.get(*index)?.backend)));
+        found.map(|(index, it)| (index, End { endpoint: it.endpoint, address: it.address }, it.port)).collect()
+    }
+
     /// The ready backends of a service port, and the port there.
     pub(super) fn backends(
         &self,

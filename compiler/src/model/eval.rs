@@ -7,6 +7,7 @@
 //! Invariants: shares no code with classify and lower; never looks at more than the [`Cluster`].
 
 mod answer;
+mod host_ports;
 mod ranges;
 mod service;
 
@@ -19,7 +20,7 @@ use super::{
     NamespaceId, Peer, PolicyId, PortMatch, PortRule, Protocol, Rule, SelectorId, ServiceId, Standing,
 };
 
-pub use answer::{Basis, End, Flow, FlowProtocol, Judgement, RuleId, ServiceBasis, Side, Verdict};
+pub use answer::{Basis, End, Flow, FlowProtocol, HostPortBasis, Judgement, RuleId, ServiceBasis, Side, Verdict};
 use ranges::Ranges;
 
 /// Answers for one cluster.
@@ -70,19 +71,26 @@ impl<'c> Oracle<'c> {
         let source = self.complete(flow.source);
         let destination = self.complete(flow.destination);
         let target = Target { protocol: flow.protocol, port: flow.port };
-        if let Some(found) = self.find_service(source, destination, target) {
-            return self.judge_service(source, destination, target, found);
-        }
-        Judgement {
-            egress: self.judge_side(Direction::Egress, source, destination, target),
-            ingress: self.judge_side(Direction::Ingress, destination, source, target),
-        }
+        let judgement = match self.find_service(source, destination, target) {
+            Some(found) => self.judge_service(source, destination, target, found),
+            None => Judgement {
+                egress: self.judge_side(Direction::Egress, source, destination, target),
+                ingress: self.judge_side(Direction::Ingress, destination, source, target),
+            },
+        };
+        self.judge_host_ports(source, destination, target, judgement)
     }
 
     /// What a flow's destination is translated to, if it is a service's address: the service, and the index of its port.
     pub fn service_of(&self, flow: &Flow) -> Option<(ServiceId, Option<u32>)> {
         let target = Target { protocol: flow.protocol, port: flow.port };
         self.find_service(self.complete(flow.source), self.complete(flow.destination), target)
+    }
+
+    /// The hostPorts that a flow's destination is, as indices into [`Cluster::host_ports`].
+    pub fn host_ports_of(&self, flow: &Flow) -> Vec<usize> {
+        let target = Target { protocol: flow.protocol, port: flow.port };
+        self.find_host_ports(self.complete(flow.source), self.complete(flow.destination), target)
     }
 
     /// An address alone stands for the pod that has it.

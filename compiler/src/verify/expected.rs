@@ -34,6 +34,8 @@ pub(super) struct Kind<'c> {
     node: Option<NodeId>,
     /// The service ports it is behind, with its port there: it always reaches itself.
     behind: Vec<(usize, usize, u16)>,
+    /// The hostPorts of its node that lead to itself: indices into [`Cluster::host_ports`].
+    claims: Vec<usize>,
     /// Where that matters, what it is to others.
     own: Vec<u32>,
 }
@@ -50,6 +52,8 @@ pub(super) struct Expected<'c> {
     pub(super) sets: Sets,
     /// What each backend is to others, by service and port.
     backends: Vec<Vec<Vec<u32>>>,
+    /// What the pod behind each hostPort is to others.
+    claimants: Vec<u32>,
 }
 
 impl<'c> Expected<'c> {
@@ -64,6 +68,8 @@ impl<'c> Expected<'c> {
         let mut of_backend = |it: &crate::model::Backend| natures.plain(it.endpoint, it.address);
         let mut of_port = |port: &crate::model::ServicePort| port.backends.iter().map(&mut of_backend).collect();
         let backends = cluster.services.iter().map(|it| it.ports.iter().map(&mut of_port).collect()).collect();
+        let of_claim = |it: &crate::model::HostPort| natures.plain(it.backend.endpoint, it.backend.address);
+        let claimants = cluster.host_ports.iter().map(of_claim).collect();
         let mut expected = Self {
             cluster,
             slots: Slots::new(cluster, &policies),
@@ -73,6 +79,7 @@ impl<'c> Expected<'c> {
             natures,
             sets: Sets::default(),
             backends,
+            claimants,
         };
         expected.add_kinds(local, &selected);
         expected
@@ -86,9 +93,15 @@ impl<'c> Expected<'c> {
             let found = selected.known.get(&(endpoint.namespace, endpoint.labels));
             let (policies, lists) = found.cloned().unwrap_or_default();
             let behind = behind.get(id).cloned().unwrap_or_default();
+            let is_own = |it: &crate::model::HostPort| {
+                it.backend.endpoint == Some(*id)
+                    || it.backend.address.is_some_and(|at| endpoint.addresses.contains(&at))
+            };
+            let claims = endpoint.node.into_iter().flat_map(|node| self.cluster.host_ports_of(node));
+            let claims = claims.filter(|(_, it)| is_own(it)).map(|(index, _)| index).collect();
             let own = if behind.is_empty() { &[][..] } else { &endpoint.addresses };
             let own = own.iter().map(|address| self.natures.plain(Some(*id), Some(*address))).collect();
-            let kind = Kind { policies, lists, named: &endpoint.named_ports, node: endpoint.node, behind, own };
+            let kind = Kind { policies, lists, named: &endpoint.named_ports, node: endpoint.node, behind, claims, own };
             let next = self.kinds.len() as u32;
             let number = *numbers.entry(kind).or_insert_with_key(|kind| {
                 self.kinds.push(kind.clone());

@@ -245,18 +245,27 @@ pub(super) fn write(bytes: &mut Vec<u8>, source: IpAddr, destination: IpAddr, (p
     written
 }
 
-/// The answer to a packet to a port: from that port, and no SYN.
+/// The answer to a packet to a port: from that port, and neither a SYN nor an SCTP INIT, which would begin a flow of
+/// its own in the other direction.
 fn write_answer(bytes: &mut Vec<u8>, [source, destination]: [IpAddr; 2], (protocol, port): Port) {
-    const TCP_FLAGS: usize = 13;
-    const SYN_AND_ACK: u8 = 0x12;
+    /// Where TCP's flags are and SCTP's first chunk begins, and what they are in an answer: SYN and ACK, INIT ACK.
+    const TCP_ANSWER: (usize, u8) = (13, 0x12);
+    const SCTP_ANSWER: (usize, u8) = (12, 2);
     let to = if protocol.is_some() { packet::CLIENT_PORT } else { port };
     write(bytes, source, destination, (protocol, to));
     let transport = if source.is_ipv4() { 14 + 20 } else { 14 + 40 };
     if protocol.is_some() {
         bytes.iter_mut().skip(transport).zip(port.to_be_bytes()).for_each(|(to, from)| *to = from);
     }
-    if let Some(flags) = bytes.get_mut(transport + TCP_FLAGS).filter(|_| protocol == Some(Protocol::Tcp)) {
-        *flags = SYN_AND_ACK;
+    let answer = match protocol {
+        Some(Protocol::Tcp) => Some(TCP_ANSWER),
+        Some(Protocol::Sctp) => Some(SCTP_ANSWER),
+        _ => None,
+    };
+    if let Some((at, value)) = answer
+        && let Some(byte) = bytes.get_mut(transport + at)
+    {
+        *byte = value;
     }
 }
 

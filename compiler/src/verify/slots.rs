@@ -19,7 +19,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Cut by the policies and names in force, and by every service.
+    /// Cut by the policies and names in force, by every service, and by every hostPort.
     pub(super) fn new(cluster: &Cluster, policies: &[PolicyId]) -> Self {
         let mut slots = Self { starts: [vec![0], vec![0], vec![0]] };
         let policies = policies.iter().map(|id| &cluster.policies[id.index()]);
@@ -38,6 +38,7 @@ impl Slots {
             slots.cut(port.protocol, port.port, port.port);
             port.node_port.into_iter().for_each(|number| slots.cut(port.protocol, number, number));
         }
+        cluster.host_ports.iter().for_each(|it| slots.cut(it.protocol, it.port, it.port));
         for port in cluster.endpoints.iter().flat_map(|endpoint| endpoint.named_ports.iter()) {
             if names.contains(&(port.name.as_str(), port.protocol as usize)) {
                 slots.cut(port.protocol, port.number, port.number);

@@ -41,7 +41,7 @@ fn members(cluster: &Cluster, directory: &Directory<'_>, reach: &Reach<'_>, who:
 fn is_told(cluster: &Cluster, directory: &Directory<'_>, from: End, to: End) -> bool {
     let near = |pod: End, other: End| {
         let node = pod.endpoint.and_then(|id| cluster.endpoints[id.index()].node);
-        node.zip(other.address).is_some_and(|(node, at)| cluster.nodes[node.index()].addresses.contains(&at))
+        node.zip(other.address).is_some_and(|(node, at)| cluster.is_of_node(node, at))
     };
     let is_service = to.endpoint.is_none() && to.address.is_some_and(|at| !directory.services_at(at).is_empty());
     let is_itself = from.endpoint.is_some() && from.endpoint == to.endpoint;

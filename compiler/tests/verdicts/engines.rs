@@ -76,6 +76,9 @@ fn of_side(cluster: &Cluster, direction: Direction, side: &Side) -> Vec<String> 
             let decisive = basis.backends.iter().filter(|it| it.verdict == side.verdict);
             decisive.flat_map(|it| of_side(cluster, direction, it)).collect()
         }
+        Basis::HostPorts(claimed) => {
+            claimed.deciding(side.verdict).flat_map(|it| of_side(cluster, direction, it)).collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -195,5 +198,5 @@ fn pod(cluster: &Cluster, end: End) -> Option<(EndpointId, IpAddr)> {
 }
 
 fn is_service(cluster: &Cluster, flow: &Flow) -> bool {
-    matches!(Oracle::new(cluster).judge(flow).ingress.basis, Basis::Service(_))
+    matches!(Oracle::new(cluster).judge(flow).ingress.basis, Basis::Service(_) | Basis::HostPorts(_))
 }

@@ -50,7 +50,10 @@ pub(super) fn pairs(cluster: &Cluster, classes: &Classes, endpoints: &[NamedEndp
 fn peers(classes: &Classes, family: Family) -> BTreeMap<PeerId, Vec<IpAddr>> {
     let mut peers: BTreeMap<PeerId, Vec<IpAddr>> = BTreeMap::new();
     let mut note = |peer: PeerId, address: IpAddr| {
-        let is_plain = classes.peers.get(peer.index()).is_some_and(|it| it.nodes.is_empty() && it.front.is_none());
+        let is_plain = classes
+            .peers
+            .get(peer.index())
+            .is_some_and(|it| it.nodes.is_empty() && it.front.is_none() && it.host_ports.is_empty());
         if is_plain && Family::of(address) == family && classes.peer_at(address) == peer {
             let known = peers.entry(peer).or_default();
             if known.len() <= MOST_OTHERS {

@@ -7,7 +7,7 @@ use weir_compiler::model::eval::{Basis, End, Flow, FlowProtocol, Side};
 use weir_compiler::model::{Cluster, Direction};
 use weir_compiler::origin::Origin;
 
-use super::{backends, hex, protocol, with_audit};
+use super::{backends, claims, hex, protocol, with_audit};
 use crate::because::{self, Reason, word};
 use crate::locate::Locator;
 use crate::near;
@@ -109,6 +109,13 @@ impl Drawer<'_> {
                 });
                 value["backends"] = backends.collect();
             }
+            Basis::HostPorts(basis) => {
+                let claims = claims(&self.read.cluster, flow, basis).into_iter().map(|(name, flow, side)| {
+                    let judged = self.side(direction, &flow, side);
+                    json!({"name": name, "packet": packet(&self.read.cluster, &flow), "side": judged})
+                });
+                value["host_ports"] = claims.collect();
+            }
             _ => {}
         }
         value
@@ -156,5 +163,6 @@ fn basis(basis: &Basis) -> &'static str {
         Basis::Rules(_) => "rules",
         Basis::Isolated(_) => "isolated",
         Basis::Service(_) => "service",
+        Basis::HostPorts(_) => "host-port",
     }
 }

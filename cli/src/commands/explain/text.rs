@@ -7,7 +7,7 @@ use weir_compiler::model::eval::{Basis, End, Flow, Side};
 use weir_compiler::model::{Cluster, Direction, ListId, PolicyId, Standing};
 use weir_compiler::origin::{FieldPath, Origin};
 
-use super::{backends, hex, packet, with_audit};
+use super::{backends, claims, hex, packet, with_audit};
 use crate::because::word;
 use crate::locate::Locator;
 use crate::near::{self, Miss};
@@ -128,6 +128,14 @@ impl Page<'_> {
                 for (backend_flow, side) in of_service {
                     self.line(2, &format!("packet: {}", packet(cluster, &backend_flow)));
                     self.indented(2, |page| page.side(direction, &backend_flow, side));
+                }
+            }
+            Basis::HostPorts(basis) => {
+                let claims = claims(cluster, flow, basis);
+                for (name, claimed, side) in &claims {
+                    self.line(2, &format!("the destination is {name}: the pod behind it must be allowed"));
+                    self.line(2, &format!("packet: {}", packet(cluster, claimed)));
+                    self.indented(2, |page| page.side(direction, claimed, side));
                 }
             }
             Basis::NotSubject => self.line(2, &not_subject(cluster, subject)),
@@ -259,5 +267,6 @@ pub(super) fn plain(basis: &Basis) -> &'static str {
         Basis::Rules(_) => "rules allow",
         Basis::Isolated(_) => "it is isolated, and no rule allows",
         Basis::Service(_) => "what stands behind the service decides",
+        Basis::HostPorts(_) => "the pod behind the hostPort decides",
     }
 }

@@ -98,6 +98,8 @@ pub enum Basis {
     Isolated(Vec<PolicyId>),
     /// The destination is a service's address: what its backends say.
     Service(ServiceBasis),
+    /// The destination is a hostPort: what the pods behind it say.
+    HostPorts(HostPortBasis),
 }
 
 /// A rule of a policy.
@@ -120,7 +122,36 @@ pub struct ServiceBasis {
     pub backends: Vec<Side>,
 }
 
+/// What decides at an address and port that pods claim as their hostPort.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPortBasis {
+    /// The claims, as indices into [`Cluster::host_ports`](crate::model::Cluster::host_ports), and what each gets.
+    pub claims: Vec<(usize, Side)>,
+    /// What the address and port would get if no pod claimed it.
+    pub otherwise: Box<Side>,
+}
+
+impl HostPortBasis {
+    /// The sides that made the verdict what it is: one denied claim is enough.
+    pub fn deciding(&self, verdict: Verdict) -> impl Iterator<Item = &Side> {
+        let agreeing = self.claims.iter().map(|(_, side)| side).filter(move |side| side.verdict == verdict);
+        agreeing.chain((verdict == Verdict::Allow).then_some(&*self.otherwise))
+    }
+}
+
 impl Side {
+    /// A hostPort only takes away: every pod that claims it must be allowed, and so must be what is there otherwise.
+    #[must_use]
+    pub(crate) fn with_host_ports(self, claims: Vec<(usize, Self)>) -> Self {
+        let verdict = claims.iter().map(|(_, side)| side.verdict).max();
+        match (verdict, self.verdict) {
+            (None, _) | (Some(Verdict::Allow), Verdict::Deny) => self,
+            (Some(verdict), _) => {
+                Self { verdict, basis: Basis::HostPorts(HostPortBasis { claims, otherwise: Box::new(self) }) }
+            }
+        }
+    }
+
     pub(super) fn allow(basis: Basis) -> Self {
         Self { verdict: Verdict::Allow, basis }
     }

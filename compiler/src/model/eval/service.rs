@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use super::{Basis, End, FlowProtocol, Judgement, Oracle, ServiceBasis, Side, Target, Verdict};
 use crate::address::Family;
-use crate::model::{Backend, Direction, Icmp, PortMatch, PortRule, Rule, ServiceAddress, ServiceId, ServicePort};
+use crate::model::{
+    Backend, Direction, Icmp, NodeId, PortMatch, PortRule, Rule, ServiceAddress, ServiceId, ServicePort,
+};
 
 impl Oracle<'_> {
     /// The service that the destination address belongs to, and which of its ports is meant.
@@ -31,10 +33,15 @@ impl Oracle<'_> {
         by_port.or_else(|| self.find_node_port(source, address, target)).or(rest.map(|id| (*id, None)))
     }
 
+    /// The node where a packet begins: its pod's, or the node itself.
+    pub(super) fn node_of(&self, source: End) -> Option<NodeId> {
+        let of_pod = source.endpoint.and_then(|id| self.endpoint(id).node);
+        of_pod.or_else(|| self.directory.node_at(source.address?))
+    }
+
     /// A node translates what is sent to its own addresses; another node is an ordinary address until it does.
     fn find_node_port(&self, source: End, address: IpAddr, target: Target) -> Option<(ServiceId, Option<u32>)> {
-        let of_pod = source.endpoint.and_then(|id| self.endpoint(id).node);
-        let node = of_pod.or_else(|| self.directory.node_at(source.address?))?;
+        let node = self.node_of(source)?;
         if !self.cluster.nodes[node.index()].addresses.contains(&address) {
             return None;
         }

@@ -33,6 +33,8 @@ pub(in crate::verify) struct Nature<'c> {
     pub(super) services: &'c [ServiceId],
     /// Whether it is a node's own, for an address of a service.
     pub(super) on_node: bool,
+    /// The hostPorts on it, of nodes with local endpoints: indices into [`Cluster::host_ports`].
+    pub(super) host_ports: Vec<usize>,
     /// For what has services or is a node: which backends it leads to.
     pub(super) family: Option<Family>,
 }
@@ -108,7 +110,7 @@ impl<'c> Natures<'c> {
             blocks: Blocks::new(blocks),
             lists: lists.into_iter().map(|id| (id, ranges(cluster, id))).collect(),
             names,
-            nodes: nodes.into_iter().filter(|id| !cluster.nodes[id.index()].addresses.is_empty()).collect(),
+            nodes: nodes.into_iter().filter(|id| cluster.has_addresses(*id)).collect(),
             held: HashMap::new(),
             plains: Vec::new(),
             plain_numbers: HashMap::new(),
@@ -131,7 +133,8 @@ impl<'c> Natures<'c> {
     pub(super) fn of(&mut self, address: IpAddr) -> u32 {
         let endpoint = self.directory.endpoint_at(address);
         let plain = self.plain(endpoint, Some(address));
-        let mut nature = Nature { plain, services: &[], on_node: false, family: None };
+        let host_ports = if endpoint.is_none() { self.host_ports_at(address) } else { Vec::new() };
+        let mut nature = Nature { plain, services: &[], on_node: false, host_ports, family: None };
         if endpoint.is_none() && self.cluster.assume.service_address == ServiceAddress::Backends {
             nature.services = self.directory.services_at(address);
             nature.on_node = !nature.services.is_empty() && self.directory.node_at(address).is_some();
@@ -144,6 +147,11 @@ impl<'c> Natures<'c> {
             self.list.push(nature);
         }
         number
+    }
+
+    fn host_ports_at(&self, address: IpAddr) -> Vec<usize> {
+        let claims = self.nodes.iter().flat_map(|node| self.cluster.host_ports_of(*node));
+        claims.filter(|(_, it)| it.is_at(self.cluster, address)).map(|(index, _)| index).collect()
     }
 
     /// The lists that contain what is neither a service nor a node.
@@ -216,6 +224,7 @@ impl<'c> Natures<'c> {
         let owned = cluster.endpoints.iter().flat_map(|it| &it.addresses);
         let owned = owned.chain(cluster.services.iter().flat_map(|it| &it.addresses));
         let owned = owned.chain(cluster.nodes.iter().flat_map(|it| &it.addresses));
+        let owned = owned.chain(cluster.host_ports.iter().filter_map(|it| it.address.as_ref()));
         let mut cuts: BTreeSet<IpAddr> = owned.copied().collect();
         let blocks = self.blocks.list.iter().flat_map(|(_, cidr, except)| std::iter::once(cidr).chain(*except));
         let blocks = blocks.map(|block| (block.address(), block.last()));

@@ -48,8 +48,14 @@ impl<'c> Expected<'c> {
         for index in 0..self.natures.list.len() {
             let nature = self.natures.list[index].clone();
             let plain = &self.natures.plains[nature.plain as usize];
-            let special = direction == Direction::Egress && (nature.family.is_some() || !plain.nodes.is_empty());
-            let set = if special { self.special(kind, &row, &nature) } else { None };
+            let leaves = direction == Direction::Egress;
+            let special = leaves && (nature.family.is_some() || !plain.nodes.is_empty());
+            let mut set = if special { self.special(kind, &row, &nature) } else { None };
+            if leaves && !nature.host_ports.is_empty() {
+                let mut less = set.unwrap_or_else(|| row.get(nature.plain as usize).to_vec());
+                self.take_host_ports(kind, &row, &nature, &mut less);
+                set = Some(less);
+            }
             let set = set.as_deref().unwrap_or_else(|| row.get(nature.plain as usize));
             numbers.push(self.sets.number(set));
         }
@@ -249,6 +255,22 @@ impl<'c> Expected<'c> {
             let at = self.slots.of((Some(port.protocol), backend.port));
             itself || own_node || contains(row.get(*plain as usize), at)
         })
+    }
+
+    /// A hostPort of the endpoint's node leads to a pod, and is allowed only as far as that pod is.
+    fn take_host_ports(&self, kind: u32, row: &Row, nature: &Nature<'c>, set: &mut [u64]) {
+        let of = &self.kinds[kind as usize];
+        for index in &nature.host_ports {
+            let claim = &self.cluster.host_ports[*index];
+            let plain = self.claimants[*index] as usize;
+            // Spec: "A Pod cannot block access to itself."
+            let itself = of.claims.contains(index);
+            let own_node = of.node.is_some_and(|node| self.natures.plains[plain].nodes.contains(&node));
+            let at = self.slots.of((Some(claim.protocol), claim.backend.port));
+            if of.node == Some(claim.node) && !itself && !own_node && !contains(row.get(plain), at) {
+                remove(set, self.slots.of((Some(claim.protocol), claim.port)));
+            }
+        }
     }
 
     /// What rules that name no peer allow, where nothing is known of the other end.
