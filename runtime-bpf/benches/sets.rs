@@ -86,7 +86,7 @@ fn look_ups(kernel: &Kernel, family: Family, kind: Kind, count: usize, rows: &mu
     let misses = misses(&mut random, family, &map);
     for structure in structures {
         let forced = vec![(place, *structure)];
-        let options = Options { most_value_bytes: Target::V4.most_value_bytes(), forced, ..Options::default() };
+        let options = Options { most_value_bytes: Target::V4.most_value_bytes(), forced };
         let begun = Instant::now();
         let tables = lay_out(map.clone(), &options);
         let build = milliseconds(begun);

@@ -50,7 +50,7 @@ fn size(kernel: &Kernel, place: Place, family: Family, count: usize) {
         place.structures().iter().filter(|it| **it != Structure::Compares && **it != Structure::HashPerLength)
     {
         let forced = vec![(place, *structure)];
-        let options = Options { most_value_bytes: Target::V4.most_value_bytes(), forced, ..Options::default() };
+        let options = Options { most_value_bytes: Target::V4.most_value_bytes(), forced };
         let start = Instant::now();
         let tables = lay_out(map.clone(), &options);
         let built = start.elapsed();

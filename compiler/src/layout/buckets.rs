@@ -316,9 +316,9 @@ impl Flow {
         let bit = |is: bool, shift: u32| u64::from(is) << shift;
         u64::from(self.tuple.protocol)
             | ((self.state as u64) << STATE_SHIFT)
-            | u64::from(direction_number(self.begun)) * BEGUN
+            | (u64::from(direction_number(self.begun)) * BEGUN)
             | ((self.origin as u64) << ORIGIN_SHIFT)
-            | u64::from(self.answered) * ANSWERED
+            | (u64::from(self.answered) * ANSWERED)
             | LIVE
             | (u64::from(self.epoch & ((1 << EPOCH_BITS) - 1)) << EPOCH_SHIFT)
             | bit(self.fins[0], FIN_OF_BEGINNER)

@@ -43,7 +43,7 @@ fn what_comes_and_goes_stays_apart_from_what_is_listed() {
         let mut addresses = singles(listed + moving);
         addresses.moving = addresses.exact.iter().skip(1).take(moving as usize).map(|it| it.0).collect();
         let forced = vec![(Place::Exact4, Structure::Layered)];
-        let options = Options { forced, most_value_bytes, ..Options::default() };
+        let options = Options { forced, most_value_bytes };
         check(&addresses, &options, &["exact4=layered"]);
         let built = Structures::build(&addresses, &[], NO_ROWS, &options);
         let Exact::Layered(table) = built.exact(Family::V4) else { panic!("{:?}", built.notes) };
