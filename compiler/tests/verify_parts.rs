@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use weir_compiler::artifact::{Artifact, Line, LineTable, NamedEndpoint, Parts, describe};
 use weir_compiler::classify::Scope;
+use weir_compiler::ebpf::asm::Tag;
 use weir_compiler::ebpf::insn::{Insn, Operand};
 use weir_compiler::ebpf::target::Target;
 use weir_compiler::image::{self, MapImage};
@@ -19,7 +20,10 @@ use weir_fuzz::oracles::engines::Compiled;
 /// Everything by parts.
 const PARTS: u64 = 0;
 /// Every combination, up to so many packets.
-const PRODUCT: u64 = 20_000;
+const PRODUCT: u64 = 120_000;
+/// Damages of one cluster, and how many of either sort are enough: one that is found costs both ways of verification.
+const DAMAGES: usize = 8;
+const ENOUGH: usize = 16;
 
 /// The structures of one round; in four rounds every structure has its turn.
 fn forced(round: usize) -> Options {
@@ -123,8 +127,14 @@ fn damage_endpoint(artifact: &mut Artifact, random: &mut Random) {
 
 fn damage_code(artifact: &mut Artifact, random: &mut Random) {
     let program = random.below(2);
-    let insns = &mut artifact.programs[program].code.insns;
-    let index = random.below(insns.len());
+    let code = &mut artifact.programs[program].code;
+    // Most instructions are about flows. Every other time one that a policy object is behind, if there is one.
+    let of_policy: Vec<usize> = (0..code.tags.len()).filter(|index| code.tags[*index] != Tag::default()).collect();
+    let index = match of_policy.is_empty() || random.once_in(2) {
+        true => random.below(code.insns.len()),
+        false => random.pick(&of_policy),
+    };
+    let insns = &mut code.insns;
     let change = |number: i32, random: &mut Random| match random.below(3) {
         0 => number.wrapping_add(1),
         1 => number.wrapping_sub(1),
@@ -144,13 +154,16 @@ fn damage_code(artifact: &mut Artifact, random: &mut Random) {
 fn what_every_combination_finds_the_parts_find() {
     let (mut found, mut sound) = (0, 0);
     for seed in 0..60 {
+        if found >= ENOUGH && sound >= ENOUGH {
+            break;
+        }
         let (cluster, mut random) = generated(seed);
         let options = forced(seed as usize % 4);
         let whole = artifact(&cluster, Scope::everything(&cluster), &options);
         if !verify_within(&whole, &cluster, PRODUCT / 2).exhaustive {
             continue;
         }
-        for _ in 0..8 {
+        for _ in 0..DAMAGES {
             let mut damaged = whole.clone();
             damage(&mut damaged, &mut random);
             let all = verify_within(&damaged, &cluster, PRODUCT);
