@@ -150,7 +150,7 @@ impl<'a> Emitter<'a> {
         *self.unless_open.entry(outcome).or_insert_with(|| asm.label(outcome.name()))
     }
 
-    /// The fast path; clears what only some paths write, and tells the families apart. Returns where ARP goes.
+    /// Emits the fast path, clears the stack slots that only some paths write, and branches by family. Returns the label for ARP.
     fn entry(&mut self) -> Label {
         self.asm.mov(Reg::R6, Reg::R1);
         match self.hook {

@@ -20,10 +20,10 @@ use weir_fuzz::oracles::engines::Compiled;
 /// Everything by parts.
 const PARTS: u64 = 0;
 /// Every combination, up to so many packets.
-const PRODUCT: u64 = 120_000;
+const PRODUCT: u64 = 60_000;
 /// Damages of one cluster, and how many of either sort are enough: one that is found costs both ways of verification.
 const DAMAGES: usize = 8;
-const ENOUGH: usize = 16;
+const ENOUGH: usize = 11;
 
 /// The structures of one round; in four rounds every structure has its turn.
 fn forced(round: usize) -> Options {

@@ -74,7 +74,7 @@ impl Target {
 }
 
 impl Insn {
-    /// What it needs beyond version 3 with plain atomic addition.
+    /// The feature that it needs, if any.
     pub fn feature(&self) -> Option<Feature> {
         match self {
             Self::MovSx { .. } | Self::LoadSx { .. } | Self::JumpLong { .. } => Some(Feature::V4),

@@ -6,7 +6,7 @@
 //! A flow is fresh until its beginner speaks again after an answer: a flood of first packets, even answered ones, evicts only
 //! other fresh flows. Programs check the expiry themselves, by protocol and state.
 //!
-//! # What a packet can do to a flow that it does not belong to
+//! # Packets that do not belong to the flow with their key
 //!
 //! * A SYN (or an SCTP INIT) always begins a connection: against the direction of the flow with its key, or on a flow that has ended, it
 //!   is judged as any first packet.

@@ -13,7 +13,7 @@ use crate::layout::{MapName, Outcome, buckets, config, direction_number, endpoin
 const HASH: i16 = Frame::SCRATCH + 8;
 
 impl Emitter<'_> {
-    /// The ports that the first fragment had; goes on at `parsed`.
+    /// Copies the first fragment's ports into the key and jumps to `parsed`.
     pub(super) fn recall_fragment(&mut self, family: Family, parsed: Label) {
         let fragment = self.drop_unless_open(Outcome::Fragment);
         self.look_up_place(family, fragment);

@@ -21,7 +21,7 @@ impl Frame {
     pub(super) const KEY: i16 = -36;
     /// The pod's address.
     pub(super) const LOCAL: i16 = Self::KEY - 20;
-    /// What is known of the flow.
+    /// Facts about the flow.
     const FLOW: i16 = Self::LOCAL - 32;
     /// Where its slot, or the home of a new one, is in the table.
     pub(super) const SLOT: i16 = Self::FLOW;
@@ -41,11 +41,11 @@ impl Frame {
     pub(super) const PROTOCOL: i16 = Self::SCRATCH - 4;
     /// The fragment's identification. Nothing is asked of it.
     pub(super) const FRAGMENT_ID: i16 = Self::PROTOCOL - 4;
-    /// TCP's flags; for SCTP what is like them (INIT: SYN); 0 for everything else.
+    /// TCP's flags; for SCTP, the flag that does the same (SYN for INIT); 0 for other protocols.
     pub(super) const TCP_FLAGS: i16 = Self::PROTOCOL - 8;
     /// The direction that is judged: of the packet, or the one in which its flow began.
     pub(super) const JUDGED: i16 = Self::TCP_FLAGS - 8;
-    /// Where what comes to the pod began: [`crate::layout::Origin`].
+    /// Where a packet to the pod began: [`crate::layout::Origin`].
     pub(super) const ORIGIN: i16 = Self::JUDGED - 8;
     /// What is counted at the end.
     pub(super) const OUTCOME: i16 = Self::ORIGIN - 8;

@@ -89,7 +89,7 @@ impl Emitter<'_> {
         self.asm.store(Size::H, Reg::R10, key(family).remote_port + moved, Reg::R3);
     }
 
-    /// r9 is the offset of an ICMP error: passes if it is about a live flow, else goes on at `parsed`.
+    /// r9 is the offset of an ICMP error: passes if it is about a live flow, else jumps to `parsed`.
     fn quoted(&mut self, family: Family, parsed: Label) {
         let longest = if family == Family::V4 { LONGEST_V4 } else { LONGEST_V6 };
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::LEN);

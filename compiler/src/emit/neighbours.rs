@@ -4,8 +4,8 @@
 //! past policy, and to take over another's address, where pods share a bridge. Strategy: a pod may say where it is itself, and
 //! ask where others are; nothing else, and to the link alone.
 //!
-//! * What a pod says of itself has its own address and its own hardware address: that of the frame, and that of the pod's
-//!   interface where the runtime knows it. Only routers say which way to go: advertisements and redirects of pods are forged.
+//! * A message about the pod itself must have the pod's own IP address and hardware address: the hardware address of the frame and, where
+//!   the runtime knows it, of the pod's interface. Router advertisements and redirects from pods are dropped as forged.
 //! * The frame is as long as the kernel makes it, with one option at most and no header between, so that there is no room for data.
 //! * It goes to a group or to an address of the link. Answers to a neighbour's global address are the exception: Linux asks with the
 //!   address that it is going to use. They go to neighbours that have asked. The question had a hop limit of 255, so no router has passed
@@ -107,7 +107,7 @@ impl Emitter<'_> {
         self.asm.jump(forged);
     }
 
-    /// r0 is the endpoint, r7 the packet: what is about its own address, and what others announce.
+    /// r0 is the endpoint, r7 the packet: passes ARP about the endpoint's own address, and gratuitous ARP.
     fn arp_to_pod(&mut self) {
         let (stray, passes) = (self.end(Outcome::Stray), self.end(Outcome::Neighbour));
         self.asm.load(Size::W, Reg::R2, Reg::R0, own_address(Family::V4));
@@ -143,8 +143,8 @@ impl Emitter<'_> {
         self.asm.bind(own);
     }
 
-    /// r1 points to the ICMPv6 header, r9 is its offset, r2 its type: passes what is about the link and may pass; the rest goes on at
-    /// `parsed`.
+    /// r1 points to the ICMPv6 header, r9 is its offset, r2 its type: passes messages of the link that follow the rules above. All other
+    /// ICMPv6 jumps to `parsed`.
     pub(super) fn neighbours_v6(&mut self, parsed: Label) {
         match self.hook {
             Direction::Egress => self.neighbours_from_pod(parsed),
@@ -226,7 +226,7 @@ impl Emitter<'_> {
         self.asm.bind(none);
     }
 
-    /// `length` = the bytes of the ICMPv6 message, and of all that comes after it in the frame.
+    /// `length` = the bytes from the ICMPv6 header to the end of the frame.
     fn message_length(&mut self, length: Reg) {
         self.asm.load(Size::W, length, Reg::R6, skb::LEN);
         self.asm.alu(AluOp::Sub, length, Reg::R9);
@@ -261,7 +261,7 @@ impl Emitter<'_> {
             self.asm.load(Size::W, Reg::R2, Reg::R0, own_address(Family::V6) + offset);
             self.asm.jump_if(Cond::Ne, Reg::R1, Reg::R2, other);
         }
-        // Zeros stand for no address.
+        // Zeros mean that the endpoint has no address of this family.
         self.asm.load(Size::W, Reg::R1, Reg::R10, address);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, fine);
         self.asm.bind(other);
@@ -276,7 +276,7 @@ impl Emitter<'_> {
         self.asm.bind(fine);
     }
 
-    /// Goes to `passes` with what goes to a group, or to an address that is local to the link.
+    /// Jumps to `passes` if the destination is a group or link-local.
     fn pass_on_the_link(&mut self, passes: Label) {
         let one = self.asm.label("to one");
         self.unless_group(Family::V6, Key::REMOTE, one);
@@ -348,7 +348,7 @@ impl Emitter<'_> {
         self.asm.load(Size::H, Reg::R1, Reg::R10, Key::REMOTE);
         self.if_link_local(Reg::R1, passes);
         self.asm.jump(parsed);
-        // To a group they are for routers; a pod is none. To the pod alone they are no different from any other packet.
+        // Sent to a group, these are for routers, and a pod is not one. Sent to the pod alone, they are judged as any ICMPv6.
         self.asm.bind(of_others);
         self.unless_group(Family::V6, Frame::LOCAL, parsed);
         self.asm.jump(stray);

@@ -12,14 +12,14 @@ use crate::layout::{MapName, Origin, Outcome, config, direction_number, endpoint
 use crate::model::Direction;
 
 impl Emitter<'_> {
-    /// r7 is the slot of a flow to be judged again, or 0; r8 is the time. A flow that is allowed again goes on at `current`.
+    /// r7 is the slot of a flow to be judged again, or 0; r8 is the time. If the flow is allowed again, jumps to `current`.
     ///
     /// A packet that is judged in both directions (`BOTH`) goes through the egress decision first, then through that for ingress.
     pub(super) fn judge(&mut self, family: Family, current: Label) -> Result<(), EmitError> {
         let [known, ingress, egress, egress_allows, allow, deny] =
             ["known flow", "judge ingress", "judge egress", "egress allows", "allow", "deny"]
                 .map(|it| self.asm.label(it));
-        // Before anything of the generation is read: what is judged by older tables must not have a newer epoch.
+        // Before any table is read: else a flow that was judged by old tables could get the epoch of new ones.
         self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::EPOCH);
         self.asm.load(Size::W, Reg::R1, Reg::R1, 0);
         self.asm.store(Size::W, Reg::R10, Frame::EPOCH, Reg::R1);
@@ -53,7 +53,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// What is asked only of a packet without a flow. r9 is the endpoint.
+    /// Checks that apply only to a packet without a flow. r9 is the endpoint.
     fn new_flow(&mut self, family: Family) {
         match self.hook {
             Direction::Egress => {
@@ -87,11 +87,11 @@ impl Emitter<'_> {
     /// Each of these alone is no proof. A forwarded packet can lose its interface: `ip6_fragment` builds new packets without one
     /// (`ip6_copy_metadata` does not copy `skb_iif`, `ip_copy_metadata` does), and with connection tracking on the node the sender
     /// decides whether that happens. A packet that was bridged can still have its sender's socket, that of another network namespace: since 4.20
-    /// crossing namespaces keeps it. What comes from enforced pods has their generation's stamp, which fragments inherit. IPv6
-    /// fragments are never taken for the host's: both can be wrong about them. What has none of the evidence is not from this host.
+    /// crossing namespaces keeps it. Packets from enforced pods have their generation's stamp, which fragments inherit. IPv6
+    /// fragments are never taken for the host's: both can be wrong about them. Without all of this evidence a packet is not the host's.
     ///
-    /// On a bridge nothing tells a packet that comes back to its sender from those that others send: a mark on the packet would
-    /// also be that of another node, where nodes are namespaces of one kernel.
+    /// On a bridge, a packet that comes back to its sender looks like a packet of another sender. (A mark would not help where several
+    /// nodes are namespaces of one kernel: they would set the same one.)
     fn find_origin(&mut self, family: Family) {
         let [known, itself] = ["origin", "from the pod itself"].map(|it| self.asm.label(it));
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::INGRESS_IFINDEX);

@@ -15,7 +15,7 @@
 //! A reader takes the word, then the rest, then the word again: a flow is accepted only if it is live and the numbers are
 //! equal. They are equal only if nobody claimed the slot in between; so what was read is of one flow, the reader's own.
 //! (A number comes back after 2^21 flows in one slot: at several hundred nanoseconds each, a reader would have to stop for half a
-//! second between its two loads while one slot gets exactly so many flows.)
+//! second between its two loads while one slot gets exactly that number of flows.)
 //!
 //! # Memory that is not ordered
 //!
@@ -191,7 +191,7 @@ impl Slot {
         self.words[1] as u32
     }
 
-    /// The flow in it; `None` if its state is none that programs write.
+    /// The flow in it; `None` if programs never write such a state.
     pub fn flow(&self) -> Option<Flow> {
         let bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let port = |at: usize| bytes.get(at..).and_then(|it| it.first_chunk()).map(|it| u16::from_be_bytes(*it));
@@ -239,7 +239,7 @@ pub fn seeds(config: &[u8]) -> [u64; SEEDS] {
     seeds
 }
 
-/// What tells a flow from others.
+/// The key of a flow, and its local address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuple {
     /// The interface.

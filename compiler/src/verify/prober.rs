@@ -269,7 +269,7 @@ fn write_answer(bytes: &mut Vec<u8>, [source, destination]: [IpAddr; 2], (protoc
     }
 }
 
-/// What tells a flow to a port from others: `own` is the pod's end.
+/// The key of a flow to a port: `own` is the pod's end.
 fn tuple(interface: u32, begun: Direction, [own, remote]: [IpAddr; 2], (protocol, port): Port) -> Tuple {
     let [client, server] = if protocol.is_some() { [packet::CLIENT_PORT, port] } else { [0, 0] };
     let [remote_port, local_port] = if begun == Direction::Ingress { [client, server] } else { [server, client] };

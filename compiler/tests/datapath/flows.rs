@@ -149,7 +149,7 @@ facts! {
             format!("fresh egress TcpFresh {stranger}:443 40000"),
             format!("fresh ingress UdpFresh {stranger}:1 2"),
         ]);
-        // It is isolated for ingress from now on: whoever speaks next, its own connection goes on, the other one does not.
+        // Now it is isolated for ingress. Whichever end sends next: its own connection stays established, the other one is cut.
         rig.plug_as("listener", "open");
         rig.next_epoch();
         rig.to_pod(&Packet::tcp((stranger, 443), (open, 40_000), SYN | ACK)).is(Established);
@@ -179,7 +179,7 @@ facts! {
         rig.from_pod(&Packet::tcp((open, 80), (client, 40_000), ACK)).is(Cut);
     }
 
-    /// What was cut is cut in both directions, whatever policy says of the other one.
+    /// A cut flow is cut in both directions, even if policy allows the other one.
     the_other_side_of_a_cut_connection_does_not_revive_it(rig, family) {
         rig.plug("open");
         let (open, stranger) = (open(family), stranger(family));

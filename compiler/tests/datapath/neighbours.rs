@@ -138,7 +138,7 @@ fn the_frame_has_the_pods_hardware_address_where_it_is_known() {
     });
 }
 
-/// A bridge sends to every port what it does not know better.
+/// A bridge floods frames to every port if it does not know the right one.
 #[test]
 fn what_is_about_others_is_stray() {
     on_v6(|rig, server, client| {

@@ -46,13 +46,13 @@ pub(crate) trait Machine {
     fn advance(&mut self, seconds: u64);
 }
 
-/// What the kernel knows about the way of a packet to a hook.
+/// The way of a packet to a hook, as far as the kernel knows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Arrival {
     /// The interface through which it came to this host; 0 if none is known.
     pub(crate) interface: u32,
     pub(crate) has_socket: bool,
-    /// What an earlier `from_pod` has left in it.
+    /// The stamp of an earlier `from_pod`.
     pub(crate) stamp: u32,
 }
 
@@ -160,7 +160,7 @@ impl Rig {
         self.machine.write(MapName::Endpoints, &INTERFACE.to_le_bytes(), &mixed);
     }
 
-    /// Changes what is known of the pod behind the interface.
+    /// Changes the entry of the pod behind the interface.
     pub(crate) fn change_endpoint(&mut self, change: impl FnOnce(&mut [u8])) {
         let mut value = self.machine.read(MapName::Endpoints, &INTERFACE.to_le_bytes());
         change(&mut value);

@@ -40,7 +40,7 @@ facts! {
         rig.to_pod(&Packet::udp((server(family), 1), (crate::rig::open(family), 2))).is(Unfiltered);
     }
 
-    /// A bridge sends to every port what it does not know better; and what was forwarded to a pod by mistake stays outside.
+    /// A bridge floods frames to every port if it does not know the right one.
     packets_for_another_address_do_not_come_in(rig, family) {
         rig.to_pod(&Packet::udp((client(family), 40_000), (friend(family), 53))).is(Stray);
         rig.plug("open");

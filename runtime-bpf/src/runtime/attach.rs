@@ -175,7 +175,7 @@ impl Runtime {
                 (None, Some(known)) => (known.way, known.hurried),
                 _ => (way, false),
             };
-            // The pod may change its own; what it had first is what its CNI plug-in gave it.
+            // The pod may change its hardware address later. The first one is the one that its CNI plug-in has set.
             let pod_address = known.filter(|it| it.pod == *pod && it.address == interface.address);
             let pod_address = pod_address.map_or_else(|| self.system.other_end(&interface), |it| it.pod_address);
             let number = known.map_or_else(|| free_number(record, &wanted), |it| it.number);

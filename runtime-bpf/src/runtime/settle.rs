@@ -68,7 +68,7 @@ impl<'a> Values<'a> {
     }
 }
 
-/// What an artifact says of an endpoint, and what only this node knows of it.
+/// The endpoint's value in the artifact, with its number and its pod's hardware address filled in.
 pub(crate) fn value_of(artifact: &Artifact, local: &Endpoint) -> Option<Vec<u8>> {
     let (namespace, name) = local.pod.split_once('/')?;
     let named = artifact.endpoints.iter().find(|it| (it.namespace.as_str(), it.name.as_str()) == (namespace, name))?;

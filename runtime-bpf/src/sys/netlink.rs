@@ -333,7 +333,7 @@ fn read_interface(payload: &[u8]) -> Option<Interface> {
             _ => {}
         }
     }
-    // Of other kinds, the link is what the interface stands on.
+    // For interfaces of other kinds, the link is the lower device.
     interface.other_end = link.filter(|_| is_veth).map(|link| (link, namespace));
     Some(interface)
 }

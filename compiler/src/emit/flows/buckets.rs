@@ -62,7 +62,7 @@ impl Emitter<'_> {
         self.asm.mov(Reg::R8, Reg::R2);
     }
 
-    /// r0 = the home's place; r1 = interface and ports, r3 = the other end's address and the pod's (IPv4 alone), r5 = what the word must have: the protocol, and that there is a flow.
+    /// r0 = the home's place; r1 = interface and ports, r3 = the other end's address and the pod's (IPv4 alone), r5 = the bits that the word must have: the protocol, and [`LIVE`].
     fn hash_flow(&mut self, family: Family, moved: i16) {
         let key = key(family);
         self.asm.load(Size::W, Reg::R1, Reg::R10, Key::IFINDEX + moved);
@@ -150,7 +150,7 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Add, slot, place);
     }
 
-    /// r4 points to a slot whose ends seemed right: goes on if it has the flow, with its word in r8, the time in r9 and 0 in r2 if the
+    /// r4 points to a slot whose ends seemed right: falls through if it has the flow, with its word in r8, the time in r9 and 0 in r2 if the
     /// packet's local address is the flow's too; else to `next`. r0, r1, r4, r5 are kept, r3 as
     /// [`Self::hash_flow`] has left it.
     fn accept(&mut self, family: Family, moved: i16, next: Label) {
@@ -208,7 +208,7 @@ impl Emitter<'_> {
         self.asm.load(Size::Dw, Reg::R9, Reg::R9, buckets::last(Family::V6));
     }
 
-    /// r7 is a flow that was looked up just now: r8 = the time, r1 = what was in r8.
+    /// r7 is a flow that was looked up just now: r8 = the time, r1 = the old r8. Jumps to `expired` if the flow has.
     pub(in crate::emit) fn jump_if_expired(&mut self, expired: Label) {
         self.asm.call(Helper::JIFFIES64);
         self.asm.mov(Reg::R1, Reg::R8);
