@@ -224,10 +224,6 @@ impl Compiled {
         };
         let mut notes = Vec::new();
         for note in &self.tables.structures.notes {
-            if note.place == Place::Flows {
-                notes.push(self.flow_table(note));
-                continue;
-            }
             let maps = || self.maps.iter().filter(|map| place_of(map.name) == Some(note.place));
             let in_program = note.structure == Structure::Compares && self.judges(note.place);
             if in_program || maps().any(used) {
@@ -235,18 +231,20 @@ impl Compiled {
                 notes.push(Note { bytes, ..note.clone() });
             }
         }
+        notes.push(self.flow_table());
         notes
     }
 
     /// Of both families together.
-    fn flow_table(&self, note: &Note) -> Note {
+    fn flow_table(&self) -> Note {
         let tables = self.maps.iter().filter(|map| image::bucket_family(map.name).is_some());
         let (mut entries, mut bytes) = (0, 0);
         for map in tables {
             entries += image::flow_room(map) as usize;
             bytes += memory::full(map).fixed;
         }
-        Note { entries, bytes, ..note.clone() }
+        let why = "read without a call".to_owned();
+        Note { place: Place::Flows, structure: Structure::Buckets, entries, bytes, why }
     }
 
     /// Whether a local endpoint has addresses of the family that a set is of.

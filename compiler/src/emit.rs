@@ -82,6 +82,7 @@ pub fn emit(plan: &Plan<'_>, hook: Direction) -> Result<Assembled, EmitError> {
     for family in &plan.families {
         emitter.family(*family)?;
     }
+    emitter.absent_families();
     let unknown = emitter.drop_unless_open(Outcome::Unknown);
     emitter.asm.jump(unknown);
     emitter.arp(arp);
@@ -171,7 +172,12 @@ impl<'a> Emitter<'a> {
         if self.hook == Direction::Egress {
             self.store_constant(Frame::JUDGED, direction_number(self.hook));
         }
-        let unknown = self.drop_unless_open(Outcome::Unknown);
+        // From a pod, always: the kernel takes off a tag of network 0 behind this hook, and then takes the packet for one without a tag,
+        // whose addresses were not checked.
+        let unknown = match self.hook {
+            Direction::Egress => self.end(Outcome::Unknown),
+            Direction::Ingress => self.drop_unless_open(Outcome::Unknown),
+        };
         let arp = self.asm.label("arp");
         // A tag that the device took off: what is inside is not what our rules speak of.
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::VLAN_PRESENT);
@@ -221,6 +227,17 @@ impl<'a> Emitter<'a> {
         // The verifier forgets r1 at the join with other paths; the next compare needs it.
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::PROTOCOL);
         Ok(())
+    }
+
+    /// A pod without an address of a family sends nothing in it: it could say that it is a router, or another pod.
+    fn absent_families(&mut self) {
+        let absent = [Family::V4, Family::V6].into_iter().filter(|it| !self.plan.families.contains(it));
+        for family in absent.collect::<Vec<_>>() {
+            if self.hook == Direction::Egress {
+                let spoofed = self.end(Outcome::Source);
+                self.asm.jump_if(Cond::Eq, Reg::R1, ether_type(family), spoofed);
+            }
+        }
     }
 
     fn parse_and_find(&mut self, family: Family) -> Label {

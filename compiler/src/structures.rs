@@ -329,8 +329,6 @@ impl Structures {
             Structure::Perfect => rows::hash(rows).map(RowTable::Compiled),
             _ => Some(RowTable::Maps),
         });
-        let why = "read without a call".to_owned();
-        made.notes.push(Note { place: Place::Flows, structure: Structure::Buckets, entries: 0, bytes: 0, why });
         made
     }
 

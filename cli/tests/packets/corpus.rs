@@ -198,6 +198,10 @@ fn attempt<'n>(by: By, net: &'n Net, case: &Case, row: &Row) -> Result<Try<'n>, 
     if by == By::Programs && net.layout == Layout::Bridge && is_behind {
         return Err("itself through a service, masqueraded, which on a bridge nothing tells from others");
     }
+    let is_host_port = |it: &model::HostPort| it.port == to.port() && it.is_at(&case.cluster, to.ip());
+    if by == By::Rules && case.cluster.host_ports.iter().any(is_host_port) {
+        return Err("a hostPort, of which the rules know nothing");
+    }
     let served = match (&behind, net.holder(to.ip())) {
         (Some(_), _) if by == By::Rules => return Err("a service address, which the rules see as its backends"),
         (Some(frontend), _) => backends(net, frontend),

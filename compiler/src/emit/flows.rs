@@ -265,14 +265,21 @@ impl Emitter<'_> {
         if self.hook == Direction::Egress { Cond::Eq } else { Cond::Ne }
     }
 
-    /// r7 is a flow of an older generation that this one does not allow. r8 is the time; the packet is dropped.
+    /// r7 is a flow of another generation that this one does not allow. r8 is the time; the packet is dropped.
+    ///
+    /// While two generations are in force, the flow is not marked: this may be the older one, and the newer one allows the flow. It is
+    /// judged again with each packet then.
     pub(super) fn cut_flow(&mut self, family: Family) {
-        let cut = self.end(Outcome::Cut);
+        let [cut, marked] = [self.end(Outcome::Cut), self.asm.label("marked")];
+        self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::OTHER);
+        self.asm.load(Size::W, Reg::R1, Reg::R1, 0);
+        self.asm.jump_if(Cond::Ne, Reg::R1, mark::NONE as i32, marked);
         self.load_word();
         self.asm.mov(Reg::R1, 1);
         self.asm.alu(AluOp::Lsh, Reg::R1, CUT as i32);
         self.asm.alu(AluOp::Or, Reg::R3, Reg::R1);
         self.change_word();
+        self.asm.bind(marked);
         let touches = self.asm.label("keeps the trace");
         self.unless_connects(touches);
         self.asm.jump(cut);

@@ -177,8 +177,8 @@ impl Emitter<'_> {
         let (forged, passes, no_endpoint) =
             (self.end(Outcome::Source), self.end(Outcome::Neighbour), self.end(Outcome::NoEndpoint));
         self.unless_hop_limit(ON_LINK, parsed);
-        self.unless_headers(0, parsed);
-        self.neighbour_option(kind, forged, parsed);
+        self.unless_headers(0, forged);
+        self.neighbour_option(kind, forged);
         if kind == ADVERTISEMENT {
             self.need_at(24);
             self.copy_target();
@@ -202,21 +202,21 @@ impl Emitter<'_> {
         }
     }
 
-    /// Goes to `parsed` if the message is longer than one option makes it, to `forged` if the option names another hardware address than the
-    /// frame does.
-    fn neighbour_option(&mut self, kind: i32, forged: Label, parsed: Label) {
+    /// Jumps to `forged` if the message is longer than one option makes it, or if the option names another hardware address than the frame
+    /// does. It is not judged as other ICMP then: where policy allows the pod everything, it would be believed.
+    fn neighbour_option(&mut self, kind: i32, forged: Label) {
         let plain = if kind == ROUTER_SOLICITATION { 8 } else { 24 };
         let none = self.asm.label("no option");
         self.message_length(Reg::R3);
         self.asm.jump_if(Cond::Eq, Reg::R3, plain, none);
-        self.asm.jump_if(Cond::Ne, Reg::R3, plain + OPTION, parsed);
+        self.asm.jump_if(Cond::Ne, Reg::R3, plain + OPTION, forged);
         self.need_at(plain + OPTION);
         self.asm.load(Size::H, Reg::R2, Reg::R1, plain as i16);
         if kind == SOLICITATION {
             self.asm.jump_if(Cond::Eq, Reg::R2, NONCE, none);
         }
         let own = if kind == ADVERTISEMENT { TARGET_ADDRESS } else { SOURCE_ADDRESS };
-        self.asm.jump_if(Cond::Ne, Reg::R2, own, parsed);
+        self.asm.jump_if(Cond::Ne, Reg::R2, own, forged);
         for (size, offset) in [(Size::W, 0), (Size::H, 4)] {
             self.asm.load(size, Reg::R2, Reg::R1, plain as i16 + 2 + offset);
             self.asm.store(size, Reg::R10, FRAME_SOURCE + offset, Reg::R2);

@@ -105,8 +105,11 @@ impl Emitter<'_> {
 
     /// r3 is how much there is after the IP header, r2 the protocol: too little for a transport header deceives.
     fn whole_header(&mut self, fragment: Label) {
-        let enough = self.asm.label("whole header");
+        let [enough, not_sctp] = ["whole header", "no sctp header"].map(|it| self.asm.label(it));
         self.asm.jump_if(Cond::Slt, Reg::R3, 8, fragment);
+        self.asm.jump_if(Cond::Ne, Reg::R2, SCTP, not_sctp);
+        self.asm.jump_if(Cond::Slt, Reg::R3, SCTP_BYTES + CHUNK_BYTES, fragment);
+        self.asm.bind(not_sctp);
         self.asm.jump_if(Cond::Ne, Reg::R2, TCP, enough);
         self.asm.jump_if(Cond::Slt, Reg::R3, TCP_BYTES, fragment);
         self.asm.bind(enough);
@@ -131,7 +134,8 @@ impl Emitter<'_> {
         for _ in 0..MOST_EXTENSIONS {
             self.extension(upper, parsed);
         }
-        self.asm.jump(malformed);
+        let too_many = self.too_many_headers();
+        self.asm.jump(too_many);
         self.asm.bind(upper);
         self.store_protocol(Family::V6, Reg::R2);
         self.transport(Family::V6, parsed);
@@ -141,7 +145,7 @@ impl Emitter<'_> {
     fn extension(&mut self, upper: Label, parsed: Label) {
         let [options, routing, fragment, next] =
             ["options", "routing header", "fragment header", "next header"].map(|name| self.asm.label(name));
-        let malformed = self.drop_unless_open(Outcome::Malformed);
+        let malformed = self.too_many_headers();
         for header in OPTIONS {
             self.asm.jump_if(Cond::Eq, Reg::R2, header, options);
         }
@@ -162,6 +166,15 @@ impl Emitter<'_> {
         self.asm.store(Size::W, Reg::R10, Frame::SCRATCH + 4, Reg::R9);
         self.asm.load(Size::W, Reg::R9, Reg::R10, Frame::SCRATCH + 4);
         self.asm.jump_if(Cond::Gt, Reg::R9, FARTHEST, malformed);
+    }
+
+    /// Where a packet goes whose headers are too many, or too long. From a pod it is dropped always: neighbour discovery could be behind
+    /// them.
+    fn too_many_headers(&mut self) -> Label {
+        match self.hook {
+            Direction::Egress => self.end(Outcome::Malformed),
+            Direction::Ingress => self.drop_unless_open(Outcome::Malformed),
+        }
     }
 
     /// With segments left, the destination that we see is not where the packet ends.

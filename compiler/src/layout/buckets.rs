@@ -336,10 +336,12 @@ fn address_at(bytes: &[u8], at: i16, family: Family) -> Option<IpAddr> {
     })
 }
 
-/// The word of a live slot whose flow was ended: until it expires, no packet of either side passes or keeps it alive, and only a new TCP
-/// connection takes its place.
+/// The word of a live slot whose flow was ended: until it expires, no packet of either side passes, and only a new TCP connection takes
+/// its place. It expires as late as a confirmed flow: connection tracking remembers a connection for that long.
 pub const fn ended(word: u64) -> u64 {
-    word | (1 << CUT) | (1 << FIN_OF_BEGINNER)
+    let is_closing = (word >> STATE_SHIFT) & 7 == State::TcpClosing as u64;
+    let confirmed = if is_closing { 0 } else { 1 << STATE_SHIFT };
+    word | confirmed | (1 << CUT) | (1 << FIN_OF_BEGINNER)
 }
 
 /// The word of a slot that has lost the flow that this was of.

@@ -70,10 +70,10 @@ fn nothing_else_is_in_a_message() {
         let group = ip(ALL_NODES);
         let mut long = advertisement(server, group, server);
         long.payload.extend([14, 1, 1, 2, 3, 4, 5, 6]);
-        rig.from_pod(&long).is(Denied);
+        rig.from_pod(&long).is(Source);
         let mut unknown = solicitation(server, group, server);
         unknown.payload[24] = 200;
-        rig.from_pod(&unknown).is(Denied);
+        rig.from_pod(&unknown).is(Source);
         let mut nonce = solicitation(ip("::"), group, server);
         nonce.payload[24] = 14;
         rig.from_pod(&nonce).is(Neighbour);
@@ -88,8 +88,19 @@ fn nothing_else_is_in_a_message() {
         // Around the message there is room too.
         let padded = |packet: Packet| Packet { trailer: vec![0; 1_000], ..packet };
         let behind_options = |packet: Packet| packet.with_extension(60, &[1; 15]);
-        rig.from_pod(&padded(advertisement(server, group, server))).is(Denied);
-        rig.from_pod(&behind_options(advertisement(server, group, server))).is(Denied);
+        rig.from_pod(&padded(advertisement(server, group, server))).is(Source);
+        rig.from_pod(&behind_options(advertisement(server, group, server))).is(Source);
+        let hidden =
+            (0..7).fold(advertisement(server, group, server), |it, _| it.with_extension(60, &[0, 1, 4, 0, 0, 0, 0]));
+        rig.from_pod(&hidden).is(Malformed);
+        // Nor where policy allows the pod everything.
+        rig.plug("open");
+        let lie = advertisement(open(V6), group, client(V6));
+        rig.from_pod(&padded(lie.clone())).is(Source);
+        rig.from_pod(&behind_options(lie.clone())).is(Source);
+        let hidden = (0..7).fold(lie, |it, _| it.with_extension(60, &[0, 1, 4, 0, 0, 0, 0]));
+        rig.from_pod(&hidden).is(Malformed);
+        rig.plug("server");
         rig.from_pod(&padded(report(28))).is(Source);
         rig.to_pod(&padded(advertisement(ip(LINK), group, ip(LINK)))).is(Denied);
         rig.to_pod(&behind_options(solicitation(ip(LINK), group, server))).is(Denied);

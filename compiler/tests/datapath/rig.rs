@@ -233,6 +233,28 @@ impl Rig {
         self.machine.write(MapName::Config, &[0; 4], &value);
     }
 
+    /// The generation in force has this epoch.
+    pub(crate) fn set_epoch(&mut self, epoch: u32) {
+        let mut value = self.machine.entries(MapName::Config).remove(0).1;
+        value[config::EPOCH as usize..][..4].copy_from_slice(&epoch.to_le_bytes());
+        self.machine.write(MapName::Config, &[0; 4], &value);
+    }
+
+    /// Ends all flows, as the runtime does.
+    pub(crate) fn end_flows(&mut self) {
+        for (map, family) in [(MapName::FlowBuckets4, Family::V4), (MapName::FlowBuckets6, Family::V6)] {
+            for (key, mut table) in self.machine.entries(map) {
+                for slot in table.chunks_exact_mut(buckets::slot_bytes(family) as usize) {
+                    let word = u64::from_le_bytes(*slot.first_chunk().unwrap());
+                    if word & buckets::LIVE != 0 {
+                        slot[..8].copy_from_slice(&buckets::ended(word).to_le_bytes());
+                    }
+                }
+                self.machine.write(map, &key, &table);
+            }
+        }
+    }
+
     /// Flows of older generations go on.
     pub(crate) fn keep_established(&mut self) {
         let mut value = self.machine.entries(MapName::Config).remove(0).1;

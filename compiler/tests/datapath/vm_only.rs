@@ -121,4 +121,44 @@ fn what_had_a_tag_is_unknown() {
     rig.plug("open");
     let open = crate::rig::open(Family::V4);
     rig.to_pod(&Packet::tcp((client(Family::V4), 40_000), (open, 80), SYN)).is(Unfiltered);
+    // The kernel would take off a tag of network 0, and the source was not checked.
+    rig.from_pod(&Packet::tcp((open, 40_000), (client(Family::V4), 80), SYN)).is(Unknown);
+}
+
+/// A slot has 24 bits of the epoch, the configuration has 32; the fast path looks at the bits above those of a slot.
+#[test]
+fn an_epoch_beyond_a_slots_bits_is_the_same_on_both_paths() {
+    let parts = crate::rig::parts();
+    for family in crate::rig::FAMILIES {
+        let mut rig = Rig::new(Box::new(crate::vm::Machine::new(&parts)), parts.pods.clone());
+        rig.set_epoch(0x0500_0001);
+        let out = |flags| Packet::tcp((server(family), 40_000), (friend(family), 443), flags);
+        rig.from_pod(&out(SYN)).is(Allowed);
+        rig.to_pod(&Packet::tcp((friend(family), 443), (server(family), 40_000), SYN | ACK)).is(Established);
+        rig.from_pod(&out(ACK)).is(Established);
+        rig.end_flows();
+        rig.from_pod(&out(ACK)).is(Cut);
+        rig.to_pod(&Packet::tcp((friend(family), 443), (server(family), 40_000), ACK)).is(Cut);
+        rig.from_pod(&out(SYN)).is(Allowed);
+    }
+}
+
+/// An ended UDP flow: its beginner does not go on with it, and does not keep it.
+#[test]
+fn an_ended_udp_flow_passes_in_no_direction() {
+    let parts = crate::rig::parts();
+    for family in crate::rig::FAMILIES {
+        let mut rig = Rig::new(Box::new(crate::vm::Machine::new(&parts)), parts.pods.clone());
+        let there = Packet::udp((server(family), 4_000), (friend(family), 53));
+        let back = Packet::udp((friend(family), 53), (server(family), 4_000));
+        rig.from_pod(&there).is(Allowed);
+        rig.end_flows();
+        for _ in 0..3 {
+            rig.from_pod(&there).is(Cut);
+            rig.advance(59);
+        }
+        rig.to_pod(&back).is(Cut);
+        rig.advance(181);
+        rig.from_pod(&there).is(Allowed);
+    }
 }

@@ -82,7 +82,7 @@ impl Model {
         let options = (neighbour.link_layer.is_some(), neighbour.nonces);
         let is_plain = matches!(options, (_, 0)) || (kind == SOLICITATION && options == (false, 1));
         if !is_plain || bytes::upper_length(ip) > MOST_NEIGHBOUR {
-            return (Rule::NeighbourShape, None);
+            return (Rule::NeighbourShape, Some(Outcome::Source));
         }
         let Some(endpoint) = &self.endpoint else {
             // The frame and the option must say the same even here.

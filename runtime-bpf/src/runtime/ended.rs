@@ -11,12 +11,11 @@ use std::net::IpAddr;
 use weir_compiler::address::Family;
 use weir_compiler::layout::MapName;
 use weir_compiler::layout::buckets::{self, Flow, Slot};
-use weir_compiler::model::Direction;
 
 use super::Runtime;
 use crate::error::{Doing as _, Error};
 
-/// Flows that a local pod has begun, to one port of one address.
+/// Flows of a local pod with one port of one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedFlows {
     /// The pod, `namespace/name`.
@@ -63,8 +62,8 @@ impl Runtime {
 /// The interface, the remote address and port, and the protocol.
 type Key = (u32, IpAddr, u16, u8);
 
-/// Of a flow that the pod has begun.
+/// Whichever side began it: of a flow whose first packet here came from the service, the beginner is not known.
 fn key(slot: &Slot) -> Option<Key> {
-    let Flow { tuple, begun, .. } = slot.flow()?;
-    (begun == Direction::Egress).then_some((tuple.ifindex, tuple.remote, tuple.remote_port, tuple.protocol))
+    let Flow { tuple, .. } = slot.flow()?;
+    Some((tuple.ifindex, tuple.remote, tuple.remote_port, tuple.protocol))
 }

@@ -243,6 +243,7 @@ impl Emitter<'_> {
         // In one compare: the epoch is that in force, and the flow was not cut and has no FIN (the three bits above the epoch).
         const _: () = assert!(CUT == EPOCH_SHIFT + EPOCH_BITS + 2);
         self.asm.load(Size::W, Reg::R1, Reg::R3, config::EPOCH as i16);
+        self.asm.alu(AluOp::And, Reg::R1, (1 << EPOCH_BITS) - 1);
         self.asm.mov(Reg::R2, Reg::R8);
         self.asm.alu(AluOp::Rsh, Reg::R2, EPOCH_SHIFT as i32);
         self.asm.alu(AluOp::Xor, Reg::R1, Reg::R2);

@@ -6,7 +6,7 @@ use crate::ebpf::insn::{AluOp, AtomicOp, Cond, Reg, Size, Width};
 use crate::emit::frame::{Frame, Key};
 use crate::emit::parse::{TCP, UDP, address_bytes, key};
 use crate::emit::{Emitter, map_ref};
-use crate::layout::buckets::{self, BEGUN, BUSY, EPOCH_SHIFT, LIVE, ORIGIN_SHIFT, STATE_SHIFT, WAYS, WORD};
+use crate::layout::buckets::{self, BEGUN, BUSY, CUT, EPOCH_SHIFT, LIVE, ORIGIN_SHIFT, STATE_SHIFT, WAYS, WORD};
 use crate::layout::{MapName, State, config};
 
 use super::BEYOND_EPOCH;
@@ -137,7 +137,10 @@ impl Emitter<'_> {
         self.is_interface(Reg::R1);
         self.asm.alu(AluOp::Sub, Reg::R5, Reg::R1);
         self.asm.alu(AluOp::Lsh, Reg::R5, SHARE_SHIFT);
+        // The trace of a cut flow is worth as much as a confirmed flow: without it the connection could go on.
         self.asm.mov(Reg::R1, Reg::R4);
+        self.asm.alu(AluOp::Rsh, Reg::R1, (CUT - STATE_SHIFT) as i32);
+        self.asm.alu(AluOp::Or, Reg::R1, Reg::R4);
         self.asm.alu(AluOp::Rsh, Reg::R1, STATE_SHIFT as i32);
         self.asm.alu(AluOp::And, Reg::R1, 1);
         self.asm.alu(AluOp::Lsh, Reg::R1, CONFIRMED_SHIFT);
