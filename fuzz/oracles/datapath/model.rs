@@ -278,6 +278,10 @@ impl Model {
     pub fn receive(&mut self, packet: &Packet, policy: &mut dyn Policy) -> Outcome {
         self.noted.clear();
         match &packet.body {
+            Body::Vlan(_) if packet.hook == Direction::Egress => {
+                self.note(Rule::TagFromPod);
+                Outcome::Unknown
+            }
             Body::UnknownFamily | Body::Vlan(_) => self.unjudged(Outcome::Unknown, packet.hook, None, policy),
             Body::Arp(arp) => self.arp(packet.hook, arp),
             Body::Ip(ip) => self.ip(packet, ip, policy),

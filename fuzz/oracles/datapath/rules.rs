@@ -68,6 +68,7 @@ rules! {
     ClosingGoesOn = "A closing flow goes on with packets that do not begin a connection.",
     // No flow.
     NoEndpoint = "A packet at an unknown endpoint is dropped.",
+    TagFromPod = "A frame of a pod with a VLAN tag is dropped: its addresses are not checked.",
     WrongSource = "A packet from the pod needs the endpoint's own source address, also where nothing is filtered.",
     Stray = "A packet to the pod needs the endpoint's address, a group or a link-local address as its destination.",
     ToGroup = "A packet to a group or a link-local address may come to the pod.",
