@@ -68,7 +68,7 @@ fn a_table_stays_whatever_size_the_next_generation_would_make_it() {
         attach(node, &made(100), &[], None).unwrap();
         let after = tables(node);
         assert_eq!(after.iter().map(|it| it.max_entries).collect::<Vec<_>>(), [before[0].max_entries; 2]);
-        assert_eq!((before[0].entries, after[0].entries), (1, 1), "p1's end of the connection is known");
+        assert_eq!((before[0].entries, after[0].entries), (2, 2), "both ends of the connection are known");
         assert!(is_alive(&mut stream));
         assert!(connect(node, 0, pod_address(1, false), 80).is_some());
     });
