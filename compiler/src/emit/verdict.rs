@@ -157,6 +157,9 @@ impl Emitter<'_> {
         let [passes, remembered] = ["nothing to remember", "remember"].map(|it| self.asm.label(it));
         self.would_deny_in_either();
         self.unless_question(family, passes);
+        // Verification follows the decision up to the first read of the flow table's shape (`verify::prober`). The test of the address below
+        // is no part of the decision; before this read, it would split each peer class by the first byte of its addresses.
+        self.load_mask(family, Reg::R1);
         let remote_or_local = if self.hook == Direction::Egress { Key::REMOTE } else { Frame::LOCAL };
         self.unless_group(family, remote_or_local, remembered);
         self.asm.jump(passes);

@@ -134,7 +134,7 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Add, Reg::R0, Reg::R9);
     }
 
-    pub(super) fn load_mask(&mut self, family: Family, reg: Reg) {
+    pub(in crate::emit) fn load_mask(&mut self, family: Family, reg: Reg) {
         let at = if family == Family::V4 { shape::V4 } else { shape::V6 };
         self.asm.load_map_value(reg, map_ref(MapName::FlowShape), at);
         self.asm.load(Size::Dw, reg, reg, 0);
