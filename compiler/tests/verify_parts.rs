@@ -20,7 +20,7 @@ use weir_fuzz::oracles::engines::Compiled;
 /// Everything by parts.
 const PARTS: u64 = 0;
 /// Every combination, up to so many packets.
-const PRODUCT: u64 = 20_000;
+const PRODUCT: u64 = 50_000;
 /// Damages of one cluster, and how many of either sort are enough: one that is found costs both ways of verification.
 const DAMAGES: usize = 8;
 const ENOUGH: usize = 11;
