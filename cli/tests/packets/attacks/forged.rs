@@ -77,7 +77,8 @@ fn fins_close(stage: &Stage, findings: &mut Findings) {
     far.shutdown(Shutdown::Write).unwrap();
     assert_eq!((&near).read(&mut [0]).unwrap(), 0);
     findings.expect(carries(&near, &far), "a half-closed connection carries nothing");
-    findings.expect(state(stage, ends) == "open", "a half-closed connection is closing");
+    let half_closed = state(stage, ends);
+    findings.expect(half_closed == "open", format!("a half-closed connection is {half_closed}"));
     near.shutdown(Shutdown::Write).unwrap();
     assert_eq!((&far).read(&mut [0]).unwrap(), 0);
     std::thread::sleep(Duration::from_millis(20));
