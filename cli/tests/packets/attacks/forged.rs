@@ -77,7 +77,15 @@ fn fins_close(stage: &Stage, findings: &mut Findings) {
     far.shutdown(Shutdown::Write).unwrap();
     assert_eq!((&near).read(&mut [0]).unwrap(), 0);
     findings.expect(carries(&near, &far), "a half-closed connection carries nothing");
-    let half_closed = state(stage, ends);
+    // A program that loses a race for the slot's word leaves the change to the next packet.
+    let mut half_closed = state(stage, ends);
+    for _ in 0..20 {
+        if half_closed == "open" {
+            break;
+        }
+        findings.expect(carries(&near, &far), "a half-closed connection carries no more");
+        half_closed = state(stage, ends);
+    }
     findings.expect(half_closed == "open", format!("a half-closed connection is {half_closed}"));
     near.shutdown(Shutdown::Write).unwrap();
     assert_eq!((&far).read(&mut [0]).unwrap(), 0);
