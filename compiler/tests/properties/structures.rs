@@ -25,7 +25,9 @@ fn every_structure_decides_as_the_reference_does() {
             }
         }
     }
-    let all = Place::ALL.iter().flat_map(|place| place.structures().iter().map(|it| (*place, *it)));
+    // The flow table is not among them: with one structure there is no choice, and `tables` has no note of it.
+    let chosen = Place::ALL.iter().filter(|place| place.structures().len() > 1);
+    let all = chosen.flat_map(|place| place.structures().iter().map(|it| (*place, *it)));
     let unseen: Vec<_> = all.filter(|it| !seen.contains(it)).collect();
     assert!(asked > 10_000 && unseen.is_empty(), "{asked} questions, never chosen: {unseen:?}");
 }
