@@ -142,7 +142,7 @@ pub fn compile_classes(
     let structures =
         StructureOptions { most_value_bytes: options.target.most_value_bytes(), forced: options.forced.clone() };
     let tables = lower::tables_with(&classes, &structures);
-    let general = Direction::ALL.map(|direction| lower::lower(direction, tables.is_staged));
+    let general = Direction::ALL.map(|direction| lower::lower(direction, &tables));
     let mut decisions = general.clone();
     for decision in &mut decisions {
         passes::optimize(decision, &tables)?;

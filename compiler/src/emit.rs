@@ -131,12 +131,15 @@ struct Emitter<'a> {
     ends: BTreeMap<Outcome, Label>,
     /// Drop if the endpoint filters this direction, else pass.
     unless_open: BTreeMap<Outcome, Label>,
+    /// Where the judgement of the family begins that is emitted.
+    judge: Label,
 }
 
 impl<'a> Emitter<'a> {
     fn new(plan: &'a Plan<'a>, hook: Direction) -> Self {
-        let asm = Asm::new(plan.target, program_name(hook));
-        Self { asm, plan, hook, ends: BTreeMap::new(), unless_open: BTreeMap::new() }
+        let mut asm = Asm::new(plan.target, program_name(hook));
+        let judge = asm.label("judge");
+        Self { asm, plan, hook, ends: BTreeMap::new(), unless_open: BTreeMap::new(), judge }
     }
 
     /// Where packets with this outcome go.
@@ -221,7 +224,9 @@ impl<'a> Emitter<'a> {
     fn family(&mut self, family: Family) -> Result<(), EmitError> {
         let next = self.asm.label("another family");
         self.asm.jump_if(Cond::Ne, Reg::R1, ether_type(family), next);
+        self.judge = self.asm.label("judge");
         let current = self.parse_and_find(family);
+        self.asm.bind(self.judge);
         self.judge(family, current)?;
         self.asm.bind(next);
         // The verifier forgets r1 at the join with other paths; the next compare needs it.

@@ -21,7 +21,7 @@ pub use parse::{ParseError, parse};
 pub use verify::{VerifyError, verify};
 
 use crate::address::Family;
-use crate::classify::{AddressMap, AtomSet, PortInterval, Row, SourceId, Sources};
+use crate::classify::{AddressMap, AtomId, AtomSet, PortInterval, Row, SourceId, Sources};
 use crate::model::eval::Verdict;
 use crate::model::{Direction, Protocol, id};
 use crate::structures::Structures;
@@ -100,6 +100,8 @@ pub enum Fact {
     Itself,
     /// 1 if the packet is from the pod's own node and began there.
     OwnNode,
+    /// 1 if the packet is an ICMP error about a live flow.
+    IcmpError,
 }
 
 /// Where a block goes on.
@@ -163,6 +165,9 @@ pub struct Tables {
     pub ports: Vec<PortInterval>,
     /// How many atoms there are.
     pub atoms: usize,
+    /// The atom that stands for ICMP errors about live flows; `None` if lists deny no sender of them. It is the last one, and no port
+    /// has it.
+    pub icmp_errors: Option<AtomId>,
     /// Whether each set has beside it the one that would be if what is staged were enforced.
     pub is_staged: bool,
     /// Where things stand that can become instructions.
@@ -214,6 +219,8 @@ pub struct Facts {
     pub itself: bool,
     /// Whether the packet is from the pod's own node and began there.
     pub own_node: bool,
+    /// Whether the packet is an ICMP error about a live flow.
+    pub icmp_error: bool,
 }
 
 /// The number that IP gives a protocol.

@@ -1,5 +1,7 @@
 //! Classes → programs and tables. The general form, for every feature there is; [`crate::passes`] narrow it.
 
+mod icmp_errors;
+
 use std::collections::{BTreeSet, HashMap};
 
 use crate::address::Family;
@@ -9,6 +11,7 @@ use crate::model::Direction;
 use crate::model::eval::Verdict;
 use crate::structures::rows::Rows;
 use crate::structures::{Options, Structures};
+use icmp_errors::Extended;
 
 /// What the programs look into, laid out as the cost model says, for the oldest kernel.
 pub fn tables(classes: &Classes) -> Tables {
@@ -17,12 +20,12 @@ pub fn tables(classes: &Classes) -> Tables {
 
 /// What the programs look into, laid out as asked.
 pub fn tables_with(classes: &Classes, options: &Options) -> Tables {
-    let (enforced, atoms) = ([&classes.ingress, &classes.egress], classes.atoms.count());
-    let ([ingress, egress], sets) = match &classes.staged {
-        Some(staged) => beside(enforced, staged.each_ref(), &classes.atom_sets),
-        None => (enforced.map(Clone::clone), classes.atom_sets.clone()),
+    let Extended { enforced, staged, sets, atoms, icmp_errors } = Extended::new(classes);
+    let is_staged = staged.is_some();
+    let ([ingress, egress], sets) = match &staged {
+        Some(staged) => beside(&enforced, staged, &sets),
+        None => (enforced, sets),
     };
-    let is_staged = classes.staged.is_some();
     let rows = Rows { directions: [&ingress, &egress], sets: &sets, words: words(atoms, is_staged) };
     Tables {
         structures: Structures::build(&classes.addresses, &classes.atoms.intervals, rows, options),
@@ -32,13 +35,14 @@ pub fn tables_with(classes: &Classes, options: &Options) -> Tables {
         sets,
         ports: classes.atoms.intervals.clone(),
         atoms,
+        icmp_errors,
         is_staged,
         sources: classes.sources.clone(),
     }
 }
 
 /// Rows of pairs: each set of what is enforced has beside it that of what would be.
-fn beside(enforced: [&Vec<Row>; 2], staged: [&Vec<Row>; 2], sets: &[AtomSet]) -> ([Vec<Row>; 2], Vec<AtomSet>) {
+fn beside(enforced: &[Vec<Row>; 2], staged: &[Vec<Row>; 2], sets: &[AtomSet]) -> ([Vec<Row>; 2], Vec<AtomSet>) {
     let mut pairs: Vec<AtomSet> = Vec::new();
     let mut known: HashMap<(AtomSetId, AtomSetId), AtomSetId> = HashMap::new();
     let mut pair = |one: AtomSetId, other: AtomSetId| {
@@ -54,18 +58,23 @@ fn beside(enforced: [&Vec<Row>; 2], staged: [&Vec<Row>; 2], sets: &[AtomSet]) ->
         Row { default, entries: entries.filter(|(_, set)| *set != default).collect() }
     };
     let mut rows = |one: &[Row], other: &[Row]| one.iter().zip(other).map(&mut row).collect();
-    let rows = [rows(enforced[0], staged[0]), rows(enforced[1], staged[1])];
+    let rows = [rows(&enforced[0], &staged[0]), rows(&enforced[1], &staged[1])];
     (rows, pairs)
 }
 
-/// The decision for one direction; `is_staged` if sets have beside them what would be if what is staged were enforced.
-pub fn lower(direction: Direction, is_staged: bool) -> Program {
-    let [flag, node, subject, remote, family, peer, set, protocol, port, atom] =
+/// The decision for one direction, for these tables.
+pub fn lower(direction: Direction, tables: &Tables) -> Program {
+    let [flag, node, subject, remote, family, peer, set, protocol, port, atom, error] =
         std::array::from_fn(|index| Value(index as u32));
+    let errors = tables.icmp_errors.filter(|_| direction == Direction::Ingress);
     let block = |insts: &[Inst], end| Block::new(insts.to_vec(), end);
     let allow = |reason| End::Verdict(Verdict::Allow, reason);
-    let [own, ask_node, own_node, ask_family, class4, class6, judge, allowed, denied] =
+    let [own, ask_node, own_node, ask_family, class4, class6, judge, allowed, denied, judge_port, judge_error] =
         std::array::from_fn(|index| BlockId(index as u32 + 1));
+    let find_row = [Inst::Fact(subject, Fact::Subject), Inst::Row(set, subject, peer)];
+    let find_atom =
+        [Inst::Fact(protocol, Fact::Protocol), Inst::Fact(port, Fact::Port), Inst::Atom(atom, protocol, port)];
+    let in_set = End::If(Test::Has(set, atom), allowed, denied);
     let mut blocks = vec![
         block(&[Inst::Fact(flag, Fact::Itself)], End::If(Test::Equal(flag, 1), own, ask_node)),
         block(&[], allow(Reason::Itself)),
@@ -77,20 +86,21 @@ pub fn lower(direction: Direction, is_staged: bool) -> Program {
         ),
         block(&[Inst::Class(peer, Family::V4, remote)], End::Jump(judge)),
         block(&[Inst::Class(peer, Family::V6, remote)], End::Jump(judge)),
-        block(
-            &[
-                Inst::Fact(subject, Fact::Subject),
-                Inst::Row(set, subject, peer),
-                Inst::Fact(protocol, Fact::Protocol),
-                Inst::Fact(port, Fact::Port),
-                Inst::Atom(atom, protocol, port),
-            ],
-            End::If(Test::Has(set, atom), allowed, denied),
-        ),
+        match errors {
+            Some(_) => {
+                let find_row = find_row.into_iter().chain([Inst::Fact(error, Fact::IcmpError)]);
+                Block::new(find_row.collect(), End::If(Test::Equal(error, 1), judge_error, judge_port))
+            }
+            None => Block::new([&find_row[..], &find_atom].concat(), in_set),
+        },
         block(&[], allow(Reason::Policy)),
         block(&[], End::Verdict(Verdict::Deny, Reason::Policy)),
     ];
-    if is_staged {
+    if let Some(errors) = errors {
+        blocks.push(block(&find_atom, in_set));
+        blocks.push(block(&[Inst::Const(atom, errors.0)], in_set));
+    }
+    if tables.is_staged {
         let agrees = |index: usize| BlockId(index as u32);
         for (verdict, at) in [(Verdict::Allow, allowed), (Verdict::Deny, denied)] {
             let [agreed, differs] = [blocks.len(), blocks.len() + 1].map(agrees);

@@ -16,6 +16,7 @@ mod asker;
 mod bits;
 mod edge;
 mod endpoints;
+mod errors;
 mod expected;
 mod parts;
 mod prober;

@@ -210,7 +210,7 @@ b2:
 fn a_pod_without_policies_is_allowed_without_a_look_up() {
     let tables = tables("-");
     for direction in Direction::ALL {
-        let mut program = lower::lower(direction, tables.is_staged);
+        let mut program = lower::lower(direction, &tables);
         weir_compiler::passes::optimize(&mut program, &tables).unwrap();
         let text = program.to_string();
         assert!(!text.contains("class") && !text.contains("row") && !text.contains("atom"), "{text}");

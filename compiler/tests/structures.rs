@@ -68,7 +68,7 @@ fn check(addresses: &AddressMap, asked: &[IpAddr], family: Family, forced: &[(Pl
     if *tables.structures.exact(family) == Exact::Compares {
         return 0;
     }
-    let decisions: [Program; 2] = Direction::ALL.map(|direction| lower::lower(direction, tables.is_staged));
+    let decisions: [Program; 2] = Direction::ALL.map(|direction| lower::lower(direction, &tables));
     let plan = Plan { target: Target::BASE, decisions: decisions.each_ref(), tables: &tables, families: vec![family] };
     let program = emit_look_up(&plan, family, from_input).unwrap();
     let mut vm = Vm::new(1);

@@ -130,6 +130,31 @@ fn a_bit_of_what_is_staged_is_found() {
     }
 }
 
+/// Lists are asked about the senders of ICMP errors, by a bit that no port has.
+#[test]
+fn a_wrong_bit_for_icmp_errors_is_found() {
+    const LIST: &str = "\n---\n{kind: CidrList, apiVersion: weir.dev/v1alpha1, metadata: {name: bad}, spec: {action: Deny, cidrs: [198.51.100.0/24]}}\n";
+    let cluster = read(&(SHOP.to_owned() + LIST));
+    let compiled = compile(&cluster, &Scope::everything(&cluster), &Options::default()).expect("compiled");
+    let bit = 1u8 << compiled.tables.icmp_errors.expect("a list denies").0;
+    let whole = artifact(&cluster);
+    let mut damaged = 0;
+    for map in [MapName::Rows, MapName::Defaults] {
+        let entries_of = &whole.map(map).expect("the map").entries;
+        let is_ingress = |(at, (key, _)): &(usize, &(Vec<u8>, Vec<u8>))| match map {
+            MapName::Rows => key[key.len() - 1] & 0x80 == 0,
+            _ => *at < entries_of.len() / 2,
+        };
+        for (index, _) in entries_of.iter().enumerate().filter(is_ingress) {
+            let found = check_found_in(&cluster, |artifact| entries(artifact, map)[index].1[0] ^= bit);
+            let text = found.iter().map(ToString::to_string).collect::<String>();
+            assert!(text.contains("an ICMP error about a live flow"), "{text}");
+            damaged += 1;
+        }
+    }
+    assert!(damaged >= 4, "only {damaged} bits were damaged");
+}
+
 /// A policy in audit mode that has become one that is enforced, or the other way round.
 #[test]
 fn a_policy_of_another_mode_is_found() {

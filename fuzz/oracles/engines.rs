@@ -52,7 +52,7 @@ impl<'c> Compiled<'c> {
     pub fn with(cluster: &'c Cluster, scope: Scope, options: &Options) -> Result<Self, String> {
         let classes = classify(cluster, &scope).map_err(|error| error.to_string())?;
         let tables = lower::tables_with(&classes, options);
-        let general = Direction::ALL.map(|direction| lower::lower(direction, tables.is_staged));
+        let general = Direction::ALL.map(|direction| lower::lower(direction, &tables));
         let mut optimised = general.clone();
         for program in &mut optimised {
             passes::optimize(program, &tables).map_err(|error| error.to_string())?;
@@ -87,6 +87,7 @@ impl<'c> Compiled<'c> {
             port: question.port,
             itself,
             own_node: self.is_from_own_node(question),
+            icmp_error: false,
         })
     }
 
@@ -230,6 +231,27 @@ fn check_ir(compiled: &Compiled<'_>, oracle: &mut Oracle<'_>, question: &Questio
         && found != *rules
     {
         return differs(format!("provenance {found:?}"));
+    }
+    check_error(compiled, question, &expected.basis)
+}
+
+/// An ICMP error about a live flow comes in unless a list denies its sender, whatever policies say.
+fn check_error(compiled: &Compiled<'_>, question: &Question, basis: &Basis) -> Result<(), String> {
+    if question.direction == Direction::Egress {
+        return Ok(());
+    }
+    let expected = if matches!(basis, Basis::List(_)) { Verdict::Deny } else { Verdict::Allow };
+    let facts = Facts { icmp_error: true, ..compiled.facts(question).ok_or("the endpoint is not local")? };
+    for programs in [&compiled.general, &compiled.optimised] {
+        let found = match compiled.tables.icmp_errors {
+            Some(_) => ir::run(&programs[0], &compiled.tables, &facts).map_err(|error| error.to_string())?.0,
+            // The datapath does not ask.
+            None => Verdict::Allow,
+        };
+        if found != expected {
+            let shown = shown(compiled.cluster, question);
+            return Err(format!("{shown}\n  an ICMP error: reference {expected:?} ({basis:?}), ir {found:?}"));
+        }
     }
     Ok(())
 }

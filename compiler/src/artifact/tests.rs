@@ -49,7 +49,7 @@ fn parts() -> Parts {
     // Kernel maps: their entries and names are what is looked at here.
     let tables = lower::tables_with(&classes, &crate::structures::Options::kernel_maps());
     let decisions = Direction::ALL.map(|direction| {
-        let mut decision = lower::lower(direction, false);
+        let mut decision = lower::lower(direction, &tables);
         passes::optimize(&mut decision, &tables).unwrap();
         decision
     });

@@ -33,6 +33,14 @@ impl AtomSet {
         all
     }
 
+    /// The same atoms with room for `count`, which is not less than before.
+    #[must_use]
+    pub fn widened(&self, count: usize) -> Self {
+        let mut words = self.words.clone();
+        words.resize(count.div_ceil(64), 0);
+        Self { words }
+    }
+
     /// Adds an atom.
     pub fn insert(&mut self, atom: AtomId) {
         if let Some(word) = self.words.get_mut(atom.index() / 64) {

@@ -54,6 +54,8 @@ pub(super) fn build(
     let egress: Vec<Row> = subjects.iter().map(|subject| builder.row(Direction::Egress, subject)).collect();
     let is_staged = subjects.iter().any(|subject| subject.staged.is_some());
     let staged = is_staged.then(|| builder.staged(&subjects, [&ingress, &egress]));
+    let denied: Vec<_> = subjects.iter().map(|it| builder.denied_by_lists(Direction::Ingress, it)).collect();
+    let denied_by_lists = denied.iter().any(|peers| !peers.is_empty()).then_some(denied);
     let number = |subject: &Subject| SubjectId(subjects.partition_point(|it| it < subject) as u32);
     let subject_of = subject_of.iter().map(|(id, subject)| (*id, number(subject))).collect();
     let atom_sets = builder.sets.list;
@@ -66,6 +68,7 @@ pub(super) fn build(
         ingress,
         egress,
         staged,
+        denied_by_lists,
         atom_sets,
         rules,
         peers,
@@ -404,8 +407,14 @@ impl<'a> Builder<'a> {
         set
     }
 
-    /// The first list that contains the address decides; all it can do is deny.
     fn overlay_lists(&self, direction: Direction, subject: &Subject, open: &mut OpenRow) {
+        for peer in self.denied_by_lists(direction, subject) {
+            open.entries.insert(peer, AtomSet::none(self.atoms.count()));
+        }
+    }
+
+    /// The peer classes that the lists deny. The first list that contains an address decides; all it can do is deny.
+    fn denied_by_lists(&self, direction: Direction, subject: &Subject) -> Vec<PeerId> {
         let mut decided: BTreeMap<PeerId, ListAction> = BTreeMap::new();
         for id in &subject.lists {
             let list = &self.cluster.lists[id.index()];
@@ -414,9 +423,7 @@ impl<'a> Builder<'a> {
                 decided.entry(*peer).or_insert(list.action);
             }
         }
-        for (peer, _) in decided.into_iter().filter(|(_, action)| *action == ListAction::Deny) {
-            open.entries.insert(peer, AtomSet::none(self.atoms.count()));
-        }
+        decided.into_iter().filter(|(_, action)| *action == ListAction::Deny).map(|(peer, _)| peer).collect()
     }
 
     /// Service addresses, the pod's own node, and hostPorts there.

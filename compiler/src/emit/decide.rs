@@ -153,6 +153,7 @@ impl Emitter<'_> {
             }
             Fact::Itself => self.itself(direction, decision.family),
             Fact::OwnNode => self.own_node(direction, decision.family),
+            Fact::IcmpError => self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::ICMP_ERROR),
         }
         self.store_number(to, Reg::R1);
     }

@@ -60,8 +60,10 @@ impl Frame {
     pub(super) const BOTH: i16 = Self::FAMILY - 8;
     /// Of a packet that is judged in both directions: the outcome of the first of them.
     pub(super) const FIRST_OUTCOME: i16 = Self::BOTH - 8;
+    /// 1 for an ICMP error about a live flow, whose sender is judged.
+    pub(super) const ICMP_ERROR: i16 = Self::FIRST_OUTCOME - 8;
     /// From here to `SCRATCH`, all is cleared at the entry.
-    pub(super) const CLEARED: i16 = Self::FIRST_OUTCOME - 4;
+    pub(super) const CLEARED: i16 = Self::ICMP_ERROR - 4;
     /// IPv6's payload length, in host order.
     pub(super) const PAYLOAD: i16 = Self::CLEARED - 8;
     /// IPv6's hop limit.

@@ -7,6 +7,7 @@
 //! An error belongs to the flow of the packet that it quotes. It may come from any router on the way, which must be able to say that
 //! a packet is too big. So an error is a way past policy for its sender, and is kept as narrow as path MTU discovery allows:
 //! * the flow must be alive, judged by the generation in force, and not cut;
+//! * no list may deny its sender (`lower/icmp_errors.rs` says how that is decided);
 //! * from the pod it goes to the sender of the packet that it quotes, with which the pod may speak anyway;
 //! * it is as long as RFC 1812 (IPv4: 576 bytes) and RFC 4443 (IPv6: 1,280 bytes) allow, the padding of the frame included.
 
@@ -103,8 +104,22 @@ impl Emitter<'_> {
         self.jump_if_expired(parsed);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, parsed);
         self.unless_in_force(parsed);
-        let related = self.end(Outcome::Related);
-        self.asm.jump(related);
+        if self.hook == Direction::Ingress && self.plan.tables.icmp_errors.is_some() {
+            self.judge_sender();
+        } else {
+            let related = self.end(Outcome::Related);
+            self.asm.jump(related);
+        }
+    }
+
+    /// Goes on to the decision, which asks the lists about the sender of an ICMP error. Policy is not asked: routers must be heard.
+    ///
+    /// From the pod, errors need no such question: they go to the other end of a flow that the generation in force allows.
+    fn judge_sender(&mut self) {
+        self.store_constant(Frame::ICMP_ERROR, 1);
+        self.store_constant(Frame::JUDGED, direction_number(Direction::Ingress));
+        self.asm.mov(Reg::R7, 0);
+        self.asm.jump(self.judge);
     }
 
     /// Goes to `parsed` unless the packet goes to the other end of the quoted flow.

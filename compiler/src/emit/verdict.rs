@@ -154,6 +154,7 @@ impl Emitter<'_> {
         self.adopt(family);
         self.asm.jump(current);
         self.asm.bind(new);
+        self.pass_icmp_error();
         let [passes, remembered] = ["nothing to remember", "remember"].map(|it| self.asm.label(it));
         self.would_deny_in_either();
         self.unless_question(family, passes);
@@ -168,6 +169,15 @@ impl Emitter<'_> {
         self.remember(family);
         self.asm.bind(passes);
         self.pass(family, None);
+    }
+
+    /// Passes an ICMP error about a live flow. It begins no flow.
+    fn pass_icmp_error(&mut self) {
+        if self.hook == Direction::Ingress && self.plan.tables.icmp_errors.is_some() {
+            let related = self.end(Outcome::Related);
+            self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::ICMP_ERROR);
+            self.asm.jump_if(Cond::Ne, Reg::R1, 0, related);
+        }
     }
 
     /// A packet in the middle of a connection begins a flow of unknown origin, unless the own node has sent it; with a RST it begins

@@ -38,6 +38,7 @@ impl Decide for Interpreter {
             port: question.port,
             itself: question.own == question.remote,
             own_node: question.own_node && question.direction == Direction::Ingress,
+            icmp_error: false,
         };
         let direction = direction_number(question.direction) as usize;
         let run = |program: &Program| ir::run(program, &self.tables, &facts).map_err(|it| Broken(it.to_string()));

@@ -70,8 +70,13 @@ impl Loaded {
 
     /// The machine itself, with nothing in the flow tables that is still alive.
     pub(crate) fn inside(&mut self) -> Inside<'_> {
+        self.expire_flows();
+        self.inside_now()
+    }
+
+    /// Lets all flows expire.
+    pub(crate) fn expire_flows(&mut self) {
         self.host.jiffies += LONG;
-        Inside { vm: &mut self.vm, host: &mut self.host }
     }
 
     /// The machine itself, as it is now.
@@ -110,9 +115,14 @@ impl Loaded {
 
     /// The same, on a packet that is kept.
     pub(crate) fn run_on(&mut self, hook: Direction, skb: &mut Skb) -> Result<Verdict, Broken> {
+        self.expire_flows();
+        self.run_now(hook, skb)
+    }
+
+    /// The same, with the flows that are remembered.
+    pub(crate) fn run_now(&mut self, hook: Direction, skb: &mut Skb) -> Result<Verdict, Broken> {
         let program = self.program(hook);
-        // Whatever the last packet left behind has expired.
-        let Inside { vm, host } = self.inside();
+        let Inside { vm, host } = self.inside_now();
         let outcome = vm.run(program, skb, host).map_err(|trap| Broken(trap.to_string()))?;
         verdict(hook, outcome)
     }

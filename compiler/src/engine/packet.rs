@@ -62,6 +62,32 @@ pub fn write(packet: &mut Vec<u8>, source: IpAddr, destination: IpAddr, protocol
     true
 }
 
+/// An ICMP error from one address to another, about a UDP packet between two others to this port.
+pub fn write_error(packet: &mut Vec<u8>, [source, destination]: [IpAddr; 2], quoted: [IpAddr; 2], port: u16) -> bool {
+    const ETHERNET: usize = 14;
+    const ICMP_HEADER: usize = 8;
+    /// Destination unreachable, fragmentation needed; packet too big.
+    const TOO_BIG: [[u8; 2]; 2] = [[3, 4], [2, 0]];
+    let is_v4 = source.is_ipv4();
+    let mut inner = Vec::new();
+    let udp = FlowProtocol::Transport(Protocol::Udp);
+    if !write(&mut inner, quoted[0], quoted[1], udp, port) || !write(packet, source, destination, FlowProtocol::Icmp, 0)
+    {
+        return false;
+    }
+    let header = packet.len() - ETHERNET - ICMP_HEADER;
+    let inner = inner.get(ETHERNET..).unwrap_or_default();
+    // IPv4 counts its own header, IPv6 does not.
+    let (at, counted) = if is_v4 { (ETHERNET + 2, header) } else { (ETHERNET + 4, 0) };
+    let length = (counted + ICMP_HEADER + inner.len()) as u16;
+    packet.iter_mut().skip(at).zip(length.to_be_bytes()).for_each(|(to, from)| *to = from);
+    packet.truncate(ETHERNET + header);
+    packet.extend(TOO_BIG[usize::from(!is_v4)]);
+    packet.extend([0; ICMP_HEADER - 2]);
+    packet.extend(inner);
+    true
+}
+
 /// The protocol's number, and the bytes that [`transport`] writes.
 fn header(is_v4: bool, protocol: FlowProtocol) -> (u8, u16) {
     match protocol {

@@ -95,6 +95,7 @@ impl Machine<'_> {
             Fact::Port => u32::from(facts.port),
             Fact::Itself => u32::from(facts.itself),
             Fact::OwnNode => u32::from(facts.own_node),
+            Fact::IcmpError => u32::from(facts.icmp_error),
         })
     }
 

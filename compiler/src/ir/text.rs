@@ -71,7 +71,7 @@ impl Display for Test {
 
 impl Fact {
     /// Every fact with its word.
-    pub(super) const WORDS: [(Self, &'static str); 7] = [
+    pub(super) const WORDS: [(Self, &'static str); 8] = [
         (Self::Subject, "subject"),
         (Self::Remote, "remote"),
         (Self::Family, "family"),
@@ -79,6 +79,7 @@ impl Fact {
         (Self::Port, "port"),
         (Self::Itself, "itself"),
         (Self::OwnNode, "own-node"),
+        (Self::IcmpError, "icmp-error"),
     ];
 }
 

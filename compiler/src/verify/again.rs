@@ -6,6 +6,7 @@
 //! has to say what it says of a new flow.
 
 use super::endpoints::Local;
+use super::errors::ICMP_ERROR;
 use super::prober::{Instance, Prober};
 use super::slots::Port;
 use super::survey::{Class, Survey};
@@ -22,8 +23,9 @@ pub(super) fn check(
     ports: &[Port],
     report: &mut Report,
 ) -> Result<(), Difference> {
-    // An ICMP question and its answer are no flow of this kind.
-    let ports: Vec<Port> = ports.iter().copied().filter(|port| *port != (None, 0)).collect();
+    // An ICMP question and its answer are no flow of this kind, and errors begin none.
+    let is_flow = |port: &Port| *port != (None, 0) && *port != ICMP_ERROR;
+    let ports: Vec<Port> = ports.iter().copied().filter(is_flow).collect();
     let mut subjects: Vec<u32> = locals.iter().map(|local| local.subject).collect();
     subjects.sort_unstable();
     subjects.dedup();

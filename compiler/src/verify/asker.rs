@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 
+use super::errors::{self, ICMP_ERROR};
 use super::prober::{Instance, write};
 use super::slots::Port;
 use super::{Difference, MOST_TOLD, Part, Report};
 use crate::engine::Broken;
-use crate::engine::machine::{Loaded, arrived};
+use crate::engine::machine::{Loaded, arrived, interface};
 use crate::layout::direction_number;
-use crate::model::eval::{End, Flow, FlowProtocol, Oracle};
+use crate::model::eval::{Basis, End, Flow, FlowProtocol, Oracle, Verdict};
 use crate::model::{Cluster, Direction, EndpointId};
 
 use super::endpoints::Local;
@@ -40,13 +41,18 @@ impl<'a> Asker<'a> {
         let direction = instance.direction;
         let ends = if direction == Direction::Egress { [own, remote] } else { [remote, own] };
         let mut bytes = Vec::with_capacity(80);
-        if !write(&mut bytes, ends[0], ends[1], port) {
+        loaded.expire_flows();
+        let is_written = match port == ICMP_ERROR {
+            true => errors::write(loaded, &mut bytes, direction, interface(local.place), [own, remote])?,
+            false => write(&mut bytes, ends[0], ends[1], port),
+        };
+        if !is_written {
             return Ok(None);
         }
         let mut packet = arrived(direction, local.place, bytes, self.began_here(local.id, remote));
-        let emitted = loaded.run_on(direction, &mut packet)?;
+        let emitted = loaded.run_now(direction, &mut packet)?;
         let flow = self.flow(local.id, direction, own, remote, port);
-        let expected = self.oracle.judge(&flow).side(direction).verdict;
+        let expected = self.expected(&flow, direction, port);
         let agreed = emitted == expected;
         report.count(Part::Packets, 1, u64::from(agreed));
         if !agreed && report.differences.len() < MOST_TOLD {
@@ -64,6 +70,17 @@ impl<'a> Asker<'a> {
             });
         }
         Ok(Some(agreed))
+    }
+
+    /// An ICMP error about a live flow is only asked of the lists, and only on the way in.
+    fn expected(&mut self, flow: &Flow, direction: Direction, port: Port) -> Verdict {
+        let judgement = self.oracle.judge(flow);
+        let side = judgement.side(direction);
+        match (port == ICMP_ERROR, direction, &side.basis) {
+            (false, _, _) => side.verdict,
+            (true, Direction::Ingress, Basis::List(_)) => Verdict::Deny,
+            (true, _, _) => Verdict::Allow,
+        }
     }
 
     /// The oracle is asked of nothing but the addresses: whose they are, it knows.

@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use super::errors::{self, ICMP_ERROR};
 use super::slots::Port;
 use crate::artifact::Artifact;
 use crate::engine::machine::{Inside, Loaded, arrived, interface, verdict};
@@ -95,15 +96,22 @@ impl Prober {
         self.set_value(self.own)
     }
 
-    /// A packet of nobody's.
-    fn pack(&mut self, instance: Instance, own: IpAddr, remote: IpAddr, (protocol, port): Port) {
+    /// Makes the packet to be run, after whatever earlier packets left in the flow table has expired.
+    fn pack(&mut self, instance: Instance, own: IpAddr, remote: IpAddr, (protocol, port): Port) -> Result<(), Broken> {
+        self.loaded.expire_flows();
         let mut bytes = std::mem::take(&mut self.skb.packet);
         let (source, destination) = match instance.direction {
             Direction::Egress => (own, remote),
             Direction::Ingress => (remote, own),
         };
-        write(&mut bytes, source, destination, (protocol, port));
+        if (protocol, port) == ICMP_ERROR {
+            let interface = interface(self.nobody);
+            errors::write(&mut self.loaded, &mut bytes, instance.direction, interface, [own, remote])?;
+        } else {
+            write(&mut bytes, source, destination, (protocol, port));
+        }
         self.skb = arrived(instance.direction, self.nobody, bytes, false);
+        Ok(())
     }
 
     /// Does it with another address if the other end has nobody's.
@@ -134,9 +142,9 @@ impl Prober {
         noted: &mut Vec<Spot>,
     ) -> Result<Reach, Broken> {
         self.with_own(remote, |this, own| {
-            this.pack(instance, own, remote, port);
+            this.pack(instance, own, remote, port)?;
             let program = this.loaded.program(instance.direction);
-            let Inside { vm, host } = this.loaded.inside();
+            let Inside { vm, host } = this.loaded.inside_now();
             let place = (this.endpoints, endpoint::SUBJECT as u64);
             match vm.run_to(program, &mut this.skb, host, place, (note, noted)).map_err(broken)? {
                 Stop::Before(state) => Ok(Reach::Row(state)),
@@ -148,8 +156,8 @@ impl Prober {
     /// The verdict on a packet of nobody's, through the whole program.
     pub(super) fn verdict(&mut self, instance: Instance, remote: IpAddr, port: Port) -> Result<Verdict, Broken> {
         self.with_own(remote, |this, own| {
-            this.pack(instance, own, remote, port);
-            this.loaded.run_on(instance.direction, &mut this.skb)
+            this.pack(instance, own, remote, port)?;
+            this.loaded.run_now(instance.direction, &mut this.skb)
         })
     }
 
@@ -296,7 +304,7 @@ fn value(subject: u32, own: [IpAddr; 2]) -> Vec<u8> {
 }
 
 /// Another address of the family.
-fn other_than(address: IpAddr) -> IpAddr {
+pub(super) fn other_than(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(it) => IpAddr::V4((it.to_bits() ^ 1).into()),
         IpAddr::V6(it) => IpAddr::V6((it.to_bits() ^ 1).into()),

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use super::errors::ICMP_ERROR;
+use super::slots::Port;
 use crate::engine::Broken;
 use crate::model::eval::Verdict;
 use crate::model::{Direction, Protocol};
@@ -107,13 +109,23 @@ impl Report {
     }
 }
 
+/// A port as messages name it.
+fn traffic((protocol, port): Port) -> String {
+    match protocol {
+        Some(protocol) => format!("{protocol:?} port {port}"),
+        None if (protocol, port) == ICMP_ERROR => "an ICMP error about a live flow".to_owned(),
+        None if port == 0 => "an ICMP echo request".to_owned(),
+        None => format!("IP protocol {port}"),
+    }
+}
+
 /// Something that is not as the cluster says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Difference {
     /// A witness.
     #[error(
-        "{direction} of {endpoint}: {own} and {remote}, {protocol} port {port}: the programs {emitted:?}, the policies {expected:?}",
-        direction = direction.name(), protocol = protocol.map_or("no protocol with ports,".to_owned(), |it| format!("{it:?}"))
+        "{direction} of {endpoint}: {own} and {remote}, {traffic}: the programs {emitted:?}, the policies {expected:?}",
+        direction = direction.name(), traffic = traffic((*protocol, *port))
     )]
     Verdict {
         /// At which hook.

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::errors::ICMP_ERROR;
 use crate::k8s::PortMatch;
 use crate::model::{Cluster, Direction, PolicyId, Protocol};
 
@@ -11,7 +12,7 @@ pub(super) type Port = (Option<Protocol>, u16);
 /// The protocols that have ports.
 pub(super) const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
-/// Slot 0 is everything without ports; then come the stretches of ports, protocol by protocol.
+/// Slot 0 is everything without ports, slot 1 ICMP errors about live flows; then come the stretches of ports, protocol by protocol.
 #[derive(Debug)]
 pub(super) struct Slots {
     /// The first port of each stretch, sorted.
@@ -19,6 +20,10 @@ pub(super) struct Slots {
 }
 
 impl Slots {
+    /// The slot of [`ICMP_ERROR`].
+    pub(super) const ICMP_ERRORS: usize = 1;
+    const FIRST_PORT: usize = 2;
+
     /// Cut by the policies and names in force, by every service, and by every hostPort.
     pub(super) fn new(cluster: &Cluster, policies: &[PolicyId]) -> Self {
         let mut slots = Self { starts: [vec![0], vec![0], vec![0]] };
@@ -59,14 +64,16 @@ impl Slots {
 
     /// How many there are.
     pub(super) fn count(&self) -> usize {
-        1 + self.starts.iter().map(Vec::len).sum::<usize>()
+        Self::FIRST_PORT + self.starts.iter().map(Vec::len).sum::<usize>()
     }
 
     /// The slot of a port.
     pub(super) fn of(&self, (protocol, port): Port) -> usize {
-        let Some(protocol) = protocol else { return 0 };
+        let Some(protocol) = protocol else {
+            return if (protocol, port) == ICMP_ERROR { Self::ICMP_ERRORS } else { 0 };
+        };
         let before: usize = self.starts[..protocol as usize].iter().map(Vec::len).sum();
-        before + self.starts[protocol as usize].partition_point(|start| *start <= port)
+        Self::FIRST_PORT + before + self.starts[protocol as usize].partition_point(|start| *start <= port) - 1
     }
 
     /// The slots of a range of ports, whose ends are cuts.
@@ -76,7 +83,7 @@ impl Slots {
 
     /// The first and the last port of every slot.
     pub(super) fn ends(&self) -> Vec<Port> {
-        let mut ends = vec![(None, 0)];
+        let mut ends = vec![(None, 0), ICMP_ERROR];
         for (protocol, starts) in PROTOCOLS.into_iter().zip(&self.starts) {
             let lasts = starts.iter().skip(1).map(|next| next - 1).chain([u16::MAX]);
             ends.extend(starts.iter().copied().chain(lasts).map(|port| (Some(protocol), port)));

@@ -4,7 +4,9 @@ use weir_compiler::address::Family;
 use weir_compiler::layout::Outcome::*;
 
 use crate::packet::{ACK, Packet, SYN};
-use crate::rig::{Rig, client, facts, friend, open, server, stranger};
+use crate::rig::{
+    FAMILIES, Rig, client, denied, facts, friend, listed, listed_and_staged, node, open, server, stranger,
+};
 
 /// A flow from the server to its friend; returns the packet that began it.
 fn begin(rig: &mut Rig, family: Family) -> Packet {
@@ -148,6 +150,62 @@ facts! {
         rig.plug("open");
         let packet = Packet::tcp((open(family), 40_000), (client(family), 443), SYN);
         rig.to_pod(&Packet::unreachable(client(family), &packet)).is(Unfiltered);
+    }
+}
+
+/// Routers are heard whatever policy says, but not machines on a deny list: an error carries data.
+#[test]
+fn lists_deny_the_sender_of_an_error() {
+    for parts in [listed(), listed_and_staged()] {
+        for family in FAMILIES {
+            crate::on_parts(&parts, |rig| {
+                let packet = begin(rig, family);
+                rig.to_pod(&Packet::unreachable(denied(family), &packet)).is(Denied);
+                rig.to_pod(&Packet::unreachable(stranger(family), &packet)).is(Related);
+                rig.to_pod(&Packet::unreachable(friend(family), &packet)).is(Related);
+                // The error is no packet of the flow, and begins none.
+                assert_eq!(rig.flows().len(), 1);
+                rig.to_pod(&Packet::tcp((friend(family), 443), (server(family), 40_000), SYN | ACK)).is(Established);
+            });
+        }
+    }
+}
+
+/// A list in force on a pod counts although no policy selects the pod.
+#[test]
+fn lists_deny_the_sender_of_an_error_to_a_pod_without_policy() {
+    for family in FAMILIES {
+        crate::on_parts(&listed(), |rig| {
+            rig.plug("open");
+            let packet = Packet::udp((open(family), 4_000), (stranger(family), 53));
+            rig.from_pod(&packet).is(Allowed);
+            rig.to_pod(&Packet::unreachable(denied(family), &packet)).is(Denied);
+            rig.to_pod(&Packet::unreachable(client(family), &packet)).is(Related);
+        });
+    }
+}
+
+/// The own node reports that a packet is too big for a tunnel, for example. Nothing keeps a pod from its node.
+#[test]
+fn the_own_node_s_errors_pass_with_lists_in_force() {
+    for family in FAMILIES {
+        crate::on_parts(&listed(), |rig| {
+            let packet = begin(rig, family);
+            rig.from_host(&Packet::unreachable(node(family), &packet)).is(Related);
+        });
+    }
+}
+
+/// From the pod, an error goes to the other end of a flow that is allowed, so there is no sender to ask about.
+#[test]
+fn errors_from_the_pod_pass_with_lists_in_force() {
+    for family in FAMILIES {
+        crate::on_parts(&listed(), |rig| {
+            let packet = Packet::tcp((client(family), 40_000), (server(family), 80), SYN);
+            rig.to_pod(&packet).is(Allowed);
+            rig.from_pod(&Packet::unreachable(server(family), &packet)).is(Related);
+            rig.to_pod(&Packet { source: denied(family), ..packet }).is(Denied);
+        });
     }
 }
 

@@ -86,7 +86,7 @@ pub(crate) fn compile(yaml: &str, node: &str) -> Parts {
     let target = Target::BASE;
     let tables = lower::tables_with(&classes, &Structures::default());
     let decisions = Direction::ALL.map(|direction| {
-        let mut program = lower::lower(direction, tables.is_staged);
+        let mut program = lower::lower(direction, &tables);
         passes::optimize(&mut program, &tables).unwrap();
         program
     });
@@ -111,6 +111,16 @@ pub(crate) fn parts() -> Parts {
 /// The same, with policies that are only reported.
 pub(crate) fn staged() -> Parts {
     compile(concat!(include_str!("cluster.yaml"), include_str!("staged.yaml")), "here")
+}
+
+/// The same, with a list that denies [`denied`].
+pub(crate) fn listed() -> Parts {
+    compile(concat!(include_str!("cluster.yaml"), include_str!("listed.yaml")), "here")
+}
+
+/// The same, with policies in audit mode as well.
+pub(crate) fn listed_and_staged() -> Parts {
+    compile(concat!(include_str!("cluster.yaml"), include_str!("listed.yaml"), include_str!("staged.yaml")), "here")
 }
 
 /// The same, with all flows in one bucket.
@@ -343,6 +353,11 @@ pub(crate) fn friend(family: Family) -> IpAddr {
 /// No policy speaks of it.
 pub(crate) fn stranger(family: Family) -> IpAddr {
     address(family, "203.0.113.7", "2001:db8::7")
+}
+
+/// The list of [`listed`] denies it.
+pub(crate) fn denied(family: Family) -> IpAddr {
+    address(family, "203.0.113.66", "2001:db8::66")
 }
 
 /// The pods' own node.

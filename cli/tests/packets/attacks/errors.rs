@@ -105,6 +105,29 @@ fn errors_about_a_flow_that_is_no_longer_allowed_do_not_pass() {
     });
 }
 
+/// A machine that a deny list names used to send an isolated pod what it liked, in errors about any live flow.
+#[test]
+fn lists_deny_the_senders_of_errors() {
+    attack_tracked(EVERYWHERE, |stage, findings| {
+        let scene = Scene::new(stage);
+        deny_elsewhere(stage);
+        let live = scene.outgoing();
+        let (own, listed) = (stage.address("server"), stage.either(ELSEWHERE));
+        scene.outside.send(&error(listed, own, &live, b"listed", 0)).unwrap();
+        findings.expect(!scene.server.sees(b"listed", false), "an error from a machine on a deny list arrives");
+        scene.outside.send(&error(live.destination, own, &live, b"heard", 0)).unwrap();
+        findings.expect(scene.server.sees(b"heard", true), "a genuine error does not arrive");
+    });
+}
+
+fn deny_elsewhere(stage: &Stage) {
+    let policy = policy("server", "Ingress, Egress", "  egress: [{}]\n");
+    let list = format!(
+        "---\napiVersion: weir.dev/v1alpha1\nkind: CidrList\nmetadata: {{name: elsewhere}}\nspec: {{action: Deny, cidrs: {ELSEWHERE:?}}}\n"
+    );
+    switch(stage, &generation(stage, "listed", &(policy + &list)));
+}
+
 fn outdate(stage: &Stage) {
     let tight = policy("server", "Ingress, Egress", &from("nobody"));
     switch(stage, &generation(stage, "tight", &tight));

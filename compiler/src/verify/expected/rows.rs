@@ -4,6 +4,7 @@ use crate::k8s::PortMatch;
 use crate::model::{Direction, ListAction, Policy, PortRule, Rule, ServiceAddress, ServiceId, ServicePort};
 
 use super::super::bits::{self, add, contains, insert, remove, words};
+use super::super::slots::Slots;
 use super::Expected;
 use super::natures::{Nature, Plain};
 
@@ -56,6 +57,7 @@ impl<'c> Expected<'c> {
                 self.take_host_ports(kind, &row, &nature, &mut less);
                 set = Some(less);
             }
+            set.iter_mut().for_each(|set| insert(set, Slots::ICMP_ERRORS));
             let set = set.as_deref().unwrap_or_else(|| row.get(nature.plain as usize));
             numbers.push(self.sets.number(set));
         }
@@ -94,7 +96,17 @@ impl<'c> Expected<'c> {
                 row.get_mut(*plain as usize).fill(0);
             }
         }
+        self.add_errors(kind, direction, &mut row);
         row
+    }
+
+    /// ICMP errors about live flows come in from every address that no list denies, and leave to the other end of the flow.
+    fn add_errors(&self, kind: u32, direction: Direction, row: &mut Row) {
+        for (number, plain) in self.natures.plains.iter().enumerate() {
+            if direction == Direction::Egress || !self.is_denied(kind, direction, plain) {
+                insert(row.get_mut(number), Slots::ICMP_ERRORS);
+            }
+        }
     }
 
     // Spec: "A pod is isolated for egress if there is any NetworkPolicy that both selects the pod and has "Egress" in its
