@@ -15,12 +15,13 @@ mod call;
 mod made;
 pub(crate) mod wire;
 
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
 
+use crate::page;
 use call::{Call, Command, OnTimeout};
 pub(crate) use made::Made;
 use wire::{Question, Verb};
@@ -65,7 +66,7 @@ pub(crate) fn main() -> ExitCode {
         Err(refusal) => (shown(&refusal, &text), ExitCode::FAILURE),
     };
     // A runtime that has gone has no use for it.
-    _ = std::io::stdout().write_all(output.as_bytes());
+    _ = page::hand_over(output.as_bytes());
     code
 }
 
@@ -103,12 +104,12 @@ fn add(call: &Call) -> Result<(), Refusal> {
     match ask(call, &question) {
         Err(refusal) if call.on_timeout == OnTimeout::Deny => close(call, &refusal),
         Err(refusal) if call.on_timeout == OnTimeout::Allow => {
-            eprintln!(
+            page::complain(format_args!(
                 "weir: {} is let go without policy: {}: {}",
                 question.pod.path(),
                 refusal.message,
                 refusal.details
-            );
+            ));
             Ok(())
         }
         result => result,
@@ -146,7 +147,7 @@ fn close(call: &Call, refusal: &Refusal) -> Result<(), Refusal> {
             ..refusal.clone()
         })?;
     }
-    eprintln!("weir: {} is closed until the agent is there: {}", own.join(", "), refusal.details);
+    page::complain(format_args!("weir: {} is closed until the agent is there: {}", own.join(", "), refusal.details));
     Ok(())
 }
 

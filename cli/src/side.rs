@@ -11,6 +11,7 @@ use weir_compiler::index::Key;
 use crate::args::Global;
 use crate::failure::with_hint;
 use crate::load::Loaded;
+use crate::page;
 use crate::read::{self, Read};
 
 /// What kubectl is asked for: every kind that is read.
@@ -139,7 +140,10 @@ fn complete(global: &Global, source: &Source<'_>, side: &Read, live: &Live) -> R
     }
     if !global.quiet {
         let taken: Vec<String> = taken.into_iter().collect();
-        eprintln!("note: no pods and no workloads are proposed, so what is not is the cluster's: {}", taken.join(", "));
+        page::complain(format_args!(
+            "note: no pods and no workloads are proposed, so what is not is the cluster's: {}",
+            taken.join(", ")
+        ));
     }
     source.read(global, &lacking)
 }
