@@ -15,7 +15,7 @@ pub(crate) fn install_hook() {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         let mut page = page(info.payload(), &place);
         if std::env::var_os("RUST_BACKTRACE").is_some_and(|it| it != "0") {
-            // Not the standard hook: it would print the message again, as it is.
+            // Not by the standard hook, which would print the message again without escaping it.
             page.lines(&Backtrace::force_capture().to_string());
         }
         page.complain();

@@ -61,7 +61,7 @@ fn find() -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// A link in a repository must not have any file of this machine read, and parts of it shown in a message.
+/// A link in a repository must not make us read any file of this machine and print parts of it in an error.
 fn stays_in_repository(file: &Path, directory: &Path) -> Result<()> {
     let root = directory.ancestors().find(|it| it.join(".git").exists()).unwrap_or(directory);
     let real = |path: &Path| path.canonicalize().with_context(|| format!("cannot read {}", path.display()));
@@ -70,7 +70,7 @@ fn stays_in_repository(file: &Path, directory: &Path) -> Result<()> {
     }
     Err(with_hint(
         format!("{} is a symbolic link that leads out of {}", file.display(), root.display()),
-        "name the file that it leads to with --config if it is meant",
+        "if it is meant, name its target with --config",
     ))
 }
 

@@ -3,9 +3,9 @@
 //! Invariants: a file that several paths lead to is read once; links that go round in a circle end; a path that cannot
 //! be read is an error, and hides none of the others. Hidden directories (`.git`, and the `..data` of mounted
 //! ConfigMaps) are not searched; a hidden file is read, since leaving out a policy would weaken the set silently.
-//! A search stays in the directory that was named: a link that leads out of it is an error, since the author of the
-//! directory could otherwise have any file of this machine read and shown, and a pipe or a device with the name of a
-//! manifest is one, since reading it might never end. Paths that are named themselves may be anything.
+//! A search does not leave the directory that was named. A link that leads out of it is an error: otherwise the author of
+//! the directory could make us read, and print parts of, any file of this machine. A pipe or a device with the name of a
+//! manifest is an error too, since reading it might never end. Paths that the user names may be links, pipes or devices.
 
 use std::collections::HashSet;
 use std::fs;
@@ -54,6 +54,11 @@ impl Loaded {
         has_extension(path) && !path.ancestors().skip(1).any(is_hidden)
     }
 
+    /// Whether a directory within another one would be searched.
+    pub(crate) fn is_searched(path: &Path) -> bool {
+        !path.ancestors().any(is_hidden)
+    }
+
     /// A list file.
     pub(crate) fn add_list(&mut self, path: &Path, kind: InputKind) {
         match path == Path::new("-") {
@@ -96,7 +101,7 @@ impl Loaded {
         }
     }
 
-    /// What a search comes across.
+    /// One entry of a directory that is searched.
     fn visit(&mut self, root: &Path, path: PathBuf, files: &mut Vec<PathBuf>) {
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() && is_hidden(&path) => {}
@@ -106,7 +111,7 @@ impl Loaded {
                 Ok(_) if metadata.is_file() => files.push(path),
                 Ok(_) => self.errors.push(with_hint(
                     format!("cannot read {}: it is no file but a pipe, a socket or a device", path.display()),
-                    "name it as a path of its own if it is meant",
+                    "if it is meant, name it as a path of its own",
                 )),
                 Err(error) => self.fail(&path, error),
             },
@@ -153,7 +158,7 @@ impl Loaded {
 fn leads_out(path: &Path, root: &Path) -> Error {
     with_hint(
         format!("cannot read {}: it is a symbolic link that leads out of {}", path.display(), root.display()),
-        "name what it leads to as a path of its own if it is meant",
+        "if it is meant, name its target as a path of its own",
     )
 }
 

@@ -98,7 +98,7 @@ fn run(cli: &Cli) -> Result<Outcome> {
     }
 }
 
-/// Help, or what is wrong with the arguments.
+/// Prints the help, or the error about the arguments.
 fn usage(error: &clap::Error) -> ExitCode {
     page::usage(error);
     if error.use_stderr() { Outcome::Failed.into() } else { ExitCode::SUCCESS }
@@ -122,8 +122,8 @@ fn parse() -> Result<Cli, clap::Error> {
     }
 }
 
-/// The error as it would be if every character of the arguments could be seen: a branch or a file that is named by
-/// somebody else may be among them, and clap repeats what it was given.
+/// The same error for escaped arguments. clap repeats arguments in its errors, and among them can be the name of a branch
+/// or a file that another person chose.
 fn visible(command: &mut clap::Command, arguments: &[OsString], error: clap::Error) -> clap::Error {
     let shown: Vec<String> = arguments.iter().map(|it| escape::line(&it.to_string_lossy()).into_owned()).collect();
     if !error.use_stderr() || arguments.iter().zip(&shown).all(|(given, shown)| given == shown.as_str()) {

@@ -1,14 +1,15 @@
-//! Everything that is printed: the one way to standard output and standard error.
+//! The only way to standard output and standard error.
 //!
-//! Problem: most of what is printed contains text from outside. One message that forgets to escape it is enough to paint
-//! over a diff or to give a CI system a command, so no message may have to remember. Strategy: a [`Page`] is made of
-//! lines. What is written into a line is escaped as a whole, line breaks included (see [`weir_compiler::escape`]): only
-//! the page ends lines, and only the page colours. JSON, which programs read, gets JSON's own escapes instead.
+//! Problem: nearly every output contains names and values from other people's files. If one message forgets to escape
+//! them, a file can paint over a diff or give a CI system a command. Strategy: a [`Page`] consists of lines. Each line is
+//! escaped as a whole, including line breaks in it (see [`weir_compiler::escape`]), so only the page ends lines, and only
+//! the page sets colours. A filter over finished text could not do that: it cannot see which line breaks came from a name.
+//! JSON is for programs and gets JSON's own escapes.
 //!
-//! Invariants: no character of a page is hidden but the ends of its lines and its own colours; the number of lines does
-//! not depend on what stands in them; no line but [`Page::command`]'s is a command to GitHub Actions or Azure Pipelines.
-//! `cli/tests/sinks.rs` finds prints past this module, `cli/tests/cli/hostile.rs` sends hostile input through every
-//! command and format.
+//! Invariants: the only hidden characters of a page are its line breaks and its own colours; the number of lines does not
+//! depend on their content; only [`Page::command`] writes commands to GitHub Actions or Azure Pipelines.
+//! `cli/tests/sinks.rs` finds code that prints without this module. `cli/tests/cli/hostile.rs` sends hostile input through
+//! every command and format.
 
 mod commands;
 mod json;
@@ -44,7 +45,7 @@ pub(crate) enum Style {
     Red,
 }
 
-/// Back to what a terminal does by itself.
+/// Switches all styles off.
 const RESET: &str = "\x1b[0m";
 
 impl Style {
@@ -83,7 +84,7 @@ impl Page {
         let (mut plain, mut colored) = (String::new(), String::new());
         for (style, text) in pieces {
             let begin = plain.len();
-            // Writing into a string does not fail; a `Display` that fails by itself has said all that it can.
+            // Writing to a string does not fail. If a `Display` fails by itself, its text ends there.
             _ = write!(Escaped(&mut plain), "{text}");
             let end = if *style == Style::Plain { "" } else { RESET };
             colored.extend([style.begin(), plain.get(begin..).unwrap_or_default(), end]);
@@ -93,8 +94,8 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// Lines that Weir itself composed, such as a listing of instructions. The text in them must have been escaped before
-    /// they were put together, or be Weir's own: here a line break ends a line.
+    /// Lines that Weir itself composed, such as a listing of instructions. Text from outside must have been escaped before
+    /// the lines were composed, because a line break ends a line here.
     pub(crate) fn lines(&mut self, text: &str) {
         text.lines().for_each(|line| self.line(line));
     }
@@ -103,7 +104,7 @@ impl Page {
     pub(crate) fn drawn(&mut self, indent: usize, group: Group<'_>) {
         let groups = [group];
         let plain = Renderer::plain().render(&groups);
-        // The colours are the renderer's own only if it draws no escape sequence without them.
+        // Escape sequences in the coloured drawing are the renderer's own only if the plain drawing has none.
         let is_clean = !plain.contains(|letter| letter != '\n' && escape::is_hidden(letter));
         if self.color && is_clean && !commands::is_armed(&plain) {
             self.indented(indent, &Renderer::styled().render(&groups));
@@ -132,12 +133,12 @@ impl Page {
         Ok(())
     }
 
-    /// A page that looks the same, to be [`Page::insert`]ed.
+    /// An empty page with the same colours, for [`Page::insert`].
     pub(crate) fn empty_like(&self) -> Self {
         Self::colored(self.color)
     }
 
-    /// JSON as another program wrote it; what is none is text.
+    /// JSON that another program wrote. Text that is not JSON is written as lines.
     pub(crate) fn written_json(&mut self, text: &str) {
         match serde_json::from_str::<serde::de::IgnoredAny>(text) {
             Ok(_) => self.text.push_str(&json::escaped(text.trim())),
@@ -165,16 +166,16 @@ impl Page {
         to_stdout(self.text.as_bytes()).context("cannot write to standard output")
     }
 
-    /// Prints to standard error. Its reader may have gone; there is nowhere else to say it.
+    /// Prints to standard error. Ignores errors: its reader may have gone, and there is no other place to report that.
     pub(crate) fn complain(&self) {
         _ = io::stderr().write_all(self.text.as_bytes());
     }
 }
 
-/// Help, or what is wrong with arguments. The arguments in it are visible; a log is not to take them for commands either.
+/// Prints clap's help or its error about the arguments, which must have been made visible.
 pub(crate) fn usage(error: &clap::Error) {
     if !error.use_stderr() || io::stderr().is_terminal() {
-        // The reader may have gone: not an error.
+        // The reader may have gone. That is not an error.
         _ = error.print();
         return;
     }
@@ -197,7 +198,7 @@ pub(crate) fn print(line: impl Display) -> Result<()> {
     page.print()
 }
 
-/// What other programs read byte by byte and do not show: a shell's completions, the result of a CNI plug-in.
+/// Prints bytes for programs that do not show them: a shell's completions, the result of a CNI plug-in.
 pub(crate) fn hand_over(bytes: &[u8]) -> io::Result<()> {
     to_stdout(bytes)
 }
@@ -207,7 +208,7 @@ fn to_stdout(bytes: &[u8]) -> io::Result<()> {
     stdout.write_all(bytes).and_then(|()| stdout.flush())
 }
 
-/// Escapes what is written through it.
+/// A writer that escapes each piece of text.
 struct Escaped<'t>(&'t mut String);
 
 impl fmt::Write for Escaped<'_> {

@@ -1,9 +1,9 @@
-//! Nothing is printed past `cli/src/page.rs`, which escapes what comes from outside.
+//! All output goes through `cli/src/page.rs`, which escapes text from outside.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// How text gets to a terminal or a log without the page.
+/// Code that writes to a terminal or a log without the page.
 const PAST_THE_PAGE: [&str; 12] = [
     "print!(",
     "println!(",
@@ -19,7 +19,7 @@ const PAST_THE_PAGE: [&str; 12] = [
     "\\x1b",
 ];
 
-/// Who may print lines that were composed elsewhere: what is in them is Weir's own, or escaped by the format.
+/// Files that may print lines of a composed text: everything in it is Weir's own or was escaped before.
 const COMPOSERS: [&str; 9] = [
     "bug.rs",
     "commands/compile.rs",
@@ -32,7 +32,7 @@ const COMPOSERS: [&str; 9] = [
     "views/svg.rs",
 ];
 
-/// Who may print bytes as they are: for programs that do not show them.
+/// Files that may print bytes as they are, for programs that do not show them.
 const HANDING_OVER: [&str; 2] = ["cni.rs", "commands/completions.rs"];
 
 fn sources(package: &str) -> PathBuf {

@@ -1,17 +1,17 @@
-//! Text from outside, made visible: what a terminal or a log would act on, or not show, is written as an escape.
+//! Makes text from outside visible: escapes the characters that a terminal or a log would act on or would not show.
 //!
 //! Problem: names, values and messages come from other people's files, from the API server and from other programs. A
 //! control character in them moves the cursor or changes colours, a line break makes a line that a CI system takes for
 //! a command, and a bidirectional override or a zero-width letter makes a text look like another one.
 //!
-//! Strategy: [`line`] is the only function that does it. Its result is one line in which every character is seen.
-//! Writers of lines call it for each whole line, so that no single message can forget it (`Page` in the command line
-//! tool). A backslash stays as it is: the result is for reading, and need not be read back.
+//! Strategy: [`line()`] is the only function that escapes them. Its result is one line in which every character is visible.
+//! The command line tool calls it for each line that it prints (`Page`), so no message can forget it. It does not escape
+//! backslashes: people read the result, and no program parses it.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Characters that terminals act on or that leave no mark: the categories Cc, Cf, Zl and Zp of Unicode 14 and later, and
+/// Characters that terminals act on or do not show: the categories Cc, Cf, Zl and Zp of Unicode 14 and later, and
 /// everything that is "default ignorable" (variation selectors, fillers, tags). First and last of each range, sorted.
 const HIDDEN: [(u32, u32); 27] = [
     (0x0, 0x1f),
@@ -43,7 +43,7 @@ const HIDDEN: [(u32, u32); 27] = [
     (0xe0000, 0xe0fff),
 ];
 
-/// Whether a character is acted on, or not seen.
+/// Whether terminals act on the character or do not show it.
 pub fn is_hidden(letter: char) -> bool {
     let code = u32::from(letter);
     // Nearly all text is printable ASCII.
@@ -54,7 +54,7 @@ pub fn is_hidden(letter: char) -> bool {
     after.checked_sub(1).and_then(|at| HIDDEN.get(at)).is_some_and(|(_, last)| code <= *last)
 }
 
-/// One line in which every character is seen: `\n`, `\t`, `\u{1b}` stand for those that would not be.
+/// One line in which every character is visible: hidden ones become `\n`, `\t` or `\u{1b}`.
 pub fn line(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
@@ -64,7 +64,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// One character, as [`line()`] writes it.
+/// Appends one character as [`line()`] writes it.
 pub fn push(out: &mut String, letter: char) {
     match letter {
         '\n' => out.push_str("\\n"),

@@ -15,7 +15,7 @@ use crate::page::{self, Page};
 
 pub(crate) fn run(global: &Global, arguments: &Attach) -> Result<Outcome> {
     let path = &arguments.artifact;
-    // Read once: what is checked here is what is attached, whatever becomes of the file meanwhile.
+    // The file is read once. The checked bytes are the attached bytes, even if the file changes in the meantime.
     let file = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     if let Some(key) = &arguments.key {
         trust::check_signature(global, path, &file, key)?;

@@ -96,7 +96,7 @@ fn write(path: &Path, artifact: &Artifact) -> Result<()> {
     }
     let mut beside = path.as_os_str().to_owned();
     beside.push(".part");
-    // A link of that name is not followed: the directory may be another's.
+    // A link with that name must not be followed: another user may own the directory.
     _ = std::fs::remove_file(&beside);
     let written = std::fs::File::create_new(&beside).and_then(|mut file| file.write_all(&bytes));
     let moved = written.and_then(|()| std::fs::rename(&beside, path));

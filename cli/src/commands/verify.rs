@@ -1,9 +1,9 @@
 //! `weir verify`: does an artifact say what the policies say?
 //!
-//! Nothing in the artifact is taken at its word: the verifier runs its programs over its maps. But a program that was
-//! written to deceive may tell packets apart by what policies do not speak of, such as a source port, and not all of those
-//! can be tried. So programs and maps are also compared with those that this weir makes of the policies. What it takes
-//! from the manifest for that (node, target, structures) chooses between artifacts that all say the same.
+//! The verifier runs the artifact's programs over the artifact's maps and believes nothing else in the file. But it cannot
+//! try every packet: a malicious program could depend on a field that policies do not mention, such as the length. So
+//! programs and maps are also compared with those that this weir compiles from the policies. The manifest only supplies
+//! options for that (node, target, structures). They cannot weaken it: with any options, the compiled code is our own.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -29,14 +29,14 @@ pub(crate) fn run(global: &Global, arguments: &Verify) -> Result<Outcome> {
     page::print(line(&report))?;
     if report.is_verified() && !is_as_compiled(&artifact, &read.cluster)? {
         page::complain(
-            "note: every packet that was tried has its verdict, but programs or maps are not those that this weir makes of \
-             these policies: if another version of weir did not make them, do not trust them",
+            "note: all packets that were tried have the right verdict, but the programs or maps are not those that this weir \
+             makes of these policies: do not trust them unless another version of weir made them",
         );
     }
     Ok(if report.is_verified() { Outcome::Clean } else { Outcome::Findings })
 }
 
-/// Whether programs, maps and endpoints are what we make of the cluster ourselves.
+/// Whether programs, maps and endpoints equal those that we compile from the cluster.
 pub(super) fn is_as_compiled(artifact: &Artifact, cluster: &Cluster) -> Result<bool> {
     let manifest: Value = serde_json::from_str(&artifact.manifest).unwrap_or_default();
     let scope = match manifest["node"].as_str() {
@@ -58,7 +58,7 @@ pub(super) fn is_as_compiled(artifact: &Artifact, cluster: &Cluster) -> Result<b
     Ok(false)
 }
 
-/// As the manifest has them.
+/// The structures that the manifest names.
 fn structures(manifest: &Value) -> Vec<(Place, Structure)> {
     let one = |note: &Value| {
         let text = format!("{}={}", note["place"].as_str()?, note["structure"].as_str()?);

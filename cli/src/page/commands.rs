@@ -8,7 +8,7 @@
 
 use weir_compiler::escape;
 
-/// A line that is no command, whatever it contains. It looks the same but for one character of the command's beginning.
+/// Escapes one character of the line if a CI system would take the line for a command.
 pub(super) fn disarm(mut line: String) -> String {
     if begins_command(&line) {
         let at = line.len() - line.trim_start().len();
@@ -17,14 +17,14 @@ pub(super) fn disarm(mut line: String) -> String {
     if has_marker(&line) { line.replace("##", "#\\u{23}") } else { line }
 }
 
-/// Whether there is anything to disarm in a text of several lines.
+/// Whether [`disarm`] would change a line of the text.
 pub(super) fn is_armed(text: &str) -> bool {
     text.lines().any(|line| begins_command(line) || has_marker(line))
 }
 
 fn begins_command(line: &str) -> bool {
     let name = line.trim_start().strip_prefix("::").and_then(|rest| rest.split_once("::")).map(|(name, _)| name);
-    // An IPv6 range such as `::1-::5` is no command.
+    // IPv6 ranges such as `::1-::5` are not commands.
     let of_address = |letter: char| letter.is_ascii_hexdigit() || "-./:, ".contains(letter);
     name.is_some_and(|name| !name.chars().all(of_address))
 }
@@ -35,14 +35,14 @@ pub(super) fn has_marker(line: &str) -> bool {
     line.match_indices("##").any(|(at, _)| begins(&line[at..]))
 }
 
-/// A command with its properties and its message, which may have several lines.
+/// A command with its properties and a message of one or more lines.
 pub(super) fn written(name: &str, properties: &[(&str, &str)], message: &str) -> String {
     let properties: Vec<String> =
         properties.iter().map(|(key, value)| format!("{key}={}", escape_property(value))).collect();
     format!("::{name} {}::{}", properties.join(","), escape_message(message))
 }
 
-/// Line breaks are the caller's own, who has escaped those from outside.
+/// The caller has escaped line breaks from outside: those that are left separate the lines of the message.
 fn escape_message(text: &str) -> String {
     let lines: Vec<String> = text.split('\n').map(|line| disarm(escape::line(line).replace('%', "%25"))).collect();
     lines.join("%0A")

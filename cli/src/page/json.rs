@@ -1,4 +1,4 @@
-//! JSON for programs, which nevertheless passes by terminals and logs: lossless escapes of JSON for what is hidden.
+//! JSON is for programs, but terminals and logs show it too: hidden characters get JSON's own lossless escapes.
 
 use std::fmt::Write as _;
 use std::io;
@@ -7,7 +7,7 @@ use weir_compiler::escape::is_hidden;
 
 use super::{commands, to_stdout};
 
-/// JSON that means the same and hides nothing. Outside of strings JSON has only ASCII, and no marker of commands.
+/// The same JSON value without hidden characters. All of them are in strings: the rest of a JSON text is visible ASCII.
 pub(super) fn escaped(json: &str) -> String {
     if !json.contains(|letter| letter != '\n' && is_hidden(letter)) && !json.contains("##") {
         return json.to_owned();
@@ -16,7 +16,7 @@ pub(super) fn escaped(json: &str) -> String {
     for letter in json.chars() {
         match letter {
             '\n' => out.push('\n'),
-            // White space between values: within strings it is escaped already.
+            // White space between values: strings contain it only as escapes.
             '\r' | '\t' => out.push(' '),
             letter if is_hidden(letter) => {
                 letter.encode_utf16(&mut [0; 2]).iter().for_each(|unit| _ = write!(out, "\\u{unit:04x}"));
@@ -27,7 +27,7 @@ pub(super) fn escaped(json: &str) -> String {
     if commands::has_marker(&out) { out.replace("##", "#\\u0023") } else { out }
 }
 
-/// Standard output for many lines of JSON. What is written at once must be whole tokens.
+/// Standard output for many lines of JSON. Each write must consist of whole tokens.
 pub(crate) struct JsonLines;
 
 impl io::Write for JsonLines {

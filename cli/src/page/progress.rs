@@ -1,14 +1,14 @@
-//! One line on a terminal's standard error, while a load is long.
+//! A progress line on standard error, if that is a terminal.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use weir_compiler::escape;
 
-/// A load that takes longer than this says what it is doing.
+/// The line is shown for loads that take longer than this.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What is being done, until it is done.
+/// The current step of a load.
 pub(crate) struct Progress {
     shown: bool,
     wanted: bool,

@@ -105,9 +105,9 @@ pub(crate) fn excerpt<'s: 'f, 'f>(
     shown.annotation(annotation).into()
 }
 
-/// Lines of a source in which nothing is hidden, and where a stretch of them has moved to.
+/// Source lines with hidden characters escaped, and the new place of a stretch of them.
 fn visible(text: &str, from: usize, to: usize) -> (Cow<'_, str>, usize, usize) {
-    // Tabs and line breaks are drawn as what they are. The `\r` of a `\r\n` is no news to anyone.
+    // The renderer draws tabs as spaces. The `\r` of a `\r\n` is left out: it ends the line as `\n` does.
     let is_shown = |letter: char| letter == '\n' || letter == '\t' || !escape::is_hidden(letter);
     if text.chars().all(is_shown) {
         return (Cow::Borrowed(text), from, to);

@@ -68,7 +68,7 @@ pub(crate) fn page(read: &Read, reach: &Reach<'_>, changes: Option<Changes>) -> 
     Ok(page)
 }
 
-/// Nothing is hidden in the texts that the page shows.
+/// Escapes hidden characters in all texts of the page.
 fn make_visible(value: &mut Value) {
     match value {
         Value::String(text) if text.contains(escape::is_hidden) => *text = escape::line(text).into_owned(),

@@ -44,7 +44,7 @@ impl Log {
 
     fn write(self, level: &str, message: &str, fields: &[Field<'_>]) {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        // Its reader may have gone; enforcement goes on.
+        // Its reader may have gone. Enforcement continues.
         line(self.format, now, level, message, fields).complain();
     }
 }

@@ -117,7 +117,7 @@ fn namespace(notice: &Notice) -> &str {
 
 fn event(node: &str, notice: &Notice, now: SystemTime) -> serde_json::Value {
     let Notice { about, uid, reason, message } = notice;
-    // Terminals show it, by way of `kubectl describe`.
+    // `kubectl describe` prints it to terminals.
     let message = escape::line(message);
     let mut cut = message.len().min(LONGEST_MESSAGE);
     while !message.is_char_boundary(cut) {

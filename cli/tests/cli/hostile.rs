@@ -1,13 +1,13 @@
-//! Text that wants to be more than text, through every command and format.
+//! Hostile names and values, through every command and format.
 //!
-//! Every output is held to the same rules: no hidden character but the ends of lines, no line that a CI system takes for
-//! a command, and as many lines as for the same input without line breaks in its names.
+//! Rules for every output: the only hidden characters are line breaks, no line is a command to a CI system, and the
+//! number of lines is the same as for an input without line breaks in its names.
 
 use serde_json::{Value, json};
 
 use crate::support::{Place, Ran};
 
-/// What hostile authors write. The line breaks among them are what [`tame`] replaces.
+/// Hostile texts. [`tame`] replaces the line breaks in them.
 const HOSTILE: [&str; 12] = [
     "\n::error file=a.yaml,line=1::pwned",
     "\r\n::add-mask::a",
@@ -100,7 +100,7 @@ fn written(objects: &[Value]) -> [(&'static str, String); 2] {
 }
 
 fn is_hidden(letter: char) -> bool {
-    // Not the table of the compiler: what must never come out, as the tests' own list.
+    // The test has its own list, not the compiler's table.
     let code = u32::from(letter);
     letter.is_control()
         || [0xad, 0x61c, 0x180e, 0xfeff, 0x3164].contains(&code)
@@ -119,7 +119,7 @@ fn without_colours(text: &str) -> String {
     })
 }
 
-/// What is wrong with an output.
+/// The rules that an output breaks.
 fn faults(text: &str, format: &str) -> Vec<String> {
     let text = without_colours(text);
     let mut faults = Vec::new();

@@ -1,4 +1,4 @@
-//! `weir attach --key` and `--verify`, as far as they need no kernel: an artifact that is refused is never looked at.
+//! `weir attach --key` and `--verify` without a kernel: both checks come before the kernel is asked for anything.
 //!
 //! `signed/` was made with minisign 0.11: `minisign -G -W`, then `minisign -S` (`signed.bin`, hashed first) and
 //! `minisign -S -l` (`legacy.bin`). Its secret keys are gone; to make it anew, make new keys.
@@ -19,7 +19,7 @@ fn place() -> Place {
     names.into_iter().fold(Place::new(), |place, name| place.file(name, std::fs::read(from.join(name)).expect(name)))
 }
 
-/// How far it came: what is signed here is no artifact, so that is said next.
+/// The signature is accepted. The signed file is not an artifact, so the next step fails.
 #[track_caller]
 fn passes(ran: Ran, comment: &str) {
     ran.exits(2).says(&format!("signed: {comment}\n")).complains("is no artifact that can be used");
@@ -144,7 +144,7 @@ fn what_was_compiled_with_any_options_is_recognized() {
     for options in ["", "--target 6.1", "--target 6.12"].map(str::to_owned).into_iter().chain(structures) {
         place.run(&format!("compile shop.yaml -o shop.o {options}")).exits(0);
         assert_eq!(place.run("verify shop.o shop.yaml").exits(0).err, "", "{options}");
-        // It comes as far as the kernel.
+        // Both checks pass. Attaching then fails, because there is no bpf file system.
         let ran = place.run(&format!("attach shop.o --verify shop.yaml {ATTACH}"));
         assert!(!ran.err.contains("this weir makes"), "{options}: {ran:#?}");
     }

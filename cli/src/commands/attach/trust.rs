@@ -1,10 +1,10 @@
-//! Whether an artifact may be attached: by whom it was signed, and what it enforces.
+//! Checks before an artifact is attached: its signature, and the policies that it enforces.
 //!
-//! The digest in an artifact is written by its last writer, so it says nothing of who that was. A signature says that the
-//! holder of a key let these bytes pass, not what they enforce, nor that they are the newest. A comparison with the
-//! policies says what they enforce: the verifier tries packets and has a witness for each difference, and since a program
-//! may tell packets apart that the verifier does not tell apart, programs and maps must also be those that this weir
-//! makes of the policies itself.
+//! The digest in an artifact proves nothing about its author: anyone who changes the file can compute it again. A
+//! signature proves that the owner of a key approved these bytes. It does not prove that they are the newest, nor which
+//! policies they enforce. For that, the verifier compares the artifact with the policies and has a witness packet for each
+//! difference. A malicious program can treat packets specially that the verifier does not try. Therefore programs and maps
+//! must also equal those that this weir compiles from the policies.
 
 use std::path::{Path, PathBuf};
 
@@ -19,12 +19,12 @@ use crate::args::{Global, Paths};
 use crate::failure::{self, with_hint};
 use crate::{page, read};
 
-/// What minisign appends to a file's name.
+/// The suffix of minisign's signature files.
 const EXTENSION: &str = ".minisig";
 
 const SIGN: &str = "sign it with `minisign -S -s SECRET-KEY -m ARTIFACT`; nothing was attached";
 
-/// Refuses bytes that the key's owner has not signed.
+/// Fails unless the owner of the key has signed the bytes.
 pub(super) fn check_signature(global: &Global, artifact: &Path, bytes: &[u8], key: &Path) -> Result<()> {
     let public = read_text(key).and_then(|text| {
         public_key(&text).with_context(|| format!("{} is no public key of minisign", key.display()))
@@ -35,7 +35,7 @@ pub(super) fn check_signature(global: &Global, artifact: &Path, bytes: &[u8], ke
     })?;
     let signature =
         Signature::decode(&text).with_context(|| format!("{} is no signature of minisign", beside.display()))?;
-    // Signatures that minisign made before it hashed files first are as good.
+    // `true`: also takes minisign's older kind of signature, which is over the file itself and not over its hash.
     public.verify(bytes, &signature, true).map_err(|error| {
         let message = format!("{} is not signed by the key in {}: {error}", artifact.display(), key.display());
         with_hint(message, "the artifact was changed, or it is another's; nothing was attached")
@@ -46,7 +46,7 @@ pub(super) fn check_signature(global: &Global, artifact: &Path, bytes: &[u8], ke
     Ok(())
 }
 
-/// As in the file that minisign writes, or its second line alone.
+/// A public key: either the file that minisign writes, or only its second line.
 fn public_key(text: &str) -> Result<PublicKey, minisign_verify::Error> {
     match text.trim().lines().count() {
         0 | 1 => PublicKey::from_base64(text.trim()),
@@ -64,7 +64,7 @@ fn read_text(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Refuses an artifact that does not enforce these policies, or may do something else beside.
+/// Refuses an artifact that does not enforce these policies, or whose code is not the code that we would compile.
 pub(super) fn check_policies(global: &Global, artifact: &Artifact, paths: &Paths) -> Result<Outcome> {
     let Some(read) = read::read_sound(global, paths)? else { return Ok(Outcome::Failed) };
     let report = verify::verify(artifact, &read.cluster);
