@@ -43,7 +43,7 @@ pub(crate) fn print(error: &Error) {
 }
 
 /// An error as it is printed.
-fn page(error: &Error) -> Page {
+pub(crate) fn page(error: &Error) -> Page {
     let mut page = Page::new();
     page.line(format_args!("error: {error}"));
     for cause in error.chain().skip(1) {
