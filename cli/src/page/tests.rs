@@ -23,7 +23,7 @@ fn only_the_page_colours() {
 fn a_drawing_with_hidden_letters_loses_its_colours_and_not_the_escapes() {
     let draw = |title: &str| {
         let mut page = Page::colored(true);
-        page.drawn(2, Level::ERROR.primary_title(title.to_owned()).elements([]));
+        page.drawn(2, Group::with_title(Level::ERROR.primary_title(title.to_owned())));
         page.text
     };
     assert!(draw("plain").contains('\u{1b}'));
