@@ -129,7 +129,9 @@ fn faults(text: &str, format: &str) -> Vec<String> {
     for line in text.lines() {
         let own = ["::error ", "::warning ", "::notice "];
         let is_own = format == "github" && own.iter().any(|it| line.starts_with(it)) && line.contains("title=weir%3A ");
-        if line.trim_start().starts_with("::") && !is_own {
+        // `::: FILE` is how the renderer names a second file: no command has an empty name.
+        let begins = line.trim_start();
+        if begins.starts_with("::") && !begins.starts_with("::: ") && !is_own {
             faults.push(format!("a command: {line}"));
         }
         if line.contains("##[") || line.contains("##vso[") {

@@ -96,7 +96,7 @@ fn a_signature_that_is_not_there_or_is_none_is_refused() {
 
 #[test]
 fn an_artifact_that_enforces_something_else_is_refused_with_its_witness() {
-    let place = Place::shop().file("open.yaml", SHOP.replace("{app: web}\n      ports", "{}\n      ports"));
+    let place = Place::shop().file("open.yaml", SHOP.replace("5432", "5433"));
     place.run("compile shop.yaml -o shop.o").exits(0);
     let ran = place.run(&format!("attach shop.o --verify open.yaml {ATTACH}")).exits(1);
     let ran = ran.complains("differs: ").complains("  packet: ").complains("nothing was attached");
