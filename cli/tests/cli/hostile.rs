@@ -51,11 +51,11 @@ fn tame(text: &str) -> String {
 fn objects(random: &mut Random, odds: usize) -> Vec<Value> {
     let mut objects = Vec::new();
     for number in 1..4 {
-        let labels = json!({"app": random.name(odds), random.name(odds): "x"});
+        let labels = json!({"app": random.name(odds), format!("{}{number}", random.name(odds)): "x"});
         let mut pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
-                "name": random.name(odds), "namespace": random.name(odds), "labels": labels,
+                "name": format!("{}{number}", random.name(odds)), "namespace": random.name(odds), "labels": labels,
                 "annotations": {random.name(odds): random.name(odds)},
                 "ownerReferences": [{"apiVersion": "apps/v1", "kind": random.name(odds), "name": random.name(odds), "controller": true, "uid": "u"}],
             },
@@ -68,7 +68,7 @@ fn objects(random: &mut Random, odds: usize) -> Vec<Value> {
         objects.push(pod);
         objects.push(json!({
             "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
-            "metadata": {"name": random.name(odds), "namespace": random.name(odds), "annotations": {"weir.dev/mode": random.name(odds)}},
+            "metadata": {"name": format!("{}{number}", random.name(odds)), "namespace": random.name(odds), "annotations": {if random.below(odds) == 0 { "weir.dev/mode" } else { "note" }: random.name(odds)}},
             "spec": {
                 "podSelector": {"matchLabels": {"app": random.name(odds)}},
                 "policyTypes": ["Ingress"],
@@ -77,11 +77,11 @@ fn objects(random: &mut Random, odds: usize) -> Vec<Value> {
         }));
     }
     objects.push(
-        json!({"apiVersion": random.name(odds), "kind": random.name(odds), "metadata": {"name": random.name(odds)}}),
+        json!({"apiVersion": "example.org/v1", "kind": random.name(odds), "metadata": {"name": random.name(odds)}}),
     );
     objects.push(json!({
         "apiVersion": "weir.dev/v1alpha1", "kind": "CidrList", "metadata": {"name": random.name(odds)},
-        "spec": {"action": "Deny", "order": 1, "directions": ["Ingress"], "cidrs": ["192.0.2.0/24", random.name(odds)]},
+        "spec": {"action": "Deny", "order": 1, "directions": ["Ingress"], "cidrs": ["192.0.2.0/24", if random.below(odds) == 0 { random.name(1) } else { "192.0.2.7".to_owned() }]},
     }));
     let named = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": random.name(odds), "namespace": "shop"},
         "spec": {"clusterIP": "10.96.0.1", "selector": {"app": "web"}, "ports": [{"name": random.name(odds), "port": 80}]}});
