@@ -13,7 +13,7 @@ use clap_complete::Shell;
 
 pub(crate) use agent::{CniInstall, Watch};
 pub(crate) use bench::Bench;
-pub(crate) use compile::{Compile, Emit, Inspect, Show, Verify};
+pub(crate) use compile::{Compile, Emit, Inspect, Show, Verify, parse_target};
 pub(crate) use enforce::{
     Attach, Counters, Detach, Established, Flows, HookChoice, Monitor, MonitorFormat, Pinned, Status,
 };

@@ -15,12 +15,13 @@ mod call;
 mod made;
 pub(crate) mod wire;
 
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
 
+use crate::page::{self, Page};
 use call::{Call, Command, OnTimeout};
 pub(crate) use made::Made;
 use wire::{Question, Verb};
@@ -60,21 +61,26 @@ pub(crate) fn main() -> ExitCode {
     // Whatever cannot be read is no JSON, and is told as that.
     _ = std::io::stdin().take(wire::LONGEST).read_to_string(&mut text);
     let result = Call::read(|name| std::env::var(name).ok(), &text).and_then(|call| answer(&call));
-    let (output, code) = match result {
-        Ok(output) => (output, ExitCode::SUCCESS),
-        Err(refusal) => (shown(&refusal, &text), ExitCode::FAILURE),
-    };
     // A runtime that has gone has no use for it.
-    _ = std::io::stdout().write_all(output.as_bytes());
-    code
+    match result {
+        Ok(output) => {
+            _ = page::hand_over(output.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(refusal) => {
+            _ = shown(&refusal, &text).and_then(|page| page.print());
+            ExitCode::FAILURE
+        }
+    }
 }
 
-fn shown(refusal: &Refusal, configuration: &str) -> String {
+fn shown(refusal: &Refusal, configuration: &str) -> anyhow::Result<Page> {
     let configuration: serde_json::Value = serde_json::from_str(configuration).unwrap_or_default();
     let version = configuration["cniVersion"].as_str().unwrap_or("1.0.0");
     let Refusal { code, message, details } = refusal;
-    json!({"cniVersion": version, "code": code, "msg": format!("weir: {message}"), "details": details}).to_string()
-        + "\n"
+    let mut page = Page::new();
+    page.json(&json!({"cniVersion": version, "code": code, "msg": format!("weir: {message}"), "details": details}))?;
+    Ok(page)
 }
 
 /// What to print.
@@ -103,12 +109,12 @@ fn add(call: &Call) -> Result<(), Refusal> {
     match ask(call, &question) {
         Err(refusal) if call.on_timeout == OnTimeout::Deny => close(call, &refusal),
         Err(refusal) if call.on_timeout == OnTimeout::Allow => {
-            eprintln!(
+            page::complain(format_args!(
                 "weir: {} is let go without policy: {}: {}",
                 question.pod.path(),
                 refusal.message,
                 refusal.details
-            );
+            ));
             Ok(())
         }
         result => result,
@@ -146,7 +152,7 @@ fn close(call: &Call, refusal: &Refusal) -> Result<(), Refusal> {
             ..refusal.clone()
         })?;
     }
-    eprintln!("weir: {} is closed until the agent is there: {}", own.join(", "), refusal.details);
+    page::complain(format_args!("weir: {} is closed until the agent is there: {}", own.join(", "), refusal.details));
     Ok(())
 }
 

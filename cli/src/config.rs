@@ -35,7 +35,7 @@ pub(crate) struct Config {
 pub(crate) fn load(named: Option<&Path>) -> Result<Config> {
     let path = match named {
         Some(path) => path.to_owned(),
-        None => match find() {
+        None => match find()? {
             Some(path) => path,
             None => return Ok(Config::default()),
         },
@@ -46,18 +46,32 @@ pub(crate) fn load(named: Option<&Path>) -> Result<Config> {
     Ok(config)
 }
 
-fn find() -> Option<PathBuf> {
-    let start = std::env::current_dir().ok()?;
+fn find() -> Result<Option<PathBuf>> {
+    let Ok(start) = std::env::current_dir() else { return Ok(None) };
     for directory in start.ancestors() {
         let candidate = directory.join(FILE_NAME);
         if candidate.is_file() {
-            return Some(candidate);
+            stays_in_repository(&candidate, directory)?;
+            return Ok(Some(candidate));
         }
         if directory.join(".git").exists() {
-            return None;
+            return Ok(None);
         }
     }
-    None
+    Ok(None)
+}
+
+/// A link in a repository must not make us read any file of this machine and print parts of it in an error.
+fn stays_in_repository(file: &Path, directory: &Path) -> Result<()> {
+    let root = directory.ancestors().find(|it| it.join(".git").exists()).unwrap_or(directory);
+    let real = |path: &Path| path.canonicalize().with_context(|| format!("cannot read {}", path.display()));
+    if real(file)?.starts_with(real(root)?) {
+        return Ok(());
+    }
+    Err(with_hint(
+        format!("{} is a symbolic link that leads out of {}", file.display(), root.display()),
+        "if it is meant, name its target with --config",
+    ))
 }
 
 struct Reader<'t> {
@@ -153,6 +167,7 @@ mod tests {
     fn check_error(text: &str, expected: &str) {
         let error = parse(text, FILE_NAME).expect_err("refused");
         let page = crate::failure::page(&error);
+        let page = page.as_str();
         assert!(page.contains(expected), "{page}");
     }
 

@@ -4,9 +4,11 @@
 //! and our own bugs have a page of their own ([`crate::bug`]).
 
 use std::fmt;
-use std::io::{self, Write as _};
+use std::io;
 
 use anyhow::Error;
+
+use crate::page::Page;
 
 /// An error with the next step.
 #[derive(Debug)]
@@ -37,20 +39,20 @@ pub(crate) fn is_closed_pipe(error: &Error) -> bool {
 
 /// Prints an error for the operator.
 pub(crate) fn print(error: &Error) {
-    // Nobody may be listening; there is nowhere else to say it.
-    _ = io::stderr().write_all(page(error).as_bytes());
+    page(error).complain();
 }
 
 /// An error as it is printed.
-pub(crate) fn page(error: &Error) -> String {
-    let mut text = format!("error: {error}\n");
+pub(crate) fn page(error: &Error) -> Page {
+    let mut page = Page::new();
+    page.line(format_args!("error: {error}"));
     for cause in error.chain().skip(1) {
-        text.push_str(&format!("  caused by: {cause}\n"));
+        page.line(format_args!("  caused by: {cause}"));
     }
     if let Some(hint) = hint(error) {
-        text.push_str(&format!("  hint: {hint}\n"));
+        page.line(format_args!("  hint: {hint}"));
     }
-    text
+    page
 }
 
 fn hint(error: &Error) -> Option<String> {

@@ -163,6 +163,7 @@ mod tests {
     fn an_unknown_code_names_the_nearest() {
         let error = find_code("duplicate-adress").expect_err("misspelt");
         let page = crate::failure::page(&error);
+        let page = page.as_str();
         assert!(page.contains("did you mean `duplicate-address`?"), "{page}");
     }
 }

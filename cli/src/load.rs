@@ -3,6 +3,9 @@
 //! Invariants: a file that several paths lead to is read once; links that go round in a circle end; a path that cannot
 //! be read is an error, and hides none of the others. Hidden directories (`.git`, and the `..data` of mounted
 //! ConfigMaps) are not searched; a hidden file is read, since leaving out a policy would weaken the set silently.
+//! A search does not leave the directory that was named. A link that leads out of it is an error: otherwise the author of
+//! the directory could make us read, and print parts of, any file of this machine. A pipe or a device with the name of a
+//! manifest is an error too, since reading it might never end. Paths that the user names may be links, pipes or devices.
 
 use std::collections::HashSet;
 use std::fs;
@@ -51,6 +54,11 @@ impl Loaded {
         has_extension(path) && !path.ancestors().skip(1).any(is_hidden)
     }
 
+    /// Whether a directory within another one would be searched.
+    pub(crate) fn is_searched(path: &Path) -> bool {
+        !path.ancestors().any(is_hidden)
+    }
+
     /// A list file.
     pub(crate) fn add_list(&mut self, path: &Path, kind: InputKind) {
         match path == Path::new("-") {
@@ -62,7 +70,10 @@ impl Loaded {
     fn add_directory(&mut self, path: &Path) {
         let mut files = Vec::new();
         let errors = self.errors.len();
-        self.search(path, &mut files);
+        match path.canonicalize() {
+            Ok(root) => self.search(&root, path, &mut files),
+            Err(error) => self.fail(path, error),
+        }
         if files.is_empty() && self.errors.len() == errors {
             let message = format!("nothing to read in {}", path.display());
             self.errors.push(with_hint(message, "a directory is searched for *.yaml, *.yml and *.json"));
@@ -72,7 +83,7 @@ impl Loaded {
         }
     }
 
-    fn search(&mut self, directory: &Path, files: &mut Vec<PathBuf>) {
+    fn search(&mut self, root: &Path, directory: &Path, files: &mut Vec<PathBuf>) {
         // Seen before: another path led here, or a link goes round in a circle.
         match directory.canonicalize() {
             Ok(real) if !self.seen.insert(real.clone()) => return,
@@ -86,12 +97,26 @@ impl Loaded {
         let mut paths: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
         paths.sort();
         for path in paths {
-            match fs::metadata(&path) {
-                Ok(metadata) if metadata.is_dir() && !is_hidden(&path) => self.search(&path, files),
-                Ok(metadata) if metadata.is_file() && has_extension(&path) => files.push(path),
-                Err(error) if has_extension(&path) => self.fail(&path, error),
-                _ => {}
-            }
+            self.visit(root, path, files);
+        }
+    }
+
+    /// One entry of a directory that is searched.
+    fn visit(&mut self, root: &Path, path: PathBuf, files: &mut Vec<PathBuf>) {
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() && is_hidden(&path) => {}
+            Ok(metadata) if metadata.is_dir() || has_extension(&path) => match path.canonicalize() {
+                Ok(real) if !real.starts_with(root) => self.errors.push(leads_out(&path, root)),
+                Ok(_) if metadata.is_dir() => self.search(root, &path, files),
+                Ok(_) if metadata.is_file() => files.push(path),
+                Ok(_) => self.errors.push(with_hint(
+                    format!("cannot read {}: it is no file but a pipe, a socket or a device", path.display()),
+                    "if it is meant, name it as a path of its own",
+                )),
+                Err(error) => self.fail(&path, error),
+            },
+            Err(error) if has_extension(&path) => self.fail(&path, error),
+            _ => {}
         }
     }
 
@@ -128,6 +153,13 @@ impl Loaded {
             self.errors.push(error);
         }
     }
+}
+
+fn leads_out(path: &Path, root: &Path) -> Error {
+    with_hint(
+        format!("cannot read {}: it is a symbolic link that leads out of {}", path.display(), root.display()),
+        "if it is meant, name its target as a path of its own",
+    )
 }
 
 fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {

@@ -20,6 +20,7 @@ mod load;
 mod locate;
 mod near;
 mod nearest;
+mod page;
 mod question;
 mod read;
 mod render;
@@ -28,11 +29,14 @@ mod views;
 mod watch;
 mod witness;
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{CommandFactory as _, FromArgMatches as _};
+
+use weir_compiler::escape;
 
 use args::{Cli, Command};
 use commands::Outcome;
@@ -45,9 +49,7 @@ fn main() -> ExitCode {
     let cli = match parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // The reader may have gone: not an error.
-            _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+            return usage(&error);
         }
     };
     exit_code(std::panic::catch_unwind(|| run(&cli)))
@@ -96,19 +98,40 @@ fn run(cli: &Cli) -> Result<Outcome> {
     }
 }
 
+/// Prints the help, or the error about the arguments.
+fn usage(error: &clap::Error) -> ExitCode {
+    page::usage(error);
+    if error.use_stderr() { Outcome::Failed.into() } else { ExitCode::SUCCESS }
+}
+
 fn invoked_as(name: &str) -> bool {
     std::env::args_os().next().is_some_and(|it| Path::new(&it).file_stem().is_some_and(|it| it == name))
 }
 
 /// As `kubectl-weir` it is a plug-in of kubectl, and its help says so.
 fn parse() -> Result<Cli, clap::Error> {
-    let arguments: Vec<_> = std::env::args_os().collect();
-    let command = if invoked_as("kubectl-weir") {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let mut command = if invoked_as("kubectl-weir") {
         Cli::command().display_name("kubectl weir").bin_name("kubectl weir")
     } else {
         Cli::command()
     };
-    Cli::from_arg_matches(&command.try_get_matches_from(arguments)?)
+    match command.try_get_matches_from_mut(&arguments) {
+        Ok(matches) => Cli::from_arg_matches(&matches),
+        Err(error) => Err(visible(&mut command, &arguments, error)),
+    }
+}
+
+/// The same error for escaped arguments. clap repeats arguments in its errors, and among them can be the name of a branch
+/// or a file that another person chose.
+fn visible(command: &mut clap::Command, arguments: &[OsString], error: clap::Error) -> clap::Error {
+    let shown: Vec<String> = arguments.iter().map(|it| escape::line(&it.to_string_lossy()).into_owned()).collect();
+    if !error.use_stderr() || arguments.iter().zip(&shown).all(|(given, shown)| given == shown.as_str()) {
+        return error;
+    }
+    let otherwise = "an argument has characters that cannot be seen";
+    let again = command.try_get_matches_from_mut(shown).err();
+    again.unwrap_or_else(|| command.error(clap::error::ErrorKind::InvalidValue, otherwise))
 }
 
 #[cfg(test)]

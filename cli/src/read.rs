@@ -1,8 +1,5 @@
 //! What every command begins with: configuration, inputs, objects, the cluster.
 
-use std::io::{IsTerminal as _, Write as _};
-use std::time::{Duration, Instant};
-
 use anyhow::{Context as _, Result};
 use weir_compiler::artifact::{self, Digest};
 use weir_compiler::decode::{self, Input, InputKind, Options};
@@ -16,10 +13,8 @@ use crate::args::{Global, Paths};
 use crate::config::{self, Config};
 use crate::failure;
 use crate::load::Loaded;
+use crate::page::{self, Page, Progress};
 use crate::render;
-
-/// A load that takes longer than this says what it is doing, on a terminal.
-const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The input, read and put together.
 #[derive(Debug)]
@@ -69,7 +64,7 @@ fn read_loaded(
     let assume = assumptions(&config, global)?;
     let default_namespace = global.namespace.clone().or_else(|| config.namespace.clone());
     let default_namespace = default_namespace.unwrap_or_else(|| "default".to_owned());
-    let mut progress = Progress::new(global);
+    let mut progress = Progress::new(global.quiet);
     progress.say("reading files");
     let mut loaded = Loaded::default();
     add(&mut loaded);
@@ -114,8 +109,7 @@ fn sound(global: &Global, mut read: Read) -> Result<Option<Read>> {
     read.diagnostics.retain_mut(|diagnostic| diagnostic.severity == Severity::Error);
     if !read.diagnostics.is_empty() {
         let findings = render::findings(&read.sources, &read.diagnostics);
-        let text = render::text::findings(&read.sources, &findings, render::color_on_stderr(global.color), usize::MAX);
-        _ = std::io::stderr().write_all(text.as_bytes());
+        render::text::findings(&read.sources, &findings, page::color_on_stderr(global.color), usize::MAX).complain();
         failure::print(&failure::with_hint(
             format!("the input has {}, so there is no answer", render::text::count(findings.len(), "error")),
             "`weir check` prints warnings too",
@@ -153,40 +147,14 @@ fn assumptions(config: &Config, global: &Global) -> Result<Assumptions> {
 }
 
 fn describe(config: &Config, loaded: &Loaded) {
-    let mut text = String::new();
+    let mut page = Page::new();
     if let Some(path) = &config.path {
-        text.push_str(&format!("configuration: {}\n", path.display()));
+        page.line(format_args!("configuration: {}", path.display()));
     }
     for input in &loaded.inputs {
-        text.push_str(&format!("read {} ({} bytes)\n", input.name, input.bytes.len()));
+        page.line(format_args!("read {} ({} bytes)", input.name, input.bytes.len()));
     }
-    _ = std::io::stderr().write_all(text.as_bytes());
-}
-
-/// One line on a terminal's stderr, while a load is long.
-struct Progress {
-    shown: bool,
-    wanted: bool,
-    begun: Instant,
-}
-
-impl Progress {
-    fn new(global: &Global) -> Self {
-        Self { shown: false, wanted: !global.quiet && std::io::stderr().is_terminal(), begun: Instant::now() }
-    }
-
-    fn say(&mut self, what: &str) {
-        if self.wanted && self.begun.elapsed() > PATIENCE {
-            _ = write!(std::io::stderr(), "\r\x1b[K{what} …");
-            self.shown = true;
-        }
-    }
-
-    fn clear(&mut self) {
-        if self.shown {
-            _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
-    }
+    page.complain();
 }
 
 /// How many objects of each sort there are.

@@ -5,13 +5,9 @@ pub(crate) mod json;
 pub(crate) mod sarif;
 pub(crate) mod text;
 
-use std::io::{IsTerminal as _, Write as _};
-
-use anyhow::{Context as _, Result};
 use weir_compiler::diagnostic::{Diagnostic, Diagnostics, Label, Place, Severity};
 use weir_compiler::source::SourceMap;
 
-use crate::args::ColorChoice;
 use crate::locate::{Identity, Location, Locator, Position};
 
 /// A finding and where it stands.
@@ -98,32 +94,5 @@ impl Tally {
     pub(crate) fn of(findings: &[Finding]) -> Self {
         let count = |severity| findings.iter().filter(|it| it.diagnostic.severity == severity).count();
         Self { errors: count(Severity::Error), warnings: count(Severity::Warning), notes: count(Severity::Note) }
-    }
-}
-
-/// Prints the answer of a command.
-pub(crate) fn print(text: &[u8]) -> Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text).and_then(|()| stdout.flush()).context("cannot write to standard output")
-}
-
-/// Whether stdout takes colour.
-pub(crate) fn color_on_stdout(choice: ColorChoice) -> bool {
-    color(choice, std::io::stdout().is_terminal())
-}
-
-/// Whether stderr takes colour.
-pub(crate) fn color_on_stderr(choice: ColorChoice) -> bool {
-    color(choice, std::io::stderr().is_terminal())
-}
-
-fn color(choice: ColorChoice, terminal: bool) -> bool {
-    match choice {
-        ColorChoice::Always => true,
-        ColorChoice::Never => false,
-        ColorChoice::Auto => {
-            let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-            terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
-        }
     }
 }

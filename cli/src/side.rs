@@ -11,6 +11,7 @@ use weir_compiler::index::Key;
 use crate::args::Global;
 use crate::failure::with_hint;
 use crate::load::Loaded;
+use crate::page;
 use crate::read::{self, Read};
 
 /// What kubectl is asked for: every kind that is read.
@@ -139,7 +140,10 @@ fn complete(global: &Global, source: &Source<'_>, side: &Read, live: &Live) -> R
     }
     if !global.quiet {
         let taken: Vec<String> = taken.into_iter().collect();
-        eprintln!("note: no pods and no workloads are proposed, so what is not is the cluster's: {}", taken.join(", "));
+        page::complain(format_args!(
+            "note: no pods and no workloads are proposed, so what is not is the cluster's: {}",
+            taken.join(", ")
+        ));
     }
     source.read(global, &lacking)
 }
@@ -194,18 +198,22 @@ fn files_of(revision: &str, path: &str) -> Result<Vec<(String, Vec<u8>)>> {
     let mut wanted = Vec::new();
     for entry in listed.split('\0').filter(|it| !it.is_empty()) {
         let (meta, file) = entry.split_once('\t').context("git ls-tree prints something else than expected")?;
-        if file != at && !Loaded::is_wanted(Path::new(file.strip_prefix(at).unwrap_or(file))) {
-            continue;
-        }
+        let below = Path::new(file.strip_prefix(at).unwrap_or(file));
+        let is_wanted = file == at || Loaded::is_wanted(below);
         let fields: Vec<&str> = meta.split(' ').collect();
         match fields[..] {
-            ["120000", ..] => {
+            ["120000", _, id]
+                if is_wanted || (Loaded::is_searched(below) && is_directory(tree.trim_end(), file, id)?) =>
+            {
                 return Err(with_hint(
                     format!("{revision}:{file} is a symbolic link"),
-                    "links are not followed in a revision: name the file that it leads to",
+                    "links are not followed in a revision: name what it leads to",
                 ));
             }
-            [_, "blob", id] => wanted.push((format!("{revision}:{file}"), id.to_owned())),
+            ["160000", ..] if file == at || Loaded::is_searched(below) => {
+                page::complain(format_args!("warning: {revision}:{file} is a submodule: what is in it is not read"));
+            }
+            [_, "blob", id] if is_wanted => wanted.push((format!("{revision}:{file}"), id.to_owned())),
             _ => {}
         }
     }
@@ -214,6 +222,27 @@ fn files_of(revision: &str, path: &str) -> Result<Vec<(String, Vec<u8>)>> {
         return Err(with_hint(format!("nothing to read in git:{revision}:{path}"), hint));
     }
     contents(wanted)
+}
+
+/// Whether a link leads to a directory of the revision, or out of it.
+fn is_directory(tree: &str, link: &str, id: &str) -> Result<bool> {
+    let target = git(&["cat-file", "blob", id], None)?;
+    let mut path: Vec<&str> = link.split('/').collect();
+    path.pop();
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if path.pop().is_none() => return Ok(true),
+            ".." => {}
+            part => path.push(part),
+        }
+    }
+    if target.starts_with('/') || path.is_empty() {
+        return Ok(true);
+    }
+    // git fails for a target that does not exist. Such a link can be ignored.
+    let kind = git(&["cat-file", "-t", &format!("{tree}:{}", path.join("/"))], None);
+    Ok(kind.is_ok_and(|kind| kind.trim_end() == "tree"))
 }
 
 /// The contents of many blobs, from one process.

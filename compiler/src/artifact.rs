@@ -15,7 +15,7 @@
 //! | `.weir.endpoints` | what `endpoints` will hold, by name |
 //! | `.weir.objects` | JSON, packed by LZ4: the objects it was made from, cut down to what we read |
 //! | `.weir.manifest` | JSON: inputs, counts, costs, provenance |
-//! | `.weir.digest` | SHA-256 of every other byte of the file |
+//! | `.weir.digest` | SHA-256 of every other byte of the file: finds damage; it is not a signature |
 //!
 //! Invariants: the same parts give the same bytes; [`Artifact::read`] of [`Artifact::to_bytes`] is the artifact; a byte that
 //! changed anywhere is an error; reading never panics and never reserves memory that the file does not have.

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The modules, from left to right. Each may use what stands before it, and no more.
-const STAGES: [&str; 31] = [
+const STAGES: [&str; 32] = [
+    "escape",
     "origin",
     "syntax",
     "source",

@@ -19,6 +19,7 @@ const WANTED: &[(&str, &str)] = &[
     ("nsenter", "util-linux"),
     ("openssl", "openssl"),
     ("curl", "curl"),
+    ("minisign", "minisign"),
     ("chromium", "chromium"),
     ("chromedriver", "chromium-driver"),
 ];

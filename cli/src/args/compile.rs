@@ -99,7 +99,7 @@ fn parse_structure(text: &str) -> Result<(Place, Structure), String> {
     parsed.first().copied().ok_or_else(|| "expected PLACE=STRUCTURE".to_owned())
 }
 
-fn parse_target(text: &str) -> Result<Target, String> {
+pub(crate) fn parse_target(text: &str) -> Result<Target, String> {
     let parsed = text.split_once('.').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
     let target = Target { kernel: parsed.ok_or("expected MAJOR.MINOR, such as 6.1")? };
     let (major, minor) = Target::BASE.kernel;

@@ -19,7 +19,11 @@ pub(crate) struct Pinned {
 Returns when enforcement is in force; it stays in force after the command ends. The same command with another artifact
 is an atomic switch, in which each packet sees one of the two. Endpoints that are attached already stay.
 
-Exit codes: 0 in force, 2 could not do it: what was in force stays so, or the message says what is so.")]
+The digest in an artifact finds damage. It is no signature: a changed artifact with a new digest is read like any other.
+If the artifact comes from elsewhere, say with --key whose it must be, or with --verify what it must enforce.
+
+Exit codes: 0 in force, 1 --verify found a difference, 2 could not do it: what was in force stays so, or the message
+says what is so.")]
 pub(crate) struct Attach {
     /// The artifact
     #[arg(value_name = "ARTIFACT", value_hint = ValueHint::FilePath)]
@@ -30,6 +34,12 @@ pub(crate) struct Attach {
     /// An interface that others' packets come in through: what lists deny to every pod, both ways, is dropped there (repeatable)
     #[arg(long, value_name = "IFNAME", value_parser = parse_interface, num_args = 1..)]
     pub(crate) xdp: Vec<String>,
+    /// Attach only if the artifact enforces these policies, and if its programs and maps are those that this weir makes of them (repeatable)
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath, num_args = 1..)]
+    pub(crate) verify: Vec<PathBuf>,
+    /// Attach only if ARTIFACT.minisig is a signature of the artifact by this public key of minisign
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) key: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) pinned: Pinned,
     /// How to get onto interfaces

@@ -1,6 +1,7 @@
 //! `weir attach`: enforcement on this machine's interfaces.
 
 mod departed;
+mod trust;
 
 use anyhow::{Context as _, Result};
 use weir_compiler::artifact::Artifact;
@@ -8,15 +9,26 @@ use weir_runtime::Neighbour;
 use weir_runtime::runtime::{Access, Attached, EdgeFailure, EdgeState, Request, Runtime, UplinkState};
 
 use super::Outcome;
-use crate::args::{Attach, Established, Global};
+use crate::args::{Attach, Established, Global, Paths};
 use crate::failure::with_hint;
-use crate::render;
+use crate::page::{self, Page};
 
 pub(crate) fn run(global: &Global, arguments: &Attach) -> Result<Outcome> {
     let path = &arguments.artifact;
+    // The file is read once. The checked bytes are the attached bytes, even if the file changes in the meantime.
     let file = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    if let Some(key) = &arguments.key {
+        trust::check_signature(global, path, &file, key)?;
+    }
     let artifact =
         Artifact::read(&file).with_context(|| format!("{} is no artifact that can be used", path.display()))?;
+    if !arguments.verify.is_empty() {
+        let paths = Paths { paths: arguments.verify.clone() };
+        match trust::check_policies(global, &artifact, &paths)? {
+            Outcome::Clean => {}
+            other => return Ok(other),
+        }
+    }
     let runtime = Runtime::open(&arguments.pinned.bpffs, Access::Change)?;
     let request = Request {
         artifact: &artifact,
@@ -34,14 +46,17 @@ pub(crate) fn run(global: &Global, arguments: &Attach) -> Result<Outcome> {
     }
     end_departed(global, &runtime, &attached, before.as_ref(), &artifact);
     if !global.quiet {
-        render::print(text(&attached).as_bytes())?;
-        let neighbours = runtime.neighbours(&attached.endpoints)?;
-        render::print(neighbours.iter().map(neighbour_line).collect::<String>().as_bytes())?;
+        text(&attached).print()?;
+        let mut page = Page::new();
+        runtime.neighbours(&attached.endpoints)?.iter().for_each(|it| page.line(neighbour_line(it)));
+        page.print()?;
     }
     tell_of_uplinks(&attached);
     // It is in force; what is left is to throw away what it replaced.
     if let Err(error) = runtime.reap() {
-        eprintln!("warning: the generation before could not be removed, the next command will: {error}");
+        page::complain(format_args!(
+            "warning: the generation before could not be removed, the next command will: {error}"
+        ));
     }
     Ok(Outcome::Clean)
 }
@@ -50,21 +65,23 @@ pub(crate) fn run(global: &Global, arguments: &Attach) -> Result<Outcome> {
 fn end_departed(global: &Global, runtime: &Runtime, attached: &Attached, before: Option<&Artifact>, now: &Artifact) {
     let Some(before) = before.filter(|_| attached.before.is_some() && !attached.generation.keep) else { return };
     match departed::end(runtime, before, now) {
-        Ok(count) if count > 0 && !global.quiet => eprintln!(
+        Ok(count) if count > 0 && !global.quiet => page::complain(format_args!(
             "note: {count} flow{} ended: their services have lost a backend that their pods may not reach any more",
             plural(count)
-        ),
+        )),
         Ok(_) => {}
-        Err(error) => eprintln!("warning: flows to backends that services have lost may go on: {error:#}"),
+        Err(error) => {
+            page::complain(format_args!("warning: flows to backends that services have lost may go on: {error:#}"))
+        }
     }
 }
 
 /// Of uplinks where it is not as one might think.
 fn tell_of_uplinks(attached: &Attached) {
     for EdgeFailure { interface, why } in &attached.generic {
-        eprintln!(
+        page::complain(format_args!(
             "note: the driver of {interface} takes no XDP program ({why}); the kernel runs it, later (generic mode)"
-        );
+        ));
     }
     let idle: Vec<&str> = attached
         .uplinks
@@ -73,41 +90,39 @@ fn tell_of_uplinks(attached: &Attached) {
         .map(|it| it.uplink.interface.as_str())
         .collect();
     if !idle.is_empty() {
-        eprintln!(
+        page::complain(format_args!(
             "note: no list denies anything to every pod in both directions, so nothing is dropped at {}",
             idle.join(", ")
-        );
+        ));
     } else if attached.generation.keep && !attached.uplinks.is_empty() {
-        eprintln!("note: established flows are kept, and uplinks do not know them, so nothing is dropped there");
+        page::complain("note: established flows are kept, and uplinks do not know them, so nothing is dropped there");
     }
     for EdgeFailure { interface, why } in &attached.edge_failures {
-        eprintln!("warning: at {interface}, the program at_edge is not of this generation: {why}");
+        page::complain(format_args!("warning: at {interface}, the program at_edge is not of this generation: {why}"));
     }
 }
 
-fn text(attached: &Attached) -> String {
+fn text(attached: &Attached) -> Page {
     let generation = &attached.generation;
     let mut text = format!("generation {} ({}) in force at ", generation.epoch, short(&generation.digest));
     text.push_str(&format!("{} endpoint{}", attached.endpoints.len(), plural(attached.endpoints.len())));
     if let Some(before) = &attached.before {
         text.push_str(&format!(", in place of {} ({})", before.epoch, short(&before.digest)));
     }
-    text.push('\n');
+    let mut page = Page::new();
+    page.line(text);
     for it in attached.uplinks.iter().filter(|it| it.state == EdgeState::Enforced) {
         let UplinkState { uplink, .. } = it;
         let by = if uplink.generic { "generic" } else { "native" };
-        text.push_str(&format!(
-            "at {} ({by}): what lists deny to every pod, both ways, is dropped\n",
-            uplink.interface
-        ));
+        page.line(format_args!("at {} ({by}): what lists deny to every pod, both ways, is dropped", uplink.interface));
     }
     for gone in &attached.gone {
-        text.push_str(&format!("forgotten: {} (interface {} is gone)\n", gone.pod, gone.interface));
+        page.line(format_args!("forgotten: {} (interface {} is gone)", gone.pod, gone.interface));
     }
     for mended in &attached.mended {
-        text.push_str(&format!("mended: {mended}\n"));
+        page.line(format_args!("mended: {mended}"));
     }
-    text
+    page
 }
 
 /// Another's program on one of our hooks.
@@ -115,7 +130,7 @@ pub(super) fn neighbour_line(neighbour: &Neighbour) -> String {
     let Neighbour { interface, beside, before, program, name, .. } = neighbour;
     let order = if *before { "before" } else { "after" };
     let note = if *before { ": what it accepts for good, we never see" } else { "" };
-    format!("also at {interface}: {name} (program {program}) runs {order} {beside}{note}\n")
+    format!("also at {interface}: {name} (program {program}) runs {order} {beside}{note}")
 }
 
 pub(super) fn short(digest: &str) -> &str {

@@ -20,7 +20,8 @@ use weir_compiler::model::Cluster;
 use super::{Outcome, inspect};
 use crate::args::{Bench, Global, TextOrJson};
 use crate::failure::with_hint;
-use crate::{kernel, render, side};
+use crate::page::Page;
+use crate::{kernel, side};
 use find::Pair;
 use measure::Figures;
 
@@ -58,11 +59,12 @@ pub(crate) fn run(global: &Global, arguments: &Bench) -> Result<Outcome> {
         let figures = bench.measure(&pair, &endpoint.value);
         rows.push(Row { figures: figures.with_context(|| format!("measuring with {pod}"))?, pod, pair });
     }
-    let text = match arguments.output {
-        TextOrJson::Json => format!("{}\n", document(arguments, &cluster, &rows, bench.nothing)?),
-        TextOrJson::Text => table(&cluster, &rows, bench.nothing),
-    };
-    render::print(text.as_bytes())?;
+    let mut page = Page::new();
+    match arguments.output {
+        TextOrJson::Json => page.json(&document(arguments, &cluster, &rows, bench.nothing))?,
+        TextOrJson::Text => table(&mut page, &cluster, &rows, bench.nothing),
+    }
+    page.print()?;
     Ok(Outcome::Clean)
 }
 
@@ -82,29 +84,29 @@ fn read(global: &Global, path: &Path) -> Result<Option<Subject>> {
     Ok(Some(Subject { artifact, cluster, classes }))
 }
 
-fn table(cluster: &Cluster, rows: &[Row], nothing: f64) -> String {
-    let mut text = format!(
-        "{} policies, {} pods; nanoseconds for each packet, over a program that does nothing ({nothing:.1})\n\n",
+fn table(page: &mut Page, cluster: &Cluster, rows: &[Row], nothing: f64) {
+    page.line(format_args!(
+        "{} policies, {} pods; nanoseconds for each packet, over a program that does nothing ({nothing:.1})",
         cluster.policies.len(),
         cluster.endpoints.len()
-    );
+    ));
+    page.blank();
     let [program, one, many, new, denied] = ["program", "established", "1,024 flows", "new", "denied"];
-    text.push_str(&format!("{program:<14} {one:>12} {many:>12} {new:>10} {denied:>10}  pod\n"));
+    page.line(format_args!("{program:<14} {one:>12} {many:>12} {new:>10} {denied:>10}  pod"));
     for Row { pair, pod, figures } in rows {
         let cell = |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), |it| format!("{it:.1}"));
         let [one, many] = figures.established.map(cell);
         let family = if pair.own.is_ipv4() { "IPv4" } else { "IPv6" };
-        text.push_str(&format!(
-            "{:<9} {family:<4} {one:>12} {many:>12} {:>10} {:>10}  {pod}\n",
+        page.line(format_args!(
+            "{:<9} {family:<4} {one:>12} {many:>12} {:>10} {:>10}  {pod}",
             program_name(pair.direction),
             cell(figures.new),
             cell(figures.denied)
         ));
     }
-    text
 }
 
-fn document(arguments: &Bench, cluster: &Cluster, rows: &[Row], nothing: f64) -> Result<String> {
+fn document(arguments: &Bench, cluster: &Cluster, rows: &[Row], nothing: f64) -> Value {
     let rounded = |it: f64| (it * 10.0).round() / 10.0;
     let flow = |flow: &Option<find::Flow>| {
         flow.as_ref().map(|it| json!({"remote": it.others.first().map(ToString::to_string), "port": it.port}))
@@ -125,12 +127,11 @@ fn document(arguments: &Bench, cluster: &Cluster, rows: &[Row], nothing: f64) ->
             },
         })
     };
-    let document = json!({
+    json!({
         "artifact": arguments.artifact.as_ref().map(|it| it.to_string_lossy()),
         "policies": cluster.policies.len(),
         "endpoints": cluster.endpoints.len(),
         "empty_ns": rounded(nothing),
         "programs": rows.iter().map(row).collect::<Vec<_>>(),
-    });
-    Ok(serde_json::to_string(&document)?)
+    })
 }

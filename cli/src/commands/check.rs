@@ -6,6 +6,7 @@ use weir_compiler::lint;
 use super::Outcome;
 use crate::args::{Check, CheckFormat, Global};
 use crate::lints::Levels;
+use crate::page::{self, Page};
 use crate::read::{self, Read};
 use crate::render::text::count;
 use crate::render::{self, Finding, Tally};
@@ -46,26 +47,25 @@ fn print(global: &Global, check: &Check, read: &Read, findings: &[Finding], lint
         (Some(max), _) => max,
         (None, CheckFormat::Text) => MOST_FOR_PEOPLE,
     };
-    let text = match check.output {
+    let page = match check.output {
         CheckFormat::Text => {
-            let color = render::color_on_stdout(global.color);
-            let mut text = render::text::findings(&read.sources, findings, color, most);
+            let color = page::color_on_stdout(global.color);
+            let mut page = render::text::findings(&read.sources, findings, color, most);
             if !global.quiet {
-                text.push_str(&summary(global, read, findings, most, linted));
+                summarize(&mut page, global, read, findings, most, linted);
             }
-            text
+            page
         }
         CheckFormat::Json => render::json::findings(read, findings, most)?,
         CheckFormat::Sarif => render::sarif::findings(findings, most)?,
         CheckFormat::Github => render::github::findings(findings, most),
     };
-    render::print(text.as_bytes())
+    page.print()
 }
 
-fn summary(global: &Global, read: &Read, findings: &[Finding], most: usize, linted: bool) -> String {
-    let mut text = String::new();
+fn summarize(page: &mut Page, global: &Global, read: &Read, findings: &[Finding], most: usize, linted: bool) {
     if findings.len() > most {
-        text.push_str(&format!("… and {} more (--max 0 shows all)\n", findings.len() - most));
+        page.line(format_args!("… and {} more (--max 0 shows all)", findings.len() - most));
     }
     let counts = read.counts();
     let parts = [
@@ -80,31 +80,25 @@ fn summary(global: &Global, read: &Read, findings: &[Finding], most: usize, lint
     let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| count(*n, what)).collect();
     let checked = if parts.is_empty() { "no valid objects".to_owned() } else { parts.join(", ") };
     let tally = Tally::of(findings);
-    text.push_str(&format!(
-        "checked {checked}: {}, {}",
-        count(tally.errors, "error"),
-        count(tally.warnings, "warning")
-    ));
-    if tally.notes > 0 {
-        text.push_str(&format!(", {}", count(tally.notes, "note")));
-    }
-    text.push('\n');
-    text.push_str(&skipped(global, read));
+    let notes = if tally.notes > 0 { format!(", {}", count(tally.notes, "note")) } else { String::new() };
+    let (errors, warnings) = (count(tally.errors, "error"), count(tally.warnings, "warning"));
+    page.line(format_args!("checked {checked}: {errors}, {warnings}{notes}"));
+    skipped(page, global, read);
     if !read.complete {
-        text.push_str("lints wait until every path can be read\n");
+        page.line("lints wait until every path can be read");
     } else if !linted {
-        text.push_str("lints wait until the errors are mended\n");
+        page.line("lints wait until the errors are mended");
     }
-    text
 }
 
-fn skipped(global: &Global, read: &Read) -> String {
+fn skipped(page: &mut Page, global: &Global, read: &Read) {
     let total: usize = read.skipped.iter().map(|(_, number)| number).sum();
     if total == 0 {
-        return String::new();
+        return;
     }
     let kinds: Vec<String> = read.skipped.iter().map(|(kind, number)| format!("{number} {kind}")).collect();
     let shown = if global.verbose > 0 { kinds.len() } else { kinds.len().min(4) };
     let more = if shown < kinds.len() { ", …" } else { "" };
-    format!("skipped {} of other kinds ({}{more})\n", count(total, "object"), kinds[..shown].join(", "))
+    let kinds = kinds[..shown].join(", ");
+    page.line(format_args!("skipped {} of other kinds ({kinds}{more})", count(total, "object")));
 }

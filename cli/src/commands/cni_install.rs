@@ -13,6 +13,7 @@ use super::Outcome;
 use crate::args::CniInstall;
 use crate::cni;
 use crate::failure::with_hint;
+use crate::page;
 
 pub(crate) fn run(arguments: &CniInstall) -> Result<Outcome> {
     let plugin = arguments.bin_dir.join(cni::NAME);
@@ -21,14 +22,14 @@ pub(crate) fn run(arguments: &CniInstall) -> Result<Outcome> {
     if arguments.remove {
         replace(&path, without(&text, &path)?.as_ref())?;
         remove(&plugin)?;
-        println!("removed from {}", path.display());
+        page::print(format_args!("removed from {}", path.display()))?;
         return Ok(Outcome::Clean);
     }
     let this = std::env::current_exe().context("cannot find this binary")?;
     let binary = fs::read(&this).with_context(|| format!("cannot read {}", this.display()))?;
     write(&plugin, &binary, 0o755)?;
     replace(&path, with(&text, &path, &entry(arguments))?.as_ref())?;
-    println!("{} is the last of {}", plugin.display(), path.display());
+    page::print(format_args!("{} is the last of {}", plugin.display(), path.display()))?;
     Ok(Outcome::Clean)
 }
 

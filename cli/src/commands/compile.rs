@@ -19,6 +19,7 @@ use super::Outcome;
 use crate::args::{Compile, Emit, Global};
 use crate::failure::{self, with_hint};
 use crate::locate::Locator;
+use crate::page::Page;
 use crate::read;
 
 pub(crate) fn run(global: &Global, arguments: &Compile) -> Result<Outcome> {
@@ -65,12 +66,12 @@ pub(crate) fn run(global: &Global, arguments: &Compile) -> Result<Outcome> {
     if let Some(path) = &arguments.output {
         write(path, &artifact)?;
     }
-    let text = match arguments.emit.unwrap_or(Emit::Summary) {
-        Emit::Summary if global.quiet => String::new(),
+    let page = match arguments.emit.unwrap_or(Emit::Summary) {
+        Emit::Summary if global.quiet => Page::new(),
         Emit::Summary => summary::text(cluster, &compiled, &artifact, report.as_ref()),
         other => emit(other, cluster, &compiled, &artifact),
     };
-    std::io::stdout().lock().write_all(text.as_bytes())?;
+    page.print()?;
     Ok(Outcome::Clean)
 }
 
@@ -95,12 +96,16 @@ fn write(path: &Path, artifact: &Artifact) -> Result<()> {
     }
     let mut beside = path.as_os_str().to_owned();
     beside.push(".part");
-    let moved = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
+    // A link with that name must not be followed: another user may own the directory.
+    _ = std::fs::remove_file(&beside);
+    let written = std::fs::File::create_new(&beside).and_then(|mut file| file.write_all(&bytes));
+    let moved = written.and_then(|()| std::fs::rename(&beside, path));
     moved.with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn emit(what: Emit, cluster: &Cluster, compiled: &Compiled, artifact: &Artifact) -> String {
-    match what {
+fn emit(what: Emit, cluster: &Cluster, compiled: &Compiled, artifact: &Artifact) -> Page {
+    let mut page = Page::new();
+    let text = match what {
         Emit::Summary => String::new(),
         Emit::Ir => compiled.decisions.iter().map(|program| format!("{program}\n")).collect(),
         Emit::Asm => disassembly(artifact),
@@ -112,8 +117,13 @@ fn emit(what: Emit, cluster: &Cluster, compiled: &Compiled, artifact: &Artifact)
             )
         }
         Emit::Maps => view::maps(artifact, cpus()),
-        Emit::Manifest => format!("{}\n", artifact.manifest.trim_end()),
-    }
+        Emit::Manifest => {
+            page.written_json(&artifact.manifest);
+            return page;
+        }
+    };
+    page.lines(&text);
+    page
 }
 
 /// All programs.

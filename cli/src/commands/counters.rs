@@ -6,24 +6,25 @@ use weir_runtime::runtime::{Access, Runtime};
 
 use super::Outcome;
 use crate::args::{Counters, TextOrJson};
-use crate::render;
+use crate::page::Page;
 
 pub(crate) fn run(arguments: &Counters) -> Result<Outcome> {
     let counters = Runtime::open(&arguments.pinned.bpffs, Access::Read)?.counters()?;
-    let text = match arguments.output {
-        TextOrJson::Json => format!("{}\n", json!({"counters": counters})),
+    let mut page = Page::new();
+    match arguments.output {
+        TextOrJson::Json => page.json(&json!({"counters": counters}))?,
         TextOrJson::Text => {
             let counted = counters.iter().filter(|it| it.packets > 0);
             let line = |it: &weir_runtime::observe::Counter| {
                 let what = if it.dropped { "dropped" } else { "passed" };
                 format!(
-                    "{:8} {:12} {what:8} {:>12} packets {:>15} bytes\n",
+                    "{:8} {:12} {what:8} {:>12} packets {:>15} bytes",
                     it.direction, it.outcome, it.packets, it.bytes
                 )
             };
-            counted.map(line).collect()
+            counted.for_each(|it| page.line(line(it)));
         }
-    };
-    render::print(text.as_bytes())?;
+    }
+    page.print()?;
     Ok(Outcome::Clean)
 }

@@ -6,21 +6,21 @@ use weir_runtime::runtime::{Access, Runtime};
 use super::Outcome;
 use super::attach::plural;
 use crate::args::{Detach, Global};
-use crate::render;
+use crate::page;
 
 pub(crate) fn run(global: &Global, arguments: &Detach) -> Result<Outcome> {
     let runtime = Runtime::open(&arguments.pinned.bpffs, Access::Change)?;
     if let Some(interface) = &arguments.xdp {
         runtime.detach_uplink(interface)?;
         if !global.quiet {
-            render::print(format!("nothing is dropped at {interface} any more before the pods\n").as_bytes())?;
+            page::print(format_args!("nothing is dropped at {interface} any more before the pods"))?;
         }
         return Ok(Outcome::Clean);
     }
     let detached = runtime.detach(arguments.endpoint.as_deref())?;
     if !global.quiet {
         let count = detached.len();
-        render::print(format!("detached {count} endpoint{}\n", plural(count)).as_bytes())?;
+        page::print(format_args!("detached {count} endpoint{}", plural(count)))?;
     }
     Ok(Outcome::Clean)
 }

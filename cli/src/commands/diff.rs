@@ -16,8 +16,8 @@ use weir_compiler::diff::{self, DiffError, Namer};
 use super::Outcome;
 use crate::args::{Diff, DiffFormat, Global};
 use crate::failure::{self, with_hint};
+use crate::page;
 use crate::read::Read;
-use crate::render;
 use crate::side::{self, Source};
 use cost::Costs;
 use places::Places;
@@ -78,8 +78,8 @@ fn print(global: &Global, arguments: &Diff, words: &Words<'_, '_>, costs: Option
         None if arguments.output == DiffFormat::Text => MOST_ROWS,
         None => usize::MAX,
     };
-    let text = match arguments.output {
-        DiffFormat::Text => text::text(words, costs, most, render::color_on_stdout(global.color)),
+    let page = match arguments.output {
+        DiffFormat::Text => text::text(words, costs, most, page::color_on_stdout(global.color)),
         DiffFormat::Json => json::json(words, costs, most)?,
         DiffFormat::Md => md::markdown(words, costs, most),
         DiffFormat::Sarif => notes::sarif(words, most)?,
@@ -88,7 +88,7 @@ fn print(global: &Global, arguments: &Diff, words: &Words<'_, '_>, costs: Option
         DiffFormat::Svg => views::graph(words, most),
         DiffFormat::Dot => views::digraph(words, most),
     };
-    render::print(text.as_bytes())
+    page.print()
 }
 
 fn failed(error: DiffError) -> anyhow::Error {

@@ -16,7 +16,7 @@ use crate::ends::Ends;
 use crate::failure::{self, with_hint};
 use crate::near::protocol_name;
 use crate::question::Question;
-use crate::{read, render};
+use crate::{page, read};
 
 pub(crate) fn run(global: &Global, explain: &Explain) -> Result<Outcome> {
     let Some(read) = read::read_sound(global, &explain.input)? else { return Ok(Outcome::Failed) };
@@ -32,11 +32,11 @@ pub(crate) fn run(global: &Global, explain: &Explain) -> Result<Outcome> {
         Some(hint) => with_hint(reason, hint),
         None => anyhow!(reason),
     })?;
-    let text = match explain.output {
-        TextOrJson::Text => text::answer(&read, &answer, render::color_on_stdout(global.color)),
+    let page = match explain.output {
+        TextOrJson::Text => text::answer(&read, &answer, page::color_on_stdout(global.color)),
         TextOrJson::Json => json::answer(&read, &answer)?,
     };
-    render::print(text.as_bytes())?;
+    page.print()?;
     let expected = explain.expect.map(|it| if it == Expected::Allow { Verdict::Allow } else { Verdict::Deny });
     match expected {
         Some(expected) if expected != answer.verdict() => {

@@ -8,26 +8,27 @@ use weir_compiler::diagnostic::Code;
 use super::Outcome;
 use crate::args::{ExplainCode, TextOrJson};
 use crate::lints::find_code;
-use crate::render;
+use crate::page::Page;
 
 pub(crate) fn run(arguments: &ExplainCode) -> Result<Outcome> {
     let chosen = match &arguments.code {
         Some(name) => Some(find_code(name)?),
         None => None,
     };
-    let text = match (chosen, arguments.output) {
-        (Some(code), TextOrJson::Text) => page(code),
-        (Some(code), TextOrJson::Json) => format!("{:#}\n", as_json(code)),
-        (None, TextOrJson::Text) => list(&codes::all()),
+    let mut page = Page::new();
+    match (chosen, arguments.output) {
+        (Some(code), TextOrJson::Text) => page.lines(&documentation(code)),
+        (Some(code), TextOrJson::Json) => page.pretty_json(&as_json(code))?,
+        (None, TextOrJson::Text) => page.lines(&list(&codes::all())),
         (None, TextOrJson::Json) => {
-            format!("{:#}\n", Value::Array(codes::all().into_iter().map(as_json).collect()))
+            page.pretty_json(&Value::Array(codes::all().into_iter().map(as_json).collect()))?;
         }
-    };
-    render::print(text.as_bytes())?;
+    }
+    page.print()?;
     Ok(Outcome::Clean)
 }
 
-fn page(code: &Code) -> String {
+fn documentation(code: &Code) -> String {
     let switch = match code.lint {
         true => format!("a lint: switch it off with `--allow {}`, or in weir.toml", code.name),
         false => "not a lint: it cannot be switched off".to_owned(),

@@ -12,9 +12,10 @@ use weir_compiler::reach::{Cells, Reach};
 
 use super::Outcome;
 use crate::args::{Exposed, ExposureFormat, Global};
+use crate::failure;
+use crate::page::Page;
 use crate::read::{self, Read};
 use crate::render::text::count;
-use crate::{failure, render};
 
 /// Everything there is to print.
 struct Findings<'r> {
@@ -28,7 +29,7 @@ pub(crate) fn run(global: &Global, arguments: &crate::args::Exposure) -> Result<
     let Some(read) = read::read_sound(global, &arguments.input)? else { return Ok(Outcome::Failed) };
     let reach = Reach::new(&read.cluster).context("cannot say what is exposed")?;
     let found = find(&read, &reach);
-    let mut text = match arguments.output {
+    let mut page: Page = match arguments.output {
         ExposureFormat::Text => text::plain(&found),
         ExposureFormat::Md => text::markdown(&found),
         ExposureFormat::Csv => text::csv(&found),
@@ -36,9 +37,12 @@ pub(crate) fn run(global: &Global, arguments: &crate::args::Exposure) -> Result<
     };
     if matches!(arguments.output, ExposureFormat::Text | ExposureFormat::Md) && !global.quiet {
         let notes = crate::views::notes(&reach, crate::args::Level::Workload);
-        notes.iter().for_each(|note| text.push_str(&format!("\n{note}\n")));
+        for note in notes {
+            page.blank();
+            page.line(note);
+        }
     }
-    render::print(text.as_bytes())?;
+    page.print()?;
     let mut outcome = Outcome::Clean;
     for denied in &arguments.deny {
         let number = found.exposures.iter().filter(|it| is(it, *denied)).count();

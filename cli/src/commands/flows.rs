@@ -7,15 +7,16 @@ use weir_runtime::runtime::{Access, Runtime};
 
 use super::Outcome;
 use crate::args::{Flows, TextOrJson};
-use crate::render;
+use crate::page::Page;
 
 pub(crate) fn run(arguments: &Flows) -> Result<Outcome> {
     let flows = Runtime::open(&arguments.pinned.bpffs, Access::Read)?.flows()?;
-    let text = match arguments.output {
-        TextOrJson::Text => flows.iter().map(line).collect(),
-        TextOrJson::Json => format!("{}\n", json!({"flows": flows})),
-    };
-    render::print(text.as_bytes())?;
+    let mut page = Page::new();
+    match arguments.output {
+        TextOrJson::Text => flows.iter().for_each(|it| page.line(line(it))),
+        TextOrJson::Json => page.json(&json!({"flows": flows}))?,
+    }
+    page.print()?;
     Ok(Outcome::Clean)
 }
 
@@ -25,7 +26,7 @@ fn line(flow: &Flow) -> String {
     let Flow { protocol, state, age, remaining, generation, .. } = flow;
     let answered = if flow.answered { "" } else { ", unanswered" };
     format!(
-        "{protocol:6} {from} -> {to}  {state}{answered}, idle {age} s, expires in {remaining} s, generation {generation}\n"
+        "{protocol:6} {from} -> {to}  {state}{answered}, idle {age} s, expires in {remaining} s, generation {generation}"
     )
 }
 

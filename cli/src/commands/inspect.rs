@@ -1,6 +1,5 @@
 //! `weir inspect`: what an artifact holds.
 
-use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -9,16 +8,22 @@ use weir_compiler::artifact::{Artifact, view};
 use super::Outcome;
 use super::compile::{cpus, disassembly};
 use crate::args::{Inspect, Show};
+use crate::page::Page;
 
 pub(crate) fn run(arguments: &Inspect) -> Result<Outcome> {
     let artifact = load(&arguments.artifact)?;
-    let text = match arguments.emit {
-        Show::Summary => format!("{}\n{}", view::summary(&artifact, cpus()), view::maps(&artifact, cpus())),
-        Show::Asm => disassembly(&artifact),
-        Show::Maps => view::maps(&artifact, cpus()),
-        Show::Manifest => format!("{}\n", artifact.manifest.trim_end()),
-    };
-    std::io::stdout().lock().write_all(text.as_bytes())?;
+    let mut page = Page::new();
+    match arguments.emit {
+        Show::Summary => {
+            page.lines(&view::summary(&artifact, cpus()));
+            page.blank();
+            page.lines(&view::maps(&artifact, cpus()));
+        }
+        Show::Asm => page.lines(&disassembly(&artifact)),
+        Show::Maps => page.lines(&view::maps(&artifact, cpus())),
+        Show::Manifest => page.written_json(&artifact.manifest),
+    }
+    page.print()?;
     Ok(Outcome::Clean)
 }
 

@@ -5,8 +5,8 @@ use weir_compiler::reach::Reach;
 
 use super::Outcome;
 use crate::args::{Global, View, ViewFormat};
+use crate::page::Page;
 use crate::read::{self, Read};
-use crate::render;
 use crate::views::{self, dot, html, links, svg, table};
 
 pub(crate) fn run_matrix(global: &Global, view: &View) -> Result<Outcome> {
@@ -20,7 +20,7 @@ pub(crate) fn run_matrix(global: &Global, view: &View) -> Result<Outcome> {
             ViewFormat::Csv => table::csv(&table()),
             ViewFormat::Svg => svg::matrix(&table()),
             ViewFormat::Dot => dot::digraph(&links::links(reach, level)),
-            ViewFormat::Html => String::new(),
+            ViewFormat::Html => Page::new(),
         })
     })
 }
@@ -36,23 +36,24 @@ pub(crate) fn run_graph(global: &Global, view: &View) -> Result<Outcome> {
             ViewFormat::Csv => links::csv(&links()),
             ViewFormat::Svg => svg::graph(&links(), "Who can reach whom"),
             ViewFormat::Dot => dot::digraph(&links()),
-            ViewFormat::Html => String::new(),
+            ViewFormat::Html => Page::new(),
         })
     })
 }
 
-fn run(global: &Global, view: &View, print: impl Fn(&Read, &Reach<'_>) -> Result<String>) -> Result<Outcome> {
+fn run(global: &Global, view: &View, print: impl Fn(&Read, &Reach<'_>) -> Result<Page>) -> Result<Outcome> {
     let Some(read) = read::read_sound(global, &view.input)? else { return Ok(Outcome::Failed) };
     let reach = Reach::new(&read.cluster).context("cannot say who reaches whom")?;
-    let mut text = match view.output {
+    let mut page = match view.output {
         ViewFormat::Html => html::page(&read, &reach, None)?,
         _ => print(&read, &reach)?,
     };
     if views::takes_notes(view.output) && !global.quiet {
         for note in views::notes(&reach, view.by) {
-            text.push_str(&format!("\n{note}\n"));
+            page.blank();
+            page.line(note);
         }
     }
-    render::print(text.as_bytes())?;
+    page.print()?;
     Ok(Outcome::Clean)
 }

@@ -10,7 +10,7 @@ use weir_runtime::runtime::{Access, Runtime};
 use super::Outcome;
 use super::flows::address;
 use crate::args::{Monitor, MonitorFormat};
-use crate::render;
+use crate::page::Page;
 
 /// How long one look at the ring waits: the time that the end of `--duration` may be missed by.
 const TURN: Duration = Duration::from_millis(200);
@@ -22,22 +22,22 @@ pub(crate) fn run(arguments: &Monitor) -> Result<Outcome> {
     let mut left = arguments.count.unwrap_or(u64::MAX);
     while left > 0 && end.is_none_or(|end| Instant::now() < end) {
         let read = events.read(TURN)?;
-        let mut text = String::new();
+        let mut page = Page::new();
         for event in read.events.iter().take(usize::try_from(left).unwrap_or(usize::MAX)) {
-            text.push_str(&match arguments.output {
-                MonitorFormat::Text => line(event),
-                MonitorFormat::Jsonl => format!("{}\n", json(event)),
-            });
+            match arguments.output {
+                MonitorFormat::Text => page.line(line(event)),
+                MonitorFormat::Jsonl => page.json(&json(event))?,
+            }
         }
         left = left.saturating_sub(read.events.len() as u64);
         if read.lost > 0 {
-            text.push_str(&match arguments.output {
-                MonitorFormat::Text => format!("{} more were not recorded\n", read.lost),
-                MonitorFormat::Jsonl => format!("{}\n", json!({"lost": read.lost})),
-            });
+            match arguments.output {
+                MonitorFormat::Text => page.line(format_args!("{} more were not recorded", read.lost)),
+                MonitorFormat::Jsonl => page.json(&json!({"lost": read.lost}))?,
+            }
         }
-        if !text.is_empty() {
-            render::print(text.as_bytes())?;
+        if page != Page::new() {
+            page.print()?;
         }
     }
     Ok(Outcome::Clean)
@@ -61,7 +61,6 @@ fn line(event: &Event) -> String {
             false => format!("  would be isolated by {staged} (audit), allowed by no rule"),
         });
     }
-    text.push('\n');
     text
 }
 

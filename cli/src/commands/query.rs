@@ -16,6 +16,7 @@ use super::Outcome;
 use crate::args::{Global, Query, QueryFormat};
 use crate::ends::Ends;
 use crate::failure::with_hint;
+use crate::page::JsonLines;
 use crate::read;
 use answer::Names;
 use engine::{Judge, NoAnswer};
@@ -32,7 +33,7 @@ pub(crate) fn run(global: &Global, query: &Query) -> Result<Outcome> {
     let Some(read) = read::read_sound(global, &query.input)? else { return Ok(Outcome::Failed) };
     let source = open(&query.flows, read.stdin_read)?;
     let ends = Ends { cluster: &read.cluster, default_namespace: &read.default_namespace };
-    let writer = BufWriter::with_capacity(BUFFER, std::io::stdout().lock());
+    let writer = BufWriter::with_capacity(BUFFER, JsonLines);
     let (directory, judge) = (Directory::new(&read.cluster), Judge::new(query.engine, &read.cluster)?);
     Session { ends, directory, judge, names: Names::new(&read.cluster), skipped: false }.answer_all(source, writer)
 }

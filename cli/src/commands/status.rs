@@ -8,15 +8,16 @@ use weir_runtime::runtime::{Access, EdgeState, Runtime, State, Status};
 use super::Outcome;
 use super::attach::{neighbour_line, short};
 use crate::args::{Status as Arguments, TextOrJson};
-use crate::render;
+use crate::page::Page;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let status = Runtime::open(&arguments.pinned.bpffs, Access::Read)?.status()?;
-    let text = match arguments.output {
-        TextOrJson::Text => text(&status),
-        TextOrJson::Json => format!("{}\n", json(&status)),
-    };
-    render::print(text.as_bytes())?;
+    let mut page = Page::new();
+    match arguments.output {
+        TextOrJson::Text => write(&mut page, &status),
+        TextOrJson::Json => page.json(&json(&status))?,
+    }
+    page.print()?;
     let enforced = status.endpoints.iter().all(|it| it.state == State::Enforced);
     Ok(if enforced && status.drift.is_empty() { Outcome::Clean } else { Outcome::Findings })
 }
@@ -40,32 +41,34 @@ fn edge_word(state: EdgeState) -> &'static str {
     }
 }
 
-fn text(status: &Status) -> String {
-    let mut text = match &status.generation {
-        Some(it) => {
-            format!("generation {} ({}), established flows are {}\n", it.epoch, short(&it.digest), established(it))
-        }
-        None => "no generation is in force\n".to_owned(),
-    };
+fn write(page: &mut Page, status: &Status) {
+    match &status.generation {
+        Some(it) => page.line(format_args!(
+            "generation {} ({}), established flows are {}",
+            it.epoch,
+            short(&it.digest),
+            established(it)
+        )),
+        None => page.line("no generation is in force"),
+    }
     let width = status.endpoints.iter().map(|it| it.endpoint.pod.len()).max().unwrap_or(0);
     for it in &status.endpoints {
         let (pod, interface) = (&it.endpoint.pod, &it.endpoint.interface);
-        text.push_str(&format!("  {pod:width$}  {interface:15}  {}\n", word(it.state)));
+        page.line(format_args!("  {pod:width$}  {interface:15}  {}", word(it.state)));
     }
     for it in &status.uplinks {
         let by = if it.uplink.generic { "generic" } else { "native" };
-        text.push_str(&format!("  uplink {:15}  {} ({by})\n", it.uplink.interface, edge_word(it.state)));
+        page.line(format_args!("  uplink {:15}  {} ({by})", it.uplink.interface, edge_word(it.state)));
     }
     for map in &status.maps {
         let percent = map.entries * 100 / u64::from(map.max_entries.max(1));
-        text.push_str(&format!("  map {:12} {:>9} of {:>9}  {percent:>3} %\n", map.name, map.entries, map.max_entries));
+        page.line(format_args!("  map {:12} {:>9} of {:>9}  {percent:>3} %", map.name, map.entries, map.max_entries));
     }
-    status.neighbours.iter().for_each(|it| text.push_str(&neighbour_line(it)));
-    status.drift.iter().for_each(|it| text.push_str(&format!("drift: {it}\n")));
+    status.neighbours.iter().for_each(|it| page.line(neighbour_line(it)));
+    status.drift.iter().for_each(|it| page.line(format_args!("drift: {it}")));
     if status.repaired > 0 {
-        text.push_str(&format!("mended so far: {}\n", status.repaired));
+        page.line(format_args!("mended so far: {}", status.repaired));
     }
-    text
 }
 
 fn established(generation: &Generation) -> &'static str {

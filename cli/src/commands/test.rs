@@ -16,7 +16,6 @@ use crate::ends::Ends;
 use crate::failure::with_hint;
 use crate::question::Question;
 use crate::read;
-use crate::render;
 use file::Expectation;
 
 /// How one expectation fared.
@@ -61,12 +60,12 @@ pub(crate) fn run(global: &Global, test: &Test) -> Result<Outcome> {
             Tried { expectation, fate, note }
         })
         .collect();
-    let text = match test.output {
+    let page = match test.output {
         TestFormat::Text => report::text(&name, &tried, global.quiet),
         TestFormat::Json => report::json(&name, &tried)?,
         TestFormat::Junit => report::junit(&name, &tried),
     };
-    render::print(text.as_bytes())?;
+    page.print()?;
     Ok(outcome(&tried))
 }
 

@@ -1,13 +1,24 @@
 //! `weir verify`: does an artifact say what the policies say?
+//!
+//! The verifier runs the artifact's programs over the artifact's maps and believes nothing else in the file. But it cannot
+//! try every packet: a malicious program could depend on a field that policies do not mention, such as the length. So
+//! programs and maps are also compared with those that this weir compiles from the policies. The manifest only supplies
+//! options for that (node, target, structures). They cannot weaken it: with any options, the compiled code is our own.
 
-use std::io::Write as _;
-
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use weir_compiler::artifact::Artifact;
+use weir_compiler::classify::Scope;
+use weir_compiler::compile::{Options, compile};
+use weir_compiler::ebpf::target::Target;
+use weir_compiler::model::Cluster;
+use weir_compiler::structures::{Place, Structure, parse_forced};
 use weir_compiler::verify::{self, Difference, Part, Report};
 
 use super::Outcome;
 use super::inspect::load;
-use crate::args::{Global, Verify};
+use crate::args::{Global, Verify, parse_target};
+use crate::page::{self, Page};
 use crate::read;
 
 pub(crate) fn run(global: &Global, arguments: &Verify) -> Result<Outcome> {
@@ -15,20 +26,58 @@ pub(crate) fn run(global: &Global, arguments: &Verify) -> Result<Outcome> {
     let Some(read) = read::read_sound(global, &arguments.input)? else { return Ok(Outcome::Failed) };
     let report = verify::verify(&artifact, &read.cluster);
     print_differences(&report);
-    std::io::stdout().lock().write_all(line(&report).as_bytes())?;
+    page::print(line(&report))?;
+    if report.is_verified() && !is_as_compiled(&artifact, &read.cluster)? {
+        page::complain(
+            "note: all packets that were tried have the right verdict, but the programs or maps are not those that this weir \
+             makes of these policies: do not trust them unless another version of weir made them",
+        );
+    }
     Ok(if report.is_verified() { Outcome::Clean } else { Outcome::Findings })
+}
+
+/// Whether programs, maps and endpoints equal those that we compile from the cluster.
+pub(super) fn is_as_compiled(artifact: &Artifact, cluster: &Cluster) -> Result<bool> {
+    let manifest: Value = serde_json::from_str(&artifact.manifest).unwrap_or_default();
+    let scope = match manifest["node"].as_str() {
+        None => Some(Scope::everything(cluster)),
+        Some(node) => Scope::node(cluster, node),
+    };
+    let Some(scope) = scope else { return Ok(false) };
+    let target = manifest["target"].as_str().and_then(|it| it.strip_prefix("linux "));
+    let target = target.and_then(|it| parse_target(it).ok()).unwrap_or(Target::BASE);
+    let chosen = Options { target, ..Options::default() };
+    let forced = Options { forced: structures(&manifest), ..chosen.clone() };
+    for options in [chosen, forced] {
+        let compiled = compile(cluster, &scope, &options).context("the policies cannot be compiled")?;
+        let own = compiled.artifact(cluster, &options, |_| {}).context("the policies cannot be compiled")?;
+        if own.generation()? == artifact.generation()? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The structures that the manifest names.
+fn structures(manifest: &Value) -> Vec<(Place, Structure)> {
+    let one = |note: &Value| {
+        let text = format!("{}={}", note["place"].as_str()?, note["structure"].as_str()?);
+        parse_forced(&text).ok()?.first().copied()
+    };
+    manifest["structures"].as_array().into_iter().flatten().filter_map(one).collect()
 }
 
 /// Each with its witness.
 pub(super) fn print_differences(report: &Report) {
+    let mut page = Page::new();
     for difference in &report.differences {
-        let mut text = format!("differs: {difference}\n");
+        page.line(format_args!("differs: {difference}"));
         if let Difference::Verdict { packet, .. } = difference {
             let bytes: Vec<String> = packet.iter().map(|byte| format!("{byte:02x}")).collect();
-            text.push_str(&format!("  packet: {}\n", bytes.join(" ")));
+            page.line(format_args!("  packet: {}", bytes.join(" ")));
         }
-        _ = std::io::stderr().write_all(text.as_bytes());
     }
+    page.complain();
 }
 
 /// `verified N of N`
@@ -37,7 +86,7 @@ pub(super) fn line(report: &Report) -> String {
     let parts = Part::ALL.iter().zip(report.parts).filter(|(_, (asked, _))| *asked > 0);
     let parts: Vec<String> = parts.map(|(part, (asked, agreed))| part_line(*part, asked, agreed)).collect();
     let how = if report.exhaustive { "every combination of what can be told apart" } else { "by parts" };
-    format!("verified {agreed} of {asked} ({how}: {})\n", parts.join(", "))
+    format!("verified {agreed} of {asked} ({how}: {})", parts.join(", "))
 }
 
 fn part_line(part: Part, asked: u64, agreed: u64) -> String {

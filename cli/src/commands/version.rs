@@ -5,18 +5,19 @@ use serde_json::json;
 
 use super::Outcome;
 use crate::args::{TextOrJson, Version};
-use crate::render;
+use crate::page::Page;
 
 pub(crate) fn run(version: &Version) -> Result<Outcome> {
     let number = env!("CARGO_PKG_VERSION");
-    let text = match version.output {
-        TextOrJson::Text => format!("weir {number}\n"),
+    let mut page = Page::new();
+    match version.output {
+        TextOrJson::Text => page.line(format_args!("weir {number}")),
         TextOrJson::Json => {
             let (arch, os) = (std::env::consts::ARCH, std::env::consts::OS);
             let debug = cfg!(debug_assertions);
-            format!("{}\n", json!({"name": "weir", "version": number, "arch": arch, "os": os, "debug": debug}))
+            page.json(&json!({"name": "weir", "version": number, "arch": arch, "os": os, "debug": debug}))?;
         }
-    };
-    render::print(text.as_bytes())?;
+    }
+    page.print()?;
     Ok(Outcome::Clean)
 }

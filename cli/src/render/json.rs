@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{Finding, Spot, Tally};
+use crate::page::Page;
 use crate::read::{Counts, Read};
 
 #[derive(Serialize)]
@@ -72,12 +73,12 @@ struct Summary<'f> {
 }
 
 /// One document with everything that was found.
-pub(crate) fn findings(read: &Read, findings: &[Finding], max: usize) -> serde_json::Result<String> {
+pub(crate) fn findings(read: &Read, findings: &[Finding], max: usize) -> serde_json::Result<Page> {
     let shown = &findings[..findings.len().min(max)];
     let document = Document { diagnostics: shown.iter().map(item).collect(), summary: summary(read, findings, shown) };
-    let mut text = serde_json::to_string_pretty(&document)?;
-    text.push('\n');
-    Ok(text)
+    let mut page = Page::new();
+    page.pretty_json(&document)?;
+    Ok(page)
 }
 
 fn summary<'f>(read: &'f Read, findings: &[Finding], shown: &[Finding]) -> Summary<'f> {

@@ -4,12 +4,13 @@ use serde_json::{Value, json};
 use weir_compiler::diagnostic::{Code, Severity};
 
 use super::{Finding, Spot};
+use crate::page::Page;
 
 /// The schema that the document names.
 pub(crate) const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
 /// One run with at most `max` results.
-pub(crate) fn findings(findings: &[Finding], max: usize) -> serde_json::Result<String> {
+pub(crate) fn findings(findings: &[Finding], max: usize) -> serde_json::Result<Page> {
     let shown = &findings[..findings.len().min(max)];
     let mut rules: Vec<&'static Code> = shown.iter().map(|finding| finding.diagnostic.code).collect();
     rules.sort_by_key(|code| code.name);
@@ -28,9 +29,9 @@ pub(crate) fn findings(findings: &[Finding], max: usize) -> serde_json::Result<S
             "results": results,
         }],
     });
-    let mut text = serde_json::to_string_pretty(&document)?;
-    text.push('\n');
-    Ok(text)
+    let mut page = Page::new();
+    page.pretty_json(&document)?;
+    Ok(page)
 }
 
 fn rule(code: &Code) -> Value {

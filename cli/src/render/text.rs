@@ -1,11 +1,15 @@
 //! For people: as rustc draws it, with the line, the field and one next step.
 
-use annotate_snippets::{AnnotationKind, Element, Group, Level, Origin, Renderer, Snippet};
+use std::borrow::Cow;
+
+use annotate_snippets::{AnnotationKind, Element, Group, Level, Origin, Snippet};
 use weir_compiler::diagnostic::Severity;
+use weir_compiler::escape;
 use weir_compiler::source::SourceMap;
 
 use super::{Finding, Spot};
 use crate::locate::Locator;
+use crate::page::Page;
 
 /// A longer line is not shown, only pointed at: a whole cluster in one line of JSON helps nobody.
 const LONGEST_LINE: usize = 400;
@@ -15,20 +19,19 @@ const CONTEXT: usize = 1;
 const MOST_LINES: usize = 1;
 
 /// At most `max` of them, one after the other.
-pub(crate) fn findings(sources: &SourceMap, findings: &[Finding], color: bool, max: usize) -> String {
-    let renderer = if color { Renderer::styled() } else { Renderer::plain() };
+pub(crate) fn findings(sources: &SourceMap, findings: &[Finding], color: bool, max: usize) -> Page {
+    let mut page = Page::colored(color);
     let mut locator = Locator::new(sources);
-    let mut text = String::new();
     for finding in findings.iter().take(max) {
-        text.push_str(&renderer.render(&[group(&mut locator, finding)]));
-        text.push_str("\n\n");
+        page.drawn(0, group(&mut locator, finding));
+        page.blank();
     }
-    text
+    page
 }
 
 fn group<'f>(locator: &mut Locator<'f>, finding: &'f Finding) -> Group<'f> {
     let diagnostic = &finding.diagnostic;
-    let title = level(diagnostic.severity).primary_title(diagnostic.message.as_str()).id(diagnostic.code.name);
+    let title = level(diagnostic.severity).primary_title(escape::line(&diagnostic.message)).id(diagnostic.code.name);
     let mut elements: Vec<Element<'f>> = Vec::new();
     if let Some(spot) = &finding.location {
         elements.push(excerpt(locator, spot, AnnotationKind::Primary, &diagnostic.primary.text, MOST_LINES));
@@ -36,9 +39,9 @@ fn group<'f>(locator: &mut Locator<'f>, finding: &'f Finding) -> Group<'f> {
     for (spot, label) in &finding.related {
         elements.extend(spot.iter().map(|spot| excerpt(locator, spot, AnnotationKind::Context, label, MOST_LINES)));
     }
-    elements.extend(whereabouts(finding).map(|text| Level::NOTE.message(text).into()));
-    elements.extend(diagnostic.notes.iter().map(|note| Level::NOTE.message(note.as_str()).into()));
-    elements.extend(diagnostic.help.iter().map(|help| Level::HELP.message(help.as_str()).into()));
+    elements.extend(whereabouts(finding).map(|text| Level::NOTE.message(escape::line(&text).into_owned()).into()));
+    elements.extend(diagnostic.notes.iter().map(|note| Level::NOTE.message(escape::line(note)).into()));
+    elements.extend(diagnostic.help.iter().map(|help| Level::HELP.message(escape::line(help)).into()));
     title.elements(elements)
 }
 
@@ -88,17 +91,39 @@ pub(crate) fn excerpt<'s: 'f, 'f>(
     // With its line break.
     let too_long = |at: usize| at - std::mem::replace(&mut before, at) > LONGEST_LINE + 1;
     if starts.any(too_long) {
-        return Origin::path(spot.file.as_str()).line(spot.start.line).char_column(spot.start.column).into();
+        return Origin::path(escape::line(&spot.file)).line(spot.start.line).char_column(spot.start.column).into();
     }
     let shown = text.get(start..end).unwrap_or_default();
     let from = (spot.at.span.start as usize).clamp(start, end) - start;
     let line_end = locator.line_start(spot.at.file, last_line + 1).clamp(start, end) - start;
     let to = (spot.at.span.end as usize).saturating_sub(start).clamp(from, line_end.max(from));
     let to = from + shown.get(from..to).map_or(0, |it| it.trim_end().len());
+    let (shown, from, to) = visible(shown.trim_end_matches(['\n', '\r']), from, to);
     let annotation = kind.span(from..to);
-    let annotation = if label.is_empty() { annotation } else { annotation.label(label) };
-    let shown = Snippet::source(shown.trim_end_matches(['\n', '\r'])).line_start(first_shown).path(spot.file.as_str());
+    let annotation = if label.is_empty() { annotation } else { annotation.label(escape::line(label)) };
+    let shown = Snippet::source(shown).line_start(first_shown).path(escape::line(&spot.file));
     shown.annotation(annotation).into()
+}
+
+/// Source lines with hidden characters escaped, and the new place of a stretch of them.
+fn visible(text: &str, from: usize, to: usize) -> (Cow<'_, str>, usize, usize) {
+    // The renderer draws tabs as spaces. The `\r` of a `\r\n` is left out: it ends the line as `\n` does.
+    let is_shown = |letter: char| letter == '\n' || letter == '\t' || !escape::is_hidden(letter);
+    if text.chars().all(is_shown) {
+        return (Cow::Borrowed(text), from, to);
+    }
+    let (mut out, mut moved) = (String::with_capacity(text.len() + 16), [None; 2]);
+    for (at, letter) in text.char_indices() {
+        let wanted = [from, to];
+        moved.iter_mut().zip(wanted).filter(|(_, it)| *it == at).for_each(|(moved, _)| *moved = Some(out.len()));
+        match letter {
+            letter if is_shown(letter) => out.push(letter),
+            '\r' if text[at..].starts_with("\r\n") => {}
+            letter => escape::push(&mut out, letter),
+        }
+    }
+    let [from, to] = moved.map(|it| it.unwrap_or(out.len()));
+    (Cow::Owned(out), from, to)
 }
 
 /// `1 error`, `2 errors`, `no errors`.

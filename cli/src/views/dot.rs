@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_compiler::escape::{self, is_hidden};
+
 use super::links::{End, Link, Mark};
+use crate::page::Page;
 
 /// One digraph.
-pub(crate) fn digraph(links: &[Link]) -> String {
+pub(crate) fn digraph(links: &[Link]) -> Page {
     let ends: BTreeSet<&End> = links.iter().flat_map(|it| it.from.iter().chain(&it.to)).collect();
     let numbers: BTreeMap<&End, usize> = ends.iter().enumerate().map(|(index, end)| (*end, index)).collect();
     let mut text = "digraph reach {\n  rankdir=LR;\n  node [shape=box, fontname=\"sans-serif\"];\n".to_owned();
@@ -15,7 +18,9 @@ pub(crate) fn digraph(links: &[Link]) -> String {
         text.push_str(&edge(index, link, &numbers));
     }
     text.push_str("}\n");
-    text
+    let mut page = Page::new();
+    page.lines(&text);
+    page
 }
 
 fn boxes(ends: &BTreeSet<&End>, numbers: &BTreeMap<&End, usize>) -> String {
@@ -71,7 +76,10 @@ fn quote(text: &str) -> String {
                 quoted.push('\\');
                 quoted.push(letter);
             }
-            letter if letter.is_control() => quoted.push(' '),
+            // A backslash has a meaning in a label.
+            letter if is_hidden(letter) => {
+                quoted.push_str(&escape::line(letter.encode_utf8(&mut [0; 4])).replace('\\', "\\\\"))
+            }
             _ => quoted.push(letter),
         }
     }
@@ -85,6 +93,6 @@ mod tests {
 
     #[test]
     fn quotes_cannot_be_closed_from_inside() {
-        assert_eq!(quote("a\"];b\\\n"), "\"a\\\"];b\\\\ \"");
+        assert_eq!(quote("a\"];b\\\n"), "\"a\\\"];b\\\\\\\\n\"");
     }
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use weir_compiler::artifact::Digest;
 use weir_compiler::classify::{AtomSet, Predicate, Row};
 use weir_compiler::diagnostic::Place;
+use weir_compiler::escape;
 use weir_compiler::model::eval::RuleId;
 use weir_compiler::model::{Direction, ListId, PolicyId, PortMatch, Rule, rule_path};
 use weir_compiler::origin::Origin;
@@ -17,6 +18,7 @@ use weir_compiler::reach::{Reach, ports};
 use super::overlay::{self, Change, Shown};
 use crate::args::Level;
 use crate::locate::Locator;
+use crate::page::Page;
 use crate::read::Read;
 use crate::render::text::count;
 
@@ -38,7 +40,7 @@ pub(crate) struct Changes {
 }
 
 /// The whole page.
-pub(crate) fn page(read: &Read, reach: &Reach<'_>, changes: Option<Changes>) -> Result<String> {
+pub(crate) fn page(read: &Read, reach: &Reach<'_>, changes: Option<Changes>) -> Result<Page> {
     let (rows, mut values): (Vec<Change>, Vec<Value>) = changes.iter().flat_map(|it| it.rows.iter().cloned()).unzip();
     let ends = overlay::ends(reach, &rows);
     let mut data = Data { read, reach, locator: Locator::new(&read.sources) }.document(&ends);
@@ -58,16 +60,32 @@ pub(crate) fn page(read: &Read, reach: &Reach<'_>, changes: Option<Changes>) -> 
     let mut page = PAGE.replace("@STYLE_HASH@", &base64(&Digest::of(STYLE.as_bytes()).0));
     page = page.replace("@SCRIPT_HASH@", &base64(&Digest::of(SCRIPT.as_bytes()).0));
     page = page.replace("@STYLE@", STYLE).replace("@SCRIPT@", SCRIPT);
+    make_visible(&mut data);
     // Last: what it brings is not looked at again.
-    Ok(page.replacen("@DATA@", &inert(&serde_json::to_string(&data)?), 1))
+    let text = page.replacen("@DATA@", &inert(&serde_json::to_string(&data)?), 1);
+    let mut page = Page::new();
+    page.lines(&text);
+    Ok(page)
 }
 
-/// JSON in which no letter is left that HTML or a script reader could take for something else.
+/// Escapes hidden characters in all texts of the page.
+fn make_visible(value: &mut Value) {
+    match value {
+        Value::String(text) if text.contains(escape::is_hidden) => *text = escape::line(text).into_owned(),
+        Value::Array(items) => items.iter_mut().for_each(make_visible),
+        Value::Object(fields) => fields.values_mut().for_each(make_visible),
+        _ => {}
+    }
+}
+
+/// JSON in which no letter is left that HTML or a script reader could take for something else, and no command to a CI system.
 fn inert(json: &str) -> String {
     let mut text = String::with_capacity(json.len() + json.len() / 64);
     for letter in json.chars() {
         match letter {
-            '<' | '>' | '&' | '\'' | '\u{2028}' | '\u{2029}' => text.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            '<' | '>' | '&' | '#' | '\'' | '\u{2028}' | '\u{2029}' => {
+                text.push_str(&format!("\\u{:04x}", u32::from(letter)))
+            }
             _ => text.push(letter),
         }
     }

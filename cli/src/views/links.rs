@@ -6,6 +6,7 @@ use weir_compiler::reach::{CellId, Cells, Passes, Reach};
 
 use super::words;
 use crate::args::Level;
+use crate::page::Page;
 
 /// All of these reach all of those in one way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,46 +132,49 @@ fn joined<'t>(texts: impl Iterator<Item = &'t str>) -> String {
 }
 
 /// For people: by destination.
-pub(crate) fn text(links: &[Link]) -> String {
-    let mut text = String::new();
+pub(crate) fn text(links: &[Link]) -> Page {
+    let mut page = Page::new();
     for same in links.chunk_by(|a, b| a.to == b.to) {
-        text.push_str(&format!("{}\n", names(&same[0].to)));
+        page.line(names(&same[0].to));
         for link in same {
             match link.mark {
-                Mark::Nobody => text.push_str("  from nobody\n"),
-                _ => text.push_str(&format!("  from {}: {}\n", names(&link.from), link.passes)),
+                Mark::Nobody => page.line("  from nobody"),
+                _ => page.line(format_args!("  from {}: {}", names(&link.from), link.passes)),
             }
         }
     }
-    text
+    page
 }
 
 /// A table.
-pub(crate) fn md(links: &[Link]) -> String {
-    let mut text = "| to | from | what passes |\n| --- | --- | --- |\n".to_owned();
+pub(crate) fn md(links: &[Link]) -> Page {
+    let mut page = Page::new();
+    page.line("| to | from | what passes |");
+    page.line("| --- | --- | --- |");
     for link in links {
         let fields = [names(&link.to), names(&link.from), link.passes.clone()].map(|it| words::md(&it));
-        text.push_str(&format!("| {} |\n", fields.join(" | ")));
+        page.line(format_args!("| {} |", fields.join(" | ")));
     }
-    text
+    page
 }
 
 /// One line for each pair of ends.
-pub(crate) fn csv(links: &[Link]) -> String {
-    let mut text = "from,to,passes\n".to_owned();
+pub(crate) fn csv(links: &[Link]) -> Page {
+    let mut page = Page::new();
+    page.line("from,to,passes");
     for link in links {
         for from in &link.from {
             for to in &link.to {
                 let fields = [&from.name, &to.name, &link.passes].map(|it| words::csv(it));
-                text.push_str(&format!("{}\n", fields.join(",")));
+                page.line(fields.join(","));
             }
         }
     }
-    text
+    page
 }
 
 /// One document: docs/schema/graph.json.
-pub(crate) fn json(links: &[Link], level: Level) -> serde_json::Result<String> {
+pub(crate) fn json(links: &[Link], level: Level) -> serde_json::Result<Page> {
     let mut edges = Vec::with_capacity(links.len());
     for link in links {
         let ends = |all: &[End]| all.iter().map(|it| serde_json::from_str(&it.json)).collect::<Result<Vec<Value>, _>>();
@@ -181,5 +185,7 @@ pub(crate) fn json(links: &[Link], level: Level) -> serde_json::Result<String> {
         edges.push(edge);
     }
     let document = json!({"by": level.name(), "edges": edges});
-    Ok(format!("{}\n", serde_json::to_string_pretty(&document)?))
+    let mut page = Page::new();
+    page.pretty_json(&document)?;
+    Ok(page)
 }

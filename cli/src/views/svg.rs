@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use super::links::{Link, Mark};
 use super::table::{Kind, Table};
 use super::words::xml;
+use crate::page::Page;
 
 const LINE: usize = 20;
 const GAP: usize = 14;
@@ -39,7 +40,7 @@ struct Target<'l> {
 }
 
 /// Links as curves between boxes.
-pub(crate) fn graph(links: &[Link], title: &str) -> String {
+pub(crate) fn graph(links: &[Link], title: &str) -> Page {
     let mut sources: BTreeMap<&str, usize> = BTreeMap::new();
     links.iter().flat_map(|it| &it.from).for_each(|end| _ = sources.insert(&end.name, 0));
     let mut top = MARGIN;
@@ -73,7 +74,9 @@ pub(crate) fn graph(links: &[Link], title: &str) -> String {
         draw_target(&mut text, target, right, right_width + 24);
     }
     text.push_str("</svg>\n");
-    text
+    let mut page = Page::new();
+    page.lines(&text);
+    page
 }
 
 fn width<'t>(texts: impl Iterator<Item = &'t str>) -> usize {
@@ -135,7 +138,7 @@ fn curves(text: &mut String, target: &Target<'_>, sources: &BTreeMap<&str, usize
 }
 
 /// A grid of squares, filled by how much passes.
-pub(crate) fn matrix(table: &Table) -> String {
+pub(crate) fn matrix(table: &Table) -> Page {
     const SIDE: usize = 22;
     let names = width(table.ends.iter().map(String::as_str));
     let digits = (table.ends.len().to_string().len() + 1) * LETTER;
@@ -168,7 +171,9 @@ pub(crate) fn matrix(table: &Table) -> String {
         label(&mut text, left + 22, y + 12, words, "");
     }
     text.push_str("</svg>\n");
-    text
+    let mut page = Page::new();
+    page.lines(&text);
+    page
 }
 
 /// Told apart by what is drawn in it, too.

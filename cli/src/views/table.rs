@@ -6,6 +6,7 @@ use weir_compiler::reach::{Cells, Passes, Reach, Who};
 
 use super::words;
 use crate::args::Level;
+use crate::page::Page;
 
 /// Rows and columns are the same ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,55 +172,53 @@ fn letters(number: usize) -> String {
 }
 
 /// For people: numbered columns, and what the letters mean.
-pub(crate) fn text(table: &Table) -> String {
+pub(crate) fn text(table: &Table) -> Page {
     let marks = marks(table);
     let digits = table.ends.len().to_string().len();
     let width = marks.iter().map(String::len).max().unwrap_or(1).max(digits) + 1;
     let names = table.ends.iter().map(|it| it.chars().count()).max().unwrap_or(0);
-    let mut text = format!("{:>digits$} {:names$}", "", "from, to:");
-    (1..=table.ends.len()).for_each(|number| text.push_str(&format!("{number:>width$}")));
-    text.push('\n');
+    let mut page = Page::new();
+    let numbers: String = (1..=table.ends.len()).map(|number| format!("{number:>width$}")).collect();
+    page.line(format_args!("{:>digits$} {:names$}{numbers}", "", "from, to:"));
     for ((number, end), row) in (1..).zip(&table.ends).zip(&table.cells) {
         let mut line = format!("{number:>digits$} {end:names$}");
         row.iter().for_each(|cell| line.push_str(&format!("{:>width$}", marks[*cell])));
-        text.push_str(line.trim_end());
-        text.push('\n');
+        page.line(line.trim_end());
     }
-    text.push('\n');
+    page.blank();
     for (mark, cell) in marks.iter().zip(&table.values).filter(|(_, cell)| cell.kind != Kind::Void) {
-        text.push_str(&format!("{mark:>width$}  {}\n", cell.words));
+        page.line(format_args!("{mark:>width$}  {}", cell.words));
     }
-    text
+    page
 }
 
 /// For pull requests.
-pub(crate) fn md(table: &Table) -> String {
-    let mut text = "| from \\ to |".to_owned();
-    table.ends.iter().for_each(|end| text.push_str(&format!(" {} |", words::md(end))));
-    text.push_str(&format!("\n| --- |{}\n", " --- |".repeat(table.ends.len())));
+pub(crate) fn md(table: &Table) -> Page {
+    let mut page = Page::new();
+    let ends: String = table.ends.iter().map(|end| format!(" {} |", words::md(end))).collect();
+    page.line(format_args!("| from \\ to |{ends}"));
+    page.line(format_args!("| --- |{}", " --- |".repeat(table.ends.len())));
     for (end, row) in table.ends.iter().zip(&table.cells) {
-        text.push_str(&format!("| **{}** |", words::md(end)));
-        row.iter().for_each(|cell| text.push_str(&format!(" {} |", words::md(table.words(*cell)))));
-        text.push('\n');
+        let cells: String = row.iter().map(|cell| format!(" {} |", words::md(table.words(*cell)))).collect();
+        page.line(format_args!("| **{}** |{cells}", words::md(end)));
     }
-    text
+    page
 }
 
 /// For spreadsheets.
-pub(crate) fn csv(table: &Table) -> String {
-    let mut text = "from".to_owned();
-    table.ends.iter().for_each(|end| text.push_str(&format!(",{}", words::csv(end))));
-    text.push('\n');
+pub(crate) fn csv(table: &Table) -> Page {
+    let mut page = Page::new();
+    let ends: String = table.ends.iter().map(|end| format!(",{}", words::csv(end))).collect();
+    page.line(format_args!("from{ends}"));
     for (end, row) in table.ends.iter().zip(&table.cells) {
-        text.push_str(&words::csv(end));
-        row.iter().for_each(|cell| text.push_str(&format!(",{}", words::csv(table.words(*cell)))));
-        text.push('\n');
+        let cells: String = row.iter().map(|cell| format!(",{}", words::csv(table.words(*cell)))).collect();
+        page.line(format_args!("{}{cells}", words::csv(end)));
     }
-    text
+    page
 }
 
 /// One document: docs/schema/matrix.json.
-pub(crate) fn json(table: &Table, level: Level) -> serde_json::Result<String> {
+pub(crate) fn json(table: &Table, level: Level) -> serde_json::Result<Page> {
     let values: Vec<Value> = table
         .values
         .iter()
@@ -232,7 +231,9 @@ pub(crate) fn json(table: &Table, level: Level) -> serde_json::Result<String> {
         })
         .collect();
     let document = json!({"by": level.name(), "ends": table.json, "values": values, "cells": table.cells});
-    Ok(format!("{}\n", serde_json::to_string(&document)?))
+    let mut page = Page::new();
+    page.json(&document)?;
+    Ok(page)
 }
 
 impl Table {

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use weir_compiler::address::{Family, Prefix};
 use weir_compiler::classify::{to_address, to_number};
+use weir_compiler::escape::{self, is_hidden};
 use weir_compiler::reach::edges::{Group, Place};
 use weir_compiler::reach::{CellId, Cells, Party, Passes, Reach, ports};
 
@@ -127,9 +128,10 @@ pub(crate) fn cell_json(reach: &Reach<'_>, cells: &Cells<'_>, cell: CellId, fami
 
 /// A field of a CSV file.
 pub(crate) fn csv(text: &str) -> String {
+    let text = escape::line(text);
     // A spreadsheet would take it for a formula.
-    let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() };
-    match text.contains([',', '"', '\n', '\r']) {
+    let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.into_owned() };
+    match text.contains([',', '"']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
         false => text,
     }
@@ -141,8 +143,13 @@ pub(crate) fn md(text: &str) -> String {
     for letter in text.chars() {
         match letter {
             '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
             '&' => escaped.push_str("&amp;"),
-            '\n' | '\r' => escaped.push(' '),
+            // No name is to notify anyone.
+            '@' => escaped.push_str("&#64;"),
+            letter if is_hidden(letter) => {
+                escaped.push_str(&escape::line(letter.encode_utf8(&mut [0; 4])).replace('\\', "\\\\"))
+            }
             '|' | '\\' | '`' | '*' | '_' | '[' | ']' | '~' | '#' | '!' => {
                 escaped.push('\\');
                 escaped.push(letter);
@@ -153,7 +160,7 @@ pub(crate) fn md(text: &str) -> String {
     escaped
 }
 
-/// Text inside of XML and HTML, in attributes too. Letters that XML cannot hold are replaced.
+/// Text inside of XML and HTML, in attributes too. Hidden letters, some of which XML cannot hold, are written out.
 pub(crate) fn xml(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -163,8 +170,7 @@ pub(crate) fn xml(text: &str) -> String {
             '&' => escaped.push_str("&amp;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            '\t' | '\n' => escaped.push(' '),
-            letter if letter.is_control() => escaped.push('\u{fffd}'),
+            letter if is_hidden(letter) => escape::push(&mut escaped, letter),
             _ => escaped.push(letter),
         }
     }
@@ -204,8 +210,8 @@ mod tests {
 
     #[test]
     fn names_cannot_break_out_of_what_they_are_written_into() {
-        assert_eq!(xml("</script><a b='c\">&\u{1}"), "&lt;/script&gt;&lt;a b=&#39;c&quot;&gt;&amp;\u{fffd}");
-        assert_eq!(md("a|b`c*d_<x>"), "a\\|b\\`c\\*d\\_&lt;x>");
+        assert_eq!(xml("</script><a b='c\">&\u{1}"), "&lt;/script&gt;&lt;a b=&#39;c&quot;&gt;&amp;\\u{1}");
+        assert_eq!(md("a|b`c*d_<x>\n@all"), "a\\|b\\`c\\*d\\_&lt;x&gt;\\\\n&#64;all");
         assert_eq!(csv("a,b\"c"), "\"a,b\"\"c\"");
         assert_eq!(csv("=1+1"), "'=1+1");
     }

@@ -1,10 +1,11 @@
 //! The agent's log: one line an event, on standard error, for people or as JSON.
 
-use std::io::Write as _;
 use std::time::{Duration, SystemTime};
 
 use serde_json::Map;
 pub(crate) use serde_json::Value;
+
+use crate::page::Page;
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -43,26 +44,29 @@ impl Log {
 
     fn write(self, level: &str, message: &str, fields: &[Field<'_>]) {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let line = line(self.format, now, level, message, fields);
-        // Nobody may be listening; enforcement goes on.
-        _ = std::io::stderr().write_all(line.as_bytes());
+        // Its reader may have gone. Enforcement continues.
+        line(self.format, now, level, message, fields).complain();
     }
 }
 
-fn line(format: Format, now: Duration, level: &str, message: &str, fields: &[Field<'_>]) -> String {
+fn line(format: Format, now: Duration, level: &str, message: &str, fields: &[Field<'_>]) -> Page {
+    let mut page = Page::new();
     let time = timestamp(now);
     match format {
         Format::Text => {
             let fields: String = fields.iter().map(|(name, value)| format!(" {name}={value}")).collect();
-            format!("{time} {level} {message}{fields}\n")
+            page.line(format_args!("{time} {level} {message}{fields}"));
         }
         Format::Json => {
             let own = [("time", time), ("level", level.to_owned()), ("message", message.to_owned())];
             let own = own.map(|(name, value)| (name.to_owned(), Value::from(value)));
             let given = fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
-            format!("{}\n", Value::Object(own.into_iter().chain(given).collect::<Map<_, _>>()))
+            let value = Value::Object(own.into_iter().chain(given).collect::<Map<_, _>>());
+            // A tree of values is always JSON.
+            _ = page.json(&value);
         }
     }
+    page
 }
 
 /// RFC 3339 in UTC, from seconds since 1970.
@@ -108,11 +112,11 @@ mod tests {
         let fields = [("pod", Value::from("shop/web")), ("attempt", Value::from(2))];
         let now = Duration::from_millis(1_500);
         assert_eq!(
-            line(Format::Text, now, "warn", "no interface", &fields),
+            line(Format::Text, now, "warn", "no interface", &fields).as_str(),
             "1970-01-01T00:00:01.500Z warn no interface pod=\"shop/web\" attempt=2\n"
         );
         assert_eq!(
-            line(Format::Json, now, "warn", "no interface", &fields),
+            line(Format::Json, now, "warn", "no interface", &fields).as_str(),
             "{\"time\":\"1970-01-01T00:00:01.500Z\",\"level\":\"warn\",\"message\":\"no interface\",\"pod\":\"shop/web\",\
              \"attempt\":2}\n"
         );

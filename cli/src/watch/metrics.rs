@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use weir_compiler::escape;
+
 /// Upper bounds in seconds: those of Kubernetes' own tests of policy latency, and finer ones below.
 const BUCKETS: [f64; 16] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1_800.0, 3_600.0];
@@ -140,7 +142,7 @@ impl Metrics {
     /// What is missing for being ready; nothing if it is.
     pub(crate) fn set_unready(&self, why: Vec<String>) {
         let mut inner = self.lock();
-        inner.unready = why;
+        inner.unready = why.iter().map(|it| escape::line(it).into_owned()).collect();
         inner.synced = true;
     }
 
@@ -217,7 +219,8 @@ fn written(labels: &[Label<'_>]) -> String {
     if labels.is_empty() {
         return String::new();
     }
-    let escape = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let visible = |value: &str| value.split('\n').map(escape::line).collect::<Vec<_>>().join("\n");
+    let escape = |value: &str| visible(value).replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
     format!("{{{}}}", labels.join(","))
 }

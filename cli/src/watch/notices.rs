@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use kube_client::{Client, Error};
 use serde_json::json;
 use tokio::sync::mpsc::{Receiver, Sender};
+use weir_compiler::escape;
 use weir_compiler::index::Key;
 
 use super::follow::chain;
@@ -116,6 +117,8 @@ fn namespace(notice: &Notice) -> &str {
 
 fn event(node: &str, notice: &Notice, now: SystemTime) -> serde_json::Value {
     let Notice { about, uid, reason, message } = notice;
+    // `kubectl describe` prints it to terminals.
+    let message = escape::line(message);
     let mut cut = message.len().min(LONGEST_MESSAGE);
     while !message.is_char_boundary(cut) {
         cut -= 1;

@@ -239,3 +239,47 @@ fn places_far_into_a_long_line_are_counted_in_characters() {
         assert_eq!(characters[column + 5], '2');
     }
 }
+
+#[test]
+fn a_link_out_of_the_directory_is_refused_and_one_inside_is_followed() {
+    let place =
+        Place::shop().file("set/real/a.yaml", SHOP.replace("shop", "deep")).file("secret.yaml", "password: hunter2\n");
+    let set = place.path().join("set");
+    symlink("real", set.join("alias")).expect("a link");
+    symlink("real/a.yaml", set.join("b.yaml")).expect("a link");
+    place.run("check set").exits(0).says("checked 1 policy, 2 pods");
+    symlink("../secret.yaml", set.join("c.yaml")).expect("a link");
+    symlink("..", set.join("up")).expect("a link");
+    let ran =
+        place.run("check set").exits(2).complains("cannot read set/c.yaml: it is a symbolic link that leads out of");
+    let ran = ran.complains("cannot read set/up: it is a symbolic link that leads out of").says("checked 1 policy");
+    assert!(!ran.out.contains("hunter2") && !ran.out.contains("secret.yaml"), "{ran:#?}");
+    place.run("query set --flows /dev/null").exits(2).complains("leads out of");
+}
+
+#[test]
+fn links_that_are_named_themselves_are_followed() {
+    let place = Place::shop().file("far/a.yaml", SHOP.replace("shop", "deep"));
+    symlink("far", place.path().join("near")).expect("a link");
+    symlink("shop.yaml", place.path().join("link.yaml")).expect("a link");
+    place.run("check near link.yaml").exits(0).says("checked 2 policies");
+}
+
+#[test]
+fn a_pipe_among_manifests_is_said_and_not_waited_for() {
+    let place = Place::shop();
+    let made = std::process::Command::new("mkfifo").arg(place.path().join("pipe.yaml")).status();
+    assert!(made.is_ok_and(|it| it.success()), "mkfifo");
+    symlink("/dev/zero", place.path().join("zero.yaml")).expect("a link");
+    let ran = place.run("check .").exits(2).complains("pipe.yaml: it is no file but a pipe, a socket or a device");
+    ran.complains("zero.yaml: it is a symbolic link that leads out of").says("checked 1 policy");
+}
+
+#[test]
+fn a_configuration_does_not_lead_out_of_the_repository() {
+    let place = Place::shop().file("deep/.git/x", "").file("deep/a.yaml", SHOP);
+    symlink("/etc/passwd", place.path().join("weir.toml")).expect("a link");
+    let ran = place.run("check shop.yaml").exits(2).complains("weir.toml is a symbolic link that leads out of");
+    assert!(!ran.err.contains("root:"), "{ran:#?}");
+    place.run("check shop.yaml --config weir.toml").exits(2).complains("it is read as TOML");
+}

@@ -182,6 +182,27 @@ fn a_revision_is_compared_with_the_working_directory() {
 }
 
 #[test]
+fn a_link_in_a_revision_is_said_and_not_passed_over() {
+    let place = repository();
+    let policies = place.path().join("net/policies");
+    std::os::unix::fs::symlink("shop.yaml", policies.join("README")).expect("a link");
+    std::os::unix::fs::symlink("gone", policies.join("gone")).expect("a link");
+    let commit = || {
+        git(&place, &["add", "--all"]);
+        git(&place, &["commit", "--quiet", "--message=links"]);
+    };
+    commit();
+    place.run("diff git:main:net git:main:net").exits(0);
+    for (name, target) in [("up", ".."), ("etc", "/etc"), ("far", "../../../.."), ("a.yaml", "shop.yaml")] {
+        std::os::unix::fs::symlink(target, policies.join(name)).expect("a link");
+        commit();
+        let ran = place.run("diff git:main:net git:main:net").exits(2);
+        ran.complains(&format!("main:net/policies/{name} is a symbolic link"));
+        std::fs::remove_file(policies.join(name)).expect("removed");
+    }
+}
+
+#[test]
 fn what_git_does_not_have_is_the_operators_error() {
     let place = repository();
     place.run("diff git:none:net net").exits(2).complains("git knows no revision `none`").complains("hint: ");

@@ -168,7 +168,7 @@ fn hostile_names_stay_text() {
     let browser = open(&place, &page);
     browser.click("[aria-label^=\"shop/web to shop/db:\"]");
     let details = browser.text("return document.getElementById('details').textContent");
-    assert!(details.contains(&format!("{name}:7")), "{details}");
+    assert!(details.contains(&format!("{}:7", name.replace('\u{2028}', "\\u{2028}"))), "{details}");
     assert_eq!(browser.run("return window.hacked || 0"), 0);
     assert_eq!(browser.run("return document.images.length"), 0);
     assert_eq!(browser.run("return document.scripts.length"), 2);

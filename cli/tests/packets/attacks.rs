@@ -112,14 +112,14 @@ fn send(stage: &Stage, from: &Wire, to: &Wire, packet: &Packet) {
 }
 
 /// The cluster's objects without its policies.
-fn pods() -> String {
+pub(crate) fn pods() -> String {
     let text = include_str!("cluster.yaml");
     let kept: Vec<&str> = text.split("---\n").filter(|it| !it.contains("kind: NetworkPolicy")).collect();
     kept.join("---\n")
 }
 
 /// A policy for the pods with a label `app`.
-fn policy(app: &str, types: &str, rules: &str) -> String {
+pub(crate) fn policy(app: &str, types: &str, rules: &str) -> String {
     format!(
         "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {app}}}
 spec:\n  podSelector: {{matchLabels: {{app: {app}}}}}\n  policyTypes: [{types}]\n{rules}"
@@ -127,12 +127,12 @@ spec:\n  podSelector: {{matchLabels: {{app: {app}}}}}\n  policyTypes: [{types}]\
 }
 
 /// An ingress rule for the pods with a label `app`.
-fn from(app: &str) -> String {
+pub(crate) fn from(app: &str) -> String {
     format!("  ingress: [{{from: [{{podSelector: {{matchLabels: {{app: {app}}}}}}}]}}]\n")
 }
 
 /// The pods under these policies, as an artifact for the first node.
-fn generation(stage: &Stage, name: &str, policies: &str) -> PathBuf {
+pub(crate) fn generation(stage: &Stage, name: &str, policies: &str) -> PathBuf {
     let (input, artifact) = (stage.place.file(&format!("{name}.yaml")), stage.place.file(&format!("{name}.o")));
     std::fs::write(&input, pods() + policies).unwrap();
     compile_to(&artifact, &stage.net.nodes[0], &[input]).unwrap();

@@ -26,6 +26,7 @@ mod services;
 mod stage;
 mod sys;
 mod topology;
+mod trust;
 mod wire;
 
 use enforce::By;

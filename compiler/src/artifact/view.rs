@@ -7,6 +7,7 @@ use super::{Artifact, manifest};
 use crate::ebpf::asm::Assembled;
 use crate::ebpf::{disasm, limits};
 use crate::emit::{AT_EDGE, program_name};
+use crate::escape;
 use crate::layout::MapName;
 use crate::vm::MapKind;
 
@@ -40,8 +41,10 @@ pub fn summary(artifact: &Artifact, cpus: u64) -> String {
     let bytes: Bytes = artifact.maps.iter().map(memory::full).sum();
     let (maps, bytes) = (artifact.maps.len(), bytes.on(cpus));
     let _ = writeln!(out, "maps        {maps}, {entries} entries, {bytes} bytes with {cpus} CPUs");
+    let _ =
+        writeln!(out, "digest      intact: the file is not damaged; a digest is no signature (`weir attach --key`)");
     for note in manifest::notes(&artifact.manifest) {
-        let _ = writeln!(out, "structure   {note}");
+        let _ = writeln!(out, "structure   {}", escape::line(&note.to_string()));
     }
     out
 }
@@ -88,7 +91,8 @@ pub fn disassembly(artifact: &Artifact, code: &Assembled) -> String {
         let tag = code.tags.get(index)?;
         let changed = index.checked_sub(1).and_then(|before| code.tags.get(before)) != Some(tag);
         let line = artifact.lines.line(*tag).filter(|_| changed)?;
-        Some(format!("{}:{}: {}", line.file, line.number, line.text))
+        // Both come from files: each is to stay on its line.
+        Some(escape::line(&format!("{}:{}: {}", line.file, line.number, line.text)).into_owned())
     };
     let map = |index: usize| {
         let used = code.maps.binary_search_by_key(&index, |used| used.index).ok()?;

@@ -1,7 +1,5 @@
 //! What `weir compile` prints when it is done.
 
-use std::fmt::Write as _;
-
 use weir_compiler::artifact::{Artifact, view};
 use weir_compiler::compile::{Budget, Compiled};
 use weir_compiler::ebpf::limits;
@@ -11,10 +9,11 @@ use weir_compiler::verify::Report;
 
 use super::super::verify::line;
 use super::cpus;
+use crate::page::Page;
 
-pub(super) fn text(cluster: &Cluster, compiled: &Compiled, artifact: &Artifact, report: Option<&Report>) -> String {
-    let mut out = String::new();
-    let mut say = |what: &str, text: &str| _ = writeln!(out, "{what:<13} {text}");
+pub(super) fn text(cluster: &Cluster, compiled: &Compiled, artifact: &Artifact, report: Option<&Report>) -> Page {
+    let mut page = Page::new();
+    let mut say = |what: &str, text: &str| page.line(format_args!("{what:<13} {text}"));
     let classes = &compiled.classes;
     say("endpoints", &format!("{} local, {} in the cluster", classes.subject_of.len(), cluster.endpoints.len()));
     say("classes", &format!("{} of endpoints, {} of addresses", classes.subjects.len(), classes.peers.len()));
@@ -34,9 +33,9 @@ pub(super) fn text(cluster: &Cluster, compiled: &Compiled, artifact: &Artifact, 
     }
     let (entries, bytes) = (Budget::Entries.spent(compiled), Budget::MapBytes.spent(compiled));
     say("maps", &format!("{entries} entries, {bytes} bytes beside what comes once for every CPU"));
-    out.push('\n');
-    out.push_str(&view::maps(artifact, cpus()));
-    out.push('\n');
-    out.push_str(&report.map_or_else(|| "not verified\n".to_owned(), line));
-    out
+    page.blank();
+    page.lines(&view::maps(artifact, cpus()));
+    page.blank();
+    page.line(report.map_or_else(|| "not verified".to_owned(), line));
+    page
 }

@@ -13,6 +13,7 @@ use super::flows::{flows, protocol, reference};
 use super::places::{Culprit, Line, Places};
 use super::words::Words;
 use crate::because::word;
+use crate::page::Page;
 
 #[derive(Serialize)]
 struct Document<'d> {
@@ -133,7 +134,7 @@ struct Witness<'d> {
 }
 
 /// One document with at most `most` rows.
-pub(super) fn json(words: &Words<'_, '_>, costs: Option<&Costs>, most: usize) -> serde_json::Result<String> {
+pub(super) fn json(words: &Words<'_, '_>, costs: Option<&Costs>, most: usize) -> serde_json::Result<Page> {
     let Words { compared, namer, places } = *words;
     let diff = &compared.diff;
     let shown = &diff.rows[..diff.rows.len().min(most)];
@@ -155,9 +156,9 @@ pub(super) fn json(words: &Words<'_, '_>, costs: Option<&Costs>, most: usize) ->
         groups: maker.groups,
         cost: costs,
     };
-    let mut text = serde_json::to_string_pretty(&document)?;
-    text.push('\n');
-    Ok(text)
+    let mut page = Page::new();
+    page.pretty_json(&document)?;
+    Ok(page)
 }
 
 fn endpoints(diff: &Diff) -> Endpoints {

@@ -3,10 +3,13 @@
 use std::fmt::Write as _;
 
 use weir_compiler::diff::{Change, Row};
+use weir_compiler::escape;
 
 use super::cost::Costs;
 use super::text::SECTIONS;
 use super::words::{Words, count};
+use crate::page::Page;
+use crate::views::words::md;
 
 /// GitHub takes 65,536 characters.
 const MOST_CHARACTERS: usize = 64_000;
@@ -18,9 +21,9 @@ const LONGEST_CELL: usize = 160;
 /// The first line, by which a bot finds the comment that it wrote before.
 const MARK: &str = "<!-- weir diff -->";
 
-pub(super) fn markdown(words: &Words<'_, '_>, costs: Option<&Costs>, most: usize) -> String {
+pub(super) fn markdown(words: &Words<'_, '_>, costs: Option<&Costs>, most: usize) -> Page {
     let mut out = format!("{MARK}\n### Allowed traffic\n\n**{}**, {}.\n", words.headline(), words.scope());
-    words.comings_and_goings().iter().for_each(|line| _ = writeln!(out, "\n{}", escape(line)));
+    words.comings_and_goings().iter().for_each(|line| _ = writeln!(out, "\n{}", md(line)));
     let rows: Vec<&Row> = words.compared.diff.rows.iter().take(most).collect();
     let ending = ending(costs);
     out.push_str(&table(words, &rows));
@@ -32,13 +35,17 @@ pub(super) fn markdown(words: &Words<'_, '_>, costs: Option<&Costs>, most: usize
     if hidden > 0 {
         let names = &words.compared.names;
         let command = format!("weir diff {} {} --max 0", quote(&names[0]), quote(&names[1]));
+        // No letter is special within back quotes but the back quote itself.
+        let command = escape::line(&command).replace('`', "'");
         _ = writeln!(
             out,
             "\n**{} not told here**, for want of room: `{command}` shows all.",
             count(hidden, "more row")
         );
     }
-    out + &ending
+    let mut page = Page::new();
+    page.lines(&(out + &ending));
+    page
 }
 
 /// The first rows, one line each.
@@ -49,7 +56,7 @@ fn table(words: &Words<'_, '_>, rows: &[&Row]) -> String {
     let mut out = "\n| | from | to | what |\n| --- | --- | --- | --- |\n".to_owned();
     for row in rows.iter().take(MOST_AT_ONCE) {
         let sign = if row.change == Change::Added { "➕ now allowed" } else { "➖ no longer" };
-        let cells = [words.from(row), words.to(row), words.what(row)].map(|it| cut(&escape(&it)));
+        let cells = [words.from(row), words.to(row), words.what(row)].map(|it| cut(&md(&it)));
         _ = writeln!(out, "| {sign} | {} |", cells.join(" | "));
     }
     if rows.len() > MOST_AT_ONCE {
@@ -63,7 +70,7 @@ fn isolation(words: &Words<'_, '_>, room: usize) -> String {
     if changes.is_empty() {
         return String::new();
     }
-    let lines = changes.iter().map(|it| format!("* {} {}\n", if it.begins { "➖" } else { "➕" }, escape(&it.text)));
+    let lines = changes.iter().map(|it| format!("* {} {}\n", if it.begins { "➖" } else { "➕" }, md(&it.text)));
     let (text, told) = fitting(lines, room);
     let rest = changes.len() - told;
     let more = if rest > 0 { format!("* {} not told here\n", count(rest, "more change")) } else { String::new() };
@@ -79,9 +86,9 @@ fn details(words: &Words<'_, '_>, rows: &[&Row], room: usize) -> (String, usize)
     for (title, wanted) in SECTIONS {
         for (index, row) in rows.iter().filter(|row| wanted(row)).enumerate() {
             let title = if index == 0 { format!("\n**{title}**\n\n") } else { String::new() };
-            let why: String = words.why(row).iter().map(|it| format!("  <br>{}\n", escape(it))).collect();
-            let example = format!("  <br>_{}_\n", escape(&words.example(row)));
-            lines.push(format!("{title}* {}\n{why}{example}", escape(&words.sentence(row))));
+            let why: String = words.why(row).iter().map(|it| format!("  <br>{}\n", md(it))).collect();
+            let example = format!("  <br>_{}_\n", md(&words.example(row)));
+            lines.push(format!("{title}* {}\n{why}{example}", md(&words.sentence(row))));
         }
     }
     let (text, told) = fitting(lines.into_iter(), room);
@@ -92,13 +99,13 @@ fn ending(costs: Option<&Costs>) -> String {
     let Some(costs) = costs else { return String::new() };
     let mut table = "| | before | after | |\n| --- | ---: | ---: | ---: |\n".to_owned();
     for line in costs.lines() {
-        _ = writeln!(table, "| {} |", line.map(|it| escape(&it)).join(" | "));
+        _ = writeln!(table, "| {} |", line.map(|it| md(&it)).join(" | "));
     }
     fold(&format!("Cost of enforcing it{}", costs.condition()), &table)
 }
 
 fn fold(title: &str, text: &str) -> String {
-    format!("\n<details><summary>{}</summary>\n\n{text}\n</details>\n", escape(title))
+    format!("\n<details><summary>{}</summary>\n\n{text}\n</details>\n", md(title))
 }
 
 /// The first of them that fit, and how many they are.
@@ -111,24 +118,6 @@ fn fitting(lines: impl Iterator<Item = String>, room: usize) -> (String, usize) 
         told += 1;
     }
     (text, told)
-}
-
-/// Nothing in a name is markup.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for it in text.chars() {
-        match it {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '\n' | '\r' => out.push(' '),
-            '|' | '*' | '_' | '`' | '[' | ']' | '\\' | '~' | '#' => out.extend(['\\', it]),
-            // Nobody is to be notified by the name of a file.
-            '@' => out.push_str("&#64;"),
-            _ => out.push(it),
-        }
-    }
-    out
 }
 
 fn cut(text: &str) -> String {
@@ -152,8 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_never_markup() {
-        assert_eq!(escape("a|b <img> *x*\n@all"), "a\\|b &lt;img&gt; \\*x\\* &#64;all");
+    fn a_command_is_quoted() {
         assert_eq!(quote("it's"), "'it'\\''s'");
     }
 

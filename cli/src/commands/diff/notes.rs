@@ -5,11 +5,12 @@
 
 use serde_json::{Value, json};
 use weir_compiler::diff::{Change, Row};
+use weir_compiler::escape;
 use weir_compiler::model::Direction;
 
 use super::places::{Culprit, Line, culprits};
 use super::words::Words;
-use crate::render::github::{escape, escape_property};
+use crate::page::Page;
 use crate::render::sarif::{SCHEMA, uri};
 
 /// Something to note, where it stands.
@@ -41,10 +42,10 @@ fn notes<'w>(words: &Words<'w, '_>, most: usize) -> Vec<Note<'w>> {
     }
     for row in words.compared.diff.rows.iter().take(most) {
         let kind = if row.change == Change::Added { &ADDED } else { &REMOVED };
-        let mut text = words.sentence(row);
-        words.why(row).iter().for_each(|why| text.push_str(&format!("\n{why}")));
-        text.push_str(&format!("\n{}", words.example(row)));
-        notes.push(Note { kind, text, line: responsible(words, row) });
+        let lines = std::iter::once(words.sentence(row)).chain(words.why(row)).chain([words.example(row)]);
+        // Line breaks from outside are no line breaks of the note.
+        let lines: Vec<String> = lines.map(|line| escape::line(&line).into_owned()).collect();
+        notes.push(Note { kind, text: lines.join("\n"), line: responsible(words, row) });
     }
     notes
 }
@@ -60,7 +61,7 @@ fn responsible<'w>(words: &Words<'w, '_>, row: &Row) -> Option<&'w Line> {
 }
 
 /// SARIF 2.1.0.
-pub(super) fn sarif(words: &Words<'_, '_>, most: usize) -> serde_json::Result<String> {
+pub(super) fn sarif(words: &Words<'_, '_>, most: usize) -> serde_json::Result<Page> {
     let kinds = [&ADDED, &REMOVED, &BEGINS, &ENDS];
     let rule = |kind: &&Kind| {
         json!({
@@ -97,21 +98,24 @@ pub(super) fn sarif(words: &Words<'_, '_>, most: usize) -> serde_json::Result<St
             "results": notes(words, most).into_iter().map(result).collect::<Vec<Value>>(),
         }],
     });
-    let mut text = serde_json::to_string_pretty(&document)?;
-    text.push('\n');
-    Ok(text)
+    let mut page = Page::new();
+    page.pretty_json(&document)?;
+    Ok(page)
 }
 
 /// One workflow command a line.
-pub(super) fn github(words: &Words<'_, '_>, most: usize) -> String {
-    let annotation = |note: Note<'_>| {
+pub(super) fn github(words: &Words<'_, '_>, most: usize) -> Page {
+    let mut page = Page::new();
+    for note in notes(words, most) {
+        let title = format!("weir: {}", note.kind.title);
+        let place =
+            note.line.map(|it| (words.compared.in_repository(&it.file), it.line.to_string(), it.end_line.to_string()));
         let mut properties = Vec::new();
-        if let Some(line) = note.line {
-            let file = escape_property(words.compared.in_repository(&line.file));
-            properties.push(format!("file={file},line={},endLine={}", line.line, line.end_line));
+        if let Some((file, line, end_line)) = &place {
+            properties.extend([("file", *file), ("line", line), ("endLine", end_line)]);
         }
-        properties.push(format!("title={}", escape_property(&format!("weir: {}", note.kind.title))));
-        format!("::{} {}::{}\n", note.kind.levels[1], properties.join(","), escape(&note.text))
-    };
-    notes(words, most).into_iter().map(annotation).collect()
+        properties.push(("title", &title));
+        page.command(note.kind.levels[1], &properties, &note.text);
+    }
+    page
 }

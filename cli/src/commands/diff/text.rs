@@ -1,17 +1,11 @@
 //! For people: what changes, in sentences, with who is responsible and one flow to try.
 
-use std::fmt::Write as _;
-
 use weir_compiler::diff::{Change, Presence, Row};
 
 use super::cost::Costs;
 use super::words::Words;
-
-const GREEN: &str = "\x1b[32m";
-const RED: &str = "\x1b[31m";
-const DIM: &str = "\x1b[2m";
-const BOLD: &str = "\x1b[1m";
-const PLAIN: &str = "\x1b[0m";
+use crate::page::Style::{Bold, Dim, Green, Plain, Red};
+use crate::page::{Page, Style};
 
 /// Changes of isolation are shown up to so many.
 const MOST_ISOLATED: usize = 20;
@@ -33,11 +27,10 @@ fn is(row: &Row, presence: Presence) -> bool {
     row.presence == presence && row.destination.services.is_empty()
 }
 
-pub(super) fn text(words: &Words<'_, '_>, costs: Option<&Costs>, most: usize, color: bool) -> String {
-    let mut writer = Writer { words, color, out: String::new() };
-    let headline = writer.paint(BOLD, &words.headline());
-    writer.line(&format!("{headline}, {}.", words.scope()));
-    words.comings_and_goings().iter().for_each(|line| writer.line(line));
+pub(super) fn text(words: &Words<'_, '_>, costs: Option<&Costs>, most: usize, color: bool) -> Page {
+    let mut writer = Writer { words, page: Page::colored(color) };
+    writer.page.pieces(&[(Bold, &words.headline()), (Plain, &format_args!(", {}.", words.scope()))]);
+    words.comings_and_goings().iter().for_each(|line| writer.page.line(line));
     writer.isolation();
     let rows = &words.compared.diff.rows;
     for (title, wanted) in SECTIONS {
@@ -48,37 +41,28 @@ pub(super) fn text(words: &Words<'_, '_>, costs: Option<&Costs>, most: usize, co
         }
     }
     if rows.len() > most {
-        _ = writeln!(writer.out, "\n{} more rows are not shown; `--max 0` shows all.", rows.len() - most);
+        writer.page.blank();
+        writer.page.line(format_args!("{} more rows are not shown; `--max 0` shows all.", rows.len() - most));
     }
     if let Some(costs) = costs {
         writer.title(&format!("Cost of enforcing it{}", costs.condition()));
         costs.lines().iter().for_each(|[what, before, after, change]| {
             let line = format!("  {what:<22} {before:>12} → {after:<12} {change}");
-            writer.line(line.trim_end());
+            writer.page.line(line.trim_end());
         });
     }
-    writer.out
+    writer.page
 }
 
 struct Writer<'a, 'w, 'c> {
     words: &'a Words<'w, 'c>,
-    color: bool,
-    out: String,
+    page: Page,
 }
 
 impl Writer<'_, '_, '_> {
-    fn paint(&self, style: &str, text: &str) -> String {
-        if self.color { format!("{style}{text}{PLAIN}") } else { text.to_owned() }
-    }
-
-    fn line(&mut self, text: &str) {
-        self.out.push_str(text);
-        self.out.push('\n');
-    }
-
     fn title(&mut self, title: &str) {
-        let title = self.paint(BOLD, title);
-        self.line(&format!("\n{title}"));
+        self.page.blank();
+        self.page.pieces(&[(Bold, &title)]);
     }
 
     fn isolation(&mut self) {
@@ -88,21 +72,19 @@ impl Writer<'_, '_, '_> {
         }
         self.title("Isolation");
         for change in changes.iter().take(MOST_ISOLATED) {
-            let sign = if change.begins { self.paint(RED, "-") } else { self.paint(GREEN, "+") };
-            self.line(&format!("  {sign} {}", change.text));
+            let (sign, style): (_, Style) = if change.begins { ("-", Red) } else { ("+", Green) };
+            self.page.pieces(&[(Plain, &"  "), (style, &sign), (Plain, &format_args!(" {}", change.text))]);
         }
         if changes.len() > MOST_ISOLATED {
             let rest = changes.len() - MOST_ISOLATED;
-            self.line(&format!("  {rest} more changes of isolation are not shown; `-o json` has all."));
+            self.page.line(format_args!("  {rest} more changes of isolation are not shown; `-o json` has all."));
         }
     }
 
     fn row(&mut self, row: &Row) {
-        let (sign, style) = if row.change == Change::Added { ("+", GREEN) } else { ("-", RED) };
-        let head = self.paint(style, &format!("{sign} {}", self.words.sentence(row)));
-        self.line(&format!("  {head}"));
-        self.words.why(row).iter().for_each(|why| self.line(&format!("      {why}")));
-        let example = self.paint(DIM, &self.words.example(row));
-        self.line(&format!("      {example}"));
+        let (sign, style) = if row.change == Change::Added { ("+", Green) } else { ("-", Red) };
+        self.page.pieces(&[(Plain, &"  "), (style, &format_args!("{sign} {}", self.words.sentence(row)))]);
+        self.words.why(row).iter().for_each(|why| self.page.line(format_args!("      {why}")));
+        self.page.pieces(&[(Plain, &"      "), (Dim, &self.words.example(row))]);
     }
 }

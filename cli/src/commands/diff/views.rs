@@ -7,13 +7,14 @@ use weir_compiler::reach::Reach;
 
 use super::flows::protocol;
 use super::words::Words;
+use crate::page::Page;
 use crate::views::html::{self, Changes};
 use crate::views::links::{End, Link, Mark};
 use crate::views::overlay::{self, Member, Members};
 use crate::views::{dot, svg};
 
 /// The report: what there shall be, with what is different.
-pub(super) fn html(words: &Words<'_, '_>) -> Result<String> {
+pub(super) fn html(words: &Words<'_, '_>) -> Result<Page> {
     let head = &words.compared.sides[1];
     let reach = Reach::new(&head.cluster).context("cannot say who reaches whom")?;
     let [base_name, head_name] = &words.compared.names;
@@ -57,12 +58,12 @@ fn members(words: &Words<'_, '_>, party: &Party) -> Members {
 }
 
 /// A picture of the rows.
-pub(super) fn graph(words: &Words<'_, '_>, most: usize) -> String {
+pub(super) fn graph(words: &Words<'_, '_>, most: usize) -> Page {
     svg::graph(&links(words, most), "What changes")
 }
 
 /// The same for Graphviz.
-pub(super) fn digraph(words: &Words<'_, '_>, most: usize) -> String {
+pub(super) fn digraph(words: &Words<'_, '_>, most: usize) -> Page {
     dot::digraph(&links(words, most))
 }
 

@@ -11,12 +11,13 @@ use super::{backends, claims, hex, protocol, with_audit};
 use crate::because::{self, Reason, word};
 use crate::locate::Locator;
 use crate::near;
+use crate::page::Page;
 use crate::question::Answer;
 use crate::read::Read;
 use crate::witness::{self, Class, Witness};
 
 /// One document.
-pub(super) fn answer(read: &Read, answer: &Answer) -> serde_json::Result<String> {
+pub(super) fn answer(read: &Read, answer: &Answer) -> serde_json::Result<Page> {
     let mut drawer = Drawer { read, locator: Locator::new(&read.sources) };
     let audited = with_audit(&read.cluster, &answer.packets).unwrap_or_default();
     let packets: Vec<Value> = answer
@@ -50,7 +51,9 @@ pub(super) fn answer(read: &Read, answer: &Answer) -> serde_json::Result<String>
     let namesake = answer.namesake.map(|id| read.cluster.service_name(id));
     let verdict = word(answer.verdict());
     let document = json!({"verdict": verdict, "service": service, "namesake": namesake, "packets": packets});
-    Ok(format!("{}\n", serde_json::to_string_pretty(&document)?))
+    let mut page = Page::new();
+    page.pretty_json(&document)?;
+    Ok(page)
 }
 
 fn packet(cluster: &Cluster, flow: &Flow) -> Value {

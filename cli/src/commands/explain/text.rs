@@ -1,8 +1,9 @@
 //! The explanation as text.
 
-use annotate_snippets::{AnnotationKind, Element, Group, Level, Renderer};
+use annotate_snippets::{AnnotationKind, Element, Group, Level};
 use weir_compiler::diagnostic::Place;
 use weir_compiler::emit::program_name;
+use weir_compiler::escape;
 use weir_compiler::model::eval::{Basis, End, Flow, Side};
 use weir_compiler::model::{Cluster, Direction, ListId, PolicyId, Standing};
 use weir_compiler::origin::{FieldPath, Origin};
@@ -11,6 +12,7 @@ use super::{backends, claims, hex, packet, with_audit};
 use crate::because::word;
 use crate::locate::Locator;
 use crate::near::{self, Miss};
+use crate::page::Page;
 use crate::question::{Answer, Question};
 use crate::read::Read;
 use crate::render::Spot;
@@ -27,71 +29,77 @@ const MOST_WITNESSES: usize = 6;
 const MOST_PARTS: usize = 5;
 
 /// Everything about one question.
-pub(super) fn answer(read: &Read, answer: &Answer, color: bool) -> String {
-    let mut page = Page { read, locator: Locator::new(&read.sources), color, text: String::new() };
-    page.line(0, word(answer.verdict()).to_uppercase().as_str());
+pub(super) fn answer(read: &Read, answer: &Answer, color: bool) -> Page {
+    let mut sheet = Sheet { read, locator: Locator::new(&read.sources), page: Page::colored(color) };
+    sheet.line(0, word(answer.verdict()).to_uppercase().as_str());
     if let Some(service) = answer.service {
         let name = read.cluster.service_name(service);
         let backends = behind(answer.packets.len());
-        page.line(0, &format!("service {name} has no address of its own: {backends}"));
+        sheet.line(0, &format!("service {name} has no address of its own: {backends}"));
     }
     if let Some(namesake) = answer.namesake {
-        page.line(0, &format!("note: {}", Question::namesake_note(&read.cluster, namesake)));
+        sheet.line(0, &format!("note: {}", Question::namesake_note(&read.cluster, namesake)));
     }
     let audited = with_audit(&read.cluster, &answer.packets).unwrap_or_default();
     for (index, (flow, judgement)) in answer.packets.iter().enumerate() {
-        page.line(0, &format!("\npacket: {}", packet(&read.cluster, flow)));
+        sheet.page.blank();
+        sheet.line(0, &format!("packet: {}", packet(&read.cluster, flow)));
         for direction in [Direction::Egress, Direction::Ingress] {
-            page.text.push('\n');
-            page.side(direction, flow, judgement.side(direction));
+            sheet.page.blank();
+            sheet.side(direction, flow, judgement.side(direction));
             let would_be = audited.get(index).map(|audited| audited.side(direction).verdict);
             if let Some(would_be) = would_be.filter(|it| *it != judgement.side(direction).verdict) {
                 let so = "with policies in audit mode enforced (`--assume audit=enforce` says why)";
-                page.line(2, &format!("note: it would be {}, {so}", word(would_be)));
+                sheet.line(2, &format!("note: it would be {}, {so}", word(would_be)));
             }
         }
-        page.witnesses(&witness::of(&read.cluster, flow, judgement));
+        sheet.witnesses(&witness::of(&read.cluster, flow, judgement));
     }
-    page.text
+    sheet.page
 }
 
-struct Page<'r> {
+struct Sheet<'r> {
     read: &'r Read,
     locator: Locator<'r>,
-    color: bool,
-    text: String,
+    page: Page,
 }
 
-impl Page<'_> {
+impl Sheet<'_> {
     fn line(&mut self, indent: usize, text: &str) {
-        self.text.push_str(&format!("{:indent$}{text}\n", ""));
+        self.page.line(format_args!("{:indent$}{text}", ""));
     }
 
     /// What is written meanwhile stands further right.
     fn indented(&mut self, indent: usize, write: impl FnOnce(&mut Self)) {
-        let before = std::mem::take(&mut self.text);
+        let inner = self.page.empty_like();
+        let before = std::mem::replace(&mut self.page, inner);
         write(self);
-        let inner = std::mem::replace(&mut self.text, before);
-        inner.lines().for_each(|line| self.line(indent, line));
+        let inner = std::mem::replace(&mut self.page, before);
+        self.page.insert(indent, &inner);
     }
 
     fn witnesses(&mut self, found: &Result<Vec<Witness>, String>) {
         let witnesses = match found {
             Ok(witnesses) => witnesses,
-            Err(reason) => return self.line(0, &format!("\nno witness: {reason}")),
+            Err(reason) => {
+                self.page.blank();
+                return self.line(0, &format!("no witness: {reason}"));
+            }
         };
         for witness in witnesses.iter().take(MOST_WITNESSES) {
             self.witness(witness);
         }
         if witnesses.len() > MOST_WITNESSES {
             let more = count(witnesses.len() - MOST_WITNESSES, "packet");
-            self.line(0, &format!("\n… and {more} to or at other backends (-o json has them)"));
+            self.page.blank();
+            self.line(0, &format!("… and {more} to or at other backends (-o json has them)"));
         }
     }
 
     fn witness(&mut self, witness: &Witness) {
         let (of, verdict) = (self.read.cluster.endpoint_name(witness.endpoint), word(witness.verdict));
-        self.line(0, &format!("\nwitness: {} of {of}: {verdict}", program_name(witness.direction)));
+        self.page.blank();
+        self.line(0, &format!("witness: {} of {of}: {verdict}", program_name(witness.direction)));
         let (subject, peer, atom) = (&witness.subject, &witness.peer, &witness.atom);
         self.line(2, &class("subject", subject, "no policy and no list selects it"));
         self.line(2, &class("peer", peer, "no rule and no list speaks of it"));
@@ -127,7 +135,7 @@ impl Page<'_> {
                 self.line(2, &format!("the address is service {name}'s: {backends}"));
                 for (backend_flow, side) in of_service {
                     self.line(2, &format!("packet: {}", packet(cluster, &backend_flow)));
-                    self.indented(2, |page| page.side(direction, &backend_flow, side));
+                    self.indented(2, |sheet| sheet.side(direction, &backend_flow, side));
                 }
             }
             Basis::HostPorts(basis) => {
@@ -135,7 +143,7 @@ impl Page<'_> {
                 for (name, claimed, side) in &claims {
                     self.line(2, &format!("the destination is {name}: the pod behind it must be allowed"));
                     self.line(2, &format!("packet: {}", packet(cluster, claimed)));
-                    self.indented(2, |page| page.side(direction, claimed, side));
+                    self.indented(2, |sheet| sheet.side(direction, claimed, side));
                 }
             }
             Basis::NotSubject => self.line(2, &not_subject(cluster, subject)),
@@ -204,10 +212,9 @@ impl Page<'_> {
             at,
         };
         let element: Element<'_> = excerpt(&mut self.locator, &spot, AnnotationKind::Primary, label, MOST_LINES);
-        let renderer = if self.color { Renderer::styled() } else { Renderer::plain() };
-        let group: Group<'_> = Level::INFO.with_name(Some("policy")).primary_title(title).element(element);
-        let drawn = renderer.render(&[group]);
-        drawn.lines().for_each(|line| self.text.push_str(&format!("  {line}\n")));
+        let title = Level::INFO.with_name(Some("policy")).primary_title(escape::line(title));
+        let group: Group<'_> = title.element(element);
+        self.page.drawn(2, group);
     }
 }
 

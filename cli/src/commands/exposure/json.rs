@@ -7,14 +7,17 @@ use weir_compiler::reach::exposure::{Entrance, Exposure};
 use weir_compiler::reach::ports;
 
 use super::Findings;
+use crate::page::Page;
 use crate::views::words;
 
 /// One document.
-pub(super) fn document(found: &Findings<'_>) -> serde_json::Result<String> {
+pub(super) fn document(found: &Findings<'_>) -> serde_json::Result<Page> {
     let workloads: Vec<Value> = found.exposures.iter().map(|it| workload(found, it)).collect();
     let services: Vec<Value> = found.entrances.iter().map(|it| service(found, it)).collect();
     let document = json!({"workloads": workloads, "services": services});
-    Ok(format!("{}\n", serde_json::to_string_pretty(&document)?))
+    let mut page = Page::new();
+    page.pretty_json(&document)?;
+    Ok(page)
 }
 
 fn workload(found: &Findings<'_>, exposure: &Exposure) -> Value {

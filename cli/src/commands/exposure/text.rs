@@ -5,6 +5,7 @@ use weir_compiler::reach::exposure::{Entrance, Exposure};
 use weir_compiler::reach::{Passes, ports};
 
 use super::Findings;
+use crate::page::Page;
 use crate::render::text::count;
 use crate::views::words;
 
@@ -16,47 +17,54 @@ struct Section {
     none: &'static str,
 }
 
-pub(super) fn plain(found: &Findings<'_>) -> String {
-    let mut text = format!("{}\n", summary(found));
+pub(super) fn plain(found: &Findings<'_>) -> Page {
+    let mut page = Page::new();
+    page.line(summary(found));
     for section in sections(found) {
-        text.push_str(&format!("\n{}\n", section.heading));
+        page.blank();
+        page.line(section.heading);
         if section.rows.is_empty() {
-            text.push_str(&format!("  {}\n", section.none));
+            page.line(format_args!("  {}", section.none));
         }
         let width = |column: usize| section.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let (first, second) = (width(0).min(48), width(1).min(40));
         for [who, what, whence] in &section.rows {
             let line = format!("  {who:first$}  {what:second$}  {whence}");
-            text.push_str(&format!("{}\n", line.trim_end()));
+            page.line(line.trim_end());
         }
     }
-    text
+    page
 }
 
-pub(super) fn markdown(found: &Findings<'_>) -> String {
-    let mut text = format!("{}\n", words::md(&summary(found)));
+pub(super) fn markdown(found: &Findings<'_>) -> Page {
+    let mut page = Page::new();
+    page.line(words::md(&summary(found)));
     for section in sections(found) {
-        text.push_str(&format!("\n### {}\n\n", section.heading));
+        page.blank();
+        page.line(format_args!("### {}", section.heading));
+        page.blank();
         if section.rows.is_empty() {
-            text.push_str(&format!("{}\n", section.none));
+            page.line(section.none);
             continue;
         }
-        text.push_str("| who | what | from where |\n| --- | --- | --- |\n");
+        page.line("| who | what | from where |");
+        page.line("| --- | --- | --- |");
         for row in &section.rows {
-            text.push_str(&format!("| {} |\n", row.each_ref().map(|it| words::md(it)).join(" | ")));
+            page.line(format_args!("| {} |", row.each_ref().map(|it| words::md(it)).join(" | ")));
         }
     }
-    text
+    page
 }
 
-pub(super) fn csv(found: &Findings<'_>) -> String {
-    let mut text = "exposure,who,what,from\n".to_owned();
+pub(super) fn csv(found: &Findings<'_>) -> Page {
+    let mut page = Page::new();
+    page.line("exposure,who,what,from");
     for (name, section) in NAMES.into_iter().zip(sections(found)) {
         for row in &section.rows {
-            text.push_str(&format!("{name},{}\n", row.each_ref().map(|it| words::csv(it)).join(",")));
+            page.line(format_args!("{name},{}", row.each_ref().map(|it| words::csv(it)).join(",")));
         }
     }
-    text
+    page
 }
 
 /// What the sections are called in CSV.

@@ -149,6 +149,7 @@ mod tests {
     fn check_error(text: &str, expected: &str) {
         let error = parse(text.into(), "e.yaml").expect_err("refused");
         let page = crate::failure::page(&error);
+        let page = page.as_str();
         assert!(page.contains(expected), "{page}");
     }
 

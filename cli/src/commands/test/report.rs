@@ -1,47 +1,46 @@
 //! How expectations fared: for people, for programs, for CI systems.
 
 use serde_json::{Value, json};
+use weir_compiler::escape::{self, is_hidden};
 
 use super::{Fate, Tried, opposite};
 use crate::because::word;
+use crate::page::Page;
 use crate::render::text::count;
 
 /// As cargo prints tests: one line each, then what failed.
-pub(super) fn text(file: &str, tried: &[Tried], quiet: bool) -> String {
-    let mut text = String::new();
+pub(super) fn text(file: &str, tried: &[Tried], quiet: bool) -> Page {
+    let mut page = Page::new();
     for it in tried {
         let (name, place) = (&it.expectation.name, format!("{file}:{}", it.expectation.line));
         match &it.fate {
             Fate::Passed if quiet => {}
-            Fate::Passed => text.push_str(&format!("ok      {name}\n")),
+            Fate::Passed => page.line(format_args!("ok      {name}")),
             Fate::Failed(why) => {
-                text.push_str(&format!("FAILED  {name}\n          {place}: {}\n", message(it)));
-                why.iter().for_each(|line| text.push_str(&format!("          {line}\n")));
+                page.line(format_args!("FAILED  {name}"));
+                page.line(format_args!("          {place}: {}", message(it)));
+                why.iter().for_each(|line| page.line(format_args!("          {line}")));
             }
-            Fate::Unresolved(reason) => text.push_str(&format!("ERROR   {name}\n          {place}: {reason}\n")),
+            Fate::Unresolved(reason) => {
+                page.line(format_args!("ERROR   {name}"));
+                page.line(format_args!("          {place}: {reason}"));
+            }
         }
         if let Some(note) = it.note.as_ref().filter(|_| !quiet || it.fate != Fate::Passed) {
-            text.push_str(&format!("          note: {note}\n"));
+            page.line(format_args!("          note: {note}"));
         }
     }
     let tally = Tally::of(tried);
     if !quiet || tally.failed + tally.unresolved > 0 {
-        text.push_str(&format!(
-            "{}: {} passed, {} failed",
-            count(tried.len(), "expectation"),
-            tally.passed,
-            tally.failed
-        ));
-        if tally.unresolved > 0 {
-            text.push_str(&format!(", {} could not be asked", tally.unresolved));
-        }
-        text.push('\n');
+        let Tally { passed, failed, unresolved } = tally;
+        let unresolved = if unresolved > 0 { format!(", {unresolved} could not be asked") } else { String::new() };
+        page.line(format_args!("{}: {passed} passed, {failed} failed{unresolved}", count(tried.len(), "expectation")));
     }
-    text
+    page
 }
 
 /// docs/schema/test.json
-pub(super) fn json(file: &str, tried: &[Tried]) -> serde_json::Result<String> {
+pub(super) fn json(file: &str, tried: &[Tried]) -> serde_json::Result<Page> {
     let tally = Tally::of(tried);
     let results: Vec<Value> = tried.iter().map(result).collect();
     let document = json!({
@@ -49,7 +48,9 @@ pub(super) fn json(file: &str, tried: &[Tried]) -> serde_json::Result<String> {
         "results": results,
         "summary": {"passed": tally.passed, "failed": tally.failed, "unresolved": tally.unresolved},
     });
-    Ok(format!("{}\n", serde_json::to_string_pretty(&document)?))
+    let mut page = Page::new();
+    page.pretty_json(&document)?;
+    Ok(page)
 }
 
 fn result(it: &Tried) -> Value {
@@ -69,27 +70,32 @@ fn result(it: &Tried) -> Value {
 }
 
 /// JUnit XML, as CI systems read it.
-pub(super) fn junit(file: &str, tried: &[Tried]) -> String {
+pub(super) fn junit(file: &str, tried: &[Tried]) -> Page {
     let tally = Tally::of(tried);
     let attributes = format!("tests=\"{}\" failures=\"{}\" errors=\"{}\"", tried.len(), tally.failed, tally.unresolved);
-    let cases: String = tried.iter().map(|it| case(file, it)).collect();
-    let file = escape(file);
-    format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {attributes}>\n  \
-         <testsuite name=\"{file}\" {attributes}>\n{cases}  </testsuite>\n</testsuites>\n"
-    )
+    let mut page = Page::new();
+    page.line("<?xml version=\"1.0\" encoding=\"UTF-8\"?>");
+    page.line(format_args!("<testsuites {attributes}>"));
+    page.line(format_args!("  <testsuite name=\"{}\" {attributes}>", escape(file)));
+    tried.iter().for_each(|it| case(&mut page, file, it));
+    page.line("  </testsuite>");
+    page.line("</testsuites>");
+    page
 }
 
-fn case(file: &str, it: &Tried) -> String {
+fn case(page: &mut Page, file: &str, it: &Tried) {
     let name = escape(&it.expectation.name);
     let open = format!("    <testcase classname=\"{}\" name=\"{name}\" line=\"{}\"", escape(file), it.expectation.line);
     let (element, message, details) = match &it.fate {
-        Fate::Passed => return format!("{open}/>\n"),
-        Fate::Failed(why) => ("failure", message(it), why.join("\n")),
+        Fate::Passed => return page.line(format_args!("{open}/>")),
+        Fate::Failed(why) => {
+            ("failure", message(it), why.iter().map(|it| escape(it)).collect::<Vec<_>>().join("&#10;"))
+        }
         Fate::Unresolved(reason) => ("error", reason.clone(), String::new()),
     };
-    let (message, details) = (escape(&message), escape(&details));
-    format!("{open}>\n      <{element} message=\"{message}\">{details}</{element}>\n    </testcase>\n")
+    page.line(format_args!("{open}>"));
+    page.line(format_args!("      <{element} message=\"{}\">{details}</{element}>", escape(&message)));
+    page.line("    </testcase>");
 }
 
 fn message(it: &Tried) -> String {
@@ -97,7 +103,7 @@ fn message(it: &Tried) -> String {
     format!("expected {}, but the verdict is {}", word(expected), word(opposite(expected)))
 }
 
-/// XML takes no control characters, not even escaped.
+/// XML takes no control characters, not even as its own escapes.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {
@@ -106,8 +112,7 @@ fn escape(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
-            '\n' => escaped.push_str("&#10;"),
-            char if char.is_control() => escaped.push('\u{fffd}'),
+            char if is_hidden(char) => escape::push(&mut escaped, char),
             char => escaped.push(char),
         }
     }

@@ -1,0 +1,243 @@
+//! The only way to standard output and standard error.
+//!
+//! Problem: nearly every output contains names and values from other people's files. If one message forgets to escape
+//! them, a file can paint over a diff or give a CI system a command. Strategy: a [`Page`] consists of lines. Each line is
+//! escaped as a whole, including line breaks in it (see [`weir_compiler::escape`]), so only the page ends lines, and only
+//! the page sets colours. A filter over finished text could not do that: it cannot see which line breaks came from a name.
+//! JSON is for programs and gets JSON's own escapes.
+//!
+//! Invariants: the only hidden characters of a page are its line breaks and its own colours; the number of lines does not
+//! depend on their content; only [`Page::command`] writes commands to GitHub Actions or Azure Pipelines.
+//! `cli/tests/sinks.rs` finds code that prints without this module. `cli/tests/cli/hostile.rs` sends hostile input through
+//! every command and format.
+
+mod commands;
+mod json;
+mod progress;
+
+use std::fmt::{self, Display, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
+
+use annotate_snippets::{Group, Renderer};
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+use weir_compiler::escape;
+
+use crate::args::ColorChoice;
+
+pub(crate) use json::JsonLines;
+pub(crate) use progress::Progress;
+
+/// Lines to print.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Page {
+    text: String,
+    color: bool,
+}
+
+/// How a piece of a line looks, if the page is coloured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    Plain,
+    Bold,
+    Dim,
+    Green,
+    Red,
+}
+
+/// Switches all styles off.
+const RESET: &str = "\x1b[0m";
+
+impl Style {
+    fn begin(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Bold => "\x1b[1m",
+            Self::Dim => "\x1b[2m",
+            Self::Green => "\x1b[32m",
+            Self::Red => "\x1b[31m",
+        }
+    }
+}
+
+impl Page {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn colored(color: bool) -> Self {
+        Self { text: String::new(), color }
+    }
+
+    /// One line, escaped.
+    pub(crate) fn line(&mut self, text: impl Display) {
+        self.pieces(&[(Style::Plain, &text)]);
+    }
+
+    /// An empty line.
+    pub(crate) fn blank(&mut self) {
+        self.text.push('\n');
+    }
+
+    /// One line of pieces that look different, escaped.
+    pub(crate) fn pieces(&mut self, pieces: &[(Style, &dyn Display)]) {
+        let (mut plain, mut colored) = (String::new(), String::new());
+        for (style, text) in pieces {
+            let begin = plain.len();
+            // Writing to a string does not fail. If a `Display` fails by itself, its text ends there.
+            _ = write!(Escaped(&mut plain), "{text}");
+            let end = if *style == Style::Plain { "" } else { RESET };
+            colored.extend([style.begin(), plain.get(begin..).unwrap_or_default(), end]);
+        }
+        let is_colored = self.color && !commands::is_armed(&plain);
+        self.text.push_str(&if is_colored { colored } else { commands::disarm(plain) });
+        self.text.push('\n');
+    }
+
+    /// Lines that Weir itself composed, such as a listing of instructions. Text from outside must have been escaped before
+    /// the lines were composed, because a line break ends a line here.
+    pub(crate) fn lines(&mut self, text: &str) {
+        text.lines().for_each(|line| self.line(line));
+    }
+
+    /// A finding as `annotate-snippets` draws it, with an indentation.
+    pub(crate) fn drawn(&mut self, indent: usize, group: Group<'_>) {
+        let groups = [group];
+        let plain = Renderer::plain().render(&groups);
+        // Escape sequences in the coloured drawing are the renderer's own only if the plain drawing has none.
+        let is_clean = !plain.contains(|letter| letter != '\n' && escape::is_hidden(letter));
+        if self.color && is_clean && !commands::is_armed(&plain) {
+            self.indented(indent, &Renderer::styled().render(&groups));
+        } else {
+            plain.lines().for_each(|line| self.line(format_args!("{:indent$}{line}", "")));
+        }
+    }
+
+    /// A command to GitHub Actions.
+    pub(crate) fn command(&mut self, name: &str, properties: &[(&str, &str)], message: &str) {
+        self.text.push_str(&commands::written(name, properties, message));
+        self.text.push('\n');
+    }
+
+    /// One JSON document, on a line of its own.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> serde_json::Result<()> {
+        self.text.push_str(&json::escaped(&serde_json::to_string(value)?));
+        self.text.push('\n');
+        Ok(())
+    }
+
+    /// One JSON document, on many lines.
+    pub(crate) fn pretty_json(&mut self, value: &impl Serialize) -> serde_json::Result<()> {
+        self.text.push_str(&json::escaped(&serde_json::to_string_pretty(value)?));
+        self.text.push('\n');
+        Ok(())
+    }
+
+    /// An empty page with the same colours, for [`Page::insert`].
+    pub(crate) fn empty_like(&self) -> Self {
+        Self::colored(self.color)
+    }
+
+    /// JSON that another program wrote. Text that is not JSON is written as lines.
+    pub(crate) fn written_json(&mut self, text: &str) {
+        match serde_json::from_str::<serde::de::IgnoredAny>(text) {
+            Ok(_) => self.text.push_str(&json::escaped(text.trim())),
+            Err(_) => return self.lines(text),
+        }
+        self.blank();
+    }
+
+    /// Another page's lines, further right.
+    pub(crate) fn insert(&mut self, indent: usize, page: &Self) {
+        self.indented(indent, &page.text);
+    }
+
+    fn indented(&mut self, indent: usize, escaped: &str) {
+        escaped.lines().for_each(|line| self.text.push_str(&format!("{:indent$}{line}\n", "")));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Prints the answer of a command.
+    pub(crate) fn print(&self) -> Result<()> {
+        to_stdout(self.text.as_bytes()).context("cannot write to standard output")
+    }
+
+    /// Prints to standard error. Ignores errors: its reader may have gone, and there is no other place to report that.
+    pub(crate) fn complain(&self) {
+        _ = io::stderr().write_all(self.text.as_bytes());
+    }
+}
+
+/// Prints clap's help or its error about the arguments, which must have been made visible.
+pub(crate) fn usage(error: &clap::Error) {
+    if !error.use_stderr() || io::stderr().is_terminal() {
+        // The reader may have gone. That is not an error.
+        _ = error.print();
+        return;
+    }
+    let mut page = Page::new();
+    page.lines(&error.render().to_string());
+    page.complain();
+}
+
+/// One line on standard error.
+pub(crate) fn complain(line: impl Display) {
+    let mut page = Page::new();
+    page.line(line);
+    page.complain();
+}
+
+/// One line on standard output.
+pub(crate) fn print(line: impl Display) -> Result<()> {
+    let mut page = Page::new();
+    page.line(line);
+    page.print()
+}
+
+/// Prints bytes for programs that do not show them: a shell's completions, the result of a CNI plug-in.
+pub(crate) fn hand_over(bytes: &[u8]) -> io::Result<()> {
+    to_stdout(bytes)
+}
+
+fn to_stdout(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes).and_then(|()| stdout.flush())
+}
+
+/// A writer that escapes each piece of text.
+struct Escaped<'t>(&'t mut String);
+
+impl fmt::Write for Escaped<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.push_str(&escape::line(text));
+        Ok(())
+    }
+}
+
+/// Whether stdout takes colour.
+pub(crate) fn color_on_stdout(choice: ColorChoice) -> bool {
+    color(choice, io::stdout().is_terminal())
+}
+
+/// Whether stderr takes colour.
+pub(crate) fn color_on_stderr(choice: ColorChoice) -> bool {
+    color(choice, io::stderr().is_terminal())
+}
+
+fn color(choice: ColorChoice, terminal: bool) -> bool {
+    match choice {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => {
+            let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+            terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
