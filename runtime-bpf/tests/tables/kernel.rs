@@ -41,7 +41,7 @@ pub(crate) fn load(
     own: &[&Map],
     address: impl FnOnce(&mut Asm),
 ) -> LookUp {
-    let decisions: [Program; 2] = Direction::ALL.map(|direction| lower::lower(direction, &tables));
+    let decisions: [Program; 2] = Direction::ALL.map(|direction| lower::lower(direction, tables));
     let plan = Plan { target: Target::BASE, decisions: decisions.each_ref(), tables, families: vec![family] };
     let program = emit_look_up(&plan, family, address).unwrap();
     let maps: Vec<(u32, Map)> =
