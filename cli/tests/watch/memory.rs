@@ -17,7 +17,7 @@ fn ten_thousand_pods_and_a_thousand_policies_fit() {
     server.write_kubeconfig(&kubeconfig).expect("the directory is ours");
     let agent = Agent::start(&directory, &kubeconfig, &Settings::default(), &["--dry-run"]);
     until("everything is compiled", || agent.metric("weir_generations_total") > 0.0);
-    assert_eq!(agent.metric("weir_objects{kind=\"Pod\"}"), 10_000.0, "{}", agent.log());
+    until("every pod is counted", || agent.metric("weir_objects{kind=\"Pod\"}") == 10_000.0);
     let mut own = f64::MAX;
     until(&format!("it is content with {MOST_MEBIBYTES} MiB"), || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", agent.id())).expect("it runs");
