@@ -134,7 +134,8 @@ pub struct Classes {
     pub egress: Vec<Row>,
     /// Rows for ingress and egress as they were if what is staged were enforced; nothing if nothing is staged.
     pub staged: Option<[Vec<Row>; 2]>,
-    /// For each subject class, the peer classes that its lists deny in ingress, sorted; `None` if there are none at all.
+    /// For each subject class, the peer classes that its lists deny in ingress, sorted. `None` if lists deny no peer class in
+    /// ingress.
     pub denied_by_lists: Option<Vec<Vec<PeerId>>>,
     /// Services behind addresses.
     pub fronts: Vec<Front>,

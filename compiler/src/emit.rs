@@ -131,7 +131,7 @@ struct Emitter<'a> {
     ends: BTreeMap<Outcome, Label>,
     /// Drop if the endpoint filters this direction, else pass.
     unless_open: BTreeMap<Outcome, Label>,
-    /// Where the judgement of the family begins that is emitted.
+    /// The beginning of the judgement in the family that is being emitted.
     judge: Label,
 }
 

@@ -165,8 +165,8 @@ pub struct Tables {
     pub ports: Vec<PortInterval>,
     /// How many atoms there are.
     pub atoms: usize,
-    /// The atom that stands for ICMP errors about live flows; `None` if lists deny no sender of them. It is the last one, and no port
-    /// has it.
+    /// The atom of ICMP errors about live flows. It is the last atom, and no port has it. `None` if lists deny nothing in ingress:
+    /// then such errors pass without a look-up.
     pub icmp_errors: Option<AtomId>,
     /// Whether each set has beside it the one that would be if what is staged were enforced.
     pub is_staged: bool,

@@ -1,4 +1,4 @@
-//! `weir attach --key` and `--verify` in front of a kernel: what is refused changes nothing that is in force.
+//! `weir attach --key` and `--verify` on a real kernel: a refused artifact does not change the generation in force.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

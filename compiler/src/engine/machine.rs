@@ -3,8 +3,8 @@
 use crate::address::Family;
 use crate::ebpf::asm::Assembled;
 use crate::image::{self, MapImage};
-use crate::layout::buckets::{self, Flow};
-use crate::layout::{MapName, Outcome, direction_number};
+use crate::layout::buckets::{self, Flow, Tuple};
+use crate::layout::{MapName, Outcome, config, direction_number};
 use crate::model::Direction;
 use crate::model::eval::Verdict;
 use crate::vm::{Host, MapId, ProgramId, Skb, Spot, Vm};
@@ -84,8 +84,16 @@ impl Loaded {
         Inside { vm: &mut self.vm, host: &mut self.host }
     }
 
+    /// Puts a new flow into the flow table. It was judged `age` generations before the one in force.
+    pub(crate) fn begin_flow(&mut self, tuple: Tuple, begun: Direction, age: u32) -> Result<(), Broken> {
+        let config = self.map(MapName::Config);
+        let epoch = config.and_then(|map| self.vm.value_at(map, config::EPOCH as u64).first_chunk().copied());
+        let epoch = epoch.map_or(0, u32::from_le_bytes).wrapping_sub(age);
+        self.put_flow(&tuple.begun(begun, epoch, self.host.jiffies))
+    }
+
     /// Puts a flow into the flow table, at its home.
-    pub(crate) fn put_flow(&mut self, flow: &Flow) -> Result<(), Broken> {
+    fn put_flow(&mut self, flow: &Flow) -> Result<(), Broken> {
         let family = Family::of(flow.tuple.remote);
         let name = if family == Family::V4 { MapName::FlowBuckets4 } else { MapName::FlowBuckets6 };
         let (table, config) = self.map(name).zip(self.map(MapName::Config)).ok_or(Broken("no flow table".into()))?;

@@ -1,20 +1,19 @@
-//! ICMP errors about live flows, as one more port.
+//! Verification of ICMP errors about live flows.
 //!
-//! Lists are asked about the sender of such an error, policies are not. So errors have a slot and a bit of their own, like a port, and
-//! every part of verification that goes through ports covers them. What differs is the packet: it quotes one of a flow, which has to
-//! be in the flow table.
+//! Problem: deny lists apply to the sender of such an error, policies do not. Strategy: an error is one more port, with a slot and a
+//! bit of its own, so every part of verification that iterates over ports covers it. Only its packet is made differently: it quotes a
+//! packet of a flow, and that flow must be in the flow table.
 
 use std::net::IpAddr;
 
 use super::prober::other_than;
 use super::slots::Port;
-use crate::engine::machine::{Inside, Loaded};
+use crate::engine::machine::Loaded;
 use crate::engine::{Broken, packet};
-use crate::layout::MapName;
 use crate::layout::buckets::Tuple;
 use crate::model::Direction;
 
-/// The port that stands for them. Other ports without a protocol are the numbers of IP protocols, up to 255.
+/// An ICMP error as a port. All other ports without a protocol are numbers of IP protocols, at most 255.
 pub(super) const ICMP_ERROR: Port = (None, 256);
 
 const UDP: u8 = 17;
@@ -45,10 +44,6 @@ pub(super) fn write(
         Direction::Ingress => [SERVER_PORT, packet::CLIENT_PORT],
     };
     let tuple = Tuple { ifindex: interface, protocol: UDP, remote: peer, local: own, remote_port, local_port };
-    let config = loaded.map(MapName::Config);
-    let Inside { vm, host } = loaded.inside_now();
-    let epoch = config.and_then(|map| vm.value_at(map, 0).first_chunk().copied()).map_or(0, u32::from_le_bytes);
-    let flow = tuple.begun(begun, epoch, host.jiffies);
-    loaded.put_flow(&flow)?;
+    loaded.begin_flow(tuple, begun, 0)?;
     Ok(true)
 }

@@ -175,16 +175,10 @@ impl Prober {
         let mut bytes = std::mem::take(&mut self.skb.packet);
         write_answer(&mut bytes, ends, port);
         self.skb = arrived(hook, self.nobody, bytes, false);
-        let config = self.loaded.map(MapName::Config);
-        let Inside { vm, host } = self.loaded.inside();
-        let epoch = config.and_then(|map| vm.value_at(map, 0).first_chunk().copied()).map_or(0, u32::from_le_bytes);
+        self.loaded.expire_flows();
         let tuple = tuple(interface(self.nobody), instance.direction, [own, remote], port);
-        let flow = tuple.begun(instance.direction, epoch.wrapping_sub(1), host.jiffies);
-        self.loaded.put_flow(&flow)?;
-        let program = self.loaded.program(hook);
-        let Inside { vm, host } = self.loaded.inside_now();
-        let outcome = vm.run(program, &mut self.skb, host).map_err(broken)?;
-        verdict(hook, outcome)
+        self.loaded.begin_flow(tuple, instance.direction, 1)?;
+        self.loaded.run_now(hook, &mut self.skb)
     }
 
     /// Where the set is read, going on with nobody's subject class.

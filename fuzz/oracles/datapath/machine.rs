@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weir_compiler::image::with_few_flows;
-use weir_compiler::layout::{MapName, OUTCOMES, Outcome, config, direction_number};
+use weir_compiler::layout::{MapName, OUTCOMES, Outcome, buckets, config, direction_number};
 use weir_compiler::model::Direction;
 use weir_compiler::vm::{ANY, Host, MapId, MapKind, ProgramId, Skb, Vm};
 
@@ -18,6 +18,8 @@ pub const UPLINK: u32 = 2;
 /// Room for flows: far more than a sequence has, so that no bucket is ever full.
 pub const MOST_FLOWS: u32 = 2_048;
 
+/// From the seeds of one turn to those of the next: 2⁶⁴ divided by the golden ratio.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Ticks of the image's clock in a second.
 const TICKS: u64 = 250;
 /// TCX_NEXT and TC_ACT_UNSPEC.
@@ -36,8 +38,8 @@ pub struct Seen {
 
 /// Runs the programs of several generations over one flow table.
 pub trait Machine {
-    /// Forgets all flows and fragments.
-    fn reset(&mut self);
+    /// Forgets all flows and fragments. Each turn hashes with other seeds.
+    fn reset(&mut self, turn: u64);
     /// From now on this generation is in force, with this number.
     fn switch(&mut self, world: usize, generation: u32);
     /// Puts the pod with this number behind the interface, or none.
@@ -72,11 +74,15 @@ pub fn is_of_one_generation(name: MapName) -> bool {
     )
 }
 
-/// The value of `config` for a generation with this number.
-pub fn config_of(world: &World, generation: u32) -> Vec<u8> {
+/// The value of `config` for a generation with this number, with other hash seeds in each turn.
+pub fn config_of(world: &World, generation: u32, turn: u64) -> Vec<u8> {
     let image = world.maps.iter().find(|it| it.name == MapName::Config);
     let mut value = image.map_or_else(Vec::new, |it| it.entries[0].1.clone());
     value[config::EPOCH as usize..][..4].copy_from_slice(&generation.to_le_bytes());
+    let seeds = &mut value[config::SEEDS as usize..][..8 * buckets::SEEDS];
+    for seed in seeds.as_chunks_mut::<8>().0 {
+        *seed = u64::from_le_bytes(*seed).wrapping_add(turn.wrapping_mul(STEP)).to_le_bytes();
+    }
     value
 }
 
@@ -119,6 +125,7 @@ pub struct InVm<'w> {
     programs: Vec<[ProgramId; 2]>,
     world: usize,
     pod: Option<usize>,
+    turn: u64,
 }
 
 impl<'w> InVm<'w> {
@@ -150,7 +157,7 @@ impl<'w> InVm<'w> {
             own.push(of_world);
         }
         let host = Host { jiffies: 1_000_000, ..Host::default() };
-        Ok(Self { worlds, vm, host, shared, own, programs, world: 0, pod: None })
+        Ok(Self { worlds, vm, host, shared, own, programs, world: 0, pod: None, turn: 0 })
     }
 
     fn write(&mut self, map: MapName, key: &[u8], value: &[u8]) {
@@ -169,7 +176,8 @@ impl<'w> InVm<'w> {
 }
 
 impl Machine for InVm<'_> {
-    fn reset(&mut self) {
+    fn reset(&mut self, turn: u64) {
+        self.turn = turn;
         for (name, id) in &self.shared {
             let Some(spec) = self.vm.map_spec(*id) else { continue };
             match spec.kind {
@@ -190,7 +198,7 @@ impl Machine for InVm<'_> {
 
     fn switch(&mut self, world: usize, generation: u32) {
         self.world = world;
-        let value = config_of(&self.worlds[world], generation);
+        let value = config_of(&self.worlds[world], generation, self.turn);
         self.write(MapName::Config, &[0; 4], &value);
         self.plug(self.pod);
     }

@@ -63,7 +63,12 @@ fn what_audited_policies_would_deny_passes_and_is_told_with_their_names() {
             assert_eq!(event.why.staged, ["default/of-p1"]);
             assert_eq!((&event.why.policies, &event.why.list), (&Vec::new(), &None));
         }
-        assert!(packets(node, "would-deny") >= 2);
+        let would_deny = packets(node, "would-deny");
+        match layout {
+            Layout::Routed => assert_eq!(would_deny, 2),
+            // The bridge's multicast reports are counted too, whenever it sends them.
+            Layout::Bridge => assert!(would_deny >= 2, "{would_deny}"),
+        }
     }
 }
 

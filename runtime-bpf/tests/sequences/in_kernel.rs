@@ -34,6 +34,7 @@ struct InKernel<'w> {
     programs: Vec<[Program; 2]>,
     world: usize,
     pod: Option<usize>,
+    turn: u64,
 }
 
 impl<'w> InKernel<'w> {
@@ -59,7 +60,7 @@ impl<'w> InKernel<'w> {
             }));
             own.push(of_world);
         }
-        Self { worlds, shared, own, programs, world: 0, pod: None }
+        Self { worlds, shared, own, programs, world: 0, pod: None, turn: 0 }
     }
 
     fn counters(&self, hook: Direction) -> Vec<u64> {
@@ -82,7 +83,8 @@ fn filled(kernel: &Kernel, image: &weir_compiler::image::MapImage) -> Map {
 }
 
 impl Machine for InKernel<'_> {
-    fn reset(&mut self) {
+    fn reset(&mut self, turn: u64) {
+        self.turn = turn;
         for (name, (map, kind)) in &self.shared {
             match kind {
                 MapKind::Hash | MapKind::LruHash => {
@@ -103,7 +105,8 @@ impl Machine for InKernel<'_> {
 
     fn switch(&mut self, world: usize, generation: u32) {
         self.world = world;
-        self.own[world][&MapName::Config].update(&[0; 4], &config_of(&self.worlds[world], generation), 0).unwrap();
+        let value = config_of(&self.worlds[world], generation, self.turn);
+        self.own[world][&MapName::Config].update(&[0; 4], &value, 0).unwrap();
         self.plug(self.pod);
     }
 

@@ -105,7 +105,7 @@ fn errors_about_a_flow_that_is_no_longer_allowed_do_not_pass() {
     });
 }
 
-/// A machine that a deny list names used to send an isolated pod what it liked, in errors about any live flow.
+/// A machine on a deny list used to reach an isolated pod: it put its data into ICMP errors about any live flow.
 #[test]
 fn lists_deny_the_senders_of_errors() {
     attack_tracked(EVERYWHERE, |stage, findings| {
