@@ -23,6 +23,9 @@ pub(crate) fn reasons(side: &Side) -> Vec<Reason> {
             let agreeing = service.backends.iter().filter(|backend| backend.verdict == side.verdict);
             agreeing.flat_map(reasons).collect::<BTreeSet<_>>().into_iter().collect()
         }
+        Basis::Claims(claimed) => {
+            claimed.deciding(side.verdict).flat_map(reasons).collect::<BTreeSet<_>>().into_iter().collect()
+        }
         Basis::HostPorts(claimed) => {
             claimed.deciding(side.verdict).flat_map(reasons).collect::<BTreeSet<_>>().into_iter().collect()
         }

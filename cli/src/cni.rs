@@ -29,6 +29,9 @@ use wire::{Question, Verb};
 /// The name by which the binary is this.
 pub(crate) const NAME: &str = "weir-cni";
 
+/// The name of a pod's main interface inside the pod: containerd and CRI-O know no other.
+const MAIN: &str = "eth0";
+
 /// Versions of CNI that say the same of what we read.
 const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
@@ -90,34 +93,72 @@ fn answer(call: &Call) -> Result<String, Refusal> {
         Command::Delete | Command::Collect => Ok(String::new()),
         Command::Status => ask_status(call).map(|()| String::new()),
         Command::Add => add(call).map(|()| call.previous.clone()),
-        Command::Check => match question(call, Verb::Check) {
-            Some(question) => ask(call, &question).map(|()| String::new()),
-            None => Ok(String::new()),
-        },
+        Command::Check => check(call).map(|()| String::new()),
     }
 }
 
-/// `None` for what is no pod's first interface: nobody enforces there.
-fn question(call: &Call, verb: Verb) -> Option<Question> {
-    let pod = call.pod.as_ref().filter(|_| call.interface == "eth0")?;
-    let interfaces = call.interfaces.clone();
-    Some(Question { verb, pod: pod.clone(), interfaces, addresses: call.addresses.clone(), wait: call.patience })
+/// The subject of a call.
+enum Subject {
+    /// A pod's interface: the agent is asked.
+    Pod(Question),
+    /// A further interface of a pod. Weir enforces policy on the first one only.
+    Secondary,
+    /// An interface without a pod's name, so the agent cannot be asked.
+    Unnamed,
+}
+
+fn subject(call: &Call, verb: Verb) -> Subject {
+    if call.interface != MAIN && has_main_interface(&call.netns) {
+        return Subject::Secondary;
+    }
+    let Some(pod) = call.pod.clone() else { return Subject::Unnamed };
+    let (interfaces, addresses) = (call.interfaces.clone(), call.addresses.clone());
+    Subject::Pod(Question { verb, pod, interfaces, addresses, wait: call.patience })
+}
+
+/// Whether a pod's network namespace already has its main interface. Runtimes make that one first, before any process of
+/// the pod runs, so no pod can pretend that its main interface is a secondary one. If the namespace cannot be read, the
+/// interface counts as the main one.
+fn has_main_interface(netns: &str) -> bool {
+    let inside = weir_runtime::sys::links::inside(Path::new(netns));
+    inside.is_ok_and(|inside| inside.interfaces.iter().any(|it| it.name == MAIN))
+}
+
+fn unnamed(call: &Call) -> Refusal {
+    let details = format!("CNI_ARGS of {} has no K8S_POD_NAMESPACE and K8S_POD_NAME", call.interface);
+    Refusal { details, ..Refusal::new(BAD_ENVIRONMENT, "the runtime does not say which pod this is") }
 }
 
 fn add(call: &Call) -> Result<(), Refusal> {
-    let Some(question) = question(call, Verb::Add) else { return Ok(()) };
-    match ask(call, &question) {
-        Err(refusal) if call.on_timeout == OnTimeout::Deny => close(call, &refusal),
+    let (asked, who) = match subject(call, Verb::Add) {
+        Subject::Secondary => {
+            page::complain(format_args!(
+                "weir: no policy is enforced on {}: it is a secondary interface",
+                call.interface
+            ));
+            return Ok(());
+        }
+        Subject::Unnamed => (Err(unnamed(call)), call.interface.clone()),
+        Subject::Pod(question) => (ask(call, &question), question.pod.path()),
+    };
+    match asked {
+        Err(refusal) if call.on_timeout == OnTimeout::Deny => close(call, &who, &refusal),
         Err(refusal) if call.on_timeout == OnTimeout::Allow => {
             page::complain(format_args!(
-                "weir: {} is let go without policy: {}: {}",
-                question.pod.path(),
-                refusal.message,
-                refusal.details
+                "weir: {who} is let go without policy: {}: {}",
+                refusal.message, refusal.details
             ));
             Ok(())
         }
         result => result,
+    }
+}
+
+fn check(call: &Call) -> Result<(), Refusal> {
+    match subject(call, Verb::Check) {
+        Subject::Pod(question) => ask(call, &question),
+        Subject::Unnamed if call.on_timeout != OnTimeout::Allow => Err(Refusal { code: NOT_ENFORCED, ..unnamed(call) }),
+        Subject::Unnamed | Subject::Secondary => Ok(()),
     }
 }
 
@@ -135,7 +176,7 @@ fn ask(call: &Call, question: &Question) -> Result<(), Refusal> {
 }
 
 /// Nothing passes until the agent has put policy in force.
-fn close(call: &Call, refusal: &Refusal) -> Result<(), Refusal> {
+fn close(call: &Call, who: &str, refusal: &Refusal) -> Result<(), Refusal> {
     let own = veths(&call.interfaces).map_err(|error| Refusal {
         details: format!("{}; and the host's interfaces cannot be listed: {error}", refusal.details),
         ..refusal.clone()
@@ -152,7 +193,11 @@ fn close(call: &Call, refusal: &Refusal) -> Result<(), Refusal> {
             ..refusal.clone()
         })?;
     }
-    page::complain(format_args!("weir: {} is closed until the agent is there: {}", own.join(", "), refusal.details));
+    page::complain(format_args!(
+        "weir: {who} ({}) is closed until policy is in force on it: {}",
+        own.join(", "),
+        refusal.details
+    ));
     Ok(())
 }
 

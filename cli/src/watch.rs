@@ -17,11 +17,14 @@ mod hold;
 pub(crate) mod log;
 mod metrics;
 mod notices;
+mod partial;
 mod place;
 mod resources;
-mod serve;
+pub(crate) mod serve;
+mod stir;
+mod supervise;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,6 +40,7 @@ use weir_compiler::ebpf::target::Target;
 use weir_compiler::model::Assumptions;
 
 use crate::failure::with_hint;
+pub(crate) use agent::UnknownPods;
 use agent::{Agent, Setup};
 use annotate::InForce;
 use discover::{Inventory, Places};
@@ -44,6 +48,8 @@ use enforce::Enforce;
 use log::{Log, Value};
 use metrics::Metrics;
 use notices::Notices;
+use serve::{Address, Audience, Pages};
+use supervise::Supervisor;
 
 /// The agent that does not move for so long is not alive.
 const LONGEST_STEP: Duration = Duration::from_secs(120);
@@ -58,8 +64,11 @@ pub(crate) struct Options<'o> {
     pub(crate) kubeconfig: Option<&'o Path>,
     pub(crate) node: String,
     pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) health: Option<Address>,
     pub(crate) cni_socket: Option<PathBuf>,
     pub(crate) annotate_pods: bool,
+    pub(crate) unknown_pods: UnknownPods,
+    pub(crate) cni_results: PathBuf,
     pub(crate) assume: Assumptions,
     pub(crate) log: Log,
 }
@@ -71,29 +80,49 @@ pub(crate) enum Heard {
     Told(cursor::Event, Instant),
     /// From the CNI plug-in.
     Waiting(hold::Waiting),
+    /// The kernel notifies of a change of this host.
+    Stirred(stir::Stirred),
+    /// The agent is to end.
+    Stop,
 }
 
 /// Runs until a signal says to stop.
 pub(crate) fn run(options: Options<'_>, enforce: impl Enforce + Send + 'static) -> Result<()> {
     weir_runtime::sys::share_heap();
     let (metrics, log) = (Arc::new(Metrics::default()), options.log);
+    if let Err(error) = weir_runtime::sys::raise_descriptor_limit() {
+        log.warn("the number of descriptors stays limited", &[("error", Value::from(error.to_string()))]);
+    }
     let pulse = Arc::new(Pulse::new());
+    let pages = |audience| {
+        let pulse = Arc::clone(&pulse);
+        Pages { metrics: Arc::clone(&metrics), is_alive: Arc::new(move || pulse.is_alive()), audience }
+    };
+    if let Some(address) = options.health {
+        serve::serve(address, pages(Audience::Host), log).context("--health-addr")?;
+    }
     if let Some(address) = options.metrics {
-        serve_pages(address, &metrics, &pulse)?;
+        serve::serve(Address::Tcp(address), pages(Audience::Network), log).context("--metrics-addr")?;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     let config = runtime.block_on(config(options.kubeconfig))?;
     let resources = resources::resources(&options.node);
     let (told_in_force, in_force) = tokio::sync::watch::channel(InForce::default());
     let (notices, to_tell) = tokio::sync::mpsc::channel(NOTICES);
+    let places = Places { cache: options.cni_results, ..Places::default() };
+    let cache = places.cache.clone();
+    let relist = follow::Relist::new(resources.iter().map(|resource| resource.kind));
+    let anew: Vec<_> = resources.iter().map(|resource| relist.wanted(resource.kind)).collect();
     let setup = Setup {
         kinds: resources.iter().map(|resource| resource.kind).collect(),
         node: options.node,
         assume: options.assume,
-        look: Box::new(|depth| Inventory::read(&Places::default(), depth)),
+        unknown_pods: options.unknown_pods,
+        look: Box::new(move |depth| Inventory::read(&places, depth)),
         metrics: Arc::clone(&metrics),
         notices: Notices::new(notices, Arc::clone(&metrics)),
         told: told_in_force,
+        relist: Box::new(move |kind| relist.send(kind)),
         log,
         target: target(),
     };
@@ -102,6 +131,8 @@ pub(crate) fn run(options: Options<'_>, enforce: impl Enforce + Send + 'static) 
     log.info("watching", &started);
     let (told, heard) = channel();
     let _socket = options.cni_socket.as_deref().map(|path| hold::listen(path, told.clone())).transpose()?;
+    stir::listen(cache, told.clone(), log)?;
+    let stop = told.clone();
     let (ended, agent_ended) = tokio::sync::oneshot::channel::<()>();
     let agent = Agent::new(setup, enforce);
     let thread = thread::Builder::new().name("agent".to_owned()).spawn(move || {
@@ -112,19 +143,27 @@ pub(crate) fn run(options: Options<'_>, enforce: impl Enforce + Send + 'static) 
     let thread = thread.context("cannot start a thread")?;
     runtime.block_on(async {
         let client = Client::try_from(config).context("cannot connect to the API server")?;
-        tokio::spawn(notices::post(client.clone(), node, to_tell, Arc::clone(&metrics), log));
+        let supervisor = Supervisor { metrics: Arc::clone(&metrics), log };
+        let to_tell = Arc::new(tokio::sync::Mutex::new(to_tell));
+        let (posting, telling) = (client.clone(), Arc::clone(&metrics));
+        supervisor.keep("events", move || {
+            notices::post(posting.clone(), node.clone(), Arc::clone(&to_tell), Arc::clone(&telling), log)
+        });
         if options.annotate_pods {
-            tokio::spawn(annotate::annotate(client.clone(), in_force, log));
+            let annotating = client.clone();
+            supervisor.keep("annotations", move || annotate::annotate(annotating.clone(), in_force.clone(), log));
         }
         let context = follow::Context { client, told, metrics, log };
-        for resource in resources {
-            tokio::spawn(follow::follow(context.clone(), resource));
+        for (resource, anew) in resources.into_iter().zip(anew) {
+            let context = context.clone();
+            supervisor.keep(resource.kind, move || follow::follow(context.clone(), resource.clone(), anew.clone()));
         }
         drop(context);
         stopped(log, agent_ended).await
     })?;
-    // The followers go with it, and without them the agent ends.
     drop(runtime);
+    // An agent that has ended by itself does not hear it.
+    _ = stop.send(Heard::Stop);
     join(thread)?;
     log.info("stopped; what is in force stays", &[]);
     Ok(())
@@ -143,6 +182,9 @@ fn work(mut agent: Agent<impl Enforce>, heard: &Receiver<Heard>, pulse: &Pulse) 
         }
         while let Ok(heard) = heard.try_recv() {
             agent.hear(heard);
+        }
+        if agent.is_to_end() {
+            return;
         }
         agent.act(Instant::now(), &mut || heard.try_recv().ok());
     }
@@ -165,15 +207,6 @@ async fn stopped(log: Log, agent_ended: tokio::sync::oneshot::Receiver<()>) -> R
         _ = interrupt.recv() => log.info("stopping", &[("signal", Value::from("SIGINT"))]),
         _ = agent_ended => {}
     }
-    Ok(())
-}
-
-fn serve_pages(address: SocketAddr, metrics: &Arc<Metrics>, pulse: &Arc<Pulse>) -> Result<()> {
-    let listener =
-        TcpListener::bind(address).with_context(|| format!("cannot listen on {address} (--metrics-addr)"))?;
-    let (metrics, pulse) = (Arc::clone(metrics), Arc::clone(pulse));
-    let thread = thread::Builder::new().name("pages".to_owned());
-    thread.spawn(move || serve::serve(&listener, &metrics, || pulse.is_alive())).context("cannot start a thread")?;
     Ok(())
 }
 

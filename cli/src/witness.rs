@@ -15,7 +15,7 @@ use weir_compiler::classify::{Atoms, Classes};
 use weir_compiler::engine::{Broken, Decide, Engine, EngineError, Machine, Make, NoAnswer, Question, packet};
 use weir_compiler::model::directory::Directory;
 use weir_compiler::model::eval::{Basis, Flow, FlowProtocol, Judgement, Verdict};
-use weir_compiler::model::{Cluster, Direction, EndpointId};
+use weir_compiler::model::{Cluster, Direction, EndpointId, ServiceId};
 
 use describe::Classed;
 pub(crate) use describe::summary;
@@ -80,11 +80,17 @@ fn endpoints(cluster: &Cluster, flow: &Flow, judgement: &Judgement) -> BTreeSet<
             found.extend(backends.clone().filter_map(|it| it.endpoint));
             found.extend(backends.filter_map(|it| directory.endpoint_at(it.address?)));
         }
-        let Basis::Service(basis) = &side.basis else { continue };
-        let ports = &cluster.services[basis.service.index()].ports;
-        let backends = basis.port.and_then(|port| ports.get(port as usize)).map_or(&[][..], |port| &port.backends);
-        found.extend(backends.iter().filter_map(|it| it.endpoint));
-        found.extend(backends.iter().filter_map(|it| directory.endpoint_at(it.address?)));
+        let claims: Vec<(ServiceId, u32)> = match &side.basis {
+            Basis::Service(basis) => basis.port.map(|port| (basis.service, port)).into_iter().collect(),
+            Basis::Claims(basis) => basis.claims.iter().map(|(claim, _)| *claim).collect(),
+            _ => Vec::new(),
+        };
+        for (service, port) in claims {
+            let port = cluster.services[service.index()].ports.get(port as usize);
+            let backends = port.map_or(&[][..], |port| &port.backends);
+            found.extend(backends.iter().filter_map(|it| it.endpoint));
+            found.extend(backends.iter().filter_map(|it| directory.endpoint_at(it.address?)));
+        }
     }
     found
 }

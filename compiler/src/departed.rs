@@ -22,7 +22,9 @@ use crate::address::Family;
 use crate::classify::Scope;
 use crate::k8s::{Body, Object, Phase, Protocol};
 use crate::model::eval::{End, Flow, FlowProtocol, Oracle, Verdict};
-use crate::model::{Cluster, Endpoint, EndpointId, Established, NodeId, ServiceAddress, Standing};
+use crate::model::{
+    Cluster, Endpoint, EndpointId, Established, Frontend, FrontendPort, NodeId, ServiceAddress, ServicePort, Standing,
+};
 
 /// So many departed backends that are no pod's are remembered. Nothing tells when the machine behind such an address is
 /// gone, so the oldest beyond this number are forgotten, and the flows that may use them end.
@@ -197,20 +199,22 @@ fn present(cluster: &Cluster, scope: &Scope) -> BTreeSet<(Front, Behind)> {
     let of_nodes: BTreeSet<IpAddr> =
         nodes.into_iter().flat_map(|node| node_addresses(cluster, Some(node))).copied().collect();
     let mut found = BTreeSet::new();
-    for service in &cluster.services {
-        for port in &service.ports {
-            let own = service.addresses.iter().map(|address| (*address, port.port, false));
-            let node_port = port.node_port.into_iter();
-            let on_nodes = node_port.flat_map(|number| of_nodes.iter().map(move |address| (*address, number, true)));
-            for (address, number, is_node_port) in own.chain(on_nodes) {
-                let front = Front { address, port: number, protocol: port.protocol, is_node_port };
-                let behind = port.backends.iter().filter_map(|backend| {
-                    let at = backend.address.filter(|at| Family::of(*at) == Family::of(address))?;
-                    let owner = backend.endpoint.map(|id| owner(cluster, &cluster.endpoints[id.index()]));
-                    Some((front, Behind { address: at, port: backend.port, owner }))
-                });
-                found.extend(behind);
-            }
+    let mut add = |front: Front, port: &ServicePort| {
+        found.extend(port.backends.iter().filter_map(|backend| {
+            let at = backend.address.filter(|at| Family::of(*at) == Family::of(front.address))?;
+            let owner = backend.endpoint.map(|id| owner(cluster, &cluster.endpoints[id.index()]));
+            Some((front, Behind { address: at, port: backend.port, owner }))
+        }));
+    };
+    for Frontend { address, at } in &cluster.frontends {
+        for FrontendPort { protocol, port, claims, .. } in &at.ports {
+            let front = Front { address: *address, port: *port, protocol: *protocol, is_node_port: false };
+            claims.iter().for_each(|(id, index)| add(front, &cluster.services[id.index()].ports[*index as usize]));
+        }
+    }
+    for port in cluster.services.iter().flat_map(|service| &service.ports) {
+        for (number, address) in port.node_port.into_iter().flat_map(|it| of_nodes.iter().map(move |at| (it, at))) {
+            add(Front { address: *address, port: number, protocol: port.protocol, is_node_port: true }, port);
         }
     }
     found

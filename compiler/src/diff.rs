@@ -267,7 +267,7 @@ fn between(sides: [Option<side::Side<'_>>; 2]) -> Result<Diff, DiffError> {
     let endpoints = universe::endpoints(&sides);
     let services = universe::services(&sides);
     let frames = [Family::V4, Family::V6].map(|it| universe::Frame::new(&sides, &endpoints, &services, it));
-    let atoms = atoms::JointAtoms::new(&sides, &services);
+    let atoms = atoms::JointAtoms::new(&sides);
     let mut tables = tables::Tables::new(&sides, atoms);
     let mut cells = cells::Cells::default();
     let found = frames.each_ref().map(|it| regions::regions(&mut tables, &mut cells, it, &endpoints, &services));

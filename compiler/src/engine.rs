@@ -23,7 +23,9 @@ use std::net::IpAddr;
 use crate::address::Family;
 use crate::classify::SubjectId;
 use crate::compile::{CompileError, Compiled};
-use crate::model::eval::{Basis, End, Flow, FlowProtocol, Judgement, Oracle, ServiceBasis, Side, Verdict};
+use crate::model::eval::{
+    Basis, End, Flow, FlowProtocol, Judgement, Oracle, ServiceBasis, ServicesBehind, Side, Verdict,
+};
 use crate::model::{Cluster, Direction, EndpointId, ServiceId, Standing};
 
 pub use ir::Interpreter;
@@ -153,7 +155,7 @@ impl<'c> Engine<'c> {
     /// What becomes of a new connection.
     pub fn judge(&mut self, flow: &Flow) -> Result<Judgement, NoAnswer> {
         self.prepare(std::slice::from_ref(flow));
-        let (service, host_ports) = (self.oracle.service_of(flow), self.oracle.host_ports_of(flow));
+        let (behind, host_ports) = (self.oracle.services_behind(flow), self.oracle.host_ports_of(flow));
         let (source, destination) = (self.oracle.complete(flow.source), self.oracle.complete(flow.destination));
         let owners = self.owners(source, destination)?;
         let key: Vec<_> = owners.iter().map(|(address, owner)| (*address, *owner)).collect();
@@ -166,12 +168,9 @@ impl<'c> Engine<'c> {
         let Some(world) = self.worlds.get_mut(&key) else { return Err(skip("no world".to_owned())) };
         let target = Target { protocol: flow.protocol, port: flow.port };
         let mut session = Session { world, flow_ends: [source, destination] };
-        let judgement = match service {
-            Some(service) => session.judge_service(source, destination, target, service)?,
-            None => Judgement {
-                egress: session.judge_side(Direction::Egress, source, destination, target)?,
-                ingress: session.judge_side(Direction::Ingress, destination, source, target)?,
-            },
+        let judgement = match behind {
+            Some(behind) => session.judge_behind(source, destination, target, &behind)?,
+            None => session.judge_plain(source, destination, target)?,
         };
         session.judge_host_ports(source, target, &host_ports, judgement)
     }
@@ -227,6 +226,13 @@ impl Session<'_, '_> {
         target: Target,
     ) -> Result<Side, NoAnswer> {
         self.judge_by(direction, subject, remote, target, true)
+    }
+
+    fn judge_plain(&mut self, source: End, destination: End, target: Target) -> Result<Judgement, NoAnswer> {
+        Ok(Judgement {
+            egress: self.judge_side(Direction::Egress, source, destination, target)?,
+            ingress: self.judge_side(Direction::Ingress, destination, source, target)?,
+        })
     }
 
     /// The same; whether the other end counts as the subject's own node.
@@ -300,6 +306,36 @@ impl Session<'_, '_> {
         Ok(Judgement { egress: Side { verdict, ..egress }, ingress: otherwise.ingress.with_host_ports(ingress) })
     }
 
+    /// The answer for the address knows of all claims on it; what arrives is asked of what each claim leads to.
+    fn judge_behind(
+        &mut self,
+        source: End,
+        destination: End,
+        target: Target,
+        behind: &ServicesBehind,
+    ) -> Result<Judgement, NoAnswer> {
+        if let Some(one) = behind.single() {
+            return self.judge_service(source, destination, target, one);
+        }
+        let otherwise = match behind.owner {
+            Some(owner) => self.judge_service(source, destination, target, (owner, None))?,
+            None => self.judge_plain(source, destination, target)?,
+        };
+        let (mut egress, mut ingress) = (Vec::new(), Vec::new());
+        for (service, port) in &behind.claims {
+            let sides = self.judge_backends(source, destination, target, (*service, Some(*port)))?;
+            let [of_ingress, of_egress] = sides.map(|basis| {
+                let verdict = basis.backends.iter().map(|side| side.verdict).max().unwrap_or(Verdict::Allow);
+                Side { verdict, basis: Basis::Service(basis) }
+            });
+            egress.push(((*service, *port), of_egress));
+            ingress.push(((*service, *port), of_ingress));
+        }
+        let verdict = otherwise.egress.verdict;
+        let egress = otherwise.egress.with_claims(egress);
+        Ok(Judgement { egress: Side { verdict, ..egress }, ingress: otherwise.ingress.with_claims(ingress) })
+    }
+
     /// The address is asked as it is seen by `from_pod`, the backends by their `to_pod`.
     fn judge_service(
         &mut self,
@@ -308,19 +344,7 @@ impl Session<'_, '_> {
         target: Target,
         (service, port): (ServiceId, Option<u32>),
     ) -> Result<Judgement, NoAnswer> {
-        let family = destination.address.map(Family::of);
-        let backends: Vec<(End, Target)> = self.world.backends(service, port, family, target);
-        let mut sides = |direction| -> Result<ServiceBasis, NoAnswer> {
-            let mut judged = Vec::with_capacity(backends.len());
-            for (backend, target) in &backends {
-                judged.push(match direction {
-                    Direction::Egress => self.judge_side(direction, source, *backend, *target)?,
-                    Direction::Ingress => self.judge_side(direction, *backend, source, *target)?,
-                });
-            }
-            Ok(ServiceBasis { service, port, backends: judged })
-        };
-        let (ingress, behind) = (sides(Direction::Ingress)?, sides(Direction::Egress)?);
+        let [ingress, behind] = self.judge_backends(source, destination, target, (service, port))?;
         let worst = ingress.backends.iter().map(|side| side.verdict).max().unwrap_or(Verdict::Allow);
         // A node port leads away from the node: that it is the pod's own allows nothing.
         let mut egress = self.judge_by(Direction::Egress, source, destination, target, false)?;
@@ -331,5 +355,23 @@ impl Session<'_, '_> {
             basis => because::without_peers(self.world, basis, target.protocol, port.is_some()),
         };
         Ok(Judgement { egress, ingress: Side { verdict: worst, basis: Basis::Service(ingress) } })
+    }
+
+    /// What each backend of a service port gets: as the packet arrives, and as it leaves.
+    fn judge_backends(
+        &mut self,
+        source: End,
+        destination: End,
+        target: Target,
+        (service, port): (ServiceId, Option<u32>),
+    ) -> Result<[ServiceBasis; 2], NoAnswer> {
+        let family = destination.address.map(Family::of);
+        let backends: Vec<(End, Target)> = self.world.backends(service, port, family, target);
+        let (mut arriving, mut leaving) = (Vec::new(), Vec::new());
+        for (backend, target) in backends {
+            arriving.push(self.judge_side(Direction::Ingress, backend, source, target)?);
+            leaving.push(self.judge_side(Direction::Egress, source, backend, target)?);
+        }
+        Ok([arriving, leaving].map(|backends| ServiceBasis { service, port, backends }))
     }
 }

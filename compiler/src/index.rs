@@ -329,7 +329,7 @@ impl Index {
             endpoint.owner = None;
             endpoint.uid = None;
         }
-        (cluster.services, cluster.host_ports) = (Vec::new(), Vec::new());
+        (cluster.services, cluster.frontends, cluster.host_ports) = Default::default();
         cluster.lists.iter_mut().for_each(|list| list.entries = Vec::new());
         classes.forget_verdicts();
     }
@@ -539,7 +539,7 @@ fn is_same(before: Option<&Object>, after: Option<&Object>) -> bool {
 fn fixed_addresses(cluster: &Cluster, scope: &Scope) -> BTreeSet<IpAddr> {
     let local = scope.endpoints().iter().flat_map(|id| &cluster.endpoints[id.index()].addresses);
     let nodes = cluster.nodes.iter().flat_map(|node| &node.addresses);
-    let services = cluster.services.iter().flat_map(|service| &service.addresses);
+    let services = cluster.frontends.iter().map(|frontend| &frontend.address);
     let named = cluster.host_ports.iter().filter_map(|it| it.address.as_ref());
     local.chain(nodes).chain(services).chain(named).copied().collect()
 }

@@ -16,7 +16,7 @@ mod parse;
 mod render;
 mod walk;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 pub use parse::{ParseError, Problem};
@@ -29,7 +29,7 @@ use render::{Meaning, stage};
 use crate::address::Family;
 use crate::model::eval::{Basis, End, Flow, FlowProtocol, Judgement, Side, Verdict};
 use crate::model::{
-    Cluster, Direction, EndpointId, HostNetworkPods, NodeId, Protocol, ServiceAddress, ServiceId, Standing,
+    Cluster, Direction, EndpointId, FrontendPorts, HostNetworkPods, NodeId, Protocol, ServiceAddress, Standing,
 };
 
 /// Answers for one cluster, by its rules.
@@ -38,7 +38,6 @@ pub struct Engine<'c> {
     facts: Facts<'c>,
     evaluator: Evaluator,
     meanings: BTreeMap<String, Meaning>,
-    services: HashMap<IpAddr, Vec<ServiceId>>,
 }
 
 /// Why a flow has no answer here.
@@ -71,13 +70,7 @@ impl<'c> Engine<'c> {
     pub fn new(cluster: &'c Cluster) -> Result<Self, ParseError> {
         let (rendering, facts) = render::render_facts(Facts::new(cluster));
         let evaluator = Evaluator::parse(&rendering.v4, &rendering.v6, &rendering.sets)?;
-        let mut services: HashMap<_, Vec<_>> = HashMap::new();
-        for (index, service) in cluster.services.iter().enumerate() {
-            for address in &service.addresses {
-                services.entry(*address).or_default().push(ServiceId(index as u32));
-            }
-        }
-        Ok(Self { facts, evaluator, meanings: rendering.meanings, services })
+        Ok(Self { facts, evaluator, meanings: rendering.meanings })
     }
 
     /// The rules.
@@ -132,15 +125,23 @@ impl<'c> Engine<'c> {
     /// Whether the packet is translated before the filter table sees it.
     fn is_service(&self, source: IpAddr, destination: IpAddr, flow: &Flow) -> bool {
         let cluster = self.facts.cluster;
-        if cluster.assume.service_address == ServiceAddress::Address || self.facts.owner(destination).is_some() {
+        if cluster.assume.service_address == ServiceAddress::Address {
             return false;
         }
         let is_meant = |protocol, port| flow.protocol == FlowProtocol::Transport(protocol) && flow.port == port;
         let is_node = cluster.nodes.iter().any(|node| node.addresses.contains(&destination));
-        let here = self.services.get(&destination).map_or(&[][..], Vec::as_slice);
-        let mut ports = here.iter().flat_map(|id| &cluster.services[id.index()].ports);
-        if !here.is_empty() && (!is_node || ports.any(|port| is_meant(port.protocol, port.port))) {
+        let is_pod = self.facts.owner(destination).is_some();
+        let leads_away = |it: &FrontendPorts| {
+            it.owner.is_some() && !is_pod || it.ports.iter().any(|port| is_meant(port.protocol, port.port))
+        };
+        // Packets of a pod to its own address do not leave it.
+        let sender = flow.source.endpoint.or(self.facts.owner(source));
+        let is_itself = sender.is_some_and(|id| self.facts.endpoint(id).addresses.contains(&destination));
+        if !is_itself && cluster.frontend(destination).is_some_and(leads_away) {
             return true;
+        }
+        if is_pod {
+            return false;
         }
         let host_ports = cluster.host_ports.iter().filter(|it| it.is_at(cluster, destination));
         let mut host_ports = host_ports.filter(|it| is_meant(it.protocol, it.port));

@@ -166,10 +166,15 @@ pub struct Workload {
 /// A service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// `spec.clusterIPs`; empty if headless.
+    /// `spec.clusterIPs`; empty if headless, and in a manifest that no server has given an address yet.
     pub cluster_addresses: Vec<IpAddr>,
-    /// `spec.externalIPs` and the load balancer's addresses.
+    /// Whether `spec.clusterIP` is `None`.
+    pub headless: bool,
+    /// `spec.externalIPs`, and the load balancer's addresses but for those with `ipMode: Proxy`: packets to these are
+    /// meant to leave the node, so no service proxy translates them.
     pub external_addresses: Vec<IpAddr>,
+    /// Whether `spec.internalTrafficPolicy` or `spec.externalTrafficPolicy` is `Local`.
+    pub local_traffic: bool,
     /// `spec.selector`; `None` or empty selects nothing.
     pub selector: Labels,
     /// `spec.publishNotReadyAddresses`
@@ -222,6 +227,12 @@ pub struct SliceEndpoint {
     pub addresses: Vec<IpAddr>,
     /// `conditions.ready`; absent counts as ready.
     pub ready: bool,
+    /// `conditions.serving`; absent counts as serving.
+    pub serving: bool,
+    /// `conditions.terminating`; absent counts as not terminating.
+    pub terminating: bool,
+    /// `nodeName`
+    pub node: Option<String>,
     /// `targetRef` if it is a pod: namespace (empty: the slice's) and name.
     pub pod: Option<(String, String)>,
 }

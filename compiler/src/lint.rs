@@ -32,6 +32,7 @@ mod prefixes;
 mod ranges;
 mod rule_covered;
 mod rule_matches_no_peer;
+mod service_address_contested;
 mod service_partly_allowed;
 mod words;
 
@@ -61,6 +62,7 @@ const LINTS: &[(&Code, Check)] = &[
     (&policy_selects_nothing::CODE, policy_selects_nothing::check),
     (&rule_covered::CODE, rule_covered::check),
     (&rule_matches_no_peer::CODE, rule_matches_no_peer::check),
+    (&service_address_contested::CODE, service_address_contested::check),
     (&service_partly_allowed::CODE, service_partly_allowed::check),
 ];
 

@@ -6,6 +6,7 @@
 
 pub mod directory;
 pub mod eval;
+mod frontends;
 mod host_ports;
 pub mod labels;
 
@@ -13,6 +14,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+pub use frontends::{Frontend, FrontendPort, FrontendPorts};
 pub use host_ports::HostPort;
 pub use labels::{LabelSetId, SelectorId};
 
@@ -63,10 +65,14 @@ pub struct Cluster {
     pub namespaces: Vec<Namespace>,
     /// Sorted by namespace, name, kind.
     pub endpoints: Vec<Endpoint>,
+    /// Addresses that a pod says it has and that are not taken for its own: others say the same. Sorted by pod.
+    pub lost_addresses: Vec<(EndpointId, Vec<IpAddr>)>,
     /// Sorted by name.
     pub nodes: Vec<Node>,
     /// Sorted by namespace, name.
     pub services: Vec<Service>,
+    /// The addresses that lead to services, sorted.
+    pub frontends: Vec<Frontend>,
     /// The hostPorts of pods that have an address, sorted; none where node ports are only addresses.
     pub host_ports: Vec<HostPort>,
     /// In the order in which they are decided.
@@ -152,7 +158,7 @@ pub struct Service {
     pub namespace: NamespaceId,
     /// Its name.
     pub name: String,
-    /// ClusterIPs, external and load-balancer addresses, sorted.
+    /// ClusterIPs, and the external and load-balancer addresses that a service proxy translates, sorted.
     pub addresses: Vec<IpAddr>,
     /// Its ports, in the order written.
     pub ports: Vec<ServicePort>,
@@ -171,7 +177,7 @@ pub struct ServicePort {
     pub port: u16,
     /// The port on every node's addresses.
     pub node_port: Option<u16>,
-    /// The ready backends, sorted.
+    /// Every backend that a service proxy may use on some node, sorted.
     pub backends: Vec<Backend>,
 }
 

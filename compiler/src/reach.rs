@@ -124,6 +124,7 @@ impl<'c> Reach<'c> {
         let mut seen = Cow::Borrowed(cluster);
         let reshaped = seen.to_mut();
         reshaped.services.clear();
+        reshaped.frontends.clear();
         reshaped.endpoints.iter_mut().for_each(|it| it.node = None);
         let given = classify::stand_ins(&mut seen);
         let by_address: BTreeMap<IpAddr, EndpointId> = given.iter().map(|(id, address)| (*address, *id)).collect();

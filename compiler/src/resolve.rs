@@ -7,8 +7,10 @@
 //! Invariants: the same objects in another order give the same cluster; every policy of the input is in the cluster,
 //! whole; what is missing is made up in the one way that the API defines (a namespace has its name as a label).
 
+mod backends;
 mod codes;
 mod endpoints;
+mod frontends;
 mod host_ports;
 mod policies;
 mod services;

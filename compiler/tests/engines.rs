@@ -32,6 +32,7 @@ fn reasons(side: &Side) -> Vec<String> {
         Basis::Service(service) => {
             service.backends.iter().filter(|it| it.verdict == side.verdict).flat_map(reasons).collect()
         }
+        Basis::Claims(claimed) => claimed.deciding(side.verdict).flat_map(reasons).collect(),
         Basis::HostPorts(claimed) => claimed.deciding(side.verdict).flat_map(reasons).collect(),
         _ => Vec::new(),
     }

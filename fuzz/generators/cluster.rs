@@ -6,6 +6,7 @@
 //! same objects on every machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use weir_compiler::address::Prefix;
 use weir_compiler::k8s::{
@@ -198,11 +199,24 @@ fn workload(random: &mut Random) -> Workload {
 /// Alone, or with a slice.
 fn service(index: usize, random: &mut Random) -> Vec<Object> {
     let meta = meta(random.pick(&NAMESPACES), &format!("service-{index}"));
+    let mut meta = meta;
     let mut external_addresses = random.several(1, |_| Ipv4Addr::new(198, 51, 100, 1).into());
     external_addresses.extend(random.once_in(8).then(|| node_v4(0)));
+    // Addresses that are other objects' already, and one of the other family.
+    external_addresses.extend(random.once_in(3).then(|| service_v4(random.below(3))));
+    external_addresses.extend(random.once_in(4).then(|| pod_v4(random.below(10))));
+    external_addresses.extend(random.once_in(6).then(|| IpAddr::from([0x2001, 0xdb8, 9, 0, 0, 0, 0, 9])));
+    let headless = random.once_in(6);
+    let mut cluster_addresses =
+        if headless { Vec::new() } else { vec![service_v4(if random.once_in(8) { 0 } else { index })] };
+    let of_v6 = IpAddr::from([0xfd00, 2, 0, 0, 0, 0, 0, index as u16]);
+    cluster_addresses.extend((!headless && !random.once_in(4)).then_some(of_v6));
+    other_proxy(&mut meta, random);
     let body = Service {
-        cluster_addresses: vec![service_v4(index), Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, index as u16).into()],
+        cluster_addresses,
+        headless,
         external_addresses,
+        local_traffic: random.once_in(3),
         selector: labels(random),
         publish_not_ready: random.once_in(4),
         external_name: false,
@@ -212,7 +226,10 @@ fn service(index: usize, random: &mut Random) -> Vec<Object> {
         service: Some(meta.name.clone()),
         endpoints: random.several(3, |random| SliceEndpoint {
             addresses: vec![pod_v4(random.below(10))],
-            ready: !random.once_in(4),
+            ready: random.once_in(2),
+            serving: !random.once_in(3),
+            terminating: random.once_in(2),
+            node: random.once_in(2).then(|| random.pick(&["n1", "n2"]).to_owned()),
             pod: None,
         }),
         ports: body
@@ -221,16 +238,25 @@ fn service(index: usize, random: &mut Random) -> Vec<Object> {
             .map(|port| SlicePort {
                 name: port.name.clone(),
                 protocol: port.protocol,
-                number: Some(random.pick(&PORTS)),
+                number: (!random.once_in(10)).then(|| random.pick(&PORTS)),
             })
             .collect(),
     };
-    let slice_meta = Meta { name: format!("{}-slice", meta.name), ..meta.clone() };
+    let mut slice_meta = Meta { name: format!("{}-slice", meta.name), labels: Labels::new().into(), ..meta.clone() };
+    other_proxy(&mut slice_meta, random);
     let mut objects = vec![object(meta, Body::Service(body))];
     if random.once_in(3) {
         objects.push(object(slice_meta, Body::EndpointSlice(slice)));
     }
     objects
+}
+
+/// Now and then an object that is none of kube-proxy's.
+fn other_proxy(meta: &mut Meta, random: &mut Random) {
+    if random.once_in(8) {
+        let label = random.pick(&["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"]);
+        Arc::make_mut(&mut meta.labels).insert(label.to_owned(), String::new());
+    }
 }
 
 fn service_v4(index: usize) -> IpAddr {

@@ -114,7 +114,7 @@ impl Judge<'_> {
     fn addresses(&self, family: Family) -> Vec<IpAddr> {
         let mut found: BTreeSet<IpAddr> = BTreeSet::new();
         for cluster in self.clusters {
-            found.extend(cluster.services.iter().flat_map(|it| &it.addresses));
+            found.extend(cluster.frontends.iter().map(|it| it.address));
             found.extend(cluster.nodes.iter().flat_map(|it| &it.addresses));
             found.extend(cluster.endpoints.iter().flat_map(|it| &it.addresses));
             found.extend(cluster.lists.iter().flat_map(|it| &it.entries).flat_map(|it| [it.first, it.last]));
@@ -191,7 +191,10 @@ impl Judge<'_> {
     /// What nothing can forbid is not compared, and what outside addresses do among themselves neither.
     fn is_meant(&self, from: Who, to: Who) -> bool {
         match (from, to) {
-            (Who::Endpoint(one, _), Who::Endpoint(other, _)) => one != other && !self.of_one_node(one, other),
+            (Who::Endpoint(one, _), Who::Endpoint(other, ends)) => {
+                let mut claimed = ends.into_iter().flatten().filter_map(|end| end.address);
+                one != other && !self.of_one_node(one, other) && !claimed.any(|at| self.leads_back(at, one))
+            }
             (Who::Endpoint(id, _), Who::Address(at)) => !self.own_node(id, at) && !self.leads_back(at, id),
             (Who::Address(at), Who::Endpoint(id, _)) => !self.own_node(id, at),
             (Who::Address(_), Who::Address(_)) => false,
@@ -361,7 +364,7 @@ fn check_reasons(row: &Row, judgements: &[Option<Judgement>; 2]) -> Result<(), S
 
 fn holds(account: &Account, side: &Side) -> Result<(), String> {
     let fits = match (account.state, &side.basis) {
-        (State::Service, _) | (_, Basis::Service(_)) => true,
+        (State::Service, _) | (_, Basis::Service(_) | Basis::Claims(_)) => true,
         (State::Open, Basis::NotIsolated) => true,
         (State::Free, Basis::NotSubject) => true,
         (State::List(list), Basis::List(by)) => list == *by,

@@ -86,7 +86,7 @@ fn remotes(compiled: &Compiled<'_>) -> Vec<IpAddr> {
     let cluster = compiled.cluster;
     let mut found: BTreeSet<IpAddr> = BTreeSet::new();
     found.extend(cluster.endpoints.iter().flat_map(|it| &it.addresses));
-    found.extend(cluster.services.iter().flat_map(|it| &it.addresses));
+    found.extend(cluster.frontends.iter().map(|it| it.address));
     found.extend(cluster.nodes.iter().flat_map(|it| &it.addresses));
     found.extend(cluster.host_ports.iter().filter_map(|it| it.address));
     found.extend(compiled.classes.addresses.exact.iter().map(|(address, _)| *address));

@@ -11,6 +11,7 @@ use crate::error::{Doing as _, Error};
 use crate::pins::Pins;
 use crate::point::{self, Point, Side};
 use crate::runtime::{self, Runtime, State};
+use crate::sys::Program;
 use crate::system::System;
 
 /// `r0 = TC_ACT_SHOT; exit`
@@ -38,6 +39,16 @@ pub fn close(bpffs: &Path, interface: &str) -> Result<(), Error> {
         Point { system: &system, pins: &pins, ifindex, side, way }.place(&program).doing(&closing)?;
     }
     Ok(())
+}
+
+/// Puts a generation's program before all others at a point. Meanwhile all packets are dropped. If the process dies, the interface stays
+/// closed until the next agent opens it.
+pub(crate) fn move_to_front(system: &System, bpffs: &Path, point: &Point<'_>, program: &Program) -> Result<(), Error> {
+    let (pins, moving) = (pins(bpffs), format!("move {} to the front", point.side.program()));
+    system.make_directory(&pins.links()).doing(&moving)?;
+    let closed =
+        system.load("weir_held", &DROP, None).map_err(|error| Error::Refused { program: "weir_held", error })?;
+    point.move_to_front(program, &Point { pins: &pins, ..*point }, &closed).doing(moving)
 }
 
 /// Opens those on which a generation is in force by now, and forgets those that are gone; all of them if it says so of each.
@@ -68,6 +79,7 @@ pub(crate) fn forget(system: &System, bpffs: &Path) -> Result<(), Error> {
 impl Runtime {
     /// Lets those interfaces go that were held, and on which a generation is in force by now.
     pub fn open_held(&self) -> Result<Vec<u32>, Error> {
+        self.bring_back()?;
         if self.system.list(&pins(self.pins.root()).links()).doing("list what is held")?.is_empty() {
             return Ok(Vec::new());
         }

@@ -55,6 +55,9 @@ const PRIORITY: u16 = 1;
 /// `weir` in ASCII: unlikely to be another's.
 const HANDLE: u32 = 0x7765_6972;
 
+/// The filter that drops everything while ours moves.
+const GUARD: u32 = HANDLE + 1;
+
 /// `r0 = TCX_NEXT; exit`: a program that does nothing.
 pub(crate) const NOTHING: [u8; 16] = [0xb7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x95, 0, 0, 0, 0, 0, 0, 0];
 
@@ -168,6 +171,74 @@ impl Point<'_> {
         }
         let link = self.system.attach(program, self.ifindex, self.side.hook())?;
         self.system.pin(std::os::fd::AsFd::as_fd(&link), &path)
+    }
+
+    /// Whether the first program that runs here is the one of this number, and ours. No program is twice on one TCX hook.
+    pub(crate) fn begins_with(&self, number: u32) -> Result<bool, Error> {
+        let asking = format!("ask what runs at interface {}", self.ifindex);
+        let first = match self.system.query(self.ifindex, self.side.hook()) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENODEV)) => None,
+            links => links.doing(&asking)?.first().copied(),
+        };
+        if self.way == Way::Tcx || first.is_some() {
+            return Ok(self.way == Way::Tcx && first.is_some_and(|(program, _)| program == number));
+        }
+        match self.system.filters(self.ifindex, self.side.hook()) {
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(false),
+            filters => {
+                let first = filters.doing(asking)?.into_iter().next();
+                Ok(first.is_some_and(|it| (it.priority, it.handle, it.program) == (PRIORITY, HANDLE, number)))
+            }
+        }
+    }
+
+    /// The number and name of the program that runs before ours; `None` if ours is the first. The walk is TCX first, then clsact.
+    pub(crate) fn first(&self) -> Result<Option<(u32, String)>, Error> {
+        let asking = format!("ask what runs at interface {}", self.ifindex);
+        let links = match self.system.query(self.ifindex, self.side.hook()) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENODEV)) => Vec::new(),
+            links => links.doing(&asking)?,
+        };
+        let first = links.first().copied();
+        if self.way == Way::Tcx {
+            let own = self.system.pinned_link(&self.pins.link(self.ifindex, self.side)).doing(&asking)?;
+            let own = own.map(|own| self.system.link_info(&own)).transpose().doing(asking)?;
+            let other = first.filter(|(_, link)| own.is_none_or(|own| own.id != *link));
+            return Ok(other.map(|(program, _)| (program, self.name_of(program))));
+        }
+        if let Some((program, _)) = first {
+            return Ok(Some((program, self.name_of(program))));
+        }
+        let filters = match self.system.filters(self.ifindex, self.side.hook()) {
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Vec::new(),
+            filters => filters.doing(asking)?,
+        };
+        let first = filters.into_iter().next().filter(|it| (it.priority, it.handle) != (PRIORITY, HANDLE));
+        Ok(first.map(|it| (it.program, it.name)))
+    }
+
+    /// Puts our program before all others again. The kernel cannot move a program, and refuses a program that the hook already has, so
+    /// ours is removed and added. Meanwhile `closed`, at `guard`, drops all packets.
+    pub(crate) fn move_to_front(&self, program: &Program, guard: &Point<'_>, closed: &Program) -> std::io::Result<()> {
+        match self.way {
+            Way::Tcx => {
+                guard.remove(None)?;
+                guard.place(closed)?;
+                self.remove(None)?;
+                self.place(program)?;
+                guard.remove(None)
+            }
+            Way::Clsact => {
+                let (hook, own) = (self.side.hook(), filter(self.side));
+                let guard = Filter { handle: GUARD, name: "weir_held".to_owned(), ..own.clone() };
+                self.system.delete_filter(self.ifindex, hook, &guard)?;
+                self.system.put_filter(self.ifindex, hook, &guard, closed, Put::New)?;
+                self.system.delete_filter(self.ifindex, hook, &own)?;
+                // The kernel puts a new filter before the others of its priority.
+                self.system.put_filter(self.ifindex, hook, &own, program, Put::New)?;
+                self.system.delete_filter(self.ifindex, hook, &guard)
+            }
+        }
     }
 
     /// Takes our program away. `nothing` is a program that does nothing, if there is one.

@@ -84,6 +84,9 @@ pub struct Generation {
 pub struct Endpoint {
     /// `namespace/name`
     pub pod: String,
+    /// The pod's UID, if it was told: names come back.
+    #[serde(default)]
+    pub uid: Option<String>,
     /// The interface's name when it was attached.
     pub interface: String,
     /// Its number.
@@ -101,6 +104,10 @@ pub struct Endpoint {
     /// It is that way because there were many at once, and can be moved.
     #[serde(default)]
     pub(crate) hurried: bool,
+    /// Nothing passes here: the programs are there, and there is no entry. It is not known whose interface it is, or the pod has
+    /// no rules of its own.
+    #[serde(default)]
+    pub closed: bool,
 }
 
 /// An interface that packets of others come in through.

@@ -18,6 +18,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use weir_compiler::artifact::Artifact;
@@ -25,7 +26,7 @@ use weir_compiler::artifact::Artifact;
 use crate::error::{Doing as _, Error};
 use crate::generation::{self, Loaded};
 use crate::pins::{Age, Pins};
-use crate::record::Record;
+use crate::record::{Endpoint, Record};
 use crate::sys::Lock;
 use crate::system::System;
 
@@ -34,6 +35,8 @@ mod change;
 mod detach;
 mod edge;
 mod ended;
+mod kept;
+mod look;
 mod measure;
 mod nodes;
 mod settle;
@@ -41,9 +44,10 @@ mod single;
 mod status;
 mod ways;
 
-pub use attach::{Attached, Request};
+pub use attach::{Attached, Exact, Request};
 pub use edge::{EdgeFailure, EdgeState};
 pub use ended::EndedFlows;
+pub use look::Looked;
 pub(crate) use measure::LOST;
 pub(crate) use nodes::{OWN, OwnAddresses, of};
 pub use status::{EndpointState, Fill, State, Status, UplinkState};
@@ -67,8 +71,13 @@ pub enum Access {
 pub struct Runtime {
     pub(crate) system: System,
     pub(crate) pins: Pins,
-    lock: Option<Lock>,
+    lock: Mutex<Option<kept::Locked>>,
+    /// Of a process that stays.
+    kept: Option<Mutex<kept::Kept>>,
+    contests: Option<Mutex<look::Contests>>,
     grace: Duration,
+    /// Whether an endpoint that cannot be done is closed, and the others go on without it.
+    apart: bool,
     /// Paths of pins lead through it.
     _root: Option<File>,
 }
@@ -83,16 +92,19 @@ impl Runtime {
     pub fn with_system(system: System, bpffs: &Path, access: Access) -> Result<Self, Error> {
         let (path, root) = reach(&system, bpffs)?;
         let pins = Pins::new(&path);
-        let mut runtime = Self { system, pins, lock: None, grace: GRACE, _root: root };
+        let lock = Mutex::new(None);
+        let mut runtime =
+            Self { system, pins, lock, kept: None, contests: None, grace: GRACE, apart: false, _root: root };
         if access == Access::Change {
             let make = |directory: &Path| {
                 runtime.system.make_directory(directory).doing(format!("make {}", directory.display()))
             };
             make(runtime.pins.root())?;
             let lock = runtime.take_lock()?;
-            // Whoever had it before may have removed them.
-            runtime.pins.directories().iter().try_for_each(|directory| make(directory))?;
-            runtime.lock = Some(lock);
+            // The process that had it before may have removed them.
+            runtime.make_directories()?;
+            let locked = kept::Locked::new(lock, runtime.pins.root());
+            runtime.lock = Mutex::new(Some(locked));
         }
         Ok(runtime)
     }
@@ -101,6 +113,21 @@ impl Runtime {
     pub fn without_grace(mut self) -> Self {
         self.grace = Duration::ZERO;
         self
+    }
+
+    /// An endpoint at which the next generation cannot be put in force is closed, and does not hold up the others. Without this, all
+    /// of them stay with the generation before.
+    pub fn one_by_one(mut self) -> Self {
+        self.apart = true;
+        self
+    }
+
+    /// Those that are not there.
+    pub(crate) fn make_directories(&self) -> Result<(), Error> {
+        for directory in self.pins.directories().iter().filter(|directory| !directory.is_dir()) {
+            self.system.make_directory(directory).doing(format!("make {}", directory.display()))?;
+        }
+        Ok(())
     }
 
     fn take_lock(&self) -> Result<Lock, Error> {
@@ -156,6 +183,11 @@ impl Runtime {
             what: "a program or map of the generation in force is gone".to_owned(),
         };
         loaded.map(Some).ok_or_else(damaged)
+    }
+
+    /// The endpoints, as they were attached.
+    pub fn attached(&self) -> Result<Vec<Endpoint>, Error> {
+        Ok(Record::read(&self.system, &self.pins)?.map(|record| record.endpoints).unwrap_or_default())
     }
 
     /// The artifact of the generation in force; `None` if there is none.

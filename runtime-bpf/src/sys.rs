@@ -9,14 +9,16 @@ mod attr;
 pub mod links;
 mod mapped;
 pub mod netlink;
+mod notify;
 mod objects;
 mod place;
 
 pub use mapped::Table;
+pub use notify::Notifier;
 pub use objects::{Hook, Link, LinkInfo, MapInfo, ProgramInfo, Queried, XdpMode};
 pub use place::{
-    Lock, borrow, give_memory_back, is_bpffs, kernel_version, namespace, random, roots_outside, share_heap, tick,
-    wait_readable,
+    Lock, borrow, give_memory_back, is_bpffs, kernel_version, namespace, raise_descriptor_limit, random, roots_outside,
+    share_heap, tick, wait_readable,
 };
 
 use std::io;

@@ -31,6 +31,18 @@ pub(crate) fn fuzz(arguments: impl Iterator<Item = String>) -> Result<()> {
     run(runner.args(arguments))
 }
 
+/// The agent's random life, in lives of other seeds each time, until one goes wrong.
+pub(crate) fn life(mut arguments: impl Iterator<Item = String>) -> Result<()> {
+    const ROUNDS: u64 = 12_000;
+    let mut seed: u64 = arguments.next().map_or(Ok(1), |seed| seed.parse()).context("a seed is a number")?;
+    loop {
+        let mut runner = cargo(&["test", "--release", "--locked", "-p", "weir", "--bin", "weir", "after_any_life"]);
+        runner.env("WEIR_LIFE_SEED", seed.to_string()).env("WEIR_LIFE_ROUNDS", ROUNDS.to_string());
+        run(&mut runner)?;
+        seed += ROUNDS;
+    }
+}
+
 /// Re-makes descriptive snapshots.
 pub(crate) fn bless() -> Result<()> {
     run(cargo(&["test", "--workspace", "--locked"]).env("BLESS", "1"))

@@ -17,6 +17,7 @@ cargo xtask TASK
 
   ci              everything that must pass: format, lints, tests, the examples
   bless           re-makes the descriptive snapshots under tests/ (never the verdicts); read the diff
+  life            the agent's random life, without end: `SEED` (1); the seed of a life that goes wrong is printed
   fuzz            random texts, clusters and packets: `--secs N` (10), `--seed S` (1); a failing case is left in target/fuzz
   bench           all that follow, and makes docs/performance.md from them; `bench commands` measures the
                   command line, `bench WORD` those of its commands that have the word in their names
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Some("load") => load::run_load(arguments),
         Some("kernels") => kernels::run_kernels(),
         Some("fuzz") => ci::fuzz(arguments),
+        Some("life") => ci::life(arguments),
         Some("bench") => bench::run_all(&arguments.collect::<Vec<_>>()),
         _ => {
             eprint!("{USAGE}");

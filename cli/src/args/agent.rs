@@ -6,11 +6,14 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 
 use super::{HookChoice, Pinned};
+use crate::watch::UnknownPods;
 use crate::watch::log::Format as LogFormat;
+use crate::watch::serve::Address;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Pages at --metrics-addr: /metrics (Prometheus), /livez, /readyz (ready: all is known, and every pod of the node is enforced).
+Pages: /metrics (Prometheus), /livez, /readyz (ready: all is known, and every pod of the node is enforced). Only at --health-addr
+/readyz says why not, with names of pods.
 SIGTERM and SIGINT stop the agent; what is in force stays in force, and the next agent takes it over.")]
 pub(crate) struct Watch {
     /// How to reach the API server [default: as kubectl does, or as the pod that it runs in]
@@ -19,12 +22,24 @@ pub(crate) struct Watch {
     /// The node whose pods are enforced [default: $NODE_NAME, or the host's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
-    /// Serve metrics and health there
+    /// Serve metrics there
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics_addr: Option<SocketAddr>,
+    /// Serve health there, for this host alone: ADDRESS:PORT or unix:PATH
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9346", conflicts_with = "no_health")]
+    pub(crate) health_addr: Address,
+    /// Serve no health pages
+    #[arg(long)]
+    pub(crate) no_health: bool,
     /// Listen there for `weir-cni`, which holds new pods back until policy is in force on them
     #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath)]
     pub(crate) cni_socket: Option<PathBuf>,
+    /// How to treat a new pod that the API has not reported
+    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
+    pub(crate) unknown_pods: UnknownPods,
+    /// Where the container runtime keeps the results of CNI plug-ins
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "/var/lib/cni/results")]
+    pub(crate) cni_results: PathBuf,
     /// Annotate each pod with the generation in force on it (weir.dev/generation); needs the right to patch pods
     #[arg(long)]
     pub(crate) annotate_pods: bool,
@@ -63,7 +78,7 @@ pub(crate) struct CniInstall {
     #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath, default_value = "/run/weir/cni.sock")]
     pub(crate) socket: PathBuf,
     /// How long a pod is held back
-    #[arg(long, value_name = "SECONDS", default_value_t = 15)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=600))]
     pub(crate) timeout: u32,
     /// What becomes of a pod on which policy is not in force by then
     #[arg(long, value_enum, default_value_t, value_name = "WHAT")]

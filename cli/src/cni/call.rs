@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::made::Made;
-use super::wire::Pod;
+use super::wire::{self, Pod};
 use super::{BAD_CONFIGURATION, BAD_ENVIRONMENT, BAD_JSON, BAD_VERSION, Refusal, VERSIONS};
 
 /// Where the agent listens.
@@ -44,7 +44,9 @@ pub(super) struct Call {
     pub(super) command: Command,
     /// The pod's name for it.
     pub(super) interface: String,
-    /// `None` if the call is not for a pod of Kubernetes.
+    /// The path of the pod's network namespace.
+    pub(super) netns: String,
+    /// `None` if the runtime does not name a pod of Kubernetes.
     pub(super) pod: Option<Pod>,
     /// What the plug-ins before have made, as it came.
     pub(super) previous: String,
@@ -89,11 +91,16 @@ impl Call {
         if !VERSIONS.contains(&version) {
             return Err(Refusal::new(BAD_VERSION, format!("CNI {version} is not understood")));
         }
+        let longest = wire::LONGEST_WAIT.as_secs();
+        if configuration.timeout_seconds.is_some_and(|it| u64::from(it) > longest) {
+            return Err(Refusal::new(BAD_CONFIGURATION, format!("timeoutSeconds is more than {longest}")));
+        }
         let mut call = Self::of(command, &configuration);
         if matches!(command, Command::Add | Command::Check) {
             call.interface = variable("CNI_IFNAME")
                 .filter(|it| !it.is_empty())
                 .ok_or_else(|| Refusal::new(BAD_ENVIRONMENT, "CNI_IFNAME is not set"))?;
+            call.netns = variable("CNI_NETNS").unwrap_or_default();
             call.pod = pod(&variable("CNI_ARGS").unwrap_or_default());
             call.read_previous(&configuration)?;
         }
@@ -105,6 +112,7 @@ impl Call {
         Self {
             command,
             interface: String::new(),
+            netns: String::new(),
             pod: None,
             previous: String::new(),
             interfaces: Vec::new(),
@@ -196,6 +204,7 @@ mod tests {
         assert_eq!(code("ADD", r#"{"cniVersion":"9.0.0"}"#), BAD_VERSION);
         assert_eq!(code("ADD", r#"{"cniVersion":"1.0.0"}"#), BAD_CONFIGURATION);
         assert_eq!(code("ADD", &configuration(r#","onTimeout":"shrug""#)), BAD_JSON);
+        assert_eq!(code("ADD", &configuration(r#","timeoutSeconds":601"#)), BAD_CONFIGURATION);
         assert!(read("DEL", r#"{"cniVersion":"1.0.0"}"#).is_ok(), "there may be no prevResult when things go");
         assert!(read("VERSION", "").is_ok());
     }

@@ -1,6 +1,6 @@
 //! What plug-in and agent say to each other: one line of JSON each way, over a socket of the node.
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -10,6 +10,10 @@ use serde::{Deserialize, Serialize};
 
 /// No question is longer.
 pub(super) const LONGEST: u64 = 1 << 20;
+/// Container runtimes give up earlier.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(600);
+/// The limit for the interfaces, and for the addresses, of one question.
+const MOST: usize = 64;
 /// The agent says why it could not before the plug-in stops to listen.
 const MARGIN: Duration = Duration::from_millis(250);
 /// How often an agent is looked for that is not there.
@@ -75,24 +79,78 @@ pub(super) fn ask(socket: &Path, question: &Question) -> io::Result<Answer> {
         }
     };
     let left = until.saturating_duration_since(Instant::now()).max(AGAIN);
-    stream.set_read_timeout(Some(left))?;
     stream.set_write_timeout(Some(left))?;
     let question = Question { wait: left.saturating_sub(MARGIN), ..question.clone() };
     say(&mut stream, &question)?;
-    hear(&stream)
+    Ok(serde_json::from_str(&hear_line(&stream, left)?)?)
 }
 
-/// A line of it.
+/// Writes a line.
 pub(crate) fn say(stream: &mut UnixStream, what: &impl Serialize) -> io::Result<()> {
     stream.write_all((serde_json::to_string(what)? + "\n").as_bytes())
 }
 
-/// The other end's line.
-pub(crate) fn hear<T: for<'t> Deserialize<'t>>(stream: &UnixStream) -> io::Result<T> {
-    let mut line = String::new();
-    BufReader::new(stream.take(LONGEST)).read_line(&mut line)?;
-    if line.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the other end said nothing"));
+/// Reads the other end's line. The time counts for all of it: a time-out for each read would not end with an end that sends a
+/// byte now and then.
+pub(crate) fn hear_line(stream: &UnixStream, patience: Duration) -> io::Result<String> {
+    let (started, mut line) = (Instant::now(), Vec::new());
+    let mut reader = BufReader::new(stream);
+    while !line.ends_with(b"\n") {
+        let left = patience.saturating_sub(started.elapsed());
+        stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        let room = reader.fill_buf()?;
+        let end = room.iter().position(|byte| *byte == b'\n').map_or(room.len(), |at| at + 1);
+        line.extend_from_slice(&room[..end]);
+        if end == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the other end did not send a whole line"));
+        }
+        if line.len() as u64 > LONGEST {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the line is too long"));
+        }
+        reader.consume(end);
     }
-    Ok(serde_json::from_str(&line)?)
+    String::from_utf8(line).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the line is not UTF-8"))
 }
+
+/// Reads a question. Everything in it is bounded: the agent computes with its times, and logs its names.
+pub(crate) fn question(line: &str) -> Result<Question, String> {
+    let question: Question = serde_json::from_str(line).map_err(|error| format!("not a question: {error}"))?;
+    question.check()?;
+    Ok(question)
+}
+
+impl Question {
+    fn check(&self) -> Result<(), String> {
+        let Self { verb, pod, interfaces, addresses, wait } = self;
+        if *wait > LONGEST_WAIT {
+            return Err(format!("a wait of more than {} s is refused", LONGEST_WAIT.as_secs()));
+        }
+        if interfaces.len() > MOST || addresses.len() > MOST {
+            return Err(format!("more than {MOST} interfaces or addresses are refused"));
+        }
+        if let Some(name) = interfaces.iter().find(|name| !is_interface(name)) {
+            return Err(format!("{name:?} is not the name of an interface"));
+        }
+        let is_uid = |uid: &String| uid.len() <= 128 && uid.bytes().all(|it| it.is_ascii_graphic());
+        let names_pod = is_name(&pod.namespace, 63) && is_name(&pod.name, 253) && pod.uid.iter().all(is_uid);
+        if *verb != Verb::Status && !names_pod {
+            return Err(format!("{:?} is not the name of a pod", pod.path()));
+        }
+        Ok(())
+    }
+}
+
+/// As `dev_valid_name` of the kernel has it.
+fn is_interface(name: &str) -> bool {
+    let is_fine = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b':';
+    (1..16).contains(&name.len()) && !matches!(name, "." | "..") && name.bytes().all(is_fine)
+}
+
+/// What the API server takes as a name.
+fn is_name(name: &str, longest: usize) -> bool {
+    let is_fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+    (1..=longest).contains(&name.len()) && name.bytes().all(is_fine)
+}
+
+#[cfg(test)]
+mod tests;

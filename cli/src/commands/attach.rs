@@ -37,6 +37,7 @@ pub(crate) fn run(global: &Global, arguments: &Attach) -> Result<Outcome> {
         uplinks: arguments.xdp.clone(),
         way: arguments.hook.way(),
         keep: arguments.established.map(|it| it == Established::Keep),
+        exact: None,
     };
     // If it cannot be read, what is there is damaged, and `attach` says so.
     let before = runtime.artifact_in_force().unwrap_or_default();

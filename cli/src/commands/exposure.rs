@@ -3,10 +3,11 @@
 mod json;
 mod text;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use anyhow::{Context as _, Result, anyhow};
 use weir_compiler::k8s::Body;
+use weir_compiler::model::Service;
 use weir_compiler::reach::exposure::{Entrance, Exposure, entrances, exposures};
 use weir_compiler::reach::{Cells, Reach};
 
@@ -65,14 +66,16 @@ fn is(exposure: &Exposure, how: Exposed) -> bool {
 fn find<'r>(read: &Read, reach: &'r Reach<'r>) -> Findings<'r> {
     let mut cells = Cells::new(reach);
     let exposures = exposures(reach, &mut cells);
-    let mut external = HashSet::new();
+    let mut external = HashMap::new();
     for object in &read.objects {
-        if let Body::Service(service) = &object.body
-            && !service.external_addresses.is_empty()
-        {
-            external.insert(object.id);
+        if let Body::Service(service) = &object.body {
+            external.insert(object.id, &service.external_addresses);
         }
     }
-    let entrances = entrances(reach, &exposures, &cells, |service| external.contains(&service.object));
+    // An address that no proxy translates does not lead to the service.
+    let is_external = |service: &Service| {
+        external.get(&service.object).is_some_and(|claimed| claimed.iter().any(|at| service.addresses.contains(at)))
+    };
+    let entrances = entrances(reach, &exposures, &cells, is_external);
     Findings { reach, cells, exposures, entrances }
 }

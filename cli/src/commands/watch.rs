@@ -21,8 +21,11 @@ pub(crate) fn run(global: &Global, arguments: &Watch) -> Result<Outcome> {
         kubeconfig: arguments.kubeconfig.as_deref(),
         node: watch::node_name(arguments.node.as_deref())?,
         metrics: arguments.metrics_addr,
+        health: (!arguments.no_health).then(|| arguments.health_addr.clone()),
         cni_socket: arguments.cni_socket.clone(),
         annotate_pods: arguments.annotate_pods,
+        unknown_pods: arguments.unknown_pods,
+        cni_results: arguments.cni_results.clone(),
         assume: read::chosen_assumptions(global)?,
         log: log(arguments),
     };

@@ -10,13 +10,19 @@
 //! Invariants: nothing is compiled before every kind has been listed; what cannot be read stays as it was read last; what
 //! cannot be compiled or installed leaves the generation before in force, and is tried again.
 
+mod absent;
 mod early;
 mod ending;
 mod generation;
 mod hold;
 mod judging;
+mod local;
+mod look;
+mod namespaces;
+mod newcomers;
 mod policies;
 mod status;
+mod unread;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +31,7 @@ use std::time::{Duration, Instant, SystemTime};
 use weir_compiler::ebpf::target::Target;
 use weir_compiler::index::{Dirty, Generation, Index, Key};
 use weir_compiler::k8s::{Body, Object};
-use weir_compiler::model::{Assumptions, EndpointId};
+use weir_compiler::model::Assumptions;
 
 use super::Heard;
 use super::annotate::InForce;
@@ -37,6 +43,8 @@ use super::log::{Log, Value};
 use super::metrics::Metrics;
 use super::notices::{Notice, Notices};
 use super::place::{Look, Places, Pod};
+use local::remembered;
+pub(crate) use newcomers::UnknownPods;
 
 /// A generation is begun when nothing has happened for so long,
 const QUIET: Duration = Duration::from_millis(3);
@@ -59,15 +67,21 @@ pub(crate) struct Setup {
     pub(crate) node: String,
     pub(crate) assume: Assumptions,
     pub(crate) kinds: Vec<&'static str>,
+    pub(crate) unknown_pods: UnknownPods,
     pub(crate) look: Box<Look>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) notices: Notices,
     /// Who wants to know what is in force.
     pub(crate) told: tokio::sync::watch::Sender<InForce>,
+    /// Has a kind listed anew.
+    pub(crate) relist: Box<Relist>,
     pub(crate) log: Log,
     /// The kernel that programs are made for.
     pub(crate) target: Target,
 }
+
+/// Has a kind listed anew.
+pub(crate) type Relist = dyn Fn(&'static str) + Send;
 
 /// The agent of one node.
 pub(crate) struct Agent<E> {
@@ -78,6 +92,7 @@ pub(crate) struct Agent<E> {
     metrics: Arc<Metrics>,
     notices: Notices,
     told: tokio::sync::watch::Sender<InForce>,
+    relist: Box<Relist>,
     log: Log,
     target: Target,
     /// Kinds that have not been listed to their end.
@@ -85,10 +100,15 @@ pub(crate) struct Agent<E> {
     /// Objects that cannot be read, and why.
     malformed: BTreeMap<Key, String>,
     policies: policies::Policies,
+    absent: absent::Absent,
     early: early::Early,
+    look: look::Look,
+    newcomers: newcomers::Newcomers,
     ending: ending::Ending,
     /// Pods that were deleted, and whose interface is still there.
-    leaving: BTreeMap<Key, Found>,
+    leaving: BTreeMap<Key, (Pod, Found)>,
+    /// Local pods whose addresses other pods may have, and whether that has to be told: nothing passes at their interfaces.
+    unaddressed: BTreeMap<Pod, bool>,
     pending: Pending,
     /// The number of the generation in force, and the pods that it is in force on.
     in_force: Option<u32>,
@@ -105,6 +125,7 @@ pub(crate) struct Agent<E> {
     survey_at: Option<Instant>,
     rest_at: Option<Instant>,
     check_at: Option<Instant>,
+    is_to_end: bool,
 }
 
 /// What has come and was not heard yet.
@@ -212,12 +233,14 @@ impl Pending {
 }
 
 impl<E: Enforce> Agent<E> {
-    pub(crate) fn new(setup: Setup, enforce: E) -> Self {
+    pub(crate) fn new(setup: Setup, mut enforce: E) -> Self {
+        let mut places = Places::new(setup.look);
+        places.remember(enforce.left().into_iter().filter_map(remembered));
         Self {
             index: Index::new(Some(setup.node.clone()), setup.assume),
             node: setup.node,
             enforce,
-            places: Places::new(setup.look),
+            places,
             metrics: setup.metrics,
             notices: setup.notices,
             told: setup.told,
@@ -226,9 +249,14 @@ impl<E: Enforce> Agent<E> {
             unlisted: setup.kinds.into_iter().collect(),
             malformed: BTreeMap::new(),
             policies: policies::Policies::default(),
+            absent: absent::Absent::default(),
             early: early::Early::default(),
+            look: look::Look::default(),
+            newcomers: newcomers::Newcomers::new(setup.unknown_pods, Instant::now()),
             ending: ending::Ending::default(),
             leaving: BTreeMap::new(),
+            unaddressed: BTreeMap::new(),
+            relist: setup.relist,
             pending: Pending::default(),
             in_force: None,
             enforced: BTreeMap::new(),
@@ -240,7 +268,13 @@ impl<E: Enforce> Agent<E> {
             survey_at: None,
             rest_at: None,
             check_at: None,
+            is_to_end: false,
         }
+    }
+
+    /// Whether the agent should end.
+    pub(crate) fn is_to_end(&self) -> bool {
+        self.is_to_end
     }
 
     /// Something was heard.
@@ -248,6 +282,11 @@ impl<E: Enforce> Agent<E> {
         match heard {
             Heard::Told(event, at) => self.take(event, at),
             Heard::Waiting(waiting) => self.asked(waiting),
+            Heard::Stop => self.is_to_end = true,
+            Heard::Stirred(stirred) => {
+                stirred.heard();
+                self.stirred(Instant::now());
+            }
         }
     }
 
@@ -255,6 +294,7 @@ impl<E: Enforce> Agent<E> {
     pub(crate) fn take(&mut self, event: Event, at: Instant) {
         match event {
             Event::Applied(object) => self.applied(object, at),
+            Event::Partial { object, message } => self.partly_read(object, message, at),
             Event::Malformed { key, uid, message } => self.cannot_read(key, uid, message, at),
             Event::Deleted(key) => self.deleted(&key, at),
             Event::Listed { kind, keys } => {
@@ -274,6 +314,9 @@ impl<E: Enforce> Agent<E> {
         object.id = self.policies.number(&key);
         self.policies.keep_no_longer(&key);
         self.leaving.remove(&key);
+        if key.kind == "Namespace" && self.is_another(&key, object.meta.uid.as_ref()) {
+            self.doubt(&key.name, at);
+        }
         if self.malformed.remove(&key).is_some() {
             self.log.info("the object can be read again", &[("object", shown(&key))]);
         }
@@ -291,20 +334,6 @@ impl<E: Enforce> Agent<E> {
         self.note(dirty, is_pod, at);
     }
 
-    /// What it was when it was read last stays in force.
-    fn cannot_read(&mut self, key: Key, uid: Option<String>, message: String, at: Instant) {
-        let stays =
-            if self.index.get(&key).is_some() { "what it said before stays in force" } else { "it is left out" };
-        let told = format!("{message}; {stays}");
-        self.notices.tell(Notice { about: key.clone(), uid, reason: "Unreadable", message: told }, at);
-        if self.malformed.get(&key) != Some(&message) {
-            let fields =
-                [("object", shown(&key)), ("error", Value::from(message.as_str())), ("so", Value::from(stays))];
-            self.log.error("the object cannot be read", &fields);
-        }
-        self.malformed.insert(key, message);
-    }
-
     fn deleted(&mut self, key: &Key, at: Instant) {
         self.malformed.remove(key);
         self.early.forget(key);
@@ -312,19 +341,15 @@ impl<E: Enforce> Agent<E> {
             self.log.info("kept until its namespace is gone", &[("object", shown(key))]);
             return;
         }
-        if key.kind == "Pod"
-            && let Some(found) = self.places.interface_of(&key.namespace, &key.name)
-        {
-            self.leaving.insert(key.clone(), found);
+        let is_pod = key.kind == "Pod";
+        if is_pod && self.leaves(key, at) {
             return;
         }
-        let mut dirty = vec![self.index.delete(key)];
+        let dirty = self.index.delete(key);
+        self.note(dirty, is_pod, at);
         if key.kind == "Namespace" {
-            let kept = self.policies.kept_for(&key.name);
-            dirty.extend(kept.iter().map(|policy| self.index.delete(policy)));
+            self.doubt(&key.name, at);
         }
-        let is_pod = key.kind == "Pod";
-        dirty.into_iter().for_each(|dirty| self.note(dirty, is_pod, at));
     }
 
     fn note(&mut self, dirty: Dirty, is_pod: bool, at: Instant) {
@@ -347,9 +372,10 @@ impl<E: Enforce> Agent<E> {
 
     /// Does what is due. What takes long hears of what comes meanwhile.
     pub(crate) fn act(&mut self, now: Instant, inbox: &mut Inbox<'_>) {
+        self.judge_newcomers(now);
         if !self.unlisted.is_empty() {
             self.let_go(now);
-            self.tell();
+            self.tell(now);
             return;
         }
         self.look_early(now);
@@ -372,14 +398,15 @@ impl<E: Enforce> Agent<E> {
             self.survey_at = Some(now + SURVEY);
             self.survey();
         }
+        self.look(now);
         self.let_go(now);
-        self.tell();
+        self.tell(now);
     }
 
     /// When something will be due, if nothing happens before.
     pub(crate) fn due(&self) -> Option<Instant> {
         if !self.unlisted.is_empty() {
-            return self.let_go_due();
+            return [self.let_go_due(), self.newcomers.due()].into_iter().flatten().min();
         }
         let generation = self.pending.due().or_else(|| {
             let refused = self.refused_until.map(|(at, _)| at);
@@ -388,27 +415,26 @@ impl<E: Enforce> Agent<E> {
         // Nothing is written where the index does not answer for what is in force.
         let writes = self.pending.writes.due().filter(|_| self.is_indexed);
         let own = [generation, writes, self.ending.due(), self.early.due(), self.let_go_due()];
-        let regular = [self.survey_at, self.rest_at, self.check_at];
+        let regular = [self.survey_at, self.rest_at, self.check_at, self.look_due(), self.newcomers.due()];
         own.into_iter().chain(regular).flatten().min()
     }
 
     /// Finds the interfaces of the local pods of the generation in force.
     fn find_again(&mut self, now: Instant) -> bool {
-        let pods = self.index.generation().map(local_pods);
+        let pods = self.index.generation().map(|generation| local::pods(generation, &self.node));
         pods.is_some_and(|pods| self.find_pods(&pods, now))
     }
 
     fn find(&mut self, generation: &Generation, now: Instant) {
-        self.find_pods(&local_pods(generation), now);
+        self.find_pods(&local::pods(generation, &self.node), now);
+        self.unaddressed = local::unaddressed(generation, &self.node);
+        self.let_leave(now);
     }
 
     fn find_pods(&mut self, pods: &BTreeSet<Pod>, now: Instant) -> bool {
-        let before: BTreeSet<Pod> = self.places.missing().keys().cloned().collect();
+        let found_before: BTreeSet<Pod> = self.places.found().keys().cloned().collect();
         let changed = self.places.find(pods, now);
-        for (pod, error) in self.places.missing().iter().filter(|(pod, _)| !before.contains(pod)) {
-            let fields = [("pod", Value::from(pod.path())), ("error", Value::from(error.to_string()))];
-            self.log.warn("no interface yet; it is looked for again", &fields);
-        }
+        self.note_absent(&found_before, now);
         changed
     }
 
@@ -416,7 +442,7 @@ impl<E: Enforce> Agent<E> {
     fn check_interfaces(&mut self, now: Instant) {
         let (interfaces, lost) = self.places.check();
         let gone: Vec<Key> =
-            self.leaving.extract_if(.., |_, found| !interfaces.has(found)).map(|(key, _)| key).collect();
+            self.leaving.extract_if(.., |_, (_, found)| !interfaces.has(found)).map(|(key, _)| key).collect();
         for key in gone {
             let dirty = self.index.delete(&key);
             self.note(dirty, true, now);
@@ -463,21 +489,6 @@ impl<E: Enforce> Agent<E> {
             }
         }
     }
-}
-
-/// The local pods of a generation.
-fn local_pods(generation: &Generation) -> BTreeSet<Pod> {
-    let cluster = &generation.cluster;
-    let pod = |id: &EndpointId| {
-        let endpoint = &cluster.endpoints[id.index()];
-        Pod {
-            namespace: cluster.namespaces[endpoint.namespace.index()].name.clone(),
-            name: endpoint.name.clone(),
-            uid: endpoint.uid.clone(),
-            addresses: endpoint.addresses.clone(),
-        }
-    };
-    generation.scope.endpoints().iter().map(pod).collect()
 }
 
 /// Of pods of other nodes only what packets can feel is kept, and the UID, by which a pod is told from another one of

@@ -33,6 +33,8 @@ const INITIAL_END: &str = "k8s.io/initial-events-end";
 pub(crate) enum Event {
     /// An object is there, or is as it is now.
     Applied(Object),
+    /// An object is there of which not everything can be read: what is understood of it, and why that is not all.
+    Partial { object: Object, message: String },
     /// An object is there that we cannot read.
     Malformed { key: Key, uid: Option<String>, message: String },
     /// An object is gone.
@@ -226,9 +228,14 @@ impl Cursor {
         if !matches!(self.place, Place::Watching { .. }) {
             self.seen.insert(key.clone());
         }
-        match self.resource.object(head, raw) {
+        // A bug in reading one object must not stop its whole kind.
+        let read = std::panic::catch_unwind(|| self.resource.object(head, raw));
+        match read.unwrap_or_else(|_| Err("reading it is a bug in weir; please report it".to_owned())) {
             Ok(object) => Event::Applied(object),
-            Err(message) => Event::Malformed { key, uid: head.metadata.uid.clone(), message },
+            Err(message) => match self.resource.understood(head, raw) {
+                Some(object) => Event::Partial { object, message },
+                None => Event::Malformed { key, uid: head.metadata.uid.clone(), message },
+            },
         }
     }
 
@@ -253,6 +260,11 @@ impl Cursor {
             }
             (Place::Watching { .. }, _) => Next::Later,
         }
+    }
+
+    /// What was told is in doubt.
+    pub(crate) fn list_anew(&mut self) {
+        self.place = Place::Streaming;
     }
 
     /// The server does not have the kind at all: then there are no objects of it.

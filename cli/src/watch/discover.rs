@@ -3,9 +3,10 @@
 //! Problem: no API says it, and CNI plug-ins differ. Strategy: three witnesses, the best one first: what the container
 //! runtime noted down when it made the interface (libcni's result cache), the pod's own network namespace (its veth names
 //! the other end), and the host's route to the pod's address. A witness is believed only if the interface that it names is
-//! a veth that exists.
-//! Invariants: a function of an [`Inventory`], which is read at one go; who is not found gets every reason.
+//! a veth that exists. The first one knows the pod's UID, the other two only an address: [`assign`] says what follows from that.
+//! Invariants: a function of an [`Inventory`], which is read at one go; a pod that is not found gets every reason.
 
+mod assign;
 mod cache;
 mod routes;
 
@@ -18,6 +19,7 @@ use std::time::SystemTime;
 
 use weir_runtime::sys::links::{self, Interface, Namespace};
 
+pub(crate) use assign::{Assignment, Claimant};
 pub(crate) use cache::Cached;
 
 /// The pod that is looked for. It is on a network of its own: whoever is on the host's has no interface.
@@ -42,6 +44,8 @@ pub(crate) struct Found {
 /// Who said so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Witness {
+    /// The agent before this one, which left it in the kernel's record.
+    Record,
     Cache,
     Namespace,
     Route,
@@ -51,6 +55,8 @@ pub(crate) enum Witness {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NotFound {
     reasons: Vec<String>,
+    /// There are interfaces that may be its, and may be other pods'.
+    pub(crate) is_contested: bool,
 }
 
 impl fmt::Display for NotFound {
@@ -89,6 +95,8 @@ pub(crate) struct Inventory {
     pub(crate) namespaces: Vec<(String, Namespace)>,
     /// Addresses that have a route of their own, and the interface that it names.
     pub(crate) routes: Vec<(IpAddr, String)>,
+    /// Whether not even the host's interfaces could be read: then none is known to be gone.
+    pub(crate) is_blind: bool,
     /// Places that could not be read.
     pub(crate) unread: Vec<String>,
 }
@@ -110,7 +118,10 @@ impl Inventory {
         let mut inventory = Self::default();
         match links::here() {
             Ok(here) => inventory.interfaces = here.interfaces,
-            Err(error) => inventory.unread.push(format!("the host's interfaces: {error}")),
+            Err(error) => {
+                inventory.is_blind = true;
+                inventory.unread.push(format!("the host's interfaces: {error}"));
+            }
         }
         if depth >= Depth::Cache {
             inventory.read_cache(&places.cache);
@@ -188,65 +199,7 @@ impl Inventory {
 
     /// Whether an interface that was found is still there.
     pub(crate) fn has(&self, found: &Found) -> bool {
-        self.interfaces.iter().any(|it| it.ifindex == found.ifindex && it.name == found.name)
-    }
-
-    /// The interface of a pod.
-    pub(crate) fn find(&self, pod: Wanted<'_>) -> Result<Found, NotFound> {
-        let mut reasons = Vec::new();
-        for witness in [Self::by_cache, Self::by_namespace, Self::by_route] {
-            match witness(self, pod) {
-                Ok(found) => return Ok(found),
-                Err(reason) => reasons.push(reason),
-            }
-        }
-        reasons.extend(self.unread.iter().map(|unread| format!("not read: {unread}")));
-        Err(NotFound { reasons })
-    }
-
-    /// Of several results (a sandbox was made anew) the one whose interface is there, and that has the pod's addresses.
-    fn by_cache(&self, pod: Wanted<'_>) -> Result<Found, String> {
-        let mut reason = "the CNI result cache does not know the pod".to_owned();
-        for cached in self.cached.iter().filter(|cached| cached.is_of(pod)) {
-            if !cached.could_have(pod.addresses) {
-                reason = format!("its CNI result is of other addresses ({})", list(&cached.addresses));
-                continue;
-            }
-            let mut names = cached.host_interfaces.iter();
-            match names.find_map(|name| self.interfaces.iter().find(|it| it.name == *name && is_veth(it))) {
-                Some(interface) => return Ok(Found { made: cached.made, ..found(interface, Witness::Cache) }),
-                None => {
-                    let named = cached.host_interfaces.join(", ");
-                    reason = format!("its CNI result names no veth that is there ({named})");
-                }
-            }
-        }
-        Err(reason)
-    }
-
-    fn by_namespace(&self, pod: Wanted<'_>) -> Result<Found, String> {
-        let mut reason = "no network namespace has its address".to_owned();
-        for (name, namespace) in &self.namespaces {
-            let mut own = namespace.addresses.iter().filter(|(_, address)| pod.addresses.contains(address));
-            let Some(interface) = own.find_map(|(at, _)| namespace.interfaces.iter().find(|it| it.ifindex == *at))
-            else {
-                continue;
-            };
-            match self.interfaces.iter().find(|it| is_veth(it) && Some(it.ifindex) == interface.peer) {
-                Some(host) if is_veth(interface) => return Ok(found(host, Witness::Namespace)),
-                _ => reason = format!("in network namespace {name} it has {}", describe(interface)),
-            }
-        }
-        Err(reason)
-    }
-
-    fn by_route(&self, pod: Wanted<'_>) -> Result<Found, String> {
-        let mut routes = self.routes.iter().filter(|(address, _)| pod.addresses.contains(address));
-        let Some((address, name)) = routes.next() else { return Err("no route is its own".to_owned()) };
-        let interface = self.interfaces.iter().find(|it| it.name == *name && is_veth(it));
-        interface
-            .map(|interface| found(interface, Witness::Route))
-            .ok_or_else(|| format!("the route to {address} leads to {name}, which is no veth"))
+        self.is_blind || self.interfaces.iter().any(|it| it.ifindex == found.ifindex && it.name == found.name)
     }
 }
 

@@ -2,12 +2,14 @@
 
 mod kernel;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use weir_compiler::artifact::Artifact;
 use weir_compiler::classify::PeerId;
 use weir_compiler::departed::EndedService;
+pub(crate) use weir_runtime::runtime::Looked;
 
 pub(crate) use kernel::Kernel;
 
@@ -15,8 +17,23 @@ pub(crate) use kernel::Kernel;
 #[derive(Debug)]
 pub(crate) struct Wanted<'w> {
     pub(crate) artifact: &'w Artifact,
-    /// All local pods whose interface is known, as `namespace/name`; others are not enforced any more.
+    /// All local pods whose interface is known, as `namespace/name`. What is attached elsewhere is closed, unless it is surely a
+    /// pod's of `uids`.
     pub(crate) endpoints: &'w [(String, String)],
+    /// Interfaces at which nothing passes: of pods that have no rules of their own, or of who knows which pod.
+    pub(crate) closed: &'w [(String, String)],
+    /// The UIDs of all local pods, also of those whose interface is not known.
+    pub(crate) uids: &'w BTreeMap<String, String>,
+}
+
+/// A pod at an interface, as an agent before this one has left it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// `namespace/name`
+    pub(crate) pod: String,
+    pub(crate) uid: String,
+    pub(crate) interface: String,
+    pub(crate) ifindex: u32,
 }
 
 /// What an installation came to.
@@ -53,6 +70,11 @@ pub(crate) struct Trouble(pub(crate) String);
 
 /// Who enforces.
 pub(crate) trait Enforce {
+    /// What is enforced already, before anything was installed. What cannot be read is found again by other means.
+    fn left(&mut self) -> Vec<Left> {
+        Vec::new()
+    }
+
     /// Puts a generation into force. When it returns, it is.
     fn install(&mut self, wanted: &Wanted<'_>) -> Result<Installed, Trouble>;
 
@@ -65,6 +87,12 @@ pub(crate) trait Enforce {
 
     /// Throws away what the last generation has replaced, once no packet can be under way in it.
     fn rest(&mut self) -> Result<(), Trouble>;
+
+    /// Checks every hook and repairs deviations. Reports the state after the repair.
+    fn look(&mut self) -> Result<Looked, Trouble>;
+
+    /// Closes an interface until a generation is in force on it.
+    fn close(&mut self, interface: &str) -> Result<(), Trouble>;
 
     /// Compares the kernel with what should be, mends it, and counts.
     fn survey(&mut self) -> Result<Survey, Trouble>;
@@ -103,6 +131,14 @@ impl Enforce for DryRun {
     }
 
     fn rest(&mut self) -> Result<(), Trouble> {
+        Ok(())
+    }
+
+    fn look(&mut self) -> Result<Looked, Trouble> {
+        Ok(Looked::default())
+    }
+
+    fn close(&mut self, _: &str) -> Result<(), Trouble> {
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 //! [`Cursor`] decides; here are the connection, time and chance. Faults are told and waited for: longer each time, with chance in it,
 //! so that the nodes of a cluster do not come back all at once. Nothing here ever gives up.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use futures_util::{AsyncBufReadExt as _, TryStreamExt as _};
 use http::Request;
 use kube_client::{Client, Error};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::Heard;
@@ -31,6 +33,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// How often a kind is asked for that the server does not have.
 const ABSENT_WAIT: Duration = Duration::from_secs(30);
+/// The number of versions that may expire in a row with an immediate list after each.
+const EXPIRED_AT_ONCE: u32 = 2;
 /// After so long without a fault waits are short again.
 const SETTLED: Duration = Duration::from_secs(60);
 
@@ -43,17 +47,53 @@ pub(crate) struct Context {
     pub(crate) log: Log,
 }
 
+/// Has kinds listed anew: what is known of them is in doubt.
+#[derive(Debug)]
+pub(crate) struct Relist {
+    kinds: BTreeMap<&'static str, watch::Sender<()>>,
+}
+
+impl Relist {
+    pub(crate) fn new(kinds: impl Iterator<Item = &'static str>) -> Self {
+        Self { kinds: kinds.map(|kind| (kind, watch::Sender::new(()))).collect() }
+    }
+
+    /// Where a follower hears of it.
+    pub(crate) fn wanted(&self, kind: &str) -> Option<watch::Receiver<()>> {
+        self.kinds.get(kind).map(watch::Sender::subscribe)
+    }
+
+    pub(crate) fn send(&self, kind: &str) {
+        if let Some(wanted) = self.kinds.get(kind) {
+            wanted.send_replace(());
+        }
+    }
+}
+
+/// Until the kind is to be listed anew.
+async fn wanted_anew(anew: &mut Option<watch::Receiver<()>>) {
+    let Some(wanted) = anew else { return std::future::pending().await };
+    if wanted.changed().await.is_err() {
+        // The agent has ended, and nobody asks any more.
+        std::future::pending().await
+    }
+}
+
 /// Follows a kind, until it is dropped.
-pub(crate) async fn follow(context: Context, resource: Resource) -> Infallible {
+pub(crate) async fn follow(context: Context, resource: Resource, mut anew: Option<watch::Receiver<()>>) -> Infallible {
     let mut cursor = Cursor::new(resource);
     let mut waits = Waits::new();
     loop {
         cursor.begin();
         let started = Instant::now();
-        let Err(fault) = ask(&context, &mut cursor).await else { continue };
-        if started.elapsed() > SETTLED {
-            waits = Waits::new();
-        }
+        let answer = tokio::select! {
+            answer = ask(&context, &mut cursor) => answer,
+            () = wanted_anew(&mut anew) => {
+                cursor.list_anew();
+                continue;
+            }
+        };
+        let Err(fault) = answer else { continue };
         let kind = cursor.resource().kind;
         if cursor.resource().optional && matches!(fault, Fault::Refused { code: 404, .. }) {
             cursor.absent(|event| _ = context.told.send(Heard::Told(event, Instant::now())));
@@ -68,9 +108,9 @@ pub(crate) async fn follow(context: Context, resource: Resource) -> Infallible {
                 .log
                 .info("watch interrupted", &[("kind", Value::from(kind)), ("error", Value::from(fault.to_string()))]);
         }
-        if next == Next::Later {
+        if let Some(wait) = waits.after(&fault, next, started.elapsed()) {
             context.metrics.connected(kind, false);
-            sleep(waits.next()).await;
+            sleep(wait).await;
         }
     }
 }
@@ -126,11 +166,31 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 /// Growing waits.
 struct Waits {
     next: Duration,
+    /// Whether the last request did not reach a server.
+    is_away: bool,
+    /// Versions that expired in a row.
+    expired: u32,
 }
 
 impl Waits {
     fn new() -> Self {
-        Self { next: FIRST_WAIT }
+        Self { next: FIRST_WAIT, is_away: false, expired: 0 }
+    }
+
+    /// The wait after a request that failed after `lasted`; `None` for an immediate retry.
+    ///
+    /// The first answer after an outage resets the back-off, whatever it is: the wait grew because there was no server. A server that
+    /// has just started may refuse the first list while its caches fill. An expired version leads to an immediate list; if the lists
+    /// expire too, there is a pause between them.
+    fn after(&mut self, fault: &Fault, next: Next, lasted: Duration) -> Option<Duration> {
+        let is_away = matches!(fault, Fault::Broken(_) | Fault::Silent);
+        if lasted > SETTLED || (self.is_away && !is_away) {
+            *self = Self::new();
+        }
+        self.is_away = is_away;
+        let is_expired = matches!(fault, Fault::Refused { code: 410, .. });
+        self.expired = if is_expired { self.expired.saturating_add(1) } else { 0 };
+        (next == Next::Later || self.expired > EXPIRED_AT_ONCE).then(|| self.next())
     }
 
     /// Between a half and all of it, by chance.
@@ -145,4 +205,53 @@ impl Waits {
 fn chance() -> u32 {
     use std::hash::{BuildHasher as _, RandomState};
     RandomState::new().hash_one(0) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BRIEF: Duration = Duration::from_millis(5);
+
+    fn expired() -> Fault {
+        Fault::Refused { code: 410, message: String::new() }
+    }
+
+    fn after_an_outage() -> Waits {
+        let mut waits = Waits::new();
+        for _ in 0..10 {
+            assert!(waits.after(&Fault::Broken("refused".to_owned()), Next::Later, BRIEF).is_some());
+        }
+        assert_eq!(waits.next, LONGEST_WAIT);
+        waits
+    }
+
+    #[test]
+    fn after_an_outage_an_expired_version_is_listed_anew_at_once() {
+        let mut waits = after_an_outage();
+        assert_eq!(waits.after(&expired(), Next::AtOnce, BRIEF), None);
+        // The server's caches fill: it refuses the list for a moment.
+        let busy = Fault::Refused { code: 429, message: String::new() };
+        let wait = waits.after(&busy, Next::Later, BRIEF);
+        assert!(wait.is_some_and(|wait| wait <= FIRST_WAIT), "{wait:?}");
+    }
+
+    #[test]
+    fn a_server_that_answers_after_an_outage_is_not_waited_for_as_if_it_were_away() {
+        let mut waits = after_an_outage();
+        let refused = Fault::Refused { code: 503, message: String::new() };
+        assert!(waits.after(&refused, Next::Later, BRIEF).is_some_and(|wait| wait <= FIRST_WAIT));
+        for _ in 0..10 {
+            waits.after(&refused, Next::Later, BRIEF);
+        }
+        assert_eq!(waits.next, LONGEST_WAIT, "but a server that goes on refusing is");
+    }
+
+    #[test]
+    fn a_server_where_every_list_expires_is_not_asked_without_a_pause() {
+        let mut waits = Waits::new();
+        let waited: Vec<bool> = (0..5).map(|_| waits.after(&expired(), Next::AtOnce, BRIEF).is_some()).collect();
+        assert_eq!(waited, [false, false, true, true, true]);
+        assert_eq!(waits.after(&Fault::Closed, Next::AtOnce, BRIEF), None);
+    }
 }

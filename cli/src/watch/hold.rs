@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,10 +13,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 
 use super::Heard;
-use crate::cni::wire::{Answer, Question, hear, say};
+use crate::cni::wire::{self, Answer, Question, hear_line, say};
 
 /// Who connects has so long to say what.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The limit for questions at a time: a node has fewer pods.
+const MOST: usize = 512;
 /// The agent answers in time by itself; this is for when it does not move.
 const MARGIN: Duration = Duration::from_millis(100);
 
@@ -44,10 +47,18 @@ impl Drop for Socket {
 pub(crate) fn listen(path: &Path, agent: Sender<Heard>) -> Result<Socket> {
     let listener = bind(path).with_context(|| format!("cannot listen on {} (--cni-socket)", path.display()))?;
     let listening = thread::Builder::new().name("cni".to_owned()).spawn(move || {
+        let asking = Arc::new(());
         for stream in listener.incoming().flatten() {
-            let agent = agent.clone();
-            // A plug-in that has gone has no use for an answer.
-            thread::spawn(move || _ = serve(stream, &agent));
+            // One reference is the loop's own. A question over the limit fails, as it does without an agent.
+            if Arc::strong_count(&asking) > MOST {
+                continue;
+            }
+            let (agent, one) = (agent.clone(), Arc::clone(&asking));
+            // An error means that the plug-in has gone, or that no thread could be started: then the plug-in reads the end of the stream.
+            _ = thread::Builder::new().name("cni question".to_owned()).spawn(move || {
+                _ = serve(stream, &agent);
+                drop(one);
+            });
         }
     });
     listening.context("cannot start a thread")?;
@@ -69,15 +80,20 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 }
 
 fn serve(mut stream: UnixStream, agent: &Sender<Heard>) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let question: Question = hear(&stream)?;
+    let answer: Answer = match wire::question(&hear_line(&stream, PATIENCE)?) {
+        Ok(question) => ask(question, agent),
+        Err(why) => Err(why),
+    };
+    say(&mut stream, &answer)
+}
+
+fn ask(question: Question, agent: &Sender<Heard>) -> Answer {
     let (reply, answer) = channel();
     let wait = question.wait + MARGIN;
     let waiting = Waiting { question, since: Instant::now(), reply };
-    let answer = match agent.send(Heard::Waiting(waiting)) {
+    match agent.send(Heard::Waiting(waiting)) {
         Ok(()) => answer.recv_timeout(wait).unwrap_or_else(|_| Err("the agent does not move".to_owned())),
         Err(_) => Err("the agent has ended".to_owned()),
-    };
-    say(&mut stream, &answer)
+    }
 }

@@ -6,13 +6,16 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_compiler::escape;
 
 /// Upper bounds in seconds: those of Kubernetes' own tests of policy latency, and finer ones below.
 const BUCKETS: [f64; 16] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1_800.0, 3_600.0];
+
+/// Older results do not count as readiness.
+const LONGEST_LOOK: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Type {
@@ -55,12 +58,19 @@ const METRICS: &[(&str, Type, &str)] = &[
         Counter,
         "Events about objects: told, known from another agent, refused by the server, or dropped for being too many.",
     ),
+    ("weir_look_age_seconds", Gauge, "Time since the last check of the kernel, which weir_endpoints reports."),
     ("weir_lost_records_total", Counter, "Records of dropped packets that were not written: there were too many."),
     ("weir_map_bytes", Gauge, "Memory that the kernel charges for a map."),
     ("weir_map_entries", Gauge, "Entries of a map."),
     ("weir_map_fill_ratio", Gauge, "Entries of a map by its size, from 0 to 1."),
+    (
+        "weir_new_pods_closed_total",
+        Counter,
+        "Interfaces of new pods that were closed until policy was in force on them.",
+    ),
     ("weir_objects", Gauge, "Objects of the API that are known, by kind."),
     ("weir_packets_total", Counter, "Packets at the pods' interfaces, by direction, reason and verdict."),
+    ("weir_panics_total", Counter, "Tasks of the agent that panicked and were started again: bugs."),
     ("weir_pod_enforced_seconds", Histogram, "Time from hearing of a pod's change until it was in force."),
     ("weir_policy_enforced_seconds", Histogram, "Time from hearing of any other change until it was in force."),
     ("weir_unenforced_objects", Gauge, "Objects that are not enforced as they are written, by kind and why."),
@@ -85,6 +95,7 @@ struct Inner {
     distributions: BTreeMap<&'static str, Distribution>,
     unready: Vec<String>,
     synced: bool,
+    looked: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -146,19 +157,33 @@ impl Metrics {
         inner.synced = true;
     }
 
+    /// Records a check of the kernel.
+    pub(crate) fn looked(&self, at: Instant) {
+        self.lock().looked = Some(at);
+    }
+
     /// Why it is not ready, if it is not.
     pub(crate) fn unready(&self) -> Option<String> {
         let inner = self.lock();
         match inner.synced {
             false => Some("the objects of the API are not all known yet".to_owned()),
-            true if inner.unready.is_empty() => None,
-            true => Some(inner.unready.join("\n")),
+            true => {
+                let age = inner.looked.map(|at| at.elapsed()).filter(|age| *age > LONGEST_LOOK);
+                let old = age.map(|age| format!("the kernel was looked at {} s ago", age.as_secs()));
+                let why: Vec<String> = inner.unready.iter().cloned().chain(old).collect();
+                (!why.is_empty()).then(|| why.join("\n"))
+            }
         }
     }
 
     /// The text that Prometheus reads.
     pub(crate) fn text(&self) -> String {
         self.read_process();
+        // The lock is not held while the value is set.
+        let age = self.lock().looked.map(|at| at.elapsed());
+        if let Some(age) = age {
+            self.set("weir_look_age_seconds", &[], age.as_secs_f64());
+        }
         let inner = self.lock();
         let mut text = String::new();
         for (name, kind, meaning) in METRICS {

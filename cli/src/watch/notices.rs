@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use kube_client::{Client, Error};
 use serde_json::json;
+use tokio::sync::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender};
 use weir_compiler::escape;
 use weir_compiler::index::Key;
@@ -86,8 +87,14 @@ fn count(metrics: &Metrics, outcome: &str) {
 }
 
 /// Tells the server what comes.
-pub(crate) async fn post(client: Client, node: String, mut notices: Receiver<Notice>, metrics: Arc<Metrics>, log: Log) {
-    let mut is_refused = false;
+pub(crate) async fn post(
+    client: Client,
+    node: String,
+    notices: Arc<Mutex<Receiver<Notice>>>,
+    metrics: Arc<Metrics>,
+    log: Log,
+) {
+    let (mut notices, mut is_refused) = (notices.lock().await, false);
     while let Some(notice) = notices.recv().await {
         let result = send(&client, &node, &notice).await;
         match result {

@@ -1,16 +1,17 @@
 //! Which interface each local pod has, remembered and looked for again.
 //!
 //! Strategy: what was found is believed as long as that interface is there; only for pods that are not remembered the result cache is
-//! read, and only for those that are not in it every namespace. Invariant: a pod is its UID and its addresses, never its name
-//! alone: names come back.
+//! read, and only for those that are not in it every namespace. Invariant: a pod is its UID, never its name or its address alone: both
+//! come back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
 use weir_compiler::index::Key;
+use weir_runtime::sys::links::Interface;
 
-use super::discover::{Cached, Depth, Found, Inventory, NotFound, Wanted};
+use super::discover::{Assignment, Cached, Claimant, Depth, Found, Inventory, NotFound, Wanted};
 
 /// Waits between searches.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -31,11 +32,19 @@ impl Pod {
         format!("{}/{}", self.namespace, self.name)
     }
 
+    /// What it is, whatever addresses it has.
+    fn identity(&self) -> Identity {
+        (self.namespace.clone(), self.name.clone(), self.uid.clone())
+    }
+
     fn wanted(&self) -> Wanted<'_> {
         let Self { namespace, name, uid, addresses } = self;
         Wanted { uid: uid.as_deref(), namespace, name, addresses }
     }
 }
+
+/// Namespace, name, UID.
+type Identity = (String, String, Option<String>);
 
 /// Looks at the host.
 pub(crate) type Look = dyn FnMut(Depth) -> Inventory + Send;
@@ -43,10 +52,15 @@ pub(crate) type Look = dyn FnMut(Depth) -> Inventory + Send;
 /// What is known of the local pods' interfaces.
 pub(crate) struct Places {
     look: Box<Look>,
-    /// What the CNI plug-in has said, as if the result cache had it already.
-    told: Vec<Cached>,
+    /// What the CNI plug-in has said, as if the result cache had it already, and the numbers of the interfaces at that time: another
+    /// one may get the same name.
+    told: Vec<(Cached, BTreeSet<u32>)>,
     found: BTreeMap<Pod, Found>,
     missing: BTreeMap<Pod, NotFound>,
+    /// Interfaces that may be of several pods, and one of these as `namespace/name`.
+    contested: BTreeMap<String, String>,
+    /// Pods whose interface has gone, and the addresses that they had there.
+    lost: BTreeMap<Identity, Vec<IpAddr>>,
     /// When those were attached to their networks that were found since they were asked for.
     fresh: Vec<SystemTime>,
     /// When to look for those again, and how long to wait after that.
@@ -60,6 +74,8 @@ impl Places {
             told: Vec::new(),
             found: BTreeMap::new(),
             missing: BTreeMap::new(),
+            contested: BTreeMap::new(),
+            lost: BTreeMap::new(),
             fresh: Vec::new(),
             again: None,
         }
@@ -67,48 +83,86 @@ impl Places {
 
     /// The CNI plug-in has attached a pod to its network.
     pub(crate) fn tell(&mut self, attached: Cached) {
-        self.told.retain(|it| (&it.namespace, &it.name) != (&attached.namespace, &attached.name));
-        self.told.push(attached);
+        self.told.retain(|(it, _)| (&it.namespace, &it.name) != (&attached.namespace, &attached.name));
+        let now = (self.look)(Depth::Interfaces);
+        let named = now.interfaces.iter().filter(|it| attached.host_interfaces.contains(&it.name));
+        let numbers = named.map(|it| it.ifindex).collect();
+        self.told.push((attached, numbers));
     }
 
     fn look(&mut self, depth: Depth) -> Inventory {
         let mut inventory = (self.look)(depth);
-        let is_there = |name: &String| inventory.interfaces.iter().any(|it| it.name == *name);
-        self.told.retain(|told| told.host_interfaces.iter().any(is_there));
-        inventory.cached.splice(..0, self.told.iter().cloned());
+        let is_there = |(told, numbers): &(Cached, BTreeSet<u32>)| {
+            let is_it = |it: &Interface| told.host_interfaces.contains(&it.name) && numbers.contains(&it.ifindex);
+            inventory.is_blind || inventory.interfaces.iter().any(is_it)
+        };
+        self.told.retain(is_there);
+        inventory.cached.splice(..0, self.told.iter().map(|(told, _)| told.clone()));
         inventory
+    }
+
+    /// What the agent before this one has left in the kernel.
+    pub(crate) fn remember(&mut self, attached: impl IntoIterator<Item = (Pod, Found)>) {
+        self.found.extend(attached);
     }
 
     /// Finds the interfaces of these pods, and forgets all others. Says whether anything is otherwise than before.
     pub(crate) fn find(&mut self, pods: &BTreeSet<Pod>, now: Instant) -> bool {
-        let mut inventory = self.look(Depth::Interfaces);
-        let mut depth = Depth::Interfaces;
-        let (mut found, mut missing) = (BTreeMap::new(), BTreeMap::new());
-        for pod in pods {
-            if let Some(known) = self.found.get(pod).filter(|known| inventory.has(known)) {
-                found.insert(pod.clone(), known.clone());
-                continue;
+        let mut assigned = Assignment::default();
+        for depth in [Depth::Interfaces, Depth::Cache, Depth::Everything] {
+            let inventory = self.look(depth);
+            self.note_lost(pods, &inventory);
+            let claimants: Vec<Claimant<'_>> = pods.iter().map(|pod| self.claimant(pod, &inventory)).collect();
+            assigned = inventory.assign(&claimants);
+            if assigned.outcomes.iter().all(Result::is_ok) {
+                break;
             }
-            let result = loop {
-                match inventory.find(pod.wanted()) {
-                    Err(_) if depth < Depth::Everything => {
-                        depth = if depth == Depth::Interfaces { Depth::Cache } else { Depth::Everything };
-                        inventory = self.look(depth);
-                    }
-                    result => break result,
-                }
-            };
-            match result {
+        }
+        let (mut found, mut missing) = (BTreeMap::new(), BTreeMap::new());
+        let paths: Vec<String> = pods.iter().map(Pod::path).collect();
+        for (pod, outcome) in pods.iter().zip(assigned.outcomes) {
+            match outcome {
                 Ok(it) => _ = found.insert(pod.clone(), it),
                 Err(error) => _ = missing.insert(pod.clone(), error),
             }
         }
-        let new = found.iter().filter(|(pod, found)| self.found.get(*pod) != Some(*found));
-        self.fresh.extend(new.filter_map(|(_, found)| found.made));
-        let changed = found != self.found || missing != self.missing;
+        let contested = assigned.contested.into_iter();
+        let contested = contested.filter_map(|(name, pod)| Some((name, paths.get(pod)?.clone()))).collect();
+        let new = found.iter().filter(|(pod, found)| self.remembered(pod).is_none_or(|(_, it)| it != *found));
+        let fresh: Vec<SystemTime> = new.filter_map(|(_, found)| found.made).collect();
+        self.fresh.extend(fresh);
+        let changed = (&found, &missing, &contested) != (&self.found, &self.missing, &self.contested);
         self.again = self.next_search(&missing, now);
-        (self.found, self.missing) = (found, missing);
+        found.keys().for_each(|pod| _ = self.lost.remove(&pod.identity()));
+        (self.found, self.missing, self.contested) = (found, missing, contested);
         changed
+    }
+
+    fn remembered(&self, pod: &Pod) -> Option<(&Pod, &Found)> {
+        let first = Pod { addresses: Vec::new(), ..pod.clone() };
+        let (known, found) = self.found.range(first..).next()?;
+        let is_same = (&known.namespace, &known.name, &known.uid) == (&pod.namespace, &pod.name, &pod.uid);
+        is_same.then_some((known, found))
+    }
+
+    /// Pods that had an interface until now, and have none.
+    fn note_lost(&mut self, pods: &BTreeSet<Pod>, inventory: &Inventory) {
+        let identities: BTreeSet<Identity> = pods.iter().map(Pod::identity).collect();
+        let gone =
+            self.found.iter().filter(|(pod, found)| !inventory.has(found) && identities.contains(&pod.identity()));
+        self.lost.extend(gone.map(|(pod, _)| (pod.identity(), pod.addresses.clone())));
+        self.lost.retain(|identity, _| identities.contains(identity));
+    }
+
+    /// A pod with other addresses than it had is looked for again: its network may have been made anew.
+    fn claimant<'p>(&self, pod: &'p Pod, inventory: &Inventory) -> Claimant<'p> {
+        let shares = |had: &[IpAddr]| {
+            had.is_empty() || pod.addresses.is_empty() || had.iter().any(|address| pod.addresses.contains(address))
+        };
+        let remembered = self.remembered(pod).filter(|(known, found)| shares(&known.addresses) && inventory.has(found));
+        let known = remembered.map(|(_, found)| found.clone());
+        let has_lost = self.lost.get(&pod.identity()).is_some_and(|had| shares(had));
+        Claimant { pod: pod.wanted(), known, has_lost }
     }
 
     /// Soon if somebody is newly missing, else later each time.
@@ -131,17 +185,37 @@ impl Places {
         pods.into_iter().filter_map(addresses).collect()
     }
 
+    /// Interfaces that CNI results name as pods': number, name, result.
+    pub(crate) fn attachments(&mut self) -> Vec<(u32, String, Cached)> {
+        let Inventory { interfaces, cached, .. } = self.look(Depth::Cache);
+        let at = |cached: Cached| {
+            let mut names = cached.host_interfaces.iter();
+            let found = names.find_map(|name| interfaces.iter().find(|it| it.kind == "veth" && it.name == *name))?;
+            Some((found.ifindex, found.name.clone(), cached))
+        };
+        cached.into_iter().filter_map(at).collect()
+    }
+
+    /// Something has changed: those that are missing may be there.
+    pub(crate) fn hurry(&mut self, now: Instant) {
+        self.again = self.again.map(|(at, _)| (at.min(now), FIRST_WAIT));
+    }
+
     /// See there.
     pub(crate) fn take_fresh(&mut self) -> Vec<SystemTime> {
         std::mem::take(&mut self.fresh)
     }
 
-    /// The interface of a pod of this name, if it has one now.
-    pub(crate) fn interface_of(&mut self, namespace: &str, name: &str) -> Option<Found> {
-        let mut found = self.found.iter().filter(|(pod, _)| pod.namespace == namespace && pod.name == name);
-        let (_, found) = found.next()?;
+    /// The interface of a pod, if it has one now.
+    pub(crate) fn interface_of(&mut self, pod: &Pod) -> Option<Found> {
+        let (_, found) = self.remembered(pod)?;
         let found = found.clone();
         self.look(Depth::Interfaces).has(&found).then_some(found)
+    }
+
+    /// Whether a pod has this interface.
+    pub(crate) fn is_at(&self, pod: &Pod, found: &Found) -> bool {
+        self.remembered(pod).is_some_and(|(_, it)| it.ifindex == found.ifindex)
     }
 
     /// The host's interfaces; and whether one of those that were found is no longer among them.
@@ -158,6 +232,11 @@ impl Places {
 
     pub(crate) fn found(&self) -> &BTreeMap<Pod, Found> {
         &self.found
+    }
+
+    /// See there.
+    pub(crate) fn contested(&self) -> &BTreeMap<String, String> {
+        &self.contested
     }
 
     pub(crate) fn missing(&self) -> &BTreeMap<Pod, NotFound> {

@@ -2,11 +2,14 @@
 
 use anyhow::Result;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use weir_compiler::decode::{self, Input, InputKind, Options};
 use weir_compiler::diagnostic::{Place, Severity};
 use weir_compiler::index::Key;
 use weir_compiler::k8s::Object;
+
+use super::partial;
 
 /// One kind of objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +81,18 @@ impl Resource {
                 format!(r#"{{"apiVersion":"{}","kind":"{}",{rest}"#, self.version, self.kind).into_bytes()
             }
         };
+        self.decode(bytes)
+    }
+
+    /// What can be understood of an object that cannot be read as a whole.
+    pub(crate) fn understood(&self, head: &Head, raw: &RawValue) -> Option<Object> {
+        let mut written: Value = serde_json::from_str(raw.get()).ok()?;
+        (written["apiVersion"], written["kind"]) = (self.version.into(), self.kind.into());
+        let object = partial::understood(self.kind, &written, &|it| self.decode(it.to_string().into_bytes()).ok());
+        object.filter(|object| Key::of(object) == self.key(&head.metadata))
+    }
+
+    fn decode(&self, bytes: Vec<u8>) -> Result<Object, String> {
         let input = Input { name: self.path.to_owned(), bytes, kind: InputKind::Manifest };
         let (decoded, diagnostics) = decode::decode(vec![input], &Options { default_namespace: String::new() });
         let errors = diagnostics.iter().filter(|it| it.severity == Severity::Error);

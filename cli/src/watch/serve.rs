@@ -1,87 +1,219 @@
-//! `/metrics`, `/livez`, `/readyz`: three pages over HTTP/1.1, one thread, one request a connection.
+//! `/metrics`, `/livez`, `/readyz`, over HTTP/1.1.
+//!
+//! Problem: `/livez` decides whether the kubelet restarts the agent, and every pod of the cluster can reach an address of the node. A
+//! server that handles one connection at a time, or as many as there are clients, is stopped by a pod that opens connections and
+//! says nothing. Strategy: probes use the loopback address or a Unix socket, where pods cannot connect; metrics have an address
+//! and a thread of their own. Each connection is a task with one request and a time limit for all of it. Over the limit of
+//! connections the oldest one is closed: a probe takes a millisecond, so it is answered before it is the oldest.
+//! Invariant: other machines get numbers only. Only the host gets the names of pods.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
+use anyhow::{Context as _, Result};
+use http::{Method, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+
+use super::log::{Log, Value};
 use super::metrics::Metrics;
 
-/// Who asks has so long to say what.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// A request line with its headers is no longer.
-const LONGEST: u64 = 16 << 10;
+/// The time limit for a request line with its headers,
+const HEADERS: Duration = Duration::from_secs(2);
+/// and for a connection.
+const LONGEST: Duration = Duration::from_secs(10);
+/// The buffer for a request line with its headers. hyper accepts no smaller one.
+const LARGEST: usize = 8 << 10;
+/// The limit of connections at a time.
+const MOST: usize = 64;
+/// The pause after an error of `accept`: all descriptors may be in use.
+const PAUSE: Duration = Duration::from_millis(50);
+/// The interval of attempts to bind an address that another process uses.
+const AGAIN: Duration = Duration::from_secs(5);
 
-/// Answers for as long as the process lives. `is_alive` is asked for each `/livez`.
-pub(crate) fn serve(listener: &TcpListener, metrics: &Arc<Metrics>, is_alive: impl Fn() -> bool) {
-    for connection in listener.incoming().flatten() {
-        // Who does not listen to the answer has had it.
-        _ = answer(&connection, metrics, &is_alive);
+/// Where to listen: `ADDRESS:PORT` or `unix:PATH`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("unix:") {
+            Some("") => Err("there is no path after `unix:`".to_owned()),
+            Some(path) => Ok(Self::Unix(path.into())),
+            None => text.parse().map(Self::Tcp).map_err(|_| "neither ADDRESS:PORT nor unix:PATH".to_owned()),
+        }
     }
 }
 
-fn answer(connection: &TcpStream, metrics: &Metrics, is_alive: impl Fn() -> bool) -> std::io::Result<()> {
-    connection.set_read_timeout(Some(PATIENCE))?;
-    connection.set_write_timeout(Some(PATIENCE))?;
-    let mut lines = BufReader::new(connection.take(LONGEST)).lines();
-    let request = lines.next().transpose()?.unwrap_or_default();
-    // The headers are read, and not looked at: closing before would reset the connection.
-    while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
-    let (status, text) = page(&request, metrics, is_alive);
-    let length = text.len();
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {length}\r\n\
-         Connection: close\r\n\r\n"
-    );
-    let mut connection = connection;
-    connection.write_all((head + &text).as_bytes())
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
 }
 
-fn page(request: &str, metrics: &Metrics, is_alive: impl Fn() -> bool) -> (&'static str, String) {
-    let mut words = request.split(' ');
-    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let path = target.split('?').next().unwrap_or_default();
-    match (method, path) {
-        ("GET", "/metrics") => ("200 OK", metrics.text()),
-        ("GET", "/livez") if is_alive() => ("200 OK", "ok\n".to_owned()),
-        ("GET", "/livez") => ("503 Service Unavailable", "the agent does not move\n".to_owned()),
-        ("GET", "/readyz") => match metrics.unready() {
-            None => ("200 OK", "ok\n".to_owned()),
-            Some(why) => ("503 Service Unavailable", format!("{why}\n")),
+/// The possible clients of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// Processes of this host.
+    Host,
+    /// Everything that can connect, including pods.
+    Network,
+}
+
+/// The sources of the pages.
+#[derive(Clone)]
+pub(crate) struct Pages {
+    pub(crate) metrics: Arc<Metrics>,
+    /// Asked for each `/livez`.
+    pub(crate) is_alive: Arc<dyn Fn() -> bool + Send + Sync>,
+    pub(crate) audience: Audience,
+}
+
+/// Serves for as long as the process lives, in a thread of its own.
+///
+/// An address that cannot be bound is an error, unless another process uses it. Otherwise any process of the host could keep the
+/// agent from starting. Then the agent enforces without pages, and tries again.
+pub(crate) fn serve(address: Address, pages: Pages, log: Log) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    let first = match runtime.block_on(listen(&address)) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            let fields = [("address", Value::from(address.to_string())), ("error", Value::from(error.to_string()))];
+            log.error("pages cannot be served yet", &fields);
+            None
+        }
+        listener => Some(listener.with_context(|| format!("cannot listen on {address}"))?),
+    };
+    let thread = thread::Builder::new().name("pages".to_owned());
+    thread.spawn(move || runtime.block_on(accept(first, address, pages))).context("cannot start a thread")?;
+    Ok(())
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+async fn listen(address: &Address) -> io::Result<Listener> {
+    match address {
+        Address::Tcp(address) => TcpListener::bind(address).await.map(Listener::Tcp),
+        Address::Unix(path) => {
+            match std::fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let listener = UnixListener::bind(path)?;
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+            Ok(Listener::Unix(listener))
+        }
+    }
+}
+
+async fn accept(first: Option<Listener>, address: Address, pages: Pages) {
+    let mut listener = first;
+    let listener = loop {
+        match listener {
+            Some(listener) => break listener,
+            None => sleep(AGAIN).await,
+        }
+        listener = listen(&address).await.ok();
+    };
+    let mut open = Open::default();
+    loop {
+        let accepted = match &listener {
+            Listener::Tcp(listener) => {
+                listener.accept().await.map(|(stream, _)| open.add(answer(stream, pages.clone())))
+            }
+            Listener::Unix(listener) => {
+                listener.accept().await.map(|(stream, _)| open.add(answer(stream, pages.clone())))
+            }
+        };
+        if accepted.is_err() {
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Connections, the oldest first.
+#[derive(Default)]
+struct Open {
+    tasks: VecDeque<AbortHandle>,
+}
+
+impl Open {
+    fn add(&mut self, connection: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.retain(|task| !task.is_finished());
+        if self.tasks.len() >= MOST
+            && let Some(oldest) = self.tasks.pop_front()
+        {
+            // The connection is closed with its task.
+            oldest.abort();
+        }
+        self.tasks.push_back(tokio::spawn(connection).abort_handle());
+    }
+}
+
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, pages: Pages) {
+    let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
+        let (status, text) = page(request.method(), request.uri().path(), &pages);
+        async move { Ok::<_, Infallible>(response(status, text)) }
+    });
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(HEADERS).keep_alive(false).max_buf_size(LARGEST);
+    // An error is the client's: it went, was too slow, or did not speak HTTP.
+    _ = timeout(LONGEST, server.serve_connection(TokioIo::new(stream), service)).await;
+}
+
+fn response(status: StatusCode, text: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    let kind = http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+    response
+}
+
+fn page(method: &Method, path: &str, pages: &Pages) -> (StatusCode, String) {
+    if method != Method::GET {
+        return (StatusCode::METHOD_NOT_ALLOWED, "there are /metrics, /livez and /readyz, to GET\n".to_owned());
+    }
+    match path {
+        "/metrics" => (StatusCode::OK, pages.metrics.text()),
+        "/livez" if (pages.is_alive)() => (StatusCode::OK, "ok\n".to_owned()),
+        "/livez" => (StatusCode::SERVICE_UNAVAILABLE, "the agent does not move\n".to_owned()),
+        "/readyz" => match (pages.metrics.unready(), pages.audience) {
+            (None, _) => (StatusCode::OK, "ok\n".to_owned()),
+            (Some(why), Audience::Host) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+            // Reasons name pods.
+            (Some(_), Audience::Network) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "not ready; --health-addr says why\n".to_owned())
+            }
         },
-        ("GET", _) => ("404 Not Found", "there are /metrics, /livez and /readyz\n".to_owned()),
-        _ => ("405 Method Not Allowed", "there are /metrics, /livez and /readyz, to GET\n".to_owned()),
+        _ => (StatusCode::NOT_FOUND, "there are /metrics, /livez and /readyz\n".to_owned()),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pages_answer_as_probes_expect() {
-        let metrics = Metrics::default();
-        let status = |request: &str, alive: bool| page(request, &metrics, || alive).0[..3].to_owned();
-        assert_eq!(status("GET /livez HTTP/1.1", true), "200");
-        assert_eq!(status("GET /livez HTTP/1.1", false), "503");
-        assert_eq!(status("GET /readyz?verbose HTTP/1.1", true), "503");
-        metrics.set_unready(Vec::new());
-        assert_eq!(status("GET /readyz?verbose HTTP/1.1", true), "200");
-        assert_eq!(status("GET / HTTP/1.1", true), "404");
-        assert_eq!(status("POST /metrics HTTP/1.1", true), "405");
-        assert_eq!(status("", true), "405");
-    }
-
-    #[test]
-    fn a_client_that_says_nothing_does_not_stop_the_others() {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback is there");
-        let address = listener.local_addr().expect("it is bound");
-        std::thread::spawn(move || serve(&listener, &Arc::new(Metrics::default()), || true));
-        let _silent = TcpStream::connect(address).expect("somebody listens");
-        let mut asking = TcpStream::connect(address).expect("somebody listens");
-        asking.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").expect("it is read");
-        let mut text = String::new();
-        asking.read_to_string(&mut text).expect("it is answered");
-        assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\n\r\nok\n"), "{text}");
-    }
-}
+mod tests;

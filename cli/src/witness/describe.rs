@@ -36,6 +36,7 @@ impl Classed<'_> {
         is.extend(peer.nodes.iter().map(|it| format!("an address of node {}", self.cluster.nodes[it.index()].name)));
         let front = peer.front.and_then(|front| self.classes.fronts.get(front as usize));
         let mut services: Vec<_> = front.iter().flat_map(|front| &front.ports).map(|port| port.service).collect();
+        services.sort_unstable();
         services.dedup();
         is.extend(services.into_iter().map(|it| format!("an address of service {}", self.cluster.service_name(it))));
         is.extend(peer.host_ports.iter().map(|it| self.cluster.host_port_name(*it as usize)));

@@ -60,11 +60,17 @@ impl<'n> Plugin<'n> {
     }
 
     fn call(&self, command: &str, seconds: u32, on_timeout: &str) -> Ended {
+        let arguments = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_UID={}", self.uid);
+        self.call_for(command, seconds, on_timeout, ["eth0", "/run/netns/web", &arguments])
+    }
+
+    /// The same for an interface, the path of a network namespace, and arguments.
+    fn call_for(&self, command: &str, seconds: u32, on_timeout: &str, of: [&str; 3]) -> Ended {
+        let [interface, netns, arguments] = of;
         let settings = self.network.settings();
         let mut plugin = settings.command(&self.binary);
-        let arguments = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_UID={}", self.uid);
-        plugin.env("CNI_COMMAND", command).env("CNI_CONTAINERID", "c1").env("CNI_IFNAME", "eth0");
-        plugin.env("CNI_NETNS", "/run/netns/web").env("CNI_PATH", "/opt/cni/bin").env("CNI_ARGS", arguments);
+        plugin.env("CNI_COMMAND", command).env("CNI_CONTAINERID", "c1").env("CNI_IFNAME", interface);
+        plugin.env("CNI_NETNS", netns).env("CNI_PATH", "/opt/cni/bin").env("CNI_ARGS", arguments);
         plugin.stdin(Stdio::piped()).stdout(Stdio::piped());
         let options = json!({"cniVersion": "1.0.0", "name": "net", "type": "weir-cni", "socket": self.socket,
             "bpffs": self.network.pins(), "timeoutSeconds": seconds, "onTimeout": on_timeout});
@@ -173,6 +179,36 @@ fn a_pod_is_let_go_when_its_policy_is_in_force() {
     let refused = plugin.call("ADD", 1, "fail");
     assert!(!refused.success && refused.output.contains("the API has not told of the pod"), "{}", refused.output);
     assert_eq!(agent.metric("weir_cni_timeouts_total"), 1.0);
+}
+
+#[test]
+fn an_interface_of_no_known_pod_is_not_let_go_open() {
+    let directory = Directory::new();
+    let network = match Network::new(&directory) {
+        Ok(network) => network,
+        Err(reason) => skip!("{reason}"),
+    };
+    let plugin = Plugin::new(&directory, &network);
+    let inside = format!("/run/netns/{}", network.namespace("web"));
+    let named = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web";
+    for (of, code) in [
+        (["eth0", &inside, "K8S_POD_NAMESPACE=shop,K8S_POD_NAME=web"], 4),
+        (["eth0", &inside, ""], 4),
+        (["eth0", &inside, "K8S_POD_NAME=web"], 4),
+        // Its namespace cannot be read, so nothing says that this is not the pod's main interface.
+        (["net1", "/run/netns/none", named], 11),
+        (["net1", "/run/netns/none", ""], 4),
+    ] {
+        let refused = plugin.call_for("ADD", 1, "fail", of);
+        assert_eq!((refused.success, &refused.json()["code"]), (false, &json!(code)), "{of:?}: {}", refused.output);
+        assert!(!plugin.call_for("CHECK", 1, "fail", of).success, "{of:?}");
+        assert!(plugin.call_for("ADD", 1, "allow", of).success && network.reaches("db", "web"), "{of:?}");
+    }
+    // The pod has its `eth0`: this is a secondary interface.
+    assert!(plugin.call_for("ADD", 1, "fail", ["net1", &inside, named]).success);
+    assert!(network.reaches("db", "web"));
+    let closed = plugin.call_for("ADD", 1, "deny", ["eth0", &inside, ""]);
+    assert!(closed.success && !network.reaches("db", "web"), "{}", closed.output);
 }
 
 #[test]

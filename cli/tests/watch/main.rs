@@ -3,6 +3,8 @@
 mod api;
 mod cni;
 mod deploy;
+mod fake;
+mod host;
 mod memory;
 mod packets;
 mod rig;

@@ -87,7 +87,9 @@ impl Agent {
         let port = TcpListener::bind(("127.0.0.1", 0)).and_then(|it| it.local_addr()).expect("a free port").port();
         let mut command = settings.command(env!("CARGO_BIN_EXE_weir"));
         command.args(["watch", "--node", "near", "--log-format", "json"]).arg("--kubeconfig").arg(kubeconfig);
+        let health = log.with_extension("sock");
         command.args(["--metrics-addr", &format!("127.0.0.1:{port}")]).args(arguments);
+        command.arg("--health-addr").arg(format!("unix:{}", health.display()));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).expect("a log"));
         let child = command.spawn().expect("the agent starts");
         Self { child, log, metrics: port, settings: settings.clone() }
@@ -96,7 +98,17 @@ impl Agent {
     /// A page of the agent: status and text.
     pub(crate) fn page(&self, path: &str) -> (String, String) {
         let url = format!("http://127.0.0.1:{}{path}", self.metrics);
-        let output = self.settings.command("curl").args(["-s", "-w", "\n%{http_code}", &url]).output();
+        self.ask(&[&url])
+    }
+
+    /// The same as the host sees it.
+    pub(crate) fn health(&self, path: &str) -> (String, String) {
+        let socket = self.log.with_extension("sock").display().to_string();
+        self.ask(&["--unix-socket", &socket, &format!("http://localhost{path}")])
+    }
+
+    fn ask(&self, arguments: &[&str]) -> (String, String) {
+        let output = self.settings.command("curl").args(["-s", "-w", "\n%{http_code}"]).args(arguments).output();
         let text = String::from_utf8(output.expect("curl starts").stdout).expect("it is text");
         let (text, status) = text.rsplit_once('\n').unwrap_or_default();
         (status.to_owned(), text.to_owned())
@@ -111,7 +123,7 @@ impl Agent {
 
     #[track_caller]
     pub(crate) fn until_ready(&self) {
-        assert!(within(PATIENCE, || self.page("/readyz").0 == "200"), "{}{}", self.page("/readyz").1, self.log());
+        assert!(within(PATIENCE, || self.page("/readyz").0 == "200"), "{}{}", self.health("/readyz").1, self.log());
     }
 
     pub(crate) fn log(&self) -> String {

@@ -191,13 +191,13 @@ fn workload(workload: &Workload) -> Json<'_> {
 
 fn service(service: &Service) -> Json<'_> {
     let mut all = vec![("ports", Json::List(service.ports.iter().map(service_port).collect()))];
-    let cluster =
-        if service.cluster_addresses.is_empty() { Json::list(["None"]) } else { addresses(&service.cluster_addresses) };
-    all.push(("clusterIPs", cluster));
+    all.extend(service.headless.then(|| ("clusterIP", text("None"))));
+    all.extend((!service.cluster_addresses.is_empty()).then(|| ("clusterIPs", addresses(&service.cluster_addresses))));
     all.extend(
         (!service.external_addresses.is_empty()).then(|| ("externalIPs", addresses(&service.external_addresses))),
     );
     all.extend((!service.selector.is_empty()).then(|| ("selector", labels(&service.selector))));
+    all.extend(service.local_traffic.then(|| ("internalTrafficPolicy", text("Local"))));
     all.extend(service.publish_not_ready.then_some(("publishNotReadyAddresses", Json::Bool(true))));
     all.extend(service.external_name.then(|| ("type", text("ExternalName"))));
     members(all)
@@ -228,8 +228,11 @@ fn slice(slice: &EndpointSlice) -> [(&'static str, Json<'_>); 3] {
 }
 
 fn slice_endpoint(endpoint: &SliceEndpoint) -> Json<'_> {
-    let ready = members([("ready", Json::Bool(endpoint.ready))]);
-    let mut all = vec![("addresses", addresses(&endpoint.addresses)), ("conditions", ready)];
+    let SliceEndpoint { ready, serving, terminating, .. } = *endpoint;
+    let conditions = [("ready", ready), ("serving", serving), ("terminating", terminating)];
+    let conditions = members(conditions.map(|(name, holds)| (name, Json::Bool(holds))));
+    let mut all = vec![("addresses", addresses(&endpoint.addresses)), ("conditions", conditions)];
+    all.extend(endpoint.node.as_ref().map(|name| ("nodeName", text(name))));
     all.extend(endpoint.pod.as_ref().map(|(namespace, name)| {
         ("targetRef", members([("kind", text("Pod")), ("namespace", text(namespace)), ("name", text(name))]))
     }));

@@ -1,13 +1,13 @@
 //! Service addresses: what a packet to them is judged by, since it is seen before it is translated.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::AtomId;
 use super::ports::Atoms;
 use super::subjects::Draft;
 use crate::address::Family;
-use crate::model::{Cluster, HostPort, ServiceAddress, ServiceId};
+use crate::model::{Cluster, Frontend, HostPort, ServiceAddress, ServiceId};
 
 /// The services on one address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,7 +20,7 @@ pub struct Front {
     pub rest: Rest,
 }
 
-/// One service port.
+/// One claim of a service on a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FrontPort {
     /// The atom of the port on the address; it stands for no other port.
@@ -29,6 +29,8 @@ pub struct FrontPort {
     pub service: ServiceId,
     /// The index of its port.
     pub port: u32,
+    /// Whether it only takes away: the address itself must be allowed, and so must every other claim on the port.
+    pub contested: bool,
 }
 
 /// Ports of an address that no service has.
@@ -36,35 +38,27 @@ pub struct FrontPort {
 pub enum Rest {
     /// Nothing is there: only a rule that names no peer reaches it.
     Closed,
-    /// A node's own address: an address like others.
-    Node,
+    /// Those of an address like others: a node's own, a pod's, or one that is only claimed.
+    Address,
 }
 
 /// The front of every service address, sorted by address.
-pub(super) fn by_address(cluster: &Cluster, atoms: &Atoms) -> BTreeMap<IpAddr, Front> {
+pub(super) fn by_address(cluster: &Cluster, atoms: &Atoms, is_pod: impl Fn(IpAddr) -> bool) -> BTreeMap<IpAddr, Front> {
     if cluster.assume.service_address == ServiceAddress::Address {
         return BTreeMap::new();
     }
-    let nodes: BTreeSet<IpAddr> = cluster.nodes.iter().flat_map(|node| node.addresses.iter().copied()).collect();
-    let mut fronts: BTreeMap<IpAddr, Front> = BTreeMap::new();
-    for (id, service) in cluster.services.iter().enumerate() {
-        for address in &service.addresses {
-            let rest = if nodes.contains(address) { Rest::Node } else { Rest::Closed };
-            let front = fronts.entry(*address).or_insert_with(|| Front {
-                family: Family::of(*address),
-                ports: Vec::new(),
-                rest,
-            });
-            for (index, port) in service.ports.iter().enumerate() {
-                let atom = atoms.find(port.protocol, port.port);
-                // The first service that has the port has it.
-                if front.ports.iter().all(|it| it.atom != atom) {
-                    front.ports.push(FrontPort { atom, service: ServiceId(id as u32), port: index as u32 });
-                }
-            }
-        }
-    }
-    fronts
+    let front = |Frontend { address, at }: &Frontend| {
+        let is_pod = is_pod(*address);
+        let rest = if at.owner.is_some() && !is_pod { Rest::Closed } else { Rest::Address };
+        let ports = at.ports.iter().flat_map(|port| {
+            let atom = atoms.find(port.protocol, port.port);
+            let contested = port.contested || is_pod;
+            port.claims.iter().map(move |(service, port)| FrontPort { atom, service: *service, port: *port, contested })
+        });
+        (*address, Front { family: Family::of(*address), ports: ports.collect(), rest })
+    };
+    // A pod's address that is only another's ClusterIP is the pod's.
+    cluster.frontends.iter().map(front).filter(|(_, it)| !it.ports.is_empty() || it.rest == Rest::Closed).collect()
 }
 
 /// What a node answers for on its own addresses.
@@ -77,9 +71,7 @@ pub(super) fn node_ports(cluster: &Cluster, atoms: &Atoms) -> Vec<FrontPort> {
         for (index, port) in service.ports.iter().enumerate() {
             let Some(number) = port.node_port else { continue };
             let atom = atoms.find(port.protocol, number);
-            if found.iter().all(|it| it.atom != atom) {
-                found.push(FrontPort { atom, service: ServiceId(id as u32), port: index as u32 });
-            }
+            found.push(FrontPort { atom, service: ServiceId(id as u32), port: index as u32, contested: false });
         }
     }
     found

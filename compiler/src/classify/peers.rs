@@ -179,6 +179,8 @@ impl Classifier<'_> {
     fn exact_keys(&self, draft: &Draft, atoms: &Atoms) -> (BTreeMap<IpAddr, Key>, PodKeys, Vec<Front>) {
         let mut keys: BTreeMap<IpAddr, Peer> = BTreeMap::new();
         let mut fronts: Vec<Front> = Vec::new();
+        let mut of_claimed_pods: BTreeMap<IpAddr, u32> = BTreeMap::new();
+        let directory = Directory::new(self.cluster);
         for node in draft.nodes() {
             for address in &self.cluster.nodes[node.index()].addresses {
                 let key = self.key_of_address(&mut keys, *address);
@@ -187,11 +189,16 @@ impl Classifier<'_> {
             }
         }
         if ports::judges_egress(self.cluster, draft) {
-            for (address, front) in fronts::by_address(self.cluster, atoms) {
-                let known = fronts.iter().position(|it| *it == front);
-                self.key_of_address(&mut keys, address).front = Some(known.unwrap_or(fronts.len()) as u32);
-                if known.is_none() {
-                    fronts.push(front);
+            let is_pod = |address| directory.endpoint_at(address).is_some();
+            let mut numbers: BTreeMap<Front, u32> = BTreeMap::new();
+            for (address, front) in fronts::by_address(self.cluster, atoms, is_pod) {
+                let number = *numbers.entry(front).or_insert_with_key(|front| {
+                    fronts.push(front.clone());
+                    fronts.len() as u32 - 1
+                });
+                match is_pod(address) {
+                    true => _ = of_claimed_pods.insert(address, number),
+                    false => self.key_of_address(&mut keys, address).front = Some(number),
                 }
             }
             for (index, port) in fronts::host_ports(self.cluster, draft) {
@@ -202,11 +209,13 @@ impl Classifier<'_> {
         }
         let mut keys: BTreeMap<IpAddr, Key> = keys.into_iter().map(|(address, key)| (address, Key::Own(key))).collect();
         let mut pods = PodKeys::default();
-        let directory = Directory::new(self.cluster);
         for (index, endpoint) in self.cluster.endpoints.iter().enumerate() {
             let id = EndpointId(index as u32);
             for address in endpoint.addresses.iter().filter(|at| directory.endpoint_at(**at) == Some(id)) {
-                keys.insert(*address, Key::Pods(self.key_among(&mut pods, endpoint, *address)));
+                let index = self.key_among(&mut pods, endpoint, *address);
+                let claimed = of_claimed_pods.get(address).copied();
+                let with_claims = |front| Key::Own(Peer { front: Some(front), ..pods.list[index].clone() });
+                keys.insert(*address, claimed.map_or(Key::Pods(index), with_claims));
             }
         }
         for (address, id) in &draft.stand_ins {

@@ -111,7 +111,7 @@ struct Builder<'a> {
     holding: Vec<Vec<PeerId>>,
     /// By egress name: the classes that have it, with its number there.
     naming: Vec<Vec<(PeerId, u16)>>,
-    /// Classes of service addresses, of local nodes, and of hostPorts there.
+    /// Classes of addresses that services have or claim, of local nodes, and of hostPorts there.
     special: Vec<PeerId>,
     /// By service and port, for IPv4 and IPv6: what its backends come to. Thousands of backends are a few classes.
     behind: Vec<Vec<[Vec<Behind>; 2]>>,
@@ -456,17 +456,34 @@ impl<'a> Builder<'a> {
             (false, Some(Rest::Closed)) => self.without_peers(subject, rules.as_deref(), |_| true),
             (false, _) => open.get(id).clone(),
         };
-        let mut ports: Vec<FrontPort> = front.map_or_else(Vec::new, |front| front.ports.clone());
-        if own_node {
-            let node_ports = self.node_ports.iter().filter(|it| ports.iter().all(|known| known.atom != it.atom));
-            ports.extend(node_ports.copied().collect::<Vec<_>>());
-        }
-        for port in ports {
+        for port in self.ports_at(front, own_node) {
             let allowed = !denied && self.is_service_port_allowed(subject, open, rules.as_deref(), id, port);
-            if allowed { set.insert(port.atom) } else { set.remove(port.atom) }
+            match (allowed, port.contested) {
+                (true, true) => {}
+                (true, false) => set.insert(port.atom),
+                (false, _) => set.remove(port.atom),
+            }
         }
         self.take_host_ports(subject, open, id, &mut set);
         set
+    }
+
+    /// The claims on an address. On the pod's own node, services' node ports are among them.
+    fn ports_at(&self, front: Option<&Front>, own_node: bool) -> Vec<FrontPort> {
+        let mut ports: Vec<FrontPort> = front.map_or_else(Vec::new, |front| front.ports.clone());
+        if own_node {
+            ports.extend(&self.node_ports);
+        }
+        ports.sort_unstable();
+        ports.dedup_by(|again, first| {
+            let is_same = (again.atom, again.service, again.port) == (first.atom, first.service, first.port);
+            first.contested |= is_same && again.contested;
+            is_same
+        });
+        for of_one in ports.chunk_by_mut(|a, b| a.atom == b.atom).filter(|it| it.len() > 1) {
+            of_one.iter_mut().for_each(|it| it.contested = true);
+        }
+        ports
     }
 
     /// A hostPort only takes away. Several may claim the same, and a service too: all must be allowed.

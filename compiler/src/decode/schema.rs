@@ -183,13 +183,16 @@ static SERVICE_SPEC: Fields = open(&[
     ("clusterIPs", List(&Str)),
     ("externalIPs", List(&Str)),
     ("selector", StrMap),
+    ("internalTrafficPolicy", Str),
+    ("externalTrafficPolicy", Str),
     ("publishNotReadyAddresses", Bool),
     ("ports", List(&Struct(&SERVICE_PORT))),
 ]);
 static SERVICE_PORT: Fields =
     open(&[("name", Str), ("protocol", Str), ("port", Int32), ("targetPort", IntOrStr), ("nodePort", Int32)]);
 static SERVICE_STATUS: Fields = open(&[("loadBalancer", Struct(&LOAD_BALANCER))]);
-static LOAD_BALANCER: Fields = open(&[("ingress", List(&Struct(&POD_IP)))]);
+static LOAD_BALANCER: Fields = open(&[("ingress", List(&Struct(&BALANCER_IP)))]);
+static BALANCER_IP: Fields = open(&[("ip", Str), ("ipMode", Str)]);
 
 /// discovery.k8s.io/v1 EndpointSlice
 pub(super) static ENDPOINT_SLICE: Fields = open(&[
@@ -201,8 +204,9 @@ pub(super) static ENDPOINT_SLICE: Fields = open(&[
 static ENDPOINT: Fields = open(&[
     ("addresses", List(&Str)),
     ("conditions", Struct(&ENDPOINT_CONDITIONS)),
+    ("nodeName", Str),
     ("targetRef", Struct(&TARGET_REF)),
 ]);
-static ENDPOINT_CONDITIONS: Fields = open(&[("ready", Bool)]);
+static ENDPOINT_CONDITIONS: Fields = open(&[("ready", Bool), ("serving", Bool), ("terminating", Bool)]);
 static TARGET_REF: Fields = open(&[("kind", Str), ("namespace", Str), ("name", Str)]);
 static SLICE_PORT: Fields = open(&[("name", Str), ("protocol", Str), ("port", Int32)]);

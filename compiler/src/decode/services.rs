@@ -13,14 +13,22 @@ use super::view::View;
 /// Reads a service.
 pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> Service {
     let spec = object.get("spec");
+    let is_local = |field| spec.get(field).str() == Some("Local");
     Service {
         cluster_addresses: cluster_addresses(spec, report),
+        headless: is_headless(spec),
         external_addresses: external_addresses(object, report),
         selector: spec.get("selector").string_map(),
+        local_traffic: is_local("internalTrafficPolicy") || is_local("externalTrafficPolicy"),
         publish_not_ready: spec.get("publishNotReadyAddresses").bool().unwrap_or(false),
         external_name: spec.get("type").str() == Some("ExternalName"),
         ports: service_ports(spec.get("ports"), report),
     }
+}
+
+fn is_headless(spec: View<'_, '_>) -> bool {
+    let first = spec.get("clusterIPs").items().next().and_then(|entry| entry.str());
+    [spec.get("clusterIP").str(), first].contains(&Some("None"))
 }
 
 fn cluster_addresses(spec: View<'_, '_>, report: &mut Report) -> Vec<IpAddr> {
@@ -39,6 +47,11 @@ fn external_addresses(object: View<'_, '_>, report: &mut Report) -> Vec<IpAddr> 
     let at = balancer.field("ingress");
     let mut addresses = listed(object.get("spec").get("externalIPs"), &spec.field("externalIPs"), report);
     for (index, entry) in object.get("status").get("loadBalancer").get("ingress").items().enumerate() {
+        // Spec: "Setting this to "Proxy" indicates that traffic is delivered to the node or pod with the destination set
+        // to the node's IP and node port or the pod's IP and port."
+        if entry.get("ipMode").str() == Some("Proxy") {
+            continue;
+        }
         let text = entry.get("ip").str().unwrap_or_default();
         addresses.extend(read_address(text, &at.index(index).field("ip"), report));
     }
@@ -101,10 +114,14 @@ pub(super) fn read_slice(object: View<'_, '_>, report: &mut Report) -> EndpointS
 
 fn endpoint(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> SliceEndpoint {
     let target = entry.get("targetRef");
+    let condition = |name| entry.get("conditions").get(name).bool();
     let pod = target.get("name").string().filter(|name| !name.is_empty() && target.get("kind").str() == Some("Pod"));
     SliceEndpoint {
         addresses: listed(entry.get("addresses"), &at.field("addresses"), report),
-        ready: entry.get("conditions").get("ready").bool().unwrap_or(true),
+        ready: condition("ready").unwrap_or(true),
+        serving: condition("serving").unwrap_or(true),
+        terminating: condition("terminating").unwrap_or(false),
+        node: entry.get("nodeName").string().filter(|name| !name.is_empty()),
         pod: pod.map(|name| (target.get("namespace").string().unwrap_or_default(), name)),
     }
 }

@@ -344,7 +344,7 @@ spec:
   - {port: 80}
   - {name: named, port: 81, targetPort: http, protocol: UDP, nodePort: 30000}
   - {name: zero, port: 82, targetPort: 0, nodePort: 0}
-status: {loadBalancer: {ingress: [{ip: 192.0.2.2}, {hostname: example.com}]}}
+status: {loadBalancer: {ingress: [{ip: 192.0.2.2}, {hostname: example.com}, {ip: 192.0.2.3, ipMode: Proxy}]}}
 ",
     );
     let Body::Service(service) = &object.body else { panic!("a service") };
@@ -362,6 +362,7 @@ fn headless_and_external_services_have_no_addresses() {
         let Body::Service(service) = &object.body else { panic!("a service") };
         assert!(service.cluster_addresses.is_empty());
         assert_eq!(service.external_name, spec.contains("ExternalName"));
+        assert_eq!(service.headless, spec.contains("None"));
     }
 }
 
@@ -376,7 +377,8 @@ metadata: {{name: web-1, labels: {{kubernetes.io/service-name: web}}}}
 addressType: {address_type}
 endpoints:
 - {{addresses: [{address}], conditions: {{ready: null}}, targetRef: {{kind: Pod, name: web-0}}}}
-- {{addresses: [{address}], conditions: {{ready: false}}, targetRef: {{kind: Node, name: n1}}}}
+- {{addresses: [{address}], conditions: {{ready: false, serving: false, terminating: true}}, nodeName: n1,
+   targetRef: {{kind: Node, name: n1}}}}
 ports: [{{name: http, port: 8080}}, {{name: all}}]
 "
         ))
@@ -385,6 +387,9 @@ ports: [{{name: http, port: 8080}}, {{name: all}}]
     let Body::EndpointSlice(read) = &object.body else { panic!("a slice") };
     assert_eq!(read.service.as_deref(), Some("web"));
     assert_eq!(read.endpoints.iter().map(|endpoint| endpoint.ready).collect::<Vec<_>>(), [true, false]);
+    let conditions = read.endpoints.iter().map(|endpoint| (endpoint.serving, endpoint.terminating));
+    assert_eq!(conditions.collect::<Vec<_>>(), [(true, false), (false, true)]);
+    assert_eq!(read.endpoints.iter().map(|endpoint| endpoint.node.as_deref()).collect::<Vec<_>>(), [None, Some("n1")]);
     assert_eq!(read.endpoints.iter().map(|endpoint| endpoint.pod.is_some()).collect::<Vec<_>>(), [true, false]);
     assert_eq!(read.ports.iter().map(|port| port.number).collect::<Vec<_>>(), [Some(8080), None]);
     let object = slice("FQDN", "example.com");

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use super::Traffic;
 use super::side::Side;
-use super::{ServiceAddress, Traffic};
 use crate::classify::{AtomId, AtomSet, AtomSetId, Atoms, PortSpec};
 use crate::model::Protocol;
 
@@ -32,7 +32,7 @@ pub(super) struct JointAtoms {
 }
 
 impl JointAtoms {
-    pub(super) fn new(sides: &[Option<Side<'_>>; 2], services: &[ServiceAddress]) -> Self {
+    pub(super) fn new(sides: &[Option<Side<'_>>; 2]) -> Self {
         let mut it = Self {
             intervals: Vec::new(),
             on: vec![[Atoms::REST; 2]],
@@ -40,7 +40,7 @@ impl JointAtoms {
             ids: HashMap::new(),
             mapped: [HashMap::new(), HashMap::new()],
         };
-        let service_ports = service_ports(sides, services);
+        let service_ports = service_ports(sides);
         type Told = ([AtomId; 2], Option<(Protocol, u16)>);
         let mut known: HashMap<Told, u32> = HashMap::new();
         for protocol in PROTOCOLS {
@@ -120,15 +120,9 @@ impl JointAtoms {
     }
 }
 
-fn service_ports(sides: &[Option<Side<'_>>; 2], services: &[ServiceAddress]) -> BTreeSet<(Protocol, u16)> {
-    let mut found = BTreeSet::new();
-    for (which, side) in sides.iter().enumerate() {
-        let Some(side) = side else { continue };
-        let meant = services.iter().flat_map(|it| &it.services[which]);
-        let ports = meant.flat_map(|id| &side.cluster.services[id.index()].ports);
-        found.extend(ports.map(|port| (port.protocol, port.port)));
-    }
-    found
+fn service_ports(sides: &[Option<Side<'_>>; 2]) -> BTreeSet<(Protocol, u16)> {
+    let frontends = sides.iter().flatten().flat_map(|side| &side.cluster.frontends);
+    frontends.flat_map(|it| &it.at.ports).map(|port| (port.protocol, port.port)).collect()
 }
 
 /// Where a new stretch of ports begins. Port 0 is nobody's.

@@ -4,6 +4,7 @@
 //! from them, and to services, each by itself; what then has the same source or the same destination is one region.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use super::boxes::relate;
 use super::cells::{Cells, PartId};
@@ -159,12 +160,14 @@ fn actors(
             [_, End::Absent] => Presence::Disappeared,
             _ => Presence::Kept,
         };
-        let gate = Gate::Ends([end(0), end(1)]);
+        let ends = [end(0), end(1)];
         let who = Who::Endpoint(index as u32);
-        actors.push(Actor { who, presence, exit: Some(gate.clone()), entrance: Some(gate), peers });
+        let address = |which: usize| frame.views[index][which].address();
+        let entrance = Some(Gate { ends, frontends: [0, 1].map(|which| claimed(&sides[which], address(which))) });
+        actors.push(Actor { who, presence, exit: Some(Gate { ends, frontends: [None; 2] }), entrance, peers });
     }
     for (index, outside) in frame.outside.iter().enumerate() {
-        let gate = Gate::Ends(free);
+        let gate = Gate { ends: free, frontends: [None; 2] };
         actors.push(Actor {
             who: Who::Outside(index as u32),
             presence: Presence::Kept,
@@ -178,9 +181,18 @@ fn actors(
             who: Who::Service(index as u32),
             presence: Presence::Kept,
             exit: None,
-            entrance: Some(Gate::Service(service.services.clone(), frame.family)),
+            entrance: Some(Gate {
+                ends: free,
+                frontends: sides.each_ref().map(|side| claimed(side, Some(service.address))),
+            }),
             peers: sides.each_ref().map(|side| side.as_ref().map(|it| it.classes.peer_at(service.address))),
         });
     }
     actors
+}
+
+/// The address, if services claim ports of it.
+fn claimed(side: &Option<Side<'_>>, address: Option<IpAddr>) -> Option<IpAddr> {
+    let has_ports = |at: &IpAddr| side.as_ref()?.frontend(*at).map(|it| !it.ports.is_empty());
+    address.filter(|at| has_ports(at) == Some(true))
 }

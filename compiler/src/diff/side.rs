@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use crate::address::Family;
 use crate::classify::{Classes, ClassifyError, PeerId, Scope, SubjectId, classify, stand_ins};
 use crate::model::directory::Directory;
-use crate::model::{Cluster, EndpointId, ServiceAddress, ServiceId, Standing};
+use crate::model::{Cluster, EndpointId, FrontendPorts, ServiceAddress, ServiceId, Standing};
 
 /// A cluster and its classes.
 pub(super) struct Side<'c> {
@@ -99,6 +99,12 @@ impl<'c> Side<'c> {
             ServiceAddress::Backends => self.directory.services_at(address),
             ServiceAddress::Address => &[],
         }
+    }
+
+    /// What services have or claim at an address, where that makes a difference.
+    pub(super) fn frontend(&self, address: IpAddr) -> Option<&'c FrontendPorts> {
+        let makes_a_difference = self.cluster.assume.service_address == ServiceAddress::Backends;
+        self.cluster.frontend(address).filter(|_| makes_a_difference)
     }
 
     /// The class of an address that is no endpoint's. Addresses that stand for endpoints are nobody's.

@@ -4,6 +4,7 @@
 //! compared by their numbers: endpoints with equal rows and columns are one class, whatever made them so.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use super::State;
 use super::atoms::{JointAtoms, SetId};
@@ -12,7 +13,7 @@ use super::universe::PeerPair;
 use crate::address::Family;
 use crate::classify::{AtomSet, Classes, PeerId, SubjectId};
 use crate::model::eval::RuleId;
-use crate::model::{Cluster, Direction, EndpointId, ServiceId};
+use crate::model::{Cluster, Direction, EndpointId};
 
 number!(
     /// An entry.
@@ -34,12 +35,12 @@ pub(super) enum End {
     Subject(SubjectId),
 }
 
-/// What judges at one end: the end itself on both sides, or what stands behind a service's address.
+/// The judges at one end: the end itself on both sides, and the backends of the services that claim ports of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Gate {
-    Ends([End; 2]),
-    /// The services on one address, for one family.
-    Service([Vec<ServiceId>; 2], Family),
+pub(super) struct Gate {
+    pub(super) ends: [End; 2],
+    /// For destinations: the address on each side, if services have or claim it.
+    pub(super) frontends: [Option<IpAddr>; 2],
 }
 
 /// What both sides say.
@@ -109,48 +110,46 @@ impl<'s, 'c> Tables<'s, 'c> {
         let with = |mut find: Box<dyn FnMut(PeerId) -> SetId + '_>| -> Vec<SetId> {
             peers.iter().map(|peer| peer[which].map_or(SetId::NONE, &mut find)).collect()
         };
-        match gate {
-            Gate::Ends(ends) => match ends[which] {
-                End::Absent => with(Box::new(|_| SetId::NONE)),
-                End::Free => with(Box::new(|_| SetId::ALL)),
-                End::Subject(subject) => {
-                    let row = side.classes.row(direction, subject);
-                    let atoms = &mut self.atoms;
-                    let mut dense = vec![atoms.of_side(which, side, row.default); side.classes.peers.len()];
-                    for (peer, set) in &row.entries {
-                        dense[peer.index()] = atoms.of_side(which, side, *set);
-                    }
-                    with(Box::new(move |peer| dense[peer.index()]))
-                }
-            },
-            Gate::Service(services, family) => {
-                let ports = service_ports(side, &services[which], *family);
+        let mut found = match gate.ends[which] {
+            End::Absent => with(Box::new(|_| SetId::NONE)),
+            End::Free => with(Box::new(|_| SetId::ALL)),
+            End::Subject(subject) => {
+                let row = side.classes.row(direction, subject);
                 let atoms = &mut self.atoms;
-                let mut known: HashMap<PeerId, SetId> = HashMap::new();
-                with(Box::new(move |peer| {
-                    *known.entry(peer).or_insert_with(|| behind(atoms, &side.classes, &ports, peer))
-                }))
+                let mut dense = vec![atoms.of_side(which, side, row.default); side.classes.peers.len()];
+                for (peer, set) in &row.entries {
+                    dense[peer.index()] = atoms.of_side(which, side, *set);
+                }
+                with(Box::new(move |peer| dense[peer.index()]))
+            }
+        };
+        if let Some(address) = gate.frontends[which].filter(|_| direction == Direction::Ingress) {
+            let ports = service_ports(side, address);
+            let atoms = &mut self.atoms;
+            let mut known: HashMap<(SetId, PeerId), SetId> = HashMap::new();
+            for (set, peer) in found.iter_mut().zip(peers).filter_map(|(set, peer)| Some((set, peer[which]?))) {
+                let key = (*set, peer);
+                *set = *known.entry(key).or_insert_with(|| behind(atoms, &side.classes, &ports, key));
             }
         }
+        found
     }
 
     fn reasons_for(&mut self, direction: Direction, gate: &Gate, peers: &PeerPair, sets: [SetId; 2]) -> Reason {
         let mut reason = Reason::none();
         for which in [0, 1] {
             let Some((side, peer)) = self.sides[which].as_ref().zip(peers[which]) else { continue };
-            let subject = match gate {
-                Gate::Service(..) => {
-                    reason.states[which] = State::Service;
+            if gate.frontends[which].is_some() && direction == Direction::Ingress {
+                reason.states[which] = State::Service;
+                continue;
+            }
+            let subject = match gate.ends[which] {
+                End::Absent => continue,
+                End::Free => {
+                    reason.states[which] = State::Free;
                     continue;
                 }
-                Gate::Ends(ends) => match ends[which] {
-                    End::Absent => continue,
-                    End::Free => {
-                        reason.states[which] = State::Free;
-                        continue;
-                    }
-                    End::Subject(subject) => subject,
-                },
+                End::Subject(subject) => subject,
             };
             if side.classes.peers[peer.index()].front.is_some() && direction == Direction::Egress {
                 reason.states[which] = State::Service;
@@ -228,29 +227,27 @@ struct Port {
     backends: Vec<(SubjectId, u16)>,
 }
 
-/// The ports of the services on one address: the first service that has a port has it.
-fn service_ports(side: &Side<'_>, services: &[ServiceId], family: Family) -> Vec<Port> {
+/// The ports of the services at an address, with everything behind each of them: all of it must be allowed.
+fn service_ports(side: &Side<'_>, address: IpAddr) -> Vec<Port> {
+    let family = Family::of(address);
     let mut ports: Vec<Port> = Vec::new();
-    for id in services {
-        for port in &side.cluster.services[id.index()].ports {
-            if ports.iter().any(|it| (it.protocol, it.number) == (port.protocol, port.port)) {
-                continue;
-            }
-            let serving = port.backends.iter().filter(|it| it.address.is_none_or(|at| Family::of(at) == family));
-            let subject = |id: EndpointId| side.subject(id);
-            let mut backends: Vec<(SubjectId, u16)> =
-                serving.filter_map(|it| Some((subject(it.endpoint?)?, it.port))).collect();
-            backends.sort_unstable();
-            backends.dedup();
-            ports.push(Port { protocol: port.protocol, number: port.port, backends });
-        }
+    for port in side.frontend(address).into_iter().flat_map(|it| &it.ports) {
+        let claims =
+            port.claims.iter().map(|(id, index)| &side.cluster.services[id.index()].ports[*index as usize].backends);
+        let serving = claims.flatten().filter(|it| it.address.is_none_or(|at| Family::of(at) == family));
+        let subject = |id: EndpointId| side.subject(id);
+        let mut backends: Vec<(SubjectId, u16)> =
+            serving.filter_map(|it| Some((subject(it.endpoint?)?, it.port))).collect();
+        backends.sort_unstable();
+        backends.dedup();
+        ports.push(Port { protocol: port.protocol, number: port.port, backends });
     }
     ports
 }
 
-/// What all backends let in from a peer.
-fn behind(atoms: &mut JointAtoms, classes: &Classes, ports: &[Port], peer: PeerId) -> SetId {
-    let mut set: AtomSet = atoms.get(SetId::ALL).clone();
+/// The ports on which the address itself and all backends let a peer in.
+fn behind(atoms: &mut JointAtoms, classes: &Classes, ports: &[Port], (own, peer): (SetId, PeerId)) -> SetId {
+    let mut set: AtomSet = atoms.get(own).clone();
     for port in ports {
         let lets_in = |(subject, number): &(SubjectId, u16)| {
             let allowed = classes.allowed(Direction::Ingress, *subject, peer);

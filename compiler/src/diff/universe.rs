@@ -57,9 +57,7 @@ pub(super) fn endpoints(sides: &[Option<Side<'_>>; 2]) -> Vec<Endpoint> {
 
 /// Every address of a service that is no endpoint's, sorted.
 pub(super) fn services(sides: &[Option<Side<'_>>; 2]) -> Vec<ServiceAddress> {
-    let of = |side: &Side<'_>| -> BTreeSet<IpAddr> {
-        side.cluster.services.iter().flat_map(|it| it.addresses.iter().copied()).collect()
-    };
+    let of = |side: &Side<'_>| -> BTreeSet<IpAddr> { side.cluster.frontends.iter().map(|it| it.address).collect() };
     let all: BTreeSet<IpAddr> = sides.iter().flatten().flat_map(of).collect();
     let is_free = |at: &IpAddr| sides.iter().flatten().all(|side| side.directory.endpoint_at(*at).is_none());
     let make = |address| {

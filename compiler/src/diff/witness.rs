@@ -88,7 +88,8 @@ fn pair(context: &Context<'_, '_>, part: &Part, family: Family, from: Try, to: T
         Try::Endpoint(id) => named(id),
         Try::Service(id) => {
             let address = context.services[id as usize].address;
-            let fits = Family::of(address) == family && !leads_back(context, id, other?);
+            let back = is_own_node(context, other?, address) || leads_back(context, [Some(address); 2], other?);
+            let fits = Family::of(address) == family && !back;
             fits.then_some([Some(End { endpoint: None, address: Some(address) }); 2])
         }
         Try::Range(range) => {
@@ -98,7 +99,8 @@ fn pair(context: &Context<'_, '_>, part: &Part, family: Family, from: Try, to: T
     };
     let (source, destination) = (end(from, true, receiver)?, end(to, false, sender)?);
     if let (Some(sender), Some(receiver)) = (sender, receiver)
-        && are_of_one_node(context, sender, receiver)
+        && (are_of_one_node(context, sender, receiver)
+            || leads_back(context, destination.map(|end| end.and_then(|it| it.address)), sender))
     {
         return None;
     }
@@ -127,14 +129,7 @@ fn outside(
         return None;
     }
     let frame = &context.frames[family as usize];
-    let is_own_node = |address: IpAddr| {
-        let ids = context.endpoints[other as usize].ids;
-        let on = |(side, id): (&Option<Side<'_>>, Option<EndpointId>)| {
-            side.as_ref().zip(id).is_some_and(|(side, id)| side.is_own_node(id, address))
-        };
-        context.sides.iter().zip(ids).any(on)
-    };
-    let fits = |address: &IpAddr| frame.is_outside(*address, as_source) && !is_own_node(*address);
+    let fits = |address: &IpAddr| frame.is_outside(*address, as_source) && !is_own_node(context, other, *address);
     // Addresses that documents use, before the first that will do; those at the very ends of a range mislead.
     let familiar = match family {
         Family::V4 => IpAddr::from([192, 0, 2, 1]),
@@ -147,22 +142,30 @@ fn outside(
     found.or_else(|| (first..=last).map(|it| to_address(family, it)).find(fits))
 }
 
-/// Whether a service leads to the endpoint itself or to its node.
-fn leads_back(context: &Context<'_, '_>, service: u32, endpoint: u32) -> bool {
-    let address = context.services[service as usize].address;
+/// Whether an address is one of the endpoint's node, on either side.
+fn is_own_node(context: &Context<'_, '_>, endpoint: u32, address: IpAddr) -> bool {
+    let ids = context.endpoints[endpoint as usize].ids;
+    let on = |(side, id): (&Option<Side<'_>>, Option<EndpointId>)| {
+        side.as_ref().zip(id).is_some_and(|(side, id)| side.is_own_node(id, address))
+    };
+    context.sides.iter().zip(ids).any(on)
+}
+
+/// Whether services at an address, given for each side, lead to the endpoint itself or to its node.
+fn leads_back(context: &Context<'_, '_>, addresses: [Option<IpAddr>; 2], endpoint: u32) -> bool {
     let on = |which: usize| {
         let (Some(side), Some(id)) = (&context.sides[which], context.endpoints[endpoint as usize].ids[which]) else {
             return false;
         };
-        let services = context.services[service as usize].services[which].iter();
+        let Some(address) = addresses[which] else { return false };
+        let services = side.services_at(address).iter();
         let mut backends = services.flat_map(|it| &side.cluster.services[it.index()].ports).flat_map(|it| &it.backends);
         let own = &side.cluster.endpoints[id.index()];
-        side.is_own_node(id, address)
-            || backends.any(|it| {
-                it.endpoint == Some(id)
-                    || it.address.is_some_and(|at| own.addresses.contains(&at) || side.is_own_node(id, at))
-                    || it.endpoint.is_some_and(|other| is_host_of(side, other, id) || is_host_of(side, id, other))
-            })
+        backends.any(|it| {
+            it.endpoint == Some(id)
+                || it.address.is_some_and(|at| own.addresses.contains(&at) || side.is_own_node(id, at))
+                || it.endpoint.is_some_and(|other| is_host_of(side, other, id) || is_host_of(side, id, other))
+        })
     };
     on(0) || on(1)
 }

@@ -80,12 +80,13 @@ impl Asked {
 /// Whose verdicts a flow asks for: its ends', and those of the pods behind a service or hostPort.
 fn ends(cluster: &Cluster, oracle: &Oracle<'_>, flow: &Flow) -> BTreeSet<EndpointId> {
     let ends = [flow.source, flow.destination].map(|end| oracle.complete(end).endpoint);
-    let behind = oracle.service_of(flow).and_then(|(service, port)| {
+    let claimed = oracle.services_behind(flow).map_or_else(Vec::new, |behind| behind.claims);
+    let behind = claimed.into_iter().filter_map(|(service, port)| {
         let service = cluster.services.get(service.index())?;
-        service.ports.get(port? as usize)
+        service.ports.get(port as usize)
     });
     let claims = oracle.host_ports_of(flow).into_iter().filter_map(|index| cluster.host_ports.get(index));
-    let backends = behind.into_iter().flat_map(|port| &port.backends).chain(claims.map(|it| &it.backend));
+    let backends = behind.flat_map(|port| &port.backends).chain(claims.map(|it| &it.backend));
     let owners = backends.flat_map(|it| [it.endpoint, it.address.and_then(|at| oracle.directory().endpoint_at(at))]);
     ends.into_iter().chain(owners).flatten().collect()
 }

@@ -25,15 +25,11 @@ impl<'c> Directory<'c> {
             cluster,
             endpoints: (0..cluster.endpoints.len() as u32).map(EndpointId).collect(),
             endpoint_addresses: HashMap::with_capacity(cluster.endpoints.len()),
-            service_addresses: HashMap::with_capacity(cluster.services.len()),
+            service_addresses: HashMap::with_capacity(cluster.frontends.len()),
             node_addresses: HashMap::with_capacity(cluster.nodes.len()),
         };
         it.add_endpoints();
-        for (index, service) in cluster.services.iter().enumerate() {
-            for address in &service.addresses {
-                it.service_addresses.entry(*address).or_default().push(ServiceId(index as u32));
-            }
-        }
+        it.service_addresses.extend(cluster.frontends.iter().map(|it| (it.address, it.at.services())));
         for (index, node) in cluster.nodes.iter().enumerate() {
             for address in &node.addresses {
                 it.node_addresses.entry(*address).or_insert(NodeId(index as u32));
@@ -87,7 +83,7 @@ impl<'c> Directory<'c> {
         self.endpoint_addresses.get(&address).copied()
     }
 
-    /// The services on this address: several may share an external one, with different ports.
+    /// The services that have or claim this address: several may share an external one, with different ports.
     pub fn services_at(&self, address: IpAddr) -> &[ServiceId] {
         self.service_addresses.get(&address).map_or(&[], Vec::as_slice)
     }

@@ -17,10 +17,13 @@ use super::directory::Directory;
 use super::labels::Selection;
 use super::{
     Cluster, Direction, Endpoint, EndpointId, HostNetworkPods, Icmp, IpBlockPods, LabelSetId, ListAction, ListId,
-    NamespaceId, Peer, PolicyId, PortMatch, PortRule, Protocol, Rule, SelectorId, ServiceId, Standing,
+    NamespaceId, Peer, PolicyId, PortMatch, PortRule, Protocol, Rule, SelectorId, Standing,
 };
 
-pub use answer::{Basis, End, Flow, FlowProtocol, HostPortBasis, Judgement, RuleId, ServiceBasis, Side, Verdict};
+pub use answer::{
+    Basis, ClaimsBasis, End, Flow, FlowProtocol, HostPortBasis, Judgement, RuleId, ServiceBasis, ServicesBehind, Side,
+    Verdict,
+};
 use ranges::Ranges;
 
 /// Answers for one cluster.
@@ -71,20 +74,25 @@ impl<'c> Oracle<'c> {
         let source = self.complete(flow.source);
         let destination = self.complete(flow.destination);
         let target = Target { protocol: flow.protocol, port: flow.port };
-        let judgement = match self.find_service(source, destination, target) {
-            Some(found) => self.judge_service(source, destination, target, found),
-            None => Judgement {
-                egress: self.judge_side(Direction::Egress, source, destination, target),
-                ingress: self.judge_side(Direction::Ingress, destination, source, target),
-            },
+        let judgement = match self.find_behind(source, destination, target) {
+            Some(behind) => self.judge_behind(source, destination, target, &behind),
+            None => self.judge_plain(source, destination, target),
         };
         self.judge_host_ports(source, destination, target, judgement)
     }
 
-    /// What a flow's destination is translated to, if it is a service's address: the service, and the index of its port.
-    pub fn service_of(&self, flow: &Flow) -> Option<(ServiceId, Option<u32>)> {
+    /// As if nothing translated the address.
+    fn judge_plain(&mut self, source: End, destination: End, target: Target) -> Judgement {
+        Judgement {
+            egress: self.judge_side(Direction::Egress, source, destination, target),
+            ingress: self.judge_side(Direction::Ingress, destination, source, target),
+        }
+    }
+
+    /// The services that a flow's destination may be translated to.
+    pub fn services_behind(&self, flow: &Flow) -> Option<ServicesBehind> {
         let target = Target { protocol: flow.protocol, port: flow.port };
-        self.find_service(self.complete(flow.source), self.complete(flow.destination), target)
+        self.find_behind(self.complete(flow.source), self.complete(flow.destination), target)
     }
 
     /// The hostPorts that a flow's destination is, as indices into [`Cluster::host_ports`].

@@ -58,7 +58,7 @@ impl<'o> Resolver<'o> {
             (key(a).0, &a.name, key(a).1, &a.kind).cmp(&(key(b).0, &b.name, key(b).1, &b.kind))
         });
         (self.cluster.endpoints, self.cluster.nodes) = (endpoints, nodes);
-        self.report_shared_addresses();
+        self.settle_shared_addresses();
     }
 
     fn pod_endpoint(&mut self, object: &'o Object, pod: &'o Pod, node: Option<NodeId>) -> Endpoint {
@@ -95,22 +95,74 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Two live pods on one address: the input is no picture of one moment.
-    fn report_shared_addresses(&mut self) {
-        let mut holders: HashMap<IpAddr, EndpointId> = HashMap::with_capacity(self.cluster.endpoints.len());
-        for (index, endpoint) in self.cluster.endpoints.iter().enumerate() {
-            if endpoint.standing != Standing::Member || endpoint.terminating {
-                continue;
-            }
-            for address in &endpoint.addresses {
-                let id = EndpointId(index as u32);
-                let holder = *holders.entry(*address).or_insert(id);
-                if holder != id {
-                    self.diagnostics.push(codes::duplicate_address::found(&self.cluster, holder, id, *address));
-                }
+    /// Takes an address away from every pod that may not be the one that has it. A pod that is terminating loses it to one that is
+    /// not; if that does not decide, nobody has it: packets from there must not get what only one of the pods is allowed.
+    fn settle_shared_addresses(&mut self) {
+        let holders = self.holders();
+        if holders.values().all(|holder| !holder.is_shared) {
+            return;
+        }
+        for (index, endpoint) in self.cluster.endpoints.iter_mut().enumerate() {
+            let id = EndpointId(index as u32);
+            let is_own =
+                |address: &IpAddr| holders.get(address).is_none_or(|it| !it.is_shared || it.winner == Some(id));
+            let lost: Vec<IpAddr> = endpoint.addresses.iter().copied().filter(|address| !is_own(address)).collect();
+            if is_at_its_addresses(endpoint) && !lost.is_empty() {
+                endpoint.addresses.retain(is_own);
+                self.cluster.lost_addresses.push((id, lost));
             }
         }
     }
+
+    /// Who has each address. Two live pods on one address are told of: the input is no picture of one moment.
+    fn holders(&mut self) -> HashMap<IpAddr, Holder> {
+        let mut holders: HashMap<IpAddr, Holder> = HashMap::with_capacity(self.cluster.endpoints.len());
+        for (index, endpoint) in self.cluster.endpoints.iter().enumerate().filter(|(_, it)| is_at_its_addresses(it)) {
+            let id = EndpointId(index as u32);
+            for address in &endpoint.addresses {
+                let holder = holders.entry(*address).or_insert_with(|| Holder::new(id, endpoint.terminating));
+                if holder.first != id && !holder.terminating && !endpoint.terminating {
+                    let found = codes::duplicate_address::found(&self.cluster, holder.first, id, *address);
+                    self.diagnostics.push(found);
+                }
+                holder.meet(id, endpoint.terminating);
+            }
+        }
+        holders
+    }
+}
+
+/// The pods that say they have an address.
+struct Holder {
+    /// The first of those that count: the terminating ones only count among themselves.
+    first: EndpointId,
+    terminating: bool,
+    /// The one that has it; `None` if several may.
+    winner: Option<EndpointId>,
+    is_shared: bool,
+}
+
+impl Holder {
+    fn new(first: EndpointId, terminating: bool) -> Self {
+        Self { first, terminating, winner: Some(first), is_shared: false }
+    }
+
+    /// Another pod says that it has the address.
+    fn meet(&mut self, id: EndpointId, terminating: bool) {
+        if id == self.first {
+            return;
+        }
+        match (self.terminating, terminating) {
+            (true, false) => *self = Self::new(id, false),
+            (false, true) => {}
+            _ => self.winner = None,
+        }
+        self.is_shared = true;
+    }
+}
+
+fn is_at_its_addresses(endpoint: &Endpoint) -> bool {
+    endpoint.standing == Standing::Member
 }
 
 /// In the order of the containers, and of several with one name and protocol those that count.

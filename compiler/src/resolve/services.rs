@@ -1,17 +1,29 @@
-//! Services and their ready backends.
+//! Services, their addresses, and their endpoints.
 //!
-//! EndpointSlices say it best: they are what the service proxy reads. A service that has none gets its backends from
+//! EndpointSlices say it best: they are what the service proxy reads. A service that has none gets its endpoints from
 //! its selector, over pods with addresses; where there is none (manifests), over workloads and pods without.
+//! [`super::backends`] says which endpoints are used, [`super::frontends`] which claims of addresses count.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use super::{Objects, Resolver, key, sorted};
+use super::backends::{Candidate, backends};
+use super::{Objects, Resolver, frontends, key, sorted};
+use crate::address::Family;
 use crate::k8s::{self, Body, EndpointSlice, Labels, Object, Pod, SliceEndpoint, TargetPort};
 use crate::model::directory::Directory;
 use crate::model::{Backend, Cluster, Endpoint, EndpointId, NamespaceId, Service, ServicePort, Standing};
 
-type Slices<'o> = HashMap<(&'o str, &'o str), Vec<&'o EndpointSlice>>;
+/// By namespace and name of the service.
+type Slices<'o> = HashMap<(&'o str, &'o str), Vec<Slice<'o>>>;
+
+struct Slice<'o> {
+    slice: &'o EndpointSlice,
+    has_other_proxy: bool,
+}
+
+/// kube-proxy does not list services and slices with either of these labels.
+const NOT_PROXIED: [&str; 2] = ["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"];
 
 impl<'o> Resolver<'o> {
     pub(super) fn add_services(&mut self, objects: &Objects<'o>) {
@@ -29,12 +41,23 @@ impl<'o> Resolver<'o> {
             unready: unready_pods(&objects.pods),
             by_namespace: endpoints_by_namespace(&self.cluster),
         };
-        let resolved = services
+        let resolved: Vec<Resolved> = services
             .into_iter()
             .map(|(object, service)| finder.service(self.namespace(object), object, service))
             .collect();
-        self.cluster.services = resolved;
+        let frontends = frontends::frontends(&resolved, &finder.directory);
+        self.cluster.services = resolved.into_iter().map(|it| it.service).collect();
+        self.cluster.frontends = frontends;
     }
+}
+
+/// A service, and which addresses it has and claims.
+pub(super) struct Resolved {
+    pub(super) service: Service,
+    /// ClusterIPs.
+    pub(super) own: Vec<IpAddr>,
+    /// External and load-balancer addresses that a service proxy translates.
+    pub(super) claimed: Vec<IpAddr>,
 }
 
 struct Finder<'c, 'o> {
@@ -46,14 +69,12 @@ struct Finder<'c, 'o> {
     by_namespace: HashMap<NamespaceId, Vec<EndpointId>>,
 }
 
-impl Finder<'_, '_> {
-    fn service(&self, namespace: NamespaceId, object: &Object, service: &k8s::Service) -> Service {
-        let mut addresses = match service.external_name {
-            true => Vec::new(),
-            false => [service.cluster_addresses.as_slice(), &service.external_addresses].concat(),
-        };
-        addresses.sort();
-        addresses.dedup();
+impl<'c, 'o> Finder<'c, 'o> {
+    fn service(&self, namespace: NamespaceId, object: &Object, service: &'o k8s::Service) -> Resolved {
+        let has_none = service.external_name || service.headless;
+        let own = if has_none { Vec::new() } else { sorted_once(service.cluster_addresses.clone()) };
+        let claimed: Vec<IpAddr> = sorted_once(claimed(object, service));
+        let addresses = sorted_once([own.as_slice(), &claimed].concat());
         let slices = self.slices.get(&(object.meta.namespace.as_str(), object.meta.name.as_str()));
         let port = |port: &k8s::ServicePort| ServicePort {
             name: port.name.clone(),
@@ -61,25 +82,41 @@ impl Finder<'_, '_> {
             port: port.port,
             node_port: port.node_port,
             backends: match slices {
-                Some(slices) => self.slice_backends(&object.meta.namespace, slices, port),
-                None => self.selector_backends(namespace, service, port),
+                Some(slices) => {
+                    let is_read = |it: &&Slice<'o>| has_other_proxy(&object.meta.labels) || !it.has_other_proxy;
+                    let slices = slices.iter().filter(is_read).map(|it| it.slice);
+                    let candidates = slices.flat_map(|it| self.slice_candidates(&object.meta.namespace, it, port));
+                    backends(candidates, service.local_traffic)
+                }
+                None => backends(self.selector_candidates(namespace, service, port), service.local_traffic),
             },
         };
         let ports = if service.external_name { Vec::new() } else { service.ports.iter().map(port).collect() };
-        Service { namespace, name: object.meta.name.clone(), addresses, ports, object: object.id }
+        let name = object.meta.name.clone();
+        Resolved { service: Service { namespace, name, addresses, ports, object: object.id }, own, claimed }
     }
 
-    fn slice_backends(&self, namespace: &str, slices: &[&EndpointSlice], port: &k8s::ServicePort) -> Vec<Backend> {
-        let mut backends = BTreeSet::new();
-        for slice in slices {
-            let numbers = slice.ports.iter().filter(|it| it.name == port.name && it.protocol == port.protocol);
-            for number in numbers.filter_map(|it| it.number.or_else(|| number_of(&port.target))) {
-                for endpoint in slice.endpoints.iter().filter(|it| it.ready) {
-                    backends.extend(self.slice_backend(namespace, endpoint, number));
-                }
+    fn slice_candidates(
+        &self,
+        namespace: &str,
+        slice: &'o EndpointSlice,
+        port: &k8s::ServicePort,
+    ) -> Vec<Candidate<'o>> {
+        let mut found = Vec::new();
+        for of_slice in slice.ports.iter().filter(|it| it.name == port.name && it.protocol == port.protocol) {
+            let Some(number) = of_slice.number.or_else(|| number_of(&port.target)) else { continue };
+            for endpoint in &slice.endpoints {
+                let Some(backend) = self.slice_backend(namespace, endpoint, number) else { continue };
+                found.push(Candidate {
+                    backend,
+                    node: endpoint.node.as_deref(),
+                    ready: endpoint.ready,
+                    is_fallback: endpoint.serving && endpoint.terminating,
+                    is_certain: of_slice.number.is_some(),
+                });
             }
         }
-        backends.into_iter().collect()
+        found
     }
 
     /// The service proxy uses the first address alone.
@@ -93,27 +130,39 @@ impl Finder<'_, '_> {
         Some(Backend { endpoint: self.holder(named, address), address: Some(address), port })
     }
 
-    fn selector_backends(
+    /// The endpoints that the EndpointSlice controller would write.
+    fn selector_candidates(
         &self,
         namespace: NamespaceId,
         service: &k8s::Service,
         port: &k8s::ServicePort,
-    ) -> Vec<Backend> {
+    ) -> Vec<Candidate<'c>> {
         // Spec: a service without a selector has no endpoints but those that somebody writes by hand.
         if service.selector.is_empty() {
             return Vec::new();
         }
         let candidates = self.by_namespace.get(&namespace).map_or(&[][..], Vec::as_slice);
         let selected = candidates.iter().copied().filter(|id| self.is_selected(*id, &service.selector));
+        let selected = selected.filter(|id| !self.has_lost_its_address(*id));
         // What only a manifest speaks of stands for pods as long as none is there.
         let (pods, manifests): (Vec<_>, Vec<_>) = selected.partition(|id| !self.endpoint(*id).addresses.is_empty());
-        let mut backends = BTreeSet::new();
+        let mut found = Vec::new();
         for id in if pods.is_empty() { manifests } else { pods } {
-            if self.is_ready(id, service.publish_not_ready) {
-                backends.extend(self.selected_backends(id, port));
+            let endpoint = self.endpoint(id);
+            // A pod that has finished is no backend of anything, whatever its service publishes.
+            if !matches!(endpoint.standing, Standing::Member | Standing::HostNetwork) {
+                continue;
             }
+            let serving = !self.is_unready(endpoint);
+            found.extend(self.selected_backends(id, port).into_iter().map(|backend| Candidate {
+                backend,
+                node: endpoint.node.map(|node| self.cluster.nodes[node.index()].name.as_str()),
+                ready: service.publish_not_ready || serving && !endpoint.terminating,
+                is_fallback: serving && endpoint.terminating,
+                is_certain: true,
+            }));
         }
-        backends.into_iter().collect()
+        found
     }
 
     fn is_selected(&self, id: EndpointId, selector: &Labels) -> bool {
@@ -121,11 +170,9 @@ impl Finder<'_, '_> {
         selector.iter().all(|(key, value)| labels.get(key) == Some(value))
     }
 
-    /// A pod that has finished is no backend of anything, whatever its service publishes.
-    fn is_ready(&self, id: EndpointId, publish_not_ready: bool) -> bool {
-        let endpoint = self.endpoint(id);
-        let there = matches!(endpoint.standing, Standing::Member | Standing::HostNetwork);
-        there && (publish_not_ready || !endpoint.terminating && !self.is_unready(endpoint))
+    /// Whether another endpoint has the address that this one had. It is no manifest that stands for pods that are not there yet.
+    fn has_lost_its_address(&self, id: EndpointId) -> bool {
+        self.endpoint(id).addresses.is_empty() && self.cluster.lost_addresses.iter().any(|(lost, _)| *lost == id)
     }
 
     /// By its name: not every pod's object has a number of its own.
@@ -153,9 +200,31 @@ impl Finder<'_, '_> {
         self.directory.endpoint_at(address).or(named)
     }
 
-    fn endpoint(&self, id: EndpointId) -> &Endpoint {
+    fn endpoint(&self, id: EndpointId) -> &'c Endpoint {
         &self.cluster.endpoints[id.index()]
     }
+}
+
+fn has_other_proxy(labels: &Labels) -> bool {
+    NOT_PROXIED.iter().any(|label| labels.contains_key(*label))
+}
+
+/// The external addresses that kube-proxy translates for a service. Those of the services that it skips, and those of a
+/// family in which the service has no ClusterIP, are ordinary addresses.
+fn claimed(object: &Object, service: &k8s::Service) -> Vec<IpAddr> {
+    if service.external_name || service.headless || has_other_proxy(&object.meta.labels) {
+        return Vec::new();
+    }
+    let own = &service.cluster_addresses;
+    // Only manifests have no ClusterIP: the server has not assigned it yet.
+    let is_of_family = |at: &&IpAddr| own.is_empty() || own.iter().any(|it| Family::of(*it) == Family::of(**at));
+    service.external_addresses.iter().filter(is_of_family).copied().collect()
+}
+
+fn sorted_once(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
 }
 
 fn number_of(target: &TargetPort) -> Option<u16> {
@@ -182,6 +251,7 @@ fn slices_by_service<'o>(objects: &[&'o Object]) -> Slices<'o> {
         if let Body::EndpointSlice(slice) = &object.body
             && let Some(service) = &slice.service
         {
+            let slice = Slice { slice, has_other_proxy: has_other_proxy(&object.meta.labels) };
             slices.entry((&object.meta.namespace, service)).or_default().push(slice);
         }
     }

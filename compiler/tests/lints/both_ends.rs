@@ -129,3 +129,31 @@ fn backends_of_one_service_on_two_ports_may_be_partly_allowed() {
     check(code, &uneven.replace("ports: [{port: 8080}]", "ports: [{port: http}]"), &[]);
     check(code, &uneven.replace(&format!("to: [{api}], "), ""), &["shop/web spec.egress[1]"]);
 }
+
+/// A name server, and a service that claims addresses.
+fn claiming(addresses: &str, ports: &str) -> String {
+    "---
+{apiVersion: v1, kind: Service, metadata: {name: dns, namespace: kube-system}, spec: {clusterIP: 10.96.0.10, ports: [{port: 53}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: one, namespace: shop},
+  spec: {clusterIP: 10.96.0.20, externalIPs: [192.0.2.1], ports: [{port: 80}]}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop}, status: {phase: Running, podIP: 10.0.0.1}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: two, namespace: shop},
+  spec: {clusterIP: 10.96.0.30, externalIPs: [ADDRESSES], ports: PORTS}}
+"
+    .replace("ADDRESSES", addresses)
+    .replace("PORTS", ports)
+}
+
+#[test]
+fn claimants_of_an_address_that_is_in_use_are_named() {
+    let code = "service-address-contested";
+    check(code, &claiming("192.0.2.2", "[{port: 80}]"), &[]);
+    check(code, &claiming("192.0.2.1", "[{port: 81}]"), &[]);
+    check(code, &claiming("192.0.2.1", "[{port: 80}]"), &["shop/one ", "shop/two "]);
+    check(code, &claiming("10.0.0.1", "[{port: 80}]"), &["shop/two "]);
+    check(code, &claiming("10.96.0.10", "[{port: 53}]"), &["shop/two "]);
+    check(code, &claiming("10.96.0.10", "[{port: 54}]"), &["shop/two "]);
+}

@@ -74,7 +74,7 @@ fn check_policy(first: &Side, second: &Side) -> bool {
     match &first.basis {
         Basis::NotIsolated => second.verdict >= first.verdict,
         Basis::Rules(_) | Basis::Isolated(_) => second.verdict <= first.verdict,
-        Basis::Service(_) | Basis::HostPorts(_) => true,
+        Basis::Service(_) | Basis::Claims(_) | Basis::HostPorts(_) => true,
         _ => first.verdict == second.verdict,
     }
 }

@@ -76,6 +76,9 @@ fn of_side(cluster: &Cluster, direction: Direction, side: &Side) -> Vec<String> 
             let decisive = basis.backends.iter().filter(|it| it.verdict == side.verdict);
             decisive.flat_map(|it| of_side(cluster, direction, it)).collect()
         }
+        Basis::Claims(claimed) => {
+            claimed.deciding(side.verdict).flat_map(|it| of_side(cluster, direction, it)).collect()
+        }
         Basis::HostPorts(claimed) => {
             claimed.deciding(side.verdict).flat_map(|it| of_side(cluster, direction, it)).collect()
         }
@@ -198,5 +201,6 @@ fn pod(cluster: &Cluster, end: End) -> Option<(EndpointId, IpAddr)> {
 }
 
 fn is_service(cluster: &Cluster, flow: &Flow) -> bool {
-    matches!(Oracle::new(cluster).judge(flow).ingress.basis, Basis::Service(_) | Basis::HostPorts(_))
+    let oracle = Oracle::new(cluster);
+    oracle.services_behind(flow).is_some() || !oracle.host_ports_of(flow).is_empty()
 }

@@ -127,7 +127,15 @@ fn generation(node: &Node, index: &mut Index) -> [f64; 3] {
         (artifact, file)
     });
     let endpoints = vec![("default/p0".to_owned(), node.interface(0))];
-    let request = Request { artifact: &artifact, file: &file, endpoints, uplinks: Vec::new(), way: None, keep: None };
+    let request = Request {
+        artifact: &artifact,
+        file: &file,
+        endpoints,
+        uplinks: Vec::new(),
+        way: None,
+        keep: None,
+        exact: None,
+    };
     let install = node.here(|| {
         let runtime = runtime(node);
         let (install, _) = timed(|| runtime.attach(&request).unwrap());

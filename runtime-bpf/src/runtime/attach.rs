@@ -30,6 +30,18 @@ pub struct Request<'a> {
     pub way: Option<Way>,
     /// Whether flows of other generations go on unasked; `None` is what the artifact says.
     pub keep: Option<bool>,
+    /// If `endpoints` are all that there may be on this host: what else is known.
+    pub exact: Option<Exact>,
+}
+
+/// What is known where every pod of this host is named. An attached endpoint that is not named is closed: it is not known whose it is.
+/// An endpoint that cannot be done is told of, and does not hold up the others.
+#[derive(Clone, Debug, Default)]
+pub struct Exact {
+    /// Interfaces at which nothing passes, and the pods that they were thought to be of.
+    pub closed: Vec<(String, String)>,
+    /// Every pod's UID, also of pods whose interface is not found: they stay where they are attached.
+    pub uids: BTreeMap<String, String>,
 }
 
 /// What is in force now.
@@ -56,13 +68,15 @@ pub struct Attached {
 impl Runtime {
     /// Puts an artifact in force and returns when it is.
     pub fn attach(&self, request: &Request<'_>) -> Result<Attached, Error> {
-        self.attach_here(request).map_err(|error| self.because_of_age(error))
+        let attached = self.kept_during(|| self.attach_here(request));
+        attached.map_err(|error| self.because_of_age(error))
     }
 
     fn attach_here(&self, request: &Request<'_>) -> Result<Attached, Error> {
-        debug_assert!(self.lock.is_some(), "opened with {:?}", Access::Change);
+        debug_assert!(self.lock.lock().is_ok_and(|it| it.is_some()), "opened with {:?}", Access::Change);
+        self.make_directories()?;
         let (mut record, mut settled) = self.adopt()?;
-        let wanted = self.wanted(&record, request)?;
+        let wanted = self.wanted(&mut record, request, &mut settled)?;
         let uplinks = self.wanted_uplinks(&record, &request.uplinks)?;
         let new_uplinks: Vec<Uplink> = uplinks.iter().filter(|it| !record.uplinks.contains(it)).cloned().collect();
         record.uplinks = uplinks;
@@ -149,26 +163,57 @@ impl Runtime {
     }
 
     /// The endpoints that were asked for, with what is known of their interfaces.
-    fn wanted(&self, record: &Record, request: &Request<'_>) -> Result<Vec<Endpoint>, Error> {
+    fn wanted(
+        &self,
+        record: &mut Record,
+        request: &Request<'_>,
+        settled: &mut Settled,
+    ) -> Result<Vec<Endpoint>, Error> {
+        let mut wanted = self.asked_for(record, request, settled)?;
+        let is_new = |it: &Endpoint| record.endpoints.iter().all(|known| known.ifindex != it.ifindex);
+        if request.way.is_none() && wanted.iter().filter(|it| is_new(it)).count() > FEW {
+            let hurried = |it: &&mut Endpoint| is_new(it) && it.way == Way::Tcx && self.has_no_links(it.ifindex);
+            wanted.iter_mut().filter(hurried).for_each(|it| (it.way, it.hurried) = (Way::Clsact, true));
+        }
+        if let Some(exact) = &request.exact {
+            close_unknown(record, &mut wanted, request.artifact, exact, settled);
+        }
+        let all = record.endpoints.iter().filter(|it| wanted.iter().all(|new| new.ifindex != it.ifindex));
+        let mut open = all.chain(&wanted).filter(|it| !it.closed);
+        if let Some(unknown) = open.find(|it| value_of(request.artifact, it).is_none()) {
+            return Err(Error::UnknownPod(unknown.pod.clone()));
+        }
+        Ok(wanted)
+    }
+
+    fn asked_for(&self, record: &Record, request: &Request<'_>, settled: &mut Settled) -> Result<Vec<Endpoint>, Error> {
         let mut wanted: Vec<Endpoint> = Vec::new();
         let way = point::choose(&self.system, request.way)?;
-        let listed = match request.endpoints.len() > FEW {
+        let closed = request.exact.as_ref().map_or(&[][..], |it| &it.closed);
+        let asked = request.endpoints.iter().map(|it| (it, false)).chain(closed.iter().map(|it| (it, true)));
+        let listed = match request.endpoints.len() + closed.len() > FEW {
             true => self.system.interfaces().doing("list this host's interfaces")?,
             false => Vec::new(),
         };
         let listed: BTreeMap<&str, &Interface> = listed.iter().map(|it| (it.name.as_str(), it)).collect();
-        for (pod, name) in &request.endpoints {
+        for ((pod, name), closed) in asked {
             let asking = format!("ask for the interface {name}");
             let interface = match listed.get(name.as_str()) {
                 Some(interface) => Some((*interface).clone()),
                 None => self.system.interface_named(name).doing(asking)?,
             };
-            let missing = || Error::NoInterface { pod: Some(pod.clone()), name: name.clone() };
-            let interface = interface.ok_or_else(missing)?;
+            let Some(interface) = interface else {
+                let missing = Error::NoInterface { pod: Some(pod.clone()), name: name.clone() };
+                skip(request, settled, (pod, name), Now::Gone, missing)?;
+                continue;
+            };
             let ifindex = interface.ifindex;
-            if let Some(other) = wanted.iter().find(|it| it.ifindex == ifindex && it.pod != *pod) {
+            if let Some(other) = wanted.iter_mut().find(|it| it.ifindex == ifindex && it.pod != *pod) {
                 let (first, second) = (other.pod.clone(), pod.clone());
-                return Err(Error::TwoPods { name: name.clone(), first, second });
+                other.closed = true;
+                let two = Error::TwoPods { name: name.clone(), first, second };
+                skip(request, settled, (pod, name), Now::Closed, two)?;
+                continue;
             }
             let known = record.endpoints.iter().find(|it| it.ifindex == ifindex);
             let (way, hurried) = match (request.way, known) {
@@ -179,17 +224,9 @@ impl Runtime {
             let pod_address = known.filter(|it| it.pod == *pod && it.address == interface.address);
             let pod_address = pod_address.map_or_else(|| self.system.other_end(&interface), |it| it.pod_address);
             let number = known.map_or_else(|| free_number(record, &wanted), |it| it.number);
-            let (pod, address) = (pod.clone(), interface.address);
-            wanted.push(Endpoint { pod, interface: name.clone(), ifindex, address, pod_address, number, way, hurried });
-        }
-        let is_new = |it: &Endpoint| record.endpoints.iter().all(|known| known.ifindex != it.ifindex);
-        if request.way.is_none() && wanted.iter().filter(|it| is_new(it)).count() > FEW {
-            let hurried = |it: &&mut Endpoint| is_new(it) && it.way == Way::Tcx && self.has_no_links(it.ifindex);
-            wanted.iter_mut().filter(hurried).for_each(|it| (it.way, it.hurried) = (Way::Clsact, true));
-        }
-        let all = record.endpoints.iter().filter(|it| wanted.iter().all(|new| new.ifindex != it.ifindex));
-        if let Some(unknown) = all.chain(&wanted).find(|it| value_of(request.artifact, it).is_none()) {
-            return Err(Error::UnknownPod(unknown.pod.clone()));
+            let uid = request.exact.as_ref().and_then(|it| it.uids.get(pod).cloned());
+            let (pod, interface, address) = (pod.clone(), name.clone(), interface.address);
+            wanted.push(Endpoint { pod, uid, interface, ifindex, address, pod_address, number, way, hurried, closed });
         }
         Ok(wanted)
     }
@@ -286,6 +323,45 @@ impl Runtime {
             }
         }
         Ok(all)
+    }
+}
+
+/// An endpoint that cannot be done: told of where others go on without it, else the end of it all.
+fn skip(
+    request: &Request<'_>,
+    settled: &mut Settled,
+    (pod, interface): (&str, &str),
+    now: Now,
+    why: Error,
+) -> Result<(), Error> {
+    if request.exact.is_none() {
+        return Err(why);
+    }
+    let (pod, interface, why) = (pod.to_owned(), interface.to_owned(), why.to_string());
+    settled.failures.push(Failure { pod, interface, now, why });
+    Ok(())
+}
+
+/// Closes what has no rules in this artifact: attached endpoints that are not named and are not surely the same pod's, and named ones
+/// that the artifact does not know.
+fn close_unknown(
+    record: &mut Record,
+    wanted: &mut [Endpoint],
+    artifact: &Artifact,
+    exact: &Exact,
+    settled: &mut Settled,
+) {
+    for local in &mut record.endpoints {
+        let is_named = wanted.iter().any(|it| it.ifindex == local.ifindex);
+        let is_elsewhere = wanted.iter().any(|it| it.pod == local.pod && it.ifindex != local.ifindex);
+        let is_same = local.uid.is_some() && exact.uids.get(&local.pod) == local.uid.as_ref();
+        local.closed |= !is_named && (is_elsewhere || !is_same || value_of(artifact, local).is_none());
+    }
+    for local in wanted.iter_mut().filter(|it| !it.closed && value_of(artifact, it).is_none()) {
+        local.closed = true;
+        let (pod, interface) = (local.pod.clone(), local.interface.clone());
+        let why = Error::UnknownPod(pod.clone()).to_string();
+        settled.failures.push(Failure { pod, interface, now: Now::Closed, why });
     }
 }
 

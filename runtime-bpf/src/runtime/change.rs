@@ -1,5 +1,7 @@
 //! From one generation to the next: every point, one after the other, and back again if one refuses.
 
+use std::collections::BTreeSet;
+
 use super::settle::{Seen, Settled};
 use super::{Runtime, uptime};
 use crate::error::{Error, Failure, Now};
@@ -54,6 +56,9 @@ impl Runtime {
                         record.endpoints.retain(|it| *it != local);
                     }
                 }
+                Err(why) if self.apart && self.shut(&local, current, next).is_ok() => {
+                    settled.failures.push(failure(&local, Now::Closed, &why));
+                }
                 Err(error) => {
                     self.go_back(record, current, &replaced)?;
                     return Err(Error::Kernel {
@@ -69,6 +74,12 @@ impl Runtime {
         record.retired = record.current.take().map(|generation| (generation, uptime()));
         record.current = record.next.take();
         record.write(&self.system, &self.pins)
+    }
+
+    /// Lets nothing pass at an endpoint, under whichever generation its programs are.
+    fn shut(&self, local: &Endpoint, current: Option<&Loaded>, next: &Loaded) -> Result<(), Error> {
+        let interface = BTreeSet::from([local.ifindex]);
+        current.into_iter().chain([next]).try_for_each(|loaded| self.close(loaded, &interface))
     }
 
     fn replace(&self, local: &Endpoint, next: &Loaded, replaced: &mut Vec<(Endpoint, Side)>) -> std::io::Result<()> {
@@ -111,7 +122,7 @@ impl Runtime {
         record.next = None;
         record.write(&self.system, &self.pins)?;
         self.unpair(current)?;
-        self.place_pins(record)
+        self.place_pins(record).map(|_| ())
     }
 }
 

@@ -8,6 +8,14 @@ use crate::record::{Endpoint, Record};
 impl Runtime {
     /// Takes a pod's endpoints out of enforcement, or all; with the last one, everything that is pinned goes.
     pub fn detach(&self, pod: Option<&str>) -> Result<Vec<Endpoint>, Error> {
+        let leaving = self.kept_during(|| self.detach_here(pod))?;
+        if Record::read(&self.system, &self.pins)?.is_none() {
+            self.forget_kept();
+        }
+        Ok(leaving)
+    }
+
+    fn detach_here(&self, pod: Option<&str>) -> Result<Vec<Endpoint>, Error> {
         let Some(mut record) = Record::read(&self.system, &self.pins)? else {
             return self.nothing(pod);
         };

@@ -36,6 +36,7 @@ impl Runtime {
         if ended.is_empty() {
             return Ok(0);
         }
+        self.bring_record_back()?;
         let record = self.record()?;
         let loaded = self.current(&record)?.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))?;
         let mut keys: BTreeSet<Key> = BTreeSet::new();

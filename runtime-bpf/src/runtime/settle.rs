@@ -68,8 +68,11 @@ impl<'a> Values<'a> {
     }
 }
 
-/// The endpoint's value in the artifact, with its number and its pod's hardware address filled in.
+/// The endpoint's value in the artifact, with its number and its pod's hardware address filled in; none where nothing passes.
 pub(crate) fn value_of(artifact: &Artifact, local: &Endpoint) -> Option<Vec<u8>> {
+    if local.closed {
+        return None;
+    }
     let (namespace, name) = local.pod.split_once('/')?;
     let named = artifact.endpoints.iter().find(|it| (it.namespace.as_str(), it.name.as_str()) == (namespace, name))?;
     let mut value = named.value.clone();
@@ -94,7 +97,8 @@ impl Runtime {
             self.go_forward(record, &mut settled)?;
         }
         let loaded = self.current(record)?;
-        self.place_pins(record)?;
+        let again = self.place_pins(record)?;
+        settled.mended.extend(again.iter().map(|place| format!("the pin {}", place.display())));
         if let Some(loaded) = &loaded {
             self.pair_with_retired(record, loaded)?;
             self.set_config(loaded, config::EPOCH, loaded.generation.epoch)?;
@@ -131,13 +135,15 @@ impl Runtime {
         places
     }
 
-    /// Every pin where it belongs, and no other. What belongs elsewhere moves before its place is taken.
-    pub(crate) fn place_pins(&self, record: &Record) -> Result<(), Error> {
+    /// Every pin where it belongs, and no other. What belongs elsewhere moves before its place is taken. Returns the pins
+    /// that were missing.
+    pub(crate) fn place_pins(&self, record: &Record) -> Result<Vec<PathBuf>, Error> {
         let places = self.places(record);
         let mut right = BTreeSet::new();
         let mut moves = Vec::new();
         for path in self.pinned()? {
-            let (is_program, number) = self.number_at(&path)?;
+            // A pin that cannot be opened as a program or map is another process's.
+            let (is_program, number) = self.number_at(&path).unwrap_or((false, 0));
             let place = places.iter().find(|it| (it.0, it.1) == (is_program, number)).map(|it| it.2.clone());
             match place {
                 Some(place) if place == path => _ = right.insert(path),
@@ -151,12 +157,14 @@ impl Runtime {
             self.system.rename(&from, &to).doing(format!("move {} to {}", from.display(), to.display()))?;
             right.insert(to);
         }
+        let mut again = Vec::new();
         for (is_program, number, place) in places {
             if !right.contains(&place) {
                 self.pin_again(is_program, number, &place)?;
+                again.push(place);
             }
         }
-        Ok(())
+        Ok(again)
     }
 
     pub(crate) fn pinned(&self) -> Result<Vec<PathBuf>, Error> {
@@ -202,7 +210,10 @@ impl Runtime {
         let interfaces = self.system.interfaces().doing("list this host's interfaces")?;
         let (mut gone, mut changed) = (Vec::new(), false);
         for local in &mut record.endpoints {
-            if self.is_gone(local, &mut seen)? {
+            // What cannot be asked for is not gone; whether its programs are there is seen when they are placed.
+            let is_gone =
+                self.is_gone(local, &mut seen).or_else(|error| if self.apart { Ok(false) } else { Err(error) });
+            if is_gone? {
                 gone.push(local.clone());
             } else if let Some(now) = interfaces.iter().find(|it| it.ifindex == local.ifindex) {
                 changed |= (&local.interface, &local.address) != (&now.name, &now.address);
@@ -285,7 +296,7 @@ impl Runtime {
             let moves = record.endpoints.iter().any(|it| (it.ifindex, &it.pod) == (left.ifindex, &left.pod));
             moves && failures.iter().any(|it| (&it.interface, &it.pod) == (&left.interface, &left.pod))
         };
-        let (needed, leaving): (Vec<_>, Vec<_>) = record.leaving.iter().cloned().partition(is_needed);
+        let (mut needed, leaving): (Vec<_>, Vec<_>) = record.leaving.iter().cloned().partition(is_needed);
         if leaving.is_empty() {
             return Ok(());
         }
@@ -304,6 +315,8 @@ impl Runtime {
                     match self.point(local, side).remove(nothing.as_ref()) {
                         // No such interface, no such program.
                         Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
+                        // It has no entry any more, so nothing passes; it is removed with the next change.
+                        Err(_) if self.apart => needed.push(local.clone()),
                         other => other.doing(removing)?,
                     }
                 }
@@ -319,7 +332,8 @@ impl Runtime {
         record.write(&self.system, &self.pins)
     }
 
-    fn close(&self, loaded: &Loaded, interfaces: &BTreeSet<u32>) -> Result<(), Error> {
+    /// Without an entry nothing passes.
+    pub(crate) fn close(&self, loaded: &Loaded, interfaces: &BTreeSet<u32>) -> Result<(), Error> {
         let Some(map) = loaded.map(MapName::Endpoints) else { return Ok(()) };
         for ifindex in interfaces {
             self.system.delete(map, &ifindex.to_le_bytes()).doing("remove from the map endpoints")?;
@@ -370,7 +384,7 @@ impl Runtime {
             self.write_entry(map, local, &value)?;
             settled.mended.push(format!("the entry of {}", local.pod));
         }
-        let known = |key: &[u8]| record.endpoints.iter().any(|it| key == it.ifindex.to_le_bytes());
+        let known = |key: &[u8]| record.endpoints.iter().any(|it| !it.closed && key == it.ifindex.to_le_bytes());
         for (key, _) in there.into_iter().filter(|(key, _)| !known(key)) {
             self.system.delete(map, &key).doing(writing)?;
             settled.mended.push("an entry that nobody owns".to_owned());
@@ -441,8 +455,7 @@ impl Runtime {
 
     /// Removes the generation before, once no packet that it has seen can be under way; waits for that.
     pub fn reap(&self) -> Result<(), Error> {
-        let mut record = self.record()?;
-        self.reap_retired(&mut record)
+        self.kept_during(|| self.reap_retired(&mut self.record()?))
     }
 
     pub(crate) fn reap_retired(&self, record: &mut Record) -> Result<(), Error> {
@@ -454,7 +467,7 @@ impl Runtime {
         }
         record.retired = None;
         record.write(&self.system, &self.pins)?;
-        self.place_pins(record)
+        self.place_pins(record).map(|_| ())
     }
 }
 

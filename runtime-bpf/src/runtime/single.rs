@@ -19,6 +19,13 @@ impl Runtime {
     /// The programs see the new epoch last. A flow gets the epoch that was in force when its judgement began, so a flow
     /// that was judged with an entry from before has an epoch from before, and is judged again.
     pub fn write_addresses(&self, changes: &[(IpAddr, Option<u32>)], again: bool) -> Result<(), Error> {
+        self.bring_record_back()?;
+        let written = self.write_addresses_here(changes, again);
+        self.remember()?;
+        written
+    }
+
+    fn write_addresses_here(&self, changes: &[(IpAddr, Option<u32>)], again: bool) -> Result<(), Error> {
         let mut record = self.record()?;
         let loaded = self.current(&record)?.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))?;
         let last = record.last_epoch;
@@ -74,12 +81,19 @@ impl Runtime {
 
     /// The epoch of the generation in force; 0 if there is none.
     pub fn epoch(&self) -> Result<u32, Error> {
+        self.bring_record_back()?;
         let record = Record::read(&self.system, &self.pins)?;
         Ok(record.and_then(|record| record.current).map_or(0, |generation| generation.epoch))
     }
 
     /// Makes so what should be so; says what was not.
     pub fn mend(&self) -> Result<Vec<String>, Error> {
+        let mut mended = self.kept_during(|| self.mend_here())?;
+        mended.extend(self.take_restored());
+        Ok(mended)
+    }
+
+    fn mend_here(&self) -> Result<Vec<String>, Error> {
         let mut record = self.record()?;
         let mut settled = self.settle(&mut record, None)?;
         self.reap_retired(&mut record)?;

@@ -158,14 +158,15 @@ impl Socket {
         let acknowledged = u16::from_ne_bytes([bytes[6], bytes[7]]) & ACK != 0;
         let mut payloads = Vec::new();
         loop {
-            let mut room = vec![0_u8; 1 << 16];
+            // The kernel answers dumps in pieces of 32 KiB at most.
+            let mut room = [0_u8; 1 << 15];
             // SAFETY: a buffer of this length, alive during the call.
             let length = unsafe { libc::recv(fd, room.as_mut_ptr().cast(), room.len(), 0) };
             if length < 0 {
                 return Err(io::Error::last_os_error());
             }
-            room.truncate(length as usize);
-            if take(&room, sequence, &mut payloads)? || !(dump || acknowledged || payloads.is_empty()) {
+            let room = room.get(..length as usize).unwrap_or_default();
+            if take(room, sequence, &mut payloads)? || !(dump || acknowledged || payloads.is_empty()) {
                 return Ok(payloads);
             }
         }

@@ -110,6 +110,21 @@ pub fn give_memory_back() {
     }
 }
 
+/// Raises the soft limit of descriptors to the hard one. The soft one is often 1,024, and the agent needs two for each pod.
+pub fn raise_descriptor_limit() -> io::Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: room for the answer, alive during the call.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: a structure that was filled in, alive during the call.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// A number that nobody can guess.
 pub fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];

@@ -1,7 +1,7 @@
 //! Attach, switch, detach: what passes and what does not.
 
 use weir_compiler::artifact::Artifact;
-use weir_runtime::runtime::{Access, Attached, Request, Runtime, State, Status};
+use weir_runtime::runtime::{Access, Attached, Exact, Request, Runtime, State, Status};
 use weir_runtime::{Error, Way, skip};
 
 use crate::net::{Layout, Node, pod_address, possible};
@@ -27,7 +27,8 @@ pub(crate) fn attach(
 
 /// Of those that are attached already.
 pub(crate) fn request(made: &(Artifact, Vec<u8>)) -> Request<'_> {
-    Request { artifact: &made.0, file: &made.1, endpoints: Vec::new(), uplinks: Vec::new(), way: None, keep: None }
+    let endpoints = Vec::new();
+    Request { artifact: &made.0, file: &made.1, endpoints, uplinks: Vec::new(), way: None, keep: None, exact: None }
 }
 
 pub(crate) fn status(node: &Node) -> Result<Status, Error> {
@@ -120,5 +121,59 @@ fn detached_everything_passes_and_nothing_stays() {
         assert_eq!(detach(node, None).unwrap(), 1);
         assert!(matches!(status(node), Err(Error::Nothing(_))));
         assert_eq!(std::fs::read_dir(node.bpffs()).unwrap().count(), 0);
+    });
+}
+
+/// Every pod of the host is named: these are to be enforced, and this interface is to be closed.
+fn attach_exactly(
+    node: &Node,
+    made: &(Artifact, Vec<u8>),
+    way: Way,
+    pods: &[usize],
+    closed: &[usize],
+) -> Result<Attached, Error> {
+    let named = |pods: &[usize]| -> Vec<(String, String)> {
+        pods.iter().map(|pod| (format!("default/p{pod}"), node.interface(*pod))).collect()
+    };
+    let uids = pods.iter().map(|pod| (format!("default/p{pod}"), format!("u{pod}"))).collect();
+    let exact = Some(Exact { closed: named(closed), uids });
+    let request = Request { endpoints: named(pods), way: Some(way), exact, ..request(made) };
+    node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.one_by_one().attach(&request))
+}
+
+#[test]
+fn an_interface_that_is_closed_or_no_longer_named_lets_nothing_through() {
+    each(|node, way| {
+        serve(node, 1, 80);
+        let server = pod_address(1, false);
+        attach_exactly(node, &only_port(80), way, &[0, 1], &[]).unwrap();
+        assert!(connect(node, 0, server, 80).is_some());
+        for closed in [&[1][..], &[]] {
+            attach_exactly(node, &only_port(80), way, &[0], closed).unwrap();
+            assert!(connect(node, 0, server, 80).is_none(), "{closed:?}");
+            let status = status(node).unwrap();
+            assert_eq!(status.endpoints[1].state, State::Closed);
+            assert_eq!(status.drift, Vec::<String>::new());
+        }
+        // The same with a switch, and back again.
+        attach_exactly(node, &only_port(81), way, &[0], &[]).unwrap();
+        assert!(connect(node, 0, server, 80).is_none());
+        attach_exactly(node, &only_port(80), way, &[0, 1], &[]).unwrap();
+        assert!(connect(node, 0, server, 80).is_some());
+    });
+}
+
+#[test]
+fn an_interface_that_is_gone_does_not_hold_up_the_others() {
+    each(|node, way| {
+        serve(node, 1, 80);
+        let made = only_port(80);
+        let endpoints =
+            vec![("default/p0".to_owned(), "gone0".to_owned()), ("default/p1".to_owned(), node.interface(1))];
+        let request = Request { endpoints, way: Some(way), exact: Some(Exact::default()), ..request(&made) };
+        let attached = node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.one_by_one().attach(&request));
+        assert!(matches!(&attached, Err(Error::Partial(failed)) if failed.len() == 1), "{attached:?}");
+        assert_eq!(status(node).unwrap().endpoints[0].state, State::Enforced);
+        assert!(connect(node, 0, pod_address(1, false), 81).is_none(), "p1 is isolated");
     });
 }

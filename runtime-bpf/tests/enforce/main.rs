@@ -5,6 +5,7 @@ mod edge;
 mod ended;
 mod faults;
 mod flows;
+mod keeps;
 mod leftovers;
 mod limits;
 mod neighbours;

@@ -112,6 +112,13 @@ impl Drawer<'_> {
                 });
                 value["backends"] = backends.collect();
             }
+            Basis::Claims(basis) => {
+                let claims = basis.claims.iter().map(|((service, _), side)| {
+                    json!({"service": self.read.cluster.service_name(*service), "side": self.side(direction, flow, side)})
+                });
+                value["claims"] = claims.collect();
+                value["otherwise"] = self.side(direction, flow, &basis.otherwise);
+            }
             Basis::HostPorts(basis) => {
                 let claims = claims(&self.read.cluster, flow, basis).into_iter().map(|(name, flow, side)| {
                     let judged = self.side(direction, &flow, side);
@@ -166,6 +173,7 @@ fn basis(basis: &Basis) -> &'static str {
         Basis::Rules(_) => "rules",
         Basis::Isolated(_) => "isolated",
         Basis::Service(_) => "service",
+        Basis::Claims(_) => "claims",
         Basis::HostPorts(_) => "host-port",
     }
 }

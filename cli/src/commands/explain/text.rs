@@ -138,6 +138,18 @@ impl Sheet<'_> {
                     self.indented(2, |sheet| sheet.side(direction, &backend_flow, side));
                 }
             }
+            Basis::Claims(basis) => {
+                self.line(2, "more than one thing is at this port: all of them must be allowed");
+                for ((service, _), claim) in &basis.claims {
+                    self.line(
+                        2,
+                        &format!("claimed by service {}: {}", cluster.service_name(*service), word(claim.verdict)),
+                    );
+                    self.indented(2, |page| page.side(direction, flow, claim));
+                }
+                self.line(2, &format!("the address itself: {}", word(basis.otherwise.verdict)));
+                self.indented(2, |page| page.side(direction, flow, &basis.otherwise));
+            }
             Basis::HostPorts(basis) => {
                 let claims = claims(cluster, flow, basis);
                 for (name, claimed, side) in &claims {
@@ -274,6 +286,7 @@ pub(super) fn plain(basis: &Basis) -> &'static str {
         Basis::Rules(_) => "rules allow",
         Basis::Isolated(_) => "it is isolated, and no rule allows",
         Basis::Service(_) => "what stands behind the service decides",
+        Basis::Claims(_) => "all that is at the port decides",
         Basis::HostPorts(_) => "the pod behind the hostPort decides",
     }
 }

@@ -49,6 +49,13 @@ impl Early {
         self.look.map(|(at, _)| at)
     }
 
+    /// Something has changed: those that are starting may have their interfaces.
+    pub(super) fn hurry(&mut self, now: Instant) {
+        if !self.starting.is_empty() {
+            self.look = Some((now, FIRST_LOOK));
+        }
+    }
+
     /// A pod is gone, or is no pod.
     pub(super) fn forget(&mut self, key: &Key) {
         self.starting.remove(key);

@@ -11,7 +11,8 @@ use weir_compiler::compile::{self, CompileError, Compiled, Options};
 use weir_compiler::index::Generation;
 use weir_compiler::structures::{Place, Structure};
 
-use super::{Agent, InForce, Inbox, REST, Value, back_off};
+use super::local::Interfaces;
+use super::{Agent, InForce, Inbox, Pod, REST, Value, back_off};
 use crate::watch::enforce::{Enforce, Installed, Wanted};
 use crate::watch::follow::chain;
 
@@ -22,6 +23,7 @@ const WRITTEN: [(Place, Structure); 2] = [(Place::Exact4, Structure::Layered), (
 impl<E: Enforce> Agent<E> {
     /// Compiles and installs what there is. That takes some time, in which single entries of the generation before go on to be written.
     pub(super) fn generation(&mut self, now: Instant, inbox: &mut Inbox<'_>) {
+        self.judge_newcomers_first(now);
         let begun = self.pending.begin(now);
         match self.make(now, inbox) {
             Ok(installed) => {
@@ -76,6 +78,7 @@ impl<E: Enforce> Agent<E> {
         while let Some(heard) = inbox() {
             self.hear(heard);
         }
+        self.judge_newcomers_first(now);
         self.write(now);
     }
 
@@ -110,15 +113,16 @@ impl<E: Enforce> Agent<E> {
 
     fn install(&mut self, artifact: &Artifact, now: Instant) -> Result<Installed, (&'static str, String)> {
         let started = Instant::now();
-        let found = self.places.found().iter();
-        let endpoints: Vec<_> = found.map(|(pod, found)| (pod.path(), found.name.clone())).collect();
-        let installed = self.enforce.install(&Wanted { artifact, endpoints: &endpoints });
+        let (Interfaces { endpoints, closed }, uids) = (self.interfaces(), self.uids());
+        let wanted = Wanted { artifact, endpoints: &endpoints, closed: &closed, uids: &uids };
+        let installed = self.enforce.install(&wanted);
         let installed = installed.map_err(|trouble| ("install", trouble.0))?;
         self.metrics.observe("weir_install_seconds", started.elapsed());
         self.metrics.add("weir_generations_total", &[], 1.0);
         let fields = [
             ("generation", Value::from(installed.epoch)),
             ("endpoints", Value::from(endpoints.len())),
+            ("closed", Value::from(closed.len())),
             ("missing", Value::from(self.places.missing().len())),
         ];
         self.log.info("in force", &fields);
@@ -126,10 +130,12 @@ impl<E: Enforce> Agent<E> {
             self.log.error("not enforced", &[("pod", Value::from(pod.as_str())), ("error", Value::from(why.as_str()))]);
         }
         self.tell_pods(&installed.failed, now);
+        self.tell_pods(&self.closed_pods(), now);
         self.refused_until = (!installed.failed.is_empty()).then(|| back_off(self.refused_until, now));
         self.refused.clone_from(&installed.failed);
         self.enforced = self.places.found().clone();
-        self.enforced.retain(|pod, _| self.refused.iter().all(|(refused, _)| *refused != pod.path()));
+        let is_open = |pod: &Pod| !self.unaddressed.contains_key(pod);
+        self.enforced.retain(|pod, _| is_open(pod) && self.refused.iter().all(|(refused, _)| *refused != pod.path()));
         let pods = self.enforced.keys().map(|pod| (pod.namespace.clone(), pod.name.clone(), pod.uid.clone())).collect();
         self.told.send_replace(InForce { generation: installed.epoch, pods });
         Ok(installed)

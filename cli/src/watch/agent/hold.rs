@@ -19,11 +19,20 @@ impl<E: Enforce> Agent<E> {
         self.enforced.retain(|_, at| interfaces.has(at));
         match waiting.question.verb {
             Verb::Status => {
-                let answer = self.metrics.unready().map_or_else(|| Ok(self.in_force.unwrap_or_default()), Err);
-                reply(&waiting, answer);
+                reply(&waiting, self.can_let_go());
             }
             Verb::Check => reply(&waiting, self.is_let_go(&waiting.question)),
             Verb::Add => self.hold(waiting),
+        }
+    }
+
+    /// Whether pods can start. What is wrong with one pod or one policy is no reason to start none.
+    fn can_let_go(&self) -> Answer {
+        match (&self.failure, self.in_force) {
+            _ if !self.unlisted.is_empty() => Err("the objects of the API are not all known yet".to_owned()),
+            (Some(error), _) => Err(format!("no new generation: {error}")),
+            (None, None) => Err("no generation is in force yet".to_owned()),
+            (None, Some(generation)) => Ok(generation),
         }
     }
 
@@ -76,7 +85,7 @@ impl<E: Enforce> Agent<E> {
 
     /// When the first of them has waited for long enough.
     pub(super) fn let_go_due(&self) -> Option<Instant> {
-        self.waiting.iter().map(|it| it.since + it.question.wait).min()
+        self.waiting.iter().filter_map(|it| it.since.checked_add(it.question.wait)).min()
     }
 
     fn is_let_go(&self, question: &Question) -> Answer {

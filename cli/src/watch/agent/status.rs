@@ -8,23 +8,45 @@ use weir_compiler::index::Key;
 use super::{Agent, Notice, Value};
 use crate::watch::enforce::{Enforce, Survey};
 
+fn shown_in_words(key: &Key) -> String {
+    match key.namespace.as_str() {
+        "" => format!("{} {}", key.kind, key.name),
+        namespace => format!("{} {namespace}/{}", key.kind, key.name),
+    }
+}
+
 impl<E: Enforce> Agent<E> {
     /// Brings gauges and readiness up to date.
-    pub(super) fn tell(&self) {
-        self.count_unenforced();
+    pub(super) fn tell(&self, now: Instant) {
+        self.count_unenforced(now);
         if !self.unlisted.is_empty() {
             return;
         }
         let mut unready: Vec<String> = self.failure.iter().map(|error| format!("no new generation: {error}")).collect();
-        unready.extend(self.places.missing().iter().map(|(pod, error)| format!("pod {}: {error}", pod.path())));
+        unready.extend(self.missing(now).map(|(pod, error)| format!("pod {}: {error}", pod.path())));
+        let closed = self.closed_pods();
+        unready.extend(closed.iter().map(|(pod, why)| format!("pod {pod}: {why}")));
+        let unread = |(key, message): (&Key, &String)| format!("{}: {message}", shown_in_words(key));
+        unready.extend(self.malformed.iter().map(unread));
         if self.in_force.is_none() && unready.is_empty() {
             unready.push("no generation is in force yet".to_owned());
         }
         unready.extend(self.refused.iter().map(|(pod, why)| format!("pod {pod}: {why}")));
+        unready.extend(self.unseen());
         self.metrics.set_unready(unready);
-        let (found, missing, refused) = (self.places.found().len(), self.places.missing().len(), self.refused.len());
-        let enforced = if self.in_force.is_some() { found.saturating_sub(refused) } else { 0 };
-        for (state, count) in [("enforced", enforced), ("no_interface", missing), ("refused", refused)] {
+        let is_contested = self.places.missing().values().filter(|why| why.is_contested).count();
+        let (missing, refused) = (self.missing(now).count(), self.refused.len());
+        let ending = self.places.missing().len() - is_contested - missing;
+        let [enforced, astray, unknown] = self.seen(self.enforced.len());
+        for (state, count) in [
+            ("enforced", enforced),
+            ("astray", astray),
+            ("unknown", unknown),
+            ("closed", closed.len()),
+            ("no_interface", missing),
+            ("ending", ending),
+            ("refused", refused),
+        ] {
             self.metrics.set("weir_endpoints", &[("state", state)], count as f64);
         }
         if let Some(epoch) = self.in_force {
@@ -51,10 +73,7 @@ impl<E: Enforce> Agent<E> {
     }
 
     fn surveyed(&self, survey: &Survey) {
-        for repaired in &survey.repaired {
-            self.log.warn("repaired", &[("what", Value::from(repaired.as_str()))]);
-        }
-        self.metrics.add("weir_drift_repairs_total", &[], survey.repaired.len() as f64);
+        self.repaired(&survey.repaired);
         for (direction, outcome, dropped, packets) in &survey.packets {
             let verdict = if *dropped { "dropped" } else { "passed" };
             let labels = [("direction", *direction), ("reason", *outcome), ("verdict", verdict)];
@@ -98,14 +117,15 @@ impl<E: Enforce> Agent<E> {
         }
     }
 
-    fn count_unenforced(&self) {
+    fn count_unenforced(&self, now: Instant) {
         let mut counts: BTreeMap<(&str, &str), u32> = BTreeMap::new();
         let mut count = |kind, why| *counts.entry((kind, why)).or_default() += 1;
         self.malformed.keys().for_each(|key| count(key.kind.as_str(), "malformed"));
         if self.failure.is_some() {
             self.pending.policies.iter().for_each(|key| count(key.kind.as_str(), "failed"));
         }
-        self.places.missing().keys().for_each(|_| count("Pod", "no_interface"));
+        self.missing(now).for_each(|_| count("Pod", "no_interface"));
+        self.closed_pods().iter().for_each(|_| count("Pod", "closed"));
         self.refused.iter().for_each(|_| count("Pod", "refused"));
         self.metrics.clear("weir_unenforced_objects");
         for ((kind, why), count) in counts {

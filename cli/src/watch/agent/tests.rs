@@ -10,7 +10,7 @@ use weir_runtime::sys::links::Interface;
 use super::judging::PAUSE;
 use super::*;
 use crate::watch::discover::{Cached, Inventory};
-use crate::watch::enforce::{Installed, Survey, Trouble, Wanted};
+use crate::watch::enforce::{Installed, Looked, Survey, Trouble, Wanted};
 use crate::watch::log::Format;
 
 const CLUSTER: &str = "
@@ -37,10 +37,15 @@ struct Kernel(Arc<Mutex<Seen>>);
 #[derive(Default)]
 struct Seen {
     done: Vec<String>,
+    /// Interfaces that were closed.
+    closed: Vec<String>,
     refuse_install: bool,
     refuse_write: bool,
     refuse_pod: bool,
     refuse_end: bool,
+    refuse_look: bool,
+    /// Pods without our programs.
+    astray: Vec<String>,
     /// A generation is the one before: it keeps its number.
     is_same: bool,
 }
@@ -55,7 +60,9 @@ impl Enforce for Kernel {
         let exact = wanted.artifact.map(MapName::Exact4);
         let late = exact.is_some_and(|map| map.entries.iter().any(|(key, _)| key[..] == [10, 0, 1, 6]));
         let late = if late { " with 10.0.1.6" } else { "" };
-        seen.done.push(format!("install {}{isolated}{late}", at.join(",")));
+        let closed = wanted.closed.iter().map(|(pod, interface)| format!("{pod}@{interface}")).collect::<Vec<_>>();
+        let closed = if closed.is_empty() { String::new() } else { format!(" closed {}", closed.join(",")) };
+        seen.done.push(format!("install {}{closed}{isolated}{late}", at.join(",")));
         if seen.refuse_install {
             return Err(Trouble("no memory".to_owned()));
         }
@@ -85,6 +92,20 @@ impl Enforce for Kernel {
         Ok(())
     }
 
+    fn look(&mut self) -> Result<Looked, Trouble> {
+        let seen = self.0.lock().expect("no test panics while it holds it");
+        if seen.refuse_look {
+            return Err(Trouble("no bpf file system".to_owned()));
+        }
+        let astray = seen.astray.iter().map(|pod| (pod.clone(), "no program of ours runs".to_owned())).collect();
+        Ok(Looked { repaired: Vec::new(), astray })
+    }
+
+    fn close(&mut self, interface: &str) -> Result<(), Trouble> {
+        self.0.lock().expect("no test panics while it holds it").closed.push(interface.to_owned());
+        Ok(())
+    }
+
     fn survey(&mut self) -> Result<Survey, Trouble> {
         Ok(Survey::default())
     }
@@ -102,6 +123,10 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
+        Self::with(UnknownPods::Allow)
+    }
+
+    fn with(unknown_pods: UnknownPods) -> Self {
         let (kernel, metrics) = (Kernel::default(), Arc::new(Metrics::default()));
         let host = Arc::new(Mutex::new(Inventory::default()));
         let seen = Arc::clone(&host);
@@ -110,10 +135,12 @@ impl Rig {
             node: "near".to_owned(),
             assume: Assumptions::default(),
             kinds: KINDS.to_vec(),
+            unknown_pods,
             look: Box::new(move |_| seen.lock().expect("no test panics while it holds it").clone()),
             metrics: Arc::clone(&metrics),
             notices: Notices::new(notices, Arc::clone(&metrics)),
             told: tokio::sync::watch::channel(InForce::default()).0,
+            relist: Box::new(|_| ()),
             log: Log { format: Format::Text },
             target: Target::BASE,
         };
@@ -214,7 +241,7 @@ fn objects(text: &str) -> Vec<Object> {
 }
 
 fn key(kind: &str, name: &str) -> Key {
-    let namespace = if matches!(kind, "Namespace" | "Node") { "" } else { "shop" };
+    let namespace = if matches!(kind, "Namespace" | "Node" | "CidrList") { "" } else { "shop" };
     Key { kind: kind.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }
 }
 
@@ -501,6 +528,46 @@ fn a_deleted_pod_stays_enforced_until_its_interface_is_gone() {
     assert_eq!(rig.after(CHECK + GATHER), ["install "]);
 }
 
+/// As the kubelet does it: the interface goes first, then the API hears of it.
+#[test]
+fn a_pod_that_ends_is_no_failure() {
+    let mut rig = Rig::in_force();
+    let deleting = CLUSTER.replace("uid: u1,", "uid: u1, deletionTimestamp: '2026-01-01T00:00:00Z',");
+    rig.apply(&deleting);
+    rig.after(Duration::from_secs(3));
+    rig.unplug("veth7");
+    for _ in 0..3 {
+        rig.after(Duration::from_secs(1));
+        assert_eq!(rig.metrics.unready(), None);
+        let text = rig.metrics.text();
+        assert!(!text.contains("no_interface\"} 1") && !text.contains("weir_failures_total"), "{text}");
+        assert!(text.contains("weir_endpoints{state=\"ending\"} 1\n"), "{text}");
+    }
+    rig.delete("Pod", "web");
+    rig.after(Duration::from_secs(1));
+    assert!(rig.metrics.text().contains("weir_endpoints{state=\"ending\"} 0\n"), "{}", rig.metrics.text());
+}
+
+/// The pod is not being deleted. The runtime may be replacing its network.
+#[test]
+fn a_pod_whose_interface_stays_away_is_told_of_in_the_end() {
+    let mut rig = Rig::in_force();
+    rig.unplug("veth7");
+    rig.after(Duration::from_secs(10));
+    assert_eq!(rig.metrics.unready(), None);
+    rig.after(Duration::from_secs(60));
+    assert!(rig.metrics.unready().is_some_and(|why| why.starts_with("pod shop/web: no interface")));
+}
+
+/// Its interface may exist without our knowledge.
+#[test]
+fn a_pod_that_was_never_found_is_told_of_though_it_is_being_deleted() {
+    let mut rig = Rig::new();
+    rig.list(&CLUSTER.replace("uid: u1,", "uid: u1, deletionTimestamp: '2026-01-01T00:00:00Z',"));
+    rig.after(Duration::from_secs(61));
+    assert!(rig.metrics.unready().is_some_and(|why| why.starts_with("pod shop/web: no interface")));
+}
+
 #[test]
 fn an_interface_that_comes_back_as_another_is_found() {
     let mut rig = Rig::in_force();
@@ -535,3 +602,6 @@ fn a_pod_is_enforced_before_the_api_knows_its_address() {
 }
 
 mod flows;
+mod identity;
+mod life;
+mod newcomers;

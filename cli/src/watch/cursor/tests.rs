@@ -42,6 +42,7 @@ fn feed(cursor: &mut Cursor, lines: &[String]) -> String {
 fn shown(event: &Event) -> String {
     match event {
         Event::Applied(object) => format!("applied {}", object.meta.name),
+        Event::Partial { object, message } => format!("partial {}: {message}", object.meta.name),
         Event::Malformed { key, message, .. } => format!("malformed {}: {message}", key.name),
         Event::Deleted(key) => format!("deleted {}", key.name),
         Event::Listed { keys, .. } => {
@@ -89,7 +90,7 @@ fn a_malformed_object_is_told_and_listed_and_hides_no_other() {
     let odd = policy("odd", 5, r#"{"podSelektor":{}}"#);
     let lines = [line("ADDED", &odd), line("ADDED", &policy("b", 3, "{}")), bookmark(9, END)];
     let told = feed(&mut cursor, &lines);
-    assert!(told.starts_with("malformed odd: spec.podSelektor: "), "{told}");
+    assert!(told.starts_with("partial odd: spec.podSelektor: "), "{told}");
     assert!(told.ends_with("[unknown-field]; applied b; listed b,odd"), "{told}");
 }
 

@@ -38,9 +38,17 @@ fn web(addresses: &[IpAddr]) -> Wanted<'_> {
     Wanted { uid: Some("u1"), namespace: "shop", name: "web", addresses }
 }
 
+fn claimant(pod: Wanted<'_>) -> Claimant<'_> {
+    Claimant { pod, known: None, has_lost: false }
+}
+
+fn find(inventory: &Inventory, pod: Wanted<'_>) -> Result<Found, NotFound> {
+    inventory.assign(&[claimant(pod)]).outcomes.remove(0)
+}
+
 #[track_caller]
 fn check(inventory: &Inventory, expected: &str) {
-    let said = match inventory.find(web(&[ADDRESS])) {
+    let said = match find(inventory, web(&[ADDRESS])) {
         Ok(found) => format!("{} {} by {:?}", found.ifindex, found.name, found.by),
         Err(error) => error.to_string(),
     };
@@ -73,7 +81,7 @@ fn of_two_sandboxes_the_one_with_the_pods_address_counts() {
 fn before_the_address_is_known_the_cache_names_the_interface() {
     let cached = vec![cached(&bridge("u1", "veth7", "10.0.0.5"))];
     let inventory = Inventory { interfaces: host(), cached, ..Inventory::default() };
-    assert_eq!(inventory.find(web(&[])).map(|found| found.ifindex), Ok(7));
+    assert_eq!(find(&inventory, web(&[])).map(|found| found.ifindex), Ok(7));
 }
 
 #[test]

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use weir_compiler::classify::PeerId;
 use weir_compiler::departed::EndedService;
-use weir_runtime::runtime::{Access, Attached, EndedFlows, Request, Runtime};
-use weir_runtime::{Error, Generation, Now, Way};
+use weir_runtime::runtime::{Access, Attached, EndedFlows, Exact, Request, Runtime};
+use weir_runtime::{Endpoint, Error, Generation, Now, Way};
 
-use super::{Enforce, Installed, Survey, Trouble, Wanted};
+use super::{Enforce, Installed, Left, Looked, Survey, Trouble, Wanted};
 use crate::watch::follow::chain;
 
 /// Enforcement under a directory of pins. What is there already is adopted, and stays when the agent ends.
@@ -28,11 +28,10 @@ impl Kernel {
     fn runtime(&mut self) -> Result<&Runtime, Error> {
         match &mut self.runtime {
             Some(runtime) => Ok(runtime),
-            none => Ok(none.insert(Runtime::open(&self.bpffs, Access::Change)?)),
+            none => Ok(none.insert(Runtime::open(&self.bpffs, Access::Change)?.one_by_one().keeping()?)),
         }
     }
 
-    /// Endpoints of pods that the artifact does not know (they went while no agent was there) are given up first.
     fn attach(&mut self, wanted: &Wanted<'_>, file: &[u8]) -> Result<Attached, Error> {
         let request = Request {
             artifact: wanted.artifact,
@@ -41,14 +40,9 @@ impl Kernel {
             uplinks: Vec::new(),
             way: self.way,
             keep: None,
+            exact: Some(Exact { closed: wanted.closed.to_vec(), uids: wanted.uids.clone() }),
         };
-        let runtime = self.runtime()?;
-        loop {
-            match runtime.attach(&request) {
-                Err(Error::UnknownPod(pod)) => _ = runtime.detach(Some(&pod))?,
-                result => return result,
-            }
-        }
+        self.runtime()?.attach(&request)
     }
 
     fn epoch(&mut self) -> Result<u32, Error> {
@@ -57,6 +51,15 @@ impl Kernel {
 }
 
 impl Enforce for Kernel {
+    fn left(&mut self) -> Vec<Left> {
+        let attached = self.runtime().and_then(Runtime::attached).unwrap_or_default();
+        let known = |it: Endpoint| {
+            let Endpoint { pod, uid, interface, ifindex, closed, .. } = it;
+            Some(Left { pod, uid: uid.filter(|_| !closed)?, interface, ifindex })
+        };
+        attached.into_iter().filter_map(known).collect()
+    }
+
     fn install(&mut self, wanted: &Wanted<'_>) -> Result<Installed, Trouble> {
         let file = wanted.artifact.to_bytes().map_err(|error| Trouble(error.to_string()))?;
         let before = self.epoch().map_err(trouble)?;
@@ -96,6 +99,14 @@ impl Enforce for Kernel {
 
     fn rest(&mut self) -> Result<(), Trouble> {
         self.runtime().and_then(Runtime::reap).map_err(trouble)
+    }
+
+    fn look(&mut self) -> Result<Looked, Trouble> {
+        self.runtime().and_then(Runtime::look).map_err(trouble)
+    }
+
+    fn close(&mut self, interface: &str) -> Result<(), Trouble> {
+        weir_runtime::hold::close(&self.bpffs, interface).map_err(trouble)
     }
 
     fn survey(&mut self) -> Result<Survey, Trouble> {

@@ -98,6 +98,8 @@ pub enum Basis {
     Isolated(Vec<PolicyId>),
     /// The destination is a service's address: what its backends say.
     Service(ServiceBasis),
+    /// The destination is a contested port: every claim decides, and so does the address itself.
+    Claims(ClaimsBasis),
     /// The destination is a hostPort: what the pods behind it say.
     HostPorts(HostPortBasis),
 }
@@ -120,6 +122,45 @@ pub struct ServiceBasis {
     pub port: Option<u32>,
     /// What each ready backend gets, in the service's order.
     pub backends: Vec<Side>,
+}
+
+/// The services behind an address and port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicesBehind {
+    /// The service whose ClusterIP it is: without a claim, nothing is behind the port.
+    pub owner: Option<ServiceId>,
+    /// The services that claim the port, each with the index of its port.
+    pub claims: Vec<(ServiceId, u32)>,
+    /// Whether the address itself must be allowed too.
+    pub contested: bool,
+}
+
+impl ServicesBehind {
+    /// The one service that decides, and its port, unless the port is contested.
+    pub(crate) fn single(&self) -> Option<(ServiceId, Option<u32>)> {
+        match self.claims[..] {
+            [] => self.owner.map(|owner| (owner, None)),
+            [(service, port)] if !self.contested => Some((service, Some(port))),
+            _ => None,
+        }
+    }
+}
+
+/// The sides that decide at a contested port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimsBasis {
+    /// The services that claim it, each with the index of its port, and the side of each claim.
+    pub claims: Vec<((ServiceId, u32), Side)>,
+    /// The side of the address itself, as if no service claimed the port.
+    pub otherwise: Box<Side>,
+}
+
+impl ClaimsBasis {
+    /// The sides that made the verdict what it is: one denied claim is enough.
+    pub fn deciding(&self, verdict: Verdict) -> impl Iterator<Item = &Side> {
+        let agreeing = self.claims.iter().map(|(_, side)| side).filter(move |side| side.verdict == verdict);
+        agreeing.chain((verdict == Verdict::Allow).then_some(&*self.otherwise))
+    }
 }
 
 /// What decides at an address and port that pods claim as their hostPort.
@@ -148,6 +189,18 @@ impl Side {
             (None, _) | (Some(Verdict::Allow), Verdict::Deny) => self,
             (Some(verdict), _) => {
                 Self { verdict, basis: Basis::HostPorts(HostPortBasis { claims, otherwise: Box::new(self) }) }
+            }
+        }
+    }
+
+    /// A contested claim only takes away.
+    #[must_use]
+    pub(crate) fn with_claims(self, claims: Vec<((ServiceId, u32), Self)>) -> Self {
+        let verdict = claims.iter().map(|(_, side)| side.verdict).max();
+        match (verdict, self.verdict) {
+            (None, _) | (Some(Verdict::Allow), Verdict::Deny) => self,
+            (Some(verdict), _) => {
+                Self { verdict, basis: Basis::Claims(ClaimsBasis { claims, otherwise: Box::new(self) }) }
             }
         }
     }

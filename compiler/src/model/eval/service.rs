@@ -2,35 +2,35 @@
 
 use std::net::IpAddr;
 
-use super::{Basis, End, FlowProtocol, Judgement, Oracle, ServiceBasis, Side, Target, Verdict};
+use super::{Basis, End, FlowProtocol, Judgement, Oracle, ServiceBasis, ServicesBehind, Side, Target, Verdict};
 use crate::address::Family;
-use crate::model::{
-    Backend, Direction, Icmp, NodeId, PortMatch, PortRule, Rule, ServiceAddress, ServiceId, ServicePort,
-};
+use crate::model::{Backend, Direction, Icmp, NodeId, PortMatch, PortRule, Rule, ServiceAddress, ServiceId, Standing};
 
 impl Oracle<'_> {
-    /// The service that the destination address belongs to, and which of its ports is meant.
-    pub(super) fn find_service(
-        &self,
-        source: End,
-        destination: End,
-        target: Target,
-    ) -> Option<(ServiceId, Option<u32>)> {
+    /// The services behind the destination address; `None` if it is an ordinary address.
+    pub(super) fn find_behind(&self, source: End, destination: End, target: Target) -> Option<ServicesBehind> {
+        let address = destination.address?;
         // A host-network pod is its node: what is sent to its address may be a node port.
-        let is_pod = destination.endpoint.is_some_and(|id| self.is_member(id));
-        if is_pod || self.cluster.assume.service_address == ServiceAddress::Address {
+        let pod = destination.endpoint.filter(|id| self.is_member(*id));
+        let is_host = pod.is_some_and(|id| self.endpoint(id).standing == Standing::HostNetwork);
+        // Packets of a pod to its own address do not leave it.
+        let is_itself = source.endpoint.is_some_and(|id| self.endpoint(id).addresses.contains(&address));
+        if is_host || is_itself || self.cluster.assume.service_address == ServiceAddress::Address {
             return None;
         }
-        let address = destination.address?;
-        let services = self.directory.services_at(address);
-        let by_port = services.iter().find_map(|id| {
-            let ports = &self.cluster.services[id.index()].ports;
-            let index = ports.iter().position(|port| target.is(port.protocol, port.port))?;
-            Some((*id, Some(index as u32)))
-        });
-        // A load balancer may use a node's own address: there, only its service ports are the service's.
-        let rest = services.first().filter(|_| self.directory.node_at(address).is_none());
-        by_port.or_else(|| self.find_node_port(source, address, target)).or(rest.map(|id| (*id, None)))
+        let frontend = self.cluster.frontend(address);
+        let port = match target.protocol {
+            FlowProtocol::Transport(protocol) => frontend.and_then(|it| it.port(protocol, target.port)),
+            FlowProtocol::Icmp => None,
+        };
+        let mut claims = port.map_or_else(Vec::new, |port| port.claims.clone());
+        let node_ports = if pod.is_some() { Vec::new() } else { self.find_node_ports(source, address, target) };
+        claims.extend(node_ports);
+        claims.sort_unstable();
+        claims.dedup();
+        let contested = pod.is_some() || claims.len() > 1 || port.is_some_and(|port| port.contested);
+        let owner = frontend.and_then(|it| it.owner).filter(|_| pod.is_none());
+        (owner.is_some() || !claims.is_empty()).then_some(ServicesBehind { owner, claims, contested })
     }
 
     /// The node where a packet begins: its pod's, or the node itself.
@@ -40,20 +40,48 @@ impl Oracle<'_> {
     }
 
     /// A node translates what is sent to its own addresses; another node is an ordinary address until it does.
-    fn find_node_port(&self, source: End, address: IpAddr, target: Target) -> Option<(ServiceId, Option<u32>)> {
-        let node = self.node_of(source)?;
-        if !self.cluster.nodes[node.index()].addresses.contains(&address) {
-            return None;
+    fn find_node_ports(&self, source: End, address: IpAddr, target: Target) -> Vec<(ServiceId, u32)> {
+        let is_own = |node: NodeId| self.cluster.nodes[node.index()].addresses.contains(&address);
+        if !self.node_of(source).is_some_and(is_own) {
+            return Vec::new();
         }
-        self.cluster.services.iter().enumerate().find_map(|(id, service)| {
-            let is_meant = |port: &ServicePort| port.node_port.is_some_and(|it| target.is(port.protocol, it));
-            let index = service.ports.iter().position(is_meant)?;
-            Some((ServiceId(id as u32), Some(index as u32)))
-        })
+        let mut found = Vec::new();
+        for (id, service) in self.cluster.services.iter().enumerate() {
+            for (index, port) in service.ports.iter().enumerate() {
+                if port.node_port.is_some_and(|it| target.is(port.protocol, it)) {
+                    found.push((ServiceId(id as u32), index as u32));
+                }
+            }
+        }
+        found
     }
 
-    /// A service port is allowed if all of its ready backends are.
-    pub(super) fn judge_service(
+    /// Judges every service behind an address. At a contested port any of the claimants may get the packet, or the
+    /// address itself may: all of them must be allowed.
+    pub(super) fn judge_behind(
+        &mut self,
+        source: End,
+        destination: End,
+        target: Target,
+        behind: &ServicesBehind,
+    ) -> Judgement {
+        if let Some((service, port)) = behind.single() {
+            return self.judge_service(source, destination, target, (service, port));
+        }
+        let otherwise = match behind.owner {
+            Some(owner) => self.judge_service(source, destination, target, (owner, None)),
+            None => self.judge_plain(source, destination, target),
+        };
+        let mut judge = |claim: &(ServiceId, u32)| {
+            let judged = self.judge_service(source, destination, target, (claim.0, Some(claim.1)));
+            ((*claim, judged.egress), (*claim, judged.ingress))
+        };
+        let (egress, ingress) = behind.claims.iter().map(&mut judge).unzip();
+        Judgement { egress: otherwise.egress.with_claims(egress), ingress: otherwise.ingress.with_claims(ingress) }
+    }
+
+    /// A service port is allowed if all of its backends are.
+    fn judge_service(
         &mut self,
         source: End,
         destination: End,

@@ -12,9 +12,10 @@ pub(crate) static CODE: Code = Code {
     severity: Severity::Warning,
     lint: true,
     what: "Two running pods have the same address.",
-    why: "An address names one pod: the first by namespace and name is taken for both, so what is said about the other \
-          is not what packets would meet. It happens when a snapshot is put together from several moments. Pods that \
-          have finished and pods on the host's network do not count: their address is not theirs.",
+    why: "An address names one pod. Which of the two has it cannot be told, so neither does: packets from and to the \
+          address get only what every address gets, nothing that a policy allows by labels. It happens when a snapshot \
+          is put together from several moments. Pods that are being deleted lose the address to one that is not. Pods \
+          that have finished and pods on the host's network do not count: their address is not theirs.",
     example: "\
 apiVersion: v1
 kind: Pod
@@ -49,6 +50,6 @@ pub(in crate::resolve) fn found(
     let origin = |id: EndpointId| Origin::new(cluster.endpoints[id.index()].object, status.field("podIP"));
     let (holder_name, second_name) = (cluster.endpoint_name(holder), cluster.endpoint_name(second));
     Diagnostic::at(&CODE, origin(second), format!("pod {second_name} has the address of pod {holder_name}, {address}"))
-        .also(origin(holder), format!("{holder_name} is taken to have it"))
+        .also(origin(holder), format!("{holder_name} says that it has it too, so neither is taken to have it"))
         .help("take one snapshot of all pods at one moment: kubectl get pods --all-namespaces -o json")
 }

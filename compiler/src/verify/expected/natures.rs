@@ -8,8 +8,8 @@ use crate::classify::{to_address, to_number};
 use crate::model::directory::Directory;
 use crate::model::labels::matches;
 use crate::model::{
-    Cluster, Direction, Endpoint, EndpointId, IpBlockPods, LabelSetId, ListId, NamespaceId, NodeId, Peer, PolicyId,
-    PortMatch, Protocol, SelectorId, ServiceAddress, ServiceId, Standing,
+    Cluster, Direction, Endpoint, EndpointId, FrontendPorts, IpBlockPods, LabelSetId, ListId, NamespaceId, NodeId,
+    Peer, PolicyId, PortMatch, Protocol, SelectorId, ServiceAddress, Standing,
 };
 
 /// As a peer of rules and lists: what is no service's address is only this.
@@ -29,10 +29,10 @@ pub(in crate::verify) struct Plain {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::verify) struct Nature<'c> {
     pub(super) plain: u32,
-    /// The services on the address.
-    pub(super) services: &'c [ServiceId],
-    /// Whether it is a node's own, for an address of a service.
-    pub(super) on_node: bool,
+    /// The services that have or claim the address.
+    pub(super) frontend: Option<&'c FrontendPorts>,
+    /// Whether it is a pod's own, for an address that services claim.
+    pub(super) on_pod: bool,
     /// The hostPorts on it, of nodes with local endpoints: indices into [`Cluster::host_ports`].
     pub(super) host_ports: Vec<usize>,
     /// For what has services or is a node: which backends it leads to.
@@ -134,11 +134,13 @@ impl<'c> Natures<'c> {
         let endpoint = self.directory.endpoint_at(address);
         let plain = self.plain(endpoint, Some(address));
         let host_ports = if endpoint.is_none() { self.host_ports_at(address) } else { Vec::new() };
-        let mut nature = Nature { plain, services: &[], on_node: false, host_ports, family: None };
-        if endpoint.is_none() && self.cluster.assume.service_address == ServiceAddress::Backends {
-            nature.services = self.directory.services_at(address);
-            nature.on_node = !nature.services.is_empty() && self.directory.node_at(address).is_some();
-            let leads = !nature.services.is_empty() || !self.plains[plain as usize].nodes.is_empty();
+        let mut nature = Nature { plain, frontend: None, on_pod: false, host_ports, family: None };
+        if self.cluster.assume.service_address == ServiceAddress::Backends {
+            // Of a pod's address, only claims on ports matter: it is nothing else's.
+            let matters = |it: &&FrontendPorts| endpoint.is_none() || !it.ports.is_empty();
+            nature.frontend = self.cluster.frontend(address).filter(matters);
+            nature.on_pod = nature.frontend.is_some() && endpoint.is_some();
+            let leads = nature.frontend.is_some() || !self.plains[plain as usize].nodes.is_empty();
             nature.family = leads.then(|| Family::of(address));
         }
         let next = self.list.len() as u32;
@@ -156,7 +158,7 @@ impl<'c> Natures<'c> {
 
     /// The lists that contain what is neither a service nor a node.
     pub(super) fn lists_of_plain(&self, nature: u32) -> Option<&[ListId]> {
-        let nature = self.list.get(nature as usize).filter(|it| it.services.is_empty())?;
+        let nature = self.list.get(nature as usize).filter(|it| it.frontend.is_none())?;
         let plain = self.plains.get(nature.plain as usize).filter(|it| it.nodes.is_empty())?;
         Some(&plain.lists)
     }
@@ -222,7 +224,7 @@ impl<'c> Natures<'c> {
     pub(super) fn cuts(&self) -> BTreeSet<IpAddr> {
         let cluster = self.cluster;
         let owned = cluster.endpoints.iter().flat_map(|it| &it.addresses);
-        let owned = owned.chain(cluster.services.iter().flat_map(|it| &it.addresses));
+        let owned = owned.chain(cluster.frontends.iter().map(|it| &it.address));
         let owned = owned.chain(cluster.nodes.iter().flat_map(|it| &it.addresses));
         let owned = owned.chain(cluster.host_ports.iter().filter_map(|it| it.address.as_ref()));
         let mut cuts: BTreeSet<IpAddr> = owned.copied().collect();

@@ -1,12 +1,21 @@
 //! Which slots of ports each nature may use, for one kind of endpoint.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::k8s::PortMatch;
-use crate::model::{Direction, ListAction, Policy, PortRule, Rule, ServiceAddress, ServiceId, ServicePort};
+use crate::model::{Direction, ListAction, Policy, PortRule, Protocol, Rule, ServiceAddress, ServiceId, ServicePort};
 
 use super::super::bits::{self, add, contains, insert, remove, words};
 use super::super::slots::Slots;
 use super::Expected;
 use super::natures::{Nature, Plain};
+
+/// What claims a port.
+#[derive(Default)]
+struct At {
+    claims: BTreeSet<(ServiceId, usize)>,
+    contested: bool,
+}
 
 /// Sets of slots by plain nature, one after the other.
 struct Row {
@@ -194,43 +203,42 @@ impl<'c> Expected<'c> {
         // the Pod or the node."
         let own_node = node.is_some_and(|node| plain.nodes.contains(&node));
         let denied = !own_node && self.is_denied(kind, Direction::Egress, plain);
-        if !own_node && nature.services.is_empty() {
+        if !own_node && nature.frontend.is_none() {
             return None;
         }
+        let is_closed = !nature.on_pod && nature.frontend.is_some_and(|it| it.owner.is_some());
         let mut set = match () {
-            // A load balancer may use a node's own address: there, only its service ports are the service's.
-            () if !nature.services.is_empty() && !nature.on_node && denied => vec![0; words(self.slots.count())],
-            () if !nature.services.is_empty() && !nature.on_node => self.without_peers(kind, |_| true),
+            () if is_closed && denied => vec![0; words(self.slots.count())],
+            () if is_closed => self.without_peers(kind, |_| true),
             () if own_node => bits::full(self.slots.count()),
             () => row.get(nature.plain as usize).to_vec(),
         };
-        for (service, index) in self.ports_at(nature, own_node) {
-            let port = &self.cluster.services[service.index()].ports[index.0];
-            let slot = self.slots.of((Some(port.protocol), index.1));
-            let allowed = !denied && self.reaches_service(kind, row, nature, (service, index.0), slot);
-            if allowed { insert(&mut set, slot) } else { remove(&mut set, slot) }
+        for ((protocol, number), At { claims, contested }) in self.ports_at(nature, own_node) {
+            let slot = self.slots.of((Some(protocol), number));
+            let reached = |claim: &(ServiceId, usize)| self.reaches_service(kind, row, nature, *claim, slot);
+            let allowed = !denied && claims.iter().all(reached);
+            match (allowed, contested || claims.len() > 1) {
+                (true, true) => {}
+                (true, false) => insert(&mut set, slot),
+                (false, _) => remove(&mut set, slot),
+            }
         }
         Some(set)
     }
 
-    /// The service ports at an address, each with its number there; the first service that has one has it.
-    fn ports_at(&self, nature: &Nature<'c>, own_node: bool) -> Vec<(ServiceId, (usize, u16))> {
-        let services = &self.cluster.services;
-        let mut found: Vec<(ServiceId, (usize, u16))> = Vec::new();
-        let mut claimed = std::collections::BTreeSet::new();
-        let mut claim = |service: ServiceId, index: usize, port: &ServicePort, number: u16| {
-            if claimed.insert((port.protocol as usize, number)) {
-                found.push((service, (index, number)));
-            }
-        };
-        for id in nature.services {
-            let ports = services[id.index()].ports.iter().enumerate();
-            ports.for_each(|(index, port)| claim(*id, index, port, port.port));
+    /// The service ports at an address: all that claim each of them, and whether the address itself must be allowed too.
+    fn ports_at(&self, nature: &Nature<'c>, own_node: bool) -> BTreeMap<(Protocol, u16), At> {
+        let mut found: BTreeMap<(Protocol, u16), At> = BTreeMap::new();
+        for port in nature.frontend.into_iter().flat_map(|it| &it.ports) {
+            let at = found.entry((port.protocol, port.port)).or_default();
+            at.contested = port.contested || nature.on_pod;
+            at.claims.extend(port.claims.iter().map(|(service, index)| (*service, *index as usize)));
         }
         if own_node && nature.family.is_some() && self.cluster.assume.service_address == ServiceAddress::Backends {
-            for (id, service) in services.iter().enumerate() {
+            for (id, service) in self.cluster.services.iter().enumerate() {
                 for (index, port) in service.ports.iter().enumerate() {
-                    port.node_port.into_iter().for_each(|number| claim(ServiceId(id as u32), index, port, number));
+                    let at = port.node_port.map(|number| found.entry((port.protocol, number)).or_default());
+                    at.into_iter().for_each(|at| _ = at.claims.insert((ServiceId(id as u32), index)));
                 }
             }
         }

@@ -1,0 +1,64 @@
+//! Namespaces that end, and come back under the same name.
+//!
+//! Problem: policies are told of on another stream than namespaces, and either may be late or have lost events in a new list. A policy
+//! of a namespace that is gone must not allow anything in the next one of its name; a policy of the next one must not be lost.
+//! Strategy: when a namespace goes or has another UID, none of the policies that are known under its name is believed any more: they
+//! still isolate, and allow nothing, until the server says again that they are there; and it is asked to.
+
+use std::time::Instant;
+
+use weir_compiler::index::Key;
+use weir_compiler::k8s::{Body, NetworkPolicy, Object, PolicyType};
+
+use super::{Agent, Value};
+use crate::watch::enforce::Enforce;
+
+/// The kinds that live in namespaces and that the agent follows.
+const NAMESPACED: [&str; 4] = ["NetworkPolicy", "Pod", "Service", "EndpointSlice"];
+
+impl<E: Enforce> Agent<E> {
+    /// Whether an object of this name is known and has another UID.
+    pub(super) fn is_another(&self, key: &Key, uid: Option<&String>) -> bool {
+        let known = self.index.get(key).and_then(|object| object.meta.uid.as_ref());
+        known.zip(uid).is_some_and(|(known, uid)| known != uid)
+    }
+
+    /// A namespace is gone, or another one has its name.
+    pub(super) fn doubt(&mut self, namespace: &str, at: Instant) {
+        for key in self.policies.kept_for(namespace) {
+            let dirty = self.index.delete(&key);
+            self.note(dirty, false, at);
+        }
+        let all: Vec<Key> =
+            self.index.keys("NetworkPolicy").filter(|key| key.namespace == namespace).cloned().collect();
+        let doubted: Vec<Object> = all.iter().filter_map(|key| self.index.get(key)).filter_map(isolating).collect();
+        let is_empty = NAMESPACED.iter().all(|kind| self.index.keys(kind).all(|key| key.namespace != namespace));
+        if !is_empty {
+            let why = "the namespace is another one, or gone";
+            self.log
+                .info("objects are listed anew", &[("namespace", Value::from(namespace)), ("why", Value::from(why))]);
+            NAMESPACED.iter().for_each(|kind| (self.relist)(kind));
+        }
+        for object in doubted {
+            let dirty = self.index.apply(object);
+            self.note(dirty, false, at);
+        }
+    }
+}
+
+/// The policy without what it allows; it isolates the same pods in the same directions.
+pub(super) fn isolating(object: &Object) -> Option<Object> {
+    let Body::NetworkPolicy(policy) = &object.body else { return None };
+    let bare =
+        NetworkPolicy { policy_types: directions(policy), ingress: Vec::new(), egress: Vec::new(), ..policy.clone() };
+    Some(Object { body: Body::NetworkPolicy(bare), ..object.clone() })
+}
+
+/// Without rules the directions have to be named: a policy that names none has the second one because of its rules.
+fn directions(policy: &NetworkPolicy) -> Vec<PolicyType> {
+    match (policy.policy_types.is_empty(), policy.egress.is_empty()) {
+        (false, _) => policy.policy_types.clone(),
+        (true, true) => vec![PolicyType::Ingress],
+        (true, false) => vec![PolicyType::Ingress, PolicyType::Egress],
+    }
+}

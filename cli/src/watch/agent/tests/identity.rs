@@ -1,0 +1,218 @@
+//! A pod is its UID at its interface; addresses, names of pods, of interfaces and of namespaces come back.
+
+use weir_runtime::sys::links::Namespace;
+
+use super::*;
+
+fn near_pod(name: &str, uid: &str, app: &str, address: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, uid: {uid}, labels: {{app: {app}}}}},
+          spec: {{nodeName: near}}, status: {{phase: Running, podIP: {address}}}}}"
+    )
+}
+
+/// A pod's interface of which only the pod's own network namespace tells.
+fn plug_untold(rig: &Rig, veth: &str, addresses: &[[u8; 4]]) {
+    let mut host = rig.host.lock().expect("no test panics while it holds it");
+    let ifindex = host.interfaces.len() as u32 + 20;
+    let end = |ifindex, name: &str, peer| Interface {
+        ifindex,
+        name: name.to_owned(),
+        kind: "veth".to_owned(),
+        peer: Some(peer),
+    };
+    host.interfaces.push(end(ifindex, veth, 2));
+    let addresses = addresses.iter().map(|it| (2, IpAddr::from(*it))).collect();
+    let namespace = Namespace { interfaces: vec![end(2, "eth0", ifindex)], addresses };
+    host.namespaces.push((format!("cni-{veth}"), namespace));
+}
+
+#[test]
+fn a_deletion_that_comes_after_the_address_has_a_new_pod_does_not_stop_the_node() {
+    let mut rig = Rig::in_force();
+    rig.unplug("veth7");
+    rig.plug("new", "u8", "veth8", [10, 0, 0, 5]);
+    rig.apply(&near_pod("new", "u8", "web", "10.0.0.5"));
+    let closed = rig.after(Duration::from_secs(1));
+    assert!(closed.iter().all(|it| !it.contains("web@veth8")), "{closed:?}");
+    rig.delete("Pod", "web");
+    assert_eq!(rig.after(Duration::from_secs(1)), ["install shop/new@veth8 isolated"]);
+    assert!(rig.agent.leaving.is_empty());
+    assert_eq!(rig.metrics.unready(), None);
+}
+
+#[test]
+fn a_list_that_lost_the_deletion_does_not_stop_the_node_either() {
+    let mut rig = Rig::in_force();
+    rig.unplug("veth7");
+    rig.plug("new", "u8", "veth8", [10, 0, 0, 5]);
+    rig.apply(&near_pod("new", "u8", "web", "10.0.0.5"));
+    rig.after(Duration::from_secs(1));
+    rig.agent.take(Event::Listed { kind: "Pod", keys: [key("Pod", "new"), key("Pod", "db")].into() }, rig.now);
+    assert_eq!(rig.after(Duration::from_secs(1)), ["install shop/new@veth8 isolated"]);
+    assert_eq!(rig.metrics.unready(), None);
+}
+
+#[test]
+fn a_deleted_pod_that_keeps_its_interface_loses_its_address_to_the_next_one() {
+    let mut rig = Rig::in_force();
+    rig.delete("Pod", "web");
+    rig.plug("new", "u8", "veth8", [10, 0, 0, 5]);
+    rig.apply(&near_pod("new", "u8", "api", "10.0.0.5"));
+    let done = rig.after(GATHER + QUIET);
+    assert_eq!(done.last().map(String::as_str), Some("install shop/new@veth8 closed shop/web@veth7"), "{done:?}");
+    assert_eq!(rig.metrics.unready(), None, "it is normal");
+    rig.unplug("veth7");
+    let done = rig.after(CHECK + GATHER);
+    assert_eq!(done.last().map(String::as_str), Some("install shop/new@veth8"), "{done:?}");
+}
+
+#[test]
+fn two_living_pods_on_one_address_are_closed_and_told_of_and_the_others_are_enforced() {
+    let mut rig = Rig::in_force();
+    for (name, uid, veth) in [("a", "u8", "veth8"), ("b", "u9", "veth9")] {
+        rig.plug(name, uid, veth, [10, 0, 0, 8]);
+        rig.apply(&near_pod(name, uid, "api", "10.0.0.8"));
+    }
+    let done = rig.after(GATHER + QUIET);
+    let last = "install shop/web@veth7 closed shop/a@veth8,shop/b@veth9 isolated";
+    assert_eq!(done.last().map(String::as_str), Some(last), "{done:?}");
+    assert!(
+        rig.metrics.unready().is_some_and(|why| why.contains("shop/a: nothing passes")),
+        "{:?}",
+        rig.metrics.unready()
+    );
+    assert!(rig.metrics.text().contains("weir_endpoints{state=\"closed\"} 2\n"), "{}", rig.metrics.text());
+    assert!(rig.told().iter().any(|it| it.starts_with("NotEnforced Pod/a")));
+}
+
+#[test]
+fn a_pod_that_takes_its_neighbours_address_stops_no_other_pod() {
+    let mut rig = Rig::new();
+    plug_untold(&rig, "veth7", &[[10, 0, 0, 5]]);
+    plug_untold(&rig, "veth8", &[[10, 0, 0, 8], [10, 0, 0, 5]]);
+    plug_untold(&rig, "veth9", &[[10, 0, 0, 9]]);
+    let more = [near_pod("evil", "u8", "api", "10.0.0.8"), near_pod("calm", "u9", "web", "10.0.0.9")].join("\n---\n");
+    rig.list(&format!("{CLUSTER}\n---\n{more}"));
+    let done = rig.after(GATHER);
+    assert_eq!(done.len(), 1, "{done:?}");
+    assert!(
+        done[0].starts_with("install shop/calm@veth9 closed ")
+            && done[0].contains("@veth7")
+            && done[0].contains("@veth8"),
+        "{done:?}"
+    );
+    assert!(rig.metrics.unready().is_some_and(|why| why.contains("shop/web: nothing passes")));
+}
+
+#[test]
+fn who_was_found_before_a_neighbour_took_the_address_stays_enforced() {
+    let mut rig = Rig::new();
+    plug_untold(&rig, "veth7", &[[10, 0, 0, 5]]);
+    rig.list(CLUSTER);
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
+    plug_untold(&rig, "veth8", &[[10, 0, 0, 8], [10, 0, 0, 5]]);
+    rig.apply(&near_pod("evil", "u8", "api", "10.0.0.8"));
+    let done = rig.after(GATHER + QUIET);
+    assert_eq!(done.last().map(String::as_str), Some("install shop/evil@veth8,shop/web@veth7 isolated"), "{done:?}");
+}
+
+#[test]
+fn another_pods_veth_in_an_older_cni_result_is_not_believed() {
+    let mut rig = Rig::new();
+    rig.plug("gone", "u8", "veth7", [10, 0, 0, 8]);
+    rig.host.lock().expect("no test panics while it holds it").interfaces.clear();
+    rig.plug("web", "u1", "veth7", [10, 0, 0, 5]);
+    rig.list(&format!("{CLUSTER}\n---\n{}", near_pod("gone", "u8", "api", "10.0.0.8")));
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
+}
+
+#[test]
+fn policies_that_were_kept_go_when_a_namespace_of_the_same_name_comes_in_a_list() {
+    let namespace = |uid: &str, more: &str| {
+        format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: shop, uid: {uid}{more}}}}}")
+    };
+    let mut rig = Rig::in_force();
+    rig.apply(&namespace("n1", ", deletionTimestamp: '2026-01-01T00:00:00Z'"));
+    rig.apply(OPEN);
+    rig.delete("NetworkPolicy", "p");
+    rig.after(GATHER);
+    assert!(rig.agent.index.get(&key("NetworkPolicy", "p")).is_some(), "it is kept");
+    rig.apply(&namespace("n2", ""));
+    assert_eq!(rig.agent.index.get(&key("NetworkPolicy", "p")), None);
+}
+
+#[test]
+fn policies_of_a_namespace_that_is_another_one_allow_nothing_until_they_are_listed_again() {
+    let namespace = |uid: &str| format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: shop, uid: {uid}}}}}");
+    let mut rig = Rig::in_force();
+    rig.apply(&namespace("n1"));
+    rig.apply(OPEN);
+    assert_eq!(rig.after(GATHER + QUIET), ["install shop/web@veth7"]);
+    rig.apply(&namespace("n2"));
+    assert_eq!(rig.after(GATHER + QUIET), ["install shop/web@veth7 isolated"]);
+    rig.apply(OPEN);
+    assert_eq!(rig.after(GATHER + QUIET), ["install shop/web@veth7"]);
+}
+
+#[test]
+fn what_an_object_of_another_uid_said_does_not_stay_when_it_cannot_be_read() {
+    let mut rig = Rig::in_force();
+    rig.apply(&OPEN.replace("name: p,", "name: p, uid: a,"));
+    rig.after(GATHER);
+    let event =
+        Event::Malformed { key: key("NetworkPolicy", "p"), uid: Some("b".to_owned()), message: "odd".to_owned() };
+    rig.agent.take(event, rig.now);
+    assert_eq!(rig.agent.index.get(&key("NetworkPolicy", "p")), None);
+}
+
+#[test]
+fn what_is_understood_of_an_object_is_in_force_and_the_rest_is_told() {
+    let mut rig = Rig::in_force();
+    let object = objects(OPEN).remove(0);
+    rig.agent.take(Event::Partial { object, message: "odd".to_owned() }, rig.now);
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7"]);
+    assert!(rig.metrics.unready().is_some_and(|why| why.contains("NetworkPolicy shop/p: odd")));
+    assert_eq!(rig.told().len(), 1);
+    rig.apply(CLUSTER);
+    rig.after(GATHER);
+    assert_eq!(rig.metrics.unready(), None);
+}
+
+#[test]
+fn an_entry_that_was_denied_stays_denied_while_the_list_cannot_be_read_as_a_whole() {
+    let list = |addresses: &str| {
+        let text = format!(
+            "{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {{name: bad, uid: l}}, spec: {{action: Deny, cidrs: [{addresses}]}}}}"
+        );
+        objects(&text).remove(0)
+    };
+    let entries = |rig: &Rig| match &rig.agent.index.get(&key("CidrList", "bad")).expect("it is there").body {
+        Body::CidrList(list) => list.entries.len(),
+        other => panic!("{other:?}"),
+    };
+    let mut rig = Rig::in_force();
+    rig.agent.take(Event::Applied(list("203.0.113.1, 203.0.113.2")), rig.now);
+    rig.agent.take(Event::Partial { object: list("203.0.113.1, 203.0.113.9"), message: "odd".to_owned() }, rig.now);
+    assert_eq!(entries(&rig), 3);
+    rig.agent.take(Event::Applied(list("203.0.113.1")), rig.now);
+    assert_eq!(entries(&rig), 1);
+}
+
+#[test]
+fn what_is_wrong_with_one_pod_does_not_keep_other_pods_from_starting() {
+    let mut rig = Rig::in_force();
+    rig.apply(&near_pod("lost", "u8", "api", "10.0.0.8"));
+    rig.after(GATHER);
+    assert!(rig.metrics.unready().is_some());
+    let (reply, answer) = std::sync::mpsc::channel();
+    let question = crate::cni::wire::Question {
+        verb: crate::cni::wire::Verb::Status,
+        pod: crate::cni::wire::Pod::default(),
+        interfaces: Vec::new(),
+        addresses: Vec::new(),
+        wait: Duration::from_secs(1),
+    };
+    rig.agent.hear(Heard::Waiting(Waiting { question, since: rig.now, reply }));
+    assert!(matches!(answer.try_recv(), Ok(Ok(_))));
+}

@@ -1,0 +1,229 @@
+//! The agent through a random life: whatever happens and in whatever order it hears of it, once everything is quiet the kernel does what
+//! the reference says of the objects that there are.
+//!
+//! Problem: bookkeeping goes wrong in orders of events that one does not think of: a deletion that comes after the address has a new
+//! pod, a new list that loses events, an agent that dies between two steps. Strategy: a cluster whose pods, policies and namespaces
+//! come and go ([`world`]), an API server whose lists and watches are late, end and expire ([`server`], read by the agent's own
+//! [`crate::watch::cursor::Cursor`]), a host whose interfaces come and go and whose kernel outlives the agent ([`host`]); the agent under
+//! a clock that the test moves. After each round [`judge`] sends packets between all pods through the programs that are in force.
+//! Invariant: the same seed is the same life, up to how long this machine takes for a generation.
+//!
+//! `WEIR_LIFE_ROUNDS` and `WEIR_LIFE_SEED` say how long and which; `cargo xtask life` goes on without end.
+
+mod dice;
+mod host;
+mod judge;
+mod server;
+mod world;
+
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use dice::Dice;
+use host::Host;
+use judge::Tally;
+use server::Stream;
+use world::World;
+
+/// Rounds of one cluster, before there is another one.
+const LIFE: usize = 12;
+/// Longer than the agent waits for anything but another try.
+const QUIET_TIME: Duration = Duration::from_secs(45);
+
+struct Life {
+    dice: Dice,
+    world: World,
+    streams: Vec<Stream>,
+    agent: Agent<Host>,
+    metrics: Arc<Metrics>,
+    relist: Arc<Mutex<BTreeSet<&'static str>>>,
+    /// Pods that the CNI plug-in has asked about, by their UIDs.
+    held: Vec<(String, std::sync::mpsc::Receiver<crate::cni::wire::Answer>)>,
+    tally: Tally,
+    now: Instant,
+}
+
+impl Life {
+    fn new(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let world = World::new(&mut dice);
+        let relist = Arc::default();
+        let (agent, metrics) = agent(&world.host, &relist);
+        Self {
+            dice,
+            world,
+            streams: Stream::all(),
+            agent,
+            metrics,
+            relist,
+            held: Vec::new(),
+            tally: Tally::default(),
+            now: Instant::now(),
+        }
+    }
+
+    fn round(&mut self) -> Vec<String> {
+        let steps = 10 + self.dice.below(30);
+        for _ in 0..steps {
+            match self.dice.below(40) {
+                0..=13 => self.world.act(&mut self.dice),
+                14..=27 => self.deliver(),
+                28..=35 => {
+                    let time = Duration::from_millis(1 + self.dice.below(400) as u64);
+                    self.pass(time);
+                }
+                36 => self.disturb(),
+                37 => self.kill(),
+                _ => self.ask(),
+            }
+        }
+        self.world.finish(&mut self.dice);
+        self.settle();
+        if self.world.is_any_ending() {
+            // Its policies outlive their deletion, which is more than the objects say.
+            self.held.clear();
+            return Vec::new();
+        }
+        let (settled, of) = (self.world.settled(), &self.world.of);
+        let state = self.world.host.lock();
+        let mut wrong = judge::differences(&self.world.server, &state, &settled, of, &mut self.tally);
+        let held = std::mem::take(&mut self.held)
+            .into_iter()
+            .filter(|(uid, _)| settled.iter().any(|pod| pod.uid == *uid && !pod.is_disputed));
+        for (uid, answer) in held {
+            match answer.try_recv() {
+                Ok(Ok(_)) => self.tally.let_go += 1,
+                other => wrong.push(format!("the CNI plug-in was told of {uid}: {other:?}")),
+            }
+        }
+        let is_disputed = settled.iter().any(|it| it.is_disputed);
+        if let Some(why) = self.metrics.unready().filter(|_| wrong.is_empty() && !is_disputed) {
+            wrong.push(format!("everything is in force, and the agent is not ready: {why}"));
+        }
+        wrong
+    }
+
+    /// Some of what one stream has, or each of them.
+    fn deliver(&mut self) {
+        let (all, count) = (0..self.streams.len(), 1 + self.dice.below(12));
+        let which = self.dice.below(self.streams.len());
+        let which = if self.dice.once_in(3) { all } else { which..which + 1 };
+        for _ in 0..count {
+            which.clone().for_each(|which| _ = self.step(which));
+        }
+    }
+
+    fn step(&mut self, which: usize) -> bool {
+        let mut told = Vec::new();
+        let had = self.streams[which].step(&self.world.server, &mut self.dice, &mut |event| told.push(event));
+        told.into_iter().for_each(|event| self.agent.hear(Heard::Told(event, self.now)));
+        let anew = std::mem::take(&mut *self.relist.lock().expect("no test panics while it holds it"));
+        self.streams.iter_mut().filter(|it| anew.contains(it.kind)).for_each(Stream::list_anew);
+        had || !anew.is_empty()
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        self.agent.act(self.now, &mut || None);
+        while let Some(due) = self.agent.due().filter(|due| *due <= end) {
+            self.now = due.max(self.now);
+            self.agent.act(self.now, &mut || None);
+        }
+        self.now = end;
+    }
+
+    fn disturb(&mut self) {
+        match self.dice.below(3) {
+            0 => self.world.host.lock().refuse = 1 + self.dice.below(2),
+            1 => self.world.host.lock().refuse_pod = 1,
+            _ => {
+                let which = self.dice.below(self.streams.len());
+                self.streams[which].close();
+            }
+        }
+    }
+
+    /// The CNI plug-in asks about a pod that it has attached.
+    fn ask(&mut self) {
+        let Some((uid, question)) = self.world.question(&mut self.dice) else { return };
+        let (reply, answer) = std::sync::mpsc::channel();
+        self.agent.hear(Heard::Waiting(Waiting { question, since: self.now, reply }));
+        self.held.push((uid, answer));
+    }
+
+    /// SIGKILL, and another agent over what the kernel has.
+    fn kill(&mut self) {
+        self.world.trail.push("killed".to_owned());
+        (self.agent, self.metrics) = agent(&self.world.host, &self.relist);
+        self.streams = Stream::all();
+        // Their plug-ins see the socket close, and ask again.
+        self.held.clear();
+    }
+
+    fn settle(&mut self) {
+        {
+            let mut state = self.world.host.lock();
+            (state.refuse, state.refuse_pod) = (0, 0);
+        }
+        loop {
+            let mut had = false;
+            for which in 0..self.streams.len() {
+                while self.step(which) {
+                    had = true;
+                }
+            }
+            if !had {
+                break;
+            }
+        }
+        self.pass(QUIET_TIME);
+    }
+}
+
+fn agent(host: &Host, relist: &Arc<Mutex<BTreeSet<&'static str>>>) -> (Agent<Host>, Arc<Metrics>) {
+    let metrics = Arc::new(Metrics::default());
+    let (seen, wanted) = (host.clone(), Arc::clone(relist));
+    let setup = Setup {
+        node: "near".to_owned(),
+        assume: Assumptions::default(),
+        unknown_pods: UnknownPods::Allow,
+        kinds: crate::watch::resources::resources("near").iter().map(|it| it.kind).collect(),
+        look: Box::new(move |depth| seen.look(depth)),
+        metrics: Arc::clone(&metrics),
+        notices: Notices::new(tokio::sync::mpsc::channel(64).0, Arc::clone(&metrics)),
+        told: tokio::sync::watch::channel(InForce::default()).0,
+        relist: Box::new(move |kind| _ = wanted.lock().expect("no test panics while it holds it").insert(kind)),
+        log: Log { format: Format::Text },
+        target: Target::BASE,
+    };
+    (Agent::new(setup, host.clone()), metrics)
+}
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|it| it.parse().ok()).unwrap_or(otherwise)
+}
+
+#[test]
+fn after_any_life_the_kernel_does_what_the_objects_say() {
+    let (rounds, first) = (number("WEIR_LIFE_ROUNDS", 240), number("WEIR_LIFE_SEED", 1));
+    let (mut failures, mut tally) = (0, Tally::default());
+    for life in 0..rounds.div_ceil(LIFE as u64) {
+        let seed = first + life;
+        let mut it = Life::new(seed);
+        for round in 0..LIFE {
+            let wrong = it.round();
+            if !wrong.is_empty() {
+                failures += 1;
+                println!("seed {seed} round {round}: {}\n{}", wrong.join("\n"), it.world.shown());
+                break;
+            }
+        }
+        tally.add(&it.tally);
+    }
+    println!("{rounds} rounds from seed {first}: {tally:?}");
+    let Tally { allowed, denied, closed, let_go } = tally;
+    assert!([allowed, denied, let_go].iter().all(|count| *count > 0), "each kind of answer occurs: {tally:?}");
+    // It takes an agent that is new, a pod that it has not known, and a neighbour that is faster.
+    assert!(closed > 0 || rounds < 5_000, "some pods are closed: {tally:?}");
+    assert_eq!(failures, 0, "lives of {rounds} rounds that ended in a difference");
+}

@@ -1,0 +1,134 @@
+//! Whether what is in force is what the final objects say, by the reference.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use weir_compiler::decode::{self, Input, InputKind};
+use weir_compiler::engine::machine::Loaded;
+use weir_compiler::engine::packet;
+use weir_compiler::k8s::Object;
+use weir_compiler::model::eval::{End, Flow, FlowProtocol, Oracle, Verdict};
+use weir_compiler::model::{Assumptions, Direction, Protocol};
+use weir_compiler::resolve::resolve;
+
+use super::host::State;
+use super::server::Server;
+
+/// A pod of this node whose network is complete.
+pub(super) struct Settled {
+    pub(super) path: String,
+    pub(super) uid: String,
+    pub(super) ifindex: u32,
+    pub(super) address: IpAddr,
+    /// Another pod has given its own interface this one's address: it may be closed.
+    pub(super) is_disputed: bool,
+}
+
+/// How often something occurred.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) allowed: u64,
+    pub(super) denied: u64,
+    /// Interfaces that were closed since it could not be told whose they are.
+    pub(super) closed: u64,
+    /// Pods that the CNI plug-in let go.
+    pub(super) let_go: u64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.allowed += other.allowed;
+        self.denied += other.denied;
+        self.closed += other.closed;
+        self.let_go += other.let_go;
+    }
+}
+
+/// All that is wrong.
+pub(super) fn differences(
+    server: &Server,
+    state: &State,
+    settled: &[Settled],
+    uids: &BTreeMap<u32, String>,
+    tally: &mut Tally,
+) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for endpoint in state.endpoints.iter().filter(|it| !it.closed && state.is_there(it.ifindex)) {
+        if uids.get(&endpoint.ifindex) != endpoint.uid.as_ref() {
+            wrong.push(format!("{endpoint:?} is at an interface of {:?}", uids.get(&endpoint.ifindex)));
+        }
+    }
+    for pod in settled {
+        let at = state.endpoints.iter().find(|it| it.ifindex == pod.ifindex);
+        match at {
+            Some(at) if at.closed && pod.is_disputed => tally.closed += 1,
+            Some(at) if !at.closed && at.pod == pod.path && at.uid.as_deref() == Some(&pod.uid) => {}
+            other => wrong.push(format!("{} ({}) at {}: {other:?}", pod.path, pod.uid, pod.ifindex)),
+        }
+    }
+    if wrong.is_empty() {
+        wrong.extend(packets(server, state, settled, tally));
+    }
+    wrong
+}
+
+fn objects(server: &Server) -> Vec<Object> {
+    let decoded = server.objects.values().map(|object| {
+        let bytes = object.to_string().into_bytes();
+        let input = Input { name: "final".to_owned(), bytes, kind: InputKind::Manifest };
+        decode::decode(vec![input], &decode::Options { default_namespace: String::new() }).0.objects
+    });
+    decoded.flatten().collect()
+}
+
+fn packets(server: &Server, state: &State, settled: &[Settled], tally: &mut Tally) -> Vec<String> {
+    let Some(artifact) = &state.artifact else {
+        return if settled.is_empty() { Vec::new() } else { vec!["nothing is in force".to_owned()] };
+    };
+    let objects = objects(server);
+    let (cluster, _) = resolve(&objects, Assumptions::default());
+    let open: Vec<&Settled> = settled.iter().filter(|pod| is_open(state, pod)).collect();
+    let value = |pod: &&Settled| {
+        let named = artifact.endpoints.iter().find(|it| format!("{}/{}", it.namespace, it.name) == pod.path);
+        named.map_or(&[][..], |it| it.value.as_slice())
+    };
+    let values: Vec<&[u8]> = open.iter().map(value).collect();
+    let programs = [&artifact.programs[0].code, &artifact.programs[1].code];
+    let mut machine = Loaded::new(programs, &artifact.maps, &values).expect("what is in force can be loaded");
+    let mut oracle = Oracle::new(&cluster);
+    let mut wrong = Vec::new();
+    let others = cluster.endpoints.iter().flat_map(|it| it.addresses.clone());
+    let others: Vec<IpAddr> = others.chain((1..4).map(|last| [203, 0, 113, last].into())).collect();
+    for (place, pod) in open.iter().enumerate() {
+        for (remote, port) in others.iter().flat_map(|remote| [80, 81].map(|port| (*remote, port))) {
+            for hook in Direction::ALL {
+                let expected = expected(&mut oracle, pod.address, remote, port, hook);
+                let (source, destination) = ends(pod.address, remote, hook);
+                let protocol = FlowProtocol::Transport(Protocol::Tcp);
+                let packet = packet::build(source, destination, protocol, port).expect("of one family");
+                let found = machine.run(hook, place, packet, false).expect("the programs run");
+                *(if found == Verdict::Allow { &mut tally.allowed } else { &mut tally.denied }) += 1;
+                if found != expected {
+                    wrong.push(format!("{hook:?} {source} -> {destination}:{port} is {found:?}, not {expected:?}"));
+                }
+            }
+        }
+    }
+    wrong
+}
+
+fn is_open(state: &State, pod: &Settled) -> bool {
+    state.endpoints.iter().any(|it| it.ifindex == pod.ifindex && !it.closed)
+}
+
+fn ends(own: IpAddr, remote: IpAddr, hook: Direction) -> (IpAddr, IpAddr) {
+    if hook == Direction::Ingress { (remote, own) } else { (own, remote) }
+}
+
+fn expected(oracle: &mut Oracle<'_>, own: IpAddr, remote: IpAddr, port: u16, hook: Direction) -> Verdict {
+    let (source, destination) = ends(own, remote, hook);
+    let [source, destination] = [source, destination]
+        .map(|address| End { endpoint: oracle.directory().endpoint_at(address), address: Some(address) });
+    let flow = Flow { source, destination, protocol: FlowProtocol::Transport(Protocol::Tcp), port };
+    oracle.judge(&flow).side(hook).verdict
+}

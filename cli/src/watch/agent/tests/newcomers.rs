@@ -1,0 +1,115 @@
+//! Pods that are connected before their policy is in force, and reports after failed checks.
+
+use super::*;
+
+const MOMENT: Duration = Duration::from_millis(20);
+
+impl Rig {
+    /// Notifies the agent of a change; returns the interfaces that it closes.
+    fn stir(&mut self) -> Vec<String> {
+        self.agent.stirred(self.now);
+        self.after(MOMENT);
+        std::mem::take(&mut self.seen().closed)
+    }
+
+    fn starting(&mut self, name: &str, uid: &str) {
+        self.apply(&format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, uid: {uid}, labels: {{app: web}}}},
+              spec: {{nodeName: near}}, status: {{phase: Pending}}}}"
+        ));
+    }
+}
+
+#[test]
+fn a_new_pod_is_closed_and_enforced_as_soon_as_its_result_is_there() {
+    let mut rig = Rig::in_force();
+    rig.starting("web-2", "u7");
+    // The search has backed off by then.
+    rig.after(Duration::from_millis(9_700));
+    assert_eq!(rig.seen().closed, NONE);
+    rig.plug("web-2", "u7", "veth8", [10, 0, 0, 7]);
+    rig.agent.stirred(rig.now);
+    assert_eq!(rig.after(MOMENT), ["install shop/web@veth7,shop/web-2@veth8 isolated"]);
+    assert_eq!(std::mem::take(&mut rig.seen().closed), ["veth8"]);
+    assert_eq!(rig.stir(), NONE, "what is enforced is not closed again");
+}
+
+/// A notification just before delays the next read of the result cache. A generation must not start before that read.
+#[test]
+fn a_new_pod_is_closed_before_its_generation_is_made() {
+    let mut rig = Rig::in_force();
+    rig.starting("web-2", "u7");
+    rig.after(Duration::from_millis(700));
+    rig.agent.stirred(rig.now);
+    rig.agent.act(rig.now, &mut || None);
+    rig.plug("web-2", "u7", "veth8", [10, 0, 0, 7]);
+    rig.agent.stirred(rig.now);
+    rig.agent.act(rig.now, &mut || None);
+    assert_eq!(rig.seen().closed, NONE, "it was looked at a moment ago");
+    assert_eq!(rig.after(GATHER).len(), 1, "the generation is made");
+    assert_eq!(rig.seen().closed, ["veth8"]);
+}
+
+#[test]
+fn a_pod_of_which_the_api_has_not_told_is_closed_if_policy_may_apply_to_it() {
+    let mut rig = Rig::in_force();
+    rig.plug("static", "u9", "veth9", [10, 0, 0, 9]);
+    assert_eq!(rig.stir(), ["veth9"]);
+    assert_eq!(rig.stir(), NONE, "once");
+    rig.delete("NetworkPolicy", "p");
+    rig.plug("other", "u10", "veth10", [10, 0, 0, 10]);
+    assert_eq!(rig.stir(), NONE, "no policy may apply to it");
+    rig.apply("{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {name: bad}, spec: {action: Deny, cidrs: [192.0.2.1]}}");
+    rig.plug("third", "u11", "veth11", [10, 0, 0, 11]);
+    assert_eq!(rig.stir(), ["veth11"], "a list applies to every pod");
+}
+
+#[test]
+fn unknown_pods_are_closed_without_any_policy_if_that_is_asked_for() {
+    let mut rig = Rig::with(UnknownPods::Deny);
+    rig.plug("old", "u8", "veth8", [10, 0, 0, 8]);
+    rig.after(MOMENT);
+    // Nothing has been listed: the API may be away.
+    rig.plug("new", "u9", "veth9", [10, 0, 0, 9]);
+    assert_eq!(rig.stir(), ["veth9"], "but none that was there before the agent");
+    rig.list("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}");
+    rig.starting("known", "u10");
+    rig.plug("known", "u10", "veth10", [10, 0, 0, 10]);
+    rig.plug("again", "u12", "veth11", [10, 0, 0, 11]);
+    assert_eq!(rig.stir(), ["veth11"], "and none that is known");
+}
+
+#[test]
+fn interfaces_that_no_result_names_as_a_pods_are_never_closed() {
+    let mut rig = Rig::with(UnknownPods::Deny);
+    rig.after(MOMENT);
+    {
+        let mut host = rig.host.lock().expect("no test panics while it holds it");
+        let veth = |ifindex, name: &str, kind: &str| {
+            let (name, kind) = (name.to_owned(), kind.to_owned());
+            Interface { ifindex, name, kind, peer: Some(2) }
+        };
+        host.interfaces.extend([veth(70, "docker0", "bridge"), veth(71, "vethd0c", "veth")]);
+    }
+    assert_eq!(rig.stir(), NONE);
+}
+
+#[test]
+fn what_was_not_seen_is_not_told_as_enforced() {
+    let mut rig = Rig::in_force();
+    let says =
+        |rig: &Rig, state: &str| rig.metrics.text().contains(&format!("weir_endpoints{{state=\"{state}\"}} 1\n"));
+    assert!(says(&rig, "enforced") && rig.metrics.unready().is_none());
+    rig.seen().astray = vec!["shop/web".to_owned()];
+    rig.after(look::LOOK);
+    assert!(says(&rig, "astray") && !says(&rig, "enforced"), "{}", rig.metrics.text());
+    assert_eq!(rig.metrics.unready().as_deref(), Some("pod shop/web: no program of ours runs"));
+    rig.seen().refuse_look = true;
+    rig.after(look::LOOK);
+    assert!(says(&rig, "unknown") && !says(&rig, "enforced"), "{}", rig.metrics.text());
+    assert!(rig.metrics.unready().is_some_and(|why| why.contains("no bpf file system")));
+    rig.seen().refuse_look = false;
+    rig.seen().astray.clear();
+    rig.after(look::LOOK);
+    assert!(says(&rig, "enforced") && rig.metrics.unready().is_none(), "{}", rig.metrics.text());
+}

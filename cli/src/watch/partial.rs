@@ -1,0 +1,130 @@
+//! What can be understood of an object that is not as it should be.
+//!
+//! Problem: one mistyped word must neither take a policy out of force nor a list with all its other entries. Strategy: the object is put
+//! together anew from the parts that can be read by themselves, so that it is never weaker than what was written. What allows is kept
+//! only where it was read; what isolates or denies is kept in any case, and is as wide as it may have been meant.
+//! Invariant: offline nothing of this happens: `weir check` and `weir compile` say what is wrong and stop.
+
+use serde_json::{Value, json};
+use weir_compiler::k8s::{MODE, Object};
+
+/// Fewer than there are findings about one object.
+const AT_ONCE: usize = 50;
+const POLICY: [&str; 4] = ["podSelector", "policyTypes", "ingress", "egress"];
+
+/// Reads a manifest as strictly as everywhere.
+pub(super) type Decode<'d> = dyn Fn(&Value) -> Option<Object> + 'd;
+
+/// The object without what cannot be read; `None` if nothing can be made of it.
+pub(super) fn understood(kind: &str, written: &Value, decode: &Decode<'_>) -> Option<Object> {
+    match kind {
+        "NetworkPolicy" => policy(written, decode),
+        "CidrList" => list(written, decode),
+        _ => None,
+    }
+}
+
+/// A policy in a mode that does not exist is enforced as it is written. One that is not understood otherwise isolates, and allows by the
+/// rules that are.
+fn policy(written: &Value, decode: &Decode<'_>) -> Option<Object> {
+    let mut sound = without_odd_mode(written, &["enforce", "audit"]);
+    if let Some(object) = decode(&sound) {
+        return Some(object);
+    }
+    let spec = &written["spec"];
+    sound["metadata"] = bare(&sound["metadata"]);
+    let with = |spec: Value| {
+        let mut it = sound.clone();
+        it["spec"] = spec;
+        it
+    };
+    let selector = &spec["podSelector"];
+    let is_read = decode(&with(json!({"podSelector": selector}))).is_some();
+    let selector = if is_read { selector.clone() } else { json!({}) };
+    let is_known = spec.as_object().is_none_or(|spec| spec.keys().all(|key| POLICY.contains(&key.as_str())));
+    let read = |direction: &str| {
+        let rules = spec[direction].as_array().filter(|_| is_known).into_iter().flatten();
+        let alone = |rule: &&Value| decode(&with(json!({"podSelector": {}, direction: [rule]}))).is_some();
+        rules.filter(alone).cloned().collect::<Vec<_>>()
+    };
+    let (ingress, egress) = (read("ingress"), read("egress"));
+    let types =
+        types(spec, is_known, &|types| decode(&with(json!({"podSelector": {}, "policyTypes": types}))).is_some());
+    decode(&with(json!({"podSelector": selector, "policyTypes": types, "ingress": ingress, "egress": egress})))
+}
+
+/// As they are written; both if they cannot be read, or if a field that is not known may have stood for one of them.
+fn types(spec: &Value, is_known: bool, is_read: &dyn Fn(&Value) -> bool) -> Value {
+    let written = &spec["policyTypes"];
+    let is_absent = written.is_null() || written.as_array().is_some_and(Vec::is_empty);
+    let has_egress = !spec["egress"].is_null() && spec["egress"].as_array().is_none_or(|rules| !rules.is_empty());
+    match is_absent {
+        true if is_known && !has_egress => json!(["Ingress"]),
+        false if is_read(written) => written.clone(),
+        _ => json!(["Ingress", "Egress"]),
+    }
+}
+
+/// A list without the entries that cannot be read. One that may be meant to deny denies everywhere and to everybody as far as it does not
+/// say otherwise; one that allows and is not understood allows nothing.
+fn list(written: &Value, decode: &Decode<'_>) -> Option<Object> {
+    let mut sound = without_odd_mode(written, &["enforce"]);
+    sound["metadata"] = bare(&sound["metadata"]);
+    let spec = written["spec"].as_object()?;
+    let with = |spec: Value| {
+        let mut it = sound.clone();
+        it["spec"] = spec;
+        it
+    };
+    let allows = spec.get("action").and_then(Value::as_str) == Some("Allow");
+    let mut kept = json!({"action": if allows { "Allow" } else { "Deny" }, "cidrs": []});
+    let mut is_whole = true;
+    for (field, value) in spec.iter().filter(|(field, _)| !matches!(field.as_str(), "action" | "cidrs")) {
+        let mut more = kept.clone();
+        more[field] = value.clone();
+        match decode(&with(more.clone())) {
+            Some(_) => kept = more,
+            None => is_whole = false,
+        }
+    }
+    let entries = spec.get("cidrs").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    if is_whole || !allows {
+        let mut read = Vec::with_capacity(entries.len());
+        for some in entries.chunks(AT_ONCE) {
+            let is_read = |cidrs: &[Value]| decode(&with(json!({"action": "Deny", "cidrs": cidrs}))).is_some();
+            match is_read(some) {
+                true => read.extend_from_slice(some),
+                false => read.extend(some.iter().filter(|entry| is_read(std::slice::from_ref(*entry))).cloned()),
+            }
+        }
+        kept["cidrs"] = Value::Array(read);
+    }
+    decode(&with(kept))
+}
+
+fn without_odd_mode(written: &Value, modes: &[&str]) -> Value {
+    let mut it = written.clone();
+    if let Some(annotations) = it["metadata"]["annotations"].as_object_mut()
+        && annotations.get(MODE).is_some_and(|mode| mode.as_str().is_none_or(|mode| !modes.contains(&mode)))
+    {
+        annotations.remove(MODE);
+    }
+    it
+}
+
+/// What an object is known by, and the mode that it is in.
+fn bare(meta: &Value) -> Value {
+    let mut it = json!({});
+    for field in ["name", "namespace", "uid", "deletionTimestamp"] {
+        if let Some(value) = meta.get(field) {
+            it[field] = value.clone();
+        }
+    }
+    if let Some(mode) = meta["annotations"].get(MODE) {
+        it["annotations"] = json!({MODE: mode});
+    }
+    it
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+use weir_compiler::decode::{self, Input, InputKind};
+use weir_compiler::k8s::{Body, CidrList, ListAction, Mode, NetworkPolicy, PolicyType};
+
+use super::*;
+
+fn strictly(value: &Value) -> Option<Object> {
+    let input = Input { name: "test".to_owned(), bytes: value.to_string().into_bytes(), kind: InputKind::Manifest };
+    let (decoded, found) = decode::decode(vec![input], &decode::Options { default_namespace: String::new() });
+    decoded.objects.into_iter().next().filter(|_| !found.has_errors())
+}
+
+#[track_caller]
+fn policy_of(mode: Value, spec: Value) -> NetworkPolicy {
+    let meta = json!({"name": "p", "namespace": "shop", "uid": "u", "annotations": {MODE: mode}});
+    let written =
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": meta, "spec": spec});
+    assert!(strictly(&written).is_none(), "it is odd");
+    match understood("NetworkPolicy", &written, &strictly).expect("something is understood").body {
+        Body::NetworkPolicy(policy) => policy,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn list_of(spec: Value) -> CidrList {
+    let meta = json!({"name": "l", "uid": "u"});
+    let written = json!({"apiVersion": "weir.dev/v1alpha1", "kind": "CidrList", "metadata": meta, "spec": spec});
+    assert!(strictly(&written).is_none(), "it is odd");
+    match understood("CidrList", &written, &strictly).expect("something is understood").body {
+        Body::CidrList(list) => list,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_policy_in_an_unknown_mode_is_enforced_as_it_is_written() {
+    let policy = policy_of(json!("Audit"), json!({"podSelector": {"matchLabels": {"a": "b"}}, "ingress": [{}]}));
+    assert_eq!((policy.mode, policy.ingress.len()), (Mode::Enforce, 1));
+    assert_eq!(policy.pod_selector.match_labels.len(), 1);
+}
+
+#[test]
+fn a_rule_that_cannot_be_read_allows_nothing_and_the_others_stay() {
+    let good = json!({"from": [{"podSelector": {"matchLabels": {"a": "b"}}}]});
+    // Without the peer that is not known the rule would allow everything.
+    let bad = json!({"from": [{"podSelektor": {}}]});
+    let policy = policy_of(json!("audit"), json!({"podSelector": {}, "ingress": [bad, good], "egress": [bad]}));
+    assert_eq!((policy.ingress.len(), policy.ingress[0].peers.len(), policy.egress.len()), (1, 1, 0));
+    assert_eq!(policy.policy_types, [PolicyType::Ingress, PolicyType::Egress]);
+    assert_eq!(policy.mode, Mode::Audit, "a mode that is understood stays");
+}
+
+#[test]
+fn an_unknown_field_isolates_in_both_directions() {
+    let policy = policy_of(json!("enforce"), json!({"podSelector": {}, "ingress": [{}], "egres": [{}]}));
+    assert_eq!(policy.policy_types, [PolicyType::Ingress, PolicyType::Egress]);
+    assert!(policy.ingress.is_empty() && policy.egress.is_empty());
+}
+
+#[test]
+fn a_selector_that_cannot_be_read_isolates_every_pod_of_the_namespace() {
+    let odd = json!({"matchExpressions": [{"key": "a", "operator": "in", "values": ["b"]}]});
+    let policy = policy_of(json!("enforce"), json!({"podSelector": odd, "policyTypes": ["Egress"]}));
+    assert!(policy.pod_selector.match_labels.is_empty() && policy.pod_selector.match_expressions.is_empty());
+    assert_eq!(policy.policy_types, [PolicyType::Egress]);
+}
+
+#[test]
+fn policy_types_that_cannot_be_read_are_both() {
+    let policy = policy_of(json!("enforce"), json!({"podSelector": {}, "policyTypes": ["ingress"]}));
+    assert_eq!(policy.policy_types, [PolicyType::Ingress, PolicyType::Egress]);
+}
+
+#[test]
+fn a_bad_entry_is_left_out_and_the_others_stay() {
+    for action in ["Deny", "Allow"] {
+        let mut cidrs: Vec<String> = (0..250).map(|last| format!("203.0.113.{last}")).collect();
+        cidrs.extend((0..250).map(|odd| format!("203.0.113.{odd}/33")));
+        assert_eq!(list_of(json!({"action": action, "cidrs": cidrs})).entries.len(), 250);
+    }
+}
+
+#[test]
+fn a_list_whose_particulars_cannot_be_read_denies_everywhere_or_allows_nothing() {
+    let spec = |action: &str| json!({"action": action, "cidrs": ["203.0.113.1"], "directions": ["ingress"]});
+    let deny = list_of(spec("Deny"));
+    assert_eq!((deny.entries.len(), deny.ingress, deny.egress), (1, true, true));
+    assert_eq!(list_of(spec("Allow")).entries.len(), 0);
+    let odd = list_of(spec("deny"));
+    assert_eq!((odd.action, odd.entries.len()), (ListAction::Deny, 1));
+}

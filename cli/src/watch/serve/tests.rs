@@ -1,0 +1,140 @@
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::watch::log::Format;
+
+fn pages(audience: Audience, alive: bool) -> Pages {
+    Pages { metrics: Arc::new(Metrics::default()), is_alive: Arc::new(move || alive), audience }
+}
+
+#[test]
+fn pages_answer_as_probes_expect() {
+    let dead = pages(Audience::Host, false);
+    let pages = pages(Audience::Host, true);
+    let status = |path: &str, pages: &Pages| page(&Method::GET, path, pages).0.as_u16();
+    assert_eq!(status("/livez", &pages), 200);
+    assert_eq!(status("/livez", &dead), 503);
+    assert_eq!(status("/readyz", &pages), 503);
+    pages.metrics.set_unready(Vec::new());
+    assert_eq!(status("/readyz", &pages), 200);
+    assert_eq!(status("/", &pages), 404);
+    assert_eq!(page(&Method::POST, "/metrics", &pages).0.as_u16(), 405);
+}
+
+#[test]
+fn only_the_host_is_told_names_of_pods() {
+    for (audience, told) in [(Audience::Host, true), (Audience::Network, false)] {
+        let pages = pages(audience, true);
+        pages.metrics.set_unready(vec!["pod shop/web: no interface".to_owned()]);
+        for path in ["/readyz", "/metrics", "/livez", "/"] {
+            let (_, text) = page(&Method::GET, path, &pages);
+            assert_eq!(text.contains("shop"), told && path == "/readyz", "{audience:?} {path}: {text}");
+        }
+    }
+}
+
+#[test]
+fn addresses_are_read_as_they_are_shown() {
+    for text in ["127.0.0.1:9346", "[::1]:9346", "unix:/run/weir/health.sock"] {
+        assert_eq!(text.parse::<Address>().map(|it| it.to_string()), Ok(text.to_owned()));
+    }
+    for text in ["", "unix:", "9346", "localhost"] {
+        assert!(text.parse::<Address>().is_err(), "{text}");
+    }
+}
+
+/// A server on a free port of the loopback.
+fn served() -> SocketAddr {
+    let free = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|it| it.local_addr()).expect("a free port");
+    serve(Address::Tcp(free), pages(Audience::Network, true), Log { format: Format::Text }).expect("it is free");
+    free
+}
+
+fn is_alive(address: SocketAddr) -> bool {
+    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    // Where nothing comes, the test is to fail and not to hang.
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
+    stream.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").expect("it is taken");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("it is answered");
+    text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\n\r\nok\n")
+}
+
+#[test]
+fn slow_silent_and_half_open_connections_do_not_stop_livez() {
+    let address = served();
+    let connect = |say: &[u8]| {
+        let mut stream = TcpStream::connect(address).expect("somebody listens");
+        // The server may have closed it for the ones after it.
+        _ = stream.write_all(say);
+        stream
+    };
+    let silent: Vec<_> = (0..MOST).map(|_| connect(b"")).collect();
+    assert!(is_alive(address), "beside silent ones");
+    let slow: Vec<_> = (0..MOST).map(|_| connect(b"GET /livez HTTP/1.1\r\nHost: a\r\n")).collect();
+    let stop = Arc::new(AtomicBool::new(false));
+    let dripping = {
+        let (slow, stop) =
+            (slow.iter().map(|it| it.try_clone().expect("a copy")).collect::<Vec<_>>(), Arc::clone(&stop));
+        thread::spawn(move || {
+            while !stop.load(Ordering::SeqCst) {
+                // Those that were closed refuse it.
+                slow.iter().for_each(|mut it| _ = it.write_all(b"X: y\r\n"));
+                thread::sleep(Duration::from_millis(20));
+            }
+        })
+    };
+    assert!(is_alive(address), "beside slow headers");
+    let half: Vec<_> = (0..MOST).map(|_| connect(b"GET /metrics HTTP/1.1\r\n")).collect();
+    half.iter().for_each(|it| _ = it.shutdown(Shutdown::Write));
+    assert!(is_alive(address), "beside half-open ones");
+    // They ask, and do not read.
+    let deaf: Vec<_> = (0..MOST).map(|_| connect(&b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(500))).collect();
+    assert!(is_alive(address), "beside those that do not read");
+    stop.store(true, Ordering::SeqCst);
+    dripping.join().expect("it ends");
+    drop((silent, slow, half, deaf));
+}
+
+/// Whether the server closes it: a read ends, with or without an error.
+fn is_closed(mut stream: &TcpStream) -> bool {
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
+    !matches!(stream.read(&mut [0; 512]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+}
+
+#[test]
+fn connections_over_the_limit_and_idle_ones_are_closed() {
+    let address = served();
+    let many: Vec<_> = (0..3 * MOST).map(|_| TcpStream::connect(address).expect("somebody listens")).collect();
+    assert!(many.iter().all(is_closed), "the oldest ones at once, the last ones when their time is over");
+    assert!(is_alive(address));
+}
+
+#[test]
+fn a_client_that_sends_headers_for_ever_is_closed() {
+    let address = served();
+    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    stream.write_all(b"GET /livez HTTP/1.1\r\n").expect("it is taken");
+    let mut sending = stream.try_clone().expect("a copy");
+    thread::spawn(move || {
+        while sending.write_all(b"X: y\r\n").is_ok() {
+            thread::sleep(Duration::from_millis(100));
+        }
+    });
+    assert!(is_closed(&stream));
+}
+
+#[test]
+fn a_unix_socket_answers_and_is_for_its_owner_alone() {
+    let path = std::env::temp_dir().join(format!("weir-health-{}.sock", std::process::id()));
+    serve(Address::Unix(path.clone()), pages(Audience::Host, true), Log { format: Format::Text }).expect("it is free");
+    assert_eq!(std::fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
+    let mut stream = std::os::unix::net::UnixStream::connect(&path).expect("somebody listens");
+    stream.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").expect("it is taken");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("it is answered");
+    assert!(text.ends_with("ok\n"), "{text}");
+    std::fs::remove_file(&path).expect("it is there");
+}

@@ -1,0 +1,65 @@
+//! Notifies the agent of changes of the host, so that it does not have to poll quickly.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use weir_runtime::sys::Notifier;
+
+use super::Heard;
+use super::log::{Log, Value};
+
+/// Changes within this time are one notification.
+const GATHER: Duration = Duration::from_millis(2);
+const LONGEST: Duration = Duration::from_secs(60);
+/// After an error.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A notification. At most one is in the channel at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Stirred {
+    is_under_way: Arc<AtomicBool>,
+}
+
+impl Stirred {
+    /// The next change sends a new notification.
+    pub(crate) fn heard(&self) {
+        self.is_under_way.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Runs until the agent ends. Without it the agent polls.
+pub(crate) fn listen(cache: PathBuf, agent: Sender<Heard>, log: Log) -> Result<()> {
+    let thread = thread::Builder::new().name("host".to_owned());
+    thread.spawn(move || follow(&cache, &agent, log)).context("cannot start a thread")?;
+    Ok(())
+}
+
+fn follow(cache: &std::path::Path, agent: &Sender<Heard>, log: Log) {
+    let mut notifier = match Notifier::open(cache) {
+        Ok(notifier) => notifier,
+        Err(error) => {
+            log.warn("changes of this host are found late", &[("error", Value::from(error.to_string()))]);
+            return;
+        }
+    };
+    let is_under_way = Arc::new(AtomicBool::new(false));
+    loop {
+        match notifier.wait(LONGEST) {
+            Ok(false) => {}
+            Ok(true) => {
+                let told = is_under_way.swap(true, Ordering::SeqCst)
+                    || agent.send(Heard::Stirred(Stirred { is_under_way: Arc::clone(&is_under_way) })).is_ok();
+                if !told {
+                    return;
+                }
+                thread::sleep(GATHER);
+            }
+            Err(_) => thread::sleep(PAUSE),
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The agent on a real host with a minimal API server: repairs after other processes' changes, pods that start and pods that
+//! end.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use weir_runtime::skip;
+
+use crate::fake::Fake;
+use crate::packets::Network;
+use crate::rig::{Agent, Directory, until, within};
+
+const PODS: &str = "/api/v1/pods";
+const POLICIES: &str = "/apis/networking.k8s.io/v1/networkpolicies";
+
+struct Host {
+    agent: Option<Agent>,
+    api: Fake,
+    network: Network,
+    directory: Directory,
+}
+
+fn pod(name: &str, more: Value) -> Value {
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": "near"}, "status": {"phase": "Pending"},
+        "metadata": {"name": name, "namespace": "shop", "uid": format!("u-{name}"), "labels": {"app": name}}});
+    if let Value::Object(more) = more {
+        more.into_iter().for_each(|(field, value)| pod[field] = value);
+    }
+    pod
+}
+
+fn running(name: &str, address: &str) -> Value {
+    pod(name, json!({"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}}))
+}
+
+fn isolated(app: &str) -> Value {
+    json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "deny", "namespace": "shop"},
+        "spec": {"podSelector": {"matchLabels": {"app": app}}, "policyTypes": ["Ingress", "Egress"]}})
+}
+
+impl Host {
+    /// `web` may talk to no pod, and no pod to it.
+    fn new(arguments: &[&str]) -> Result<Self, String> {
+        let directory = Directory::new();
+        let network = Network::new(&directory)?;
+        let mut api = Fake::start(&network.settings());
+        api.apply("/api/v1/namespaces", json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}));
+        api.apply("/api/v1/nodes", json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "near"}}));
+        for (name, address) in [("web", "10.231.7.2"), ("db", "10.231.7.3"), ("cron", "10.231.7.4")] {
+            api.apply(PODS, running(name, address));
+        }
+        api.apply(POLICIES, isolated("web"));
+        let mut host = Self { agent: None, api, network, directory };
+        host.start(arguments);
+        host.agent().until_ready();
+        assert!(!host.network.reaches("db", "web"), "policy is in force");
+        Ok(host)
+    }
+
+    fn results(&self) -> PathBuf {
+        self.directory.path().join("cni/results")
+    }
+
+    fn start(&mut self, arguments: &[&str]) {
+        let (pins, results) = (self.network.pins(), self.results().display().to_string());
+        let arguments = [&["--bpffs", pins.as_str(), "--cni-results", results.as_str()], arguments].concat();
+        let kubeconfig = self.api.kubeconfig(&self.directory);
+        self.agent = Some(Agent::start(&self.directory, &kubeconfig, &self.network.settings(), &arguments));
+    }
+
+    fn agent(&self) -> &Agent {
+        self.agent.as_ref().expect("it was started")
+    }
+
+    /// In the node's network namespace.
+    #[track_caller]
+    fn run(&self, line: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let mut command = self.network.settings().command(words[0]);
+        let output = command.args(&words[1..]).output().expect("it starts");
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// As libcni does when the last plug-in has ended.
+    fn write_result(&self, pod: &str, address: &str) {
+        fs::create_dir_all(self.results()).expect("the directory is ours");
+        let result = json!({"kind": "cniCacheV1", "ifName": "eth0",
+            "cniArgs": [["K8S_POD_NAMESPACE", "shop"], ["K8S_POD_NAME", pod], ["K8S_POD_UID", format!("u-{pod}")]],
+            "result": {"cniVersion": "1.0.0", "ips": [{"address": format!("{address}/32"), "interface": 1}],
+            "interfaces": [{"name": format!("v-{pod}")}, {"name": "eth0", "sandbox": "/run/netns/x"}]}});
+        fs::write(self.results().join(format!("net-{pod}-eth0")), result.to_string()).expect("the directory is ours");
+    }
+
+    fn repairs(&self) -> f64 {
+        self.agent().metric("weir_drift_repairs_total")
+    }
+}
+
+fn remove(path: &Path) {
+    if let Ok(entries) = fs::read_dir(path) {
+        entries.flatten().for_each(|entry| remove(&entry.path()));
+        _ = fs::remove_dir(path);
+    } else {
+        _ = fs::remove_file(path);
+    }
+}
+
+macro_rules! host {
+    ($arguments:expr) => {
+        match Host::new($arguments) {
+            Ok(host) => host,
+            Err(reason) => skip!("{reason}"),
+        }
+    };
+}
+
+#[test]
+fn pins_that_are_removed_open_no_pod_and_come_back() {
+    for hook in ["tcx", "clsact"] {
+        let mut host = host!(&["--hook", hook]);
+        let pins = PathBuf::from(host.network.pins());
+        // Filters have no links.
+        for what in ["", "record", "maps", "links"].into_iter().take(if hook == "tcx" { 4 } else { 3 }) {
+            let before = host.repairs();
+            remove(&pins.join(what));
+            assert!(!host.network.reaches("db", "web"), "{hook}: without {what:?}");
+            until("it is repaired", || host.repairs() > before && pins.join("record").exists());
+            assert!(!host.network.reaches("db", "web") && host.network.reaches("db", "cron"), "{hook}: {what:?}");
+        }
+        // The next generation does not fail on it.
+        remove(&pins);
+        host.api.apply(POLICIES, isolated("cron"));
+        until("the next generation is in force", || {
+            host.network.reaches("db", "web") && !host.network.reaches("db", "cron")
+        });
+        until("it is ready", || host.agent().page("/readyz").0 == "200");
+        assert_eq!(host.agent().metric("weir_failures_total{stage=\"install\"}"), 0.0, "{}", host.agent().log());
+    }
+}
+
+#[test]
+fn hooks_that_are_taken_away_come_back_without_a_word_from_the_api() {
+    let host = host!(&["--hook", "clsact"]);
+    let before = host.repairs();
+    host.run("tc qdisc del dev v-web clsact");
+    until("it is repaired", || host.repairs() > before);
+    assert!(!host.network.reaches("db", "web"));
+    host.run("tc filter del dev v-web egress");
+    until("policy is in force", || !host.network.reaches("db", "web"));
+}
+
+/// With a process in the pod that sends from the moment when the interface is there.
+struct Sender(Child);
+
+impl Sender {
+    fn begin(network: &Network, from: &str, to: &str) -> Self {
+        let inside = format!("--net=/run/netns/{}", network.namespace(from));
+        let send = format!("exec 3>/dev/udp/{to}/9; while :; do echo x >&3; sleep 0.002; done");
+        let mut sender = Command::new("nsenter");
+        sender.args([inside.as_str(), "bash", "-c", &send]).stdout(Stdio::null()).stderr(Stdio::null());
+        Self(sender.spawn().expect("bash starts"))
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+fn arrived(network: &Network, pod: &str) -> u64 {
+    let inside = format!("--net=/run/netns/{}", network.namespace(pod));
+    let output = Command::new("nsenter").args([inside.as_str(), "cat", "/proc/net/snmp"]).output();
+    let text = String::from_utf8(output.expect("nsenter starts").stdout).expect("text");
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let mut pairs = names.split(' ').zip(values.split(' '));
+    pairs.find(|(name, _)| *name == "NoPorts").and_then(|(_, value)| value.parse().ok()).expect("it is counted")
+}
+
+/// How many datagrams a new pod that is isolated gets out, once its CNI result is there: one each two milliseconds.
+#[test]
+fn a_new_pod_is_closed_as_soon_as_its_result_is_there() {
+    let mut host = host!(&[]);
+    let starts = 5;
+    for _ in 0..starts {
+        host.network.unplug("web");
+        host.api.delete(PODS, "shop", "web");
+        until("it has gone", || host.agent().metric("weir_endpoints{state=\"enforced\"}") == 2.0);
+        host.api.apply(PODS, pod("web", Value::Null));
+        // As long as a pod takes to be scheduled, and its network to be made.
+        std::thread::sleep(Duration::from_secs(2));
+        host.network.plug("web").expect("it is not there");
+        host.write_result("web", "10.231.7.2");
+        let closed = within(Duration::from_secs(60), || !host.network.reaches("web", "db"));
+        assert!(closed, "{}", host.agent().log());
+        let before = arrived(&host.network, "db");
+        let sender = Sender::begin(&host.network, "web", "10.231.7.3");
+        until("it is enforced", || host.agent().metric("weir_endpoints{state=\"enforced\"}") == 3.0);
+        drop(sender);
+        assert_eq!(arrived(&host.network, "db"), before, "it stays closed until policy is in force");
+        host.api.apply(PODS, running("web", "10.231.7.2"));
+    }
+    assert_eq!(host.agent().metric("weir_new_pods_closed_total"), f64::from(starts), "{}", host.agent().log());
+}
+
+#[test]
+fn a_pod_that_starts_while_the_api_is_away_is_closed_if_policy_may_apply_to_it() {
+    for (arguments, has_policy, is_open) in
+        [(&[][..], true, false), (&[], false, true), (&["--unknown-pods", "deny"], false, false)]
+    {
+        let mut host = host!(arguments);
+        host.network.unplug("cron");
+        host.api.delete(PODS, "shop", "cron");
+        if !has_policy {
+            host.api.delete(POLICIES, "shop", "deny");
+            until("no policy is in force", || host.network.reaches("db", "web"));
+        }
+        until("it has gone", || host.agent().metric("weir_endpoints{state=\"enforced\"}") == 2.0);
+        host.api.set_away(true);
+        host.network.plug("cron").expect("it is not there");
+        host.write_result("cron", "10.231.7.4");
+        let closed = || host.agent().metric("weir_new_pods_closed_total") == 1.0;
+        match is_open {
+            false => until("it is closed", || closed() && !host.network.reaches("cron", "db")),
+            true => assert!(!within(Duration::from_secs(2), closed) && host.network.reaches("cron", "db")),
+        }
+        // Its labels say that it is free to talk.
+        host.api.set_away(false);
+        host.api.apply(PODS, running("cron", "10.231.7.4"));
+        until("it is known", || host.network.reaches("cron", "db"));
+        host.agent().until_ready();
+    }
+}
+
+#[test]
+fn pods_that_end_are_no_failure() {
+    let mut host = host!(&[]);
+    for _ in 0..5 {
+        let meta = json!({"metadata": {"name": "cron", "namespace": "shop", "uid": "u-cron", "labels": {"app": "cron"},
+            "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        let mut leaving = running("cron", "10.231.7.4");
+        leaving["metadata"] = meta["metadata"].clone();
+        host.api.apply(PODS, leaving);
+        host.network.unplug("cron");
+        let unready = within(Duration::from_millis(1_500), || host.agent().page("/readyz").0 != "200");
+        assert!(!unready, "{}{}", host.agent().health("/readyz").1, host.agent().log());
+        host.api.delete(PODS, "shop", "cron");
+        until("it has gone", || host.agent().metric("weir_endpoints{state=\"enforced\"}") == 2.0);
+        host.network.plug("cron").expect("it is not there");
+        host.api.apply(PODS, running("cron", "10.231.7.4"));
+        until("it is back", || host.agent().metric("weir_endpoints{state=\"enforced\"}") == 3.0);
+    }
+    let log = host.agent().log();
+    assert!(!log.contains("\"level\":\"warn\"") && !log.contains("\"level\":\"error\""), "{log}");
+}
+
+#[test]
+fn strangers_learn_no_names_and_the_agent_ends_when_it_is_told() {
+    let socket = std::env::temp_dir().join(format!("weir-host-{}.sock", std::process::id()));
+    let mut host = host!(&["--cni-socket", &socket.display().to_string()]);
+    // A pod that has no interface here.
+    host.api.apply(PODS, running("lost", "10.231.7.9"));
+    until("it is not ready", || host.agent().health("/readyz").1.contains("shop/lost"));
+    let (status, text) = host.agent().page("/readyz");
+    assert_eq!(status, "503");
+    for text in [text, host.agent().page("/metrics").1] {
+        assert!(!text.contains("lost") && !text.contains("shop"), "{text}");
+    }
+    let agent = host.agent.take().expect("it was started");
+    assert_eq!(agent.terminate(), Some(0));
+    assert!(!socket.exists());
+}

@@ -1,0 +1,209 @@
+//! The agent's descriptors of all pinned objects.
+//!
+//! Problem: any root process can remove pins: one by one, all at once, or between two of our operations. A TCX link ends with its last
+//! reference, so without its pin the pod is open, and the flow tables are lost too. Strategy: the agent holds every link, program and
+//! map by descriptor, and the record as a value, so removed pins end nothing. Each operation begins by restoring missing pins;
+//! [`Runtime::settle`] restores those of programs and maps.
+//! Invariant: this is a copy of the record and its objects, taken after each operation. If an operation loses the record, the copy is
+//! the record from before that operation.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{MutexGuard, PoisonError};
+
+use super::Runtime;
+use crate::error::{Doing as _, Error};
+use crate::point::{Side, Way};
+use crate::record::Record;
+use crate::sys::{Link, Lock, Map, Program};
+
+/// The copy.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// The record, and the number of the map that it is in.
+    record: Option<(Record, u32)>,
+    /// By number. They only keep the objects alive.
+    programs: BTreeMap<u32, Program>,
+    maps: BTreeMap<u32, Map>,
+    /// By the place of its pin.
+    links: BTreeMap<PathBuf, Link>,
+    /// Restored pins, in words, since the last report.
+    restored: Vec<String>,
+}
+
+/// A directory's device and number.
+fn identity(directory: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(directory).ok().map(|it| (it.dev(), it.ino()))
+}
+
+/// A lock, and the directory that it is on.
+#[derive(Debug)]
+pub(crate) struct Locked {
+    _lock: Lock,
+    identity: Option<(u64, u64)>,
+}
+
+impl Locked {
+    pub(crate) fn new(lock: Lock, directory: &Path) -> Self {
+        Self { _lock: lock, identity: identity(directory) }
+    }
+}
+
+impl Runtime {
+    /// For the agent: holds all pinned objects by descriptor, and restores pins that other processes remove.
+    pub fn keeping(self) -> Result<Self, Error> {
+        let runtime = Self { kept: Some(Default::default()), contests: Some(Default::default()), ..self };
+        runtime.remember()?;
+        Ok(runtime)
+    }
+
+    fn kept(&self) -> Option<MutexGuard<'_, Kept>> {
+        // A panic leaves descriptors behind, never a wrong record.
+        self.kept.as_ref().map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Runs an operation between restoring missing pins and updating the copy.
+    pub(crate) fn kept_during<T>(&self, operation: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        self.bring_back()?;
+        let result = operation();
+        // After a failure the record says how far the operation came.
+        let remembered = self.remember();
+        result.and_then(|value| remembered.map(|()| value))
+    }
+
+    /// After a detach of all endpoints, nothing is to be restored.
+    pub(crate) fn forget_kept(&self) {
+        self.kept().into_iter().for_each(|mut kept| *kept = Kept::default());
+    }
+
+    /// The pins that were restored since the last call.
+    pub(crate) fn take_restored(&self) -> Vec<String> {
+        self.kept().map(|mut kept| std::mem::take(&mut kept.restored)).unwrap_or_default()
+    }
+
+    /// The record as it was written last, if it is kept.
+    pub(crate) fn kept_record(&self) -> Option<Record> {
+        self.kept().and_then(|kept| kept.record.as_ref().map(|(record, _)| record.clone()))
+    }
+
+    /// Restores directories, lock, record and links. `place_pins` restores programs and maps.
+    pub(crate) fn bring_back(&self) -> Result<(), Error> {
+        self.bring_record_back()?;
+        let Some(mut kept) = self.kept() else { return Ok(()) };
+        let Kept { links, restored, .. } = &mut *kept;
+        links.iter().try_for_each(|(place, link)| self.bring_link_back(place, link, restored))
+    }
+
+    /// A map that is held.
+    pub(crate) fn with_kept_map<T>(&self, number: u32, work: impl FnOnce(&Map) -> T) -> Option<T> {
+        self.kept().and_then(|kept| kept.maps.get(&number).map(work))
+    }
+
+    /// Where links are pinned that are held.
+    pub(crate) fn places_of_links(&self) -> Vec<PathBuf> {
+        self.kept().map(|kept| kept.links.keys().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Restores the record alone, for operations that are frequent and need no links.
+    pub(crate) fn bring_record_back(&self) -> Result<(), Error> {
+        let Some(mut kept) = self.kept() else { return Ok(()) };
+        self.lock_again(&mut kept.restored)?;
+        let Kept { record, restored, .. } = &mut *kept;
+        let Some((record, number)) = record else { return Ok(()) };
+        if self.number_of_record()? != Some(*number) {
+            self.system.unpin(&self.pins.record()).doing("bring the record back")?;
+            record.write(&self.system, &self.pins)?;
+            *number = self.number_of_record()?.unwrap_or_default();
+            restored.push("the record".to_owned());
+        }
+        Ok(())
+    }
+
+    /// If the directory was removed, our lock is on the removed one, and another process could lock the new one.
+    fn lock_again(&self, restored: &mut Vec<String>) -> Result<(), Error> {
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let root = self.pins.root();
+        if lock.as_ref().is_some_and(|lock| lock.identity.is_none() || lock.identity != identity(root)) {
+            self.system.make_directory(root).doing(format!("make {} again", root.display()))?;
+            *lock = Some(Locked::new(self.take_lock()?, root));
+            restored.push(format!("the directory {}", root.display()));
+        }
+        self.make_directories()
+    }
+
+    fn number_of_record(&self) -> Result<Option<u32>, Error> {
+        let map = self.system.pinned_map(&self.pins.record());
+        // Another kind of object in its place counts as a missing record.
+        Ok(map
+            .ok()
+            .flatten()
+            .map(|map| self.system.map_info(&map))
+            .transpose()
+            .doing("look at the record")?
+            .map(|it| it.id))
+    }
+
+    fn bring_link_back(&self, place: &Path, link: &Link, restored: &mut Vec<String>) -> Result<(), Error> {
+        let doing = format!("bring {} back", place.display());
+        let info = self.system.link_info(link).doing(&doing)?;
+        // Its interface is gone, or another process detached it. `settle` makes a new one if necessary.
+        if info.ifindex == 0 {
+            return Ok(());
+        }
+        let there = self.system.pinned_link(place).ok().flatten();
+        let there = there.and_then(|there| self.system.link_info(&there).ok());
+        if there.is_some_and(|there| there.id == info.id) {
+            return Ok(());
+        }
+        self.system.unpin(place).doing(&doing)?;
+        self.system.pin(link.as_fd(), place).doing(&doing)?;
+        restored.push(format!("the pin {}", place.display()));
+        Ok(())
+    }
+
+    /// Updates the copy if there is a new record.
+    pub(crate) fn remember(&self) -> Result<(), Error> {
+        let Some(mut kept) = self.kept() else { return Ok(()) };
+        let number = self.number_of_record()?;
+        // The next operation restores a record that is gone.
+        let Some(number) = number.filter(|number| kept.record.as_ref().is_none_or(|(_, known)| known != number)) else {
+            return Ok(());
+        };
+        let Some(record) = Record::read(&self.system, &self.pins)? else { return Ok(()) };
+        let (mut programs, mut maps) = (BTreeMap::new(), BTreeMap::new());
+        for (is_program, number, place) in self.places(&record) {
+            let holding = format!("hold {}", place.display());
+            if is_program {
+                let known = kept
+                    .programs
+                    .remove(&number)
+                    .map_or_else(|| self.system.numbered_program(number), |it| Ok(Some(it)));
+                programs.extend(known.doing(holding)?.map(|it| (number, it)));
+            } else {
+                let known =
+                    kept.maps.remove(&number).map_or_else(|| self.system.numbered_map(number), |it| Ok(Some(it)));
+                maps.extend(known.doing(holding)?.map(|it| (number, it)));
+            }
+        }
+        (kept.programs, kept.maps) = (programs, maps);
+        let before = kept.record.as_ref().map(|(before, _)| (before.repaired, &before.endpoints));
+        if before != Some((record.repaired, &record.endpoints)) {
+            kept.links = self.links_of(&record, std::mem::take(&mut kept.links))?;
+        }
+        kept.record = Some((record, number));
+        Ok(())
+    }
+
+    fn links_of(&self, record: &Record, mut before: BTreeMap<PathBuf, Link>) -> Result<BTreeMap<PathBuf, Link>, Error> {
+        let mut links = BTreeMap::new();
+        for local in record.endpoints.iter().filter(|it| it.way == Way::Tcx) {
+            for place in Side::BOTH.map(|side| self.pins.link(local.ifindex, side)) {
+                let there = self.system.pinned_link(&place).doing(format!("hold {}", place.display()))?;
+                links.extend(there.or_else(|| before.remove(&place)).map(|link| (place, link)));
+            }
+        }
+        Ok(links)
+    }
+}

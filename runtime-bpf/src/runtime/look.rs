@@ -1,0 +1,162 @@
+//! A quick check that our programs are the first at every hook.
+//!
+//! Problem: any root process can remove our programs from an interface, replace them, put others before them, or remove our pins.
+//! Strategy: [`Runtime::look`] asks the kernel about every hook, entry and pin, and repairs deviations. Of the maps it reads only the
+//! endpoints' entries, so that the agent can run it every second; `status` reads all maps.
+//! Invariant: the result is the state after the repair, read from the kernel.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use weir_compiler::layout::MapName;
+
+use super::{Runtime, State};
+use crate::error::{Doing as _, Error};
+use crate::generation::Loaded;
+use crate::hold;
+use crate::point::{Point, Side};
+use crate::record::{Endpoint, Record};
+use crate::sys::Map;
+
+/// The limit of moves to the front at one interface within [`CONTEST`]: another tool may insist on being first.
+const MOST_MOVES: u32 = 3;
+const CONTEST: Duration = Duration::from_secs(60);
+
+/// The result of a check.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Looked {
+    /// Repaired deviations.
+    pub repaired: Vec<String>,
+    /// Pods without our programs, or with another program before them, and why. Pods whose interface is gone are left out.
+    pub astray: Vec<(String, String)>,
+}
+
+/// Counts moves to the front, by interface.
+#[derive(Debug, Default)]
+pub(crate) struct Contests {
+    moves: BTreeMap<u32, (Instant, u32)>,
+}
+
+impl Contests {
+    fn may_move(&mut self, ifindex: u32) -> bool {
+        let now = Instant::now();
+        let (since, moves) = self.moves.entry(ifindex).or_insert((now, 0));
+        if now.saturating_duration_since(*since) > CONTEST {
+            (*since, *moves) = (now, 0);
+        }
+        *moves += 1;
+        *moves <= MOST_MOVES
+    }
+}
+
+impl Runtime {
+    /// Checks every hook and repairs deviations.
+    pub fn look(&self) -> Result<Looked, Error> {
+        self.bring_record_back()?;
+        let record = match self.kept_record() {
+            Some(record) => record,
+            None => self.record()?,
+        };
+        let mut looked = Looked { repaired: self.take_restored(), astray: Vec::new() };
+        if looked.repaired.is_empty() && self.is_right(&record)? {
+            return Ok(looked);
+        }
+        match self.mend() {
+            Ok(repaired) => looked.repaired.extend(repaired),
+            // The endpoints' states are read below.
+            Err(Error::Partial(_)) => {}
+            Err(error) => return Err(error),
+        }
+        self.look_at_endpoints(&mut looked)?;
+        Ok(looked)
+    }
+
+    /// Whether there are no deviations. One system call for each hook and each entry; a pin that was replaced by another object is
+    /// left to `mend`.
+    fn is_right(&self, record: &Record) -> Result<bool, Error> {
+        let Some(generation) = record.current.as_ref() else { return Ok(false) };
+        if record.next.is_some() || !record.leaving.is_empty() || !self.has_all_pins(record)? {
+            return Ok(false);
+        }
+        for local in &record.endpoints {
+            for (side, number) in Side::BOTH.into_iter().zip(generation.programs) {
+                if !self.point(local, side).begins_with(number)? {
+                    return Ok(false);
+                }
+            }
+        }
+        let Some(number) = generation.maps.get(MapName::Endpoints.name()) else { return Ok(true) };
+        let has_entry = |map: &Map, local: &Endpoint| self.system.lookup(map, &local.ifindex.to_le_bytes());
+        let entries = self.with_kept_map(*number, |map| {
+            record.endpoints.iter().try_fold(true, |so_far, local| Ok(so_far && has_entry(map, local)?.is_some()))
+        });
+        entries.unwrap_or(Ok(false)).doing("read the map endpoints")
+    }
+
+    fn has_all_pins(&self, record: &Record) -> Result<bool, Error> {
+        let mut there = BTreeSet::new();
+        for directory in self.pins.directories() {
+            let names = self.system.list(&directory).doing(format!("list {}", directory.display()))?;
+            there.extend(names.into_iter().map(|name| directory.join(name)));
+        }
+        let places = self.places(record).into_iter().map(|(_, _, place)| place);
+        Ok(places.chain(self.places_of_links()).all(|place| there.contains(&place)))
+    }
+
+    fn look_at_endpoints(&self, looked: &mut Looked) -> Result<(), Error> {
+        let record = self.record()?;
+        let loaded = self.current(&record)?;
+        for local in &record.endpoints {
+            let why = match self.state(&record, loaded.as_ref(), local)? {
+                State::Enforced => self.see_to_front(local, loaded.as_ref(), looked)?,
+                State::Gone => None,
+                State::Closed => Some("nothing passes: a program or its entry is missing".to_owned()),
+                State::Open => Some("no program of ours runs at its interface".to_owned()),
+                State::Other => Some("a program of another generation runs at its interface".to_owned()),
+            };
+            looked.astray.extend(why.map(|why| (local.pod.clone(), why)));
+        }
+        Ok(())
+    }
+
+    /// A program that runs before ours can let packets pass without it. Ours is put in front again. If that does not last, the
+    /// endpoint is reported.
+    fn see_to_front(
+        &self,
+        local: &Endpoint,
+        loaded: Option<&Loaded>,
+        looked: &mut Looked,
+    ) -> Result<Option<String>, Error> {
+        let mut behind = None;
+        for side in Side::BOTH {
+            let point = self.point(local, side);
+            let Some(first) = point.before_ours()? else { continue };
+            let may_move = match &self.contests {
+                Some(contests) => contests.lock().is_ok_and(|mut it| it.may_move(local.ifindex)),
+                None => true,
+            };
+            if let Some(loaded) = loaded.filter(|_| may_move) {
+                // If it fails, the next line reads the order and reports it.
+                _ = hold::move_to_front(&self.system, self.pins.root(), &point, loaded.program(side));
+            }
+            match point.before_ours()? {
+                None => {
+                    looked.repaired.push(format!("{} at {} was behind {first}", side.program(), local.interface));
+                }
+                Some(first) => {
+                    behind = Some(format!("{first} runs before {} and can let packets pass", side.program()))
+                }
+            }
+        }
+        Ok(behind)
+    }
+}
+
+impl Point<'_> {
+    /// The program that runs before ours, in words; `None` if ours is the first.
+    fn before_ours(&self) -> Result<Option<String>, Error> {
+        let Some(first) = self.first()? else { return Ok(None) };
+        let name = if first.1.is_empty() { "a filter".to_owned() } else { first.1 };
+        Ok(Some(format!("{name} (program {})", first.0)))
+    }
+}

@@ -1,0 +1,297 @@
+//! Other root processes change hooks and pins while an agent runs. The next check finds and repairs that.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use weir_compiler::artifact::Artifact;
+use weir_runtime::runtime::{Access, Looked, Request, Runtime, State};
+use weir_runtime::sys::netlink::{Filter, Put, Socket};
+use weir_runtime::sys::{Hook, Kernel, Program};
+use weir_runtime::{Way, skip};
+
+use crate::attach::{each, only_port, request};
+use crate::net::{Layout, Node, pod_address, possible};
+use crate::policy::{artifact, cluster};
+use crate::probe::{connect, datagram, is_alive, serve};
+
+/// `weir` in ASCII, with which our filters are put.
+const HANDLE: u32 = 0x7765_6972;
+
+fn attach(
+    runtime: &Runtime,
+    node: &Node,
+    made: &(Artifact, Vec<u8>),
+    way: Option<Way>,
+) -> Result<(), weir_runtime::Error> {
+    let endpoints = [0, 1].map(|pod| (format!("default/p{pod}"), node.interface(pod))).to_vec();
+    runtime.attach(&Request { endpoints, way, ..request(made) }).map(|_| ())
+}
+
+/// Runs `work` with a runtime as the agent uses it; pod 0 may connect to port 80 of pod 1.
+fn with_agent(node: &Node, way: Way, work: impl FnOnce(&Runtime) + Send) {
+    [80, 81].into_iter().for_each(|port| serve(node, 1, port));
+    node.here(|| {
+        let runtime = Runtime::open(&node.bpffs(), Access::Change).unwrap().keeping().unwrap();
+        attach(&runtime, node, &only_port(80), Some(way)).unwrap();
+        assert_eq!(runtime.look().unwrap(), Looked::default(), "{way:?}: nothing is wrong");
+        work(&runtime);
+    });
+}
+
+#[track_caller]
+fn assert_enforced(node: &Node, runtime: &Runtime, what: &str) {
+    assert!(connect(node, 0, pod_address(1, false), 80).is_some(), "{what}: 80 is allowed");
+    assert!(connect(node, 0, pod_address(1, false), 81).is_none(), "{what}: 81 is denied");
+    let status = runtime.status().unwrap();
+    assert!(status.endpoints.iter().all(|it| it.state == State::Enforced), "{what}: {status:?}");
+    assert_eq!(status.drift, Vec::<String>::new(), "{what}");
+}
+
+#[track_caller]
+fn assert_repaired(node: &Node, runtime: &Runtime, what: &str) {
+    let looked = runtime.look().unwrap_or_else(|error| panic!("{what}: {error:?}"));
+    assert!(!looked.repaired.is_empty() && looked.astray.is_empty(), "{what}: {looked:?}");
+    assert_eq!(runtime.look().unwrap(), Looked::default(), "{what}: it was repaired once");
+    assert_enforced(node, runtime, what);
+}
+
+/// Everything under a directory of a bpf file system, and the directory.
+fn remove(path: &Path) {
+    if let Ok(entries) = fs::read_dir(path) {
+        entries.flatten().for_each(|entry| remove(&entry.path()));
+        _ = fs::remove_dir(path);
+    } else {
+        _ = fs::remove_file(path);
+    }
+}
+
+fn pins(node: &Node) -> Vec<PathBuf> {
+    let root = node.bpffs();
+    let inside = |directory: &str| fs::read_dir(root.join(directory)).unwrap().flatten().map(|it| it.path());
+    let directories = ["links", "maps", "progs", "next", "old"];
+    let singly = directories.iter().flat_map(|it| inside(it)).collect::<Vec<_>>();
+    // `next` and `old` are empty between switches, and `links` is without TCX: nothing is lost with an empty directory.
+    let full = directories.iter().filter(|it| inside(it).next().is_some());
+    let whole = full.map(|it| root.join(it)).chain([root.join("record"), root.clone()]);
+    singly.into_iter().chain(whole).collect()
+}
+
+#[test]
+fn removed_pins_open_no_pod_and_come_back_with_every_flow() {
+    each(|node, way| {
+        with_agent(node, way, |runtime| {
+            let mut flow = connect(node, 0, pod_address(1, false), 80).unwrap();
+            for path in pins(node) {
+                let what = format!("{way:?}, without {}", path.display());
+                remove(&path);
+                assert!(connect(node, 0, pod_address(1, false), 81).is_none(), "{what}: 81 is denied at once");
+                assert_repaired(node, runtime, &what);
+                assert!(is_alive(&mut flow), "{what}");
+            }
+        });
+    });
+}
+
+#[test]
+fn a_generation_after_everything_was_removed_comes_into_force() {
+    each(|node, way| {
+        with_agent(node, way, |runtime| {
+            for (made, open, shut) in [(only_port(81), 81, 80), (only_port(80), 80, 81)] {
+                remove(&node.bpffs());
+                attach(runtime, node, &made, None).unwrap();
+                assert!(connect(node, 0, pod_address(1, false), open).is_some(), "{way:?}");
+                assert!(connect(node, 0, pod_address(1, false), shut).is_none(), "{way:?}");
+            }
+            // An entry alone needs the record too.
+            remove(&node.bpffs());
+            runtime.write_addresses(&[], true).unwrap();
+            runtime.reap().unwrap();
+            runtime.look().unwrap();
+            assert_enforced(node, runtime, "after an entry");
+        });
+    });
+}
+
+/// Without an agent nothing restores removed pins, but the next command must not fail because of them.
+#[test]
+fn a_command_after_everything_was_removed_begins_anew() {
+    each(|node, way| {
+        [80, 81].into_iter().for_each(|port| serve(node, 1, port));
+        for port in [80, 81] {
+            node.here(|| {
+                let runtime = Runtime::open(&node.bpffs(), Access::Change).unwrap();
+                attach(&runtime, node, &only_port(port), Some(way)).unwrap();
+                remove(&node.bpffs());
+                attach(&runtime, node, &only_port(port), Some(way)).unwrap();
+            });
+            assert!(connect(node, 0, pod_address(1, false), port).is_some(), "{way:?}");
+            assert!(connect(node, 0, pod_address(1, false), 161 - port).is_none(), "{way:?}");
+            remove(&node.bpffs());
+        }
+    });
+}
+
+/// `r0 = CODE; exit`
+fn verdict(code: i32) -> Program {
+    let code = code.to_ne_bytes();
+    let instructions = [[0xb7, 0, 0, 0, code[0], code[1], code[2], code[3]], [0x95, 0, 0, 0, 0, 0, 0, 0]].concat();
+    Kernel::open().unwrap().load_named("foreign", &instructions, None).unwrap()
+}
+
+fn ifindex(node: &Node) -> u32 {
+    Socket::open().unwrap().interface_named(&node.interface(1)).unwrap().ifindex
+}
+
+fn own_filter(name: &str) -> Filter {
+    Filter { priority: 1, handle: HANDLE, name: name.to_owned(), program: 0 }
+}
+
+#[test]
+fn what_is_taken_off_a_hook_or_replaced_there_comes_back() {
+    each(|node, way| {
+        with_agent(node, way, |runtime| {
+            let (index, socket, nothing) = (ifindex(node), Socket::open().unwrap(), verdict(-1));
+            for (program, hook) in [("to_pod", Hook::Egress), ("from_pod", Hook::Ingress)] {
+                let place = node.bpffs().join(format!("links/{program}_{index}"));
+                let name = format!("weir_{program}");
+                match way {
+                    Way::Tcx => {
+                        let link = || Kernel::open().unwrap().pinned_link(&place).unwrap();
+                        link().detach().unwrap();
+                        assert_repaired(node, runtime, "a link that was detached");
+                        link().replace(&nothing).unwrap();
+                        assert_repaired(node, runtime, "a link with another program");
+                        link().detach().unwrap();
+                        remove(&place);
+                        assert_repaired(node, runtime, "a link that was detached and removed");
+                    }
+                    Way::Clsact => {
+                        socket.delete_clsact(index).unwrap();
+                        assert_repaired(node, runtime, "a clsact that was removed");
+                        socket.delete_filter(index, hook, &own_filter(&name)).unwrap();
+                        assert_repaired(node, runtime, "a filter that was removed");
+                        socket.put_filter(index, hook, &own_filter(&name), &nothing, Put::Instead).unwrap();
+                        assert_repaired(node, runtime, "a filter with another program");
+                    }
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn a_program_of_others_in_front_that_lets_everything_pass_is_overtaken() {
+    each(|node, way| {
+        with_agent(node, way, |runtime| {
+            let (index, socket, pass) = (ifindex(node), Socket::open().unwrap(), verdict(0));
+            let mut flow = connect(node, 0, pod_address(1, false), 80).unwrap();
+            let mut stay = Vec::new();
+            let mut overtake = |handle: u32| match way {
+                Way::Tcx => {
+                    // The kernel takes no program twice, and removes that of a closed link a little later.
+                    let again = verdict(0);
+                    stay.clear();
+                    stay.push(Kernel::open().unwrap().attach(&again, index, Hook::Egress).unwrap());
+                }
+                Way::Clsact => {
+                    let filter = Filter { priority: 1, handle, name: "foreign".to_owned(), program: 0 };
+                    socket.put_filter(index, Hook::Egress, &filter, &pass, Put::New).unwrap();
+                }
+            };
+            for handle in 1..=3 {
+                overtake(handle);
+                assert!(datagram(node, 0, 1, pod_address(1, false), 53), "{way:?}: it lets pass what policy denies");
+                assert_repaired(node, runtime, "behind another program");
+                assert!(!datagram(node, 0, 1, pod_address(1, false), 53), "{way:?}");
+                assert!(is_alive(&mut flow), "{way:?}");
+            }
+            // After three moves within a minute the pod is reported instead.
+            overtake(4);
+            let looked = runtime.look().unwrap();
+            let [(pod, why)] = &looked.astray[..] else { panic!("{looked:?}") };
+            assert_eq!(pod, "default/p1");
+            assert!(why.contains("foreign") && why.contains("before to_pod"), "{why}");
+        });
+    });
+}
+
+/// Another thread removes pins while generations are switched. No packet passes that all generations deny, and the last check repairs
+/// everything.
+#[test]
+fn pins_that_are_removed_during_switches_open_nothing() {
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    for way in [Way::Tcx, Way::Clsact] {
+        let node = &Node::new(Layout::Routed, 2);
+        serve(node, 1, 79);
+        with_agent(node, way, |runtime| {
+            let over = AtomicBool::new(false);
+            let (mut done, mut failed) = (0, 0);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for round in 0_usize.. {
+                        let root = node.bpffs();
+                        let names = ["record", "links", "maps", "progs", "next", "old", "", "record_next"];
+                        remove(&root.join(names[round % names.len()]));
+                        if over.load(Ordering::SeqCst) {
+                            return;
+                        }
+                        std::thread::sleep(std::time::Duration::from_micros(500 * (round as u64 % 7)));
+                    }
+                });
+                scope.spawn(|| {
+                    while !over.load(Ordering::SeqCst) {
+                        assert!(
+                            connect(node, 0, pod_address(1, false), 79).is_none(),
+                            "{way:?}: no generation allows 79"
+                        );
+                    }
+                });
+                for round in 0..60 {
+                    match attach(runtime, node, &only_port(80 + round % 2), None) {
+                        Ok(()) => done += 1,
+                        Err(_) => failed += 1,
+                    }
+                    _ = runtime.look();
+                }
+                over.store(true, Ordering::SeqCst);
+            });
+            eprintln!("{way:?}: {done} switches came through, {failed} failed");
+            runtime.look().unwrap();
+            attach(runtime, node, &only_port(80), None).unwrap();
+            runtime.look().unwrap();
+            assert_enforced(node, runtime, "in the end");
+        });
+    }
+}
+
+/// Prints the cost of a check on a full node; it does not test it.
+#[test]
+fn a_look_at_a_full_node_finds_nothing_wrong() {
+    const PODS: usize = 110;
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    let node = Node::new(Layout::Routed, 0);
+    let links: String = (0..PODS).map(|pod| format!("link add bare{pod} type veth peer name other{pod}\n")).collect();
+    node.batch(&links);
+    let made = artifact(&cluster(PODS, ""));
+    for way in [Way::Clsact, Way::Tcx] {
+        node.here(|| {
+            let runtime = Runtime::open(&node.bpffs(), Access::Change).unwrap().keeping().unwrap();
+            let endpoints = (0..PODS).map(|pod| (format!("default/p{pod}"), format!("bare{pod}"))).collect();
+            runtime.attach(&Request { endpoints, way: Some(way), ..request(&made) }).unwrap();
+            runtime.look().unwrap();
+            let took = (0..20).map(|_| {
+                let started = Instant::now();
+                assert_eq!(runtime.look().unwrap(), Looked::default());
+                started.elapsed()
+            });
+            eprintln!("{way:?}: a look at {PODS} interfaces takes {:?} at least", took.min());
+            runtime.detach(None).unwrap();
+        });
+    }
+}
