@@ -60,12 +60,8 @@ impl Host {
         Ok(host)
     }
 
-    fn results(&self) -> PathBuf {
-        self.directory.path().join("cni/results")
-    }
-
     fn start(&mut self, arguments: &[&str]) {
-        let (pins, results) = (self.network.pins(), self.results().display().to_string());
+        let (pins, results) = (self.network.pins(), self.network.results());
         let arguments = [&["--bpffs", pins.as_str(), "--cni-results", results.as_str()], arguments].concat();
         let kubeconfig = self.api.kubeconfig(&self.directory);
         self.agent = Some(Agent::start(&self.directory, &kubeconfig, &self.network.settings(), &arguments));
@@ -82,16 +78,6 @@ impl Host {
         let mut command = self.network.settings().command(words[0]);
         let output = command.args(&words[1..]).output().expect("it starts");
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-
-    /// As libcni does when the last plug-in has ended.
-    fn write_result(&self, pod: &str, address: &str) {
-        fs::create_dir_all(self.results()).expect("the directory is ours");
-        let result = json!({"kind": "cniCacheV1", "ifName": "eth0",
-            "cniArgs": [["K8S_POD_NAMESPACE", "shop"], ["K8S_POD_NAME", pod], ["K8S_POD_UID", format!("u-{pod}")]],
-            "result": {"cniVersion": "1.0.0", "ips": [{"address": format!("{address}/32"), "interface": 1}],
-            "interfaces": [{"name": format!("v-{pod}")}, {"name": "eth0", "sandbox": "/run/netns/x"}]}});
-        fs::write(self.results().join(format!("net-{pod}-eth0")), result.to_string()).expect("the directory is ours");
     }
 
     fn repairs(&self) -> f64 {
@@ -195,7 +181,7 @@ fn a_new_pod_is_closed_as_soon_as_its_result_is_there() {
         // As long as a pod takes to be scheduled, and its network to be made.
         std::thread::sleep(Duration::from_secs(2));
         host.network.plug("web").expect("it is not there");
-        host.write_result("web", "10.231.7.2");
+        host.network.write_result("web", Some("u-web"));
         let closed = within(Duration::from_secs(60), || !host.network.reaches("web", "db"));
         assert!(closed, "{}", host.agent().log());
         let before = arrived(&host.network, "db");
@@ -223,7 +209,7 @@ fn a_pod_that_starts_while_the_api_is_away_is_closed_if_policy_may_apply_to_it()
         until("it has gone", || host.agent().metric("weir_endpoints{state=\"enforced\"}") == 2.0);
         host.api.set_away(true);
         host.network.plug("cron").expect("it is not there");
-        host.write_result("cron", "10.231.7.4");
+        host.network.write_result("cron", Some("u-cron"));
         let closed = || host.agent().metric("weir_new_pods_closed_total") == 1.0;
         match is_open {
             false => until("it is closed", || closed() && !host.network.reaches("cron", "db")),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use serde_json::json;
 use weir_runtime::skip;
 use xtask::apiserver::{Server, Settings};
 
@@ -20,13 +21,16 @@ const ALLOW_DB: &str = r#"{"metadata":{"name":"allow"},"spec":{"podSelector":{"m
 pub(crate) struct Network {
     name: String,
     bpffs: PathBuf,
+    results: PathBuf,
 }
 
 const PODS: [(&str, &str); 3] = [("web", "10.231.7.2"), ("db", "10.231.7.3"), ("cron", "10.231.7.4")];
 
 impl Network {
     pub(crate) fn new(directory: &Directory) -> Result<Self, String> {
-        let network = Self { name: format!("weirw{}", std::process::id()), bpffs: directory.path().join("bpf") };
+        let path = |name| directory.path().join(name);
+        let name = format!("weirw{}", std::process::id());
+        let network = Self { name, bpffs: path("bpf"), results: path("cni/results") };
         std::fs::create_dir(&network.bpffs).map_err(|error| error.to_string())?;
         run("mount", &["-t", "bpf", "bpf", &network.bpffs.display().to_string()])?;
         let node = network.namespace("node");
@@ -74,6 +78,24 @@ impl Network {
         run("ip", &["netns", "delete", &self.namespace(pod)]).expect("it was made here");
     }
 
+    /// As libcni does when the last plug-in has ended.
+    pub(crate) fn write_result(&self, pod: &str, uid: Option<&str>) {
+        let address = PODS.iter().find(|(name, _)| *name == pod).map_or("", |(_, address)| address);
+        let mut arguments = vec![["K8S_POD_NAMESPACE", "shop"], ["K8S_POD_NAME", pod]];
+        arguments.extend(uid.map(|uid| ["K8S_POD_UID", uid]));
+        let result = json!({"kind": "cniCacheV1", "ifName": "eth0", "cniArgs": arguments,
+            "result": {"cniVersion": "1.0.0", "ips": [{"address": format!("{address}/32"), "interface": 1}],
+            "interfaces": [{"name": format!("v-{pod}")}, {"name": "eth0", "sandbox": "/run/netns/x"}]}});
+        std::fs::create_dir_all(&self.results).expect("the directory is ours");
+        std::fs::write(self.results.join(format!("net-{pod}-eth0")), result.to_string())
+            .expect("the directory is ours");
+    }
+
+    /// Where [`Self::write_result`] writes.
+    pub(crate) fn results(&self) -> String {
+        self.results.display().to_string()
+    }
+
     fn at(&self, place: &str, arguments: &[&str]) -> Result<(), String> {
         let net = format!("--net=/run/netns/{}", self.namespace(place));
         run("nsenter", &[&[net.as_str()], arguments].concat())
@@ -101,8 +123,8 @@ impl Network {
     }
 
     pub(crate) fn agent_with(&self, directory: &Directory, server: &Server, arguments: &[&str]) -> Agent {
-        let pins = self.pins();
-        let arguments = [&["--bpffs", pins.as_str()], arguments].concat();
+        let (pins, results) = (self.pins(), self.results());
+        let arguments = [&["--bpffs", pins.as_str(), "--cni-results", results.as_str()], arguments].concat();
         Agent::start(directory, &server.kubeconfig(), &self.settings(), &arguments)
     }
 }
@@ -176,9 +198,10 @@ fn policies_of_the_api_are_in_force_on_the_wire() {
     assert!(network.reaches("db", "web") && !network.reaches("cron", "web"), "adopted");
     assert_eq!(agent.metric("weir_generation"), before, "the same objects are the same generation: {}", agent.log());
 
-    // A pod's interface comes back: another one, with the same name and address.
+    // The pod's network is made anew: another interface, with the same name and address. That it is this pod's, the CNI result says.
     network.unplug("web");
     network.plug("web").expect("it went before");
+    network.write_result("web", None);
     until("the new interface is enforced", || network.reaches("db", "web") && !network.reaches("cron", "web"));
 
     ask(&server, "DELETE", &format!("{POLICIES}/allow"), None);
