@@ -33,6 +33,7 @@ use anyhow::{Context as _, Result, bail};
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
+use weir_compiler::compile::Budget;
 use weir_compiler::ebpf::target::Target;
 use weir_compiler::model::Assumptions;
 
@@ -61,6 +62,7 @@ pub(crate) struct Options<'o> {
     pub(crate) cni_socket: Option<PathBuf>,
     pub(crate) annotate_pods: bool,
     pub(crate) assume: Assumptions,
+    pub(crate) budgets: Vec<(Budget, u64)>,
     pub(crate) log: Log,
 }
 
@@ -96,6 +98,7 @@ pub(crate) fn run(options: Options<'_>, enforce: impl Enforce + Send + 'static) 
         told: told_in_force,
         log,
         target: target(),
+        budgets: agent::budget::budgets(&options.budgets, agent::budget::container_memory()),
     };
     let node = setup.node.clone();
     let started = [("node", Value::from(setup.node.as_str())), ("server", Value::from(config.cluster_url.to_string()))];

@@ -37,6 +37,7 @@ pub mod ebpf;
 pub mod edge;
 pub mod emit;
 pub mod engine;
+pub mod fit;
 pub mod image;
 pub mod index;
 pub mod iptables;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The modules, from left to right. Each may use what stands before it, and no more.
-const STAGES: [&str; 31] = [
+const STAGES: [&str; 32] = [
     "origin",
     "syntax",
     "source",
@@ -18,6 +18,7 @@ const STAGES: [&str; 31] = [
     "lint",
     "codes",
     "classify",
+    "fit",
     "departed",
     "reach",
     "diff",

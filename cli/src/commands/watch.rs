@@ -24,6 +24,7 @@ pub(crate) fn run(global: &Global, arguments: &Watch) -> Result<Outcome> {
         cni_socket: arguments.cni_socket.clone(),
         annotate_pods: arguments.annotate_pods,
         assume: read::chosen_assumptions(global)?,
+        budgets: arguments.budget.clone(),
         log: log(arguments),
     };
     if arguments.dry_run {

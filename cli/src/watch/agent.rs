@@ -10,6 +10,7 @@
 //! Invariants: nothing is compiled before every kind has been listed; what cannot be read stays as it was read last; what
 //! cannot be compiled or installed leaves the generation before in force, and is tried again.
 
+pub(super) mod budget;
 mod early;
 mod ending;
 mod generation;
@@ -22,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use weir_compiler::compile::Budgets;
 use weir_compiler::ebpf::target::Target;
 use weir_compiler::index::{Dirty, Generation, Index, Key};
 use weir_compiler::k8s::{Body, Object};
@@ -67,6 +69,8 @@ pub(crate) struct Setup {
     pub(crate) log: Log,
     /// The kernel that programs are made for.
     pub(crate) target: Target,
+    /// What a generation may cost.
+    pub(crate) budgets: Budgets,
 }
 
 /// The agent of one node.
@@ -80,6 +84,7 @@ pub(crate) struct Agent<E> {
     told: tokio::sync::watch::Sender<InForce>,
     log: Log,
     target: Target,
+    budgeted: budget::Budgeted,
     /// Kinds that have not been listed to their end.
     unlisted: BTreeSet<&'static str>,
     /// Objects that cannot be read, and why.
@@ -223,6 +228,7 @@ impl<E: Enforce> Agent<E> {
             told: setup.told,
             log: setup.log,
             target: setup.target,
+            budgeted: budget::Budgeted::new(setup.budgets),
             unlisted: setup.kinds.into_iter().collect(),
             malformed: BTreeMap::new(),
             policies: policies::Policies::default(),

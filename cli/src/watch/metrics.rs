@@ -82,6 +82,8 @@ struct Inner {
     values: BTreeMap<(&'static str, String), f64>,
     distributions: BTreeMap<&'static str, Distribution>,
     unready: Vec<String>,
+    /// Policies that do not fit the budget.
+    limited: usize,
     synced: bool,
 }
 
@@ -142,6 +144,21 @@ impl Metrics {
         let mut inner = self.lock();
         inner.unready = why;
         inner.synced = true;
+    }
+
+    /// How many policies do not fit the budget. The node is ready all the same: a tenant must not be able to make it
+    /// unready, and it does what is promised for such policies.
+    pub(crate) fn set_limited(&self, policies: usize) {
+        self.lock().limited = policies;
+    }
+
+    /// What a page says of a node that is ready. It names no tenant's objects.
+    pub(crate) fn ready(&self) -> String {
+        match self.lock().limited {
+            0 => "ok\n".to_owned(),
+            1 => "ok; 1 policy does not fit the budget: it isolates its pods and allows nothing\n".to_owned(),
+            more => format!("ok; {more} policies do not fit the budget: they isolate their pods and allow nothing\n"),
+        }
     }
 
     /// Why it is not ready, if it is not.

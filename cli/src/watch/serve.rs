@@ -46,7 +46,7 @@ fn page(request: &str, metrics: &Metrics, is_alive: impl Fn() -> bool) -> (&'sta
         ("GET", "/livez") if is_alive() => ("200 OK", "ok\n".to_owned()),
         ("GET", "/livez") => ("503 Service Unavailable", "the agent does not move\n".to_owned()),
         ("GET", "/readyz") => match metrics.unready() {
-            None => ("200 OK", "ok\n".to_owned()),
+            None => ("200 OK", metrics.ready()),
             Some(why) => ("503 Service Unavailable", format!("{why}\n")),
         },
         ("GET", _) => ("404 Not Found", "there are /metrics, /livez and /readyz\n".to_owned()),

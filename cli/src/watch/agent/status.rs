@@ -22,6 +22,7 @@ impl<E: Enforce> Agent<E> {
         }
         unready.extend(self.refused.iter().map(|(pod, why)| format!("pod {pod}: {why}")));
         self.metrics.set_unready(unready);
+        self.metrics.set_limited(self.budgeted.held().len());
         let (found, missing, refused) = (self.places.found().len(), self.places.missing().len(), self.refused.len());
         let enforced = if self.in_force.is_some() { found.saturating_sub(refused) } else { 0 };
         for (state, count) in [("enforced", enforced), ("no_interface", missing), ("refused", refused)] {
@@ -105,6 +106,7 @@ impl<E: Enforce> Agent<E> {
         if self.failure.is_some() {
             self.pending.policies.iter().for_each(|key| count(key.kind.as_str(), "failed"));
         }
+        self.budgeted.held().keys().for_each(|key| count(key.kind.as_str(), "budget"));
         self.places.missing().keys().for_each(|_| count("Pod", "no_interface"));
         self.refused.iter().for_each(|_| count("Pod", "refused"));
         self.metrics.clear("weir_unenforced_objects");
