@@ -147,7 +147,7 @@ pub struct Classes {
     pub fronts: Vec<Front>,
     /// Where things stand that can become instructions.
     pub sources: Sources,
-    /// What they cost.
+    /// Their cost.
     pub spent: Spent,
     rules: predicates::Rules,
     lookup: peers::Peers,

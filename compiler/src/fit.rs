@@ -1,4 +1,4 @@
-//! Which policies a node can afford: what does not fit is held at "isolates, and allows nothing".
+//! Which policies a node can afford: the others are held at "isolates, and allows nothing".
 //!
 //! Problem: one namespace can write policies whose tables need more memory than the agent has. Refusing all of it would
 //! freeze every other tenant of the node; leaving policies out would open pods.

@@ -30,7 +30,7 @@ pub(crate) struct Watch {
     /// Annotate each pod with the generation in force on it (weir.dev/generation); needs the right to patch pods
     #[arg(long)]
     pub(crate) annotate_pods: bool,
-    /// What a generation may cost at most; policies that do not fit isolate their pods and allow nothing
+    /// Limit on the cost of a generation; policies that do not fit isolate their pods and allow nothing
     /// [default: memory=a quarter of the container's limit, steps=1000000000]
     #[arg(long, value_name = "KEY=N", value_parser = parse_budget)]
     pub(crate) budget: Vec<(Budget, u64)>,

@@ -69,7 +69,7 @@ pub(crate) struct Setup {
     pub(crate) log: Log,
     /// The kernel that programs are made for.
     pub(crate) target: Target,
-    /// What a generation may cost.
+    /// Limits on the cost of a generation.
     pub(crate) budgets: Budgets,
 }
 

@@ -147,7 +147,7 @@ impl Metrics {
     }
 
     /// How many policies do not fit the budget. The node is ready all the same: a tenant must not be able to make it
-    /// unready, and it does what is promised for such policies.
+    /// unready, and holding such policies is the documented behaviour.
     pub(crate) fn set_limited(&self, policies: usize) {
         self.lock().limited = policies;
     }

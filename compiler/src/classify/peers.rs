@@ -114,7 +114,7 @@ pub(super) fn classify(
     meter: &Meter,
 ) -> Result<(Peers, AddressMap, Vec<Front>), Exceeded> {
     let segments = addresses::cut(cluster, rules, meter);
-    // Whatever comes next costs at least as much again.
+    // The next step costs at least as much again, so an excess ends here.
     meter.check()?;
     let held = held_by_pods(cluster, rules, meter);
     meter.check()?;

@@ -155,7 +155,7 @@ impl OpenRow {
         self.entries = entries;
     }
 
-    /// What the meter counts for it.
+    /// Bytes that the meter counts for this row.
     fn bytes(&self) -> u64 {
         self.entries.len() as u64 * entry_bytes(&self.default)
     }
@@ -539,7 +539,9 @@ impl<'a> Builder<'a> {
                 decided.entry(*peer).or_insert(list.action);
             }
         }
-        decided.into_iter().filter(|(_, action)| *action == ListAction::Deny).map(|(peer, _)| peer).collect()
+        let fits = self.meter.take((size_of::<PeerId>() * decided.len()) as u64, decided.len() as u64);
+        let denied = decided.into_iter().filter(|(_, action)| fits && *action == ListAction::Deny);
+        denied.map(|(peer, _)| peer).collect()
     }
 
     /// Service addresses, the pod's own node, and hostPorts there.

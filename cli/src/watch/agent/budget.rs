@@ -1,11 +1,11 @@
-//! What a generation may cost, and what is done with policies that cost more.
+//! Budgets of the agent: policies that cost too much are held, and all others come into force.
 //!
 //! Problem: one namespace can write policies whose generation needs more memory than the agent has. The kernel would
 //! end the agent, again and again, and no pod's policy on the node could change any more.
 //! Strategy: every generation is made to fit before it is made (`weir_compiler::fit`). If it turns out that the
 //! estimate was too low, classification ends at the limit, and the next attempt begins at a lower level, which is
 //! remembered for a while.
-//! Invariant: what does not fit isolates its pods and allows nothing, and an Event at the policy says so.
+//! Invariant: a policy that does not fit isolates its pods and allows nothing, and an Event at the policy says so.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -26,9 +26,9 @@ const MEMORY: u64 = 1 << 30;
 const PART: u64 = 4;
 /// Some seconds of work.
 const STEPS: u64 = 1_000_000_000;
-/// For so long no higher level is tried than one that has been enough.
+/// No higher level is tried for this time after an attempt exceeded its limits.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// As many policies of a namespace have an Event of their own: others need Events too.
+/// Events per namespace: the number of all Events is limited, and other tenants need theirs.
 pub(super) const MOST_TOLD: usize = 3;
 
 /// The budgets of generations: the given ones, and defaults for what every agent needs.
@@ -50,7 +50,7 @@ pub(crate) fn container_memory() -> Option<u64> {
     (limit < 1 << 60).then_some(limit)
 }
 
-/// What the agent knows of its budgets.
+/// The agent's budgets, and the policies that do not fit them.
 #[derive(Debug, Default)]
 pub(super) struct Budgeted {
     pub(super) budgets: Budgets,

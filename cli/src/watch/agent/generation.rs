@@ -86,7 +86,7 @@ impl<E: Enforce> Agent<E> {
         Ok(installed)
     }
 
-    /// Makes what is in the index fit, and compiles it.
+    /// Makes the objects of the index fit the budget, and compiles them.
     fn attempt(
         &mut self,
         options: &Options,

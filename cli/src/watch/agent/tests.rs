@@ -542,7 +542,7 @@ fn a_pod_is_enforced_before_the_api_knows_its_address() {
 
 mod flows;
 
-/// Pods of another namespace on the node, and as many policies as are asked for, each with other ports.
+/// A pod of another namespace on the node, and `policies` policies with ports and holes of their own.
 fn hostile(policies: usize) -> String {
     let mut text = "
 {apiVersion: v1, kind: Namespace, metadata: {name: hostile}}
