@@ -98,6 +98,17 @@ fn what_a_held_namespace_adds_lowers_no_level() {
     assert_eq!(levels.len(), 1, "{levels:?}");
 }
 
+/// Hundreds of ordinary tenants are within what an agent of 512 MiB has by default.
+#[test]
+fn ordinary_tenants_are_not_held() {
+    let mut made = cluster_of(&hostile::cluster(Shape::Scattered, 0, 400, &mut Random::new(1)));
+    let scope = Scope::node(&made, NODE).expect("it is there");
+    let fit = fit(&mut made, &scope, Limits { bytes: 128 << 20, steps: 1_000_000_000 }, None);
+    assert_eq!(fit.level, None, "{:?}", fit.estimate);
+    let spent = classify(&made, &scope).expect("there is no limit").spent;
+    assert!(fit.estimate.bytes < 20 * spent.bytes.max(1 << 20), "{:?} of {spent:?}", fit.estimate);
+}
+
 /// Classification ends at the limit wherever the product is: none is found only at the end.
 #[test]
 fn classification_stops_at_its_limits() {

@@ -13,7 +13,7 @@ use crate::address::Prefix;
 use crate::classify::subjects::{Draft, needed_label};
 use crate::classify::{
     CLASS_BYTES, ENTRY_BYTES, Limits, Meter, Number, PAIR_BYTES, SET_COPIES, Scope, Spent, after, ranges_of_block,
-    subjects,
+    subjects, to_number,
 };
 use crate::model::{
     Cluster, Direction, LabelSetId, NamespaceId, Peer, PolicyId, PortMatch, Protocol, Rule, SelectorId, Standing,
@@ -21,6 +21,9 @@ use crate::model::{
 
 /// Bytes that a rule costs by itself: its numbers, its provenance, its place in the source.
 const RULE_BYTES: u64 = 300;
+
+/// More sets of rules than this power of two are not worth counting: other bounds are lower.
+const MOST_SHIFT: usize = 40;
 
 /// What the classes of a cluster will cost.
 pub fn estimate(cluster: &Cluster, scope: &Scope) -> Spent {
@@ -66,8 +69,11 @@ fn rows(cluster: &Cluster, draft: &Draft, counted: &Counted<'_>, rows: Rows<'_>,
             let in_force = policies.iter().chain(staged).filter(|id| !is_held(id));
             let holding: u64 = in_force.map(|id| counted.holding(cluster, *id, direction)).sum();
             let entries = holding.min(classes);
+            // Each class is under some of the rules, and rules that are the same make the same set.
+            let in_force = policies.iter().chain(staged).filter(|id| !is_held(id));
+            let rules: usize = in_force.map(|id| cluster.policy(*id).rules(direction).map_or(0, <[_]>::len)).sum();
             let largest = sets.entry(namespace).or_default();
-            *largest = entries.max(*largest);
+            *largest = entries.min(1 << rules.min(MOST_SHIFT)).max(*largest);
             let steps = holding.saturating_mul(1 + words / 4) + entries.saturating_mul(words);
             _ = meter.take(entries.saturating_mul(ENTRY_BYTES), steps);
         }
@@ -84,7 +90,7 @@ struct Counted<'c> {
     rules: u64,
     has_names: bool,
     ranges: HashSet<(Protocol, u16, u16)>,
-    /// The stretches in which a block holds.
+    /// The stretches and pods for which a block holds.
     blocks: HashMap<&'c Peer, u64>,
     /// Stretches under the same blocks, as the number of these blocks.
     stretches: u64,
@@ -159,10 +165,17 @@ impl<'c> Counted<'c> {
             }
         }
         let distinct = known.len() as u64;
+        let pods: Vec<N> = {
+            let addresses = self.cluster.endpoints.iter().flat_map(|endpoint| &endpoint.addresses);
+            let of_family = addresses.map(|address| to_number(*address)).filter(|(family, _)| *family == N::FAMILY);
+            let numbers: BTreeSet<N> = of_family.map(|(_, number)| N::of(number)).collect();
+            numbers.into_iter().collect()
+        };
         for (peer, first, last) in ranges {
+            let pods = pods.partition_point(|at| *at <= last) - pods.partition_point(|at| *at < first);
             let within = cuts.partition_point(|(at, _)| *at <= last) - cuts.partition_point(|(at, _)| *at < first);
             // The same sets come again inside a block as often as anywhere else.
-            let share = within as u64 * distinct / cuts.len() as u64 + 1;
+            let share = within as u64 * distinct / cuts.len() as u64 + 1 + pods as u64;
             self.blocks.entry(peer).and_modify(|stretches| *stretches += share);
         }
     }
@@ -198,8 +211,7 @@ impl<'c> Counted<'c> {
         let peers = policy.rules(direction).unwrap_or_default().iter().flat_map(|rule| &rule.peers);
         peers
             .map(|peer| match peer {
-                // A block also holds for pods in it.
-                Peer::Block { .. } => self.blocks.get(peer).copied().unwrap_or_default() + self.selectors.classes,
+                Peer::Block { .. } => self.blocks.get(peer).copied().unwrap_or_default(),
                 Peer::Pods { namespaces, pods } => {
                     self.selectors.matched(cluster, namespaces.is_none().then_some(policy.namespace), *pods)
                 }
