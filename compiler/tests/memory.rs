@@ -64,10 +64,10 @@ fn bytes_under(shape: Shape, size: usize, limits: Limits) -> usize {
     most(made).1
 }
 
-/// Whatever the shape, four times the limit on top of what the input itself takes is enough.
-const PER_LIMIT: usize = 4;
+/// Whatever the shape, twice the limit on top of the input's own share is enough.
+const PER_LIMIT: usize = 2;
 /// Bytes that an item of a policy may take as an object of the cluster, in the estimate, and as a name in the artifact.
-const PER_ITEM: usize = 6_000;
+const PER_ITEM: usize = 2_000;
 const ITEMS: usize = 200;
 
 #[test]
