@@ -3,6 +3,7 @@
 pub mod change;
 pub mod cluster;
 pub mod flows;
+pub mod hostile;
 pub mod random;
 pub mod sequences;
 pub mod texts;

@@ -10,13 +10,14 @@ use weir_compiler::decode::InputKind;
 use weir_compiler::k8s::Object;
 use weir_compiler::model::{Assumptions, HostNetworkPods, Icmp};
 use weir_compiler::resolve::resolve;
+use weir_fuzz::generators::hostile::{self, Shape};
 use weir_fuzz::generators::sequences::{self, Abilities};
 use weir_fuzz::generators::{Random, change, cluster, texts};
 use weir_fuzz::oracles::datapath::compare::{self, Sequence, Tally as Packets};
 use weir_fuzz::oracles::datapath::machine::InVm;
 use weir_fuzz::oracles::datapath::worlds::{World, worlds};
 use weir_fuzz::oracles::engines::{Effort, agree, scopes};
-use weir_fuzz::oracles::{decoding, difference, shrink};
+use weir_fuzz::oracles::{bounds, decoding, difference, shrink};
 
 /// Fewer valid texts than one in so many, and the mutations are too wild to find anything behind the reader.
 const VALID_ONE_IN: usize = 20;
@@ -26,6 +27,11 @@ const ENOUGH: usize = 500;
 const SEQUENCES: u64 = 200;
 /// By then every rule of the datapath has occurred.
 const ENOUGH_SEQUENCES: usize = 4_000;
+
+/// A hostile tenant takes as long as a hundred clusters; seeds go up by fifty.
+const HOSTILE_ONE_IN: u64 = 4;
+/// By then one has been held.
+const ENOUGH_HOSTILE: usize = 20;
 
 fn main() -> ExitCode {
     match run() {
@@ -52,6 +58,9 @@ struct Tally {
     flows: usize,
     sequences: usize,
     packets: Packets,
+    hostile: usize,
+    /// Policies that did not fit.
+    held: usize,
 }
 
 fn run() -> Result<()> {
@@ -68,14 +77,18 @@ fn run() -> Result<()> {
         }
         a_cluster(seed, &mut tally)?;
         a_change(seed, &mut tally)?;
+        if seed.is_multiple_of(HOSTILE_ONE_IN) {
+            a_hostile_tenant(seed, &mut tally)?;
+        }
         for number in 0..SEQUENCES {
             a_sequence(seed.wrapping_mul(SEQUENCES).wrapping_add(number), &worlds, &mut machine, &mut tally)?;
         }
     }
-    let Tally { texts, valid, clusters, questions, changes, flows, sequences, packets } = tally;
+    let Tally { texts, valid, clusters, questions, changes, flows, sequences, packets, hostile, held } = tally;
     println!(
         "fuzz: {texts} texts, {valid} of them valid; {clusters} clusters, {questions} questions; {changes} changes, \
-         {flows} flows that differ; {sequences} sequences of {} packets; from seed {}",
+         {flows} flows that differ; {hostile} hostile tenants, {held} of their policies held; {sequences} sequences of {} packets; \
+         from seed {}",
         packets.packets, options.seed
     );
     if sequences >= ENOUGH_SEQUENCES && !packets.idle().is_empty() {
@@ -83,6 +96,9 @@ fn run() -> Result<()> {
     }
     if changes >= ENOUGH && flows < changes {
         bail!("too few of the changes changed anything");
+    }
+    if hostile >= ENOUGH_HOSTILE && held == 0 {
+        bail!("no hostile tenant was too large");
     }
     if texts >= ENOUGH && valid * VALID_ONE_IN < texts {
         bail!("too few of the texts were valid");
@@ -187,6 +203,24 @@ fn a_change(seed: u64, tally: &mut Tally) -> Result<()> {
         Err(_) => {
             let (objects, text) = shrink::smallest(objects, |objects| asked(objects).err());
             left(seed, "txt", &shrink::report(&format!("{assume:?}, and its change\n{text}"), &objects), &text)
+        }
+    }
+}
+
+/// A namespace that multiplies whatever it can, beside harmless ones, with limits on memory and work.
+fn a_hostile_tenant(seed: u64, tally: &mut Tally) -> Result<()> {
+    let mut random = Random::new(seed);
+    let (shape, size, tenants) = (random.pick(&Shape::ALL), 1 + random.below(12), random.below(4));
+    let made = hostile::cluster(shape, size, tenants, &mut random);
+    tally.hostile += 1;
+    match caught(|| bounds::keep(&made, &mut random)) {
+        Ok(held) => {
+            tally.held += held;
+            Ok(())
+        }
+        Err(error) => {
+            let case = format!("{shape:?}, {size} policies of a hundred items, {tenants} tenants");
+            left(seed, "txt", &case, &format!("{case}: {error}"))
         }
     }
 }

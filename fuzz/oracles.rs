@@ -1,5 +1,6 @@
 //! What must hold for every input, as functions that give the difference as text.
 
+pub mod bounds;
 pub mod datapath;
 pub mod decoding;
 pub mod difference;

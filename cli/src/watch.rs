@@ -36,6 +36,7 @@ use anyhow::{Context as _, Result, bail};
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
+use weir_compiler::compile::Budget;
 use weir_compiler::ebpf::target::Target;
 use weir_compiler::model::Assumptions;
 
@@ -70,6 +71,7 @@ pub(crate) struct Options<'o> {
     pub(crate) unknown_pods: UnknownPods,
     pub(crate) cni_results: PathBuf,
     pub(crate) assume: Assumptions,
+    pub(crate) budgets: Vec<(Budget, u64)>,
     pub(crate) log: Log,
 }
 
@@ -125,6 +127,7 @@ pub(crate) fn run(options: Options<'_>, enforce: impl Enforce + Send + 'static) 
         relist: Box::new(move |kind| relist.send(kind)),
         log,
         target: target(),
+        budgets: agent::budget::budgets(&options.budgets, agent::budget::container_memory()),
     };
     let node = setup.node.clone();
     let started = [("node", Value::from(setup.node.as_str())), ("server", Value::from(config.cluster_url.to_string()))];

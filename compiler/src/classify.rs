@@ -13,21 +13,25 @@
 mod addresses;
 mod contributions;
 mod fronts;
+mod meter;
 mod peers;
 mod ports;
 mod predicates;
 mod rows;
+mod shared_sets;
 mod sources;
 mod stand_ins;
-mod subjects;
+pub(crate) mod subjects;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use addresses::{AddressMap, Stretch, to_address, to_number};
-pub(crate) use addresses::{Number, ranges_of};
+pub(crate) use addresses::{Number, after, ranges_of, ranges_of_block};
 pub use fronts::{Front, FrontPort, Rest};
+pub(crate) use meter::{CLASS_BYTES, ENTRY_BYTES, Meter, PAIR_BYTES, SET_COPIES};
+pub use meter::{Exceeded, Limits, Spent};
 pub use ports::{AtomId, AtomSet, AtomSetId, Atoms, PortInterval, PortSpec};
 pub use predicates::{Predicate, PredicateId, RuleParts};
 pub use rows::Row;
@@ -111,6 +115,9 @@ pub enum ClassifyError {
     /// ICMP shares its atom with the protocols that have no ports: letting it through would let them through.
     #[error("`icmp=allow` cannot be enforced: programs do not tell ICMP from other protocols without ports")]
     Icmp,
+    /// It takes more than it may.
+    #[error(transparent)]
+    Exceeded(#[from] Exceeded),
 }
 
 /// Everything the tables are made of.
@@ -141,6 +148,8 @@ pub struct Classes {
     pub fronts: Vec<Front>,
     /// Where things stand that can become instructions.
     pub sources: Sources,
+    /// Their cost.
+    pub spent: Spent,
     rules: predicates::Rules,
     lookup: peers::Peers,
 }
@@ -198,7 +207,7 @@ impl Subject {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer {
     /// The predicates that hold, sorted.
-    pub predicates: Vec<PredicateId>,
+    pub predicates: Arc<[PredicateId]>,
     /// What the named ports of egress rules are on it, sorted.
     pub named: Vec<(u32, u16)>,
     /// The nodes whose address it is, of those that local endpoints run on, sorted. Two may share one to the outside.
@@ -215,19 +224,28 @@ pub struct Peer {
 
 /// Makes the classes of a cluster, for the endpoints in scope.
 pub fn classify(cluster: &Cluster, scope: &Scope) -> Result<Classes, ClassifyError> {
+    classify_within(cluster, scope, Limits::NONE)
+}
+
+/// The same, unless it takes more than the limits allow: then it ends before it has taken more.
+pub fn classify_within(cluster: &Cluster, scope: &Scope, limits: Limits) -> Result<Classes, ClassifyError> {
     if cluster.assume.hostnetwork_pods == HostNetworkPods::Pod {
         return Err(ClassifyError::HostNetworkPods);
     }
     if cluster.assume.icmp == Icmp::Allow {
         return Err(ClassifyError::Icmp);
     }
+    let meter = Meter::new(limits);
     let draft = subjects::draft(cluster, scope);
     let rules = predicates::collect(cluster, &draft);
     let specs = ports::specs(cluster, &draft, &rules);
-    let atoms = ports::atoms(&specs, &rules);
-    let (peers, addresses, fronts) = peers::classify(cluster, &draft, &rules, &atoms);
+    let atoms = ports::atoms(&specs, &rules, &meter);
+    meter.check()?;
+    let (peers, addresses, fronts) = peers::classify(cluster, &draft, &rules, &atoms, &meter)?;
     let sources = sources::of(cluster, &rules, &specs, &peers, &addresses, &fronts);
-    Ok(Classes { sources, ..rows::build(cluster, draft, rules, atoms, peers, addresses, fronts) })
+    let classes = rows::build(cluster, draft, rules, atoms, peers, addresses, fronts, &meter);
+    meter.check()?;
+    Ok(Classes { sources, spent: meter.spent(), ..classes })
 }
 
 impl Classes {

@@ -128,7 +128,8 @@ const MOST_CLASSES: u64 = 1 << 31;
 
 /// Compiles a cluster for the endpoints in scope.
 pub fn compile(cluster: &Cluster, scope: &Scope, options: &Options) -> Result<Compiled, CompileError> {
-    compile_classes(cluster, scope, classify::classify(cluster, scope)?, options)
+    let classes = classify::classify_within(cluster, scope, options.budgets.limits())?;
+    compile_classes(cluster, scope, classes, options)
 }
 
 /// The same, of classes that are known already.

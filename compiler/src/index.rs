@@ -17,7 +17,8 @@ use std::mem::discriminant;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::classify::{Classes, ClassifyError, PeerId, PredicateId, Scope, classify};
+use crate::classify::{Classes, ClassifyError, Limits, PeerId, PredicateId, Scope, classify_within};
+use crate::fit::{self, Fit};
 use crate::k8s::{Body, Labels, Mode, Object, Phase, Pod};
 use crate::model::{Assumptions, Cluster, NamespaceId};
 use crate::resolve::{named_ports, resolve};
@@ -155,11 +156,21 @@ pub struct Draft {
 }
 
 impl Draft {
+    /// Takes the rules of policies out that do not fit the limits: see [`fit::fit`].
+    pub fn fit(&mut self, limits: Limits, highest: Option<u64>) -> Fit {
+        fit::fit(&mut self.cluster, &self.scope, limits, highest)
+    }
+
     /// With its classes.
     pub fn classify(self) -> Result<Generation, ClassifyError> {
+        self.classify_within(Limits::NONE)
+    }
+
+    /// With its classes, unless they cost more than the limits allow.
+    pub fn classify_within(self, limits: Limits) -> Result<Generation, ClassifyError> {
         let Self { cluster, scope, declared, selecting } = self;
         Ok(Generation {
-            classes: classify(&cluster, &scope)?,
+            classes: classify_within(&cluster, &scope, limits)?,
             fixed: fixed_addresses(&cluster, &scope),
             nodes: cluster.nodes.iter().flat_map(|node| node.addresses.iter().copied()).collect(),
             declared,

@@ -343,6 +343,14 @@ pub struct LabelSelector {
     pub match_expressions: Vec<Requirement>,
 }
 
+impl LabelSelector {
+    /// How many labels and values it names, and one: what it costs to ask it.
+    pub fn size(&self) -> u64 {
+        let values: usize = self.match_expressions.iter().map(|it| 1 + it.values.len()).sum();
+        (1 + self.match_labels.len() + values) as u64
+    }
+}
+
 /// One of `matchExpressions`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requirement {

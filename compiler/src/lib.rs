@@ -38,6 +38,7 @@ pub mod edge;
 pub mod emit;
 pub mod engine;
 pub mod escape;
+pub mod fit;
 pub mod image;
 pub mod index;
 pub mod iptables;

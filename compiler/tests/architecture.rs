@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The modules, from left to right. Each may use what stands before it, and no more.
-const STAGES: [&str; 32] = [
+const STAGES: [&str; 33] = [
     "escape",
     "origin",
     "syntax",
@@ -19,6 +19,7 @@ const STAGES: [&str; 32] = [
     "lint",
     "codes",
     "classify",
+    "fit",
     "departed",
     "reach",
     "diff",

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
+use weir_compiler::compile::Budget;
 
+use super::compile::parse_budget;
 use super::{HookChoice, Pinned};
 use crate::watch::UnknownPods;
 use crate::watch::log::Format as LogFormat;
@@ -43,6 +45,10 @@ pub(crate) struct Watch {
     /// Annotate each pod with the generation in force on it (weir.dev/generation); needs the right to patch pods
     #[arg(long)]
     pub(crate) annotate_pods: bool,
+    /// Limit on the cost of a generation; policies that do not fit isolate their pods and allow nothing
+    /// [default: memory=a quarter of the container's limit, steps=1000000000]
+    #[arg(long, value_name = "KEY=N", value_parser = parse_budget)]
+    pub(crate) budget: Vec<(Budget, u64)>,
     /// How to log, on standard error
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,

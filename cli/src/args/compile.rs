@@ -11,7 +11,8 @@ use super::Paths;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Budgets: instructions (of all programs), map-bytes (without what comes once for every CPU), entries, classes.
+Budgets: instructions (of all programs), map-bytes (without what comes once for every CPU), entries, classes, and
+memory (bytes) and steps of the compiler, which stops when they are exceeded.
 Exit codes: 0 written, 1 a budget is exceeded or the verification found a difference, 2 could not do it.")]
 pub(crate) struct Compile {
     #[command(flatten)]

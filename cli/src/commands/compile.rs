@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow};
 use weir_compiler::artifact::{self, Artifact, view};
-use weir_compiler::classify::Scope;
+use weir_compiler::classify::{ClassifyError, Scope};
 use weir_compiler::compile::{self, Budgets, CompileError, Compiled, Options};
 use weir_compiler::iptables;
 use weir_compiler::model::Cluster;
@@ -43,6 +43,10 @@ pub(crate) fn run(global: &Global, arguments: &Compile) -> Result<Outcome> {
         Ok(compiled) => compiled,
         Err(CompileError::Budget(exceeded)) => {
             failure::print(&with_hint(exceeded.to_string(), "nothing was written"));
+            return Ok(Outcome::Findings);
+        }
+        Err(CompileError::Classify(error @ ClassifyError::Exceeded(_))) => {
+            failure::print(&with_hint(error.to_string(), "nothing was written"));
             return Ok(Outcome::Findings);
         }
         Err(error) => return Err(anyhow!(error).context("the input cannot be compiled")),

@@ -27,6 +27,7 @@ pub(crate) fn run(global: &Global, arguments: &Watch) -> Result<Outcome> {
         unknown_pods: arguments.unknown_pods,
         cni_results: arguments.cni_results.clone(),
         assume: read::chosen_assumptions(global)?,
+        budgets: arguments.budget.clone(),
         log: log(arguments),
     };
     if arguments.dry_run {

@@ -11,6 +11,7 @@
 //! cannot be compiled or installed leaves the generation before in force, and is tried again.
 
 mod absent;
+pub(super) mod budget;
 mod early;
 mod ending;
 mod generation;
@@ -28,6 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use weir_compiler::compile::Budgets;
 use weir_compiler::ebpf::target::Target;
 use weir_compiler::index::{Dirty, Generation, Index, Key};
 use weir_compiler::k8s::{Body, Object};
@@ -78,6 +80,8 @@ pub(crate) struct Setup {
     pub(crate) log: Log,
     /// The kernel that programs are made for.
     pub(crate) target: Target,
+    /// Limits on the cost of a generation.
+    pub(crate) budgets: Budgets,
 }
 
 /// Has a kind listed anew.
@@ -95,6 +99,7 @@ pub(crate) struct Agent<E> {
     relist: Box<Relist>,
     log: Log,
     target: Target,
+    budgeted: budget::Budgeted,
     /// Kinds that have not been listed to their end.
     unlisted: BTreeSet<&'static str>,
     /// Objects that cannot be read, and why.
@@ -246,6 +251,7 @@ impl<E: Enforce> Agent<E> {
             told: setup.told,
             log: setup.log,
             target: setup.target,
+            budgeted: budget::Budgeted::new(setup.budgets),
             unlisted: setup.kinds.into_iter().collect(),
             malformed: BTreeMap::new(),
             policies: policies::Policies::default(),

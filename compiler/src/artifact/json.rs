@@ -12,6 +12,8 @@ pub(super) enum Json<'a> {
     Bool(bool),
     Text(Cow<'a, str>),
     List(Vec<Json<'a>>),
+    /// A list of numbers. There can be millions, which are not worth a node of a tree each.
+    Numbers(&'a [u32]),
     Object(Vec<(&'a str, Json<'a>)>),
 }
 
@@ -74,6 +76,9 @@ impl<'a> Json<'a> {
             Self::List(items) => {
                 bracket(out, depth, ['[', ']'], items, |out, item| item.write(out, depth + 1));
             }
+            Self::Numbers(numbers) => bracket(out, depth, ['[', ']'], numbers, |out, number| {
+                let _ = write!(out, "{number}");
+            }),
             Self::Object(members) => bracket(out, depth, ['{', '}'], members, |out, (key, value)| {
                 quote(out, key);
                 out.push_str(": ");

@@ -159,8 +159,8 @@ impl Provenance {
     }
 
     /// As members of the manifest.
-    pub(super) fn json(&self) -> [(&'static str, Json<'_>); 6] {
-        let lists = |numbers: &[Vec<u32>]| numbers.iter().map(|it| Json::list(it.iter().copied())).collect();
+    pub(super) fn json<'a>(&'a self) -> [(&'static str, Json<'a>); 6] {
+        let lists = |numbers: &'a [Vec<u32>]| numbers.iter().map(|it| Json::Numbers(it)).collect();
         [
             ("policies", Json::List(self.policies.iter().map(Policy::json).collect())),
             ("lists", Json::List(self.lists.iter().map(List::json).collect())),
@@ -244,9 +244,9 @@ impl Policy {
 
 impl Rule {
     fn json(&self) -> Json<'_> {
-        let predicates = self.predicates.as_ref().map(|ids| ("predicates", Json::list(ids.iter().copied())));
+        let predicates = self.predicates.as_ref().map(|ids| ("predicates", Json::Numbers(ids)));
         let atoms = self.atoms.as_ref().map(|atoms| ("atoms", pairs(atoms)));
-        let names = (!self.names.is_empty()).then(|| ("names", Json::list(self.names.iter().copied())));
+        let names = (!self.names.is_empty()).then(|| ("names", Json::Numbers(&self.names)));
         Json::object(placed(self.place.as_ref()).into_iter().chain(predicates).chain(atoms).chain(names))
     }
 }

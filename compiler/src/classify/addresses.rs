@@ -5,12 +5,18 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use super::PeerId;
+use super::meter::{CLASS_BYTES, Meter, PAIR_BYTES};
 use super::predicates::{Predicate, PredicateId, Rules};
+use super::shared_sets::{SharedSet, SharedSets};
 use crate::address::{Family, Prefix};
 use crate::k8s::ListEntry;
 use crate::model::Cluster;
+
+/// Bytes that a stretch costs: in lists of cuts, in the address map, and in the tables.
+const SEGMENT_BYTES: u64 = 60;
 
 /// Address → peer class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -122,7 +128,7 @@ impl Number for u128 {
 }
 
 /// The number after this one, unless it is the last.
-fn after<N: Number>(number: N) -> Option<N> {
+pub(crate) fn after<N: Number>(number: N) -> Option<N> {
     let next = N::of(number.wide().wrapping_add(1));
     (next > number).then_some(next)
 }
@@ -138,7 +144,7 @@ pub(super) struct Segments {
     v4: Vec<Segment<u32>>,
     v6: Vec<Segment<u128>>,
     /// Sets of predicates, each once, sorted inside; the first is empty.
-    pub(super) sets: Vec<Vec<PredicateId>>,
+    pub(super) sets: Vec<Arc<[PredicateId]>>,
 }
 
 /// An index into [`Segments::sets`].
@@ -149,6 +155,12 @@ impl Segments {
     pub(super) fn find(&self, address: IpAddr) -> &[PredicateId] {
         let SetId(set) = self.set_of(address);
         &self.sets[set as usize]
+    }
+
+    /// The same, to keep.
+    pub(super) fn shared(&self, address: IpAddr) -> Arc<[PredicateId]> {
+        let SetId(set) = self.set_of(address);
+        Arc::clone(&self.sets[set as usize])
     }
 
     /// The set of predicates that hold for an address.
@@ -180,34 +192,67 @@ fn stretch<N: Number>(segment: &Segment<N>, of_sets: &[PeerId]) -> Stretch {
 
 /// Sets of predicates by number.
 struct Sets {
-    list: Vec<Vec<PredicateId>>,
-    ids: HashMap<Vec<PredicateId>, u32>,
-    /// The one that was asked for last: most often it is asked for again.
-    last: u32,
+    list: Vec<Arc<[PredicateId]>>,
+    /// By number, the same set as in `list`.
+    shared: Vec<SharedSet>,
+    trees: SharedSets,
+    numbers: HashMap<SharedSet, u32>,
+    /// The set that differs from a set by one predicate. A list of a million addresses in a block asks for the same
+    /// two again and again, and a tree takes ten times as long to change.
+    known: HashMap<(u32, PredicateId), u32>,
 }
 
 impl Sets {
-    fn number(&mut self, set: &[PredicateId]) -> u32 {
-        if self.list[self.last as usize] != set {
-            self.last = self.ids.get(set).copied().unwrap_or_else(|| {
-                self.list.push(set.to_vec());
-                let number = self.list.len() as u32 - 1;
-                self.ids.insert(set.to_vec(), number);
-                number
-            });
+    fn new(predicates: usize) -> Self {
+        Self {
+            list: vec![Arc::default()],
+            shared: vec![SharedSet::EMPTY],
+            trees: SharedSets::new(predicates),
+            numbers: HashMap::from([(SharedSet::EMPTY, 0)]),
+            known: HashMap::new(),
         }
-        self.last
+    }
+
+    /// The number of the set that differs from another set by `changes`, which is listed when it is met first. `None`
+    /// if that is more than the meter allows.
+    fn number(&mut self, from: u32, changes: &[PredicateId], members: &[PredicateId], meter: &Meter) -> Option<u32> {
+        if let [change] = changes
+            && let Some(known) = self.known.get(&(from, *change))
+        {
+            return Some(*known);
+        }
+        let start = self.shared[from as usize];
+        let set = changes.iter().fold(start, |set, change| self.trees.toggle(set, change.0));
+        let number = match self.numbers.get(&set) {
+            Some(number) => *number,
+            None => self.list(set, members, meter)?,
+        };
+        if let [change] = changes {
+            self.known.insert((from, *change), number);
+        }
+        Some(number)
+    }
+
+    fn list(&mut self, set: SharedSet, members: &[PredicateId], meter: &Meter) -> Option<u32> {
+        let length = members.len() as u64;
+        meter.take(PAIR_BYTES * length + CLASS_BYTES, length).then(|| {
+            let number = self.list.len() as u32;
+            self.list.push(members.into());
+            self.shared.push(set);
+            self.numbers.insert(set, number);
+            number
+        })
     }
 }
 
-pub(super) fn cut(cluster: &Cluster, rules: &Rules) -> Segments {
-    let mut sets = Sets { list: vec![Vec::new()], ids: HashMap::from([(Vec::new(), 0)]), last: 0 };
-    let v4 = cut_family(cluster, rules, &mut sets);
-    let v6 = cut_family(cluster, rules, &mut sets);
+pub(super) fn cut(cluster: &Cluster, rules: &Rules, meter: &Meter) -> Segments {
+    let mut sets = Sets::new(rules.predicates.len());
+    let v4 = cut_family(cluster, rules, &mut sets, meter);
+    let v6 = cut_family(cluster, rules, &mut sets, meter);
     Segments { v4, v6, sets: sets.list }
 }
 
-fn cut_family<N: Number>(cluster: &Cluster, rules: &Rules, sets: &mut Sets) -> Vec<Segment<N>> {
+fn cut_family<N: Number>(cluster: &Cluster, rules: &Rules, sets: &mut Sets, meter: &Meter) -> Vec<Segment<N>> {
     let mut starts: Vec<(N, PredicateId)> = Vec::new();
     let mut ends: Vec<(N, PredicateId)> = Vec::new();
     for (index, predicate) in rules.predicates.iter().enumerate() {
@@ -218,19 +263,26 @@ fn cut_family<N: Number>(cluster: &Cluster, rules: &Rules, sets: &mut Sets) -> V
     // Stable: each predicate's are sorted already, and only need to be merged.
     starts.sort_by_key(|(at, _)| *at);
     ends.sort_by_key(|(at, _)| *at);
-    sweep(&starts, &ends, sets)
+    sweep(&starts, &ends, sets, meter)
 }
 
-fn sweep<N: Number>(starts: &[(N, PredicateId)], ends: &[(N, PredicateId)], sets: &mut Sets) -> Vec<Segment<N>> {
+fn sweep<N: Number>(
+    starts: &[(N, PredicateId)],
+    ends: &[(N, PredicateId)],
+    sets: &mut Sets,
+    meter: &Meter,
+) -> Vec<Segment<N>> {
     let mut list = Vec::with_capacity(starts.len());
-    // Sorted; few at a time.
-    let mut active: Vec<PredicateId> = Vec::new();
+    // Sorted. It differs from the set of number `number` by `changes`.
+    let (mut active, mut changes): (Vec<PredicateId>, Vec<PredicateId>) = (Vec::new(), Vec::new());
+    let mut number = 0;
     let (mut next_start, mut next_end) = (0, 0);
     let Some((mut at, _)) = starts.first().copied() else { return list };
     while next_end < ends.len() {
         while starts.get(next_start).is_some_and(|(first, _)| *first <= at) {
             let predicate = starts[next_start].1;
             active.insert(active.partition_point(|it| *it < predicate), predicate);
+            toggle(&mut changes, predicate);
             next_start += 1;
         }
         if active.is_empty() {
@@ -241,16 +293,31 @@ fn sweep<N: Number>(starts: &[(N, PredicateId)], ends: &[(N, PredicateId)], sets
         // The stretch goes on until the next predicate begins or one of these ends.
         let end = ends[next_end].0;
         let last = starts.get(next_start).map_or(end, |(first, _)| end.min(before(*first)));
-        list.push(Segment { first: at, last, set: sets.number(&active) });
-        while ends.get(next_end).is_some_and(|(end, _)| *end <= last) {
-            let predicate = ends[next_end].1;
-            active.retain(|it| *it != predicate);
+        let Some(found) = sets.number(number, &changes, &active, meter) else { break };
+        (number, changes) = (found, Vec::new());
+        list.push(Segment { first: at, last, set: number });
+        while let Some((end, predicate)) = ends.get(next_end)
+            && *end <= last
+        {
+            if let Ok(index) = active.binary_search(predicate) {
+                active.remove(index);
+                toggle(&mut changes, *predicate);
+            }
             next_end += 1;
         }
-        let Some(next) = after(last) else { break };
+        let moved = active.len() as u64 / 8;
+        let Some(next) = after(last).filter(|_| meter.take(SEGMENT_BYTES, 1 + moved)) else { break };
         at = next;
     }
     list
+}
+
+/// A change and the change back are none.
+fn toggle(changes: &mut Vec<PredicateId>, predicate: PredicateId) {
+    match changes.iter().position(|it| *it == predicate) {
+        Some(index) => _ = changes.swap_remove(index),
+        None => changes.push(predicate),
+    }
 }
 
 /// Where an address predicate holds: sorted, disjoint, never touching.
@@ -258,12 +325,15 @@ fn ranges<N: Number>(cluster: &Cluster, predicate: &Predicate) -> Vec<(N, N)> {
     match predicate {
         Predicate::Pods { .. } => Vec::new(),
         Predicate::Block { cidr, .. } if cidr.family() != N::FAMILY => Vec::new(),
-        Predicate::Block { cidr, except } => {
-            let holes = except.iter().map(|hole| bounds(*hole)).collect();
-            subtract(bounds(*cidr), &union(holes))
-        }
+        Predicate::Block { cidr, except } => ranges_of_block(*cidr, except),
         Predicate::List(list) => ranges_of(&cluster.lists[list.index()].entries),
     }
+}
+
+/// What a block contains without its holes: sorted, disjoint, never touching.
+pub(crate) fn ranges_of_block<N: Number>(cidr: Prefix, except: &[Prefix]) -> Vec<(N, N)> {
+    let holes = except.iter().map(|hole| bounds(*hole)).collect();
+    subtract(bounds(cidr), &union(holes))
 }
 
 /// What a list contains of a family: sorted, disjoint, never touching.

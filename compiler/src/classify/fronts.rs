@@ -10,7 +10,7 @@ use crate::address::Family;
 use crate::model::{Cluster, Frontend, HostPort, ServiceAddress, ServiceId};
 
 /// The services on one address.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Front {
     /// Backends of another family are behind another address.
     pub family: Family,
@@ -21,7 +21,7 @@ pub struct Front {
 }
 
 /// One claim of a service on a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrontPort {
     /// The atom of the port on the address; it stands for no other port.
     pub atom: AtomId,
@@ -34,7 +34,7 @@ pub struct FrontPort {
 }
 
 /// Ports of an address that no service has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rest {
     /// Nothing is there: only a rule that names no peer reaches it.
     Closed,

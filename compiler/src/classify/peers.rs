@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::addresses::{self, AddressMap, Segments, SetId};
 use super::fronts::{self, Front};
+use super::meter::{CLASS_BYTES, Exceeded, Meter, PAIR_BYTES};
 use super::ports::{self, Atoms};
 use super::predicates::{Predicate, PredicateId, Rules};
 use super::subjects::{Draft, needed_label};
@@ -18,7 +19,7 @@ use crate::k8s::Labels;
 use crate::model::directory::Directory;
 use crate::model::labels::{Selection, matches};
 use crate::model::{
-    Cluster, Endpoint, EndpointId, IpBlockPods, LabelSetId, NamedPort, NamespaceId, SelectorId, Standing,
+    Cluster, Direction, Endpoint, EndpointId, IpBlockPods, LabelSetId, NamedPort, NamespaceId, SelectorId, Standing,
 };
 
 /// Every peer class, and the way to them.
@@ -54,7 +55,7 @@ impl Peers {
 
     /// The class of an address that is nothing but in these blocks and lists, if there is such a class.
     pub(super) fn of_predicates(&self, predicates: &[PredicateId]) -> Option<PeerId> {
-        self.ids.get(&Peer { predicates: predicates.to_vec(), ..Peer::default() }).copied()
+        self.ids.get(&Peer { predicates: predicates.into(), ..Peer::default() }).copied()
     }
 
     /// The class of a pod's address that these blocks and lists contain, if there is such a class.
@@ -94,7 +95,7 @@ fn pod_key(
     of_address: &[PredicateId],
     ports: &[NamedPort],
 ) -> Peer {
-    let named = ports::named(ports, &rules.egress_names);
+    let named = ports::named(ports, &rules.ids[Direction::Egress as usize]);
     // A pod that nothing in force speaks of is as good as any address.
     let pods = !held.is_empty() || !named.is_empty();
     let blocks = cluster.assume.ipblock_pods == IpBlockPods::Match;
@@ -102,7 +103,7 @@ fn pod_key(
     let mut predicates = held;
     predicates.extend(of_address.iter().copied().filter(|id| blocks || !is_block(*id)));
     predicates.sort();
-    Peer { predicates, named, pods, ..Peer::default() }
+    Peer { predicates: predicates.into(), named, pods, ..Peer::default() }
 }
 
 pub(super) fn classify(
@@ -110,19 +111,27 @@ pub(super) fn classify(
     draft: &Draft,
     rules: &Rules,
     atoms: &Atoms,
-) -> (Peers, AddressMap, Vec<Front>) {
+    meter: &Meter,
+) -> Result<(Peers, AddressMap, Vec<Front>), Exceeded> {
+    let segments = addresses::cut(cluster, rules, meter);
+    // The next step costs at least as much again, so an excess ends here.
+    meter.check()?;
+    let held = held_by_pods(cluster, rules, meter);
+    meter.check()?;
     let mut classifier = Classifier {
         cluster,
         rules,
+        meter,
         peers: Peers {
             list: vec![Peer::default()],
             without_address: HashMap::new(),
             ids: HashMap::from([(Peer::default(), PeerId(0))]),
-            segments: addresses::cut(cluster, rules).into(),
-            held: held_by_pods(cluster, rules),
+            segments: segments.into(),
+            held,
         },
     };
     let (keys, pods, fronts) = classifier.exact_keys(draft, atoms);
+    meter.check()?;
     let mut of_pods: Vec<Option<PeerId>> = vec![None; pods.list.len()];
     let mut number = |key| match key {
         Key::Own(peer) => classifier.intern(peer),
@@ -132,7 +141,8 @@ pub(super) fn classify(
     let of_sets = classifier.of_sets();
     classifier.peers.without_address = classifier.without_address();
     let map = addresses::assemble(classifier.peers.segments.stretches(&of_sets), exact);
-    (classifier.peers, map, fronts)
+    meter.check()?;
+    Ok((classifier.peers, map, fronts))
 }
 
 /// What there is to say of an address.
@@ -161,6 +171,7 @@ struct PodKind {
 struct Classifier<'a> {
     cluster: &'a Cluster,
     rules: &'a Rules,
+    meter: &'a Meter,
     peers: Peers,
 }
 
@@ -181,6 +192,7 @@ impl Classifier<'_> {
         let mut fronts: Vec<Front> = Vec::new();
         let mut of_claimed_pods: BTreeMap<IpAddr, u32> = BTreeMap::new();
         let directory = Directory::new(self.cluster);
+        let mut numbers: HashMap<Front, u32> = HashMap::new();
         for node in draft.nodes() {
             for address in &self.cluster.nodes[node.index()].addresses {
                 let key = self.key_of_address(&mut keys, *address);
@@ -190,12 +202,12 @@ impl Classifier<'_> {
         }
         if ports::judges_egress(self.cluster, draft) {
             let is_pod = |address| directory.endpoint_at(address).is_some();
-            let mut numbers: BTreeMap<Front, u32> = BTreeMap::new();
             for (address, front) in fronts::by_address(self.cluster, atoms, is_pod) {
-                let number = *numbers.entry(front).or_insert_with_key(|front| {
-                    fronts.push(front.clone());
-                    fronts.len() as u32 - 1
-                });
+                let next = fronts.len() as u32;
+                let number = *numbers.entry(front.clone()).or_insert(next);
+                if number == next {
+                    fronts.push(front);
+                }
                 match is_pod(address) {
                     true => _ = of_claimed_pods.insert(address, number),
                     false => self.key_of_address(&mut keys, address).front = Some(number),
@@ -231,11 +243,15 @@ impl Classifier<'_> {
             namespace: endpoint.namespace,
             labels: endpoint.labels,
             of_address: self.peers.segments.set_of(address),
-            named: ports::named(&endpoint.named_ports, &self.rules.egress_names),
+            named: ports::named(&endpoint.named_ports, &self.rules.ids[Direction::Egress as usize]),
         };
         let PodKeys { list, known } = pods;
         *known.entry(kind).or_insert_with(|| {
-            list.push(self.key_of_pod(endpoint, Some(address)));
+            let key = self.key_of_pod(endpoint, Some(address));
+            let length = key.predicates.len() as u64;
+            // Over the limit the key says nothing, and is thrown away.
+            let fits = self.meter.take(PAIR_BYTES * length + CLASS_BYTES, length);
+            list.push(if fits { key } else { Peer::default() });
             list.len() - 1
         })
     }
@@ -255,7 +271,7 @@ impl Classifier<'_> {
 
     fn key_of_address<'k>(&self, keys: &'k mut BTreeMap<IpAddr, Peer>, address: IpAddr) -> &'k mut Peer {
         keys.entry(address)
-            .or_insert_with(|| Peer { predicates: self.peers.segments.find(address).to_vec(), ..Peer::default() })
+            .or_insert_with(|| Peer { predicates: self.peers.segments.shared(address), ..Peer::default() })
     }
 
     fn key_of_pod(&self, endpoint: &Endpoint, address: Option<IpAddr>) -> Peer {
@@ -284,7 +300,11 @@ impl Classifier<'_> {
 }
 
 /// The pod predicates that hold, by namespace and labels.
-fn held_by_pods(cluster: &Cluster, rules: &Rules) -> HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>> {
+fn held_by_pods(
+    cluster: &Cluster,
+    rules: &Rules,
+    meter: &Meter,
+) -> HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>> {
     let groups = Groups::new(cluster);
     let mut selection = Selection::new(&cluster.labels);
     let mut held: HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>> =
@@ -292,13 +312,19 @@ fn held_by_pods(cluster: &Cluster, rules: &Rules) -> HashMap<(NamespaceId, Label
     let mut namespaces_of: HashMap<SelectorId, Vec<bool>> = HashMap::new();
     for (index, predicate) in rules.predicates.iter().enumerate() {
         let Predicate::Pods { own, namespaces, pods } = predicate else { continue };
+        let mut matched = 0;
         let in_scope = namespaces.map(|selector| {
             namespaces_of.entry(selector).or_insert_with(|| {
                 let mut select = |labels| selection.matches(&cluster.labels, selector, labels);
                 cluster.namespaces.iter().map(|namespace| select(namespace.labels)).collect()
             })
         });
-        for group in groups.candidates(cluster, *pods, *own) {
+        let candidates = groups.candidates(cluster, *pods, *own);
+        let asked = cluster.labels.selector(*pods).size();
+        if !meter.take(0, asked.saturating_mul(candidates.len() as u64)) {
+            return held;
+        }
+        for group in candidates {
             let (namespace, labels) = groups.list[*group as usize];
             let in_namespace = match (&in_scope, own) {
                 (Some(selected), _) => selected[namespace.index()],
@@ -307,7 +333,11 @@ fn held_by_pods(cluster: &Cluster, rules: &Rules) -> HashMap<(NamespaceId, Label
             };
             if in_namespace && matches(cluster.labels.selector(*pods), cluster.labels.labels(labels)) {
                 held.entry((namespace, labels)).or_default().push(PredicateId(index as u32));
+                matched += 1;
             }
+        }
+        if !meter.take(matched * size_of::<PredicateId>() as u64, matched) {
+            return held;
         }
     }
     held

@@ -1,9 +1,11 @@
 //! Port atoms: (protocol, port) pairs that no range in force tells apart.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use super::fronts;
+use super::meter::Meter;
 use super::predicates::Rules;
+use super::shared_sets::{SharedSet, SharedSets};
 use super::sources::RulePlace;
 use super::subjects::Draft;
 use crate::model::{Cluster, Direction, NamedPort, PortMatch, Protocol, Standing, id};
@@ -13,6 +15,9 @@ id!(/// A port atom. Prints as `atom3`; `atom0` is whatever no range covers, and
     AtomId, "atom");
 id!(/// A set of atoms. Prints as `set3`.
     AtomSetId, "set");
+
+/// Bytes that a cut costs in a sweep: a path of new nodes in [`SharedSets`].
+const SWEEP_BYTES: u64 = 500;
 
 /// A set of atoms, as bits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -162,19 +167,26 @@ impl Atoms {
     }
 }
 
-pub(super) fn atoms(specs: &BTreeMap<PortSpec, Origin>, rules: &Rules) -> Atoms {
+pub(super) fn atoms(specs: &BTreeMap<PortSpec, Origin>, rules: &Rules, meter: &Meter) -> Atoms {
     let specs: Vec<PortSpec> = specs.keys().copied().collect();
-    let (intervals, members) = sweep(&specs);
-    let count = members.len();
-    let mut by_spec: HashMap<PortSpec, AtomSet> = HashMap::new();
-    for (atom, covering) in members.iter().enumerate() {
-        for spec in covering {
-            let set = by_spec.entry(specs[*spec as usize]).or_insert_with(|| AtomSet::none(count));
-            set.insert(AtomId(atom as u32));
-        }
-    }
+    let (intervals, count) = sweep(&specs, meter);
+    let by_spec = specs.iter().map_while(|spec| Some((*spec, atoms_of(*spec, &intervals, count, meter)?))).collect();
     let (ingress_names, egress_names) = (rules.ingress_names.clone(), rules.egress_names.clone());
     Atoms { intervals, ingress_names, egress_names, count, by_spec }
+}
+
+/// The atoms that a range is made of; `None` if that is more than the meter allows.
+fn atoms_of(spec: PortSpec, intervals: &[PortInterval], count: usize, meter: &Meter) -> Option<AtomSet> {
+    let before = intervals.partition_point(|it| (it.spec.protocol, it.spec.last) < (spec.protocol, spec.first));
+    let within = |it: &&PortInterval| it.spec.protocol == spec.protocol && it.spec.first <= spec.last;
+    let covered = || intervals[before..].iter().take_while(within);
+    let bytes = 8 * count.div_ceil(64) as u64;
+    if !meter.take(bytes, bytes + covered().count() as u64) {
+        return None;
+    }
+    let mut set = AtomSet::none(count);
+    covered().for_each(|it| set.insert(it.atom));
+    Some(set)
 }
 
 /// Every range that can tell two ports apart, and the first thing that says so.
@@ -200,12 +212,16 @@ pub(super) fn specs(cluster: &Cluster, draft: &Draft, rules: &Rules) -> BTreeMap
         }
     }
     let local = draft.local.iter().map(|local| &cluster.endpoints[local.endpoint.index()]);
-    for (name, number) in local.flat_map(|endpoint| named(&endpoint.named_ports, &rules.ingress_names)) {
+    for (name, number) in
+        local.flat_map(|endpoint| named(&endpoint.named_ports, &rules.ids[Direction::Ingress as usize]))
+    {
         let name = name as usize;
         add(rules.ingress_names[name].0, (number, number), &|| rules.ingress_names_from[name].clone());
     }
     let members = cluster.endpoints.iter().filter(|it| it.standing == Standing::Member);
-    for (name, number) in members.flat_map(|endpoint| named(&endpoint.named_ports, &rules.egress_names)) {
+    for (name, number) in
+        members.flat_map(|endpoint| named(&endpoint.named_ports, &rules.ids[Direction::Egress as usize]))
+    {
         let name = name as usize;
         add(rules.egress_names[name].0, (number, number), &|| rules.egress_names_from[name].clone());
     }
@@ -232,54 +248,67 @@ pub(super) fn judges_egress(cluster: &Cluster, draft: &Draft) -> bool {
         || draft.lists.iter().any(|id| cluster.lists[id.index()].egress)
 }
 
+/// The numbers of names, by name and protocol. Every pod's ports are looked up here.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NameIds(HashMap<String, [Option<u32>; 3]>);
+
+impl NameIds {
+    fn get(&self, name: &str, protocol: Protocol) -> Option<u32> {
+        self.0.get(name)?[protocol as usize]
+    }
+
+    /// The number of a name, which is `next` if it has none yet.
+    pub(super) fn number(&mut self, name: &str, protocol: Protocol, next: u32) -> u32 {
+        if let Some(known) = self.get(name, protocol) {
+            return known;
+        }
+        self.0.entry(name.to_owned()).or_default()[protocol as usize] = Some(next);
+        next
+    }
+}
+
 /// What names mean on a pod: (index of the name, number), sorted.
-pub(super) fn named(ports: &[NamedPort], names: &[(Protocol, String)]) -> Vec<(u32, u16)> {
-    if names.is_empty() {
+pub(super) fn named(ports: &[NamedPort], names: &NameIds) -> Vec<(u32, u16)> {
+    if names.0.is_empty() {
         return Vec::new();
     }
-    let find = |port: &NamedPort| {
-        let index = names.iter().position(|(protocol, name)| *protocol == port.protocol && *name == port.name)?;
-        Some((index as u32, port.number))
-    };
+    let find = |port: &NamedPort| Some((names.get(&port.name, port.protocol)?, port.number));
     let mut found: Vec<_> = ports.iter().filter_map(find).collect();
     found.sort_unstable();
     found.dedup();
     found
 }
 
-/// Cuts the port space at every end of a range, and gives stretches under the same ranges the same atom.
-fn sweep(specs: &[PortSpec]) -> (Vec<PortInterval>, Vec<Vec<u32>>) {
-    let mut members: Vec<Vec<u32>> = vec![Vec::new()];
-    let mut ids: HashMap<Vec<u32>, AtomId> = HashMap::from([(Vec::new(), Atoms::REST)]);
+/// Cuts the port space at every end of a range, and gives stretches under the same ranges the same atom. Returns how
+/// many atoms there are.
+fn sweep(specs: &[PortSpec], meter: &Meter) -> (Vec<PortInterval>, usize) {
+    let mut sets = SharedSets::new(specs.len());
+    let mut atoms: HashMap<SharedSet, AtomId> = HashMap::from([(SharedSet::EMPTY, Atoms::REST)]);
     let mut intervals: Vec<PortInterval> = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
-        let mut cuts: BTreeSet<u32> = BTreeSet::new();
-        let of_protocol = || specs.iter().enumerate().filter(|(_, spec)| spec.protocol == protocol);
-        of_protocol().for_each(|(_, spec)| cuts.extend([u32::from(spec.first), u32::from(spec.last) + 1]));
-        let cuts: Vec<u32> = cuts.into_iter().collect();
-        let mut active: BTreeSet<u32> = BTreeSet::new();
-        let mut starts: HashMap<u32, Vec<u32>> = HashMap::new();
-        let mut ends: HashMap<u32, Vec<u32>> = HashMap::new();
-        for (index, spec) in of_protocol() {
-            starts.entry(u32::from(spec.first)).or_default().push(index as u32);
-            ends.entry(u32::from(spec.last) + 1).or_default().push(index as u32);
+        // Where a range begins or ends, the set of ranges around a port changes by that range.
+        let mut changes: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (index, spec) in specs.iter().enumerate().filter(|(_, spec)| spec.protocol == protocol) {
+            for cut in [u32::from(spec.first), u32::from(spec.last) + 1] {
+                changes.entry(cut).or_default().push(index as u32);
+            }
         }
-        for pair in cuts.windows(2) {
-            let (first, end) = (pair[0], pair[1]);
-            ends.get(&first).into_iter().flatten().for_each(|index| _ = active.remove(index));
-            active.extend(starts.get(&first).into_iter().flatten());
-            if active.is_empty() {
+        let mut active = SharedSet::EMPTY;
+        let ends = changes.keys().copied().skip(1).collect::<Vec<_>>();
+        for ((first, changed), end) in changes.iter().zip(ends) {
+            if !meter.take(SWEEP_BYTES * changed.len() as u64, 1) {
+                return (intervals, atoms.len());
+            }
+            active = changed.iter().fold(active, |set, index| sets.toggle(set, *index));
+            if active == SharedSet::EMPTY {
                 continue;
             }
-            let covering: Vec<u32> = active.iter().copied().collect();
-            let atom = *ids.entry(covering.clone()).or_insert_with(|| {
-                members.push(covering);
-                AtomId(members.len() as u32 - 1)
-            });
-            push_interval(&mut intervals, PortSpec { protocol, first: first as u16, last: (end - 1) as u16 }, atom);
+            let next = AtomId(atoms.len() as u32);
+            let atom = *atoms.entry(active).or_insert(next);
+            push_interval(&mut intervals, PortSpec { protocol, first: *first as u16, last: (end - 1) as u16 }, atom);
         }
     }
-    (intervals, members)
+    (intervals, atoms.len())
 }
 
 /// Neighbours of one atom are one interval.

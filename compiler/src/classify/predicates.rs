@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::ports::{AtomSet, Atoms};
+use super::ports::{AtomSet, Atoms, NameIds};
 use super::sources::RulePlace;
 use super::subjects::Draft;
 use crate::address::Prefix;
@@ -51,6 +51,8 @@ pub(super) struct Rules {
     pub(super) ingress_names_from: Vec<Origin>,
     /// The first place that speaks of each.
     pub(super) egress_names_from: Vec<Origin>,
+    /// The numbers of named ports, by direction.
+    pub(super) ids: [NameIds; 2],
     rules: HashMap<(PolicyId, Direction), Vec<DraftRule>>,
 }
 
@@ -107,6 +109,15 @@ impl Rules {
     /// The rules of a policy; `None` if it does not isolate in this direction.
     pub(super) fn of(&self, policy: PolicyId, direction: Direction) -> Option<&[DraftRule]> {
         self.rules.get(&(policy, direction)).map(Vec::as_slice)
+    }
+
+    /// The predicate of each list.
+    pub(super) fn of_lists(&self) -> HashMap<ListId, PredicateId> {
+        let lists = self.predicates.iter().enumerate().filter_map(|(index, predicate)| match predicate {
+            Predicate::List(list) => Some((*list, PredicateId(index as u32))),
+            _ => None,
+        });
+        lists.collect()
     }
 }
 
@@ -178,7 +189,7 @@ impl Collector {
     }
 
     fn ports(&mut self, place: RulePlace<'_>, ports: &[PortRule]) -> DraftPorts {
-        let Rules { ingress_names, egress_names, ingress_names_from, egress_names_from, .. } = &mut self.rules;
+        let Rules { ingress_names, egress_names, ingress_names_from, egress_names_from, ids, .. } = &mut self.rules;
         let (names, from) = match place.direction {
             Direction::Ingress => (ingress_names, ingress_names_from),
             Direction::Egress => (egress_names, egress_names_from),
@@ -189,9 +200,10 @@ impl Collector {
                 PortMatch::Any => drafted.ranges.push((port.protocol, 0, u16::MAX)),
                 PortMatch::Range(first, last) => drafted.ranges.push((port.protocol, *first, *last)),
                 PortMatch::Named(name) => {
-                    let known = names.iter().position(|(protocol, it)| *protocol == port.protocol && it == name);
-                    drafted.named.push(known.unwrap_or(names.len()) as u32);
-                    if known.is_none() {
+                    let next = names.len() as u32;
+                    let number = ids[place.direction as usize].number(name, port.protocol, next);
+                    drafted.named.push(number);
+                    if number == next {
                         names.push((port.protocol, name.clone()));
                         from.push(place.port(index));
                     }

@@ -7,16 +7,17 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::addresses::AddressMap;
 use super::fronts::{self, Front, FrontPort, Rest};
+use super::meter::{ENTRY_BYTES, Meter, SET_COPIES, Spent};
 use super::peers::Peers;
 use super::ports::{self, AtomId, AtomSet, AtomSetId, Atoms};
-use super::predicates::{DraftPorts, DraftRule, Predicate, PredicateId, Rules};
+use super::predicates::{DraftPorts, DraftRule, PredicateId, Rules};
 use super::subjects::{Draft, Local};
 use super::{Classes, Peer, PeerId, Staged, Subject, SubjectId};
 use crate::address::Family;
 use crate::model::eval::RuleId;
 use crate::model::{
-    Backend, CidrList, Cluster, Direction, EndpointId, HostPort, ListAction, NodeId, Protocol, ServiceId, ServicePort,
-    Standing,
+    Backend, CidrList, Cluster, Direction, EndpointId, HostPort, ListAction, ListId, NodeId, Protocol, ServiceId,
+    ServicePort, Standing,
 };
 
 /// What one subject class allows, in one direction.
@@ -36,6 +37,7 @@ impl Row {
     }
 }
 
+#[expect(clippy::too_many_arguments, reason = "each stage before this one made one of them")]
 pub(super) fn build(
     cluster: &Cluster,
     draft: Draft,
@@ -44,8 +46,9 @@ pub(super) fn build(
     peers: Peers,
     addresses: AddressMap,
     fronts: Vec<Front>,
+    meter: &Meter,
 ) -> Classes {
-    let mut builder = Builder::new(cluster, &rules, &atoms, &peers, &addresses, &fronts);
+    let mut builder = Builder::new(cluster, &rules, &atoms, &peers, &addresses, &fronts, meter);
     let subject_of = builder.subjects(&draft);
     let mut subjects: Vec<Subject> = subject_of.iter().map(|(_, subject)| subject.clone()).collect();
     subjects.sort();
@@ -77,6 +80,7 @@ pub(super) fn build(
         atoms,
         fronts,
         sources,
+        spent: Spent::default(),
     }
 }
 
@@ -106,7 +110,9 @@ struct Builder<'a> {
     peers: &'a Peers,
     addresses: &'a AddressMap,
     fronts: &'a [Front],
+    meter: &'a Meter,
     node_ports: Vec<FrontPort>,
+    list_predicates: HashMap<ListId, PredicateId>,
     /// By predicate: the classes for which it holds.
     holding: Vec<Vec<PeerId>>,
     /// By egress name: the classes that have it, with its number there.
@@ -130,12 +136,69 @@ struct Behind {
 /// A row before its sets are numbered. Only classes in `entries` differ from `default`.
 struct OpenRow {
     default: AtomSet,
-    entries: BTreeMap<PeerId, AtomSet>,
+    /// Sorted.
+    entries: Vec<(PeerId, AtomSet)>,
 }
 
 impl OpenRow {
     fn get(&self, peer: PeerId) -> &AtomSet {
-        self.entries.get(&peer).unwrap_or(&self.default)
+        let found = self.entries.binary_search_by_key(&peer, |(id, _)| *id);
+        found.map_or(&self.default, |index| &self.entries[index].1)
+    }
+
+    /// Puts entries in the place of those that there are.
+    fn overlay(&mut self, mut entries: Vec<(PeerId, AtomSet)>) {
+        entries.append(&mut self.entries);
+        // Stable: of two for one class the new one comes first.
+        entries.sort_by_key(|(peer, _)| *peer);
+        entries.dedup_by_key(|(peer, _)| *peer);
+        self.entries = entries;
+    }
+
+    /// Bytes that the meter counts for this row.
+    fn bytes(&self) -> u64 {
+        self.entries.len() as u64 * entry_bytes(&self.default)
+    }
+}
+
+/// Bytes of an entry of an [`OpenRow`] whose sets are as long as this one.
+fn entry_bytes(like: &AtomSet) -> u64 {
+    (size_of::<(PeerId, AtomSet)>() + size_of_val(like.words())) as u64
+}
+
+/// Steps that it takes to go through a set of atoms.
+fn set_steps(atoms: &Atoms) -> u64 {
+    1 + atoms.count() as u64 / 256
+}
+
+/// The entries of a row in the making. Every rule of a subject adds to the entries of its peers, so they have to be
+/// found fast.
+struct Entries {
+    list: Vec<(PeerId, AtomSet)>,
+    /// By peer class, the position in `list`.
+    positions: Vec<u32>,
+    default: AtomSet,
+}
+
+impl Entries {
+    fn new(peers: usize, default: AtomSet) -> Self {
+        Self { list: Vec::new(), positions: vec![u32::MAX; peers], default }
+    }
+
+    /// The set of a class: the default if nothing was added yet.
+    fn of(&mut self, peer: PeerId) -> &mut AtomSet {
+        let position = &mut self.positions[peer.index()];
+        if *position == u32::MAX {
+            *position = self.list.len() as u32;
+            self.list.push((peer, self.default.clone()));
+        }
+        &mut self.list[*position as usize].1
+    }
+
+    fn sorted(self) -> OpenRow {
+        let Self { mut list, default, .. } = self;
+        list.sort_unstable_by_key(|(peer, _)| *peer);
+        OpenRow { default, entries: list }
     }
 }
 
@@ -147,6 +210,7 @@ impl<'a> Builder<'a> {
         peers: &'a Peers,
         addresses: &'a AddressMap,
         fronts: &'a [Front],
+        meter: &'a Meter,
     ) -> Self {
         let mut holding = vec![Vec::new(); rules.predicates.len()];
         let mut naming = vec![Vec::new(); rules.egress_names.len()];
@@ -168,7 +232,9 @@ impl<'a> Builder<'a> {
             peers,
             addresses,
             fronts,
+            meter,
             node_ports,
+            list_predicates: rules.of_lists(),
             holding,
             naming,
             special,
@@ -183,10 +249,14 @@ impl<'a> Builder<'a> {
     fn behind(&self, port: &ServicePort) -> [Vec<Behind>; 2] {
         [Family::V4, Family::V6].map(|family| {
             let backends = port.backends.iter().filter(|it| serves(it, family));
+            if !self.meter.take_for_services(0, 4 * port.backends.len() as u64) {
+                return Vec::new();
+            }
             let mut behind: Vec<Behind> = backends.map(|it| self.stands_behind(it, port.protocol)).collect();
             behind.sort_unstable();
             behind.dedup();
-            behind
+            let fits = self.meter.take_for_services(size_of_val(behind.as_slice()) as u64, 0);
+            if fits { behind } else { Vec::new() }
         })
     }
 
@@ -234,7 +304,7 @@ impl<'a> Builder<'a> {
             .flat_map(|ports| ports.named.iter().copied())
             .collect();
         spoken.sort_unstable();
-        let mut named = ports::named(&endpoint.named_ports, &self.rules.ingress_names);
+        let mut named = ports::named(&endpoint.named_ports, &self.rules.ids[Direction::Ingress as usize]);
         named.retain(|(name, _)| spoken.binary_search(name).is_ok());
         Subject {
             policies: local.policies.clone(),
@@ -265,6 +335,9 @@ impl<'a> Builder<'a> {
                     local.sort_unstable_by_key(|(id, _)| *id);
                     local.dedup_by_key(|(id, _)| *id);
                     for (own, subject) in local {
+                        if !self.meter.take_for_services(0, 4 * port.backends.len() as u64) {
+                            return found;
+                        }
                         let row = rows.entry(subject).or_insert_with(|| self.ordinary(Direction::Egress, subject));
                         let reached = |it: &Backend| self.reaches(row, subject, behind(it));
                         let mut own_backends = backends().filter(|it| self.is_backend(it, own));
@@ -275,6 +348,7 @@ impl<'a> Builder<'a> {
                 }
             }
         }
+        self.meter.give_back(rows.into_values().map(|row| row.bytes()).sum());
         found
     }
 
@@ -292,6 +366,7 @@ impl<'a> Builder<'a> {
             let reached = |it: &HostPort| self.reaches(&row, subject, self.stands_behind(&it.backend, it.protocol));
             let only_itself = own.into_iter().filter(|(_, it)| !reached(it));
             found.insert(*id, only_itself.map(|(index, _)| index as u32).collect());
+            self.meter.give_back(row.bytes());
         }
         found
     }
@@ -316,18 +391,36 @@ impl<'a> Builder<'a> {
 
     fn row(&mut self, direction: Direction, subject: &Subject) -> Row {
         let mut open = self.ordinary(direction, subject);
+        let bytes = open.bytes();
         // Where everything is allowed, all backends are.
         if direction == Direction::Egress && self.is_judged(direction, subject) {
             self.overlay_special(subject, &mut open);
         }
-        let default = self.sets.intern(&open.default);
-        let entries = open
-            .entries
-            .into_iter()
-            .map(|(peer, set)| (peer, self.sets.intern(&set)))
-            .filter(|(_, set)| *set != default)
-            .collect();
+        let default = self.intern(&open.default, false);
+        let mut entries: Vec<(PeerId, AtomSetId)> = Vec::new();
+        for (peer, set) in open.entries {
+            let is_special = self.special.binary_search(&peer).is_ok();
+            let set = self.intern(&set, is_special);
+            if set == default {
+                continue;
+            }
+            if !is_special && !self.meter.take(ENTRY_BYTES, 1) {
+                break;
+            }
+            entries.push((peer, set));
+        }
+        self.meter.give_back(bytes);
         Row { default, entries }
+    }
+
+    fn intern(&mut self, set: &AtomSet, is_special: bool) -> AtomSetId {
+        let before = self.sets.list.len();
+        let id = self.sets.intern(set);
+        let new = (self.sets.list.len() - before) as u64;
+        let (bytes, steps) = (new * SET_COPIES * entry_bytes(set), set_steps(self.atoms));
+        // The caller sees what the meter says at its next step.
+        _ = if is_special { self.meter.take_for_services(bytes, steps) } else { self.meter.take(bytes, steps) };
+        id
     }
 
     /// Whether anything is in force on it.
@@ -340,7 +433,7 @@ impl<'a> Builder<'a> {
     /// Policies and lists, as if every address were only an address.
     fn ordinary(&self, direction: Direction, subject: &Subject) -> OpenRow {
         let mut open = match self.rules_of(direction, subject) {
-            None => OpenRow { default: AtomSet::all(self.atoms.count()), entries: BTreeMap::new() },
+            None => OpenRow { default: AtomSet::all(self.atoms.count()), entries: Vec::new() },
             Some(rules) => self.union(direction, subject, &rules),
         };
         self.overlay_lists(direction, subject, &mut open);
@@ -358,33 +451,48 @@ impl<'a> Builder<'a> {
         for rule in rules.iter().filter(|rule| rule.peers.is_none()) {
             default.add(&self.atoms_of(direction, subject, rule.ports.as_ref()));
         }
-        let mut open = OpenRow { default, entries: BTreeMap::new() };
+        let mut entries = Entries::new(self.peers.list.len(), default);
+        let scratch = size_of_val(entries.positions.as_slice()) as u64;
+        let mut fits = self.meter.take(scratch, 0);
         for rule in rules {
-            let Some(peers) = &rule.peers else {
-                self.add_names(direction, rule, None, &mut open);
-                continue;
-            };
-            let atoms = self.atoms_of(direction, subject, rule.ports.as_ref());
-            for peer in peers.iter().flat_map(|predicate| &self.holding[predicate.index()]) {
-                let default = &open.default;
-                open.entries.entry(*peer).or_insert_with(|| default.clone()).add(&atoms);
+            if !fits {
+                break;
             }
-            self.add_names(direction, rule, Some(peers), &mut open);
+            let before = entries.list.len();
+            self.add_rule(direction, subject, rule, &mut entries);
+            let new = (entries.list.len() - before) as u64;
+            fits = self.meter.take(new * entry_bytes(&entries.default), 1);
         }
-        open
+        self.meter.give_back(scratch);
+        entries.sorted()
+    }
+
+    fn add_rule(&self, direction: Direction, subject: &Subject, rule: &DraftRule, entries: &mut Entries) {
+        let Some(peers) = &rule.peers else { return self.add_names(direction, rule, None, entries) };
+        let atoms = self.atoms_of(direction, subject, rule.ports.as_ref());
+        for predicate in peers {
+            let holding = &self.holding[predicate.index()];
+            if !self.meter.take(0, holding.len() as u64 * set_steps(self.atoms)) {
+                return;
+            }
+            holding.iter().for_each(|peer| entries.of(*peer).add(&atoms));
+        }
+        self.add_names(direction, rule, Some(peers), entries);
     }
 
     /// Egress rules' named ports: each peer has its own numbers.
-    fn add_names(&self, direction: Direction, rule: &DraftRule, peers: Option<&[PredicateId]>, open: &mut OpenRow) {
+    fn add_names(&self, direction: Direction, rule: &DraftRule, peers: Option<&[PredicateId]>, entries: &mut Entries) {
         let named = rule.ports.as_ref().filter(|_| direction == Direction::Egress).map(|ports| &ports.named);
         for name in named.into_iter().flatten() {
             let protocol = self.rules.egress_names[*name as usize].0;
-            for (peer, number) in &self.naming[*name as usize] {
+            let naming = &self.naming[*name as usize];
+            if !self.meter.take(0, naming.len() as u64 * (1 + 4 * peers.map_or(0, <[_]>::len) as u64)) {
+                return;
+            }
+            for (peer, number) in naming {
                 let holds = |predicate: &PredicateId| self.peer(*peer).predicates.binary_search(predicate).is_ok();
                 if peers.is_none_or(|peers| peers.iter().any(holds)) {
-                    let default = &open.default;
-                    let set = open.entries.entry(*peer).or_insert_with(|| default.clone());
-                    set.insert(self.atoms.find(protocol, *number));
+                    entries.of(*peer).insert(self.atoms.find(protocol, *number));
                 }
             }
         }
@@ -395,6 +503,9 @@ impl<'a> Builder<'a> {
         let Some(ports) = ports else { return AtomSet::all(self.atoms.count()) };
         let mut set = AtomSet::none(self.atoms.count());
         for (protocol, first, last) in &ports.ranges {
+            if !self.meter.take(0, set_steps(self.atoms)) {
+                return set;
+            }
             if let Some(atoms) = self.atoms.of_range(*protocol, *first, *last) {
                 set.add(atoms);
             }
@@ -408,9 +519,14 @@ impl<'a> Builder<'a> {
     }
 
     fn overlay_lists(&self, direction: Direction, subject: &Subject, open: &mut OpenRow) {
-        for peer in self.denied_by_lists(direction, subject) {
-            open.entries.insert(peer, AtomSet::none(self.atoms.count()));
-        }
+        let denied = self.denied_by_lists(direction, subject).into_iter().map_while(|peer| {
+            let fits = self.meter.take(entry_bytes(&open.default), set_steps(self.atoms));
+            fits.then(|| (peer, AtomSet::none(self.atoms.count())))
+        });
+        let denied = denied.collect::<Vec<_>>();
+        let before = open.bytes() + denied.len() as u64 * entry_bytes(&open.default);
+        open.overlay(denied);
+        self.meter.give_back(before - open.bytes());
     }
 
     /// The peer classes that the lists deny. The first list that contains an address decides; all it can do is deny.
@@ -418,12 +534,14 @@ impl<'a> Builder<'a> {
         let mut decided: BTreeMap<PeerId, ListAction> = BTreeMap::new();
         for id in &subject.lists {
             let list = &self.cluster.lists[id.index()];
-            let predicate = self.rules.predicates.iter().position(|it| *it == Predicate::List(*id));
-            for peer in predicate.filter(|_| asks(list, direction)).into_iter().flat_map(|index| &self.holding[index]) {
+            let predicate = self.list_predicates.get(id).filter(|_| asks(list, direction));
+            for peer in predicate.into_iter().flat_map(|predicate| &self.holding[predicate.index()]) {
                 decided.entry(*peer).or_insert(list.action);
             }
         }
-        decided.into_iter().filter(|(_, action)| *action == ListAction::Deny).map(|(peer, _)| peer).collect()
+        let fits = self.meter.take((size_of::<PeerId>() * decided.len()) as u64, decided.len() as u64);
+        let denied = decided.into_iter().filter(|(_, action)| fits && *action == ListAction::Deny);
+        denied.map(|(peer, _)| peer).collect()
     }
 
     /// Service addresses, the pod's own node, and hostPorts there.
@@ -434,10 +552,15 @@ impl<'a> Builder<'a> {
             let own_node = subject.node.is_some_and(|node| peer.nodes.contains(&node));
             let front = peer.front.map(|front| &self.fronts[front as usize]);
             if own_node || front.is_some() || self.claims(subject, *id).next().is_some() {
+                // Its entry in the finished row is counted here too.
+                let bytes = ENTRY_BYTES + entry_bytes(&open.default);
+                if !self.meter.take_for_services(bytes, set_steps(self.atoms)) {
+                    return;
+                }
                 special.push((*id, self.special_set(subject, open, *id, front, own_node)));
             }
         }
-        open.entries.extend(special);
+        open.overlay(special);
     }
 
     fn special_set(
@@ -513,6 +636,10 @@ impl<'a> Builder<'a> {
     ) -> AtomSet {
         let Some(rules) = rules else { return AtomSet::all(self.atoms.count()) };
         let mut set = AtomSet::none(self.atoms.count());
+        // Also the rules that are passed over have to be looked at.
+        if !self.meter.take_for_services(0, rules.len() as u64 / 4) {
+            return set;
+        }
         for rule in rules.iter().filter(|rule| rule.peers.is_none() && keep(rule)) {
             set.add(&self.atoms_of(Direction::Egress, subject, rule.ports.as_ref()));
         }
@@ -521,9 +648,9 @@ impl<'a> Builder<'a> {
 
     fn is_denied_by_list(&self, subject: &Subject, peer: PeerId) -> bool {
         let predicates = &self.peer(peer).predicates;
-        let contains = |list: &&crate::model::ListId| {
-            let is_list = |id: &PredicateId| self.rules.predicates[id.index()] == Predicate::List(**list);
-            self.cluster.lists[list.index()].egress && predicates.iter().any(is_list)
+        let contains = |list: &&ListId| {
+            let holds = |id: &PredicateId| predicates.binary_search(id).is_ok();
+            self.cluster.lists[list.index()].egress && self.list_predicates.get(list).is_some_and(holds)
         };
         let first = subject.lists.iter().find(contains);
         first.is_some_and(|list| self.cluster.lists[list.index()].action == ListAction::Deny)
@@ -546,6 +673,9 @@ impl<'a> Builder<'a> {
             let allows_all =
                 |rule: &DraftRule| rule.ports.as_ref().is_none_or(|ports| ports.cover(of_service.protocol));
             return self.without_peers(subject, rules, allows_all).contains(port.atom);
+        }
+        if !self.meter.take_for_services(0, 4 * behind.len() as u64) {
+            return false;
         }
         subject.own_services.binary_search(&(service, port.port, family)).is_ok()
             || behind.iter().all(|it| self.reaches(open, subject, *it))

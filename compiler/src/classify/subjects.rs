@@ -9,20 +9,20 @@ use crate::model::labels::Selection;
 use crate::model::{Cluster, Endpoint, EndpointId, LabelSetId, ListId, NamespaceId, NodeId, PolicyId};
 
 /// Local endpoints with the policies and lists that apply, before ports and services tell them further apart.
-pub(super) struct Draft {
+pub(crate) struct Draft {
     /// By endpoint, in the order of the scope.
-    pub(super) local: Vec<Local>,
+    pub(crate) local: Vec<Local>,
     /// The policies that select any of them, staged ones too, sorted.
-    pub(super) policies: Vec<PolicyId>,
+    pub(crate) policies: Vec<PolicyId>,
     /// The lists that apply to any of them, in the order they are decided.
-    pub(super) lists: Vec<ListId>,
+    pub(crate) lists: Vec<ListId>,
     /// Addresses that stand for endpoints which have none.
-    pub(super) stand_ins: BTreeMap<IpAddr, EndpointId>,
+    pub(crate) stand_ins: BTreeMap<IpAddr, EndpointId>,
 }
 
 impl Draft {
     /// The nodes that local endpoints run on, sorted.
-    pub(super) fn nodes(&self) -> Vec<NodeId> {
+    pub(crate) fn nodes(&self) -> Vec<NodeId> {
         let mut nodes: Vec<NodeId> = self.local.iter().filter_map(|local| local.node).collect();
         nodes.sort();
         nodes.dedup();
@@ -31,15 +31,15 @@ impl Draft {
 }
 
 /// One local endpoint.
-pub(super) struct Local {
-    pub(super) endpoint: EndpointId,
-    pub(super) policies: Vec<PolicyId>,
-    pub(super) staged: Vec<PolicyId>,
-    pub(super) lists: Vec<ListId>,
-    pub(super) node: Option<NodeId>,
+pub(crate) struct Local {
+    pub(crate) endpoint: EndpointId,
+    pub(crate) policies: Vec<PolicyId>,
+    pub(crate) staged: Vec<PolicyId>,
+    pub(crate) lists: Vec<ListId>,
+    pub(crate) node: Option<NodeId>,
 }
 
-pub(super) fn draft(cluster: &Cluster, scope: &Scope) -> Draft {
+pub(crate) fn draft(cluster: &Cluster, scope: &Scope) -> Draft {
     let mut finder = Finder {
         cluster,
         selection: Selection::new(&cluster.labels),
@@ -129,6 +129,6 @@ fn index_policies(cluster: &Cluster) -> HashMap<NamespaceId, NamespacePolicies<'
 }
 
 /// A label without which the selector matches nothing.
-pub(super) fn needed_label(selector: &LabelSelector) -> Option<(&str, &str)> {
+pub(crate) fn needed_label(selector: &LabelSelector) -> Option<(&str, &str)> {
     selector.match_labels.first_key_value().map(|(key, value)| (key.as_str(), value.as_str()))
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::Compiled;
 use crate::artifact::memory;
+use crate::classify::Limits;
 
 /// What can be limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,11 +17,16 @@ pub enum Budget {
     Entries,
     /// Subject and peer classes together.
     Classes,
+    /// Bytes of memory that classes and tables need, as far as they depend on policies.
+    Memory,
+    /// Elementary steps of classification.
+    Steps,
 }
 
 impl Budget {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Instructions, Self::MapBytes, Self::Entries, Self::Classes];
+    pub const ALL: [Self; 6] =
+        [Self::Instructions, Self::MapBytes, Self::Entries, Self::Classes, Self::Memory, Self::Steps];
 
     /// The key on the command line.
     pub fn key(self) -> &'static str {
@@ -29,6 +35,8 @@ impl Budget {
             Self::MapBytes => "map-bytes",
             Self::Entries => "entries",
             Self::Classes => "classes",
+            Self::Memory => "memory",
+            Self::Steps => "steps",
         }
     }
 
@@ -46,6 +54,8 @@ impl Budget {
             }
             Self::MapBytes => compiled.maps.iter().map(|map| memory::full(map).fixed).sum(),
             Self::Entries => compiled.maps.iter().map(|map| map.entries.len() as u64).sum(),
+            Self::Memory => compiled.classes.spent.bytes,
+            Self::Steps => compiled.classes.spent.steps,
             Self::Classes => (compiled.classes.subjects.len() + compiled.classes.peers.len()) as u64,
         }
     }
@@ -76,6 +86,13 @@ impl fmt::Display for BudgetError {
 }
 
 impl Budgets {
+    /// The limits that classification keeps while it runs, before there is anything to measure.
+    pub fn limits(&self) -> Limits {
+        let least = |budget| self.0.iter().filter(|(it, _)| *it == budget).map(|(_, limit)| *limit).min();
+        let of = |budget| least(budget).unwrap_or(u64::MAX);
+        Limits { bytes: of(Budget::Memory), steps: of(Budget::Steps) }
+    }
+
     /// Whether all are kept.
     pub fn check(&self, compiled: &Compiled) -> Result<(), BudgetError> {
         let spent = self.0.iter().map(|(budget, limit)| (*budget, budget.spent(compiled), *limit));

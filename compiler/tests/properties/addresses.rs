@@ -78,7 +78,7 @@ fn an_address_s_class_holds_the_predicates_that_hold_for_the_address() {
             for address in boundaries(&compiled) {
                 let peer = &compiled.classes.peers[compiled.classes.peer_at(address).index()];
                 let expected = expected(&compiled, &directory, address);
-                assert_eq!(peer.predicates, expected, "seed {seed}: {address}");
+                assert_eq!(*peer.predicates, *expected, "seed {seed}: {address}");
                 (asked, held) = (asked + 1, held + expected.len());
             }
         }

@@ -7,7 +7,9 @@
 use std::time::{Duration, Instant};
 
 use weir_compiler::artifact::Artifact;
+use weir_compiler::classify::{ClassifyError, Exceeded};
 use weir_compiler::compile::{self, CompileError, Compiled, Options};
+use weir_compiler::fit::Fit;
 use weir_compiler::index::Generation;
 use weir_compiler::structures::{Place, Structure};
 
@@ -57,20 +59,56 @@ impl<E: Enforce> Agent<E> {
 
     /// From the objects as they are to a generation in force.
     fn make(&mut self, now: Instant, inbox: &mut Inbox<'_>) -> Result<Installed, (&'static str, String)> {
-        let failed = |error: &dyn std::error::Error| ("compile", chain(error));
-        let options = Options { forced: WRITTEN.to_vec(), target: self.target, ..Options::default() };
+        let options = Options {
+            forced: WRITTEN.to_vec(),
+            target: self.target,
+            budgets: self.budgeted.budgets.clone(),
+            ..Options::default()
+        };
         let mut watch = Stopwatch::default();
         let started = Instant::now();
-        let draft = watch.time(|| self.index.begin());
-        self.catch_up(inbox, now + started.elapsed());
-        let generation = watch.time(|| draft.classify()).map_err(|error| failed(&error))?;
-        self.catch_up(inbox, now + started.elapsed());
-        let compiled = watch.time(|| compiled(&generation, &options)).map_err(|error| failed(&error))?;
+        let (generation, compiled, fit) = loop {
+            let at = now + started.elapsed();
+            let (made, fit) = self.attempt(&options, at, &mut watch, inbox);
+            match made {
+                Ok((generation, compiled)) => break (generation, compiled, fit),
+                Err(error) if is_size(&error) && self.budgeted.exceeded(&fit, at) => {
+                    let fields = [("error", Value::from(chain(&error))), ("so", Value::from("it is tried with less"))];
+                    self.log.warn("a generation costs more than was expected", &fields);
+                }
+                Err(error) => return Err(("compile", chain(&error))),
+            }
+        };
         self.catch_up(inbox, now + started.elapsed());
         self.find(&generation, now);
         let artifact = watch.time(|| self.adopt(generation, compiled, &options, now));
         self.metrics.observe("weir_compile_seconds", watch.elapsed);
-        self.install(&artifact?, now)
+        let installed = self.install(&artifact?, now)?;
+        self.tell_held(&fit, now);
+        Ok(installed)
+    }
+
+    /// Makes the objects of the index fit the budget, and compiles them.
+    fn attempt(
+        &mut self,
+        options: &Options,
+        now: Instant,
+        watch: &mut Stopwatch,
+        inbox: &mut Inbox<'_>,
+    ) -> (Result<(Generation, Compiled), CompileError>, Fit) {
+        let started = Instant::now();
+        let limits = self.budgeted.limits();
+        let mut draft = watch.time(|| self.index.begin());
+        let highest = self.budgeted.highest(now);
+        let fit = watch.time(|| draft.fit(limits, highest));
+        self.catch_up(inbox, now + started.elapsed());
+        let generation = match watch.time(|| draft.classify_within(limits)) {
+            Ok(generation) => generation,
+            Err(error) => return (Err(error.into()), fit),
+        };
+        self.catch_up(inbox, now + started.elapsed());
+        let compiled = watch.time(|| compiled(&generation, options));
+        (compiled.map(|compiled| (generation, compiled)), fit)
     }
 
     /// Hears what has come meanwhile, and does as much of it as can be done at once.
@@ -152,6 +190,16 @@ impl<E: Enforce> Agent<E> {
         self.pending.retry = Some(back_off(self.pending.retry, now));
         self.failure = Some(error);
     }
+}
+
+/// Whether there is a chance that it goes away with some of the rules.
+fn is_size(error: &CompileError) -> bool {
+    !matches!(
+        error,
+        CompileError::Classify(
+            ClassifyError::HostNetworkPods | ClassifyError::Icmp | ClassifyError::Exceeded(Exceeded::Services(_))
+        ) | CompileError::Pass(_)
+    )
 }
 
 fn compiled(generation: &Generation, options: &Options) -> Result<Compiled, CompileError> {

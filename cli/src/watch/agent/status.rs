@@ -33,6 +33,7 @@ impl<E: Enforce> Agent<E> {
         }
         unready.extend(self.refused.iter().map(|(pod, why)| format!("pod {pod}: {why}")));
         unready.extend(self.unseen());
+        unready.extend(self.budgeted.unready());
         self.metrics.set_unready(unready);
         let is_contested = self.places.missing().values().filter(|why| why.is_contested).count();
         let (missing, refused) = (self.missing(now).count(), self.refused.len());
@@ -124,6 +125,7 @@ impl<E: Enforce> Agent<E> {
         if self.failure.is_some() {
             self.pending.policies.iter().for_each(|key| count(key.kind.as_str(), "failed"));
         }
+        self.budgeted.held().keys().for_each(|key| count(key.kind.as_str(), "budget"));
         self.missing(now).for_each(|_| count("Pod", "no_interface"));
         self.closed_pods().iter().for_each(|_| count("Pod", "closed"));
         self.refused.iter().for_each(|_| count("Pod", "refused"));

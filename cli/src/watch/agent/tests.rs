@@ -2,6 +2,7 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 
 use weir_compiler::classify::PeerId;
+use weir_compiler::compile::Budget;
 use weir_compiler::decode::{self, Input, InputKind};
 use weir_compiler::departed::EndedService;
 use weir_compiler::layout::{MapName, endpoint};
@@ -123,10 +124,14 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        Self::with(UnknownPods::Allow)
+        Self::with(UnknownPods::Allow, Budgets::default())
     }
 
-    fn with(unknown_pods: UnknownPods) -> Self {
+    fn with_budgets(budgets: Budgets) -> Self {
+        Self::with(UnknownPods::Allow, budgets)
+    }
+
+    fn with(unknown_pods: UnknownPods, budgets: Budgets) -> Self {
         let (kernel, metrics) = (Kernel::default(), Arc::new(Metrics::default()));
         let host = Arc::new(Mutex::new(Inventory::default()));
         let seen = Arc::clone(&host);
@@ -143,6 +148,7 @@ impl Rig {
             relist: Box::new(|_| ()),
             log: Log { format: Format::Text },
             target: Target::BASE,
+            budgets,
         };
         let agent = Agent::new(setup, kernel.clone());
         Self { agent, kernel, host, metrics, told, now: Instant::now() }
@@ -601,6 +607,7 @@ fn a_pod_is_enforced_before_the_api_knows_its_address() {
     assert_eq!(rig.after(Duration::from_secs(3)), both);
 }
 
+mod budget;
 mod flows;
 mod identity;
 mod life;

@@ -195,6 +195,7 @@ fn agent(host: &Host, relist: &Arc<Mutex<BTreeSet<&'static str>>>) -> (Agent<Hos
         relist: Box::new(move |kind| _ = wanted.lock().expect("no test panics while it holds it").insert(kind)),
         log: Log { format: Format::Text },
         target: Target::BASE,
+        budgets: Budgets::default(),
     };
     (Agent::new(setup, host.clone()), metrics)
 }

@@ -66,7 +66,7 @@ fn a_pod_of_which_the_api_has_not_told_is_closed_if_policy_may_apply_to_it() {
 
 #[test]
 fn unknown_pods_are_closed_without_any_policy_if_that_is_asked_for() {
-    let mut rig = Rig::with(UnknownPods::Deny);
+    let mut rig = Rig::with(UnknownPods::Deny, Budgets::default());
     rig.plug("old", "u8", "veth8", [10, 0, 0, 8]);
     rig.after(MOMENT);
     // Nothing has been listed: the API may be away.
@@ -81,7 +81,7 @@ fn unknown_pods_are_closed_without_any_policy_if_that_is_asked_for() {
 
 #[test]
 fn interfaces_that_no_result_names_as_a_pods_are_never_closed() {
-    let mut rig = Rig::with(UnknownPods::Deny);
+    let mut rig = Rig::with(UnknownPods::Deny, Budgets::default());
     rig.after(MOMENT);
     {
         let mut host = rig.host.lock().expect("no test panics while it holds it");

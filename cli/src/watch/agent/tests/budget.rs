@@ -1,0 +1,83 @@
+//! Budgets: a namespace whose policies cost too much is held, and the other namespaces are not concerned.
+
+use super::super::budget;
+use super::*;
+
+/// A pod of another namespace on the node, and `policies` policies with ports and holes of their own.
+fn hostile(policies: usize) -> String {
+    let mut text = "
+{apiVersion: v1, kind: Namespace, metadata: {name: hostile}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: h, namespace: hostile, uid: h, labels: {app: h}},
+  spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.9}}
+"
+    .to_owned();
+    for number in 1..=policies {
+        let blocks =
+            (0..20).map(|hole| format!("{{ipBlock: {{cidr: 0.0.0.0/0, except: [192.0.{number}.{hole}/32]}}}}"));
+        let rules =
+            blocks.zip(1..).map(|(block, port)| format!("{{from: [{block}], ports: [{{port: {number}{port}}}]}}"));
+        text += &format!(
+            "---\n{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {{name: h-{number}, namespace: hostile}},
+  spec: {{podSelector: {{}}, ingress: [{}]}}}}\n",
+            rules.collect::<Vec<_>>().join(", ")
+        );
+    }
+    text
+}
+
+#[test]
+fn a_namespace_over_the_budget_is_held_and_the_changes_of_others_come_into_force() {
+    let mut rig = Rig::with_budgets(Budgets(vec![(Budget::Memory, 400_000), (Budget::Steps, 1_000_000_000)]));
+    rig.plug("web", "u1", "veth7", [10, 0, 0, 5]);
+    rig.list(CLUSTER);
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
+    rig.apply(&hostile(30));
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
+    let told = rig.told();
+    assert!(!told.is_empty() && told.len() <= budget::MOST_TOLD, "{told:?}");
+    for told in told {
+        assert!(told.starts_with("NotEnforced NetworkPolicy/h-"), "{told}");
+        assert!(told.ends_with("it isolates its pods and allows nothing"), "{told}");
+    }
+    let text = rig.metrics.text();
+    assert!(text.contains("weir_unenforced_objects{kind=\"NetworkPolicy\",why=\"budget\"}"), "{text}");
+    assert!(rig.metrics.unready().is_some_and(|why| why.starts_with("namespace hostile: ")));
+    // The neighbour opens its pod to all: this needs a generation, and it is not held.
+    rig.apply(OPEN);
+    let Some(generation) = rig.after(GATHER).pop() else { panic!("no generation") };
+    assert!(generation.starts_with("install shop/web@veth7"), "{generation}");
+    let generation = rig.agent.index.generation().expect("one is in force");
+    let policy = |name: &str| generation.cluster.policies.iter().find(|it| it.name == name).expect("it is there");
+    assert_eq!(policy("p").ingress.as_deref().map(<[_]>::len), Some(1));
+    let of_hostile = generation.cluster.policies.iter().filter(|it| it.name.starts_with("h-"));
+    let rules: Vec<usize> = of_hostile.filter_map(|it| it.ingress.as_deref().map(<[_]>::len)).collect();
+    assert_eq!(rules.len(), 30, "each isolates as before");
+    assert!(rules.contains(&0));
+    for number in 1..=30 {
+        rig.agent.take(
+            Event::Deleted(Key {
+                kind: "NetworkPolicy".to_owned(),
+                namespace: "hostile".to_owned(),
+                name: format!("h-{number}"),
+            }),
+            rig.now,
+        );
+    }
+    rig.after(GATHER);
+    assert_eq!(rig.metrics.unready(), None);
+    assert!(!rig.metrics.text().contains("why=\"budget\""));
+}
+
+#[test]
+fn an_estimate_that_is_too_low_leads_to_another_attempt() {
+    // No estimate counts entries, so this limit is met only by the finished tables.
+    let mut rig = Rig::with_budgets(Budgets(vec![(Budget::Classes, 100)]));
+    rig.plug("web", "u1", "veth7", [10, 0, 0, 5]);
+    rig.list(CLUSTER);
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
+    rig.apply(&hostile(30));
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
+    assert!(rig.metrics.unready().is_some_and(|why| why.contains("do not fit the budget")));
+    assert!(rig.agent.failure.is_none(), "{:?}", rig.agent.failure);
+}

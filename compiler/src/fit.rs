@@ -1,0 +1,165 @@
+//! Which policies a node can afford: the others are held at "isolates, and allows nothing".
+//!
+//! Problem: one namespace can write policies whose tables need more memory than the agent has. Refusing all of it would
+//! freeze every other tenant of the node; leaving policies out would open pods.
+//! Strategy: estimate the cost of the classes before they are made ([`estimate`]). If it is over the limits, every
+//! namespace may keep policies up to the same weight, the *level*; the level is halved until the estimate fits. A
+//! policy over the level keeps its selector and its directions and loses its rules, so its pods are isolated and it
+//! allows nothing.
+//! Invariants, held by `tests/fit.rs`: what is held allows no connection that the full policies deny. A namespace whose
+//! weight is at most the level keeps everything. A weight counts what a namespace's own policies write and nothing of
+//! other namespaces, so a tenant can raise only its own weight; it lowers the level for others only down to the largest
+//! power of two at which the node could afford *every* namespace.
+
+mod estimate;
+
+use std::collections::BTreeMap;
+
+pub use estimate::estimate;
+
+use crate::classify::{Limits, Scope, Spent, subjects};
+use crate::model::{Cluster, NamespaceId, Peer, Policy, PolicyId, PortMatch, Rule};
+
+/// How much lower the level is in the next attempt.
+const STEP: u64 = 8;
+/// The lowest level that an attempt may have whose estimate fits. Namespaces that weigh less are ordinary.
+const LEAST: u64 = 64;
+
+/// A policy whose rules do not fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Which.
+    pub policy: PolicyId,
+    /// How much it weighs.
+    pub weight: u64,
+    /// How much all policies of its namespace on this node weigh.
+    pub of_namespace: u64,
+}
+
+/// What was done to make a cluster fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fit {
+    /// What it is expected to cost now.
+    pub estimate: Spent,
+    /// The weight up to which every namespace keeps its policies; `None`: all keep everything.
+    pub level: Option<u64>,
+    /// The policies that lost their rules, by number.
+    pub held: Vec<Held>,
+    /// What the heaviest namespace weighs.
+    heaviest: u64,
+}
+
+impl Fit {
+    /// The level to try when the estimate was too low and the limits were exceeded all the same; `None` if namespaces
+    /// would have to be lighter than most are: what does not fit is then something else, and to take everybody's rules
+    /// would not help. Each attempt may take all that the limits allow, so it is a large step.
+    pub fn lower(&self) -> Option<u64> {
+        let level = self.level.unwrap_or_else(|| self.heaviest.next_power_of_two()) / STEP;
+        (level >= LEAST).then_some(level)
+    }
+}
+
+impl Limits {
+    /// Whether an estimate is within them.
+    pub fn allow(self, estimate: Spent) -> bool {
+        estimate.bytes <= self.bytes && estimate.steps <= self.steps
+    }
+}
+
+/// Takes the rules of policies that do not fit out of the cluster. `highest` is a level that is known to be too high
+/// or just enough: none above it is tried.
+pub fn fit(cluster: &mut Cluster, scope: &Scope, limits: Limits, highest: Option<u64>) -> Fit {
+    let draft = subjects::draft(cluster, scope);
+    let weights = Weights::new(cluster, &draft.policies);
+    let mut level = highest.filter(|level| *level < weights.heaviest());
+    loop {
+        let held = level.map_or_else(Vec::new, |level| weights.above(level));
+        let estimate = estimate::of_draft(cluster, &draft, &held);
+        if limits.allow(estimate) || level == Some(0) {
+            held.iter().for_each(|held| empty(cluster, held.policy));
+            return Fit { estimate, level, held, heaviest: weights.heaviest() };
+        }
+        level = Some(match level {
+            // The largest power of two below.
+            None => weights.heaviest().next_power_of_two() / 2,
+            Some(level) => level / 2,
+        });
+    }
+}
+
+/// The policy isolates as before and allows nothing.
+fn empty(cluster: &mut Cluster, id: PolicyId) {
+    let enforced = cluster.policies.len();
+    let policy = match cluster.policies.get_mut(id.index()) {
+        Some(policy) => policy,
+        None => &mut cluster.staged[id.index() - enforced],
+    };
+    for rules in [&mut policy.ingress, &mut policy.egress].into_iter().flatten() {
+        *rules = Vec::new();
+    }
+}
+
+/// The weights of the policies in force.
+struct Weights {
+    /// By namespace: its policies, the lightest first.
+    policies: BTreeMap<NamespaceId, Vec<(u64, PolicyId)>>,
+}
+
+impl Weights {
+    fn new(cluster: &Cluster, in_force: &[PolicyId]) -> Self {
+        let mut policies: BTreeMap<NamespaceId, Vec<(u64, PolicyId)>> = BTreeMap::new();
+        for id in in_force {
+            let policy = cluster.policy(*id);
+            policies.entry(policy.namespace).or_default().push((weight(cluster, policy), *id));
+        }
+        // The lightest first: what fits is the most policies that can fit.
+        policies.values_mut().for_each(|of_namespace| of_namespace.sort_unstable());
+        Self { policies }
+    }
+
+    fn heaviest(&self) -> u64 {
+        self.policies.values().map(|it| total(it)).max().unwrap_or_default()
+    }
+
+    /// The policies with which their namespaces weigh more than the level.
+    fn above(&self, level: u64) -> Vec<Held> {
+        let mut held = Vec::new();
+        for of_namespace in self.policies.values() {
+            let (mut kept, all) = (0_u64, total(of_namespace));
+            for (weight, policy) in of_namespace {
+                kept += weight;
+                if kept > level {
+                    held.push(Held { policy: *policy, weight: *weight, of_namespace: all });
+                }
+            }
+        }
+        held.sort_by_key(|held| held.policy);
+        held
+    }
+}
+
+fn total(of_namespace: &[(u64, PolicyId)]) -> u64 {
+    of_namespace.iter().map(|(weight, _)| weight).sum()
+}
+
+/// How much a policy writes: rules, peers with their values and holes, ports. A policy without rules weighs nothing:
+/// there is nothing to take.
+fn weight(cluster: &Cluster, policy: &Policy) -> u64 {
+    let rules = policy.ingress.iter().chain(&policy.egress).flatten();
+    rules.map(|rule| rule_weight(cluster, rule)).sum()
+}
+
+fn rule_weight(cluster: &Cluster, rule: &Rule) -> u64 {
+    let peer = |peer: &Peer| match peer {
+        Peer::Pods { namespaces, pods } => {
+            let of_namespaces = namespaces.map_or(0, |selector| cluster.labels.selector(selector).size());
+            of_namespaces + cluster.labels.selector(*pods).size()
+        }
+        Peer::Block { except, .. } => 1 + except.len() as u64,
+    };
+    let ports = rule.ports.iter().map(|port| match port.port {
+        PortMatch::Any | PortMatch::Named(_) => 1,
+        PortMatch::Range(first, last) => 1 + u64::from(first != last),
+    });
+    1 + rule.peers.iter().map(peer).sum::<u64>() + ports.sum::<u64>()
+}
