@@ -185,7 +185,10 @@ fn attempt<'n>(by: By, net: &'n Net, case: &Case, row: &Row) -> Result<Try<'n>, 
     let to = SocketAddr::new(to, flow.port);
     let proxy =
         net.node_of(source).map(|node| services::frontends(&case.cluster, node, &node_addresses(&case.cluster, node)));
-    let behind = proxy.unwrap_or_default().into_iter().find(|it| it.at == to && it.protocol == name);
+    // What is sent to oneself leaves no host, so no node translates it.
+    let is_to_itself = to.ip() == source;
+    let mut translated = proxy.unwrap_or_default().into_iter().filter(|_| !is_to_itself);
+    let behind = translated.find(|it| it.at == to && it.protocol == name);
     let is_service = case.cluster.services.iter().any(|it| it.addresses.contains(&to.ip()));
     let denied_at = |direction| row.expected(direction) == Verdict::Deny;
     if denied_at(Direction::Ingress)
@@ -205,7 +208,7 @@ fn attempt<'n>(by: By, net: &'n Net, case: &Case, row: &Row) -> Result<Try<'n>, 
     let served = match (&behind, net.holder(to.ip())) {
         (Some(_), _) if by == By::Rules => return Err("a service address, which the rules see as its backends"),
         (Some(frontend), _) => backends(net, frontend),
-        (None, Some(space)) if !is_service => vec![(space, to)],
+        (None, Some(space)) if !is_service || is_to_itself => vec![(space, to)],
         _ if allowed(row) => return Err("nobody to answer"),
         _ => Vec::new(),
     };
