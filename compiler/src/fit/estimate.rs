@@ -143,7 +143,6 @@ impl<'c> Counted<'c> {
     fn sweep<N: Number>(&mut self) {
         let mut cuts: Vec<(N, i64)> = Vec::new();
         let mut ranges: Vec<(&'c Peer, N, N)> = Vec::new();
-        #[expect(clippy::iter_over_hash_type, reason = "all that is made of it is sorted or a sum")]
         for (peer, number) in self.blocks.keys().zip(1_i64..) {
             let Peer::Block { cidr, except } = *peer else { continue };
             for (first, last) in ranges_within::<N>(*cidr, except) {
