@@ -29,7 +29,7 @@ const SEQUENCES: u64 = 200;
 const ENOUGH_SEQUENCES: usize = 4_000;
 
 /// A hostile tenant takes as long as a hundred clusters; seeds go up by fifty.
-const HOSTILE_ONE_IN: u64 = 4;
+const HOSTILE_ONE_IN: usize = 4;
 /// By then one has been held.
 const ENOUGH_HOSTILE: usize = 20;
 
@@ -77,7 +77,7 @@ fn run() -> Result<()> {
         }
         a_cluster(seed, &mut tally)?;
         a_change(seed, &mut tally)?;
-        if seed.is_multiple_of(HOSTILE_ONE_IN) {
+        if tally.clusters.is_multiple_of(HOSTILE_ONE_IN) {
             a_hostile_tenant(seed, &mut tally)?;
         }
         for number in 0..SEQUENCES {

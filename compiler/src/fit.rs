@@ -3,9 +3,9 @@
 //! Problem: one namespace can write policies whose tables need more memory than the agent has. Refusing all of it would
 //! freeze every other tenant of the node; leaving policies out would open pods.
 //! Strategy: estimate the cost of the classes before they are made ([`estimate`]). If it is over the limits, every
-//! namespace may keep policies up to the same weight, the *level*; the level is halved until the estimate fits. A
-//! policy over the level keeps its selector and its directions and loses its rules, so its pods are isolated and it
-//! allows nothing.
+//! namespace may keep policies up to the same weight, the *level*. The level is halved until the estimate fits, down to
+//! the weight of ordinary namespaces. A policy over the level keeps its selector and its directions and loses its rules,
+//! so its pods are isolated and it allows nothing.
 //! Invariants, held by `tests/fit.rs`: what is held allows no connection that the full policies deny. A namespace whose
 //! weight is at most the level keeps everything. A weight counts what a namespace's own policies write and nothing of
 //! other namespaces, so a tenant can raise only its own weight; it lowers the level for others only down to the largest
@@ -22,7 +22,8 @@ use crate::model::{Cluster, NamespaceId, Peer, Policy, PolicyId, PortMatch, Rule
 
 /// How much lower the level is in the next attempt.
 const STEP: u64 = 8;
-/// The lowest level that an attempt may have whose estimate fits. Namespaces that weigh less are ordinary.
+/// No lower level is tried. Namespaces that weigh no more are ordinary: if they do not fit, something else than policies does not,
+/// and the generation before stays in force.
 const LEAST: u64 = 64;
 
 /// A policy whose rules do not fit.
@@ -75,7 +76,7 @@ pub fn fit(cluster: &mut Cluster, scope: &Scope, limits: Limits, highest: Option
     loop {
         let held = level.map_or_else(Vec::new, |level| weights.above(level));
         let estimate = estimate::of_draft(cluster, &draft, &held);
-        if limits.allow(estimate) || level == Some(0) {
+        if limits.allow(estimate) || level.is_some_and(|level| level <= LEAST) {
             held.iter().for_each(|held| empty(cluster, held.policy));
             return Fit { estimate, level, held, heaviest: weights.heaviest() };
         }

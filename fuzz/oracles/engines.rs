@@ -240,7 +240,12 @@ fn check_error(compiled: &Compiled<'_>, question: &Question, basis: &Basis) -> R
     if question.direction == Direction::Egress {
         return Ok(());
     }
-    let expected = if matches!(basis, Basis::List(_)) { Verdict::Deny } else { Verdict::Allow };
+    // Only the address itself is asked about: no service proxy translates an error.
+    let plain = match basis {
+        Basis::Claims(claims) => &claims.otherwise.basis,
+        other => other,
+    };
+    let expected = if matches!(plain, Basis::List(_)) { Verdict::Deny } else { Verdict::Allow };
     let facts = Facts { icmp_error: true, ..compiled.facts(question).ok_or("the endpoint is not local")? };
     let mut found = Vec::new();
     match compiled.tables.icmp_errors {

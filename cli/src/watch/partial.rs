@@ -20,6 +20,8 @@ pub(super) fn understood(kind: &str, written: &Value, decode: &Decode<'_>) -> Op
     match kind {
         "NetworkPolicy" => policy(written, decode),
         "CidrList" => list(written, decode),
+        "EndpointSlice" => slice(written, decode),
+        "Pod" => pod(written, decode),
         _ => None,
     }
 }
@@ -32,7 +34,8 @@ fn policy(written: &Value, decode: &Decode<'_>) -> Option<Object> {
         return Some(object);
     }
     let spec = &written["spec"];
-    sound["metadata"] = bare(&sound["metadata"]);
+    // What is copied for each rule must be small.
+    (sound["metadata"], sound["spec"]) = (bare(&sound["metadata"]), Value::Null);
     let with = |spec: Value| {
         let mut it = sound.clone();
         it["spec"] = spec;
@@ -69,7 +72,7 @@ fn types(spec: &Value, is_known: bool, is_read: &dyn Fn(&Value) -> bool) -> Valu
 /// say otherwise; one that allows and is not understood allows nothing.
 fn list(written: &Value, decode: &Decode<'_>) -> Option<Object> {
     let mut sound = without_odd_mode(written, &["enforce"]);
-    sound["metadata"] = bare(&sound["metadata"]);
+    (sound["metadata"], sound["spec"]) = (bare(&sound["metadata"]), Value::Null);
     let spec = written["spec"].as_object()?;
     let with = |spec: Value| {
         let mut it = sound.clone();
@@ -100,6 +103,51 @@ fn list(written: &Value, decode: &Decode<'_>) -> Option<Object> {
         kept["cidrs"] = Value::Array(read);
     }
     decode(&with(kept))
+}
+
+/// A slice without the ports that cannot be read. The API server does not check port numbers, and kube-proxy uses the other ports
+/// of the slice, so they must count.
+fn slice(written: &Value, decode: &Decode<'_>) -> Option<Object> {
+    let mut kept = written.clone();
+    let ports = kept["ports"].take();
+    let (version, kind) = (&written["apiVersion"], &written["kind"]);
+    let shell = json!({"apiVersion": version, "kind": kind, "metadata": bare(&written["metadata"]), "addressType": "IPv4",
+        "endpoints": []});
+    let is_read = |port: &&Value| {
+        let mut alone = shell.clone();
+        alone["ports"] = json!([port]);
+        decode(&alone).is_some()
+    };
+    let ports = ports.as_array().map_or(&[][..], Vec::as_slice);
+    kept["ports"] = ports.iter().filter(is_read).cloned().collect();
+    decode(&kept)
+}
+
+/// A pod without the container ports that cannot be read. The API server does not check `hostIP`; a port whose `hostIP` cannot be
+/// read is one of all addresses. The pod itself must be known: otherwise it would not be enforced.
+fn pod(written: &Value, decode: &Decode<'_>) -> Option<Object> {
+    let mut kept = written.clone();
+    let shell =
+        json!({"apiVersion": written["apiVersion"], "kind": written["kind"], "metadata": bare(&written["metadata"])});
+    let is_read = |port: &Value| {
+        let mut alone = shell.clone();
+        alone["spec"] = json!({"containers": [{"name": "c", "ports": [port]}]});
+        decode(&alone).is_some()
+    };
+    for list in ["containers", "initContainers"] {
+        for container in kept["spec"][list].as_array_mut().into_iter().flatten() {
+            let Some(ports) = container.get_mut("ports").and_then(Value::as_array_mut) else { continue };
+            ports.retain_mut(|port| {
+                if !is_read(port)
+                    && let Some(fields) = port.as_object_mut()
+                {
+                    fields.remove("hostIP");
+                }
+                is_read(port)
+            });
+        }
+    }
+    decode(&kept)
 }
 
 fn without_odd_mode(written: &Value, modes: &[&str]) -> Value {

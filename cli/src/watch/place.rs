@@ -15,6 +15,8 @@ use super::discover::{Assignment, Cached, Claimant, Depth, Found, Inventory, Not
 
 /// Waits between searches.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// Searches that notifications start are at least this far apart: a pod can cause notifications without end.
+const BETWEEN_HURRIES: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// A local pod.
@@ -65,6 +67,8 @@ pub(crate) struct Places {
     fresh: Vec<SystemTime>,
     /// When to look for those again, and how long to wait after that.
     again: Option<(Instant, Duration)>,
+    /// The last search that a notification started.
+    hurried: Option<Instant>,
 }
 
 impl Places {
@@ -78,6 +82,7 @@ impl Places {
             lost: BTreeMap::new(),
             fresh: Vec::new(),
             again: None,
+            hurried: None,
         }
     }
 
@@ -198,7 +203,12 @@ impl Places {
 
     /// Something has changed: those that are missing may be there.
     pub(crate) fn hurry(&mut self, now: Instant) {
-        self.again = self.again.map(|(at, _)| (at.min(now), FIRST_WAIT));
+        let Some((at, _)) = self.again else { return };
+        let soonest = self.hurried.map_or(now, |last| now.max(last + BETWEEN_HURRIES));
+        if soonest < at {
+            self.hurried = Some(soonest);
+        }
+        self.again = Some((at.min(soonest), FIRST_WAIT));
     }
 
     /// See there.

@@ -229,7 +229,9 @@ pub(super) fn specs(cluster: &Cluster, draft: &Draft, rules: &Rules) -> BTreeMap
         for service in &cluster.services {
             for (index, port) in service.ports.iter().enumerate() {
                 let path = || FieldPath::root().field("spec").field("ports").index(index);
-                for number in [Some(port.port), port.node_port].into_iter().flatten() {
+                // A headless service is reached at its pods' own ports.
+                let at_address = Some(port.port).filter(|_| !service.addresses.is_empty());
+                for number in [at_address, port.node_port].into_iter().flatten() {
                     add(port.protocol, (number, number), &|| Origin::new(service.object, path()));
                 }
             }

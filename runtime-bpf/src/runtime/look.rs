@@ -88,7 +88,10 @@ impl Runtime {
         let Some(number) = generation.maps.get(MapName::Endpoints.name()) else { return Ok(true) };
         let has_entry = |map: &Map, local: &Endpoint| self.system.lookup(map, &local.ifindex.to_le_bytes());
         let entries = self.with_kept_map(*number, |map| {
-            record.endpoints.iter().try_fold(true, |so_far, local| Ok(so_far && has_entry(map, local)?.is_some()))
+            record.endpoints.iter().try_fold(true, |so_far, local| {
+                // A closed endpoint has no entry, so its programs drop everything.
+                Ok(so_far && has_entry(map, local)?.is_some() != local.closed)
+            })
         });
         entries.unwrap_or(Ok(false)).doing("read the map endpoints")
     }
@@ -110,6 +113,7 @@ impl Runtime {
             let why = match self.state(&record, loaded.as_ref(), local)? {
                 State::Enforced => self.see_to_front(local, loaded.as_ref(), looked)?,
                 State::Gone => None,
+                State::Closed if local.closed => None,
                 State::Closed => Some("nothing passes: a program or its entry is missing".to_owned()),
                 State::Open => Some("no program of ours runs at its interface".to_owned()),
                 State::Other => Some("a program of another generation runs at its interface".to_owned()),

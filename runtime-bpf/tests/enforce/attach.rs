@@ -1,7 +1,7 @@
 //! Attach, switch, detach: what passes and what does not.
 
 use weir_compiler::artifact::Artifact;
-use weir_runtime::runtime::{Access, Attached, Exact, Request, Runtime, State, Status};
+use weir_runtime::runtime::{Access, Attached, Exact, Looked, Request, Runtime, State, Status};
 use weir_runtime::{Error, Way, skip};
 
 use crate::net::{Layout, Node, pod_address, possible};
@@ -154,6 +154,8 @@ fn an_interface_that_is_closed_or_no_longer_named_lets_nothing_through() {
             let status = status(node).unwrap();
             assert_eq!(status.endpoints[1].state, State::Closed);
             assert_eq!(status.drift, Vec::<String>::new());
+            let looked = node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.look()).unwrap();
+            assert_eq!(looked, Looked::default(), "a closed interface is no deviation");
         }
         // The same with a switch, and back again.
         attach_exactly(node, &only_port(81), way, &[0], &[]).unwrap();

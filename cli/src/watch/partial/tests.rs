@@ -89,3 +89,31 @@ fn a_list_whose_particulars_cannot_be_read_denies_everywhere_or_allows_nothing()
     let odd = list_of(spec("deny"));
     assert_eq!((odd.action, odd.entries.len()), (ListAction::Deny, 1));
 }
+
+#[test]
+fn the_other_ports_of_a_slice_count_where_one_is_out_of_range() {
+    let port = |name: &str, number: u32| json!({"name": name, "port": number, "protocol": "TCP"});
+    let written = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "s-1", "namespace": "shop", "uid": "u", "labels": {"kubernetes.io/service-name": "s"}},
+        "endpoints": [{"addresses": ["192.0.2.1"]}], "ports": [port("web", 443), port("odd", 70_000)]});
+    assert!(strictly(&written).is_none(), "it is odd");
+    let read = understood("EndpointSlice", &written, &strictly).expect("something is understood");
+    let Body::EndpointSlice(slice) = read.body else { panic!("{:?}", read.body) };
+    assert_eq!((slice.ports.len(), slice.ports[0].number, slice.endpoints.len()), (1, Some(443), 1));
+    assert_eq!(slice.service.as_deref(), Some("s"));
+}
+
+#[test]
+fn a_pod_is_known_although_a_port_of_it_cannot_be_read() {
+    let ports =
+        json!([{"containerPort": 80, "hostPort": 8080, "hostIP": "x"}, {"containerPort": 70_000, "name": "odd"}]);
+    let written = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "shop", "uid": "u", "labels": {"app": "p"}},
+        "spec": {"nodeName": "near", "containers": [{"name": "c", "ports": ports}]},
+        "status": {"phase": "Running", "podIP": "10.0.0.5"}});
+    assert!(strictly(&written).is_none(), "it is odd");
+    let read = understood("Pod", &written, &strictly).expect("something is understood");
+    assert_eq!(read.meta.labels.len(), 1);
+    let Body::Pod(pod) = read.body else { panic!("{:?}", read.body) };
+    assert_eq!((pod.addresses.len(), pod.host_ports.len(), pod.host_ports[0].address), (1, 1, None));
+}
