@@ -47,7 +47,7 @@ pub(crate) struct Context {
     pub(crate) log: Log,
 }
 
-/// Has kinds listed anew: what is known of them is in doubt.
+/// Makes followers list their kinds again, when known objects may be outdated.
 #[derive(Debug)]
 pub(crate) struct Relist {
     kinds: BTreeMap<&'static str, watch::Sender<()>>,
@@ -58,7 +58,7 @@ impl Relist {
         Self { kinds: kinds.map(|kind| (kind, watch::Sender::new(()))).collect() }
     }
 
-    /// Where a follower hears of it.
+    /// The channel on which a follower receives the request.
     pub(crate) fn wanted(&self, kind: &str) -> Option<watch::Receiver<()>> {
         self.kinds.get(kind).map(watch::Sender::subscribe)
     }
@@ -70,11 +70,11 @@ impl Relist {
     }
 }
 
-/// Until the kind is to be listed anew.
+/// Waits until the kind must be listed again.
 async fn wanted_anew(anew: &mut Option<watch::Receiver<()>>) {
     let Some(wanted) = anew else { return std::future::pending().await };
     if wanted.changed().await.is_err() {
-        // The agent has ended, and nobody asks any more.
+        // The agent has ended, so no more requests will come.
         std::future::pending().await
     }
 }

@@ -31,7 +31,7 @@ impl<E: Enforce> Agent<E> {
         self.look.due = Some(self.look.due.map_or(earliest, |due| due.min(earliest)));
     }
 
-    /// Checks all hooks if it is time. The runtime repairs deviations.
+    /// Checks all hooks if a check is due. The runtime repairs deviations.
     pub(super) fn look(&mut self, now: Instant) {
         if self.in_force.is_none() || self.look.due.is_some_and(|due| due > now) {
             return;
