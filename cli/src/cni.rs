@@ -29,7 +29,7 @@ use wire::{Question, Verb};
 /// The name by which the binary is this.
 pub(crate) const NAME: &str = "weir-cni";
 
-/// The name of a pod's main interface inside the pod: containerd and CRI-O know no other.
+/// The name of a pod's main interface inside the pod. containerd and CRI-O always use this name.
 const MAIN: &str = "eth0";
 
 /// Versions of CNI that say the same of what we read.
@@ -99,7 +99,7 @@ fn answer(call: &Call) -> Result<String, Refusal> {
 
 /// The subject of a call.
 enum Subject {
-    /// A pod's interface: the agent is asked.
+    /// A pod's interface: the plug-in asks the agent about it.
     Pod(Question),
     /// A further interface of a pod. Weir enforces policy on the first one only.
     Secondary,

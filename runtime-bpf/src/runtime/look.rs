@@ -18,7 +18,8 @@ use crate::point::{Point, Side};
 use crate::record::{Endpoint, Record};
 use crate::sys::Map;
 
-/// The limit of moves to the front at one interface within [`CONTEST`]: another tool may insist on being first.
+/// The most moves to the front at one interface within [`CONTEST`]. There is a limit because another tool may insist on
+/// being first.
 const MOST_MOVES: u32 = 3;
 const CONTEST: Duration = Duration::from_secs(60);
 
@@ -71,8 +72,8 @@ impl Runtime {
         Ok(looked)
     }
 
-    /// Whether there are no deviations. One system call for each hook and each entry; a pin that was replaced by another object is
-    /// left to `mend`.
+    /// Whether there are no deviations. This takes one system call for each hook and each entry. It does not notice a
+    /// pin that was replaced by another object; `mend` repairs that.
     fn is_right(&self, record: &Record) -> Result<bool, Error> {
         let Some(generation) = record.current.as_ref() else { return Ok(false) };
         if record.next.is_some() || !record.leaving.is_empty() || !self.has_all_pins(record)? {
@@ -119,8 +120,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// A program that runs before ours can let packets pass without it. Ours is put in front again. If that does not last, the
-    /// endpoint is reported.
+    /// Puts our program in front again if another program runs before it, because that program can let packets pass
+    /// without ours. If ours does not stay in front, the endpoint is reported.
     fn see_to_front(
         &self,
         local: &Endpoint,
