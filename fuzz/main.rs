@@ -28,7 +28,8 @@ const SEQUENCES: u64 = 200;
 /// By then every rule of the datapath has occurred.
 const ENOUGH_SEQUENCES: usize = 4_000;
 
-/// One in so many seeds also tests a hostile tenant, which takes as long as a hundred clusters. Seeds go up by fifty.
+/// A hostile tenant is tested if the seed is a multiple of this number, because it takes as long as a hundred clusters.
+/// Seeds go up by fifty.
 const HOSTILE_ONE_IN: u64 = 4;
 /// After this number of hostile tenants, at least one policy has been held.
 const ENOUGH_HOSTILE: usize = 20;

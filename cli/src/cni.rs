@@ -116,9 +116,9 @@ fn subject(call: &Call, verb: Verb) -> Subject {
     Subject::Pod(Question { verb, pod, interfaces, addresses, wait: call.patience })
 }
 
-/// Whether a pod's network namespace already has its main interface. Runtimes make that one first, before any process of
-/// the pod runs, so no pod can pretend that its main interface is a secondary one. If the namespace cannot be read, the
-/// interface counts as the main one.
+/// Whether a pod's network namespace already has its main interface. Runtimes make that one first, before any process
+/// of the pod runs. So no pod can pretend that its main interface is a secondary one. If the namespace cannot be read,
+/// the interface counts as the main one.
 fn has_main_interface(netns: &str) -> bool {
     let inside = weir_runtime::sys::links::inside(Path::new(netns));
     inside.is_ok_and(|inside| inside.interfaces.iter().any(|it| it.name == MAIN))

@@ -44,7 +44,7 @@ pub enum Shape {
     Names,
     /// Each policy selects other pods, each rule other peers and other ports.
     Product,
-    /// Services with many ports before endpoints at arbitrary addresses.
+    /// Services with many ports, whose endpoints have arbitrary addresses.
     Services,
 }
 

@@ -1,5 +1,5 @@
-//! The agent on a real host with a minimal API server: repairs after other processes' changes, pods that start and pods that
-//! end.
+//! The agent on a real host with a minimal API server: repairs after other processes' changes, pods that start and pods
+//! that end.
 
 use std::fs;
 use std::path::{Path, PathBuf};

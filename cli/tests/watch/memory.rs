@@ -57,7 +57,7 @@ fn with_holes(index: u32) -> Value {
 
 #[test]
 fn two_megabytes_of_policies_of_one_namespace_stop_no_other_and_fit_the_container() {
-    // The limit of the shipped manifest, and the part of it that the agent takes for a generation.
+    // The memory limit in the shipped manifest. The budget is a quarter of it, as by default.
     const CONTAINER: u64 = 512 << 20;
     let directory = Directory::new();
     let server = Simulated::start().expect("loopback is there");

@@ -198,7 +198,7 @@ struct Sets {
     trees: SharedSets,
     numbers: HashMap<SharedSet, u32>,
     /// A cache: the number of the set that differs from a set by one predicate. A list of a million addresses inside a
-    /// block switches between the same two sets again and again, and changing a tree takes ten times as long.
+    /// block alternates between the same two sets, and changing a tree takes ten times as long as this lookup.
     known: HashMap<(u32, PredicateId), u32>,
 }
 

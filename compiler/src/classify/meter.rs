@@ -2,8 +2,8 @@
 //!
 //! Problem: classes are sets of predicates, so their total size is the product of the lists that two tenants write. No
 //! limit on the input bounds it well enough.
-//! Strategy: every loop whose cost is such a product reports the cost to the meter before it goes on. The meter counts
-//! and does not measure the process's memory, so the same input is refused on every machine.
+//! Strategy: every loop whose cost is such a product reports the cost to the meter before the cost arises. The meter
+//! counts and does not measure the process's memory, so the same input is refused on every machine.
 //! Invariant: once a limit is exceeded, [`Meter::take`] always returns `false`. A stage that stopped early cannot
 //! return its incomplete result, because its caller calls [`Meter::check`] first.
 

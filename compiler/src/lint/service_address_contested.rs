@@ -71,7 +71,7 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
     }
 }
 
-/// The other objects that have or claim an address of a service, in words; `None` if there are none.
+/// The other objects that have or claim an address of a service, in words; `None` if no other object does.
 fn rivals(context: &Context<'_>, directory: &Directory<'_>, id: ServiceId, address: IpAddr) -> Option<Vec<String>> {
     let cluster = context.cluster;
     let at = cluster.frontend(address)?;

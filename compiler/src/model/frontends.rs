@@ -17,7 +17,7 @@ use super::{Cluster, Protocol, ServiceId};
 pub struct Frontend {
     /// The address.
     pub address: IpAddr,
-    /// The services at it.
+    /// The services at this address.
     pub at: FrontendPorts,
 }
 

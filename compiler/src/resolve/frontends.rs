@@ -1,4 +1,4 @@
-//! Which services have or claim which addresses: [`crate::model::Frontend`].
+//! Decides which services have or claim which addresses: [`crate::model::Frontend`].
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

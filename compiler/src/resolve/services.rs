@@ -1,8 +1,8 @@
 //! Services, their addresses, and their endpoints.
 //!
 //! EndpointSlices are the best source, because the service proxy reads them too. A service without slices gets its
-//! endpoints from its selector: pods with addresses or, if there are none (manifests), workloads and pods without
-//! addresses.
+//! endpoints from its selector: pods with addresses or, if the selector finds none (manifests), workloads and pods
+//! without addresses.
 //! [`super::backends`] decides which endpoints are used, [`super::frontends`] decides which claims on addresses count.
 
 use std::collections::{BTreeSet, HashMap};

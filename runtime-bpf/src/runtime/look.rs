@@ -1,8 +1,9 @@
 //! A quick check that our programs are the first at every hook.
 //!
-//! Problem: any root process can remove our programs from an interface, replace them, put others before them, or remove our pins.
-//! Strategy: [`Runtime::look`] asks the kernel about every hook, entry and pin, and repairs deviations. Of the maps it reads only the
-//! endpoints' entries, so that the agent can run it every second; `status` reads all maps.
+//! Problem: any root process can remove our programs from an interface, replace them, put other programs before them,
+//! or remove our pins.
+//! Strategy: [`Runtime::look`] asks the kernel about every hook, entry and pin, and repairs deviations. Of the maps, it
+//! reads only the endpoints' entries, so that the agent can run it every second; `status` reads all maps.
 //! Invariant: the result is the state after the repair, read from the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +29,8 @@ const CONTEST: Duration = Duration::from_secs(60);
 pub struct Looked {
     /// Repaired deviations.
     pub repaired: Vec<String>,
-    /// Pods without our programs, or with another program before them, and why. Pods whose interface is gone are left out.
+    /// Pods without our programs, or with another program before them, and why. Pods whose interface is gone are left
+    /// out.
     pub astray: Vec<(String, String)>,
 }
 

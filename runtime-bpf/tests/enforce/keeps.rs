@@ -219,8 +219,8 @@ fn a_program_of_others_in_front_that_lets_everything_pass_is_overtaken() {
     });
 }
 
-/// Another thread removes pins while generations are switched. No packet passes that all generations deny, and the last check repairs
-/// everything.
+/// Another thread removes pins while generations are switched. No packet passes that all generations deny, and the last
+/// check repairs everything.
 #[test]
 fn pins_that_are_removed_during_switches_open_nothing() {
     if let Err(reason) = possible() {

@@ -78,7 +78,7 @@ impl Budgeted {
     }
 
     /// Records that an attempt exceeded the limits although its estimate fitted. Returns whether there is a lower level
-    /// to try. If there is none, a lower level would not help, and the learned level is forgotten.
+    /// to try. Otherwise the cause is not the level, and the learned level is forgotten.
     pub(super) fn exceeded(&mut self, fit: &Fit, now: Instant) -> bool {
         self.learned = fit.lower().map(|lower| (lower, now));
         self.learned.is_some()

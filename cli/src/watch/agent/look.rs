@@ -1,4 +1,5 @@
-//! Regular checks of the kernel's hooks. Readiness and `weir_endpoints` report the last check, not the last installation.
+//! Regular checks of the kernel's hooks. Readiness and `weir_endpoints` report the last check, not the last
+//! installation.
 
 use std::time::{Duration, Instant};
 

@@ -1,12 +1,13 @@
 //! Pods that are connected before their policy is in force.
 //!
-//! Problem: a pod can send packets as soon as its interface exists. A generation takes a tenth of a second, and while the API server
-//! is away, the agent knows nothing of the pods that the container runtime starts (static pods, restarts). Strategy: the CNI result
-//! names the pod's namespace and name before its first process runs. A new interface is closed immediately if a policy may isolate
-//! the pod, and opened by the generation that includes the pod. Labels are ignored: those of an unknown pod are not known, and a
-//! known pod waits only for its generation.
-//! Invariants: the agent closes only veths that a CNI result names as a pod's, and none that existed before the agent. Only a
-//! generation that is in force on an interface opens it.
+//! Problem: a pod can send packets as soon as its interface exists. A generation takes a tenth of a second. While the
+//! API server is unreachable, the agent knows nothing of the pods that the container runtime starts (static pods,
+//! restarts).
+//! Strategy: the CNI result names the pod's namespace and name before its first process runs. A new interface is closed
+//! immediately if a policy may isolate the pod. The generation that includes the pod opens it. Labels are ignored:
+//! those of an unknown pod are not known, and a known pod waits only for its generation.
+//! Invariants: the agent closes only veths that a CNI result names as a pod's, and none that existed before the agent.
+//! Only a generation that is in force on an interface opens it.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

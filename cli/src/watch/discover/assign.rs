@@ -157,7 +157,7 @@ impl Inventory {
         holders
     }
 
-    /// The host ends of veths whose pod ends have one of the pod's addresses. If there are none, the veths that routes
+    /// The host ends of veths whose pod ends have one of the pod's addresses. If no veth has one, the veths that routes
     /// to these addresses name.
     fn at_addresses(&self, pod: Wanted<'_>, reasons: &mut Vec<String>) -> BTreeMap<u32, Found> {
         let (mut all, mut reason) = (BTreeMap::new(), "no network namespace has its address".to_owned());

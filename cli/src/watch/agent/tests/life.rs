@@ -1,4 +1,4 @@
-//! Random lives of the agent: after any order of events, once no more events come, the kernel does what the reference
+//! Random lives of the agent. Events come in any order. When they have stopped, the kernel must do what the reference
 //! model says about the existing objects.
 //!
 //! Problem: the agent's bookkeeping can fail in orders of events that no hand-written test covers. Examples: a deletion
