@@ -50,9 +50,9 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// The level to try if the limits were exceeded although the estimate fitted. `None` if the level would be below
-    /// the weight of ordinary namespaces: then policies are not the cause, and removing more rules would not help. The
-    /// step is large because each attempt may cost as much as the limits allow.
+    /// The level to try if the limits were exceeded although the estimate fitted. `None` if that level is too low for
+    /// ordinary namespaces: then policies are not the cause, and removing more rules would not help. The step is large
+    /// because each attempt may cost as much as the limits allow.
     pub fn lower(&self) -> Option<u64> {
         let level = self.level.unwrap_or_else(|| self.heaviest.next_power_of_two()) / STEP;
         (level >= LEAST).then_some(level)

@@ -6,7 +6,7 @@
 //! Strategy: evaluate the rule of kube-proxy's `CategorizeEndpoints` for all nodes at once. An endpoint is a backend if
 //! the proxy of some node may use it.
 //! Invariants: the backends are a superset of the endpoints that kube-proxy uses on any node. All backends must be
-//! allowed, so a backend too many can only deny. Topology hints choose among the ready endpoints and always leave at
+//! allowed, so an additional backend can only deny. Topology hints choose among the ready endpoints and always leave at
 //! least one, so they are not read.
 
 use std::collections::{BTreeMap, BTreeSet};

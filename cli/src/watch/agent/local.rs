@@ -107,7 +107,7 @@ impl<E: Enforce> Agent<E> {
         known.filter_map(|pod| Some((pod.path(), pod.uid.clone()?))).collect()
     }
 
-    /// Pods to report as closed: it is not known which packets are theirs. With the reason.
+    /// The pods to report as closed, each with the reason why it is not known which packets are the pod's.
     pub(super) fn closed_pods(&self) -> Vec<(String, String)> {
         let missing = self.places.missing().iter().filter(|(_, why)| why.is_contested);
         let contested = missing.map(|(pod, why)| (pod.path(), format!("nothing passes at its interface: {why}")));
