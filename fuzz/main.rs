@@ -28,9 +28,9 @@ const SEQUENCES: u64 = 200;
 /// By then every rule of the datapath has occurred.
 const ENOUGH_SEQUENCES: usize = 4_000;
 
-/// A hostile tenant takes as long as a hundred clusters; seeds go up by fifty.
+/// Clusters for each hostile tenant, because a hostile tenant takes as long as a hundred of them.
 const HOSTILE_ONE_IN: usize = 4;
-/// By then one has been held.
+/// After this number of hostile tenants, at least one policy has been held.
 const ENOUGH_HOSTILE: usize = 20;
 
 fn main() -> ExitCode {
@@ -59,7 +59,7 @@ struct Tally {
     sequences: usize,
     packets: Packets,
     hostile: usize,
-    /// Policies that did not fit.
+    /// Policies that were held because they did not fit.
     held: usize,
 }
 
@@ -207,7 +207,7 @@ fn a_change(seed: u64, tally: &mut Tally) -> Result<()> {
     }
 }
 
-/// A namespace that multiplies whatever it can, beside harmless ones, with limits on memory and work.
+/// Tests a hostile namespace beside harmless ones, with limits on memory and steps.
 fn a_hostile_tenant(seed: u64, tally: &mut Tally) -> Result<()> {
     let mut random = Random::new(seed);
     let (shape, size, tenants) = (random.pick(&Shape::ALL), 1 + random.below(12), random.below(4));

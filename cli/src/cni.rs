@@ -29,7 +29,7 @@ use wire::{Question, Verb};
 /// The name by which the binary is this.
 pub(crate) const NAME: &str = "weir-cni";
 
-/// The name of a pod's main interface inside the pod: containerd and CRI-O know no other.
+/// The name of a pod's main interface inside the pod. containerd and CRI-O always use this name.
 const MAIN: &str = "eth0";
 
 /// Versions of CNI that say the same of what we read.
@@ -99,7 +99,7 @@ fn answer(call: &Call) -> Result<String, Refusal> {
 
 /// The subject of a call.
 enum Subject {
-    /// A pod's interface: the agent is asked.
+    /// A pod's interface: the plug-in asks the agent about it.
     Pod(Question),
     /// A further interface of a pod. Weir enforces policy on the first one only.
     Secondary,
@@ -116,9 +116,9 @@ fn subject(call: &Call, verb: Verb) -> Subject {
     Subject::Pod(Question { verb, pod, interfaces, addresses, wait: call.patience })
 }
 
-/// Whether a pod's network namespace already has its main interface. Runtimes make that one first, before any process of
-/// the pod runs, so no pod can pretend that its main interface is a secondary one. If the namespace cannot be read, the
-/// interface counts as the main one.
+/// Whether a pod's network namespace already has its main interface. Runtimes make that one first, before any process
+/// of the pod runs. So no pod can pretend that its main interface is a secondary one. If the namespace cannot be read,
+/// the interface counts as the main one.
 fn has_main_interface(netns: &str) -> bool {
     let inside = weir_runtime::sys::links::inside(Path::new(netns));
     inside.is_ok_and(|inside| inside.interfaces.iter().any(|it| it.name == MAIN))

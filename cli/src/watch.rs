@@ -82,9 +82,9 @@ pub(crate) enum Heard {
     Told(cursor::Event, Instant),
     /// From the CNI plug-in.
     Waiting(hold::Waiting),
-    /// The kernel notifies of a change of this host.
+    /// The kernel notified the agent of a change on this host.
     Stirred(stir::Stirred),
-    /// The agent is to end.
+    /// The agent must stop.
     Stop,
 }
 
@@ -165,7 +165,7 @@ pub(crate) fn run(options: Options<'_>, enforce: impl Enforce + Send + 'static) 
         stopped(log, agent_ended).await
     })?;
     drop(runtime);
-    // An agent that has ended by itself does not hear it.
+    // An error means that the agent has already ended.
     _ = stop.send(Heard::Stop);
     join(thread)?;
     log.info("stopped; what is in force stays", &[]);

@@ -115,7 +115,7 @@ pub enum ClassifyError {
     /// ICMP shares its atom with the protocols that have no ports: letting it through would let them through.
     #[error("`icmp=allow` cannot be enforced: programs do not tell ICMP from other protocols without ports")]
     Icmp,
-    /// It takes more than it may.
+    /// Classification exceeds a limit.
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
 }
@@ -148,7 +148,7 @@ pub struct Classes {
     pub fronts: Vec<Front>,
     /// Where things stand that can become instructions.
     pub sources: Sources,
-    /// Their cost.
+    /// The cost of making these classes.
     pub spent: Spent,
     rules: predicates::Rules,
     lookup: peers::Peers,
@@ -227,7 +227,7 @@ pub fn classify(cluster: &Cluster, scope: &Scope) -> Result<Classes, ClassifyErr
     classify_within(cluster, scope, Limits::NONE)
 }
 
-/// The same, unless it takes more than the limits allow: then it ends before it has taken more.
+/// Like [`classify`], but fails as soon as the cost exceeds the limits.
 pub fn classify_within(cluster: &Cluster, scope: &Scope, limits: Limits) -> Result<Classes, ClassifyError> {
     if cluster.assume.hostnetwork_pods == HostNetworkPods::Pod {
         return Err(ClassifyError::HostNetworkPods);

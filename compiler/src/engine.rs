@@ -306,7 +306,8 @@ impl Session<'_, '_> {
         Ok(Judgement { egress: Side { verdict, ..egress }, ingress: otherwise.ingress.with_host_ports(ingress) })
     }
 
-    /// The answer for the address knows of all claims on it; what arrives is asked of what each claim leads to.
+    /// The egress verdict of the address already includes all claims on it. The ingress verdict also depends on the
+    /// backends of each claim.
     fn judge_behind(
         &mut self,
         source: End,
@@ -357,7 +358,7 @@ impl Session<'_, '_> {
         Ok(Judgement { egress, ingress: Side { verdict: worst, basis: Basis::Service(ingress) } })
     }
 
-    /// What each backend of a service port gets: as the packet arrives, and as it leaves.
+    /// The verdicts for each backend of a service port: at the backend's ingress, and at the source's egress.
     fn judge_backends(
         &mut self,
         source: End,

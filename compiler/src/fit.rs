@@ -1,15 +1,15 @@
-//! Which policies a node can afford: the others are held at "isolates, and allows nothing".
+//! Decides which policies a node can afford. All other policies are held: they isolate their pods and allow nothing.
 //!
-//! Problem: one namespace can write policies whose tables need more memory than the agent has. Refusing all of it would
-//! freeze every other tenant of the node; leaving policies out would open pods.
-//! Strategy: estimate the cost of the classes before they are made ([`estimate`]). If it is over the limits, every
-//! namespace may keep policies up to the same weight, the *level*. The level is halved until the estimate fits, down to
-//! the weight of ordinary namespaces. A policy over the level keeps its selector and its directions and loses its rules,
-//! so its pods are isolated and it allows nothing.
-//! Invariants, held by `tests/fit.rs`: what is held allows no connection that the full policies deny. A namespace whose
-//! weight is at most the level keeps everything. A weight counts what a namespace's own policies write and nothing of
-//! other namespaces, so a tenant can raise only its own weight; it lowers the level for others only down to the largest
-//! power of two at which the node could afford *every* namespace.
+//! Problem: one namespace can write policies whose tables need more memory than the agent has. Refusing the whole
+//! generation would freeze every other tenant of the node. Leaving policies out would open pods.
+//! Strategy: estimate the cost of the classes before they are made ([`estimate`]). If the estimate is over the limits,
+//! every namespace may keep policies up to the same weight, the *level*. The level is halved until the estimate fits,
+//! down to the weight of ordinary namespaces. A policy over the level keeps its selector and its directions and loses
+//! its rules, so its pods are isolated and it allows nothing.
+//! Invariants, tested by `tests/fit.rs`: held policies allow no connection that the full policies deny. A namespace
+//! whose weight is at most the level keeps everything. A weight depends only on a namespace's own policies, so a tenant
+//! can raise only its own weight. A tenant can lower the level for others only down to the largest power of two at
+//! which the node could afford *every* namespace.
 
 mod estimate;
 
@@ -20,40 +20,40 @@ pub use estimate::estimate;
 use crate::classify::{Limits, Scope, Spent, subjects};
 use crate::model::{Cluster, NamespaceId, Peer, Policy, PolicyId, PortMatch, Rule};
 
-/// How much lower the level is in the next attempt.
+/// The divisor of the level after an attempt failed.
 const STEP: u64 = 8;
-/// No lower level is tried. Namespaces that weigh no more are ordinary: if they do not fit, something else than policies does not,
-/// and the generation before stays in force.
+/// The lowest level. Namespaces that weigh no more are ordinary: if they do not fit, the reason is not one namespace's
+/// policies, and the generation in force stays.
 const LEAST: u64 = 64;
 
 /// A policy whose rules do not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Which.
+    /// The policy.
     pub policy: PolicyId,
-    /// How much it weighs.
+    /// The weight of the policy.
     pub weight: u64,
-    /// How much all policies of its namespace on this node weigh.
+    /// The weight of all policies of its namespace on this node.
     pub of_namespace: u64,
 }
 
-/// What was done to make a cluster fit.
+/// The result of fitting a cluster to its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fit {
-    /// What it is expected to cost now.
+    /// The estimated cost after fitting.
     pub estimate: Spent,
-    /// The weight up to which every namespace keeps its policies; `None`: all keep everything.
+    /// The weight up to which every namespace keeps its policies; `None` if all namespaces keep everything.
     pub level: Option<u64>,
     /// The policies that lost their rules, by number.
     pub held: Vec<Held>,
-    /// What the heaviest namespace weighs.
+    /// The weight of the heaviest namespace.
     heaviest: u64,
 }
 
 impl Fit {
-    /// The level to try when the estimate was too low and the limits were exceeded all the same; `None` if namespaces
-    /// would have to be lighter than most are: what does not fit is then something else, and to take everybody's rules
-    /// would not help. Each attempt may take all that the limits allow, so it is a large step.
+    /// The level to try if the limits were exceeded although the estimate fitted. `None` if that level is too low for
+    /// ordinary namespaces: then policies are not the cause, and removing more rules would not help. The step is large
+    /// because each attempt may cost as much as the limits allow.
     pub fn lower(&self) -> Option<u64> {
         let level = self.level.unwrap_or_else(|| self.heaviest.next_power_of_two()) / STEP;
         (level >= LEAST).then_some(level)
@@ -61,14 +61,14 @@ impl Fit {
 }
 
 impl Limits {
-    /// Whether an estimate is within them.
+    /// Whether an estimate is within these limits.
     pub fn allow(self, estimate: Spent) -> bool {
         estimate.bytes <= self.bytes && estimate.steps <= self.steps
     }
 }
 
-/// Takes the rules of policies that do not fit out of the cluster. `highest` is a level that is known to be too high
-/// or just enough: none above it is tried.
+/// Removes the rules of policies that do not fit. No level above `highest` is tried: earlier attempts have shown that
+/// higher levels do not fit.
 pub fn fit(cluster: &mut Cluster, scope: &Scope, limits: Limits, highest: Option<u64>) -> Fit {
     let draft = subjects::draft(cluster, scope);
     let weights = Weights::new(cluster, &draft.policies);
@@ -81,14 +81,14 @@ pub fn fit(cluster: &mut Cluster, scope: &Scope, limits: Limits, highest: Option
             return Fit { estimate, level, held, heaviest: weights.heaviest() };
         }
         level = Some(match level {
-            // The largest power of two below.
+            // The largest power of two below the heaviest weight.
             None => weights.heaviest().next_power_of_two() / 2,
             Some(level) => level / 2,
         });
     }
 }
 
-/// The policy isolates as before and allows nothing.
+/// Removes the rules of a policy. It isolates its pods as before and allows nothing.
 fn empty(cluster: &mut Cluster, id: PolicyId) {
     let enforced = cluster.policies.len();
     let policy = match cluster.policies.get_mut(id.index()) {
@@ -102,7 +102,7 @@ fn empty(cluster: &mut Cluster, id: PolicyId) {
 
 /// The weights of the policies in force.
 struct Weights {
-    /// By namespace: its policies, the lightest first.
+    /// The policies of each namespace, the lightest first.
     policies: BTreeMap<NamespaceId, Vec<(u64, PolicyId)>>,
 }
 
@@ -113,7 +113,7 @@ impl Weights {
             let policy = cluster.policy(*id);
             policies.entry(policy.namespace).or_default().push((weight(cluster, policy), *id));
         }
-        // The lightest first: what fits is the most policies that can fit.
+        // With the lightest policies first, the most policies fit.
         policies.values_mut().for_each(|of_namespace| of_namespace.sort_unstable());
         Self { policies }
     }
@@ -122,7 +122,8 @@ impl Weights {
         self.policies.values().map(|it| total(it)).max().unwrap_or_default()
     }
 
-    /// The policies with which their namespaces weigh more than the level.
+    /// The policies over the level: together with the lighter policies of their namespace, they weigh more than the
+    /// level.
     fn above(&self, level: u64) -> Vec<Held> {
         let mut held = Vec::new();
         for of_namespace in self.policies.values() {
@@ -143,8 +144,8 @@ fn total(of_namespace: &[(u64, PolicyId)]) -> u64 {
     of_namespace.iter().map(|(weight, _)| weight).sum()
 }
 
-/// How much a policy writes: rules, peers with their values and holes, ports. A policy without rules weighs nothing:
-/// there is nothing to take.
+/// The weight of a policy: its rules, peers with their values and excepted blocks, and ports. A policy without rules
+/// weighs nothing, because nothing can be removed from it.
 fn weight(cluster: &Cluster, policy: &Policy) -> u64 {
     let rules = policy.ingress.iter().chain(&policy.egress).flatten();
     rules.map(|rule| rule_weight(cluster, rule)).sum()

@@ -156,7 +156,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Takes the rules of policies out that do not fit the limits: see [`fit::fit`].
+    /// Removes the rules of policies that do not fit the limits: see [`fit::fit`].
     pub fn fit(&mut self, limits: Limits, highest: Option<u64>) -> Fit {
         fit::fit(&mut self.cluster, &self.scope, limits, highest)
     }
@@ -166,7 +166,7 @@ impl Draft {
         self.classify_within(Limits::NONE)
     }
 
-    /// With its classes, unless they cost more than the limits allow.
+    /// Makes the classes, unless they cost more than the limits allow.
     pub fn classify_within(self, limits: Limits) -> Result<Generation, ClassifyError> {
         let Self { cluster, scope, declared, selecting } = self;
         Ok(Generation {

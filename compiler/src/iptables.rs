@@ -134,7 +134,7 @@ impl<'c> Engine<'c> {
         let leads_away = |it: &FrontendPorts| {
             it.owner.is_some() && !is_pod || it.ports.iter().any(|port| is_meant(port.protocol, port.port))
         };
-        // Packets of a pod to its own address do not leave it.
+        // A pod's packets to its own address do not leave the pod.
         let sender = flow.source.endpoint.or(self.facts.owner(source));
         let is_itself = sender.is_some_and(|id| self.facts.endpoint(id).addresses.contains(&destination));
         if !is_itself && cluster.frontend(destination).is_some_and(leads_away) {

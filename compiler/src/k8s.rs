@@ -166,12 +166,13 @@ pub struct Workload {
 /// A service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// `spec.clusterIPs`; empty if headless, and in a manifest that no server has given an address yet.
+    /// `spec.clusterIPs`. Empty if the service is headless, or in a manifest for which no server has assigned an
+    /// address yet.
     pub cluster_addresses: Vec<IpAddr>,
     /// Whether `spec.clusterIP` is `None`.
     pub headless: bool,
-    /// `spec.externalIPs`, and the load balancer's addresses but for those with `ipMode: Proxy`: packets to these are
-    /// meant to leave the node, so no service proxy translates them.
+    /// `spec.externalIPs`, and the load balancer's addresses except those with `ipMode: Proxy`: packets to these must
+    /// leave the node, so no service proxy translates them.
     pub external_addresses: Vec<IpAddr>,
     /// Whether `spec.internalTrafficPolicy` or `spec.externalTrafficPolicy` is `Local`.
     pub local_traffic: bool,
@@ -344,7 +345,7 @@ pub struct LabelSelector {
 }
 
 impl LabelSelector {
-    /// How many labels and values it names, and one: what it costs to ask it.
+    /// The number of labels and values that the selector names, plus one: the cost of evaluating it.
     pub fn size(&self) -> u64 {
         let values: usize = self.match_expressions.iter().map(|it| 1 + it.values.len()).sum();
         (1 + self.match_labels.len() + values) as u64

@@ -65,7 +65,7 @@ pub struct Cluster {
     pub namespaces: Vec<Namespace>,
     /// Sorted by namespace, name, kind.
     pub endpoints: Vec<Endpoint>,
-    /// Addresses that a pod says it has and that are not taken for its own: others say the same. Sorted by pod.
+    /// Addresses that a pod reports but does not get, because other pods report them too. Sorted by pod.
     pub lost_addresses: Vec<(EndpointId, Vec<IpAddr>)>,
     /// Sorted by name.
     pub nodes: Vec<Node>,

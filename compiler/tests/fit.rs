@@ -1,5 +1,5 @@
-//! A cluster that does not fit its limits loses rules, and nothing else: what is left allows no more than before, and
-//! what it costs is within the limits.
+//! A cluster that does not fit its limits loses only rules: it allows no more than before, and its cost is within the
+//! limits.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ fn namespace(cluster: &Cluster, name: &str) -> NamespaceId {
     NamespaceId(index as u32)
 }
 
-/// Every level from the one that holds nothing to the one that holds everything.
+/// The cluster at every level, from the one that holds no policies to the one that holds all of them.
 fn fits(cluster: &Cluster) -> Vec<(Cluster, Fit)> {
     let scope = Scope::everything(cluster);
     let mut made = Vec::new();
@@ -37,7 +37,7 @@ fn fits(cluster: &Cluster) -> Vec<(Cluster, Fit)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Compared by the oracle, which knows nothing of budgets: the held cluster against the full one.
+    /// The oracle, which does not depend on budgets, compares the held cluster with the full one.
     #[test]
     fn held_policies_allow_nothing_that_the_full_policies_deny(seed: u64) {
         let mut random = Random::new(seed);
@@ -83,7 +83,7 @@ fn only_the_heavy_namespace_is_held() {
     }
 }
 
-/// More objects of a namespace that is over the level already change nothing for the others.
+/// If a namespace is already over the level, further objects of this namespace do not change the level.
 #[test]
 fn what_a_held_namespace_adds_lowers_no_level() {
     let limits = Limits { bytes: 1 << 20, steps: u64::MAX };
@@ -98,7 +98,7 @@ fn what_a_held_namespace_adds_lowers_no_level() {
     assert_eq!(levels.len(), 1, "{levels:?}");
 }
 
-/// Hundreds of ordinary tenants are within what an agent of 512 MiB has by default.
+/// Hundreds of ordinary tenants fit the default budget of an agent with 512 MiB.
 #[test]
 fn ordinary_tenants_are_not_held() {
     let mut made = cluster_of(&hostile::cluster(Shape::Scattered, 0, 400, &mut Random::new(1)));
@@ -109,7 +109,7 @@ fn ordinary_tenants_are_not_held() {
     assert!(fit.estimate.bytes < 20 * spent.bytes.max(1 << 20), "{:?} of {spent:?}", fit.estimate);
 }
 
-/// Classification ends at the limit wherever the product is: none is found only at the end.
+/// Classification stops at the limit in every shape. No excess is noticed only at the end.
 #[test]
 fn classification_stops_at_its_limits() {
     for shape in Shape::ALL.into_iter().filter(|shape| *shape != Shape::Services) {

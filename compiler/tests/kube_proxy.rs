@@ -1,8 +1,8 @@
-//! The model of services, held to kube-proxy's own code.
+//! Compares the model of services with kube-proxy's own code.
 //!
 //! `kube_proxy/record.go` asks the packages of kube-proxy which addresses of random services its proxies translate, and
-//! to which endpoints, over every node and both families. The answers were recorded with the release that is named
-//! below. The model may know more backends than any node uses, since all of them must be allowed, and must never know
+//! to which endpoints, on every node and in both families. The answers were recorded with the release that is named
+//! below. The model may have more backends than any node uses, because all of them must be allowed. It must never have
 //! fewer.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use weir_compiler::k8s::Protocol;
 use weir_compiler::model::{Assumptions, Cluster, FrontendPort};
 use weir_compiler::resolve::resolve;
 
-/// Of v1.35.4, `record.go 300 7`.
+/// Recorded by `record.go 300 7` with v1.35.4.
 const RECORDED: &str = include_str!("kube_proxy/recorded.txt");
 
 /// The external addresses and those of load balancers that the recorder gives to services.
@@ -68,7 +68,7 @@ fn cluster(case: &str) -> Cluster {
     resolve(&decoded.objects, Assumptions::default()).0
 }
 
-/// The claims that the model knows of a port.
+/// The claims on a port in the model.
 fn claims(cluster: &Cluster, (address, protocol, port): (IpAddr, Protocol, u16)) -> Option<&FrontendPort> {
     cluster.frontend(address)?.port(protocol, port)
 }
@@ -99,7 +99,7 @@ fn compare(cluster: &Cluster, translated: &Translated, counts: &mut Counts) -> R
     Ok(())
 }
 
-/// No external address that kube-proxy leaves alone is a service's.
+/// In the model, no service claims an external address that kube-proxy does not translate.
 fn count_untranslated(case: &str, cluster: &Cluster, translated: &Translated, counts: &mut Counts) {
     for address in EXTERNAL.iter().filter(|address| case.contains(&format!("\"{address}\""))) {
         for port in [80, 81] {

@@ -1,7 +1,7 @@
-//! What the compiler allocates under hostile namespaces, counted by the allocator: neither time nor the machine
-//! matters.
+//! The memory that the compiler allocates for hostile namespaces. The allocator counts it, so the result depends
+//! neither on time nor on the machine.
 //!
-//! One test function, so that nothing else allocates meanwhile.
+//! There is only one test function, so that no other test allocates at the same time.
 
 #![expect(unsafe_code, reason = "an allocator has no safe form")]
 
@@ -21,7 +21,7 @@ struct Counting;
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: all of it is the system's allocator; counting changes nothing about what it returns.
+// SAFETY: all calls go to the system's allocator, and counting does not change their results.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
@@ -40,7 +40,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The most bytes that `work` has at a time.
+/// The most bytes that `work` has allocated at any time.
 fn most<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = NOW.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
@@ -57,14 +57,14 @@ fn bytes_under(shape: Shape, size: usize, limits: Limits) -> usize {
         fit(&mut cluster, &scope, limits, None);
         let budgets = Budgets(vec![(Budget::Memory, limits.bytes), (Budget::Steps, limits.steps)]);
         let options = Options { budgets, ..Options::default() };
-        // Over the budget in spite of the estimate is an answer too.
+        // Exceeding the budget in spite of the estimate is a valid result too.
         let compiled = compile(&cluster, &scope, &options).ok()?;
         compiled.artifact(&cluster, &options, |_| ()).ok()?.to_bytes().ok().map(|bytes| bytes.len())
     };
     most(made).1
 }
 
-/// Whatever the shape, twice the limit on top of the input's own share is enough.
+/// Twice the limit, in addition to the input's own share, is enough for every shape.
 const PER_LIMIT: usize = 2;
 /// Bytes that an item of a policy may take as an object of the cluster, in the estimate, and as a name in the artifact.
 const PER_ITEM: usize = 2_000;
@@ -82,7 +82,7 @@ fn memory_is_bounded_by_the_limit_and_the_size_of_the_input() {
             assert!(bytes < bound, "{shape:?} {size}: {bytes} bytes, the bound is {bound}");
         }
     }
-    // The control: without a limit the bound does not hold.
+    // Control: without a limit, the bound is exceeded.
     let unlimited = bytes_under(Shape::Excepts, 20, Limits::NONE);
     let bound = quiet + PER_LIMIT * limits.bytes as usize + PER_ITEM * ITEMS * 20;
     println!("Excepts 20 without limits: {} KB", unlimited >> 10);

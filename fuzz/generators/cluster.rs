@@ -202,7 +202,7 @@ fn service(index: usize, random: &mut Random) -> Vec<Object> {
     let mut meta = meta;
     let mut external_addresses = random.several(1, |_| Ipv4Addr::new(198, 51, 100, 1).into());
     external_addresses.extend(random.once_in(8).then(|| node_v4(0)));
-    // Addresses that are other objects' already, and one of the other family.
+    // Addresses that other objects have already, and one address of the other family.
     external_addresses.extend(random.once_in(3).then(|| service_v4(random.below(3))));
     external_addresses.extend(random.once_in(4).then(|| pod_v4(random.below(10))));
     external_addresses.extend(random.once_in(6).then(|| IpAddr::from([0x2001, 0xdb8, 9, 0, 0, 0, 0, 9])));
@@ -251,7 +251,7 @@ fn service(index: usize, random: &mut Random) -> Vec<Object> {
     objects
 }
 
-/// Now and then an object that is none of kube-proxy's.
+/// Now and then adds a label because of which kube-proxy ignores the object.
 fn other_proxy(meta: &mut Meta, random: &mut Random) {
     if random.once_in(8) {
         let label = random.pick(&["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"]);

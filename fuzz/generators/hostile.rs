@@ -1,8 +1,9 @@
-//! Namespaces whose owner wants to exhaust the compiler: valid objects that multiply.
+//! Hostile namespaces, whose owner tries to exhaust the compiler with valid objects whose costs multiply.
 //!
-//! Problem: random clusters are small, and no random cluster finds the product of two long lists.
-//! Strategy: one [`Shape`] for each list that a tenant controls; the size is the caller's. The objects are what a
-//! tenant with `edit` in one namespace can create. [`tenant`] makes the neighbours, which must not notice.
+//! Problem: random clusters are small, so none of them contains the product of two long lists.
+//! Strategy: there is one [`Shape`] for each list that a tenant controls, and the caller chooses the size. A tenant
+//! with the role `edit` in one namespace can create these objects. [`tenant`] makes the neighbours, which must not be
+//! affected.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,38 +17,39 @@ use weir_compiler::origin::ObjectId;
 
 use super::Random;
 
-/// The namespace of the tenant that attacks.
+/// The namespace of the hostile tenant.
 pub const NAMESPACE: &str = "hostile";
-/// The node that everything runs on.
+/// The node of all pods.
 pub const NODE: &str = "node-0";
-/// Peers or ports of one policy.
+/// The number of peers or ports in one policy.
 const ITEMS: usize = 100;
-/// Pods of the tenant on the node.
+/// The number of the hostile tenant's pods on the node.
 const PODS: usize = 50;
 
-/// What there is much of.
+/// The part of the objects that a hostile namespace makes large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Blocks that contain nearly everything, each with its own holes: every hole cuts all of them.
+    /// Blocks that contain nearly all addresses, each with its own excepted blocks: every excepted block splits all
+    /// other blocks.
     Excepts,
-    /// IPv6 blocks inside each other, as deep as they can be.
+    /// IPv6 blocks that are nested as deeply as possible.
     Nested,
     /// Blocks that do not touch, each in a rule of its own.
     Scattered,
-    /// Port ranges that overlap pairwise: every end cuts all of them.
+    /// Port ranges that overlap pairwise: every end of a range splits all other ranges.
     Ranges,
     /// Selectors with long lists of values that match almost every pod.
     Selectors,
-    /// Many names for ports, on both sides.
+    /// Many port names, for ingress and egress.
     Names,
     /// Each policy selects other pods, each rule other peers and other ports.
     Product,
-    /// Services with many ports before endpoints at arbitrary addresses.
+    /// Services with many ports, whose endpoints have arbitrary addresses.
     Services,
 }
 
 impl Shape {
-    /// All of them.
+    /// All shapes.
     pub const ALL: [Self; 8] = [
         Self::Excepts,
         Self::Nested,
@@ -77,7 +79,7 @@ pub fn objects(shape: Shape, size: usize, random: &mut Random) -> Vec<Object> {
     made
 }
 
-/// A harmless neighbour: two pods, and policies that each side of a connection needs.
+/// A harmless neighbour: two pods, and a policy with the rules that both ends of a connection need.
 pub fn tenant(number: usize) -> Vec<Object> {
     let name = format!("tenant-{number}");
     let mut made = vec![object("", &name, Body::Namespace)];
@@ -194,7 +196,7 @@ fn requirement(operator: Operator, random: &mut Random) -> LabelSelector {
     LabelSelector { match_labels: Labels::new(), match_expressions: vec![requirement] }
 }
 
-/// From `item` to `item` below the last port: all overlap, all ends differ.
+/// A range from port `item` up to a port that is `item` below the last: all ranges overlap, and all ends differ.
 fn overlapping(item: usize) -> PolicyPort {
     let (first, protocol) = ((item % 30_000) as u16, if item < 30_000 { Protocol::Tcp } else { Protocol::Udp });
     range(protocol, first, u16::MAX - first - 1)

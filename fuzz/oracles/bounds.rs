@@ -1,7 +1,7 @@
-//! What must hold of a cluster that costs too much: it is made to fit, only its heaviest namespace pays, and what is
-//! left allows no more than before.
+//! Checks a cluster that costs too much: it can be made to fit, only the hostile namespace loses rules, and the result
+//! allows no more than before.
 //!
-//! Limits are counts of the compiler's own meter, so that the same seed gives the same answer on every machine.
+//! The limits are counts of the compiler's own meter, so the same seed gives the same result on every machine.
 
 use weir_compiler::classify::{ClassifyError, Exceeded, Limits, Scope, classify_within};
 use weir_compiler::fit::fit;
@@ -13,14 +13,14 @@ use weir_compiler::resolve::resolve;
 use crate::generators::hostile::{NAMESPACE, NODE};
 use crate::generators::{Random, flows};
 
-/// Memory of a generation, as the meter counts it.
+/// The limit on memory of a generation, as the meter counts it.
 const BYTES: u64 = 4 << 20;
-/// Work of a generation.
+/// The limit on steps of a generation.
 const STEPS: u64 = 20_000_000;
-/// Questions that the full and the held cluster are asked.
+/// The number of flows for which the full and the held cluster are compared.
 const QUESTIONS: usize = 50;
 
-/// Returns how many policies were held.
+/// Checks these objects. Returns the number of policies that were held.
 pub fn keep(objects: &[Object], random: &mut Random) -> Result<usize, String> {
     let (full, _) = resolve(objects, Assumptions::default());
     let scope = Scope::node(&full, NODE).ok_or("the node is not there")?;

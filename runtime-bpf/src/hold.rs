@@ -41,8 +41,8 @@ pub fn close(bpffs: &Path, interface: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Puts a generation's program before all others at a point. Meanwhile all packets are dropped. If the process dies, the interface stays
-/// closed until the next agent opens it.
+/// Moves a generation's program before all other programs at a point. All packets are dropped meanwhile. If the process
+/// dies, the interface stays closed until the next agent opens it.
 pub(crate) fn move_to_front(system: &System, bpffs: &Path, point: &Point<'_>, program: &Program) -> Result<(), Error> {
     let (pins, moving) = (pins(bpffs), format!("move {} to the front", point.side.program()));
     system.make_directory(&pins.links()).doing(&moving)?;

@@ -55,7 +55,7 @@ const PRIORITY: u16 = 1;
 /// `weir` in ASCII: unlikely to be another's.
 const HANDLE: u32 = 0x7765_6972;
 
-/// The filter that drops everything while ours moves.
+/// The filter that drops all packets while our program is moved.
 const GUARD: u32 = HANDLE + 1;
 
 /// `r0 = TCX_NEXT; exit`: a program that does nothing.
@@ -173,7 +173,7 @@ impl Point<'_> {
         self.system.pin(std::os::fd::AsFd::as_fd(&link), &path)
     }
 
-    /// Whether the first program that runs here is the one of this number, and ours. No program is twice on one TCX hook.
+    /// Whether the first program that runs here is ours and has this number. A program cannot be on one TCX hook twice.
     pub(crate) fn begins_with(&self, number: u32) -> Result<bool, Error> {
         let asking = format!("ask what runs at interface {}", self.ifindex);
         let first = match self.system.query(self.ifindex, self.side.hook()) {
@@ -192,7 +192,8 @@ impl Point<'_> {
         }
     }
 
-    /// The number and name of the program that runs before ours; `None` if ours is the first. The walk is TCX first, then clsact.
+    /// The number and name of the program that runs before ours; `None` if ours is the first. TCX programs run before
+    /// clsact filters.
     pub(crate) fn first(&self) -> Result<Option<(u32, String)>, Error> {
         let asking = format!("ask what runs at interface {}", self.ifindex);
         let links = match self.system.query(self.ifindex, self.side.hook()) {
@@ -217,8 +218,8 @@ impl Point<'_> {
         Ok(first.map(|it| (it.program, it.name)))
     }
 
-    /// Puts our program before all others again. The kernel cannot move a program, and refuses a program that the hook already has, so
-    /// ours is removed and added. Meanwhile `closed`, at `guard`, drops all packets.
+    /// Moves our program before all others. The kernel cannot move a program, and refuses a program that the hook
+    /// already has, so our program is removed and added again. Meanwhile `closed`, at `guard`, drops all packets.
     pub(crate) fn move_to_front(&self, program: &Program, guard: &Point<'_>, closed: &Program) -> std::io::Result<()> {
         match self.way {
             Way::Tcx => {

@@ -84,7 +84,7 @@ pub struct Generation {
 pub struct Endpoint {
     /// `namespace/name`
     pub pod: String,
-    /// The pod's UID, if it was told: names come back.
+    /// The pod's UID, if it is known. Names are reused, so a name does not identify a pod.
     #[serde(default)]
     pub uid: Option<String>,
     /// The interface's name when it was attached.
@@ -104,8 +104,8 @@ pub struct Endpoint {
     /// It is that way because there were many at once, and can be moved.
     #[serde(default)]
     pub(crate) hurried: bool,
-    /// Nothing passes here: the programs are there, and there is no entry. It is not known whose interface it is, or the pod has
-    /// no rules of its own.
+    /// All packets are dropped here: the programs are attached, but the map has no entry. Either it is not known to
+    /// which pod the interface belongs, or the pod has no rules of its own.
     #[serde(default)]
     pub closed: bool,
 }

@@ -72,11 +72,11 @@ pub struct Runtime {
     pub(crate) system: System,
     pub(crate) pins: Pins,
     lock: Mutex<Option<kept::Locked>>,
-    /// Of a process that stays.
+    /// The agent's copy of all pinned objects. `None` for commands, which end after one operation.
     kept: Option<Mutex<kept::Kept>>,
     contests: Option<Mutex<look::Contests>>,
     grace: Duration,
-    /// Whether an endpoint that cannot be done is closed, and the others go on without it.
+    /// Whether an endpoint that fails is closed, and the operation continues with the others.
     apart: bool,
     /// Paths of pins lead through it.
     _root: Option<File>,
@@ -101,7 +101,7 @@ impl Runtime {
             };
             make(runtime.pins.root())?;
             let lock = runtime.take_lock()?;
-            // The process that had it before may have removed them.
+            // The process that held the lock before may have removed the directories.
             runtime.make_directories()?;
             let locked = kept::Locked::new(lock, runtime.pins.root());
             runtime.lock = Mutex::new(Some(locked));
@@ -115,14 +115,14 @@ impl Runtime {
         self
     }
 
-    /// An endpoint at which the next generation cannot be put in force is closed, and does not hold up the others. Without this, all
-    /// of them stay with the generation before.
+    /// If the next generation cannot be put in force at an endpoint, closes the endpoint and continues with the others.
+    /// Without this, all endpoints stay with the previous generation.
     pub fn one_by_one(mut self) -> Self {
         self.apart = true;
         self
     }
 
-    /// Those that are not there.
+    /// Makes the directories of pins that do not exist.
     pub(crate) fn make_directories(&self) -> Result<(), Error> {
         for directory in self.pins.directories().iter().filter(|directory| !directory.is_dir()) {
             self.system.make_directory(directory).doing(format!("make {}", directory.display()))?;

@@ -31,7 +31,7 @@ pub(crate) fn fuzz(arguments: impl Iterator<Item = String>) -> Result<()> {
     run(runner.args(arguments))
 }
 
-/// The agent's random life, in lives of other seeds each time, until one goes wrong.
+/// Runs the random lives of the agent, with new seeds each time, until one fails.
 pub(crate) fn life(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     const ROUNDS: u64 = 12_000;
     let mut seed: u64 = arguments.next().map_or(Ok(1), |seed| seed.parse()).context("a seed is a number")?;

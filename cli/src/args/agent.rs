@@ -24,10 +24,10 @@ pub(crate) struct Watch {
     /// The node whose pods are enforced [default: $NODE_NAME, or the host's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
-    /// Serve metrics there
+    /// Serve metrics at this address
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics_addr: Option<SocketAddr>,
-    /// Serve health there, for this host alone: ADDRESS:PORT or unix:PATH
+    /// Serve health pages to this host only, at ADDRESS:PORT or unix:PATH
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9346", conflicts_with = "no_health")]
     pub(crate) health_addr: Address,
     /// Serve no health pages

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 /// No question is longer.
 pub(super) const LONGEST: u64 = 1 << 20;
-/// Container runtimes give up earlier.
+/// The longest wait that a question may ask for. Container runtimes give up earlier.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(600);
-/// The limit for the interfaces, and for the addresses, of one question.
+/// The most interfaces, and the most addresses, in one question.
 const MOST: usize = 64;
 /// The agent says why it could not before the plug-in stops to listen.
 const MARGIN: Duration = Duration::from_millis(250);
@@ -85,13 +85,13 @@ pub(super) fn ask(socket: &Path, question: &Question) -> io::Result<Answer> {
     Ok(serde_json::from_str(&hear_line(&stream, left)?)?)
 }
 
-/// Writes a line.
+/// Writes a message as one line of JSON.
 pub(crate) fn say(stream: &mut UnixStream, what: &impl Serialize) -> io::Result<()> {
     stream.write_all((serde_json::to_string(what)? + "\n").as_bytes())
 }
 
-/// Reads the other end's line. The time counts for all of it: a time-out for each read would not end with an end that sends a
-/// byte now and then.
+/// Reads one line from the other end. The time limit is for the whole line. With a limit for each read, an end that
+/// sends a byte now and then could keep the call from ending.
 pub(crate) fn hear_line(stream: &UnixStream, patience: Duration) -> io::Result<String> {
     let (started, mut line) = (Instant::now(), Vec::new());
     let mut reader = BufReader::new(stream);
@@ -112,7 +112,8 @@ pub(crate) fn hear_line(stream: &UnixStream, patience: Duration) -> io::Result<S
     String::from_utf8(line).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the line is not UTF-8"))
 }
 
-/// Reads a question. Everything in it is bounded: the agent computes with its times, and logs its names.
+/// Reads a question and checks that its values are bounded, because the agent computes with its times and logs its
+/// names.
 pub(crate) fn question(line: &str) -> Result<Question, String> {
     let question: Question = serde_json::from_str(line).map_err(|error| format!("not a question: {error}"))?;
     question.check()?;
@@ -140,13 +141,13 @@ impl Question {
     }
 }
 
-/// As `dev_valid_name` of the kernel has it.
+/// Follows the kernel's `dev_valid_name`, but accepts only printable ASCII.
 fn is_interface(name: &str) -> bool {
     let is_fine = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b':';
     (1..16).contains(&name.len()) && !matches!(name, "." | "..") && name.bytes().all(is_fine)
 }
 
-/// What the API server takes as a name.
+/// Whether a name has only characters that the API server accepts in names, and is not too long.
 fn is_name(name: &str, longest: usize) -> bool {
     let is_fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     (1..=longest).contains(&name.len()) && name.bytes().all(is_fine)

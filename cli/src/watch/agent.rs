@@ -75,7 +75,7 @@ pub(crate) struct Setup {
     pub(crate) notices: Notices,
     /// Who wants to know what is in force.
     pub(crate) told: tokio::sync::watch::Sender<InForce>,
-    /// Has a kind listed anew.
+    /// Makes the follower of a kind list it again.
     pub(crate) relist: Box<Relist>,
     pub(crate) log: Log,
     /// The kernel that programs are made for.
@@ -84,7 +84,7 @@ pub(crate) struct Setup {
     pub(crate) budgets: Budgets,
 }
 
-/// Has a kind listed anew.
+/// Makes the follower of a kind list it again.
 pub(crate) type Relist = dyn Fn(&'static str) + Send;
 
 /// The agent of one node.
@@ -112,7 +112,8 @@ pub(crate) struct Agent<E> {
     ending: ending::Ending,
     /// Pods that were deleted, and whose interface is still there.
     leaving: BTreeMap<Key, (Pod, Found)>,
-    /// Local pods whose addresses other pods may have, and whether that has to be told: nothing passes at their interfaces.
+    /// Local pods whose addresses other pods claim too; all packets at their interfaces are dropped. The value says
+    /// whether to report the pod.
     unaddressed: BTreeMap<Pod, bool>,
     pending: Pending,
     /// The number of the generation in force, and the pods that it is in force on.

@@ -33,7 +33,7 @@ const INITIAL_END: &str = "k8s.io/initial-events-end";
 pub(crate) enum Event {
     /// An object is there, or is as it is now.
     Applied(Object),
-    /// An object is there of which not everything can be read: what is understood of it, and why that is not all.
+    /// An object of which only some parts can be read: those parts, and the error about the others.
     Partial { object: Object, message: String },
     /// An object is there that we cannot read.
     Malformed { key: Key, uid: Option<String>, message: String },
@@ -262,7 +262,7 @@ impl Cursor {
         }
     }
 
-    /// What was told is in doubt.
+    /// Starts again with a list, because objects that were reported before may be outdated.
     pub(crate) fn list_anew(&mut self) {
         self.place = Place::Streaming;
     }

@@ -1,10 +1,12 @@
 //! Pod → interface: which of the host's interfaces leads to a pod.
 //!
-//! Problem: no API says it, and CNI plug-ins differ. Strategy: three witnesses, the best one first: what the container
-//! runtime noted down when it made the interface (libcni's result cache), the pod's own network namespace (its veth names
-//! the other end), and the host's route to the pod's address. A witness is believed only if the interface that it names is
-//! a veth that exists. The first one knows the pod's UID, the other two only an address: [`assign`] says what follows from that.
-//! Invariants: a function of an [`Inventory`], which is read at one go; a pod that is not found gets every reason.
+//! Problem: no API says it, and CNI plug-ins differ.
+//! Strategy: three witnesses, the best one first: the result that the container runtime stored when it made the
+//! interface (libcni's result cache), the pod's own network namespace (its veth names the other end), and the host's
+//! route to the pod's address. A witness is believed only if the interface that it names is a veth that exists. The
+//! first witness knows the pod's UID, the other two know only an address; [`assign`] combines them.
+//! Invariants: the result is a function of an [`Inventory`], which is read in one pass; a pod that is not found gets
+//! every reason.
 
 mod assign;
 mod cache;
@@ -44,7 +46,7 @@ pub(crate) struct Found {
 /// Who said so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Witness {
-    /// The agent before this one, which left it in the kernel's record.
+    /// The kernel's record, which the previous agent wrote.
     Record,
     Cache,
     Namespace,
@@ -55,7 +57,7 @@ pub(crate) enum Witness {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NotFound {
     reasons: Vec<String>,
-    /// There are interfaces that may be its, and may be other pods'.
+    /// There are interfaces that may belong to this pod or to other pods.
     pub(crate) is_contested: bool,
 }
 
@@ -95,7 +97,7 @@ pub(crate) struct Inventory {
     pub(crate) namespaces: Vec<(String, Namespace)>,
     /// Addresses that have a route of their own, and the interface that it names.
     pub(crate) routes: Vec<(IpAddr, String)>,
-    /// Whether not even the host's interfaces could be read: then none is known to be gone.
+    /// Whether not even the host's interfaces could be read. Then no interface counts as gone.
     pub(crate) is_blind: bool,
     /// Places that could not be read.
     pub(crate) unread: Vec<String>,

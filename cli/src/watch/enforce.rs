@@ -17,16 +17,17 @@ pub(crate) use kernel::Kernel;
 #[derive(Debug)]
 pub(crate) struct Wanted<'w> {
     pub(crate) artifact: &'w Artifact,
-    /// All local pods whose interface is known, as `namespace/name`. What is attached elsewhere is closed, unless it is surely a
-    /// pod's of `uids`.
+    /// All local pods whose interface is known, as `namespace/name`, with the interface. An attached interface that is
+    /// not listed is closed, unless it certainly belongs to a pod in `uids`.
     pub(crate) endpoints: &'w [(String, String)],
-    /// Interfaces at which nothing passes: of pods that have no rules of their own, or of who knows which pod.
+    /// Interfaces to close, each with a pod: the pod has no rules of its own, or the interface may belong to several
+    /// pods.
     pub(crate) closed: &'w [(String, String)],
-    /// The UIDs of all local pods, also of those whose interface is not known.
+    /// The UIDs of all local pods, including those whose interface is not known.
     pub(crate) uids: &'w BTreeMap<String, String>,
 }
 
-/// A pod at an interface, as an agent before this one has left it.
+/// A pod at an interface, as the previous agent left it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Left {
     /// `namespace/name`
@@ -70,7 +71,8 @@ pub(crate) struct Trouble(pub(crate) String);
 
 /// Who enforces.
 pub(crate) trait Enforce {
-    /// What is enforced already, before anything was installed. What cannot be read is found again by other means.
+    /// The endpoints that the previous agent left enforced. Entries that cannot be read are left out: those pods are
+    /// found again by other means.
     fn left(&mut self) -> Vec<Left> {
         Vec::new()
     }

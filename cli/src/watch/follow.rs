@@ -33,7 +33,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// How often a kind is asked for that the server does not have.
 const ABSENT_WAIT: Duration = Duration::from_secs(30);
-/// The number of versions that may expire in a row with an immediate list after each.
+/// If more versions than this expire in a row, the follower waits before it lists again.
 const EXPIRED_AT_ONCE: u32 = 2;
 /// After so long without a fault waits are short again.
 const SETTLED: Duration = Duration::from_secs(60);
@@ -47,7 +47,7 @@ pub(crate) struct Context {
     pub(crate) log: Log,
 }
 
-/// Has kinds listed anew: what is known of them is in doubt.
+/// Makes followers list their kinds again, when known objects may be outdated.
 #[derive(Debug)]
 pub(crate) struct Relist {
     kinds: BTreeMap<&'static str, watch::Sender<()>>,
@@ -58,7 +58,7 @@ impl Relist {
         Self { kinds: kinds.map(|kind| (kind, watch::Sender::new(()))).collect() }
     }
 
-    /// Where a follower hears of it.
+    /// The channel on which a follower receives the request.
     pub(crate) fn wanted(&self, kind: &str) -> Option<watch::Receiver<()>> {
         self.kinds.get(kind).map(watch::Sender::subscribe)
     }
@@ -70,11 +70,11 @@ impl Relist {
     }
 }
 
-/// Until the kind is to be listed anew.
+/// Waits until the kind must be listed again.
 async fn wanted_anew(anew: &mut Option<watch::Receiver<()>>) {
     let Some(wanted) = anew else { return std::future::pending().await };
     if wanted.changed().await.is_err() {
-        // The agent has ended, and nobody asks any more.
+        // The agent has ended, so no more requests will come.
         std::future::pending().await
     }
 }
@@ -179,9 +179,9 @@ impl Waits {
 
     /// The wait after a request that failed after `lasted`; `None` for an immediate retry.
     ///
-    /// The first answer after an outage resets the back-off, whatever it is: the wait grew because there was no server. A server that
-    /// has just started may refuse the first list while its caches fill. An expired version leads to an immediate list; if the lists
-    /// expire too, there is a pause between them.
+    /// The first answer after an outage resets the back-off, even if the answer is an error: the wait grew because
+    /// there was no server. A server that has just started may refuse the first list while its caches fill. An expired
+    /// version leads to an immediate list. If the lists expire too, there is a pause between them.
     fn after(&mut self, fault: &Fault, next: Next, lasted: Duration) -> Option<Duration> {
         let is_away = matches!(fault, Fault::Broken(_) | Fault::Silent);
         if lasted > SETTLED || (self.is_away && !is_away) {

@@ -17,7 +17,7 @@ use crate::cni::wire::{self, Answer, Question, hear_line, say};
 
 /// Who connects has so long to say what.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The limit for questions at a time: a node has fewer pods.
+/// The most questions at a time. A node has fewer pods.
 const MOST: usize = 512;
 /// The agent answers in time by itself; this is for when it does not move.
 const MARGIN: Duration = Duration::from_millis(100);
@@ -49,12 +49,13 @@ pub(crate) fn listen(path: &Path, agent: Sender<Heard>) -> Result<Socket> {
     let listening = thread::Builder::new().name("cni".to_owned()).spawn(move || {
         let asking = Arc::new(());
         for stream in listener.incoming().flatten() {
-            // One reference is the loop's own. A question over the limit fails, as it does without an agent.
+            // The loop holds one reference itself. A question over the limit fails, as it does without an agent.
             if Arc::strong_count(&asking) > MOST {
                 continue;
             }
             let (agent, one) = (agent.clone(), Arc::clone(&asking));
-            // An error means that the plug-in has gone, or that no thread could be started: then the plug-in reads the end of the stream.
+            // An error means that the plug-in has disconnected, or that no thread could be started. In the second case,
+            // the plug-in reads the end of the stream.
             _ = thread::Builder::new().name("cni question".to_owned()).spawn(move || {
                 _ = serve(stream, &agent);
                 drop(one);

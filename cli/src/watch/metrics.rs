@@ -14,7 +14,7 @@ use weir_compiler::escape;
 const BUCKETS: [f64; 16] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1_800.0, 3_600.0];
 
-/// Older results do not count as readiness.
+/// A check that is older than this does not count for readiness.
 const LONGEST_LOOK: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,21 +1,23 @@
-//! What can be understood of an object that is not as it should be.
+//! The readable parts of an object that is not valid as a whole.
 //!
-//! Problem: one mistyped word must neither take a policy out of force nor a list with all its other entries. Strategy: the object is put
-//! together anew from the parts that can be read by themselves, so that it is never weaker than what was written. What allows is kept
-//! only where it was read; what isolates or denies is kept in any case, and is as wide as it may have been meant.
-//! Invariant: offline nothing of this happens: `weir check` and `weir compile` say what is wrong and stop.
+//! Problem: one mistyped word must not disable a whole policy, or a list with all its other entries.
+//! Strategy: the object is built again from the parts that can be read on their own. A part that allows is kept only if
+//! it can be read. A part that isolates or denies is always kept, and is as wide as it may have been meant. The
+//! exception is an unreadable entry of a list, which is left out; the agent keeps the entries that the list denied
+//! before.
+//! Invariant: only the agent does this. `weir check` and `weir compile` report the error and stop.
 
 use serde_json::{Value, json};
 use weir_compiler::k8s::{MODE, Object};
 
-/// Fewer than there are findings about one object.
+/// Entries that are decoded together: fewer than the limit of findings about one object.
 const AT_ONCE: usize = 50;
 const POLICY: [&str; 4] = ["podSelector", "policyTypes", "ingress", "egress"];
 
-/// Reads a manifest as strictly as everywhere.
+/// Decodes a manifest as strictly as everywhere else.
 pub(super) type Decode<'d> = dyn Fn(&Value) -> Option<Object> + 'd;
 
-/// The object without what cannot be read; `None` if nothing can be made of it.
+/// The object without its unreadable parts; `None` if no part can be used.
 pub(super) fn understood(kind: &str, written: &Value, decode: &Decode<'_>) -> Option<Object> {
     match kind {
         "NetworkPolicy" => policy(written, decode),
@@ -26,8 +28,8 @@ pub(super) fn understood(kind: &str, written: &Value, decode: &Decode<'_>) -> Op
     }
 }
 
-/// A policy in a mode that does not exist is enforced as it is written. One that is not understood otherwise isolates, and allows by the
-/// rules that are.
+/// A policy with an unknown mode is enforced as it is written. A policy with any other error isolates its pods and
+/// keeps only the rules that can be read.
 fn policy(written: &Value, decode: &Decode<'_>) -> Option<Object> {
     let mut sound = without_odd_mode(written, &["enforce", "audit"]);
     if let Some(object) = decode(&sound) {
@@ -56,7 +58,8 @@ fn policy(written: &Value, decode: &Decode<'_>) -> Option<Object> {
     decode(&with(json!({"podSelector": selector, "policyTypes": types, "ingress": ingress, "egress": egress})))
 }
 
-/// As they are written; both if they cannot be read, or if a field that is not known may have stood for one of them.
+/// The policy types as they are written. Both types if they cannot be read. If the policy names none, also both types
+/// if it has egress rules, or an unknown field that may have been meant as one of them.
 fn types(spec: &Value, is_known: bool, is_read: &dyn Fn(&Value) -> bool) -> Value {
     let written = &spec["policyTypes"];
     let is_absent = written.is_null() || written.as_array().is_some_and(Vec::is_empty);
@@ -68,8 +71,9 @@ fn types(spec: &Value, is_known: bool, is_read: &dyn Fn(&Value) -> bool) -> Valu
     }
 }
 
-/// A list without the entries that cannot be read. One that may be meant to deny denies everywhere and to everybody as far as it does not
-/// say otherwise; one that allows and is not understood allows nothing.
+/// A list without the entries that cannot be read. A list counts as `Deny` unless its action is `Allow`. A list that
+/// denies ignores every other field that cannot be read, so it denies more: both directions, or all pods. A list that
+/// allows and has such a field allows nothing.
 fn list(written: &Value, decode: &Decode<'_>) -> Option<Object> {
     let mut sound = without_odd_mode(written, &["enforce"]);
     (sound["metadata"], sound["spec"]) = (bare(&sound["metadata"]), Value::Null);
@@ -160,7 +164,7 @@ fn without_odd_mode(written: &Value, modes: &[&str]) -> Value {
     it
 }
 
-/// What an object is known by, and the mode that it is in.
+/// The metadata that identify an object, its deletion time, and its mode.
 fn bare(meta: &Value) -> Value {
     let mut it = json!({});
     for field in ["name", "namespace", "uid", "deletionTimestamp"] {

@@ -1,8 +1,8 @@
 //! Which interface each local pod has, remembered and looked for again.
 //!
-//! Strategy: what was found is believed as long as that interface is there; only for pods that are not remembered the result cache is
-//! read, and only for those that are not in it every namespace. Invariant: a pod is its UID, never its name or its address alone: both
-//! come back.
+//! Strategy: an interface that was found counts as long as it exists. The result cache is read only for pods without a
+//! remembered interface, and the network namespaces only for pods that the cache does not name either.
+//! Invariant: a pod is identified by its UID, never by its name or its address alone, because both are reused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -34,7 +34,7 @@ impl Pod {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// What it is, whatever addresses it has.
+    /// Identifies the pod independently of its addresses.
     fn identity(&self) -> Identity {
         (self.namespace.clone(), self.name.clone(), self.uid.clone())
     }
@@ -54,14 +54,14 @@ pub(crate) type Look = dyn FnMut(Depth) -> Inventory + Send;
 /// What is known of the local pods' interfaces.
 pub(crate) struct Places {
     look: Box<Look>,
-    /// What the CNI plug-in has said, as if the result cache had it already, and the numbers of the interfaces at that time: another
-    /// one may get the same name.
+    /// Results that the CNI plug-in has reported, which the result cache may not contain yet. With the numbers of their
+    /// interfaces at that time, because another interface may get the same name later.
     told: Vec<(Cached, BTreeSet<u32>)>,
     found: BTreeMap<Pod, Found>,
     missing: BTreeMap<Pod, NotFound>,
-    /// Interfaces that may be of several pods, and one of these as `namespace/name`.
+    /// Interfaces that may belong to several pods, each with one of these pods as `namespace/name`.
     contested: BTreeMap<String, String>,
-    /// Pods whose interface has gone, and the addresses that they had there.
+    /// Pods whose interface is gone, and the addresses that they had there.
     lost: BTreeMap<Identity, Vec<IpAddr>>,
     /// When those were attached to their networks that were found since they were asked for.
     fresh: Vec<SystemTime>,
@@ -106,7 +106,7 @@ impl Places {
         inventory
     }
 
-    /// What the agent before this one has left in the kernel.
+    /// Adds the pods that the previous agent left in the kernel's record.
     pub(crate) fn remember(&mut self, attached: impl IntoIterator<Item = (Pod, Found)>) {
         self.found.extend(attached);
     }
@@ -150,7 +150,7 @@ impl Places {
         is_same.then_some((known, found))
     }
 
-    /// Pods that had an interface until now, and have none.
+    /// Notes the pods that had an interface until now and have none any more.
     fn note_lost(&mut self, pods: &BTreeSet<Pod>, inventory: &Inventory) {
         let identities: BTreeSet<Identity> = pods.iter().map(Pod::identity).collect();
         let gone =
@@ -159,7 +159,7 @@ impl Places {
         self.lost.retain(|identity, _| identities.contains(identity));
     }
 
-    /// A pod with other addresses than it had is looked for again: its network may have been made anew.
+    /// A pod with other addresses than before is searched again, because its network may have been recreated.
     fn claimant<'p>(&self, pod: &'p Pod, inventory: &Inventory) -> Claimant<'p> {
         let shares = |had: &[IpAddr]| {
             had.is_empty() || pod.addresses.is_empty() || had.iter().any(|address| pod.addresses.contains(address))
@@ -190,7 +190,7 @@ impl Places {
         pods.into_iter().filter_map(addresses).collect()
     }
 
-    /// Interfaces that CNI results name as pods': number, name, result.
+    /// The interfaces that CNI results assign to pods: number, name, result.
     pub(crate) fn attachments(&mut self) -> Vec<(u32, String, Cached)> {
         let Inventory { interfaces, cached, .. } = self.look(Depth::Cache);
         let at = |cached: Cached| {
@@ -201,7 +201,7 @@ impl Places {
         cached.into_iter().filter_map(at).collect()
     }
 
-    /// Something has changed: those that are missing may be there.
+    /// Makes the next search due: after a change on the host, missing interfaces may exist.
     pub(crate) fn hurry(&mut self, now: Instant) {
         let Some((at, _)) = self.again else { return };
         let soonest = self.hurried.map_or(now, |last| now.max(last + BETWEEN_HURRIES));
@@ -223,7 +223,7 @@ impl Places {
         self.look(Depth::Interfaces).has(&found).then_some(found)
     }
 
-    /// Whether a pod has this interface.
+    /// Whether the pod was found at this interface.
     pub(crate) fn is_at(&self, pod: &Pod, found: &Found) -> bool {
         self.remembered(pod).is_some_and(|(_, it)| it.ifindex == found.ifindex)
     }
@@ -244,7 +244,7 @@ impl Places {
         &self.found
     }
 
-    /// See there.
+    /// Interfaces that may belong to several pods, each with one of these pods as `namespace/name`.
     pub(crate) fn contested(&self) -> &BTreeMap<String, String> {
         &self.contested
     }

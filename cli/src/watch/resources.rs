@@ -84,7 +84,7 @@ impl Resource {
         self.decode(bytes)
     }
 
-    /// What can be understood of an object that cannot be read as a whole.
+    /// The readable parts of an object that cannot be read as a whole.
     pub(crate) fn understood(&self, head: &Head, raw: &RawValue) -> Option<Object> {
         let mut written: Value = serde_json::from_str(raw.get()).ok()?;
         (written["apiVersion"], written["kind"]) = (self.version.into(), self.kind.into());

@@ -1,11 +1,13 @@
 //! `/metrics`, `/livez`, `/readyz`, over HTTP/1.1.
 //!
-//! Problem: `/livez` decides whether the kubelet restarts the agent, and every pod of the cluster can reach an address of the node. A
-//! server that handles one connection at a time, or as many as there are clients, is stopped by a pod that opens connections and
-//! says nothing. Strategy: probes use the loopback address or a Unix socket, where pods cannot connect; metrics have an address
-//! and a thread of their own. Each connection is a task with one request and a time limit for all of it. Over the limit of
-//! connections the oldest one is closed: a probe takes a millisecond, so it is answered before it is the oldest.
-//! Invariant: other machines get numbers only. Only the host gets the names of pods.
+//! Problem: `/livez` decides whether the kubelet restarts the agent, and every pod of the cluster can reach an address
+//! of the node. A pod can open connections and send nothing. This stops a server that handles one connection at a time,
+//! and also a server with an unlimited number of connections.
+//! Strategy: probes use the loopback address or a Unix socket, where pods cannot connect. Metrics have their own
+//! address and thread. Each connection is a task with one request and one time limit for all of it. Over the limit of
+//! connections, the oldest connection is closed: a probe takes a millisecond, so it is answered before it is the
+//! oldest.
+//! Invariant: other machines get only numbers. Only the host gets the names of pods.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -34,9 +36,9 @@ use tokio::time::{sleep, timeout};
 use super::log::{Log, Value};
 use super::metrics::Metrics;
 
-/// The time limit for a request line with its headers,
+/// The time limit for a request line with its headers.
 const HEADERS: Duration = Duration::from_secs(2);
-/// and for a connection.
+/// The time limit for a connection.
 const LONGEST: Duration = Duration::from_secs(10);
 /// The buffer for a request line with its headers. hyper accepts no smaller one.
 const LARGEST: usize = 8 << 10;
@@ -88,15 +90,15 @@ pub(crate) enum Audience {
 #[derive(Clone)]
 pub(crate) struct Pages {
     pub(crate) metrics: Arc<Metrics>,
-    /// Asked for each `/livez`.
+    /// Called for each request of `/livez`.
     pub(crate) is_alive: Arc<dyn Fn() -> bool + Send + Sync>,
     pub(crate) audience: Audience,
 }
 
 /// Serves for as long as the process lives, in a thread of its own.
 ///
-/// An address that cannot be bound is an error, unless another process uses it. Otherwise any process of the host could keep the
-/// agent from starting. Then the agent enforces without pages, and tries again.
+/// An address that cannot be bound is an error, except if another process uses it. In that case the agent enforces
+/// without pages and tries again, because otherwise any process of the host could keep the agent from starting.
 pub(crate) fn serve(address: Address, pages: Pages, log: Log) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     let first = match runtime.block_on(listen(&address)) {
@@ -169,7 +171,7 @@ impl Open {
         if self.tasks.len() >= MOST
             && let Some(oldest) = self.tasks.pop_front()
         {
-            // The connection is closed with its task.
+            // Aborting the task closes its connection.
             oldest.abort();
         }
         self.tasks.push_back(tokio::spawn(connection).abort_handle());
@@ -183,7 +185,7 @@ async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, pages: Pages) {
     });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(HEADERS).keep_alive(false).max_buf_size(LARGEST);
-    // An error is the client's: it went, was too slow, or did not speak HTTP.
+    // An error is caused by the client: it disconnected, was too slow, or did not speak HTTP.
     _ = timeout(LONGEST, server.serve_connection(TokioIo::new(stream), service)).await;
 }
 
@@ -206,7 +208,7 @@ fn page(method: &Method, path: &str, pages: &Pages) -> (StatusCode, String) {
         "/readyz" => match (pages.metrics.unready(), pages.audience) {
             (None, _) => (StatusCode::OK, "ok\n".to_owned()),
             (Some(why), Audience::Host) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
-            // Reasons name pods.
+            // The reasons contain names of pods, which other machines must not get.
             (Some(_), Audience::Network) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "not ready; --health-addr says why\n".to_owned())
             }

@@ -13,10 +13,10 @@ use weir_runtime::sys::Notifier;
 use super::Heard;
 use super::log::{Log, Value};
 
-/// Changes within this time are one notification.
+/// Changes within this time are combined into one notification.
 const GATHER: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_secs(60);
-/// After an error.
+/// The pause after an error.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A notification. At most one is in the channel at a time.
@@ -26,13 +26,13 @@ pub(crate) struct Stirred {
 }
 
 impl Stirred {
-    /// The next change sends a new notification.
+    /// After this call, the next change sends a new notification.
     pub(crate) fn heard(&self) {
         self.is_under_way.store(false, Ordering::SeqCst);
     }
 }
 
-/// Runs until the agent ends. Without it the agent polls.
+/// Starts the thread that notifies the agent until the agent ends. If the thread fails, the agent polls.
 pub(crate) fn listen(cache: PathBuf, agent: Sender<Heard>, log: Log) -> Result<()> {
     let thread = thread::Builder::new().name("host".to_owned());
     thread.spawn(move || follow(&cache, &agent, log)).context("cannot start a thread")?;

@@ -1,7 +1,8 @@
-//! Tasks that outlive their panics.
+//! Restarts tasks that panic.
 //!
-//! Problem: tokio ends a task that panics silently. The agent would miss all changes of one kind of objects and still report that it is
-//! alive. Strategy: the task is restarted after a pause. A task that follows a kind begins with a list, so it misses nothing.
+//! Problem: tokio ends a task that panics silently. The agent would miss all changes of one kind of objects and still
+//! report that it is alive.
+//! Strategy: the task is restarted after a pause. A task that follows a kind begins with a list, so it misses nothing.
 
 use std::sync::Arc;
 use std::time::Duration;

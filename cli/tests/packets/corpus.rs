@@ -185,7 +185,7 @@ fn attempt<'n>(by: By, net: &'n Net, case: &Case, row: &Row) -> Result<Try<'n>, 
     let to = SocketAddr::new(to, flow.port);
     let proxy =
         net.node_of(source).map(|node| services::frontends(&case.cluster, node, &node_addresses(&case.cluster, node)));
-    // What is sent to oneself leaves no host, so no node translates it.
+    // A packet to the sender's own address does not leave the host, so no node translates it.
     let is_to_itself = to.ip() == source;
     let mut translated = proxy.unwrap_or_default().into_iter().filter(|_| !is_to_itself);
     let behind = translated.find(|it| it.at == to && it.protocol == name);

@@ -64,7 +64,7 @@ impl<'n> Plugin<'n> {
         self.call_for(command, seconds, on_timeout, ["eth0", "/run/netns/web", &arguments])
     }
 
-    /// The same for an interface, the path of a network namespace, and arguments.
+    /// Like [`Self::call`], with a given interface, path of the network namespace, and arguments.
     fn call_for(&self, command: &str, seconds: u32, on_timeout: &str, of: [&str; 3]) -> Ended {
         let [interface, netns, arguments] = of;
         let settings = self.network.settings();
@@ -195,7 +195,7 @@ fn an_interface_of_no_known_pod_is_not_let_go_open() {
         (["eth0", &inside, "K8S_POD_NAMESPACE=shop,K8S_POD_NAME=web"], 4),
         (["eth0", &inside, ""], 4),
         (["eth0", &inside, "K8S_POD_NAME=web"], 4),
-        // Its namespace cannot be read, so nothing says that this is not the pod's main interface.
+        // The network namespace cannot be read, so the interface counts as the pod's main interface.
         (["net1", "/run/netns/none", named], 11),
         (["net1", "/run/netns/none", ""], 4),
     ] {

@@ -1,8 +1,8 @@
-//! A minimal API server: it streams lists and watches, and can be away. For tests of the agent and its host, which need no more of the
-//! API than its events. Tests of the API's behaviour use the real one.
+//! A minimal API server for tests of the agent and its host. It streams lists and watches, and can be made unreachable.
+//! These tests need only the events of the API. Tests of the API's behaviour use the real server.
 //!
-//! It has to run in the node's network namespace, and only a process can be started there. It is this test binary again, running one
-//! ignored test that reads orders from standard input.
+//! The server must run in the node's network namespace, and only a process can be started there. The process is this
+//! test binary again: it runs one ignored test that reads orders from standard input.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,19 +23,19 @@ use crate::rig::Directory;
 
 #[derive(Default)]
 struct State {
-    /// By path and name.
+    /// The objects, by path and name.
     objects: BTreeMap<(String, String), Value>,
-    /// Everything that has happened: path, type, object.
+    /// All events so far: path, type, object.
     events: Vec<(String, &'static str, Value)>,
     open: Vec<TcpStream>,
     is_away: bool,
 }
 
-/// The namespace is the test's own.
+/// A fixed port is free, because the test has its own network namespace.
 const PORT: u16 = 6443;
 const ROLE: &str = "WEIR_TEST_FAKE_API";
 
-/// The process that serves.
+/// The server's process.
 pub(crate) struct Fake {
     child: Child,
     orders: ChildStdin,
@@ -63,7 +63,7 @@ impl Fake {
         self.orders.write_all(line.as_bytes()).expect("it listens");
     }
 
-    /// An object is there, or otherwise than before.
+    /// Creates or replaces an object.
     pub(crate) fn apply(&mut self, path: &str, object: Value) {
         self.order(&Order::Apply(path.to_owned(), object));
     }
@@ -72,7 +72,7 @@ impl Fake {
         self.order(&Order::Delete(path.to_owned(), namespace.to_owned(), name.to_owned()));
     }
 
-    /// Ends all connections, and answers none while it is away.
+    /// Closes all connections. The server answers no requests while it is away.
     pub(crate) fn set_away(&mut self, is_away: bool) {
         self.order(&Order::Away(is_away));
     }
@@ -118,7 +118,7 @@ fn serve_what_is_ordered() {
     }
 }
 
-/// The server, and what it has.
+/// The server and its state.
 #[derive(Clone, Default)]
 struct Serving {
     state: Arc<(Mutex<State>, Condvar)>,
@@ -155,7 +155,7 @@ impl Serving {
         self.state.1.notify_all();
     }
 
-    /// One request a connection.
+    /// Answers one request; the connection is closed after it.
     fn serve(&self, stream: &TcpStream) {
         let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
         let request = lines.next().unwrap_or_default();
@@ -167,7 +167,7 @@ impl Serving {
         if let Ok(copy) = stream.try_clone() {
             self.lock().open.push(copy);
         }
-        // An agent that has gone listens to no answer.
+        // An error means that the agent has disconnected.
         _ = if request.starts_with("GET") && query.contains("watch=true") {
             self.stream(stream, path, query)
         } else {

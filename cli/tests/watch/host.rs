@@ -1,5 +1,5 @@
-//! The agent on a real host with a minimal API server: repairs after other processes' changes, pods that start and pods that
-//! end.
+//! The agent on a real host with a minimal API server: repairs after other processes' changes, pods that start and pods
+//! that end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ fn isolated(app: &str) -> Value {
 }
 
 impl Host {
-    /// `web` may talk to no pod, and no pod to it.
+    /// Starts a host on which a policy isolates `web` in both directions.
     fn new(arguments: &[&str]) -> Result<Self, String> {
         let directory = Directory::new();
         let network = Network::new(&directory)?;
@@ -71,7 +71,7 @@ impl Host {
         self.agent.as_ref().expect("it was started")
     }
 
-    /// In the node's network namespace.
+    /// Runs a command in the node's network namespace.
     #[track_caller]
     fn run(&self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
@@ -108,7 +108,7 @@ fn pins_that_are_removed_open_no_pod_and_come_back() {
     for hook in ["tcx", "clsact"] {
         let mut host = host!(&["--hook", hook]);
         let pins = PathBuf::from(host.network.pins());
-        // Filters have no links.
+        // Without TCX there are filters, and no links.
         for what in ["", "record", "maps", "links"].into_iter().take(if hook == "tcx" { 4 } else { 3 }) {
             let before = host.repairs();
             remove(&pins.join(what));
@@ -116,7 +116,7 @@ fn pins_that_are_removed_open_no_pod_and_come_back() {
             until("it is repaired", || host.repairs() > before && pins.join("record").exists());
             assert!(!host.network.reaches("db", "web") && host.network.reaches("db", "cron"), "{hook}: {what:?}");
         }
-        // The next generation does not fail on it.
+        // Removed pins do not make the next generation fail.
         remove(&pins);
         host.api.apply(POLICIES, isolated("cron"));
         until("the next generation is in force", || {
@@ -138,7 +138,7 @@ fn hooks_that_are_taken_away_come_back_without_a_word_from_the_api() {
     until("policy is in force", || !host.network.reaches("db", "web"));
 }
 
-/// With a process in the pod that sends from the moment when the interface is there.
+/// A process in the pod that sends from the moment when the interface exists.
 struct Sender(Child);
 
 impl Sender {
@@ -168,7 +168,8 @@ fn arrived(network: &Network, pod: &str) -> u64 {
     pairs.find(|(name, _)| *name == "NoPorts").and_then(|(_, value)| value.parse().ok()).expect("it is counted")
 }
 
-/// How many datagrams a new pod that is isolated gets out, once its CNI result is there: one each two milliseconds.
+/// Prints how many datagrams an isolated new pod can send after its CNI result exists. It sends one every two
+/// milliseconds.
 #[test]
 fn a_new_pod_is_closed_as_soon_as_its_result_is_there() {
     let mut host = host!(&[]);
@@ -178,7 +179,7 @@ fn a_new_pod_is_closed_as_soon_as_its_result_is_there() {
         host.api.delete(PODS, "shop", "web");
         until("it has gone", || host.agent().metric("weir_endpoints{state=\"enforced\"}") == 2.0);
         host.api.apply(PODS, pod("web", Value::Null));
-        // As long as a pod takes to be scheduled, and its network to be made.
+        // About the time to schedule a pod and to make its network.
         std::thread::sleep(Duration::from_secs(2));
         host.network.plug("web").expect("it is not there");
         host.network.write_result("web", Some("u-web"));
@@ -215,7 +216,7 @@ fn a_pod_that_starts_while_the_api_is_away_is_closed_if_policy_may_apply_to_it()
             false => until("it is closed", || closed() && !host.network.reaches("cron", "db")),
             true => assert!(!within(Duration::from_secs(2), closed) && host.network.reaches("cron", "db")),
         }
-        // Its labels say that it is free to talk.
+        // The pod's labels show that no policy isolates it.
         host.api.set_away(false);
         host.api.apply(PODS, running("cron", "10.231.7.4"));
         until("it is known", || host.network.reaches("cron", "db"));

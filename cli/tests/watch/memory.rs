@@ -1,4 +1,4 @@
-//! What an agent keeps of a large cluster, and what one hostile namespace can make it need.
+//! The agent's memory with a large cluster, and with one hostile namespace.
 
 use std::net::Ipv4Addr;
 use std::time::Instant;
@@ -30,14 +30,15 @@ fn ten_thousand_pods_and_a_thousand_policies_fit() {
     eprintln!("{own:.1} MiB of its own");
 }
 
-/// A line of the kernel's about the agent's memory.
+/// A value in `/proc/PID/status` about the agent's memory.
 fn mebibytes(agent: &Agent, what: &str) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", agent.id())).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix(what)).expect("the kernel says it");
     line.trim().trim_end_matches(" kB").parse::<f64>().expect("a number") / 1_024.0
 }
 
-/// A policy of about ten kilobytes. Its blocks contain nearly everything, and each hole of one cuts all of them.
+/// A policy of about ten kilobytes. Its blocks contain nearly all addresses, and each excepted address of one block
+/// splits all other blocks.
 fn with_holes(index: u32) -> Value {
     let hole = |number: u32| Ipv4Addr::from_bits(number.wrapping_mul(2_654_435_761)).to_string() + "/32";
     let rule = |number: u32| {
@@ -56,7 +57,7 @@ fn with_holes(index: u32) -> Value {
 
 #[test]
 fn two_megabytes_of_policies_of_one_namespace_stop_no_other_and_fit_the_container() {
-    // The limit of the shipped manifest, and the part of it that the agent takes for a generation.
+    // The memory limit in the shipped manifest. The budget is a quarter of it, as by default.
     const CONTAINER: u64 = 512 << 20;
     let directory = Directory::new();
     let server = Simulated::start().expect("loopback is there");
@@ -83,7 +84,7 @@ fn two_megabytes_of_policies_of_one_namespace_stop_no_other_and_fit_the_containe
     until("policies are held", || held() > 0.0);
     assert!(agent.health("/readyz").1.contains("namespace hostile: "), "{}", agent.health("/readyz").1);
 
-    // Another namespace goes on.
+    // The policies of another namespace can still change.
     let (generation, at) = (generations(), Instant::now());
     server.put("NetworkPolicy", policy(3, 99));
     until("the change of another namespace is in force", || generations() > generation);

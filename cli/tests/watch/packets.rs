@@ -78,7 +78,7 @@ impl Network {
         run("ip", &["netns", "delete", &self.namespace(pod)]).expect("it was made here");
     }
 
-    /// As libcni does when the last plug-in has ended.
+    /// Writes the CNI result, as libcni does when the last plug-in has ended.
     pub(crate) fn write_result(&self, pod: &str, uid: Option<&str>) {
         let address = PODS.iter().find(|(name, _)| *name == pod).map_or("", |(_, address)| address);
         let mut arguments = vec![["K8S_POD_NAMESPACE", "shop"], ["K8S_POD_NAME", pod]];
@@ -91,7 +91,7 @@ impl Network {
             .expect("the directory is ours");
     }
 
-    /// Where [`Self::write_result`] writes.
+    /// The directory that [`Self::write_result`] writes to.
     pub(crate) fn results(&self) -> String {
         self.results.display().to_string()
     }
@@ -198,7 +198,8 @@ fn policies_of_the_api_are_in_force_on_the_wire() {
     assert!(network.reaches("db", "web") && !network.reaches("cron", "web"), "adopted");
     assert_eq!(agent.metric("weir_generation"), before, "the same objects are the same generation: {}", agent.log());
 
-    // The pod's network is made anew: another interface, with the same name and address. That it is this pod's, the CNI result says.
+    // The pod's network is recreated: another interface with the same name and address. Only the CNI result shows that
+    // it belongs to this pod.
     network.unplug("web");
     network.plug("web").expect("it went before");
     network.write_result("web", None);

@@ -101,7 +101,7 @@ impl Agent {
         self.ask(&[&url])
     }
 
-    /// The same as the host sees it.
+    /// A page at the agent's health address, which only the host can reach.
     pub(crate) fn health(&self, path: &str) -> (String, String) {
         let socket = self.log.with_extension("sock").display().to_string();
         self.ask(&["--unix-socket", &socket, &format!("http://localhost{path}")])

@@ -12,7 +12,7 @@ pub(super) enum Json<'a> {
     Bool(bool),
     Text(Cow<'a, str>),
     List(Vec<Json<'a>>),
-    /// A list of numbers. There can be millions, which are not worth a node of a tree each.
+    /// A list of numbers. There can be millions of them, too many for one tree node each.
     Numbers(&'a [u32]),
     Object(Vec<(&'a str, Json<'a>)>),
 }

@@ -157,7 +157,7 @@ impl Segments {
         &self.sets[set as usize]
     }
 
-    /// The same, to keep.
+    /// Like [`Self::find`], but shared, so that the caller can keep the set.
     pub(super) fn shared(&self, address: IpAddr) -> Arc<[PredicateId]> {
         let SetId(set) = self.set_of(address);
         Arc::clone(&self.sets[set as usize])
@@ -193,12 +193,12 @@ fn stretch<N: Number>(segment: &Segment<N>, of_sets: &[PeerId]) -> Stretch {
 /// Sets of predicates by number.
 struct Sets {
     list: Vec<Arc<[PredicateId]>>,
-    /// By number, the same set as in `list`.
+    /// By number: the id of the set that `list` has at this number.
     shared: Vec<SharedSet>,
     trees: SharedSets,
     numbers: HashMap<SharedSet, u32>,
-    /// The set that differs from a set by one predicate. A list of a million addresses in a block asks for the same
-    /// two again and again, and a tree takes ten times as long to change.
+    /// A cache: the number of the set that differs from a set by one predicate. A list of a million addresses inside a
+    /// block alternates between the same two sets, and changing a tree takes ten times as long as this lookup.
     known: HashMap<(u32, PredicateId), u32>,
 }
 
@@ -213,8 +213,8 @@ impl Sets {
         }
     }
 
-    /// The number of the set that differs from another set by `changes`, which is listed when it is met first. `None`
-    /// if that is more than the meter allows.
+    /// The number of the set that differs from the set `from` by `changes`. A new set is added to the list. `None` if
+    /// that exceeds the meter's limits.
     fn number(&mut self, from: u32, changes: &[PredicateId], members: &[PredicateId], meter: &Meter) -> Option<u32> {
         if let [change] = changes
             && let Some(known) = self.known.get(&(from, *change))
@@ -273,7 +273,7 @@ fn sweep<N: Number>(
     meter: &Meter,
 ) -> Vec<Segment<N>> {
     let mut list = Vec::with_capacity(starts.len());
-    // Sorted. It differs from the set of number `number` by `changes`.
+    // `active` is sorted. It differs from the set with the number `number` by `changes`.
     let (mut active, mut changes): (Vec<PredicateId>, Vec<PredicateId>) = (Vec::new(), Vec::new());
     let mut number = 0;
     let (mut next_start, mut next_end) = (0, 0);
@@ -312,7 +312,7 @@ fn sweep<N: Number>(
     list
 }
 
-/// A change and the change back are none.
+/// Adds a change. A change and its reversal cancel each other out.
 fn toggle(changes: &mut Vec<PredicateId>, predicate: PredicateId) {
     match changes.iter().position(|it| *it == predicate) {
         Some(index) => _ = changes.swap_remove(index),
@@ -330,7 +330,7 @@ fn ranges<N: Number>(cluster: &Cluster, predicate: &Predicate) -> Vec<(N, N)> {
     }
 }
 
-/// What a block contains without its holes: sorted, disjoint, never touching.
+/// The addresses of a block without its excepted blocks: sorted, disjoint, never touching.
 pub(crate) fn ranges_of_block<N: Number>(cidr: Prefix, except: &[Prefix]) -> Vec<(N, N)> {
     let holes = except.iter().map(|hole| bounds(*hole)).collect();
     subtract(bounds(cidr), &union(holes))

@@ -29,7 +29,7 @@ pub struct FrontPort {
     pub service: ServiceId,
     /// The index of its port.
     pub port: u32,
-    /// Whether it only takes away: the address itself must be allowed, and so must every other claim on the port.
+    /// Whether the claim can only deny: the address itself must be allowed, and so must every other claim on the port.
     pub contested: bool,
 }
 
@@ -38,7 +38,7 @@ pub struct FrontPort {
 pub enum Rest {
     /// Nothing is there: only a rule that names no peer reaches it.
     Closed,
-    /// Those of an address like others: a node's own, a pod's, or one that is only claimed.
+    /// The other ports are those of an ordinary address: a node's, a pod's, or one that services only claim.
     Address,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn by_address(cluster: &Cluster, atoms: &Atoms, is_pod: impl Fn(IpAdd
         });
         (*address, Front { family: Family::of(*address), ports: ports.collect(), rest })
     };
-    // A pod's address that is only another's ClusterIP is the pod's.
+    // If a pod has the ClusterIP of a service without ports, the address is the pod's alone.
     cluster.frontends.iter().map(front).filter(|(_, it)| !it.ports.is_empty() || it.rest == Rest::Closed).collect()
 }
 

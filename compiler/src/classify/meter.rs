@@ -1,10 +1,11 @@
 //! Limits on what classification may cost, checked inside its loops.
 //!
-//! Problem: classes are sets of predicates, so their total size is the product of what two tenants write, and no bound
-//! on the input bounds it well enough. Strategy: every loop that multiplies says what it takes before it takes it.
-//! Counts and not the process's memory: the same input is refused on every machine.
-//! Invariant: once a limit is exceeded, [`Meter::take`] answers `false` for good, so a stage that gave up early cannot
-//! return its incomplete result: its caller asks [`Meter::check`] first.
+//! Problem: classes are sets of predicates, so their total size is the product of the lists that two tenants write. No
+//! limit on the input bounds it well enough.
+//! Strategy: every loop whose cost is such a product reports the cost to the meter before the cost arises. The meter
+//! counts and does not measure the process's memory, so the same input is refused on every machine.
+//! Invariant: once a limit is exceeded, [`Meter::take`] always returns `false`. A stage that stopped early cannot
+//! return its incomplete result, because its caller calls [`Meter::check`] first.
 
 use std::cell::Cell;
 
@@ -12,15 +13,15 @@ use std::cell::Cell;
 pub(crate) const PAIR_BYTES: u64 = 20;
 /// Bytes that a class costs by itself: in the lists and maps of classes.
 pub(crate) const CLASS_BYTES: u64 = 400;
-/// Bytes that an entry of a row costs: rows, tables and maps each have it.
+/// Bytes that an entry of a row costs: rows, tables and maps each contain it.
 pub(crate) const ENTRY_BYTES: u64 = 48;
-/// How many copies of a set of atoms there are: in classes, tables and maps.
+/// The number of copies of a set of atoms: in classes, tables and maps.
 pub(crate) const SET_COPIES: u64 = 6;
 
-/// What classification may take at most for policies, and again for Services.
+/// The most that classification may cost for policies. The same limits apply to Services separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of memory, as counted by [`Meter`]: the artifact's share is included.
+    /// Bytes of memory, as counted by [`Meter`], including the artifact's share.
     pub bytes: u64,
     /// Elementary steps, of some nanoseconds each.
     pub steps: u64,
@@ -31,10 +32,10 @@ impl Limits {
     pub const NONE: Self = Self { bytes: u64::MAX, steps: u64::MAX };
 }
 
-/// What classification took.
+/// The cost of classification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// Bytes, as [`Limits::bytes`] counts them, when there were most.
+    /// The highest number of bytes at any time, as [`Limits::bytes`] counts them.
     pub bytes: u64,
     /// Steps, as [`Limits::steps`] counts them.
     pub steps: u64,
@@ -43,18 +44,18 @@ pub struct Spent {
 /// A limit is exceeded, and there is no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Exceeded {
-    /// Of memory, by policies.
+    /// Policies exceed the limit on memory.
     #[error("budget memory is exceeded: the classes need more than {0} bytes")]
     Bytes(u64),
-    /// Of work, by policies.
+    /// Policies exceed the limit on steps.
     #[error("budget steps is exceeded: the classes take more than {0} steps")]
     Steps(u64),
-    /// Of either, by Services. Policies with fewer rules would not help.
+    /// Services exceed one of the limits. Removing rules of policies would not help.
     #[error("budgets memory and steps: Services need more than {} bytes or {} steps", .0.bytes, .0.steps)]
     Services(Limits),
 }
 
-/// Counts what is taken, for policies and for Services apart: a tenant's Services must not cost another tenant its
+/// Counts the cost of policies and of Services separately: a tenant's Services must not cost another tenant its
 /// policies.
 #[derive(Debug)]
 pub(crate) struct Meter {
@@ -84,7 +85,7 @@ impl Meter {
         Self { limits, policies: Account::default(), services: Account::default(), exceeded: Cell::new(None) }
     }
 
-    /// Takes so much; `false` if there is not so much left. The caller's loop has to end then.
+    /// Adds a cost of policies. Returns `false` if a limit is exceeded: the caller's loop must end then.
     #[must_use]
     pub(crate) fn take(&self, bytes: u64, steps: u64) -> bool {
         self.policies.add(bytes, steps);
@@ -97,7 +98,7 @@ impl Meter {
         self.exceeded.get().is_none()
     }
 
-    /// The same for what Services make necessary. They may take as much again.
+    /// Adds a cost of Services, which have limits of the same size.
     #[must_use]
     pub(crate) fn take_for_services(&self, bytes: u64, steps: u64) -> bool {
         self.services.add(bytes, steps);
@@ -107,22 +108,22 @@ impl Meter {
         self.exceeded.get().is_none()
     }
 
-    /// The first reason stays.
+    /// Records the reason, unless there is an earlier one.
     fn exceed(&self, why: Exceeded) {
         self.exceeded.set(self.exceeded.get().or(Some(why)));
     }
 
-    /// Memory that was taken for policies has been freed.
+    /// Subtracts memory of policies that has been freed.
     pub(crate) fn give_back(&self, bytes: u64) {
         self.policies.bytes.set(self.policies.bytes.get().saturating_sub(bytes));
     }
 
-    /// Refuses what was made if a limit was exceeded in the making.
+    /// Returns an error if a limit was exceeded.
     pub(crate) fn check(&self) -> Result<(), Exceeded> {
         self.exceeded.get().map_or(Ok(()), Err)
     }
 
-    /// What policies took.
+    /// The cost of policies.
     pub(crate) fn spent(&self) -> Spent {
         Spent { bytes: self.policies.most_bytes.get(), steps: self.policies.steps.get() }
     }

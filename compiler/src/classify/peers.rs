@@ -114,7 +114,7 @@ pub(super) fn classify(
     meter: &Meter,
 ) -> Result<(Peers, AddressMap, Vec<Front>), Exceeded> {
     let segments = addresses::cut(cluster, rules, meter);
-    // The next step costs at least as much again, so an excess ends here.
+    // The next step costs at least as much again, so classification stops here if a limit is exceeded.
     meter.check()?;
     let held = held_by_pods(cluster, rules, meter);
     meter.check()?;
@@ -249,7 +249,7 @@ impl Classifier<'_> {
         *known.entry(kind).or_insert_with(|| {
             let key = self.key_of_pod(endpoint, Some(address));
             let length = key.predicates.len() as u64;
-            // Over the limit the key says nothing, and is thrown away.
+            // If a limit is exceeded, the result is discarded, so any key will do.
             let fits = self.meter.take(PAIR_BYTES * length + CLASS_BYTES, length);
             list.push(if fits { key } else { Peer::default() });
             list.len() - 1

@@ -16,7 +16,7 @@ id!(/// A port atom. Prints as `atom3`; `atom0` is whatever no range covers, and
 id!(/// A set of atoms. Prints as `set3`.
     AtomSetId, "set");
 
-/// Bytes that a cut costs in a sweep: a path of new nodes in [`SharedSets`].
+/// Bytes that each end of a range costs in a sweep: a path of new nodes in [`SharedSets`].
 const SWEEP_BYTES: u64 = 500;
 
 /// A set of atoms, as bits.
@@ -175,7 +175,7 @@ pub(super) fn atoms(specs: &BTreeMap<PortSpec, Origin>, rules: &Rules, meter: &M
     Atoms { intervals, ingress_names, egress_names, count, by_spec }
 }
 
-/// The atoms that a range is made of; `None` if that is more than the meter allows.
+/// The atoms of a range; `None` if listing them exceeds the meter's limits.
 fn atoms_of(spec: PortSpec, intervals: &[PortInterval], count: usize, meter: &Meter) -> Option<AtomSet> {
     let before = intervals.partition_point(|it| (it.spec.protocol, it.spec.last) < (spec.protocol, spec.first));
     let within = |it: &&PortInterval| it.spec.protocol == spec.protocol && it.spec.first <= spec.last;
@@ -250,7 +250,7 @@ pub(super) fn judges_egress(cluster: &Cluster, draft: &Draft) -> bool {
         || draft.lists.iter().any(|id| cluster.lists[id.index()].egress)
 }
 
-/// The numbers of names, by name and protocol. Every pod's ports are looked up here.
+/// The numbers of port names, by name and protocol. The ports of every pod are looked up here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NameIds(HashMap<String, [Option<u32>; 3]>);
 
@@ -259,7 +259,7 @@ impl NameIds {
         self.0.get(name)?[protocol as usize]
     }
 
-    /// The number of a name, which is `next` if it has none yet.
+    /// Returns the number of a name. A new name gets the number `next`.
     pub(super) fn number(&mut self, name: &str, protocol: Protocol, next: u32) -> u32 {
         if let Some(known) = self.get(name, protocol) {
             return known;
@@ -281,14 +281,14 @@ pub(super) fn named(ports: &[NamedPort], names: &NameIds) -> Vec<(u32, u16)> {
     found
 }
 
-/// Cuts the port space at every end of a range, and gives stretches under the same ranges the same atom. Returns how
-/// many atoms there are.
+/// Cuts the port space at both ends of every range, and gives stretches inside the same ranges the same atom. Returns
+/// the number of atoms.
 fn sweep(specs: &[PortSpec], meter: &Meter) -> (Vec<PortInterval>, usize) {
     let mut sets = SharedSets::new(specs.len());
     let mut atoms: HashMap<SharedSet, AtomId> = HashMap::from([(SharedSet::EMPTY, Atoms::REST)]);
     let mut intervals: Vec<PortInterval> = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
-        // Where a range begins or ends, the set of ranges around a port changes by that range.
+        // Where a range begins or ends, the set of ranges that contain a port changes by that range.
         let mut changes: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (index, spec) in specs.iter().enumerate().filter(|(_, spec)| spec.protocol == protocol) {
             for cut in [u32::from(spec.first), u32::from(spec.last) + 1] {

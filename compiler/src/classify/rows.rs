@@ -146,10 +146,10 @@ impl OpenRow {
         found.map_or(&self.default, |index| &self.entries[index].1)
     }
 
-    /// Puts entries in the place of those that there are.
+    /// Adds entries. A new entry replaces the old entry of the same class.
     fn overlay(&mut self, mut entries: Vec<(PeerId, AtomSet)>) {
         entries.append(&mut self.entries);
-        // Stable: of two for one class the new one comes first.
+        // The sort is stable: of two entries for one class, the new one comes first.
         entries.sort_by_key(|(peer, _)| *peer);
         entries.dedup_by_key(|(peer, _)| *peer);
         self.entries = entries;
@@ -161,7 +161,7 @@ impl OpenRow {
     }
 }
 
-/// Bytes of an entry of an [`OpenRow`] whose sets are as long as this one.
+/// Bytes of an entry of an [`OpenRow`] whose sets are as long as `like`.
 fn entry_bytes(like: &AtomSet) -> u64 {
     (size_of::<(PeerId, AtomSet)>() + size_of_val(like.words())) as u64
 }
@@ -171,11 +171,11 @@ fn set_steps(atoms: &Atoms) -> u64 {
     1 + atoms.count() as u64 / 256
 }
 
-/// The entries of a row in the making. Every rule of a subject adds to the entries of its peers, so they have to be
-/// found fast.
+/// The entries of a row that is not finished. Every rule of a subject adds to the entries of its peers, so entries must
+/// be found quickly.
 struct Entries {
     list: Vec<(PeerId, AtomSet)>,
-    /// By peer class, the position in `list`.
+    /// The position in `list`, by peer class.
     positions: Vec<u32>,
     default: AtomSet,
 }
@@ -185,7 +185,7 @@ impl Entries {
         Self { list: Vec::new(), positions: vec![u32::MAX; peers], default }
     }
 
-    /// The set of a class: the default if nothing was added yet.
+    /// The set of a class, which starts as the default.
     fn of(&mut self, peer: PeerId) -> &mut AtomSet {
         let position = &mut self.positions[peer.index()];
         if *position == u32::MAX {
@@ -418,7 +418,7 @@ impl<'a> Builder<'a> {
         let id = self.sets.intern(set);
         let new = (self.sets.list.len() - before) as u64;
         let (bytes, steps) = (new * SET_COPIES * entry_bytes(set), set_steps(self.atoms));
-        // The caller sees what the meter says at its next step.
+        // The result is ignored here: the caller asks the meter again at its next step.
         _ = if is_special { self.meter.take_for_services(bytes, steps) } else { self.meter.take(bytes, steps) };
         id
     }
@@ -552,7 +552,7 @@ impl<'a> Builder<'a> {
             let own_node = subject.node.is_some_and(|node| peer.nodes.contains(&node));
             let front = peer.front.map(|front| &self.fronts[front as usize]);
             if own_node || front.is_some() || self.claims(subject, *id).next().is_some() {
-                // Its entry in the finished row is counted here too.
+                // This also counts its entry in the finished row.
                 let bytes = ENTRY_BYTES + entry_bytes(&open.default);
                 if !self.meter.take_for_services(bytes, set_steps(self.atoms)) {
                     return;
@@ -591,7 +591,7 @@ impl<'a> Builder<'a> {
         set
     }
 
-    /// The claims on an address. On the pod's own node, services' node ports are among them.
+    /// The claims on an address. On the pod's own node, they include the node ports of services.
     fn ports_at(&self, front: Option<&Front>, own_node: bool) -> Vec<FrontPort> {
         let mut ports: Vec<FrontPort> = front.map_or_else(Vec::new, |front| front.ports.clone());
         if own_node {
@@ -636,7 +636,7 @@ impl<'a> Builder<'a> {
     ) -> AtomSet {
         let Some(rules) = rules else { return AtomSet::all(self.atoms.count()) };
         let mut set = AtomSet::none(self.atoms.count());
-        // Also the rules that are passed over have to be looked at.
+        // Skipped rules cost steps too, because each of them is examined.
         if !self.meter.take_for_services(0, rules.len() as u64 / 4) {
             return set;
         }

@@ -1,9 +1,9 @@
-//! Sets of numbers, where equal sets have equal ids, without a list of the members of each.
+//! Sets of numbers. Equal sets have equal ids, and no set stores a list of its members.
 //!
-//! Problem: a sweep over ranges meets a set at every cut, and the next set differs in one number. Listing the members
-//! of each costs the square of the number of ranges: 20,000 overlapping port ranges took gigabytes.
+//! Problem: a sweep over ranges has a set at every cut, and the next set differs in one number. Listing the members of
+//! every set costs the square of the number of ranges: 20,000 overlapping port ranges took gigabytes.
 //! Strategy: a set is the root of a binary tree over all numbers, and equal trees are stored once (hash-consing). A
-//! change of one number makes a path of new nodes and shares the rest. Unlike a hash of the members this is exact: a
+//! change of one number makes a path of new nodes and shares the others. Unlike a hash of the members, this is exact: a
 //! tenant cannot choose ranges whose sets collide.
 
 use std::collections::HashMap;
@@ -21,22 +21,22 @@ impl SharedSet {
 /// Sets of numbers below a bound.
 #[derive(Debug)]
 pub(crate) struct SharedSets {
-    /// Levels of every tree.
+    /// The number of levels of every tree.
     depth: u32,
-    /// By id, of inner nodes; the first two are [`SharedSet::EMPTY`] and [`SharedSet::PRESENT`].
+    /// The children of inner nodes, by id. The first two ids are [`SharedSet::EMPTY`] and [`SharedSet::PRESENT`].
     children: Vec<[SharedSet; 2]>,
     ids: HashMap<[SharedSet; 2], SharedSet>,
 }
 
 impl SharedSets {
-    /// For numbers below `bound`.
+    /// Makes sets of numbers below `bound`.
     pub(crate) fn new(bound: usize) -> Self {
         let depth = bound.next_power_of_two().trailing_zeros().max(1);
         let empty = [SharedSet::EMPTY; 2];
         Self { depth, children: vec![empty; 2], ids: HashMap::from([(empty, SharedSet::EMPTY)]) }
     }
 
-    /// The set with `number` added if it was not in it, and without it otherwise.
+    /// Adds `number` if the set does not contain it, and removes it otherwise.
     pub(crate) fn toggle(&mut self, set: SharedSet, number: u32) -> SharedSet {
         self.toggle_below(set, number, self.depth)
     }
@@ -69,7 +69,7 @@ mod tests {
             let mut sets = SharedSets::new(bound);
             let (mut id, mut members) = (SharedSet::EMPTY, BTreeSet::new());
             let mut seen = HashMap::from([(BTreeSet::new(), id)]);
-            // A fixed walk that comes back to many sets on different ways.
+            // A fixed walk that reaches many sets again, on different paths.
             for step in 0..2_000_u32 {
                 let number = (step * step / 3 + step / 7) % bound as u32;
                 id = sets.toggle(id, number);

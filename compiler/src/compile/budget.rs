@@ -17,7 +17,7 @@ pub enum Budget {
     Entries,
     /// Subject and peer classes together.
     Classes,
-    /// Bytes of memory that classes and tables need, as far as they depend on policies.
+    /// Bytes of memory for classes and tables, as far as they depend on policies.
     Memory,
     /// Elementary steps of classification.
     Steps,
@@ -86,7 +86,7 @@ impl fmt::Display for BudgetError {
 }
 
 impl Budgets {
-    /// The limits that classification keeps while it runs, before there is anything to measure.
+    /// The limits that classification checks while it runs. The other budgets are checked on finished tables.
     pub fn limits(&self) -> Limits {
         let least = |budget| self.0.iter().filter(|(it, _)| *it == budget).map(|(_, limit)| *limit).min();
         let of = |budget| least(budget).unwrap_or(u64::MAX);

@@ -101,7 +101,7 @@ impl<'c> Side<'c> {
         }
     }
 
-    /// What services have or claim at an address, where that makes a difference.
+    /// The services at an address; `None` if the assumptions treat service addresses as ordinary ones.
     pub(super) fn frontend(&self, address: IpAddr) -> Option<&'c FrontendPorts> {
         let makes_a_difference = self.cluster.assume.service_address == ServiceAddress::Backends;
         self.cluster.frontend(address).filter(|_| makes_a_difference)

@@ -35,7 +35,8 @@ pub(super) enum End {
     Subject(SubjectId),
 }
 
-/// The judges at one end: the end itself on both sides, and the backends of the services that claim ports of it.
+/// Everything that decides at one end: the end itself on both sides, and the backends of the services that claim ports
+/// of its address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Gate {
     pub(super) ends: [End; 2],
@@ -227,7 +228,7 @@ struct Port {
     backends: Vec<(SubjectId, u16)>,
 }
 
-/// The ports of the services at an address, with everything behind each of them: all of it must be allowed.
+/// The service ports at an address, each with the backends of all claims on it. All of them must be allowed.
 fn service_ports(side: &Side<'_>, address: IpAddr) -> Vec<Port> {
     let family = Family::of(address);
     let mut ports: Vec<Port> = Vec::new();
@@ -245,7 +246,7 @@ fn service_ports(side: &Side<'_>, address: IpAddr) -> Vec<Port> {
     ports
 }
 
-/// The ports on which the address itself and all backends let a peer in.
+/// The ports on which the address itself and all backends allow a peer's packets.
 fn behind(atoms: &mut JointAtoms, classes: &Classes, ports: &[Port], (own, peer): (SetId, PeerId)) -> SetId {
     let mut set: AtomSet = atoms.get(own).clone();
     for port in ports {

@@ -142,7 +142,7 @@ fn outside(
     found.or_else(|| (first..=last).map(|it| to_address(family, it)).find(fits))
 }
 
-/// Whether an address is one of the endpoint's node, on either side.
+/// Whether an address belongs to the endpoint's node, on either side.
 fn is_own_node(context: &Context<'_, '_>, endpoint: u32, address: IpAddr) -> bool {
     let ids = context.endpoints[endpoint as usize].ids;
     let on = |(side, id): (&Option<Side<'_>>, Option<EndpointId>)| {

@@ -1,10 +1,11 @@
-//! What the classes of a cluster will cost, without making them.
+//! Estimates the cost of the classes of a cluster without making them.
 //!
-//! Strategy: the same sweeps as in classification, with a count in the place of every set. What multiplies is counted
-//! exactly where that takes no more than a sort (predicates that hold in a stretch of addresses), and from above where
-//! it would take the product itself (pods that a selector matches, ranges that become atoms). What Services cost is
-//! not in it: no rule that is taken out makes it less. It costs a sort of what the policies write. An estimate that is
-//! too low costs an attempt that [`crate::classify::Meter`] ends, and no memory.
+//! Strategy: the same sweeps as in classification, with a count instead of every set. A product is counted exactly if
+//! that needs only a sort (predicates that hold in a stretch of addresses). If an exact count would take as long as the
+//! product itself, the count is an upper bound (pods that a selector matches, ranges that become atoms). The cost of
+//! Services is not included, because removing rules does not reduce it. The estimate takes as long as sorting the
+//! contents of the policies. If it is too low, one attempt is lost: [`crate::classify::Meter`] ends it at the limit, so
+//! it needs no additional memory.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -22,15 +23,15 @@ use crate::model::{
 /// Bytes that a rule costs by itself: its numbers, its provenance, its place in the source.
 const RULE_BYTES: u64 = 300;
 
-/// More sets of rules than this power of two are not worth counting: other bounds are lower.
+/// Sets of rules are counted only up to this power of two, because other bounds are lower.
 const MOST_SHIFT: usize = 40;
 
-/// What the classes of a cluster will cost.
+/// Estimates the cost of the classes of a cluster.
 pub fn estimate(cluster: &Cluster, scope: &Scope) -> Spent {
     of_draft(cluster, &subjects::draft(cluster, scope), &[])
 }
 
-/// The same, if the rules of some policies are taken out.
+/// Estimates the cost if the held policies have no rules.
 pub(super) fn of_draft(cluster: &Cluster, draft: &Draft, held: &[Held]) -> Spent {
     let is_held = |id: &PolicyId| held.binary_search_by_key(id, |held| held.policy).is_ok();
     let policies: Vec<PolicyId> = draft.policies.iter().copied().filter(|id| !is_held(id)).collect();
@@ -38,7 +39,7 @@ pub(super) fn of_draft(cluster: &Cluster, draft: &Draft, held: &[Held]) -> Spent
     let meter = Meter::new(Limits::NONE);
     let classes = counted.classes(&meter);
     let words = counted.ports(cluster, draft, &policies).div_ceil(64) + 1;
-    // Each rule's set of atoms, and each range's.
+    // The sets of atoms of each rule and of each range.
     _ = meter.take(counted.rules * RULE_BYTES + counted.ranges.len() as u64 * 8 * words, counted.rules * words);
     rows(cluster, draft, &counted, Rows { classes, words, is_held: &is_held }, &meter);
     meter.spent()
@@ -50,7 +51,7 @@ struct Rows<'r> {
     is_held: &'r dyn Fn(&PolicyId) -> bool,
 }
 
-/// A row for each set of policies that local endpoints are under.
+/// Adds the cost of the rows: there is one for each set of policies that apply to a local endpoint.
 fn rows(cluster: &Cluster, draft: &Draft, counted: &Counted<'_>, rows: Rows<'_>, meter: &Meter) {
     let Rows { classes, words, is_held } = rows;
     let subjects: BTreeSet<_> = draft
@@ -61,7 +62,7 @@ fn rows(cluster: &Cluster, draft: &Draft, counted: &Counted<'_>, rows: Rows<'_>,
             (&local.policies, &local.staged, &local.lists, if counted.has_names { &ports[..] } else { &[] })
         })
         .collect();
-    // Subjects of one namespace are mostly under the same policies, and equal sets are one.
+    // Most subjects of a namespace have the same policies, and equal sets are stored once.
     let mut sets: BTreeMap<Option<NamespaceId>, u64> = BTreeMap::new();
     for (policies, staged, ..) in subjects {
         let namespace = policies.iter().chain(staged).next().map(|id| cluster.policy(*id).namespace);
@@ -69,7 +70,7 @@ fn rows(cluster: &Cluster, draft: &Draft, counted: &Counted<'_>, rows: Rows<'_>,
             let in_force = policies.iter().chain(staged).filter(|id| !is_held(id));
             let holding: u64 = in_force.map(|id| counted.holding(cluster, *id, direction)).sum();
             let entries = holding.min(classes);
-            // Each class is under some of the rules, and rules that are the same make the same set.
+            // The rules that apply to a class determine its set, so there are at most two to the power of `rules` sets.
             let in_force = policies.iter().chain(staged).filter(|id| !is_held(id));
             let rules: usize = in_force.map(|id| cluster.policy(*id).rules(direction).map_or(0, <[_]>::len)).sum();
             let largest = sets.entry(namespace).or_default();
@@ -78,21 +79,21 @@ fn rows(cluster: &Cluster, draft: &Draft, counted: &Counted<'_>, rows: Rows<'_>,
             _ = meter.take(entries.saturating_mul(ENTRY_BYTES), steps);
         }
     }
-    // One row is open at a time, and each of its entries has a set of its own.
+    // Only one row is open at a time, and each of its entries has its own set.
     let open = classes.saturating_mul(8 * words + 32);
     let sets: u64 = 2 * sets.values().sum::<u64>();
     _ = meter.take(sets.saturating_mul(SET_COPIES * (8 * words + 32)).saturating_add(open), 0);
 }
 
-/// What the policies name, each thing once.
+/// Everything that the policies name, each thing once.
 struct Counted<'c> {
     cluster: &'c Cluster,
     rules: u64,
     has_names: bool,
     ranges: HashSet<(Protocol, u16, u16)>,
-    /// The stretches and pods for which a block holds.
+    /// The blocks, each with the number of stretches and pods for which it holds.
     blocks: HashMap<&'c Peer, u64>,
-    /// Stretches under the same blocks, as the number of these blocks.
+    /// The number of different sets of blocks that hold in some stretch.
     stretches: u64,
     pairs: u64,
     selectors: Selectors<'c>,
@@ -146,7 +147,7 @@ impl<'c> Counted<'c> {
         for (peer, number) in self.blocks.keys().zip(1_i64..) {
             let Peer::Block { cidr, except } = *peer else { continue };
             for (first, last) in ranges_within::<N>(*cidr, except) {
-                // The number of the block, negative where it ends.
+                // The block's number, negative where the block ends.
                 cuts.push((first, number));
                 cuts.extend(after(last).map(|end| (end, -number)));
                 ranges.push((peer, first, last));
@@ -157,7 +158,7 @@ impl<'c> Counted<'c> {
         for (_, block) in &cuts {
             active += block.signum();
             set = set.wrapping_add(mixed(block.unsigned_abs()).wrapping_mul(block.signum() as u64));
-            // Where several cuts are at one address, the sets between them are counted too.
+            // If several cuts have the same address, the sets between them are counted too.
             if known.insert(set) {
                 self.stretches += 1;
                 self.pairs = self.pairs.saturating_add(active.unsigned_abs());
@@ -173,13 +174,13 @@ impl<'c> Counted<'c> {
         for (peer, first, last) in ranges {
             let pods = pods.partition_point(|at| *at <= last) - pods.partition_point(|at| *at < first);
             let within = cuts.partition_point(|(at, _)| *at <= last) - cuts.partition_point(|(at, _)| *at < first);
-            // The same sets come again inside a block as often as anywhere else.
+            // This assumes that sets recur inside a block as often as elsewhere.
             let share = within as u64 * distinct / cuts.len() as u64 + 1 + pods as u64;
             self.blocks.entry(peer).and_modify(|stretches| *stretches += share);
         }
     }
 
-    /// Takes what the peer classes cost; returns how many there can be.
+    /// Adds the cost of the peer classes; returns how many there can be.
     fn classes(&self, meter: &Meter) -> u64 {
         let pods = self.selectors.classes;
         let classes = 1 + self.stretches + pods;
@@ -188,7 +189,7 @@ impl<'c> Counted<'c> {
         classes
     }
 
-    /// How many cuts there are between ports, of rules and of services.
+    /// The number of cuts between ports, from rules and from services.
     fn ports(&self, cluster: &Cluster, draft: &Draft, policies: &[PolicyId]) -> u64 {
         let judges_egress = policies.iter().any(|id| cluster.policy(*id).egress.is_some())
             || draft.lists.iter().any(|id| cluster.lists[id.index()].egress);
@@ -204,7 +205,7 @@ impl<'c> Counted<'c> {
         (cuts.len() + 2 * named).min(3 * 65_536) as u64
     }
 
-    /// For how many classes the peers of a policy hold, peer by peer.
+    /// The number of classes for which the peers of a policy hold, summed over the peers.
     fn holding(&self, cluster: &Cluster, id: PolicyId, direction: Direction) -> u64 {
         let policy = cluster.policy(id);
         let peers = policy.rules(direction).unwrap_or_default().iter().flat_map(|rule| &rule.peers);
@@ -219,8 +220,8 @@ impl<'c> Counted<'c> {
     }
 }
 
-/// Bits of a number that sums of others do not have by chance. Whoever makes them collide makes the estimate lower and
-/// no table larger.
+/// Mixes the bits of a number, so that different sets of numbers do not have the same sum by chance. A tenant that
+/// causes collisions lowers the estimate, but makes no table larger.
 fn mixed(number: u64) -> u64 {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -231,18 +232,18 @@ fn ranges_within<N: Number>(cidr: Prefix, except: &[Prefix]) -> Vec<(N, N)> {
     if cidr.family() == N::FAMILY { ranges_of_block(cidr, except) } else { Vec::new() }
 }
 
-/// Selectors of pods, by what narrows them down.
+/// Selectors of pods, by the condition that narrows them down.
 #[derive(Default)]
 struct Selectors<'c> {
     known: HashSet<(Option<NamespaceId>, Option<SelectorId>, SelectorId)>,
-    /// How many selectors ask about every pod, about those of a namespace, or about those with a label.
+    /// The number of selectors that apply to every pod, to the pods of a namespace, or to the pods with a label.
     everywhere: u64,
     of_namespace: HashMap<NamespaceId, u64>,
     of_label: HashMap<(&'c str, &'c str), u64>,
-    /// Labels and values that all selectors name.
+    /// The number of labels and values that all selectors name together.
     size: u64,
-    /// How many groups there are, of each namespace, and with each label. Pods of a namespace with the same labels are
-    /// a group.
+    /// The number of groups: all of them, those of each namespace, and those with each label. A group consists of the
+    /// pods of a namespace that have the same labels.
     classes: u64,
     groups_of_namespace: HashMap<NamespaceId, u64>,
     groups_of_label: HashMap<(&'c str, &'c str), u64>,
@@ -265,7 +266,7 @@ impl<'c> Selectors<'c> {
         }
     }
 
-    /// How many groups a selector can match.
+    /// The number of groups that a selector can match.
     fn matched(&self, cluster: &Cluster, own: Option<NamespaceId>, pods: SelectorId) -> u64 {
         let of_namespace = |own| self.groups_of_namespace.get(&own).copied().unwrap_or_default();
         let narrow = own.map_or(self.classes, of_namespace);
@@ -273,7 +274,7 @@ impl<'c> Selectors<'c> {
         label.map_or(narrow, |label| self.groups_of_label.get(&label).copied().unwrap_or_default().min(narrow))
     }
 
-    /// How many of them each pod has to be asked about, where pods of a namespace with the same labels are one.
+    /// Counts the groups, and the selectors that must be evaluated for each group.
     fn groups(&mut self, cluster: &'c Cluster) {
         if self.known.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! An address that a service claims, and that is another object's too.
+//! A service claims an address that another object has or claims too.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -54,7 +54,7 @@ spec:
 ",
 };
 
-/// The number of claimants that are named. Others are counted.
+/// The most claimants to name. Further claimants are only counted.
 const MOST_NAMES: usize = 5;
 
 pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
@@ -71,7 +71,7 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
     }
 }
 
-/// Whose an address of a service is besides, in words; `None` if it is the service's alone.
+/// The other objects that have or claim an address of a service, in words; `None` if no other object does.
 fn rivals(context: &Context<'_>, directory: &Directory<'_>, id: ServiceId, address: IpAddr) -> Option<Vec<String>> {
     let cluster = context.cluster;
     let at = cluster.frontend(address)?;

@@ -83,7 +83,8 @@ impl<'c> Directory<'c> {
         self.endpoint_addresses.get(&address).copied()
     }
 
-    /// The services that have or claim this address: several may share an external one, with different ports.
+    /// The services that have or claim this address. Several services may share an external address, with different
+    /// ports.
     pub fn services_at(&self, address: IpAddr) -> &[ServiceId] {
         self.service_addresses.get(&address).map_or(&[], Vec::as_slice)
     }

@@ -81,7 +81,7 @@ impl<'c> Oracle<'c> {
         self.judge_host_ports(source, destination, target, judgement)
     }
 
-    /// As if nothing translated the address.
+    /// Judges a flow as if no proxy translated its destination.
     fn judge_plain(&mut self, source: End, destination: End, target: Target) -> Judgement {
         Judgement {
             egress: self.judge_side(Direction::Egress, source, destination, target),

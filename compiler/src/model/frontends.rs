@@ -1,10 +1,12 @@
 //! Frontends: the addresses that service proxies translate, and which services claim their ports.
 //!
-//! Problem: any author of a Service can write any address into `externalIPs`: another service's ClusterIP, a pod's, or
-//! one that a second service names too. Which claim the proxy carries out is chance, or the order of its rules.
-//! Strategy: a ClusterIP belongs to its own service. Every other port that is claimed more than once, or at an address
-//! that is already in use, is *contested*: the backends of every claim must be allowed, and so must the address itself.
-//! Invariants: sorted by address; the ports of an address are sorted, and each of them has a claim.
+//! Problem: any author of a Service can write any address into `externalIPs`: another service's ClusterIP, a pod's
+//! address, or an address that a second service names too. Which claim the proxy follows depends on chance or on the
+//! order of its rules.
+//! Strategy: a ClusterIP belongs to its own service. Every other port is *contested* if it is claimed more than once,
+//! or if its address is already in use. At a contested port, the backends of every claim must be allowed, and so must
+//! the address itself.
+//! Invariants: frontends are sorted by address. The ports of an address are sorted, and each port has a claim.
 
 use std::net::IpAddr;
 
@@ -15,15 +17,15 @@ use super::{Cluster, Protocol, ServiceId};
 pub struct Frontend {
     /// The address.
     pub address: IpAddr,
-    /// The services at it.
+    /// The services at this address.
     pub at: FrontendPorts,
 }
 
 /// The services at an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FrontendPorts {
-    /// The service that has the address as its ClusterIP: nothing is behind the other ports. `None` for an address that
-    /// is only claimed, whose other ports are those of an ordinary address.
+    /// The service that has the address as its ClusterIP: nothing is behind the other ports. `None` if services only
+    /// claim the address: its other ports are those of an ordinary address.
     pub owner: Option<ServiceId>,
     /// The ports that lead to services, sorted.
     pub ports: Vec<FrontendPort>,

@@ -1,28 +1,29 @@
-//! Which endpoints of a service port are its backends.
+//! Decides which endpoints of a service port are its backends.
 //!
-//! Problem: kube-proxy uses the endpoints that are ready. If no endpoint is ready, it uses those that are terminating
-//! and still serve. It decides this for the whole cluster, and with a `Local` traffic policy for each node by itself, so one node
-//! may send connections to an endpoint that no other node uses.
-//! Strategy: the rule of kube-proxy's `CategorizeEndpoints`, asked for every node at once. An endpoint is a backend if
-//! there is a node whose proxy may use it.
-//! Invariants: the backends are a superset of what kube-proxy uses on any node. All of them must be allowed, so one too
-//! many only denies. Hints of topology choose among the ready endpoints and never leave none, so they are not read.
+//! Problem: kube-proxy uses the endpoints that are ready. If no endpoint is ready, it uses the terminating endpoints
+//! that still serve. It decides this for the whole cluster, or with a `Local` traffic policy for each node separately.
+//! So one node may send connections to an endpoint that no other node uses.
+//! Strategy: evaluate the rule of kube-proxy's `CategorizeEndpoints` for all nodes at once. An endpoint is a backend if
+//! the proxy of some node may use it.
+//! Invariants: the backends are a superset of the endpoints that kube-proxy uses on any node. All backends must be
+//! allowed, so an additional backend can only deny. Topology hints choose among the ready endpoints and always leave at
+//! least one, so they are not read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::address::Family;
 use crate::model::Backend;
 
-/// An endpoint as one slice, or a pod as its service's selector, has it.
+/// An endpoint as one EndpointSlice describes it, or a pod that the service's selector matches.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate<'o> {
     pub(super) backend: Backend,
-    /// Its node, by name.
+    /// The name of its node.
     pub(super) node: Option<&'o str>,
     pub(super) ready: bool,
-    /// Whether it is used where no endpoint is ready: it is terminating and still serves.
+    /// Whether kube-proxy uses it where no endpoint is ready: it is terminating and still serves.
     pub(super) is_fallback: bool,
-    /// Whether kube-proxy takes it for an endpoint of this port. It does not if the slice's port has no number.
+    /// Whether kube-proxy certainly uses it as an endpoint of this port. It does not if the slice's port has no number.
     pub(super) is_certain: bool,
 }
 
@@ -48,14 +49,15 @@ pub(super) fn backends<'o>(candidates: impl IntoIterator<Item = Candidate<'o>>, 
     found
 }
 
-/// The endpoints of one family: kube-proxy knows nothing of those of the other one.
+/// The endpoints of one family. kube-proxy handles each family separately.
 #[derive(Default)]
 struct Endpoints<'o>(BTreeMap<Backend, Said<'o>>);
 
 impl<'o> Endpoints<'o> {
     fn add(&mut self, candidate: Candidate<'o>) {
         let Candidate { backend, node, ready, is_fallback, is_certain } = candidate;
-        // kube-proxy knows an endpoint by its address and port. Those without addresses differ by their object.
+        // kube-proxy identifies an endpoint by its address and port. Endpoints without addresses differ by their
+        // object.
         let which = Backend { endpoint: backend.endpoint.filter(|_| backend.address.is_none()), ..backend.clone() };
         let said = self.0.entry(which).or_default();
         said.backends.insert(backend);

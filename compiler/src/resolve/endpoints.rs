@@ -95,8 +95,9 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Takes an address away from every pod that may not be the one that has it. A pod that is terminating loses it to one that is
-    /// not; if that does not decide, nobody has it: packets from there must not get what only one of the pods is allowed.
+    /// Removes an address from every pod that may not be its owner. A terminating pod loses the address to a pod that
+    /// is not terminating. If that does not decide, no pod keeps the address: packets from it must not get what only
+    /// one of the pods is allowed.
     fn settle_shared_addresses(&mut self) {
         let holders = self.holders();
         if holders.values().all(|holder| !holder.is_shared) {
@@ -114,7 +115,8 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Who has each address. Two live pods on one address are told of: the input is no picture of one moment.
+    /// Finds the owner of each address. Two pods with one address that are not terminating are reported, because the
+    /// input does not show one moment of the cluster.
     fn holders(&mut self) -> HashMap<IpAddr, Holder> {
         let mut holders: HashMap<IpAddr, Holder> = HashMap::with_capacity(self.cluster.endpoints.len());
         for (index, endpoint) in self.cluster.endpoints.iter().enumerate().filter(|(_, it)| is_at_its_addresses(it)) {
@@ -132,12 +134,12 @@ impl<'o> Resolver<'o> {
     }
 }
 
-/// The pods that say they have an address.
+/// The pods that report an address.
 struct Holder {
-    /// The first of those that count: the terminating ones only count among themselves.
+    /// The first pod that counts. Terminating pods count only if there are no others.
     first: EndpointId,
     terminating: bool,
-    /// The one that has it; `None` if several may.
+    /// The owner of the address; `None` if several pods may be.
     winner: Option<EndpointId>,
     is_shared: bool,
 }
@@ -147,7 +149,7 @@ impl Holder {
         Self { first, terminating, winner: Some(first), is_shared: false }
     }
 
-    /// Another pod says that it has the address.
+    /// Adds a pod that reports the address.
     fn meet(&mut self, id: EndpointId, terminating: bool) {
         if id == self.first {
             return;

@@ -1,4 +1,4 @@
-//! Which services have or claim which addresses: [`crate::model::Frontend`].
+//! Decides which services have or claim which addresses: [`crate::model::Frontend`].
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use crate::model::{Frontend, FrontendPort, FrontendPorts, Protocol, ServiceId};
 /// The claims on the ports of one address.
 type Claims = BTreeMap<(Protocol, u16), Vec<(ServiceId, u32)>>;
 
-/// Whose an address is, and who claims it.
+/// The service that has an address, and the claims on it.
 #[derive(Default)]
 struct Found {
     owner: Option<ServiceId>,
@@ -35,7 +35,7 @@ pub(super) fn frontends(services: &[Resolved], directory: &Directory<'_>) -> Vec
     found.into_iter().map(frontend).filter(|it| it.at != FrontendPorts::default()).collect()
 }
 
-/// Of several ports of one service with the same number, the first counts.
+/// Adds the claims of a service. If several of its ports have the same number, the first one counts.
 fn claim(claims: &mut Claims, id: ServiceId, resolved: &Resolved) {
     for (index, port) in resolved.service.ports.iter().enumerate() {
         let of_port = claims.entry((port.protocol, port.port)).or_default();
@@ -49,7 +49,7 @@ impl Found {
     fn resolve(self, address: IpAddr, directory: &Directory<'_>) -> FrontendPorts {
         let is_pod = directory.endpoint_at(address).is_some();
         let is_in_use = is_pod || self.owner.is_some();
-        // Claims of other services change nothing about a ClusterIP's own ports.
+        // Claims of other services do not affect the ports of the ClusterIP's own service.
         let foreign = self.foreign.into_iter().filter(|(port, _)| !self.own.contains_key(port));
         let foreign = foreign.map(|(port, claims)| (port, claims, is_in_use)).collect::<Vec<_>>();
         let own = self.own.into_iter().map(|(port, claims)| (port, claims, is_pod));
@@ -61,7 +61,7 @@ impl Found {
         };
         let mut ports: Vec<FrontendPort> = own.chain(foreign).map(port).collect();
         ports.sort_unstable_by_key(|it| (it.protocol, it.port));
-        // Other ports of an address that a node has are the node's.
+        // If a node has the address, its other ports are the node's.
         FrontendPorts { owner: self.owner.filter(|_| directory.node_at(address).is_none()), ports }
     }
 }

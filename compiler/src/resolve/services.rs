@@ -1,8 +1,9 @@
 //! Services, their addresses, and their endpoints.
 //!
-//! EndpointSlices say it best: they are what the service proxy reads. A service that has none gets its endpoints from
-//! its selector, over pods with addresses; where there is none (manifests), over workloads and pods without.
-//! [`super::backends`] says which endpoints are used, [`super::frontends`] which claims of addresses count.
+//! EndpointSlices are the best source, because the service proxy reads them too. A service without slices gets its
+//! endpoints from its selector: pods with addresses or, if the selector finds none (manifests), workloads and pods
+//! without addresses.
+//! [`super::backends`] decides which endpoints are used, [`super::frontends`] decides which claims on addresses count.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -51,7 +52,7 @@ impl<'o> Resolver<'o> {
     }
 }
 
-/// A service, and which addresses it has and claims.
+/// A service, with the addresses that it has and the addresses that it claims.
 pub(super) struct Resolved {
     pub(super) service: Service,
     /// ClusterIPs.
@@ -149,7 +150,7 @@ impl<'c, 'o> Finder<'c, 'o> {
         let mut found = Vec::new();
         for id in if pods.is_empty() { manifests } else { pods } {
             let endpoint = self.endpoint(id);
-            // A pod that has finished is no backend of anything, whatever its service publishes.
+            // A finished pod is never a backend, even if its service publishes pods that are not ready.
             if !matches!(endpoint.standing, Standing::Member | Standing::HostNetwork) {
                 continue;
             }
@@ -170,7 +171,8 @@ impl<'c, 'o> Finder<'c, 'o> {
         selector.iter().all(|(key, value)| labels.get(key) == Some(value))
     }
 
-    /// Whether another endpoint has the address that this one had. It is no manifest that stands for pods that are not there yet.
+    /// Whether another endpoint got the address that this one reported. Unlike a manifest, this endpoint does not stand
+    /// for pods that do not exist yet.
     fn has_lost_its_address(&self, id: EndpointId) -> bool {
         self.endpoint(id).addresses.is_empty() && self.cluster.lost_addresses.iter().any(|(lost, _)| *lost == id)
     }
@@ -209,14 +211,14 @@ fn has_other_proxy(labels: &Labels) -> bool {
     NOT_PROXIED.iter().any(|label| labels.contains_key(*label))
 }
 
-/// The external addresses that kube-proxy translates for a service. Those of the services that it skips, and those of a
-/// family in which the service has no ClusterIP, are ordinary addresses.
+/// The external addresses that kube-proxy translates for a service. It translates none for services that it skips, and
+/// none of a family in which the service has no ClusterIP: those are ordinary addresses.
 fn claimed(object: &Object, service: &k8s::Service) -> Vec<IpAddr> {
     if service.external_name || service.headless || has_other_proxy(&object.meta.labels) {
         return Vec::new();
     }
     let own = &service.cluster_addresses;
-    // Only manifests have no ClusterIP: the server has not assigned it yet.
+    // Only a manifest has no ClusterIP: the server has not assigned one yet.
     let is_of_family = |at: &&IpAddr| own.is_empty() || own.iter().any(|it| Family::of(*it) == Family::of(**at));
     service.external_addresses.iter().filter(is_of_family).copied().collect()
 }

@@ -25,8 +25,8 @@ import (
 	"k8s.io/kubernetes/pkg/proxy/apis"
 )
 
-// What the proxies of all nodes make of the objects: by `address port`, and then by service, every endpoint that some
-// node uses.
+// The translations of the proxies on all nodes: by `address port`, and then by service, every endpoint that some node
+// uses.
 type translations map[string]map[string][]string
 
 var (
@@ -43,7 +43,7 @@ func main() {
 	}
 }
 
-// Objects as `O {json}`, what is translated as `T address port service endpoint…`, and an empty line.
+// Writes the objects as `O {json}`, the translations as `T address port service endpoint…`, and an empty line.
 func writeCase(random *rand.Rand) {
 	var services []*v1.Service
 	var slices []*discovery.EndpointSlice
@@ -88,7 +88,7 @@ func sorted[V any](of map[string]V) []string {
 	return keys
 }
 
-// What kube-proxy lists at all: the selector of its informers.
+// Whether kube-proxy lists an object: the selector of its informers.
 func isListed(meta metav1.ObjectMeta) bool {
 	noProxyName, _ := labels.NewRequirement(apis.LabelServiceProxyName, selection.DoesNotExist, nil)
 	noHeadless, _ := labels.NewRequirement(v1.IsHeadlessService, selection.DoesNotExist, nil)
@@ -118,8 +118,8 @@ func ask(family v1.IPFamily, node string, services []*v1.Service, slices []*disc
 		if port.InternalPolicyLocal() {
 			internal = local
 		}
-		// Packets of pods to external addresses go to the cluster's endpoints, and without a known range of the
-		// pods' addresses to the local ones, if the policy says so.
+		// Packets of pods to external addresses go to the cluster's endpoints. If kube-proxy does not know the range of
+		// the pods' addresses, they go to the local endpoints if the policy says so.
 		external := cluster
 		if port.ExternalPolicyLocal() {
 			external = append(append([]proxy.Endpoint{}, cluster...), local...)

@@ -30,17 +30,18 @@ pub struct Request<'a> {
     pub way: Option<Way>,
     /// Whether flows of other generations go on unasked; `None` is what the artifact says.
     pub keep: Option<bool>,
-    /// If `endpoints` are all that there may be on this host: what else is known.
+    /// Given if `endpoints` names every pod of this host: further facts about these pods.
     pub exact: Option<Exact>,
 }
 
-/// What is known where every pod of this host is named. An attached endpoint that is not named is closed: it is not known whose it is.
-/// An endpoint that cannot be done is told of, and does not hold up the others.
+/// Facts about the pods of this host, if a request names all of them. An attached endpoint that is not named is closed,
+/// because it is not known to which pod it belongs. An endpoint that fails is reported, and the operation continues
+/// with the others.
 #[derive(Clone, Debug, Default)]
 pub struct Exact {
-    /// Interfaces at which nothing passes, and the pods that they were thought to be of.
+    /// Interfaces to close, each with the pod that it was attributed to.
     pub closed: Vec<(String, String)>,
-    /// Every pod's UID, also of pods whose interface is not found: they stay where they are attached.
+    /// The UIDs of all pods. A pod whose interface is not found stays where it is attached.
     pub uids: BTreeMap<String, String>,
 }
 
@@ -326,7 +327,8 @@ impl Runtime {
     }
 }
 
-/// An endpoint that cannot be done: told of where others go on without it, else the end of it all.
+/// Handles an endpoint that failed. If the request is exact, the endpoint is reported and the operation continues;
+/// otherwise the operation fails.
 fn skip(
     request: &Request<'_>,
     settled: &mut Settled,
@@ -342,8 +344,8 @@ fn skip(
     Ok(())
 }
 
-/// Closes what has no rules in this artifact: attached endpoints that are not named and are not surely the same pod's, and named ones
-/// that the artifact does not know.
+/// Closes endpoints without rules in this artifact: attached endpoints that the request does not name and that may not
+/// be the same pod's, and named endpoints that the artifact does not contain.
 fn close_unknown(
     record: &mut Record,
     wanted: &mut [Endpoint],

@@ -76,7 +76,7 @@ impl Runtime {
         record.write(&self.system, &self.pins)
     }
 
-    /// Lets nothing pass at an endpoint, under whichever generation its programs are.
+    /// Drops all packets at an endpoint, in the current generation and in the next one.
     fn shut(&self, local: &Endpoint, current: Option<&Loaded>, next: &Loaded) -> Result<(), Error> {
         let interface = BTreeSet::from([local.ifindex]);
         current.into_iter().chain([next]).try_for_each(|loaded| self.close(loaded, &interface))

@@ -1,11 +1,12 @@
 //! The agent's descriptors of all pinned objects.
 //!
-//! Problem: any root process can remove pins: one by one, all at once, or between two of our operations. A TCX link ends with its last
-//! reference, so without its pin the pod is open, and the flow tables are lost too. Strategy: the agent holds every link, program and
-//! map by descriptor, and the record as a value, so removed pins end nothing. Each operation begins by restoring missing pins;
-//! [`Runtime::settle`] restores those of programs and maps.
-//! Invariant: this is a copy of the record and its objects, taken after each operation. If an operation loses the record, the copy is
-//! the record from before that operation.
+//! Problem: any root process can remove pins: one by one, all at once, or between two of our operations. A TCX link
+//! ends with its last reference. So without its pin the pod would be open, and the flow tables would be lost too.
+//! Strategy: the agent holds every link, program and map by descriptor, and the record as a value, so removing pins
+//! ends none of them. Each operation first restores missing pins; [`Runtime::settle`] restores the pins of programs and
+//! maps.
+//! Invariant: this is a copy of the record and its objects, taken after each operation. If an operation loses the
+//! record, the copy is the record from before that operation.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
@@ -19,15 +20,15 @@ use crate::point::{Side, Way};
 use crate::record::Record;
 use crate::sys::{Link, Lock, Map, Program};
 
-/// The copy.
+/// The copy of the record and its objects.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// The record, and the number of the map that it is in.
+    /// The record, and the number of the map that contains it.
     record: Option<(Record, u32)>,
-    /// By number. They only keep the objects alive.
+    /// Programs and maps by number. They are held only to keep the objects alive.
     programs: BTreeMap<u32, Program>,
     maps: BTreeMap<u32, Map>,
-    /// By the place of its pin.
+    /// The links, by the path of their pin.
     links: BTreeMap<PathBuf, Link>,
     /// Restored pins, in words, since the last report.
     restored: Vec<String>,
@@ -64,16 +65,16 @@ impl Runtime {
         self.kept.as_ref().map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Runs an operation between restoring missing pins and updating the copy.
+    /// Restores missing pins, runs an operation, then updates the copy.
     pub(crate) fn kept_during<T>(&self, operation: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         self.bring_back()?;
         let result = operation();
-        // After a failure the record says how far the operation came.
+        // After a failure, the record shows how far the operation came.
         let remembered = self.remember();
         result.and_then(|value| remembered.map(|()| value))
     }
 
-    /// After a detach of all endpoints, nothing is to be restored.
+    /// Called after a detach of all endpoints, when there is nothing to restore.
     pub(crate) fn forget_kept(&self) {
         self.kept().into_iter().for_each(|mut kept| *kept = Kept::default());
     }
@@ -96,12 +97,12 @@ impl Runtime {
         links.iter().try_for_each(|(place, link)| self.bring_link_back(place, link, restored))
     }
 
-    /// A map that is held.
+    /// Calls `work` with a held map.
     pub(crate) fn with_kept_map<T>(&self, number: u32, work: impl FnOnce(&Map) -> T) -> Option<T> {
         self.kept().and_then(|kept| kept.maps.get(&number).map(work))
     }
 
-    /// Where links are pinned that are held.
+    /// The paths of the pins of the held links.
     pub(crate) fn places_of_links(&self) -> Vec<PathBuf> {
         self.kept().map(|kept| kept.links.keys().cloned().collect()).unwrap_or_default()
     }
@@ -121,7 +122,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// If the directory was removed, our lock is on the removed one, and another process could lock the new one.
+    /// Takes the lock again if the directory was removed: our lock is on the removed directory, and another process
+    /// could lock the new one.
     fn lock_again(&self, restored: &mut Vec<String>) -> Result<(), Error> {
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let root = self.pins.root();
@@ -135,7 +137,7 @@ impl Runtime {
 
     fn number_of_record(&self) -> Result<Option<u32>, Error> {
         let map = self.system.pinned_map(&self.pins.record());
-        // Another kind of object in its place counts as a missing record.
+        // If an object of another kind is in its place, the record counts as missing.
         Ok(map
             .ok()
             .flatten()
@@ -148,7 +150,7 @@ impl Runtime {
     fn bring_link_back(&self, place: &Path, link: &Link, restored: &mut Vec<String>) -> Result<(), Error> {
         let doing = format!("bring {} back", place.display());
         let info = self.system.link_info(link).doing(&doing)?;
-        // Its interface is gone, or another process detached it. `settle` makes a new one if necessary.
+        // The interface is gone, or another process detached the link. `settle` makes a new link if necessary.
         if info.ifindex == 0 {
             return Ok(());
         }
@@ -167,7 +169,7 @@ impl Runtime {
     pub(crate) fn remember(&self) -> Result<(), Error> {
         let Some(mut kept) = self.kept() else { return Ok(()) };
         let number = self.number_of_record()?;
-        // The next operation restores a record that is gone.
+        // If the record is gone, the next operation restores it.
         let Some(number) = number.filter(|number| kept.record.as_ref().is_none_or(|(_, known)| known != number)) else {
             return Ok(());
         };

@@ -1,8 +1,9 @@
 //! A quick check that our programs are the first at every hook.
 //!
-//! Problem: any root process can remove our programs from an interface, replace them, put others before them, or remove our pins.
-//! Strategy: [`Runtime::look`] asks the kernel about every hook, entry and pin, and repairs deviations. Of the maps it reads only the
-//! endpoints' entries, so that the agent can run it every second; `status` reads all maps.
+//! Problem: any root process can remove our programs from an interface, replace them, put other programs before them,
+//! or remove our pins.
+//! Strategy: [`Runtime::look`] asks the kernel about every hook, entry and pin, and repairs deviations. Of the maps, it
+//! reads only the endpoints' entries, so that the agent can run it every second; `status` reads all maps.
 //! Invariant: the result is the state after the repair, read from the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +19,8 @@ use crate::point::{Point, Side};
 use crate::record::{Endpoint, Record};
 use crate::sys::Map;
 
-/// The limit of moves to the front at one interface within [`CONTEST`]: another tool may insist on being first.
+/// The most moves to the front at one interface within [`CONTEST`]. There is a limit because another tool may insist on
+/// being first.
 const MOST_MOVES: u32 = 3;
 const CONTEST: Duration = Duration::from_secs(60);
 
@@ -27,7 +29,8 @@ const CONTEST: Duration = Duration::from_secs(60);
 pub struct Looked {
     /// Repaired deviations.
     pub repaired: Vec<String>,
-    /// Pods without our programs, or with another program before them, and why. Pods whose interface is gone are left out.
+    /// Pods without our programs, or with another program before them, and why. Pods whose interface is gone are left
+    /// out.
     pub astray: Vec<(String, String)>,
 }
 
@@ -71,8 +74,8 @@ impl Runtime {
         Ok(looked)
     }
 
-    /// Whether there are no deviations. One system call for each hook and each entry; a pin that was replaced by another object is
-    /// left to `mend`.
+    /// Whether there are no deviations. This takes one system call for each hook and each entry. It does not notice a
+    /// pin that was replaced by another object; `mend` repairs that.
     fn is_right(&self, record: &Record) -> Result<bool, Error> {
         let Some(generation) = record.current.as_ref() else { return Ok(false) };
         if record.next.is_some() || !record.leaving.is_empty() || !self.has_all_pins(record)? {
@@ -123,8 +126,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// A program that runs before ours can let packets pass without it. Ours is put in front again. If that does not last, the
-    /// endpoint is reported.
+    /// Puts our program in front again if another program runs before it, because that program can let packets pass
+    /// without ours. If ours does not stay in front, the endpoint is reported.
     fn see_to_front(
         &self,
         local: &Endpoint,

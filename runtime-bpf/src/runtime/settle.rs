@@ -68,7 +68,8 @@ impl<'a> Values<'a> {
     }
 }
 
-/// The endpoint's value in the artifact, with its number and its pod's hardware address filled in; none where nothing passes.
+/// The endpoint's value in the artifact, with its number and its pod's hardware address filled in; `None` if the
+/// endpoint is closed.
 pub(crate) fn value_of(artifact: &Artifact, local: &Endpoint) -> Option<Vec<u8>> {
     if local.closed {
         return None;
@@ -135,14 +136,14 @@ impl Runtime {
         places
     }
 
-    /// Every pin where it belongs, and no other. What belongs elsewhere moves before its place is taken. Returns the pins
-    /// that were missing.
+    /// Moves every pin to its place and removes all others. A pin that occupies the place of another pin is moved
+    /// first. Returns the pins that were missing.
     pub(crate) fn place_pins(&self, record: &Record) -> Result<Vec<PathBuf>, Error> {
         let places = self.places(record);
         let mut right = BTreeSet::new();
         let mut moves = Vec::new();
         for path in self.pinned()? {
-            // A pin that cannot be opened as a program or map is another process's.
+            // A pin that cannot be opened as a program or map belongs to another process.
             let (is_program, number) = self.number_at(&path).unwrap_or((false, 0));
             let place = places.iter().find(|it| (it.0, it.1) == (is_program, number)).map(|it| it.2.clone());
             match place {
@@ -210,7 +211,8 @@ impl Runtime {
         let interfaces = self.system.interfaces().doing("list this host's interfaces")?;
         let (mut gone, mut changed) = (Vec::new(), false);
         for local in &mut record.endpoints {
-            // What cannot be asked for is not gone; whether its programs are there is seen when they are placed.
+            // If the query fails, the endpoint does not count as gone. Whether its programs are there is checked when
+            // they are placed.
             let is_gone =
                 self.is_gone(local, &mut seen).or_else(|error| if self.apart { Ok(false) } else { Err(error) });
             if is_gone? {
@@ -315,7 +317,8 @@ impl Runtime {
                     match self.point(local, side).remove(nothing.as_ref()) {
                         // No such interface, no such program.
                         Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
-                        // It has no entry any more, so nothing passes; it is removed with the next change.
+                        // The endpoint has no entry any more, so its packets are dropped. The next change removes the
+                        // program.
                         Err(_) if self.apart => needed.push(local.clone()),
                         other => other.doing(removing)?,
                     }
@@ -332,7 +335,7 @@ impl Runtime {
         record.write(&self.system, &self.pins)
     }
 
-    /// Without an entry nothing passes.
+    /// Removes the entries of interfaces. Without an entry, all packets are dropped.
     pub(crate) fn close(&self, loaded: &Loaded, interfaces: &BTreeSet<u32>) -> Result<(), Error> {
         let Some(map) = loaded.map(MapName::Endpoints) else { return Ok(()) };
         for ifindex in interfaces {

@@ -138,7 +138,7 @@ impl Runtime {
             for side in Side::BOTH {
                 let there = self.point(local, side).program()?;
                 let expected = record.current.as_ref().map(|it| it.programs[side as usize]);
-                // An interface that has gone since needs no program.
+                // An interface that is gone by this time needs no program.
                 let is_gone = there.is_none() && self.is_gone(local, &mut Seen::new())?;
                 if !is_gone && (there.is_none() || there != expected) {
                     let what = if there.is_some() { "another program runs" } else { "no program of ours runs" };

@@ -1,7 +1,8 @@
-//! Notifications of the kernel about interfaces and tc of this network namespace, and about files of a directory.
+//! Notifications from the kernel about interfaces and tc in this network namespace, and about files in a directory.
 //!
-//! Strategy: a netlink socket for links, qdiscs and filters, and an inotify descriptor. A wait ends with the first message of either.
-//! The messages' content is dropped, because the caller checks everything anyway. Invariant: lost messages end a wait too.
+//! Strategy: a netlink socket for links, qdiscs and filters, and an inotify descriptor. A wait ends with the first
+//! message of either. The content of the messages is dropped, because the caller checks everything anyway.
+//! Invariant: lost messages end a wait too.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -33,35 +34,35 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// In this thread's network namespace. The directory may come later.
+    /// Opens the notifier in this thread's network namespace. The directory may be created later.
     pub fn open(directory: &Path) -> io::Result<Self> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: no pointers.
         let socket = call_socket(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
-        // SAFETY: the kernel has just given this descriptor to us, and nobody else knows it.
+        // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
         let netlink = unsafe { OwnedFd::from_raw_fd(socket) };
-        // SAFETY: plain numbers, of which all bits zero is a value.
+        // SAFETY: the structure has only numbers, so all bits zero is a valid value.
         let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
         address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
         address.nl_groups = GROUPS;
         let length = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
         // SAFETY: an address of this length, alive during the call.
         call_socket(unsafe { libc::bind(netlink.as_raw_fd(), (&raw const address).cast(), length) })?;
-        // SAFETY: no pointers; the descriptor is new and ours alone.
+        // SAFETY: no pointers.
         let inotify = call_socket(unsafe { libc::inotify_init1(libc::IN_CLOEXEC | libc::IN_NONBLOCK) })?;
-        // SAFETY: as above.
+        // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
         let inotify = unsafe { File::from_raw_fd(inotify) };
         let mut notifier = Self { netlink, inotify, directory: directory.to_owned(), watched: None };
         notifier.watch_directory();
         Ok(notifier)
     }
 
-    /// Watches the directory or, if it does not exist, its closest ancestor. Returns whether this is a new watch: earlier changes of
-    /// that directory had no message.
+    /// Watches the directory or, if it does not exist, its closest ancestor. Returns whether the watch is new: earlier
+    /// changes of that directory sent no notification.
     fn watch_directory(&mut self) -> bool {
         for directory in self.directory.ancestors() {
             let Ok(path) = std::ffi::CString::new(directory.as_os_str().as_bytes()) else { return false };
-            // SAFETY: a descriptor that is open and a terminated path, both alive during the call.
+            // SAFETY: an open descriptor and a terminated path, both alive during the call.
             let watch = unsafe { libc::inotify_add_watch(self.inotify.as_raw_fd(), path.as_ptr(), CHANGES) };
             if watch >= 0 {
                 let now = Some((directory.to_owned(), watch));
@@ -71,7 +72,7 @@ impl Notifier {
         false
     }
 
-    /// Waits until something changes; `false` if nothing has within that time.
+    /// Waits until something changes. Returns `false` if nothing changes within that time.
     pub fn wait(&mut self, at_most: Duration) -> io::Result<bool> {
         if self.watch_directory() {
             return Ok(true);
@@ -120,7 +121,7 @@ mod tests {
         let directory = root.join("cni/results");
         let mut notifier = Notifier::open(&directory).expect("no privilege is needed");
         let mut heard = |what: &str| {
-            // Interfaces of this host may change too: that is no error.
+            // Interfaces of this host may change at the same time, which is no error.
             assert!(notifier.wait(Duration::from_secs(30)).expect("it can be waited for"), "{what}");
         };
         std::fs::create_dir(root.join("cni")).expect("a directory");

@@ -110,7 +110,8 @@ pub fn give_memory_back() {
     }
 }
 
-/// Raises the soft limit of descriptors to the hard one. The soft one is often 1,024, and the agent needs two for each pod.
+/// Raises the soft limit of descriptors to the hard limit. The soft limit is often 1,024, and the agent needs two
+/// descriptors for each pod.
 pub fn raise_descriptor_limit() -> io::Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: room for the answer, alive during the call.

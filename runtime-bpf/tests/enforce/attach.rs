@@ -124,7 +124,7 @@ fn detached_everything_passes_and_nothing_stays() {
     });
 }
 
-/// Every pod of the host is named: these are to be enforced, and this interface is to be closed.
+/// Attaches with all pods of the host named: `pods` must be enforced, and the interfaces of `closed` must be closed.
 fn attach_exactly(
     node: &Node,
     made: &(Artifact, Vec<u8>),
@@ -157,7 +157,7 @@ fn an_interface_that_is_closed_or_no_longer_named_lets_nothing_through() {
             let looked = node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.look()).unwrap();
             assert_eq!(looked, Looked::default(), "a closed interface is no deviation");
         }
-        // The same with a switch, and back again.
+        // The interface also stays closed in another generation. It is open again when it is named again.
         attach_exactly(node, &only_port(81), way, &[0], &[]).unwrap();
         assert!(connect(node, 0, server, 80).is_none());
         attach_exactly(node, &only_port(80), way, &[0, 1], &[]).unwrap();

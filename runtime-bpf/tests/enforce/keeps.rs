@@ -16,7 +16,7 @@ use crate::net::{Layout, Node, pod_address, possible};
 use crate::policy::{artifact, cluster};
 use crate::probe::{connect, datagram, is_alive, serve};
 
-/// `weir` in ASCII, with which our filters are put.
+/// `weir` in ASCII: the handle of our filters.
 const HANDLE: u32 = 0x7765_6972;
 
 fn attach(
@@ -57,7 +57,7 @@ fn assert_repaired(node: &Node, runtime: &Runtime, what: &str) {
     assert_enforced(node, runtime, what);
 }
 
-/// Everything under a directory of a bpf file system, and the directory.
+/// Removes a directory of a bpf file system and everything in it.
 fn remove(path: &Path) {
     if let Ok(entries) = fs::read_dir(path) {
         entries.flatten().for_each(|entry| remove(&entry.path()));
@@ -72,7 +72,8 @@ fn pins(node: &Node) -> Vec<PathBuf> {
     let inside = |directory: &str| fs::read_dir(root.join(directory)).unwrap().flatten().map(|it| it.path());
     let directories = ["links", "maps", "progs", "next", "old"];
     let singly = directories.iter().flat_map(|it| inside(it)).collect::<Vec<_>>();
-    // `next` and `old` are empty between switches, and `links` is without TCX: nothing is lost with an empty directory.
+    // `next` and `old` are empty between switches, and `links` is empty without TCX. Removing an empty directory loses
+    // nothing.
     let full = directories.iter().filter(|it| inside(it).next().is_some());
     let whole = full.map(|it| root.join(it)).chain([root.join("record"), root.clone()]);
     singly.into_iter().chain(whole).collect()
@@ -104,7 +105,7 @@ fn a_generation_after_everything_was_removed_comes_into_force() {
                 assert!(connect(node, 0, pod_address(1, false), open).is_some(), "{way:?}");
                 assert!(connect(node, 0, pod_address(1, false), shut).is_none(), "{way:?}");
             }
-            // An entry alone needs the record too.
+            // Writing entries needs the record too.
             remove(&node.bpffs());
             runtime.write_addresses(&[], true).unwrap();
             runtime.reap().unwrap();
@@ -190,7 +191,8 @@ fn a_program_of_others_in_front_that_lets_everything_pass_is_overtaken() {
             let mut stay = Vec::new();
             let mut overtake = |handle: u32| match way {
                 Way::Tcx => {
-                    // The kernel takes no program twice, and removes that of a closed link a little later.
+                    // The kernel refuses a program that is already on the hook, and it removes the program of a closed
+                    // link a little later.
                     let again = verdict(0);
                     stay.clear();
                     stay.push(Kernel::open().unwrap().attach(&again, index, Hook::Egress).unwrap());
@@ -217,8 +219,8 @@ fn a_program_of_others_in_front_that_lets_everything_pass_is_overtaken() {
     });
 }
 
-/// Another thread removes pins while generations are switched. No packet passes that all generations deny, and the last check repairs
-/// everything.
+/// Another thread removes pins while generations are switched. No packet passes that all generations deny, and the last
+/// check repairs everything.
 #[test]
 fn pins_that_are_removed_during_switches_open_nothing() {
     if let Err(reason) = possible() {

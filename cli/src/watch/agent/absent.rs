@@ -1,10 +1,12 @@
 //! Pods whose interface is gone because they end.
 //!
-//! Problem: the container runtime removes a pod's interface before the kubelet tells the API that the pod is gone. A node on which
-//! pods come and go would be unready most of the time, with warnings in the log and an alert about missing enforcement.
-//! Strategy: a pod that had its interface, or is being deleted, is excused for a while, because no packet passes an interface that does
-//! not exist. Invariant: a pod whose interface was never found is not excused for long, because the interface may exist without our
-//! knowledge. Only a pod that lost its interface and is being deleted is excused until it is gone.
+//! Problem: the container runtime removes a pod's interface before the kubelet reports to the API that the pod is gone.
+//! On a node where pods start and end often, the agent would be unready most of the time, log warnings, and raise an
+//! alert about missing enforcement.
+//! Strategy: a pod whose interface is missing is excused for a while if it had an interface before or is being deleted.
+//! An excused pod is not reported as a fault, because no packet passes an interface that does not exist.
+//! Invariant: a pod whose interface was never found is not excused for long, because the interface may exist without
+//! our knowledge. Only a pod that lost its interface and is being deleted is excused until it is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -15,7 +17,7 @@ use super::{Agent, Pod, Value};
 use crate::watch::discover::NotFound;
 use crate::watch::enforce::Enforce;
 
-/// Runtimes make a pod's network anew, and kubelets tell of a pod's end, well within.
+/// Long enough for a runtime to recreate a pod's network, and for a kubelet to report the end of a pod.
 const EXCUSED: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
@@ -47,7 +49,7 @@ impl<E: Enforce> Agent<E> {
         }
     }
 
-    /// Pods that may run without policy: no interface of theirs is known.
+    /// Pods that may run without policy because their interface is not known.
     pub(super) fn missing(&self, now: Instant) -> impl Iterator<Item = (&Pod, &NotFound)> {
         self.places.missing().iter().filter(move |(pod, why)| !why.is_contested && !self.is_excused(pod, now))
     }

@@ -1,11 +1,12 @@
-//! Budgets of the agent: policies that cost too much are held, and all others come into force.
+//! The agent's budgets. A policy that costs too much is held: it isolates its pods and allows nothing. All other
+//! policies come into force.
 //!
-//! Problem: one namespace can write policies whose generation needs more memory than the agent has. The kernel would
-//! end the agent, again and again, and no pod's policy on the node could change any more.
-//! Strategy: every generation is made to fit before it is made (`weir_compiler::fit`). If it turns out that the
-//! estimate was too low, classification ends at the limit, and the next attempt begins at a lower level, which is
-//! remembered for a while.
-//! Invariant: a policy that does not fit isolates its pods and allows nothing, and an Event at the policy says so.
+//! Problem: the policies of one namespace can need more memory than the agent has. The kernel would kill the agent
+//! again and again, and no pod's policy on the node could change any more.
+//! Strategy: before the agent builds a generation, `weir_compiler::fit` removes the rules of policies that do not fit.
+//! If the estimate was too low, classification stops at the limit. The next attempt starts at a lower level, and the
+//! agent remembers that level for a while.
+//! Invariant: a policy that does not fit isolates its pods and allows nothing, and an Event on the policy reports this.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,19 +20,20 @@ use weir_compiler::model::Cluster;
 use super::{Agent, Notice, Value, shown};
 use crate::watch::enforce::Enforce;
 
-/// Without a limit on the container's memory.
+/// The default memory budget if the container has no memory limit.
 const MEMORY: u64 = 1 << 30;
-/// The part of the container's memory that the classes of a generation may take. Another part is what is in force, a
-/// third one the artifact on its way to the kernel, and the rest is for objects.
+/// The default memory budget is the container's limit divided by this number. One part is for the classes of the next
+/// generation, one for the generation in force, one for the artifact on its way to the kernel, and the rest for
+/// objects.
 const PART: u64 = 4;
-/// Some seconds of work.
+/// The default budget of steps: some seconds of work.
 const STEPS: u64 = 1_000_000_000;
-/// No higher level is tried for this time after an attempt exceeded its limits.
+/// After an attempt exceeded its limits, no higher level is tried for this time.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// Events per namespace: the number of all Events is limited, and other tenants need theirs.
+/// The most Events per namespace. The number of all Events is limited, and other namespaces need theirs.
 pub(super) const MOST_TOLD: usize = 3;
 
-/// The budgets of generations: the given ones, and defaults for what every agent needs.
+/// The budgets of a generation: the given ones, and defaults for memory and steps.
 pub(crate) fn budgets(given: &[(Budget, u64)], container: Option<u64>) -> Budgets {
     let mut all = given.to_vec();
     for (budget, default) in [(Budget::Memory, container.unwrap_or(PART * MEMORY) / PART), (Budget::Steps, STEPS)] {
@@ -46,7 +48,7 @@ pub(crate) fn budgets(given: &[(Budget, u64)], container: Option<u64>) -> Budget
 pub(crate) fn container_memory() -> Option<u64> {
     let files = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     let limit = files.iter().find_map(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok())?;
-    // The older file has a number near 2^63 where there is no limit.
+    // Without a limit, the file of cgroup v1 contains a number near 2^63.
     (limit < 1 << 60).then_some(limit)
 }
 
@@ -54,9 +56,9 @@ pub(crate) fn container_memory() -> Option<u64> {
 #[derive(Debug, Default)]
 pub(super) struct Budgeted {
     pub(super) budgets: Budgets,
-    /// A level that was enough where the estimate was not, and when it was found.
+    /// The highest level to try after an estimate was too low, and when that attempt failed.
     learned: Option<(u64, Instant)>,
-    /// The policies of the generation in force that only isolate, and why.
+    /// The policies of the generation in force that lost their rules, and why.
     held: BTreeMap<Key, String>,
 }
 
@@ -69,20 +71,20 @@ impl Budgeted {
         self.budgets.limits()
     }
 
-    /// The highest level that is worth an attempt.
+    /// The highest level to try, if an attempt exceeded its limits recently.
     pub(super) fn highest(&self, now: Instant) -> Option<u64> {
         let (level, at) = self.learned?;
         (now.saturating_duration_since(at) < REMEMBERED).then_some(level)
     }
 
-    /// An attempt exceeded the limits although its estimate did not. Says whether there is a lower level to try. If there
-    /// is none, the level is not what is wrong, and it is forgotten.
+    /// Records that an attempt exceeded the limits although its estimate fitted. Returns whether there is a lower level
+    /// to try. Otherwise the cause is not the level, and the learned level is forgotten.
     pub(super) fn exceeded(&mut self, fit: &Fit, now: Instant) -> bool {
         self.learned = fit.lower().map(|lower| (lower, now));
         self.learned.is_some()
     }
 
-    /// A line for each namespace, because a namespace has thousands of policies.
+    /// One line for each namespace, because a namespace may have thousands of policies.
     pub(super) fn unready(&self) -> Vec<String> {
         let mut namespaces: BTreeMap<&str, usize> = BTreeMap::new();
         self.held.keys().for_each(|key| *namespaces.entry(&key.namespace).or_default() += 1);
@@ -98,7 +100,7 @@ impl Budgeted {
 }
 
 impl<E: Enforce> Agent<E> {
-    /// A generation is in force in which these policies have no rules.
+    /// Reports the policies that have no rules in the generation that has just come into force.
     pub(super) fn tell_held(&mut self, fit: &Fit, now: Instant) {
         let held = self.index.generation().map(|Generation { cluster, .. }| reasons(cluster, fit)).unwrap_or_default();
         let mut told: BTreeMap<&str, usize> = BTreeMap::new();

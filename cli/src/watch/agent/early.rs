@@ -49,7 +49,7 @@ impl Early {
         self.look.map(|(at, _)| at)
     }
 
-    /// Something has changed: those that are starting may have their interfaces.
+    /// Called after a change on the host: pods that are starting may have their interfaces now.
     pub(super) fn hurry(&mut self, now: Instant) {
         if !self.starting.is_empty() {
             self.look = Some((now, FIRST_LOOK));

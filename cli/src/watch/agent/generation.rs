@@ -88,7 +88,7 @@ impl<E: Enforce> Agent<E> {
         Ok(installed)
     }
 
-    /// Makes the objects of the index fit the budget, and compiles them.
+    /// Removes rules from policies until the objects of the index fit the budget, then compiles them.
     fn attempt(
         &mut self,
         options: &Options,
@@ -192,7 +192,7 @@ impl<E: Enforce> Agent<E> {
     }
 }
 
-/// Whether there is a chance that it goes away with some of the rules.
+/// Whether the error may disappear if some policies lose their rules.
 fn is_size(error: &CompileError) -> bool {
     !matches!(
         error,

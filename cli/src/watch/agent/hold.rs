@@ -26,7 +26,7 @@ impl<E: Enforce> Agent<E> {
         }
     }
 
-    /// Whether pods can start. What is wrong with one pod or one policy is no reason to start none.
+    /// Whether pods can start. A fault of a single pod or policy does not keep other pods from starting.
     fn can_let_go(&self) -> Answer {
         match (&self.failure, self.in_force) {
             _ if !self.unlisted.is_empty() => Err("the objects of the API are not all known yet".to_owned()),

@@ -1,7 +1,7 @@
 //! The pods of this node: in a generation, at their interfaces, and leaving them.
 //!
-//! Invariant: a pod is its UID. A pod that is deleted keeps its rules at its own interface for as long as that is there, and nowhere
-//! else: whatever address it had may be another pod's by then.
+//! Invariant: a pod is identified by its UID. A deleted pod keeps its rules at its own interface until that interface
+//! is gone, and nowhere else: its address may belong to another pod by then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -15,15 +15,15 @@ use crate::watch::discover::{Found, Witness};
 use crate::watch::enforce::{Enforce, Left};
 use crate::watch::place::Pod;
 
-/// The local pods of a generation, and those whose addresses may be other pods'.
+/// The local pods of a generation, including those whose addresses other pods claim too.
 pub(super) fn pods(generation: &Generation, node: &str) -> BTreeSet<Pod> {
     let cluster = &generation.cluster;
     let in_scope = generation.scope.endpoints().iter().map(|id| pod(cluster, *id, &[]));
     in_scope.chain(unaddressed(generation, node).into_keys()).collect()
 }
 
-/// Local pods without any address that is surely theirs. Whether that has to be told: while pods come and go it is normal that a
-/// pod that is being deleted has an address that is a new pod's by now.
+/// Local pods all of whose addresses other pods claim too. The value says whether to report the pod: a terminating pod
+/// is not reported, because a new pod commonly gets the address of a pod that is being deleted.
 pub(super) fn unaddressed(generation: &Generation, node: &str) -> BTreeMap<Pod, bool> {
     let cluster = &generation.cluster;
     let is_here = |id: EndpointId| {
@@ -45,7 +45,7 @@ fn pod(cluster: &Cluster, id: EndpointId, lost: &[std::net::IpAddr]) -> Pod {
     }
 }
 
-/// A pod that an agent before this one has enforced.
+/// Converts a pod that the previous agent left in the kernel's record.
 pub(super) fn remembered(left: Left) -> Option<(Pod, Found)> {
     let (namespace, name) = left.pod.split_once('/')?;
     let (namespace, name) = (namespace.to_owned(), name.to_owned());
@@ -57,12 +57,13 @@ pub(super) fn remembered(left: Left) -> Option<(Pod, Found)> {
 #[derive(Debug, Default)]
 pub(super) struct Interfaces {
     pub(super) endpoints: Vec<(String, String)>,
-    /// Nothing passes at these.
+    /// All packets are dropped at these interfaces.
     pub(super) closed: Vec<(String, String)>,
 }
 
 impl<E: Enforce> Agent<E> {
-    /// A pod that is deleted keeps its rules as long as its own interface is there. Its address is another pod's as soon as one says so.
+    /// Keeps a deleted pod in the index while its own interface exists. The pod is marked as terminating, so it loses
+    /// its address as soon as another pod has it. Returns `false` if the pod or its interface is not known.
     pub(super) fn leaves(&mut self, key: &Key, at: Instant) -> bool {
         let Some(object) = self.index.get(key) else { return false };
         let pod = identity(object);
@@ -75,7 +76,7 @@ impl<E: Enforce> Agent<E> {
         true
     }
 
-    /// Deleted pods whose interface turned out to be another pod's have left.
+    /// Removes deleted pods whose interface is gone or belongs to another pod now.
     pub(super) fn let_leave(&mut self, now: Instant) {
         let places = &self.places;
         let gone: Vec<Key> =
@@ -87,7 +88,7 @@ impl<E: Enforce> Agent<E> {
         }
     }
 
-    /// What is enforced at which interface, and where nothing passes; pods as `namespace/name`.
+    /// The interfaces to enforce and the interfaces to close, with pods as `namespace/name`.
     pub(super) fn interfaces(&self) -> Interfaces {
         let Interfaces { mut endpoints, mut closed } = Interfaces::default();
         for (pod, found) in self.places.found() {
@@ -98,14 +99,15 @@ impl<E: Enforce> Agent<E> {
         Interfaces { endpoints, closed }
     }
 
-    /// Every local pod's UID, also of those whose interface is not known; not of those that may be at another's interface.
+    /// The UIDs of local pods. Includes pods whose interface is not known, except those that may be at a contested
+    /// interface.
     pub(super) fn uids(&self) -> BTreeMap<String, String> {
         let missing = self.places.missing().iter().filter(|(_, why)| !why.is_contested).map(|(pod, _)| pod);
         let known = self.places.found().keys().chain(missing);
         known.filter_map(|pod| Some((pod.path(), pod.uid.clone()?))).collect()
     }
 
-    /// Pods at whose interfaces nothing passes because it is not known which packets are theirs, and why.
+    /// The pods to report as closed, each with the reason why it is not known which packets are the pod's.
     pub(super) fn closed_pods(&self) -> Vec<(String, String)> {
         let missing = self.places.missing().iter().filter(|(_, why)| why.is_contested);
         let contested = missing.map(|(pod, why)| (pod.path(), format!("nothing passes at its interface: {why}")));

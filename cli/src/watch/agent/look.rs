@@ -1,4 +1,5 @@
-//! Regular checks of the kernel's hooks. Readiness and `weir_endpoints` report the last check, not the last installation.
+//! Regular checks of the kernel's hooks. Readiness and `weir_endpoints` report the last check, not the last
+//! installation.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,7 @@ impl<E: Enforce> Agent<E> {
         self.look.due = Some(self.look.due.map_or(earliest, |due| due.min(earliest)));
     }
 
-    /// Checks all hooks if it is time. The runtime repairs deviations.
+    /// Checks all hooks if a check is due. The runtime repairs deviations.
     pub(super) fn look(&mut self, now: Instant) {
         if self.in_force.is_none() || self.look.due.is_some_and(|due| due > now) {
             return;

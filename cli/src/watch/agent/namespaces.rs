@@ -1,9 +1,11 @@
-//! Namespaces that end, and come back under the same name.
+//! Namespaces that are deleted, and new namespaces with the same name.
 //!
-//! Problem: policies are told of on another stream than namespaces, and either may be late or have lost events in a new list. A policy
-//! of a namespace that is gone must not allow anything in the next one of its name; a policy of the next one must not be lost.
-//! Strategy: when a namespace goes or has another UID, none of the policies that are known under its name is believed any more: they
-//! still isolate, and allow nothing, until the server says again that they are there; and it is asked to.
+//! Problem: policies and namespaces arrive on different watch streams. Either stream may be late, or may lose events
+//! when it is listed again. A policy of a deleted namespace must not allow anything in a new namespace of the same
+//! name, and a policy of the new namespace must not be lost.
+//! Strategy: when a namespace is deleted or has another UID, the known policies under its name lose their rules: they
+//! still isolate their pods and allow nothing. The agent asks the API server for a new list, and a policy gets its
+//! rules back when the server reports it again.
 
 use std::time::Instant;
 
@@ -23,7 +25,8 @@ impl<E: Enforce> Agent<E> {
         known.zip(uid).is_some_and(|(known, uid)| known != uid)
     }
 
-    /// A namespace is gone, or another one has its name.
+    /// Called when a namespace is gone or another namespace has its name. Removes the rules of its known policies and
+    /// lists its objects again.
     pub(super) fn doubt(&mut self, namespace: &str, at: Instant) {
         for key in self.policies.kept_for(namespace) {
             let dirty = self.index.delete(&key);
@@ -46,7 +49,7 @@ impl<E: Enforce> Agent<E> {
     }
 }
 
-/// The policy without what it allows; it isolates the same pods in the same directions.
+/// The policy without its rules. It isolates the same pods in the same directions.
 pub(super) fn isolating(object: &Object) -> Option<Object> {
     let Body::NetworkPolicy(policy) = &object.body else { return None };
     let bare =
@@ -54,7 +57,8 @@ pub(super) fn isolating(object: &Object) -> Option<Object> {
     Some(Object { body: Body::NetworkPolicy(bare), ..object.clone() })
 }
 
-/// Without rules the directions have to be named: a policy that names none has the second one because of its rules.
+/// The directions that a policy isolates. A policy without rules must name them: one that names none isolates egress
+/// only because it has egress rules.
 fn directions(policy: &NetworkPolicy) -> Vec<PolicyType> {
     match (policy.policy_types.is_empty(), policy.egress.is_empty()) {
         (false, _) => policy.policy_types.clone(),

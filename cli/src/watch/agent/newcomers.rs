@@ -1,12 +1,13 @@
 //! Pods that are connected before their policy is in force.
 //!
-//! Problem: a pod can send packets as soon as its interface exists. A generation takes a tenth of a second, and while the API server
-//! is away, the agent knows nothing of the pods that the container runtime starts (static pods, restarts). Strategy: the CNI result
-//! names the pod's namespace and name before its first process runs. A new interface is closed immediately if a policy may isolate
-//! the pod, and opened by the generation that includes the pod. Labels are ignored: those of an unknown pod are not known, and a
-//! known pod waits only for its generation.
-//! Invariants: the agent closes only veths that a CNI result names as a pod's, and none that existed before the agent. Only a
-//! generation that is in force on an interface opens it.
+//! Problem: a pod can send packets as soon as its interface exists. A generation takes a tenth of a second. While the
+//! API server is unreachable, the agent knows nothing of the pods that the container runtime starts (static pods,
+//! restarts).
+//! Strategy: the CNI result names the pod's namespace and name before its first process runs. A new interface is closed
+//! immediately if a policy may isolate the pod. The generation that includes the pod opens it. Labels are ignored:
+//! those of an unknown pod are not known, and a known pod waits only for its generation.
+//! Invariants: the agent closes only veths that a CNI result names as a pod's, and none that existed before the agent.
+//! Only a generation that is in force on an interface opens it.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -34,7 +35,8 @@ pub(crate) enum UnknownPods {
 #[derive(Debug)]
 pub(super) struct Newcomers {
     unknown: UnknownPods,
-    /// Interfaces of pods that were judged already; `None` before the first look.
+    /// Interfaces for which it was already decided whether to close them; `None` before the first read of the result
+    /// cache.
     judged: Option<BTreeSet<u32>>,
     /// The time of the next read of the result cache, and of the last one.
     due: Option<Instant>,
@@ -50,7 +52,7 @@ impl Newcomers {
         self.due
     }
 
-    /// Something on the host has changed.
+    /// Schedules a read of the result cache after a change on the host.
     pub(super) fn stir(&mut self, now: Instant) {
         let earliest = self.looked.map_or(now, |looked| now.max(looked + PAUSE));
         self.due = Some(self.due.map_or(earliest, |due| due.min(earliest)));
@@ -58,7 +60,7 @@ impl Newcomers {
 }
 
 impl<E: Enforce> Agent<E> {
-    /// Interfaces, tc or the CNI result cache have changed: all regular checks are due now.
+    /// Called when interfaces, tc or the CNI result cache have changed. Makes all regular checks due.
     pub(super) fn stirred(&mut self, now: Instant) {
         self.newcomers.stir(now);
         self.look_soon(now);
@@ -67,7 +69,7 @@ impl<E: Enforce> Agent<E> {
         self.check_at = self.check_at.map(|due| due.min(now));
     }
 
-    /// Called before slow work: a notification that waits for the end of the pause is handled first.
+    /// Called before slow work. If a notification waits for the end of the pause, handles it now.
     pub(super) fn judge_newcomers_first(&mut self, now: Instant) {
         let is_stirred =
             self.newcomers.due.zip(self.newcomers.looked).is_some_and(|(due, looked)| due <= looked + PAUSE);
@@ -82,7 +84,7 @@ impl<E: Enforce> Agent<E> {
         if self.newcomers.due.is_none_or(|due| due > now) {
             return;
         }
-        // Without notifications, as often as interfaces are checked.
+        // Without notifications, the result cache is read as often as interfaces are checked.
         (self.newcomers.looked, self.newcomers.due) = (Some(now), Some(now + CHECK));
         let attached = self.places.attachments();
         let there: BTreeSet<u32> = attached.iter().map(|(ifindex, ..)| *ifindex).collect();

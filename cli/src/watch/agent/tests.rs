@@ -534,7 +534,7 @@ fn a_deleted_pod_stays_enforced_until_its_interface_is_gone() {
     assert_eq!(rig.after(CHECK + GATHER), ["install "]);
 }
 
-/// As the kubelet does it: the interface goes first, then the API hears of it.
+/// The order of the kubelet: the interface goes first, then the API reports the end of the pod.
 #[test]
 fn a_pod_that_ends_is_no_failure() {
     let mut rig = Rig::in_force();

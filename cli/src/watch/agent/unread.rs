@@ -1,8 +1,9 @@
-//! Objects that cannot be read, or not as a whole.
+//! Objects that cannot be read, or only in part.
 //!
-//! Strategy: what is understood is in force, and everything that was denied before stays denied; it is told as an Event, in metrics and
-//! in readiness. Invariant: what an object said is believed for as long as it is the same object: one of the same name that has another
-//! UID never said it.
+//! Strategy: the parts that can be read are in force, and everything that was denied before stays denied. An Event,
+//! metrics and readiness report the error.
+//! Invariant: the last content that could be read stays in force only for the same object. An object of the same name
+//! with another UID never had that content.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -14,7 +15,7 @@ use super::{Agent, Notice, Value, shown};
 use crate::watch::enforce::Enforce;
 
 impl<E: Enforce> Agent<E> {
-    /// What it was when it was read last stays in force.
+    /// Keeps the last content of the object that could be read in force.
     pub(super) fn cannot_read(&mut self, key: Key, uid: Option<String>, message: String, at: Instant) {
         if self.is_another(&key, uid.as_ref()) {
             self.deleted(&key, at);
@@ -24,7 +25,8 @@ impl<E: Enforce> Agent<E> {
         self.tell_unread(key, uid, message, stays, at);
     }
 
-    /// What is understood of it is in force. An entry that cannot be read may be one that was denied before: those stay.
+    /// Puts the readable parts of an object into force. An entry that cannot be read may be one that the list denied
+    /// before, so the list keeps all entries that it denied before.
     pub(super) fn partly_read(&mut self, mut object: Object, message: String, at: Instant) {
         let (key, uid) = (Key::of(&object), object.meta.uid.clone());
         let known = self.index.get(&key).filter(|known| known.meta.uid == uid);

@@ -1,42 +1,44 @@
-//! Interfaces → pods, for all pods of the host at once.
+//! Assigns interfaces to pods, for all pods of the host at once.
 //!
-//! Problem: a pod's address says little. A pod with CAP_NET_ADMIN gives its interface any address, and CNI plug-ins give an address to a
-//! new pod while the pod that had it before is still known. Strategy: a pod is its UID. What is known by UID (this agent has found the
-//! pod there, or a CNI result says so) comes first, and such an interface is never another pod's. Only pods that are left over are
-//! looked for by address, and only where the answer is unambiguous: one interface for the pod, and one pod for the interface.
-//! Invariants: no interface has two pods, no pod two interfaces. Where it cannot be told, the pods have no interface, the interfaces
-//! are contested (the caller closes them), and the other pods are not concerned.
+//! Problem: a pod's address is weak evidence. A pod with CAP_NET_ADMIN can give its interface any address, and CNI
+//! plug-ins may give an address to a new pod while the pod that had it before is still known.
+//! Strategy: a pod is identified by its UID. Evidence by UID comes first: this agent found the pod at the interface
+//! before, or a CNI result names the pod. Such an interface is never assigned to another pod. Only the remaining pods
+//! are searched by address, and only an unambiguous match counts: one interface for the pod, and one pod for the
+//! interface.
+//! Invariants: no interface has two pods, and no pod has two interfaces. If a match is ambiguous, the pods get no
+//! interface, the interfaces are contested (the caller closes them), and other pods are not affected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_runtime::sys::links::Interface;
 
 use super::{Cached, Found, Inventory, NotFound, Wanted, Witness, describe, found, is_veth, list};
-/// A pod that wants its interface.
+/// A pod whose interface is searched.
 #[derive(Clone, Debug)]
 pub(crate) struct Claimant<'p> {
     pub(crate) pod: Wanted<'p>,
-    /// Where it was found before, if that interface is there.
+    /// The interface where the pod was found before, if that interface still exists.
     pub(crate) known: Option<Found>,
-    /// It was found before with this address, at an interface that has gone. Only a CNI result says where it is now: the address may
-    /// be another pod's, which the API has not told of yet.
+    /// The pod was found before with this address, at an interface that is gone. Only a CNI result can assign a new
+    /// interface to it: the address may belong to another pod that the API has not reported yet.
     pub(crate) has_lost: bool,
 }
 
-/// Who has which interface.
+/// Which pod has which interface.
 #[derive(Debug, Default)]
 pub(crate) struct Assignment {
     /// In the order of the claimants.
     pub(crate) outcomes: Vec<Result<Found, NotFound>>,
-    /// Interfaces that may be of several pods, and one of these.
+    /// Interfaces that may belong to several pods, each with the index of one of these claimants.
     pub(crate) contested: BTreeMap<String, usize>,
 }
 
-/// By whom an interface is held: the claimant, and what says so.
+/// By interface number: the claimant that has the interface, and the evidence for it.
 type Holders = BTreeMap<u32, (usize, Found)>;
 
 impl Inventory {
-    /// The interface of each of these pods.
+    /// Finds the interface of each of these pods.
     pub(crate) fn assign(&self, claimants: &[Claimant<'_>]) -> Assignment {
         let mut reasons: Vec<Vec<String>> = vec![Vec::new(); claimants.len()];
         let mut contested = BTreeMap::new();
@@ -54,8 +56,8 @@ impl Inventory {
         Assignment { outcomes, contested: contested.into_iter().filter_map(first).collect() }
     }
 
-    /// Pods whose UID says where they are. Of two that say the same the later CNI result is right: the name of an interface that is
-    /// gone comes back, and the result that spoke of it may still be there.
+    /// Assigns interfaces by UID. If two pods claim the same interface, the later CNI result wins: a new interface may
+    /// get the name of one that is gone while the old result still exists.
     fn by_uid(
         &self,
         claimants: &[Claimant<'_>],
@@ -96,7 +98,8 @@ impl Inventory {
         holders
     }
 
-    /// What was found before, unless a CNI result since then says otherwise: a pod's network may be made anew.
+    /// The interface that was found before, unless a later CNI result names another one: a pod's network may be
+    /// recreated.
     fn known_or_cached(&self, claimant: &Claimant<'_>) -> Result<Found, String> {
         let cached = self.by_cache(claimant.pod);
         match (&claimant.known, cached) {
@@ -106,7 +109,7 @@ impl Inventory {
         }
     }
 
-    /// Pods that only their addresses can tell of.
+    /// Assigns interfaces by address to the pods that have none yet.
     fn by_address(
         &self,
         claimants: &[Claimant<'_>],
@@ -154,7 +157,8 @@ impl Inventory {
         holders
     }
 
-    /// The host's ends of veths that have one of the pod's addresses; if there are none, those that a route to it names.
+    /// The host ends of veths whose pod ends have one of the pod's addresses. If no veth has one, the veths that routes
+    /// to these addresses name.
     fn at_addresses(&self, pod: Wanted<'_>, reasons: &mut Vec<String>) -> BTreeMap<u32, Found> {
         let (mut all, mut reason) = (BTreeMap::new(), "no network namespace has its address".to_owned());
         for (name, namespace) in &self.namespaces {
@@ -183,13 +187,15 @@ impl Inventory {
         all
     }
 
-    /// Both ends have to name each other: a pod chooses the numbers of its own interfaces.
+    /// The host end of a pod's veth. Both ends must name each other, because a pod chooses the numbers of its own
+    /// interfaces.
     fn host_end(&self, inside: &Interface) -> Option<&Interface> {
         let names_it = |host: &&Interface| Some(host.ifindex) == inside.peer && host.peer == Some(inside.ifindex);
         self.interfaces.iter().find(|it| is_veth(it) && names_it(it)).filter(|_| is_veth(inside))
     }
 
-    /// Of several results (a sandbox was made anew) the latest one whose interface is there, and that has the pod's addresses.
+    /// The interface that the pod's CNI results name. There are several results if the sandbox was recreated. The
+    /// latest one counts whose interface exists and whose addresses match the pod's.
     fn by_cache(&self, pod: Wanted<'_>) -> Result<Found, String> {
         let mut reason = "the CNI result cache does not know the pod".to_owned();
         let mut latest: Option<Found> = None;
@@ -214,7 +220,7 @@ impl Inventory {
         latest.ok_or(reason)
     }
 
-    /// Whether a CNI result says that the interface is another pod's.
+    /// Whether a CNI result says that the interface belongs to another pod.
     fn is_cached_for_another(&self, name: &str, pod: Wanted<'_>) -> bool {
         let names_it = |cached: &&Cached| self.interface_of(cached).is_some_and(|it| it.name == name);
         self.cached.iter().filter(names_it).any(|cached| !cached.is_of(pod))

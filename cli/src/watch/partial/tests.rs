@@ -42,7 +42,7 @@ fn a_policy_in_an_unknown_mode_is_enforced_as_it_is_written() {
 #[test]
 fn a_rule_that_cannot_be_read_allows_nothing_and_the_others_stay() {
     let good = json!({"from": [{"podSelector": {"matchLabels": {"a": "b"}}}]});
-    // Without the peer that is not known the rule would allow everything.
+    // Without the unknown peer, the rule would allow everything.
     let bad = json!({"from": [{"podSelektor": {}}]});
     let policy = policy_of(json!("audit"), json!({"podSelector": {}, "ingress": [bad, good], "egress": [bad]}));
     assert_eq!((policy.ingress.len(), policy.ingress[0].peers.len(), policy.egress.len()), (1, 1, 0));

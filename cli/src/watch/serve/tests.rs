@@ -54,7 +54,7 @@ fn served() -> SocketAddr {
 
 fn is_alive(address: SocketAddr) -> bool {
     let mut stream = TcpStream::connect(address).expect("somebody listens");
-    // Where nothing comes, the test is to fail and not to hang.
+    // If no answer comes, the test must fail and not hang.
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
     stream.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").expect("it is taken");
     let mut text = String::new();
@@ -67,7 +67,7 @@ fn slow_silent_and_half_open_connections_do_not_stop_livez() {
     let address = served();
     let connect = |say: &[u8]| {
         let mut stream = TcpStream::connect(address).expect("somebody listens");
-        // The server may have closed it for the ones after it.
+        // The server may have closed this connection because of later ones.
         _ = stream.write_all(say);
         stream
     };
@@ -80,7 +80,7 @@ fn slow_silent_and_half_open_connections_do_not_stop_livez() {
             (slow.iter().map(|it| it.try_clone().expect("a copy")).collect::<Vec<_>>(), Arc::clone(&stop));
         thread::spawn(move || {
             while !stop.load(Ordering::SeqCst) {
-                // Those that were closed refuse it.
+                // Writing fails on connections that the server has closed.
                 slow.iter().for_each(|mut it| _ = it.write_all(b"X: y\r\n"));
                 thread::sleep(Duration::from_millis(20));
             }
@@ -90,7 +90,7 @@ fn slow_silent_and_half_open_connections_do_not_stop_livez() {
     let half: Vec<_> = (0..MOST).map(|_| connect(b"GET /metrics HTTP/1.1\r\n")).collect();
     half.iter().for_each(|it| _ = it.shutdown(Shutdown::Write));
     assert!(is_alive(address), "beside half-open ones");
-    // They ask, and do not read.
+    // These clients send requests and read no answers.
     let deaf: Vec<_> = (0..MOST).map(|_| connect(&b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(500))).collect();
     assert!(is_alive(address), "beside those that do not read");
     stop.store(true, Ordering::SeqCst);
@@ -98,7 +98,7 @@ fn slow_silent_and_half_open_connections_do_not_stop_livez() {
     drop((silent, slow, half, deaf));
 }
 
-/// Whether the server closes it: a read ends, with or without an error.
+/// Whether the server closes the connection: a read ends, with or without an error.
 fn is_closed(mut stream: &TcpStream) -> bool {
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
     !matches!(stream.read(&mut [0; 512]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)

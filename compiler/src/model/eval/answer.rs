@@ -98,7 +98,7 @@ pub enum Basis {
     Isolated(Vec<PolicyId>),
     /// The destination is a service's address: what its backends say.
     Service(ServiceBasis),
-    /// The destination is a contested port: every claim decides, and so does the address itself.
+    /// The destination is a contested port: every claim must be allowed, and so must the address itself.
     Claims(ClaimsBasis),
     /// The destination is a hostPort: what the pods behind it say.
     HostPorts(HostPortBasis),
@@ -127,7 +127,7 @@ pub struct ServiceBasis {
 /// The services behind an address and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicesBehind {
-    /// The service whose ClusterIP it is: without a claim, nothing is behind the port.
+    /// The service whose ClusterIP the address is. If no service claims the port, nothing is behind it.
     pub owner: Option<ServiceId>,
     /// The services that claim the port, each with the index of its port.
     pub claims: Vec<(ServiceId, u32)>,
@@ -146,7 +146,7 @@ impl ServicesBehind {
     }
 }
 
-/// The sides that decide at a contested port.
+/// The sides that decide about a contested port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimsBasis {
     /// The services that claim it, each with the index of its port, and the side of each claim.
@@ -156,7 +156,7 @@ pub struct ClaimsBasis {
 }
 
 impl ClaimsBasis {
-    /// The sides that made the verdict what it is: one denied claim is enough.
+    /// The sides that decided the verdict: one denied claim is enough to deny.
     pub fn deciding(&self, verdict: Verdict) -> impl Iterator<Item = &Side> {
         let agreeing = self.claims.iter().map(|(_, side)| side).filter(move |side| side.verdict == verdict);
         agreeing.chain((verdict == Verdict::Allow).then_some(&*self.otherwise))
@@ -173,7 +173,7 @@ pub struct HostPortBasis {
 }
 
 impl HostPortBasis {
-    /// The sides that made the verdict what it is: one denied claim is enough.
+    /// The sides that decided the verdict: one denied claim is enough to deny.
     pub fn deciding(&self, verdict: Verdict) -> impl Iterator<Item = &Side> {
         let agreeing = self.claims.iter().map(|(_, side)| side).filter(move |side| side.verdict == verdict);
         agreeing.chain((verdict == Verdict::Allow).then_some(&*self.otherwise))
@@ -193,7 +193,7 @@ impl Side {
         }
     }
 
-    /// A contested claim only takes away.
+    /// Adds contested claims. A claim can only deny.
     #[must_use]
     pub(crate) fn with_claims(self, claims: Vec<((ServiceId, u32), Self)>) -> Self {
         let verdict = claims.iter().map(|(_, side)| side.verdict).max();

@@ -13,7 +13,7 @@ impl Oracle<'_> {
         // A host-network pod is its node: what is sent to its address may be a node port.
         let pod = destination.endpoint.filter(|id| self.is_member(*id));
         let is_host = pod.is_some_and(|id| self.endpoint(id).standing == Standing::HostNetwork);
-        // Packets of a pod to its own address do not leave it.
+        // A pod's packets to its own address do not leave the pod.
         let is_itself = source.endpoint.is_some_and(|id| self.endpoint(id).addresses.contains(&address));
         if is_host || is_itself || self.cluster.assume.service_address == ServiceAddress::Address {
             return None;
@@ -56,8 +56,8 @@ impl Oracle<'_> {
         found
     }
 
-    /// Judges every service behind an address. At a contested port any of the claimants may get the packet, or the
-    /// address itself may: all of them must be allowed.
+    /// Judges every service behind an address. At a contested port, any of the claimants or the address itself may get
+    /// the packet, so all of them must be allowed.
     pub(super) fn judge_behind(
         &mut self,
         source: End,
@@ -80,7 +80,7 @@ impl Oracle<'_> {
         Judgement { egress: otherwise.egress.with_claims(egress), ingress: otherwise.ingress.with_claims(ingress) }
     }
 
-    /// A service port is allowed if all of its backends are.
+    /// A service port is allowed if all of its backends are allowed.
     fn judge_service(
         &mut self,
         source: End,

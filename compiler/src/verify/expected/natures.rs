@@ -31,7 +31,7 @@ pub(in crate::verify) struct Nature<'c> {
     pub(super) plain: u32,
     /// The services that have or claim the address.
     pub(super) frontend: Option<&'c FrontendPorts>,
-    /// Whether it is a pod's own, for an address that services claim.
+    /// For an address that services claim: whether it is also a pod's own address.
     pub(super) on_pod: bool,
     /// The hostPorts on it, of nodes with local endpoints: indices into [`Cluster::host_ports`].
     pub(super) host_ports: Vec<usize>,
@@ -136,7 +136,7 @@ impl<'c> Natures<'c> {
         let host_ports = if endpoint.is_none() { self.host_ports_at(address) } else { Vec::new() };
         let mut nature = Nature { plain, frontend: None, on_pod: false, host_ports, family: None };
         if self.cluster.assume.service_address == ServiceAddress::Backends {
-            // Of a pod's address, only claims on ports matter: it is nothing else's.
+            // For a pod's address, only claims on ports matter: it counts as the pod's address otherwise.
             let matters = |it: &&FrontendPorts| endpoint.is_none() || !it.ports.is_empty();
             nature.frontend = self.cluster.frontend(address).filter(matters);
             nature.on_pod = nature.frontend.is_some() && endpoint.is_some();

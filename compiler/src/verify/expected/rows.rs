@@ -10,7 +10,7 @@ use super::super::slots::Slots;
 use super::Expected;
 use super::natures::{Nature, Plain};
 
-/// What claims a port.
+/// The claims on a port.
 #[derive(Default)]
 struct At {
     claims: BTreeSet<(ServiceId, usize)>,
@@ -226,7 +226,7 @@ impl<'c> Expected<'c> {
         Some(set)
     }
 
-    /// The service ports at an address: all that claim each of them, and whether the address itself must be allowed too.
+    /// The service ports at an address, each with all claims on it, and whether the address itself must be allowed too.
     fn ports_at(&self, nature: &Nature<'c>, own_node: bool) -> BTreeMap<(Protocol, u16), At> {
         let mut found: BTreeMap<(Protocol, u16), At> = BTreeMap::new();
         for port in nature.frontend.into_iter().flat_map(|it| &it.ports) {

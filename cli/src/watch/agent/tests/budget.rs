@@ -1,9 +1,9 @@
-//! Budgets: a namespace whose policies cost too much is held, and the other namespaces are not concerned.
+//! Budgets: the policies of a namespace that cost too much are held, and other namespaces are not affected.
 
 use super::super::budget;
 use super::*;
 
-/// A pod of another namespace on the node, and `policies` policies with ports and holes of their own.
+/// A pod of another namespace on the node, and `policies` policies, each with its own ports and excepted blocks.
 fn hostile(policies: usize) -> String {
     let mut text = "
 {apiVersion: v1, kind: Namespace, metadata: {name: hostile}}
@@ -43,7 +43,7 @@ fn a_namespace_over_the_budget_is_held_and_the_changes_of_others_come_into_force
     let text = rig.metrics.text();
     assert!(text.contains("weir_unenforced_objects{kind=\"NetworkPolicy\",why=\"budget\"}"), "{text}");
     assert!(rig.metrics.unready().is_some_and(|why| why.contains("namespace hostile: ")));
-    // The neighbour opens its pod to all: this needs a generation, and it is not held.
+    // The neighbour opens its pod to all. This needs a new generation, and its policy is not held.
     rig.apply(OPEN);
     let Some(generation) = rig.after(GATHER).pop() else { panic!("no generation") };
     assert!(generation.starts_with("install shop/web@veth7"), "{generation}");
@@ -71,7 +71,7 @@ fn a_namespace_over_the_budget_is_held_and_the_changes_of_others_come_into_force
 
 #[test]
 fn an_estimate_that_is_too_low_leads_to_another_attempt() {
-    // No estimate counts entries, so this limit is met only by the finished tables.
+    // The estimate does not count classes, so only the finished tables exceed this limit.
     let mut rig = Rig::with_budgets(Budgets(vec![(Budget::Classes, 100)]));
     rig.plug("web", "u1", "veth7", [10, 0, 0, 5]);
     rig.list(CLUSTER);

@@ -1,4 +1,4 @@
-//! A pod is its UID at its interface; addresses, names of pods, of interfaces and of namespaces come back.
+//! A pod is identified by its UID and its interface. Addresses and names of pods, interfaces and namespaces are reused.
 
 use weir_runtime::sys::links::Namespace;
 
@@ -11,7 +11,7 @@ fn near_pod(name: &str, uid: &str, app: &str, address: &str) -> String {
     )
 }
 
-/// A pod's interface of which only the pod's own network namespace tells.
+/// A pod's interface that only the pod's own network namespace shows.
 fn plug_untold(rig: &Rig, veth: &str, addresses: &[[u8; 4]]) {
     let mut host = rig.host.lock().expect("no test panics while it holds it");
     let ifindex = host.interfaces.len() as u32 + 20;

@@ -1,14 +1,17 @@
-//! The agent through a random life: whatever happens and in whatever order it hears of it, once everything is quiet the kernel does what
-//! the reference says of the objects that there are.
+//! Random lives of the agent. Events come in any order. When they have stopped, the kernel must do what the reference
+//! model says about the existing objects.
 //!
-//! Problem: bookkeeping goes wrong in orders of events that one does not think of: a deletion that comes after the address has a new
-//! pod, a new list that loses events, an agent that dies between two steps. Strategy: a cluster whose pods, policies and namespaces
-//! come and go ([`world`]), an API server whose lists and watches are late, end and expire ([`server`], read by the agent's own
-//! [`crate::watch::cursor::Cursor`]), a host whose interfaces come and go and whose kernel outlives the agent ([`host`]); the agent under
-//! a clock that the test moves. After each round [`judge`] sends packets between all pods through the programs that are in force.
-//! Invariant: the same seed is the same life, up to how long this machine takes for a generation.
+//! Problem: the agent's bookkeeping can fail in orders of events that no hand-written test covers. Examples: a deletion
+//! arrives after another pod has the address, a new list loses events, the agent dies between two steps.
+//! Strategy: three models run around the agent. In the cluster ([`world`]), pods, policies and namespaces come and go.
+//! The API server ([`server`]) has lists and watches that are late, end and expire; the agent's own
+//! [`crate::watch::cursor::Cursor`] reads them. On the host ([`host`]), interfaces come and go, and the kernel outlives
+//! the agent. The test moves the clock. After each round, [`judge`] sends packets between all pods through the programs
+//! that are in force.
+//! Invariant: the same seed gives the same life, except for the time that this machine takes for a generation.
 //!
-//! `WEIR_LIFE_ROUNDS` and `WEIR_LIFE_SEED` say how long and which; `cargo xtask life` goes on without end.
+//! `WEIR_LIFE_ROUNDS` sets the number of rounds and `WEIR_LIFE_SEED` the first seed; `cargo xtask life` runs without
+//! end.
 
 mod dice;
 mod host;
@@ -25,9 +28,9 @@ use judge::Tally;
 use server::Stream;
 use world::World;
 
-/// Rounds of one cluster, before there is another one.
+/// The number of rounds of one cluster.
 const LIFE: usize = 12;
-/// Longer than the agent waits for anything but another try.
+/// Longer than every wait of the agent, except the waits between retries.
 const QUIET_TIME: Duration = Duration::from_secs(45);
 
 struct Life {
@@ -80,7 +83,8 @@ impl Life {
         self.world.finish(&mut self.dice);
         self.settle();
         if self.world.is_any_ending() {
-            // Its policies outlive their deletion, which is more than the objects say.
+            // A namespace is being deleted: the agent keeps its policies after their deletion, so the objects do not
+            // define the result.
             self.held.clear();
             return Vec::new();
         }
@@ -103,7 +107,7 @@ impl Life {
         wrong
     }
 
-    /// Some of what one stream has, or each of them.
+    /// Delivers some events of one stream, or of all streams.
     fn deliver(&mut self) {
         let (all, count) = (0..self.streams.len(), 1 + self.dice.below(12));
         let which = self.dice.below(self.streams.len());
@@ -151,12 +155,12 @@ impl Life {
         self.held.push((uid, answer));
     }
 
-    /// SIGKILL, and another agent over what the kernel has.
+    /// Kills the agent and starts another one on the same kernel state.
     fn kill(&mut self) {
         self.world.trail.push("killed".to_owned());
         (self.agent, self.metrics) = agent(&self.world.host, &self.relist);
         self.streams = Stream::all();
-        // Their plug-ins see the socket close, and ask again.
+        // The plug-ins see that the socket is closed, and ask again.
         self.held.clear();
     }
 
@@ -224,7 +228,7 @@ fn after_any_life_the_kernel_does_what_the_objects_say() {
     println!("{rounds} rounds from seed {first}: {tally:?}");
     let Tally { allowed, denied, closed, let_go } = tally;
     assert!([allowed, denied, let_go].iter().all(|count| *count > 0), "each kind of answer occurs: {tally:?}");
-    // It takes an agent that is new, a pod that it has not known, and a neighbour that is faster.
+    // This occurs only if a new agent meets a pod that it did not know and a neighbour that acts first.
     assert!(closed > 0 || rounds < 5_000, "some pods are closed: {tally:?}");
     assert_eq!(failures, 0, "lives of {rounds} rounds that ended in a difference");
 }

@@ -24,7 +24,7 @@ impl Rig {
 fn a_new_pod_is_closed_and_enforced_as_soon_as_its_result_is_there() {
     let mut rig = Rig::in_force();
     rig.starting("web-2", "u7");
-    // The search has backed off by then.
+    // After this time, the pauses between searches are at their longest.
     rig.after(Duration::from_millis(9_700));
     assert_eq!(rig.seen().closed, NONE);
     rig.plug("web-2", "u7", "veth8", [10, 0, 0, 7]);
@@ -34,7 +34,8 @@ fn a_new_pod_is_closed_and_enforced_as_soon_as_its_result_is_there() {
     assert_eq!(rig.stir(), NONE, "what is enforced is not closed again");
 }
 
-/// A notification just before delays the next read of the result cache. A generation must not start before that read.
+/// A notification just before this one delays the next read of the result cache. A generation must not start before
+/// that read.
 #[test]
 fn a_new_pod_is_closed_before_its_generation_is_made() {
     let mut rig = Rig::in_force();
@@ -69,7 +70,7 @@ fn unknown_pods_are_closed_without_any_policy_if_that_is_asked_for() {
     let mut rig = Rig::with(UnknownPods::Deny, Budgets::default());
     rig.plug("old", "u8", "veth8", [10, 0, 0, 8]);
     rig.after(MOMENT);
-    // Nothing has been listed: the API may be away.
+    // The API has listed nothing yet: it may be unreachable.
     rig.plug("new", "u9", "veth9", [10, 0, 0, 9]);
     assert_eq!(rig.stir(), ["veth9"], "but none that was there before the agent");
     rig.list("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}");

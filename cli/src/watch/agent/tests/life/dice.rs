@@ -1,6 +1,6 @@
-//! Chance, the same for the same seed.
+//! Random numbers that the seed determines.
 
-/// SplitMix64.
+/// The SplitMix64 generator.
 pub(super) struct Dice(u64);
 
 impl Dice {
@@ -21,7 +21,7 @@ impl Dice {
         (self.next() % limit.max(1) as u64) as usize
     }
 
-    /// Once in so many times.
+    /// True with a probability of one in `times`.
     pub(super) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }

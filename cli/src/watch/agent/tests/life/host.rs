@@ -1,4 +1,4 @@
-//! The host under the agent: interfaces, what witnesses say of them, and a kernel that outlives the agent.
+//! The host of the agent: interfaces, the evidence about their pods, and a kernel that outlives the agent.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use weir_runtime::sys::links::{Interface, Namespace};
 use crate::watch::discover::{Cached, Depth, Inventory};
 use crate::watch::enforce::{Enforce, Installed, Left, Looked, Survey, Trouble, Wanted};
 
-/// An endpoint as the kernel's record has it.
+/// An endpoint in the kernel's record.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     pub(super) pod: String,
@@ -32,7 +32,7 @@ pub(super) struct State {
     pub(super) epoch: u32,
     last_ifindex: u32,
     clock: u64,
-    /// The next installations, or single pods in them, that are refused.
+    /// How many of the next installations fail, and how many single pods fail in them.
     pub(super) refuse: usize,
     pub(super) refuse_pod: usize,
 }
@@ -56,7 +56,7 @@ impl Host {
 }
 
 impl State {
-    /// What a CNI plug-in does; with or without a result that says so.
+    /// Attaches a pod as a CNI plug-in does, with or without a CNI result.
     pub(super) fn plug(&mut self, veth: &str, pod: (&str, &str, &str), address: IpAddr, is_cached: bool) -> u32 {
         self.last_ifindex += 1;
         self.clock += 1;
@@ -80,7 +80,7 @@ impl State {
         ifindex
     }
 
-    /// The interface goes; the CNI result may be left behind.
+    /// Removes the interface; the CNI result may be left behind.
     pub(super) fn unplug(&mut self, ifindex: u32, uid: &str, forgets: bool) {
         self.inventory.interfaces.retain(|it| it.ifindex != ifindex);
         self.inventory.namespaces.retain(|(name, _)| *name != format!("cni-{ifindex}"));
@@ -116,7 +116,7 @@ impl Enforce for Host {
         open.filter_map(left).collect()
     }
 
-    /// As the runtime does it.
+    /// Follows the rules of the runtime (`runtime-bpf/src/runtime/attach.rs`).
     fn install(&mut self, wanted: &Wanted<'_>) -> Result<Installed, Trouble> {
         let mut state = self.lock();
         if state.refuse > 0 {
@@ -183,7 +183,7 @@ impl Enforce for Host {
         Ok(Looked::default())
     }
 
-    /// It stands for no pod until a generation names it.
+    /// The entry has no pod until a generation names it.
     fn close(&mut self, interface: &str) -> Result<(), Trouble> {
         let mut state = self.lock();
         let ifindex = state.interface(interface).ok_or_else(|| Trouble("it is gone".to_owned()))?;

@@ -1,4 +1,4 @@
-//! Whether what is in force is what the final objects say, by the reference.
+//! Compares the generation in force with the reference model's verdicts for the final objects.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,18 +20,18 @@ pub(super) struct Settled {
     pub(super) uid: String,
     pub(super) ifindex: u32,
     pub(super) address: IpAddr,
-    /// Another pod has given its own interface this one's address: it may be closed.
+    /// Another pod has given its own interface this pod's address, so this pod's interface may be closed.
     pub(super) is_disputed: bool,
 }
 
-/// How often something occurred.
+/// How often each result occurred.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub(super) allowed: u64,
     pub(super) denied: u64,
-    /// Interfaces that were closed since it could not be told whose they are.
+    /// Interfaces that were closed because it was not known to which pod they belong.
     pub(super) closed: u64,
-    /// Pods that the CNI plug-in let go.
+    /// Pods that the CNI plug-in was allowed to start.
     pub(super) let_go: u64,
 }
 
@@ -44,7 +44,7 @@ impl Tally {
     }
 }
 
-/// All that is wrong.
+/// All differences, in words.
 pub(super) fn differences(
     server: &Server,
     state: &State,

@@ -1,4 +1,4 @@
-//! An API server as an agent sees it: lists in streams and in pages, watches that are late, end and expire.
+//! An API server as the agent sees it: lists as streams and in pages, and watches that are late, end and expire.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,11 +10,11 @@ use crate::watch::resources::{Resource, resources};
 
 pub(super) type Id = (&'static str, String, String);
 
-/// What there is, and how it came to be.
+/// The objects, and the log of their changes.
 #[derive(Default)]
 pub(super) struct Server {
     version: u64,
-    /// Changes up to here are forgotten.
+    /// The log has no changes up to this version.
     compacted: u64,
     pub(super) objects: BTreeMap<Id, Value>,
     log: Vec<(u64, &'static str, &'static str, String)>,
@@ -55,13 +55,13 @@ impl Server {
 
 enum Place {
     Idle,
-    /// A list that streams, and the version that it is of.
+    /// A list as a stream: its remaining lines, and its version.
     Lines(VecDeque<String>, u64),
     Pages(VecDeque<String>),
     Watching(u64),
 }
 
-/// One kind, followed.
+/// The watch of one kind.
 pub(super) struct Stream {
     pub(super) kind: &'static str,
     cursor: Cursor,
@@ -80,13 +80,13 @@ impl Stream {
         self.place = Place::Idle;
     }
 
-    /// The connection breaks.
+    /// Breaks the connection.
     pub(super) fn close(&mut self) {
         self.cursor.failed(&Fault::Closed);
         self.place = Place::Idle;
     }
 
-    /// One line, or one page; says whether there was anything.
+    /// Delivers one line or one page. Returns whether there was one.
     pub(super) fn step(&mut self, server: &Server, dice: &mut Dice, tell: &mut impl FnMut(Event)) -> bool {
         match &mut self.place {
             Place::Idle => self.ask(server, dice, tell),
@@ -97,7 +97,7 @@ impl Stream {
             Place::Pages(_) => self.page(dice, tell),
             Place::Watching(version) => {
                 let next = server.log.iter().find(|(at, kind, ..)| at > version && *kind == self.kind);
-                // Changes that were forgotten before they were sent: the server ends such a watch.
+                // The changes were removed from the log before they were sent. The server ends such a watch.
                 if next.is_none() && *version < server.compacted {
                     self.close();
                     return true;

@@ -1,4 +1,5 @@
-//! What happens in a cluster while an agent runs: pods, policies and namespaces come and go, in any order in which they really can.
+//! A cluster that changes while an agent runs: pods, policies and namespaces come and go, in every order that is
+//! possible.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,7 +26,8 @@ struct Pod {
     is_near: bool,
     address: Option<IpAddr>,
     ifindex: Option<u32>,
-    /// Its network is being taken away: the address may be another pod's, the interface may still be there.
+    /// The runtime is removing the pod's network: another pod may have the address already, and the interface may still
+    /// exist.
     is_released: bool,
     in_api: bool,
     is_deleting: bool,
@@ -41,7 +43,7 @@ pub(super) struct World {
     has_cache: bool,
     has_fixed_names: bool,
     disputed: Vec<IpAddr>,
-    /// Whose interfaces there ever were.
+    /// The UID of the pod of each interface that ever existed, by interface number.
     pub(super) of: BTreeMap<u32, String>,
     pub(super) trail: Vec<String>,
 }
@@ -79,7 +81,7 @@ impl World {
         self.trail.push(what);
     }
 
-    /// Something happens.
+    /// Does one random step.
     pub(super) fn act(&mut self, dice: &mut Dice) {
         match dice.below(23) {
             0..=3 => self.create(dice),
@@ -144,7 +146,8 @@ impl World {
         dice.pick(&all).copied()
     }
 
-    /// The pod gets its network: an address that no other pod has, which may have been a pod's until a moment ago.
+    /// Gives the pod its network. No other pod has the address at this time, but another pod may have had it just
+    /// before.
     fn attach(&mut self, dice: &mut Dice) {
         let Some(index) = self.choose(dice, |it| it.in_api && it.address.is_none() && !it.is_deleting) else { return };
         let of_node = u8::from(!self.pods[index].is_near);
@@ -160,7 +163,7 @@ impl World {
         if is_near {
             let fixed = format!("cali-{namespace}-{name}");
             let veth = if self.has_fixed_names { fixed } else { format!("veth-{uid}") };
-            // A name cannot be given to two interfaces.
+            // Two interfaces cannot have the same name.
             if let Some(other) = self.named(&veth) {
                 self.unplug(other, dice);
             }
@@ -193,7 +196,8 @@ impl World {
         self.put_pod(&pod);
     }
 
-    /// A step of a pod's end, in any order: marked, address free, interface gone, deleted.
+    /// One step of a pod's end. The order of the steps is random: marked as deleting, address released, interface
+    /// removed, deleted.
     fn end(&mut self, dice: &mut Dice) {
         let Some(index) = self.choose(dice, |it| it.in_api || it.ifindex.is_some()) else { return };
         let pod = self.pods[index].clone();
@@ -209,7 +213,7 @@ impl World {
                 self.pods[index].is_released = true;
             }
             2 if (pod.is_deleting || !pod.in_api) && pod.ifindex.is_some() => self.unplug(index, dice),
-            // By force, or because it has ended.
+            // Deleted by force, or because the pod has ended.
             3 => self.delete(index),
             _ => {}
         }
@@ -306,7 +310,7 @@ impl World {
         namespace.is_some_and(|it| !it["metadata"]["deletionTimestamp"].is_null())
     }
 
-    /// A namespace ends with everything in it, a step each time; then there is another one of its name.
+    /// Deletes a namespace with all its objects, one step per call; then creates another namespace of the same name.
     fn replace_namespace(&mut self, dice: &mut Dice) {
         let ending = NAMESPACES.into_iter().find(|name| self.is_ending(name));
         let name = ending.unwrap_or_else(|| NAMESPACES[dice.below(2)]);
@@ -351,7 +355,7 @@ impl World {
         }
     }
 
-    /// A pod with CAP_NET_ADMIN takes a neighbour's address. Where there are CNI results that helps it nothing.
+    /// A pod with CAP_NET_ADMIN takes a neighbour's address. If there are CNI results, this has no effect.
     fn dispute(&mut self, dice: &mut Dice) {
         let Some(index) = self.choose(dice, |it| it.in_api && it.ifindex.is_some()) else { return };
         let Some(victim) = self.choose(dice, |it| it.in_api && it.ifindex.is_some()) else { return };
@@ -366,7 +370,7 @@ impl World {
         }
     }
 
-    /// What was begun is brought to its end; interfaces of deleted pods may stay.
+    /// Completes everything that was begun; interfaces of deleted pods may remain.
     pub(super) fn finish(&mut self, dice: &mut Dice) {
         for name in NAMESPACES {
             if self.is_ending(name) && dice.once_in(2) {
@@ -390,14 +394,15 @@ impl World {
         self.disputed.retain(|it| left.contains(it));
     }
 
-    /// Without CNI results an address that two network namespaces have says nothing; the one of a pod that is gone may still be there.
+    /// Without CNI results, an address in two network namespaces does not identify a pod. The namespace of a pod that
+    /// is gone may still exist.
     fn is_ambiguous(&self, address: IpAddr) -> bool {
         let state = self.host.lock();
         let has_it = |namespace: &Namespace| namespace.addresses.iter().any(|(_, it)| *it == address);
         !self.has_cache && state.inventory.namespaces.iter().filter(|(_, it)| has_it(it)).count() > 1
     }
 
-    /// What the CNI plug-in asks of a pod that it has attached.
+    /// The question of the CNI plug-in about a pod that it has attached.
     pub(super) fn question(&self, dice: &mut Dice) -> Option<(String, Question)> {
         let pod = &self.pods[self.choose(dice, |it| it.in_api && it.ifindex.is_some() && !it.is_deleting)?];
         let state = self.host.lock();
@@ -423,7 +428,7 @@ impl World {
         self.pods.iter().filter_map(settled).collect()
     }
 
-    /// What is there, for a failure.
+    /// The state of the cluster, for a failure message.
     pub(super) fn shown(&self) -> String {
         let pods: Vec<String> = self.pods.iter().map(|it| format!("{it:?}")).collect();
         format!(
