@@ -31,9 +31,9 @@ pub struct MapImage {
 /// Settings that sizes depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Flows that an endpoint can have at the same time, on average.
+    /// The number of flows that an endpoint can have at the same time, on average.
     pub flows_per_endpoint: u32,
-    /// Bytes of the event ring.
+    /// The size of the event ring in bytes.
     pub ring_bytes: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Where every set in use has all ports or none, the port does not matter.
+//! If every set in use contains all ports or none, the port is not looked up.
 // Preserves verdicts: a port's atom is never that of ICMP errors, and is below the number of atoms. So a full set has
 // it, and a set that is empty or has ICMP errors alone does not. The test of the ICMP errors' own atom is left as it
 // is.
