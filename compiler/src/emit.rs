@@ -155,7 +155,8 @@ impl<'a> Emitter<'a> {
         *self.unless_open.entry(outcome).or_insert_with(|| asm.label(outcome.name()))
     }
 
-    /// Emits the fast path, clears the stack slots that only some paths write, and branches by family. Returns the label for ARP.
+    /// Emits the fast path, clears the stack slots that only some paths write, and branches by family. Returns the
+    /// label for ARP.
     fn entry(&mut self) -> Label {
         self.asm.mov(Reg::R6, Reg::R1);
         match self.hook {

@@ -66,7 +66,7 @@ impl Block {
     }
 }
 
-/// One step.
+/// An instruction of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inst {
     /// `v0 = remote`: a fact of the packet or of its endpoint.
@@ -215,7 +215,7 @@ pub struct Facts {
     pub remote: IpAddr,
     /// The transport protocol; `None` for ICMP and others.
     pub protocol: Option<Protocol>,
-    /// The destination port; 0 without one.
+    /// The destination port; 0 if the protocol has none.
     pub port: u16,
     /// Whether the other end is the pod itself.
     pub itself: bool,

@@ -17,7 +17,7 @@ pub enum MapName {
     Config,
     /// Per CPU: packets and bytes by hook and [`Outcome`].
     Counters,
-    /// Records about denied flows: [`event`].
+    /// Records about denied packets: [`event`].
     Events,
     /// The state of the rate limit on records.
     EventLimit,
@@ -141,8 +141,8 @@ pub mod endpoint {
     pub const V4: i16 = 12;
     /// The endpoint's IPv6 address, or zero.
     pub const V6: i16 = 16;
-    /// Six bytes: the hardware address of the pod's interface, or zero if it is not known. The runtime fills it in. Two bytes of
-    /// zero follow.
+    /// Six bytes: the hardware address of the pod's interface, or zero if it is unknown. The runtime fills it in. Two
+    /// bytes of zero follow.
     pub const MAC: i16 = 32;
     /// The length of the value.
     pub const BYTES: u32 = 40;
@@ -212,7 +212,7 @@ pub mod event {
     pub const OUTCOME: i16 = 12;
     /// The hook: [`super::direction_number`].
     pub const HOOK: i16 = 13;
-    /// 4 or 6.
+    /// The address family: 4 or 6.
     pub const FAMILY: i16 = 14;
     /// The IP protocol.
     pub const PROTOCOL: i16 = 15;
@@ -356,17 +356,18 @@ pub const OUTCOMES: u32 = 32;
 pub enum State {
     /// TCP, until the side that began it sends after an answer.
     TcpFresh,
-    /// TCP, both sides seen.
+    /// TCP, confirmed.
     TcpOpen,
     /// UDP, until the side that began it sends after an answer.
     UdpFresh,
-    /// UDP, both sides seen.
+    /// UDP, confirmed.
     UdpOpen,
     /// Another protocol, until the side that began it sends after an answer.
     OtherFresh,
-    /// Another protocol, both sides seen.
+    /// Another protocol, confirmed.
     OtherOpen,
-    /// TCP that has ended: both sides have sent FIN, or the pod has sent RST. Its slot is the first to be reused.
+    /// TCP that has ended: both sides have sent FIN, or the pod has sent RST. It is not confirmed, so its slot is
+    /// reused as easily as that of a fresh flow.
     TcpClosing,
 }
 

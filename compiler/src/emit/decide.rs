@@ -45,7 +45,7 @@ impl Decision {
         }
     }
 
-    /// The reachable blocks in topological order. Where possible, a block stands just before its `otherwise` target.
+    /// The reachable blocks in topological order. Where possible, its `otherwise` target follows a block.
     fn order(&self, program: &Program) -> Result<Vec<BlockId>, EmitError> {
         let mut order = Vec::new();
         let mut seen = BTreeSet::new();

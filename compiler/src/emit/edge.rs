@@ -2,8 +2,8 @@
 //! and no others.
 //!
 //! ```text
-//!  plain enough? ─▶ class of the source ─▶ denied for all pods? ─▶ flows are cut? ─▶ to a pod that is enforced? ─▶ drop
-//!        └──no────────────────────────────────────no──────────────────no────────────────no──▶ on to `to_pod`
+//!  plain enough? ─▶ class of the source ─▶ denied for all? ─▶ flows are cut? ─▶ to a pod that is enforced? ─▶ drop
+//!        └──no──────────────────────────────────no───────────────no────────────────no──▶ on to `to_pod`
 //! ```
 //!
 //! Packets that do not match go on, and `to_pod` decides about them as about any packet: encapsulations, IPv6 extension
@@ -165,7 +165,7 @@ impl Emitter<'_> {
         self.class(family, Frame::VALUES);
         self.test_class(edge, pass);
         self.asm.bind(denied);
-        // Flows that older generations allowed may continue, and this program cannot read flows.
+        // If established flows are kept, those of older generations may continue, and this program cannot read flows.
         self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::KEEP_ESTABLISHED);
         self.asm.load(Size::W, Reg::R1, Reg::R1, 0);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, pass);

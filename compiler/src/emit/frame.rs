@@ -3,9 +3,9 @@
 //! | register | holds |
 //! | --- | --- |
 //! | r6 | the context, throughout |
-//! | r7 | packet start while parsing; from the flow look-up on the flow's value, or 0 |
-//! | r8 | packet end while parsing; from the flow look-up on the time in ticks |
-//! | r9 | offset of the transport header while parsing; after that the time of the flow's last packet; while judging, the endpoint's value |
+//! | r7 | packet start while parsing; from the flow look-up on, the flow's slot, or 0 |
+//! | r8 | packet end while parsing; from the flow look-up on, the time in ticks |
+//! | r9 | while parsing, the transport header's offset; then the flow's last time; in the decision, the endpoint |
 //! | r0–r5 | scratch, lost at every call |
 //!
 //! The stack frame is laid out by [`Frame`]; every byte that a program may read is written on every path before

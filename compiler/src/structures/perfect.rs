@@ -1,8 +1,8 @@
 //! Single keys → numbers: a perfect hash, laid out in bytes that a program reads with two memory accesses.
 //!
 //! Problem: a kernel hash costs a call, two or three dependent cache lines and some ninety bytes an entry.
-//! Strategy: hash and displace. A key's hash names a bucket; the bucket's displacement, found at build time, sends each of
-//! its keys to a slot of its own; the slot holds the whole key and the number.
+//! Strategy: hash and displace. A key's hash selects a bucket. The bucket's displacement, found at build time, sends
+//! each of its keys to a slot of its own. The slot holds the whole key and the number.
 //!
 //! ```text
 //!  displacements: u16 × buckets, padded to 8 │ slots: (key, u32 number, padding to 8) × slots

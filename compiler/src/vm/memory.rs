@@ -87,7 +87,7 @@ pub(super) struct Memory {
     written: [[u64; 8]; FRAMES],
     /// The packet region that is in use; the other one is stale.
     packet: RegionId,
-    /// Regions that were given back in this run: their addresses stay invalid until it ends.
+    /// Regions that were released in this run. Their addresses stay invalid until it ends.
     retired: Vec<RegionId>,
     /// The numbers of regions that were released in earlier runs; they can be reused.
     free: Vec<RegionId>,

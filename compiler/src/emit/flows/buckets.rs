@@ -152,8 +152,8 @@ impl Emitter<'_> {
     }
 
     /// r4 points to a slot whose interface and ports matched. Falls through if the slot holds the flow, with its word
-    /// in r8, the time in r9, and r2 = 0 if the packet's local address is the flow's too; else goes to `next`. r0, r1,
-    /// r4, r5 are kept; r3 is as [`Self::hash_flow`] has left it.
+    /// in r8, the time in r9, and r2 = 0 if the packet's local address is the flow's too; else goes to `next`. r3 must
+    /// be as [`Self::hash_flow`] has left it. r0, r1, r4 and r5 are kept.
     fn accept(&mut self, family: Family, moved: i16, next: Label) {
         self.asm.load(Size::Dw, Reg::R7, Reg::R4, WORD);
         self.asm.mov(Reg::R8, Reg::R7);

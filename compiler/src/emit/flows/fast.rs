@@ -243,7 +243,8 @@ impl Emitter<'_> {
         self.asm.mov(Reg::R1, Reg::R0);
         self.asm.alu(AluOp::Sub, Reg::R1, Reg::R9);
         self.asm.jump_if(Cond::Sgt, Reg::R1, Reg::R2, whole);
-        // In one compare: the epoch is that in force, and the flow was not cut and has no FIN (the three bits above the epoch).
+        // One compare checks that the epoch is the one in force, that the flow was not cut and that it has no FIN (the
+        // three bits above the epoch).
         const _: () = assert!(CUT == EPOCH_SHIFT + EPOCH_BITS + 2);
         self.asm.load(Size::W, Reg::R1, Reg::R3, config::EPOCH as i16);
         self.asm.alu(AluOp::And, Reg::R1, (1 << EPOCH_BITS) - 1);

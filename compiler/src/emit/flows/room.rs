@@ -11,7 +11,7 @@ use crate::layout::{MapName, State, config};
 
 use super::BEYOND_EPOCH;
 
-/// The bits of a word that distinguish free slots and slots that are being written.
+/// The bits of a word that show whether a slot is free or being written.
 const FLAGS: i32 = 0xff00;
 /// The positions of the parts of a slot's rank, from the top: the share of its interface, whether its flow is
 /// confirmed, its last time.
