@@ -139,7 +139,7 @@ pub enum Test {
 pub enum Reason {
     /// A pod reaches itself.
     Itself,
-    /// A pod and its own node.
+    /// The pod's own node reaches the pod.
     OwnNode,
     /// Policies and lists.
     Policy,

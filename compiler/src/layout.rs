@@ -17,7 +17,7 @@ pub enum MapName {
     Config,
     /// Per CPU: packets and bytes by hook and [`Outcome`].
     Counters,
-    /// Records about denied packets: [`event`].
+    /// Records about dropped packets, and about packets that staged policies would deny: [`event`].
     Events,
     /// The state of the rate limit on records.
     EventLimit,
@@ -244,13 +244,14 @@ pub enum Outcome {
     Denied,
     /// A packet of the pod to itself.
     Itself,
-    /// A packet between the pod and its own node.
+    /// A packet from the pod's own node.
     OwnNode,
-    /// No policy or list is in force for this packet's flow.
+    /// The endpoint filters neither direction, or a packet that the program cannot classify comes in a direction that
+    /// is not filtered.
     Unfiltered,
     /// An ICMP error about a live flow.
     Related,
-    /// ARP, or IPv6 neighbour discovery.
+    /// ARP, IPv6 neighbour discovery or a multicast listener message.
     Neighbour,
     /// Malformed or missing headers.
     Malformed,
@@ -258,7 +259,7 @@ pub enum Outcome {
     Unknown,
     /// A fragment whose first fragment was not seen, or one that is made to hide its ports.
     Fragment,
-    /// A packet from a pod with a source address that is not the pod's.
+    /// A packet from a pod with a source address that is not the pod's, or a forged message to its neighbours.
     Source,
     /// A packet at an interface that has no endpoint.
     NoEndpoint,

@@ -156,7 +156,7 @@ impl Options {
     /// The maximum size of a map's value on the oldest kernels.
     pub const VALUE_BYTES_BASE: u64 = 4 << 20;
 
-    /// Only kernel maps, for tests and tools that read the entries of an image.
+    /// Only kernel maps, for tests and benchmarks.
     pub fn kernel_maps() -> Self {
         let forced = vec![
             (Place::Exact4, Structure::Hash),

@@ -1,4 +1,4 @@
-//! The ends of a program: count the packet, record it if it is denied, and return.
+//! The ends of a program: count the packet, record it if it is dropped, and return.
 
 use super::frame::{Frame, Key, skb};
 use super::parse::{family_number, key};

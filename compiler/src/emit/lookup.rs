@@ -3,7 +3,7 @@
 //! Contract: a look-up may use r0 to r5 and [`Frame::SCRATCH`]. Address look-ups leave the class in r1; row look-ups
 //! leave a pointer to the set in the value's slot. Compiled tables are read through `ld_imm64` of the map's value.
 //!
-//! `// Verifier:` every offset into a table is bounded by arithmetic that the verifier follows. It follows that a
+//! `// Verifier:` every offset into a table is bounded by arithmetic that the verifier can follow: it knows that a
 //! scaled number `(x >> 32) * n >> 32` is below `n`; a step of a search adds a masked constant; a number that was read
 //! from a table is compared.
 
