@@ -397,7 +397,7 @@ impl State {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Origin {
-    /// In the pod, or elsewhere outside of this host: the default without evidence.
+    /// In the pod, or anywhere that the other variants do not cover: the default without evidence.
     #[default]
     Elsewhere,
     /// On this host: one of its sockets sent the first packet.

@@ -1,4 +1,4 @@
-//! Checks that a program is well formed. Runs between passes, in tests and in debug builds.
+//! Checks that a program is well formed. Runs after every pass, in every build.
 
 use std::collections::BTreeMap;
 

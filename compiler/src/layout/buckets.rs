@@ -9,9 +9,10 @@
 //!
 //! A slot's first eight bytes, its *word*, hold everything about a flow that changes, and a sequence number that grows
 //! with each flow that the slot gets and loses. Every change of a word is a compare-and-swap of the whole word, so no
-//! change ever hits another flow than the intended one. The rest of a slot (ends, addresses) is written only between
-//! two such changes: *claimed* (not live, [`BUSY`], next number), then written, then *published* (live, the same
-//! number). The time of the last packet has its own compare-and-swap, from the value that was seen.
+//! change ever hits another flow than the intended one. (Only the publication is a plain exchange: until then the slot
+//! belongs to the program that has claimed it.) The rest of a slot (ends, addresses) is written only between two such
+//! changes: *claimed* (not live, [`BUSY`], next number), then written, then *published* (live, the same number). The
+//! time of the last packet has its own compare-and-swap, from the value that was seen.
 //!
 //! A reader loads the word, then the rest, then the word again. It accepts a flow only if the word is live and the two
 //! numbers are equal. They are equal only if no program claimed the slot in between, so the data that was read belongs
@@ -64,7 +65,7 @@ use crate::model::Direction;
 pub const WAYS: u32 = 8;
 /// The number of random seeds of the hash, eight bytes each.
 pub const SEEDS: usize = 8;
-/// The seeds until the runtime stores random ones. They are not secret, but they hash as well.
+/// The seeds until the runtime stores random ones. They are not secret, but their hash is no worse.
 pub const KNOWN_SEEDS: [u64; SEEDS] = [
     0x9e37_79b9_7f4a_7c15,
     0xbf58_476d_1ce4_e5b9,

@@ -117,7 +117,7 @@ impl Chunks {
 }
 
 impl Table {
-    /// The number of an address, as a program finds it in the bytes.
+    /// The number that a program finds in the bytes for an address.
     pub fn find(&self, address: u32) -> Option<u32> {
         let number = |at: usize, bytes: usize| {
             let found = self.bytes.get(at..at + bytes)?;

@@ -242,13 +242,13 @@ fn slot_words(width: Width, key: Key, number: u32) -> [u64; 3] {
 }
 
 impl Table {
-    /// The number of a key, as a program finds it in the bytes.
+    /// The number that a program finds in the bytes for a key.
     pub fn find(&self, key: Key) -> Option<u32> {
         find(&self.bytes, self.shape, key)
     }
 }
 
-/// The number of a key, as a program finds it in a table's bytes.
+/// The number that a program finds in a table's bytes for a key.
 pub(super) fn find(bytes: &[u8], shape: Shape, key: Key) -> Option<u32> {
     let hash = shape.hash(key);
     let at = 2 * shape.bucket(hash);

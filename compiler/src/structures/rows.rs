@@ -149,7 +149,7 @@ fn begin(rows: Rows<'_>) -> Option<(Vec<u8>, Shape)> {
 }
 
 impl Table {
-    /// The number of the set, as a program finds it in the bytes.
+    /// The number of the set that a program finds in the bytes.
     pub fn find(&self, direction: usize, subject: u32, peer: u32) -> Option<u32> {
         let number = |at: usize, bytes: usize| {
             let found = self.bytes.get(at..at + bytes)?;

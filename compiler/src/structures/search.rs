@@ -51,7 +51,7 @@ pub struct First {
     pub shift: u32,
     /// The number of references.
     pub count: u32,
-    /// The number of addresses beyond the last reference.
+    /// The number that addresses beyond the last reference have.
     pub beyond: u32,
 }
 
@@ -111,8 +111,8 @@ pub fn build_with_first(groups: usize, cuts: &[Cut]) -> Option<Table> {
 }
 
 impl First {
-    /// The more elements, the finer the table, within the limit. At least two values share a reference. So a chunk with
-    /// a single element is always a number, and every node has at least two elements.
+    /// The more elements, the finer the table, within the limit. At least two values share a reference, so that a chunk
+    /// with a single element is always a number and needs no search.
     fn spanning(begin: u32, last: (u32, u32), elements: usize) -> Self {
         let bits = (usize::BITS - elements.leading_zeros() + FINER).min(MOST_FIRST_BITS);
         let shift = (u32::BITS - (last.0 - begin).leading_zeros()).saturating_sub(bits).max(1);
@@ -227,7 +227,7 @@ impl List {
 }
 
 impl Table {
-    /// The number of an address, as a program finds it in the bytes.
+    /// The number that a program finds in the bytes for an address.
     pub fn find(&self, address: u128) -> Option<u32> {
         let word = |at: usize| Some(u32::from_le_bytes(self.bytes.get(at..at + 4)?.try_into().ok()?));
         let mut reference = match self.shape.first {

@@ -89,8 +89,8 @@ impl State {
     }
 }
 
-/// Passes the address of each read from a map to `read`, and the map of each look-up to `look_up`. If either returns
-/// true, the run stops.
+/// Passes the address of each read outside of stack, context and packet to `read`, and the map of each look-up (`None`
+/// for other helpers) to `look_up`. If either returns true, the run stops.
 struct Watcher<R, L> {
     read: R,
     look_up: L,

@@ -21,7 +21,7 @@ impl Emitter<'_> {
         self.search(map, shape, Self::remote_group);
     }
 
-    /// r1 = the number of a key. `group_of` leaves 32 bits of the key in r1, in host order.
+    /// r1 = the number that the table has for a key. `group_of` leaves 32 bits of the key in r1, in host order.
     pub(super) fn search(&mut self, map: MapName, shape: search::Shape, group_of: impl Fn(&mut Self, usize)) {
         let [leaf, lost, outside] = ["leaf", "no such node", "outside"].map(|name| self.asm.label(name));
         for group in 0..shape.groups {
