@@ -1,4 +1,5 @@
-//! eBPF as data: instructions, the assembler that owns jumps, the text form, and our own limit checker.
+//! eBPF as data: instructions, the assembler that resolves jumps, the text form, and a checker of the verifier's
+//! limits.
 //!
 //! ```text
 //!  emit ──▶ asm::Asm ──assemble──▶ asm::Assembled ──link──▶ Vec<Insn> ──code::encode──▶ bytes

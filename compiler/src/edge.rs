@@ -1,26 +1,27 @@
-//! What may be dropped at the edge of the node, by its source alone, before the kernel has made a packet of it.
+//! Which packets may be dropped at the edge of the node, by their source alone, before the kernel builds an skb for
+//! them.
 //!
-//! Problem: what a list denies to everybody need not come as far as a pod's interface. But the edge knows no flows, no ports, and
-//! not what the host translates.
-//! Strategy: of the peer classes, those whose every address the lists deny to every local endpoint, to it and from it. No flow that
-//! is allowed can have such a remote end, so that there is none to be asked for. The program ([`crate::emit::emit_edge`]) finds the
-//! class as the others do, in the same tables.
-//! Invariants: what is denied here, the rows deny; a list of one direction, or for some pods, or behind an exemption, is none of the
-//! edge's; nor is a node's own address, or a service's.
+//! Problem: packets whose source the lists deny for every pod need not travel as far as a pod's interface. But the edge
+//! has no flows and no ports, and it does not know which addresses the host translates.
+//! Strategy: drop packets from the peer classes that the lists deny for every local endpoint in both directions. No
+//! allowed flow can have such a remote end, so the edge needs no flow table. The program ([`crate::emit::emit_edge`])
+//! looks the class up as the other programs do, in the same tables.
+//! Invariants: the rows deny every packet that is denied here. Lists for one direction, for some pods or behind an
+//! exemption are left to the other programs, and so are the addresses of nodes and services.
 
 use std::collections::BTreeSet;
 
 use crate::classify::{Classes, Peer, PeerId, Predicate};
 use crate::model::{Cluster, Direction, ListAction, ListId};
 
-/// The peer classes that are denied to everybody, both ways.
+/// The peer classes that lists deny for every local endpoint, in both directions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
     denied: Vec<bool>,
 }
 
 impl Edge {
-    /// Of a cluster; `None` if nothing may be dropped there.
+    /// The denied classes of a cluster; `None` if the edge may drop nothing.
     pub fn of(cluster: &Cluster, classes: &Classes) -> Option<Self> {
         let subjects: BTreeSet<&[ListId]> = classes.subjects.iter().map(|it| it.lists.as_slice()).collect();
         let is_denied = |peer: &Peer| {
@@ -32,17 +33,17 @@ impl Edge {
         (!subjects.is_empty() && denied.contains(&true)).then_some(Self { denied })
     }
 
-    /// Whether a class is denied.
+    /// Whether packets of a class are dropped.
     pub fn denies(&self, peer: PeerId) -> bool {
         self.denied.get(peer.index()).copied().unwrap_or(false)
     }
 
-    /// How many classes there are.
+    /// The number of peer classes.
     pub fn classes(&self) -> usize {
         self.denied.len()
     }
 
-    /// A bit for each class, the first one lowest.
+    /// One bit per class; the first class is the lowest bit.
     pub fn bits(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.denied.len().div_ceil(64) * 8];
         for (byte, bits) in bytes.iter_mut().zip(self.denied.chunks(8)) {
@@ -61,7 +62,7 @@ fn lists_of(classes: &Classes, peer: &Peer) -> BTreeSet<ListId> {
     peer.predicates.iter().filter_map(of).collect()
 }
 
-/// Whether the first of a subject's lists that contains the remote end denies, in each direction.
+/// Whether in each direction the first of the subject's lists that contains the remote end denies it.
 fn both_ways(cluster: &Cluster, subject: &[ListId], containing: &BTreeSet<ListId>) -> bool {
     Direction::ALL.into_iter().all(|direction| {
         let lists = subject.iter().filter(|id| containing.contains(id)).map(|id| &cluster.lists[id.index()]);

@@ -1,8 +1,8 @@
-//! The datapath: instructions for the two programs at pods, around the decision that [`crate::ir`] is, and for the one at the
-//! edge of the node ([`emit_edge`]).
+//! The datapath: emits the two programs at the pods, around the decision of [`crate::ir`], and the program at the edge
+//! of the node ([`emit_edge`]).
 //!
-//! Problem: the same questions for every packet, in an order that matters, in a language with eleven registers and a
-//! verifier. Strategy: one function here a question, in the order in which a packet meets them:
+//! Problem: every packet needs the same checks, and their order matters. The target language has eleven registers and a
+//! verifier. Strategy: one function per check, in the order in which a packet meets them:
 //!
 //! ```text
 //!  usual ──▶ pass
@@ -16,7 +16,7 @@
 //!  drop where the endpoint is isolated
 //! ```
 //!
-//! What is emitted depends on the input's features (families, prefixes, port ranges), never on how much of them there is.
+//! The emitted code depends on the input's features (families, prefixes, port ranges), never on the number of objects.
 //! Registers and stack are in [`frame`]; the kernel objects are in [`crate::layout`].
 
 mod account;
@@ -45,37 +45,38 @@ use crate::layout::{MapName, Outcome, config, direction_number, mark};
 use crate::model::Direction;
 use frame::{Frame, skb};
 
-/// What the programs are specialised to.
+/// The input that the programs are specialised to.
 #[derive(Clone, Debug)]
 pub struct Plan<'a> {
-    /// The oldest kernel they must load on.
+    /// The oldest kernel that the programs must load on.
     pub target: Target,
-    /// The decisions: ingress, egress.
+    /// The decisions, ingress first, then egress.
     pub decisions: [&'a Program; 2],
-    /// What the decisions look into.
+    /// The tables that the decisions read.
     pub tables: &'a Tables,
-    /// Families that local endpoints have.
+    /// The address families of local endpoints.
     pub families: Vec<Family>,
 }
 
-/// Why nothing was emitted. Each is a limit of ours that a compile reports, never works around.
+/// Why no program was emitted. Each variant is a limit of the emitter: the compile reports it and does not work around
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EmitError {
-    /// The assembler refused.
+    /// The assembler reported an error.
     #[error(transparent)]
     Asm(#[from] AsmError),
     /// A decision with more values than the stack frame has room for.
     #[error("the decision has {0}, the stack frame has room for {max}", max = Frame::MOST_VALUES)]
     TooManyValues(Value),
-    /// A look-up that stands for compares; a pass turns it into them.
+    /// A look-up whose set has no table because the cost model chose compares. A pass should have replaced it.
     #[error("a look-up was not turned into compares: {0}")]
     NotCompared(Inst),
-    /// A program that is none.
+    /// The decision jumps to a block that does not exist.
     #[error("the decision goes on to a block that is not there")]
     Decision,
 }
 
-/// The program of one hook: `to_pod` for ingress, `from_pod` for egress.
+/// Emits the program of one hook: `to_pod` for ingress, `from_pod` for egress.
 pub fn emit(plan: &Plan<'_>, hook: Direction) -> Result<Assembled, EmitError> {
     let mut emitter = Emitter::new(plan, hook);
     let arp = emitter.entry();
@@ -90,7 +91,7 @@ pub fn emit(plan: &Plan<'_>, hook: Direction) -> Result<Assembled, EmitError> {
     Ok(emitter.asm.assemble()?)
 }
 
-/// The program at the edge of the node, which drops what is denied to everybody.
+/// Emits the program at the edge of the node. It drops packets from peers that deny lists block for every local pod.
 pub fn emit_edge(plan: &Plan<'_>, edge: &Edge) -> Result<Assembled, EmitError> {
     let asm = Asm::new(plan.target, AT_EDGE);
     let mut emitter = Emitter { asm, ..Emitter::new(plan, Direction::Ingress) };
@@ -98,8 +99,8 @@ pub fn emit_edge(plan: &Plan<'_>, edge: &Edge) -> Result<Assembled, EmitError> {
     Ok(emitter.asm.assemble()?)
 }
 
-/// A program that is one look-up, for tests and benchmarks: `address` leaves an address, as on the wire, at `r10 +
-/// REMOTE`; the program returns its class.
+/// Emits a program that consists of one look-up, for tests and benchmarks. `address` emits code that stores an address,
+/// as on the wire, at `r10 + REMOTE`; the program returns the address's class.
 pub fn emit_look_up(plan: &Plan<'_>, family: Family, address: impl FnOnce(&mut Asm)) -> Result<Assembled, EmitError> {
     let mut emitter = Emitter::new(plan, Direction::Ingress);
     address(&mut emitter.asm);
@@ -109,7 +110,7 @@ pub fn emit_look_up(plan: &Plan<'_>, family: Family, address: impl FnOnce(&mut A
     Ok(emitter.asm.assemble()?)
 }
 
-/// Where [`emit_look_up`] wants the address, from r10.
+/// The stack offset from r10 where [`emit_look_up`] expects the address.
 pub const REMOTE: i16 = frame::Key::REMOTE;
 
 /// The name of a hook's program.
@@ -127,11 +128,11 @@ struct Emitter<'a> {
     asm: Asm,
     plan: &'a Plan<'a>,
     hook: Direction,
-    /// Where a packet ends, by what is counted. Made when first needed.
+    /// The label at which packets with an outcome end. Created when it is first needed.
     ends: BTreeMap<Outcome, Label>,
-    /// Drop if the endpoint filters this direction, else pass.
+    /// For an outcome, the label that drops if the endpoint filters this direction and passes otherwise.
     unless_open: BTreeMap<Outcome, Label>,
-    /// The beginning of the judgement in the family that is being emitted.
+    /// Start of the slow path's policy decision, in the family that is being emitted.
     judge: Label,
 }
 
@@ -142,19 +143,20 @@ impl<'a> Emitter<'a> {
         Self { asm, plan, hook, ends: BTreeMap::new(), unless_open: BTreeMap::new(), judge }
     }
 
-    /// Where packets with this outcome go.
+    /// The label at which packets with this outcome end.
     fn end(&mut self, outcome: Outcome) -> Label {
         let asm = &mut self.asm;
         *self.ends.entry(outcome).or_insert_with(|| asm.label(outcome.name()))
     }
 
-    /// Where packets go that are dropped only where this direction is filtered.
+    /// The label for packets with this outcome that are dropped only if the endpoint filters this direction.
     fn drop_unless_open(&mut self, outcome: Outcome) -> Label {
         let asm = &mut self.asm;
         *self.unless_open.entry(outcome).or_insert_with(|| asm.label(outcome.name()))
     }
 
-    /// Emits the fast path, clears the stack slots that only some paths write, and branches by family. Returns the label for ARP.
+    /// Emits the fast path, clears the stack slots that only some paths write, and branches by family. Returns the
+    /// label for ARP.
     fn entry(&mut self) -> Label {
         self.asm.mov(Reg::R6, Reg::R1);
         match self.hook {
@@ -175,14 +177,14 @@ impl<'a> Emitter<'a> {
         if self.hook == Direction::Egress {
             self.store_constant(Frame::JUDGED, direction_number(self.hook));
         }
-        // From a pod, always: the kernel takes off a tag of network 0 behind this hook, and then takes the packet for one without a tag,
-        // whose addresses were not checked.
+        // Tagged packets from a pod are always dropped. Behind this hook the kernel removes a tag with VLAN id 0 and
+        // then treats the packet as untagged, although its addresses were not checked.
         let unknown = match self.hook {
             Direction::Egress => self.end(Outcome::Unknown),
             Direction::Ingress => self.drop_unless_open(Outcome::Unknown),
         };
         let arp = self.asm.label("arp");
-        // A tag that the device took off: what is inside is not what our rules speak of.
+        // The device has removed a VLAN tag. Policies do not cover the network inside it.
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::VLAN_PRESENT);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, unknown);
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::PROTOCOL);
@@ -190,9 +192,9 @@ impl<'a> Emitter<'a> {
         arp
     }
 
-    /// `zero = 0`, from a number that the verifier does not know.
-    // Verifier: what is safe with any number is safe with zero, but not the other way round, and zero is often what it meets
-    // first. Up to 6.18 at least it does not see that this is one.
+    /// `zero = 0`, computed from a number that the verifier does not know.
+    // Verifier: a state that was accepted with an unknown number also covers zero, but not the other way round, and the
+    // verifier often meets the path with zero first. Kernels up to 6.18 at least do not see that `x ^ x` is zero.
     fn hidden_zero(&mut self, zero: Reg, unknown: Reg) {
         self.asm.mov(zero, unknown);
         self.asm.alu(AluOp::Xor, zero, unknown);
@@ -205,7 +207,8 @@ impl<'a> Emitter<'a> {
         self.asm.store(Size::W, Reg::R6, skb::TC_INDEX, Reg::R1);
     }
 
-    /// While two generations are in force, a packet that the other has seen on its way out is the other's.
+    /// While two generations are in force, tail-calls the other generation's program if that generation's `from_pod`
+    /// stamped the packet.
     fn honour_stamp(&mut self) {
         let ours = self.asm.label("this generation's");
         self.asm.load_map_value(Reg::R2, map_ref(MapName::Config), config::OTHER);
@@ -220,7 +223,7 @@ impl<'a> Emitter<'a> {
         self.asm.bind(ours);
     }
 
-    /// Everything for one family; packets of others fall through.
+    /// Emits everything for one family. Packets of other families fall through.
     fn family(&mut self, family: Family) -> Result<(), EmitError> {
         let next = self.asm.label("another family");
         self.asm.jump_if(Cond::Ne, Reg::R1, ether_type(family), next);
@@ -229,12 +232,13 @@ impl<'a> Emitter<'a> {
         self.asm.bind(self.judge);
         self.judge(family, current)?;
         self.asm.bind(next);
-        // The verifier forgets r1 at the join with other paths; the next compare needs it.
+        // The verifier forgets r1 where paths join, and the next compare needs it.
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::PROTOCOL);
         Ok(())
     }
 
-    /// A pod without an address of a family sends nothing in it: it could say that it is a router, or another pod.
+    /// Drops packets from the pod in families of which it has no address: the pod could pose as a router or as another
+    /// pod.
     fn absent_families(&mut self) {
         let absent = [Family::V4, Family::V6].into_iter().filter(|it| !self.plan.families.contains(it));
         for family in absent.collect::<Vec<_>>() {
@@ -266,7 +270,7 @@ impl<'a> Emitter<'a> {
         self.asm.alu(AluOp::Add, reg, i32::from(offset));
     }
 
-    /// `r0 = value of a map for the key on the stack`, or 0.
+    /// `r0` = pointer to the map's value for the key on the stack, or 0.
     fn look_up(&mut self, map: MapName, key: i16) {
         self.asm.load_map(Reg::R1, map_ref(map));
         self.stack_pointer(Reg::R2, key);
@@ -274,7 +278,7 @@ impl<'a> Emitter<'a> {
     }
 }
 
-/// A family's number in Ethernet headers, as programs read it.
+/// A family's EtherType as programs load it (network byte order).
 fn ether_type(family: Family) -> i32 {
     let number = match family {
         Family::V4 => 0x0800u16,

@@ -1,6 +1,6 @@
-//! Tables → map images: every map of a generation with its size and what is in it.
+//! Tables → map images: every map of a generation with its size and its contents.
 //!
-//! Sizes come from the input with headroom for what changes between two generations; nothing is allocated for a maximum.
+//! Sizes follow the input, with headroom for changes between two generations. No map is allocated for a maximum.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,23 +17,23 @@ use crate::model::{Cluster, Direction, EndpointId, Established};
 use crate::structures::{Exact, Ports, Prefixes, RowTable};
 use crate::vm::{MapFlags, MapKind, MapSpec};
 
-/// One map.
+/// The image of one map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapImage {
-    /// Which.
+    /// The map.
     pub name: MapName,
-    /// What it is made from.
+    /// The kernel's parameters of the map.
     pub spec: MapSpec,
     /// Keys and values, sorted.
     pub entries: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Choices that sizes depend on.
+/// Settings that sizes depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Flows that an endpoint can have at the same time, on average.
+    /// The number of flows that an endpoint can have at the same time, on average.
     pub flows_per_endpoint: u32,
-    /// Bytes of the event ring.
+    /// The size of the event ring in bytes.
     pub ring_bytes: u32,
 }
 
@@ -46,16 +46,16 @@ impl Default for Sizes {
 /// A local endpoint, as the runtime enters it under its interface's number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointEntry {
-    /// Which.
+    /// The endpoint.
     pub endpoint: EndpointId,
     /// The value in `endpoints`.
     pub value: Vec<u8>,
 }
 
-/// Every map but `endpoints`, whose keys only the runtime knows; that one is there without entries.
+/// Every map. `endpoints` has no entries, because only the runtime knows its keys.
 pub fn maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes, target: Target) -> Vec<MapImage> {
     let local = scope.endpoints().len() as u32;
-    // One that comes back has a second entry until its old interface is gone.
+    // An endpoint whose interface is replaced has two entries until its old interface is gone.
     let places = headroom(local).max(local.saturating_mul(2));
     let mut maps = vec![
         empty(MapName::Endpoints, hash(4, endpoint::BYTES, places)),
@@ -85,7 +85,7 @@ pub fn maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes, tar
     maps
 }
 
-/// What the program at the edge needs besides; the runtime fills in whom it protects.
+/// The additional maps of the program at the edge. The runtime enters the addresses of the pods that it protects.
 pub fn edge_maps(cluster: &Cluster, scope: &Scope, edge: &Edge) -> Vec<MapImage> {
     let local = scope.endpoints().len() as u32;
     let families = [Family::V4, Family::V6].into_iter().filter(|it| has_family(cluster, scope, *it));
@@ -103,7 +103,7 @@ pub fn has_family(cluster: &Cluster, scope: &Scope, family: Family) -> bool {
     addresses.into_iter().any(|address| Family::of(*address) == family)
 }
 
-/// What `endpoints` holds for every local endpoint.
+/// The value in `endpoints` for every local endpoint.
 pub fn endpoints(cluster: &Cluster, classes: &Classes, tables: &Tables) -> Vec<EndpointEntry> {
     let entry = |(id, subject): &(EndpointId, crate::classify::SubjectId)| {
         let local = &cluster.endpoints[id.index()];
@@ -121,7 +121,7 @@ pub fn endpoints(cluster: &Cluster, classes: &Classes, tables: &Tables) -> Vec<E
     classes.subject_of.iter().map(entry).collect()
 }
 
-/// Which directions a subject class filters at all, and which it would if what is staged were enforced.
+/// The directions that a subject class filters, and those that it would filter if the staged policies were enforced.
 fn flags(tables: &Tables, subject: u32) -> u32 {
     let full = AtomSet::all(tables.atoms);
     let half = full.words().len();
@@ -167,19 +167,19 @@ fn family_maps(cluster: &Cluster, tables: &Tables, family: Family) -> Vec<MapIma
     maps
 }
 
-/// How many flows there may be at the same time.
+/// The number of flows that may exist at the same time.
 fn flows(scope: &Scope, sizes: Sizes) -> u32 {
     sizes.flows_per_endpoint.saturating_mul(scope.endpoints().len().max(1) as u32)
 }
 
 fn flow_table(flows: u32, target: Target, family: Family) -> MapImage {
     let bytes = buckets::table_bytes(family, flows.into(), target.most_value_bytes());
-    // So that its pages can be mapped, and slots do not straddle cache lines.
+    // Mappable, so that the value begins at a page and slots do not straddle cache lines.
     let spec = MapSpec { flags: MapFlags::MMAPABLE, ..array(MapKind::Array, bytes, 1) };
     empty(pick(family, MapName::FlowBuckets4, MapName::FlowBuckets6), spec)
 }
 
-/// What `flow_shape` holds beside these maps.
+/// The value of `flow_shape` for these maps.
 pub fn shape_of(maps: &[MapImage]) -> Vec<u8> {
     let mut value = vec![0; shape::BYTES as usize];
     for map in maps {
@@ -191,7 +191,7 @@ pub fn shape_of(maps: &[MapImage]) -> Vec<u8> {
     value
 }
 
-/// The family of a table of buckets, and where `flow_shape` has its size.
+/// The family of a flow table, and the offset of its mask in the value of `flow_shape`.
 pub fn bucket_family(name: MapName) -> Option<(Family, i32)> {
     match name {
         MapName::FlowBuckets4 => Some((Family::V4, shape::V4)),
@@ -200,12 +200,12 @@ pub fn bucket_family(name: MapName) -> Option<(Family, i32)> {
     }
 }
 
-/// How many flows a table has room for.
+/// The number of slots in a flow table.
 pub fn flow_room(map: &MapImage) -> u32 {
     bucket_family(map.name).map_or(0, |(family, _)| map.spec.value_size / buckets::slot_bytes(family))
 }
 
-/// A map as it is, but a flow table with hardly any room: for machines that are asked about one packet at a time.
+/// A copy of the map, where a flow table has hardly any room: for machines that run one packet at a time.
 pub fn with_few_flows(map: &MapImage, most: u32) -> Cow<'_, MapImage> {
     let few = |family| buckets::table_bytes(family, u64::from(most) / 2, u64::MAX);
     if map.name == MapName::FlowShape {
@@ -218,7 +218,7 @@ pub fn with_few_flows(map: &MapImage, most: u32) -> Cow<'_, MapImage> {
     Cow::Owned(small)
 }
 
-/// What a family's addresses are looked up in.
+/// The maps in which a family's addresses are looked up.
 pub fn address_maps(tables: &Tables, family: Family) -> Vec<MapImage> {
     let mut maps = exact_images(tables, family);
     maps.extend(prefix_image(tables, family));
@@ -234,20 +234,21 @@ fn exact_images(tables: &Tables, family: Family) -> Vec<MapImage> {
         Exact::Perfect(table) => vec![compiled(name, &table.bytes)],
         Exact::Hash | Exact::Layered(None) => vec![exact_hash(name, family, addresses.of_family(family), 0)],
         Exact::Layered(Some(table)) => {
-            // What changes in a list before the next generation takes the place of what its table says.
+            // Until the next generation, the hash overrides the listed table, so it needs room for changed list entries
+            // too.
             let changes = addresses.listed(family).count() as u32 / LISTED_PER_CHANGE;
             vec![exact_hash(name, family, addresses.moving(family), changes), compiled(listed_name, &table.bytes)]
         }
     }
 }
 
-/// Changes entries of the exact address tables; `None` takes one out. Says whether all of it could be done: not where a table cannot be
-/// changed in place, or has no room.
+/// Changes entries of the exact address tables; `None` removes one. Returns whether all changes were made: it fails for
+/// a table that cannot be changed in place and for one without room.
 pub(crate) fn write_addresses(maps: &mut [MapImage], changes: &BTreeMap<IpAddr, Option<PeerId>>) -> bool {
     let mut all = true;
     for (address, peer) in changes {
         let family = Family::of(*address);
-        // No local endpoint has an address of this family: nobody asks.
+        // No local endpoint has an address of this family, so the programs never look one up.
         if !maps.iter().any(|map| map.name == pick(family, MapName::Nodes4, MapName::Nodes6)) {
             continue;
         }
@@ -275,7 +276,7 @@ fn write_address(map: &mut MapImage, address: IpAddr, peer: Option<PeerId>) -> b
     true
 }
 
-/// With room for so many more entries than are usual.
+/// A hash with the usual headroom and room for `more` further entries.
 fn exact_hash(name: MapName, family: Family, of: impl Iterator<Item = (IpAddr, PeerId)>, more: u32) -> MapImage {
     let entry = |(at, peer): (IpAddr, PeerId)| (layout::address_bytes(at), peer.0.to_le_bytes().to_vec());
     let entries: Vec<_> = of.map(entry).collect();
@@ -370,13 +371,13 @@ fn pick<T>(family: Family, v4: T, v6: T) -> T {
     if family == Family::V4 { v4 } else { v6 }
 }
 
-/// A quarter more, for what arrives before the next generation.
+/// Adds a quarter, for entries that arrive before the next generation.
 fn headroom(entries: u32) -> u32 {
     entries.saturating_add(entries / 4).saturating_add(16)
 }
 
-/// Of a list, one entry in so many can change before the next generation has to take it in: a hash's entry is eight times as
-/// large as a table's.
+/// One in this many entries of a list can change in the hash before the next generation must include the changes. An
+/// entry of the hash is eight times as large as an entry of the table.
 const LISTED_PER_CHANGE: u32 = 16;
 
 fn hash(key_size: u32, value_size: u32, max_entries: u32) -> MapSpec {

@@ -1,12 +1,14 @@
-//! The decision as a program: what becomes of a new flow, given the facts of its packet.
+//! The decision as a program: the verdict on a new flow, given the facts of its packet.
 //!
 //! Problem: the tables alone would make every packet pay for every feature. A cluster without IPv6, without prefixes or
 //! without port ranges needs no code for them.
-//! Strategy: a small program over typed values, one for each direction, in blocks; [`crate::passes`] narrow it to the
-//! input; the eBPF back end turns what is left into instructions, inside a datapath that parses and remembers flows.
-//! Invariants: knows numbers only, never pods, labels or namespaces; blocks end in exactly one terminator; every value
-//! is set on every path before it is used, and never to two kinds of thing ([`verify`]); no loops.
-//! The text form prints as it is parsed: a failing case is text that one can mail.
+//! Strategy: a small program over typed values for each direction, in blocks. [`crate::passes`] specialise it to the
+//! input. The eBPF back end turns the result into instructions, inside a datapath that parses packets and remembers
+//! flows.
+//! Invariants: a program knows numbers only, never pods, labels or namespaces; blocks end in exactly one terminator;
+//! every value is set on every path before it is used, and always to the same kind of thing ([`verify`]); there are no
+//! loops.
+//! The printed text can be parsed back, so a failing case can be sent as text.
 
 mod interp;
 mod parse;
@@ -34,37 +36,37 @@ id!(/// A value. Prints as `v3`.
 /// The decision for one direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// As the pod sees it.
+    /// The direction, as the pod sees it.
     pub direction: Direction,
-    /// The first one is the entry.
+    /// The blocks; the first one is the entry.
     pub blocks: Vec<Block>,
 }
 
-/// Instructions, and where to go on.
+/// A sequence of instructions and its terminator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// In order.
+    /// The instructions, in order.
     pub insts: Vec<Inst>,
-    /// The end.
+    /// The terminator.
     pub end: End,
-    /// What in the input it serves; nothing for what would be there anyway.
+    /// The part of the input that the block serves; `None` for blocks that every program has.
     pub source: Option<SourceId>,
 }
 
 impl Block {
-    /// Instructions that serve nothing in particular.
+    /// A block that serves no particular part of the input.
     pub fn new(insts: Vec<Inst>, end: End) -> Self {
         Self { insts, end, source: None }
     }
 
-    /// The same for something in the input.
+    /// The same block with a source.
     #[must_use]
     pub fn of(self, source: Option<SourceId>) -> Self {
         Self { source, ..self }
     }
 }
 
-/// One step.
+/// An instruction of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inst {
     /// `v0 = remote`: a fact of the packet or of its endpoint.
@@ -83,18 +85,18 @@ pub enum Inst {
     Atom(Value, Value, Value),
 }
 
-/// What the datapath knows before it asks.
+/// The facts that the datapath knows before the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fact {
     /// The subject class of the endpoint.
     Subject,
     /// The other end's address.
     Remote,
-    /// 4 or 6.
+    /// The address family: 4 or 6.
     Family,
     /// The transport protocol: 6, 17, 132, or 0 for all others.
     Protocol,
-    /// The destination port; 0 without one.
+    /// The destination port; 0 if the protocol has none.
     Port,
     /// 1 if the other end is the pod itself.
     Itself,
@@ -104,7 +106,7 @@ pub enum Fact {
     IcmpError,
 }
 
-/// Where a block goes on.
+/// The terminator of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// `jump b1`
@@ -115,7 +117,7 @@ pub enum End {
     Verdict(Verdict, Reason),
 }
 
-/// What an `if` asks.
+/// The condition of an `if`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Test {
     /// `v0 == 7`
@@ -126,53 +128,53 @@ pub enum Test {
     Is(Value, IpAddr),
     /// `v0 has v1`: a set has an atom.
     Has(Value, Value),
-    /// `v0 staged v1`: a set would have an atom if what is staged were enforced.
+    /// `v0 staged v1`: a set would have an atom if the staged policies were enforced.
     Staged(Value, Value),
     /// `v0 full`: a set has every atom.
     Full(Value),
 }
 
-/// What a verdict is counted as.
+/// The reason under which a verdict is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// A pod reaches itself.
     Itself,
-    /// A pod and its own node.
+    /// The pod's own node reaches the pod.
     OwnNode,
     /// Policies and lists.
     Policy,
-    /// Policies and lists, and it would be the other verdict if what is staged were enforced.
+    /// Policies and lists; the verdict would be the opposite if the staged policies were enforced.
     UnlessStaged,
 }
 
-/// 64-bit words of a set of so many atoms, and of the one beside it if something is staged.
+/// The number of 64-bit words of a set, with the staged set beside it if there is one.
 pub fn words(atoms: usize, is_staged: bool) -> usize {
     atoms.div_ceil(64) * if is_staged { 2 } else { 1 }
 }
 
-/// What the look-ups of a program look into.
+/// The tables that a program's look-ups read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
     /// Address → peer class.
     pub addresses: Arc<AddressMap>,
-    /// By subject class.
+    /// The ingress rows, by subject class.
     pub ingress: Vec<Row>,
-    /// By subject class.
+    /// The egress rows, by subject class.
     pub egress: Vec<Row>,
     /// Sets of atoms.
     pub sets: Vec<AtomSet>,
     /// Port → atom.
     pub ports: Vec<PortInterval>,
-    /// How many atoms there are.
+    /// The number of atoms.
     pub atoms: usize,
-    /// The atom of ICMP errors about live flows. It is the last atom, and no port has it. `None` if lists deny nothing in ingress:
-    /// then such errors pass without a look-up.
+    /// The atom of ICMP errors about live flows. It is the last atom, and no port has it. `None` if lists deny nothing
+    /// in ingress: then such errors pass without a look-up.
     pub icmp_errors: Option<AtomId>,
-    /// Whether each set has beside it the one that would be if what is staged were enforced.
+    /// Whether each set has beside it the set that would apply if the staged policies were enforced.
     pub is_staged: bool,
-    /// Where things stand that can become instructions.
+    /// The places in the input of everything that can become instructions.
     pub sources: Sources,
-    /// Where all of it lives.
+    /// The structures that hold the tables.
     pub structures: Structures,
 }
 
@@ -185,18 +187,18 @@ impl Tables {
         }
     }
 
-    /// 64-bit words of a set.
+    /// The number of 64-bit words of a set.
     pub fn words(&self) -> usize {
         words(self.atoms, self.is_staged)
     }
 
-    /// A set with every atom, and of the one beside it too.
+    /// A set with every atom, and with every atom of the staged set beside it.
     pub fn full_set(&self) -> AtomSet {
         let full = AtomSet::all(self.atoms);
         if self.is_staged { full.beside(&full) } else { full }
     }
 
-    /// Whether any address of a family has a class but 0.
+    /// Whether any address of a family has a class other than 0.
     pub fn has_family(&self, family: Family) -> bool {
         let of_family = |address: IpAddr| Family::of(address) == family;
         self.addresses.exact.iter().any(|(address, _)| of_family(*address))
@@ -213,7 +215,7 @@ pub struct Facts {
     pub remote: IpAddr,
     /// The transport protocol; `None` for ICMP and others.
     pub protocol: Option<Protocol>,
-    /// The destination port; 0 without one.
+    /// The destination port; 0 if the protocol has none.
     pub port: u16,
     /// Whether the other end is the pod itself.
     pub itself: bool,
@@ -223,13 +225,13 @@ pub struct Facts {
     pub icmp_error: bool,
 }
 
-/// The number that IP gives a protocol.
+/// The IP protocol number of a protocol.
 pub fn protocol_number(protocol: Protocol) -> u8 {
     protocol.number()
 }
 
 impl Inst {
-    /// The value that it sets.
+    /// The value that the instruction sets.
     pub fn result(self) -> Value {
         match self {
             Self::Fact(to, _)
@@ -242,7 +244,7 @@ impl Inst {
         }
     }
 
-    /// The values that it uses.
+    /// The values that the instruction uses.
     pub fn uses(self) -> impl Iterator<Item = Value> {
         let (first, second) = match self {
             Self::Fact(..) | Self::Const(..) => (None, None),
@@ -254,7 +256,7 @@ impl Inst {
 }
 
 impl End {
-    /// The values that it uses.
+    /// The values that the terminator uses.
     pub fn uses(self) -> impl Iterator<Item = Value> {
         let (first, second) = match self {
             Self::If(Test::Has(set, atom) | Test::Staged(set, atom), _, _) => (Some(set), Some(atom)),
@@ -264,7 +266,7 @@ impl End {
         first.into_iter().chain(second)
     }
 
-    /// The blocks that it goes on to.
+    /// The blocks to which the terminator can jump.
     pub fn targets(self) -> impl Iterator<Item = BlockId> {
         let (first, second) = match self {
             Self::Jump(to) => (Some(to), None),

@@ -1,4 +1,5 @@
-//! What programs and runtime share: maps, and the bytes of their keys and values. Said once, here.
+//! The interface between programs and runtime: the maps, and the bytes of their keys and values. This is its only
+//! definition.
 //!
 //! Numbers are in the machine's order (little-endian machines only); addresses and ports are as on the wire.
 
@@ -6,19 +7,19 @@ pub mod buckets;
 
 use std::net::IpAddr;
 
-/// The maps of a generation, by their number in programs.
+/// The maps of a generation; programs refer to them by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum MapName {
     /// Interface → [`endpoint`].
     Endpoints,
-    /// What changes without a new program: [`config`].
+    /// Parameters that change without a new program: [`config`].
     Config,
     /// Per CPU: packets and bytes by hook and [`Outcome`].
     Counters,
-    /// Records about denied flows: [`event`].
+    /// Records about dropped packets, and about packets that staged policies would deny: [`event`].
     Events,
-    /// What limits the rate of records.
+    /// The state of the rate limit on records.
     EventLimit,
     /// `to_pod` of the other generation, while two are in force: [`config::OTHER`].
     Other,
@@ -36,9 +37,9 @@ pub enum MapName {
     Rows,
     /// (Direction, subject) → set of atoms.
     Defaults,
-    /// (Node, IPv4 address): the node's own.
+    /// (Node, IPv4 address) of the node's own addresses.
     Nodes4,
-    /// (Node, IPv6 address): the node's own.
+    /// (Node, IPv6 address) of the node's own addresses.
     Nodes6,
     /// (Protocol, port) → atom.
     Ports,
@@ -46,17 +47,17 @@ pub enum MapName {
     FlowBuckets4,
     /// IPv6 flows: [`buckets`].
     FlowBuckets6,
-    /// How large these are: [`buckets::shape`].
+    /// The sizes of the flow tables: [`buckets::shape`].
     FlowShape,
-    /// Peer classes that are denied to everybody, a bit each.
+    /// One bit per peer class: whether lists deny it for every local endpoint, in both directions.
     Edge,
     /// IPv4 addresses of endpoints that are enforced.
     Local4,
     /// IPv6 addresses of endpoints that are enforced.
     Local6,
-    /// Per CPU: packets and bytes that were dropped at the edge.
+    /// Per CPU: the packets and bytes that were dropped at the edge.
     EdgeDrops,
-    /// Single IPv4 addresses that stand in blocks and lists, where the others have a map of their own → peer class.
+    /// Single IPv4 addresses from blocks and lists → peer class, where other single addresses have a map of their own.
     Listed4,
     /// The same for IPv6.
     Listed6,
@@ -128,74 +129,74 @@ impl MapName {
 pub mod endpoint {
     /// The subject class.
     pub const SUBJECT: i16 = 0;
-    /// Which directions are filtered: [`super::FILTERS_INGRESS`], [`super::FILTERS_EGRESS`], and which would be
-    /// ([`super::STAGED_SHIFT`]). Two bytes.
+    /// The directions that are filtered ([`super::FILTERS_INGRESS`], [`super::FILTERS_EGRESS`]), and those that would
+    /// be ([`super::STAGED_SHIFT`]). Two bytes.
     pub const FLAGS: i16 = 4;
-    /// Two bytes: the endpoint's number on this node, from 0. The runtime fills it in; it finds the endpoint's share of tables
-    /// that all endpoints have in common ([`super::fragments`]).
+    /// Two bytes: the endpoint's number on this node, from 0. The runtime fills it in. It locates the endpoint's share
+    /// of tables that all endpoints have in common ([`super::fragments`]).
     pub const NUMBER: i16 = 6;
-    /// The number of its node.
+    /// The number of the endpoint's node.
     pub const NODE: i16 = 8;
-    /// Its IPv4 address, or zero.
+    /// The endpoint's IPv4 address, or zero.
     pub const V4: i16 = 12;
-    /// Its IPv6 address, or zero.
+    /// The endpoint's IPv6 address, or zero.
     pub const V6: i16 = 16;
-    /// Six bytes: the hardware address of the pod's interface, or zero if it is not known. The runtime fills it in. Two bytes of
-    /// zero follow.
+    /// Six bytes: the hardware address of the pod's interface, or zero if it is unknown. The runtime fills it in. Two
+    /// bytes of zero follow.
     pub const MAC: i16 = 32;
-    /// All of it.
+    /// The length of the value.
     pub const BYTES: u32 = 40;
 }
 
-/// The endpoint's rows can deny what comes to it.
+/// The endpoint's rows can deny packets to it.
 pub const FILTERS_INGRESS: u32 = 1;
-/// The endpoint's rows can deny what leaves it.
+/// The endpoint's rows can deny packets from it.
 pub const FILTERS_EGRESS: u32 = 2;
 
-/// So many bits above stands which directions would be filtered if what is staged were enforced.
+/// The flags shifted by this many bits: the directions that would be filtered if the staged policies were enforced.
 pub const STAGED_SHIFT: u32 = 2;
 
 /// The value of `config`.
 pub mod config {
     /// The generation's number.
     pub const EPOCH: i32 = 0;
-    /// 1: flows of older generations go on unasked.
+    /// 1: flows of older generations continue without a new decision.
     pub const KEEP_ESTABLISHED: i32 = 4;
     /// Time-outs in ticks, by [`super::State`], four bytes each.
     pub const TIMEOUTS: i32 = 8;
     /// Ticks in a second.
     pub const TICKS: i32 = 40;
-    /// What this generation marks the packets with that its `from_pod` has seen: [`super::mark`].
+    /// The stamp that this generation's `from_pod` puts on the packets that it has seen: [`super::mark`].
     pub const STAMP: i32 = 44;
     /// The mark of the other generation in force, or [`super::mark::NONE`].
     pub const OTHER: i32 = 48;
-    /// 1: what is staged decides, and nothing is reported of it. Only verification and tests set it.
+    /// 1: the staged policies decide, and their outcomes are not reported. Only verification and tests set it.
     pub const STAGED: i32 = 52;
-    /// Random numbers, eight bytes each, as old as the flow tables: [`super::buckets::SEEDS`].
+    /// Random numbers of eight bytes each. They stay the same as long as the flow tables: [`super::buckets::SEEDS`].
     pub const SEEDS: i32 = 56;
-    /// All of it.
+    /// The length of the value.
     pub const BYTES: u32 = 120;
 }
 
-/// What `from_pod` leaves in a packet's `tc_index` for `to_pod` on the same host.
+/// The mark that `from_pod` leaves in a packet's `tc_index` for `to_pod` on the same host.
 ///
-/// It survives routing and bridging, and from one host to another nothing of it is left.
+/// It survives routing and bridging, but does not leave the host.
 pub mod mark {
-    /// The generation, in the lower bits: 1 to 3.
+    /// The generation's stamp, in the lower bits: 1 to 3.
     pub const STAMP: u32 = 3;
-    /// No stamp is this.
+    /// A value that no stamp has.
     pub const NONE: u32 = 0xffff;
 }
 
 /// `fragments`: the ports of fragmented packets, for the fragments after the first.
 ///
-/// Each endpoint has [`PLACES`] places of its own, so that no pod can use up the places of another one. A place is one number of
-/// eight bytes, written and read in one piece: in the lower half the two ports as the flow's key has them, in the upper half a tag, the upper
-/// half of a hash over everything that the fragments of a packet have in common. The lowest bits of the hash choose the place.
-/// The hash has seeds that only this host knows.
+/// Each endpoint has [`PLACES`] places of its own, so that no pod can use up the places of another one. A place is one
+/// number of eight bytes, written and read in one piece. Its lower half has the two ports as in the flow's key. Its
+/// upper half is a tag: the upper half of a hash over all fields that the fragments of a packet share. The lowest bits
+/// of the hash choose the place. The hash has seeds that only this host knows.
 ///
-/// Two packets can share a tag by chance (1 in 2^32). Then fragments after the first get the other packet's ports. Nothing
-/// passes by that alone: the receiver cannot reassemble a packet whose first fragment was dropped.
+/// Two packets can share a tag by chance (1 in 2^32). Then the later fragments of one get the other's ports. No packet
+/// gets past policy by that alone: the receiver cannot reassemble a packet whose first fragment was dropped.
 pub mod fragments {
     /// Places of each endpoint: a power of two.
     pub const PLACES: u32 = 64;
@@ -203,7 +204,7 @@ pub mod fragments {
 
 /// A record in `events`.
 pub mod event {
-    /// Ticks.
+    /// The time, in ticks.
     pub const TIME: i16 = 0;
     /// The interface.
     pub const IFINDEX: i16 = 8;
@@ -211,7 +212,7 @@ pub mod event {
     pub const OUTCOME: i16 = 12;
     /// The hook: [`super::direction_number`].
     pub const HOOK: i16 = 13;
-    /// 4 or 6.
+    /// The address family: 4 or 6.
     pub const FAMILY: i16 = 14;
     /// The IP protocol.
     pub const PROTOCOL: i16 = 15;
@@ -219,58 +220,59 @@ pub mod event {
     pub const REMOTE: i16 = 16;
     /// The pod's address.
     pub const LOCAL: i16 = 32;
-    /// The other end's port; of an ICMP question, what was asked and who asked: its type and its direction's number.
+    /// The other end's port; for an ICMP query, its type and the number of the direction in which it was sent.
     pub const REMOTE_PORT: i16 = 48;
-    /// The pod's port; of an ICMP question, its identifier.
+    /// The pod's port; for an ICMP query, its identifier.
     pub const LOCAL_PORT: i16 = 50;
     /// The generation.
     pub const EPOCH: i16 = 52;
-    /// The other end's peer class, if it was asked for.
+    /// The other end's peer class, if it was looked up.
     pub const PEER: i16 = 56;
-    /// All of it.
+    /// The length of the record.
     pub const BYTES: u32 = 64;
 }
 
-/// What became of a packet; counted by hook.
+/// The outcome of a packet; counted by hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Outcome {
-    /// Of a flow that is allowed.
+    /// A packet of an allowed flow.
     Established,
     /// A new flow that policy allows.
     Allowed,
     /// A new flow that policy denies.
     Denied,
-    /// The pod to itself.
+    /// A packet of the pod to itself.
     Itself,
-    /// The pod and its own node.
+    /// A packet from the pod's own node.
     OwnNode,
-    /// Nothing is in force in either direction.
+    /// The endpoint filters neither direction, or a packet that the program cannot classify comes in a direction that
+    /// is not filtered.
     Unfiltered,
     /// An ICMP error about a live flow.
     Related,
-    /// ARP, or IPv6 neighbour discovery.
+    /// ARP, IPv6 neighbour discovery or a multicast listener message.
     Neighbour,
-    /// Headers that make no sense.
+    /// Malformed or missing headers.
     Malformed,
-    /// A family or encapsulation that we do not understand.
+    /// A family or an encapsulation that the programs do not support.
     Unknown,
-    /// A fragment whose first one was not seen, or that is made to deceive.
+    /// A fragment whose first fragment was not seen, or one that is made to hide its ports.
     Fragment,
-    /// From a pod, with a source that is not its own.
+    /// A packet from a pod with a source address that is not the pod's, or a forged message to its neighbours.
     Source,
-    /// From an interface that we know nothing of.
+    /// A packet at an interface that has no endpoint.
     NoEndpoint,
-    /// Of a flow that an older generation allowed and this one does not.
+    /// A packet of a flow that an older generation allowed and this one denies.
     Cut,
-    /// With a source route: where it goes is not what its destination says.
+    /// A packet with a source route: its final destination is not its destination address.
     SourceRoute,
-    /// Allowed, and denied if what is staged were enforced.
+    /// A packet that is allowed, and would be denied if the staged policies were enforced.
     WouldDeny,
-    /// A new flow that is denied, and allowed if what is staged were enforced.
+    /// A new flow that is denied, and would be allowed if the staged policies were enforced.
     WouldAllow,
-    /// To the pod, for an address that is not the pod's. Counted, without a record: on a bridge, questions for neighbours come by
-    /// all the time.
+    /// A packet to the pod for an address that is not the pod's. It is counted without a record, because a bridge
+    /// floods neighbour solicitations all the time.
     Stray,
 }
 
@@ -297,7 +299,7 @@ impl Outcome {
         Self::Stray,
     ];
 
-    /// As `weir counters` prints it.
+    /// The name that `weir counters` prints.
     pub fn name(self) -> &'static str {
         match self {
             Self::Established => "established",
@@ -346,26 +348,27 @@ impl Outcome {
     }
 }
 
-/// Outcomes have this many places in `counters` for each hook.
+/// The number of places that `counters` has for each hook.
 pub const OUTCOMES: u32 = 32;
 
-/// Where a flow is in its life. Odd numbers are confirmed flows: their beginner has spoken again after an answer.
+/// A flow's state. Odd numbers are confirmed flows: the side that began the flow has sent again after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum State {
-    /// TCP, until its beginner speaks after an answer.
+    /// TCP, until the side that began it sends after an answer.
     TcpFresh,
-    /// TCP, both sides seen.
+    /// TCP, confirmed.
     TcpOpen,
-    /// UDP, until its beginner speaks after an answer.
+    /// UDP, until the side that began it sends after an answer.
     UdpFresh,
-    /// UDP, both sides seen.
+    /// UDP, confirmed.
     UdpOpen,
-    /// Anything else, until its beginner speaks after an answer.
+    /// Another protocol, until the side that began it sends after an answer.
     OtherFresh,
-    /// Anything else, both sides seen.
+    /// Another protocol, confirmed.
     OtherOpen,
-    /// TCP that has ended: both sides have sent FIN, or the pod has sent RST. Its slot is the first to be reused.
+    /// TCP that has ended: both sides have sent FIN, or the pod has sent RST. It is not confirmed, so its slot is
+    /// reused as easily as that of a fresh flow.
     TcpClosing,
 }
 
@@ -381,10 +384,10 @@ impl State {
         Self::TcpClosing,
     ];
 
-    /// How long such a flow lives without packets, in seconds, by state.
+    /// Time-outs by state: how many seconds a flow stays without a packet.
     pub const SECONDS: [u32; 8] = [60, 7_200, 30, 180, 30, 120, 120, 30];
 
-    /// Whether its beginner has spoken again after an answer.
+    /// Whether the side that began the flow has sent again after an answer.
     pub fn is_confirmed(self) -> bool {
         self as u8 & 1 == 1
     }
@@ -394,14 +397,14 @@ impl State {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Origin {
-    /// In the pod, or anywhere outside of it.
+    /// In the pod, or anywhere that the other variants do not cover: the default without evidence.
     #[default]
     Elsewhere,
     /// On this host: one of its sockets sent the first packet.
     Host,
     /// In the pod itself, which reaches itself through a service.
     Itself,
-    /// Unknown: its first packet here was in the middle of a connection. Both directions have to be allowed.
+    /// Unknown: the first packet seen was in the middle of a connection. Both directions must allow it.
     MidStream,
 }
 
@@ -410,7 +413,7 @@ impl Origin {
     pub const ALL: [Self; 4] = [Self::Elsewhere, Self::Host, Self::Itself, Self::MidStream];
 }
 
-/// Egress 1, ingress 0: in keys, flows and counters.
+/// Egress is 1, ingress 0, in keys, flows and counters.
 pub fn direction_number(direction: crate::model::Direction) -> u32 {
     match direction {
         crate::model::Direction::Ingress => 0,
@@ -424,7 +427,7 @@ pub fn row_key(direction: crate::model::Direction, subject: u32, peer: u32) -> [
     (u64::from(upper) << 32 | u64::from(peer)).to_le_bytes()
 }
 
-/// Four or sixteen bytes, as on the wire.
+/// The address's four or sixteen bytes, as on the wire.
 pub fn address_bytes(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),

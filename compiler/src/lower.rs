@@ -1,4 +1,4 @@
-//! Classes → programs and tables. The general form, for every feature there is; [`crate::passes`] narrow it.
+//! Classes → programs and tables, in the general form with every feature; [`crate::passes`] specialise it.
 
 mod icmp_errors;
 
@@ -13,12 +13,12 @@ use crate::structures::rows::Rows;
 use crate::structures::{Options, Structures};
 use icmp_errors::Extended;
 
-/// What the programs look into, laid out as the cost model says, for the oldest kernel.
+/// Builds the tables of the programs, with the structures that the cost model chooses for the oldest kernel.
 pub fn tables(classes: &Classes) -> Tables {
     tables_with(classes, &Options::default())
 }
 
-/// What the programs look into, laid out as asked.
+/// Builds the tables of the programs, with the structures that `options` ask for.
 pub fn tables_with(classes: &Classes, options: &Options) -> Tables {
     let Extended { enforced, staged, sets, atoms, icmp_errors } = Extended::new(classes);
     let is_staged = staged.is_some();
@@ -41,7 +41,7 @@ pub fn tables_with(classes: &Classes, options: &Options) -> Tables {
     }
 }
 
-/// Rows of pairs: each set of what is enforced has beside it that of what would be.
+/// Rows of pairs: beside each enforced set is the set that would apply if the staged policies were enforced.
 fn beside(enforced: &[Vec<Row>; 2], staged: &[Vec<Row>; 2], sets: &[AtomSet]) -> ([Vec<Row>; 2], Vec<AtomSet>) {
     let mut pairs: Vec<AtomSet> = Vec::new();
     let mut known: HashMap<(AtomSetId, AtomSetId), AtomSetId> = HashMap::new();
@@ -62,7 +62,7 @@ fn beside(enforced: &[Vec<Row>; 2], staged: &[Vec<Row>; 2], sets: &[AtomSet]) ->
     (rows, pairs)
 }
 
-/// The decision for one direction, for these tables.
+/// The decision for one direction, with these tables.
 pub fn lower(direction: Direction, tables: &Tables) -> Program {
     let [flag, node, subject, remote, family, peer, set, protocol, port, atom, error] =
         std::array::from_fn(|index| Value(index as u32));

@@ -1,6 +1,7 @@
-//! The mid-end: from the general decision to what this input needs.
+//! The mid-end: specialises the general decision to the input.
 //!
-//! Each pass takes a program to one with the same verdicts over the same tables, and is verified after.
+//! Each pass turns a program into one with the same verdicts over the same tables. The result is verified after each
+//! pass.
 
 mod address_compares;
 mod constant_rows;
@@ -12,11 +13,11 @@ mod port_tree;
 
 use crate::ir::{Program, Tables, VerifyError, verify};
 
-/// One step.
+/// A pass over a program.
 pub type Pass = fn(&mut Program, &Tables);
 
-/// The steps, in order. Read aloud: what no row tells apart is not looked up; what no address has is not asked; then
-/// small sets become compares, and what is left over goes.
+/// The passes, in order. First they remove look-ups whose result no row depends on and families without classified
+/// addresses; then small sets become compares; finally unused code is removed.
 pub const PASSES: &[(&str, Pass)] = &[
     ("constant-rows", constant_rows::run),
     ("full-sets", full_sets::run),
@@ -27,13 +28,13 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("dead-code", dead_code::run),
 ];
 
-/// A pass that broke a program: our own bug.
+/// A pass that produced a malformed program: a bug in the compiler.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("pass {pass}: {error}")]
 pub struct PassError {
-    /// Which.
+    /// The name of the pass.
     pub pass: &'static str,
-    /// How.
+    /// The error in the program that the pass left.
     pub error: VerifyError,
 }
 

@@ -1,11 +1,11 @@
-//! Where sets live: the structure for single addresses, for prefixes, for ports and for verdict rows, and their bytes.
+//! The data structures for single addresses, prefixes, ports and verdict rows, and their bytes.
 //!
-//! Problem: the kernel's maps cost a call and several cache lines a look-up; a compiler knows its sets beforehand.
+//! Problem: a look-up in the kernel's maps costs a call and several cache lines. A compiler knows its sets beforehand.
 //! Strategy: two layers. *Kernel maps* (hash, hash per prefix length, trie) can be changed in place. *Compiled tables*
 //! (perfect hash, branch-free search, DXR, matrix) are the value of a read-only array that programs read without a
 //! call. [`cost`] chooses, for each [`Place`] by itself, and says why; [`Options::forced`] overrides it.
 //! Invariants: every structure answers as [`AddressMap::find`] and [`Row::find`] do; the choice depends on the input
-//! alone; what does not fit is not built, and the note says so.
+//! alone; a structure that does not fit is not built, and the note says so.
 
 mod aggregate;
 mod cost;
@@ -24,7 +24,7 @@ use perfect::{Key, Width};
 use rows::Rows;
 use search::Cut;
 
-/// What a set is for.
+/// The sets that need a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names say it all")]
 pub enum Place {
@@ -40,20 +40,20 @@ pub enum Place {
 /// How a set is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Structure {
-    /// Nothing is in it.
+    /// The set is empty.
     Empty,
     /// Compares in the program.
     Compares,
     /// A hash of the kernel; for rows, a hash and an array.
     Hash,
-    /// A hash of the kernel with prefixes by length, asked from the longest on.
+    /// Kernel hash of (length, prefix), looked up from the longest length on.
     HashPerLength,
-    /// A trie of the kernel.
+    /// Kernel trie.
     Lpm,
     /// Compiled: [`perfect`].
     Perfect,
-    /// A hash of the kernel for what comes and goes, and for what changes between two generations; behind it, for what stands in
-    /// blocks and lists, [`perfect`].
+    /// Kernel hash for addresses that come and go and for changes between two generations; behind it, for addresses
+    /// from blocks and lists, [`perfect`].
     Layered,
     /// Compiled: [`search`].
     Search,
@@ -70,7 +70,7 @@ impl Place {
     pub const ALL: [Self; 7] =
         [Self::Exact4, Self::Prefixes4, Self::Exact6, Self::Prefixes6, Self::Ports, Self::Rows, Self::Flows];
 
-    /// As in `--structure`.
+    /// The name in `--structure`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Exact4 => "exact4",
@@ -93,7 +93,7 @@ impl Place {
         if family == Family::V4 { Self::Prefixes4 } else { Self::Prefixes6 }
     }
 
-    /// The structures that it can have, besides none.
+    /// The structures that this set can have, except [`Structure::Empty`].
     pub fn structures(self) -> &'static [Structure] {
         match self {
             Self::Exact4 | Self::Exact6 => {
@@ -125,7 +125,7 @@ impl Structure {
         Self::Buckets,
     ];
 
-    /// As in `--structure`.
+    /// The name in `--structure`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Empty => "none",
@@ -143,20 +143,20 @@ impl Structure {
     }
 }
 
-/// What the choice depends on besides the input.
+/// Parameters of the choice besides the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The most bytes of a map's value on the target.
+    /// The maximum size of a map's value on the target.
     pub most_value_bytes: u64,
-    /// Instead of the cost model, where it can be done.
+    /// Structures that override the cost model, where they can be built.
     pub forced: Vec<(Place, Structure)>,
 }
 
 impl Options {
-    /// On the oldest kernels.
+    /// The maximum size of a map's value on the oldest kernels.
     pub const VALUE_BYTES_BASE: u64 = 4 << 20;
 
-    /// Everything in the kernel's own maps, as whoever reads the entries of an image wants it.
+    /// Only kernel maps, for tests and benchmarks.
     pub fn kernel_maps() -> Self {
         let forced = vec![
             (Place::Exact4, Structure::Hash),
@@ -175,7 +175,7 @@ impl Default for Options {
     }
 }
 
-/// Why a text is no list of overrides.
+/// Why a text is not a list of overrides.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not PLACE=STRUCTURE, such as {}", examples())]
 pub struct ParseError {
@@ -187,7 +187,7 @@ fn examples() -> String {
     Place::ALL.into_iter().flat_map(of).collect::<Vec<_>>().join(", ")
 }
 
-/// `exact4=hash,prefixes4=lpm`
+/// Parses a list of overrides such as `exact4=hash,prefixes4=lpm`.
 pub fn parse_forced(text: &str) -> Result<Vec<(Place, Structure)>, ParseError> {
     let one = |text: &str| {
         let (place, structure) = text.split_once('=')?;
@@ -206,18 +206,18 @@ impl FromStr for Options {
     }
 }
 
-/// What was chosen for a place, and why.
+/// The structure that was chosen for a set, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Where.
+    /// The set.
     pub place: Place,
-    /// What.
+    /// The chosen structure.
     pub structure: Structure,
-    /// How many entries.
+    /// The number of entries.
     pub entries: usize,
-    /// Bytes of the compiled table; of kernel maps, an estimate.
+    /// The size of the compiled table; for kernel maps, an estimate.
     pub bytes: u64,
-    /// Why.
+    /// The reason, in words for the report.
     pub why: String,
 }
 
@@ -228,52 +228,53 @@ impl fmt::Display for Note {
     }
 }
 
-/// Single addresses.
+/// The structure for a family's single addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Exact {
-    /// None.
+    /// There are no single addresses.
     #[default]
     Empty,
-    /// Compares: nothing to look up.
+    /// Compares in the program; there is no table.
     Compares,
     /// Kernel hash.
     Hash,
     /// Perfect hash.
     Perfect(perfect::Table),
-    /// Kernel hash, then a perfect hash of what stands in blocks and lists. Without one, the kernel hash has everything.
+    /// Kernel hash, then a perfect hash of the addresses from blocks and lists. Without the second, the kernel hash has
+    /// all.
     Layered(Option<perfect::Table>),
 }
 
-/// Fewer listed addresses are not worth a second look-up.
+/// With fewer listed addresses, a second look-up is not worth its cost.
 const LEAST_LISTED: usize = 256;
 
-/// Prefixes.
+/// The structure for a family's prefixes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Prefixes {
-    /// None.
+    /// There are no prefixes.
     #[default]
     Empty,
-    /// Kernel trie of these.
+    /// Kernel trie with these entries.
     Lpm(Vec<(Prefix, PeerId)>),
-    /// Kernel hash of these.
+    /// Kernel hash with these entries.
     HashPerLength(Vec<(Prefix, PeerId)>),
-    /// Search.
+    /// Branch-free binary search.
     Search(search::Table),
-    /// DXR.
+    /// DXR: a first table and short searches.
     Dxr(dxr::Table),
 }
 
-/// Ports.
+/// The structure for ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Ports {
     /// A tree of compares in the program.
     #[default]
     Compares,
-    /// Search, by [`port_key`].
+    /// Branch-free binary search over [`port_key`].
     Search(search::Table),
 }
 
-/// Verdict rows.
+/// The structure for verdict rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RowTable {
     /// Kernel hash, and an array of defaults.
@@ -283,16 +284,16 @@ pub enum RowTable {
     Compiled(rows::Table),
 }
 
-/// The layout of everything that a decision looks into.
+/// The layout of all tables that a decision reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Structures {
     exact: [Exact; 2],
     prefixes: [Prefixes; 2],
-    /// Ports.
+    /// The structure for ports.
     pub ports: Ports,
-    /// Verdict rows.
+    /// The structure for verdict rows.
     pub rows: RowTable,
-    /// What was chosen, by place.
+    /// The structure that was chosen for each set, and why.
     pub notes: Vec<Note>,
 }
 
@@ -307,7 +308,7 @@ impl Structures {
         &self.prefixes[usize::from(family == Family::V6)]
     }
 
-    /// Chooses and lays out.
+    /// Chooses the structures and builds them.
     pub fn build(addresses: &AddressMap, ports: &[PortInterval], rows: Rows<'_>, options: &Options) -> Self {
         let mut made = Self::default();
         for (index, family) in [Family::V4, Family::V6].into_iter().enumerate() {
@@ -332,7 +333,7 @@ impl Structures {
         made
     }
 
-    /// The best one that can be built; each place has one that always can.
+    /// Builds the best-ranked structure that can be built. Every place has one that can always be built.
     fn first<T: Default>(&mut self, place: Place, ranked: cost::Ranked, build: impl Fn(Structure) -> Option<T>) -> T {
         let found = ranked.list.iter().find_map(|it| Some((it, build(it.structure)?)));
         let Some((chosen, built)) = found else { return T::default() };
@@ -376,7 +377,7 @@ fn prefixes(stretches: &[Stretch], cuts: &[Cut], family: Family, structure: Stru
     }
 }
 
-/// An address as a key: its bytes as on the wire, the first one lowest.
+/// An address as a key: its bytes as on the wire, the first byte lowest.
 pub fn key(address: IpAddr) -> Key {
     match address {
         IpAddr::V4(v4) => [u64::from(u32::from_le_bytes(v4.octets())), 0],
@@ -387,7 +388,7 @@ pub fn key(address: IpAddr) -> Key {
     }
 }
 
-/// Where the class changes, from the first address that has one on.
+/// The addresses at which the class changes, from the first address with a class other than 0.
 pub fn cuts(stretches: &[Stretch], family: Family) -> Vec<Cut> {
     let mut cuts: Vec<Cut> = Vec::new();
     let last = to_number(Prefix::new(crate::classify::to_address(family, 0), 0).last()).1;
@@ -407,7 +408,7 @@ pub fn cuts(stretches: &[Stretch], family: Family) -> Vec<Cut> {
     cuts
 }
 
-/// Where the atom changes, by [`port_key`]; before the first it is 0.
+/// The ports at which the atom changes, as [`port_key`]. Before the first, the atom is 0.
 pub fn port_cuts(ports: &[PortInterval]) -> Vec<Cut> {
     let mut sorted: Vec<(u32, u32, u32)> = Vec::with_capacity(ports.len());
     for interval in ports {
@@ -426,7 +427,7 @@ pub fn port_cuts(ports: &[PortInterval]) -> Vec<Cut> {
     cuts
 }
 
-/// A protocol's number and a port as one.
+/// A protocol number and a port as one number.
 pub fn port_key(protocol: u32, port: u16) -> u32 {
     protocol << 16 | u32::from(port)
 }

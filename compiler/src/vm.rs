@@ -1,18 +1,23 @@
-//! A userspace eBPF machine: runs linked programs on packets and maps, and traps where the kernel's verifier would object.
+//! A userspace eBPF machine: runs linked programs on packets and maps, and traps where the kernel's verifier would
+//! reject the access.
 //!
-//! Problem: the emitted bytecode itself must be asked for verdicts, everywhere, without privilege. Strategy: pointers are numbers in a
-//! synthetic address space ([`memory`]): the upper bits name a region, so that 64-bit arithmetic works as on the real machine
-//! and every access is still checked against the bounds of the one object it may touch. Instructions are decoded once
-//! ([`op`]) and interpreted; maps and helpers follow the kernel's rules and error numbers.
+//! Problem: verdicts must come from the emitted bytecode itself, on every machine and without privilege. Strategy:
+//! pointers are numbers in a synthetic address space ([`memory`]). Their upper bits name a region, so that 64-bit
+//! arithmetic works as on the real machine and every access is still checked against the bounds of the one object it
+//! may touch. Instructions are decoded once ([`op`]) and interpreted; maps and helpers follow the kernel's rules and
+//! error numbers.
 //!
-//! What the machine is held to: `weir-runtime`'s test `vm_against_kernel` runs the same programs in the kernel and compares results bit for bit.
+//! The test `vm_against_kernel` of `weir-runtime` runs the same programs in the kernel and compares the results bit for
+//! bit.
 //!
-//! Stricter than the hardware, as the verifier of 5.10 is: reading stack that nobody wrote, unaligned stack or atomic access, a
-//! stale packet pointer after `skb_pull_data`, a ring-buffer record neither submitted nor discarded. Registers that a
-//! call clobbers hold [`POISON`]. Modelled: a little-endian 64-bit machine. Not modelled: callbacks, kernel functions, spin
-//! locks, and the LRU map's exact choice of victim (ours is the least recently used).
+//! Stricter than the hardware, as the verifier of 5.10 is: it traps on reads of stack that was never written, on
+//! unaligned stack or atomic accesses, on stale packet pointers after `skb_pull_data`, and on ring-buffer records that
+//! are neither submitted nor discarded. Registers that a call clobbers hold [`POISON`]. Modelled: a little-endian
+//! 64-bit machine. Not modelled: callbacks, kernel functions, spin locks, and the LRU map's exact choice of victim
+//! (here it is the least recently used entry).
 //!
-//! The clock, the CPU number and the random numbers come from a [`Host`] value: the machine is pure.
+//! The clock, the CPU number and the random numbers come from a [`Host`] value, so a run depends on its arguments
+//! alone.
 
 mod alu;
 mod errno;
@@ -39,22 +44,22 @@ use map::Map;
 use memory::Memory;
 use op::Program;
 
-/// What a register holds after a call that does not keep it.
+/// The value of a register after a call that does not preserve it.
 pub const POISON: u64 = 0xdead_beef_dead_beef;
 
-/// The most tail calls in one run.
+/// The maximum number of tail calls in one run.
 pub const MAX_TAIL_CALLS: u32 = 33;
 
-/// A loaded program.
+/// The id of a loaded program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProgramId(pub u32);
 
-/// What the outside world tells a program: time, place, chance.
+/// Inputs of a program from outside of the machine: time, CPU and random numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
-    /// Nanoseconds since boot; the coarse clock gives the same.
+    /// Nanoseconds since boot. The coarse clock has the same value.
     pub ktime_ns: u64,
-    /// Ticks.
+    /// The time in ticks.
     pub jiffies: u64,
     /// The CPU that runs the program.
     pub cpu: u32,
@@ -76,20 +81,20 @@ impl Host {
 /// A run that ended with `exit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// `R0`.
+    /// The value of `R0` at exit.
     pub r0: u64,
     /// Instructions executed.
     pub executed: u64,
 }
 
 impl Outcome {
-    /// What the kernel takes from a program: the lower half.
+    /// The program's verdict: the lower half of `R0`, as the kernel takes it.
     pub fn verdict(&self) -> i32 {
         self.r0 as i32
     }
 }
 
-/// The machine: programs, maps and the memory that they share. A clone is a snapshot: ids stay good in it.
+/// The machine: programs, maps and the memory that they share. A clone is a snapshot; ids stay valid in it.
 #[derive(Clone, Debug)]
 pub struct Vm {
     cpus: u32,
@@ -106,7 +111,7 @@ impl Vm {
         Self { cpus, budget: 1_000_000, memory: Memory::new(), maps: Vec::new(), programs: Vec::new() }
     }
 
-    /// The most instructions one run may execute.
+    /// Sets the maximum number of instructions in one run.
     pub fn set_budget(&mut self, instructions: u64) {
         self.budget = instructions;
     }
@@ -116,7 +121,7 @@ impl Vm {
         self.load_as(insns, false)
     }
 
-    /// The same for XDP: of an [`Skb`] it sees the bytes, all of them, and the interface.
+    /// Loads a linked program for XDP. It sees the bytes of an [`Skb`], all as linear, and the interface.
     pub fn load_xdp(&mut self, insns: &[Insn]) -> Result<ProgramId, LoadError> {
         self.load_as(insns, true)
     }
@@ -128,7 +133,7 @@ impl Vm {
         Ok(id)
     }
 
-    /// Runs a program on a packet. Maps keep what it wrote, also after a trap; so does the packet.
+    /// Runs a program on a packet. Its writes to maps and to the packet remain, also after a trap.
     pub fn run(&mut self, program: ProgramId, skb: &mut Skb, host: &mut Host) -> Result<Outcome, Box<Trap>> {
         exec::run(self, program, skb, host)
     }

@@ -95,7 +95,8 @@ const HELPERS: [Helper; 15] = [
     Helper(999),
 ];
 
-/// Any instruction, bent so that a program of them gets somewhere: near jumps, small offsets, known helpers, maps 0 to 3.
+/// Any instruction, adapted so that a program of them runs for a while: near jumps, small offsets, known helpers, maps
+/// 0 to 3.
 pub(crate) fn tame_insn() -> impl Strategy<Value = Insn> {
     insn().prop_map(|mut insn| {
         match &mut insn {

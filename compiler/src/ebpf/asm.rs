@@ -1,18 +1,18 @@
-//! The assembler: labels in, range-checked distances out.
+//! The assembler: takes labels, produces range-checked jump distances.
 //!
-//! Problem: a jump distance counts slots, a 64-bit load takes two of them, and 16 bits reach 32,767. Strategy: an [`Asm`]
-//! collects instructions with typed [`Label`]s and symbolic maps; [`Asm::assemble`], the one fallible call, lays them out.
-//! Every jump is one slot in its short and in its long form, so that one pass knows all positions.
+//! Problem: a jump distance counts slots, a 64-bit load takes two of them, and 16 bits reach 32,767. Strategy: an
+//! [`Asm`] collects instructions with typed [`Label`]s and symbolic maps. [`Asm::assemble`], the only fallible call,
+//! lays them out. Every jump has one slot in its short and in its long form, so one pass computes all positions.
 //!
-//! Each instruction carries the [`Tag`] that was set when it was emitted; it says whose code this is, and the line table is
-//! made from it.
+//! Each instruction carries the [`Tag`] that was set when it was emitted. The tag identifies the part of the input that
+//! the code serves; the line table is made from it.
 
 use super::helper::Helper;
 use super::insn::{AluOp, AtomicOp, Cond, Imm64, Insn, Operand, Reg, Size, Swap, SwapBits, Width};
 use super::target::{Feature, Target};
 use std::fmt;
 
-/// A place in the code. Prints as `L3`.
+/// A position in the code. Prints as `L3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Label(pub u32);
 
@@ -22,31 +22,31 @@ impl fmt::Display for Label {
     }
 }
 
-/// A map by number; the linker says which.
+/// A map by number; the linker replaces it by a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MapRef(pub u32);
 
-/// A mark on an instruction: whatever number the emitter keeps origins under.
+/// A mark on an instruction: a number that the emitter chooses to identify its origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u32);
 
-/// The most slots a program can have.
+/// The maximum number of slots in a program.
 pub const MAX_SLOTS: u32 = 1_000_000;
 
-/// Why there is no program. Each names the place by its label and its slot.
+/// Why the code cannot be assembled. Each variant that has a position names it by label and slot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AsmError {
-    /// A label is used and stands nowhere.
+    /// A label is used but never bound.
     #[error("label {label} ({name}) is used at slot {slot} and never bound")]
     Unbound {
         /// The label.
         label: Label,
         /// Its name.
         name: String,
-        /// Where it is used first.
+        /// The slot where it is used first.
         slot: u32,
     },
-    /// A label stands in two places.
+    /// A label is bound at two positions.
     #[error("label {label} ({name}) is bound twice")]
     BoundTwice {
         /// The label.
@@ -54,41 +54,41 @@ pub enum AsmError {
         /// Its name.
         name: String,
     },
-    /// A jump does not reach.
+    /// The target of a jump is too far away.
     #[error("the jump at slot {slot} to label {label} ({name}) is {distance} slots, the limit is {limit}")]
     TooFar {
         /// The label.
         label: Label,
         /// Its name.
         name: String,
-        /// Where the jump is.
+        /// The slot of the jump.
         slot: u32,
-        /// How far it would have to go.
+        /// The distance to the target.
         distance: i64,
-        /// How far it can go.
+        /// The maximum distance of the instruction.
         limit: i64,
     },
-    /// The target lacks an instruction.
+    /// The target kernel lacks an instruction.
     #[error("slot {slot}: `{insn}` needs {feature}, the target is kernel {}.{}", target.kernel.0, target.kernel.1)]
     NotOnTarget {
         /// The instruction.
         insn: Insn,
-        /// Where it is.
+        /// The slot of the instruction.
         slot: u32,
-        /// What it needs.
+        /// The feature that the instruction needs.
         feature: Feature,
-        /// What there is.
+        /// The target kernel.
         target: Target,
     },
-    /// More slots than the kernel takes.
+    /// The program has more slots than the kernel accepts.
     #[error("the program has {slots} slots, the limit is {MAX_SLOTS}")]
     TooLong {
-        /// How many.
+        /// The number of slots.
         slots: u64,
     },
 }
 
-/// An instruction whose place in the program, or whose map, is still a name.
+/// An instruction whose jump target or map is still symbolic.
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Plain(Insn),
@@ -110,7 +110,7 @@ impl Op {
     }
 }
 
-/// A label's name and, once bound, the number of the operation it stands before.
+/// A label's name and, once it is bound, the number of the operation that follows it.
 #[derive(Clone, Debug)]
 struct Place {
     name: String,
@@ -131,7 +131,7 @@ pub struct MapUse {
 /// A function of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its name, the label's.
+    /// The name of the function's label.
     pub name: String,
     /// Its first slot.
     pub slot: u32,
@@ -142,9 +142,9 @@ pub struct Function {
 pub struct Assembled {
     /// The instructions; a map load holds descriptor 0 until it is linked.
     pub insns: Vec<Insn>,
-    /// Parallel to `insns`: whose code each is.
+    /// The tag of each instruction, parallel to `insns`.
     pub tags: Vec<Tag>,
-    /// Where maps are used, in order.
+    /// The uses of maps, in order.
     pub maps: Vec<MapUse>,
     /// The functions in order, the entry first (at slot 0).
     pub functions: Vec<Function>,
@@ -192,7 +192,7 @@ impl Asm {
         }
     }
 
-    /// What the program is for.
+    /// The target that the program is assembled for.
     pub fn target(&self) -> Target {
         self.target
     }
@@ -204,7 +204,7 @@ impl Asm {
         label
     }
 
-    /// The label stands here.
+    /// Binds the label to the current position.
     pub fn bind(&mut self, label: Label) {
         let here = self.ops.len();
         match self.labels.get_mut(label.0 as usize) {
@@ -213,13 +213,13 @@ impl Asm {
         }
     }
 
-    /// A function begins here; `label` is what calls name.
+    /// Begins a function at the current position; calls refer to it by `label`.
     pub fn begin_function(&mut self, label: Label) {
         self.bind(label);
         self.functions.push(label);
     }
 
-    /// What follows is `tag`'s code; returns whose code it was until here.
+    /// Sets the tag of the following instructions; returns the tag that was set before.
     pub fn set_tag(&mut self, tag: Tag) -> Tag {
         std::mem::replace(&mut self.tag, tag)
     }
@@ -228,12 +228,12 @@ impl Asm {
         self.ops.push((op, self.tag));
     }
 
-    /// Any instruction that names no label and no map.
+    /// Emits any instruction that has no label and no map.
     pub fn emit(&mut self, insn: Insn) {
         self.push(Op::Plain(insn));
     }
 
-    /// `goto label`; long where it has to be and the target can.
+    /// `goto label`; in the long form if it is needed and the target supports it.
     pub fn jump(&mut self, to: Label) {
         self.push(Op::Goto(to));
     }
@@ -243,17 +243,17 @@ impl Asm {
         self.push(Op::If { width: Width::W64, cond, dst, src: src.into(), to });
     }
 
-    /// `if dst cond src goto label`, the lower halves.
+    /// `if dst cond src goto label`, comparing the lower halves.
     pub fn jump_if32(&mut self, cond: Cond, dst: Reg, src: impl Into<Operand>, to: Label) {
         self.push(Op::If { width: Width::W32, cond, dst, src: src.into(), to });
     }
 
-    /// Call of a function of this program.
+    /// Calls a function of this program.
     pub fn call_local(&mut self, function: Label) {
         self.push(Op::Call(function));
     }
 
-    /// `dst = address of a function`, for helpers that call back.
+    /// `dst = address of a function`, for helpers that take a callback.
     pub fn load_function(&mut self, dst: Reg, label: Label) {
         self.push(Op::Function { dst, label });
     }
@@ -283,12 +283,12 @@ impl Asm {
         self.alu(AluOp::Mov, dst, src);
     }
 
-    /// `dst = src`, lower half, the upper one becomes zero.
+    /// `dst = src`, lower half; the upper half becomes zero.
     pub fn mov32(&mut self, dst: Reg, src: impl Into<Operand>) {
         self.alu32(AluOp::Mov, dst, src);
     }
 
-    /// `dst = value`, in one slot where the value allows it.
+    /// `dst = value`, in one slot if the value allows it.
     pub fn constant(&mut self, dst: Reg, value: u64) {
         if let Ok(low) = u32::try_from(value) {
             self.mov32(dst, low as i32);
@@ -309,7 +309,7 @@ impl Asm {
         self.emit(Insn::Store { size, base, offset, src: src.into() });
     }
 
-    /// Host to big-endian order or back, which is the same.
+    /// Converts from host to big-endian order or back, which is the same operation.
     pub fn swap_be(&mut self, bits: SwapBits, dst: Reg) {
         self.emit(Insn::Swap { order: Swap::ToBe, bits, dst });
     }
@@ -319,7 +319,7 @@ impl Asm {
         self.emit(Insn::Atomic { op, width, base, offset, src });
     }
 
-    /// Call of a kernel helper.
+    /// Calls a kernel helper.
     pub fn call(&mut self, helper: Helper) {
         self.emit(Insn::CallHelper(helper));
     }
@@ -329,7 +329,7 @@ impl Asm {
         self.emit(Insn::Exit);
     }
 
-    /// The code, with every label resolved.
+    /// Resolves every label and returns the code.
     pub fn assemble(&self) -> Result<Assembled, AsmError> {
         if let Some(label) = self.bound_twice {
             return Err(AsmError::BoundTwice { label, name: self.name(label) });
@@ -350,7 +350,7 @@ impl Asm {
         Ok(out)
     }
 
-    /// The slot of every operation and, last, the end.
+    /// The slot of every operation and, at the end, the slot after the last one.
     fn layout(&self) -> Result<Vec<u32>, AsmError> {
         let slots: u64 = self.ops.iter().map(|(op, _)| u64::from(op.slots())).sum();
         if slots > u64::from(MAX_SLOTS) {
@@ -382,7 +382,7 @@ impl Asm {
         position.ok_or_else(|| AsmError::Unbound { label, name: self.name(label), slot })
     }
 
-    /// The distance as the kernel counts it, from the slot after the first one of the instruction.
+    /// The distance as the kernel counts it: from the slot after the instruction's first slot.
     fn distance(&self, label: Label, slot: u32, layout: &[u32]) -> Result<i64, AsmError> {
         Ok(i64::from(self.position(label, slot, layout)?) - i64::from(slot) - 1)
     }

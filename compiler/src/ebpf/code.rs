@@ -1,8 +1,9 @@
 //! Instructions to eight-byte slots and back, in either byte order.
 //!
-//! Strategy: a [`Slot`] is the kernel's `struct bpf_insn` with its fields apart; byte order matters only between a slot and
-//! its bytes. Decoding is strict: a field that an instruction does not use must be zero, so that every accepted program
-//! is reproduced byte for byte. The opcode tables stand once each ([`ALU`], [`COND`], [`ATOMIC`]) and are read both ways.
+//! Strategy: a [`Slot`] is the kernel's `struct bpf_insn` with its fields apart; byte order matters only between a slot
+//! and its bytes. Decoding is strict: fields that an instruction does not use must be zero, so every accepted program
+//! encodes to the same bytes again. Each opcode table exists once ([`ALU`], [`COND`], [`ATOMIC`]) and serves both
+//! directions.
 
 use super::helper::Helper;
 use super::insn::{AluOp, AtomicOp, Cond, Extend, Imm64, Insn, Narrow, Operand, Reg, Size, Swap, SwapBits, Width};
@@ -31,7 +32,7 @@ pub struct Slot {
     pub imm: i32,
 }
 
-/// Bytes of one slot.
+/// The bytes of one slot.
 pub const SLOT_BYTES: usize = 8;
 
 impl Slot {
@@ -61,21 +62,21 @@ impl Slot {
     }
 }
 
-/// Why bytes are no program.
+/// Why bytes cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Not a multiple of eight.
+    /// The length is not a multiple of eight.
     #[error("{bytes} bytes are not a whole number of instructions")]
     Ragged {
-        /// How many there are.
+        /// The number of bytes.
         bytes: usize,
     },
-    /// No instruction that we know, or one with a field set that it does not use.
+    /// The opcode is unknown, or a field is set that the instruction does not use.
     #[error("slot {slot}: no such instruction: {fields:?}")]
     Unknown {
-        /// Its position.
+        /// The slot's position.
         slot: usize,
-        /// What stands there.
+        /// The slot's fields.
         fields: Slot,
     },
     /// The second half of a 64-bit load is missing.
@@ -141,7 +142,7 @@ const END: u8 = 0xd0;
 const JA: u8 = 0x00;
 const CALL: u8 = 0x80;
 const EXIT: u8 = 0x90;
-/// The bit of an atomic's imm that asks for the old value.
+/// The flag in an atomic's imm that returns the old value.
 const FETCH: i32 = 1;
 
 /// Operation, opcode bits, offset field.
@@ -189,7 +190,7 @@ const ATOMIC: [(AtomicOp, i32); 10] = [
     (AtomicOp::Cmpxchg, 0xf0 | FETCH),
 ];
 
-/// Class and offset field.
+/// Operation, class and offset field.
 const EXTEND: [(Extend, u8, i16); 5] = [
     (Extend::B32, ALU32, 8),
     (Extend::H32, ALU32, 16),
@@ -337,7 +338,7 @@ fn decode_one(slot: Slot) -> Option<Insn> {
         JMP32 => decode_jump(slot, Width::W32),
         _ => None,
     }?;
-    // Whatever the instruction does not use must be zero: it must encode to what was read.
+    // All unused fields must be zero: the instruction must encode to the slot that was read.
     (encode_one(&insn) == (slot, None)).then_some(insn)
 }
 

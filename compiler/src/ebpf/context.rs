@@ -1,6 +1,7 @@
-//! The context of a tc program: offsets of fields in `struct __sk_buff`, which never change; and of an XDP program.
+//! Field offsets in the contexts of tc programs (`struct __sk_buff`) and XDP programs (`struct xdp_md`). They never
+//! change.
 //!
-//! One list for the emitter and the VM.
+//! The emitter and the VM share this list.
 
 #![expect(missing_docs, reason = "the kernel's names")]
 
@@ -29,8 +30,8 @@ pub const GSO_SEGS: i16 = 164;
 pub const SK: i16 = 168;
 pub const GSO_SIZE: i16 = 176;
 
-/// How many bytes of a field of four the kernel really keeps. It misreads what is beyond (a load of the upper half of
-/// `protocol` gives the lower one), so that nothing should ask.
+/// The number of bytes that the kernel really has of a four-byte field. A narrow load beyond them gives wrong data (a
+/// load of the upper half of `protocol` gives the lower half), so the VM does not allow it.
 pub const fn kept_bytes(field: i16) -> u8 {
     match field {
         PKT_TYPE | VLAN_PRESENT => 1,
@@ -39,7 +40,7 @@ pub const fn kept_bytes(field: i16) -> u8 {
     }
 }
 
-/// Offsets in `struct xdp_md`, all of four bytes.
+/// Field offsets in `struct xdp_md`; each field has four bytes.
 pub mod xdp {
     pub const DATA: i16 = 0;
     pub const DATA_END: i16 = 4;

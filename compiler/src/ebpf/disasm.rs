@@ -1,7 +1,8 @@
-//! Instructions as text, as LLVM's disassembler and bpftool write them.
+//! The disassembler. It writes instructions as LLVM's disassembler and bpftool do.
 //!
-//! One instruction prints its jump as a distance (`goto +3`); a whole program prints the slot before each instruction
-//! and labels at jump and call targets (`if r1 == 5 goto L3`). `L3` stands for the third target in order of position.
+//! A single instruction prints its jump as a distance (`goto +3`). A whole program prints the slot before each
+//! instruction and labels at jump and call targets (`if r1 == 5 goto L3`). `L3` is the third target in order of
+//! position.
 
 use super::insn::{AluOp, AtomicOp, Cond, Extend, Imm64, Insn, Narrow, Operand, Reg, Size, Swap, Width};
 use std::collections::BTreeMap;
@@ -140,7 +141,7 @@ fn write_extend(f: &mut impl fmt::Write, extend: Extend, dst: Reg, src: Reg) -> 
     write!(f, "{} = (s{bits}){}", Named(width, dst), Named(width, src))
 }
 
-/// Where a jump or call goes, in the words of the surrounding text.
+/// The target of a jump or call, in the notation of the surrounding text.
 enum Place<'a> {
     Distance(i32),
     Label(&'a str),
@@ -193,7 +194,7 @@ fn write_insn(f: &mut impl fmt::Write, insn: &Insn, place: &Place<'_>) -> fmt::R
     }
 }
 
-/// How far away the place is that an instruction names, counted from its second slot.
+/// The distance to the code that an instruction refers to, from the slot after the instruction's first slot.
 fn distance(insn: &Insn) -> Option<i32> {
     match *insn {
         Insn::CallLocal { offset } | Insn::LoadImm64 { value: Imm64::Func(offset), .. } => Some(offset),
@@ -212,7 +213,7 @@ pub fn disassemble(insns: &[Insn]) -> String {
     disassemble_with(insns, |_| None, |_| None)
 }
 
-/// The text of a program with remarks, by index of the instruction: on a line before it, and behind it.
+/// The text of a program with remarks, by index of the instruction: on a line before it, and at the end of its line.
 pub fn disassemble_with(
     insns: &[Insn],
     before: impl Fn(usize) -> Option<String>,

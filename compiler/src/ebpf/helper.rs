@@ -1,6 +1,7 @@
-//! The kernel's helper functions that we call, by number.
+//! The kernel's helper functions, by number.
 //!
-//! One list for the emitter, the text form and the VM; a helper that is not in it still encodes, and the VM refuses it.
+//! The emitter, the text form and the VM share this list. A helper that is not in it can be encoded, but the VM traps
+//! on it.
 
 use std::fmt;
 

@@ -1,8 +1,9 @@
 //! The instruction set, versions 1 to 4, as types.
 //!
-//! Every value of [`Insn`] has an encoding and every encoding that we accept is one value, so encoding cannot fail and
-//! `decode(encode(x)) == x`. Left out on purpose: the legacy packet loads (`LD_ABS`, `LD_IND`), which the kernel keeps for
-//! programs converted from classic BPF, and what is newer than version 4 (`may_goto`, arenas, load-acquire).
+//! Every value of [`Insn`] has an encoding, and every encoding that the decoder accepts is one value, so encoding
+//! cannot fail and `decode(encode(x)) == x`. Left out on purpose: the legacy packet loads (`LD_ABS`, `LD_IND`), which
+//! the kernel keeps for programs converted from classic BPF, and instructions newer than version 4 (`may_goto`, arenas,
+//! load-acquire).
 
 use super::helper::Helper;
 
@@ -40,7 +41,7 @@ impl Reg {
     }
 }
 
-/// How much of a register takes part. A 32-bit result clears the upper half of its destination.
+/// The part of a register that an operation uses. A 32-bit result clears the upper half of its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Width {
     /// The lower half.
@@ -49,7 +50,7 @@ pub enum Width {
     W64,
 }
 
-/// How many bytes of memory an access touches.
+/// The number of bytes that a memory access touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Size {
     /// One byte.
@@ -77,7 +78,7 @@ impl Size {
     }
 }
 
-/// A second operand.
+/// The second operand of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operand {
     /// A register.
@@ -107,7 +108,7 @@ pub enum AluOp {
     Sub,
     /// `*=`
     Mul,
-    /// Unsigned; a division by zero gives 0.
+    /// Unsigned division; division by zero gives 0.
     Div,
     /// `|=`
     Or,
@@ -115,15 +116,15 @@ pub enum AluOp {
     And,
     /// Shift left; the count is taken modulo the width.
     Lsh,
-    /// Shift right, zeros enter.
+    /// Shift right; zeros are shifted in.
     Rsh,
-    /// Unsigned remainder; by zero it leaves the dividend (its lower half, with 32 bits).
+    /// Unsigned remainder; a remainder by zero leaves the dividend (its lower half, with 32 bits).
     Mod,
     /// `^=`
     Xor,
     /// `=`
     Mov,
-    /// Shift right, copies of the sign enter.
+    /// Shift right; copies of the sign bit are shifted in.
     Arsh,
     /// Signed division, rounding to zero (version 4).
     Sdiv,
@@ -151,7 +152,7 @@ impl AluOp {
     ];
 }
 
-/// A sign-extending move (version 4): what is taken and how much is written.
+/// A sign-extending move (version 4): the source bits and the result bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Extend {
     /// 8 to 32 bits.
@@ -171,7 +172,7 @@ impl Extend {
     pub const ALL: [Self; 5] = [Self::B32, Self::H32, Self::B64, Self::H64, Self::W64];
 }
 
-/// A memory size that has a sign to extend (version 4).
+/// The size of a sign-extending load (version 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Narrow {
     /// One byte.
@@ -186,7 +187,7 @@ impl Narrow {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::B, Self::H, Self::W];
 
-    /// The plain size.
+    /// The same size for plain loads.
     pub const fn size(self) -> Size {
         match self {
             Self::B => Size::B,
@@ -196,14 +197,14 @@ impl Narrow {
     }
 }
 
-/// Which byte order a swap gives.
+/// The byte order that a swap produces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Swap {
-    /// Host to little endian; on a little-endian host it only cuts to the width.
+    /// Host to little endian; on a little-endian host it only truncates to the width.
     ToLe,
     /// Host to big endian.
     ToBe,
-    /// Always swapped (version 4).
+    /// Swaps on every host (version 4).
     Always,
 }
 
@@ -212,7 +213,7 @@ impl Swap {
     pub const ALL: [Self; 3] = [Self::ToLe, Self::ToBe, Self::Always];
 }
 
-/// How many bits a swap keeps; the rest of the register becomes zero.
+/// The number of bits that a swap keeps; the rest of the register becomes zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SwapBits {
     /// 16
@@ -237,7 +238,7 @@ impl SwapBits {
     }
 }
 
-/// A comparison of a conditional jump.
+/// The comparison of a conditional jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cond {
     /// `==`
@@ -260,7 +261,7 @@ pub enum Cond {
     Slt,
     /// Signed `<=`
     Sle,
-    /// Any common bit.
+    /// `dst & src` is not zero.
     Set,
 }
 
@@ -300,9 +301,9 @@ pub enum AtomicOp {
     FetchAnd,
     /// `^=`, the old value goes to the source register.
     FetchXor,
-    /// Memory and source register are exchanged.
+    /// Exchanges memory and the source register.
     Xchg,
-    /// Memory becomes the source register if it equals `R0`; `R0` becomes the old value.
+    /// Stores the source register if memory equals `R0`; `R0` becomes the old value.
     Cmpxchg,
 }
 
@@ -322,7 +323,7 @@ impl AtomicOp {
     ];
 }
 
-/// What a 64-bit load puts in its register.
+/// The operand of a 64-bit load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Imm64 {
     /// A number.
@@ -333,17 +334,17 @@ pub enum Imm64 {
     MapValue {
         /// The map's file descriptor.
         fd: i32,
-        /// The byte in the value.
+        /// The byte in the map's value.
         offset: i32,
     },
-    /// A kernel variable by BTF id.
+    /// A kernel variable, by BTF id.
     BtfId {
         /// The id.
         id: i32,
         /// File descriptor of a module's BTF; 0 for the kernel's own.
         module: i32,
     },
-    /// A function of this program, in slots from the second slot of this instruction.
+    /// The distance to a function of this program, in slots from the second slot of this instruction.
     Func(i32),
     /// A map, by index in the loader's list of descriptors.
     MapIndex(i32),
@@ -395,7 +396,7 @@ pub enum Insn {
 }
 
 impl Insn {
-    /// How many slots it takes.
+    /// The number of slots of the instruction.
     pub const fn slots(&self) -> u32 {
         match self {
             Self::LoadImm64 { .. } => 2,
@@ -403,7 +404,7 @@ impl Insn {
         }
     }
 
-    /// The distance it may jump, if it is a jump (not a call).
+    /// The jump distance, if the instruction is a jump (not a call).
     pub fn jump(&self) -> Option<i32> {
         match *self {
             Self::Jump { offset } | Self::JumpIf { offset, .. } => Some(i32::from(offset)),
@@ -412,7 +413,7 @@ impl Insn {
         }
     }
 
-    /// Whether control can reach the slot after it.
+    /// Whether control can reach the slot after the instruction.
     pub const fn falls_through(&self) -> bool {
         !matches!(self, Self::Jump { .. } | Self::JumpLong { .. } | Self::Exit)
     }

@@ -1,13 +1,14 @@
-//! What the kernel's verifier would refuse for its shape or size, found without a kernel.
+//! Checks a program's shape and size against the limits of the kernel's verifier, without a kernel.
 //!
-//! Strategy: cut the program into functions (everything that is called), walk each as a graph, callees first. Jumps, ends,
-//! reachability, recursion and call depth are exact. The two worst cases are exact for the graph and upper bounds for the verifier,
-//! which follows fewer paths: *longest path* counts instructions; *pending branches* counts what the verifier has put aside on
-//! one path: it follows the fall-through first, so each conditional jump that is not taken leaves one entry behind, and a
-//! called function's entries stay until its caller is done. A program with a loop has no such numbers.
+//! Strategy: split the program into functions (all call targets) and walk each as a graph, callees first. Jumps, ends,
+//! reachability, recursion and call depth are exact. The two worst cases are exact for the graph and upper bounds for
+//! the verifier, which follows fewer paths. *Longest path* counts instructions. *Pending branches* counts the states
+//! that the verifier has put aside on one path: it follows the fall-through first, so each conditional jump that is not
+//! taken leaves one entry, and a called function's entries stay until its caller is done. A program with a loop has no
+//! such numbers.
 //!
-//! Stack use is read off `r10` and its copies moved by constants within one straight run; what else a program does with
-//! the frame pointer is left to the verifier.
+//! Stack depth is computed from `r10` and its copies moved by constants within one straight run. Other calculations
+//! with the frame pointer are left to the verifier.
 
 mod flow;
 mod stack;
@@ -15,18 +16,18 @@ mod stack;
 use super::insn::Insn;
 use std::fmt;
 
-/// The most instructions in a program, and the most that the verifier follows.
+/// The maximum number of instructions in a program, which is also the maximum that the verifier follows.
 pub const MAX_INSNS: u32 = super::asm::MAX_SLOTS;
-/// The most branches that the verifier keeps for later (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`).
+/// The maximum number of branches that the verifier keeps for later (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`).
 pub const MAX_PENDING: u64 = 8_192;
-/// The most bytes of stack, over all frames of a call chain.
+/// The maximum bytes of stack, over all frames of a call chain.
 pub const MAX_STACK: u32 = 512;
-/// The most bytes of stack that the callers of a function with a tail call have (5.10 and later: below 256).
+/// The maximum bytes of stack in the callers of a function with a tail call (5.10 and later: below 256).
 pub const MAX_TAIL_CALLER_STACK: u32 = 255;
-/// The most frames, the entry's among them.
+/// The maximum number of frames, including the entry's.
 pub const MAX_FRAMES: u32 = 8;
 
-/// One thing that the kernel would refuse. Positions are slots.
+/// A property of a program that makes the kernel reject it. Positions are slots.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the text form says it")]
 pub enum Violation {
@@ -72,20 +73,20 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The measures of a program and what is wrong with it.
+/// The measures of a program and its violations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Slots, as the kernel counts instructions.
+    /// The number of slots, as the kernel counts instructions.
     pub slots: u64,
-    /// Bytes of stack of the worst call chain, each frame rounded up to 32 as the kernel does.
+    /// The stack bytes of the worst call chain; each frame is rounded up to 32 bytes, as in the kernel.
     pub stack: u32,
-    /// Frames of the deepest call chain.
+    /// The frames of the deepest call chain.
     pub frames: u32,
-    /// Instructions on the longest path; none if there is a loop.
+    /// The instructions on the longest path; `None` if there is a loop.
     pub longest_path: Option<u64>,
-    /// Branches pending at worst; none if there is a loop.
+    /// The maximum number of pending branches; `None` if there is a loop.
     pub pending: Option<u64>,
-    /// What the kernel would refuse, in order of position.
+    /// The violations, in order of position.
     pub violations: Vec<Violation>,
 }
 

@@ -1,29 +1,29 @@
-//! What the kernel that will load a program understands beyond the base.
+//! The target kernel's features, beyond those of the base.
 //!
-//! The base is kernel 5.14 (RHEL 9): instruction set version 3 with all atomic operations. Each newer part of the instruction
-//! set is a [`Feature`]; the assembler refuses instructions whose feature the target lacks.
+//! The base is kernel 5.14 (RHEL 9): instruction set version 3 with all atomic operations. Each newer part of the
+//! instruction set is a [`Feature`]; the assembler rejects instructions whose feature the target lacks.
 
 use super::helper::Helper;
 use super::insn::{AluOp, AtomicOp, Imm64, Insn, Swap};
 use std::fmt;
 
-/// A part of the instruction set that is younger than version 3 with plain atomic addition.
+/// A part of the instruction set that is newer than version 3 with plain atomic addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Feature {
     /// `ktime_get_coarse_ns`.
     CoarseClock,
-    /// Every atomic but plain add.
+    /// Every atomic operation except plain add.
     Atomics,
     /// Pointers to functions of the program.
     FunctionPointers,
-    /// Calls of kernel functions by BTF id.
+    /// Calls of kernel functions, by BTF id.
     KernelFunctions,
     /// Version 4: signed division, sign extension, `bswap`, `gotol`.
     V4,
 }
 
 impl Feature {
-    /// The first kernel that has it.
+    /// The first kernel that has the feature.
     pub const fn since(self) -> (u16, u16) {
         match self {
             Self::CoarseClock => (5, 11),
@@ -48,7 +48,7 @@ impl fmt::Display for Feature {
     }
 }
 
-/// The oldest kernel a program must load on.
+/// The oldest kernel that a program must load on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Target {
     /// Major and minor version.
@@ -56,25 +56,25 @@ pub struct Target {
 }
 
 impl Target {
-    /// The oldest kernel that we support.
+    /// The oldest supported kernel.
     pub const BASE: Self = Self { kernel: (5, 14) };
     /// A kernel with all of version 4.
     pub const V4: Self = Self { kernel: (6, 6) };
 
-    /// The most bytes that the value of an array can have: before 6.1 what one `kmalloc` gives, since then what the verifier
-    /// follows as an offset (29 bits).
+    /// The maximum size of an array's value: before 6.1 the largest `kmalloc`, since then the largest offset that the
+    /// verifier tracks (29 bits).
     pub fn most_value_bytes(self) -> u64 {
         if self.kernel < (6, 1) { 4 << 20 } else { 1 << 29 }
     }
 
-    /// Whether it has `feature`.
+    /// Whether the target has `feature`.
     pub fn has(self, feature: Feature) -> bool {
         self.kernel >= feature.since()
     }
 }
 
 impl Insn {
-    /// The feature that it needs, if any.
+    /// The feature that the instruction needs, if any.
     pub fn feature(&self) -> Option<Feature> {
         match self {
             Self::MovSx { .. } | Self::LoadSx { .. } | Self::JumpLong { .. } => Some(Feature::V4),

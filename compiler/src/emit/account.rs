@@ -1,4 +1,4 @@
-//! The ends: count, tell, return.
+//! The ends of a program: count the packet, record it if it is dropped, and return.
 
 use super::frame::{Frame, Key, skb};
 use super::parse::{family_number, key};
@@ -13,25 +13,26 @@ use crate::layout::{
 };
 use crate::model::Direction;
 
-/// "Next": what else is on the hook goes on. The same number for TCX and clsact.
+/// `TCX_NEXT`: the next program on the hook runs. clsact has the same number (`TC_ACT_UNSPEC`).
 const NEXT: i32 = -1;
-/// The packet is no more.
+/// `TC_ACT_SHOT`: the kernel drops the packet.
 const SHOT: i32 = 2;
-/// Records of denied flows in a second.
+/// The maximum number of records in a second.
 const EVENTS_PER_SECOND: i32 = 200;
 
 impl Emitter<'_> {
-    /// Where packets go whose `OUTCOME` is set and lets them pass.
+    /// The label for packets that pass and whose `OUTCOME` is already set.
     pub(super) fn pass_label(&mut self) -> Label {
         self.end_of_stored(Outcome::Allowed)
     }
 
-    /// `Allowed` has no constant of its own to store: its label is the common end of all that pass.
+    /// The label of an outcome that is already stored. `Allowed` has no block that stores its constant: its label is
+    /// the common end of all packets that pass.
     fn end_of_stored(&mut self, outcome: Outcome) -> Label {
         self.end(outcome)
     }
 
-    /// Everything that was jumped to and is not there yet.
+    /// Emits the blocks of all ends that were jumped to.
     pub(super) fn ends(&mut self) {
         let (pass, drop) = (self.pass_label(), self.asm.label("drop"));
         for (outcome, label) in std::mem::take(&mut self.unless_open) {
@@ -76,7 +77,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Goes there with what passes and would not if what is staged were enforced.
+    /// Jumps to `to` if the outcome is `WouldDeny`.
     pub(super) fn if_would_deny(&mut self, to: Label) {
         if self.plan.tables.is_staged {
             self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::OUTCOME);
@@ -84,7 +85,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// What cannot be judged is dropped where the endpoint is isolated in this direction.
+    /// A packet that the program cannot classify is dropped if the endpoint is isolated in this direction, and passes
+    /// otherwise.
     fn drop_where_filtered(&mut self, outcome: Outcome, label: Label) {
         self.asm.bind(label);
         self.look_up(MapName::Endpoints, Key::IFINDEX);
@@ -107,7 +109,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// What cannot be judged passes at an open endpoint, and would not if what is staged isolated it.
+    /// At an open endpoint, a packet that the program cannot classify passes. It is counted as `WouldDeny` if the
+    /// staged policies would isolate the endpoint.
     fn open_unless_staged(&mut self, filters: u32) {
         let (open, would_deny) = (self.end(Outcome::Unfiltered), self.end(Outcome::WouldDeny));
         let unknown = self.asm.label("no endpoint any more");
@@ -119,8 +122,8 @@ impl Emitter<'_> {
         self.asm.jump(open);
     }
 
-    /// r0 is the endpoint: a packet that passes an open one unjudged must have the pod's address all the same, if it was parsed as far as
-    /// that.
+    /// r0 is the endpoint. Before a packet passes an open endpoint without a decision, checks that it has the pod's
+    /// address, if the parser got as far as the addresses.
     fn check_own_address_if_known(&mut self, open: Label) {
         self.asm.load(Size::W, Reg::R3, Reg::R10, Frame::FAMILY);
         for family in [Family::V4, Family::V6] {
@@ -141,7 +144,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Packets and bytes, by hook and outcome.
+    /// Counts the packet and its bytes, by hook and outcome.
     fn count(&mut self) {
         self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::OUTCOME);
         self.asm.alu(AluOp::Add, Reg::R1, (direction_number(self.hook) * OUTCOMES) as i32);
@@ -149,19 +152,19 @@ impl Emitter<'_> {
         self.count_number();
     }
 
-    /// The same for an outcome that is known here.
+    /// Counts the packet under an outcome that is known at emit time.
     pub(super) fn count_constant(&mut self, outcome: Outcome) {
         self.store_constant(Frame::SCRATCH, direction_number(self.hook) * OUTCOMES + outcome as u32);
         self.count_number();
     }
 
-    /// The packet passes.
+    /// Returns [`NEXT`]: the packet passes.
     pub(super) fn next(&mut self) {
         self.asm.mov(Reg::R0, NEXT);
         self.asm.exit();
     }
 
-    /// One more packet, and its bytes, for the number at `SCRATCH`.
+    /// Adds one packet and its bytes to the counter whose number is at `SCRATCH`.
     fn count_number(&mut self) {
         let done = self.asm.label("counted");
         self.look_up(MapName::Counters, Frame::SCRATCH);
@@ -176,7 +179,8 @@ impl Emitter<'_> {
         self.asm.bind(done);
     }
 
-    /// A record of what was dropped, at most so many a second; the rest is counted as lost.
+    /// Writes a record of the packet, at most [`EVENTS_PER_SECOND`] times a second. Further records are counted as
+    /// lost.
     fn record(&mut self) {
         let [within, lost, done] = ["within the second", "lost", "recorded"].map(|name| self.asm.label(name));
         self.now();
@@ -210,7 +214,7 @@ impl Emitter<'_> {
         self.asm.atomic(AtomicOp::Add, Width::W32, Reg::R7, offset, Reg::R1);
     }
 
-    /// r0 is the record, r8 the time.
+    /// Fills and submits the record that r0 points to; r8 is the time.
     fn fill_record(&mut self) {
         self.asm.store(Size::Dw, Reg::R0, event::TIME, Reg::R8);
         self.asm.load(Size::W, Reg::R1, Reg::R10, Key::IFINDEX);
@@ -239,7 +243,7 @@ impl Emitter<'_> {
         self.asm.call(Helper::RINGBUF_SUBMIT);
     }
 
-    /// They stand elsewhere in each family's key.
+    /// Copies the ports into the record. Each family's key has them at another offset.
     fn record_ports(&mut self) {
         let [v6, done] = ["v6 ports", "ports"].map(|name| self.asm.label(name));
         self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::FAMILY);

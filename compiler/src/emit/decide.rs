@@ -1,4 +1,4 @@
-//! The decision: IR → instructions. Values live in the stack frame; sets are pointers into their maps.
+//! The decision: IR → instructions. Values are in the stack frame; sets are pointers into their maps.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -16,8 +16,9 @@ use crate::model::Direction;
 use crate::model::eval::Verdict;
 use crate::structures::Exact;
 
-// Verifier: a number lies in the upper half of its slot. There kernels up to 6.18 at least do not follow constants; in
-// the lower half they would tell the leaves of the port tree apart by their atoms, and walk what comes after once for each.
+// Verifier: a number is stored in the upper half of its slot, where kernels up to 6.18 at least do not track constants.
+// In the lower half they would distinguish the leaves of the port tree by their atoms, and walk the code that follows
+// once for each of them.
 const NUMBER: i16 = 4;
 
 /// One direction's decision, for one family.
@@ -25,15 +26,15 @@ struct Decision {
     family: Family,
     allow: Label,
     deny: Label,
-    /// The values that are the family's number: their tests are settled here.
+    /// The values that hold the family's number. Tests of them are resolved at emit time.
     families: BTreeSet<Value>,
     labels: HashMap<BlockId, Label>,
-    /// The number that r1 holds wherever a block is entered from; nothing if that depends on where from.
+    /// The number that r1 holds on every entry to a block; `None` if it differs between entries.
     held: HashMap<BlockId, Option<Value>>,
 }
 
 impl Decision {
-    /// Where a block goes on, tests of the family settled.
+    /// A block's end, with tests of the family resolved.
     fn end(&self, end: End) -> End {
         match end {
             End::If(Test::Equal(value, number), then, otherwise) if self.families.contains(&value) => {
@@ -44,7 +45,7 @@ impl Decision {
         }
     }
 
-    /// What can be reached: each block before those that it goes on to, and just before its `otherwise` where that can be.
+    /// The reachable blocks in topological order. Where possible, its `otherwise` target follows a block.
     fn order(&self, program: &Program) -> Result<Vec<BlockId>, EmitError> {
         let mut order = Vec::new();
         let mut seen = BTreeSet::new();
@@ -59,7 +60,7 @@ impl Decision {
             }
             open.push((id, true));
             let block = program.blocks.get(id.index()).ok_or(EmitError::Decision)?;
-            // The last one that is finished comes first: `otherwise`.
+            // The order is reversed at the end, so the target that finishes last comes first. This is `otherwise`.
             let targets: Vec<BlockId> = self.end(block.end).targets().collect();
             open.extend(targets.into_iter().rev().map(|target| (target, false)));
         }
@@ -67,7 +68,7 @@ impl Decision {
         Ok(order)
     }
 
-    /// A block is entered with this number in r1.
+    /// Records that a block is entered with this number in r1.
     fn enter(&mut self, block: BlockId, held: Option<Value>) {
         let known = self.held.entry(block).or_insert(held);
         *known = known.filter(|known| Some(*known) == held);
@@ -75,7 +76,7 @@ impl Decision {
 }
 
 impl Emitter<'_> {
-    /// r9 is the endpoint; r6 to r9 are kept. Goes to `allow` or `deny` with `OUTCOME` set.
+    /// r9 is the endpoint; r6 to r9 are kept. Sets `OUTCOME` and goes to `allow` or `deny`.
     pub(super) fn decide(
         &mut self,
         direction: Direction,
@@ -124,7 +125,7 @@ impl Emitter<'_> {
             Inst::Class(..) => self.class(decision.family, to),
             Inst::Prefix(..) => self.prefix(decision.family, to),
             Inst::Row(_, subject, peer) => {
-                // Whoever reads a record of a denial wants to know which peer class it was.
+                // The record of a denial names the peer class.
                 self.load_number(Reg::R1, slot(peer)?);
                 self.asm.store(Size::W, Reg::R10, Frame::PEER, Reg::R1);
                 self.row(direction, slot(subject)?, slot(peer)?, to);
@@ -141,7 +142,7 @@ impl Emitter<'_> {
 
     fn fact(&mut self, decision: &Decision, direction: Direction, fact: Fact, to: i16) {
         match fact {
-            // The address lives in the flow's key, the family is known here.
+            // The address is already in the flow's key, and the family is known at emit time.
             Fact::Remote | Fact::Family => return,
             Fact::Subject => self.asm.load(Size::W, Reg::R1, Reg::R9, endpoint::SUBJECT),
             Fact::Protocol => self.transport_protocol(),
@@ -158,7 +159,7 @@ impl Emitter<'_> {
         self.store_number(to, Reg::R1);
     }
 
-    /// r1 = the protocol if policies can name it, else 0.
+    /// r1 = the protocol if policies can name it (TCP, UDP, SCTP), else 0.
     fn transport_protocol(&mut self) {
         let named = self.asm.label("named protocol");
         self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::PROTOCOL);
@@ -169,8 +170,8 @@ impl Emitter<'_> {
         self.asm.bind(named);
     }
 
-    /// r1 = 1 if the other end is the endpoint itself: has its address, and what comes with it began on this host; or it has
-    /// another address by now, and yet began in the pod.
+    /// r1 = 1 if the other end is the endpoint itself: if the packet has the endpoint's address and (for ingress) began
+    /// on this host, or if it began in the pod and its source address was translated since.
     fn itself(&mut self, direction: Direction, family: Family) {
         let other = self.asm.label("somebody else");
         let own = own_address(family);
@@ -182,7 +183,7 @@ impl Emitter<'_> {
             self.asm.jump_if(Cond::Eq, Reg::R3, 0, other);
         }
         self.asm.mov(Reg::R1, 0);
-        // Zeros stand for no address.
+        // Zeros mean that the endpoint has no address of this family.
         self.asm.load(Size::W, Reg::R3, Reg::R9, own);
         self.asm.jump_if(Cond::Eq, Reg::R3, 0, other);
         for offset in (0..address_bytes(family)).step_by(4) {
@@ -194,7 +195,8 @@ impl Emitter<'_> {
         self.asm.bind(other);
     }
 
-    /// r1 = 1 if the packet began on this host and is from an address of the endpoint's node. The flow remembers it.
+    /// r1 = 1 if the packet began on this host and its source is an address of the endpoint's node. `ORIGIN`, which the
+    /// flow remembers, is set to the same.
     fn own_node(&mut self, direction: Direction, family: Family) {
         self.asm.mov(Reg::R1, 0);
         if direction == Direction::Egress {
@@ -219,7 +221,7 @@ impl Emitter<'_> {
         self.asm.bind(elsewhere);
     }
 
-    /// Emits a block's end: `held` is the number that r1 holds, `next` the block that is emitted next.
+    /// Emits a block's end. `held` is the number that r1 holds, `next` the block that is emitted next.
     fn block_end(
         &mut self,
         decision: &mut Decision,
@@ -266,7 +268,7 @@ impl Emitter<'_> {
         self.settle(decision, outcome);
     }
 
-    /// Ends with this outcome if what is staged decides; else goes on.
+    /// Ends with this outcome if `config::STAGED` says that the staged policies decide; else falls through.
     fn unless_staged_decides(&mut self, decision: &Decision, outcome: Outcome) {
         let told = self.asm.label("told");
         self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::STAGED);
@@ -281,7 +283,7 @@ impl Emitter<'_> {
         self.asm.jump(if outcome.drops() { decision.deny } else { decision.allow });
     }
 
-    /// Goes to `then` if the test holds; the number that r1 holds from there on.
+    /// Goes to `then` if the test holds. Returns the number that r1 holds from there on.
     fn test(
         &mut self,
         decision: &Decision,
@@ -336,7 +338,7 @@ impl Emitter<'_> {
         self.asm.bind(other);
     }
 
-    /// Goes to `then` if the atom is in the set that begins so many bytes from the pointer.
+    /// Goes to `then` if the set contains the atom. The set begins `from` bytes after the pointer.
     fn has(&mut self, set: i16, atom: i16, from: i32, then: Label) {
         let words = self.plan.tables.atoms.div_ceil(64) as i32;
         self.asm.load(Size::Dw, Reg::R1, Reg::R10, set);
@@ -348,7 +350,7 @@ impl Emitter<'_> {
             let beyond = self.asm.label("no such atom");
             self.asm.mov(Reg::R3, Reg::R2);
             self.asm.alu(AluOp::Rsh, Reg::R3, 6);
-            // Verifier: bounds the offset into the map's value; no atom is beyond it.
+            // Verifier: bounds the offset into the map's value. No atom is larger.
             self.asm.jump_if(Cond::Ge, Reg::R3, words, beyond);
             self.asm.alu(AluOp::Lsh, Reg::R3, 3);
             self.asm.alu(AluOp::Add, Reg::R1, Reg::R3);
@@ -359,7 +361,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Bit r2 of the word at r1.
+    /// Goes to `then` if bit r2 of the word at r1 is set.
     fn test_bit(&mut self, then: Label) {
         self.asm.load(Size::Dw, Reg::R1, Reg::R1, 0);
         self.asm.alu(AluOp::And, Reg::R2, 63);
@@ -368,12 +370,12 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, then);
     }
 
-    /// `reg = a value of the decision that is a number`.
+    /// `reg` = a number of the decision, from its stack slot.
     pub(super) fn load_number(&mut self, reg: Reg, value: i16) {
         self.asm.load(Size::W, reg, Reg::R10, value + NUMBER);
     }
 
-    /// Sets a value of the decision to a number.
+    /// Stores a number in the stack slot of one of the decision's values.
     pub(super) fn store_number(&mut self, value: i16, number: impl Into<Operand>) {
         self.asm.store(Size::W, Reg::R10, value + NUMBER, number);
     }

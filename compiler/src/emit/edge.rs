@@ -1,13 +1,15 @@
-//! The program at the edge of the node (XDP): drops what lists deny to everybody, and nothing else.
+//! The program at the edge of the node (XDP). It drops packets whose source the deny lists block for every local pod,
+//! and no others.
 //!
 //! ```text
-//!  plain enough? ─▶ class of the source ─▶ denied to everybody? ─▶ flows are cut? ─▶ to a pod that is enforced? ─▶ drop
-//!        └──no────────────────────────────────────no──────────────────no────────────────no──▶ on to `to_pod`
+//!  plain enough? ─▶ class of the source ─▶ denied for all? ─▶ flows are cut? ─▶ to a pod that is enforced? ─▶ drop
+//!        └──no──────────────────────────────────no───────────────no────────────────no──▶ on to `to_pod`
 //! ```
 //!
-//! What is not plain goes on, and `to_pod` judges it as it judges everything: encapsulations, IPv6 extension headers other than
-//! a fragment's, ICMP other than echo (an error may be about a flow that is allowed, whoever sends it), what a pod sends to
-//! itself. So nothing here has to be complete, only right. The register contract is that of [`super::frame`]; r9 is the packet's length.
+//! Packets that do not match go on, and `to_pod` decides about them as about any packet: encapsulations, IPv6 extension
+//! headers other than a fragment's, ICMP other than echo (an error may belong to an allowed flow, whatever its sender),
+//! and packets of a pod to itself. So this program may miss packets, but it must never drop one that policy allows. The
+//! register contract is that of [`super::frame`]; r9 is the packet's length.
 
 use super::frame::{Frame, Key};
 use super::parse::{ETHERNET, FRAGMENT, ICMP, ICMPV6, SCTP, TCP, UDP, address_bytes};
@@ -20,11 +22,11 @@ use crate::edge::Edge;
 use crate::layout::{MapName, config};
 use crate::structures::Exact;
 
-/// The packet is no more.
+/// `XDP_DROP`: the kernel drops the packet.
 const DROP: i32 = 1;
-/// It goes on into the kernel.
+/// `XDP_PASS`: the packet continues into the kernel.
 const PASS: i32 = 2;
-/// Tags of virtual networks; one is stepped over.
+/// EtherTypes of VLAN tags. One tag is skipped.
 const TAGS: [u16; 2] = [0x8100, 0x88a8];
 const TAG_BYTES: i32 = 4;
 const V4: i32 = 20;
@@ -64,14 +66,15 @@ impl Emitter<'_> {
         self.asm.exit();
     }
 
-    /// So many bytes from r7 on, or the packet goes on.
+    /// Goes to `pass` unless the packet has this many bytes from r7 on.
     fn need(&mut self, bytes: i32, pass: Label) {
         self.asm.mov(Reg::R1, Reg::R7);
         self.asm.alu(AluOp::Add, Reg::R1, bytes);
         self.asm.jump_if(Cond::Gt, Reg::R1, Reg::R8, pass);
     }
 
-    /// Goes to `pass` unless addresses are all there is to know; leaves them on the stack, and the length in r9.
+    /// Goes to `pass` unless the source alone can decide about the packet. Copies the addresses to the stack; r9 = the
+    /// packet's length.
     fn at_a_glance(&mut self, family: Family, pass: Label) {
         let known = self.asm.label("transport");
         match family {
@@ -88,7 +91,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// r9 = the packet's length as its header has it, and Ethernet's.
+    /// r9 = the packet's length: the length in its IP header and Ethernet's 14 bytes. `at` is the offset of the field,
+    /// `beside` the number of bytes that it does not count.
     fn length(&mut self, at: i32, beside: i32) {
         self.asm.load(Size::H, Reg::R9, Reg::R7, (ETHERNET + at) as i16);
         self.asm.swap_be(SwapBits::B16, Reg::R9);
@@ -104,7 +108,7 @@ impl Emitter<'_> {
         self.asm.load(Size::B, Reg::R1, Reg::R7, ETHERNET as i16 + 9);
         self.jump_if_transport(known);
         self.asm.jump_if(Cond::Ne, Reg::R1, ICMP, pass);
-        // With options or in pieces, its type is elsewhere.
+        // With options or in fragments, the ICMP type is not at the usual place.
         self.asm.jump_if(Cond::Ne, Reg::R3, 0x45, pass);
         self.asm.load(Size::H, Reg::R1, Reg::R7, ETHERNET as i16 + 6);
         self.asm.alu(AluOp::And, Reg::R1, i32::from(0x3fff_u16.to_be()));
@@ -137,7 +141,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Of ICMP, only these types are about nobody else's flow.
+    /// Goes to `known` for echo requests and replies. Other ICMP could be about another host's flow.
     fn echo(&mut self, at: i32, types: [i32; 2], known: Label, pass: Label) {
         self.need(at + 1, pass);
         self.asm.load(Size::B, Reg::R1, Reg::R7, at as i16);
@@ -147,11 +151,11 @@ impl Emitter<'_> {
         self.asm.jump(pass);
     }
 
-    /// Goes to `pass` unless the source is denied to everybody and the destination is a pod that is enforced.
+    /// Goes to `pass` unless the source is denied for every local pod and the destination is an enforced pod.
     fn denied_to_all(&mut self, family: Family, edge: &Edge, pass: Label) {
         let denied = self.asm.label("denied to everybody");
         self.unless_itself(family, pass);
-        // Where single addresses are no table, they are few.
+        // Single addresses without a table are few enough to be compared one by one.
         if *self.plan.tables.structures.exact(family) == Exact::Compares {
             let tables = self.plan.tables;
             for (address, peer) in &tables.addresses.exact {
@@ -161,7 +165,7 @@ impl Emitter<'_> {
         self.class(family, Frame::VALUES);
         self.test_class(edge, pass);
         self.asm.bind(denied);
-        // What older generations allowed may go on: only flows could tell.
+        // If established flows are kept, those of older generations may continue, and this program cannot read flows.
         self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::KEEP_ESTABLISHED);
         self.asm.load(Size::W, Reg::R1, Reg::R1, 0);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, pass);
@@ -180,9 +184,9 @@ impl Emitter<'_> {
         self.asm.bind(other);
     }
 
-    /// r1 is the class.
+    /// r1 is the peer class. Goes to `pass` unless the class is denied.
     fn test_class(&mut self, edge: &Edge, pass: Label) {
-        // Verifier: bounds the offset; no class is beyond it.
+        // Verifier: bounds the offset. No class is larger.
         self.asm.jump_if(Cond::Ge, Reg::R1, edge.classes() as i32, pass);
         self.asm.mov(Reg::R3, Reg::R1);
         self.asm.alu(AluOp::Rsh, Reg::R3, 3);
@@ -195,7 +199,7 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Eq, Reg::R2, 0, pass);
     }
 
-    /// One more, and r9 bytes.
+    /// Counts one packet and its r9 bytes as dropped.
     fn count_drop(&mut self) {
         let done = self.asm.label("counted");
         self.store_constant(Frame::SCRATCH, 0);

@@ -1,21 +1,23 @@
-//! Flows: packets of a connection that was allowed pass without a look-up of policy, in both directions.
+//! Flows: packets of a connection that was allowed pass without a policy look-up, in both directions.
 //!
-//! Problem: replies have no rule of their own, and most packets belong to connections that were judged long ago. Strategy: each
-//! allowed flow is remembered in a table of our own ([`crate::layout::buckets`]), under one key for both directions.
+//! Problem: no rule allows replies, and most packets belong to connections that were decided long ago. Strategy: the
+//! flow table ([`crate::layout::buckets`]) remembers each allowed flow, under one key for both directions.
 //!
-//! A flow is fresh until its beginner speaks again after an answer: a flood of first packets, even answered ones, evicts only
-//! other fresh flows. Programs check the expiry themselves, by protocol and state.
+//! A flow is fresh until the side that began it sends again after an answer. So a flood of first packets, even of
+//! answered ones, evicts only other fresh flows. Programs check the expiry themselves, by protocol and state.
 //!
 //! # Packets that do not belong to the flow with their key
 //!
-//! * A SYN (or an SCTP INIT) always begins a connection: against the direction of the flow with its key, or on a flow that has ended, it
-//!   is judged as any first packet.
-//! * A flow that the own node began is continued only by packets of the own node ([`Emitter::check_origin`]). A client outside can
-//!   get the node's address and the same port when the node's NAT has forgotten the connection before we have.
-//! * A RST that comes to the pod changes nothing: its sequence number may be a guess. The pod's kernel knows; if it gives up the
-//!   connection, the flow expires. A FIN counts for its own side alone, so that it takes both sides to shorten a flow's life.
-//! * A flow that policy no longer allows stays as a trace ([`Emitter::refuse_cut`]): else the other end's next packet would
-//!   begin a new flow in the other direction, and the connection would go on.
+//! * A SYN (or an SCTP INIT) always begins a connection. If it goes against the direction of the flow with its key, or
+//!   if that flow has ended, it is decided like any first packet.
+//! * A flow that the pod's own node began is continued only by packets of that node ([`Emitter::check_origin`]). The
+//!   node's NAT may forget the connection before the flow table does, and then give the node's address and the same
+//!   port to an outside client.
+//! * A RST to the pod does not change the flow, because its sequence number may be a guess. Only the pod's kernel can
+//!   check it; if it gives up the connection, the flow expires. A FIN counts for its own side alone, so only both sides
+//!   together shorten a flow's life.
+//! * A flow that policy no longer allows stays as a trace ([`Emitter::refuse_cut`]). Otherwise the other end's next
+//!   packet would begin a new flow in the other direction, and the connection would continue.
 
 mod buckets;
 mod fast;
@@ -38,18 +40,19 @@ pub(super) const RST: i32 = 0x04;
 pub(super) const ACK: i32 = 0x10;
 const FIN_OR_RST: i32 = FIN | RST;
 const SYN_AND_ACK: i32 = SYN | ACK;
-/// The bits of an epoch that a slot does not have.
+/// How far to shift a 64-bit word to the left so that only an epoch's lowest bits, those that a slot holds, are left.
 pub(super) const BEYOND_EPOCH: i32 = 64 - crate::layout::buckets::EPOCH_BITS as i32;
 
 impl Emitter<'_> {
-    /// Packets of flows that are in force pass here. The others fall through: r7 is a flow that has to be judged again, or
-    /// 0; r8 is the time. Returns where a flow goes on that was judged again.
+    /// Passes packets of flows that are in force. The others fall through: r7 is the slot of a flow that needs a new
+    /// decision, or 0; r8 is the time. Returns the label where the packet of a flow continues after the new decision
+    /// allowed it.
     pub(super) fn find_flow(&mut self, family: Family) -> Label {
         let [miss, another, new, expired, judge, current, cut] =
             ["miss", "another flow", "no flow", "expired", "judge", "current", "cut flow"].map(|it| self.asm.label(it));
         self.look_up_flow(family, Frame::KEY, miss);
         self.jump_if_expired(expired);
-        // Another local address than the flow's: whether it is the pod's is asked there.
+        // The packet has another local address than the flow. The slow path checks whether it is the pod's.
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, another);
         self.load_word();
         self.begin_anew(another);
@@ -82,7 +85,7 @@ impl Emitter<'_> {
         self.asm.mov(Reg::R8, Reg::R0);
     }
 
-    /// r3 = the flow's word, as it was accepted.
+    /// r3 = the flow's word as it was accepted.
     pub(super) fn load_word(&mut self) {
         self.asm.load(Size::Dw, Reg::R3, Reg::R10, Frame::WORD);
     }
@@ -94,13 +97,14 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::And, Reg::R2, 1);
     }
 
-    /// r2 = a field of the word r3 within its lower half, where it is.
+    /// r2 = a field in the lower half of the word r3, not shifted.
     fn load_field(&mut self, mask: u64) {
         self.asm.mov(Reg::R2, Reg::R3);
         self.asm.alu(AluOp::And, Reg::R2, mask as i32);
     }
 
-    /// r2 is how long a flow was silent, r3 holds its state in the lower three bits.
+    /// r2 is the time since the flow's last packet, the lower three bits of r3 hold its state. Goes to `expired` if the
+    /// time is longer than the state's time-out.
     fn jump_if_longer(&mut self, expired: Label) {
         self.asm.alu(AluOp::And, Reg::R3, 7);
         self.asm.alu(AluOp::Lsh, Reg::R3, 2);
@@ -110,7 +114,7 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Sgt, Reg::R2, Reg::R3, expired);
     }
 
-    /// Goes to `otherwise` unless the packet's local address is the one that `base` holds.
+    /// Goes to `otherwise` unless the packet's local address equals the one at `base + offset`.
     pub(super) fn check_local(&mut self, family: Family, base: Reg, offset: i16, otherwise: Label) {
         for at in (0..super::parse::address_bytes(family)).step_by(4) {
             self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::LOCAL + at);
@@ -119,14 +123,15 @@ impl Emitter<'_> {
         }
     }
 
-    /// Goes to `otherwise` unless the packet begins a connection: a SYN, an SCTP INIT.
+    /// Goes to `otherwise` unless the packet begins a connection (TCP SYN or SCTP INIT).
     pub(super) fn unless_begins(&mut self, otherwise: Label) {
         self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::TCP_FLAGS);
         self.asm.alu(AluOp::And, Reg::R1, SYN_AND_ACK);
         self.asm.jump_if(Cond::Ne, Reg::R1, SYN, otherwise);
     }
 
-    /// Goes to `otherwise` unless the packet is of TCP or SCTP: protocols in which a packet says whether it begins a connection.
+    /// Goes to `otherwise` unless the packet is TCP or SCTP: in these protocols a packet says whether it begins a
+    /// connection.
     pub(super) fn unless_connects(&mut self, otherwise: Label) {
         let connects = self.asm.label("tcp or sctp");
         self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::PROTOCOL);
@@ -135,8 +140,8 @@ impl Emitter<'_> {
         self.asm.bind(connects);
     }
 
-    /// r3 is the word of a flow: goes to `another` with a packet that begins a connection, unless it is the first packet of this one, sent
-    /// again. r3 is kept.
+    /// r3 is the word of a flow. Goes to `another` if the packet begins a connection, unless it is a retransmission of
+    /// this flow's first packet. r3 is kept.
     fn begin_anew(&mut self, another: Label) {
         let goes_on = self.asm.label("begins nothing");
         self.unless_begins(goes_on);
@@ -152,10 +157,11 @@ impl Emitter<'_> {
         self.asm.bind(goes_on);
     }
 
-    /// r3 is the word of a flow: goes to `another` with a packet that comes from elsewhere than the flow does. r3 is kept.
+    /// r3 is the word of a flow. Goes to `another` if the packet has another origin than the flow. r3 is kept.
     ///
-    /// A packet of the own node may be one that no socket sent (a RST for a connection that is gone), so no socket is asked for
-    /// here. What this leaves to forwarded packets that lose their interface is IPv6 fragments alone.
+    /// A packet of the own node may have no socket (a RST for a connection that is gone), so this check does not
+    /// require one. Without a socket as evidence, a forwarded packet that lost its interface looks like the node's;
+    /// these are IPv6 fragments alone, which therefore go to `another`.
     fn check_origin(&mut self, family: Family, another: Label) {
         let [itself, same] = ["of the pod itself", "same origin"].map(|it| self.asm.label(it));
         self.load_field(3 << ORIGIN_SHIFT);
@@ -173,14 +179,14 @@ impl Emitter<'_> {
         self.asm.bind(same);
     }
 
-    /// Goes to `stamped` with a packet that a `from_pod` of this host has seen.
+    /// Goes to `stamped` if a `from_pod` of this host has seen the packet.
     pub(super) fn unless_stamped(&mut self, stamped: Label) {
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::TC_INDEX);
         self.asm.alu(AluOp::And, Reg::R1, mark::STAMP as i32);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, stamped);
     }
 
-    /// Goes to `fragment` with a packet that has an IPv6 fragment header.
+    /// Goes to `fragment` if the packet has an IPv6 fragment header.
     pub(super) fn unless_fragment_v6(&mut self, family: Family, fragment: Label) {
         if family == Family::V6 {
             self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::FRAGMENT);
@@ -188,8 +194,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// r3 is the word of a flow. One of an older generation is judged again, in the direction in which it began; where that is not
-    /// known, in both.
+    /// r3 is the word of a flow. A flow of an older generation needs a new decision, in the direction in which it
+    /// began. If that direction is unknown, it needs a decision in both.
     fn check_epoch(&mut self, family: Family, judge: Label) {
         let [current, kept, known] = ["in force", "kept", "known origin"].map(|it| self.asm.label(it));
         self.asm.load_map_value(Reg::R2, map_ref(MapName::Config), 0);
@@ -215,8 +221,8 @@ impl Emitter<'_> {
         self.asm.bind(current);
     }
 
-    /// The flow that was looked up just now is in force: of this generation (or kept, whatever its generation), and not cut. Else goes to
-    /// `otherwise`.
+    /// Goes to `otherwise` unless the flow that was just looked up is in force: it is not cut, and it is of this
+    /// generation or of one whose flows are kept.
     pub(super) fn unless_in_force(&mut self, otherwise: Label) {
         let in_force = self.asm.label("flow in force");
         self.load_word();
@@ -231,7 +237,7 @@ impl Emitter<'_> {
         self.asm.bind(in_force);
     }
 
-    /// `epoch`, an epoch, becomes 0 if it is that of the word r3. `scratch` is lost.
+    /// `epoch` becomes 0 if it equals the epoch in the word r3. `scratch` is overwritten.
     fn epoch_differs(&mut self, epoch: Reg, scratch: Reg) {
         self.asm.mov(scratch, Reg::R3);
         self.asm.alu(AluOp::Rsh, scratch, EPOCH_SHIFT as i32);
@@ -239,11 +245,12 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Lsh, epoch, BEYOND_EPOCH);
     }
 
-    /// r7 is the slot of a cut flow and r3 its word: drops the packet, or goes to `another` with one that begins a flow of its own.
+    /// r7 is the slot of a cut flow and r3 its word. Drops the packet, or goes to `another` if it begins a flow of its
+    /// own.
     ///
-    /// A packet of TCP or SCTP says itself whether it begins a connection. Of other protocols, a packet in the flow's direction is a new question,
-    /// which policy answers; one against it may still be a reply to the old one, and as long as there are such replies the trace
-    /// stays.
+    /// A packet of TCP or SCTP says itself whether it begins a connection. In other protocols, a packet in the flow's
+    /// direction is a new request, and policy decides about it. A packet in the other direction may still be a reply to
+    /// the old request, and the trace stays as long as such replies arrive.
     fn refuse_cut(&mut self, family: Family, another: Label) {
         let [other, reply] = ["cut, no connection", "reply of a cut flow"].map(|it| self.asm.label(it));
         let cut = self.end(Outcome::Cut);
@@ -260,15 +267,17 @@ impl Emitter<'_> {
         self.asm.jump(cut);
     }
 
-    /// How the bit [`BEGUN`] compares with 0 if this hook's packets go against the flow's direction.
+    /// The condition under which the bit [`BEGUN`], compared with 0, says that this hook's packets go against the
+    /// flow's direction.
     fn is_reply(&self) -> Cond {
         if self.hook == Direction::Egress { Cond::Eq } else { Cond::Ne }
     }
 
-    /// r7 is a flow of another generation that this one does not allow. r8 is the time; the packet is dropped.
+    /// r7 is the slot of a flow of another generation that this generation denies, r8 the time. Marks the flow as cut
+    /// and drops the packet.
     ///
-    /// While two generations are in force, the flow is not marked: this may be the older one, and the newer one allows the flow. It is
-    /// judged again with each packet then.
+    /// While two generations are in force, the flow is not marked: this program may belong to the older one, and the
+    /// newer one may allow the flow. Each packet then needs a new decision.
     pub(super) fn cut_flow(&mut self, family: Family) {
         let [cut, marked] = [self.end(Outcome::Cut), self.asm.label("marked")];
         self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::OTHER);
@@ -293,7 +302,7 @@ impl Emitter<'_> {
         self.asm.jump(cut);
     }
 
-    /// Passes, and remembers the ports of a first fragment for those that come after it.
+    /// Passes the packet, and remembers the ports of a first fragment for the fragments that follow.
     pub(super) fn pass(&mut self, family: Family, outcome: Option<Outcome>) {
         let not_fragment = self.asm.label("not a first fragment");
         if let Some(outcome) = outcome {

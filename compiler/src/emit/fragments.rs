@@ -1,5 +1,5 @@
-//! Ports of fragmented packets: written with the first fragment that passes, read for those after it. [`crate::layout::fragments`]
-//! has the layout.
+//! Ports of fragmented packets: the first fragment writes them when it passes, the fragments after it read them.
+//! [`crate::layout::fragments`] has the layout.
 
 use super::frame::{Frame, Key};
 use super::parse::{address_bytes, family_number, key};
@@ -9,7 +9,7 @@ use crate::ebpf::asm::Label;
 use crate::ebpf::insn::{AluOp, Cond, Reg, Size};
 use crate::layout::{MapName, Outcome, buckets, config, direction_number, endpoint, fragments};
 
-/// Where the hash is, while the places of the endpoint are looked up.
+/// Where the hash is kept while the endpoint's places are looked up.
 const HASH: i16 = Frame::SCRATCH + 8;
 
 impl Emitter<'_> {
@@ -26,7 +26,7 @@ impl Emitter<'_> {
         self.asm.jump(parsed);
     }
 
-    /// The ports of the flow's key are those of this packet's later fragments.
+    /// Stores the ports of the flow's key for the packet's later fragments.
     pub(super) fn remember_fragment(&mut self, family: Family) {
         let no_place = self.asm.label("no place for ports");
         self.look_up_place(family, no_place);
@@ -39,7 +39,8 @@ impl Emitter<'_> {
         self.asm.bind(no_place);
     }
 
-    /// r0 = the place of this packet's ports, `HASH` = its hash; to `nowhere` if the endpoint has no places.
+    /// r0 = the place of this packet's ports, `HASH` = the packet's hash. Goes to `nowhere` if the endpoint has no
+    /// places.
     fn look_up_place(&mut self, family: Family, nowhere: Label) {
         self.hash_fragment(family);
         self.asm.store(Size::Dw, Reg::R10, HASH, Reg::R0);
@@ -55,7 +56,7 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Eq, Reg::R0, 0, nowhere);
     }
 
-    /// r0 = the hash of everything that the fragments of this packet have in common.
+    /// r0 = the hash of all fields that the fragments of this packet share.
     fn hash_fragment(&mut self, family: Family) {
         self.asm.load_map_value(Reg::R4, map_ref(MapName::Config), config::SEEDS);
         let kind = family_number(family) << 16 | direction_number(self.hook) << 8;
@@ -75,7 +76,8 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Xor, Reg::R0, Reg::R1);
         self.asm.constant(Reg::R1, buckets::MIX);
         self.asm.alu(AluOp::Mul, Reg::R0, Reg::R1);
-        // The best bits of a product are the upper ones: they are the tag, and the lowest of them also choose the place.
+        // A product's best mixed bits are the upper ones. They are the tag, and the lowest of them also choose the
+        // place.
         self.asm.mov(Reg::R1, Reg::R0);
         self.asm.alu(AluOp::Rsh, Reg::R1, 32);
         self.asm.alu(AluOp::Xor, Reg::R0, Reg::R1);

@@ -1,15 +1,17 @@
-//! ICMP: questions and errors.
+//! ICMP queries and errors.
 //!
-//! A question (an echo, say) and its answers are a flow. Its key has the identifier for a port, and in place of the other
-//! port what was asked and by which side: else the side that was asked could itself ask with the same identifier, and its question would
-//! pass for an answer.
+//! A query (such as an echo request) and its replies are a flow. In its key the identifier takes the place of one port;
+//! the query's type and the side that asked take the place of the other. Without the side, the queried host could send
+//! a query of its own with the same identifier, and the query would pass as a reply.
 //!
-//! An error belongs to the flow of the packet that it quotes. It may come from any router on the way, which must be able to say that
-//! a packet is too big. So an error is a way past policy for its sender, and is kept as narrow as path MTU discovery allows:
-//! * the flow must be alive, judged by the generation in force, and not cut;
-//! * no list may deny its sender (`lower/icmp_errors.rs` says how that is decided);
-//! * from the pod it goes to the sender of the packet that it quotes, with which the pod may speak anyway;
-//! * it is as long as RFC 1812 (IPv4: 576 bytes) and RFC 4443 (IPv6: 1,280 bytes) allow, the padding of the frame included.
+//! An error belongs to the flow of the packet that it quotes. Any router on the path may send it, because routers must
+//! be able to report that a packet is too big. So an error lets its sender past policy, and it is kept as narrow as
+//! path MTU discovery allows:
+//! * the flow must be alive, allowed by the generation in force, and not cut;
+//! * no list may deny its sender (`lower/icmp_errors.rs` says how this is decided);
+//! * from the pod, it must go to the sender of the quoted packet, with which the pod may communicate anyway;
+//! * it is at most as long as RFC 1812 (IPv4: 576 bytes) and RFC 4443 (IPv6: 1,280 bytes) allow, including the frame's
+//!   padding.
 
 use super::Emitter;
 use super::frame::{Frame, Key, skb};
@@ -20,17 +22,17 @@ use crate::ebpf::insn::{AluOp, Cond, Reg, Size};
 use crate::layout::{Outcome, direction_number};
 use crate::model::Direction;
 
-/// From the flow key's place to where the quoted packet's is made.
+/// The distance from the packet's flow key to the key that is built for the quoted packet.
 const MOVED: i16 = Frame::QUOTED - Frame::KEY;
 
-/// Questions and their answers, with an identifier: echo, time stamp, information, address mask.
+/// Queries and their replies, which have an identifier: echo, timestamp, information, address mask.
 const QUESTIONS_V4: [(i32, i32); 4] = [(8, 0), (13, 14), (15, 16), (17, 18)];
 const QUESTIONS_V6: [(i32, i32); 1] = [(128, 129)];
 /// Unreachable, source quench, time exceeded, parameter problem.
 const ERRORS_V4: [i32; 4] = [3, 4, 11, 12];
 /// Unreachable, too big, time exceeded, parameter problem.
 const ERRORS_V6: [i32; 4] = [1, 2, 3, 4];
-/// The most bytes of an error, with its IP header.
+/// The maximum length of an error, with its IP header.
 const LONGEST_V4: i32 = 576;
 const LONGEST_V6: i32 = 1_280;
 
@@ -49,7 +51,7 @@ fn opposite(direction: Direction) -> Direction {
 }
 
 impl Emitter<'_> {
-    /// r1 points to the ICMP header, r9 is its offset. Goes on at `parsed`, or passes.
+    /// r1 points to the ICMP header, r9 is its offset. Continues at `parsed`, or passes the packet.
     pub(super) fn icmp(&mut self, family: Family, parsed: Label) {
         let [question, quoted] = ["icmp question", "icmp error"].map(|name| self.asm.label(name));
         self.asm.load(Size::B, Reg::R2, Reg::R1, 0);
@@ -72,8 +74,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Goes to `question` if type r2 is a question or an answer, with r3 = what was asked and by which side, as two bytes
-    /// of the key. `sent` is the direction in which this packet goes.
+    /// Goes to `question` if type r2 is a query or a reply, with r3 = the query's type and the side that asked, as two
+    /// bytes of the key. `sent` is the direction in which this packet goes.
     fn jump_if_question(&mut self, family: Family, sent: Direction, question: Label) {
         for (ask, answer) in questions(family) {
             for (number, asked) in [(*ask, sent), (*answer, opposite(sent))] {
@@ -83,14 +85,14 @@ impl Emitter<'_> {
         }
     }
 
-    /// r1 points to the ICMP header, r3 is what was asked: both go into the key.
+    /// r1 points to the ICMP header, r3 holds the query's type and side. Stores identifier and r3 in the key.
     fn store_question(&mut self, family: Family, moved: i16) {
         self.asm.load(Size::H, Reg::R2, Reg::R1, 4);
         self.asm.store(Size::H, Reg::R10, key(family).local_port + moved, Reg::R2);
         self.asm.store(Size::H, Reg::R10, key(family).remote_port + moved, Reg::R3);
     }
 
-    /// r9 is the offset of an ICMP error: passes if it is about a live flow, else jumps to `parsed`.
+    /// r9 is the offset of an ICMP error. Passes it if it is about a live flow, else jumps to `parsed`.
     fn quoted(&mut self, family: Family, parsed: Label) {
         let longest = if family == Family::V4 { LONGEST_V4 } else { LONGEST_V6 };
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::LEN);
@@ -112,9 +114,10 @@ impl Emitter<'_> {
         }
     }
 
-    /// Goes on to the decision, which asks the lists about the sender of an ICMP error. Policy is not asked: routers must be heard.
+    /// Continues with the decision, which checks the sender of an ICMP error against the lists. Policies do not apply:
+    /// routers must be heard.
     ///
-    /// From the pod, errors need no such question: they go to the other end of a flow that the generation in force allows.
+    /// Errors from the pod need no such check: they go to the other end of a flow that the generation in force allows.
     fn judge_sender(&mut self) {
         self.store_constant(Frame::ICMP_ERROR, 1);
         self.store_constant(Frame::JUDGED, direction_number(Direction::Ingress));
@@ -131,7 +134,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The quoted packet's key but for its ports; r9 becomes the offset of its transport header.
+    /// Builds the quoted packet's key, without its ports. r9 becomes the offset of its transport header.
     fn quoted_addresses(&mut self, family: Family, parsed: Label) {
         let (bytes, protocol, source, destination) = match family {
             Family::V4 => (20, 9, 12, 16),
@@ -139,7 +142,7 @@ impl Emitter<'_> {
         };
         self.need_at(8 + bytes);
         let inner = |offset: i16| 8 + offset;
-        // What came to the pod quotes what the pod sent, and the other way round.
+        // An error that comes to the pod quotes a packet that the pod sent, and the other way round.
         let (local, remote) = match self.hook {
             Direction::Ingress => (source, destination),
             Direction::Egress => (destination, source),
@@ -179,7 +182,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Steps r9 over the extension headers that the quoted packet had. More than a few nobody sends.
+    /// Advances r9 over the quoted packet's extension headers. Real packets have no more than three of them.
     fn quoted_extensions(&mut self, parsed: Label) {
         const MOST: usize = 3;
         let protocol = key(Family::V6).protocol + MOVED;
@@ -225,7 +228,7 @@ impl Emitter<'_> {
         self.asm.load(Size::B, Reg::R2, Reg::R1, 0);
         let question = self.asm.label("quoted question");
         self.jump_if_question(family, opposite(self.hook), question);
-        // An error about an error: nobody answers those.
+        // An error about an error: hosts must not send those.
         self.asm.jump(parsed);
         self.asm.bind(question);
         self.store_question(family, MOVED);

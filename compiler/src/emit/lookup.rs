@@ -1,10 +1,11 @@
-//! The seam: *emit a look-up of this set*. What the set's structure is shows nowhere else.
+//! The seam: *emit a look-up of this set*. Only this module and its children know how a set is stored.
 //!
-//! Contract: a look-up may use r0 to r5 and [`Frame::SCRATCH`]. Address look-ups go on with the class in r1; row look-ups
+//! Contract: a look-up may use r0 to r5 and [`Frame::SCRATCH`]. Address look-ups leave the class in r1; row look-ups
 //! leave a pointer to the set in the value's slot. Compiled tables are read through `ld_imm64` of the map's value.
 //!
-//! `// Verifier:` every offset into a table is bounded by arithmetic that it follows: a scaled number
-//! `(x >> 32) * n >> 32` is below `n`; a step of a search adds a masked constant; what comes out of a table is compared.
+//! `// Verifier:` every offset into a table is bounded by arithmetic that the verifier can follow: it knows that a
+//! scaled number `(x >> 32) * n >> 32` is below `n`; a step of a search adds a masked constant; a number that was read
+//! from a table is compared.
 
 mod perfect;
 mod ranges;
@@ -22,7 +23,7 @@ use crate::layout::MapName;
 use crate::structures::{Exact, Ports, Prefixes, perfect as perfect_hash};
 
 impl Emitter<'_> {
-    /// The peer class of the other end: single addresses, then prefixes; a miss is class 0.
+    /// Looks up the other end's peer class: single addresses first, then prefixes. A miss is class 0.
     pub(super) fn class(&mut self, family: Family, to: i16) {
         let done = self.asm.label("class");
         let (exact, listed) = match family {
@@ -43,14 +44,14 @@ impl Emitter<'_> {
         self.store_number(to, Reg::R1);
     }
 
-    /// Goes to `done` with the class in r1, or on.
+    /// Goes to `done` with the class in r1, or falls through.
     fn exact_hash(&mut self, map: MapName, done: Label) {
         let miss = self.asm.label("no single address");
         self.look_up(map, Key::REMOTE);
         self.found(miss, done);
     }
 
-    /// The same in a perfect hash.
+    /// Like [`Self::exact_hash`], in a perfect hash.
     fn exact_table(&mut self, family: Family, map: MapName, table: &perfect_hash::Table, done: Label) {
         let miss = self.asm.label("no single address");
         self.remote_words(family);
@@ -59,7 +60,7 @@ impl Emitter<'_> {
         self.asm.bind(miss);
     }
 
-    /// The same for an address that is not among the single ones.
+    /// Looks up the class of an address that is not among the single ones.
     pub(super) fn prefix(&mut self, family: Family, to: i16) {
         let done = self.asm.label("class of a prefix");
         self.prefix_class(family, done);
@@ -67,7 +68,7 @@ impl Emitter<'_> {
         self.store_number(to, Reg::R1);
     }
 
-    /// Goes to `done`, or on, with the class in r1.
+    /// Leaves the class in r1. Goes to `done` or falls through.
     fn prefix_class(&mut self, family: Family, done: Label) {
         let prefixes = if family == Family::V4 { MapName::Prefixes4 } else { MapName::Prefixes6 };
         match self.plan.tables.structures.prefixes(family) {
@@ -94,7 +95,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// The atom of a protocol and a port; `false` if a pass should have made compares of it.
+    /// Looks up the atom of a protocol and a port. Returns `false` if a pass should have turned the look-up into
+    /// compares.
     pub(super) fn atom(&mut self, protocol: i16, port: i16, to: i16) -> bool {
         let Ports::Search(table) = &self.plan.tables.structures.ports else { return false };
         self.search(MapName::Ports, table.shape, |emitter, _| {
@@ -107,7 +109,8 @@ impl Emitter<'_> {
         true
     }
 
-    /// After a look-up in a kernel map: on a hit goes to `done` with the number, on a miss to `miss`, which is here.
+    /// After a look-up in a kernel map: a hit goes to `done` with the number in r1; a miss goes to `miss`, which is
+    /// bound here.
     fn found(&mut self, miss: Label, done: Label) {
         self.asm.jump_if(Cond::Eq, Reg::R0, 0, miss);
         self.asm.load(Size::W, Reg::R1, Reg::R0, 0);
@@ -115,7 +118,7 @@ impl Emitter<'_> {
         self.asm.bind(miss);
     }
 
-    /// A length, and so many bits of the other end's address.
+    /// Stores the key of a prefix look-up: a length, and this many bits of the other end's address.
     fn prefix_key(&mut self, family: Family, length: i32) {
         self.asm.store(Size::W, Reg::R10, Frame::SCRATCH, length);
         for (index, offset) in (0..address_bytes(family)).step_by(4).enumerate() {
@@ -129,7 +132,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// r1 (and r2) = the other end's address as [`crate::structures::key`] has it.
+    /// r1 (and r2) = the other end's address in the form of [`crate::structures::key`].
     fn remote_words(&mut self, family: Family) {
         let words = if family == Family::V4 { 1 } else { 4 };
         for (index, reg) in [Reg::R1, Reg::R0, Reg::R2, Reg::R3].into_iter().take(words).enumerate() {
@@ -143,7 +146,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// `dst = *(map's value + offset + index)`; `base` is lost.
+    /// `dst = *(map's value + offset + index)`.
     fn read(&mut self, size: Size, dst: Reg, map: MapName, offset: usize, index: impl Into<Operand>) {
         self.asm.load_map_value(dst, super::map_ref(map), offset as i32);
         self.asm.alu(AluOp::Add, dst, index);

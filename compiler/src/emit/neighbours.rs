@@ -1,16 +1,21 @@
-//! Who is where on the link: ARP, IPv6 neighbour discovery, multicast listener reports.
+//! Address resolution on the link: ARP, IPv6 neighbour discovery, multicast listener reports.
 //!
-//! Problem: these must work before anything else does, so policy cannot judge them. An attacker uses them in two ways: to carry data
-//! past policy, and to take over another's address, where pods share a bridge. Strategy: a pod may say where it is itself, and
-//! ask where others are; nothing else, and to the link alone.
+//! Problem: these protocols must work before any other traffic can, so policies cannot decide about them. An attacker
+//! can use them to carry data past the policies and, where pods share a bridge, to take over another pod's address.
+//! Strategy: a pod may announce its own address and ask for others' addresses. All else is refused, and all of it must
+//! stay on the link.
 //!
-//! * A message about the pod itself must have the pod's own IP address and hardware address: the hardware address of the frame and, where
-//!   the runtime knows it, of the pod's interface. Router advertisements and redirects from pods are dropped as forged.
-//! * The frame is as long as the kernel makes it, with one option at most and no header between, so that there is no room for data.
-//! * It goes to a group or to an address of the link. Answers to a neighbour's global address are the exception: Linux asks with the
-//!   address that it is going to use. They go to neighbours that have asked. The question had a hop limit of 255, so no router has passed
-//!   it on, and the address is on the link; it is remembered as a flow.
-//! * A pod hears questions about itself, and answers. The rest, which a bridge sends to every port, is counted as stray.
+//! * A message about the pod itself must contain the pod's own IP address and hardware address. The hardware address
+//!   must be that of the frame and, if the runtime knows it, that of the pod's interface. Router advertisements and
+//!   redirects from pods are dropped as forged.
+//! * The message has the length that the kernel gives it, with at most one option and no extension header, so that
+//!   there is no room for data.
+//! * The destination is a multicast group or a link-local address. Answers to a neighbour's global address are the
+//!   exception, because Linux sends a solicitation from the address that it is going to use. Such an answer may go only
+//!   to a neighbour that has asked. The solicitation had a hop limit of 255, so no router forwarded it, and its source
+//!   is on the link. The solicitation is remembered as a flow.
+//! * A pod receives solicitations for its own address, and advertisements. Others, which a bridge floods to every port,
+//!   are counted as stray.
 
 use super::Emitter;
 use super::frame::{Frame, Key, skb};
@@ -27,18 +32,18 @@ const ROUTER_ADVERTISEMENT: i32 = 134;
 const SOLICITATION: i32 = 135;
 const ADVERTISEMENT: i32 = 136;
 const REDIRECT: i32 = 137;
-/// All of these have this hop limit, which proves that no router has passed them on.
+/// The hop limit of all these messages. It proves that no router forwarded them.
 const ON_LINK: i32 = 255;
-/// A router asks who listens.
+/// A router's query for multicast listeners.
 const LISTENER_QUERY: i32 = 130;
-/// Reports, and the end of listening.
+/// Listener reports, and the message that ends listening.
 const LISTENER: [i32; 3] = [131, 132, 143];
 const LISTENER_HOP_LIMIT: i32 = 1;
-/// A report of this length has eight groups; a host has one for each address.
+/// The longest report that may pass: eight groups. A host joins one group for each of its addresses.
 const LONGEST_REPORT: i32 = 168;
-/// Bytes of the hop-by-hop header that a report has.
+/// The length of the hop-by-hop header in front of a report.
 const ROUTER_ALERT: i32 = 8;
-/// A solicitation or an advertisement, with two options.
+/// The length of a solicitation or an advertisement with two options.
 const LONGEST_ANSWER: i32 = 40;
 
 /// Options of neighbour discovery, as their first two bytes: the type, and one unit of length.
@@ -48,11 +53,12 @@ const NONCE: i32 = 0x010e;
 /// Bytes of an option.
 const OPTION: i32 = 8;
 
-/// Where copies of the packet's parts are, for comparing them with the endpoint: the frame's source, the option's, the target.
+/// Where copies of the frame's source (or the option's hardware address) and of the target are, to compare them with
+/// the endpoint.
 const FRAME_SOURCE: i16 = Frame::SCRATCH;
 const TARGET: i16 = Frame::SCRATCH + 8;
 
-/// Offsets in an ARP packet behind its Ethernet header, and its length.
+/// The length of an ARP packet, and offsets behind the Ethernet header.
 mod arp {
     pub(super) const TYPES: i16 = 0;
     pub(super) const LENGTHS: i16 = 4;
@@ -62,11 +68,11 @@ mod arp {
     pub(super) const TARGET: i16 = 24;
     pub(super) const BYTES: i32 = 28;
 }
-/// An ARP frame with the padding of the shortest Ethernet frame, and a tag's worth more.
+/// The length of an ARP frame that is padded to the shortest Ethernet frame, with room for a VLAN tag.
 const LONGEST_ARP: i32 = 64;
 
 impl Emitter<'_> {
-    /// ARP, at `arp`.
+    /// Emits the checks of ARP packets, at the label `arp`.
     pub(super) fn arp(&mut self, arp: Label) {
         self.asm.bind(arp);
         self.need_linear(ETHERNET + arp::BYTES);
@@ -82,14 +88,15 @@ impl Emitter<'_> {
         }
     }
 
-    /// r0 is the endpoint, r7 the packet: it may say that its own address is at its own interface, and ask.
+    /// r0 is the endpoint, r7 the packet. Passes announcements of the endpoint's own address with its own hardware
+    /// address, and requests.
     fn arp_from_pod(&mut self) {
         let (forged, passes) = (self.end(Outcome::Source), self.end(Outcome::Neighbour));
         let probe = self.asm.label("arp probe");
         let field = |at: i16| ETHERNET as i16 + at;
         const REQUEST: i32 = 0x0100;
         const REPLY: i32 = 0x0200;
-        // Ethernet and IPv4; six bytes and four.
+        // The types are Ethernet and IPv4, the lengths six and four bytes.
         self.asm.load(Size::W, Reg::R1, Reg::R7, field(arp::TYPES));
         self.asm.jump_if(Cond::Ne, Reg::R1, 0x0008_0100, forged);
         self.asm.load(Size::H, Reg::R1, Reg::R7, field(arp::LENGTHS));
@@ -119,7 +126,7 @@ impl Emitter<'_> {
         self.asm.jump(stray);
     }
 
-    /// r7 is the packet: goes to `forged` unless the frame's source is also at `base + at`.
+    /// r7 is the packet. Goes to `forged` unless the hardware address at `base + at` is the frame's source.
     fn same_hardware(&mut self, base: Reg, at: i16, forged: Label) {
         for (size, offset) in [(Size::W, 0), (Size::H, 4)] {
             self.asm.load(size, Reg::R1, Reg::R7, 6 + offset);
@@ -128,7 +135,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// r0 is the endpoint: goes to `forged` unless its hardware address is at `base + at`, or is not known.
+    /// r0 is the endpoint. Goes to `forged` unless its hardware address is at `base + at` or is unknown.
     fn own_hardware(&mut self, base: Reg, at: i16, forged: Label) {
         let [differs, own] = ["other hardware", "own hardware"].map(|it| self.asm.label(it));
         self.asm.load(Size::W, Reg::R1, Reg::R0, endpoint::MAC);
@@ -143,8 +150,8 @@ impl Emitter<'_> {
         self.asm.bind(own);
     }
 
-    /// r1 points to the ICMPv6 header, r9 is its offset, r2 its type: passes messages of the link that follow the rules above. All other
-    /// ICMPv6 jumps to `parsed`.
+    /// r1 points to the ICMPv6 header, r9 is its offset, r2 its type. Passes neighbour messages that follow the rules
+    /// above. All other ICMPv6 goes to `parsed`.
     pub(super) fn neighbours_v6(&mut self, parsed: Label) {
         match self.hook {
             Direction::Egress => self.neighbours_from_pod(parsed),
@@ -172,7 +179,7 @@ impl Emitter<'_> {
         self.listener_from_pod(parsed);
     }
 
-    /// A message of this kind.
+    /// Checks a neighbour message of this kind from the pod.
     fn neighbour_from_pod(&mut self, kind: i32, parsed: Label) {
         let (forged, passes, no_endpoint) =
             (self.end(Outcome::Source), self.end(Outcome::Neighbour), self.end(Outcome::NoEndpoint));
@@ -202,8 +209,9 @@ impl Emitter<'_> {
         }
     }
 
-    /// Jumps to `forged` if the message is longer than one option makes it, or if the option names another hardware address than the frame
-    /// does. It is not judged as other ICMP then: where policy allows the pod everything, it would be believed.
+    /// Jumps to `forged` if the message is longer than with one option, or if the option names another hardware address
+    /// than the frame has. Such a message does not go through policy like other ICMP: where policy allows the pod
+    /// everything, its neighbours would believe the message.
     fn neighbour_option(&mut self, kind: i32, forged: Label) {
         let plain = if kind == ROUTER_SOLICITATION { 8 } else { 24 };
         let none = self.asm.label("no option");
@@ -232,7 +240,8 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Sub, length, Reg::R9);
     }
 
-    /// Goes to `otherwise` if more extension headers than this many bytes are before the message: they have room for data too.
+    /// Goes to `otherwise` if the extension headers before the message are longer than `most` bytes: they have room for
+    /// data too.
     fn unless_headers(&mut self, most: i32, otherwise: Label) {
         self.asm.jump_if(Cond::Gt, Reg::R9, ETHERNET + 40 + most, otherwise);
     }
@@ -242,7 +251,7 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Ne, Reg::R3, hop_limit, otherwise);
     }
 
-    /// r1 points to a solicitation or an advertisement: `TARGET` = the address that it is about.
+    /// r1 points to a solicitation or an advertisement. `TARGET` = its target address.
     fn copy_target(&mut self) {
         for offset in (0..16).step_by(4) {
             self.asm.load(Size::W, Reg::R2, Reg::R1, 8 + offset);
@@ -250,8 +259,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// r0 is the endpoint: goes to `otherwise` unless the address on the stack is the endpoint's own, local to the link, or (if that may be)
-    /// unspecified.
+    /// r0 is the endpoint. Goes to `otherwise` unless the address on the stack is the endpoint's own, link-local, or
+    /// (if `unspecified` is set) unspecified.
     fn own_or_link_local(&mut self, address: i16, unspecified: bool, otherwise: Label) {
         let [fine, other] = ["own or local", "not its own"].map(|it| self.asm.label(it));
         self.asm.load(Size::H, Reg::R1, Reg::R10, address);
@@ -276,7 +285,7 @@ impl Emitter<'_> {
         self.asm.bind(fine);
     }
 
-    /// Jumps to `passes` if the destination is a group or link-local.
+    /// Jumps to `passes` if the destination is a multicast group or link-local.
     fn pass_on_the_link(&mut self, passes: Label) {
         let one = self.asm.label("to one");
         self.unless_group(Family::V6, Key::REMOTE, one);
@@ -286,7 +295,7 @@ impl Emitter<'_> {
         self.if_link_local(Reg::R1, passes);
     }
 
-    /// Goes to `passes` if the destination has asked for this endpoint.
+    /// Goes to `passes` if the destination has sent a solicitation for this endpoint.
     fn pass_if_asked(&mut self, parsed: Label, passes: Label) {
         self.store_neighbour();
         self.look_up_flow(Family::V6, Frame::KEY, parsed);
@@ -294,16 +303,17 @@ impl Emitter<'_> {
         self.asm.jump(passes);
     }
 
-    /// The key becomes that of the flow that a neighbour's question is.
+    /// Turns the key into that of the flow which remembers a neighbour's solicitation.
     fn store_neighbour(&mut self) {
         let key = key(Family::V6);
         self.store_constant(Frame::PROTOCOL, crate::emit::parse::ICMPV6 as u32);
         self.store_constant(key.protocol, crate::emit::parse::ICMPV6 as u32);
-        // The type, asked by the side with number 0, and no other port: as of any question.
+        // Like an echo request: the ICMP type and the number of the side that asked (ingress, 0) take the place of the
+        // remote port. The local port is 0.
         self.store_constant(key.remote_port, SOLICITATION as u32);
     }
 
-    /// Reports to a group that the pod listens to.
+    /// Passes listener reports to a multicast group from a link-local or the unspecified address.
     fn listener_from_pod(&mut self, parsed: Label) {
         let [group, fine] = ["report to one", "listener's source"].map(|it| self.asm.label(it));
         let passes = self.end(Outcome::Neighbour);
@@ -348,20 +358,22 @@ impl Emitter<'_> {
         self.asm.load(Size::H, Reg::R1, Reg::R10, Key::REMOTE);
         self.if_link_local(Reg::R1, passes);
         self.asm.jump(parsed);
-        // Sent to a group, these are for routers, and a pod is not one. Sent to the pod alone, they are judged as any ICMPv6.
+        // Sent to a group, these messages are for routers, and a pod is not one. Sent to the pod alone, they go through
+        // policy like any ICMPv6.
         self.asm.bind(of_others);
         self.unless_group(Family::V6, Frame::LOCAL, parsed);
         self.asm.jump(stray);
     }
 
-    /// Goes to `otherwise` with a question or an answer that has room for data.
+    /// Goes to `otherwise` if the solicitation or advertisement is long enough to carry data.
     fn unless_short(&mut self, otherwise: Label) {
         self.unless_headers(0, otherwise);
         self.message_length(Reg::R3);
         self.asm.jump_if(Cond::Gt, Reg::R3, LONGEST_ANSWER, otherwise);
     }
 
-    /// A question about the pod's own address. A neighbour that asks with a global address may be answered there.
+    /// Passes a solicitation for the pod's own address. If its source is a global address, remembers it, so that the
+    /// pod may answer there.
     fn solicitation_to_pod(&mut self, stray: Label, passes: Label, parsed: Label) {
         let [one, new] = ["asks with an address", "asks for the first time"].map(|it| self.asm.label(it));
         let no_endpoint = self.end(Outcome::NoEndpoint);
@@ -374,7 +386,8 @@ impl Emitter<'_> {
         self.own_or_link_local(TARGET, false, stray);
         self.asm.load(Size::H, Reg::R1, Reg::R10, Key::REMOTE);
         self.if_link_local(Reg::R1, passes);
-        // The unspecified address: a neighbour looks whether its own is free.
+        // The source is unspecified: the neighbour checks whether its own address is free (duplicate address
+        // detection).
         for offset in (0..16).step_by(4) {
             self.asm.load(Size::W, Reg::R1, Reg::R10, Key::REMOTE + offset);
             self.asm.jump_if(Cond::Ne, Reg::R1, 0, one);
@@ -382,8 +395,8 @@ impl Emitter<'_> {
         self.asm.jump(passes);
         self.asm.bind(one);
         self.store_neighbour();
-        // A flow that began in the direction to the pod, elsewhere: the entry has cleared what says so. No epoch: its answers are not
-        // judged.
+        // A flow towards the pod with origin `Elsewhere`: both facts are 0, as the entry has left them. It gets epoch
+        // 0, because no policy decides about the answers.
         self.look_up_flow(Family::V6, Frame::KEY, new);
         self.take_its_slot(Family::V6);
         self.asm.bind(new);

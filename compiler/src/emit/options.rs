@@ -1,9 +1,11 @@
-//! The options of an IPv4 header, as far as they say that a packet does not go where its destination says.
+//! The options of an IPv4 header, to find source routes: with one, the packet does not go where its destination address
+//! says.
 //!
-//! Problem: under a source route the destination is only the next stop; what policy allows to the stop may end anywhere, and what
-//! comes from behind a stop is answered by way of it. Strategy: options are walked one by one, as a router does, and a packet with
-//! a source route is dropped where the direction is filtered, whether the route is used up or not. A walk is [`MOST`] steps long,
-//! of which one takes an option or four bytes that pad; what needs more is malformed.
+//! Problem: under a source route the destination address is only the next hop. A packet that policy allows to that hop
+//! may end anywhere, and replies to a packet that came through a hop go back through it. Strategy: the program walks
+//! the options one by one, as a router does, and drops a packet with a source route where the direction is filtered,
+//! even if the route is used up. A walk has at most [`MOST`] steps, each over one option or four bytes of padding; a
+//! packet that needs more is malformed.
 
 use super::Emitter;
 use super::frame::Frame;
@@ -12,9 +14,9 @@ use crate::ebpf::asm::Label;
 use crate::ebpf::insn::{AluOp, Cond, Reg, Size};
 use crate::layout::Outcome;
 
-/// Enough for a header full of padding.
+/// Enough for a header that is full of padding.
 const MOST: usize = 10;
-/// Bytes of a header without options, and of the longest.
+/// The length of a header without options, and of the longest header.
 const HEADER: i32 = 20;
 const LONGEST: i32 = 60;
 
@@ -23,20 +25,21 @@ const PADDING: i32 = 1;
 const LOOSE_ROUTE: i32 = 131;
 const STRICT_ROUTE: i32 = 137;
 
-/// Where the walk is, from the packet's start.
+/// The walk's position, from the packet's start.
 const AT: Reg = Reg::R2;
-/// Where the header ends.
+/// The end of the IP header.
 const HEADER_END: Reg = Reg::R4;
 
 impl Emitter<'_> {
-    /// r9 is the header's length, and stays; r2 is the protocol, and is so again.
+    /// r9 is the header's length and r2 the protocol; both have the same values afterwards.
     pub(super) fn options_v4(&mut self) {
         let [none, over] = ["no options", "options are over"].map(|it| self.asm.label(it));
         self.asm.jump_if(Cond::Eq, Reg::R9, HEADER, none);
         self.asm.alu(AluOp::Add, Reg::R9, ETHERNET);
         self.need_at(0);
         self.asm.mov(HEADER_END, Reg::R9);
-        // Verifier: not the number that r9 is (6.10 and later would follow both), so that compares tell nothing of r9.
+        // Verifier: HEADER_END must not be linked to r9 (6.10 and later would track both as one), so that compares of
+        // it do not narrow r9.
         self.asm.alu(AluOp::And, HEADER_END, 127);
         self.asm.alu(AluOp::Sub, Reg::R9, ETHERNET);
         self.asm.mov(AT, ETHERNET + HEADER);
@@ -51,14 +54,14 @@ impl Emitter<'_> {
         self.asm.bind(none);
     }
 
-    /// One step of the walk; goes to `over` at the end.
+    /// Emits one step of the walk. Goes to `over` at the end.
     fn option(&mut self, over: Label) {
         let [four, next] = ["four of padding", "next option"].map(|it| self.asm.label(it));
         let malformed = self.drop_unless_open(Outcome::Malformed);
         let source_route = self.drop_unless_open(Outcome::SourceRoute);
         self.asm.jump_if(Cond::Eq, AT, HEADER_END, over);
         self.asm.jump_if(Cond::Gt, AT, HEADER_END, malformed);
-        // Verifier: old kernels learn nothing from comparing two registers.
+        // Verifier: old kernels learn no bounds from a compare of two registers.
         self.asm.jump_if(Cond::Gt, AT, ETHERNET + LONGEST, malformed);
         self.asm.mov(Reg::R1, Reg::R7);
         self.asm.alu(AluOp::Add, Reg::R1, AT);
@@ -71,7 +74,7 @@ impl Emitter<'_> {
             self.asm.jump_if(Cond::Eq, Reg::R5, route, source_route);
         }
         self.option_byte(1, malformed);
-        // The length counts the two bytes that say so.
+        // The length includes the type and length bytes themselves.
         self.asm.jump_if(Cond::Lt, Reg::R5, 2, malformed);
         self.asm.alu(AluOp::Add, AT, Reg::R5);
         self.asm.alu(AluOp::Sub, AT, 1);
@@ -82,14 +85,15 @@ impl Emitter<'_> {
         self.forget_where();
     }
 
-    // Verifier: whatever is behind, the next step is walked once. In the upper half of a slot, kernels up to 6.18 at least do not
-    // follow numbers; else they would walk the rest once for each place that an option may end.
+    // Verifier: the next step is walked only once, wherever it starts. Kernels up to 6.18 at least do not track numbers
+    // in the upper half of a slot. Otherwise they would walk the rest once for each position at which an option may
+    // end.
     fn forget_where(&mut self) {
         self.asm.store(Size::W, Reg::R10, Frame::SCRATCH + 4, AT);
         self.asm.load(Size::W, AT, Reg::R10, Frame::SCRATCH + 4);
     }
 
-    /// Goes to `four` if the four bytes that r1 points to all pad.
+    /// Goes to `four` if r1 points to four bytes of padding.
     fn if_four_of_padding(&mut self, four: Label) {
         let one = self.asm.label("one option");
         self.asm.mov(Reg::R3, AT);
@@ -103,7 +107,7 @@ impl Emitter<'_> {
         self.asm.bind(one);
     }
 
-    /// r5 = a byte of the option that r1 points to.
+    /// r5 = the byte at `offset` of the option that r1 points to.
     fn option_byte(&mut self, offset: i32, malformed: Label) {
         self.asm.mov(Reg::R3, Reg::R1);
         self.asm.alu(AluOp::Add, Reg::R3, offset + 1);

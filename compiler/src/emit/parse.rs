@@ -1,8 +1,9 @@
-//! Headers → facts on the stack.
+//! Header parsing: from the packet's headers to facts on the stack.
 //!
-//! Headers outside the linear area are pulled in, once at the start and again where options or extension headers reach
-//! further; what is then still missing is malformed. IPv4 options are honoured through IHL, and walked for source routes; IPv6
-//! extension headers up to a bound. A first fragment must hold its whole transport header: one that does not is made to deceive.
+//! Headers outside of the linear area are pulled in, once at the start and again where options or extension headers
+//! reach further. A packet whose headers are still out of reach is malformed. IPv4 options are skipped with the help of
+//! IHL, and walked to find source routes. IPv6 extension headers are followed up to a bound. A first fragment must
+//! contain its whole transport header: a sender that splits the header tries to hide it from filters.
 
 use super::Emitter;
 use super::flows::{ACK, RST, SYN};
@@ -16,11 +17,11 @@ use crate::model::Direction;
 
 /// Bytes of an Ethernet header.
 pub(super) const ETHERNET: i32 = 14;
-/// Extension headers that are followed; more are malformed.
+/// The number of extension headers that are followed. A packet with more is malformed.
 const MOST_EXTENSIONS: usize = 6;
-/// Beyond this, no header is looked for. Also bounds the offset for the verifier.
+/// The largest offset at which a header is read. It also bounds the offset for the verifier.
 pub(super) const FARTHEST: i32 = 1_024;
-/// How much is pulled in.
+/// How many bytes are pulled in.
 const PULLED: i32 = FARTHEST + 64;
 
 pub(super) const ICMP: i32 = 1;
@@ -29,25 +30,26 @@ pub(super) const UDP: i32 = 17;
 pub(super) const ICMPV6: i32 = 58;
 pub(super) const SCTP: i32 = 132;
 
-/// The least that a TCP header has.
+/// The length of a TCP header without options.
 const TCP_BYTES: i32 = 20;
-/// What every SCTP packet begins with.
+/// The length of the common header of every SCTP packet.
 const SCTP_BYTES: i32 = 12;
-/// And the header of its first chunk.
+/// The length of an SCTP chunk's header.
 const CHUNK_BYTES: i32 = 4;
-/// Types of chunks.
+/// SCTP chunk types.
 const INIT: i32 = 1;
 const INIT_ACK: i32 = 2;
 const ABORT: i32 = 6;
 
-/// IPv6 headers that are stepped over: hop-by-hop, routing, fragment, authentication, destination, mobility.
+/// IPv6 extension headers that are skipped: hop-by-hop, routing, fragment, authentication, destination options,
+/// mobility.
 pub(super) const ROUTING: i32 = 43;
 pub(super) const FRAGMENT: i32 = 44;
 const AUTHENTICATION: i32 = 51;
 pub(super) const OPTIONS: [i32; 3] = [0, 60, 135];
 
 impl Emitter<'_> {
-    /// Facts of an IPv4 packet; goes on at `parsed`.
+    /// Parses an IPv4 packet and continues at `parsed`.
     pub(super) fn parse_v4(&mut self, parsed: Label) {
         let malformed = self.drop_unless_open(Outcome::Malformed);
         self.need_linear(ETHERNET + 20);
@@ -67,13 +69,14 @@ impl Emitter<'_> {
         self.transport(Family::V4, parsed);
     }
 
-    /// r2 holds the protocol and keeps it.
+    /// Stores the protocol, which `reg` holds, in the frame and in the flow key.
     fn store_protocol(&mut self, family: Family, reg: Reg) {
         self.asm.store(Size::W, Reg::R10, Frame::PROTOCOL, reg);
         self.asm.store(Size::W, Reg::R10, key(family).protocol, reg);
     }
 
-    /// Non-first fragments take their ports from the first one; r2 is the protocol, r9 the header length.
+    /// Handles fragmentation: later fragments take their ports from the first one. r2 is the protocol, r9 the header
+    /// length.
     fn fragment_v4(&mut self, parsed: Label) {
         let (fragment, whole) = (self.drop_unless_open(Outcome::Fragment), self.asm.label("whole"));
         let later = self.asm.label("later fragment");
@@ -87,14 +90,14 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::And, Reg::R1, 0x1fff);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, later);
         self.store_constant(Frame::FRAGMENT, Frame::FIRST as u32);
-        // The total length less the header's: what of the transport header this fragment holds.
+        // The total length less the header's length: how much of the transport header is in this fragment.
         self.asm.load(Size::H, Reg::R3, Reg::R7, ETHERNET as i16 + 2);
         self.asm.swap_be(SwapBits::B16, Reg::R3);
         self.asm.alu(AluOp::Sub, Reg::R3, Reg::R9);
         self.whole_header(fragment);
         self.asm.jump(whole);
         self.asm.bind(later);
-        // An offset of one unit overlaps TCP's flags.
+        // A fragment at offset 1 (8 bytes) would overwrite TCP's flags at reassembly.
         let not_tcp = self.asm.label("no tiny overlap");
         self.asm.jump_if(Cond::Ne, Reg::R2, TCP, not_tcp);
         self.asm.jump_if(Cond::Eq, Reg::R1, 1, fragment);
@@ -103,7 +106,8 @@ impl Emitter<'_> {
         self.asm.bind(whole);
     }
 
-    /// r3 is how much there is after the IP header, r2 the protocol: too little for a transport header deceives.
+    /// r3 is the number of bytes after the IP header, r2 the protocol. Goes to `fragment` if they do not contain the
+    /// whole transport header.
     fn whole_header(&mut self, fragment: Label) {
         let [enough, not_sctp] = ["whole header", "no sctp header"].map(|it| self.asm.label(it));
         self.asm.jump_if(Cond::Slt, Reg::R3, 8, fragment);
@@ -115,7 +119,7 @@ impl Emitter<'_> {
         self.asm.bind(enough);
     }
 
-    /// Facts of an IPv6 packet; goes on at `parsed`.
+    /// Parses an IPv6 packet and continues at `parsed`.
     pub(super) fn parse_v6(&mut self, parsed: Label) {
         let malformed = self.drop_unless_open(Outcome::Malformed);
         self.need_linear(ETHERNET + 40);
@@ -141,7 +145,7 @@ impl Emitter<'_> {
         self.transport(Family::V6, parsed);
     }
 
-    /// Steps over one extension header (r2 says which); goes to `upper` if it is none.
+    /// Skips one extension header; r2 is its type. Goes to `upper` if r2 is not an extension header.
     fn extension(&mut self, upper: Label, parsed: Label) {
         let [options, routing, fragment, next] =
             ["options", "routing header", "fragment header", "next header"].map(|name| self.asm.label(name));
@@ -162,14 +166,15 @@ impl Emitter<'_> {
         self.asm.bind(fragment);
         self.fragment_v6(parsed);
         self.asm.bind(next);
-        // Verifier: what follows is walked once, however long the headers were (see `forget_where`).
+        // Verifier: the code that follows is walked only once, whatever the lengths of the headers (see
+        // `forget_where`).
         self.asm.store(Size::W, Reg::R10, Frame::SCRATCH + 4, Reg::R9);
         self.asm.load(Size::W, Reg::R9, Reg::R10, Frame::SCRATCH + 4);
         self.asm.jump_if(Cond::Gt, Reg::R9, FARTHEST, malformed);
     }
 
-    /// Where a packet goes whose headers are too many, or too long. From a pod it is dropped always: neighbour discovery could be behind
-    /// them.
+    /// The label for packets whose headers are too many or too long. Such a packet from a pod is always dropped:
+    /// neighbour discovery could be hidden behind the headers.
     fn too_many_headers(&mut self) -> Label {
         match self.hook {
             Direction::Egress => self.end(Outcome::Malformed),
@@ -177,7 +182,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// With segments left, the destination that we see is not where the packet ends.
+    /// If segments are left, the destination address in the header is not the final destination.
     fn routing_header(&mut self) {
         let source_route = self.drop_unless_open(Outcome::SourceRoute);
         self.need_at(8);
@@ -185,7 +190,8 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Ne, Reg::R2, 0, source_route);
     }
 
-    /// r2 = the header after this one, r9 += its length, which counts in units beyond the first eight bytes.
+    /// r2 = type of the next header, r9 += length of this header. Its length field counts units beyond the first eight
+    /// bytes.
     fn extension_header(&mut self, unit: i32) {
         self.need_at(8);
         self.asm.load(Size::B, Reg::R2, Reg::R1, 0);
@@ -211,16 +217,18 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Eq, Reg::R4, 0, whole);
         self.asm.alu(AluOp::And, Reg::R3, 0xfff8);
         self.asm.jump_if(Cond::Eq, Reg::R3, 0, first);
-        // The first fragment said what the upper header is; a later one only says what it was told.
+        // The first fragment says what the upper header is; a later fragment only repeats the number. The number is
+        // part of the hash, so a fragment with another number does not find the ports.
         self.store_protocol(Family::V6, Reg::R2);
         self.recall_fragment(Family::V6, parsed);
         self.asm.bind(first);
         self.store_constant(Frame::FRAGMENT, Frame::FIRST as u32);
-        // The ports must be here: a chain of headers that goes on could end in the second fragment, or behind the payload.
+        // The ports must be in this fragment. A further extension header could continue in the second fragment, and the
+        // ports with it.
         for header in OPTIONS.into_iter().chain([ROUTING, FRAGMENT, AUTHENTICATION]) {
             self.asm.jump_if(Cond::Eq, Reg::R2, header, fragment);
         }
-        // The payload length less what the extension headers took.
+        // The payload length less the length of the extension headers.
         self.asm.load(Size::W, Reg::R3, Reg::R10, Frame::PAYLOAD);
         self.asm.alu(AluOp::Add, Reg::R3, ETHERNET + 40);
         self.asm.alu(AluOp::Sub, Reg::R3, Reg::R9);
@@ -228,7 +236,8 @@ impl Emitter<'_> {
         self.asm.bind(whole);
     }
 
-    /// Ports, flags, ICMP; r2 is the protocol, r9 the offset. Goes on at `parsed`.
+    /// Stores ports, flags and ICMP facts; r2 is the protocol, r9 the offset of the transport header. Continues at
+    /// `parsed`.
     fn transport(&mut self, family: Family, parsed: Label) {
         let [tcp, udp, sctp, icmp] = ["tcp", "udp", "sctp", "icmp"].map(|name| self.asm.label(name));
         self.asm.jump_if(Cond::Eq, Reg::R2, TCP, tcp);
@@ -253,7 +262,7 @@ impl Emitter<'_> {
         self.icmp(family, parsed);
     }
 
-    /// r1 points to an SCTP packet: what its first chunk does to the association, as TCP's flags say it.
+    /// r1 points to an SCTP packet. Stores the effect of its first chunk on the association, expressed in TCP's flags.
     fn sctp_flags(&mut self) {
         let known = self.asm.label("sctp chunk");
         self.asm.load(Size::B, Reg::R2, Reg::R1, SCTP_BYTES as i16);
@@ -266,9 +275,10 @@ impl Emitter<'_> {
         self.asm.store(Size::W, Reg::R10, Frame::TCP_FLAGS, Reg::R3);
     }
 
-    /// r1 points to the source port, which the destination port follows; the remote one comes first in the key.
+    /// r1 points to the source port; the destination port follows it. In the key the remote port comes first.
     fn read_ports(&mut self, family: Family, parsed: Label) {
-        // Both in one piece: a load of two stores waits until they are out.
+        // One load and one store for both ports. Two stores and a later load of both would stall: the CPU cannot
+        // forward them.
         self.asm.load(Size::W, Reg::R2, Reg::R1, 0);
         if self.hook == Direction::Egress {
             self.asm.mov32(Reg::R3, Reg::R2);
@@ -280,8 +290,8 @@ impl Emitter<'_> {
         self.asm.jump(parsed);
     }
 
-    /// Copies source and destination address to where this hook has them. From here on the family is known: before, there
-    /// is no source to be checked.
+    /// Copies the source and the destination address to their places on the stack for this hook. Sets `FAMILY`, which
+    /// says that the frame holds addresses: before, there is no source address to check.
     fn addresses(&mut self, family: Family, source: i16, destination: i16) {
         self.store_constant(Frame::FAMILY, family_number(family));
         let bytes = address_bytes(family);
@@ -298,7 +308,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// r7, r8 = packet start and end, with at least `bytes` between.
+    /// r7, r8 = start and end of the packet's linear area, with at least `bytes` bytes between them.
     pub(super) fn need_linear(&mut self, bytes: i32) {
         let there = self.asm.label("linear");
         self.load_packet();
@@ -313,8 +323,8 @@ impl Emitter<'_> {
         self.asm.bind(there);
     }
 
-    /// r1 = packet start + r9, with at least `bytes` after it. r2 to r5 are lost if it has to be pulled in, so nothing
-    /// may live there.
+    /// r1 = packet start + r9, with at least `bytes` bytes after it. A pull destroys r2 to r5, so they must not hold
+    /// live values.
     pub(super) fn need_at(&mut self, bytes: i32) {
         let there = self.asm.label("in reach");
         let malformed = self.drop_unless_open(Outcome::Malformed);
@@ -333,7 +343,7 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Add, Reg::R3, bytes);
     }
 
-    /// Makes the headers linear, as far as the packet goes.
+    /// Pulls the headers into the linear area, up to [`PULLED`] bytes.
     fn pull(&mut self) {
         let whole = self.asm.label("short packet");
         self.asm.load(Size::W, Reg::R2, Reg::R6, skb::LEN);
@@ -351,17 +361,17 @@ impl Emitter<'_> {
     }
 }
 
-/// Offsets in a family's flow key.
+/// The offsets in a family's flow key.
 pub(super) fn key(family: Family) -> Key {
     Key::of(address_bytes(family))
 }
 
-/// The protocol number of a family's ICMP.
+/// The protocol number of ICMP for a family.
 pub(super) fn icmp_number(family: Family) -> i32 {
     if family == Family::V4 { ICMP } else { ICMPV6 }
 }
 
-/// As events and the frame have it.
+/// The family's number in events and on the stack.
 pub(super) fn family_number(family: Family) -> u32 {
     match family {
         Family::V4 => 4,

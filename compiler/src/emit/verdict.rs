@@ -1,4 +1,4 @@
-//! New flows, and flows of an older generation: endpoint, addresses, decision.
+//! The decision about new flows and flows of an older generation: endpoint, addresses, policy.
 
 use super::EmitError;
 use super::flows::RST;
@@ -12,14 +12,17 @@ use crate::layout::{MapName, Origin, Outcome, config, direction_number, endpoint
 use crate::model::Direction;
 
 impl Emitter<'_> {
-    /// r7 is the slot of a flow to be judged again, or 0; r8 is the time. If the flow is allowed again, jumps to `current`.
+    /// r7 is the slot of a flow that needs a new decision, or 0; r8 is the time. Jumps to `current` if such a flow is
+    /// allowed again.
     ///
-    /// A packet that is judged in both directions (`BOTH`) goes through the egress decision first, then through that for ingress.
+    /// A packet that needs a decision in both directions (`BOTH`) goes through the egress decision first, then through
+    /// the ingress decision.
     pub(super) fn judge(&mut self, family: Family, current: Label) -> Result<(), EmitError> {
         let [known, ingress, egress, egress_allows, allow, deny] =
             ["known flow", "judge ingress", "judge egress", "egress allows", "allow", "deny"]
                 .map(|it| self.asm.label(it));
-        // Before any table is read: else a flow that was judged by old tables could get the epoch of new ones.
+        // The epoch is read before any table. Otherwise a flow that was decided with old tables could get the epoch of
+        // new ones.
         self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::EPOCH);
         self.asm.load(Size::W, Reg::R1, Reg::R1, 0);
         self.asm.store(Size::W, Reg::R10, Frame::EPOCH, Reg::R1);
@@ -53,7 +56,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Checks that apply only to a packet without a flow. r9 is the endpoint.
+    /// Emits the checks that apply only to a packet without a flow. r9 is the endpoint.
     fn new_flow(&mut self, family: Family) {
         match self.hook {
             Direction::Egress => {
@@ -69,8 +72,8 @@ impl Emitter<'_> {
         self.mid_stream();
     }
 
-    /// A packet of TCP or SCTP that begins no connection is in the middle of one that we have never seen, or no longer know:
-    /// which side began it is not in the packet. So both directions have to allow it.
+    /// A packet of TCP or SCTP that begins no connection is in the middle of one that this node has never seen or has
+    /// forgotten. The packet does not show which side began the connection, so both directions must allow it.
     fn mid_stream(&mut self) {
         let [begins_nothing, done] = ["begins nothing", "begins"].map(|it| self.asm.label(it));
         self.unless_connects(done);
@@ -81,17 +84,18 @@ impl Emitter<'_> {
         self.asm.bind(done);
     }
 
-    /// `ORIGIN` = where a packet began: in the pod itself if it came in through the pod's own interface, on this host if a socket owns it
-    /// and it came in through none.
+    /// `ORIGIN` = where a packet began: in the pod itself if it came in through the pod's own interface; on this host
+    /// if a socket owns it and it came in through no interface.
     ///
-    /// Each of these alone is no proof. A forwarded packet can lose its interface: `ip6_fragment` builds new packets without one
-    /// (`ip6_copy_metadata` does not copy `skb_iif`, `ip_copy_metadata` does), and with connection tracking on the node the sender
-    /// decides whether that happens. A packet that was bridged can still have its sender's socket, that of another network namespace: since 4.20
-    /// crossing namespaces keeps it. Packets from enforced pods have their generation's stamp, which fragments inherit. IPv6
-    /// fragments are never taken for the host's: both can be wrong about them. Without all of this evidence a packet is not the host's.
+    /// Neither fact alone is proof. A forwarded packet can lose its interface: `ip6_fragment` builds new packets
+    /// without one (`ip6_copy_metadata` does not copy `skb_iif`, `ip_copy_metadata` does), and with connection tracking
+    /// on the node the sender decides whether that happens. A bridged packet can still have its sender's socket from
+    /// another network namespace: since 4.20 a packet keeps it when it crosses namespaces. Packets from enforced pods
+    /// have their generation's stamp, which fragments inherit. IPv6 fragments are never taken for the host's, because
+    /// both facts can be wrong for them. A packet that lacks any of this evidence is not taken for the host's.
     ///
-    /// On a bridge, a packet that comes back to its sender looks like a packet of another sender. (A mark would not help where several
-    /// nodes are namespaces of one kernel: they would set the same one.)
+    /// On a bridge, a packet that comes back to its sender looks like a packet of another sender. (A mark would not
+    /// help where several nodes are namespaces of one kernel: they would all set the same mark.)
     fn find_origin(&mut self, family: Family) {
         let [known, itself] = ["origin", "from the pod itself"].map(|it| self.asm.label(it));
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::INGRESS_IFINDEX);
@@ -109,20 +113,21 @@ impl Emitter<'_> {
         self.asm.bind(known);
     }
 
-    /// Goes to `spoofed` unless the source is the address of the endpoint at `base`. An endpoint without one sends nothing.
+    /// Goes to `spoofed` unless the source is the address of the endpoint at `base`. An endpoint without an address may
+    /// send nothing.
     pub(super) fn check_own_source(&mut self, family: Family, base: Reg, spoofed: Label) {
         self.check_local(family, base, own_address(family), spoofed);
-        // Zeros stand for no address; no pod's begins with them.
+        // Zeros mean that the endpoint has no address of this family. No pod's address begins with zeros.
         self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::LOCAL);
         self.asm.jump_if(Cond::Eq, Reg::R1, 0, spoofed);
     }
 
-    /// Goes to `stray` unless the destination is the address of the endpoint at `base`, multicast, broadcast, or local to the link: a bridge
-    /// that does not know where an address is sends to every port.
+    /// Goes to `stray` unless the destination is the address of the endpoint at `base`, multicast, broadcast or
+    /// link-local. A bridge that does not know the port of an address floods the packet to every port.
     pub(super) fn check_own_destination(&mut self, family: Family, base: Reg, stray: Label) {
         let [other, own] = ["another destination", "own destination"].map(|it| self.asm.label(it));
         self.check_local(family, base, own_address(family), other);
-        // Zeros stand for no address.
+        // Zeros mean that the endpoint has no address of this family.
         self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::LOCAL);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, own);
         self.asm.bind(other);
@@ -134,20 +139,20 @@ impl Emitter<'_> {
         self.asm.bind(own);
     }
 
-    /// Goes to `own` if an IPv6 address is local to the link (fe80::/10); `reg` holds its first two bytes.
+    /// Goes to `own` if an IPv6 address is link-local (fe80::/10); `reg` holds its first two bytes.
     pub(super) fn if_link_local(&mut self, reg: Reg, own: Label) {
         self.asm.alu(AluOp::And, reg, i32::from(0xffc0_u16.to_be()));
         self.asm.jump_if(Cond::Eq, reg, i32::from(0xfe80_u16.to_be()), own);
     }
 
-    /// Goes to `one` unless the address on the stack is that of a group: multicast, broadcast.
+    /// Goes to `one` unless the address on the stack is multicast or broadcast.
     pub(super) fn unless_group(&mut self, family: Family, address: i16, one: Label) {
         let first = if family == Family::V4 { 0xe0 } else { 0xff };
         self.asm.load(Size::B, Reg::R1, Reg::R10, address);
         self.asm.jump_if(Cond::Lt, Reg::R1, first, one);
     }
 
-    /// `OUTCOME` says why.
+    /// Passes an allowed packet and stores its flow. `OUTCOME` says why it is allowed.
     fn allowed(&mut self, family: Family, current: Label) {
         let new = self.asm.label("new");
         self.asm.jump_if(Cond::Eq, Reg::R7, 0, new);
@@ -158,8 +163,9 @@ impl Emitter<'_> {
         let [passes, remembered] = ["nothing to remember", "remember"].map(|it| self.asm.label(it));
         self.would_deny_in_either();
         self.unless_question(family, passes);
-        // Verification follows the decision up to the first read of the flow table's shape (`verify::prober`). The test of the address below
-        // is no part of the decision; before this read, it would split each peer class by the first byte of its addresses.
+        // Verification follows the decision up to the first read of the flow table's shape (`verify::prober`). The test
+        // of the address below is not part of the decision. If it came before this read, it would split each peer class
+        // by the first byte of its addresses.
         self.load_mask(family, Reg::R1);
         let remote_or_local = if self.hook == Direction::Egress { Key::REMOTE } else { Frame::LOCAL };
         self.unless_group(family, remote_or_local, remembered);
@@ -180,8 +186,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// A packet in the middle of a connection begins a flow of unknown origin, unless the own node has sent it; with a RST it begins
-    /// none.
+    /// A packet in the middle of a connection begins a flow of unknown origin, unless the own node sent it. A RST
+    /// begins no flow.
     fn remember_mid_stream(&mut self, passes: Label) {
         let begins = self.asm.label("begins, or known origin");
         self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::BOTH);
@@ -194,7 +200,8 @@ impl Emitter<'_> {
         self.asm.bind(begins);
     }
 
-    /// Of two directions that were asked, either can be one in which policies in audit mode would deny.
+    /// If both directions were decided, staged policies may deny in either of them: keeps the first outcome if it is
+    /// `WouldDeny`.
     fn would_deny_in_either(&mut self) {
         if !self.plan.tables.is_staged {
             return;
@@ -206,13 +213,13 @@ impl Emitter<'_> {
         self.asm.bind(as_it_is);
     }
 
-    /// Goes to `passes` with ICMP that asks nothing: no flow begins with it. An answer to no question would let the question in
-    /// that it answers.
+    /// Goes to `passes` if the packet is ICMP but not a query: it begins no flow. Otherwise an unsolicited reply would
+    /// begin a flow, through which the query that it answers could come in.
     fn unless_question(&mut self, family: Family, passes: Label) {
         let question = self.asm.label("begins a flow");
         self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::PROTOCOL);
         self.asm.jump_if(Cond::Ne, Reg::R1, icmp_number(family), question);
-        // What is asked, and by which side: see `jump_if_question`.
+        // The query's type and the side that asked: see `jump_if_question`.
         self.asm.load(Size::H, Reg::R1, Reg::R10, key(family).remote_port);
         self.asm.jump_if(Cond::Eq, Reg::R1, 0, passes);
         self.asm.alu(AluOp::Rsh, Reg::R1, 8);
@@ -236,7 +243,7 @@ impl Emitter<'_> {
     }
 }
 
-/// Where an endpoint's value has its address of a family.
+/// The offset of a family's address in an endpoint's value.
 pub(super) fn own_address(family: Family) -> i16 {
     match family {
         Family::V4 => endpoint::V4,

@@ -1,4 +1,4 @@
-//! The program, run: engine `ir`.
+//! The interpreter of programs: engine `ir`.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,16 +9,16 @@ use crate::classify::{AtomSetId, PeerId};
 use crate::model::Protocol;
 use crate::model::eval::Verdict;
 
-/// A program that goes wrong. Verified programs over whole tables do not.
+/// Why a run failed. Verified programs over complete tables do not fail.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InterpError {
-    /// It is not what [`super::verify`] accepts.
+    /// The program reads a value that is not set or has another kind; [`super::verify`] rejects such programs.
     #[error("{0}: {1} is not set, or is something else")]
     Value(BlockId, Value),
-    /// It asks a table for what it does not have.
+    /// The program looks up an entry that the table does not have.
     #[error("{0}: no table has {1}")]
     Table(BlockId, u32),
-    /// It does not end.
+    /// The program does not end.
     #[error("it does not end")]
     Endless,
 }
@@ -143,7 +143,7 @@ impl Machine<'_> {
     }
 }
 
-/// The atom of a protocol's number and a port.
+/// The atom of a protocol number and a port.
 fn find_atom(tables: &Tables, protocol: u32, port: u32) -> u32 {
     let all = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
     let protocol = all.into_iter().find(|it| u32::from(protocol_number(*it)) == protocol);

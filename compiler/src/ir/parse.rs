@@ -6,13 +6,13 @@ use crate::classify::SourceId;
 use crate::model::Direction;
 use crate::model::eval::Verdict;
 
-/// A line that is no part of a program.
+/// Why a text is not a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct ParseError {
-    /// From 1.
+    /// The number of the line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The error message.
     pub message: String,
 }
 

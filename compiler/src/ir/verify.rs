@@ -1,30 +1,30 @@
-//! Whether a program is one: run between passes, in tests and in debug builds.
+//! Checks that a program is well formed. Runs after every pass, in every build.
 
 use std::collections::BTreeMap;
 
 use super::{BlockId, End, Fact, Inst, Program, Test, Value};
 
-/// Why a program is none.
+/// Why a program is not well formed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
-    /// There is no entry.
+    /// The program has no block, so it has no entry.
     #[error("no block at all")]
     Empty,
-    /// It goes on to a block that is not there.
+    /// A block jumps to a block that does not exist.
     #[error("{0} goes on to {1}, which is not there")]
     NoSuchBlock(BlockId, BlockId),
-    /// It can come back: a decision has no loops.
+    /// A block can reach itself. A decision has no loops.
     #[error("{0} can be reached from itself")]
     Loop(BlockId),
-    /// Some path comes here without having set the value.
+    /// A value is used that is not set on every path to the block.
     #[error("{0} uses {1}, which is not set on every path")]
     Unset(BlockId, Value),
-    /// It is one kind of thing here and another there.
+    /// A value has another kind than the instruction needs.
     #[error("{0}: {1} is a {2:?} where a {3:?} is needed")]
     Kind(BlockId, Value, Kind, Kind),
 }
 
-/// What a value is.
+/// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A number.
@@ -35,7 +35,7 @@ pub enum Kind {
     Set,
 }
 
-/// Checks a program.
+/// Checks that a program is well formed.
 pub fn verify(program: &Program) -> Result<(), VerifyError> {
     if program.blocks.is_empty() {
         return Err(VerifyError::Empty);
@@ -105,7 +105,7 @@ fn asked(test: Test) -> Vec<(Value, Kind)> {
     }
 }
 
-/// Blocks before those they go on to.
+/// The blocks in topological order.
 fn topological(program: &Program) -> Result<Vec<BlockId>, VerifyError> {
     let count = program.blocks.len();
     let mut incoming = vec![0usize; count];

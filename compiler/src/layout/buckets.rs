@@ -1,54 +1,59 @@
-//! Flows in a table of our own: what stands where, and why nobody ever takes one flow for another.
+//! The flow table: its layout, and why a program never takes one flow for another.
 //!
-//! Problem: a look-up in a kernel map is a call and several dependent cache lines. Strategy: buckets of [`WAYS`] slots in one
-//! array that programs read directly. A key's hash is the place of its *home* slot; the others of the bucket follow by
-//! exclusive or, so that a flow mostly stands at home and everybody asks in the same order.
+//! Problem: a look-up in a kernel map is a call and several dependent cache lines. Strategy: buckets of [`WAYS`] slots
+//! in one array that programs read directly. The hash of a key is the place of its *home* slot. The other slots of the
+//! bucket follow by exclusive or with the way's number, so that most flows are in their home slot and all programs
+//! visit the slots in the same order.
 //!
 //! # The protocol
 //!
-//! A slot's first eight bytes, its *word*, hold everything about a flow that changes, and a sequence number that grows with each
-//! flow that the slot gets and loses. Every change of a word is a compare-and-swap of the whole of it, so no change ever
-//! lands on another flow than the one that it was meant for. The rest of a slot (ends, addresses) is written only between
-//! two such changes: *claimed* (not live, [`BUSY`], next number), then written, then *published* (live, the same number).
-//! The time of the last packet is changed by itself, from the value that was seen.
+//! A slot's first eight bytes, its *word*, hold everything about a flow that changes, and a sequence number that grows
+//! with each flow that the slot gets and loses. Every change of a word is a compare-and-swap of the whole word, so no
+//! change ever hits another flow than the intended one. (Only the publication is a plain exchange: until then the slot
+//! belongs to the program that has claimed it.) The rest of a slot (ends, addresses) is written only between two such
+//! changes: *claimed* (not live, [`BUSY`], next number), then written, then *published* (live, the same number). The
+//! time of the last packet has its own compare-and-swap, from the value that was seen.
 //!
-//! A reader takes the word, then the rest, then the word again: a flow is accepted only if it is live and the numbers are
-//! equal. They are equal only if nobody claimed the slot in between; so what was read is of one flow, the reader's own.
-//! (A number comes back after 2^21 flows in one slot: at several hundred nanoseconds each, a reader would have to stop for half a
-//! second between its two loads while one slot gets exactly that number of flows.)
+//! A reader loads the word, then the rest, then the word again. It accepts a flow only if the word is live and the two
+//! numbers are equal. They are equal only if no program claimed the slot in between, so the data that was read belongs
+//! to one flow. (A number repeats after 2^21 flows in one slot. At several hundred nanoseconds each, a reader would
+//! have to pause for half a second between its two loads while the slot gets exactly that number of flows.)
 //!
 //! # Memory that is not ordered
 //!
-//! On arm64 loads and stores pass each other. What the protocol needs is there without a fence:
+//! On arm64, loads and stores may be reordered. The protocol needs two orders, and gets both without a fence:
 //! * *Claim before the rest, the rest before the publication.* Both are atomic instructions that return the old value
 //!   (`BPF_CMPXCHG`, `BPF_XCHG`); those are fully ordered in the kernel's memory model, on every architecture.
-//! * *Word before the rest, the rest before the word again.* Address dependencies: the address of each load of the rest is
-//!   computed from the first word (`+ (word & 0)`), that of the second load of the word from all of the rest. Processors
-//!   keep the order of loads whose address depends on one another whatever the arithmetic gives; no compiler stands
-//!   between us and the processor that would know better (JITs translate instruction by instruction, and the verifier rewrites
-//!   no arithmetic).
+//! * *Word before the rest, the rest before the word again.* Address dependencies: the address of each load of the rest
+//!   is computed from the first word (`+ (word & 0)`), that of the second load of the word from all of the rest.
+//!   Processors keep the order of loads whose addresses depend on each other, whatever the arithmetic yields. No
+//!   compiler removes the arithmetic: JITs translate instruction by instruction, and the verifier rewrites none of it.
 //!
-//! `compiler/tests/buckets` tries all orders that these rules leave, and shows that each of them is needed. Words are read in one
-//! piece wherever registers have 64 bits; the JITs of other machines have no atomic operations for programs anyway.
+//! `compiler/tests/buckets` tries all orders that these rules allow, and shows that each rule is needed. Words are read
+//! in one piece wherever registers have 64 bits; the JITs of other machines do not support atomic operations in
+//! programs anyway.
 //!
 //! # Which slot a new flow gets
 //!
-//! One that is free or expired. In a full bucket, a slot of the interface that has most slots there (the packet's own interface if
-//! none has more): first one whose flow is not confirmed, then the one that was silent longest. So a pod that opens many flows takes
-//! slots from pods that have more than itself, and otherwise from itself. A flow that becomes confirmed in a bucket
-//! of confirmed flows ends the oldest other one of its own interface: so there is a slot for first packets, and among the flows of one
-//! interface a flood of first packets evicts only its like. The hash has seeds that only this host knows (a sum of products of sums, which is universal): an
-//! attacker outside cannot choose keys of one bucket.
+//! A free or expired slot, if there is one. In a full bucket, a slot of the interface that has most slots there (the
+//! packet's own interface if none has more): first one whose flow is not confirmed, then the one that was silent
+//! longest. So a pod that opens many flows takes slots from pods that have more than itself, and otherwise from itself.
+//! A flow that becomes confirmed in a bucket of confirmed flows evicts the oldest other flow of its own interface. So
+//! there is always a slot for first packets, and among the flows of one interface a flood of first packets evicts only
+//! other fresh flows. The hash has seeds that only this host knows (it is a sum of products of sums, which is
+//! universal), so an attacker outside cannot choose keys of one bucket.
 //!
 //! # Cut flows
 //!
-//! A flow that a later generation does not allow keeps its slot, marked [`CUT`], until it expires. Without that trace the next packet of its
-//! other end would begin a new flow in the other direction, which policy may allow, and the connection would go on.
+//! A flow that a later generation denies keeps its slot, marked [`CUT`], until it expires. Without that trace the other
+//! end's next packet would begin a new flow in the other direction, which policy may allow, and the connection would
+//! continue.
 //!
 //! # Generations
 //!
-//! A word has the lower 24 bits of the epoch that judged the flow. A flow would meet its own epoch again after 16,777,216 epochs
-//! without a packet of its own, and it expires after two hours: that takes 2,330 epochs a second. The agent makes at most some tens.
+//! A word has the lower 24 bits of the epoch that decided about the flow. A flow would meet its own epoch again only
+//! after 16,777,216 epochs without a packet of its own, and it expires after two hours: that would take 2,330 epochs a
+//! second. The agent makes at most some tens.
 
 use std::net::IpAddr;
 
@@ -56,11 +61,11 @@ use super::{Origin, State, address_bytes, direction_number};
 use crate::address::Family;
 use crate::model::Direction;
 
-/// Slots of a bucket.
+/// The number of slots in a bucket.
 pub const WAYS: u32 = 8;
-/// Random numbers of eight bytes that the hash takes.
+/// The number of random seeds of the hash, eight bytes each.
 pub const SEEDS: usize = 8;
-/// What stands there until the runtime has put random ones in: no secret, and no worse a hash.
+/// The seeds until the runtime stores random ones. They are not secret, but their hash is no worse.
 pub const KNOWN_SEEDS: [u64; SEEDS] = [
     0x9e37_79b9_7f4a_7c15,
     0xbf58_476d_1ce4_e5b9,
@@ -72,52 +77,53 @@ pub const KNOWN_SEEDS: [u64; SEEDS] = [
     0x5899_65cc_7537_4cc3,
 ];
 
-/// What the sum is mixed with.
+/// The multiplier that mixes the sum.
 pub const MIX: u64 = 0x9fb2_1c65_1e98_df25;
 
-/// The value of `flow_shape`: by family, the bits of a hash that are the place of a slot, in eight bytes.
+/// The value of `flow_shape`. For each family, in eight bytes: the bits of a hash that are the place of a slot.
 pub mod shape {
     /// IPv4.
     pub const V4: i32 = 0;
     /// IPv6.
     pub const V6: i32 = 8;
-    /// All of it.
+    /// The length of the value.
     pub const BYTES: u32 = 16;
 }
 
-/// The word.
+/// The offset of the word.
 pub const WORD: i16 = 0;
-/// The interface; the remote port and the local one follow.
+/// The offset of the interface; the remote port and the local port follow.
 pub const IFINDEX: i16 = 8;
-/// The other end's address.
+/// The offset of the other end's address.
 pub const REMOTE: i16 = 16;
 
-/// In the word: 3 bits, [`State`].
+/// In the word: the position of the state, three bits ([`State`]).
 pub const STATE_SHIFT: u32 = 8;
-/// In the word: who began it.
+/// In the word: the direction in which the flow began; set for egress.
 pub const BEGUN: u64 = 1 << 11;
-/// In the word: two bits, [`Origin`].
+/// In the word: the position of the origin, two bits ([`Origin`]).
 pub const ORIGIN_SHIFT: u32 = 12;
 /// In the word: the other side has answered.
 pub const ANSWERED: u64 = 1 << 14;
-/// In the word: there is a flow.
+/// In the word: the slot holds a flow.
 pub const LIVE: u64 = 1 << 15;
-/// In a word that is not live: a program writes here.
+/// In a word that is not live: a program is writing the slot.
 pub const BUSY: u64 = 1 << STATE_SHIFT;
-/// In the word: 24 bits, the lower ones of the epoch.
+/// In the word: the position of the epoch's lower 24 bits.
 pub const EPOCH_SHIFT: u32 = 16;
-/// How many they are.
+/// The number of epoch bits in the word.
 pub const EPOCH_BITS: u32 = 24;
-/// In the word: its beginner has sent a TCP FIN. Of a cut flow that is not TCP: it was ended ([`ended`]).
+/// In the word: the side that began the flow has sent a TCP FIN. For a cut flow that is neither TCP nor SCTP: the flow
+/// was ended ([`ended`]).
 pub const FIN_OF_BEGINNER: u32 = 40;
 /// In the word: the other side has sent a TCP FIN.
 pub const FIN_OF_OTHER: u32 = 41;
-/// In the word: policy no longer allows it.
+/// In the word: policy no longer allows the flow.
 pub const CUT: u32 = 42;
-/// In the word: the sequence number, from here on.
+/// In the word: the position of the sequence number, which takes the rest.
 pub const SEQUENCE_SHIFT: u32 = 43;
 
-/// Bytes of a slot: half a cache line, a whole one.
+/// The bytes of a slot: half a cache line for IPv4, a whole one for IPv6.
 pub const fn slot_bytes(family: Family) -> u32 {
     match family {
         Family::V4 => 32,
@@ -125,7 +131,7 @@ pub const fn slot_bytes(family: Family) -> u32 {
     }
 }
 
-/// Where a slot has the pod's address.
+/// The offset of the pod's address in a slot.
 pub const fn local(family: Family) -> i16 {
     match family {
         Family::V4 => 20,
@@ -133,7 +139,7 @@ pub const fn local(family: Family) -> i16 {
     }
 }
 
-/// Where a slot has the time of the last packet.
+/// The offset of the last packet's time in a slot.
 pub const fn last(family: Family) -> i16 {
     match family {
         Family::V4 => 24,
@@ -141,12 +147,12 @@ pub const fn last(family: Family) -> i16 {
     }
 }
 
-/// The bits of a hash that are a slot's place, in a table of so many bytes (a power of two).
+/// The bits of a hash that are a slot's place, in a table of `table_bytes` bytes (a power of two).
 pub const fn mask(family: Family, table_bytes: u32) -> u64 {
     (table_bytes - 1) as u64 & !(slot_bytes(family) as u64 - 1)
 }
 
-/// The bytes of a table with room for so many flows: twice the slots, a power of two, at most so many bytes.
+/// The bytes of a table for `flows` flows: twice as many slots, rounded up to a power of two, but at most `most` bytes.
 pub fn table_bytes(family: Family, flows: u64, most: u64) -> u32 {
     let slot = u64::from(slot_bytes(family));
     let wanted = flows.saturating_mul(2).max(u64::from(WAYS)).checked_next_power_of_two().unwrap_or(1 << 62);
@@ -155,7 +161,7 @@ pub fn table_bytes(family: Family, flows: u64, most: u64) -> u32 {
     wanted.saturating_mul(slot).min(most) as u32
 }
 
-/// A slot's bytes.
+/// The bytes of one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     words: [u64; 8],
@@ -163,7 +169,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// From its words; `None` if there are too few.
+    /// A slot from its words; `None` if there are too few.
     pub fn new(family: Family, words: impl IntoIterator<Item = u64>) -> Option<Self> {
         let mut slot = Self { words: [0; 8], family };
         let count = slot_bytes(family) as usize / 8;
@@ -171,17 +177,17 @@ impl Slot {
         (read == count).then_some(slot)
     }
 
-    /// Its words.
+    /// The slot's words.
     pub fn words(&self) -> &[u64] {
         self.words.get(..slot_bytes(self.family) as usize / 8).unwrap_or_default()
     }
 
-    /// Its first word.
+    /// The first word.
     pub fn word(&self) -> u64 {
         self.words[0]
     }
 
-    /// Whether there is a flow.
+    /// Whether the slot holds a flow.
     pub fn is_live(&self) -> bool {
         self.word() & LIVE != 0
     }
@@ -191,7 +197,7 @@ impl Slot {
         self.words[1] as u32
     }
 
-    /// The flow in it; `None` if programs never write such a state.
+    /// The flow in the slot; `None` if programs never write such a state.
     pub fn flow(&self) -> Option<Flow> {
         let bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let port = |at: usize| bytes.get(at..).and_then(|it| it.first_chunk()).map(|it| u16::from_be_bytes(*it));
@@ -218,7 +224,7 @@ impl Slot {
         })
     }
 
-    /// Where a table has this flow's home.
+    /// The place of this flow's home slot in a table.
     pub fn home(&self, seeds: &[u64; SEEDS], mask: u64) -> u64 {
         let (low, high) = (|word: u64| word & 0xffff_ffff, |word: u64| word >> 32);
         let (ends, protocol) = (self.words[1], self.word() & 0xff);
@@ -231,7 +237,7 @@ impl Slot {
     }
 }
 
-/// The seeds in the value of `config`.
+/// Reads the seeds from the value of `config`.
 pub fn seeds(config: &[u8]) -> [u64; SEEDS] {
     let stored = config.get(super::config::SEEDS as usize..).unwrap_or_default();
     let mut seeds = [0; SEEDS];
@@ -250,37 +256,37 @@ pub struct Tuple {
     pub remote: IpAddr,
     /// The pod's address.
     pub local: IpAddr,
-    /// The other end's port; of an ICMP question, what was asked and by which side.
+    /// The other end's port; for an ICMP query, its type and the side that sent it.
     pub remote_port: u16,
-    /// The pod's port; of an ICMP question, its identifier.
+    /// The pod's port; for an ICMP query, its identifier.
     pub local_port: u16,
 }
 
-/// A flow, as a slot has it.
+/// A flow as a slot stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Its ends.
+    /// The flow's key and local address.
     pub tuple: Tuple,
-    /// Its state.
+    /// The flow's state.
     pub state: State,
     /// The direction in which it began.
     pub begun: Direction,
-    /// Where it began.
+    /// Where the flow began.
     pub origin: Origin,
-    /// Whether the other side of its beginner has answered.
+    /// Whether the other side has answered.
     pub answered: bool,
-    /// Which sides have sent a TCP FIN: its beginner, the other one.
+    /// Which sides have sent a TCP FIN: first the one that began the flow, then the other.
     pub fins: [bool; 2],
     /// Whether policy no longer allows it.
     pub is_cut: bool,
-    /// The lower bits of the epoch that judged it.
+    /// The lower bits of the epoch that decided about the flow.
     pub epoch: u32,
     /// When its last packet was seen, in ticks.
     pub last: u64,
 }
 
 impl Tuple {
-    /// A fresh flow of it that was allowed just now.
+    /// A fresh flow with this key that was just allowed.
     pub fn begun(self, begun: Direction, epoch: u32, now: u64) -> Flow {
         let state = match self.protocol {
             6 => State::TcpFresh,
@@ -336,21 +342,22 @@ fn address_at(bytes: &[u8], at: i16, family: Family) -> Option<IpAddr> {
     })
 }
 
-/// The word of a live slot whose flow was ended: until it expires, no packet of either side passes, and only a new TCP connection takes
-/// its place. It expires as late as a confirmed flow: connection tracking remembers a connection for that long.
+/// The word of a live slot after its flow was ended. Until it expires, no packet of either side passes, and only a new
+/// TCP or SCTP connection replaces it. It expires as late as a confirmed flow, because connection tracking remembers a
+/// connection for that long.
 pub const fn ended(word: u64) -> u64 {
     let is_closing = (word >> STATE_SHIFT) & 7 == State::TcpClosing as u64;
     let confirmed = if is_closing { 0 } else { 1 << STATE_SHIFT };
     word | confirmed | (1 << CUT) | (1 << FIN_OF_BEGINNER)
 }
 
-/// The word of a slot that has lost the flow that this was of.
+/// The word of a slot after it has lost the flow of the given word.
 pub const fn dead(word: u64) -> u64 {
     ((word >> SEQUENCE_SHIFT) + 1) << SEQUENCE_SHIFT
 }
 
-/// The sum of products of pairs of (seed + part); a part that has no other is multiplied with a seed. Where only one part
-/// differs that is a straight line, so it is mixed once more.
+/// The sum of products of pairs of (seed + part). A part without a partner is multiplied by a seed. If flows differ in
+/// one part alone, the sum is linear in that part, so it is mixed once more.
 fn hash(seeds: &[u64; SEEDS], parts: &[u64]) -> u64 {
     let mut sum = 0u64;
     for (part, seed) in parts.chunks(2).zip(seeds.chunks(2)) {
@@ -363,7 +370,7 @@ fn hash(seeds: &[u64; SEEDS], parts: &[u64]) -> u64 {
     (sum ^ sum >> 32).wrapping_mul(MIX) >> 32
 }
 
-/// Live slots of a table, in order.
+/// The live slots of a table, in order.
 pub fn live(family: Family, table: &[u8]) -> impl Iterator<Item = Slot> {
     let slots = table.chunks_exact(slot_bytes(family) as usize);
     let words = |slot: &[u8]| slot.as_chunks().0.iter().map(|it| u64::from_le_bytes(*it)).collect::<Vec<_>>();

@@ -1,12 +1,13 @@
 //! The atom of ICMP errors about live flows.
 //!
-//! Problem: policies do not apply to ICMP errors, because any router on the path of a flow must be able to report that a packet is too
-//! big. Deny lists must apply to their senders: otherwise a listed machine could send the pod data in the errors' quotations.
-//! Strategy: one more atom. A set contains it unless a list denies the peer class. The programs test it with the look-ups of a new
-//! flow, so errors need no map of their own, and verification covers them as it covers ports. The alternative, a map of denied
-//! senders, would repeat the classes and would need a proof of its own.
-//! Invariants: only ingress asks for the atom. An egress set contains the atom if it contains [`Atoms::REST`], so no two
-//! egress sets differ in the atom alone.
+//! Problem: policies do not apply to ICMP errors, because any router on the path of a flow must be able to report that
+//! a packet is too big. Deny lists must apply to their senders: otherwise a listed machine could send the pod data in
+//! the errors' quotations.
+//! Strategy: one more atom. A set contains it unless a list denies the peer class. The programs test it with the
+//! look-ups of a new flow, so errors need no map of their own, and verification covers them as it covers ports. The
+//! alternative, a map of denied senders, would repeat the classes and would need a proof of its own.
+//! Invariants: only ingress asks for the atom. An egress set contains the atom if it contains [`Atoms::REST`], so no
+//! two egress sets differ in the atom alone.
 
 use std::collections::{BTreeSet, HashMap};
 

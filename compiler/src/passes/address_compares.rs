@@ -1,6 +1,6 @@
 //! A handful of single addresses is compared, not looked up.
-// Preserves verdicts: the compares are all of the family's single addresses, each with the class that the map gives; what is
-// none of them is looked up among the prefixes, as the map does.
+// Preserves verdicts: the compares cover all of the family's single addresses, each with the class that the map gives.
+// All other addresses are looked up among the prefixes, as the map does.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ pub(super) fn run(program: &mut Program, tables: &Tables) {
     }
 }
 
-/// The family's single addresses, if the cost model wants compares.
+/// The family's single addresses, if the cost model chose compares.
 fn few(tables: &Tables, family: Family) -> Option<Vec<(IpAddr, PeerId)>> {
     if *tables.structures.exact(family) != Exact::Compares {
         return None;

@@ -1,4 +1,4 @@
-//! Rows that no peer class tells apart need no peer class.
+//! If no row depends on the peer class, the peer class is not looked up.
 // Preserves verdicts: a row without entries gives its default for every peer class, so `row s p` is `default s`.
 
 use crate::ir::{Inst, Program, Tables};

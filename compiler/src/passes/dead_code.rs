@@ -1,5 +1,5 @@
-//! Blocks that nothing reaches and values that nothing uses.
-// Preserves verdicts: instructions only set their value; one that is used nowhere changes nothing.
+//! Removes blocks that no path reaches and values that no instruction uses.
+// Preserves verdicts: an instruction only sets its value, so removing one whose value is unused changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ fn keep_reached(program: &mut Program) {
     }
 }
 
-/// Whether anything was removed: what it used may now be unused too.
+/// Removes unused instructions. Returns whether it removed any: values that only these used may now be unused too.
 fn remove_unused(program: &mut Program) -> bool {
     let of_insts = program.blocks.iter().flat_map(|block| block.insts.iter().flat_map(|inst| inst.uses()));
     let of_ends = program.blocks.iter().flat_map(|block| block.end.uses());

@@ -1,5 +1,5 @@
-//! A family without any classified address needs no look-up.
-// Preserves verdicts: where no address of a family is in the map, each of them is of class 0.
+//! Replaces look-ups in a family without any classified address by class 0.
+// Preserves verdicts: if no address of a family is in the map, all of them have class 0.
 
 use crate::ir::{Inst, Program, Tables};
 

@@ -1,12 +1,13 @@
-//! Where every set in use has all ports or none, the port does not matter.
-// Preserves verdicts: a port's atom is never that of ICMP errors, and is below the number of atoms. So a full set has it, and a set that is
-// empty or has ICMP errors alone has not. ICMP errors go on to ask for their own atom.
+//! If every set in use contains all ports or none, the port is not looked up.
+// Preserves verdicts: a port's atom is never that of ICMP errors, and is below the number of atoms. So a full set has
+// it, and a set that is empty or has ICMP errors alone does not. The test of the ICMP errors' own atom is left as it
+// is.
 
 use crate::classify::AtomSet;
 use crate::ir::{Block, End, Inst, Program, Tables, Test};
 
 pub(super) fn run(program: &mut Program, tables: &Tables) {
-    // Beside a set that is all or nothing there may be any.
+    // A set that is all or nothing may have any staged set beside it.
     if tables.is_staged {
         return;
     }

@@ -1,11 +1,11 @@
-//! Jumps to blocks that only jump on go there at once.
+//! Redirects jumps to blocks that only jump on.
 // Preserves verdicts: an empty block that jumps sets nothing and decides nothing.
 
 use crate::ir::{BlockId, End, Program, Tables};
 
 pub(super) fn run(program: &mut Program, _: &Tables) {
     let follow = |mut id: BlockId| {
-        // No loops: a verified program ends.
+        // This loop ends, because a verified program has no loops.
         while let Some(block) = program.blocks.get(id.index()) {
             match block.end {
                 End::Jump(to) if block.insts.is_empty() => id = to,

@@ -1,6 +1,6 @@
 //! Port → atom as straight-line compares: a binary tree over the cuts of each protocol.
-// Preserves verdicts: the leaves are the stretches between cuts in order, each with the atom that the table gives; what no
-// stretch covers, and every protocol without one, is atom 0.
+// Preserves verdicts: the leaves are the ranges between cuts in order, each with the atom that the table gives. Ports
+// that no range covers, and protocols without a range, have atom 0.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(super) fn run(program: &mut Program, tables: &Tables) {
     program.blocks[index].end = End::Jump(next);
 }
 
-/// (first port, atom) of every stretch from port 0 on, neighbours of one atom joined.
+/// (first port, atom) of every range from port 0 on; neighbouring ranges with the same atom are joined.
 fn cuts(tables: &Tables, protocol: Protocol) -> Vec<(u32, u32)> {
     let mut cuts: Vec<(u32, u32)> = vec![(0, 0)];
     let mut push = |first: u32, atom: u32| match cuts.last_mut() {
@@ -51,7 +51,7 @@ fn cuts(tables: &Tables, protocol: Protocol) -> Vec<(u32, u32)> {
             push(u32::from(interval.spec.last) + 1, 0);
         }
     }
-    // All of it one atom other than 0: a second cut, so that the protocol has a tree.
+    // All ports of the protocol have the same atom other than 0: a second cut makes sure that the protocol gets a tree.
     if let [(0, atom)] = cuts[..]
         && atom != 0
     {
@@ -66,7 +66,7 @@ struct Tree<'p> {
     to: Value,
     port: Value,
     after: BlockId,
-    /// By atom: one block each, wherever in the tree it stands.
+    /// By atom: one block each, which all places in the tree share.
     leaves: BTreeMap<u32, BlockId>,
 }
 

@@ -1,15 +1,15 @@
-//! Stretches → prefixes: the fewest whose longest match gives every address its class.
+//! Ranges → prefixes: the smallest set of prefixes whose longest match gives every address its class.
 //!
-//! The optimal routing table construction of Draves, King, Venkatachary and Zill, on a sparse tree: from the leaves up,
-//! which classes a subtree could have at its top; from the root down, an entry wherever the inherited class is not
-//! among them. Exact by construction: no address changes its class.
+//! Strategy: optimal routing table construction (Draves, King, Venkatachary, Zill) on a sparse tree. From the leaves
+//! up, it computes the classes that a subtree could have at its top. From the root down, it adds a prefix wherever the
+//! inherited class is not among them. Exact by construction: no address changes its class.
 
 use std::net::IpAddr;
 
 use crate::address::{Family, Prefix};
 use crate::classify::{PeerId, Stretch, to_address, to_number};
 
-/// The prefixes of one family, sorted; what none covers is class 0.
+/// The prefixes of one family, sorted. Addresses without a prefix have class 0.
 pub(super) fn aggregate(stretches: &[Stretch], family: Family) -> Vec<(Prefix, PeerId)> {
     let of_family: Vec<(u128, u128, PeerId)> = stretches
         .iter()
@@ -37,7 +37,7 @@ impl Tree {
     }
 }
 
-/// The tree of the prefix `first/depth`; `stretches` are those that touch it.
+/// The tree of the prefix `first/depth`. `stretches` are the ranges that overlap it.
 fn build(stretches: &[(u128, u128, PeerId)], first: u128, depth: u8, bits: u8) -> Tree {
     let last = first | ones(bits - depth);
     match stretches {
@@ -54,7 +54,7 @@ fn build(stretches: &[(u128, u128, PeerId)], first: u128, depth: u8, bits: u8) -
     Tree::Node { classes, halves: Box::new([low, high]) }
 }
 
-/// What both could have; if nothing, what either could.
+/// The classes that both have; if there are none, the classes of either.
 fn join(a: &[PeerId], b: &[PeerId]) -> Vec<PeerId> {
     let both: Vec<PeerId> = a.iter().copied().filter(|peer| b.contains(peer)).collect();
     if !both.is_empty() {

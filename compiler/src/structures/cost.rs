@@ -1,8 +1,9 @@
 //! The cost model: which structure a set gets.
 //!
-//! `t = calls × cost + dependent cache lines × latency(footprint)`, with the figures of one machine (x86-64, Zen 4, Safe
-//! RET on; `cargo xtask bench tables` measures them again). Its ratios hold elsewhere, its digits do not; all of it is
-//! in tenths of a nanosecond, so that the choice is the same everywhere. Of two equals the smaller one is taken.
+//! `t = calls × cost + dependent cache lines × latency(footprint)`, with the figures of one machine (x86-64, Zen 4,
+//! Safe RET on; `cargo xtask bench tables` measures them again). On other machines the ratios hold, but the absolute
+//! figures do not. All figures are integers, in tenths of a nanosecond, so that the choice is the same everywhere. If
+//! two structures cost the same, the smaller one is taken.
 
 use super::perfect::{self, Width};
 use super::rows::{Rows, Shape};
@@ -11,30 +12,30 @@ use super::{Note, Options, Place, Structure, dxr, width};
 use crate::address::Family;
 use crate::classify::{AddressMap, MOST_COMPARES, Stretch};
 
-/// A helper call and a kernel hash's own work.
+/// A helper call and the work of a kernel hash.
 const HASH: u64 = 240;
 /// A helper call and a trie's root.
 const TRIE: u64 = 240;
-/// A node of a trie, besides its cache line.
+/// A node of a trie, without its cache line.
 const NODE: u64 = 45;
 /// Three multiplications that wait for each other, and two scalings.
 const PERFECT: u64 = 35;
 /// A level of a branch-free search.
 const LEVEL: u64 = 25;
-/// A compare of an immediate, and what mispredictions add on average.
+/// A compare with an immediate, with the average cost of mispredictions.
 const COMPARE: u64 = 5;
 /// A level of a tree of compares, with its share of mispredictions.
 const BRANCH: u64 = 20;
-/// What a compare more takes of the instruction cache, and of the kernel's verifier: programs stay small.
+/// The cost of each further compare in the instruction cache and for the kernel's verifier. It keeps programs small.
 const CODE: u64 = 2;
-/// DXR's first look, and the jump to the right level.
+/// The access to DXR's first table, and the jump to the right level.
 const DXR: u64 = 45;
 
-/// Bytes of an entry as the kernel charges them.
+/// The bytes of an entry as the kernel charges them.
 const HASH_ENTRY: u64 = 88;
 const TRIE_ENTRY: u64 = 125;
 
-/// (footprint, what a dependent cache line costs)
+/// (footprint, cost of a dependent cache line).
 const LATENCY: [(u64, u64); 7] = [
     (32 << 10, 10),
     (256 << 10, 40),
@@ -49,20 +50,20 @@ fn latency(bytes: u64) -> u64 {
     LATENCY.iter().find(|(footprint, _)| bytes <= *footprint).map_or(2_000, |(_, cost)| *cost)
 }
 
-/// One structure, as it would be.
+/// A structure that could be chosen, with its estimated size and time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) structure: Structure,
     bytes: u64,
     tenths: u64,
-    /// Whether the bytes are one map's value.
+    /// Whether the bytes are the value of one map.
     compiled: bool,
 }
 
-/// Structures, the best first.
+/// The candidates for a place, the best first.
 pub(super) struct Ranked {
     pub(super) list: Vec<Candidate>,
-    /// What was left out.
+    /// The candidates that are larger than a map's value may be.
     too_large: Vec<Structure>,
     forced: Option<Structure>,
     entries: usize,
@@ -120,7 +121,7 @@ pub(super) fn exact(addresses: &AddressMap, family: Family, options: &Options) -
         map(Structure::Hash, hash, HASH + 2 * latency(hash)),
         table(Structure::Perfect, perfect, PERFECT + 2 * latency(perfect)),
     ];
-    // For whoever changes entries in place; nobody else needs it.
+    // Offered only if asked for: only the agent, which changes entries in place, needs it.
     if options.forced.contains(&(Place::exact(family), Structure::Layered)) {
         let tenths = HASH + 2 * latency(moving) + PERFECT + 2 * latency(behind);
         candidates.push(map(Structure::Layered, moving + behind, tenths));
@@ -135,7 +136,7 @@ pub(super) fn prefixes(stretches: &[Stretch], cuts: &[Cut], family: Family, opti
     let count = stretches.iter().filter(|it| Family::of(it.first) == family).count() as u64;
     let depth = u64::from(count.max(1).ilog2());
     let [trie, hash] = [TRIE_ENTRY * count, HASH_ENTRY * count];
-    // What prefix lengths there are is not known before they are made; a dozen is usual.
+    // The prefix lengths are not known before the prefixes are computed; a dozen is usual.
     let lengths = count.min(12);
     let levels = u64::from((cuts.len() as u64 + 1).next_power_of_two().ilog2());
     let groups = u64::from(family.bits() / 32);
@@ -146,7 +147,7 @@ pub(super) fn prefixes(stretches: &[Stretch], cuts: &[Cut], family: Family, opti
         table(Structure::Search, search, levels * LEVEL + groups.min(levels / 3 + 1) * latency(search)),
     ];
     let (bytes, tenths) = match family {
-        // Chunks hold what one value of 16 bits has; a few levels unless the input is lopsided.
+        // A chunk holds the changes within one value of the upper 16 bits: a few levels unless the input is lopsided.
         Family::V4 => {
             let bytes = dxr::FIRST_BYTES as u64 + 8 * cuts.len() as u64;
             (bytes, DXR + 2 * latency(bytes) + (1 + levels.saturating_sub(14)) * LEVEL)
@@ -161,7 +162,7 @@ pub(super) fn prefixes(stretches: &[Stretch], cuts: &[Cut], family: Family, opti
     Ranked::new(Place::prefixes(family), cuts.len(), candidates, options)
 }
 
-/// Ports; there is no kernel map for ranges of them.
+/// Ranks the structures for ports. The kernel has no map for port ranges.
 pub(super) fn ports(cuts: &[Cut], options: &Options) -> Ranked {
     let levels = u64::from((cuts.len() as u64 + 1).next_power_of_two().ilog2());
     let (count, bytes) = (cuts.len() as u64, 8 * (cuts.len() as u64 + 1).next_power_of_two() * 2);
@@ -172,7 +173,7 @@ pub(super) fn ports(cuts: &[Cut], options: &Options) -> Ranked {
     Ranked::new(Place::Ports, cuts.len(), candidates, options)
 }
 
-/// Rows; there is always the kernel's form.
+/// Ranks the structures for rows. The kernel's maps are always possible.
 pub(super) fn rows(rows: Rows<'_>, options: &Options) -> Ranked {
     let shape: Shape = rows.shape();
     let entries = rows.entries();

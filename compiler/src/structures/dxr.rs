@@ -1,7 +1,8 @@
-//! IPv4 ranges → numbers: a table by the upper 16 bits, and a short search where the number changes within one value of them.
+//! IPv4 ranges → numbers: a table indexed by the upper 16 bits, and a short search where the number changes within one
+//! of their values.
 //!
-//! Strategy: DXR (Zec, Rizzo, Mikuc). Most of the address space is settled by the first table, one touch of memory; what
-//! is left is a chunk of a few ranges, searched without a branch as in [`super::search`].
+//! Strategy: DXR (Zec, Rizzo, Mikuc). For most of the address space the first table has the answer, with one memory
+//! access. The rest are chunks of a few ranges, searched without a branch as in [`super::search`].
 //!
 //! ```text
 //!  first table: u32 × 65,536 │ starts: u16 × elements │ numbers: u8, u16 or u32 × elements
@@ -12,44 +13,44 @@ use super::search::{Cut, LEAF};
 
 /// Bytes of the first table.
 pub const FIRST_BYTES: usize = 4 << 16;
-/// Elements that the first table can name.
+/// The number of elements that the first table can address.
 const MOST_ELEMENTS: usize = 1 << 26;
 
-/// What a program needs to know to find its way in the bytes.
+/// The parameters with which a program reads the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The most levels of a chunk; 0 without chunks.
+    /// The maximum levels of a chunk; 0 without chunks.
     pub most_levels: u32,
-    /// Elements that chunks begin at.
+    /// The number of elements in chunks. References point only below it.
     pub used: u32,
-    /// All of them: behind the last chunk lies as much as the largest search can reach.
+    /// The number of all elements. Behind the last chunk are as many as the largest search can reach.
     pub elements: u32,
     /// Bytes of a number: 1, 2 or 4.
     pub width: u8,
 }
 
 impl Shape {
-    /// Where the numbers begin.
+    /// The offset of the numbers.
     pub fn numbers_at(self) -> usize {
         (FIRST_BYTES + 2 * self.elements as usize).next_multiple_of(4)
     }
 
-    /// All of it.
+    /// The size of the table.
     pub fn bytes(self) -> usize {
         self.numbers_at() + self.elements as usize * usize::from(self.width)
     }
 }
 
-/// The table.
+/// A DXR table: its bytes and their shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// What the map holds.
+    /// The value of the map.
     pub bytes: Vec<u8>,
-    /// How to read it.
+    /// The parameters for reading the bytes.
     pub shape: Shape,
 }
 
-/// Lays out cuts, sorted by address; what is before the first has number 0. `None` if they are too many.
+/// Lays out cuts, which are sorted by address. Before the first cut the number is 0. `None` if there are too many cuts.
 pub fn build(cuts: &[Cut]) -> Option<Table> {
     let mut chunks = Chunks { first: Vec::with_capacity(1 << 16), elements: Vec::new(), most_levels: 0 };
     let mut rest = cuts;
@@ -116,7 +117,7 @@ impl Chunks {
 }
 
 impl Table {
-    /// What a program finds in the bytes: the number of an address.
+    /// The number that a program finds in the bytes for an address.
     pub fn find(&self, address: u32) -> Option<u32> {
         let number = |at: usize, bytes: usize| {
             let found = self.bytes.get(at..at + bytes)?;

@@ -1,46 +1,46 @@
-//! Single keys → numbers: a perfect hash, laid out in bytes that a program reads with two touches of memory.
+//! Single keys → numbers: a perfect hash, laid out in bytes that a program reads with two memory accesses.
 //!
 //! Problem: a kernel hash costs a call, two or three dependent cache lines and some ninety bytes an entry.
-//! Strategy: hash and displace. A key's hash names a bucket; the bucket's displacement, found at build time, sends each of
-//! its keys to a slot of its own; the slot holds the whole key and the number.
+//! Strategy: hash and displace. A key's hash selects a bucket. The bucket's displacement, found at build time, sends
+//! each of its keys to a slot of its own. The slot holds the whole key and the number.
 //!
 //! ```text
 //!  displacements: u16 × buckets, padded to 8 │ slots: (key, u32 number, padding to 8) × slots
 //! ```
 //!
-//! Invariants: the key in the slot is compared in full, so that no other key is ever found; a slot that is nobody's holds
-//! a key whose own slot is elsewhere, so that it is never found there; the same entries give the same bytes.
+//! Invariants: a look-up compares the whole key in the slot, so it never finds another key. Empty slots hold the first
+//! entry's key, which hashes to another slot, so no look-up can match them. The same entries give the same bytes.
 
 /// A key: one word, or two for 16 bytes. Shorter keys are zero-extended.
 pub type Key = [u64; 2];
 
-/// Odd, with its bits well spread: the golden ratio.
+/// An odd number with well-spread bits: the golden ratio.
 pub const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Odd, for the second round (MurmurHash3's finalizer).
+/// An odd number for the second round (MurmurHash3's finalizer).
 pub const MIX_AGAIN: u64 = 0xff51_afd7_ed55_8ccd;
-/// Odd, spreads a displacement over all bits.
+/// An odd number that spreads a displacement over all bits.
 pub const SPREAD: u64 = 0xc4ce_b9fe_1a85_ec53;
 
-/// Keys in a bucket, on average. More make the table smaller and the search longer.
+/// The average number of keys in a bucket. More keys make the table smaller and the construction slower.
 const PER_BUCKET: usize = 4;
-/// One slot in so many stays free: what keeps the search short.
+/// One slot in this many stays free, which keeps the construction fast.
 const FREE: usize = 16;
-/// Attempts before we give up; each fails only if a bucket finds no displacement among 65,536.
+/// The number of attempts. An attempt fails only if a bucket finds no displacement among 65,536.
 const SEEDS: u32 = 32;
 
-/// Bytes of a key.
+/// The width of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
     /// An IPv4 address.
     W4,
-    /// Two classes.
+    /// A subject class and a peer class.
     W8,
     /// An IPv6 address.
     W16,
 }
 
 impl Width {
-    /// Bytes of a key; the number comes after them.
+    /// The bytes of a key; the number follows them.
     pub fn key_bytes(self) -> usize {
         match self {
             Self::W4 => 4,
@@ -54,32 +54,32 @@ impl Width {
         (self.key_bytes() + 4).next_multiple_of(8)
     }
 
-    /// Words of a key that count.
+    /// The number of a key's words that are used.
     pub fn words(self) -> usize {
         if self == Self::W16 { 2 } else { 1 }
     }
 }
 
-/// What a program needs to know to find its way in the bytes.
+/// The parameters with which a program reads the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Of the keys.
+    /// The width of the keys.
     pub width: Width,
-    /// Begins the hash.
+    /// The start value of the hash.
     pub seed: u32,
-    /// How many displacements.
+    /// The number of buckets, each with a displacement.
     pub buckets: u32,
-    /// How many slots.
+    /// The number of slots.
     pub slots: u32,
 }
 
 impl Shape {
-    /// Where the slots begin.
+    /// The offset of the slots.
     pub fn slots_at(self) -> usize {
         (2 * self.buckets as usize).next_multiple_of(8)
     }
 
-    /// All of it.
+    /// The size of the table.
     pub fn bytes(self) -> usize {
         self.slots_at() + self.slots as usize * self.width.slot_bytes()
     }
@@ -109,21 +109,21 @@ fn fold(number: u64) -> u64 {
     number ^ (number >> 32)
 }
 
-/// The upper half of a number, brought below `count`.
+/// Scales the upper half of a number to one below `count`.
 fn scale(number: u64, count: u32) -> usize {
     (((number >> 32) * u64::from(count)) >> 32) as usize
 }
 
-/// The table.
+/// A perfect hash table: its bytes and their shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// What the map holds.
+    /// The value of the map.
     pub bytes: Vec<u8>,
-    /// How to read it.
+    /// The parameters for reading the bytes.
     pub shape: Shape,
 }
 
-/// Bytes of a table for so many entries.
+/// The size of a table for this many entries.
 pub fn predict(width: Width, entries: usize) -> usize {
     Shape::of(width, entries, 0).bytes()
 }
@@ -146,9 +146,9 @@ fn attempt(shape: Shape, entries: &[(Key, u32)]) -> Option<Table> {
     Some(Table { bytes: lay_out(shape, entries, &displacements), shape })
 }
 
-/// Hashes by bucket, those of one beside each other: a million are in no cache.
+/// The hashes, grouped by bucket: a million of them fit in no cache, so those of a bucket are neighbours in memory.
 struct Buckets {
-    /// Where each bucket's hashes begin; one more for the end.
+    /// Where each bucket's hashes begin, and the end of the last.
     starts: Vec<u32>,
     hashes: Vec<u64>,
 }
@@ -174,7 +174,8 @@ impl Buckets {
         &self.hashes[self.starts[bucket] as usize..self.starts[bucket + 1] as usize]
     }
 
-    /// The hard ones while there is room; those without members not at all.
+    /// The buckets by size, largest first: they are the hardest to place, so they come while most slots are free. Empty
+    /// buckets are left out.
     fn largest_first(&self) -> Vec<u32> {
         let mut by_length: Vec<Vec<u32>> = Vec::new();
         for (bucket, ends) in (0..).zip(self.starts.windows(2)) {
@@ -186,11 +187,11 @@ impl Buckets {
     }
 }
 
-/// Which slots are taken, a bit each: few enough to stay in a cache.
+/// The slots that are taken, one bit each: few enough bytes to stay in a cache.
 struct Slots(Vec<u64>);
 
 impl Slots {
-    /// Whether it was free.
+    /// Takes a slot. Returns whether it was free.
     fn take(&mut self, slot: usize) -> bool {
         let (word, bit) = (&mut self.0[slot / 64], 1 << (slot % 64));
         let free = *word & bit == 0;
@@ -203,7 +204,7 @@ impl Slots {
     }
 }
 
-/// The first displacement that gives every member of a bucket a free slot; the slots are taken.
+/// Finds the first displacement that gives every key of a bucket a free slot, and takes these slots.
 fn displace(shape: Shape, hashes: &[u64], taken: &mut Slots) -> Option<u16> {
     (0..=u16::MAX).find(|displacement| {
         let collides = hashes.iter().position(|hash| !taken.take(shape.slot(*hash, *displacement)));
@@ -218,7 +219,7 @@ fn lay_out(shape: Shape, entries: &[(Key, u32)], displacements: &[u16]) -> Vec<u
     displacements.iter().for_each(|displacement| bytes.extend(displacement.to_le_bytes()));
     bytes.resize(shape.slots_at(), 0);
     let words = shape.width.slot_bytes() / 8;
-    // What is nobody's holds the first entry's key, whose slot is elsewhere.
+    // Empty slots hold the first entry's key, which hashes to another slot.
     let nobodys = slot_words(shape.width, entries[0].0, 0).map(u64::to_le_bytes);
     (0..shape.slots).for_each(|_| bytes.extend(nobodys[..words].as_flattened()));
     let slots = bytes[shape.slots_at()..].as_chunks_mut::<8>().0;
@@ -231,7 +232,7 @@ fn lay_out(shape: Shape, entries: &[(Key, u32)], displacements: &[u16]) -> Vec<u
     bytes
 }
 
-/// The key, the number, zeros.
+/// A slot's words: the key, the number, zeros.
 fn slot_words(width: Width, key: Key, number: u32) -> [u64; 3] {
     match width {
         Width::W4 => [key[0] | u64::from(number) << 32, 0, 0],
@@ -241,13 +242,13 @@ fn slot_words(width: Width, key: Key, number: u32) -> [u64; 3] {
 }
 
 impl Table {
-    /// What a program finds in the bytes.
+    /// The number that a program finds in the bytes for a key.
     pub fn find(&self, key: Key) -> Option<u32> {
         find(&self.bytes, self.shape, key)
     }
 }
 
-/// What a program finds in a table's bytes.
+/// The number that a program finds in a table's bytes for a key.
 pub(super) fn find(bytes: &[u8], shape: Shape, key: Key) -> Option<u32> {
     let hash = shape.hash(key);
     let at = 2 * shape.bucket(hash);

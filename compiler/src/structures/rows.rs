@@ -1,7 +1,8 @@
 //! Verdict rows: (direction, subject class, peer class) → set of atoms, in bytes that a program reads directly.
 //!
-//! Strategy: sets lie one after the other, each once; an index leads to them. A dense index is a matrix, defaults
-//! included; a sparse one is a perfect hash of what differs, and a miss is the row's default.
+//! Strategy: every set is stored once, one after the other, and an index leads to them. A dense index is a matrix,
+//! including the defaults. A sparse index is a perfect hash of the entries that differ from the default; a miss is the
+//! row's default.
 //!
 //! ```text
 //!  sets: u64 × words × sets │ defaults: u32 × 2 × subjects, padded to 8 │ matrix: u16 or u32 × 2 × subjects × peers
@@ -11,66 +12,66 @@
 use super::perfect::{self, Width};
 use crate::classify::{AtomSet, Row};
 
-/// How entries are found.
+/// The index over the entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Index {
-    /// By position; numbers have four bytes, not two.
+    /// A matrix, indexed by position.
     Matrix {
-        /// Four bytes, not two.
+        /// Whether set numbers have four bytes instead of two.
         wide: bool,
     },
-    /// By hash.
+    /// A perfect hash.
     Perfect(perfect::Shape),
-    /// There are defaults only.
+    /// No entries: every row is its default.
     Defaults,
 }
 
-/// What a program needs to know to find its way in the bytes.
+/// The parameters with which a program reads the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// 64-bit words of a set.
     pub words: u32,
-    /// How many sets.
+    /// The number of sets.
     pub sets: u32,
-    /// Subject classes.
+    /// The number of subject classes.
     pub subjects: u32,
-    /// Peer classes, 0 included.
+    /// The number of peer classes, including 0.
     pub peers: u32,
-    /// How entries are found.
+    /// The index over the entries.
     pub index: Index,
 }
 
 impl Shape {
-    /// Where the defaults begin.
+    /// The offset of the defaults.
     pub fn defaults_at(self) -> usize {
         8 * self.words as usize * self.sets as usize
     }
 
-    /// Where the index begins.
+    /// The offset of the index.
     pub fn index_at(self) -> usize {
         self.defaults_at() + 8 * self.subjects as usize
     }
 
-    /// Bytes of a matrix.
+    /// The size of a matrix.
     pub fn matrix_bytes(self) -> usize {
         let cells = 2 * self.subjects as usize * self.peers as usize;
         if self.sets > 1 << 16 { 4 * cells } else { 2 * cells }
     }
 }
 
-/// The table.
+/// A row table: its bytes and their shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// What the map holds.
+    /// The value of the map.
     pub bytes: Vec<u8>,
-    /// How to read it.
+    /// The parameters for reading the bytes.
     pub shape: Shape,
 }
 
 /// The rows as they come from the classes: by direction, by subject class.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
-    /// Ingress and egress, as many of one as of the other.
+    /// The rows of ingress and egress; both have one row per subject class.
     pub directions: [&'a [Row]; 2],
     /// Sets of atoms.
     pub sets: &'a [AtomSet],
@@ -79,12 +80,12 @@ pub struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// What differs from a default.
+    /// The number of entries that differ from their row's default.
     pub fn entries(self) -> usize {
         self.directions.iter().flat_map(|rows| rows.iter()).map(|row| row.entries.len()).sum()
     }
 
-    /// The shape, but for the index.
+    /// The shape, still without an index.
     pub fn shape(self) -> Shape {
         let rows = self.directions.iter().flat_map(|rows| rows.iter());
         let last = rows.filter_map(|row| row.entries.last()).map(|(peer, _)| peer.0).max();
@@ -98,7 +99,7 @@ impl Rows<'_> {
     }
 }
 
-/// As a matrix. `None` without rows.
+/// Builds a matrix. `None` without rows.
 pub fn matrix(rows: Rows<'_>) -> Option<Table> {
     let (mut bytes, mut shape) = begin(rows)?;
     let wide = shape.sets > 1 << 16;
@@ -114,7 +115,7 @@ pub fn matrix(rows: Rows<'_>) -> Option<Table> {
     Some(Table { bytes, shape })
 }
 
-/// As a perfect hash. `None` without rows, or if there is no such hash.
+/// Builds a perfect hash. `None` without rows, or if no hash was found.
 pub fn hash(rows: Rows<'_>) -> Option<Table> {
     let (mut bytes, mut shape) = begin(rows)?;
     let mut entries = Vec::with_capacity(rows.entries());
@@ -148,7 +149,7 @@ fn begin(rows: Rows<'_>) -> Option<(Vec<u8>, Shape)> {
 }
 
 impl Table {
-    /// What a program finds in the bytes: the number of the set.
+    /// The number of the set that a program finds in the bytes.
     pub fn find(&self, direction: usize, subject: u32, peer: u32) -> Option<u32> {
         let number = |at: usize, bytes: usize| {
             let found = self.bytes.get(at..at + bytes)?;

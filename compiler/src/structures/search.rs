@@ -1,28 +1,29 @@
 //! Ranges → numbers: a binary search without a branch, one for each 32 bits of the address.
 //!
-//! Problem: a trie of the kernel walks a node for every bit that tells prefixes apart. Strategy: cut the address space where
-//! the number changes. A node is the sorted list of values of 32 bits at which it changes; where it changes within one
-//! such value, that element leads to a node for the next 32 bits. IPv4 is one node, IPv6 up to four deep.
+//! Problem: a kernel trie walks a node for every bit in which prefixes differ. Strategy: cut the address space where
+//! the number changes. A node is the sorted list of 32-bit values at which it changes. If it changes within one such
+//! value, that element leads to a node for the next 32 bits. IPv4 is one node, IPv6 up to four deep.
 //!
 //! ```text
 //!  starts: u32 × elements │ references: u32 × elements
 //!  reference: upper bit set: a number; else the first element of a node << 5 │ the levels of its search
 //! ```
 //!
-//! A node has `2^levels` elements; a start is stored less one, so that "begins at or before the key" is a sign bit; what
-//! pads a node lies beyond every key. Invariant: an element's first start is never compared: it is the node's own.
+//! A node has `2^levels` elements. A start is stored less one, so that "begins at or before the key" is a sign bit.
+//! Padding elements of a node are larger than every key. Invariant: the start of a node's first element is never
+//! compared.
 //!
 //! With a *first table* ([`build_with_first`]: DXR, for IPv6) the first node is cut into chunks of equally many values,
-//! and a table has the reference of each: most searches of the first 32 bits are over before they begin. It spans what
-//! lies between the first and the last value at which anything changes, so that it is as fine for what is all in `2a00::/12` as
-//! for what is everywhere.
+//! and a table has one reference per chunk. Most searches of the first 32 bits need only this table. It spans the range
+//! between the first and the last value at which the number changes, so it is as fine for prefixes that are all in
+//! `2a00::/12` as for prefixes that are everywhere.
 
-/// In a reference: this is a number.
+/// The bit of a reference which says that it is a number.
 pub const LEAF: u32 = 1 << 31;
-/// Elements that a reference can name.
+/// The number of elements that references can address.
 const MOST_ELEMENTS: usize = 1 << 26;
 
-/// What a program needs to know to find its way in the bytes.
+/// The parameters with which a program reads the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Groups of 32 bits in an address: 1 or 4.
@@ -31,66 +32,66 @@ pub struct Shape {
     pub root: u32,
     /// The levels of the first node.
     pub root_levels: u32,
-    /// The most levels of a node, by group; 0 where there is none.
+    /// The maximum levels of a node, by group; 0 for groups without nodes.
     pub most_levels: [u32; 4],
-    /// Elements that nodes begin at.
+    /// The number of elements in nodes. References point only below it.
     pub used: u32,
-    /// All of them: behind the last node lies as much as the largest search can reach.
+    /// The number of all elements. Behind the last node are as many as the largest search can reach.
     pub elements: u32,
-    /// Instead of the first node.
+    /// The table that replaces the first node.
     pub first: Option<First>,
 }
 
-/// A table of references, by the upper bits of the first 32.
+/// A table of references, indexed by the upper bits of the first 32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct First {
-    /// The value that the first reference is for; before it, the number is 0.
+    /// The value at which the first reference begins. Before it, the number is 0.
     pub base: u32,
     /// `2^shift` values share a reference.
     pub shift: u32,
-    /// How many there are.
+    /// The number of references.
     pub count: u32,
-    /// The number beyond the last.
+    /// The number that addresses beyond the last reference have.
     pub beyond: u32,
 }
 
 impl Shape {
-    /// Where the references begin.
+    /// The offset of the references.
     pub fn references_at(self) -> usize {
         4 * self.elements as usize
     }
 
-    /// Where the first table begins.
+    /// The offset of the first table.
     pub fn first_at(self) -> usize {
         8 * self.elements as usize
     }
 
-    /// All of it.
+    /// The size of the table.
     pub fn bytes(self) -> usize {
         self.first_at() + 4 * self.first.map_or(0, |it| it.count as usize)
     }
 }
 
-/// The table.
+/// A search table: its bytes and their shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// What the map holds.
+    /// The value of the map.
     pub bytes: Vec<u8>,
-    /// How to read it.
+    /// The parameters for reading the bytes.
     pub shape: Shape,
 }
 
-/// Where the number changes: addresses from here on have this number.
+/// A point at which the number changes: addresses from here on have this number.
 pub type Cut = (u128, u32);
 
-/// Lays out cuts, sorted by address; what is before the first has number 0. `None` if they are too many.
+/// Lays out cuts, which are sorted by address. Before the first cut the number is 0. `None` if there are too many cuts.
 pub fn build(groups: usize, cuts: &[Cut]) -> Option<Table> {
     let mut nodes = Nodes::new(groups);
     let root = nodes.node(0, 0, cuts)?;
     nodes.finish(root, None)
 }
 
-/// The same with a first table. `None` also if nothing changes anywhere.
+/// Like [`build`], with a first table. `None` also if there is no cut.
 pub fn build_with_first(groups: usize, cuts: &[Cut]) -> Option<Table> {
     let mut nodes = Nodes::new(groups);
     let list = nodes.list(0, 0, cuts)?;
@@ -110,8 +111,8 @@ pub fn build_with_first(groups: usize, cuts: &[Cut]) -> Option<Table> {
 }
 
 impl First {
-    /// As fine as elements are many, within the limit. At least two values share a reference, so that a chunk that has
-    /// but one element is a number.
+    /// The more elements, the finer the table, within the limit. At least two values share a reference, so that a chunk
+    /// with a single element is always a number and needs no search.
     fn spanning(begin: u32, last: (u32, u32), elements: usize) -> Self {
         let bits = (usize::BITS - elements.leading_zeros() + FINER).min(MOST_FIRST_BITS);
         let shift = (u32::BITS - (last.0 - begin).leading_zeros()).saturating_sub(bits).max(1);
@@ -123,10 +124,11 @@ impl First {
 
 /// The first table has up to `2^MOST_FIRST_BITS` references: 256 KiB.
 const MOST_FIRST_BITS: u32 = 16;
-/// How many bits more than the number of elements has: addresses that are given out lie close together.
+/// How many bits the table has beyond those of the number of elements. Addresses in use are close together, so a finer
+/// table pays.
 const FINER: u32 = 2;
 
-/// No key is beyond it.
+/// The padding element: no key is larger.
 const PADDING: (u32, u32) = (u32::MAX, LEAF);
 
 struct Nodes {
@@ -160,7 +162,7 @@ impl Nodes {
         Some(Table { bytes: starts.chain(references).chain(first).flat_map(u32::to_le_bytes).collect(), shape })
     }
 
-    /// The reference for a part of the first node, from `begin` on.
+    /// The reference for a part of the first node that begins at `begin`.
     fn chunk(&mut self, begin: u32, before: u32, list: &[(u32, u32)]) -> Option<u32> {
         match list {
             [] => return Some(before),
@@ -172,13 +174,13 @@ impl Nodes {
         self.place(0, &with_begin.0)
     }
 
-    /// The reference to a node for one group of bits; `before` is the number that holds at its beginning.
+    /// The reference to a node for one group of bits. `before` is the number that holds before the node's first cut.
     fn node(&mut self, group: usize, before: u32, cuts: &[Cut]) -> Option<u32> {
         let list = self.list(group, before, cuts)?;
         self.place(group, &list)
     }
 
-    /// The elements of that node; those behind it are laid out.
+    /// The elements of such a node. The nodes that it leads to are laid out on the way.
     fn list(&mut self, group: usize, before: u32, cuts: &[Cut]) -> Option<Vec<(u32, u32)>> {
         let shift = 32 * (self.groups - 1 - group);
         let value = |cut: &Cut| (cut.0 >> shift) as u32;
@@ -212,7 +214,7 @@ impl Nodes {
     }
 }
 
-/// (start, reference), sorted; neighbours of one number are one.
+/// (start, reference), sorted. Neighbours with the same reference are merged.
 struct List(Vec<(u32, u32)>);
 
 impl List {
@@ -225,7 +227,7 @@ impl List {
 }
 
 impl Table {
-    /// What a program finds in the bytes: the number of an address.
+    /// The number that a program finds in the bytes for an address.
     pub fn find(&self, address: u128) -> Option<u32> {
         let word = |at: usize| Some(u32::from_le_bytes(self.bytes.get(at..at + 4)?.try_into().ok()?));
         let mut reference = match self.shape.first {

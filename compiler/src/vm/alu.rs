@@ -68,8 +68,8 @@ pub(super) fn holds64(cond: Cond, a: u64, b: u64) -> bool {
     }
 }
 
-/// Whether `a cond b` with 32 bits. Extending the sign of both keeps every order, signed and
-/// unsigned, and copies of the sign meet only where the signs do.
+/// Whether `a cond b` with 32 bits. Sign-extending both operands keeps every order, signed and unsigned. For `Set`, the
+/// added copies of the sign bits have common bits only if the sign bits themselves are common.
 #[inline]
 pub(super) fn holds32(cond: Cond, a: u32, b: u32) -> bool {
     holds64(cond, i64::from(a as i32) as u64, i64::from(b as i32) as u64)
@@ -87,7 +87,7 @@ pub(super) fn extend(extend: Extend, value: u64) -> u64 {
     }
 }
 
-/// A change of byte order on a little-endian machine; what is above `bits` becomes zero.
+/// Changes the byte order on a little-endian machine; bits above `bits` become zero.
 #[inline]
 pub(super) fn swap(order: Swap, bits: SwapBits, value: u64) -> u64 {
     let swapped = order != Swap::ToLe;
@@ -101,7 +101,7 @@ pub(super) fn swap(order: Swap, bits: SwapBits, value: u64) -> u64 {
     }
 }
 
-/// What an atomic operation leaves in memory; `expected` is `R0`. Operands of 32 bits come zero-extended.
+/// The value that an atomic operation leaves in memory; `expected` is `R0`. 32-bit operands must be zero-extended.
 #[inline]
 pub(super) fn atomic(op: AtomicOp, old: u64, src: u64, expected: u64) -> u64 {
     match op {

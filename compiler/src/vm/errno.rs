@@ -1,4 +1,4 @@
-//! The kernel's error numbers, as far as maps and helpers give them.
+//! The kernel's error numbers that maps and helpers return.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub enum Errno {
     Inval = 22,
     /// ENOSPC
     NoSpc = 28,
-    /// ENOTSUPP, the kernel's own
+    /// ENOTSUPP, which exists only within the kernel.
     NotSupp = 524,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for Errno {
 
 impl std::error::Error for Errno {}
 
-/// What a helper returns: 0 or the negative number.
+/// The return value of a helper: 0 or the negative error number.
 pub(super) fn to_r0(result: Result<(), Errno>) -> u64 {
     result.map_or_else(Errno::negative, |()| 0)
 }

@@ -1,4 +1,4 @@
-//! The interpreter: one run of one program, tail calls included.
+//! The interpreter: one run of one program, including tail calls.
 
 use super::memory::{FRAMES, Frame, Memory, RegionId};
 use super::op::{Op, Program, Source};
@@ -10,7 +10,7 @@ use crate::ebpf::helper::Helper;
 use crate::ebpf::insn::{AtomicOp, Reg, Size};
 use crate::vm::map::Map;
 
-/// Where a run stands.
+/// The state of a run that can be resumed.
 #[derive(Clone, Debug)]
 pub(super) struct Saved {
     pub(super) program: ProgramId,
@@ -19,7 +19,7 @@ pub(super) struct Saved {
     pub(super) stack: Frame,
 }
 
-/// What a called function returns to.
+/// The state that a called function returns to.
 #[derive(Clone, Copy, Default)]
 struct Caller {
     program: u32,
@@ -28,15 +28,15 @@ struct Caller {
     saved: [u64; 4],
 }
 
-/// What a run is watched by. The machine is compiled once for each kind: not watching costs nothing.
+/// An observer of a run. The interpreter is compiled once for each type, so unobserved runs pay nothing.
 pub(super) trait Watch {
-    /// A program is about to read from this address; true stops it before it does.
+    /// Called before a program reads from this address; returning true stops the run before the read.
     fn reads(&mut self, address: u64) -> bool;
-    /// A program is about to call a helper, with this in `R1`; true stops it before it does.
+    /// Called before a program calls a helper with `argument` in `R1`; returning true stops the run before the call.
     fn calls(&mut self, helper: Helper, memory: &Memory, argument: u64) -> bool;
 }
 
-/// Nobody watches.
+/// The observer of ordinary runs, which does nothing.
 pub(super) struct Unwatched;
 
 impl Watch for Unwatched {
@@ -56,7 +56,7 @@ impl Watch for Unwatched {
 pub(super) enum End {
     /// With the outermost `exit`.
     Exit,
-    /// Its watch stopped it.
+    /// The observer stopped it.
     Stopped,
 }
 
@@ -67,21 +67,21 @@ pub(super) struct Machine<'a> {
     pub(super) skb: &'a mut Skb,
     pub(super) host: &'a mut Host,
     pub(super) tail_calls: u32,
-    /// Records that are reserved: their region, ring and position.
+    /// The reserved records: their region, ring and position.
     pub(super) records: Vec<super::helpers::Reserved>,
     pub(super) program: ProgramId,
-    /// Tail calls stay with programs of one kind.
+    /// Whether the program is for XDP. A tail call stays within programs of one kind.
     pub(super) is_xdp: bool,
     programs: &'a [Program],
-    /// Sixteen, so that a masked index needs no check; 0 to 10 are real and 11 is zero.
+    /// Sixteen registers, so that a masked index needs no bounds check. 0 to 10 are real and 11 is zero.
     registers: [u64; 16],
     slot: usize,
     callers: [Caller; FRAMES],
-    /// Frames in use.
+    /// The number of frames in use.
     frames: usize,
 }
 
-/// Runs a program of a machine.
+/// Runs a program on a packet.
 pub(super) fn run(vm: &mut Vm, program: ProgramId, skb: &mut Skb, host: &mut Host) -> Result<Outcome, Box<Trap>> {
     let budget = vm.budget;
     let mut machine = Machine::new(vm, program, skb, host);
@@ -93,7 +93,7 @@ pub(super) fn run(vm: &mut Vm, program: ProgramId, skb: &mut Skb, host: &mut Hos
 }
 
 impl<'a> Machine<'a> {
-    /// Takes the packet; no frame and no program has been entered.
+    /// Creates a machine that has taken the packet but has entered no frame and no program.
     pub(super) fn new(vm: &'a mut Vm, program: ProgramId, skb: &'a mut Skb, host: &'a mut Host) -> Self {
         let Vm { memory, maps, programs, .. } = vm;
         let is_xdp = programs.get(program.0 as usize).is_some_and(|program| program.is_xdp);
@@ -120,7 +120,7 @@ impl<'a> Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Runs on from where the machine is.
+    /// Runs from the machine's current state.
     pub(super) fn start(&mut self, budget: u64, watch: &mut impl Watch) -> Result<(Outcome, End), Box<Trap>> {
         let mut executed = 0;
         match self.go(budget, &mut executed, watch) {
@@ -129,20 +129,20 @@ impl Machine<'_> {
         }
     }
 
-    /// The registers, the slot, and the stack of a run that is in its outermost function.
+    /// Saves registers, slot and stack. `None` unless the run is in its outermost function.
     pub(super) fn save(&self) -> Option<Saved> {
         let stack = self.memory.frame(0)?;
         (self.frames == 1).then_some(Saved { program: self.program, registers: self.registers, slot: self.slot, stack })
     }
 
-    /// Goes back to a state that was saved.
+    /// Restores a saved state.
     pub(super) fn restore(&mut self, saved: &Saved) {
         (self.program, self.registers, self.slot, self.frames) = (saved.program, saved.registers, saved.slot, 1);
         self.memory.enter_frame(1);
         self.memory.set_frame(0, &saved.stack);
     }
 
-    /// Puts the packet back, and away what the program left behind.
+    /// Gives the packet back to the [`Skb`] and discards the records that the program has left reserved.
     pub(super) fn finish(&mut self) {
         let (_, linear) = self.memory.packet();
         self.skb.linear = linear;
@@ -180,14 +180,14 @@ impl Machine<'_> {
         self.get(number)
     }
 
-    /// A function begins, in a frame of its own.
+    /// Enters a function with a new frame.
     pub(super) fn enter_frame(&mut self) {
         self.frames += 1;
         self.memory.enter_frame(self.frames);
         self.set(Reg::R10 as u8, self.memory.frame_pointer(self.frames - 1));
     }
 
-    /// A program begins in the current frame.
+    /// Enters a program in the current frame.
     pub(super) fn enter_program(&mut self, program: ProgramId) {
         self.program = program;
         self.slot = 0;
@@ -211,7 +211,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Leaves a function; true if it was the outermost.
+    /// Leaves a function. Returns true if it was the outermost.
     fn leave(&mut self) -> bool {
         self.frames -= 1;
         if self.frames == 0 {

@@ -1,7 +1,8 @@
-//! The kernel's helpers, as far as we call them.
+//! The kernel helpers that the machine supports.
 //!
-//! Each checks its arguments as the verifier would (a map where a map is due, readable keys, writable buffers) and traps where the
-//! verifier would refuse; where the kernel returns an error, so does the helper here.
+//! Each helper checks its arguments as the verifier would (a map where a map is expected, readable keys, writable
+//! buffers) and traps where the verifier would reject the program. Where the kernel returns an error, the helper
+//! returns the same error.
 
 use super::errno::{Errno, to_r0};
 use super::exec::Machine;
@@ -19,12 +20,12 @@ pub(super) struct Reserved {
     position: u64,
 }
 
-/// Longest reservation and longest offset, as in the kernel.
+/// The longest reservation and the largest offset, as in the kernel.
 const MAX_RECORD: u64 = u32::MAX as u64 / 4;
 const MAX_OFFSET: u64 = i32::MAX as u64;
 
 impl Machine<'_> {
-    /// Calls a helper: what it returns, or nothing if another program goes on in this one's place.
+    /// Calls a helper. Returns its result, or `None` if a tail call replaced the program.
     pub(super) fn helper(&mut self, helper: Helper) -> Result<Option<u64>, Cause> {
         let is_for_tc = [Helper::SKB_LOAD_BYTES, Helper::SKB_LOAD_BYTES_RELATIVE, Helper::SKB_PULL_DATA];
         if self.is_xdp && is_for_tc.contains(&helper) {
@@ -60,7 +61,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The map in an argument, if its kind is one that the helper takes.
+    /// The map in an argument, if the helper accepts its kind.
     fn map_argument(&self, helper: Helper, argument: u8, kinds: &[MapKind]) -> Result<usize, Cause> {
         let map = self.memory.map(self.argument(argument)).map(|id| id.0 as usize);
         let found = map.and_then(|index| Some((index, self.maps.get(index)?.spec.kind)));
@@ -73,7 +74,7 @@ impl Machine<'_> {
         slice.map_err(|fault| self.refuse_bytes(fault, Access::Read, address, bytes))
     }
 
-    /// Bytes in an argument that a helper may fill; the length must not be zero.
+    /// Fills the buffer at an address with the bytes, or with zeros.
     fn fill(&mut self, address: u64, bytes: u64, with: Option<&[u8]>) -> Result<(), Cause> {
         match self.memory.slice_mut(address, bytes) {
             Ok(slice) => {
@@ -132,7 +133,7 @@ impl Machine<'_> {
         Ok(to_r0(self.maps.get_mut(index).map_or(Err(Errno::Inval), |map| map.remove(&key))))
     }
 
-    /// Fills the buffer in argument 3 from the packet, or with zeros if there is not enough of it.
+    /// Fills the buffer in argument 3 from the packet, or with zeros if the packet is too short.
     fn load_packet(&mut self, start: u64, within: usize) -> Result<u64, Cause> {
         let (to, bytes) = (self.argument(3), self.argument(4) & u64::from(u32::MAX));
         let range = start as usize..start.saturating_add(bytes) as usize;
@@ -166,7 +167,7 @@ impl Machine<'_> {
         self.check_context(helper)?;
         let (packet, linear) = self.memory.packet();
         let (all, wanted) = (packet.len(), (self.argument(2) & u64::from(u32::MAX)) as usize);
-        // Old pointers are invalid whether it succeeds or not.
+        // Old pointers become invalid even if the call fails.
         self.memory.move_packet(if wanted <= all { linear.max(wanted) } else { linear });
         Ok(to_r0(if wanted <= all { Ok(()) } else { Err(Errno::NoMem) }))
     }
@@ -186,7 +187,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The ring in an argument and its number.
+    /// The number of the ring in argument 1.
     fn ring(&mut self, helper: Helper) -> Result<usize, Cause> {
         self.map_argument(helper, 1, &[MapKind::RingBuf])
     }
@@ -260,7 +261,7 @@ impl Machine<'_> {
 const WRITE: [MapKind; 6] =
     [MapKind::Array, MapKind::PercpuArray, MapKind::Hash, MapKind::PercpuHash, MapKind::LruHash, MapKind::LpmTrie];
 
-/// Maps that programs may look up in.
+/// Maps in which programs may look up.
 const LOOKUP: [MapKind; 8] = [
     MapKind::Array,
     MapKind::PercpuArray,

@@ -1,10 +1,11 @@
 //! Maps, with the kernel's rules and error numbers.
 //!
-//! A map is an index from keys to slots, and a region of values by slot; lookups give programs the address of the value itself,
-//! as in the kernel. Two faces: programs come through [`Map::find`] and friends with a CPU, the outside through the methods
-//! of [`Vm`], which behave like the `bpf` system call (a per-CPU value is all CPUs' values, each rounded up to eight bytes).
+//! A map is an index from keys to slots, and a region of values by slot. Look-ups give programs the address of the
+//! value itself, as in the kernel. There are two interfaces. Programs use [`Map::find`] and similar methods with a CPU.
+//! Callers outside use the methods of [`Vm`], which behave like the `bpf` system call (a per-CPU value consists of all
+//! CPUs' values, each rounded up to eight bytes).
 //!
-//! Values of maps of maps and of program arrays are ids, not bytes; they are set by methods of their own.
+//! Values of maps of maps and of program arrays are ids, not bytes; they have setters of their own.
 
 mod index;
 mod outside;
@@ -15,11 +16,11 @@ use super::trap::Region;
 use super::{Errno, ProgramId};
 use index::Index;
 
-/// A map of a machine; programs name it by this number where the kernel has a file descriptor.
+/// The id of a map in a machine. Programs use it where the kernel has a file descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MapId(pub u32);
 
-/// The kinds of map that we know.
+/// The supported kinds of maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the kernel's names")]
 pub enum MapKind {
@@ -40,13 +41,13 @@ pub enum MapKind {
 pub struct MapFlags(pub u32);
 
 impl MapFlags {
-    /// Entries are allocated when they are needed.
+    /// Entries are allocated on demand.
     pub const NO_PREALLOC: Self = Self(1);
-    /// Programs may only read.
+    /// Programs may only read the values.
     pub const RDONLY_PROG: Self = Self(1 << 7);
     /// The value can be mapped into user space.
     pub const MMAPABLE: Self = Self(1 << 10);
-    /// Maps of other sizes may stand in for it in a map of maps.
+    /// A map of maps may replace this map by one of another size.
     pub const INNER_MAP: Self = Self(1 << 12);
 
     /// Whether all of `other`'s bits are set.
@@ -70,16 +71,16 @@ pub const NOEXIST: u64 = 1;
 /// Update: only replace.
 pub const EXIST: u64 = 2;
 
-/// What a map is made from.
+/// The parameters of a map's creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapSpec {
-    /// Its kind.
+    /// The kind of the map.
     pub kind: MapKind,
     /// Bytes of a key.
     pub key_size: u32,
-    /// Bytes of a value (of one CPU's).
+    /// Bytes of a value (of one CPU's value in a per-CPU map).
     pub value_size: u32,
-    /// Entries it can hold; bytes for a ring buffer.
+    /// The maximum number of entries; for a ring buffer, its bytes.
     pub max_entries: u32,
     /// Creation flags.
     pub flags: MapFlags,
@@ -95,7 +96,7 @@ impl MapSpec {
         matches!(self.kind, MapKind::Array | MapKind::PercpuArray | MapKind::ArrayOfMaps | MapKind::ProgArray)
     }
 
-    /// The kernel's checks at creation.
+    /// The checks that the kernel makes at creation.
     fn check(&self) -> Result<(), Errno> {
         let no_prealloc = self.flags.contains(MapFlags::NO_PREALLOC);
         if self.kind == MapKind::RingBuf {
@@ -119,7 +120,7 @@ impl MapSpec {
     }
 }
 
-/// What a slot stands for.
+/// The contents of a map, by slot.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
     /// Values in memory.
@@ -132,7 +133,7 @@ pub(super) enum Content {
     Ring(Ring),
 }
 
-/// What a lookup finds.
+/// The result of a look-up.
 pub(super) enum Found {
     /// A value's address.
     Value(u64),
@@ -146,7 +147,7 @@ pub(super) struct Map {
     pub(super) id: MapId,
     pub(super) spec: MapSpec,
     pub(super) content: Content,
-    /// The region that stands for the map itself.
+    /// The region whose address represents the map itself.
     pub(super) handle: RegionId,
     index: Index,
     frozen: bool,
@@ -176,12 +177,12 @@ impl Map {
         Ok(Self { id, spec, content, handle, index: Index::new(&spec), frozen: false, cpus })
     }
 
-    /// The element of the values' region.
+    /// The number of an entry's element in the region of values.
     fn element(&self, slot: u32, cpu: u32) -> u64 {
         u64::from(slot) * u64::from(self.cpus) + u64::from(if self.cpus == 1 { 0 } else { cpu % self.cpus })
     }
 
-    /// A program's lookup.
+    /// A program's look-up.
     pub(super) fn find(&mut self, key: &[u8], cpu: u32, memory: &Memory) -> Option<Found> {
         let slot = self.index.find(key)?;
         self.index.touch(slot);
@@ -192,7 +193,7 @@ impl Map {
         }
     }
 
-    /// A program's update, which writes one CPU's value; other CPUs' values of a new entry are zero.
+    /// A program's update, which writes one CPU's value. The other CPUs' values of a new entry become zero.
     pub(super) fn put(
         &mut self,
         key: &[u8],
@@ -213,7 +214,7 @@ impl Map {
         Ok(())
     }
 
-    /// Finds or makes the slot that an update writes; true if it is new.
+    /// Finds or creates the slot that an update writes. Returns true if it is new.
     fn slot_for(&mut self, key: &[u8], flags: u64, memory: &mut Memory) -> Result<(u32, bool), Errno> {
         if flags > EXIST {
             return Err(Errno::Inval);

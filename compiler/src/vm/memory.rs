@@ -1,10 +1,10 @@
-//! The synthetic address space: every object in a region of its own, every element of it with bounds of its own.
+//! The synthetic address space: every object has its own region, and every element of it has its own bounds.
 //!
-//! An address is `region << 44 | element << shift | byte`. `shift` leaves each element at least twice its size, so that a
-//! pointer that runs over either end of its element lands in no element: neighbours are never reached by accident.
-//! Region 0 is nothing (NULL). The lookup is one table read, no search.
+//! An address is `region << 44 | element << shift | byte`. `shift` gives each element at least twice its size in
+//! addresses, so a pointer that runs over either end of its element points to no element: it never reaches a neighbour
+//! by accident. Region 0 is no object (NULL). A look-up is one table access, not a search.
 //!
-//! The stack's elements are call frames; which of their bytes were written is kept in a bit each.
+//! The stack's elements are call frames. A bitmap has one bit per byte that was written.
 
 use super::map::MapId;
 use super::trap::{Fault, Place, Region};
@@ -12,19 +12,19 @@ use super::trap::{Fault, Place, Region};
 const REGION_SHIFT: u32 = 44;
 const OFFSET_MASK: u64 = (1 << REGION_SHIFT) - 1;
 
-/// Bytes of one frame.
+/// The bytes of one frame.
 pub(super) const FRAME: u32 = 512;
-/// Frames of one run.
+/// The maximum number of frames in a run.
 pub(super) const FRAMES: usize = 8;
 
-/// One call frame: its bytes, and which of them were written, a bit each.
+/// One call frame: its bytes, and one bit per byte that was written.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     pub(super) bytes: [u8; FRAME as usize],
     pub(super) written: [u64; 8],
 }
 
-/// A region's number.
+/// The number of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RegionId(u32);
 
@@ -34,12 +34,12 @@ impl RegionId {
     const PACKETS: [Self; 2] = [Self(3), Self(4)];
     const FIRST_FREE: u32 = 5;
 
-    /// The address of its first byte.
+    /// The address of the region's first byte.
     pub(super) const fn base(self) -> u64 {
         (self.0 as u64) << REGION_SHIFT
     }
 
-    /// Whether it holds neither stack, context nor packet.
+    /// Whether the region is neither stack nor context nor packet.
     #[inline]
     pub(super) const fn is_beyond_packets(self) -> bool {
         self.0 >= Self::FIRST_FREE
@@ -52,15 +52,15 @@ impl RegionId {
     }
 }
 
-/// One region's bounds and bytes.
+/// A region's bounds and bytes.
 #[derive(Clone, Debug)]
 struct Bytes {
     what: Region,
     writable: bool,
-    /// Bytes of an element.
+    /// The bytes of an element.
     size: u64,
     shift: u32,
-    /// Elements that exist.
+    /// The number of existing elements.
     count: u64,
     data: Vec<u8>,
 }
@@ -71,7 +71,7 @@ impl Bytes {
         Self { what, writable, size, shift, count: 0, data: Vec::new() }
     }
 
-    /// Where in `data` the bytes are.
+    /// The element and the byte of an access. Fails if the access leaves the element.
     #[inline]
     fn locate(&self, offset: u64, bytes: u64) -> Result<(u64, u64), Fault> {
         let (element, byte) = (offset >> self.shift, offset & ((1 << self.shift) - 1));
@@ -83,13 +83,13 @@ impl Bytes {
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     regions: Vec<Bytes>,
-    /// Which bytes of each frame were written.
+    /// For each frame, one bit per byte that was written.
     written: [[u64; 8]; FRAMES],
-    /// Which of the two packet regions is the packet.
+    /// The packet region that is in use; the other one is stale.
     packet: RegionId,
-    /// Regions that were given back in this run: their addresses stay invalid until it ends.
+    /// Regions that were released in this run. Their addresses stay invalid until it ends.
     retired: Vec<RegionId>,
-    /// Regions that were given back before.
+    /// The numbers of regions that were released in earlier runs; they can be reused.
     free: Vec<RegionId>,
 }
 
@@ -110,7 +110,7 @@ impl Memory {
         Self { regions, written: [[0; 8]; FRAMES], packet: first, retired: Vec::new(), free: Vec::new() }
     }
 
-    /// A new region without elements.
+    /// Creates a region without elements.
     pub(super) fn add(&mut self, what: Region, size: u64, writable: bool) -> RegionId {
         if let Some(id) = self.free.pop() {
             self.with(id, |region| *region = Bytes::new(what, size, writable));
@@ -131,7 +131,7 @@ impl Memory {
         }
     }
 
-    /// Gives a region at least this many elements, new ones zero.
+    /// Gives a region at least this many elements; new ones are zero.
     pub(super) fn grow(&mut self, id: RegionId, count: u64) {
         self.with(id, |region| {
             if count > region.count {
@@ -141,7 +141,7 @@ impl Memory {
         });
     }
 
-    /// Takes a region's bytes; its addresses become invalid.
+    /// Takes the bytes out of a region; its addresses become invalid.
     pub(super) fn retire(&mut self, id: RegionId, what: Region) -> Vec<u8> {
         let mut data = Vec::new();
         self.with(id, |region| {
@@ -152,12 +152,12 @@ impl Memory {
         data
     }
 
-    /// Lets a retired region's number be used again in later runs.
+    /// Allows later runs to reuse a retired region's number.
     pub(super) fn release(&mut self, id: RegionId) {
         self.retired.push(id);
     }
 
-    /// A run has ended: no program holds an address any more.
+    /// Ends a run: no program holds an address any more, so released regions become free.
     pub(super) fn end_run(&mut self) {
         self.free.append(&mut self.retired);
     }
@@ -168,7 +168,7 @@ impl Memory {
         id.base() | element << shift
     }
 
-    /// The map that an address stands for, if it is the address of a map itself.
+    /// The map whose handle the address is, if it is one.
     #[inline]
     pub(super) fn map(&self, address: u64) -> Option<MapId> {
         match self.region(RegionId::of(address))?.what {
@@ -177,7 +177,7 @@ impl Memory {
         }
     }
 
-    /// The ring of a record, if the address is a record's first byte.
+    /// The ring and the region of a record, if the address is the record's first byte.
     pub(super) fn record(&self, address: u64) -> Option<(MapId, RegionId)> {
         let id = RegionId::of(address);
         match self.region(id)?.what {
@@ -186,7 +186,7 @@ impl Memory {
         }
     }
 
-    /// An element's bytes, for the machine itself.
+    /// An element's bytes, without the checks for programs.
     pub(super) fn bytes(&self, id: RegionId, element: u64) -> &[u8] {
         let region = self.region(id);
         let found = region.and_then(|region| {
@@ -196,7 +196,7 @@ impl Memory {
         found.unwrap_or_default()
     }
 
-    /// An element's bytes, for the machine itself.
+    /// An element's bytes for writing, without the checks for programs.
     pub(super) fn bytes_mut(&mut self, id: RegionId, element: u64) -> &mut [u8] {
         let region = self.regions.get_mut(id.0 as usize);
         let found = region.and_then(|region| {
@@ -206,7 +206,7 @@ impl Memory {
         found.unwrap_or_default()
     }
 
-    /// Frames `0..count` exist; the last one is fresh.
+    /// Sets the number of frames to `count`; the last one is new, so none of its bytes counts as written.
     pub(super) fn enter_frame(&mut self, count: usize) {
         self.with(RegionId::STACK, |stack| stack.count = count as u64);
         if let Some(written) = count.checked_sub(1).and_then(|frame| self.written.get_mut(frame)) {
@@ -214,12 +214,12 @@ impl Memory {
         }
     }
 
-    /// Frames `0..count` exist, the last one as it was.
+    /// Sets the number of frames to `count`; the last one is unchanged.
     pub(super) fn leave_frame(&mut self, count: usize) {
         self.with(RegionId::STACK, |stack| stack.count = count as u64);
     }
 
-    /// How far left the number of an element stands in a region's addresses.
+    /// The bit position of the element's number in a region's addresses.
     pub(super) fn shift(&self, id: RegionId) -> u32 {
         self.region(id).map_or(0, |region| region.shift)
     }
@@ -230,7 +230,7 @@ impl Memory {
         Some(Frame { bytes: *bytes, written: *self.written.get(frame)? })
     }
 
-    /// Makes a frame what its copy says.
+    /// Restores a frame from a copy.
     pub(super) fn set_frame(&mut self, frame: usize, from: &Frame) {
         let stack = self.regions.get_mut(RegionId::STACK.0 as usize);
         let bytes = stack.and_then(|stack| stack.data.get_mut(frame * FRAME as usize..)?.first_chunk_mut());
@@ -239,7 +239,7 @@ impl Memory {
         }
     }
 
-    /// The map whose value an address is in, the entry's place and the byte of its value.
+    /// For an address in a map's value: the map, the number of the entry and the byte of its value.
     #[inline]
     pub(super) fn value(&self, address: u64) -> Option<(MapId, u64, u64)> {
         let region = self.region(RegionId::of(address))?;
@@ -253,7 +253,7 @@ impl Memory {
         self.element(RegionId::STACK, frame as u64) + u64::from(FRAME)
     }
 
-    /// The packet enters, its first `linear` bytes addressable.
+    /// Sets the packet; its first `linear` bytes are addressable.
     pub(super) fn set_packet(&mut self, data: Vec<u8>, linear: usize) {
         let linear = linear.min(data.len()) as u64;
         self.with(self.packet, |region| {
@@ -263,12 +263,12 @@ impl Memory {
         });
     }
 
-    /// The packet leaves.
+    /// Takes the packet out; its addresses become stale.
     pub(super) fn take_packet(&mut self) -> Vec<u8> {
         self.retire(self.packet, Region::StalePacket)
     }
 
-    /// The packet's linear part is now `linear` bytes long and somewhere else: old pointers are stale.
+    /// Moves the packet to new addresses, with `linear` linear bytes. Old pointers become stale.
     pub(super) fn move_packet(&mut self, linear: usize) {
         let data = self.take_packet();
         let [first, second] = RegionId::PACKETS;
@@ -329,7 +329,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Where an atomic operation may go: aligned, in a map's value or on the stack.
+    /// Checks that an atomic operation is aligned, and in a map's value, on the stack or in a ring-buffer record.
     #[inline]
     pub(super) fn check_atomic(&self, address: u64, bytes: u64) -> Result<(), Fault> {
         let (region, _, byte) = self.find(address, bytes)?;
@@ -340,7 +340,7 @@ impl Memory {
         }
     }
 
-    /// Reads what a helper is given.
+    /// Reads the bytes of a helper's argument.
     pub(super) fn slice(&self, address: u64, bytes: u64) -> Result<&[u8], Fault> {
         let (region, element, byte) = self.find(address, bytes)?;
         if RegionId::of(address) == RegionId::STACK {
@@ -350,7 +350,7 @@ impl Memory {
         region.data.get(start..start + bytes as usize).ok_or(Fault::Outside)
     }
 
-    /// What a helper may fill.
+    /// The bytes of a buffer that a helper fills. On the stack they count as written.
     pub(super) fn slice_mut(&mut self, address: u64, bytes: u64) -> Result<&mut [u8], Fault> {
         let (region, element, byte) = self.find(address, bytes)?;
         if !region.writable {
@@ -381,12 +381,12 @@ impl Memory {
         }
     }
 
-    /// An address in words, for traps.
+    /// Decodes an address for a trap.
     pub(super) fn describe(&self, address: u64) -> Place {
         let mut id = RegionId::of(address);
         let mut offset = (address & OFFSET_MASK) as i64;
         if offset >= 1 << (REGION_SHIFT - 1) {
-            // A little below a region is meant, not far above the one before it.
+            // The address is a little below a region rather than far above the one before it.
             (id, offset) = (RegionId(id.0 + 1), offset - (1 << REGION_SHIFT));
         }
         let (region, size, shift) = match self.region(id) {
@@ -400,7 +400,7 @@ impl Memory {
     }
 }
 
-/// The words and bits of a bitmap that stand for some bytes.
+/// The words and masks of a bitmap that cover a range of bytes.
 #[inline]
 fn words(byte: u64, bytes: u64) -> impl Iterator<Item = (usize, u64)> {
     let end = byte + bytes;

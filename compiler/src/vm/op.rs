@@ -1,7 +1,8 @@
-//! Instructions decoded for running: one [`Op`] for each slot, jumps with absolute targets, map addresses filled in.
+//! Instructions decoded for the interpreter: one [`Op`] for each slot, with absolute jump targets and map addresses
+//! filled in.
 //!
-//! An operand is `registers[reg] + imm` with a sixteenth-register file whose register 11 is always zero, so that registers and
-//! constants need no branch to tell apart.
+//! An operand is `registers[reg] + imm`, in a file of sixteen registers of which register 11 is always zero. So the
+//! interpreter needs no branch to distinguish registers and constants.
 
 use super::map::{Map, MapId};
 use crate::ebpf::helper::Helper;
@@ -10,7 +11,7 @@ use crate::ebpf::insn::{AluOp, AtomicOp, Cond, Extend, Imm64, Insn, Operand, Reg
 /// The register that is always zero.
 pub(super) const ZERO: u8 = 11;
 
-/// A second operand.
+/// The second operand of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     pub(super) reg: u8,
@@ -26,7 +27,7 @@ impl From<Operand> for Source {
     }
 }
 
-/// One slot, ready to run.
+/// One decoded slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
     Alu64 {
@@ -116,7 +117,7 @@ pub(super) enum Op {
     },
     WritesFramePointer,
     Exit,
-    /// The second slot of a 64-bit load: nothing jumps here.
+    /// The second slot of a 64-bit load. No jump can target it.
     Hole,
 }
 
@@ -134,13 +135,13 @@ pub enum LoadError {
     NotModelled { slot: usize, insn: Insn },
 }
 
-/// A loaded program: by slot, what to run and what it was.
+/// A loaded program: for each slot the decoded operation and the original instruction.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub(super) ops: Vec<Op>,
-    /// For traps: the instruction at each slot.
+    /// The instruction at each slot, for traps.
     pub(super) insns: Vec<Option<Insn>>,
-    /// Whether its context is that of XDP.
+    /// Whether the program runs with the context of XDP.
     pub(super) is_xdp: bool,
 }
 

@@ -1,10 +1,10 @@
-//! Runs that stop on their way: to see what a program looks at, and to go on from there again and again.
+//! Runs that stop early: to see which data a program reads, and to resume it many times from the same state.
 //!
-//! Problem: verification asks one program about very many combinations of a few things. Most of each run is the same.
-//! Strategy: stop a run before it reads a certain byte of a map's value ([`Vm::run_to`]); the [`State`] there can be
-//! resumed many times, each time after something in a map was changed. What is resumed can be cut down to some of the stack
-//! ([`State::keep`]): reading anything else is then a trap, which proves that nothing else matters.
-//! Invariants: a state holds no packet and no map: what it is resumed with is what the maps hold then.
+//! Problem: verification runs one program on very many combinations of a few inputs, and most of each run is the same.
+//! Strategy: stop a run before it reads a certain byte of a map's value ([`Vm::run_to`]). The [`State`] there can be
+//! resumed many times, each time after a change in a map. A state can be reduced to some of its registers and stack
+//! ([`State::forget`]). A read of forgotten stack traps, which proves that the program needs no more than was kept.
+//! Invariants: a state contains no packet and no map; a resumed run reads the maps as they are then.
 
 use super::exec::{End, Machine, Saved, Watch};
 use super::map::Content;
@@ -12,36 +12,36 @@ use super::memory::{FRAME, Memory, RegionId};
 use super::{Errno, Host, MapId, Outcome, POISON, ProgramId, Skb, Trap, Vm};
 use crate::ebpf::helper::Helper;
 
-/// A byte of a value in a map: where a program reads.
+/// A byte in a value of a map, which a program reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Spot {
     /// The map.
     pub map: MapId,
-    /// The place of the entry.
+    /// The number of the entry.
     pub element: u64,
-    /// The byte of its value.
+    /// The byte within its value.
     pub offset: u64,
 }
 
-/// What a run came to that was to stop.
+/// The end of a run that should stop at a read.
 #[derive(Clone, Debug)]
 pub enum Stop {
-    /// It is about to read there.
+    /// The run has stopped before the read.
     Before(Box<State>),
-    /// It never did.
+    /// The run has ended without the read.
     Ended(Outcome),
 }
 
-/// A run that was stopped, ready to go on.
+/// A run that was stopped and can be resumed.
 #[derive(Clone, Debug)]
 pub struct State(Saved);
 
-/// Four bytes of the stack or a register: the parts of a [`State`].
+/// A part of a [`State`]: a register, or four bytes of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
     /// `R0` to `R9`.
     Register(u8),
-    /// By the number of the word, from the lowest address on.
+    /// A word of the stack, numbered from the lowest address.
     Stack(u8),
 }
 
@@ -52,13 +52,13 @@ impl Part {
     }
 }
 
-/// The bits of a word of the stack: which of the eight in the frame, and the mask.
+/// The position of a stack word in the bitmap of written bytes: the index of the 64-bit word, and the mask.
 fn bits(word: u8) -> (usize, u64) {
     (usize::from(word) / 16, 0xf << (4 * (u32::from(word) % 16)))
 }
 
 impl State {
-    /// What a part holds; `None` for stack that was not written.
+    /// The value of a part; `None` for stack that was not written.
     pub fn part(&self, part: Part) -> Option<u64> {
         match part {
             Part::Register(number) => self.0.registers.get(usize::from(number)).copied(),
@@ -71,7 +71,7 @@ impl State {
         }
     }
 
-    /// Forgets a part: a register holds nonsense, stack is as if nobody had written it.
+    /// Clears a part: a register gets [`POISON`], stack becomes unwritten.
     pub fn forget(&mut self, part: Part) {
         match part {
             Part::Register(number) => {
@@ -89,7 +89,8 @@ impl State {
     }
 }
 
-/// Every read from a map's value passes `read`, every look-up in a map `look_up`; what says true stops the run.
+/// Passes the address of each read outside of stack, context and packet to `read`, and the map of each look-up (`None`
+/// for other helpers) to `look_up`. If either returns true, the run stops.
 struct Watcher<R, L> {
     read: R,
     look_up: L,
@@ -109,8 +110,8 @@ impl<R: FnMut(u64) -> bool, L: FnMut(Option<MapId>) -> bool> Watch for Watcher<R
 }
 
 impl Vm {
-    /// Runs a program until it is about to read at this offset of any value of a map. Where it read before that in the
-    /// values of `note` is noted.
+    /// Runs a program until it is about to read at this offset of any value of a map. Before that, records its reads
+    /// from the values of `note` in `noted`.
     pub fn run_to(
         &mut self,
         program: ProgramId,
@@ -144,8 +145,8 @@ impl Vm {
         })
     }
 
-    /// Goes on from a state while the program touches only these maps, and values of `also`, which are not noted. Returns
-    /// where it read last in them.
+    /// Resumes a state and runs while the program touches only `maps`, and values of `also`. Returns the last byte that
+    /// it read in `maps`; reads in `also` are not recorded.
     pub fn follow(
         &mut self,
         state: &State,
@@ -179,12 +180,12 @@ impl Vm {
         self.memory.value(address).map(|(map, element, offset)| Spot { map, element, offset })
     }
 
-    /// The bytes of a value, by the entry's place.
+    /// The bytes of a value, by the number of its entry.
     pub fn value_at(&self, map: MapId, element: u64) -> &[u8] {
         self.values(map).map_or(&[], |region| self.memory.bytes(region, element))
     }
 
-    /// Overwrites bytes of a value, also where programs may only read. Not a write that the kernel has.
+    /// Overwrites bytes of a value, even if programs may only read it. The kernel has no such operation.
     pub fn poke(&mut self, spot: Spot, bytes: &[u8]) -> Result<(), Errno> {
         let region = self.values(spot.map).ok_or(Errno::Inval)?;
         let value = self.memory.bytes_mut(region, spot.element);

@@ -1,4 +1,4 @@
-//! A ring buffer: records in the order of their reservation, each ready, discarded or still being written.
+//! A ring buffer: records in the order of their reservation, each ready, discarded or busy (still being written).
 
 use super::Errno;
 use std::collections::VecDeque;
@@ -34,11 +34,11 @@ impl Ring {
         Self { size: u64::from(size), producer: 0, consumer: 0, records: VecDeque::new() }
     }
 
-    /// Reserves space; the position names the record until it is finished.
+    /// Reserves space. The returned position identifies the record until it is finished.
     pub(super) fn reserve(&mut self, bytes: u64) -> Result<u64, Errno> {
         let taken = bytes.saturating_add(HEADER).next_multiple_of(8);
         let end = self.producer + taken;
-        // The kernel never fills the ring to the last byte.
+        // The kernel never fills the ring completely.
         if taken > self.size || end - self.consumer > self.size - 1 {
             return Err(Errno::Again);
         }
@@ -47,7 +47,7 @@ impl Ring {
         Ok(position)
     }
 
-    /// Finishes a record: with data it is ready, without it is discarded.
+    /// Finishes a record: it is ready with data, discarded without.
     pub(super) fn finish(&mut self, position: u64, data: Option<Vec<u8>>) {
         let found = self.records.binary_search_by_key(&position, |record| record.position);
         if let Some(record) = found.ok().and_then(|index| self.records.get_mut(index)) {
@@ -55,7 +55,7 @@ impl Ring {
         }
     }
 
-    /// What a reader gets: everything up to the first record that is still being written.
+    /// Takes the records that a reader gets: all before the first busy record.
     pub(super) fn drain(&mut self) -> Vec<Vec<u8>> {
         let mut drained = Vec::new();
         while let Some(record) = self.records.pop_front() {

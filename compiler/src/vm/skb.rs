@@ -1,30 +1,30 @@
 //! The packet and its context, as a tc program sees them through `struct __sk_buff`.
 //!
-//! The context is not memory: the verifier rewrites each access to a field of the kernel's own structure. So reads and writes
-//! are checked against the rules for tc programs (which fields, which widths, which may be written) and answered from
-//! [`Skb`].
+//! The context is not memory: the verifier rewrites each access to an access of the kernel's own structure. So reads
+//! and writes are checked against the rules for tc programs (which fields, which widths, which may be written), and
+//! [`Skb`] provides the values.
 
 use super::trap::Fault;
 use crate::ebpf::context as field;
 
-/// A packet and what the kernel knows about it. Numbers are in host order.
+/// A packet and the kernel's metadata about it. Numbers are in host order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skb {
     /// All bytes from the Ethernet header on.
     pub packet: Vec<u8>,
-    /// How many of them programs may read directly; the rest is in fragments.
+    /// The number of bytes that programs may read directly; the rest is in fragments.
     pub linear: usize,
-    /// Where the network header begins.
+    /// The offset of the network header.
     pub network_offset: usize,
-    /// PACKET_HOST and so on.
+    /// The packet type: PACKET_HOST and so on.
     pub pkt_type: u32,
     /// The firewall mark.
     pub mark: u32,
-    /// The queue.
+    /// The queue number.
     pub queue_mapping: u32,
     /// The EtherType.
     pub protocol: u16,
-    /// The VLAN tag that the device has taken off, if any.
+    /// The VLAN tag that the device has removed, if any.
     pub vlan_tci: Option<u16>,
     /// The tag's EtherType.
     pub vlan_proto: u16,
@@ -34,15 +34,15 @@ pub struct Skb {
     pub ingress_ifindex: u32,
     /// Whether a socket of some network namespace owns the packet.
     pub has_socket: bool,
-    /// The interface whose hook runs.
+    /// The interface on whose hook the program runs.
     pub ifindex: u32,
-    /// tc's index.
+    /// The traffic control index.
     pub tc_index: u32,
-    /// Scratch that programs share.
+    /// Scratch space that programs share.
     pub cb: [u32; 5],
     /// The flow hash, 0 if not computed.
     pub hash: u32,
-    /// tc's class.
+    /// The traffic control class.
     pub tc_classid: u32,
     /// NAPI id.
     pub napi_id: u32,
@@ -50,14 +50,14 @@ pub struct Skb {
     pub tstamp: u64,
     /// The length on the wire.
     pub wire_len: u32,
-    /// Segments, for offloads.
+    /// The number of segments, for offloads.
     pub gso_segs: u32,
-    /// Bytes of a segment, for offloads.
+    /// The bytes of a segment, for offloads.
     pub gso_size: u32,
 }
 
 impl Skb {
-    /// A linear Ethernet packet; the protocol is read from it.
+    /// A linear Ethernet packet; the protocol is taken from its header.
     pub fn new(packet: Vec<u8>) -> Self {
         let protocol = packet.get(12..14).and_then(|bytes| bytes.first_chunk()).map_or(0, |b| u16::from_be_bytes(*b));
         Self {
@@ -87,14 +87,14 @@ impl Skb {
     }
 }
 
-/// Bytes of `struct __sk_buff`.
+/// The size of `struct __sk_buff`.
 pub(super) const END: u64 = 192;
-/// What programs see of a socket: a pointer that they compare with 0 and nothing else.
+/// The value of a non-null socket pointer. Programs may only compare it with 0.
 const SOCKET: u64 = 0xffff_8880_0000_0000;
-/// The kernel ignores a queue from here on.
+/// The kernel ignores writes of a queue number from here on.
 const NO_QUEUE: u32 = 0xffff;
 
-/// What the machine knows and the [`Skb`] does not: where the packet is now.
+/// The packet's length and current addresses, which the [`Skb`] does not have.
 #[derive(Clone, Copy)]
 pub(super) struct Pointers {
     pub(super) len: u32,
@@ -179,7 +179,7 @@ pub(super) fn write(skb: &mut Skb, offset: u64, bytes: u64, value: u64) -> Resul
     };
     *target = value as u32;
     if matches!(offset as i16, field::TC_INDEX | field::TC_CLASSID) {
-        // The kernel keeps these in 16 bits.
+        // The kernel stores these fields in 16 bits.
         *target &= 0xffff;
     }
     Ok(())

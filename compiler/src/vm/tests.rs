@@ -10,7 +10,7 @@ use crate::ebpf::target::Target;
 use Reg::{R0, R1, R2, R3, R4, R6, R7, R10};
 use proptest::prelude::*;
 
-/// Assembles and runs on a packet of 60 bytes, 40 of them linear.
+/// Assembles and runs a program on a packet of 60 bytes, 40 of them linear.
 fn run_on(vm: &mut Vm, body: impl FnOnce(&mut Asm)) -> Result<Outcome, Box<Trap>> {
     let mut asm = Asm::new(Target::V4, "test");
     body(&mut asm);
@@ -24,7 +24,7 @@ fn check(body: impl FnOnce(&mut Asm), r0: u64) {
     assert_eq!(run_on(&mut Vm::new(2), body).map(|outcome| outcome.r0), Ok(r0));
 }
 
-/// The program ends with this trap; `exit` is added.
+/// Checks that the program ends with this trap; `exit` is added.
 #[track_caller]
 fn check_trap(vm: &mut Vm, body: impl FnOnce(&mut Asm), message: &str) {
     let trap = run_on(vm, |asm| {
@@ -404,7 +404,7 @@ fn a_tail_call_starts_the_other_program_in_a_fresh_frame() {
     assert!(matches!(trap.cause, Cause::Uninitialised { bytes: 1, .. }));
 }
 
-/// Not compared with the kernel, which takes a tail call in a function only with BTF.
+/// Not compared with the kernel, which accepts a tail call in a function only with BTF.
 #[test]
 fn a_tail_call_in_a_function_returns_to_the_functions_caller() {
     let mut vm = Vm::new(1);
@@ -456,7 +456,7 @@ fn furnished() -> Vm {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
-    /// Whatever runs ends with a verdict or a trap, and leaves the machine usable.
+    /// Every program ends with a verdict or a trap, and leaves the machine usable.
     #[test]
     fn no_program_breaks_the_machine(
         insns in proptest::collection::vec(arbitrary::tame_insn(), 1..24),
@@ -464,7 +464,7 @@ proptest! {
     ) {
         let mut vm = furnished();
         vm.set_budget(2_000);
-        // Pointers and small numbers where helpers look for them.
+        // Registers hold pointers and small numbers where helpers expect them.
         let setup = |dst, src: crate::ebpf::insn::Operand| Insn::Alu { width: Width::W64, op: AluOp::Mov, dst, src };
         let mut program = vec![setup(R6, R10.into()), setup(R7, R1.into()), setup(R2, R10.into()), setup(R3, R10.into())];
         program.push(Insn::Alu { width: Width::W64, op: AluOp::Sub, dst: R2, src: (values[0] & 0x3f8).into() });

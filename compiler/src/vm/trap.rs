@@ -1,4 +1,4 @@
-//! Where a program went wrong, precisely.
+//! Traps: exactly where and why a program was stopped.
 
 use super::map::MapId;
 use super::{ProgramId, map::MapKind};
@@ -6,22 +6,22 @@ use crate::ebpf::helper::Helper;
 use crate::ebpf::insn::Insn;
 use std::fmt;
 
-/// What an address belongs to.
+/// The kind of object that an address belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Region {
-    /// Nothing: NULL and small numbers.
+    /// No object: NULL and small numbers.
     Nothing,
-    /// The stack; elements are call frames.
+    /// The stack; its elements are call frames.
     Stack,
     /// The context.
     Context,
     /// The linear part of the packet.
     Packet,
-    /// Packet pointers from before a helper that invalidates them.
+    /// The packet before a helper invalidated its pointers.
     StalePacket,
-    /// A map itself; programs only pass it on.
+    /// A map itself; programs may only pass its address to helpers.
     Map(MapId),
-    /// A map's values; elements are entries.
+    /// A map's values; their elements are entries.
     Value(MapId),
     /// A reserved ring-buffer record.
     Record(MapId),
@@ -45,18 +45,18 @@ impl fmt::Display for Region {
     }
 }
 
-/// An address in words.
+/// A decoded address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The address.
     pub address: u64,
-    /// What it belongs to.
+    /// The object that it belongs to.
     pub region: Region,
-    /// Which element of it.
+    /// The number of the element within the object.
     pub element: u64,
-    /// Which byte of the element; negative before its beginning.
+    /// The byte within the element; negative before its beginning.
     pub offset: i64,
-    /// How many bytes an element has.
+    /// The size of an element in bytes.
     pub size: u64,
 }
 
@@ -67,7 +67,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Reading or writing.
+/// The kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it all")]
 pub enum Access {
@@ -84,7 +84,7 @@ impl fmt::Display for Access {
     }
 }
 
-/// Why memory refuses an access.
+/// Why memory rejects an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Outside,
@@ -94,7 +94,7 @@ pub(super) enum Fault {
     NotAllowed,
 }
 
-/// What went wrong.
+/// The reason of a trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum Cause {
@@ -130,17 +130,17 @@ pub enum Cause {
     LeakedRecords(usize),
 }
 
-/// A program stopped by the machine.
+/// A program that the machine stopped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("program {}, slot {slot}{}: {cause}", program.0, Named(insn))]
 pub struct Trap {
-    /// The program, after tail calls.
+    /// The program that was running, after tail calls.
     pub program: ProgramId,
     /// The slot of the instruction.
     pub slot: usize,
-    /// The instruction, unless control had left the program.
+    /// The instruction, unless control has left the program.
     pub insn: Option<Insn>,
-    /// What it did.
+    /// The reason.
     pub cause: Cause,
 }
 

@@ -1,4 +1,4 @@
-//! The context of an XDP program, `struct xdp_md`: words that may be read, and nothing that may be written.
+//! The context of an XDP program, `struct xdp_md`: read-only fields of four bytes.
 
 use super::skb::{Pointers, Skb};
 use super::trap::Fault;

@@ -1,25 +1,25 @@
-//! The program as a graph: functions, successors, and the worst cases over it.
+//! The program as a graph: functions, successors, and the worst cases over them.
 
 use super::Violation;
 use crate::ebpf::helper::Helper;
 use crate::ebpf::insn::{Imm64, Insn};
 
-/// Instructions by index, with every target resolved to an index.
+/// Instructions by index; every jump target is resolved to an index.
 pub(super) struct Graph {
     /// The slot of every instruction.
     slots: Vec<u32>,
-    /// For a jump or call: the index of the instruction it names, if it may.
+    /// For a jump or call: the index of its target, if the target is valid.
     targets: Vec<Option<usize>>,
     /// First instructions of the functions, in order; the entry is the first.
     functions: Vec<usize>,
 }
 
-/// The worst cases of a function, its callees included.
+/// The worst cases of a function, including its callees.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Worst {
     pub(super) stack: u32,
     pub(super) frames: u32,
-    /// Stack of this function and its callees down to, but without, one that has a tail call.
+    /// The stack bytes of this function and its callees, up to but not including a callee that makes a tail call.
     pub(super) before_tail_call: Option<u32>,
     has_tail_call: bool,
     pub(super) longest_path: Option<u64>,
@@ -71,7 +71,7 @@ impl Graph {
         self.functions.iter().copied().zip(ends).map(|(start, end)| start..end)
     }
 
-    /// The instructions that jumps of this range may land on.
+    /// The instructions that jumps in this range may target.
     pub(super) fn landings(&self, range: std::ops::Range<usize>) -> Vec<usize> {
         let mut landings: Vec<usize> = self.targets.get(range).into_iter().flatten().flatten().copied().collect();
         landings.sort_unstable();
@@ -104,7 +104,7 @@ impl Graph {
         found
     }
 
-    /// Jumps stay in their function, and each function ends with an exit or a jump.
+    /// Checks that jumps stay in their function, and that each function ends with an exit or a jump.
     fn check_bounds(&mut self, insns: &[Insn], violations: &mut Vec<Violation>) {
         for range in self.functions().collect::<Vec<_>>() {
             let last = range.end.saturating_sub(1);
@@ -122,7 +122,7 @@ impl Graph {
         }
     }
 
-    /// The worst cases from the entry; reports what no path reaches, and recursion.
+    /// Computes the worst cases from the entry. Reports unreachable instructions and recursion.
     pub(super) fn measure(&self, insns: &[Insn], stacks: &[u32], violations: &mut Vec<Violation>) -> Worst {
         let mut walk = Walk {
             graph: self,
@@ -134,7 +134,7 @@ impl Graph {
             functions: vec![(Mark::New, Worst::default()); self.functions.len()],
         };
         let worst = walk.function(0, 0);
-        // Reached by address only: functions that helpers call back.
+        // Functions that helpers call back are reached by address only.
         for function in 1..self.functions.len() {
             walk.function_by_address(function);
         }
@@ -144,7 +144,7 @@ impl Graph {
     }
 }
 
-/// The distance to a function that an instruction calls or names.
+/// The distance to the function that an instruction calls or whose address it loads.
 fn callee(insn: &Insn) -> Option<i32> {
     match *insn {
         Insn::CallLocal { offset } | Insn::LoadImm64 { value: Imm64::Func(offset), .. } => Some(offset),
@@ -152,7 +152,7 @@ fn callee(insn: &Insn) -> Option<i32> {
     }
 }
 
-/// More nesting than any program may have; keeps the walk of a broken one finite.
+/// Deeper than any valid nesting; keeps the walk of an invalid program finite.
 const MAX_NESTING: u32 = 64;
 
 struct Walk<'a> {
@@ -215,7 +215,8 @@ impl Walk<'_> {
         worst
     }
 
-    /// Depth-first from `start`, each instruction measured when all its successors are; true if there is a loop.
+    /// Walks depth-first from `start` and measures each instruction after all its successors. Returns true if there is
+    /// a loop.
     fn instructions(&mut self, start: usize, nesting: u32, own: u32, worst: &mut Worst) -> bool {
         let mut loops = false;
         let mut path = vec![(start, false)];
@@ -242,7 +243,7 @@ impl Walk<'_> {
         loops
     }
 
-    /// What may run after an instruction: the next one, and where it jumps.
+    /// The possible next instructions: the following one, and the jump's target.
     fn successors(&self, index: usize) -> (Option<usize>, Option<usize>) {
         let Some(insn) = self.insns.get(index) else { return (None, None) };
         let next = (insn.falls_through() && index + 1 < self.insns.len()).then_some(index + 1);

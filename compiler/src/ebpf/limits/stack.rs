@@ -1,10 +1,10 @@
-//! How deep each function reaches into its frame.
+//! The stack depth of each function.
 
 use super::Violation;
 use super::flow::Graph;
 use crate::ebpf::insn::{AluOp, Insn, Operand, Reg, Width};
 
-/// Distances from the frame pointer, for registers that hold one.
+/// For each register that points into the frame: its distance from the frame pointer.
 type Distances = [Option<i64>; 11];
 
 const AT_ENTRY: Distances = {
@@ -13,7 +13,7 @@ const AT_ENTRY: Distances = {
     distances
 };
 
-/// Bytes of stack of each function, in the graph's order.
+/// The bytes of stack of each function, in the graph's order.
 pub(super) fn depths(insns: &[Insn], graph: &Graph, violations: &mut Vec<Violation>) -> Vec<u32> {
     graph.functions().map(|range| depth(insns, graph, range, violations)).collect()
 }
@@ -39,7 +39,7 @@ fn depth(insns: &[Insn], graph: &Graph, range: std::ops::Range<usize>, violation
     u32::try_from(-lowest).unwrap_or(u32::MAX - 31)
 }
 
-/// The first byte that an instruction touches and the one after the last, relative to the frame pointer.
+/// The first byte that an instruction accesses and the byte after the last, relative to the frame pointer.
 fn accessed(insn: &Insn, distances: &Distances) -> Option<(i64, i64)> {
     let (base, offset, bytes) = match *insn {
         Insn::Load { size, base, offset, .. } | Insn::Store { size, base, offset, .. } => (base, offset, size.bytes()),

@@ -148,7 +148,7 @@ fn recursion_and_deep_nesting_are_found() {
     check_violations(&nested(9), &["9 nested calls, the limit is 8"]);
 }
 
-/// `if x == k goto shared` again and again: each leaves the jump pending.
+/// A chain of `if x == k goto shared`: each branch leaves the jump pending.
 fn chain_to_shared(length: usize) -> Vec<Insn> {
     build(|asm| {
         let shared = asm.label("shared");

@@ -1,14 +1,14 @@
-//! The slot protocol: how programs read and change a slot of the flow table. [`crate::layout::buckets`] has the layout, and says why no
-//! program takes one flow for another.
+//! The slot protocol: how programs read and change a slot of the flow table. [`crate::layout::buckets`] has the layout,
+//! and explains why a program never takes one flow for another.
 //!
 //! | after a look-up | holds |
 //! | --- | --- |
 //! | r7 | the slot |
 //! | r9 | the time of the last packet |
-//! | `WORD` | the slot's word as it was accepted; what is changed is compared with it |
+//! | `WORD` | the slot's word as it was accepted; every change of the word expects this value |
 //! | `SLOT` | of a flow that was not found: its home |
 //!
-//! A hit changes nothing but the time, and that once a tick: no atomic instruction is on its way.
+//! A hit changes only the time, at most once a tick, so it usually needs no atomic instruction.
 
 use super::{BEYOND_EPOCH, FIN, FIN_OR_RST, RST};
 use crate::address::Family;
@@ -25,7 +25,7 @@ use crate::layout::buckets::{
 use crate::layout::{MapName, Outcome, State, config};
 use crate::model::Direction;
 
-/// The byte of the word on the stack that has the state.
+/// The stack offset of the byte of `WORD` that holds the state.
 const FLAGS: i16 = Frame::WORD + STATE_SHIFT as i16 / 8;
 
 impl Emitter<'_> {
@@ -36,8 +36,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Goes on with the slot of the flow with the key on the stack, or to `miss`. Then r2 is 0 if the packet's local address is the
-    /// flow's.
+    /// Falls through with the slot of the flow whose key is at `at` on the stack, or goes to `miss`. After a hit, r8 is
+    /// 0 if the packet's local address is the flow's.
     pub(in crate::emit) fn look_up_flow(&mut self, family: Family, at: i16, miss: Label) {
         let found = self.asm.label("found");
         let moved = at - Frame::KEY;
@@ -62,7 +62,8 @@ impl Emitter<'_> {
         self.asm.mov(Reg::R8, Reg::R2);
     }
 
-    /// r0 = the home's place; r1 = interface and ports, r3 = the other end's address and the pod's (IPv4 alone), r5 = the bits that the word must have: the protocol, and [`LIVE`].
+    /// r0 = the home slot's place, r1 = interface and ports, r3 = for IPv4 the other end's address and the pod's, r5 =
+    /// the bits that the word must have: the protocol and [`LIVE`].
     fn hash_flow(&mut self, family: Family, moved: i16) {
         let key = key(family);
         self.asm.load(Size::W, Reg::R1, Reg::R10, Key::IFINDEX + moved);
@@ -100,7 +101,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// r0, a sum of products, becomes a place; r4 is lost.
+    /// Turns r0, a sum of products, into a place in the table. r4 is overwritten.
     pub(super) fn mix_hash(&mut self, family: Family) {
         self.asm.mov(Reg::R4, Reg::R0);
         self.asm.alu(AluOp::Rsh, Reg::R4, 32);
@@ -108,7 +109,7 @@ impl Emitter<'_> {
         self.asm.constant(Reg::R4, buckets::MIX);
         self.asm.alu(AluOp::Mul, Reg::R0, Reg::R4);
         self.asm.alu(AluOp::Rsh, Reg::R0, 32);
-        // Verifier: the table of sizes is frozen, so that a load from it is a number that it knows (5.5).
+        // Verifier: the table of sizes is frozen, so the verifier (from 5.5 on) takes a load from it as a known number.
         self.load_mask(family, Reg::R4);
         self.asm.alu(AluOp::And, Reg::R0, Reg::R4);
     }
@@ -140,7 +141,7 @@ impl Emitter<'_> {
         self.asm.load(Size::Dw, reg, reg, 0);
     }
 
-    /// `place` goes to the next way of its bucket, `slot` = a pointer to it. Ways are asked for in order, from 0 on.
+    /// `place` = the next way of its bucket, `slot` = a pointer to it. The ways must be visited in order, from 0 on.
     pub(super) fn step_to(&mut self, place: Reg, slot: Reg, family: Family, way: u32) {
         let step = (way ^ way.saturating_sub(1)) * buckets::slot_bytes(family);
         if step != 0 {
@@ -150,15 +151,16 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Add, slot, place);
     }
 
-    /// r4 points to a slot whose ends seemed right: falls through if it has the flow, with its word in r8, the time in r9 and 0 in r2 if the
-    /// packet's local address is the flow's too; else to `next`. r0, r1, r4, r5 are kept, r3 as
-    /// [`Self::hash_flow`] has left it.
+    /// r4 points to a slot whose interface and ports matched. Falls through if the slot holds the flow, with its word
+    /// in r8, the time in r9, and r2 = 0 if the packet's local address is the flow's too; else goes to `next`. r3 must
+    /// be as [`Self::hash_flow`] has left it. r0, r1, r4 and r5 are kept.
     fn accept(&mut self, family: Family, moved: i16, next: Label) {
         self.asm.load(Size::Dw, Reg::R7, Reg::R4, WORD);
         self.asm.mov(Reg::R8, Reg::R7);
         self.asm.alu(AluOp::And, Reg::R8, (LIVE | 0xff) as i32);
         self.asm.jump_if(Cond::Ne, Reg::R8, Reg::R5, next);
-        // The address of what is read now depends on the word: no processor reads it before.
+        // The address of the following loads now depends on the word, so no processor performs them before the load of
+        // the word.
         self.asm.mov(Reg::R9, Reg::R7);
         self.asm.alu(AluOp::And, Reg::R9, 0);
         self.asm.alu(AluOp::Add, Reg::R9, Reg::R4);
@@ -168,7 +170,7 @@ impl Emitter<'_> {
             Family::V4 => self.compare_v4(next),
             Family::V6 => self.compare_v6(moved, next),
         }
-        // And the word is read again only after all of it.
+        // The second load of the word depends on all of these loads, so it comes after them.
         self.asm.mov(Reg::R8, Reg::R9);
         self.asm.alu(AluOp::Or, Reg::R8, Reg::R2);
         self.asm.alu(AluOp::And, Reg::R8, 0);
@@ -179,8 +181,8 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Ne, Reg::R7, 0, next);
     }
 
-    /// r8 is how the ends differ: goes on if they and the other end's address are the same. r2 depends on all of it, r9 becomes
-    /// the time.
+    /// r8 is the difference of interface and ports. Falls through if it is zero and the other end's address is the
+    /// same, else goes to `next`. Afterwards r2 depends on all the loads, and r9 is the time.
     fn compare_v4(&mut self, next: Label) {
         self.asm.load(Size::Dw, Reg::R2, Reg::R9, buckets::REMOTE);
         self.asm.load(Size::Dw, Reg::R9, Reg::R9, buckets::last(Family::V4));
@@ -208,7 +210,8 @@ impl Emitter<'_> {
         self.asm.load(Size::Dw, Reg::R9, Reg::R9, buckets::last(Family::V6));
     }
 
-    /// r7 is a flow that was looked up just now: r8 = the time, r1 = the old r8. Jumps to `expired` if the flow has.
+    /// r7 is the slot of a flow that was just looked up. r8 = the time, r1 = the old r8. Jumps to `expired` if the flow
+    /// has expired.
     pub(in crate::emit) fn jump_if_expired(&mut self, expired: Label) {
         self.asm.call(Helper::JIFFIES64);
         self.asm.mov(Reg::R1, Reg::R8);
@@ -219,13 +222,15 @@ impl Emitter<'_> {
         self.jump_if_longer(expired);
     }
 
-    /// `WORD` is what the slot has, r3 what it is to have; if somebody else was there before, it is the next packet's turn.
+    /// Replaces the slot's word `WORD` by r3. If another CPU has changed the slot in the meantime, nothing happens, and
+    /// the flow's next packet tries again.
     pub(super) fn change_word(&mut self) {
         self.asm.load(Size::Dw, Reg::R0, Reg::R10, Frame::WORD);
         self.asm.atomic(AtomicOp::Cmpxchg, Width::W64, Reg::R7, WORD, Reg::R3);
     }
 
-    /// r7 is a flow of an older generation that this one allows too: the flow gets the epoch `EPOCH`.
+    /// r7 is the slot of a flow of an older generation that this generation allows too. The flow gets the epoch
+    /// `EPOCH`.
     pub(in crate::emit) fn adopt(&mut self, family: Family) {
         const BELOW: i32 = 64 - EPOCH_SHIFT as i32;
         const ABOVE: i32 = (EPOCH_SHIFT + EPOCH_BITS) as i32;
@@ -246,21 +251,22 @@ impl Emitter<'_> {
         self.asm.load(Size::Dw, Reg::R9, Reg::R7, buckets::last(family));
     }
 
-    /// The flow r7 is no more.
+    /// Frees the slot r7.
     pub(in crate::emit) fn forget(&mut self) {
         self.load_word();
         self.next_number(Reg::R3);
         self.change_word();
     }
 
-    /// `reg`, a word, becomes that of a slot without a flow.
+    /// Turns the word in `reg` into that of a free slot with the next sequence number.
     pub(super) fn next_number(&mut self, reg: Reg) {
         self.asm.alu(AluOp::Rsh, reg, SEQUENCE_SHIFT as i32);
         self.asm.alu(AluOp::Add, reg, 1);
         self.asm.alu(AluOp::Lsh, reg, SEQUENCE_SHIFT as i32);
     }
 
-    /// r7 is a flow in force, r8 the time, r9 the time of its last packet: moves it through its states and passes.
+    /// r7 is the slot of a flow in force, r8 the time, r9 the time of its last packet. Updates the flow's state and
+    /// passes the packet.
     pub(super) fn go_on(&mut self, family: Family) {
         let [reply, settled, same, promote] =
             ["reply", "settled", "same word", "promote"].map(|name| self.asm.label(name));
@@ -293,8 +299,8 @@ impl Emitter<'_> {
         self.pass(family, Some(Outcome::Established));
     }
 
-    /// The time of the last packet, r9, becomes now, r8. From the value that was seen: a slot that has got another flow keeps its
-    /// own.
+    /// Changes the time of the last packet from r9 to now, r8. The compare-and-swap expects r9, so if the slot has got
+    /// another flow since, that flow keeps its own time.
     pub(super) fn touch_slot(&mut self, family: Family) {
         let seen = self.asm.label("seen in this tick");
         self.asm.jump_if(Cond::Eq, Reg::R9, Reg::R8, seen);
@@ -304,7 +310,8 @@ impl Emitter<'_> {
         self.asm.bind(seen);
     }
 
-    /// r3 is the word: that of a connection which this packet ends on its side, if it is of TCP and does. r5 is kept.
+    /// r3 is the word. If the packet is TCP and ends the connection on its side, updates the word accordingly. r5 is
+    /// kept.
     fn end_tcp(&mut self) {
         let [ends, done] = ["ends its side", "ends nothing"].map(|name| self.asm.label(name));
         self.asm.load(Size::W, Reg::R2, Reg::R10, Frame::PROTOCOL);
@@ -319,7 +326,8 @@ impl Emitter<'_> {
         self.asm.bind(done);
     }
 
-    /// r3 is the word, r4 has the packet's flags: the word gets the FIN of the packet's side.
+    /// r3 is the word, r4 holds the packet's flags. If the packet has a FIN, marks it in the word for the packet's
+    /// side.
     fn add_fin(&mut self) {
         let [no_fin, other] = ["no fin", "fin of the other side"].map(|name| self.asm.label(name));
         self.asm.mov(Reg::R2, Reg::R4);
@@ -336,7 +344,8 @@ impl Emitter<'_> {
         self.asm.bind(no_fin);
     }
 
-    /// r3 is the word, r4 has the packet's flags: with both FINs, or with a RST of the pod, the connection is closing.
+    /// r3 is the word, r4 holds the packet's flags. With FINs of both sides, or with a RST from the pod, the connection
+    /// is closing.
     fn close_if_both(&mut self) {
         let [closes, open] = ["closes", "half open"].map(|name| self.asm.label(name));
         if self.hook == Direction::Egress {

@@ -1,21 +1,22 @@
 //! The fast path: packets of established TCP and UDP flows that do not change the flow's state.
 //!
-//! Problem: the slow path keeps its facts on the stack, since it needs most of them only now and then; clearing and
-//! filling the stack costs more than everything else that an established flow needs. Strategy: look in registers, before the stack is
-//! touched, and pass the packet if every answer is the usual one: a plain header in the linear area, no flag that begins or ends a
-//! connection, a slot with this flow that has not expired, is of this generation, was not cut, is continued from where it began, and
-//! stays in its state. A packet with any other answer takes the slow path, as if nothing had been asked.
-//! Invariants: a packet that passes here passes on the slow path too, is counted as the same, and leaves the same slot behind; nothing
-//! is written before everything is known. How a slot is read is said in [`crate::layout::buckets`].
+//! Problem: the slow path keeps its facts on the stack, because it needs most of them only now and then. For an
+//! established flow, clearing and filling the stack costs more than everything else. Strategy: check in registers,
+//! before the stack is touched, and pass the packet if every check has the usual result. The header is plain and in the
+//! linear area, and no flag begins or ends a connection. A slot holds this flow, which has not expired, is of this
+//! generation, was not cut, has the packet's origin, and stays in its state. A packet that fails a check takes the slow
+//! path from the start.
+//! Invariants: a packet that passes here would pass on the slow path too, with the same counter and the same changes to
+//! the slot. Nothing is written before all checks are done. [`crate::layout::buckets`] explains how a slot is read.
 //!
 //! | register | holds |
 //! | --- | --- |
 //! | r0 | the place of the slot, then the time |
 //! | r1 | interface and ports, as a slot has them |
 //! | r2 | packet start |
-//! | r3 | of IPv4 the other end's address, and the pod's above it |
-//! | r5 | what the word must have: the protocol, and that there is a flow |
-//! | r7, r8, r9 | once it is found: the slot, its word, the time of its last packet |
+//! | r3 | for IPv4, the other end's address, and the pod's in the upper half |
+//! | r5 | the bits that the word must have: the protocol, and that the slot is live |
+//! | r7, r8, r9 | after the flow is found: the slot, its word, the time of its last packet |
 
 use super::{BEYOND_EPOCH, FIN_OR_RST, SYN};
 use crate::address::Family;
@@ -31,23 +32,23 @@ use crate::layout::buckets::{
 use crate::layout::{MapName, Origin, Outcome, config};
 use crate::model::Direction;
 
-/// An IPv4 header without options, an IPv6 header without extensions: where things are in the packet.
+/// Packet offsets in an IPv4 header without options or an IPv6 header without extensions.
 struct Header {
-    /// The number of what comes after it.
+    /// The next header's protocol number.
     next: i16,
     remote: i16,
     local: i16,
-    /// What comes after it.
+    /// The transport header.
     transport: i16,
 }
 
-/// The flags of a TCP header, and the least that it has beyond the ports and what comes with them in UDP.
+/// The offset of the flags in a TCP header, and by how many bytes TCP's shortest header is longer than UDP's.
 const FLAGS: i16 = 13;
 const MORE_OF_TCP: i32 = 12;
 const UDP_BYTES: i32 = 8;
 
 impl Emitter<'_> {
-    /// r6 is the context, and the stack is not in use. Packets that are not settled fall through.
+    /// r6 is the context, and the stack is not in use. Packets that need the slow path fall through.
     pub(in crate::emit) fn pass_at_once(&mut self) {
         let whole = self.asm.label("the whole way");
         self.asm.load(Size::W, Reg::R1, Reg::R6, skb::VLAN_PRESENT);
@@ -77,7 +78,8 @@ impl Emitter<'_> {
         Header { next, remote, local, transport }
     }
 
-    /// r1 = the interface, r7 = the ports, r5 = the protocol, r2 = packet start.
+    /// r1 = the interface, r7 = the ports, r5 = the protocol, r2 = packet start. Goes to `whole` unless the header is
+    /// plain.
     fn plain_header(&mut self, family: Family, whole: Label) {
         let ports = self.asm.label("ports, at once");
         let header = self.header(family);
@@ -118,7 +120,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// r0 = the home's place; r1, r3, r5 as said above.
+    /// r0 = the home slot's place; r1, r3 and r5 as in the table above.
     fn home_of_flow(&mut self, family: Family) {
         let header = self.header(family);
         self.asm.load_map_value(Reg::R4, map_ref(MapName::Config), config::SEEDS);
@@ -153,7 +155,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// r0 += (one + seed) × (other + seed); r4 points to the seeds, r8 and r9 are lost.
+    /// r0 += (one + seed) × (other + seed). r4 points to the seeds; r8 and r9 are overwritten.
     fn add_product(&mut self, pair: i16, one: Option<Reg>, other: Option<Reg>) {
         self.asm.load(Size::Dw, Reg::R8, Reg::R4, 16 * pair);
         if let Some(one) = one {
@@ -175,7 +177,7 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Add, Reg::R0, Reg::R8);
     }
 
-    /// r7 = the flow's slot, r8 = its word, r9 = the time of its last packet.
+    /// r7 = the flow's slot, r8 = its word, r9 = the time of its last packet. Goes to `whole` if the flow is not found.
     fn find_slot(&mut self, family: Family, whole: Label) {
         let found = self.asm.label("ends, at once");
         for way in 0..WAYS {
@@ -189,7 +191,8 @@ impl Emitter<'_> {
         self.asm.mov(Reg::R8, Reg::R7);
         self.asm.alu(AluOp::And, Reg::R8, (LIVE | 0xff) as i32);
         self.asm.jump_if(Cond::Ne, Reg::R8, Reg::R5, whole);
-        // The address of what is read now depends on the word, and that of the word's second reading on all of it.
+        // The address of the following loads depends on the word, and the address of the word's second load depends on
+        // all of them.
         self.asm.mov(Reg::R9, Reg::R7);
         self.asm.alu(AluOp::And, Reg::R9, 0);
         self.asm.alu(AluOp::Add, Reg::R9, Reg::R4);
@@ -208,7 +211,7 @@ impl Emitter<'_> {
         self.asm.mov(Reg::R7, Reg::R4);
     }
 
-    /// r8 |= how the addresses of the slot r9 differ from the packet's.
+    /// r8 |= the difference between the addresses of the slot r9 and the packet's.
     fn compare_addresses(&mut self, family: Family) {
         if family == Family::V4 {
             self.asm.load(Size::Dw, Reg::R2, Reg::R9, buckets::REMOTE);
@@ -227,7 +230,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The flow has not expired, may go on in this generation, and the packet moves it to no other state. r0 = the time.
+    /// Goes to `whole` if the flow has expired or is not in force, or if the packet changes its state. r0 = the time.
     fn slot_in_force(&mut self, whole: Label) {
         let settled = self.asm.label("settled");
         self.asm.call(Helper::JIFFIES64);
@@ -240,7 +243,8 @@ impl Emitter<'_> {
         self.asm.mov(Reg::R1, Reg::R0);
         self.asm.alu(AluOp::Sub, Reg::R1, Reg::R9);
         self.asm.jump_if(Cond::Sgt, Reg::R1, Reg::R2, whole);
-        // In one compare: the epoch is that in force, and the flow was not cut and has no FIN (the three bits above the epoch).
+        // One compare checks that the epoch is the one in force, that the flow was not cut and that it has no FIN (the
+        // three bits above the epoch).
         const _: () = assert!(CUT == EPOCH_SHIFT + EPOCH_BITS + 2);
         self.asm.load(Size::W, Reg::R1, Reg::R3, config::EPOCH as i16);
         self.asm.alu(AluOp::And, Reg::R1, (1 << EPOCH_BITS) - 1);
@@ -252,7 +256,8 @@ impl Emitter<'_> {
         if self.hook == Direction::Ingress {
             self.same_origin(whole);
         }
-        // A confirmed flow stays one. Before that, who began it may speak until there is an answer, and the other after it.
+        // A confirmed flow stays confirmed. In a fresh flow the side that began it may send until there is an answer,
+        // and the other side may send after the first answer: these packets change nothing.
         self.asm.jump_if(Cond::Set, Reg::R8, 1 << STATE_SHIFT, settled);
         self.asm.mov(Reg::R1, Reg::R8);
         self.asm.alu(AluOp::Rsh, Reg::R1, (ANSWERED / BEGUN).trailing_zeros() as i32);
@@ -267,8 +272,9 @@ impl Emitter<'_> {
         self.asm.bind(settled);
     }
 
-    /// Packets of flows that began on this host go on only if they came in through no interface; those of a pod that reaches itself
-    /// take the slow path. (A packet from a fragment is not here.)
+    /// Goes to `whole` unless the packet has the flow's origin. Packets of flows that began on this host must have come
+    /// in through no interface. Packets of a pod that reaches itself take the slow path. (IPv6 fragments do not get
+    /// here.)
     fn same_origin(&mut self, whole: Label) {
         let [same, itself] = ["same origin, at once", "of this host, at once"].map(|name| self.asm.label(name));
         self.asm.mov(Reg::R1, Reg::R8);
@@ -284,7 +290,7 @@ impl Emitter<'_> {
         self.asm.bind(same);
     }
 
-    /// The time of the last packet is now, and this one is counted.
+    /// Sets the time of the last packet to now, counts the packet and passes it.
     fn touch_and_pass(&mut self, family: Family) {
         let seen = self.asm.label("seen, at once");
         self.asm.jump_if(Cond::Eq, Reg::R9, Reg::R0, seen);

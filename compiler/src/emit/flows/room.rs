@@ -1,4 +1,4 @@
-//! Which slot of a bucket a flow gets, and how it gets it. [`crate::layout::buckets`] says who gives way to whom.
+//! How a new flow gets a slot of a bucket. [`crate::layout::buckets`] says which flows are evicted first.
 
 use crate::address::Family;
 use crate::ebpf::asm::Label;
@@ -11,35 +11,37 @@ use crate::layout::{MapName, State, config};
 
 use super::BEYOND_EPOCH;
 
-/// The bits of a word that say whether a slot is free or being written.
+/// The bits of a word that show whether a slot is free or being written.
 const FLAGS: i32 = 0xff00;
-/// Where the parts of a slot's rank are, from the top: the share of its interface, whether its flow is confirmed, its last time.
+/// The positions of the parts of a slot's rank, from the top: the share of its interface, whether its flow is
+/// confirmed, its last time.
 const SHARE_SHIFT: i32 = 59;
 const CONFIRMED_SHIFT: i32 = 58;
-/// More than any share: twice the slots of a bucket, and one for the packet's own interface.
+/// Larger than any share: two for each slot of a bucket, and one for the packet's own interface.
 const MOST_SHARE: i32 = 2 * WAYS as i32 + 1;
 
 impl Emitter<'_> {
-    /// r7 is a flow that this packet is not of, with the same key: the one that it begins is to have its slot.
+    /// r7 is the slot of a flow with the packet's key that the packet does not belong to. The flow that the packet
+    /// begins replaces it.
     pub(in crate::emit) fn take_its_slot(&mut self, family: Family) {
         self.place_of_slot(family, Reg::R1);
         self.asm.store(Size::Dw, Reg::R10, Frame::SLOT, Reg::R1);
         self.store_constant(Frame::TAKES, 1);
     }
 
-    /// `place` = where the slot r7 is in the table.
+    /// `place` = the offset of the slot r7 in the table.
     fn place_of_slot(&mut self, family: Family, place: Reg) {
         self.asm.mov(place, Reg::R7);
         self.asm.load_map_value(Reg::R2, map_ref(self.bucket_map(family)), 0);
         self.asm.alu(AluOp::Sub, place, Reg::R2);
     }
 
-    /// A new flow, begun in the judged direction. r8 is the time; r7 and r9 are lost. If another program takes the slot meanwhile,
-    /// the flow is not remembered, and its next packet is judged again.
+    /// Stores a new flow that began in the direction `JUDGED`. r8 is the time; r7 and r9 are overwritten. If another
+    /// CPU takes the slot in the meantime, the flow is not stored, and its next packet needs a decision again.
     pub(in crate::emit) fn remember(&mut self, family: Family) {
         let [claim, lost] = ["claim", "claimed by another"].map(|name| self.asm.label(name));
-        // The mask first: verification follows the decision (`verify::prober`), stops at this read, and does not take the
-        // place for a part of the address's class.
+        // The mask is loaded first. Verification follows the decision (`verify::prober`) and stops at this read, so
+        // that it does not take the tests on the place for a part of the address's class.
         self.load_mask(family, Reg::R1);
         self.asm.load(Size::Dw, Reg::R3, Reg::R10, Frame::SLOT);
         // Verifier: a number from the stack has no bounds.
@@ -57,7 +59,8 @@ impl Emitter<'_> {
         self.asm.bind(lost);
     }
 
-    /// r3 is the place of a bucket's slot: r7 = the slot that the flow gets, `WORD` = its word. If all are being written, no word.
+    /// r3 is the place of a bucket's slot. r7 = the slot that the flow gets, `WORD` = its word. If all slots are being
+    /// written, `WORD` stays -1, which no slot has.
     fn choose(&mut self, family: Family, claim: Label) {
         let chosen = self.asm.label("chosen");
         self.asm.mov(Reg::R9, -1);
@@ -80,7 +83,7 @@ impl Emitter<'_> {
         self.asm.store(Size::Dw, Reg::R10, Frame::WORD, Reg::R4);
     }
 
-    /// r5 is a live slot, r4 its word: goes to `expired` if its flow has.
+    /// r5 is a live slot, r4 its word. Goes to `expired` if its flow has expired.
     fn jump_if_slot_expired(&mut self, family: Family, expired: Label) {
         self.asm.mov(Reg::R2, Reg::R4);
         self.asm.alu(AluOp::Rsh, Reg::R2, STATE_SHIFT as i32 - 2);
@@ -94,7 +97,7 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Sgt, Reg::R0, Reg::R2, expired);
     }
 
-    /// r3 is a place in a full bucket: r7 = the slot of the lowest rank, `WORD` = its word.
+    /// r3 is a place in a full bucket. r7 = the slot with the lowest rank, `WORD` = its word.
     fn choose_in_full_bucket(&mut self, family: Family) {
         let bytes = buckets::slot_bytes(family) as i32;
         let bucket = WAYS as i32 * bytes;
@@ -120,8 +123,8 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Add, Reg::R7, Reg::R1);
     }
 
-    /// r5 = the rank of a slot of the bucket r7: lower the more slots its interface has, then if its flow is not confirmed, then the
-    /// longer it was silent. r4 is its word.
+    /// r5 = the rank of a slot of the bucket r7, whose word is r4. The rank is lower the more slots its interface has;
+    /// among equals if the flow is not confirmed; among those the longer the flow was silent.
     fn rank(&mut self, family: Family, way: i16) {
         let bytes = buckets::slot_bytes(family) as i16;
         let ifindex = |way: i16| way * bytes + buckets::IFINDEX;
@@ -137,7 +140,7 @@ impl Emitter<'_> {
         self.is_interface(Reg::R1);
         self.asm.alu(AluOp::Sub, Reg::R5, Reg::R1);
         self.asm.alu(AluOp::Lsh, Reg::R5, SHARE_SHIFT);
-        // The trace of a cut flow is worth as much as a confirmed flow: without it the connection could go on.
+        // The trace of a cut flow ranks as high as a confirmed flow: without it the connection could continue.
         self.asm.mov(Reg::R1, Reg::R4);
         self.asm.alu(AluOp::Rsh, Reg::R1, (CUT - STATE_SHIFT) as i32);
         self.asm.alu(AluOp::Or, Reg::R1, Reg::R4);
@@ -149,15 +152,16 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Or, Reg::R5, Reg::R1);
     }
 
-    /// `interface`, an interface's number, becomes 1 if it is that in r0, else 0. Without a branch: the verifier would walk both ways at each of
-    /// 64 comparisons.
+    /// `interface` becomes 1 if it equals r0, else 0. It has no branch: the verifier would walk both ways at each of 64
+    /// compares.
     fn is_interface(&mut self, interface: Reg) {
         self.asm.alu(AluOp::Xor, interface, Reg::R0);
         self.asm.alu(AluOp::Sub, interface, 1);
         self.asm.alu(AluOp::Rsh, interface, 63);
     }
 
-    /// From here on the slot r7 is ours: r9 = its next number. If its word is no longer `WORD`, goes to `lost`.
+    /// Claims the slot r7 for this program; r9 = its next sequence number. Goes to `lost` if the slot's word is no
+    /// longer `WORD`.
     fn claim(&mut self, lost: Label) {
         self.asm.load(Size::Dw, Reg::R0, Reg::R10, Frame::WORD);
         self.asm.mov(Reg::R9, Reg::R0);
@@ -169,7 +173,7 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Ne, Reg::R0, Reg::R2, lost);
     }
 
-    /// All of the slot but its word.
+    /// Writes the whole slot except its word.
     fn fill_slot(&mut self, family: Family) {
         let (size, step) = if family == Family::V4 { (Size::W, 4) } else { (Size::Dw, 8) };
         self.asm.load(Size::W, Reg::R1, Reg::R10, Key::IFINDEX);
@@ -186,7 +190,7 @@ impl Emitter<'_> {
         self.asm.store(Size::Dw, Reg::R7, buckets::last(family), Reg::R8);
     }
 
-    /// The slot r7 has a flow with the number r9.
+    /// Publishes the slot r7: its word gets the sequence number r9 and the flow's state.
     fn publish(&mut self) {
         let [udp, other, known] = ["new udp", "new other", "new flow"].map(|name| self.asm.label(name));
         self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::PROTOCOL);
@@ -214,8 +218,8 @@ impl Emitter<'_> {
         self.asm.atomic(AtomicOp::Xchg, Width::W64, Reg::R7, WORD, Reg::R9);
     }
 
-    /// The slot r7 has become that of a confirmed flow. If all of the bucket are confirmed, the oldest other one of the same interface
-    /// goes, so that there is a slot for first packets.
+    /// The slot r7 holds a flow that was just confirmed. If all flows of the bucket are confirmed, the oldest other
+    /// flow of the same interface is evicted, so that there is a slot for first packets.
     pub(super) fn make_room(&mut self, family: Family) {
         let room = self.asm.label("room");
         self.place_of_slot(family, Reg::R5);
@@ -242,7 +246,7 @@ impl Emitter<'_> {
             self.asm.mov(Reg::R0, Reg::R1);
             self.asm.bind(next);
         }
-        // No other one of this interface: nothing was found that could be ended.
+        // There is no other flow of this interface, so none is evicted.
         self.asm.jump_if(Cond::Eq, Reg::R0, 0, room);
         self.asm.mov(Reg::R1, Reg::R0);
         self.next_number(Reg::R1);

@@ -7,14 +7,14 @@ use crate::layout::MapName;
 use crate::structures::perfect::{MIX, MIX_AGAIN, SPREAD, Shape, Width};
 
 impl Emitter<'_> {
-    /// The key is in r1 (and r2). Goes on with the number in r1, or to `miss` with r1 and r2 as they were.
+    /// The key is in r1 (and r2). Falls through with the number in r1, or goes to `miss` with r1 and r2 unchanged.
     pub(super) fn perfect(&mut self, map: MapName, offset: usize, shape: Shape, miss: Label) {
         self.hash(shape);
         self.asm.mov(Reg::R3, Reg::R0);
         self.scale(Reg::R3, shape.buckets);
         self.asm.alu(AluOp::Lsh, Reg::R3, 1);
         self.read(Size::H, Reg::R4, map, offset, Reg::R3);
-        // The slot: r3.
+        // r3 = pointer to the slot, computed below.
         self.asm.constant(Reg::R3, SPREAD);
         self.asm.alu(AluOp::Mul, Reg::R4, Reg::R3);
         self.asm.alu(AluOp::Xor, Reg::R4, Reg::R0);
@@ -32,7 +32,7 @@ impl Emitter<'_> {
         self.asm.load(Size::W, Reg::R1, Reg::R3, shape.width.key_bytes() as i16);
     }
 
-    /// r0 = the hash of the key; r3 and r4 are lost.
+    /// r0 = the hash of the key; r3 and r4 are overwritten.
     fn hash(&mut self, shape: Shape) {
         self.asm.constant(Reg::R4, MIX);
         self.asm.mov(Reg::R0, shape.seed as i32);
@@ -47,7 +47,7 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Mul, Reg::R0, Reg::R3);
     }
 
-    /// Its upper half, brought below `count`.
+    /// Scales the upper half of `reg` to a number below `count`.
     fn scale(&mut self, reg: Reg, count: u32) {
         self.asm.alu(AluOp::Rsh, reg, 32);
         self.asm.alu(AluOp::Mul, reg, count as i32);

@@ -1,8 +1,8 @@
 //! Look-ups in [`crate::structures::search`] and [`crate::structures::dxr`]: searches without a branch.
 //!
-//! r1 is the key, in host order; r2 the element reached, in bytes of a start.
-//! A level is five instructions around one load: `start - key`, its sign moved to where the step is,
-//! added. Verifier: a compare and a jump would be two states a level, and `2^levels` at the end.
+//! r1 is the key, in host order; r2 is the byte offset among the starts of the element that the search has reached. A
+//! level is five instructions around one load: `start - key`, its sign bit moved to the position of the step, added.
+//! Verifier: a compare and a jump would make two states per level, and `2^levels` at the end.
 
 use crate::ebpf::asm::Label;
 use crate::ebpf::insn::{AluOp, Cond, Reg, Size, SwapBits};
@@ -12,7 +12,7 @@ use crate::layout::MapName;
 use crate::structures::dxr::{self, FIRST_BYTES};
 use crate::structures::search;
 
-/// The numbers in references without the mark of a leaf.
+/// Masks the leaf bit, which marks a reference as a number.
 const NUMBER: i32 = i32::MAX;
 
 impl Emitter<'_> {
@@ -21,7 +21,7 @@ impl Emitter<'_> {
         self.search(map, shape, Self::remote_group);
     }
 
-    /// r1 = the number of a key, of which `group` leaves 32 bits in r1, in host order.
+    /// r1 = the number that the table has for a key. `group_of` leaves 32 bits of the key in r1, in host order.
     pub(super) fn search(&mut self, map: MapName, shape: search::Shape, group_of: impl Fn(&mut Self, usize)) {
         let [leaf, lost, outside] = ["leaf", "no such node", "outside"].map(|name| self.asm.label(name));
         for group in 0..shape.groups {
@@ -54,7 +54,7 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::And, Reg::R1, NUMBER);
     }
 
-    /// r3 = the reference that r1 has in the first node.
+    /// r3 = the reference for r1 in the first node.
     fn root(&mut self, map: MapName, shape: search::Shape) {
         let root = 4 * shape.root as usize;
         self.asm.mov(Reg::R2, 0);
@@ -62,7 +62,7 @@ impl Emitter<'_> {
         self.read(Size::W, Reg::R3, map, shape.references_at() + root, Reg::R2);
     }
 
-    /// The same by the first table. What is before it wraps to beyond it.
+    /// Like [`Self::root`], with the first table. A key below the table's base wraps around to an index beyond its end.
     fn first(&mut self, map: MapName, shape: search::Shape, first: search::First, [leaf, lost, outside]: [Label; 3]) {
         let outside = if first.beyond == 0 { lost } else { outside };
         self.asm.alu32(AluOp::Mov, Reg::R2, Reg::R1);
@@ -77,7 +77,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// r3 = the reference that r1 has in the node that r3 refers to.
+    /// r3 = the reference for r1 in the node that r3 refers to.
     fn node(&mut self, map: MapName, shape: search::Shape, levels: u32, lost: Label) {
         self.begin(shape.used, 2, lost);
         self.levels(map, Size::W, 0, levels);
@@ -102,7 +102,7 @@ impl Emitter<'_> {
                 2 => Size::H,
                 _ => Size::W,
             };
-            // Starts have two bytes.
+            // Starts have two bytes; scales the offset to the width of the numbers.
             match size {
                 Size::B => self.asm.alu(AluOp::Rsh, Reg::R2, 1),
                 Size::W => self.asm.alu(AluOp::Lsh, Reg::R2, 1),
@@ -125,18 +125,18 @@ impl Emitter<'_> {
         self.asm.swap_be(SwapBits::B32, Reg::R1);
     }
 
-    /// From the reference in r3: r2 = the first element, r4 = the levels.
+    /// r3 is a reference. r2 = the offset of its first element, r4 = its number of levels.
     fn begin(&mut self, used: u32, shift: i32, lost: Label) {
         self.asm.mov(Reg::R4, Reg::R3);
         self.asm.alu(AluOp::And, Reg::R4, 31);
         self.asm.mov(Reg::R2, Reg::R3);
         self.asm.alu(AluOp::Rsh, Reg::R2, 5);
-        // Verifier: bounds the offset; no reference is beyond it.
+        // Verifier: bounds the offset. No reference is larger.
         self.asm.jump_if(Cond::Ge, Reg::R2, used as i32, lost);
         self.asm.alu(AluOp::Lsh, Reg::R2, shift);
     }
 
-    /// A search of r4 levels, from 1 to `most`.
+    /// Emits a search of r4 levels, from 1 to `most`.
     fn levels(&mut self, map: MapName, size: Size, starts: usize, most: u32) {
         let labels: Vec<Label> = (1..most).map(|level| self.asm.label(&format!("{level} levels"))).collect();
         for (index, label) in labels.iter().enumerate() {
@@ -150,13 +150,13 @@ impl Emitter<'_> {
         }
     }
 
-    /// Goes `2^level` elements on if that one starts at or before the key.
+    /// Advances `2^level` elements if that element starts at or before the key.
     fn level(&mut self, map: MapName, size: Size, starts: usize, level: u32) {
         let step = size.bytes() << level;
         self.read(size, Reg::R5, map, starts + step as usize, Reg::R2);
         self.asm.alu(AluOp::Sub, Reg::R5, Reg::R1);
-        // Verifier: 0 or 1, moved to 0 or the step. A sign spread by `s>>=` and masked is what kernels that have
-        // `maybe_fork_scalars` (6.18 among them) walk twice.
+        // Verifier: 0 or 1, shifted to 0 or the step. Kernels that have `maybe_fork_scalars` (6.18 among them) would
+        // walk the code twice if the sign were spread by `s>>=` and masked.
         self.asm.alu(AluOp::Rsh, Reg::R5, 63);
         self.asm.alu(AluOp::Lsh, Reg::R5, step.trailing_zeros() as i32);
         self.asm.alu(AluOp::Add, Reg::R2, Reg::R5);

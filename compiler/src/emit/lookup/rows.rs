@@ -10,7 +10,7 @@ use crate::structures::RowTable;
 use crate::structures::rows::{Index, Shape};
 
 impl Emitter<'_> {
-    /// A pointer to the set: the entry's, or the row's default.
+    /// Stores a pointer to the set of the entry or, without an entry, to the row's default set.
     pub(in crate::emit) fn row(&mut self, direction: Direction, subject: i16, peer: i16, to: i16) {
         match &self.plan.tables.structures.rows {
             RowTable::Maps => self.row_of_maps(direction, subject, peer, to),
@@ -18,7 +18,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A pointer to the set of peers that have no entry.
+    /// Stores a pointer to the set for peers that have no entry.
     pub(in crate::emit) fn default_row(&mut self, direction: Direction, subject: i16, to: i16) {
         match &self.plan.tables.structures.rows {
             RowTable::Maps => self.default_of_maps(direction, subject, to),
@@ -54,7 +54,7 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Add, Reg::R1, (direction_number(direction) * subjects) as i32);
         self.asm.store(Size::W, Reg::R10, Frame::SCRATCH, Reg::R1);
         self.look_up(MapName::Defaults, Frame::SCRATCH);
-        // Every subject class has one; the verifier does not know.
+        // Every subject class has a default, but the verifier does not know this.
         let no_endpoint = self.end(Outcome::NoEndpoint);
         self.asm.jump_if(Cond::Eq, Reg::R0, 0, no_endpoint);
         self.asm.store(Size::Dw, Reg::R10, to, Reg::R0);
@@ -64,7 +64,7 @@ impl Emitter<'_> {
         let [default, found] = ["row default", "row"].map(|name| self.asm.label(name));
         self.subject(shape, subject);
         self.load_number(Reg::R1, peer);
-        // Classes beyond the last one that has an entry.
+        // Larger classes have no entry in any row.
         self.asm.jump_if(Cond::Ge, Reg::R1, shape.peers as i32, default);
         match shape.index {
             Index::Defaults => {}
@@ -92,7 +92,7 @@ impl Emitter<'_> {
     /// r2 = the subject class.
     fn subject(&mut self, shape: Shape, subject: i16) {
         self.load_number(Reg::R2, subject);
-        // Every endpoint has one; the verifier does not know.
+        // Every endpoint has a subject class, but the verifier does not know this.
         let no_endpoint = self.end(Outcome::NoEndpoint);
         self.asm.jump_if(Cond::Ge, Reg::R2, shape.subjects as i32, no_endpoint);
     }
@@ -116,10 +116,10 @@ impl Emitter<'_> {
         self.read(Size::W, Reg::R1, MapName::Rows, shape.defaults_at() + 4 * rows, Reg::R2);
     }
 
-    /// The value is a pointer to set r1.
+    /// Stores a pointer to the set whose number is r1.
     fn set_pointer(&mut self, shape: Shape, to: i16) {
         let no_set: Label = self.end(Outcome::NoEndpoint);
-        // Verifier: bounds the offset; no set is beyond it.
+        // Verifier: bounds the offset. No set number is larger.
         self.asm.jump_if(Cond::Ge, Reg::R1, shape.sets as i32, no_set);
         self.asm.alu(AluOp::Mul, Reg::R1, 8 * shape.words as i32);
         self.asm.load_map_value(Reg::R3, map_ref(MapName::Rows), 0);

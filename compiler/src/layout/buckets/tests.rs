@@ -58,14 +58,14 @@ fn a_table_has_two_slots_for_a_flow_and_is_no_larger_than_it_may_be() {
     assert_eq!(table_bytes(Family::V4, 0, 0), WAYS * 32);
 }
 
-/// The places of slots, and no other numbers.
+/// A masked hash is always the place of a slot.
 #[test]
 fn a_hash_within_the_mask_is_a_slot() {
     assert_eq!(mask(Family::V4, 1 << 16), 0xffe0);
     assert_eq!(mask(Family::V6, 1 << 16), 0xffc0);
 }
 
-/// Flows that differ in one thing fill a table like random ones.
+/// Flows that differ in one part of the key spread over a table like random ones.
 #[test]
 fn no_part_of_a_key_is_without_influence() {
     for family in FAMILIES {

@@ -1,14 +1,14 @@
 use super::*;
 use std::collections::BTreeMap;
 
-/// SplitMix64.
+/// The SplitMix64 random number generator.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(MIX);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(MIX_AGAIN);
     mixed ^ (mixed >> 29)
 }
 
-/// What is in is found, what is beside it or anywhere else is not.
+/// Checks that every key of the table is found, and that neighbouring and random keys are not.
 #[track_caller]
 fn check(width: Width, keys: impl IntoIterator<Item = u64>) {
     let key = |low: u64| match width {

@@ -1,10 +1,10 @@
-//! From keys to slots, one way for each kind of map.
+//! The index from keys to slots, for each kind of map.
 
 use super::super::Errno;
 use super::{EXIST, MapKind, MapSpec, NOEXIST};
 use std::collections::{BTreeMap, HashMap};
 
-/// Slots that are given out, lowest first, and used again.
+/// The free slots. Returned slots are reused first; new ones are handed out in order.
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
     next: u32,
@@ -24,7 +24,7 @@ impl Slots {
     }
 }
 
-/// Who was used when; the front is the next victim.
+/// The order in which entries were used; the least recently used one is evicted first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Recency {
     clock: u64,
@@ -64,7 +64,7 @@ impl Recency {
 /// The index of one map.
 #[derive(Clone, Debug)]
 pub(super) enum Index {
-    /// The key is the slot.
+    /// The key is the number of the slot.
     Array {
         entries: u32,
     },
@@ -73,17 +73,17 @@ pub(super) enum Index {
         slots: Slots,
         recency: Option<Box<Recency>>,
     },
-    /// One table per prefix length; keys are masked data.
+    /// One table per prefix length; its keys are the masked data.
     Lpm {
         lengths: BTreeMap<u32, HashMap<Box<[u8]>, u32>>,
         slots: Slots,
         bits: u32,
     },
-    /// Nothing to look up.
+    /// The map has no keys.
     None,
 }
 
-/// Longest data of a prefix key, in bytes.
+/// The maximum data of a prefix key, in bytes.
 const LPM_DATA: usize = 256;
 
 impl Index {
@@ -100,7 +100,7 @@ impl Index {
         }
     }
 
-    /// The slot that a lookup finds.
+    /// The slot that a look-up finds.
     pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
         match self {
             Self::Array { entries } => array_slot(key).filter(|slot| slot < entries),
@@ -110,14 +110,14 @@ impl Index {
         }
     }
 
-    /// Notes a use, where that matters.
+    /// Records a use of a slot, in LRU maps.
     pub(super) fn touch(&mut self, slot: u32) {
         if let Self::Hash { recency: Some(recency), .. } = self {
             recency.touch(slot, None);
         }
     }
 
-    /// The slot that an update writes; true if it is new.
+    /// The slot that an update writes. Returns true if it is new.
     pub(super) fn slot_for(&mut self, key: &[u8], flags: u64) -> Result<(u32, bool), Errno> {
         match self {
             Self::Array { entries } => {
@@ -143,7 +143,7 @@ impl Index {
         }
     }
 
-    /// Removes an entry and gives its slot back.
+    /// Removes an entry and frees its slot.
     pub(super) fn remove(&mut self, key: &[u8]) -> Result<u32, Errno> {
         let (slot, slots) = match self {
             Self::Array { .. } | Self::None => return Err(Errno::Inval),
@@ -215,7 +215,7 @@ fn evict(keys: &mut HashMap<Box<[u8]>, u32>, recency: &mut Option<Box<Recency>>)
     Some(slot)
 }
 
-/// A prefix's data with the bits beyond its length cleared.
+/// A prefix's data, with the bits beyond its length cleared.
 struct Masked([u8; LPM_DATA]);
 
 impl Masked {
@@ -228,13 +228,13 @@ impl Masked {
         Self(masked)
     }
 
-    /// As long as the data of `key`.
+    /// The masked data, as long as the data of `key`.
     fn as_slice(&self, key: &[u8]) -> &[u8] {
         self.0.get(..key.len().saturating_sub(4)).unwrap_or_default()
     }
 }
 
-/// The length and masked data of a key; none if it is longer than the map's keys.
+/// The length and the masked data of a key; `None` if the prefix is longer than the map's keys.
 fn prefix(key: &[u8], bits: u32) -> Option<(u32, Masked)> {
     let (length, data) = key.split_first_chunk()?;
     let length = u32::from_le_bytes(*length);

@@ -1,10 +1,10 @@
-//! Maps as seen from outside the program: what the `bpf` system call does.
+//! Maps as seen from outside of the program: the operations of the `bpf` system call.
 
 use super::super::{Errno, ProgramId, Vm};
 use super::{ANY, Content, Map, MapId, MapKind, MapSpec};
 
 impl Vm {
-    /// Makes a map.
+    /// Creates a map.
     pub fn create_map(&mut self, spec: MapSpec) -> Result<MapId, Errno> {
         let id = MapId(u32::try_from(self.maps.len()).map_err(|_| Errno::NoMem)?);
         let map = Map::new(id, spec, self.cpus, &mut self.memory)?;
@@ -12,7 +12,7 @@ impl Vm {
         Ok(id)
     }
 
-    /// What a map was made from.
+    /// The parameters with which a map was created.
     pub fn map_spec(&self, map: MapId) -> Option<MapSpec> {
         self.maps.get(map.0 as usize).map(|map| map.spec)
     }
@@ -25,7 +25,7 @@ impl Vm {
         if key.len() == map.spec.key_size as usize { Ok(map) } else { Err(Errno::Inval) }
     }
 
-    /// Writes an entry; a per-CPU value is all CPUs' values, each rounded up to eight bytes.
+    /// Writes an entry. A per-CPU value consists of all CPUs' values, each rounded up to eight bytes.
     pub fn map_update(&mut self, map: MapId, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
         self.map_for_update(map, key)?;
         let Self { maps, memory, .. } = self;
@@ -43,7 +43,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Reads an entry, in the form that [`Vm::map_update`] takes. Not a use, for an LRU map.
+    /// Reads an entry, in the form that [`Vm::map_update`] takes. For an LRU map this does not count as a use.
     pub fn map_lookup(&self, map: MapId, key: &[u8]) -> Result<Vec<u8>, Errno> {
         let map = self.maps.get(map.0 as usize).ok_or(Errno::Inval)?;
         let Content::Values(region) = map.content else { return Err(Errno::Inval) };
@@ -66,19 +66,19 @@ impl Vm {
         self.map_for_update(map, key)?.remove(key)
     }
 
-    /// All keys, sorted bytewise; prefixes without host bits.
+    /// All keys, sorted bytewise; prefixes have no host bits.
     pub fn map_keys(&self, map: MapId) -> Vec<Vec<u8>> {
         self.maps.get(map.0 as usize).map_or_else(Vec::new, |map| map.index.keys())
     }
 
-    /// From now on only programs may write.
+    /// Freezes a map: from now on only programs may write to it.
     pub fn map_freeze(&mut self, map: MapId) {
         if let Some(map) = self.maps.get_mut(map.0 as usize) {
             map.frozen = true;
         }
     }
 
-    /// Writes an entry of a map of maps, creating or replacing.
+    /// Writes an entry of a map of maps: creates or replaces it.
     pub fn set_inner(&mut self, map: MapId, key: &[u8], inner: MapId) -> Result<(), Errno> {
         if self.maps.get(inner.0 as usize).is_none() {
             return Err(Errno::Inval);
@@ -93,7 +93,7 @@ impl Vm {
         }
     }
 
-    /// Writes or empties an entry of an array of maps, or removes one of a hash of maps.
+    /// Empties an entry of an array of maps, or removes one from a hash of maps.
     pub fn clear_inner(&mut self, map: MapId, key: &[u8]) -> Result<(), Errno> {
         let map = self.map_for_update(map, key)?;
         let slot = map.index.find(key).ok_or(Errno::NoEnt)?;
@@ -105,7 +105,7 @@ impl Vm {
         was.map(|_| ()).ok_or(Errno::NoEnt)
     }
 
-    /// Writes an entry of a program array.
+    /// Writes an entry of a program array, or empties it with `None`.
     pub fn set_program(&mut self, map: MapId, index: u32, program: Option<ProgramId>) -> Result<(), Errno> {
         let map = self.map_for_update(map, &index.to_le_bytes())?;
         let Content::Programs(programs) = &mut map.content else { return Err(Errno::Inval) };
@@ -122,7 +122,7 @@ impl Vm {
 }
 
 impl Map {
-    /// Bytes from one CPU's value to the next.
+    /// The distance from one CPU's value to the next, in bytes.
     fn stride(&self) -> usize {
         let size = self.spec.value_size as usize;
         if self.spec.per_cpu() { size.next_multiple_of(8) } else { size }

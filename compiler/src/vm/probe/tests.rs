@@ -6,8 +6,8 @@ use crate::ebpf::target::Target;
 use crate::vm::{Cause, MapFlags, MapKind, MapSpec};
 use Reg::{R0, R1, R2, R6, R7, R10};
 
-/// A machine with two maps of one value, and a program that reads byte 0 of the first, then the byte of the second that this
-/// and a number on the stack say, and ends with that byte.
+/// A machine with two maps of one value each. The program reads byte 0 of the first map, adds a number on the stack to
+/// select a byte of the second map, reads that byte and returns it.
 fn machine() -> (Vm, ProgramId, [MapId; 2]) {
     let mut vm = Vm::new(1);
     let spec =
@@ -88,7 +88,7 @@ fn what_is_forgotten_and_needed_is_a_trap() {
         without.forget(part);
         match follow(&mut vm, &without, maps) {
             Ok(Some(Spot { offset: 3, .. })) => {}
-            // It read nothing where it should have: another end, which is needing it too.
+            // Without the part the run ended without the expected read, so the part is needed too.
             Ok(None) => needed.push((part, false)),
             Ok(other) => panic!("{part:?}: {other:?}"),
             Err(trap) => needed.push((part, matches!(trap.cause, Cause::Uninitialised { .. }))),
