@@ -6,7 +6,8 @@
 //!
 //! | section | holds |
 //! | --- | --- |
-//! | `classifier` | the programs `to_pod` and `from_pod`, a global function each; aya, libbpf and iproute2 share no other name |
+//! | `classifier` | the programs `to_pod` and `from_pod`, as global functions; aya, libbpf and iproute2 share only this
+//! name |
 //! | `xdp` | the program `at_edge`, if lists deny any address to every endpoint |
 //! | `.maps`, `.BTF` | the maps, as types |
 //! | `.data.config`, … | the maps that programs address without a look-up: loaders make an array with one value |
@@ -18,8 +19,8 @@
 //! | `.weir.manifest` | JSON: inputs, counts, costs, provenance |
 //! | `.weir.digest` | SHA-256 of every other byte of the file: finds damage; it is not a signature |
 //!
-//! Invariants: the same parts give the same bytes; [`Artifact::read`] of [`Artifact::to_bytes`] is the artifact; a byte that
-//! changed anywhere is an error; reading never panics and never reserves memory that the file does not have.
+//! Invariants: the same parts give the same bytes; [`Artifact::read`] of [`Artifact::to_bytes`] is the artifact; a byte
+//! that changed anywhere is an error; reading never panics and never reserves memory that the file does not have.
 
 mod btf;
 mod bytes;

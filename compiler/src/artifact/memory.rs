@@ -5,9 +5,9 @@
 //! entry by entry: an LPM trie's own figure leaves out its inner nodes, allocator headers and rounding. Both numbers
 //! have a part for each possible CPU of the machine, which the compiler does not know.
 //!
-//! The formulas are those of `…_mem_usage` in the kernel (6.4 and later; before, it guessed from key and value sizes); the sizes of
-//! structures depend on the kernel's configuration and were read off a 6.18 x86-64 one. A test of the runtime compares them with
-//! the kernel that it runs on.
+//! The formulas are those of `…_mem_usage` in the kernel (6.4 and later; before, it guessed from key and value sizes);
+//! the sizes of structures depend on the kernel's configuration and were taken from a 6.18 x86-64 kernel. A test of the
+//! runtime compares them with the kernel that it runs on.
 
 use crate::image::MapImage;
 use crate::vm::{MapFlags, MapKind, MapSpec};

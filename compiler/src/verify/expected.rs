@@ -138,8 +138,8 @@ impl<'c> Expected<'c> {
         !self.kinds.is_empty() && self.kinds.iter().all(|kind| denies(kind, true) && denies(kind, false))
     }
 
-    /// The first and last address of every range in force with their neighbours, and every address of an endpoint or
-    /// node.
+    /// The first and last address of every range in force with their neighbours; every address of an endpoint, service,
+    /// node or hostPort; and the first and last address of each family.
     pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
         self.natures.cuts()
     }
