@@ -62,9 +62,9 @@ pub struct Node<'t> {
 pub enum Value<'t> {
     /// `null`, `~`, or nothing after a key.
     Null,
-    /// A truth value (in YAML 1.1 also `yes`, `on`, `y` …).
+    /// A boolean (in YAML 1.1 also `yes`, `on`, `y` …).
     Bool(bool),
-    /// An integer that fits.
+    /// An integer that fits into 64 bits.
     Int(i64),
     /// Any other number.
     Float(f64),

@@ -37,7 +37,7 @@ pub(super) struct Source {
     look: u32,
 }
 
-/// What makes destinations one class.
+/// A class of destinations: participants that receive under the same conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Destination {
     pub(super) presence: Presence,

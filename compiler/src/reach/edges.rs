@@ -23,9 +23,9 @@ pub enum Group {
     Namespace(NamespaceId),
     /// One party: an index into [`Reach::parties`].
     Party(u32),
-    /// Every address outside.
+    /// Every address outside of the cluster.
     Outside,
-    /// Addresses outside, of one family: sorted, disjoint.
+    /// Addresses outside of the cluster, of one family: sorted, disjoint.
     Ranges(Vec<(IpAddr, IpAddr)>),
 }
 

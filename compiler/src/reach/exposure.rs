@@ -33,7 +33,7 @@ pub struct Entrance {
     pub port: u32,
     /// The ready backends that admit traffic from an address outside, with their ports.
     pub open: Vec<(EndpointId, u16)>,
-    /// How many ready backends are pods of the cluster.
+    /// The number of ready backends that are pods of the cluster.
     pub backends: usize,
 }
 

@@ -1,7 +1,7 @@
 //! The meaning of a YAML scalar: the rules of `sigs.k8s.io/yaml` over `goyaml.v2`, which kubectl uses.
 //!
-//! Those are YAML 1.1 with exceptions: no base-60 numbers; `08` is 8 (no octal, so a float); `0o10`, `0b1` and `0x50` in
-//! Go's notation; underscores anywhere in a number. Dates stay strings.
+//! Those are YAML 1.1 with exceptions: no base-60 numbers; `08` is 8 (no octal, so a float); `0o10`, `0b1` and `0x50`
+//! in Go's notation; underscores anywhere in a number. Dates stay strings.
 
 use std::fmt::Write as _;
 

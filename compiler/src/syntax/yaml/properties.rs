@@ -137,7 +137,7 @@ impl Handles {
         }
     }
 
-    /// The full name of a tag, given what follows its first `!`.
+    /// The full name of a tag, given the part after its first `!`.
     fn resolve(&self, name: &str) -> Option<String> {
         let (handle, suffix) = match name.split_once('!') {
             Some((inner, suffix))
