@@ -31,7 +31,7 @@ enum Elements {
     Addresses(HashSet<IpAddr>),
     /// `hash:net`
     Nets(Nets),
-    /// `hash:ip,port`, the protocol by number.
+    /// `hash:ip,port`, with the protocol's number.
     Ports(HashSet<(IpAddr, u8, u16)>),
 }
 

@@ -117,7 +117,7 @@ pub(super) enum Test {
     Protocol(u8),
     /// The index of the set.
     Set(usize, Side),
-    /// First and last destination port.
+    /// Ranges of destination ports: first and last.
     Ports(Vec<(u16, u16)>),
     State(Vec<State>),
     Mark {
