@@ -1,6 +1,6 @@
-//! What runs inside the namespaces: a server that answers everybody, and a client that tries.
+//! The programs inside the namespaces: a server that answers every packet, and a client.
 //!
-//! Both are this test's own binary, started again by `ip netns exec`.
+//! Both are the test's own binary, started again by `ip netns exec`.
 
 use std::io::{self, BufRead, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
