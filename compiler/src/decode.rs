@@ -1,7 +1,7 @@
 //! Texts → objects: strict where a mistake would weaken a policy, lenient with objects that are read only for context.
 //!
 //! ```text
-//!  input ──documents──▶ tree ──kinds──▶ which table and reader ──shape──▶ fields and types hold ──policy, pods, …──▶ Object
+//!  input ──documents──▶ tree ──kinds──▶ table and reader ──shape──▶ fields and types hold ──policy, pods, …──▶ Object
 //! ```
 //!
 //! For NetworkPolicy, everything that the API server's strict decoding and validation refuse is an error here, with the

@@ -36,7 +36,7 @@ spec: {podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress:
   spec: {type: NodePort, clusterIP: 10.96.0.1, selector: {app: db}, ports: [{port: 80, targetPort: 8080, nodePort: 30080}]}}
 ";
 
-/// A backend of the service if `app` is `db`.
+/// A pod, which is a backend of the service if its `app` is `db`.
 fn pod(name: &str, uid: &str, labels: &str, host: u8) -> String {
     format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, uid: {uid}, labels: {{{labels}}}}}, \

@@ -277,8 +277,8 @@ fn the_shop_is_verified_both_ways_in_every_structure() {
     }
 }
 
-/// If a program tests bytes of the address too early, verification sees a new class for each value of these bytes. It still finds no
-/// difference, but compares eight times the entries.
+/// If a program tests bytes of the address too early, verification sees a new class for each value of these bytes. It
+/// still finds no difference, but compares eight times the entries.
 #[test]
 fn programs_tell_apart_no_more_classes_than_the_compiler() {
     let (mut entries, mut most) = (0, 0);

@@ -86,7 +86,8 @@ impl Packet {
         Self::neighbour(136, source, destination, source, 2)
     }
 
-    /// A message of neighbour discovery with an option: the hardware address from which frames of [`Self::bytes`] are sent.
+    /// A message of neighbour discovery with an option: the hardware address from which frames of [`Self::bytes`] are
+    /// sent.
     pub(crate) fn neighbour(kind: u8, source: IpAddr, destination: IpAddr, target: IpAddr, option: u8) -> Self {
         let IpAddr::V6(target) = target else { panic!("neighbour discovery is of IPv6") };
         let mut message = vec![kind, 0, 0, 0, 0, 0, 0, 0];

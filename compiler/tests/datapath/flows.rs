@@ -54,7 +54,7 @@ facts! {
         assert_eq!(rig.flows(), [format!("fresh egress TcpFresh {friend}:443 40000")]);
     }
 
-    /// Otherwise every SYN of a flood that the pod answers would evict a connection.
+    /// The flow stays fresh: otherwise every SYN of a flood that the pod answers would evict a connection.
     an_answered_syn_stays_fresh(rig, family) {
         let (server, client) = (server(family), client(family));
         rig.to_pod(&Packet::tcp((client, 40_000), (server, 80), SYN)).is(Allowed);
@@ -93,7 +93,7 @@ facts! {
         rig.to_pod(&Packet::tcp((friend, 500), (listener, 500), SYN | ACK)).is(Established);
     }
 
-    /// Its sequence number may be a guess. The pod's kernel can check it, the flow table cannot.
+    /// The reset's sequence number may be a guess. The pod's kernel can check it, the flow table cannot.
     a_reset_from_outside_changes_nothing(rig, family) {
         let (server, friend) = (server(family), friend(family));
         rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
@@ -139,7 +139,8 @@ facts! {
         assert_eq!(rig.flows(), [format!("fresh egress TcpFresh {friend}:443 40000")]);
     }
 
-    /// So when a first policy selects the pod, its flows are known, and which end began them.
+    /// The flows of a pod without policies are stored too. The first policy that selects the pod then finds them, and
+    /// knows which end began each.
     flows_of_an_open_pod_are_remembered(rig, family) {
         rig.plug("open");
         let (open, stranger) = (open(family), stranger(family));
@@ -149,7 +150,8 @@ facts! {
             format!("fresh egress TcpFresh {stranger}:443 40000"),
             format!("fresh ingress UdpFresh {stranger}:1 2"),
         ]);
-        // Now it is isolated for ingress. Whichever end sends next: its own connection stays established, the other one is cut.
+        // Now the pod is isolated for ingress. Whichever end sends next, the pod's own connection stays established,
+        // and the other one is cut.
         rig.plug_as("listener", "open");
         rig.next_epoch();
         rig.to_pod(&Packet::tcp((stranger, 443), (open, 40_000), SYN | ACK)).is(Established);

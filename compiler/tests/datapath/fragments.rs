@@ -134,7 +134,7 @@ fn a_chain_that_goes_on_behind_a_first_fragment_deceives() {
     });
 }
 
-/// This is so for every kind of header, not only for destination options.
+/// No extension header may follow the fragment header of a first fragment, not only destination options.
 #[test]
 fn no_extension_header_goes_on_behind_a_first_fragment() {
     crate::on_machine(|rig| {

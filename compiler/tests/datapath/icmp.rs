@@ -110,7 +110,8 @@ facts! {
         rig.from_pod(&Packet::unreachable(stranger(family), &answer)).is(Source);
     }
 
-    /// Nor errors that quote a packet to another pod as if it belonged to one of its own flows.
+    /// A pod may not send errors that quote a packet to another pod, even if the quoted ports are those of its own
+    /// flow.
     an_error_that_quotes_another_pods_packet_on_an_own_flow_is_dropped(rig, family) {
         begin(rig, family);
         let mut answer = Packet::tcp((friend(family), 443), (server(family), 40_000), SYN | ACK);
@@ -186,8 +187,8 @@ fn lists_deny_the_sender_of_an_error_to_a_pod_without_policy() {
     }
 }
 
-/// For example, the pod's own node reports that a packet is too big for a tunnel. Nothing separates a pod from its
-/// node.
+/// For example, the pod's own node reports that a packet is too big for a tunnel. Traffic between a pod and its own
+/// node is always allowed.
 #[test]
 fn the_own_node_s_errors_pass_with_lists_in_force() {
     for family in FAMILIES {

@@ -49,7 +49,7 @@ fn a_pod_resolves_and_is_resolved() {
     });
 }
 
-/// To an address behind a router, such a message would be a way to send data out.
+/// Other advertisements are judged by policy: otherwise they could carry data to an address behind a router.
 #[test]
 fn answers_go_to_neighbours_that_asked() {
     on_v6(|rig, server, client| {
@@ -160,7 +160,7 @@ fn what_is_about_others_is_stray() {
         rig.to_pod(&Packet::icmp(ip(LINK), ip(ALL_NODES), 130, 0).with_hop_limit(1)).is(Neighbour);
         rig.to_pod(&Packet::icmp(client, ip(ALL_NODES), 130, 0).with_hop_limit(1)).is(Denied);
         assert!(rig.flows().is_empty());
-        // If the request has a global address, the address that the answer may go to is remembered.
+        // The solicitation comes from a global address: the flow table stores that it may be answered.
         rig.to_pod(&solicitation(client, server, server)).is(Neighbour);
         assert_eq!(rig.flows().len(), 1);
     });

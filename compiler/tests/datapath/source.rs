@@ -24,7 +24,7 @@ facts! {
         rig.from_pod(&Packet::udp((server(family), 1), (friend(family), 2))).is(Source);
     }
 
-    /// This is checked even if the packet cannot be judged.
+    /// The source is checked even if the packet cannot be judged.
     an_open_pods_fragments_and_broken_headers_are_checked_too(rig, family) {
         rig.plug("open");
         let spoofed = Packet::udp((server(family), 1), (friend(family), 2));

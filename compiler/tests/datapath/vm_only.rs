@@ -122,7 +122,7 @@ fn what_had_a_tag_is_unknown() {
     rig.plug("open");
     let open = crate::rig::open(Family::V4);
     rig.to_pod(&Packet::tcp((client(Family::V4), 40_000), (open, 80), SYN)).is(Unfiltered);
-    // The kernel would remove a tag of network 0, after which the source has not been checked.
+    // The kernel would remove a tag of network 0 and forward the packet, although its source was never checked.
     rig.from_pod(&Packet::tcp((open, 40_000), (client(Family::V4), 80), SYN)).is(Unknown);
 }
 

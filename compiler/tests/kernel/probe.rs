@@ -28,7 +28,8 @@ fn echo(socket: &UdpSocket) {
     }
 }
 
-/// Reads lines `PROTOCOL ADDRESS PORT MILLISECONDS`, tries all of them at once, and prints `1` or `0` for each, in order.
+/// Reads lines `PROTOCOL ADDRESS PORT MILLISECONDS`, tries all of them at once, and prints `1` or `0` for each, in
+/// order.
 pub(crate) fn probe() -> io::Result<()> {
     let mut tries = Vec::new();
     for line in io::stdin().lock().lines() {
