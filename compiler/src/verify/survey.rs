@@ -42,7 +42,7 @@ pub(super) struct Survey {
     pub(super) asked: u64,
 }
 
-/// For each word of a table, the number of stretches of addresses whose neighbours of the word are added to the survey.
+/// For each word of a table, its neighbouring addresses are added for at most this many stretches of addresses.
 const STRETCHES: usize = 3;
 /// The number of sample addresses from which the prober learns which parts of the state the row look-up reads.
 const SAMPLES: usize = 12;
