@@ -5,10 +5,10 @@
 //! its [`natures::Nature`], those of a local endpoint its [`Kind`]. For each kind and direction, one row says which
 //! slots of ports ([`super::slots`]) each nature may use. A rule is added to the row of each nature that its peers
 //! match.
-//! Invariants: made from the cluster alone, with nothing of classify and lower; agrees with `eval` on every flow,
-//! except for a pod's traffic to itself and ingress from its own node, which rows do not decide. `verify_parts` in
-//! `compiler/tests` checks this: both ways of verification, every combination with `eval` and by parts with this
-//! module, must find the same differences.
+//! Invariants: made from the cluster alone, with nothing of lower, and of classify only the conversion between
+//! addresses and numbers; agrees with `eval` on every flow, except for a pod's traffic to itself and ingress from its
+//! own node, which rows do not decide. `verify_parts` in `compiler/tests` checks this: both ways of verification, every
+//! combination with `eval` and by parts with this module, must find the same differences.
 
 mod natures;
 mod rows;

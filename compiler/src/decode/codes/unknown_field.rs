@@ -28,7 +28,7 @@ spec:
 ",
 };
 
-/// `nearest` is a similar field of the same level; `elsewhere` is the path of a field with this or a similar name on
+/// `nearest` is a similar field of the same level; `elsewhere` is the path of a field with this name (in any case) on
 /// another level.
 pub(crate) fn at(
     origin: Origin,
