@@ -1,8 +1,9 @@
-//! What an event costs the agent: pods of known classes that come and go, policies that change, in clusters of several sizes.
+//! The agent's cost of an event: pods of known classes that come and go, policies that change, in clusters of several
+//! sizes.
 //!
-//! `cargo xtask bench events`. Each figure is CPU-bound and single-threaded. A policy that changes is all of the agent's way but the
-//! kernel: into the index, classes of everything anew, tables, programs, the file. With `WEIR_BENCH_JSON`, the same figures in that
-//! file.
+//! `cargo xtask bench events`. Each figure is CPU-bound and single-threaded. A changed policy takes all of the agent's
+//! steps except for the kernel's: the index, new classes for everything, tables, programs, the file. With
+//! `WEIR_BENCH_JSON`, the same figures are written to that file.
 
 #![expect(clippy::print_stdout, reason = "a benchmark tells its figures")]
 
@@ -29,7 +30,7 @@ const SIZES: [Size; 6] = [
 ];
 const EVENTS: usize = 20_000;
 const NODE: &str = "node-5";
-/// So many policies change, one after the other.
+/// The number of policies that change, one after the other.
 const CHANGES: usize = 5;
 
 fn main() {
@@ -62,7 +63,7 @@ fn main() {
     }
 }
 
-/// Policies that change: the median of the time until the classes are known, and from then on until the file is there.
+/// Changes policies. Returns the median time until the classes are known, and from then on until the file is written.
 fn changes(index: &mut Index, objects: &[Object]) -> [Duration; 2] {
     let policies = objects.iter().filter(|it| matches!(it.body, Body::NetworkPolicy(_)));
     let (mut classified, mut emitted) = (Vec::new(), Vec::new());
@@ -94,8 +95,8 @@ fn objects(size: Size) -> Vec<Object> {
     decode(vec![input], &Options { default_namespace: "default".to_owned() }).0.objects
 }
 
-/// Copies of pods of other nodes, each with a name and an address of its own: how long they took to come and to go, and
-/// how many of them were single entries.
+/// Adds and removes copies of pods of other nodes, each with a name and an address of its own. Returns the time to add
+/// and to remove them, and the fraction that were single entries.
 fn events(index: &mut Index, objects: &[Object]) -> (Duration, Duration, f64) {
     let elsewhere = |it: &&Object| matches!(&it.body, Body::Pod(pod) if pod.node.as_deref() != Some(NODE));
     let pods: Vec<&Object> = objects.iter().filter(elsewhere).collect();

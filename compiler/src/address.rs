@@ -1,8 +1,8 @@
 //! Addresses and prefixes, read as the Kubernetes API server reads them.
 //!
 //! The server's fields are older than today's strict parsers: `010.0.0.0/8` is ten (decimal, not octal), a prefix may
-//! carry host bits, and an IPv4-mapped address is that IPv4 address. All of it is accepted and brought to one
-//! canonical form here; whoever wants to warn asks [`Parsed::quirk`].
+//! carry host bits, and an IPv4-mapped address is that IPv4 address. All of it is accepted here and converted to one
+//! canonical form; callers that warn about such spellings use [`Parsed::quirk`].
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -25,7 +25,7 @@ impl Family {
         }
     }
 
-    /// Bits in an address.
+    /// The number of bits in an address.
     pub fn bits(self) -> u8 {
         match self {
             Self::V4 => 32,
@@ -46,7 +46,7 @@ impl fmt::Display for Family {
 /// An address prefix with its host bits cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
-    /// Invariant: no bit below `len` is set, and never an IPv4-mapped address.
+    /// Invariant: no host bit is set, and never an IPv4-mapped address.
     address: IpAddr,
     /// Invariant: at most 32 or 128.
     len: u8,
@@ -124,19 +124,19 @@ fn mask(address: IpAddr, len: u8) -> IpAddr {
     }
 }
 
-/// Something that parsed, and what was odd about how it was written.
+/// A parsed value, with a note of anything unusual in its spelling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parsed<T> {
     /// The value, in canonical form.
     pub value: T,
-    /// What a reader might take for something else.
+    /// The property of the spelling that a reader may misread.
     pub quirk: Option<Quirk>,
 }
 
-/// Accepted by the server, and easily misread.
+/// A spelling that the server accepts and that is easily misread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quirk {
-    /// `203.0.113.77/24`: the host bits count for nothing.
+    /// `203.0.113.77/24`: the host bits are ignored.
     HostBits,
     /// `010.0.0.0/8`: decimal, not octal.
     LeadingZeros,
@@ -173,7 +173,8 @@ pub fn parse_cidr(text: &str) -> Option<Parsed<Prefix>> {
     Some(Parsed { value, quirk })
 }
 
-/// What most lists are made of: four numbers as everybody writes them, at once. `None`: look again, with more patience.
+/// Fast path for most list entries: four plain decimal numbers. `None` means that the caller has to use the full
+/// parser.
 pub(crate) fn parse_plain_v4(text: &[u8]) -> Option<Ipv4Addr> {
     let mut octets = [0u8; 4];
     let mut rest = text;

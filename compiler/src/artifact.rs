@@ -1,24 +1,26 @@
-//! The artifact: one ELF object with programs, maps, what goes into them, and why.
+//! The artifact: one ELF object with the programs, the maps and their entries, and the reasons for each.
 //!
-//! Problem: standard tools (bpftool, tc, aya) must load the object unchanged, and `inspect`, `verify` and the runtime must find
-//! everything else in the same file. Strategy: sections that loaders know, and sections named `.weir.…` that they pass over.
+//! Problem: standard tools (bpftool, tc, aya) must load the object unchanged, and `inspect`, `verify` and the runtime
+//! must find everything else in the same file. Strategy: sections that loaders know, and sections named `.weir.…` that
+//! they ignore.
 //!
 //! | section | holds |
 //! | --- | --- |
-//! | `classifier` | the programs `to_pod` and `from_pod`, a global function each; aya, libbpf and iproute2 share no other name |
-//! | `xdp` | the program `at_edge`, where lists deny something to everybody |
+//! | `classifier` | the programs `to_pod` and `from_pod`, as global functions; aya, libbpf and iproute2 share only this
+//! name |
+//! | `xdp` | the program `at_edge`, if lists deny any address to every endpoint |
 //! | `.maps`, `.BTF` | the maps, as types |
-//! | `.data.config`, … | the maps that programs address without a look-up: loaders make an array of one value |
+//! | `.data.config`, … | the maps that programs address without a look-up: loaders make an array with one value |
 //! | `.BTF.ext` | the line that each instruction came from |
 //! | `license` | a licence that lets the kernel's helpers be called |
-//! | `.weir.maps` | every map's make, and the entries that are in no section of their own |
-//! | `.weir.endpoints` | what `endpoints` will hold, by name |
-//! | `.weir.objects` | JSON, packed by LZ4: the objects it was made from, cut down to what we read |
+//! | `.weir.maps` | every map's type, sizes and flags, and the entries that are in no section of their own |
+//! | `.weir.endpoints` | the entries of `endpoints`, by the endpoints' names |
+//! | `.weir.objects` | JSON, packed by LZ4: the input objects, reduced to the fields that we read |
 //! | `.weir.manifest` | JSON: inputs, counts, costs, provenance |
 //! | `.weir.digest` | SHA-256 of every other byte of the file: finds damage; it is not a signature |
 //!
-//! Invariants: the same parts give the same bytes; [`Artifact::read`] of [`Artifact::to_bytes`] is the artifact; a byte that
-//! changed anywhere is an error; reading never panics and never reserves memory that the file does not have.
+//! Invariants: the same parts give the same bytes; [`Artifact::read`] of [`Artifact::to_bytes`] is the artifact; a byte
+//! that changed anywhere is an error; reading never panics and never reserves memory that the file does not have.
 
 mod btf;
 mod bytes;
@@ -55,7 +57,7 @@ use crate::image::MapImage;
 use crate::layout::MapName;
 use crate::model::Direction;
 
-/// What the kernel is told: some of its helpers are for programs under the GPL only.
+/// The license that is declared to the kernel: it allows some of its helpers only in GPL programs.
 pub const LICENCE: &str = "Dual BSD/GPL";
 
 /// A local endpoint's value in `endpoints`, under the name that the runtime finds its interface by.
@@ -83,7 +85,7 @@ pub struct Program {
 pub struct Artifact {
     /// `to_pod`, `from_pod`.
     pub programs: [Program; 2],
-    /// `at_edge`, where lists deny something to everybody. None of its instructions serves one line more than another.
+    /// `at_edge`, if lists deny any address to every endpoint. None of its instructions belongs to a policy line.
     pub edge: Option<Assembled>,
     /// Where instructions came from.
     pub lines: LineTable,
@@ -91,30 +93,30 @@ pub struct Artifact {
     pub maps: Vec<MapImage>,
     /// The local endpoints.
     pub endpoints: Vec<NamedEndpoint>,
-    /// JSON, as [`objects()`] writes it: what it was made from; empty if that was not given.
+    /// The objects that it was made from, in the JSON of [`objects()`]; empty if they were not given.
     pub objects: String,
-    /// JSON.
+    /// The manifest, in JSON.
     pub manifest: String,
 }
 
-/// What an artifact is made from.
+/// The parts from which [`Artifact::link`] makes an artifact.
 #[derive(Clone, Debug)]
 pub struct Parts {
     /// The programs for ingress and egress, `to_pod` and `from_pod`.
     pub programs: [Assembled; 2],
     /// The program at the edge of the node, if there is one.
     pub edge: Option<Assembled>,
-    /// What their tags stand for.
+    /// The lines that their tags refer to.
     pub lines: LineTable,
     /// The maps.
     pub maps: Vec<MapImage>,
     /// The local endpoints.
     pub endpoints: Vec<NamedEndpoint>,
-    /// What the manifest tells beyond what follows from the rest.
+    /// The content of the manifest that cannot be derived from the other parts.
     pub description: Description,
 }
 
-/// Parts that make no artifact: our own bug.
+/// Parts that do not fit together: a bug in the compiler.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
     /// A program uses a map that is not among the parts.
@@ -135,12 +137,12 @@ pub enum LinkError {
     /// More than one function in a program.
     #[error("a program of several functions")]
     Functions,
-    /// A program as no loader takes it.
+    /// A program that no loader accepts.
     #[error("a program that cannot be loaded: {0}")]
     Limits(String),
 }
 
-/// Bytes that are no artifact, or no longer the one that was written.
+/// Bytes that are not an artifact, or were changed after it was written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArtifactError {
     /// Not an ELF object of the kind that we write.
@@ -152,12 +154,12 @@ pub enum ArtifactError {
     /// The file was changed after it was written.
     #[error("the file is damaged: its digest is {actual}, it should be {expected}")]
     Digest {
-        /// As stands in the file.
+        /// The digest in the file.
         expected: Digest,
-        /// As it is.
+        /// The digest of the file's bytes.
         actual: Digest,
     },
-    /// A section that makes no sense, although its bytes are as they were written.
+    /// A section that cannot be read, although its bytes are as they were written.
     #[error("section {0} cannot be read; was it written by another version of weir?")]
     Malformed(&'static str),
 }
@@ -187,17 +189,18 @@ impl Artifact {
         Ok(artifact)
     }
 
-    /// The file.
+    /// The bytes of the file.
     pub fn to_bytes(&self) -> Result<Vec<u8>, LinkError> {
         object::write(self)
     }
 
-    /// The artifact in a file, if no byte of it has changed since it was written.
+    /// Reads the artifact in a file, if no byte of it has changed since it was written.
     pub fn read(file: &[u8]) -> Result<Self, ArtifactError> {
         object::read(file)
     }
 
-    /// Where in a file the values stand that programs address, in order: who has the maps can do without them.
+    /// The byte ranges in a file that hold the values which programs address, in order. A caller that has the maps from
+    /// elsewhere can leave them out.
     pub fn values(file: &[u8]) -> Vec<(MapName, Range<usize>)> {
         object::values(file)
     }
@@ -216,7 +219,7 @@ impl Artifact {
         }
     }
 
-    /// The digest of what is enforced: code, maps, endpoints; not of names of files and lines.
+    /// The digest of the enforced parts: code, maps, endpoints. Names of files and line numbers do not change it.
     pub fn generation(&self) -> Result<Digest, LinkError> {
         let [to_pod, from_pod] = self.programs.each_ref().map(|program| object::code(&program.code));
         let edge = self.edge.as_ref().map(object::code).unwrap_or_default();
@@ -229,7 +232,7 @@ impl Artifact {
         self.programs.iter().map(|program| &program.code).chain(&self.edge)
     }
 
-    /// Maps that programs address without a look-up.
+    /// The maps that programs address without a look-up.
     fn addressed(&self) -> Vec<MapName> {
         let mut names: Vec<MapName> = self.code().flat_map(uses).filter(|it| it.1).filter_map(|it| it.0).collect();
         names.sort_unstable();

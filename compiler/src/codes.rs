@@ -1,4 +1,4 @@
-//! Every code there is, for `weir explain-code` and for the tests that hold the documentation true.
+//! All diagnostic codes, for `weir explain-code` and for the tests that check their documentation.
 
 use crate::diagnostic::Code;
 use crate::{decode, lint, resolve};

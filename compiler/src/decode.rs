@@ -1,12 +1,13 @@
-//! Texts → objects: strict where a mistake would weaken a policy, lenient in what we only read for context.
+//! Texts → objects: strict where a mistake would weaken a policy, lenient with objects that are read only for context.
 //!
 //! ```text
-//!  input ──documents──▶ tree ──kinds──▶ which table and reader ──shape──▶ fields and types hold ──policy, pods, …──▶ Object
+//!  input ──documents──▶ tree ──kinds──▶ table and reader ──shape──▶ fields and types hold ──policy, pods, …──▶ Object
 //! ```
 //!
-//! For NetworkPolicy, what the API server's strict decoding and validation refuse is an error here, with the field path
-//! that it prints, and what it accepts is accepted. An object with an error is left out, and the run has failed; nothing
-//! else in the input is hidden by it. Work is linear in the input, and the number of findings per object is bounded.
+//! For NetworkPolicy, everything that the API server's strict decoding and validation refuse is an error here, with the
+//! field path that the server prints, and everything that it accepts is accepted. An object with an error is left out
+//! and makes the run fail, but hides nothing else in the input. Work is linear in the input, and the number of findings
+//! per object is bounded.
 
 mod cidr_list;
 pub mod codes;
@@ -42,18 +43,18 @@ pub const CODES: &[&Code] = codes::ALL;
 /// One input.
 #[derive(Debug)]
 pub struct Input {
-    /// As the user named it: a path, or `-`.
+    /// The input's name, as the user gave it: a path, or `-`.
     pub name: String,
     /// Its bytes, not yet known to be text.
     pub bytes: Vec<u8>,
-    /// What it holds.
+    /// The kind of its content.
     pub kind: InputKind,
 }
 
-/// What an input holds.
+/// The kind of an input's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputKind {
-    /// Kubernetes objects, in YAML or JSON (told apart by their first character).
+    /// Kubernetes objects, in YAML or JSON (distinguished by the first character).
     Manifest,
     /// A plain-text list of addresses to deny.
     DenyList,
@@ -68,18 +69,18 @@ pub struct Options {
     pub default_namespace: String,
 }
 
-/// What was read.
+/// The result of reading.
 #[derive(Debug, Default)]
 pub struct Decoded {
     /// Valid objects, in the order read.
     pub objects: Vec<Object>,
-    /// Where they stand.
+    /// The positions of the objects in files.
     pub sources: SourceMap,
-    /// Kinds that were passed over (`group/version Kind`), and how many of each.
+    /// The number of skipped objects of each other kind (`group/version Kind`).
     pub skipped: BTreeMap<String, usize>,
 }
 
-/// Reads every object of every input. Reports everything and stops at nothing.
+/// Reads every object of every input, and reports all findings instead of stopping at the first error.
 pub fn decode(inputs: Vec<Input>, options: &Options) -> (Decoded, Diagnostics) {
     let mut reader = documents::Reader::new(options);
     inputs.into_iter().for_each(|input| reader.input(input));

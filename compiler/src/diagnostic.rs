@@ -1,23 +1,23 @@
-//! What we have to say about the input, as data. The command line draws it.
+//! Findings about the input, as data. The command line draws them.
 //!
-//! Every kind of finding has a [`Code`]: a constant in a file of its own (with what / why / example, and the
-//! function that builds the finding), so that `weir explain-code` and the finding can never drift apart. Codes of
-//! reading live under [`crate::decode`] and [`crate::resolve`], codes of habit under [`crate::lint`];
-//! [`crate::codes::all`] lists them.
+//! Every kind of finding has a [`Code`]: a constant in a file of its own (with what / why / example, and the function
+//! that builds the finding), so that `weir explain-code` and the finding cannot drift apart. Codes about reading the
+//! input are under [`crate::decode`] and [`crate::resolve`], lints under [`crate::lint`]; [`crate::codes::all`] lists
+//! all of them.
 
 use std::fmt;
 
 use crate::origin::Origin;
 use crate::source::FileSpan;
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// Worth knowing; never changes an exit code.
     Note,
-    /// Valid, and probably not what was meant.
+    /// Valid, but probably not what the author meant.
     Warning,
-    /// Not valid, or not understood: nothing is compiled from it.
+    /// Not valid, or not understood: the object is not compiled.
     Error,
 }
 
@@ -34,19 +34,19 @@ impl fmt::Display for Severity {
 /// One kind of finding: a stable name and its documentation.
 #[derive(Debug)]
 pub struct Code {
-    /// Kebab-case, stable for ever: `end-port-with-named-port`.
+    /// The name in kebab case, which never changes: `end-port-with-named-port`.
     pub name: &'static str,
     /// The severity unless the user sets another.
     pub severity: Severity,
-    /// True for habits (`lint`), which may be switched off; false for what makes the input invalid.
+    /// True for a lint, which may be switched off; false for a code about invalid input.
     pub lint: bool,
-    /// One sentence with a full stop: what is wrong.
+    /// One sentence with a full stop: the problem.
     pub what: &'static str,
-    /// A short paragraph: why it matters, what happens to packets.
+    /// A short paragraph: why it matters, and what happens to packets.
     pub why: &'static str,
-    /// A complete input that shows it. A test checks that it does.
+    /// A complete input with the problem. A test checks that it produces the finding.
     pub example: &'static str,
-    /// The same input, mended. A test checks that the finding is gone.
+    /// The same input with the problem fixed. A test checks that the finding is gone.
     pub fixed: &'static str,
 }
 
@@ -58,40 +58,40 @@ impl PartialEq for Code {
 
 impl Eq for Code {}
 
-/// Where a finding points.
+/// The place that a finding points to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A field of an object, wherever the object came from.
+    /// A field of an object, with or without a file.
     Field(Origin),
-    /// The *name* of a field (for unknown and duplicate fields). Of several with one name, the last.
+    /// The *name* of a field (for unknown and duplicate fields). If several fields have the name, the last of them.
     FieldName(Origin),
-    /// The name of the first of several fields with one name.
+    /// The name of a field; if several fields have the name, the first of them.
     FirstFieldName(Origin),
-    /// A stretch of text that never became an object.
+    /// A range of text that is not part of any object.
     Text(FileSpan),
 }
 
-/// A place and what to say there.
+/// A place and the text to show there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// Where.
+    /// The place.
     pub place: Place,
-    /// What; may be empty.
+    /// The text; may be empty.
     pub text: String,
 }
 
 /// One finding.
 #[derive(Clone, Debug)]
 pub struct Diagnostic {
-    /// Which kind.
+    /// The kind of finding.
     pub code: &'static Code,
-    /// How bad, after configuration.
+    /// The severity, after configuration.
     pub severity: Severity,
     /// One line, lower case, no full stop.
     pub message: String,
-    /// The place it is about.
+    /// The place of the problem.
     pub primary: Label,
-    /// Other places that matter.
+    /// Other places that matter to it.
     pub secondary: Vec<Label>,
     /// Facts that help to understand.
     pub notes: Vec<String>,
@@ -110,7 +110,7 @@ impl Diagnostic {
         Self::new(code, Place::FieldName(origin), message.into())
     }
 
-    /// A finding at a stretch of text.
+    /// A finding at a range of text.
     pub fn at_text(code: &'static Code, span: FileSpan, message: impl Into<String>) -> Self {
         Self::new(code, Place::Text(span), message.into())
     }
@@ -127,35 +127,35 @@ impl Diagnostic {
         }
     }
 
-    /// With a text under the primary place.
+    /// Sets the text at the primary place.
     #[must_use]
     pub fn label(mut self, text: impl Into<String>) -> Self {
         self.primary.text = text.into();
         self
     }
 
-    /// With another field that matters.
+    /// Adds another field.
     #[must_use]
     pub fn also(mut self, origin: Origin, text: impl Into<String>) -> Self {
         self.secondary.push(Label { place: Place::Field(origin), text: text.into() });
         self
     }
 
-    /// With the first of several fields of one name.
+    /// Adds the first of several fields with one name.
     #[must_use]
     pub fn also_first(mut self, origin: Origin, text: impl Into<String>) -> Self {
         self.secondary.push(Label { place: Place::FirstFieldName(origin), text: text.into() });
         self
     }
 
-    /// With a fact.
+    /// Adds a note.
     #[must_use]
     pub fn note(mut self, text: impl Into<String>) -> Self {
         self.notes.push(text.into());
         self
     }
 
-    /// With the next step.
+    /// Sets the next step.
     #[must_use]
     pub fn help(mut self, text: impl Into<String>) -> Self {
         self.help = Some(text.into());
@@ -170,22 +170,22 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// None yet.
+    /// An empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One more.
+    /// Adds a finding.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         self.list.push(diagnostic);
     }
 
-    /// All of another list.
+    /// Adds all findings of another list.
     pub fn extend(&mut self, other: Diagnostics) {
         self.list.extend(other.list);
     }
 
-    /// In order.
+    /// The findings, in order.
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
         self.list.iter()
     }
@@ -195,22 +195,22 @@ impl Diagnostics {
         self.list.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
     }
 
-    /// Whether there is nothing to say.
+    /// Whether there are no findings.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// How many.
+    /// The number of findings.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Keeps what the function keeps; it may change severities.
+    /// Keeps the findings for which `keep` returns true; it may change their severities.
     pub fn retain_mut(&mut self, keep: impl FnMut(&mut Diagnostic) -> bool) {
         self.list.retain_mut(keep);
     }
 
-    /// The list itself.
+    /// The findings as a vector.
     pub fn into_vec(self) -> Vec<Diagnostic> {
         self.list
     }

@@ -1,12 +1,12 @@
 //! Makes text from outside visible: escapes the characters that a terminal or a log would act on or would not show.
 //!
-//! Problem: names, values and messages come from other people's files, from the API server and from other programs. A
-//! control character in them moves the cursor or changes colours, a line break makes a line that a CI system takes for
-//! a command, and a bidirectional override or a zero-width letter makes a text look like another one.
+//! Problem: names, values and messages come from the user's files, from the API server and from other programs. A
+//! control character in them moves the cursor or changes colours, a line break creates a line that a CI system takes
+//! for a command, and a bidirectional override or a zero-width letter makes a text look like another one.
 //!
-//! Strategy: [`line()`] is the only function that escapes them. Its result is one line in which every character is visible.
-//! The command line tool calls it for each line that it prints (`Page`), so no message can forget it. It does not escape
-//! backslashes: people read the result, and no program parses it.
+//! Strategy: [`line()`] is the only function that escapes them. Its result is one line in which every character is
+//! visible. The command line tool calls it for each line that it prints (`Page`), so no message can forget it. It does
+//! not escape backslashes: people read the result, and no program parses it.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

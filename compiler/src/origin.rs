@@ -1,4 +1,4 @@
-//! Where something was said: an object and a field path in it.
+//! The place of a statement in the input: an object and a field path in it.
 //!
 //! An [`Origin`] travels from `decode` to the last table entry. It names no file and no line: those live only in
 //! [`crate::source::SourceMap`], so an object that came from an API server gets the same messages without a file.

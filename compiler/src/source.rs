@@ -1,7 +1,7 @@
-//! Where objects stand in files. The only place that knows file positions.
+//! The positions of objects in files. No other module knows file positions.
 //!
-//! Trees are dropped once an object is decoded, so 100,000 pods cost no more than their text. The few objects that a
-//! message points into are read again, from the stretch of text remembered here, when the message is drawn.
+//! Trees are dropped once an object is decoded, so 100,000 pods cost no more memory than their text. If a message
+//! points into an object, the object is read again from the span stored here.
 
 use crate::origin::ObjectId;
 use crate::syntax::{Format, Span};
@@ -10,25 +10,25 @@ use crate::syntax::{Format, Span};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
 
-/// A stretch of a file.
+/// A byte range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileSpan {
-    /// Which file.
+    /// The file.
     pub file: FileId,
-    /// Where in it.
+    /// The range in its text.
     pub span: Span,
 }
 
 /// A file and its text.
 #[derive(Debug)]
 pub struct SourceFile {
-    /// As the user named it.
+    /// The file's name, as the user gave it.
     pub name: String,
     /// Its text, valid UTF-8.
     pub text: String,
 }
 
-/// Where one object stands.
+/// The position of one object.
 #[derive(Clone, Debug)]
 pub struct ObjectSource {
     /// The file.
@@ -43,7 +43,7 @@ pub struct ObjectSource {
     pub document: u32,
 }
 
-/// Files, and where the objects stand in them.
+/// Files, and the positions of the objects in them.
 #[derive(Debug, Default)]
 pub struct SourceMap {
     files: Vec<SourceFile>,
@@ -52,12 +52,12 @@ pub struct SourceMap {
 }
 
 impl SourceMap {
-    /// Nothing yet.
+    /// A map without files and objects.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes a file's text.
+    /// Adds a file and its text.
     pub fn add_file(&mut self, name: String, text: String) -> FileId {
         self.files.push(SourceFile { name, text });
         FileId(self.files.len() as u32 - 1)
@@ -73,13 +73,13 @@ impl SourceMap {
         &self.files
     }
 
-    /// Gives the next object its number and remembers where it stands.
+    /// Assigns the next number to an object and stores its position.
     pub fn add_object(&mut self, source: Option<ObjectSource>) -> ObjectId {
         self.objects.push(source);
         ObjectId(self.objects.len() as u32 - 1)
     }
 
-    /// Where an object stands.
+    /// The position of an object; `None` if it came without text.
     pub fn object(&self, id: ObjectId) -> Option<&ObjectSource> {
         self.objects.get(id.0 as usize)?.as_ref()
     }

@@ -1,8 +1,8 @@
 //! Text → trees: YAML (as Kubernetes reads it) and JSON, both to one [`Node`] with a span on everything.
 //!
-//! The readers are bounded in depth, in alias expansion and in time, and never panic: [`SyntaxError`] says what and
-//! where. What a scalar *means* is settled here too: YAML 1.1 rules, as in kubectl, so nothing to the right knows
-//! which of the two languages an object was written in.
+//! The readers are bounded in depth, in alias expansion and in time, and never panic: a [`SyntaxError`] describes the
+//! problem and its place. The *meaning* of a scalar is decided here too, by YAML 1.1 rules, as in kubectl. So later
+//! stages do not know in which of the two languages an object was written.
 //!
 //! ```text
 //!  bytes ──text──▶ String ──format──▶ json::documents ──▶ Shallow ──▶ json::elements / json::parse ──▶ Node
@@ -21,7 +21,7 @@ pub use text::{MAX_TEXT, TextError, format, text};
 /// How deep values may be nested, in either language.
 pub const MAX_DEPTH: usize = 256;
 
-/// A stretch of one file's text, in bytes.
+/// A range of one file's text, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
     /// First byte.
@@ -31,7 +31,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// From byte to byte. Texts are at most [`MAX_TEXT`] long, so nothing is cut off.
+    /// The span from `start` to `end`. Texts are at most [`MAX_TEXT`] long, so both numbers fit.
     pub fn new(start: usize, end: usize) -> Self {
         let fit = |byte| u32::try_from(byte).unwrap_or(u32::MAX);
         Self { start: fit(start), end: fit(end) }
@@ -42,29 +42,29 @@ impl Span {
         Self::new(0, text.len())
     }
 
-    /// The stretch itself; nothing if it is no stretch of this text.
+    /// The text in the span; empty if the span is not inside this text.
     pub fn slice(self, text: &str) -> &str {
         text.get(self.start as usize..self.end as usize).unwrap_or_default()
     }
 }
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node<'t> {
-    /// Where.
+    /// The position of the value.
     pub span: Span,
-    /// What.
+    /// The value.
     pub value: Value<'t>,
 }
 
-/// A value of JSON's kinds; YAML is brought to these.
+/// A value of one of JSON's kinds; values of YAML are converted to these.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value<'t> {
     /// `null`, `~`, or nothing after a key.
     Null,
-    /// A truth value (in YAML 1.1 also `yes`, `on`, `y` …).
+    /// A boolean (in YAML 1.1 also `yes`, `on`, `y` …).
     Bool(bool),
-    /// An integer that fits.
+    /// An integer that fits into 64 bits.
     Int(i64),
     /// Any other number.
     Float(f64),
@@ -72,7 +72,7 @@ pub enum Value<'t> {
     Str(Cow<'t, str>),
     /// A list.
     Seq(Vec<Node<'t>>),
-    /// A mapping, in the order written; duplicate keys are kept, for `decode` to judge.
+    /// A mapping, in the order written; duplicate keys are kept, because `decode` reports them.
     Map(Vec<Entry<'t>>),
 }
 
@@ -91,15 +91,15 @@ impl Value<'_> {
 /// One entry of a mapping.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry<'t> {
-    /// The key; what is no string is written as one, as kubectl does.
+    /// The key. A key that is not a string is converted to one, as in kubectl.
     pub key: Cow<'t, str>,
-    /// Where the key stands.
+    /// The position of the key.
     pub key_span: Span,
     /// The value.
     pub value: Node<'t>,
 }
 
-/// What the text is written in.
+/// The language of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// YAML, possibly of many documents.
@@ -113,11 +113,11 @@ pub enum Format {
 /// Text that is not well-formed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyntaxError {
-    /// Where it went wrong.
+    /// The position of the error.
     pub span: Span,
-    /// What is wrong: one line, lower case, no full stop.
+    /// The problem: one line, lower case, no full stop.
     pub message: String,
-    /// What to do about it, where that is clear.
+    /// The next step, if it is clear.
     pub help: Option<String>,
 }
 

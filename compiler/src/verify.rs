@@ -1,15 +1,17 @@
-//! Verification: what was emitted, asked again, without the way that led there.
+//! Verification: checks a finished artifact against the cluster, independently of the compiler stages that produced it.
 //!
-//! Problem: classes, tables, passes and code may be wrong together, and look right.
-//! Strategy: from the cluster alone, find what the oracle can tell apart: endpoints and addresses ([`expected`]), ports
-//! ([`slots`]). From the artifact alone, by running its programs over its maps, find what *they* tell apart ([`prober`],
-//! [`survey`]). Of all that is the same to both, one representative is enough. Where their product is small, a packet for
-//! each combination runs through the programs, and the oracle is asked the same ([`product`]). Where it is too large it goes
-//! by parts that add up to it ([`parts`]). Flows that an older generation allowed are judged as new ones are ([`again`]).
-//! Where something is staged, all of it is done once more with what is staged enforced on both sides ([`staged`]).
-//! The report says which way it went, and how much of what was asked.
-//! Invariants: uses nothing of classify, lower, passes and emit, and knows no table's layout; a trap, an unreadable map or
-//! a program that cannot be followed is a difference, never a pass.
+//! Problem: classes, tables, passes and code may be wrong together, and still agree with each other.
+//! Strategy: from the cluster alone, find which endpoints and addresses ([`expected`]) and which ports ([`slots`]) the
+//! oracle can distinguish. From the artifact alone, by running its programs over its maps, find which of them the
+//! programs can distinguish ([`prober`], [`survey`]). Values that are equal to both sides are covered by one
+//! representative. If the product of the representatives is small, a packet for each combination runs through the
+//! programs and is compared with the oracle ([`product`]). If it is too large, each factor is checked separately, and
+//! then the way they combine ([`parts`]). Flows that an older generation allowed must be judged as new flows are
+//! ([`again`]). If anything is staged, everything is done a second time with the staged policies and lists enforced on
+//! both sides ([`staged`]). The report says whether every combination was run, and how many checks of each part agreed.
+//! Invariants: uses nothing of lower, passes and emit, and of classify only the conversion between addresses and
+//! numbers; knows no table's layout; a trap, an unreadable map or a program that cannot be followed is a difference,
+//! never a pass.
 
 mod again;
 mod asker;
@@ -44,7 +46,7 @@ use product::Product;
 use report::MOST_TOLD;
 pub use report::{Difference, Part, Report};
 
-/// Up to so many packets, every combination is run.
+/// Every combination is run if that takes at most this many packets.
 pub const MOST_PACKETS: u64 = 200_000;
 
 /// Checks an artifact against the cluster that it should enforce.
@@ -52,7 +54,7 @@ pub fn verify(artifact: &Artifact, cluster: &Cluster) -> Report {
     verify_within(artifact, cluster, MOST_PACKETS)
 }
 
-/// The same, running every combination only if those are not more packets than this.
+/// Like [`verify`], but runs every combination only if that takes at most `most_packets` packets.
 pub fn verify_within(artifact: &Artifact, cluster: &Cluster, most_packets: u64) -> Report {
     let mut report = verify_enforced(artifact, cluster, most_packets);
     if !cluster.staged.is_empty() || staged::is_in(artifact) {
@@ -95,15 +97,15 @@ struct Verifier<'a> {
     cluster: &'a Cluster,
     locals: Vec<Local>,
     most_packets: u64,
-    /// What an attempt stumbled over.
+    /// Probes that failed in earlier attempts because the prober did not know which parts of the state matter.
     lessons: Vec<Unlearned>,
 }
 
-/// So many times something may be found that had not been seen to matter.
+/// After this many lessons, verification gives up: the programs cannot be followed.
 const MOST_LESSONS: usize = 8;
 
 impl<'a> Verifier<'a> {
-    /// False if something was learned, and it has to begin again.
+    /// Runs one attempt. Returns false if it added a lesson: the caller then has to start over.
     fn attempt(
         &mut self,
         expected: &mut Expected<'a>,
@@ -150,7 +152,7 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// What local endpoints have addresses of.
+    /// The address families in which local endpoints have addresses.
     fn families(&self) -> Vec<Family> {
         let addresses = self.locals.iter().flat_map(|it| &self.cluster.endpoints[it.id.index()].addresses);
         let found: BTreeSet<bool> = addresses.map(|address| !address.is_ipv4()).collect();
@@ -169,7 +171,7 @@ impl<'a> Verifier<'a> {
     }
 }
 
-/// An address of each family that is none of these.
+/// An address of each family that is not in the set.
 fn unused(addresses: &BTreeSet<IpAddr>) -> [IpAddr; 2] {
     let v4 = (Ipv4Addr::new(198, 18, 0, 1).to_bits()..).map(|bits| IpAddr::V4(bits.into()));
     let v6 = (Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1).to_bits()..).map(|bits| IpAddr::V6(bits.into()));

@@ -1,4 +1,4 @@
-//! Holds the documentation of every code true: names, sentences and examples.
+//! Checks the documentation of every code: names, sentences and examples.
 
 use weir_compiler::codes;
 use weir_compiler::decode::{Input, InputKind, Options, decode};

@@ -1,4 +1,4 @@
-//! Whatever is done to an input, `decode` says something about it and does not panic: what it says points into the input.
+//! For any mutated input, `decode` reports findings that point into the input, and never panics.
 
 use proptest::prelude::*;
 use weir_compiler::decode::InputKind;

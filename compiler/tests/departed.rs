@@ -7,7 +7,7 @@ use weir_compiler::k8s::Object;
 use weir_compiler::model::Assumptions;
 use weir_compiler::resolve::resolve;
 
-/// Clients c1 and c2 may reach what is labelled `role: serves`; the service has backends of any role.
+/// Clients c1 and c2 may reach pods with the label `role: serves`; the service has backends of any role.
 const FIXED: &str = "
 {apiVersion: v1, kind: Namespace, metadata: {name: shop}}
 ---
@@ -36,7 +36,7 @@ spec: {podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress:
   spec: {type: NodePort, clusterIP: 10.96.0.1, selector: {app: db}, ports: [{port: 80, targetPort: 8080, nodePort: 30080}]}}
 ";
 
-/// A backend of the service if `app` is `db`.
+/// A pod, which is a backend of the service if its `app` is `db`.
 fn pod(name: &str, uid: &str, labels: &str, host: u8) -> String {
     format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, uid: {uid}, labels: {{{labels}}}}}, \
@@ -46,7 +46,7 @@ fn pod(name: &str, uid: &str, labels: &str, host: u8) -> String {
 
 const SERVES: &str = "app: db, role: serves";
 const QUARANTINED: &str = "role: none";
-/// Out of the service, and allowed as before.
+/// Not in the service any more, but still allowed.
 const DRAINED: &str = "role: serves";
 
 fn objects(texts: &[String]) -> Vec<Object> {
@@ -57,7 +57,7 @@ fn objects(texts: &[String]) -> Vec<Object> {
     decoded.objects
 }
 
-/// Observes a generation; returns the flows that end as `pod address:port`.
+/// Observes a generation. Returns the flows that end, as `pod address:port`.
 fn observe(departed: &mut Departed, texts: &[String]) -> Vec<String> {
     observe_assuming(departed, texts, Assumptions::default())
 }
@@ -86,7 +86,7 @@ fn flows_to_the_service_end_once_when_a_backend_is_quarantined() {
     let now = [pod("a", "a1", QUARANTINED, 1), pod("b", "b1", SERVES, 2)];
     assert_eq!(observe(&mut departed, &now), ALL);
     assert_eq!(observe(&mut departed, &now), NONE, "flows that began since then do not use it");
-    // It comes back, and goes again.
+    // The pod returns, and leaves again.
     observe(&mut departed, &[pod("a", "a1", SERVES, 1), pod("b", "b1", SERVES, 2)]);
     assert_eq!(observe(&mut departed, &now), ALL);
 }
@@ -179,7 +179,7 @@ fn backends_that_are_no_pods_are_remembered_up_to_a_limit_and_flows_end_beyond_i
     observe(&mut departed, &[outside(0..1000), wide.clone()]);
     assert_eq!(observe(&mut departed, &[outside(1000..2000), wide.clone()]), NONE, "they may be reached");
     assert_eq!(observe(&mut departed, &[outside(2000..3500), wide.clone()]), NONE);
-    // Each is behind two addresses.
+    // Each backend is reachable through two addresses.
     let ended = observe(&mut departed, &[outside(3500..4000), wide.clone()]);
     let users: Vec<&str> = ended.iter().map(String::as_str).filter(|it| it.ends_with(":80")).collect();
     assert_eq!(users, ["shop/c1 10.96.0.1:80", "shop/c2 10.96.0.1:80", "shop/free 10.96.0.1:80"]);

@@ -1,4 +1,5 @@
-//! The program at the edge of the node drops what lists deny to everybody, both ways, and nothing else.
+//! The program at the edge of the node drops packets from and to addresses that lists deny to every endpoint, and no
+//! others.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -31,7 +32,7 @@ const PODS: &str = r#"
 ---
 "#;
 
-/// A list, with what is beyond the name.
+/// A list with the given name and spec.
 fn list(name: &str, spec: &str) -> String {
     format!("{{kind: CidrList, apiVersion: weir.dev/v1alpha1, metadata: {{name: {name}}}, spec: {{{spec}}}}}\n---\n")
 }
@@ -50,11 +51,11 @@ fn cluster_of(lists: &str) -> Cluster {
 fn artifact(cluster: &Cluster, options: &Options) -> Artifact {
     let scope = Scope::everything(cluster);
     let artifact = compile(cluster, &scope, options).expect("compiled").artifact(cluster, options, |_| ());
-    // What is read from the file is what runs.
+    // The test runs the artifact as it is read from the file.
     Artifact::read(&artifact.expect("linked").to_bytes().expect("written")).expect("read")
 }
 
-/// The program for these lists; they deny something to everybody.
+/// The edge program for these lists, which must deny some address to every endpoint.
 fn edge(lists: &str) -> AtEdge {
     AtEdge::new(&artifact(&cluster_of(lists), &Options::default())).unwrap().expect("a program at the edge")
 }
@@ -77,7 +78,7 @@ fn what_is_denied_to_everybody_is_dropped_before_any_pod() {
         ("192.0.3.0", "10.0.0.1", false),
         ("198.51.100.8", "10.0.0.1", false),
         ("2001:db9::", "fd00::1", false),
-        // No pod of ours, and the node itself.
+        // Not a local pod, and the node itself.
         ("192.0.2.1", "10.0.0.3", false),
         ("192.0.2.1", "172.16.0.1", false),
         ("2001:db8::7", "fd00::3", false),
@@ -102,14 +103,14 @@ fn what_some_pod_or_flow_may_have_is_none_of_the_edges() {
     ] {
         assert!(artifact(&cluster_of(&lists), &Options::default()).edge.is_none(), "{why}");
     }
-    // An exemption for one pod, or in one direction, is one.
+    // An exemption for one pod or in one direction counts as an exemption.
     for exempt in ["appliesTo: {podSelector: {matchLabels: {app: db}}}", "directions: [Egress]"] {
         let exempt = list("ok", &format!("action: Allow, order: 1, cidrs: [192.0.2.8/29], {exempt}"));
         let mut edge = edge(&format!("{whole}{exempt}"));
         assert!(!edge.drops(tcp("192.0.2.8", "10.0.0.1")).unwrap(), "{exempt}");
         assert!(edge.drops(tcp("192.0.2.7", "10.0.0.1")).unwrap(), "{exempt}");
     }
-    // One after another list that denies is none; two lists of one direction each are one of both.
+    // An exemption after the denying list has no effect. Two lists of one direction each deny both directions.
     let late = list("ok", "action: Allow, order: 200, cidrs: [192.0.2.8/29]");
     assert!(edge(&format!("{whole}{late}")).drops(tcp("192.0.2.8", "10.0.0.1")).unwrap());
     let halves = ["Ingress", "Egress"].map(|it| list(&it.to_lowercase(), &format!("{DENY}, directions: [{it}]")));
@@ -137,7 +138,7 @@ fn only_what_is_plain_is_dropped() {
     let mut check = |what: &str, packet: &[u8], dropped: bool| {
         assert_eq!(edge.drops(packet.to_vec()).unwrap(), dropped, "{what}");
         for length in 0..packet.len() {
-            // Whatever is missing, it does not trap.
+            // A truncated packet never causes a trap.
             edge.drops(packet[..length].to_vec()).unwrap();
         }
     };
@@ -191,14 +192,14 @@ fn where_established_flows_are_kept_nothing_is_dropped() {
     assert!(!edge.drops(tcp("2001:db8::1", "fd00::1")).unwrap());
 }
 
-/// Every structure has its turn in three rounds.
+/// The structures of one round; in three rounds every structure is used.
 fn options(round: usize) -> Options {
     let of = |place: &Place| (*place, place.structures()[round % place.structures().len()]);
     let forced = Place::ALL.iter().map(of).collect();
     Options { forced, target: Target::BASE, ..Options::default() }
 }
 
-/// Where anything begins or ends, with the neighbours.
+/// The boundaries of all ranges and addresses, with their neighbours.
 fn addresses(cluster: &Cluster) -> BTreeSet<IpAddr> {
     let lists = cluster.lists.iter().flat_map(|list| &list.entries).flat_map(|entry| [entry.first, entry.last]);
     let owned = cluster.endpoints.iter().flat_map(|it| &it.addresses).copied();
@@ -225,7 +226,7 @@ fn address_in(value: &[u8], is_v4: bool) -> Option<IpAddr> {
 const PROTOCOLS: [FlowProtocol; 3] =
     [FlowProtocol::Transport(Protocol::Tcp), FlowProtocol::Transport(Protocol::Udp), FlowProtocol::Icmp];
 
-/// Whether lists deny it to each other local endpoint, in both directions, as the reference says of every flow.
+/// Whether lists deny the address to each other local endpoint in both directions, according to the reference.
 fn is_denied_to_all(cluster: &Cluster, oracle: &mut Oracle<'_>, remote: IpAddr) -> bool {
     let scope = Scope::everything(cluster);
     let is_own = |id: &&EndpointId| cluster.endpoints[id.index()].addresses.contains(&remote);
@@ -272,7 +273,7 @@ fn it_drops_exactly_what_the_reference_says_lists_deny_to_everybody() {
             for protocol in PROTOCOLS {
                 let packet = packet::build(remote, *local, protocol, 80).unwrap();
                 let drops = machine.as_mut().is_some_and(|it| it.drops(packet.clone()).unwrap());
-                // A service's address goes on, whatever lists say of it: no packet comes from there.
+                // A service's address may pass, whatever lists contain it: no packet has it as its source.
                 let may_go_on = cluster.services.iter().any(|it| it.addresses.contains(&remote));
                 assert!(drops == denied || (may_go_on && !drops), "seed {seed}: {remote} to {local}, {protocol:?}");
                 *(if drops { &mut dropped } else { &mut passed }) += 1;

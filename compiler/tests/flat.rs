@@ -1,4 +1,4 @@
-//! What programs are does not depend on how many policies there are.
+//! The size of programs does not depend on the number of policies.
 
 #[path = "common/shape.rs"]
 mod shape;
@@ -39,7 +39,7 @@ fn the_same_holds_with_everything_in_kernel_maps() {
     check_flat(&Structures::kernel_maps().forced);
 }
 
-/// Where nothing but ranges of ports grows, the tree of compares grows, and the table does not.
+/// If only ranges of ports are added, the tree of compares grows, and the table search does not.
 #[test]
 fn only_compares_grow_with_the_ranges_of_ports() {
     let slots = |policies, ports| compiled(policies, &[(Place::Ports, ports)]).reports[0].slots;

@@ -102,7 +102,7 @@ impl Random {
     }
 }
 
-/// A pod out of few names, labels and addresses, so that everything happens again, and addresses pass on.
+/// A pod with one of few names, labels and addresses, so that events repeat and addresses move between pods.
 fn pod(random: &mut Random) -> Object {
     let name = random.below(8);
     let namespace = random.pick(&["shop", "ops"]);
@@ -114,7 +114,7 @@ fn pod(random: &mut Random) -> Object {
     let uid = random.pick(&["u1", "u1", "u1", "u2"]);
     let host_port =
         random.pick(&["", "", ", hostPort: 9000", ", hostPort: 53", ", hostPort: 9000, hostIP: 192.0.2.40"]);
-    // A load balancer may stand on a node's own address.
+    // A load balancer may use a node's own address.
     let host_ip = match (node, random.below(8)) {
         ("far", 0) => ", hostIP: 10.96.0.1",
         _ => "",
@@ -132,7 +132,7 @@ fn pod(random: &mut Random) -> Object {
     objects(&text).remove(0)
 }
 
-/// A policy out of few names, selectors and peers.
+/// A policy with one of few names, selectors and peers.
 fn policy(random: &mut Random) -> Object {
     let name = random.below(4);
     let namespace = random.pick(&["shop", "ops"]);
@@ -151,7 +151,7 @@ fn policy(random: &mut Random) -> Object {
     objects(&text).remove(0)
 }
 
-/// A service that may select.
+/// A service with a selector.
 fn service(random: &mut Random) -> Object {
     let selector = random.pick(&["{app: web}", "{app: cron}"]);
     let text = format!(
@@ -161,7 +161,7 @@ fn service(random: &mut Random) -> Object {
     objects(&text).remove(0)
 }
 
-/// What lists can contain: single addresses and stretches, some of them pods', nodes' and services', most of them nobody's.
+/// Possible list entries: addresses and ranges, some of pods, nodes and services, but most of them unused.
 fn menu() -> Vec<String> {
     let hosts = (0..12).map(|host| format!("192.0.2.{host}"));
     let others = (0..4).map(|host| format!("'2001:db8::{host}'"));
@@ -172,7 +172,7 @@ fn menu() -> Vec<String> {
     hosts.chain(others).chain(stretches.map(str::to_owned)).chain(somebodys.map(str::to_owned)).collect()
 }
 
-/// A list out of few names, each with a head that hardly ever changes, of which an entry or two come or go.
+/// A list with one of few names and a spec that rarely changes. Each call adds or removes an entry or two.
 fn list(random: &mut Random, contents: &mut [BTreeSet<String>; 3]) -> Object {
     let menu = menu();
     let name = random.below(3) as usize;
@@ -195,7 +195,7 @@ fn list(random: &mut Random, contents: &mut [BTreeSet<String>; 3]) -> Object {
     objects(&text).remove(0)
 }
 
-/// Mostly pods, as in a cluster.
+/// A random change, mostly of pods, as in a cluster.
 fn change(random: &mut Random, lists: &mut [BTreeSet<String>; 3]) -> Object {
     match random.below(16) {
         0 | 1 => policy(random),
@@ -222,7 +222,7 @@ fn addresses() -> Vec<IpAddr> {
     pods.chain(others.map(str::to_owned)).chain(listed).map(|text| text.parse().expect("an address")).collect()
 }
 
-/// Which of some ports a subject class allows to a peer class.
+/// For some ports, whether a subject class allows them to a peer class.
 fn allowed(classes: &Classes, direction: Direction, subject: SubjectId, peer: PeerId) -> Vec<bool> {
     let set = classes.allowed(direction, subject, peer);
     let ports = [53, 80, 8080, 8081, 9000, 9010, 9011];
@@ -254,7 +254,7 @@ fn check_agrees(index: &Index, live: &[Object]) {
     }
 }
 
-/// Who has which address, as packets know it.
+/// The owners of addresses, as packets see them.
 fn owners(live: &[Object]) -> BTreeSet<(IpAddr, Key, Option<String>)> {
     let of = |object: &Object| {
         let Body::Pod(pod) = &object.body else { return Vec::new() };
@@ -265,7 +265,7 @@ fn owners(live: &[Object]) -> BTreeSet<(IpAddr, Key, Option<String>)> {
     live.iter().flat_map(of).collect()
 }
 
-/// What decides whether flows are judged again: the class that each address has, and the pods that have it.
+/// The state that decides whether flows must be judged again: the class of each address, and the pods that have it.
 struct Picture {
     classes: Vec<Option<PeerId>>,
     owners: BTreeSet<(IpAddr, Key, Option<String>)>,
@@ -277,7 +277,7 @@ impl Picture {
         Self { classes, owners: owners(live) }
     }
 
-    /// Whether a flow may have been allowed that is not its address's any more.
+    /// Whether a flow may have been allowed by a class or owner that its address no longer has.
     fn is_outdated(&self, now: &Self) -> bool {
         self.classes != now.classes || !self.owners.is_subset(&now.owners)
     }
@@ -317,7 +317,7 @@ fn incremental_equals_from_scratch() {
             };
             let is_outdated = before.is_outdated(&Picture::of(&index, &live));
             assert!(judges_again || !is_outdated, "seed {seed}: {dirty:?}");
-            // It costs the first packet of every flow its short way.
+            // Judging again has a cost: the first packet of every flow takes the slow path.
             assert!(is_outdated || !judges_again || dirty == Dirty::Everything, "seed {seed}: {dirty:?}");
             match (dirty, is_list) {
                 (Dirty::Nothing, _) => nothing += 1,
@@ -326,7 +326,7 @@ fn incremental_equals_from_scratch() {
                 (Dirty::Everything, _) => {
                     everything += 1;
                     let draft = index.begin();
-                    // What happens meanwhile is not in it.
+                    // Changes during the compilation are not included in it.
                     for _ in 0..random.below(4) {
                         change(&mut random, &mut index, &mut live);
                     }
@@ -341,7 +341,7 @@ fn incremental_equals_from_scratch() {
             check_agrees(&index, &live);
         }
     }
-    // Each answer must occur, or nothing was tested.
+    // Each kind of answer must occur, otherwise the test proves nothing.
     let counts = format!("{nothing} {addresses} {relisted} {everything} {late} {later}");
     assert!(
         nothing > 50 && addresses > 200 && relisted > 200 && everything > 200 && late > 100 && later > 100,
@@ -349,7 +349,7 @@ fn incremental_equals_from_scratch() {
     );
 }
 
-/// A pod of another node, in the namespace shop.
+/// A pod on another node, in the namespace shop.
 fn far(name: &str, uid: &str, app: &str, address: &str) -> Object {
     let text = format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, uid: {uid}, labels: {{app: {app}}}}}, \
@@ -358,7 +358,7 @@ fn far(name: &str, uid: &str, app: &str, address: &str) -> Object {
     objects(&text).remove(0)
 }
 
-/// With a local pod, and a pod of another node of each kind.
+/// An index with a local pod, and one pod of each kind on another node.
 fn compiled() -> Index {
     let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
     let near = far("near", "u0", "web", "10.0.0.1");
@@ -372,7 +372,7 @@ fn compiled() -> Index {
     index
 }
 
-/// The number of entries, and whether flows are judged again.
+/// The number of single entries, and whether flows are judged again.
 #[track_caller]
 fn singly(dirty: Dirty) -> (usize, bool) {
     match dirty {
@@ -465,7 +465,7 @@ fn a_pod_with_a_host_port_makes_a_generation_on_its_own_node_alone() {
     assert_eq!(index.apply(moved), Dirty::Everything, "it is no hostPort any more");
     assert_eq!(index.apply(near.clone()), Dirty::Everything);
     index.compile().expect("classes");
-    // A pod elsewhere that takes the address the hostPort is on, or the pod's own.
+    // A pod on another node takes the address of the hostPort, or the pod's own address.
     assert_eq!(index.apply(pod("taker", "far", "192.0.2.40", "")), Dirty::Everything);
     assert_eq!(index.delete(&Key::of(&near)), Dirty::Everything);
 }
@@ -485,7 +485,7 @@ fn a_reset_with_the_same_objects_changes_nothing() {
     assert_ne!(index.reset("Pod", pods), Dirty::Nothing);
 }
 
-/// What stands in the exact table for an address.
+/// The value of an address in the exact table.
 fn written(compiled: &Compiled, address: IpAddr) -> Option<Vec<u8>> {
     let map = compiled.maps.iter().find(|map| map.name == MapName::Exact4).expect("there are pods");
     let key = address_bytes(address);
@@ -516,11 +516,11 @@ fn what_is_late_is_written_into_compiled_tables_as_far_as_there_is_room() {
     assert_eq!([db, at(1), at(2)].map(|it| written(&compiled, it)), [class(7), class(8), None]);
     assert!(compiled.write_addresses(&[(db, None)].into()));
     assert_eq!(written(&compiled, db), None);
-    // Nobody here has an address of that family, and there is no table that asks for one.
+    // No endpoint has an address of that family, so there is no table for it.
     let maps = compiled.maps.clone();
     assert!(compiled.write_addresses(&[("2001:db8::1".parse().expect("an address"), Some(PeerId(1)))].into()));
     assert_eq!(compiled.maps, maps);
-    // More than there is room for is said, and what had room is there.
+    // If there are more entries than room, the call says so, and writes as many as fit.
     let room = maps.iter().find(|map| map.name == MapName::Exact4).expect("it is there").spec.max_entries;
     assert!(!compiled.write_addresses(&(0..=room).map(|host| (at(host), Some(PeerId(9)))).collect()));
     assert_eq!([at(0), at(1)].map(|it| written(&compiled, it)), [class(9), class(9)]);

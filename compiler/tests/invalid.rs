@@ -1,6 +1,6 @@
-//! The corpus of single objects: `corpus/invalid` is refused, `corpus/accepted` is taken, each with exactly the findings
-//! that its comments announce (`# ^^^ error[code]: field.path`, under the guilty line). What is in there about
-//! NetworkPolicy has been shown to Kubernetes' own code, version 1.35; the paths are the ones that it prints.
+//! The corpus of single objects: `corpus/invalid` is refused, `corpus/accepted` is accepted, each with exactly the
+//! findings that its comments announce (`# ^^^ error[code]: field.path`, under the wrong line). The cases about
+//! NetworkPolicy were compared with Kubernetes' own validation, version 1.35; the paths are those that it prints.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ fn cases(directory: &str) -> Vec<PathBuf> {
     cases
 }
 
-/// `error[code]: path`, as the comments have it.
+/// The `error[code]: path` of each comment.
 fn announced(text: &str) -> Vec<String> {
     let comments = text.lines().filter_map(|line| line.strip_prefix('#'));
     let mut findings: Vec<String> = comments
@@ -35,7 +35,7 @@ fn printed(diagnostic: &Diagnostic) -> String {
     format!("{}[{}]: {path}", diagnostic.severity, diagnostic.code.name).trim_end().to_owned()
 }
 
-/// Findings of a file against its comments; the difference as text.
+/// Compares the findings of a file with its comments; returns the difference as text.
 fn check(path: &Path, refused: bool) -> Option<String> {
     let text = fs::read_to_string(path).unwrap();
     let expected = announced(&text);

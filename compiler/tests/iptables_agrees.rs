@@ -1,4 +1,4 @@
-//! The iptables engine and the reference oracle, on clusters of all sorts: the same verdicts for the same reasons.
+//! The iptables engine and the reference oracle have the same verdicts for the same reasons, on random clusters.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use weir_fuzz::generators::{Random, cluster as generate, flows};
 const CLUSTERS: u64 = 1000;
 const FLOWS: usize = 100;
 
-/// What the two engines say where they differ.
+/// The first flow on which the engines differ, with both answers.
 fn difference(cluster: &Cluster, flows: &[Flow]) -> Option<String> {
     let engine = Engine::new(cluster).expect("what is rendered is read");
     let mut oracle = Oracle::new(cluster);
@@ -59,7 +59,7 @@ fn the_reference_and_the_rules_agree_on_verdicts_and_reasons() {
     }
 }
 
-/// A test of agreement on nothing would pass.
+/// If the flows had only one kind of verdict, agreement would prove nothing.
 #[test]
 fn the_flows_meet_every_kind_of_verdict_and_few_are_skipped() {
     let (mut reasons, mut skipped, mut total) = (BTreeMap::<String, usize>::new(), 0, 0);

@@ -1,8 +1,8 @@
-//! The evaluator against the kernel: the same text restored in a network namespace, and packets sent through it.
+//! Compares the evaluator with the kernel: restores the same text in a network namespace and sends packets through it.
 //!
-//! For each case the kernel must take the text and give the same text back, every flow must pass or not as the
-//! evaluator says, and the rules that counted packets must be those that the evaluator's walks met. Without privilege
-//! or programs the test is skipped, and says so.
+//! For each case the kernel must accept the text and print the same text again, every flow must pass or be dropped as
+//! the evaluator says, and the rules that counted packets must be those that matched in the evaluator. Without
+//! privileges or programs the test is skipped, and reports that.
 
 #[path = "kernel/cases.rs"]
 mod cases;
@@ -23,11 +23,11 @@ use weir_compiler::iptables::{Ending, Evaluator, Packet, State};
 
 const NAME: &str = "the_kernel_agrees_with_the_evaluator";
 const PORTS: [u16; 6] = [53, 80, 81, 443, 8080, 8081];
-/// A dropped packet is one that has not come by then.
+/// A packet that has not arrived after this time counts as dropped.
 const WAIT: Duration = Duration::from_millis(300);
 const RETRIES: usize = 3;
 
-/// Started again inside a namespace, this is a server or a client.
+/// The binary starts itself again inside a namespace, as a server or a client.
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.first().map(String::as_str) {
@@ -67,7 +67,7 @@ fn test() -> Result<(), Error> {
     Ok(())
 }
 
-/// What the test needs, tried in a namespace.
+/// Checks that the required programs and privileges exist, by using them in a namespace.
 fn privilege() -> Result<(), Error> {
     for program in ["iptables-restore", "ip6tables-restore", "ipset", "ping"] {
         let version = if program == "ping" { "-V" } else { "--version" };
@@ -89,7 +89,7 @@ fn skip(reason: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Three pods, a node and an outsider, at addresses that the generated clusters know too.
+/// Three pods, a node and an outside host, at addresses that the generated clusters use too.
 fn hosts() -> Vec<Host> {
     let host = |v4: &str, v6: &str| Some(Host { v4: v4.parse().ok()?, v6: v6.parse().ok()? });
     let hosts = [
@@ -102,9 +102,9 @@ fn hosts() -> Vec<Host> {
     hosts.into_iter().flatten().collect()
 }
 
-/// Restores a case's text and compares everything that can be seen; gives which flows passed.
+/// Restores a case's text and compares everything that is visible. Returns the flows that passed.
 fn check(hosts: &[Host], case: &Case) -> Result<Vec<bool>, Error> {
-    // A net of its own: connection tracking remembers.
+    // A new network for each case, because connection tracking has state.
     let net = &Net::new(hosts, &PORTS)?;
     restore(net, case)?;
     compare("rules", &normal_rules(&case.v4), &normal_rules(&net.router(&["iptables-save", "-t", "filter"], "")?))?;
@@ -152,7 +152,7 @@ fn compare(what: &str, expected: &[String], found: &[String]) -> Result<(), Erro
     Err(format!("{what} differ (order counts);\nexpected only:\n  {missing}\nin the kernel only:\n  {added}").into())
 }
 
-/// Chains by name, each with its rules in order. Quotes and counters are a matter of taste.
+/// Chains by name, each with its rules in order, without quotes and counters, whose form may differ.
 fn normal_rules(text: &str) -> Vec<String> {
     let plain = text.lines().filter(|line| !line.starts_with('#')).map(|line| line.replace('"', ""));
     let plain =
@@ -162,7 +162,7 @@ fn normal_rules(text: &str) -> Vec<String> {
     lines
 }
 
-/// Without what the kernel chooses; addresses in one spelling.
+/// Sets without the parameters that the kernel chooses, and with addresses in one spelling.
 fn normal_sets(text: &str) -> Vec<String> {
     let normal = |line: &str| line.split(' ').take(5).map(normal_address).collect::<Vec<_>>().join(" ");
     let mut lines: Vec<String> = text.lines().map(normal).collect();
@@ -209,7 +209,7 @@ struct Flow {
 }
 
 impl Flow {
-    /// As the probe reads it.
+    /// The line that the probe reads.
     fn line(&self, wait: Duration) -> String {
         format!("{} {} {} {}\n", self.protocol, self.destination, self.port, wait.as_millis())
     }
@@ -225,7 +225,7 @@ impl Flow {
     }
 }
 
-/// Everybody to everybody else, in both families, on every port.
+/// Every host to every other host, in both families, on every port.
 fn flows(hosts: &[Host]) -> Vec<Flow> {
     let mut flows = Vec::new();
     for (from, source) in hosts.iter().enumerate() {
@@ -241,8 +241,8 @@ fn flows(hosts: &[Host]) -> Vec<Flow> {
     flows
 }
 
-/// Sends all flows. A packet that a busy machine delays looks dropped (and never the other way round), so what should
-/// have come is tried again, with more time.
+/// Sends all flows. A delayed packet looks dropped, but a dropped one never looks delivered. So flows that should have
+/// arrived are tried again, with a longer timeout.
 fn send_patiently(net: &Net, flows: &[Flow], expected: &[bool]) -> Result<Vec<bool>, Error> {
     let all: Vec<&Flow> = flows.iter().collect();
     let mut reached = send(net, &all, WAIT)?;
@@ -256,7 +256,7 @@ fn send_patiently(net: &Net, flows: &[Flow], expected: &[bool]) -> Result<Vec<bo
     Ok(reached)
 }
 
-/// Sends flows, every host's at the same time; gives what was reached, in order.
+/// Sends flows, from all hosts at the same time. Returns which of them arrived, in order.
 fn send(net: &Net, flows: &[&Flow], wait: Duration) -> Result<Vec<bool>, Error> {
     let hosts = flows.iter().map(|flow| flow.from).max().map_or(0, |last| last + 1);
     let answers: Vec<Result<String, String>> = std::thread::scope(|scope| {

@@ -1,4 +1,5 @@
-//! The evaluator of iptables-save text, on text by hand: every matcher and target, and what the kernel would refuse.
+//! The evaluator of iptables-save text, on handwritten text: every matcher and target, and text that the kernel would
+//! refuse.
 
 use weir_compiler::iptables::{Ending, Evaluator, Packet, State};
 
@@ -18,7 +19,7 @@ create six hash:net family inet6
 add six 2001:db8::/32
 ";
 
-/// The rules of a table, in chains that are declared by being used.
+/// A table with the given rules, whose chains are declared on first use.
 fn table(rules: &str) -> String {
     let mut chains: Vec<&str> = Vec::new();
     for rule in rules.lines() {
@@ -53,7 +54,7 @@ fn walk(rules: &str, packet: &Packet, expected: Ending, comments: &[&str]) {
     assert_eq!((walk.ending, walk.comments.as_slice()), (expected, comments));
 }
 
-/// Whether a packet meets the conditions.
+/// Whether a packet matches the conditions.
 #[track_caller]
 fn check(conditions: &str, packet: &Packet, expected: bool) {
     let ending = if expected { Ending::Drop } else { Ending::Accept };

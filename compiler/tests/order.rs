@@ -1,4 +1,4 @@
-//! The order in which objects come changes no answer.
+//! The order of the input objects changes no verdict.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use weir_compiler::model::eval::{End, Flow, FlowProtocol, Oracle};
 use weir_compiler::model::{Assumptions, Cluster, EndpointId};
 use weir_compiler::resolve::resolve;
 
-/// Every object of the examples.
+/// All objects of the examples.
 fn objects() -> Vec<Object> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/examples");
     let mut paths: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -25,7 +25,7 @@ fn objects() -> Vec<Object> {
     decoded.objects
 }
 
-/// What becomes of every connection between two endpoints, on some ports, and to every service; as text.
+/// The verdicts on all connections between two endpoints, on some ports, and to every service, as text.
 fn answers(cluster: &Cluster) -> Vec<String> {
     let mut oracle = Oracle::new(cluster);
     let mut answers = Vec::new();

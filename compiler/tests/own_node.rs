@@ -1,4 +1,4 @@
-//! A pod always reaches its own node, whoever on the node's network it is that the flow names.
+//! A pod always reaches its own node, also if the flow names another endpoint on the node's network.
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -1,6 +1,6 @@
-//! Passes, one by one: a program in, the program that they make of it out.
+//! Each pass alone: an input program, and the program that the pass makes of it.
 //!
-//! The tables are those of a small cluster of YAML; the programs are text on both sides.
+//! The tables are those of a small cluster in YAML; both programs are text.
 
 use weir_compiler::classify::{Scope, classify};
 use weir_compiler::decode::{Input, InputKind, Options, decode};
@@ -10,7 +10,7 @@ use weir_compiler::model::{Assumptions, Direction};
 use weir_compiler::passes::PASSES;
 use weir_compiler::resolve::resolve;
 
-/// A pod, and rules of its only policy in flow style; `-` is no policy.
+/// The tables of a pod, and of the rules of its only policy in flow style; `-` means no policy.
 fn tables(rules: &str) -> Tables {
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: pod, labels: {app: pod}}\nstatus: {podIP: 10.0.0.1, phase: Running}\n";
     let policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: policy}\n";
@@ -205,7 +205,7 @@ b2:
     check("dead-code", "-", before, "b0:\n  jump b1\nb1:\n  allow policy\n");
 }
 
-/// What is left of the decision when there is next to nothing to decide.
+/// The decision that remains if there is almost nothing to decide.
 #[test]
 fn a_pod_without_policies_is_allowed_without_a_look_up() {
     let tables = tables("-");

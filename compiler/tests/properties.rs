@@ -1,7 +1,7 @@
-//! What holds for every cluster: asked of random ones, small and full of corners.
+//! Properties that hold for every cluster, tested on random clusters that are small and full of edge cases.
 //!
-//! The same functions run for longer in `cargo xtask fuzz`. Each property counts what it really asked, and fails if that
-//! was too little: agreement on nothing proves nothing.
+//! The same functions run for longer in `cargo xtask fuzz`. Each property counts its comparisons, and fails if there
+//! were too few: agreement on nothing proves nothing.
 
 #[path = "properties/addresses.rs"]
 mod addresses;
@@ -29,12 +29,13 @@ use weir_compiler::model::{Assumptions, Cluster, HostNetworkPods, Icmp};
 use weir_compiler::resolve::resolve;
 use weir_fuzz::generators::{Random, cluster};
 
-/// A cluster by its seed, with an assumption switched now and then.
+/// A cluster for a seed, sometimes with a changed assumption.
 fn generated(seed: u64) -> (Vec<Object>, Assumptions, Random) {
     let mut random = Random::new(seed);
     let objects = cluster::objects(&mut random);
     let mut assume = cluster::assumptions(&mut random);
-    // Programs cannot tell: classify refuses them, and `programs::what_programs_cannot_tell_is_refused` says so.
+    // Programs do not support the other values: classify refuses them, and
+    // `programs::what_programs_cannot_tell_is_refused` tests that.
     (assume.hostnetwork_pods, assume.icmp) = (HostNetworkPods::Node, Icmp::Policy);
     (objects, assume, random)
 }

@@ -1,6 +1,7 @@
-//! The datapath in the VM does with every sequence of packets what the model says: flows, time, generations, fragments, errors.
+//! For any sequence of packets, the datapath in the VM behaves like the model: flows, time, generations, fragments,
+//! errors.
 //!
-//! A failing sequence is made smaller before it is shown. Every rule of the model must occur, or the test fails.
+//! A failing sequence is minimized before it is shown. Every rule of the model must occur, otherwise the test fails.
 
 use weir_fuzz::generators::Random;
 use weir_fuzz::generators::sequences::{Abilities, sequence};
@@ -9,7 +10,7 @@ use weir_fuzz::oracles::datapath::machine::InVm;
 use weir_fuzz::oracles::datapath::model::Outcome;
 use weir_fuzz::oracles::datapath::worlds::worlds;
 
-/// So many sequences. `cargo xtask fuzz` runs them for as long as asked.
+/// The number of sequences. `cargo xtask fuzz` runs them for any time.
 const SEQUENCES: u64 = 4_000;
 const ALL: Abilities = Abilities { waits: true, context: true };
 

@@ -1,4 +1,4 @@
-//! Address structures: what the emitted look-up finds is what the map says, in the tables' bytes and in the machine.
+//! Address structures: the look-up finds the class that the address map has, both in the tables' bytes and in the VM.
 
 #[path = "common/address_maps.rs"]
 mod address_maps;
@@ -24,7 +24,7 @@ use weir_compiler::structures::{Exact, Options, Place, Prefixes, Structure, Stru
 use weir_compiler::vm::{Host, MapFlags, MapKind, MapSpec, Skb, Vm};
 use weir_fuzz::generators::Random;
 
-/// The map that the address is in.
+/// The map that holds the address to look up.
 const INPUT: MapRef = MapRef(1_000);
 
 fn tables(addresses: AddressMap, options: &Options) -> Tables {
@@ -33,7 +33,7 @@ fn tables(addresses: AddressMap, options: &Options) -> Tables {
     Tables { addresses: addresses.into(), structures, ..Tables::default() }
 }
 
-/// Copies the address from the input to where the look-up wants it.
+/// Copies the address from the input to the place where the look-up expects it.
 fn from_input(asm: &mut Asm) {
     asm.load_map_value(Reg::R1, INPUT, 0);
     for offset in (0..16).step_by(4) {
@@ -42,7 +42,7 @@ fn from_input(asm: &mut Asm) {
     }
 }
 
-/// What the tables' bytes say; `None` where it is not in tables.
+/// The class in the tables' bytes; `None` if the structure is not a table.
 fn in_bytes(structures: &Structures, address: IpAddr) -> Option<u32> {
     let family = Family::of(address);
     let single = match structures.exact(family) {
@@ -60,7 +60,7 @@ fn in_bytes(structures: &Structures, address: IpAddr) -> Option<u32> {
     }
 }
 
-/// How many look-ups were compared.
+/// Compares look-ups, and returns their number.
 #[track_caller]
 fn check(addresses: &AddressMap, asked: &[IpAddr], family: Family, forced: &[(Place, Structure)]) -> usize {
     let options = Options { forced: forced.to_vec(), ..Options::default() };

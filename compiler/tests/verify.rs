@@ -1,4 +1,4 @@
-//! What was emitted is held to the policies, and whatever is changed in it afterwards is found.
+//! Verification accepts compiled artifacts, and finds every later change in them.
 
 use weir_compiler::artifact::Artifact;
 use weir_compiler::classify::Scope;
@@ -24,7 +24,7 @@ const SHOP: &str = r#"
 {kind: Pod, apiVersion: v1, metadata: {name: other, namespace: shop, labels: {app: other}}, spec: {containers: [{name: c}]}, status: {phase: Running, podIP: 10.0.0.3}}
 "#;
 
-/// The same policy for `other`, and one that would let `other` in at `db`.
+/// The same policy for `other` in audit mode, and one that would allow `other` to reach `db`.
 const STAGED: &str = r#"
 ---
 {kind: NetworkPolicy, apiVersion: networking.k8s.io/v1, metadata: {name: other, namespace: shop, annotations: {weir.dev/mode: audit}}, spec: {
@@ -58,7 +58,7 @@ fn artifact(cluster: &Cluster) -> Artifact {
     compiled.artifact(cluster, &options, |_| ()).expect("linked")
 }
 
-/// Damages the shop's artifact; the verification must say so.
+/// Damages the shop's artifact; the verification must report a difference.
 #[track_caller]
 fn check_found(damage: impl FnOnce(&mut Artifact)) -> Vec<Difference> {
     check_found_in(&shop(), damage)
@@ -100,14 +100,14 @@ fn a_row_with_another_set_is_found() {
     assert!(matches!(found.first(), Some(Difference::Verdict { .. })), "{found:?}");
 }
 
-/// Every bit of the second verdict, and what says where there is one.
+/// Every bit of the staged verdict, and of the flags that say where there is one.
 #[test]
 fn a_bit_of_what_is_staged_is_found() {
     let cluster = read(&(SHOP.to_owned() + STAGED));
     let is_staged = |found: Vec<Difference>| {
         assert!(found.iter().all(|it| matches!(it, Difference::Staged(_))), "{found:?}");
     };
-    // Nobody reads the rows of an endpoint on which nothing is enforced and nothing staged.
+    // The rows of an endpoint without enforced and staged policies are never read.
     let whole = artifact(&cluster);
     let open = whole.endpoints.iter().find(|it| it.value[4] == 0).expect("`web`").value[..4].to_vec();
     let subjects = whole.map(MapName::Defaults).expect("defaults").entries.len() as u32 / 2;
@@ -130,7 +130,7 @@ fn a_bit_of_what_is_staged_is_found() {
     }
 }
 
-/// Lists are asked about the senders of ICMP errors, by a bit that no port has.
+/// Lists are evaluated for the senders of ICMP errors by a bit that no port uses.
 #[test]
 fn a_wrong_bit_for_icmp_errors_is_found() {
     const LIST: &str = "\n---\n{kind: CidrList, apiVersion: weir.dev/v1alpha1, metadata: {name: bad}, spec: {action: Deny, cidrs: [198.51.100.0/24]}}\n";
@@ -155,7 +155,7 @@ fn a_wrong_bit_for_icmp_errors_is_found() {
     assert!(damaged >= 4, "only {damaged} bits were damaged");
 }
 
-/// A policy in audit mode that has become one that is enforced, or the other way round.
+/// A policy in audit mode that was compiled as enforced, or the other way round.
 #[test]
 fn a_policy_of_another_mode_is_found() {
     let (staged, without) = (read(&(SHOP.to_owned() + STAGED)), shop());

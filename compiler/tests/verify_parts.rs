@@ -1,4 +1,4 @@
-//! Verification by parts: as good as every combination, whatever structures the sets have, whatever is damaged.
+//! Verification by parts finds the same as all combinations do, for all structures of the sets and all kinds of damage.
 
 use std::net::IpAddr;
 
@@ -17,17 +17,18 @@ use weir_compiler::{decode, diagnostic::Severity, resolve};
 use weir_fuzz::generators::{Random, cluster};
 use weir_fuzz::oracles::engines::Compiled;
 
-/// Everything by parts.
+/// The packet limit for verification by parts.
 const PARTS: u64 = 0;
-/// Every combination, up to so many packets.
+/// The packet limit for verification of every combination.
 const PRODUCT: u64 = 60_000;
-/// The same where it is compared with the parts: enough clusters have to be that small.
+/// The packet limit for the comparison with verification by parts. It must be large enough for many clusters.
 const COMPARED: u64 = 150_000;
-/// Damages of one cluster, and how many of either sort are enough: one that is found costs both ways of verification.
+/// The number of damages for one cluster, and the number of each kind that is enough: both ways of verification have to
+/// run for each one that is found.
 const DAMAGES: usize = 8;
 const ENOUGH: usize = 11;
 
-/// The structures of one round; in four rounds every structure has its turn.
+/// The structures of one round; in four rounds every structure is used.
 fn forced(round: usize) -> Options {
     let of = |place: &Place| (*place, place.structures()[round % place.structures().len()]);
     Options { forced: Place::ALL.iter().map(of).collect(), ..Options::default() }
@@ -75,7 +76,7 @@ fn what_was_compiled_is_verified_by_parts_in_every_structure() {
     assert!(exhaustive > 10 && entries > 2_000, "{exhaustive} exhaustive, {entries} entries");
 }
 
-/// One byte, one entry, one instruction.
+/// Damages one byte, one entry or one instruction.
 fn damage(artifact: &mut Artifact, random: &mut Random) {
     match random.below(6) {
         0 | 1 => damage_map(artifact, random),
@@ -130,7 +131,8 @@ fn damage_endpoint(artifact: &mut Artifact, random: &mut Random) {
 fn damage_code(artifact: &mut Artifact, random: &mut Random) {
     let program = random.below(2);
     let code = &mut artifact.programs[program].code;
-    // Most instructions are about flows. Every other time one that a policy object is behind, if there is one.
+    // Most instructions are about flows. So every second time, an instruction of a policy object is damaged, if there
+    // is one.
     let of_policy: Vec<usize> = (0..code.tags.len()).filter(|index| code.tags[*index] != Tag::default()).collect();
     let index = match of_policy.is_empty() || random.once_in(2) {
         true => random.below(code.insns.len()),
@@ -220,8 +222,8 @@ fn read(yaml: &str) -> Cluster {
     resolve::resolve(&decoded.objects, Assumptions::default()).0
 }
 
-/// Damages the shop's artifact in every structure; both ways must find it. Where `damage` says that there is nothing of the
-/// kind to be damaged, the round does not count.
+/// Damages the shop's artifact with every structure; both ways must find it. If `damage` returns false, there was
+/// nothing of the kind to damage, and the round does not count.
 #[track_caller]
 fn check_found(least: usize, damage: impl Fn(&mut Artifact) -> bool) -> Vec<Report> {
     let cluster = shop();
@@ -246,7 +248,7 @@ fn entries(artifact: &mut Artifact, name: MapName) -> Option<&mut Vec<(Vec<u8>, 
     artifact.maps.iter_mut().find(|map| map.name == name).map(|map| &mut map.entries)
 }
 
-/// The places in both programs where something is compared with a constant.
+/// Moves the compares with a constant in both programs by one; returns their number.
 fn compares(artifact: &mut Artifact, constant: i32) -> usize {
     let mut changed = 0;
     for insn in artifact.programs.iter_mut().flat_map(|program| &mut program.code.insns) {
@@ -269,14 +271,14 @@ fn the_shop_is_verified_both_ways_in_every_structure() {
         assert!(all.is_verified() && all.exhaustive, "round {round}: {all:#?}");
         let parts = verify_within(&artifact, &cluster, PARTS);
         assert!(parts.is_verified() && !parts.exhaustive, "round {round}: {parts:#?}");
-        // These artifacts have no program for the edge.
+        // These artifacts have no edge program.
         let at_pods = parts.parts.iter().zip(Part::ALL).filter(|(_, part)| *part != Part::Edge);
         assert!(at_pods.map(|(it, _)| it).all(|(asked, agreed)| *asked > 0 && asked == agreed), "{parts:#?}");
     }
 }
 
-/// If a program tests bytes of the address too early, verification sees a new class for each value of these bytes. It still finds no
-/// difference, but compares eight times the entries.
+/// If a program tests bytes of the address too early, verification sees a new class for each value of these bytes. It
+/// still finds no difference, but compares eight times the entries.
 #[test]
 fn programs_tell_apart_no_more_classes_than_the_compiler() {
     let (mut entries, mut most) = (0, 0);
@@ -286,7 +288,7 @@ fn programs_tell_apart_no_more_classes_than_the_compiler() {
         let classes = classify(&cluster, &scope).expect("classes");
         let report = verify_within(&artifact(&cluster, scope, &forced(0)), &cluster, PARTS);
         entries += report.parts[Part::Entries as usize].0;
-        // Two directions of two families.
+        // Two directions and two families.
         most += 4 * classes.subjects.len() * classes.peers.len();
     }
     assert!(entries as usize <= most, "{entries} entries were compared, the tables have {most}");
@@ -294,7 +296,7 @@ fn programs_tell_apart_no_more_classes_than_the_compiler() {
 
 #[test]
 fn a_port_boundary_off_by_one_is_found() {
-    // In two of the rounds ports are compared by instructions, in the others they stand in a table.
+    // In two of the rounds ports are compared by instructions, in the others they are in a table.
     for port in [6_000, 6_011, 443] {
         check_found(2, |artifact| compares(artifact, port) > 0);
     }
@@ -302,7 +304,7 @@ fn a_port_boundary_off_by_one_is_found() {
 
 #[test]
 fn a_prefix_off_by_one_is_found() {
-    // A bit of the last byte of an address, or of a start.
+    // A bit in the last byte of an address, or of the start of a range.
     for place in 0..64 {
         check_found(0, |artifact| {
             let Some((key, _)) = entries(artifact, MapName::Prefixes4).and_then(|it| it.get_mut(place)) else {
@@ -332,7 +334,7 @@ fn an_address_of_no_class_is_found() {
         let Some(exact) = entries(artifact, MapName::Exact4) else { return false };
         match exact.len() {
             0 => false,
-            // The key of 10.0.0.1, wherever it stands in a table: free slots may hold it too.
+            // The key of 10.0.0.1, wherever it is in a table: free slots may hold it too.
             1 => {
                 let value = &mut exact[0].1;
                 for at in (0..value.len() - 3).step_by(4) {
@@ -453,8 +455,8 @@ fn the_node_of_the_manifest_says_who_has_to_be_there() {
 
 #[test]
 fn the_decision_for_flows_of_older_generations_is_checked_too() {
-    // A compare with a port that stands twice in each program: once for new flows, once for flows judged again. Only the
-    // second one is moved: it is the one for the other direction.
+    // A compare with a port that occurs twice in each program: once for new flows, once for flows that are judged
+    // again. Only the second one is moved: it belongs to the other direction.
     for (program, port) in [(0, 53), (1, 6_000)] {
         for report in check_found(2, |artifact| {
             let insns = &mut artifact.programs[program].code.insns;

@@ -1,8 +1,8 @@
 //! `.BTF`: the types that describe maps and functions, and the strings that line information names.
 //!
-//! Loaders make a map from the shape of a variable's type: a structure whose members are pointers to arrays, each as long
-//! as the number that is meant (`int (*max_entries)[1024]`). Data sections are one array of bytes. A `FUNC` stands for each
-//! program, so that the kernel takes line information.
+//! Loaders derive a map from the type of a variable: a structure whose members are pointers to arrays, where the length
+//! of an array is the number that is meant (`int (*max_entries)[1024]`). Data sections are one array of bytes. Each
+//! program has a `FUNC`, because the kernel accepts line information only for functions that have one.
 
 pub(super) mod lines;
 
@@ -27,7 +27,7 @@ mod kind {
     pub(super) const DATASEC: u32 = 15;
 }
 
-/// A variable or function that others see.
+/// The linkage of variables and functions that other files may use.
 const GLOBAL: u32 = 1;
 /// The type `void`.
 const VOID: u32 = 0;
@@ -51,7 +51,7 @@ pub(super) struct Btf {
     count: u32,
     strings: Vec<u8>,
     offsets: BTreeMap<String, u32>,
-    /// Pointer to array of so many `int`.
+    /// For each number, the type "pointer to an array of that many `int`".
     numbers: BTreeMap<u32, TypeId>,
     int: TypeId,
     byte: TypeId,
@@ -73,7 +73,7 @@ impl Btf {
         btf
     }
 
-    /// The offset of a string; each stands once.
+    /// The offset of a string; each string is stored once.
     pub(super) fn string(&mut self, text: &str) -> u32 {
         if let Some(offset) = self.offsets.get(text) {
             return *offset;
@@ -126,7 +126,7 @@ impl Btf {
         id
     }
 
-    /// A map by its members; the variable's size is a pointer a member.
+    /// A map, by its members; the variable's size is one pointer for each member.
     pub(super) fn map(&mut self, name: &str, members: &[(&str, u32)], offset: u32) -> Variable {
         let types: Vec<TypeId> = members.iter().map(|(_, number)| self.number(*number)).collect();
         let names: Vec<u32> = members.iter().map(|(name, _)| self.string(name)).collect();
@@ -140,7 +140,7 @@ impl Btf {
         Variable { id: self.variable(name, structure), offset, size }
     }
 
-    /// So many bytes.
+    /// A variable of `size` bytes.
     pub(super) fn bytes(&mut self, name: &str, size: u32) -> Variable {
         let array = self.array(self.byte, size);
         Variable { id: self.variable(name, array), offset: 0, size }

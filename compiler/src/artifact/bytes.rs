@@ -1,6 +1,6 @@
 //! Little-endian numbers into and out of bytes; reading is bounds-checked and never panics.
 
-/// A growing stretch of bytes.
+/// A growing sequence of bytes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sink(pub(super) Vec<u8>);
 
@@ -17,29 +17,29 @@ impl Sink {
         self.0.extend(value.to_le_bytes());
     }
 
-    /// A length or an index; what we write is far below four gigabytes.
+    /// A length or an index; the numbers that we write are far below four gigabytes.
     pub(super) fn count(&mut self, value: usize) {
         self.u32(u32::try_from(value).unwrap_or(u32::MAX));
     }
 
-    /// Length and bytes.
+    /// The length, then the bytes.
     pub(super) fn text(&mut self, text: &str) {
         self.count(text.len());
         self.0.extend(text.as_bytes());
     }
 
-    /// Zeros up to a multiple.
+    /// Adds zeros up to a multiple of `to`.
     pub(super) fn align(&mut self, to: usize) {
         self.0.resize(self.0.len().next_multiple_of(to), 0);
     }
 }
 
-/// What is left to read.
+/// The bytes that are not read yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source<'a>(pub(super) &'a [u8]);
 
 impl<'a> Source<'a> {
-    /// A stretch of `bytes` from `offset` on.
+    /// The bytes from `offset` on.
     pub(super) fn at(bytes: &'a [u8], offset: u64) -> Option<Self> {
         bytes.get(usize::try_from(offset).ok()?..).map(Self)
     }
@@ -70,7 +70,8 @@ impl<'a> Source<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A count of things of at least `each` bytes that are still to come, so that nobody reserves memory for a lie.
+    /// A count of following items of at least `each` bytes. Refuses more items than the rest can hold, so that a
+    /// damaged count never makes the reader reserve memory.
     pub(super) fn count(&mut self, each: usize) -> Option<usize> {
         let count = usize::try_from(self.u32()?).ok()?;
         (count.checked_mul(each)? <= self.0.len()).then_some(count)

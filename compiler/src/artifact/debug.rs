@@ -1,7 +1,8 @@
-//! What the kernel takes beside a program's instructions, so that tools name the policy lines of what runs.
+//! The debug information that the kernel accepts with a program, so that tools can name the policy lines of loaded
+//! code.
 //!
-//! The same facts stand in `.BTF` and `.BTF.ext` for loaders of the file; here they are of one program, without maps, and count
-//! in instructions as the kernel does.
+//! `.BTF` and `.BTF.ext` hold the same facts for loaders of the file. This form covers a single program, without maps,
+//! and counts offsets in instructions, as the kernel does.
 
 use super::btf::Btf;
 use super::btf::lines::{FUNCTION_RECORD, LINE_RECORD, line_record};
@@ -11,14 +12,14 @@ use crate::ebpf::code::SLOT_BYTES;
 use crate::emit::program_name;
 use crate::model::Direction;
 
-/// Of one program.
+/// The debug information of one program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DebugInfo {
-    /// BTF: the program's type, and the text of lines.
+    /// BTF: the program's type, and the strings of the lines.
     pub types: Vec<u8>,
     /// `struct bpf_func_info`, one for the program.
     pub functions: Vec<u8>,
-    /// `struct bpf_line_info`, where the line changes.
+    /// `struct bpf_line_info`, one for each place where the line changes.
     pub lines: Vec<u8>,
 }
 
@@ -30,7 +31,7 @@ impl DebugInfo {
 }
 
 impl Artifact {
-    /// Where the instructions of a hook's program came from.
+    /// The debug information of a hook's program.
     pub fn debug_info(&self, hook: Direction) -> DebugInfo {
         let mut types = Btf::new();
         let function = types.functions(&[program_name(hook)]);

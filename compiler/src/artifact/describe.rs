@@ -1,4 +1,4 @@
-//! What the manifest says of a cluster and its classes.
+//! The manifest's description of a cluster and its classes.
 
 use super::{Description, NamedEndpoint, Provenance};
 use crate::classify::Classes;
@@ -7,8 +7,8 @@ use crate::image::EndpointEntry;
 use crate::model::{Audit, Cluster, Established, HostNetworkPods, Icmp, IpBlockPods, NamedPortTwice, ServiceAddress};
 use crate::origin::Origin;
 
-/// Everything but the inputs, the node and the structures, which the caller adds; `place` says in which file and line
-/// something stands.
+/// Describes all but the inputs, the objects, the node and the structures, which the caller adds. `place` names the
+/// file and line of a field.
 pub fn describe(
     cluster: &Cluster,
     classes: &Classes,

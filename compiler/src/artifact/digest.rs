@@ -9,12 +9,12 @@ use sha2::{Digest as _, Sha256};
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
-    /// The digest of some bytes.
+    /// The digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// The digest of several stretches, their boundaries included.
+    /// The digest of several parts. It also depends on where one part ends and the next begins.
     pub(super) fn of_parts(parts: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
         for part in parts {

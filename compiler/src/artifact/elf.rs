@@ -1,8 +1,8 @@
-//! ELF64, little-endian, relocatable, for the eBPF machine: just what loaders read.
+//! ELF64, little-endian, relocatable, for the eBPF machine: only the features that loaders read.
 //!
-//! Written by hand: the writer is one page, and its bytes depend on nothing but its input. (`object` would write a
-//! non-zero addend of a REL relocation into the instruction and give symbols the visibility that its idea of linkage
-//! implies; both had to be worked around.)
+//! Written by hand: the writer is short, and its bytes depend only on its input. (`object` would write a non-zero
+//! addend of a REL relocation into the instruction and give symbols the visibility that its idea of linkage implies;
+//! both had to be worked around.)
 
 mod read;
 
@@ -18,17 +18,17 @@ const SECTION_HEADER: usize = 64;
 const SYMBOL: usize = 24;
 /// Bytes of a relocation without addend.
 const RELOCATION: usize = 16;
-/// Bytes before everything else: magic, 64 bits, little-endian, version 1.
+/// The first bytes of the file: magic, 64 bits, little-endian, version 1.
 const IDENT: [u8; 16] = [0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 /// `ET_REL`, `EM_BPF`, version 1.
 const KIND: (u16, u16, u32) = (1, 247, 1);
 /// `STV_DEFAULT` symbols with `STB_GLOBAL`.
 const GLOBAL: u8 = 1 << 4;
-/// The section names and the symbol names.
+/// The section of section and symbol names.
 const STRINGS: &str = ".strtab";
 const SYMBOLS: &str = ".symtab";
 
-/// The kernel's and the tools' names for kinds of section.
+/// Section types.
 pub(super) mod kind {
     pub(crate) const PROGBITS: u32 = 1;
     pub(super) const SYMTAB: u32 = 2;
@@ -47,7 +47,7 @@ pub(super) mod flag {
 /// The one relocation that we use: a 64-bit load of an address.
 const R_BPF_64_64: u32 = 1;
 
-/// A section and what is in it.
+/// A section and its content.
 #[derive(Clone, Debug)]
 pub(super) struct Section {
     pub(super) name: String,
@@ -56,11 +56,11 @@ pub(super) struct Section {
     /// For relocations: the number of the section that they change.
     pub(super) info: u32,
     pub(super) data: Vec<u8>,
-    /// Bytes that are not in the file.
+    /// The size of a section whose bytes are zeros and not in the file.
     pub(super) zeros: u64,
 }
 
-/// What a symbol names.
+/// The kind of object that a symbol names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SymbolKind {
     Object = 1,
@@ -86,31 +86,31 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// The number of the new section.
+    /// Adds a section and returns its number.
     pub(super) fn section(&mut self, name: &str, kind: u32, flags: u64, data: Vec<u8>) -> u16 {
         self.sections.push(Section { name: name.to_owned(), kind, flags, info: 0, data, zeros: 0 });
         self.sections.len() as u16
     }
 
-    /// A section of so many zeros, which are not in the file.
+    /// Adds a section of `zeros` zero bytes, which are not in the file.
     pub(super) fn zeros(&mut self, name: &str, flags: u64, zeros: u64) -> u16 {
         let (name, data) = (name.to_owned(), Vec::new());
         self.sections.push(Section { name, kind: kind::NOBITS, flags, info: 0, data, zeros });
         self.sections.len() as u16
     }
 
-    /// A section that loaders pass over.
+    /// Adds a section that loaders ignore.
     pub(super) fn note(&mut self, name: &str, data: Vec<u8>) -> u16 {
         self.section(name, kind::PROGBITS, 0, data)
     }
 
-    /// The number of the new symbol.
+    /// Adds a symbol and returns its number.
     pub(super) fn symbol(&mut self, symbol: Symbol) -> u32 {
         self.symbols.push(symbol);
         self.symbols.len() as u32
     }
 
-    /// Byte offsets in a section, and the symbols whose addresses belong there.
+    /// Adds relocations: byte offsets in `section`, and the symbols whose addresses belong there.
     pub(super) fn relocations(&mut self, section: u16, name: &str, relocations: &[(u64, u32)]) {
         let mut data = Sink::default();
         for (offset, symbol) in relocations {
@@ -123,7 +123,7 @@ impl Writer {
         }
     }
 
-    /// The file.
+    /// The bytes of the finished file.
     pub(super) fn finish(mut self) -> Vec<u8> {
         let mut strings = Strings::default();
         let symbols = self.symbol_table(&mut strings);
@@ -167,7 +167,7 @@ impl Writer {
     fn section_header(&self, headers: &mut Sink, section: &Section, name: u32, offset: u64) {
         let strings = self.sections.len() as u32;
         let (link, info, entry) = match section.kind {
-            // The first global symbol is the one after the empty one.
+            // The index of the first global symbol: the one after the empty symbol.
             kind::SYMTAB => (strings, 1, SYMBOL),
             kind::REL => (strings - 1, section.info, RELOCATION),
             _ => (0, 0, 0),
@@ -202,7 +202,7 @@ impl Writer {
     }
 }
 
-/// Names, each ended by a zero; the first is empty.
+/// Names, each terminated by a zero; the first is empty.
 #[derive(Clone, Debug)]
 struct Strings(Vec<u8>);
 

@@ -1,8 +1,8 @@
-//! `.weir.maps` and `.weir.endpoints`: what goes into the maps. Counts and raw bytes, little-endian.
+//! `.weir.maps` and `.weir.endpoints`: the entries of the maps, as counts and raw bytes, little-endian.
 //!
-//! A map is name, type, key size, value size, entries at most, flags, number of entries, entries; an endpoint is namespace,
-//! name, value. A text is its length and its bytes. In place of the number of entries stands [`ELSEWHERE`] where the one value
-//! is a section of its own: tables of many megabytes are not there twice.
+//! A map is name, type, key size, value size, maximum number of entries, flags, number of entries, entries; an endpoint
+//! is namespace, name, value. A text is its length and its bytes. If the only value of a map has a section of its own,
+//! [`ELSEWHERE`] replaces the number of entries: tables of many megabytes are not stored twice.
 
 use super::bytes::{Sink, Source};
 use super::{LinkError, NamedEndpoint};
@@ -26,7 +26,7 @@ const KINDS: [(MapKind, u32); 10] = [
 
 /// The kernel's number of a map's kind.
 pub fn map_type(kind: MapKind) -> u32 {
-    // Every kind is in the list: a test counts.
+    // Every kind is in the list: a test checks that.
     KINDS.iter().find(|(it, _)| *it == kind).map_or(0, |(_, number)| *number)
 }
 
@@ -39,10 +39,10 @@ pub(super) fn map_name(name: &str) -> Option<MapName> {
     MapName::ALL.into_iter().find(|it| it.name() == name)
 }
 
-/// In place of a number of entries.
+/// Replaces the number of entries if the value is in another section.
 const ELSEWHERE: u32 = u32::MAX;
 
-/// The maps of `elsewhere` without their one value.
+/// Writes the maps; those of `elsewhere` without their only value.
 pub(super) fn write_maps(maps: &[MapImage], elsewhere: &[MapName]) -> Result<Vec<u8>, LinkError> {
     let mut out = Sink::default();
     out.count(maps.len());
@@ -68,10 +68,10 @@ pub(super) fn write_maps(maps: &[MapImage], elsewhere: &[MapName]) -> Result<Vec
     Ok(out.0)
 }
 
-/// The key of an array's one value.
+/// The key of the only value of an array.
 const FIRST: [u8; 4] = [0; 4];
 
-/// `elsewhere` has the values that are sections of their own.
+/// Reads the maps; `elsewhere` returns the values that have sections of their own.
 pub(super) fn read_maps<'a>(bytes: &[u8], elsewhere: impl Fn(MapName) -> Option<&'a [u8]>) -> Option<Vec<MapImage>> {
     const SMALLEST: usize = 28;
     let mut source = Source(bytes);

@@ -1,4 +1,4 @@
-//! Lines of source that instructions came from.
+//! Source lines of instructions.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use crate::origin::{ObjectId, Origin};
 pub struct Line {
     /// The file as the user named it, or the object.
     pub file: String,
-    /// The line itself, or the field.
+    /// The text of the line, or the field's path.
     pub text: String,
-    /// Its number, from 1; 0 where there is no file.
+    /// The line's number, from 1; 0 if there is no file.
     pub number: u32,
 }
 
@@ -24,8 +24,8 @@ const LONGEST: usize = 160;
 const LARGEST: u32 = (1 << 22) - 1;
 
 impl Line {
-    /// A line in the form that loaders take: ASCII, of limited length (aya stops at a verifier's log that is no UTF-8, and the log
-    /// cuts lines where it likes).
+    /// A line in the form that loaders accept: ASCII, of limited length. (aya fails on a verifier log that is not
+    /// UTF-8, and the log cuts lines at any byte.)
     pub fn new(file: &str, text: &str, number: u32) -> Self {
         let plain = |text: &str| -> String {
             let shown = |c: char| if matches!(c, ' '..='~') { c } else { '?' };
@@ -39,7 +39,7 @@ impl Line {
         Self::new(&object_name(cluster, origin.object), &origin.path.to_string(), 0)
     }
 
-    /// What instructions come from that serve no policy in particular.
+    /// The line of instructions that belong to no particular policy.
     pub fn datapath() -> Self {
         Self::new("weir/datapath", "datapath", 1)
     }
@@ -80,7 +80,8 @@ impl Default for LineTable {
 }
 
 impl LineTable {
-    /// Of programs as they were emitted, whose tags are 0 or one more than a source's number; gives them the table's tags.
+    /// The lines of newly emitted programs, whose tags are 0 or a source's number plus one. Replaces these tags with
+    /// the table's.
     pub fn of(programs: &mut [Assembled; 2], sources: &Sources, line: &mut dyn FnMut(&Origin) -> Line) -> Self {
         let mut of_tag = |tag: Tag| {
             let source = (tag.0 as usize).checked_sub(1).and_then(|source| sources.origins.get(source));
@@ -90,8 +91,8 @@ impl LineTable {
         Self::numbered(tags, &mut of_tag).unwrap_or_default()
     }
 
-    /// The lines that the tags stand for, in the order in which they are met, as a reader of the file meets them. `Err` with a
-    /// tag that stands for none.
+    /// Builds the table of the tags' lines, numbered in the order of their first use, so that a reader of the file gets
+    /// the same numbers. `Err` with a tag that has no line.
     pub(super) fn numbered<'t>(
         tags: impl Iterator<Item = &'t mut Vec<Tag>>,
         line: &mut dyn FnMut(Tag) -> Option<Line>,
@@ -107,7 +108,7 @@ impl LineTable {
         Ok(table)
     }
 
-    /// The tag of a line. Tag 0, the one of instructions that nobody marked, is [`Line::datapath`].
+    /// The tag of a line. Tag 0, of instructions without a policy line, is [`Line::datapath`].
     pub fn tag(&mut self, line: Line) -> Tag {
         let Self { lines, tags } = self;
         *tags.entry(line).or_insert_with_key(|line| {

@@ -1,7 +1,8 @@
-//! The manifest: what the artifact was made from, what it costs, and which rule stands behind which entry.
+//! The manifest: the inputs of the artifact, its costs, and the rules behind each entry.
 //!
-//! JSON whose bytes follow from the input: no time, no path of ours, no machine. Memory depends on the number of possible CPUs,
-//! which the compiler does not know; so it stands there in two parts.
+//! JSON whose bytes depend only on the input: it contains no time, no path of the machine that compiled, and no machine
+//! name. The memory depends on the number of possible CPUs, which the compiler does not know; so it is given in two
+//! parts.
 
 use super::json::Json;
 use super::memory::{self, Bytes};
@@ -14,40 +15,40 @@ use crate::layout::endpoint;
 use crate::structures::{Note, Place, Structure};
 use crate::syntax::{Node, Span, Value, json};
 
-/// The form of the manifest itself.
+/// The version of the manifest's format.
 const VERSION: u64 = 2;
 
 /// An input file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
-    /// As the user named it.
+    /// The file's name, as the user gave it.
     pub name: String,
-    /// Of its bytes.
+    /// The digest of its bytes.
     pub digest: Digest,
 }
 
-/// What only the caller knows.
+/// The content of the manifest that only the caller knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// What was read.
+    /// The files that were read.
     pub inputs: Vec<Input>,
-    /// The objects in it, as [`super::objects()`] writes them; they have a section of their own.
+    /// The objects in them, as [`super::objects()`] writes them; they have a section of their own.
     pub objects: String,
     /// The oldest kernel that the programs load on.
     pub target: Target,
     /// The node whose pods are local; `None` for every pod.
     pub node: Option<String>,
-    /// How many there are of what: classes, atoms, policies.
+    /// Numbers of classes, atoms, policies and so on, by name.
     pub counts: Vec<(String, u64)>,
-    /// Which structure was chosen for which set, and why.
+    /// The structure chosen for each set, with the reason.
     pub structures: Vec<Note>,
-    /// What the text of the API leaves open, and what was taken.
+    /// The questions that the API's text leaves open, with the assumed answers.
     pub assumptions: Vec<(String, String)>,
-    /// What stands behind entries.
+    /// The rules and lists behind each entry.
     pub provenance: Provenance,
 }
 
-/// The text.
+/// The text of the manifest.
 pub(super) fn write(artifact: &Artifact, description: &Description) -> Result<String, LinkError> {
     let assumptions = description.assumptions.iter().map(|(key, it)| (key.as_str(), it.as_str().into()));
     let (major, minor) = description.target.kernel;
@@ -83,7 +84,7 @@ fn note(note: &Note) -> Json<'_> {
     ])
 }
 
-/// The notes in a manifest.
+/// Reads the notes from a manifest.
 pub(super) fn notes(manifest: &str) -> Vec<Note> {
     let Ok(root) = json::parse(manifest, Span::of(manifest)) else { return Vec::new() };
     let Some(Value::Seq(notes)) = member(&root, "structures") else { return Vec::new() };

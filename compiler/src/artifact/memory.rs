@@ -1,28 +1,28 @@
-//! What a map costs in the kernel, before there is one.
+//! The kernel memory of a map, computed before the map exists.
 //!
-//! Three numbers. *Full* is what the kernel allocates once the map is full or, where everything is allocated at once, from the
-//! beginning. *Charged* is what it says itself (`memlock` in `/proc/PID/fdinfo`, bpftool). They differ for what is
-//! allocated entry by entry: an LPM trie's own figure leaves out its inner nodes, allocator headers and rounding. Both have a part for each
-//! possible CPU of the machine, which the compiler does not know.
+//! There are two numbers. *Full* is the memory that the kernel really allocates for the map with its entries. *Charged*
+//! is the figure that the kernel reports (`memlock` in `/proc/PID/fdinfo`, bpftool). They differ for maps that allocate
+//! entry by entry: an LPM trie's own figure leaves out its inner nodes, allocator headers and rounding. Both numbers
+//! have a part for each possible CPU of the machine, which the compiler does not know.
 //!
-//! The formulas are those of `…_mem_usage` in the kernel (6.4 and later; before, it guessed from key and value sizes); the sizes of
-//! structures depend on the kernel's configuration and were read off a 6.18 x86-64 one. A test of the runtime compares them with
-//! the kernel that it runs on.
+//! The formulas are those of `…_mem_usage` in the kernel (6.4 and later; before, it guessed from key and value sizes);
+//! the sizes of structures depend on the kernel's configuration and were taken from a 6.18 x86-64 kernel. A test of the
+//! runtime compares them with the kernel that it runs on.
 
 use crate::image::MapImage;
 use crate::vm::{MapFlags, MapKind, MapSpec};
 
-/// Bytes that do not and bytes that do come once for every possible CPU.
+/// A number of bytes: one part is needed once, the other once for every possible CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bytes {
-    /// Once.
+    /// The bytes that are needed once.
     pub fixed: u64,
-    /// For each possible CPU.
+    /// The bytes that are needed for each possible CPU.
     pub per_cpu: u64,
 }
 
 impl Bytes {
-    /// On a machine with so many possible CPUs.
+    /// The bytes on a machine with `cpus` possible CPUs.
     pub fn on(self, cpus: u64) -> u64 {
         self.fixed + self.per_cpu * cpus
     }
@@ -53,12 +53,12 @@ const RING: u64 = 304;
 const RING_PAGES: u64 = 3;
 /// `struct lpm_trie_node`, before the address and the value.
 const TRIE_NODE: u64 = 24;
-/// What the BPF allocator keeps in front of a node.
+/// The header that the BPF allocator keeps in front of a node.
 const NODE_HEADER: u64 = 8;
 /// The memory cgroup that a slab object belongs to is kept beside the object.
 const NODE_OWNER: u64 = 8;
 
-/// What the kernel says that the map costs, with the entries of its image in it.
+/// The kernel's own figure for the map with the entries of its image.
 pub fn charged(map: &MapImage) -> Bytes {
     match map.spec.kind {
         MapKind::LpmTrie => {
@@ -69,7 +69,8 @@ pub fn charged(map: &MapImage) -> Bytes {
     }
 }
 
-/// What the kernel allocates, with the entries of its image in it. (60,001 IPv4 prefixes: 8.64 MB predicted, 8.48 MB more slab seen.)
+/// The memory that the kernel allocates for the map with the entries of its image. (Measured for 60,001 IPv4 prefixes:
+/// 8.64 MB predicted, 8.48 MB more slab memory used.)
 pub fn full(map: &MapImage) -> Bytes {
     match map.spec.kind {
         MapKind::LpmTrie => {
@@ -80,7 +81,7 @@ pub fn full(map: &MapImage) -> Bytes {
     }
 }
 
-/// Maps whose own figure is right.
+/// Maps for which the kernel's own figure is the allocated memory.
 fn whole(spec: &MapSpec, entries: u64) -> Bytes {
     let (key, value) = (u64::from(spec.key_size), u64::from(spec.value_size).next_multiple_of(8));
     let most = u64::from(spec.max_entries);
@@ -107,25 +108,26 @@ fn hash(spec: &MapSpec, entries: u64, preallocated: bool, key: u64, value: u64) 
     let per_cpu_values = spec.kind == MapKind::PercpuHash;
     let entry = HASH_ENTRY + key + if per_cpu_values { POINTER } else { value };
     let fixed = HASH + BUCKET * u64::from(spec.max_entries).next_power_of_two() + entry * entries;
-    // An update of a full plain hash needs a spare entry on every CPU.
+    // A preallocated hash map keeps one spare entry for each CPU, so that an update of a full map can replace an entry.
     let spare = preallocated && !per_cpu_values && spec.kind != MapKind::LruHash;
     let values = if per_cpu_values { value * entries } else { 0 };
     Bytes { fixed, per_cpu: values + if spare { entry + POINTER } else { 0 } }
 }
 
-/// Bytes of an address in a trie's key.
+/// The number of bytes of an address in a trie's key.
 fn trie_address(spec: &MapSpec) -> u64 {
     u64::from(spec.key_size).saturating_sub(4)
 }
 
-/// The sizes that the kernel's allocator has.
+/// The allocator's size class for `bytes`.
 fn size_class(bytes: u64) -> u64 {
     const BETWEEN: [u64; 2] = [96, 192];
     let power = bytes.next_power_of_two();
     BETWEEN.into_iter().find(|size| (bytes..power).contains(size)).unwrap_or(power)
 }
 
-/// Entries, and the inner nodes where they part: between neighbours in order, wherever neither covers the other, each depth once.
+/// The number of entries and inner nodes. An inner node is needed where two neighbours in order diverge and neither
+/// covers the other, once for each depth on a path.
 fn trie_nodes(map: &MapImage) -> u64 {
     let mut prefixes: Vec<(&[u8], u32)> = map.entries.iter().filter_map(|(key, _)| prefix(key)).collect();
     prefixes.sort_unstable();

@@ -19,7 +19,8 @@ const RELOCATIONS: &str = ".relclassifier";
 const EDGE: &str = "xdp";
 const EDGE_RELOCATIONS: &str = ".relxdp";
 const MAPS: &str = ".maps";
-/// What programs address, by what loaders know it as: to be written, frozen, and (one section for all) zeros.
+/// Section names of the values that programs address, by the way loaders treat them: writable, frozen, and (one section
+/// for all) zeros.
 const DATA: &str = ".data.";
 const READ_ONLY: &str = ".rodata.";
 const ZEROS: &str = ".bss";
@@ -31,7 +32,8 @@ const OBJECTS: &str = ".weir.objects";
 const MANIFEST: &str = ".weir.manifest";
 const DIGEST: &str = ".weir.digest";
 
-/// A program's bytes. A map load holds 0, an address in a value its offset: where a relocation without addend has it.
+/// A program's bytes. A map load holds 0, a load of an address in a value holds the offset, as relocations without
+/// addend require.
 pub(super) fn code(code: &Assembled) -> Vec<u8> {
     let plain = |insn: &Insn| match *insn {
         Insn::LoadImm64 { dst, value: Imm64::MapFd(_) } => Insn::LoadImm64 { dst, value: Imm64::Value(0) },
@@ -86,7 +88,7 @@ fn write_edge(edge: &Assembled, writer: &mut Writer, symbols: &[(MapName, u32)])
     Ok(())
 }
 
-/// The file with its own digest in it.
+/// Writes the digest of the rest of the file into it.
 pub(super) fn sealed(mut file: Vec<u8>) -> Vec<u8> {
     let place = Elf::read(&file).and_then(|elf| elf.around(DIGEST)).map(|around| (around[0].len(), of_rest(around)));
     if let Some((offset, digest)) = place {
@@ -99,7 +101,7 @@ fn of_rest(around: [&[u8]; 2]) -> Digest {
     Digest::of_parts(&around)
 }
 
-/// Maps as types, or as sections where programs address the value; the symbol of each.
+/// Writes maps as types, or as sections if programs address the value; returns the symbol of each.
 fn maps(artifact: &Artifact, writer: &mut Writer, types: &mut btf::Btf) -> Vec<(MapName, u32)> {
     let addressed = artifact.addressed();
     let (sections, maps): (Vec<_>, Vec<_>) = artifact.maps.iter().partition(|map| addressed.contains(&map.name));
@@ -129,7 +131,7 @@ fn maps(artifact: &Artifact, writer: &mut Writer, types: &mut btf::Btf) -> Vec<(
     symbols
 }
 
-/// Flow tables begin empty, and older loaders know no more than one section for what does.
+/// Flow tables begin empty. Older loaders support only one section of zeros, so all flow tables share it.
 fn zeros(tables: &[&MapImage], writer: &mut Writer, types: &mut btf::Btf) -> Vec<(MapName, u32)> {
     let bytes = tables.iter().map(|map| u64::from(map.spec.value_size)).sum();
     let section = writer.zeros(ZEROS, flag::ALLOC | flag::WRITE, bytes);
@@ -147,7 +149,7 @@ fn zeros(tables: &[&MapImage], writer: &mut Writer, types: &mut btf::Btf) -> Vec
 }
 
 fn data_section(map: &MapImage, writer: &mut Writer, types: &mut btf::Btf) -> u32 {
-    // The sizes of flow tables must be frozen: the verifier takes them for constants.
+    // The sizes of flow tables must be frozen: then the verifier treats them as constants.
     let (prefix, flags) = match map.name {
         MapName::FlowShape => (READ_ONLY, flag::ALLOC),
         _ => (DATA, flag::ALLOC | flag::WRITE),
@@ -166,7 +168,7 @@ fn object_symbol(writer: &mut Writer, name: MapName, section: u16, variable: btf
     writer.symbol(Symbol { name: name.name().to_owned(), kind: SymbolKind::Object, section, offset, size })
 }
 
-/// The members that libbpf and aya make a map from. What is zero is left out, as people write it.
+/// The members that libbpf and aya make a map from. As in handwritten code, members that are zero are left out.
 fn members(map: &MapImage) -> Vec<(&'static str, u32)> {
     let spec = &map.spec;
     let all = [
@@ -197,7 +199,7 @@ fn debug_info(artifact: &Artifact, types: &mut btf::Btf, starts: [u64; 2]) -> Ve
     btf::lines::write(types, CODE, &functions, &lines)
 }
 
-/// The places where the line changes, in bytes.
+/// The lines at the byte offsets where the line changes.
 pub(super) fn changes<'a>(artifact: &'a Artifact, program: &'a Program, start: u64) -> Vec<btf::lines::LineAt<'a>> {
     let mut offset = start as u32;
     let mut last = None;
@@ -211,12 +213,12 @@ pub(super) fn changes<'a>(artifact: &'a Artifact, program: &'a Program, start: u
     changes
 }
 
-/// The section of a map whose value programs address.
+/// The content of the section of a map whose value programs address.
 fn value<'a>(elf: &Elf<'a>, map: MapName) -> Option<&'a [u8]> {
     [DATA, READ_ONLY].iter().find_map(|prefix| elf.section(&format!("{prefix}{}", map.name())))
 }
 
-/// Where in a file the values stand that programs address, in order.
+/// The byte ranges of the values that programs address, in order.
 pub(super) fn values(file: &[u8]) -> Vec<(MapName, Range<usize>)> {
     let Some(elf) = Elf::read(file) else { return Vec::new() };
     let place = |map: MapName| {
@@ -255,7 +257,7 @@ pub(super) fn read(file: &[u8]) -> Result<Artifact, ArtifactError> {
     Ok(Artifact { programs: [to_pod?, from_pod?], edge: edge.transpose()?, lines, maps, endpoints, objects, manifest })
 }
 
-/// All of its instructions are the datapath's own.
+/// The program has no line information: all of its instructions belong to the datapath.
 fn read_edge(bytes: &[u8], code: &Code<'_>) -> Option<Assembled> {
     let relocations = code.elf.relocations(EDGE_RELOCATIONS)?;
     let code = Code { bytes, relocations, places: vec![(0, Tag(0))], symbols: code.symbols.clone(), elf: code.elf };
@@ -270,7 +272,7 @@ fn check_digest(elf: &Elf<'_>) -> Result<(), ArtifactError> {
     if actual == expected { Ok(()) } else { Err(ArtifactError::Digest { expected, actual }) }
 }
 
-/// What programs are made of.
+/// The sections from which programs are read.
 struct Code<'a> {
     bytes: &'a [u8],
     symbols: Vec<Symbol>,
@@ -305,13 +307,13 @@ impl Code<'_> {
         Some(code)
     }
 
-    /// The line that was in force last.
+    /// The line of the last change at or before `offset`.
     fn tag(&self, offset: u64) -> Option<Tag> {
         let after = self.places.partition_point(|(at, _)| u64::from(*at) <= offset);
         self.places.get(after.checked_sub(1)?).map(|(_, tag)| *tag)
     }
 
-    /// Undoes [`code`] for one load; says which map it is of.
+    /// Undoes [`code`] for one load, and returns its map.
     fn relocate(&self, insn: &mut Insn, symbol: u32) -> Option<MapRef> {
         let symbol = self.symbols.get((symbol as usize).checked_sub(1)?)?;
         let map = images::map_name(&symbol.name)?;

@@ -46,7 +46,7 @@ fn parts() -> Parts {
     let (cluster, _) = resolve::resolve(&decoded.objects, Assumptions::default());
     let scope = Scope::everything(&cluster);
     let classes = classify(&cluster, &scope).unwrap();
-    // Kernel maps: their entries and names are what is looked at here.
+    // Kernel maps, because this test looks at their entries and names.
     let tables = lower::tables_with(&classes, &crate::structures::Options::kernel_maps());
     let decisions = Direction::ALL.map(|direction| {
         let mut decision = lower::lower(direction, &tables);
@@ -75,7 +75,7 @@ fn parts() -> Parts {
     }
 }
 
-/// With the code of a policy in it.
+/// The parts, with instructions of a policy line.
 fn marked() -> Parts {
     let mut parts = parts();
     let tag = parts.lines.tag(Line::new("shop.yaml", "  - from: [{podSelector: …", 22));
@@ -131,7 +131,7 @@ fn a_sealed_file_of_garbage_sections_is_refused() {
 #[test]
 fn a_changed_byte_anywhere_is_found() {
     let file = file();
-    // Every byte of the header, the section headers and the small sections; and every seventh of the rest.
+    // Every byte of the header, the section headers and the small sections; of the rest every seventh.
     let headers = file.len() - 64 * 24;
     for at in (0..file.len()).filter(|at| *at < 64 || *at > headers || at % 7 == 0) {
         let mut changed = file.clone();

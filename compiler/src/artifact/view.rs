@@ -11,7 +11,7 @@ use crate::escape;
 use crate::layout::MapName;
 use crate::vm::MapKind;
 
-/// A kind of map as bpftool calls it.
+/// The name of a kind of map in bpftool.
 pub fn kind_name(kind: MapKind) -> &'static str {
     match kind {
         MapKind::Array => "array",
@@ -27,7 +27,7 @@ pub fn kind_name(kind: MapKind) -> &'static str {
     }
 }
 
-/// What it is, in a few lines; memory as on a machine with so many possible CPUs.
+/// A summary in a few lines; memory as on a machine with `cpus` possible CPUs.
 pub fn summary(artifact: &Artifact, cpus: u64) -> String {
     let mut out = String::new();
     if let Ok(generation) = artifact.generation() {
@@ -61,7 +61,7 @@ fn program_line(code: &Assembled) -> String {
     format!("{} instructions, longest path {longest}, stack {} bytes", report.slots, report.stack)
 }
 
-/// A table of the maps; memory as on a machine with so many possible CPUs.
+/// A table of the maps; memory as on a machine with `cpus` possible CPUs.
 pub fn maps(artifact: &Artifact, cpus: u64) -> String {
     let mut out = String::new();
     let heads = ["map", "type", "key", "value", "entries", "max", "bytes", "charged"];
@@ -85,13 +85,13 @@ pub fn maps(artifact: &Artifact, cpus: u64) -> String {
     out
 }
 
-/// A program's instructions, the line that they came from before them, the map that they load behind them.
+/// A program's instructions. The source line precedes its instructions, and the name of a loaded map follows the load.
 pub fn disassembly(artifact: &Artifact, code: &Assembled) -> String {
     let line = |index: usize| {
         let tag = code.tags.get(index)?;
         let changed = index.checked_sub(1).and_then(|before| code.tags.get(before)) != Some(tag);
         let line = artifact.lines.line(*tag).filter(|_| changed)?;
-        // Both come from files: each is to stay on its line.
+        // Both texts come from files: escaping keeps each on its line.
         Some(escape::line(&format!("{}:{}: {}", line.file, line.number, line.text)).into_owned())
     };
     let map = |index: usize| {

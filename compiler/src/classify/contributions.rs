@@ -1,4 +1,4 @@
-//! Who is behind an entry, rule by rule, with what each rule adds to it.
+//! The rules behind an entry, with the ports that each rule adds to it.
 
 use super::ports::AtomSet;
 use super::predicates::{DraftPorts, DraftRule, Predicate, PredicateId};
@@ -7,7 +7,8 @@ use crate::model::eval::RuleId;
 use crate::model::{Cluster, Direction, ListAction, ListId};
 
 impl Classes {
-    /// The rules that allow anything between a subject class and a peer class that is no service, each with what it allows.
+    /// The rules that allow anything between a subject class and a peer class that is no service, each with the traffic
+    /// that it allows.
     pub fn contributions(&self, direction: Direction, subject: SubjectId, peer: PeerId) -> Vec<(RuleId, AtomSet)> {
         let (subject, peer) = (&self.subjects[subject.index()], &self.peers[peer.index()]);
         let mut found = Vec::new();
@@ -23,7 +24,8 @@ impl Classes {
         found
     }
 
-    /// The list that denies everything between a subject class and a peer class: the first that contains the peer decides.
+    /// The list that denies everything between a subject class and a peer class. The first list that contains the peer
+    /// decides, so the result is `None` if that is an allow list.
     pub fn denying_list(
         &self,
         cluster: &Cluster,

@@ -1,7 +1,7 @@
-//! What stands behind the parts of tables that become instructions: cuts between ports, and single addresses.
+//! The objects behind the parts of tables that become instructions: cuts between ports, and single addresses.
 //!
-//! Of several objects that say the same, the first policy stands for all (in the order of namespaces and names), so
-//! that the order of the input does not show.
+//! If several objects have the same effect, the first policy (in the order of namespaces and names) is named, so that
+//! the result does not depend on the order of the input.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -15,24 +15,24 @@ use crate::address::Family;
 use crate::model::{Cluster, Direction, Policy, id, rule_path};
 use crate::origin::{FieldPath, Origin};
 
-id!(/// Something that instructions can come from. Prints as `s3`.
+id!(/// An object field that instructions can come from. Prints as `s3`.
     SourceId, "s");
 
-/// So many single addresses of a family can become compares; what is in larger tables has no instructions.
+/// The most single addresses of a family that can become compares; larger tables have no instructions.
 pub const MOST_COMPARES: usize = 16;
 
-/// Where the parts of tables that can become instructions stand.
+/// The origins of the parts of tables that can become instructions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     /// By [`SourceId`].
     pub origins: Vec<Origin>,
-    /// Ports at which a range begins, or behind which one ends, by protocol number and port.
+    /// Ports at which a range begins or after which one ends, by protocol number and port.
     pub cuts: BTreeMap<(u8, u32), SourceId>,
-    /// Single addresses, of families that have few.
+    /// Single addresses, of families with at most [`MOST_COMPARES`] of them.
     pub addresses: BTreeMap<IpAddr, SourceId>,
 }
 
-/// Origins, each once.
+/// Origins, numbered; each is stored once.
 #[derive(Default)]
 struct Numbers(HashMap<Origin, SourceId>);
 
@@ -45,7 +45,7 @@ impl Numbers {
     }
 }
 
-/// A rule, and ways to what it names.
+/// A rule, with the origins of its peers and ports.
 #[derive(Clone, Copy)]
 pub(super) struct RulePlace<'a> {
     pub(super) policy: &'a Policy,
@@ -75,7 +75,7 @@ pub(super) fn of(
     fronts: &[Front],
 ) -> Sources {
     let (mut sources, mut numbers) = (Sources::default(), Numbers::default());
-    // Ranges of a port count from here on, the first one in order stands for all that begin or end there.
+    // Ports are in the order of ranges. For each cut, the first range that begins or ends there gives the origin.
     for (spec, origin) in ports {
         let protocol = spec.protocol.number();
         let ends = [u32::from(spec.first), u32::from(spec.last) + 1];
@@ -109,8 +109,8 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    /// What speaks of an address: a rule or a list; else the service or node that it is, or the pod that names it as
-    /// `hostIP`.
+    /// The origin of a single address: a rule or list that mentions it; otherwise the service or node that has the
+    /// address, or the pod that names it as `hostIP`.
     fn address(&self, address: IpAddr, peer: &Peer) -> Option<Origin> {
         let front = peer.front.and_then(|front| self.fronts.get(front as usize)?.ports.first());
         let spoken = || peer.predicates.first().map(|id| self.predicate(id.index(), address));

@@ -1,15 +1,15 @@
 //! Addresses for endpoints that have none: workloads, and pods that are only manifests.
 //!
-//! Addresses that nobody uses (0.64.0.0/10, and 100::/64, which is for discarding) stand for them. As peers such endpoints
-//! are classed by labels alone ([`super::Scope::with_stand_ins`]), since the exact table comes before the prefixes: an
-//! `ipBlock` or list never contains them, whatever it covers, as it never contains what has no address.
+//! Such endpoints get addresses from ranges that no host uses (0.64.0.0/10, and 100::/64, the discard prefix). As peers
+//! they are classified by labels alone ([`super::Scope::with_stand_ins`]), because the exact table has precedence over
+//! prefixes. So no `ipBlock` or list ever contains them, just as it contains no endpoint without an address.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::model::{Cluster, Endpoint, EndpointId, Standing};
 
-/// Gives an address of each family to every endpoint that has none. A cluster without such endpoints stays as it is.
+/// Gives an address of each family to every endpoint that has none. A cluster without such endpoints stays unchanged.
 pub fn stand_ins(cluster: &mut Cow<'_, Cluster>) -> Vec<(EndpointId, IpAddr)> {
     let without = |(_, it): &(usize, &Endpoint)| it.addresses.is_empty();
     let without: Vec<usize> = cluster.endpoints.iter().enumerate().filter(without).map(|(index, _)| index).collect();
@@ -22,7 +22,7 @@ pub fn stand_ins(cluster: &mut Cow<'_, Cluster>) -> Vec<(EndpointId, IpAddr)> {
         let addresses = [IpAddr::V4(v4), IpAddr::V6(v6)];
         match (endpoint.standing, endpoint.node) {
             (Standing::Member, _) => endpoint.addresses.extend(addresses),
-            // Their address would be their node's.
+            // The addresses of such pods are those of their node.
             (Standing::HostNetwork, Some(node)) => cluster.nodes[node.index()].addresses.extend(addresses),
             _ => {}
         }

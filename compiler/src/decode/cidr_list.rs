@@ -1,4 +1,4 @@
-//! CidrList, our own kind, and the plain list files that stand for one.
+//! CidrList, Weir's own kind, and the plain list files that are read as one.
 
 use crate::address::parse_plain_v4;
 use crate::k8s::{CidrList, ListAction, ListEntry};
@@ -50,7 +50,7 @@ fn action(action: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> ListActi
     }
 }
 
-/// Ingress and egress; both if none is named.
+/// Ingress and egress; both if the list names none.
 fn directions(directions: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> (bool, bool) {
     let (mut ingress, mut egress) = (false, false);
     for (index, direction) in directions.items().enumerate() {
@@ -75,9 +75,9 @@ fn entries(cidrs: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Vec<List
     entries
 }
 
-/// Reads a list file: an entry a line, comments from `#` or `;`, blank lines.
+/// Reads a list file: one entry on each line, comments from `#` or `;`, blank lines.
 ///
-/// Fields of it are called `spec.cidrs[LINE]`, with lines counted from 1.
+/// Its entries have the path `spec.cidrs[LINE]`, with lines counted from 1.
 pub(super) fn read_file(text: &str, action: ListAction, report: &mut Report) -> CidrList {
     let (spec, order) = (Trail::ROOT.field("spec"), if action == ListAction::Allow { 0 } else { DEFAULT_ORDER });
     let at = spec.field("cidrs");
@@ -97,7 +97,7 @@ pub(super) fn read_file(text: &str, action: ListAction, report: &mut Report) -> 
     CidrList { action, order, ingress: true, egress: true, namespaces: None, pods: None, entries }
 }
 
-/// What is left of a line without comment and blanks.
+/// The text of a line without its comment and without white space around it.
 pub(crate) fn entry_of_line(line: &str) -> &str {
     line.find(['#', ';']).and_then(|comment| line.get(..comment)).unwrap_or(line).trim()
 }

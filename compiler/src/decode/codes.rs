@@ -1,4 +1,4 @@
-//! What `decode` has to say: one file for each finding, with its documentation and the functions that build it.
+//! The findings of `decode`: one file for each, with its documentation and the functions that build it.
 
 use crate::diagnostic::Code;
 
@@ -49,7 +49,7 @@ pub mod unknown_kind;
 pub mod unserved_version;
 pub mod wrong_type;
 
-/// All of them, sorted by name.
+/// All codes, sorted by name.
 pub const ALL: &[&Code] = &[
     &bad_address::CODE,
     &bad_cidr::CODE,
@@ -99,7 +99,7 @@ pub const ALL: &[&Code] = &[
     &wrong_type::CODE,
 ];
 
-/// Text of the input in backticks, cut where it is too long to help.
+/// Text of the input in backticks, cut off if it is long.
 pub(crate) fn quote(text: &str) -> String {
     const LONGEST: usize = 80;
     let shown: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();

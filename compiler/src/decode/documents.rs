@@ -1,7 +1,7 @@
 //! Texts → documents → objects.
 //!
-//! Trees live only while their object is decoded: of a JSON list of 100 MB, one item at a time; of YAML, one document
-//! at a time. One bad document, or one bad item, does not hide the others.
+//! A tree exists only while its object is decoded: one item at a time from a JSON list of 100 MB, one document at a
+//! time from YAML. One bad document or one bad item does not hide the others.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,10 +18,10 @@ use super::trail::Trail;
 use super::view::View;
 use super::{Decoded, Input, InputKind, Options, cidr_list, codes, metadata, shape};
 
-/// In a list file, findings beyond this are only counted.
+/// Findings in a list file beyond this number are only counted.
 const LIST_FILE_LIMIT: usize = 20;
 
-/// Under this name, documents are counted that are no Kubernetes objects at all.
+/// The key under which documents that are not Kubernetes objects are counted.
 const NO_OBJECT: &str = "not a Kubernetes object";
 
 /// Reads inputs, one after the other.
@@ -34,7 +34,7 @@ pub(super) struct Reader<'o> {
     names: HashMap<(&'static str, String, String), ObjectId>,
 }
 
-/// Where an object stands: its document, and the way to it within that.
+/// The position of an object: its document, and the path to it within that.
 struct Stand {
     file: FileId,
     format: Format,
@@ -50,7 +50,7 @@ impl Stand {
     }
 }
 
-/// Of a chart's template the reader's own words are no help.
+/// For a chart's template, replaces the reader's help with the advice to render it first.
 fn rendered_first(text: &str, error: SyntaxError) -> SyntaxError {
     let help = "`{{ … }}` is a template: render it first (`helm template`), and check what comes out";
     match text.contains("{{") {
@@ -59,7 +59,7 @@ fn rendered_first(text: &str, error: SyntaxError) -> SyntaxError {
     }
 }
 
-/// What the items of a list are, where they do not say it themselves.
+/// The `apiVersion` and `kind` of a list's items, for items that do not name their own.
 #[derive(Clone, Copy, Default)]
 struct Implied<'k> {
     version: &'k str,
@@ -74,7 +74,7 @@ impl<'o> Reader<'o> {
 
     /// Reads one input.
     pub(super) fn input(&mut self, input: Input) {
-        // The text is lent to the trees while it is read; the SourceMap gets it afterwards.
+        // The trees borrow the text while it is read; the SourceMap gets it afterwards.
         let file = FileId(self.decoded.sources.files().len() as u32);
         let text = match syntax::text(input.bytes) {
             Ok(text) => text,
@@ -137,7 +137,7 @@ impl<'o> Reader<'o> {
         }
     }
 
-    /// Reads one item at a time; says whether a syntax error ended it.
+    /// Reads one item at a time. Returns whether a syntax error ended the list.
     fn json_items(&mut self, text: &str, items: Span, stand: &mut Stand, implied: Implied<'_>) -> bool {
         for item in json::elements(text, items) {
             match item {
@@ -158,7 +158,7 @@ impl<'o> Reader<'o> {
         self.diagnostics.push(codes::syntax_error::at(file, error));
     }
 
-    /// An object, or a list of them.
+    /// Reads an object, or a list of objects.
     fn node(&mut self, node: &Node<'_>, stand: &mut Stand, implied: Implied<'_>) {
         let view = View::new(node);
         let written = |name: &str| view.get(name).str().unwrap_or_default();
@@ -207,7 +207,7 @@ impl<'o> Reader<'o> {
         }
     }
 
-    /// What does not say what it is.
+    /// Reports a document without `apiVersion` or `kind`.
     fn nameless(&mut self, node: &Node<'_>, version: &str, kind: &str, stand: &Stand) {
         let view = View::new(node);
         let looks_like_one = ["metadata", "spec", "items", "data"].iter().any(|field| view.get(field).is_there());
@@ -275,7 +275,7 @@ impl<'o> Reader<'o> {
         }
     }
 
-    /// A list file stands for a CidrList with its base name (or all of its name, if that is taken).
+    /// Reads a list file as a CidrList with the file's base name (or its whole path, if that name is taken).
     fn list_file(&mut self, file: FileId, path: &str, text: &str, action: ListAction) {
         let stand = Stand { file, format: Format::List, span: Span::of(text), document: 1, items: Vec::new() };
         let mut report = self.report(&stand, LIST_FILE_LIMIT);

@@ -1,7 +1,8 @@
-//! Which kinds we read, and what to make of the others.
+//! The kinds that are read, and the treatment of all others.
 //!
-//! An object is known by group, version and kind together: other projects have a `NetworkPolicy` of their own. What
-//! we pass over can never be a policy that was meant for us: names and versions that are near a miss are errors.
+//! An object is identified by group, version and kind together, because other projects have a `NetworkPolicy` of their
+//! own. A skipped object must never be a policy that was meant for Weir, so names and versions that nearly match are
+//! errors.
 
 use crate::k8s::Body;
 use crate::origin::Origin;
@@ -14,16 +15,16 @@ use super::trail::Trail;
 use super::view::View;
 use super::{cidr_list, pods, policy, services};
 
-/// A kind that we read.
+/// A kind that is read.
 #[derive(Debug)]
 pub(super) struct Kind {
-    /// `apiVersion`
+    /// The `apiVersion` of its objects.
     pub(super) version: &'static str,
-    /// `kind`
+    /// The `kind` of its objects.
     pub(super) name: &'static str,
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     pub(super) namespaced: bool,
-    /// Its shape.
+    /// The shape of its objects.
     pub(super) fields: &'static Fields,
     /// Reads an object whose shape has been checked.
     pub(super) read: fn(View<'_, '_>, &Kind, &mut Report) -> Body,
@@ -78,22 +79,22 @@ const fn workload(version: &'static str, name: &'static str) -> Kind {
     })
 }
 
-/// What an `apiVersion` and a `kind` turn out to be.
+/// The result of identifying an object by its `apiVersion` and `kind`.
 #[derive(Debug)]
 pub(super) enum Identity<'k> {
-    /// A kind that we read.
+    /// A kind that is read.
     Known(&'static Kind),
-    /// A list; its items are of this kind unless they say otherwise.
+    /// A list; its items are of this kind unless they name another.
     List(Option<&'k str>),
-    /// Somebody else's.
+    /// A kind of another project.
     Other,
-    /// A kind of ours, misspelt.
+    /// Probably a misspelt kind that is read; the name is the correct one.
     UnknownKind(&'static str),
-    /// A kind of ours, in a version that is not served.
+    /// A kind that is read, in a version that is not served; the text is the served version.
     Unserved(&'static str),
 }
 
-/// Tells what an object is. `items` says whether it has a field of that name.
+/// Identifies an object. `items` is true if it has a field of that name.
 pub(super) fn identify<'k>(version: &str, kind: &'k str, items: bool) -> Identity<'k> {
     if let Some(known) = find(version, kind) {
         return Identity::Known(known);
@@ -114,7 +115,7 @@ fn find(version: &str, kind: &str) -> Option<&'static Kind> {
 
 fn near_miss<'k>(version: &str, kind: &str) -> Option<Identity<'k>> {
     let group = version.split_once('/').map_or("", |(group, _)| group);
-    // Groups without a dot, and those of k8s.io, are Kubernetes' own; none but networking.k8s.io has the kind.
+    // Groups without a dot, and those of k8s.io, belong to Kubernetes; of these only networking.k8s.io has the kind.
     let kubernetes = !group.contains('.') || group.ends_with(".k8s.io") || is_typo(group, "networking.k8s.io");
     let ours = is_typo(group, "weir.dev");
     match kind {
@@ -130,7 +131,7 @@ fn near_miss<'k>(version: &str, kind: &str) -> Option<Identity<'k>> {
     meant.map(Identity::UnknownKind)
 }
 
-/// Says what an object lacks that has only one of `apiVersion` and `kind`.
+/// Reports the missing field of an object that has only one of `apiVersion` and `kind`.
 pub(super) fn report_missing(version: &str, kind: &str, report: &mut Report) {
     let (missing, known) = if version.is_empty() {
         ("apiVersion", KINDS.iter().find(|known| known.name == kind).map(|known| (known.version, known.name)))

@@ -11,7 +11,7 @@ use super::{codes, quirks};
 /// First and last address.
 pub(super) type Range = (IpAddr, IpAddr);
 
-/// Reads an entry, and reports what is wrong or odd with it.
+/// Reads an entry, and reports errors and unusual spellings.
 pub(super) fn read(text: &str, at: &Trail<'_>, report: &mut Report) -> Option<Range> {
     if let Some(address) = address::parse_plain_v4(text.as_bytes()) {
         return Some((address.into(), address.into()));
@@ -53,7 +53,7 @@ fn range(first: &str, last: &str) -> Result<(Range, Option<Quirk>), &'static str
     Ok(((first.value, last.value), first.quirk.or(last.quirk)))
 }
 
-/// A range, printed in the form in which it was written.
+/// A range, printed in the same form as it was written.
 struct Shown<'t>(Range, &'t str);
 
 impl std::fmt::Display for Shown<'_> {

@@ -1,4 +1,4 @@
-//! `metadata`: what we keep of it, and what the API server checks in it.
+//! `metadata`: the fields that are kept, and the checks of the API server.
 
 use crate::k8s::{MODE, Meta};
 use crate::origin::Origin;
@@ -10,7 +10,7 @@ use super::report::Report;
 use super::trail::Trail;
 use super::view::View;
 
-/// All annotations together may not be larger.
+/// The largest total size of all annotations.
 const ANNOTATION_BYTES: usize = 256 * 1024;
 
 /// Reads the metadata of a checked tree.
@@ -30,13 +30,13 @@ pub(super) fn read(object: View<'_, '_>, namespaced: bool, options: &Options) ->
     }
 }
 
-/// What [`MODE`] says.
+/// The value of the annotation [`MODE`].
 pub(super) fn mode<'n>(object: View<'n, '_>) -> Option<&'n str> {
     let mut annotations = object.get("metadata").get("annotations").strings();
     annotations.find_map(|(key, value)| (key == MODE).then_some(value))
 }
 
-/// Where it stands.
+/// Calls `act` with the path of that annotation.
 pub(super) fn at_mode(act: impl FnOnce(&Trail<'_>)) {
     act(&Trail::ROOT.field("metadata").field("annotations").key(MODE));
 }
@@ -48,7 +48,7 @@ pub(super) fn owner(object: View<'_, '_>) -> Option<String> {
     Some(format!("{}/{}", owner.get("kind").str()?, owner.get("name").str()?))
 }
 
-/// Says if there is no name to speak of the object by.
+/// Reports an object without a name that messages could use.
 pub(super) fn require_name(object: View<'_, '_>, report: &mut Report) {
     let meta = object.get("metadata");
     let named = ["name", "generateName"].iter().any(|name| meta.get(name).str().is_some_and(|text| !text.is_empty()));
@@ -57,7 +57,7 @@ pub(super) fn require_name(object: View<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Checks what the server checks when such an object is created.
+/// Makes the checks that the server makes when such an object is created.
 // Spec: apimachinery's ValidateObjectMeta, and the check of finalizers that the core API adds.
 pub(super) fn validate(object: View<'_, '_>, namespaced: bool, report: &mut Report) {
     let at = Trail::ROOT.field("metadata");
@@ -89,14 +89,14 @@ fn validate_names(meta: View<'_, '_>, at: &Trail<'_>, report: &mut Report) {
     }
 }
 
-/// What the server checks of a prefix: a `-` at its end is fine, as more follows.
-// Spec: maskTrailingDash of apimachinery, which looks away from the byte before it too.
+/// The part of a prefix that the server checks: a `-` at its end is valid, because more characters follow.
+// Spec: maskTrailingDash of apimachinery, which replaces the byte before the dash as well.
 fn masked(prefix: &str) -> String {
     let base = prefix.strip_suffix('-').filter(|base| !base.is_empty());
     base.map_or_else(|| prefix.to_owned(), |base| base.get(..base.len() - 1).unwrap_or(base).to_owned() + "a")
 }
 
-/// A name such as the server would make of a prefix: at most 58 bytes of it, and five letters.
+/// A name as the server makes it from a prefix: at most 58 bytes of the prefix, and five letters.
 fn generated(prefix: &str) -> String {
     let cut = (0..=prefix.len().min(58)).rev().find(|cut| prefix.is_char_boundary(*cut)).unwrap_or(0);
     prefix.get(..cut).unwrap_or_default().to_owned() + "xxxxx"
@@ -113,7 +113,7 @@ fn validate_namespace(meta: View<'_, '_>, namespaced: bool, at: &Trail<'_>, repo
     }
 }
 
-/// Labels, also those of a selector. The server's path ends at the map; the entry is a second place.
+/// Validates labels, also those of a selector. The server's path ends at the map; the entry becomes a second place.
 pub(super) fn validate_labels(labels: View<'_, '_>, at: &Trail<'_>, report: &mut Report) {
     for (key, value) in labels.strings() {
         let at_entry = |map: &Origin| Origin::new(map.object, map.path.key(key));
@@ -172,7 +172,7 @@ fn validate_owners(owners: View<'_, '_>, at: &Trail<'_>, report: &mut Report) {
 
 fn missing_in_owner(owner: View<'_, '_>) -> impl Iterator<Item = (&'static str, &'static str)> {
     let text = move |name| owner.get(name).str().unwrap_or_default();
-    // `group/` names a group and no version; two slashes name neither.
+    // `group/` has no version, and a text with two slashes is not valid at all.
     let version = match text("apiVersion").split('/').collect::<Vec<_>>()[..] {
         [version] | [_, version] => version,
         _ => "",

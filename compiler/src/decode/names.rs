@@ -1,6 +1,6 @@
 //! The syntax of names, labels and times, as `apimachinery` checks it. Lengths are in bytes.
 //!
-//! Each function says what is wrong, as the rest of a sentence that begins with the quoted text.
+//! Each function returns the problem as the rest of a sentence that begins with the quoted text.
 
 /// A DNS-1123 subdomain: the names of most objects.
 pub(super) fn dns_subdomain(text: &str) -> Result<(), &'static str> {
@@ -83,12 +83,12 @@ pub(super) fn port_name(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// A point in time as RFC 3339 has it: `2026-01-31T09:30:00Z`.
+/// Whether the text is a point in time of RFC 3339: `2026-01-31T09:30:00Z`.
 pub(super) fn is_time(text: &str) -> bool {
     time_parts(text).is_some()
 }
 
-// Spec: `time.Parse(time.RFC3339, …)` of Go, which takes an hour of one digit too.
+// Spec: `time.Parse(time.RFC3339, …)` of Go, which also accepts an hour of one digit.
 fn time_parts(text: &str) -> Option<()> {
     let (date, clock) = text.split_once('T')?;
     let [year, month, day] = fields(date, "dddd-dd-dd")?;
@@ -100,7 +100,7 @@ fn time_parts(text: &str) -> Option<()> {
     (in_range && hour < 24 && minute < 60 && second < 60 && is_zone(zone)).then_some(())
 }
 
-/// What follows an optional fraction of a second.
+/// The text after an optional fraction of a second.
 fn fraction(text: &str) -> Option<&str> {
     match text.strip_prefix(['.', ',']) {
         Some(rest) => {
@@ -116,7 +116,7 @@ fn is_zone(text: &str) -> bool {
     text == "Z" || text.strip_prefix(['+', '-']).is_some_and(offset)
 }
 
-/// Up to three numbers, where the pattern has `d` for a digit and stands for itself otherwise.
+/// Reads up to three numbers. In the pattern, `d` means a digit, and all other characters must match literally.
 fn fields(text: &str, pattern: &str) -> Option<[u32; 3]> {
     if text.len() != pattern.len() {
         return None;

@@ -30,7 +30,7 @@ pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> Pod {
     }
 }
 
-/// Reads a workload of `spec.template`.
+/// Reads a workload with a pod template in `spec.template`.
 pub(super) fn read_workload(object: View<'_, '_>, kind: &str, report: &mut Report) -> Workload {
     let template = object.get("spec").get("template");
     workload(object, template, kind, &Trail::ROOT.field("spec").field("template"), report)
@@ -55,7 +55,8 @@ fn workload(object: View<'_, '_>, template: View<'_, '_>, kind: &str, at: &Trail
     }
 }
 
-/// Reads a node. Names among its addresses are left out; of the other types, what parses counts.
+/// Reads a node. Addresses of other types than InternalIP and ExternalIP may be names: they are kept only if they
+/// parse.
 pub(super) fn read_node(object: View<'_, '_>, report: &mut Report) -> Node {
     let status = Trail::ROOT.field("status");
     let at = status.field("addresses");
@@ -70,7 +71,7 @@ pub(super) fn read_node(object: View<'_, '_>, report: &mut Report) -> Node {
     Node { addresses }
 }
 
-/// The listed addresses or else the single one.
+/// The addresses of the list, or the single one if the list is empty.
 fn addresses(status: View<'_, '_>, list: &str, single: &str, at: &Trail<'_>, report: &mut Report) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     for (index, entry) in status.get(list).items().enumerate() {
@@ -84,7 +85,7 @@ fn addresses(status: View<'_, '_>, list: &str, single: &str, at: &Trail<'_>, rep
     addresses
 }
 
-/// An address; an empty text is none.
+/// Reads an address; `None` for an empty text.
 pub(super) fn read_address(text: &str, at: &Trail<'_>, report: &mut Report) -> Option<IpAddr> {
     if text.is_empty() {
         return None;
@@ -112,16 +113,16 @@ fn phase(phase: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<Pha
     }
 }
 
-/// The ports of containers that anything looks at.
+/// The ports of containers that matter for policies.
 #[derive(Default)]
 struct ContainerPorts {
-    /// Those with a name.
+    /// The ports with a name.
     named: Vec<NamedPort>,
-    /// Those with a `hostPort`.
+    /// The ports with a `hostPort`.
     of_host: Vec<HostPort>,
 }
 
-/// Ports of the containers, then of the init containers that go on running, each in the order written.
+/// Ports of the containers, then of the init containers that keep running, each in the order written.
 fn container_ports(spec: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> ContainerPorts {
     let mut ports = ContainerPorts::default();
     for list in ["containers", "initContainers"] {
@@ -141,7 +142,7 @@ impl ContainerPorts {
         for (index, port) in container.get("ports").items().enumerate() {
             let at = at.index(index);
             let name = port.get("name").string().filter(|name| !name.is_empty());
-            // The API takes 0 for none.
+            // In the API, 0 means no hostPort.
             let host_port = port.get("hostPort").int().filter(|it| *it != 0);
             if name.is_none() && host_port.is_none() {
                 continue;

@@ -1,4 +1,4 @@
-//! NetworkPolicy: what the API server's own validation checks, and the object that passes it.
+//! NetworkPolicy: the checks of the API server's own validation, and the object that passes them.
 
 use crate::address::{self, Prefix};
 use crate::k8s::{Mode, NetworkPolicy, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch};
@@ -13,7 +13,7 @@ use super::selector;
 use super::trail::Trail;
 use super::view::View;
 
-/// Reads a policy whose shape has been checked. It is only to be used if the report has no errors.
+/// Reads a policy whose shape has been checked. The result may be used only if the report has no errors.
 // Spec: ValidateNetworkPolicy of k8s.io/kubernetes/pkg/apis/networking/validation, 1.35.
 pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> NetworkPolicy {
     metadata::validate(object, true, report);
@@ -155,8 +155,8 @@ fn ip_block(block: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<
     Some(PolicyPeer::Block { cidr: cidr.prefix, except })
 }
 
-/// A CIDR, and the length as it was written: the server compares those, also where one of the two is an IPv4-mapped
-/// prefix and its length counts from another start.
+/// A CIDR with its length as written. The server compares the written lengths, even if one of the two is an IPv4-mapped
+/// prefix, whose length is larger by 96.
 #[derive(Clone, Copy)]
 struct Block {
     prefix: Prefix,

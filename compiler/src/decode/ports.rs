@@ -1,4 +1,4 @@
-//! Protocols and port numbers, which every kind writes alike.
+//! Protocols and port numbers, which all kinds write in the same way.
 
 use crate::k8s::Protocol;
 
@@ -20,7 +20,7 @@ pub(super) fn protocol(protocol: View<'_, '_>, at: &Trail<'_>, report: &mut Repo
     }
 }
 
-/// The same in pods and services, where the server takes an empty text for TCP too.
+/// Like [`protocol`], for pods and services, where the server treats an empty text as TCP as well.
 pub(super) fn protocol_or_default(written: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<Protocol> {
     match written.str() {
         Some("") => Some(Protocol::Tcp),

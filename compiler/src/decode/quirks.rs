@@ -1,4 +1,4 @@
-//! Warnings about addresses that the server accepts and a reader may take for something else.
+//! Warnings about addresses that the server accepts but that a reader may misread.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::codes;
 use super::report::Report;
 use super::trail::Trail;
 
-/// Warns if there is something to warn about.
+/// Warns about a quirk, if there is one.
 pub(super) fn warn(text: &str, meant: impl fmt::Display, quirk: Option<Quirk>, at: &Trail<'_>, report: &mut Report) {
     let build: fn(Origin, &str, &str) -> _ = match quirk {
         None => return,

@@ -1,4 +1,4 @@
-//! The findings about one object: bounded in number, and without the echoes of a mistake already reported.
+//! The findings about one object: limited in number, and without consequences of an error already reported.
 
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::origin::{FieldPath, ObjectId, Origin, Step};
@@ -6,24 +6,24 @@ use crate::origin::{FieldPath, ObjectId, Origin, Step};
 use super::codes;
 use super::trail::Trail;
 
-/// More findings than this in one object say nothing new; the rest is only counted.
+/// Findings in one object beyond this number are only counted: they would say nothing new.
 pub(super) const LIMIT: usize = 100;
 
 /// Collects the findings about one object.
 #[derive(Debug)]
 pub(super) struct Report {
     object: ObjectId,
-    /// How many errors, and how many warnings, to keep. Beyond that they are counted, and cost nothing.
+    /// The largest number of errors, and of warnings, to keep. Further ones are only counted.
     limit: usize,
     list: Vec<Diagnostic>,
-    /// Fields that could not be read as what they should be.
+    /// Fields whose values could not be read.
     blemishes: Vec<FieldPath>,
     errors: usize,
     warnings: usize,
 }
 
 impl Report {
-    /// Nothing found yet.
+    /// A report without findings.
     pub(super) fn new(object: ObjectId, limit: usize) -> Self {
         Self { object, limit, list: Vec::new(), blemishes: Vec::new(), errors: 0, warnings: 0 }
     }
@@ -33,7 +33,7 @@ impl Report {
         self.object
     }
 
-    /// A place in the object.
+    /// The origin of a field of the object.
     pub(super) fn origin(&self, at: &Trail<'_>) -> Origin {
         Origin::new(self.object, at.path())
     }
@@ -48,19 +48,19 @@ impl Report {
         }
     }
 
-    /// An error about the meaning of a value. It is left out where it only echoes a blemish: after
-    /// `from: [{podselector: …}]`, that the peer is empty is no news.
+    /// Adds an error about the meaning of a value. It is left out if it only follows from a blemish: after `from:
+    /// [{podselector: …}]`, it is no news that the peer is empty.
     pub(super) fn error(&mut self, at: &Trail<'_>, build: impl FnOnce(Origin) -> Diagnostic) {
         self.add_error(at, is_echo, build);
     }
 
-    /// An error about a value that is not there. It is left out also where a field beside it is a blemish, which may
-    /// be the very value under another name.
+    /// Adds an error about a missing value. It is also left out if a field beside it is a blemish, because that field
+    /// may be this value under another name.
     pub(super) fn missing(&mut self, at: &Trail<'_>, build: impl FnOnce(Origin) -> Diagnostic) {
         self.add_error(at, is_echo_or_beside, build);
     }
 
-    /// Something to warn about. Left out beside any blemish: there are errors to mend first.
+    /// Adds a warning. It is left out beside any blemish: the errors must be fixed first.
     pub(super) fn warn(&mut self, at: &Trail<'_>, build: impl FnOnce(Origin) -> Diagnostic) {
         match self.warnings < self.limit {
             true => self.warnings += usize::from(self.keep(at, is_echo_or_beside, build)),
@@ -94,7 +94,7 @@ impl Report {
         news
     }
 
-    /// Whether the object can not be used.
+    /// Whether the object has errors and must not be used.
     pub(super) fn has_errors(&self) -> bool {
         self.errors > 0
     }
@@ -111,8 +111,8 @@ impl Report {
     }
 }
 
-/// Whether a finding at `path` may only be there because of the mistake at `blemish`: it is about the structure that
-/// holds the blemish, or about something inside of it.
+/// Whether a finding at `path` may only be a consequence of the error at `blemish`: it is about the structure that
+/// holds the blemish, or about something inside of the blemish.
 fn is_echo(path: &[Step], blemish: &[Step]) -> bool {
     path == holder(blemish) || path.starts_with(blemish)
 }

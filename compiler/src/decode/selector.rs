@@ -1,4 +1,4 @@
-//! Label selectors: reading and checking in one walk.
+//! Label selectors, read and checked in one pass.
 
 use crate::k8s::{LabelSelector, Operator, Requirement};
 
@@ -23,7 +23,7 @@ pub(super) fn read(selector: View<'_, '_>, at: &Trail<'_>, report: &mut Report) 
     }
 }
 
-/// `None` if it is not valid; then the object has an error and is left out as a whole.
+/// `None` if the requirement is not valid; then the object has an error and is left out as a whole.
 fn requirement(expression: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<Requirement> {
     let key = expression.get("key").str().unwrap_or_default();
     let values: Vec<&str> = expression.get("values").items().map(|value| value.str().unwrap_or_default()).collect();

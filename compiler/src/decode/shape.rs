@@ -1,7 +1,7 @@
-//! Holds a tree against its kind's table of fields: unknown, misspelt and duplicate fields, wrong types.
+//! Checks a tree against its kind's table of fields: unknown, misspelt and duplicate fields, wrong types.
 //!
-//! What passes can be read with [`super::view::View`] without asking again. Work is linear in the tree; messages are
-//! bounded by [`Report`].
+//! A tree without errors can be read with [`super::view::View`] without further checks. Work is linear in the tree; the
+//! number of messages is limited by [`Report`].
 
 use std::collections::HashSet;
 
@@ -24,7 +24,7 @@ pub(super) fn check(node: &Node<'_>, kind: &'static Fields, report: &mut Report)
 
 struct Walk<'w> {
     kind: &'static Fields,
-    /// The names of the fields above, without indices.
+    /// The names of the enclosing fields, without indices.
     names: Vec<&'static str>,
     report: &'w mut Report,
 }
@@ -71,7 +71,8 @@ impl Walk<'_> {
         }
     }
 
-    /// The API server reads the text strictly, also where it keeps what it reads as it is.
+    /// Duplicate keys are errors also in fields whose value is kept as it is, because the API server's decoder is
+    /// strict there too.
     fn unique(&mut self, value: &Value<'_>, at: &Trail<'_>) {
         match value {
             Value::Map(entries) => {
@@ -147,7 +148,7 @@ impl Walk<'_> {
     }
 }
 
-/// The fields of one structure that were there already.
+/// The fields of one structure that occurred already.
 #[derive(Default)]
 struct Seen<'n> {
     /// A bit for each field of the table; no kind has more than 32 on one level.
@@ -156,7 +157,7 @@ struct Seen<'n> {
 }
 
 impl Seen<'_> {
-    /// Whether this is the first time.
+    /// Whether this field occurs for the first time.
     fn known(&mut self, index: usize) -> bool {
         let bit = 1u32.checked_shl(index as u32).unwrap_or_default();
         let first = self.known & bit == 0;

@@ -1,11 +1,12 @@
-//! Which name was meant: the nearest by spelling, or the same name where it does belong.
+//! Suggestions for a mistyped name: the most similar name, or the same name at its correct place.
 
 use super::schema::{Fields, Shape};
 
-/// Names longer than this are not compared: nobody mistypes a page of text.
+/// Longer names are not compared, because they are not typing errors.
 const LONGEST: usize = 64;
 
-/// The known name nearest to a mistyped one, if any is near: equal but for case, or within a third of its letters.
+/// The most similar known name, if it is similar enough: equal but for case, or different in at most a third of its
+/// letters.
 pub(crate) fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     if name.is_empty() || name.len() > LONGEST {
         return None;
@@ -16,12 +17,12 @@ pub(crate) fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) 
     scored.filter(|(distance, _)| *distance <= allowed).min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
 }
 
-/// Whether a name is so near to another that it was meant: two letters at most.
+/// Whether a name is a typing error for `meant`: at most two letters differ.
 pub(super) fn is_typo(name: &str, meant: &str) -> bool {
     name.len() <= LONGEST && distance(&name.to_lowercase(), meant) <= 2
 }
 
-/// Letters to change, add, drop or swap with their neighbour, to make one text of the other.
+/// The number of letters to change, add, drop or swap with their neighbour to turn one text into the other.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut above: Vec<usize> = Vec::new();
@@ -41,12 +42,12 @@ fn distance(a: &str, b: &str) -> usize {
     row.last().copied().unwrap_or_default()
 }
 
-/// Where in a kind a field of this name belongs, nearest first to where it was written. Both are paths without
-/// indices: `["spec", "ingress", "from"]`.
+/// The place in a kind where a field of this name belongs: the one nearest to where it was written. Both are paths
+/// without indices: `["spec", "ingress", "from"]`.
 pub(super) fn elsewhere(root: &'static Fields, written: &[&str], name: &str) -> Option<Vec<&'static str>> {
     let mut places = Vec::new();
     collect(root, name, &mut Vec::new(), &mut places);
-    // Labels and annotations are nowhere to move a field of the specification to, and the other way round.
+    // A field of the specification never belongs into the metadata, and the other way round.
     places.retain(|place| place.first() == written.first() || written.is_empty());
     places.into_iter().min_by_key(|place| steps_between(written, place))
 }
@@ -64,7 +65,7 @@ fn collect(fields: &'static Fields, name: &str, above: &mut Vec<&'static str>, p
     }
 }
 
-/// The structure that a type holds, itself or as list items.
+/// The structure in a shape: the shape itself, or that of its list items.
 fn structure(shape: &'static Shape) -> Option<&'static Fields> {
     match shape {
         Shape::Struct(fields) => Some(fields),

@@ -1,10 +1,10 @@
-//! Where in an object we are while walking down it: a [`FieldPath`] that costs nothing until somebody asks for it.
+//! The current position in an object during a walk: a [`FieldPath`] that costs nothing until it is needed.
 //!
-//! Every frame of the walk borrows the one above, so the 100,000 pods without a fault never build a path.
+//! Every frame of the walk borrows the one above, so objects without errors never build a path.
 
 use crate::origin::FieldPath;
 
-/// One step of the walk, and all the steps above it.
+/// One step of the walk, with a link to the steps above it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trail<'p> {
     parent: Option<&'p Trail<'p>>,
@@ -23,22 +23,22 @@ impl<'p> Trail<'p> {
     /// The object itself.
     pub(super) const ROOT: Trail<'static> = Trail { parent: None, step: Step::Root };
 
-    /// One field deeper.
+    /// The position one field deeper.
     pub(super) fn field(&'p self, name: &'p str) -> Self {
         Self { parent: Some(self), step: Step::Field(name) }
     }
 
-    /// One list item deeper.
+    /// The position one list item deeper.
     pub(super) fn index(&'p self, index: usize) -> Self {
         Self { parent: Some(self), step: Step::Index(index) }
     }
 
-    /// One map entry deeper.
+    /// The position one map entry deeper.
     pub(super) fn key(&'p self, key: &'p str) -> Self {
         Self { parent: Some(self), step: Step::Key(key) }
     }
 
-    /// The path so far.
+    /// The path of the position.
     pub(super) fn path(&self) -> FieldPath {
         let above = self.parent.map(Self::path).unwrap_or_default();
         match self.step {

@@ -1,4 +1,4 @@
-//! A forgiving look at a tree whose shape has been checked: what is absent, null or of another type reads as absent.
+//! A lenient view of a tree whose shape has been checked: null values and values of another type read as absent.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use crate::syntax::{Node, Value};
 pub(super) struct View<'n, 't>(Option<&'n Node<'t>>);
 
 impl<'n, 't> View<'n, 't> {
-    /// A look at a node.
+    /// A view of a node.
     pub(super) fn new(node: &'n Node<'t>) -> Self {
         Self(Some(node).filter(|node| node.value != Value::Null))
     }
 
-    /// Whether there is a value.
+    /// Whether there is a non-null value.
     pub(super) fn is_there(self) -> bool {
         self.0.is_some()
     }
 
-    /// A field. The last of duplicates counts, as in Go.
+    /// A field. If it occurs several times, the last one is used, as in Go.
     pub(super) fn get(self, name: &str) -> Self {
         let found = match self.0.map(|node| &node.value) {
             Some(Value::Map(entries)) => entries.iter().rev().find(|entry| entry.key == name),
@@ -37,7 +37,7 @@ impl<'n, 't> View<'n, 't> {
         items.iter().map(Self::new)
     }
 
-    /// The string.
+    /// The value as a string.
     pub(super) fn str(self) -> Option<&'n str> {
         match self.0.map(|node| &node.value) {
             Some(Value::Str(text)) => Some(text),
@@ -45,7 +45,7 @@ impl<'n, 't> View<'n, 't> {
         }
     }
 
-    /// The truth value.
+    /// The value as a boolean.
     pub(super) fn bool(self) -> Option<bool> {
         match self.0.map(|node| &node.value) {
             Some(Value::Bool(value)) => Some(*value),
@@ -53,12 +53,12 @@ impl<'n, 't> View<'n, 't> {
         }
     }
 
-    /// The whole number.
+    /// The value as a whole number.
     pub(super) fn int(self) -> Option<i64> {
         whole_number(&self.0?.value)
     }
 
-    /// An owned copy of the string.
+    /// The value as an owned string.
     pub(super) fn string(self) -> Option<String> {
         self.str().map(str::to_owned)
     }
@@ -72,17 +72,18 @@ impl<'n, 't> View<'n, 't> {
         entries.iter().map(|entry| (&*entry.key, Self::new(&entry.value).str().unwrap_or_default()))
     }
 
-    /// The same as an owned map.
+    /// The same entries as an owned map.
     pub(super) fn string_map(self) -> BTreeMap<String, String> {
         self.strings().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
 }
 
-/// A number without a fraction, also when it is written with one (`80.0`): YAML and kubectl bring it to an integer.
+/// A number without a fraction, even if it is written with one (`80.0`), because YAML and kubectl convert it to an
+/// integer.
 pub(super) fn whole_number(value: &Value<'_>) -> Option<i64> {
     match value {
         Value::Int(value) => Some(*value),
-        // Beyond 2^53 a float no longer says which integer was meant; no field of ours is that large.
+        // Beyond 2^53 a float does not identify one integer; no field of our kinds is that large.
         Value::Float(value) if value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0 => Some(*value as i64),
         _ => None,
     }

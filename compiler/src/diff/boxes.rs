@@ -1,8 +1,9 @@
-//! Cells → boxes: who → who, for each part, in few products of sets.
+//! Cells → boxes: for each part, the (source, destination) pairs as few products of sets.
 //!
 //! Problem: a difference is a set of (source class, destination class) pairs; people read "these → those".
-//! Strategy: sources that differ towards the same destinations are one box. Where it makes fewer boxes, destinations
-//! that differ from the same sources are. Boxes of one part never overlap, and together they are exactly its pairs.
+//! Strategy: sources that differ towards the same destinations form one box. If that gives fewer boxes, destinations
+//! that differ for the same sources form one box instead. Boxes of one part never overlap, and together they contain
+//! exactly its pairs.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use super::cells::{Cells, PartId};
 use super::grid::{Destination, Grid, Source};
 use super::tables::{EntryId, Tables};
 
-/// Source classes and destination classes, by their places in the lists.
+/// Source classes and destination classes, as indices into their lists.
 pub(super) type Product = (Vec<u32>, Vec<u32>);
 
 /// Every difference between the sources and the destinations.
@@ -48,7 +49,7 @@ fn is_same(tables: &Tables<'_, '_>, entry: EntryId) -> bool {
     base == head
 }
 
-/// As it is, or the other way round.
+/// The boxes grouped by destinations or by sources, whichever are fewer.
 fn fewest(by_destinations: BTreeMap<Vec<u32>, Vec<u32>>) -> Vec<Product> {
     let boxes: Vec<Product> = by_destinations.into_iter().map(|(to, from)| (from, to)).collect();
     let mut towards: BTreeMap<u32, Vec<u32>> = BTreeMap::new();

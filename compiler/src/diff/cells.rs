@@ -1,4 +1,5 @@
-//! What both ends make of a flow: the differences between a source class and a destination class, as numbered parts.
+//! The verdict of both ends on a flow: the differences between a source class and a destination class, as numbered
+//! parts.
 
 use std::collections::HashMap;
 
@@ -8,23 +9,23 @@ use super::{Change, Decides, Presence, State};
 use crate::classify::AtomSet;
 
 number!(
-    /// A part.
+    /// The number of a [`Part`].
     PartId
 );
 
-/// A difference that cells have in common.
+/// A difference that many cells share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Part {
     pub(super) presence: Presence,
     pub(super) change: Change,
     pub(super) decides: Decides,
     pub(super) set: SetId,
-    /// At the source, and at the destination; `None` where the end does not decide.
+    /// The reasons at the source and at the destination; `None` where that end does not decide.
     pub(super) egress: Option<ReasonId>,
     pub(super) ingress: Option<ReasonId>,
 }
 
-/// Parts, numbered, and what is known of pairs of entries.
+/// Numbered parts, and the parts of pairs of entries that are already known.
 #[derive(Default)]
 pub(super) struct Cells {
     list: Vec<Part>,
@@ -37,7 +38,7 @@ impl Cells {
         &self.list[id.index()]
     }
 
-    /// The differences where the source's end says one thing and the destination's another.
+    /// The differences for a pair of the source's entry and the destination's entry.
     pub(super) fn parts(
         &mut self,
         tables: &mut Tables<'_, '_>,
@@ -70,7 +71,7 @@ impl Cells {
             if differs.is_empty() {
                 continue;
             }
-            // Whoever did not allow it decides.
+            // The end that did not allow it before or does not allow it now decides.
             let by_egress = and(&differs, &intos[lacking]);
             let by_ingress = and(&differs, &outs[lacking]);
             let by_both = minus(&minus(&differs, &by_egress), &by_ingress);
@@ -99,16 +100,16 @@ impl Cells {
     }
 }
 
-/// Of a reason, the rules that allow some of the set on the side that has it.
+/// The part of a reason that concerns a set: the rules that allow any of it on the side that allows it.
 fn narrow(tables: &mut Tables<'_, '_>, reason: ReasonId, having: usize, set: SetId) -> ReasonId {
     let whole = tables.reason(reason).clone();
     let allows = |of_rule: SetId| !and(tables.atoms.get(of_rule), tables.atoms.get(set)).is_empty();
     let mut rules = [Vec::new(), Vec::new()];
     let kept = whole.rules[having].iter().filter(|(_, of_rule)| allows(*of_rule));
-    // Which of the set each allows is not told: rows of one rule set are one.
+    // Forgets which ports of the set each rule allows, so that rows with the same rules become one.
     rules[having] = kept.map(|(rule, _)| (*rule, SetId::ALL)).collect();
     let mut states = whole.states;
-    // What does not allow it has no rules to show.
+    // If an end is absent on the side that allows the set, it counts as absent on both.
     if states[having] == State::Absent {
         states[1 - having] = State::Absent;
     }

@@ -1,4 +1,4 @@
-//! Both directions of one family as two grids of entries, with equal rows and columns told once.
+//! Both directions of one family as two grids of entries; equal rows and equal columns are stored once.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -8,16 +8,16 @@ use super::tables::{EntryId, Gate, Tables};
 use super::universe::PeerPair;
 use crate::model::Direction;
 
-/// Someone who takes part.
+/// A participant: an endpoint, a class of outside addresses, or a service's address.
 #[derive(Clone, Debug)]
 pub(super) struct Actor {
     pub(super) who: Who,
     pub(super) presence: Presence,
-    /// What judges what it sends. `None` for what sends nothing.
+    /// The gate that judges the traffic it sends; `None` if it sends none.
     pub(super) exit: Option<Gate>,
-    /// What judges what it gets. `None` for what gets nothing.
+    /// The gate that judges the traffic it receives; `None` if it receives none.
     pub(super) entrance: Option<Gate>,
-    /// What it is to others.
+    /// Its peer classes on both sides, for the gates of other participants.
     pub(super) peers: PeerPair,
 }
 
@@ -29,7 +29,7 @@ pub(super) enum Who {
     Service(u32),
 }
 
-/// What makes sources one class.
+/// A class of sources: participants that send under the same conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Source {
     pub(super) presence: Presence,
@@ -37,7 +37,7 @@ pub(super) struct Source {
     look: u32,
 }
 
-/// What makes destinations one class.
+/// A class of destinations: participants that receive under the same conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Destination {
     pub(super) presence: Presence,
@@ -45,15 +45,15 @@ pub(super) struct Destination {
     look: u32,
 }
 
-/// What every exit says of every destination's look, and every entrance of every source's look.
+/// The entries of every exit for every destination's column, and of every entrance for every source's column.
 pub(super) struct Grid {
     exits: Side,
     entrances: Side,
-    /// By the source's look and the entrance.
+    /// The ingress entries, by the source's column and the entrance.
     ingress: Vec<Vec<EntryId>>,
 }
 
-/// One direction.
+/// The entries of one direction.
 struct Side {
     /// The number of a row.
     rows: BTreeMap<Gate, u32>,
@@ -74,26 +74,26 @@ impl Grid {
         Self { exits: egress, entrances: ingress, ingress: transposed }
     }
 
-    /// The class of someone who sends.
+    /// The class of a participant as a source.
     pub(super) fn source(&self, actor: &Actor) -> Option<Source> {
         let exit = *self.exits.rows.get(actor.exit.as_ref()?)?;
         Some(Source { presence: actor.presence, exit, look: *self.entrances.columns.get(&actor.peers)? })
     }
 
-    /// The class of someone who gets.
+    /// The class of a participant as a destination.
     pub(super) fn destination(&self, actor: &Actor) -> Option<Destination> {
         let entrance = *self.entrances.rows.get(actor.entrance.as_ref()?)?;
         Some(Destination { presence: actor.presence, entrance, look: *self.exits.columns.get(&actor.peers)? })
     }
 
-    /// What a source's own policies say, by the destination's look; and what destinations' policies say of it, by entrance.
+    /// The egress entries of a source, by the destination's column, and the ingress entries for it, by entrance.
     pub(super) fn of(&self, source: Source) -> (&[EntryId], &[EntryId]) {
         (&self.exits.entries[source.exit as usize], &self.ingress[source.look as usize])
     }
 }
 
 impl Destination {
-    /// Where it stands in what [`Grid::of`] gives.
+    /// The indices of this destination in the two slices that [`Grid::of`] returns.
     pub(super) fn places(self) -> (usize, usize) {
         (self.look as usize, self.entrance as usize)
     }
@@ -120,7 +120,7 @@ fn distinct<T: Ord>(mut items: Vec<T>) -> Vec<T> {
     items
 }
 
-/// Equal ones get the same number; what each number stands for.
+/// Numbers for the items, equal ones with the same number, and the distinct items by number.
 fn number<T: Eq + Hash + Clone>(items: Vec<T>) -> (Vec<u32>, Vec<T>) {
     let mut known: std::collections::HashMap<T, u32> = std::collections::HashMap::new();
     let mut list: Vec<T> = Vec::new();

@@ -1,4 +1,4 @@
-//! Isolation that begins or ends, by endpoint and direction; and which policies changed at all.
+//! Isolation that begins or ends, by endpoint and direction; and the policies that changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::{Endpoint, Isolation};
 use crate::k8s::LabelSelector;
 use crate::model::{Cluster, Direction, EndpointId, Peer, Policy, PolicyId, Rule};
 
-/// Of endpoints that are on both sides.
+/// The changes for endpoints that exist on both sides.
 pub(super) fn changes(sides: &[Option<Side<'_>>; 2], endpoints: &[Endpoint]) -> Vec<Isolation> {
     let [Some(base), Some(head)] = sides else { return Vec::new() };
     let mut found: BTreeMap<(Direction, bool, Vec<PolicyId>), Vec<u32>> = BTreeMap::new();
@@ -34,7 +34,7 @@ pub(super) fn of(side: &Side<'_>, id: EndpointId, direction: Direction) -> Vec<P
     subject.map_or(Vec::new(), |subject| isolating(side.cluster, &side.classes, direction, subject).collect())
 }
 
-/// By side: the policies that the other side does not have, or has otherwise.
+/// For each side, the policies that the other side lacks or has in another form.
 pub(super) fn changed_policies(sides: &[Option<Side<'_>>; 2]) -> [BTreeSet<PolicyId>; 2] {
     let [Some(base), Some(head)] = sides else { return Default::default() };
     let by_name = |cluster: &Cluster| -> BTreeMap<String, PolicyId> {
@@ -54,7 +54,7 @@ pub(super) fn changed_policies(sides: &[Option<Side<'_>>; 2]) -> [BTreeSet<Polic
     changed
 }
 
-/// Whether two policies say the same, each in its own cluster.
+/// Whether two policies have the same content, each in its own cluster.
 fn is_same(clusters: [&Cluster; 2], one: PolicyId, other: PolicyId) -> bool {
     let (one, other) = (&clusters[0].policies[one.index()], &clusters[1].policies[other.index()]);
     let subjects = |which: usize, policy: &Policy| clusters[which].labels.selector(policy.subjects).clone();
@@ -68,7 +68,7 @@ fn is_same(clusters: [&Cluster; 2], one: PolicyId, other: PolicyId) -> bool {
         })
 }
 
-/// A rule, with selectors instead of their numbers.
+/// A rule with the selectors themselves instead of their numbers.
 type Spelled = (Vec<SpelledPeer>, Vec<crate::model::PortRule>);
 
 #[derive(PartialEq)]

@@ -1,7 +1,7 @@
-//! Groups in few words: by namespace and label where that is exactly the group, by name and number otherwise.
+//! Describes groups in few words: by namespace and label if that is exactly the group, otherwise by name and number.
 //!
-//! Invariants: a description that names a namespace or a label means exactly the members, on every side where they are; what
-//! cannot be said so is listed, with a count of what is not shown.
+//! Invariants: a description by namespace or label means exactly the members, on every side where they exist. Groups
+//! without such a description are listed, with the number of members that are not shown.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,12 +9,12 @@ use super::{Diff, Endpoint, Party, Presence, ServiceAddress};
 use crate::k8s::Labels;
 use crate::model::{Cluster, EndpointId};
 
-/// Names are listed up to so many.
+/// At most this many names are listed.
 const MOST_NAMES: usize = 3;
-/// Two labels together are tried in groups up to this size.
+/// Pairs of labels are tried in namespaces of up to this many endpoints.
 const MOST_FOR_PAIRS: usize = 2_000;
 
-/// Labels that say nothing to people.
+/// Labels that controllers generate and that mean nothing to people.
 const MADE_UP: [&str; 6] = [
     "pod-template-hash",
     "controller-revision-hash",
@@ -29,13 +29,13 @@ pub struct Namer<'a> {
     clusters: [Option<&'a Cluster>; 2],
     endpoints: &'a [Endpoint],
     services: &'a [ServiceAddress],
-    /// By presence of the row, since "all" means all that it could be about.
+    /// Counts by the row's presence, since "all" means all endpoints that the row could be about.
     counts: [Counts<'a>; 3],
 }
 
 type Label<'a> = (&'a str, &'a str);
 
-/// How many endpoints there are of each sort.
+/// The number of endpoints in each group that a description can name.
 #[derive(Default)]
 struct Counts<'a> {
     all: usize,
@@ -45,7 +45,7 @@ struct Counts<'a> {
 }
 
 impl<'a> Namer<'a> {
-    /// For a comparison of two clusters; the base is `None` for a survey.
+    /// A namer for a comparison of two clusters; the base is `None` for a survey.
     pub fn new(base: Option<&'a Cluster>, head: &'a Cluster, diff: &'a Diff) -> Self {
         let mut it = Self {
             clusters: [base, Some(head)],
@@ -57,7 +57,7 @@ impl<'a> Namer<'a> {
         it
     }
 
-    /// Who takes part, in words.
+    /// The participants of a party, in words.
     pub fn party(&self, party: &Party, presence: Presence) -> String {
         let mut parts = Vec::new();
         if !party.endpoints.is_empty() {
@@ -134,7 +134,7 @@ impl<'a> Namer<'a> {
         format!("{word} {}", some(&names))
     }
 
-    /// All but a few namespaces or endpoints.
+    /// "All but" a few namespaces, if the group contains most namespaces as a whole.
     fn all_but(&self, counts: &Counts<'a>, whole: &[&str], partial: &[(&str, Vec<u32>)], sort: &str) -> Option<String> {
         let others: Vec<String> =
             counts.namespaces.keys().filter(|it| !whole.contains(it)).map(|it| (*it).to_owned()).collect();
@@ -171,7 +171,7 @@ impl<'a> Namer<'a> {
         found.map(|(key, value)| format!("{key}={value}"))
     }
 
-    /// Some of a namespace: by label, or by name.
+    /// A part of a namespace: by label, or by name.
     fn within(&self, counts: &Counts<'a>, namespace: &'a str, members: &[u32]) -> String {
         let sort = sort(members.iter().map(|it| &self.endpoints[*it as usize]));
         if let [one] = members {
@@ -192,7 +192,7 @@ impl<'a> Namer<'a> {
         format!("{} of {of} {sort} of namespace {namespace}: {}", names.len(), some(&names))
     }
 
-    /// A label that exactly these have: all of them on every side, and as many as there are at all.
+    /// A label that exactly these members have: all of them on every side, and no other endpoint.
     fn label(&self, members: &[u32], count: impl Fn(Label<'a>) -> Option<usize>) -> Option<String> {
         let mut candidates = self.labels_of(*members.first()?).into_iter();
         let found = candidates.find(|label| {
@@ -232,7 +232,7 @@ impl<'a> Namer<'a> {
         self.clusters.into_iter().zip(self.endpoints[endpoint as usize].ids).filter_map(on)
     }
 
-    /// Its labels, on whatever side, without those that controllers make up.
+    /// Its labels on any side, without those that controllers generate.
     fn labels_of(&self, endpoint: u32) -> Vec<Label<'a>> {
         let mut all: Vec<Label<'a>> =
             self.label_sets(endpoint).flatten().map(|(key, value)| (key.as_str(), value.as_str())).collect();
@@ -273,7 +273,7 @@ impl<'a> Namer<'a> {
     }
 }
 
-/// What they are called together.
+/// The common noun for the endpoints.
 fn sort<'e>(endpoints: impl Iterator<Item = &'e Endpoint>) -> String {
     let mut kinds: Vec<&str> = endpoints.map(|it| it.kind.as_str()).collect();
     kinds.sort_unstable();
@@ -289,7 +289,7 @@ fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-/// The first few, and how many more.
+/// The first few names, and the number of the others.
 fn some(names: &[String]) -> String {
     let shown = if names.len() > MOST_NAMES + 1 { MOST_NAMES } else { names.len() };
     let mut text = names[..shown].join(", ");

@@ -1,4 +1,4 @@
-//! Ranges of addresses and ports in few words: as they are, or as everything but a few, whichever is shorter.
+//! Ranges of addresses and ports in few words: listed, or as "all but", whichever is shorter.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use crate::address::{Family, Prefix};
 use crate::classify::{PortSpec, to_address, to_number};
 use crate::model::Protocol;
 
-/// Ranges are listed up to so many.
+/// At most this many ranges are listed.
 const MOST: usize = 6;
 
 /// Outside addresses, in words.
@@ -49,7 +49,7 @@ fn listed(family: Family, ranges: &[(u128, u128)]) -> String {
     texts.join(", ")
 }
 
-/// As a block, if it is one.
+/// As a prefix, if the range is one.
 fn range(family: Family, (first, last): (u128, u128)) -> String {
     let (from, to) = (to_address(family, first), to_address(family, last));
     match block(from, to) {
@@ -71,7 +71,7 @@ fn most(family: Family) -> u128 {
     if family == Family::V4 { u128::from(u32::MAX) } else { u128::MAX }
 }
 
-/// What is between them.
+/// The gaps between sorted ranges.
 fn complement(ranges: &[(u128, u128)], least: u128, most: u128) -> Vec<(u128, u128)> {
     let mut rest = Vec::new();
     let mut next = Some(least);
@@ -88,7 +88,7 @@ fn complement(ranges: &[(u128, u128)], least: u128, most: u128) -> Vec<(u128, u1
 const PROTOCOLS: [(Protocol, &str); 3] = [(Protocol::Tcp, "TCP"), (Protocol::Udp, "UDP"), (Protocol::Sctp, "SCTP")];
 
 impl Traffic {
-    /// Whether it is everything.
+    /// Whether it contains all traffic.
     pub fn is_everything(&self) -> bool {
         self.portless && PROTOCOLS.iter().all(|(protocol, _)| self.is_all_of(*protocol))
     }

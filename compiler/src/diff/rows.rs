@@ -1,6 +1,6 @@
-//! Regions of both families → rows, with everything that a reader needs.
+//! Regions of both families → rows, with all details for the reader.
 //!
-//! Two regions, one of each family, are one row if they say the same of every endpoint that has both families.
+//! Two regions, one of each family, become one row if they agree on every endpoint that has both families.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,7 +18,7 @@ use crate::address::Family;
 use crate::model::eval::Oracle;
 use crate::model::{Direction, PolicyId};
 
-/// What rows are about.
+/// The data that all rows refer to.
 pub(super) struct Context<'a, 'c> {
     pub(super) sides: &'a [Option<Side<'c>>; 2],
     pub(super) endpoints: &'a [Endpoint],
@@ -26,7 +26,7 @@ pub(super) struct Context<'a, 'c> {
     pub(super) frames: &'a [Frame; 2],
 }
 
-/// A row before its reasons are told.
+/// A row without its reasons.
 struct Draft {
     part: PartId,
     source: Party,
@@ -76,7 +76,8 @@ pub(super) fn rows(
 
 type SortKey = (bool, Presence, Change, bool, Party, Party, Traffic, Decides, Option<Family>);
 
-/// What is new first: that is what a reader looks for; services last, since they follow from what stands behind them.
+/// The order of rows. Added traffic comes first, because readers look for it. Rows about services are last, because
+/// they follow from rows about their backends.
 fn sort_key(row: &Row) -> SortKey {
     let to_services = !row.destination.services.is_empty();
     let from_outside = row.source.ranges.is_empty();
@@ -93,7 +94,7 @@ fn sort_key(row: &Row) -> SortKey {
     )
 }
 
-/// Regions of both families, put together where they say the same.
+/// Combines the regions of both families where they agree.
 fn drafts(context: &Context<'_, '_>, cells: &Cells, found: [Vec<Region>; 2]) -> Vec<Draft> {
     let [v4, v6] = found;
     let key = |region: &Region| {
@@ -123,7 +124,7 @@ fn drafts(context: &Context<'_, '_>, cells: &Cells, found: [Vec<Region>; 2]) -> 
     drafts
 }
 
-/// Whether an endpoint takes part in both families, as rows of this sort see it.
+/// Whether an endpoint has addresses of both families on the sides that rows of this presence compare.
 fn is_dual(context: &Context<'_, '_>, presence: Presence, endpoint: u32) -> bool {
     let takes_part = |frame: &Frame| {
         let [base, head] = frame.peers(endpoint as usize);
@@ -152,7 +153,7 @@ fn draft(context: &Context<'_, '_>, family: Option<Family>, regions: [Option<Reg
     Draft { part, source, destination, family }
 }
 
-/// A pod to itself is never meant: where it is the only one left, it is not told.
+/// Traffic of a pod to itself is never meant: if one party is a single pod, it is removed from the other party.
 fn trim(draft: &mut Draft) {
     let only = |party: &Party| match party.endpoints[..] {
         [one] if party.ranges.is_empty() && party.services.is_empty() => Some(one),
@@ -183,7 +184,7 @@ fn account(
     let mut isolating: BTreeSet<PolicyId> = BTreeSet::new();
     if let (Some(side), State::Isolated, true) = (&context.sides[which], state, which != having) {
         let ids = party.endpoints.iter().filter_map(|it| context.endpoints[*it as usize].ids[which]);
-        // Of each endpoint's the policies that the change is about, if it is about any.
+        // For each endpoint, the isolating policies that changed, or all of them if none changed.
         for id in ids {
             let of_endpoint = isolation::of(side, id, direction);
             let is_changed = |id: &PolicyId| changed[which].contains(id);

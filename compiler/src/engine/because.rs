@@ -1,4 +1,4 @@
-//! Why: what the classes know of a verdict.
+//! The reason for a verdict, from the compiled classes.
 
 use super::Question;
 use super::world::{World, transport};
@@ -6,7 +6,7 @@ use crate::classify::Atoms;
 use crate::model::eval::{Basis, FlowProtocol, RuleId, Verdict};
 use crate::model::{Cluster, Direction, ListId, PolicyId, PortMatch};
 
-/// What decided a packet.
+/// The basis of a verdict.
 pub(super) fn basis(world: &World<'_>, question: &Question, verdict: Verdict) -> Basis {
     let classes = &world.compiled.classes;
     let peer = classes.peer_at(question.remote);
@@ -47,8 +47,8 @@ fn isolating(world: &World<'_>, question: &Question) -> Vec<PolicyId> {
     policies.iter().filter(isolates).copied().collect()
 }
 
-/// For an address with nothing behind it: only rules that name no peer reach it; and a service port only those that allow
-/// every port.
+/// The basis for an address without a pod or service behind it: only rules without peers match it. For a service port,
+/// only those of them that allow every port.
 pub(super) fn without_peers(world: &World<'_>, basis: Basis, protocol: FlowProtocol, is_service_port: bool) -> Basis {
     let Basis::Rules(mut rules) = basis else { return basis };
     rules.retain(|id| reaches(&world.cluster, *id, protocol, is_service_port));

@@ -1,4 +1,4 @@
-//! The program at the edge of the node over the emitted map images, in the userspace machine.
+//! Runs the program at the edge of the node over the emitted map images, in the userspace machine.
 
 use super::Broken;
 use crate::artifact::Artifact;
@@ -6,12 +6,12 @@ use crate::ebpf::asm::MapRef;
 use crate::layout::{MapName, endpoint};
 use crate::vm::{Host, MapId, ProgramId, Skb, Vm};
 
-/// What XDP takes for "no more".
+/// XDP's result "drop the packet".
 pub const DROP: i32 = 1;
-/// What XDP takes for "on into the kernel".
+/// XDP's result "pass the packet to the kernel".
 pub const PASS: i32 = 2;
 
-/// The program, loaded, and the maps that it uses, filled; every endpoint of the artifact is enforced.
+/// The loaded program, and the filled maps that it uses; every endpoint of the artifact is enforced.
 #[derive(Debug)]
 pub struct AtEdge {
     vm: Vm,
@@ -39,7 +39,7 @@ impl AtEdge {
         Ok(Some(Self { vm, program, maps }))
     }
 
-    /// Whether it drops a packet.
+    /// Whether the program drops a packet.
     pub fn drops(&mut self, packet: Vec<u8>) -> Result<bool, Broken> {
         let outcome = self.vm.run(self.program, &mut Skb::new(packet), &mut Host::default());
         match outcome.map_err(|trap| Broken(trap.to_string()))?.verdict() {
@@ -49,12 +49,12 @@ impl AtEdge {
         }
     }
 
-    /// A value in one of its maps.
+    /// A value in one of the program's maps.
     pub fn read(&self, map: MapName, key: &[u8]) -> Option<Vec<u8>> {
         self.vm.map_lookup(self.maps.get(map as usize).copied().flatten()?, key).ok()
     }
 
-    /// Puts a value into one of its maps.
+    /// Writes a value into one of the program's maps.
     pub fn write(&mut self, map: MapName, key: &[u8], value: &[u8]) -> Result<(), Broken> {
         let id = self.maps.get(map as usize).copied().flatten();
         let id = id.ok_or_else(|| Broken(format!("at_edge does not use {}", map.name())))?;
@@ -62,7 +62,7 @@ impl AtEdge {
     }
 }
 
-/// What the runtime puts into a map of protected addresses, for the endpoints with these values.
+/// The entries that the runtime writes into a map of protected addresses, for the endpoints with these values.
 pub fn protected<'a>(map: MapName, values: impl Iterator<Item = &'a [u8]>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let (at, bytes) = match map {
         MapName::Local4 => (endpoint::V4 as usize, 4),
@@ -74,7 +74,7 @@ pub fn protected<'a>(map: MapName, values: impl Iterator<Item = &'a [u8]>) -> Ve
     given.map(|address| (address.to_vec(), PROTECTED.to_vec())).collect()
 }
 
-/// The value of every address that is protected.
+/// The map value of every protected address.
 pub const PROTECTED: [u8; 4] = [1, 0, 0, 0];
 
 fn local_entries(artifact: &Artifact, map: MapName) -> Vec<(Vec<u8>, Vec<u8>)> {

@@ -1,4 +1,4 @@
-//! Engine `ir`: the decision interpreted, before and after the passes; both must say the same.
+//! Engine `ir`: interprets the decision before and after the passes; both verdicts must be equal.
 
 use super::world::transport;
 use super::{Broken, Decide, Make, Question};
@@ -17,7 +17,7 @@ pub struct Interpreter {
 }
 
 impl Interpreter {
-    /// Of what was compiled.
+    /// An interpreter of the decisions in `compiled`.
     pub fn new(compiled: &Compiled) -> Self {
         let (general, decisions) = (compiled.general.clone(), compiled.decisions.clone());
         Self { general, decisions, tables: compiled.tables.clone() }

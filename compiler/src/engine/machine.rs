@@ -1,4 +1,5 @@
-//! The emitted programs over the emitted map images, in the userspace machine. The engine `vm` and the verification run here.
+//! Runs the emitted programs over the emitted map images, in the userspace machine. The engine `vm` and the
+//! verification use it.
 
 use crate::address::Family;
 use crate::ebpf::asm::Assembled;
@@ -11,14 +12,14 @@ use crate::vm::{Host, MapId, ProgramId, Skb, Spot, Vm};
 
 use super::{Broken, packet};
 
-/// What tc takes for "next": other programs on the hook still run.
+/// tc's result "next": other programs on the hook still run.
 pub const NEXT: i32 = -1;
-/// What tc takes for "drop".
+/// tc's result "drop".
 pub const DROP: i32 = 2;
-/// Longer than any flow lives, in ticks.
+/// A time in ticks that is longer than the lifetime of any flow.
 const LONG: u64 = 1 << 32;
 
-/// Both programs, loaded, and every map filled.
+/// Both loaded programs, and every map with its entries.
 #[derive(Debug)]
 pub struct Loaded {
     vm: Vm,
@@ -27,7 +28,7 @@ pub struct Loaded {
     host: Host,
 }
 
-/// The parts of a [`Loaded`], for whoever wants to look inside.
+/// The parts of a [`Loaded`], for callers that access the machine directly.
 #[derive(Debug)]
 pub(crate) struct Inside<'a> {
     /// The machine.
@@ -36,11 +37,11 @@ pub(crate) struct Inside<'a> {
     pub(crate) host: &'a mut Host,
 }
 
-/// Flows that are remembered here: there is never more than one.
+/// The size of the flow table. There is never more than one flow in it.
 const MOST_FLOWS: u32 = 64;
 
 impl Loaded {
-    /// Loads `to_pod` and `from_pod`. The endpoint at place `n` is behind interface `n + 1`.
+    /// Loads `to_pod` and `from_pod`. The endpoint at index `n` is behind interface `n + 1`.
     pub fn new(programs: [&Assembled; 2], maps: &[MapImage], endpoints: &[&[u8]]) -> Result<Self, Broken> {
         let mut vm = Vm::new(1);
         let mut ids = [None; MapName::ALL.len()];
@@ -68,23 +69,23 @@ impl Loaded {
         Ok(Self { vm, programs, maps: ids, host: Host::default() })
     }
 
-    /// The machine itself, with nothing in the flow tables that is still alive.
+    /// Direct access to the machine, after all flows have expired.
     pub(crate) fn inside(&mut self) -> Inside<'_> {
         self.expire_flows();
         self.inside_now()
     }
 
-    /// Lets all flows expire.
+    /// Advances the clock so far that all flows expire.
     pub(crate) fn expire_flows(&mut self) {
         self.host.jiffies += LONG;
     }
 
-    /// The machine itself, as it is now.
+    /// Direct access to the machine, with its live flows.
     pub(crate) fn inside_now(&mut self) -> Inside<'_> {
         Inside { vm: &mut self.vm, host: &mut self.host }
     }
 
-    /// Puts a new flow into the flow table. It was judged `age` generations before the one in force.
+    /// Puts a new flow into the flow table, judged `age` generations before the current one.
     pub(crate) fn begin_flow(&mut self, tuple: Tuple, begun: Direction, age: u32) -> Result<(), Broken> {
         let config = self.map(MapName::Config);
         let epoch = config.and_then(|map| self.vm.value_at(map, config::EPOCH as u64).first_chunk().copied());
@@ -92,7 +93,7 @@ impl Loaded {
         self.put_flow(&tuple.begun(begun, epoch, self.host.jiffies))
     }
 
-    /// Puts a flow into the flow table, at its home.
+    /// Writes a flow into its home slot of the flow table.
     fn put_flow(&mut self, flow: &Flow) -> Result<(), Broken> {
         let family = Family::of(flow.tuple.remote);
         let name = if family == Family::V4 { MapName::FlowBuckets4 } else { MapName::FlowBuckets6 };
@@ -105,7 +106,7 @@ impl Loaded {
         self.vm.poke(spot, &bytes).map_err(|errno| Broken(format!("a flow is refused: {errno:?}")))
     }
 
-    /// A hook's program.
+    /// The program of a hook.
     pub(crate) fn program(&self, hook: Direction) -> ProgramId {
         self.programs[direction_number(hook) as usize]
     }
@@ -115,19 +116,19 @@ impl Loaded {
         self.maps.get(name as usize).copied().flatten()
     }
 
-    /// What becomes of a packet at a place, with no flow remembered.
+    /// The verdict on a packet at an endpoint, with no live flows.
     pub fn run(&mut self, hook: Direction, place: usize, packet: Vec<u8>, began_here: bool) -> Result<Verdict, Broken> {
         let mut skb = arrived(hook, place, packet, began_here);
         self.run_on(hook, &mut skb)
     }
 
-    /// The same, on a packet that is kept.
+    /// Like [`Loaded::run`], on a packet that the caller keeps.
     pub(crate) fn run_on(&mut self, hook: Direction, skb: &mut Skb) -> Result<Verdict, Broken> {
         self.expire_flows();
         self.run_now(hook, skb)
     }
 
-    /// The same, with the flows that are remembered.
+    /// Like [`Loaded::run_on`], with the live flows.
     pub(crate) fn run_now(&mut self, hook: Direction, skb: &mut Skb) -> Result<Verdict, Broken> {
         let program = self.program(hook);
         let Inside { vm, host } = self.inside_now();
@@ -135,7 +136,7 @@ impl Loaded {
         verdict(hook, outcome)
     }
 
-    /// Packets that were counted as this.
+    /// The number of packets that were counted with this outcome.
     pub fn count(&self, hook: Direction, outcome: Outcome) -> u64 {
         let key = direction_number(hook) * crate::layout::OUTCOMES + outcome as u32;
         let value = self.map(MapName::Counters).and_then(|map| self.vm.map_lookup(map, &key.to_le_bytes()).ok());
@@ -143,7 +144,7 @@ impl Loaded {
     }
 }
 
-/// A packet as it stands at a hook of the endpoint at a place.
+/// A packet as the program of a hook gets it, at the endpoint with index `place`.
 pub(crate) fn arrived(hook: Direction, place: usize, packet: Vec<u8>, began_here: bool) -> Skb {
     let mut skb = Skb::new(packet);
     skb.ifindex = interface(place);
@@ -157,7 +158,7 @@ pub(crate) fn arrived(hook: Direction, place: usize, packet: Vec<u8>, began_here
     skb
 }
 
-/// What a program's result says.
+/// The verdict that a program's result means.
 pub(crate) fn verdict(hook: Direction, outcome: crate::vm::Outcome) -> Result<Verdict, Broken> {
     match outcome.verdict() {
         NEXT => Ok(Verdict::Allow),
@@ -166,7 +167,7 @@ pub(crate) fn verdict(hook: Direction, outcome: crate::vm::Outcome) -> Result<Ve
     }
 }
 
-/// The interface of a place.
+/// The interface of the endpoint with index `place`.
 pub fn interface(place: usize) -> u32 {
     place as u32 + 1
 }

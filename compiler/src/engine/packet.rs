@@ -1,4 +1,4 @@
-//! The first packet of a flow, as bytes: Ethernet, IPv4 or IPv6, and what is above.
+//! Builds the first packet of a flow as bytes: Ethernet, IPv4 or IPv6, and the transport header.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ pub const ECHO_ID: u16 = 7;
 const TCP_SYN: u8 = 2;
 const SCTP_INIT: u8 = 1;
 
-/// The packet of a question; `None` if its addresses are of two families.
+/// The first packet of the flow in question; `None` if its addresses are of two families.
 pub fn first(question: &Question) -> Option<Vec<u8>> {
     let (source, destination) = match question.direction {
         Direction::Ingress => (question.remote, question.own),
@@ -24,7 +24,7 @@ pub fn first(question: &Question) -> Option<Vec<u8>> {
     build(source, destination, question.protocol, question.port)
 }
 
-/// Whether a packet goes where it comes from.
+/// Whether a packet's source and destination address are equal.
 pub(super) fn is_to_itself(packet: &[u8]) -> bool {
     let (from, to) = if packet.get(12..14) == Some(&[0x08, 0x00]) { (26..30, 30..34) } else { (22..38, 38..54) };
     packet.get(from).is_some_and(|from| Some(from) == packet.get(to))
@@ -36,7 +36,7 @@ pub fn build(source: IpAddr, destination: IpAddr, protocol: FlowProtocol, port: 
     write(&mut packet, source, destination, protocol, port).then_some(packet)
 }
 
-/// The same in place of what was in `packet`; false if the addresses are of two families.
+/// Writes the same packet into `packet`, replacing its content; false if the addresses are of two families.
 pub fn write(packet: &mut Vec<u8>, source: IpAddr, destination: IpAddr, protocol: FlowProtocol, port: u16) -> bool {
     let (number, length) = header(source.is_ipv4(), protocol);
     packet.clear();
@@ -62,7 +62,7 @@ pub fn write(packet: &mut Vec<u8>, source: IpAddr, destination: IpAddr, protocol
     true
 }
 
-/// An ICMP error from one address to another, about a UDP packet between two others to this port.
+/// Writes an ICMP error from one address to another. It quotes a UDP packet to `port` between the addresses `quoted`.
 pub fn write_error(packet: &mut Vec<u8>, [source, destination]: [IpAddr; 2], quoted: [IpAddr; 2], port: u16) -> bool {
     const ETHERNET: usize = 14;
     const ICMP_HEADER: usize = 8;
@@ -77,7 +77,7 @@ pub fn write_error(packet: &mut Vec<u8>, [source, destination]: [IpAddr; 2], quo
     }
     let header = packet.len() - ETHERNET - ICMP_HEADER;
     let inner = inner.get(ETHERNET..).unwrap_or_default();
-    // IPv4 counts its own header, IPv6 does not.
+    // The IPv4 length field includes the header, the IPv6 field does not.
     let (at, counted) = if is_v4 { (ETHERNET + 2, header) } else { (ETHERNET + 4, 0) };
     let length = (counted + ICMP_HEADER + inner.len()) as u16;
     packet.iter_mut().skip(at).zip(length.to_be_bytes()).for_each(|(to, from)| *to = from);
@@ -88,7 +88,7 @@ pub fn write_error(packet: &mut Vec<u8>, [source, destination]: [IpAddr; 2], quo
     true
 }
 
-/// The protocol's number, and the bytes that [`transport`] writes.
+/// The protocol's number, and the number of bytes that [`transport`] writes.
 fn header(is_v4: bool, protocol: FlowProtocol) -> (u8, u16) {
     match protocol {
         FlowProtocol::Transport(Protocol::Tcp) => (6, 20),

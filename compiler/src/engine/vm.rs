@@ -1,4 +1,4 @@
-//! Engine `vm`: a packet, through the emitted programs over the emitted maps.
+//! Engine `vm`: sends a packet through the emitted programs with the emitted maps.
 
 use super::machine::Loaded;
 use super::{Broken, Decide, Make, Question, packet};
@@ -10,7 +10,7 @@ use crate::model::eval::Verdict;
 pub struct Machine(Loaded);
 
 impl Machine {
-    /// Of what was compiled.
+    /// Loads the compiled programs and maps.
     pub fn new(compiled: &Compiled) -> Result<Self, Broken> {
         let endpoints: Vec<&[u8]> = compiled.endpoints.iter().map(|it| it.value.as_slice()).collect();
         Loaded::new(compiled.programs.each_ref(), &compiled.maps, &endpoints).map(Self)

@@ -1,8 +1,9 @@
-//! The cluster as packets can see it: every endpoint has an address, and every address is whose the flow says.
+//! The cluster as packets can see it: every endpoint has an address, and every address has the owner that the flow
+//! names.
 //!
-//! Problem: a workload, or a pod that is only a manifest, has no address; a program sees nothing else.
-//! Strategy: addresses that nobody uses stand for such endpoints ([`crate::classify::stand_ins`]).
-//! Invariants: a cluster without such endpoints is compiled as it is; the stand-ins are in no artifact.
+//! Problem: a workload, or a pod that is only a manifest, has no address, and programs see only addresses.
+//! Strategy: such endpoints get addresses from ranges that no host uses ([`crate::classify::stand_ins`]).
+//! Invariants: a cluster without such endpoints is compiled unchanged; no artifact contains these addresses.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,7 +16,7 @@ use crate::compile::{self, Compiled, Options};
 use crate::model::eval::{End, FlowProtocol};
 use crate::model::{Cluster, EndpointId, ServiceId};
 
-/// A cluster, compiled, and what decides in it.
+/// A compiled cluster, and the engine that decides in it.
 pub(super) struct World<'c> {
     pub(super) cluster: Cow<'c, Cluster>,
     pub(super) compiled: Compiled,
@@ -25,7 +26,7 @@ pub(super) struct World<'c> {
 }
 
 impl<'c> World<'c> {
-    /// `asked` says which endpoints are enforced: all of them, if it says nothing.
+    /// `asked` lists the enforced endpoints; `None` means all of them.
     pub(super) fn new(
         cluster: &'c Cluster,
         owners: &Owners,
@@ -51,12 +52,12 @@ impl<'c> World<'c> {
         Ok(Self { cluster, compiled, decide, places, stand_ins })
     }
 
-    /// Where a local endpoint stands, and its class.
+    /// The index of a local endpoint, and its subject class.
     pub(super) fn place(&self, endpoint: EndpointId) -> Option<(usize, SubjectId)> {
         self.places.get(&endpoint).copied()
     }
 
-    /// The endpoint at a place.
+    /// The endpoint with an index.
     pub(super) fn endpoint(&self, place: usize) -> Option<EndpointId> {
         self.compiled.classes.subject_of.get(place).map(|(endpoint, _)| *endpoint)
     }
@@ -71,13 +72,13 @@ impl<'c> World<'c> {
         node.is_some_and(|node| node.addresses.contains(&address))
     }
 
-    /// The pods behind hostPorts, and the ports there.
+    /// The pods behind hostPorts, and their ports.
     pub(super) fn claims(&self, claims: &[usize]) -> Vec<(usize, End, u16)> {
         let found = claims.iter().filter_map(|index| Some((*index, &self.cluster.host_ports.get(*index)?.backend)));
         found.map(|(index, it)| (index, End { endpoint: it.endpoint, address: it.address }, it.port)).collect()
     }
 
-    /// The ready backends of a service port, and the port there.
+    /// The ready backends of a service port, with their ports.
     pub(super) fn backends(
         &self,
         service: ServiceId,
@@ -96,7 +97,7 @@ impl<'c> World<'c> {
     }
 }
 
-/// Gives an address to an endpoint, or to nobody.
+/// Gives an address to `owner` and takes it from every other endpoint.
 fn own(cluster: &mut Cluster, address: IpAddr, owner: Option<EndpointId>) {
     for endpoint in &mut cluster.endpoints {
         endpoint.addresses.retain(|it| *it != address);

@@ -1,9 +1,10 @@
-//! What a change of a list's entries asks for.
+//! Decides what a change of a list's entries requires.
 //!
-//! An address that a list begins or ceases to contain, and that is nothing else (no pod, no service, no node, nothing behind a
-//! service), is in another set of blocks and lists, and that is all there is to it. If a class for that set is there already, every
-//! row has its verdicts, and one entry of the exact table is all there is to do. This is so for stretches too, as long as they are
-//! a few addresses: each has an entry of its own, and whatever prefixes the address lies in are not asked.
+//! Take an address that a list begins or ceases to contain, and that belongs to nothing else (no pod, service, node or
+//! backend of a service). The change affects only the set of blocks and lists that contain it. If there is already a
+//! class for the new set, every row has its verdicts, and one entry of the exact table is the only update. This also
+//! works for ranges, as long as they contain few addresses: each gets an exact entry of its own, which has precedence
+//! over all prefixes that contain the address.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,11 +13,11 @@ use super::{Dirty, Generation, Index};
 use crate::classify::{Number, PeerId, PredicateId, ranges_of, to_address};
 use crate::k8s::CidrList;
 
-/// Of more addresses a new generation is made: it takes as long, and programs find them faster.
+/// For more addresses a new generation is compiled: it takes no longer, and programs find the addresses faster.
 const MOST_RELISTED: u128 = 65_536;
 
 impl Index {
-    /// A list of this name is as it is now.
+    /// A list changed from `old` to `new`.
     pub(super) fn list_changes(&mut self, name: &str, old: &CidrList, new: &CidrList) -> Dirty {
         let Some(generation) = &self.generation else { return Dirty::Everything };
         let without = |list: &CidrList| CidrList { entries: Vec::new(), ..shallow(list) };
@@ -24,7 +25,7 @@ impl Index {
             return Dirty::Everything;
         }
         let Some(list) = generation.cluster.list_named(name) else { return Dirty::Everything };
-        // Nobody here asks it.
+        // No local endpoint uses the list.
         let Some(predicate) = generation.classes.predicate_of_list(list) else { return Dirty::Nothing };
         let Some(differing) = differing(old, new) else { return Dirty::Everything };
         let relisted = differing.into_iter().map(|(address, is_listed)| {
@@ -38,8 +39,8 @@ impl Index {
         dirty
     }
 
-    /// The blocks and lists that contain an address with a list more or less, and its class; `None` if it is more than that, or
-    /// there is no such class.
+    /// The blocks and lists that contain an address after the change, and the class for them. `None` if the address
+    /// belongs to anything else, or there is no such class.
     fn relist(
         &self,
         generation: &Generation,
@@ -64,7 +65,7 @@ impl Index {
     }
 }
 
-/// All but the entries.
+/// A copy of the list without its entries.
 fn shallow(list: &CidrList) -> CidrList {
     let CidrList { action, order, ingress, egress, namespaces, pods, entries: _ } = list;
     CidrList {
@@ -78,7 +79,7 @@ fn shallow(list: &CidrList) -> CidrList {
     }
 }
 
-/// The addresses that only one of two lists contains, and whether it is the new one; `None` if they are many.
+/// The addresses that only one of two lists contains, and whether that is the new one; `None` if there are too many.
 fn differing(old: &CidrList, new: &CidrList) -> Option<Vec<(IpAddr, bool)>> {
     let mut found = Vec::new();
     of_family::<u32>(old, new, &mut found)?;
@@ -92,7 +93,8 @@ fn of_family<N: Number>(old: &CidrList, new: &CidrList, found: &mut Vec<(IpAddr,
         let mut rest = other.iter().peekable();
         for (first, last) in only {
             while rest.next_if(|it| it.1 < *first).is_some() {}
-            // What is left of the range when the other's are taken out; the last of them may reach into the next one.
+            // The parts of the range that no range of the other list covers. The last of those may reach into the next
+            // range.
             let mut at = Some(first.wide());
             for (hole, end) in rest.clone().take_while(|it| it.0 <= *last) {
                 let Some(start) = at else { break };
@@ -108,7 +110,7 @@ fn of_family<N: Number>(old: &CidrList, new: &CidrList, found: &mut Vec<(IpAddr,
     Some(())
 }
 
-/// Addresses from the first to before the end.
+/// Adds the addresses from `first` to before `end`.
 fn push<N: Number>(first: u128, end: u128, is_new: bool, found: &mut Vec<(IpAddr, bool)>) -> Option<()> {
     let count = end.saturating_sub(first);
     if found.len() as u128 + count >= MOST_RELISTED {

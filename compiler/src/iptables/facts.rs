@@ -1,4 +1,4 @@
-//! What rendering has to know of a cluster: who has which address, and which labels a selector selects.
+//! The facts about a cluster that rendering needs: the owner of each address, and the labels that a selector selects.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -8,14 +8,14 @@ use crate::model::labels::matches;
 use crate::model::{CidrList, Cluster, Direction, Endpoint, EndpointId, LabelSetId, NamespaceId, Policy, PolicyId};
 use crate::model::{SelectorId, Standing};
 
-/// One cluster, looked at by address and by selector.
+/// A cluster, indexed by address and by selector.
 #[derive(Debug)]
 pub(super) struct Facts<'c> {
     pub(super) cluster: &'c Cluster,
-    /// The pod that a packet of this address comes from or goes to.
+    /// The pod that packets from or to an address belong to.
     owners: BTreeMap<IpAddr, EndpointId>,
     policies: HashMap<NamespaceId, Vec<PolicyId>>,
-    /// By label set, for every selector asked so far.
+    /// For every selector used so far, whether it selects each label set.
     selected: HashMap<SelectorId, Vec<bool>>,
 }
 
@@ -76,7 +76,7 @@ impl<'c> Facts<'c> {
     }
 }
 
-/// Where two pods claim one address, it is the one's that stays; of two that stay, the first one's.
+/// If two pods claim one address, a pod that is not terminating has precedence, and then the first one.
 fn find_owners(cluster: &Cluster) -> BTreeMap<IpAddr, EndpointId> {
     let mut claims: Vec<(IpAddr, bool, EndpointId)> = Vec::new();
     for (index, endpoint) in cluster.endpoints.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! `ipset save` text, read back and asked as the kernel asks it.
+//! Reads `ipset save` text, and evaluates sets as the kernel does.
 //!
-//! Three kinds are known: `hash:ip`, `hash:net` (the longest prefix decides, `nomatch` turns it round) and
-//! `hash:ip,port`. What is not known, or what `ipset restore` would refuse, is an error.
+//! Three types are supported: `hash:ip`, `hash:net` (the longest prefix decides, and `nomatch` inverts it) and
+//! `hash:ip,port`. Anything else, and everything that `ipset restore` would refuse, is an error.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use super::parse::{ParseError, Problem, protocol_number};
 use super::walk::Packet;
 use crate::address::{Family, Prefix};
 
-/// What a set holds unless `maxelem` says otherwise.
+/// The largest number of elements if a set has no `maxelem`.
 pub(super) const DEFAULT_MAX_ELEMENTS: usize = 65_536;
 
 /// The most characters in a set's name.
@@ -31,19 +31,19 @@ enum Elements {
     Addresses(HashSet<IpAddr>),
     /// `hash:net`
     Nets(Nets),
-    /// `hash:ip,port`, the protocol by number.
+    /// `hash:ip,port`, with the protocol's number.
     Ports(HashSet<(IpAddr, u8, u16)>),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Nets {
-    /// Whether a prefix is there to match, or not to (`nomatch`).
+    /// For each prefix, whether it matches; false for `nomatch`.
     matches: HashMap<Prefix, bool>,
     /// The lengths in use, the longest first.
     lengths: Vec<u8>,
 }
 
-/// Which address of the packet a set is asked for.
+/// The address of the packet that a set is tested with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Source,
@@ -51,7 +51,7 @@ pub(super) enum Side {
 }
 
 impl Set {
-    /// How many flags `--match-set` gives: `dst`, or `dst,dst`.
+    /// The number of flags that `--match-set` needs: 1 for `dst`, 2 for `dst,dst`.
     pub(super) fn dimensions(&self) -> usize {
         match self.elements {
             Elements::Addresses(_) | Elements::Nets(_) => 1,
@@ -140,7 +140,7 @@ impl Sets {
                 ["family", "inet"] => set.family = Family::V4,
                 ["family", "inet6"] => set.family = Family::V6,
                 ["maxelem", most] => set.max_elements = most.parse().map_err(|_| Problem::unknown(most))?,
-                // How the kernel lays the set out; `ipset save` adds them.
+                // Parameters of the kernel's memory layout, which `ipset save` adds.
                 ["hashsize" | "bucketsize" | "initval", _] => {}
                 _ => return Err(Problem::Unknown(option.join(" "))),
             }
@@ -180,7 +180,7 @@ fn read_address(text: &str, family: Family) -> Option<IpAddr> {
     text.parse().ok().filter(|address| Family::of(*address) == family)
 }
 
-/// The kernel's `hash:net` has no place for a prefix of length 0.
+/// The kernel's `hash:net` does not support a prefix of length 0.
 fn read_net(text: &str, family: Family) -> Option<Prefix> {
     let (address, len) = match text.split_once('/') {
         Some((address, len)) => (address, len.parse().ok()?),

@@ -1,9 +1,9 @@
 //! iptables-save text → [`Table`].
 //!
-//! Problem: a model of the kernel that skips what it does not know is wrong in silence.
-//! Strategy: exactly the grammar that [`super::render`] writes and `iptables-save` gives back; every other word is an
-//! error with its line. Chains are declared before rules, so one pass is enough.
-//! Invariants: every jump leads to a chain that exists and no chain reaches itself, as the kernel demands too.
+//! Problem: a model of the kernel that skips unknown words gives wrong answers without notice.
+//! Strategy: exactly the grammar that [`super::render`] writes and `iptables-save` prints; every other word is an error
+//! with its line. Chains are declared before rules, so one pass is enough.
+//! Invariants: every jump leads to a chain that exists and no chain reaches itself, as the kernel requires too.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,55 +16,55 @@ use crate::address::{Family, Prefix};
 pub(super) const MAX_CHAIN_NAME: usize = 28;
 /// The most bytes in a comment.
 pub(super) const MAX_COMMENT: usize = 255;
-/// The most ports in one `--dports`; a range takes two places.
+/// The most ports in one `--dports`; a range counts as two.
 pub(super) const MAX_MULTIPORT: usize = 15;
 
-/// Text that is not what we write, or that the kernel would refuse.
+/// Text that the renderer does not write, or that the kernel would refuse.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{part} line {line}: {problem}")]
 pub struct ParseError {
     /// `v4`, `v6` or `sets`.
     pub part: &'static str,
-    /// From 1.
+    /// The line's number, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
 }
 
-/// What can be wrong with a line.
+/// A problem with a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// Not in the grammar.
+    /// The text is not in the grammar.
     #[error("not understood: `{0}`")]
     Unknown(String),
     /// The line ends too early.
     #[error("`{0}` needs a value")]
     Incomplete(String),
-    /// Said again.
+    /// The text occurs a second time.
     #[error("`{0}` is there twice")]
     Twice(String),
-    /// Named, but nowhere defined.
+    /// The name is used but not defined.
     #[error("`{0}` is not defined")]
     Undefined(String),
-    /// A set of the other family, or asked with the wrong number of flags.
+    /// A set of the other family, or a set with the wrong number of flags.
     #[error("set `{0}` does not fit here")]
     Unfit(String),
-    /// Longer than the kernel takes.
+    /// The name is longer than the kernel allows.
     #[error("`{0}` is longer than {1} characters")]
     NameTooLong(String, usize),
-    /// More ports than one match takes.
+    /// More ports than one match allows.
     #[error("more than {MAX_MULTIPORT} ports in one match")]
     TooManyPorts,
     /// A port match without its protocol.
     #[error("ports need `-p tcp`, `-p udp` or `-p sctp`")]
     PortsWithoutProtocol,
-    /// More elements than the set takes.
+    /// More elements than the set allows.
     #[error("set `{0}` takes {1} elements and no more")]
     Full(String, usize),
     /// A chain that reaches itself.
     #[error("chain `{0}` reaches itself")]
     Loop(String),
-    /// No `COMMIT`.
+    /// The table has no `COMMIT`.
     #[error("the table is not committed")]
     Uncommitted,
 }
@@ -85,7 +85,7 @@ pub(super) struct Table {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Chain {
     pub(super) name: String,
-    /// For the kernel's own chains: what happens at their end.
+    /// The policy of a built-in chain: the verdict at its end.
     pub(super) policy: Option<Policy>,
     pub(super) rules: Vec<Rule>,
 }
@@ -98,13 +98,13 @@ pub(super) enum Policy {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rule {
-    /// All of them must hold.
+    /// All of them must match.
     pub(super) matches: Vec<Match>,
     pub(super) comment: Option<String>,
     pub(super) target: Target,
 }
 
-/// One condition; `!` before it turns it round.
+/// One condition; a `!` before it inverts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Match {
     pub(super) negated: bool,
@@ -115,9 +115,9 @@ pub(super) struct Match {
 pub(super) enum Test {
     Address(Side, Prefix),
     Protocol(u8),
-    /// By index in the sets.
+    /// The index of the set.
     Set(usize, Side),
-    /// First and last destination port.
+    /// Ranges of destination ports: first and last.
     Ports(Vec<(u16, u16)>),
     State(Vec<State>),
     Mark {
@@ -126,7 +126,7 @@ pub(super) enum Test {
     },
 }
 
-/// Chains by index in the table.
+/// The target of a rule; chains are indices in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Accept,
@@ -138,11 +138,11 @@ pub(super) enum Target {
         value: u32,
         mask: u32,
     },
-    /// No `-j`: the rule only counts.
+    /// A rule without `-j` only counts packets.
     Nothing,
 }
 
-/// By the name that iptables-save prints.
+/// The protocol number for a name that iptables-save prints.
 pub(super) fn protocol_number(name: &str) -> Option<u8> {
     match name {
         "icmp" => Some(1),
@@ -176,7 +176,7 @@ impl Table {
         Ok(parser.table)
     }
 
-    /// The kernel refuses a table in which a chain reaches itself.
+    /// Refuses tables in which a chain reaches itself, as the kernel does.
     fn refuse_loops(&self) -> Result<(), Problem> {
         let (mut open, mut done) = (vec![false; self.chains.len()], vec![false; self.chains.len()]);
         for start in 0..self.chains.len() {
@@ -186,7 +186,8 @@ impl Table {
     }
 
     fn descend(&self, start: usize, open: &mut [bool], done: &mut [bool]) -> Result<(), Problem> {
-        // A stack of its own: chains may be as deep as the text says. `false` opens a chain, `true` closes it.
+        // An explicit stack, because the text decides how deep chains are nested. `false` opens a chain, `true` closes
+        // it.
         let mut stack = vec![(start, false)];
         while let Some((index, closes)) = stack.pop() {
             let (Some(chain), Some(is_open), Some(is_done)) =
@@ -366,7 +367,7 @@ impl Parser<'_> {
             _ => {
                 let index = self.chain_index(name)?;
                 match self.table.chains.get(index).is_some_and(|chain| chain.policy.is_some()) {
-                    // The kernel's own chains are nobody's target.
+                    // Built-in chains cannot be targets.
                     true => return Err(Problem::unknown(name)),
                     false if option == "-j" => Target::Jump(index),
                     false => Target::Goto(index),
@@ -387,13 +388,13 @@ impl Parser<'_> {
         let side = match (flags, set.dimensions()) {
             ("src", 1) => Side::Source,
             ("dst", 1) | ("dst,dst", 2) => Side::Destination,
-            // A packet here has no source port.
+            // The modelled packet has no source port.
             _ => return Err(unfit()),
         };
         Ok(Test::Set(index, side))
     }
 
-    /// `10.0.0.0/8`, of the table's family.
+    /// `10.0.0.0/8`, which must be of the table's family.
     fn prefix(&self, text: &str) -> Result<Prefix, Problem> {
         let (address, len) = match text.split_once('/') {
             Some((address, len)) => (address, len.parse().ok()),
@@ -409,10 +410,10 @@ impl Parser<'_> {
     }
 }
 
-/// The words of a rule that are still to be read.
+/// The words of a rule that are not read yet.
 struct Words<'w> {
     words: std::slice::Iter<'w, String>,
-    /// `!` has been read, and what it belongs to has not.
+    /// A `!` was read, but not the condition that it inverts.
     negated: bool,
 }
 
@@ -422,7 +423,7 @@ impl<'w> Words<'w> {
     }
 }
 
-/// Words apart by blanks; in double quotes a blank is a character and `\` takes the next one as it is.
+/// Splits at blanks. Text in double quotes is one word, in which `\` escapes the next character.
 fn split_words(text: &str) -> Result<Vec<String>, Problem> {
     let mut words = Vec::new();
     let mut characters = text.chars().peekable();
@@ -500,7 +501,7 @@ fn read_states(text: &str) -> Result<Vec<State>, Problem> {
     text.split(',').map(read).collect()
 }
 
-/// `0x1/0x3`; without a mask, all bits.
+/// `0x1/0x3`; without a mask, all bits count.
 fn read_mark(text: &str) -> Result<(u32, u32), Problem> {
     let (value, mask) = text.split_once('/').unwrap_or((text, "0xffffffff"));
     Ok((read_bits(value)?, read_bits(mask)?))
@@ -514,7 +515,7 @@ fn read_bits(text: &str) -> Result<u32, Problem> {
     bits.map_err(|_| Problem::unknown(text))
 }
 
-/// All of them are one: clear the mask's bits, then flip the value's.
+/// All options are converted to one operation: clear the mask's bits, then flip the value's bits.
 fn read_set_mark(option: &str, words: &mut Words<'_>) -> Result<Target, Problem> {
     let text = words.value(option)?;
     let (value, mask) = match option {

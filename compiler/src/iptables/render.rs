@@ -1,7 +1,7 @@
 //! A cluster → iptables-save and `ipset save` text.
 //!
-//! Problem: the text must mean what the policies mean, be short enough to read, and let the walk name every rule that
-//! allows, not only the first.
+//! Problem: the text must have the same meaning as the policies, be short enough to read, and let the walk name every
+//! rule that allows, not only the first.
 //! Strategy:
 //!
 //! ```text
@@ -11,11 +11,12 @@
 //!                                                                         └▶ DROP if isolated and no mark
 //! ```
 //!
-//! To allow is to return from the pod's chain, so that a packet between two pods goes through both stages. A rule that
-//! allows sets a mark and the walk goes on; the end of the pod's chain looks at the mark. A named port is a set of
-//! (pod, number), always asked for the destination: every pod has its own number.
-//! Invariants: the same cluster gives the same text; nothing of the cluster is left out in silence (endpoints without
-//! addresses and service addresses, which these tables never see, are refused by [`super::Engine::judge`]).
+//! A packet is allowed by returning from the pod's chain, so that a packet between two pods goes through both stages. A
+//! rule that allows sets a mark, and the remaining rules are still evaluated; the end of the pod's chain tests the
+//! mark. A named port is a set of (pod, number), always matched against the destination, because every pod has its own
+//! number.
+//! Invariants: the same cluster gives the same text; nothing of the cluster is omitted without notice (endpoints
+//! without addresses and service addresses, which these tables never see, are refused by [`super::Engine::judge`]).
 
 mod names;
 mod sets;
@@ -34,7 +35,7 @@ use crate::model::eval::RuleId;
 use crate::model::{Cluster, Direction, EndpointId, Icmp, IpBlockPods, ListAction, ListId, Peer, PolicyId, PortMatch};
 use crate::model::{PortRule, Protocol, Rule};
 
-/// The bit that says that a rule has allowed.
+/// The mark bit that is set once a rule has allowed the packet.
 const ALLOWED: &str = "0x1/0x1";
 
 /// Text for `iptables-restore`, `ip6tables-restore` and `ipset restore`.
@@ -46,7 +47,7 @@ pub struct Rendering {
     pub v6: String,
     /// `ipset save` text, for both.
     pub sets: String,
-    /// What the comments stand for.
+    /// The meaning of each comment.
     pub(super) meanings: BTreeMap<String, Meaning>,
 }
 
@@ -55,7 +56,7 @@ pub fn render(cluster: &Cluster) -> Rendering {
     render_facts(Facts::new(cluster)).0
 }
 
-/// Also gives the facts back.
+/// Like [`render`], but takes the facts and returns them for reuse.
 pub(super) fn render_facts(facts: Facts<'_>) -> (Rendering, Facts<'_>) {
     let mut renderer = Renderer { facts, names: Names::default(), sets: SetTexts::default() };
     let v4 = renderer.table(Family::V4);
@@ -78,7 +79,7 @@ struct Renderer<'c> {
     sets: SetTexts,
 }
 
-/// One table and direction in the making.
+/// One table and direction under construction.
 struct Writer<'w, 'c> {
     renderer: &'w mut Renderer<'c>,
     chains: &'w mut Chains,
@@ -93,7 +94,7 @@ struct Chains {
     by_name: HashMap<String, usize>,
 }
 
-/// What a rule asks for, in the order that iptables-save writes it.
+/// The conditions of a rule, in the order in which iptables-save writes them.
 #[derive(Clone, Default)]
 struct Conditions {
     address: String,
@@ -112,7 +113,7 @@ impl Renderer<'_> {
 }
 
 impl Writer<'_, '_> {
-    /// Every address leads to its pod's chain.
+    /// Dispatches every address to its pod's chain.
     fn stage(&mut self) {
         let owned: Vec<_> = self.renderer.facts.owned(self.family).collect();
         self.chains.open(stage(self.direction));
@@ -136,7 +137,7 @@ impl Writer<'_, '_> {
         name
     }
 
-    /// What no policy can forbid.
+    /// Traffic that no policy can forbid.
     fn beyond_policy(&mut self, chain: &str, id: EndpointId) {
         let (endpoint, assume) = (self.renderer.facts.endpoint(id), self.renderer.facts.cluster.assume);
         let family = self.family;
@@ -186,7 +187,8 @@ impl Writer<'_, '_> {
         self.chains.push(pod, &Conditions::default(), "lists", &format!("-j {name}"));
     }
 
-    /// Isolated: all policies are asked, whether or not one has allowed, and then the mark.
+    /// For an isolated pod, all policies are evaluated, even if one has already allowed the packet; then the mark is
+    /// tested.
     fn policies(&mut self, pod: &str, id: EndpointId) {
         let isolating = self.renderer.facts.isolating(self.direction, id);
         if isolating.is_empty() {
@@ -216,7 +218,7 @@ impl Writer<'_, '_> {
         name
     }
 
-    /// Peers, each with the ports; where there are several of both, the ports have a chain of their own.
+    /// One rule for each pair of peer and ports. If there are several of both, the ports get a chain of their own.
     fn rule(&mut self, chain: &str, id: RuleId, rule: &Rule) {
         let comment = self.comment(Meaning::Rule(id, self.direction));
         let peers = self.peers(id.policy, rule);
@@ -238,7 +240,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// One for each peer; no `from` or `to` is every peer.
+    /// The conditions of each peer. A rule without `from` or `to` matches every peer.
     fn peers(&mut self, policy: PolicyId, rule: &Rule) -> Vec<Conditions> {
         if rule.peers.is_empty() {
             return vec![Conditions::default()];
@@ -272,7 +274,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// One for as many ports as one match takes; no `ports` is every port and protocol.
+    /// Conditions with as many ports as one match allows. A rule without `ports` matches every port and protocol.
     fn ports(&mut self, ports: &[PortRule]) -> Vec<Conditions> {
         if ports.is_empty() {
             return vec![Conditions::default()];
@@ -303,7 +305,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// `WEIR-NE-…`: 24 characters of the 28 that the kernel takes.
+    /// `WEIR-NE-…`: 24 characters of the 28 that the kernel allows.
     fn chain_name(&mut self, kind: char, key: &str) -> String {
         let direction = if self.direction == Direction::Egress { 'E' } else { 'I' };
         self.renderer.names.hashed(&format!("WEIR-{kind}{direction}-"), key)
@@ -314,14 +316,14 @@ impl Writer<'_, '_> {
     }
 }
 
-/// Which end of the packet, as the pod sees it.
+/// An end of the packet, from the pod's view.
 #[derive(Clone, Copy)]
 enum End {
     Local,
     Remote,
 }
 
-/// Which end of the packet, as the kernel sees it.
+/// An end of the packet, from the kernel's view.
 #[derive(Clone, Copy)]
 enum Flag {
     Source,
@@ -344,7 +346,7 @@ impl Flag {
     }
 }
 
-/// Ports and ranges, packed: a range takes two places.
+/// Packs ports and ranges into as few matches as possible; a range counts as two ports.
 fn multiport(ranges: &[(u16, u16)]) -> Vec<Conditions> {
     let mut matches: Vec<(usize, String)> = Vec::new();
     for (first, last) in ranges {
@@ -365,7 +367,7 @@ fn multiport(ranges: &[(u16, u16)]) -> Vec<Conditions> {
 
 impl Conditions {
     fn address(flag: Flag, prefix: Prefix) -> Self {
-        // A length of 0 is every address of the table's family, which iptables-save leaves out.
+        // Length 0 means every address of the table's family, which iptables-save leaves out.
         let address = match prefix.len() {
             0 => String::new(),
             _ => format!("{} {prefix} ", flag.address()),
@@ -389,7 +391,7 @@ impl Conditions {
         Self::extension(format!("-m set ! --match-set {set} {flags} "))
     }
 
-    /// Both.
+    /// Both conditions.
     fn and(&self, other: &Self) -> Self {
         Self {
             address: self.address.clone() + &other.address,
@@ -400,7 +402,7 @@ impl Conditions {
 }
 
 impl Chains {
-    /// Whether the chain is new.
+    /// Adds a chain; false if it exists already.
     fn open(&mut self, name: &str) -> bool {
         if self.by_name.contains_key(name) {
             return false;

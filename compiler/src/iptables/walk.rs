@@ -1,8 +1,8 @@
-//! A packet's way through the chains, as the kernel takes it.
+//! Evaluates a packet in the chains, as the kernel does.
 //!
-//! Rules are asked one after the other. The only short cut: a run of rules that ask for nothing but one exact address
-//! each (the dispatch to thousands of pods) is entered by that address. The rules in it that do not match are exactly
-//! those that the kernel would pass over.
+//! Rules are evaluated one after the other. There is a single shortcut: a run of rules whose only condition is one
+//! exact address each (the dispatch to thousands of pods) is a hash map by that address. The skipped rules are exactly
+//! those that would not match.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,14 +11,14 @@ use super::ipset::{Sets, Side};
 use super::parse::{Chain, ParseError, Policy, Rule, Table, Target, Test};
 use crate::address::Family;
 
-/// Where a packet stands in its connection.
+/// The connection tracking state of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The first of its connection.
+    /// The first packet of a connection.
     New,
-    /// Of a connection that has been seen in both directions.
+    /// A packet of a connection that has been seen in both directions.
     Established,
-    /// Begun by another connection: an ICMP error, say.
+    /// A packet that relates to another connection, for example an ICMP error.
     Related,
 }
 
@@ -33,7 +33,7 @@ pub struct Packet {
     pub protocol: u8,
     /// The destination port, if the protocol has one.
     pub port: Option<u16>,
-    /// What connection tracking says of it.
+    /// Its connection tracking state.
     pub state: State,
     /// Its firewall mark.
     pub mark: u32,
@@ -48,27 +48,27 @@ impl Packet {
     }
 }
 
-/// How a walk ended.
+/// The result of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// Accepted: by a rule, or by the policy of the kernel's own chain.
     Accept,
-    /// Dropped: likewise.
+    /// Dropped by a rule, or by the policy of the kernel's own chain.
     Drop,
-    /// Back from the chain where it began: whoever called that chain goes on.
+    /// Returned from the chain in which the walk began.
     Return,
 }
 
-/// A packet's way.
+/// The result of a walk and the rules on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Walk<'e> {
-    /// How it ended.
+    /// The result.
     pub ending: Ending,
     /// The comments of the rules that matched, in order.
     pub comments: Vec<&'e str>,
 }
 
-/// Rules and sets, ready to be walked.
+/// Parsed rules and sets.
 #[derive(Clone, Debug)]
 pub struct Evaluator {
     sets: Sets,
@@ -79,17 +79,17 @@ pub struct Evaluator {
 #[derive(Clone, Debug)]
 struct Compiled {
     table: Table,
-    /// By chain, in order.
+    /// The runs of each chain, in order.
     runs: Vec<Vec<Run>>,
 }
 
-/// Neighbouring rules that ask for nothing but one exact address each.
+/// Neighbouring rules whose only condition is one exact address each.
 #[derive(Clone, Debug)]
 struct Run {
     start: usize,
     end: usize,
     side: Side,
-    /// Which of the rules ask for an address, in order.
+    /// For each address, the indices of its rules, in order.
     rules: HashMap<IpAddr, Vec<usize>>,
 }
 
@@ -138,7 +138,7 @@ fn find_runs(chain: &Chain) -> Vec<Run> {
     runs
 }
 
-/// The address, if the rule asks for nothing else.
+/// The address, if it is the rule's only condition.
 fn only_address(rule: &Rule) -> Option<(Side, IpAddr)> {
     match rule.matches.as_slice() {
         [it] if !it.negated => match it.test {
@@ -150,7 +150,7 @@ fn only_address(rule: &Rule) -> Option<(Side, IpAddr)> {
 }
 
 impl Run {
-    /// The first rule at or after `index` that matches, or the one behind the run.
+    /// The first rule at or after `index` that matches, or the index after the run.
     fn next(&self, index: usize, packet: &Packet) -> usize {
         let rules = self.rules.get(&packet.address(self.side)).map_or(&[][..], Vec::as_slice);
         rules.iter().copied().find(|rule| *rule >= index).unwrap_or(self.end)
@@ -161,7 +161,7 @@ struct Walker<'e> {
     sets: &'e Sets,
     compiled: &'e Compiled,
     packet: Packet,
-    /// Chains to come back to, and the rule to go on with.
+    /// The calling chains, each with the rule to continue with.
     stack: Vec<(usize, usize)>,
     comments: Vec<&'e str>,
 }
@@ -198,7 +198,7 @@ impl<'e> Walker<'e> {
         }
     }
 
-    /// The next rule of the chain that matches, from `index` on; `index` follows.
+    /// The next rule of the chain that matches, from `index` on. Sets `index` to it.
     fn next_match(&self, chain: usize, index: &mut usize) -> Option<&'e Rule> {
         let compiled = self.compiled;
         let rules = &compiled.table.chains.get(chain)?.rules;
@@ -208,7 +208,7 @@ impl<'e> Walker<'e> {
             if let Some(current) = runs.get(run).filter(|run| run.start <= *index) {
                 *index = current.next(*index, &self.packet);
                 run += 1;
-                // Behind the run another may begin.
+                // Another run may begin directly after this one.
                 if *index == current.end {
                     continue;
                 }
@@ -241,7 +241,7 @@ impl<'e> Walker<'e> {
 }
 
 impl Ending {
-    /// What the end of a chain means: its policy, if it is the kernel's own.
+    /// The result at the end of the first chain: its policy, if it is built in.
     fn of(policy: Option<Policy>) -> Self {
         match policy {
             Some(Policy::Accept) => Self::Accept,

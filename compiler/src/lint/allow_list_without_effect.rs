@@ -1,4 +1,4 @@
-//! An allow list after which no deny list comes.
+//! An allow list without a later deny list.
 
 use super::context::Context;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
@@ -51,7 +51,7 @@ spec:
 pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
     let (mut ingress, mut egress) = (false, false);
     let denies: Vec<&CidrList> = context.cluster.lists.iter().filter(|list| list.action == ListAction::Deny).collect();
-    // In the order of deciding, from the last to the first: which directions a later list denies in.
+    // From the last list to the first: the directions in which a later list denies.
     for list in context.cluster.lists.iter().rev() {
         if list.action == ListAction::Deny {
             ingress |= list.ingress;

@@ -42,12 +42,12 @@ impl Cohort {
 pub(super) struct Cohorts {
     all: Vec<Cohort>,
     of_group: Vec<CohortId>,
-    /// False if there are too many pairs of pod and policy to hold: then there are none here.
+    /// False if there are too many pairs of pod and policy; then there are no cohorts here.
     complete: bool,
 }
 
 impl Cohorts {
-    /// Pairs of group and policy that are held at most.
+    /// The largest number of pairs of group and policy.
     const MOST_PAIRS: usize = 20_000_000;
 
     pub(super) fn new(context: &Context<'_>) -> Self {
@@ -77,7 +77,8 @@ impl Cohorts {
         by_selector: &[((NamespaceId, SelectorId), Vec<PolicyId>)],
     ) -> Self {
         let mut it = Self { all: Vec::new(), of_group: Vec::new(), complete: true };
-        // Groups without any policy of two namespaces are one cohort: nothing tells them apart.
+        // Groups that no policy selects form one cohort, even in different namespaces, because no policy distinguishes
+        // them.
         let mut known: HashMap<Vec<u32>, CohortId> = HashMap::new();
         let mut pairs = 0;
         for (index, selectors) in selected_by.into_iter().enumerate() {
@@ -107,7 +108,7 @@ impl Cohorts {
         Self { all: Vec::new(), of_group: Vec::new(), complete: false }
     }
 
-    /// Whether cohorts could be told at all. If not, the lint that asks stops at the first policy.
+    /// Whether cohorts could be computed. If not, the lint that needs them stops at the first policy.
     pub(super) fn are_known(&self, context: &Context<'_>) -> bool {
         if !self.complete {
             context.spend(usize::MAX);
@@ -116,17 +117,17 @@ impl Cohorts {
         self.complete
     }
 
-    /// All of them.
+    /// All cohorts.
     pub(super) fn all(&self) -> &[Cohort] {
         &self.all
     }
 
-    /// The number of a group's.
+    /// The id of a group's cohort.
     pub(super) fn id_of(&self, group: GroupId) -> CohortId {
         self.of_group[group.index()]
     }
 
-    /// A group's.
+    /// A group's cohort.
     pub(super) fn of(&self, group: GroupId) -> &Cohort {
         &self.all[self.id_of(group).index()]
     }

@@ -1,5 +1,5 @@
-//! What every lint may ask: which pods a selector finds, what the input can be expected to show, and how much work is
-//! left.
+//! The queries that all lints share: the pods that a selector matches, whether the input would show such pods, and the
+//! remaining budget of steps.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -14,19 +14,19 @@ use crate::model::labels::matches;
 use crate::model::{Cluster, Direction, EndpointId, IpBlockPods, NamespaceId, Peer, Policy, Rule, SelectorId};
 use crate::origin::ObjectId;
 
-/// The input, seen as lints see it.
+/// The input, with indices for lints.
 #[derive(Debug)]
 pub(super) struct Context<'c> {
-    /// As decoded: what was written, where the model has only what it means.
+    /// The decoded objects: lints see here how something was written, and not only its meaning.
     pub(super) objects: &'c [Object],
-    /// What it means.
+    /// The model of the cluster.
     pub(super) cluster: &'c Cluster,
     groups: Groups,
     group_lookup: Lookup<'c>,
     namespace_lookup: Lookup<'c>,
-    /// Whether the input declares namespaces: then one without declaration is suspicious.
+    /// Whether the input declares namespaces: then a namespace without declaration is suspicious.
     pub(super) declares_namespaces: bool,
-    /// Whether the input looks like all of a cluster, where what is missing is not there.
+    /// Whether the input looks like a whole cluster. Then an object that is not in the input does not exist.
     pub(super) whole: bool,
     found: RefCell<HashMap<Query, Rc<[GroupId]>>>,
     namespaces_found: RefCell<HashMap<SelectorId, Rc<[NamespaceId]>>>,
@@ -54,7 +54,7 @@ impl<'c> Context<'c> {
             group_lookup: Lookup::new(cluster, &wanted, groups.all.iter().map(|group| group.labels)),
             namespace_lookup: Lookup::new(cluster, &wanted, cluster.namespaces.iter().map(|it| it.labels)),
             declares_namespaces: cluster.namespaces.iter().any(|namespace| namespace.object.is_some()),
-            // Nobody writes a manifest for kube-system; a cluster's own list of namespaces has it.
+            // Users write no manifest for kube-system, but a cluster's own list of namespaces contains it.
             whole: declared("kube-system") && !groups.all.is_empty(),
             groups,
             found: RefCell::default(),
@@ -66,7 +66,7 @@ impl<'c> Context<'c> {
         }
     }
 
-    /// Every rule of every policy, with its direction and index, while the budget lasts.
+    /// Every rule of every policy, with its direction and index, until the budget is spent.
     pub(super) fn rules(&self) -> impl Iterator<Item = (&'c Policy, Direction, usize, &'c Rule)> {
         let of = |policy: &'c Policy, direction| {
             let rules = policy.rules(direction).unwrap_or_default().iter().enumerate();
@@ -82,12 +82,12 @@ impl<'c> Context<'c> {
         &self.groups.all
     }
 
-    /// One of them.
+    /// A group by its id.
     pub(super) fn group(&self, id: GroupId) -> &Group {
         &self.groups.all[id.index()]
     }
 
-    /// The group that an endpoint is in; none if policies pass it over.
+    /// The group of an endpoint; `None` if policies ignore the endpoint.
     pub(super) fn group_of(&self, endpoint: EndpointId) -> Option<GroupId> {
         self.groups.of_endpoint.get(endpoint.index()).copied().flatten()
     }
@@ -97,12 +97,12 @@ impl<'c> Context<'c> {
         !self.groups.range(namespace).is_empty()
     }
 
-    /// Which policies select which groups.
+    /// The cohorts: groups by the policies that select them.
     pub(super) fn cohorts(&self) -> &Cohorts {
         self.cohorts.get_or_init(|| Cohorts::new(self))
     }
 
-    /// The labels of a namespace's pods, or of the namespaces themselves, counted.
+    /// The counted labels of a namespace's pods, or of the namespaces themselves.
     pub(super) fn census(&self, namespace: Option<NamespaceId>) -> Rc<Census<'c>> {
         if let Some(known) = self.censuses.borrow().get(&namespace) {
             return known.clone();
@@ -115,7 +115,7 @@ impl<'c> Context<'c> {
 
 /// The budget.
 impl Context<'_> {
-    /// Starts a lint with so many steps.
+    /// Starts a lint with a budget of `steps`.
     pub(super) fn begin(&self, steps: u64) {
         self.steps_left.set(steps);
         self.stopped.set(None);
@@ -135,7 +135,7 @@ impl Context<'_> {
         spent
     }
 
-    /// Where the lint stopped, if it did not finish.
+    /// The object at which the lint stopped, if it did not finish.
     pub(super) fn stopped_at(&self) -> Option<ObjectId> {
         self.stopped.get()
     }
@@ -162,7 +162,7 @@ impl<'c> Context<'c> {
         self.find(Query::Anywhere(pods))
     }
 
-    /// The groups that a peer stands for; none for a block.
+    /// The groups that a peer matches; none for a block.
     pub(super) fn peer_groups(&self, own: NamespaceId, peer: &Peer) -> Rc<[GroupId]> {
         match peer {
             Peer::Pods { namespaces: None, pods } => self.find(Query::In(own, *pods)),
@@ -181,7 +181,7 @@ impl<'c> Context<'c> {
         }
     }
 
-    /// A pod on its node's network that a selector would match, if policies did not pass it over.
+    /// A pod with hostNetwork that a selector would match if policies did not ignore such pods.
     pub(super) fn on_host(&self, namespaces: &[NamespaceId], pods: SelectorId) -> Option<EndpointId> {
         let selector = self.selector(pods);
         self.groups.on_host.iter().copied().find(|id| {
@@ -222,7 +222,7 @@ impl<'c> Context<'c> {
         }
     }
 
-    /// What could match in a namespace.
+    /// The groups of a namespace that the selector could match.
     fn in_namespace(&self, namespace: NamespaceId, pods: SelectorId) -> Vec<u32> {
         let range = self.groups.range(namespace);
         match self.group_lookup.candidates(self.selector(pods)) {
@@ -254,13 +254,13 @@ impl<'c> Context<'c> {
     }
 }
 
-/// What the input can be expected to show.
+/// Which objects the input can be expected to contain.
 impl Context<'_> {
     /// Whether the input would show the pods of a peer, if there were any.
     ///
-    /// A manifest in a repository names peers that another repository has. So: of its own namespace if the input has pods
-    /// there; of other namespaces if the input is all of a cluster, or the selector singles out namespaces that the
-    /// input has pods of.
+    /// A manifest in one repository may name peers from another repository. So pods of the policy's own namespace are
+    /// expected if the input has pods there. Pods of other namespaces are expected if the input is a whole cluster, or
+    /// if the selector names particular namespaces and the input has pods of all of them.
     pub(super) fn shows_pods(&self, own: NamespaceId, peer: &Peer) -> bool {
         match peer {
             Peer::Block { .. } => false,
@@ -274,7 +274,7 @@ impl Context<'_> {
     }
 }
 
-/// Whether a selector also matches what has none of the labels it names.
+/// Whether a selector also matches objects that have none of the labels it names.
 pub(super) fn is_open(selector: &LabelSelector) -> bool {
     let negative = |operator| matches!(operator, Operator::NotIn | Operator::DoesNotExist);
     selector.match_labels.is_empty() && selector.match_expressions.iter().all(|it| negative(it.operator))

@@ -1,6 +1,6 @@
-//! When one thing covers another in every cluster, whatever pods there are: by its form alone.
+//! Decides from form alone, for any pods, whether one rule, port list, peer or block covers another.
 //!
-//! Invariant: never claims more than holds; misses much (a range covered by two others together, selectors that are
+//! Invariant: never claims too much; may miss a case (a range covered by two others together, selectors that are
 //! equivalent but written differently).
 
 use crate::address::Prefix;
@@ -13,7 +13,7 @@ pub(super) fn rule_covers(labels: &Labelling, wide: &Rule, narrow: &Rule) -> boo
     ports_cover(&wide.ports, &narrow.ports) && peers_cover(labels, &wide.peers, &narrow.peers)
 }
 
-/// No ports at all means all of them, and more.
+/// An empty list means all ports of all protocols, and traffic without ports as well.
 pub(super) fn ports_cover(wide: &[PortRule], narrow: &[PortRule]) -> bool {
     let covered = |port: &PortRule| wide.iter().any(|other| port_covers(other, port));
     wide.is_empty() || (!narrow.is_empty() && narrow.iter().all(covered))
@@ -60,7 +60,7 @@ fn any_covers(prefixes: &[Prefix], inner: Prefix) -> bool {
     prefixes.iter().any(|prefix| prefix.covers(inner))
 }
 
-/// Prefixes that share an address lie one in the other.
+/// Two prefixes that share an address are nested.
 fn meets(a: Prefix, b: Prefix) -> bool {
     a.covers(b) || b.covers(a)
 }
@@ -69,12 +69,12 @@ fn selector_covers(labels: &Labelling, wide: SelectorId, narrow: SelectorId) -> 
     wide == narrow || selects_all(labels, wide)
 }
 
-/// Whether a selector is the empty one.
+/// Whether a selector is empty.
 pub(super) fn selects_all(labels: &Labelling, selector: SelectorId) -> bool {
     *labels.selector(selector) == LabelSelector::default()
 }
 
-/// Whether one thing may have labels that both selectors match: not if they ask for two values of one label.
+/// Whether an object may have labels that both selectors match: not if they require two values of one label.
 pub(super) fn may_meet(a: &LabelSelector, b: &LabelSelector) -> bool {
     a.match_labels.iter().all(|(key, value)| b.match_labels.get(key).is_none_or(|other| other == value))
 }

@@ -1,4 +1,4 @@
-//! Pods that are isolated for egress and may ask no name server.
+//! Pods that are isolated for egress and may not reach any name server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,10 +45,10 @@ spec:
 ",
 };
 
-/// The port that is asked, and the one that OpenShift's name servers listen on behind it.
+/// The port for DNS queries, and the target port of OpenShift's name servers behind it.
 const DNS_PORTS: [u16; 2] = [53, 5353];
 
-/// Where name servers run. Pods without a namespaceSelector in their peers reach them only from here.
+/// The namespaces where name servers run. Peers without a namespaceSelector reach them only from these.
 const DNS_NAMESPACES: [&str; 2] = ["kube-system", "openshift-dns"];
 
 pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
@@ -74,7 +74,7 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
     check_unpopulated(context, &allows, found);
 }
 
-/// Namespaces of which the input has no pods: judged by what pods there could be.
+/// Namespaces without pods in the input: the policies are compared by the labels that pods could have.
 fn check_unpopulated(context: &Context<'_>, allows: &[bool], found: &mut Diagnostics) {
     let policies = &context.cluster.policies;
     let mut namespaces: BTreeMap<NamespaceId, BTreeMap<SelectorId, Vec<PolicyId>>> = BTreeMap::new();
@@ -110,8 +110,8 @@ fn allows_dns(context: &Context<'_>, policy: &Policy) -> bool {
     policy.rules(Direction::Egress).unwrap_or_default().iter().any(|rule| rule_allows_dns(rule, beside))
 }
 
-/// A rule that names port 53 means it, whoever its peers are; one for every port means it if its peers may be name
-/// servers, which pods of the policy's own namespace are not.
+/// A rule that names port 53 allows DNS, whatever its peers are. A rule for every port allows it only if its peers may
+/// be name servers; pods of the policy's own namespace are not.
 fn rule_allows_dns(rule: &Rule, beside: bool) -> bool {
     let elsewhere = |peer: &Peer| !matches!(peer, Peer::Pods { namespaces: None, .. });
     let may_be_server = rule.peers.is_empty() || beside || rule.peers.iter().any(elsewhere);

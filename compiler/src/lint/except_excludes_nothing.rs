@@ -1,4 +1,4 @@
-//! A hole in a block that excludes nothing.
+//! An `except` of a block that excludes nothing.
 
 use super::context::Context;
 use super::prefixes::PrefixIndex;
@@ -42,7 +42,7 @@ spec:
 ",
 };
 
-/// A block and where it stands.
+/// A block with its position in the policy.
 struct Block<'p> {
     cidr: Prefix,
     except: &'p [Prefix],
@@ -103,7 +103,7 @@ fn check_blocks(
     }
 }
 
-/// One hole.
+/// One `except`.
 struct Place<'p, 'c> {
     context: &'p Context<'c>,
     policy: &'p Policy,
@@ -114,7 +114,7 @@ struct Place<'p, 'c> {
 }
 
 impl Place<'_, '_> {
-    /// Another hole of the block has it all; of two equal ones the second is reported.
+    /// Another `except` of the block contains this one. Of two equal ones, the second is reported.
     fn inside_another(&self, holes: &PrefixIndex) -> Option<Diagnostic> {
         let except = self.block.except;
         let mut outer = holes.covering(self.hole).map(|number| number as usize);
@@ -129,7 +129,7 @@ impl Place<'_, '_> {
         Some(diagnostic.help("remove it"))
     }
 
-    /// Another block of the policy allows all of it, on all of the ports.
+    /// Another block of the policy allows all of its addresses on all of the rule's ports.
     fn allowed_again(&self, blocks: &[Block<'_>], by_cidr: &PrefixIndex) -> Option<Diagnostic> {
         let rules = self.policy.rules(self.direction)?;
         let ports = &rules.get(self.block.rule)?.ports;

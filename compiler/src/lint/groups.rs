@@ -1,4 +1,4 @@
-//! Pods that no selector tells apart.
+//! Groups of pods that no selector distinguishes.
 //!
 //! A group is all pods (and workloads) of one namespace whose labels agree in every key that any selector mentions: the
 //! 300 pods of a StatefulSet are one group, whatever their pod names.
@@ -22,18 +22,18 @@ impl GroupId {
     }
 }
 
-/// Pods of one namespace that no selector tells apart.
+/// Pods of one namespace that no selector distinguishes.
 #[derive(Debug)]
 pub(super) struct Group {
     /// Their namespace.
     pub(super) namespace: NamespaceId,
-    /// The labels of the first; the others have the same as far as any selector can see.
+    /// The labels of the first pod. The others have the same labels as far as any selector can see.
     pub(super) labels: LabelSetId,
     /// The first by name.
     pub(super) first: EndpointId,
-    /// Another one, if there is.
+    /// Another pod, if there is one.
     pub(super) second: Option<EndpointId>,
-    /// How many.
+    /// The number of pods.
     pub(super) pods: usize,
     /// The named ports that any of them has.
     pub(super) ports: BTreeSet<NamedPort>,
@@ -70,12 +70,12 @@ impl Group {
     }
 }
 
-/// Between which addresses the pods of a group lie.
+/// The address ranges from the lowest to the highest address of a group's pods.
 #[derive(Debug, Default)]
 struct Reach {
     v4: Option<(IpAddr, IpAddr)>,
     v6: Option<(IpAddr, IpAddr)>,
-    /// Whether one of them has no address yet: it may get any.
+    /// Whether one of the pods has no address yet: it may get any address.
     unaddressed: bool,
 }
 
@@ -104,20 +104,21 @@ impl Reach {
     }
 }
 
-/// All groups, and where those of each namespace are.
+/// All groups, and the range of groups of each namespace.
 #[derive(Debug)]
 pub(super) struct Groups {
     /// Invariant: sorted by namespace, then by the first of their pods.
     pub(super) all: Vec<Group>,
     ranges: Vec<Range<u32>>,
-    /// Pods on their node's network: policies pass them over.
+    /// Pods with hostNetwork: policies ignore them.
     pub(super) on_host: Vec<EndpointId>,
-    /// By endpoint; none for those.
+    /// The group of each endpoint; `None` for pods with hostNetwork.
     pub(super) of_endpoint: Vec<Option<GroupId>>,
 }
 
 impl Groups {
-    /// Of every endpoint that policies could select, now or when it runs: finished pods tell of pods to come.
+    /// The groups of every endpoint that policies could select, now or when it runs. Finished pods are included,
+    /// because pods like them may run again.
     pub(super) fn new(cluster: &Cluster, wanted: &Wanted<'_>) -> Self {
         let mut all: Vec<Group> = Vec::new();
         let mut on_host = Vec::new();
@@ -152,12 +153,12 @@ impl Groups {
     }
 }
 
-/// Whether policies pass an endpoint over because it is on its node's network.
+/// Whether policies ignore an endpoint because it uses its node's network.
 pub(super) fn is_on_host(cluster: &Cluster, endpoint: &Endpoint) -> bool {
     endpoint.standing == Standing::HostNetwork && cluster.assume.hostnetwork_pods == HostNetworkPods::Node
 }
 
-/// Numbers for label sets, equal for those that no selector tells apart.
+/// Numbers for label sets; sets that no selector distinguishes get the same number.
 #[derive(Default)]
 struct Kinds<'c> {
     by_set: HashMap<LabelSetId, u32>,

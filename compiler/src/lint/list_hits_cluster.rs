@@ -57,7 +57,7 @@ spec:
 ",
 };
 
-/// Whose an address is. Ordered as in the cluster.
+/// The owner of an address. Ordered as in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Holder {
     Endpoint(EndpointId),

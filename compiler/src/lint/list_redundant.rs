@@ -48,7 +48,7 @@ spec:
 
 pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
     let lists = &context.cluster.lists;
-    // Lists that follow each other without one of the other action between them: their order does not matter.
+    // Successive lists with the same action: their order does not matter.
     for run in lists.chunk_by(|a, b| a.action == b.action) {
         let ranges: Vec<Ranges> = run.iter().map(Ranges::of).collect();
         for (index, list) in run.iter().enumerate() {
@@ -56,7 +56,7 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
                 context.spend(1 + ranges[index].len());
                 let (a, b) = (&ranges[index], &ranges[*other]);
                 let does_as_much = *other != index && applies_as_widely(context, &run[*other], list);
-                // Of two that are the same the first one stays.
+                // Of two identical lists, the first is kept and the second is reported.
                 let stays = *other < index || !(b.len() == a.len() && same(context, &run[*other], list, a, b));
                 does_as_much && stays && a.len() > 0 && b.contains_all(a)
             };
@@ -74,7 +74,7 @@ fn same(context: &Context<'_>, wide: &CidrList, list: &CidrList, a: &Ranges, b: 
     applies_as_widely(context, list, wide) && a.contains_all(b)
 }
 
-/// Whether one list is asked wherever the other is.
+/// Whether the wide list applies wherever the other one does.
 fn applies_as_widely(context: &Context<'_>, wide: &CidrList, list: &CidrList) -> bool {
     let covers = |wide: SelectorId, narrow| wide == narrow || selects_all(&context.cluster.labels, wide);
     (wide.ingress || !list.ingress)

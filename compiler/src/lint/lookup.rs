@@ -1,4 +1,4 @@
-//! Which label sets a selector may match, without asking every one.
+//! Finds the label sets that a selector may match without testing all of them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,7 +6,7 @@ use crate::k8s::{LabelSelector, Labels, Operator};
 use crate::model::Cluster;
 use crate::model::labels::LabelSetId;
 
-/// Numbers of things with labels, by the label pairs that selectors ask for.
+/// Numbers of objects with labels, by the label pairs that selectors require.
 #[derive(Debug)]
 pub(super) struct Lookup<'c> {
     /// Invariant: sorted and without duplicates, each.
@@ -14,7 +14,7 @@ pub(super) struct Lookup<'c> {
 }
 
 impl<'c> Lookup<'c> {
-    /// Of things numbered from 0, each with its labels.
+    /// A lookup of objects numbered from 0, given the labels of each.
     pub(super) fn new(cluster: &'c Cluster, wanted: &Wanted<'c>, things: impl IntoIterator<Item = LabelSetId>) -> Self {
         let mut by_pair: HashMap<_, Vec<u32>> = HashMap::new();
         for (number, labels) in things.into_iter().enumerate() {
@@ -28,14 +28,14 @@ impl<'c> Lookup<'c> {
         Self { by_pair }
     }
 
-    /// The shortest list that has everything the selector matches; `None` if only all of them will do.
+    /// The shortest list that contains every object the selector matches; `None` if only the list of all objects does.
     pub(super) fn candidates<'s>(&'s self, selector: &'s LabelSelector) -> Option<&'s [u32]> {
         let lists = required_pairs(selector).map(|pair| self.by_pair.get(&pair).map_or(&[][..], Vec::as_slice));
         lists.min_by_key(|list| list.len())
     }
 }
 
-/// What selectors ask for at all: other labels tell nobody apart.
+/// The label pairs and keys that selectors mention. No other label can distinguish objects.
 #[derive(Debug)]
 pub(super) struct Wanted<'c> {
     pairs: HashSet<(&'c str, &'c str)>,
@@ -43,7 +43,7 @@ pub(super) struct Wanted<'c> {
 }
 
 impl<'c> Wanted<'c> {
-    /// By every selector of the cluster.
+    /// The pairs and keys of every selector of the cluster.
     pub(super) fn new(cluster: &'c Cluster) -> Self {
         let mut it = Self { pairs: HashSet::new(), keys: HashSet::new() };
         for index in 0..cluster.labels.selector_count() {
@@ -55,7 +55,7 @@ impl<'c> Wanted<'c> {
         it
     }
 
-    /// Of these labels, those that a selector may look at.
+    /// The labels whose key a selector mentions.
     pub(super) fn visible<'l>(&self, labels: &'l Labels) -> Vec<(&'l str, &'l str)> {
         let pairs = labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         pairs.filter(|(key, _)| self.keys.contains(key)).collect()

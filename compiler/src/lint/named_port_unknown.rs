@@ -1,4 +1,4 @@
-//! A named port that no pod in question has.
+//! A named port that none of the pods in question has.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,7 @@ fn check_rule(
     }
 }
 
-/// The pods that a rule leads to; `None` if the input does not show all of them.
+/// The pods at the destination of a rule; `None` if the input does not show all of them.
 fn destinations(context: &Context<'_>, policy: &Policy, direction: Direction, rule: &Rule) -> Option<Vec<GroupId>> {
     let all = || (0..context.groups().len() as u32).map(GroupId);
     let mut destinations: Vec<GroupId> = match direction {
@@ -105,7 +105,7 @@ fn destinations(context: &Context<'_>, policy: &Policy, direction: Direction, ru
             let mut reached = Vec::new();
             for peer in &rule.peers {
                 match peer {
-                    // A block alone is no reason for silence: what it holds outside of the cluster has no port names.
+                    // A block does not suppress the finding: addresses outside of the cluster have no named ports.
                     Peer::Block { .. } => {
                         context.spend(context.groups().len());
                         reached.extend(all().filter(|id| context.may_be_in_block(*id, peer)));

@@ -1,4 +1,4 @@
-//! A policy for a namespace that is not there.
+//! A policy for a namespace that does not exist.
 
 use super::context::Context;
 use super::words;
@@ -40,7 +40,7 @@ spec:
 ",
 };
 
-/// Namespaces that no manifest declares, and every cluster has.
+/// Namespaces that every cluster has, although no manifest declares them.
 const BUILT_IN: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
 pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {

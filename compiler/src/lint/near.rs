@@ -1,4 +1,4 @@
-//! What was probably meant by a selector that matches nothing.
+//! Suggestions for a selector that matches nothing.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -10,30 +10,31 @@ use crate::k8s::LabelSelector;
 use crate::model::{Cluster, NamespaceId};
 use crate::origin::FieldPath;
 
-/// How many things have which label.
+/// The number of objects with each label.
 #[derive(Debug)]
 pub(super) struct Census<'c> {
     /// `pod in \`shop\`` or `namespace`
     noun: String,
     place: String,
     values: BTreeMap<&'c str, BTreeMap<&'c str, usize>>,
-    /// Spellings that are still compared: hints are a courtesy, and must not cost more than what they explain.
+    /// The number of names that may still be compared: hints are a courtesy, and must not cost more than the lint.
     comparisons: Cell<usize>,
 }
 
-/// What to say about a selector.
+/// A note and a suggestion for a selector.
 #[derive(Debug)]
 pub(super) struct Hint {
-    /// The label that nothing has, below the selector; the selector itself if every label is had by something.
+    /// The path of the label that no object has, below the selector; the selector itself if each label exists on some
+    /// object.
     pub(super) path: FieldPath,
-    /// What there is.
+    /// A description of the existing labels.
     pub(super) note: String,
-    /// What was probably meant.
+    /// The selector that the author probably meant.
     pub(super) help: Option<String>,
 }
 
 impl<'c> Census<'c> {
-    /// Of the pods of a namespace, or of the namespaces.
+    /// A census of the pods of a namespace, or of the namespaces.
     pub(super) fn new(cluster: &'c Cluster, namespace: Option<NamespaceId>) -> Self {
         let mut values: BTreeMap<_, BTreeMap<_, usize>> = BTreeMap::new();
         let mut add = |labels| {
@@ -57,7 +58,7 @@ impl<'c> Census<'c> {
         Self { noun: noun.to_owned(), place, values, comparisons: Cell::new(200_000) }
     }
 
-    /// Why a selector matches nothing here, and what is near to it. `at` is the path of the selector.
+    /// Explains why a selector matches nothing here, and suggests a similar one. `at` is the path of the selector.
     pub(super) fn explain(&self, selector: &LabelSelector, at: &FieldPath) -> Hint {
         let missing = selector.match_labels.iter().find(|(key, value)| self.having(key, value) == 0);
         match missing {

@@ -1,4 +1,4 @@
-//! Allowed at one end, denied at the other.
+//! Traffic that one end allows and the other end denies.
 
 use std::collections::HashSet;
 
@@ -89,7 +89,7 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
     }
 }
 
-/// One rule: is everything that it allows denied at the far end?
+/// One rule, to decide whether everything that it allows is denied at the far end.
 struct Question<'q, 'c> {
     context: &'q Context<'c>,
     cohorts: &'q Cohorts,
@@ -98,7 +98,7 @@ struct Question<'q, 'c> {
     rule: &'q Rule,
 }
 
-/// A pod that the policy selects, and one that the rule stands for.
+/// A pod that the policy selects, and one that the rule's peers match.
 struct Pair {
     near: GroupId,
     far: GroupId,
@@ -119,8 +119,8 @@ impl Question<'_, '_> {
         for group in far.iter().flat_map(|groups| groups.iter().copied()) {
             context.spend(1);
             let cohort = self.cohorts.id_of(group);
-            // At the far end of an ingress rule only the senders' policies count; at that of an egress rule the
-            // receivers' named ports do too.
+            // At the far end of an ingress rule only the senders' policies matter, so one group of a cohort is enough.
+            // At the far end of an egress rule the named ports of each receiver matter too.
             if self.direction == Direction::Ingress && !asked.insert(cohort) && example.is_some() {
                 continue;
             }
@@ -134,7 +134,7 @@ impl Question<'_, '_> {
         example
     }
 
-    /// Two pods, not one and itself, that have a port in common with the rule.
+    /// Two different pods for which the rule allows any port.
     fn pair(&self, far: GroupId, near: &[GroupId]) -> Option<Pair> {
         let is_pair = |near: &GroupId| {
             self.context.spend(1);
@@ -148,7 +148,7 @@ impl Question<'_, '_> {
         self.context.group(if self.direction == Direction::Ingress { near } else { far })
     }
 
-    /// Whether these policies of the far end let something of the rule pass, as far as one can tell.
+    /// Whether these policies of the far end allow any of the rule's traffic, as far as the input shows.
     fn lets_any_pass(&self, policies: &[PolicyId], far: GroupId, near: &[GroupId]) -> bool {
         policies.iter().any(|id| {
             let policy = &self.context.cluster.policies[id.index()];
@@ -223,7 +223,7 @@ fn meet(a: &[PortRule], b: &[PortRule], destination: &Group) -> bool {
     }
 }
 
-/// The numbers that ports stand for on this destination; `None` is everything.
+/// The port numbers that rules mean on this destination; `None` means all traffic.
 fn numbers(ports: &[PortRule], destination: &Group) -> Option<Vec<(Protocol, u16, u16)>> {
     let mut numbers = Vec::new();
     for rule in ports {

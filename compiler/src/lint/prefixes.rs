@@ -1,10 +1,10 @@
-//! Which of many prefixes contain a given one.
+//! Finds the prefixes that contain a given one.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::address::Prefix;
 
-/// Numbers of things, by prefix.
+/// Numbers of objects, by prefix.
 #[derive(Debug, Default)]
 pub(super) struct PrefixIndex {
     by_prefix: HashMap<Prefix, Vec<u32>>,
@@ -17,7 +17,7 @@ impl PrefixIndex {
         self.by_prefix.entry(prefix).or_default().push(thing);
     }
 
-    /// The things whose prefix covers this one, the widest first.
+    /// The objects whose prefix covers this one, the widest first.
     pub(super) fn covering(&self, prefix: Prefix) -> impl Iterator<Item = u32> {
         let widths = self.lengths.range(..=prefix.len()).map(move |len| Prefix::new(prefix.address(), *len));
         widths.filter_map(|wide| self.by_prefix.get(&wide)).flatten().copied()

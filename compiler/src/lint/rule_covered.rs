@@ -1,4 +1,4 @@
-//! A rule that another one makes superfluous, whatever pods there are.
+//! A rule that another one makes redundant, whatever pods there are.
 
 use std::collections::HashMap;
 
@@ -42,20 +42,20 @@ spec:
 ",
 };
 
-/// A rule and where it stands. Ordered as in the cluster.
+/// A rule with its position. Ordered as in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     policy: PolicyId,
     rule: usize,
 }
 
-/// Rules that could cover others, by what they must agree on.
+/// The rules that could cover others, by the properties that both must share.
 struct Index<'q, 'c> {
     places: Vec<Place>,
-    /// By namespace, subjects and a peer; the peer `None` is everyone.
+    /// By namespace, subjects and a peer; the peer `None` means any peer.
     by_peer: HashMap<(NamespaceId, SelectorId, Option<PodPeer>), Vec<u32>>,
     by_block: HashMap<(NamespaceId, SelectorId), PrefixIndex>,
-    /// The empty selector, if anything uses it.
+    /// The id of the empty selector, if there is one.
     everything: Option<SelectorId>,
     context: &'q Context<'c>,
     direction: Direction,
@@ -115,7 +115,7 @@ impl<'q, 'c> Index<'q, 'c> {
         }
     }
 
-    /// The first rule that covers this one; of two that cover each other the first one stays.
+    /// The first rule that covers this one. Of two rules that cover each other, the first is kept.
     fn covering(&self, place: Place) -> Option<Place> {
         let (policy, rule) = self.at(place)?;
         let labels = &self.context.cluster.labels;
@@ -133,7 +133,8 @@ impl<'q, 'c> Index<'q, 'c> {
         candidates.take_while(|_| !self.context.is_spent(policy.object)).filter(covers).min()
     }
 
-    /// What could cover a rule: it must cover the rule's first peer, so it has the same, a wider one, or none at all.
+    /// Rules that could cover this one: they must cover its first peer, so they have the same peer, a wider one, or
+    /// none.
     fn candidates(&self, namespace: NamespaceId, subjects: SelectorId, rule: &Rule) -> Vec<u32> {
         let mut keys = vec![None];
         let mut found = Vec::new();
@@ -190,7 +191,7 @@ impl<'q, 'c> Index<'q, 'c> {
     }
 }
 
-/// Across policies a repetition is a habit that hurts nobody; being undone by a rule for everything is not.
+/// A rule repeated across policies is a harmless habit. A rule that another rule for all traffic overrides is not.
 fn severity(same_policy: bool, other: &Rule) -> Severity {
     let allows_everything = other.peers.is_empty() && other.ports.is_empty();
     if same_policy || allows_everything { Severity::Warning } else { Severity::Note }

@@ -51,7 +51,7 @@ spec:
 ",
 };
 
-/// What a peer looks for in vain.
+/// The selector that matches nothing.
 enum Lack {
     Namespace(SelectorId),
     Pod(SelectorId),
@@ -100,9 +100,9 @@ fn lack(context: &Context<'_>, own: NamespaceId, peer: &Peer) -> Option<Lack> {
     (shown && context.peer_groups(own, peer).is_empty()).then_some(Lack::Pod(*pods))
 }
 
-/// Whether the input would show the namespace. One that is named, and has no name that is near, is another
-/// repository's; so is one that is chosen by label, where the input declares its own namespace beside its policies and
-/// has no pods.
+/// Whether the input would show the namespace if it existed. A namespace that is selected by name and is not similar to
+/// a declared one may come from another repository. So may one that is selected by label, if the input declares only
+/// the policies' own namespace and has no pods.
 fn shows_namespaces(context: &Context<'_>, selector: SelectorId) -> bool {
     let wanted = context.selector(selector);
     let is_named = wanted.match_labels.contains_key("kubernetes.io/metadata.name");

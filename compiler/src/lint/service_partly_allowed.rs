@@ -1,9 +1,9 @@
-//! A service some of whose backends a pod may reach.
+//! A service of whose backends a pod may reach only some.
 //!
-//! Strategy: a rule treats all backends of a service port alike unless one of its peers *cuts* it (matches some of the
-//! backends and not others) or the port is *uneven* (its backends differ in number or name of the port). Cuts are found
-//! once for each different peer; only service ports that are cut or uneven are judged, backend by backend, as the
-//! reference does. Address lists are not asked: what they do to the cluster's own addresses is another lint's.
+//! Strategy: a rule treats all backends of a service port alike unless one of its peers *cuts* it (matches only some of
+//! the backends) or the port is *uneven* (its backends differ in number or name of the port). Cuts are computed once
+//! for each different peer. Only service ports that are cut or uneven are judged, backend by backend, as the reference
+//! does. Address lists are ignored here: another lint reports lists that contain the cluster's own addresses.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -121,9 +121,9 @@ type Front = (ServiceId, usize);
 
 /// The service ports that could be partly allowed: those with two backends or more.
 struct Fronts {
-    /// How many backends each has.
+    /// The number of backends of each service port.
     sizes: BTreeMap<Front, usize>,
-    /// How many backends of a group each has.
+    /// For each group, the number of its pods among the backends of each service port.
     by_group: BTreeMap<GroupId, BTreeMap<Front, usize>>,
     by_address: BTreeMap<IpAddr, BTreeSet<Front>>,
     uneven: BTreeSet<Front>,
@@ -131,7 +131,7 @@ struct Fronts {
     cuts: HashMap<PeerKey, Rc<[Front]>>,
 }
 
-/// Peers that match the same: of one namespace if they look only there.
+/// Identifies peers that match the same pods: with the policy's namespace if they match only there.
 type PeerKey = (Option<NamespaceId>, Peer);
 
 impl Fronts {
@@ -174,7 +174,7 @@ impl Fronts {
         }
     }
 
-    /// The service ports whose backends the rules of a cohort may not treat alike.
+    /// The service ports whose backends the cohort's rules may treat differently.
     fn doubtful(&mut self, context: &Context<'_>, cohort: &Cohort) -> BTreeSet<Front> {
         let mut doubtful = BTreeSet::new();
         for (own, rule) in egress_rules(context, &cohort.egress) {
@@ -193,7 +193,7 @@ impl Fronts {
         doubtful
     }
 
-    /// The service ports of which a peer matches some backends and not others, as far as one can tell from addresses.
+    /// The service ports of which a peer matches only some backends, as far as addresses show.
     fn cut_by(&mut self, context: &Context<'_>, own: NamespaceId, peer: &Peer) -> Rc<[Front]> {
         let at_home = matches!(peer, Peer::Pods { namespaces: None, .. });
         let key = (at_home.then_some(own), peer.clone());
@@ -224,7 +224,7 @@ impl Fronts {
     }
 }
 
-/// The names under which a rule may mean a backend's port.
+/// The names by which a rule may refer to a backend's port.
 fn port_names<'c>(context: &Context<'c>, protocol: Protocol, backend: &Backend) -> BTreeSet<&'c str> {
     let endpoint = member(context, backend).and_then(|id| context.cluster.endpoints.get(id.index()));
     let ports = endpoint.map_or(&[][..], |it| &*it.named_ports);
@@ -232,11 +232,11 @@ fn port_names<'c>(context: &Context<'c>, protocol: Protocol, backend: &Backend) 
     same.map(|port| port.name.as_str()).collect()
 }
 
-/// What is known of one service port.
+/// The details of a service port that is partly allowed.
 struct Finding {
     allowed: usize,
     backends: usize,
-    /// The pod that asks, and how many more in other cohorts do.
+    /// One of the pods that may reach only some backends, and the number of all such pods.
     asker: EndpointId,
     pods: usize,
     denied: Backend,
@@ -308,7 +308,7 @@ fn port_matches(context: &Context<'_>, rule: &PortRule, protocol: Protocol, back
         }
 }
 
-/// The backend's pod, if selectors and port names find it.
+/// The backend's pod, unless policies ignore it.
 fn member(context: &Context<'_>, backend: &Backend) -> Option<EndpointId> {
     backend.endpoint.filter(|id| !is_on_host(context.cluster, &context.cluster.endpoints[id.index()]))
 }
@@ -320,7 +320,7 @@ fn peers_match(context: &Context<'_>, fronts: &Fronts, own: NamespaceId, rule: &
             Peer::Pods { .. } => group.is_some_and(|group| context.peer_groups(own, peer).binary_search(group).is_ok()),
             Peer::Block { cidr, except } => {
                 let open = group.is_none() || context.cluster.assume.ipblock_pods == IpBlockPods::Match;
-                // Where a pod of a manifest will be, nobody knows: it is not held against the rule.
+                // A pod that is only a manifest has no address yet: the rule is assumed to match it.
                 open && backend.address.is_none_or(|address| in_block(*cidr, except, address))
             }
         })

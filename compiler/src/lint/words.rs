@@ -1,4 +1,4 @@
-//! How lints say things, and where they point.
+//! The wording of lints, and the places that they point to.
 
 use crate::address::{Family, Prefix};
 use crate::k8s::{LabelSelector, ListEntry, Operator, PortMatch, Protocol, Requirement};
@@ -52,7 +52,7 @@ pub(super) fn ports(ports: &[PortRule]) -> String {
     some(ports.iter().map(one), 3)
 }
 
-/// The first few, and how many more: `a, b, c and 4 more`.
+/// The first few items, and the number of the others: `a, b, c and 4 more`.
 pub(super) fn some(items: impl Iterator<Item = String>, most: usize) -> String {
     let items: Vec<String> = items.collect();
     let rest = items.len().saturating_sub(most);
@@ -102,14 +102,14 @@ pub(super) fn port_path(direction: Direction, rule: usize, port: usize) -> Field
     rule_path(direction, rule).field("ports").index(port)
 }
 
-/// The rules of a direction, or what makes the policy isolate in it without any.
+/// The place of a policy's rules for a direction; its policyTypes if it isolates without rules.
 pub(super) fn direction_origin(policy: &Policy, direction: Direction) -> Origin {
     let has_rules = policy.rules(direction).is_some_and(|rules| !rules.is_empty());
     let field = if has_rules { direction.name() } else { "policyTypes" };
     Origin::new(policy.object, FieldPath::root().field("spec").field(field))
 }
 
-/// An entry of a list.
+/// The place of an entry of a list.
 pub(super) fn entry_origin(list: &CidrList, position: u32) -> Origin {
     Origin::new(list.object, FieldPath::root().field("spec").field("cidrs").index(position as usize))
 }

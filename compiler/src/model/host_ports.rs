@@ -1,14 +1,14 @@
 //! hostPorts: ports of a node that lead to a pod on it.
 //!
-//! The CNI's `portmap` plug-in translates them like a service proxy, and after a pod's own egress hook has seen the
-//! packet: to that hook a packet to a node's address is a packet to the pod behind the port.
+//! The CNI's `portmap` plug-in translates them like a service proxy, after a pod's own egress hook has seen the packet.
+//! So that hook sees a packet to a node's address, although the packet goes to the pod behind the port.
 
 use std::net::IpAddr;
 
 use super::{Backend, Cluster, EndpointId, NodeId, Protocol};
 use crate::address::Family;
 
-/// A hostPort that a pod on a node claims, for one of the pod's addresses. Several may claim the same.
+/// A hostPort that a pod on a node claims, for one of the pod's addresses. Several pods may claim the same port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostPort {
     /// The node.
@@ -17,25 +17,25 @@ pub struct HostPort {
     pub protocol: Protocol,
     /// The port on the node.
     pub port: u16,
-    /// Packets of this family.
+    /// The address family of the packets.
     pub family: Family,
     /// The address that the pod names (`hostIP`); `None` is every address of the node of the family.
     pub address: Option<IpAddr>,
     /// The pod that claims it.
     pub pod: EndpointId,
-    /// Where it leads.
+    /// The pod's address and port.
     pub backend: Backend,
 }
 
 impl HostPort {
-    /// The addresses that it is on.
+    /// The node's addresses that the port is on.
     pub fn addresses<'c>(&'c self, cluster: &'c Cluster) -> impl Iterator<Item = IpAddr> + 'c {
         let node = &cluster.nodes[self.node.index()];
         let every = node.addresses.iter().filter(|_| self.address.is_none()).copied();
         every.filter(|at| Family::of(*at) == self.family).chain(self.address)
     }
 
-    /// Whether packets to an address are for this port, if they are from its node.
+    /// Whether packets from its node to this address are for this port.
     pub fn is_at(&self, cluster: &Cluster, address: IpAddr) -> bool {
         self.addresses(cluster).any(|it| it == address)
     }
@@ -49,13 +49,13 @@ impl Cluster {
         self.host_ports.get(first..end).unwrap_or_default().iter().enumerate().map(move |(at, it)| (first + at, it))
     }
 
-    /// Whether an address is a node's: one that is known of it, or one that a pod on it names as `hostIP`.
+    /// Whether a node has an address: the model lists it, or a pod on the node names it as `hostIP`.
     pub fn is_of_node(&self, node: NodeId, address: IpAddr) -> bool {
         self.nodes[node.index()].addresses.contains(&address)
             || self.host_ports_of(node).any(|(_, it)| it.address == Some(address))
     }
 
-    /// Whether a node has addresses at all.
+    /// Whether the model or a `hostIP` gives the node any address.
     pub fn has_addresses(&self, node: NodeId) -> bool {
         !self.nodes[node.index()].addresses.is_empty() || self.host_ports_of(node).next().is_some()
     }

@@ -1,4 +1,4 @@
-//! Labels and selectors, interned: equal ones are asked once.
+//! Interned labels and selectors, so that equal ones are compared once.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ pub struct Labelling {
 }
 
 impl Labelling {
-    /// The number of a label set.
+    /// The id of a label set, which is added if it is new.
     pub fn intern_labels(&mut self, labels: &Arc<Labels>) -> LabelSetId {
         if let Some(id) = self.set_ids.get(labels) {
             return *id;
@@ -33,7 +33,7 @@ impl Labelling {
         id
     }
 
-    /// The number of a selector.
+    /// The id of a selector, which is added if it is new.
     pub fn intern_selector(&mut self, selector: &LabelSelector) -> SelectorId {
         if let Some(id) = self.selector_ids.get(selector) {
             return *id;
@@ -45,35 +45,35 @@ impl Labelling {
         id
     }
 
-    /// The number of a label set that is known.
+    /// The id of a known label set.
     pub fn find_labels(&self, labels: &Labels) -> Option<LabelSetId> {
         self.set_ids.get(labels).copied()
     }
 
-    /// A label set.
+    /// The label set with an id.
     pub fn labels(&self, id: LabelSetId) -> &Labels {
         &self.sets[id.index()]
     }
 
-    /// A selector.
+    /// The selector with an id.
     pub fn selector(&self, id: SelectorId) -> &LabelSelector {
         &self.selectors[id.index()]
     }
 
-    /// How many label sets there are.
+    /// The number of label sets.
     pub fn set_count(&self) -> usize {
         self.sets.len()
     }
 
-    /// How many selectors there are.
+    /// The number of selectors.
     pub fn selector_count(&self) -> usize {
         self.selectors.len()
     }
 }
 
-/// Whether a selector matches a label set, remembered: bit 0 of a pair says "asked", bit 1 "yes".
+/// A cache of whether a selector matches a label set. Of a pair's bits, bit 0 means "computed" and bit 1 "matches".
 ///
-/// The reference oracle asks the same question for every flow. This only remembers its answers.
+/// The reference oracle needs the same answers for every flow; this cache does not change them.
 #[derive(Debug)]
 pub struct Selection {
     sets: usize,
@@ -81,10 +81,10 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// More pairs than this are asked anew every time.
+    /// With more pairs than this, every query is computed anew.
     const MOST_PAIRS: usize = 1 << 28;
 
-    /// Nothing asked yet.
+    /// An empty cache.
     pub fn new(labelling: &Labelling) -> Self {
         let sets = labelling.set_count();
         let pairs = sets.saturating_mul(labelling.selector_count());

@@ -1,7 +1,8 @@
-//! Pairs → edges: the fewest that say everything, and sums by namespace.
+//! Pairs → edges: the fewest edges that describe all pairs, and sums by namespace.
 //!
-//! Destinations that everyone reaches in the same way are one; of the sources of one destination, those that reach it in the
-//! same way are one. Both are said in the largest words that are exact: everyone, every pod, a namespace, a party, ranges.
+//! Destinations that all sources reach in the same way share an edge. Of their sources, those that reach them in the
+//! same way are grouped. Both groups are described in the largest exact terms: everyone, every pod, a namespace, a
+//! party, ranges.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -11,7 +12,7 @@ use crate::address::Family;
 use crate::classify::{AtomSet, to_number};
 use crate::model::NamespaceId;
 
-/// Several ends, in words.
+/// A group of ends, as a description names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
     /// Every pod and every address.
@@ -22,24 +23,24 @@ pub enum Group {
     Namespace(NamespaceId),
     /// One party: an index into [`Reach::parties`].
     Party(u32),
-    /// Every address outside.
+    /// Every address outside of the cluster.
     Outside,
-    /// Addresses outside, of one family: sorted, disjoint.
+    /// Addresses outside of the cluster, of one family: sorted, disjoint.
     Ranges(Vec<(IpAddr, IpAddr)>),
 }
 
-/// All of these reach all of those in one way.
+/// All sources of `from` reach all destinations of `to` in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// From any of these (from nobody, if nothing passes),
+    /// The sources; empty if nothing passes.
     pub from: Vec<Group>,
-    /// to any of these,
+    /// The destinations.
     pub to: Vec<Group>,
-    /// passes this.
+    /// The traffic that passes.
     pub passes: Passes,
 }
 
-/// Every edge, by destination.
+/// All edges, by destination.
 pub fn edges(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Edge> {
     let everyone = reach.everyone();
     let mut columns: BTreeMap<Vec<Option<Passes>>, Vec<Who>> = BTreeMap::new();
@@ -71,7 +72,8 @@ pub fn edges(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Edge> {
     found
 }
 
-/// Ends in the largest words that are exact. What is `void` may be said with the rest: it has no business there.
+/// Describes ends in the largest exact terms. Ends in `void` share no address family with the other end, so a
+/// description may include them.
 pub fn describe(reach: &Reach<'_>, members: &[Who], void: &[Who]) -> Vec<Group> {
     let is = |it: &Who, of: &[Who]| of.binary_search(it).is_ok();
     let all = |mut who: Box<dyn Iterator<Item = Who> + '_>| {
@@ -109,7 +111,7 @@ pub fn describe(reach: &Reach<'_>, members: &[Who], void: &[Who]) -> Vec<Group> 
     found
 }
 
-/// The ranges of the zones among the members, by family.
+/// The ranges of the zones in `members`, by family.
 fn ranges<'a>(reach: &'a Reach<'_>, members: &'a [Who]) -> impl Iterator<Item = Vec<(IpAddr, IpAddr)>> + 'a {
     let of = move |family| {
         let zones = members.iter().filter_map(|it| match it {
@@ -134,26 +136,26 @@ fn ranges<'a>(reach: &'a Reach<'_>, members: &'a [Who]) -> impl Iterator<Item = 
 /// A namespace, or outside.
 pub type Place = Option<NamespaceId>;
 
-/// What passes between the parties of two places, summed up.
+/// The traffic between the parties of two places, summarized.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sum {
-    /// Pairs that have an address family in common.
+    /// The number of pairs with a common address family.
     pub pairs: usize,
-    /// Pairs of which anything passes.
+    /// The number of pairs between which any traffic passes.
     pub passing: usize,
-    /// What passes between any of them.
+    /// The traffic that passes between at least one pair.
     pub any: CellId,
-    /// What passes between all of them.
+    /// The traffic that passes between all pairs.
     pub all: CellId,
 }
 
-/// Sums by places: namespaces in order, then outside.
+/// The sums of all pairs of places: namespaces in order, then outside.
 pub fn sums(reach: &Reach<'_>, cells: &mut Cells<'_>) -> BTreeMap<(usize, usize), Sum> {
     let places = places(reach);
     let of_place = |place: &Place| -> Vec<(Who, usize)> {
         let all = reach.everyone();
         let here = all.into_iter().filter(|who| place_of(reach, *who) == *place);
-        // Parties of the same classes are asked once.
+        // Parties of the same classes are computed once.
         let mut known: HashMap<_, usize> = HashMap::new();
         let mut found: Vec<(Who, usize)> = Vec::new();
         for who in here {
@@ -184,7 +186,7 @@ pub fn sums(reach: &Reach<'_>, cells: &mut Cells<'_>) -> BTreeMap<(usize, usize)
     found
 }
 
-/// Namespaces that have parties, in order, and outside.
+/// The namespaces that have parties, in order, and then outside.
 pub fn places(reach: &Reach<'_>) -> Vec<Place> {
     let mut found: Vec<Place> = reach.parties.iter().map(|it| Some(it.namespace)).collect();
     found.dedup();
@@ -192,7 +194,7 @@ pub fn places(reach: &Reach<'_>) -> Vec<Place> {
     found
 }
 
-/// Where an end is.
+/// The place of an end.
 pub fn place_of(reach: &Reach<'_>, who: Who) -> Place {
     match who {
         Who::Party(index) => Some(reach.parties[index as usize].namespace),

@@ -1,4 +1,4 @@
-//! What is open: to the outside, to other namespaces, and for want of any policy.
+//! Exposure: to the outside, to other namespaces, and because no policy applies.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,14 +8,15 @@ use crate::address::Family;
 use crate::classify::AtomSet;
 use crate::model::{Backend, Direction, EndpointId, Protocol, Service, ServiceId};
 
-/// How open one party is.
+/// The exposure of one party.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exposure {
     /// An index into [`Reach::parties`].
     pub party: u32,
-    /// What reaches it from outside, and from which addresses.
+    /// The traffic that reaches it from outside, and from which addresses.
     pub outside: Vec<(Passes, Vec<Group>)>,
-    /// What reaches it from other namespaces, and from whom there; [`Group::Pods`] is every pod of them.
+    /// The traffic that reaches it from other namespaces, and from which parties. [`Group::Pods`] means every pod of
+    /// the other namespaces.
     pub namespaces: Vec<(Passes, Vec<Group>)>,
     /// Whether a policy isolates it for ingress, and for egress.
     pub isolated: [bool; 2],
@@ -30,19 +31,19 @@ pub struct Entrance {
     pub service: ServiceId,
     /// An index into its ports.
     pub port: u32,
-    /// Of its ready backends, those that let in some address outside, with the port there.
+    /// The ready backends that admit traffic from an address outside, with their ports.
     pub open: Vec<(EndpointId, u16)>,
-    /// How many ready backends are pods of the cluster.
+    /// The number of ready backends that are pods of the cluster.
     pub backends: usize,
 }
 
-/// Every party, in order.
+/// The exposure of every party, in order.
 pub fn exposures(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Exposure> {
     let everyone = reach.everyone();
     let (parties, zones) = everyone.split_at(reach.parties.len());
     let mut known: HashMap<_, Exposure> = HashMap::new();
     let mut one = |(index, party): (usize, &Party)| {
-        // Parties of one namespace and the same classes are equally open.
+        // Parties of one namespace with the same classes have the same exposure.
         let exposure = known.entry((party.namespace, party.subject, party.peers)).or_insert_with(|| {
             let to = Who::Party(index as u32);
             let (own, elsewhere): (Vec<Who>, Vec<Who>) =
@@ -60,7 +61,8 @@ pub fn exposures(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Exposure> {
     reach.parties.iter().enumerate().map(&mut one).collect()
 }
 
-/// Who of these reaches it, by what passes. Who is `void` may be said with them.
+/// The sources among `from` that reach `to`, grouped by the traffic that passes. A description may include ends in
+/// `void`.
 fn sources(
     reach: &Reach<'_>,
     cells: &mut Cells<'_>,
@@ -80,8 +82,9 @@ fn sources(
     by_value.into_iter().map(|(passes, members)| (passes, describe(reach, &members, &void))).collect()
 }
 
-/// Service ports on node ports, external addresses and load balancers. `is_external` says whether a service has such
-/// addresses: the model does not tell them from its cluster address.
+/// The service ports with node ports, external addresses or load balancers that can be reached from outside.
+/// `is_external` says whether a service has external addresses, because the model does not distinguish them from its
+/// cluster address.
 pub fn entrances(
     reach: &Reach<'_>,
     exposures: &[Exposure],

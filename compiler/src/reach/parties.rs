@@ -1,7 +1,7 @@
-//! Endpoints → parties: by workload, and by what nothing tells apart.
+//! Endpoints → parties: grouped by workload, and by the classes that policies and lists distinguish.
 //!
-//! A pod belongs to its controller's controller as far as names tell: a ReplicaSet to its Deployment, a Job to its CronJob.
-//! Pods without a controller belong together when they have the same labels.
+//! A pod is assigned to its controller's controller if names show it: a ReplicaSet to its Deployment, a Job to its
+//! CronJob. Pods without a controller are grouped by their labels.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ const VOLATILE: [&str; 8] = [
     "batch.kubernetes.io/job-completion-index",
 ];
 
-/// What endpoints of one party have in common.
+/// The properties that endpoints of one party share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     namespace: NamespaceId,
@@ -91,12 +91,12 @@ fn workload(cluster: &Cluster, endpoint: &Endpoint) -> Workload {
     }
 }
 
-/// Who stands behind a controller, as far as its name tells.
+/// The name and kind of the workload behind a controller, as far as its name shows it.
 fn controller<'n>(kind: &'n str, name: &'n str, labels: &Labels) -> (&'n str, &'n str) {
     let Some((stem, tail)) = name.rsplit_once('-') else { return (name, kind) };
     match kind {
         "ReplicaSet" if labels.get("pod-template-hash").is_some_and(|hash| hash == tail) => (stem, "Deployment"),
-        // The minute it was due, since 1970.
+        // The suffix is the scheduled time in minutes since 1970.
         "Job" if tail.len() >= 8 && tail.bytes().all(|it| it.is_ascii_digit()) => (stem, "CronJob"),
         _ => (name, kind),
     }
@@ -110,7 +110,7 @@ fn party(cluster: &Cluster, key: Key, members: Vec<EndpointId>) -> Party {
     Party { namespace: key.namespace, name, kind, members, subject: key.subject, peers: key.peers }
 }
 
-/// A pod's own name; of several, what their names begin with, or else a label that says what they are.
+/// The name of one pod; for several pods the common prefix of their names, or else a label that describes them.
 fn name_of_several(cluster: &Cluster, members: &[EndpointId], labels: &Labels) -> String {
     let names: Vec<&str> = members.iter().map(|id| cluster.endpoints[id.index()].name.as_str()).collect();
     let [first, others @ ..] = names.as_slice() else { return String::new() };
@@ -126,14 +126,14 @@ fn name_of_several(cluster: &Cluster, members: &[EndpointId], labels: &Labels) -
     }
 }
 
-/// What both names begin with, in whole words.
+/// The common prefix of both names, in whole words.
 fn common_stem<'n>(a: &'n str, b: &str) -> &'n str {
     let words = a.split('-').zip(b.split('-')).take_while(|(a, b)| a == b);
     let length: usize = words.map(|(word, _)| word.len() + 1).sum();
     a.get(..length.saturating_sub(1)).unwrap_or(a)
 }
 
-/// Parties of one name get their kind, and if that is not enough their first member, as a distinction.
+/// Adds the kind to parties that share a name, or their first member if they share the kind as well.
 fn distinguish(cluster: &Cluster, parties: &mut [Party]) {
     let count = |parties: &[Party]| {
         let mut count: HashMap<(NamespaceId, String), (usize, Vec<String>)> = HashMap::new();

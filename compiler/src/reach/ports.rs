@@ -3,7 +3,7 @@
 use crate::classify::{AtomSet, Atoms, PortSpec};
 use crate::model::Protocol;
 
-/// The stretches of ports whose atoms are in a set (or are not), neighbours joined.
+/// The ranges of ports whose atoms are in the set (or, with `wanted` false, are not); adjacent ranges are joined.
 fn joined(atoms: &Atoms, set: &AtomSet, wanted: bool) -> Vec<PortSpec> {
     let mut found: Vec<PortSpec> = Vec::new();
     for interval in atoms.intervals.iter().filter(|it| set.contains(it.atom) == wanted) {
@@ -20,13 +20,14 @@ fn joined(atoms: &Atoms, set: &AtomSet, wanted: bool) -> Vec<PortSpec> {
     found
 }
 
-/// Whether a set has what has no ports, and what no range covers; and the stretches that are different.
+/// Whether a set contains traffic without ports and all ports outside of any range; and the ranges for which that
+/// differs.
 pub fn parts(atoms: &Atoms, set: &AtomSet) -> (bool, Vec<PortSpec>) {
     let rest = set.contains(Atoms::REST);
     (rest, joined(atoms, set, !rest))
 }
 
-/// For people.
+/// The set in words.
 pub fn words(atoms: &Atoms, set: &AtomSet) -> String {
     match parts(atoms, set) {
         (true, except) if except.is_empty() => "everything".to_owned(),
@@ -54,7 +55,7 @@ fn numbers(spec: &PortSpec) -> String {
     if spec.first == spec.last { spec.first.to_string() } else { format!("{}-{}", spec.first, spec.last) }
 }
 
-/// As the API writes it.
+/// The protocol's name in the API.
 pub fn name(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Tcp => "TCP",

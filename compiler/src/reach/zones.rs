@@ -7,7 +7,7 @@ use super::Zone;
 use crate::address::Family;
 use crate::classify::{Classes, PeerId, to_address, to_number};
 
-/// Every address that is no pod's, by class.
+/// Every address that belongs to no pod, by class.
 pub(super) fn zones(classes: &Classes, is_pod: impl Fn(IpAddr) -> bool) -> Vec<Zone> {
     let mut found = Vec::new();
     for family in [Family::V4, Family::V6] {
@@ -29,7 +29,7 @@ pub(super) fn zones(classes: &Classes, is_pod: impl Fn(IpAddr) -> bool) -> Vec<Z
     found
 }
 
-/// The whole address space, cut where the class changes. Where a pod has an address, what is around it goes on.
+/// The whole address space, cut where the class changes. A pod's address does not cut the range around it.
 fn stretches(classes: &Classes, family: Family, is_pod: impl Fn(u128) -> bool) -> Vec<(u128, u128, PeerId)> {
     let most = if family == Family::V4 { u128::from(u32::MAX) } else { u128::MAX };
     let of_family = |address: IpAddr| Some(to_number(address)).filter(|it| it.0 == family).map(|it| it.1);
@@ -48,7 +48,7 @@ fn stretches(classes: &Classes, family: Family, is_pod: impl Fn(u128) -> bool) -
     overlay(&base, singles.filter(|(at, _)| !is_pod(*at)))
 }
 
-/// Single addresses, sorted, cut out of sorted stretches.
+/// Cuts single addresses out of ranges; both are sorted.
 fn overlay(base: &[(u128, u128, PeerId)], singles: impl Iterator<Item = (u128, PeerId)>) -> Vec<(u128, u128, PeerId)> {
     let mut singles = singles.peekable();
     let mut cut = Vec::with_capacity(base.len());

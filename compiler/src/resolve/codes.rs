@@ -1,3 +1,3 @@
-//! What can be wrong with how objects fit together.
+//! Findings about objects that contradict each other.
 
 pub(super) mod duplicate_address;

@@ -1,4 +1,4 @@
-//! hostPorts of pods that have an address: others' lead nowhere yet, or no longer.
+//! hostPorts of pods that have an address. Those of other pods lead to no pod.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,8 @@ use crate::model::directory::Directory;
 use crate::model::{Backend, Cluster, EndpointId, HostPort, ServiceAddress, Standing};
 
 impl Resolver<'_> {
-    /// Node ports and hostPorts are the same kind of thing: what is assumed of one is assumed of the other.
+    /// Adds the claims of all pods. The assumption about service addresses applies here too, because node ports and
+    /// hostPorts are translated in the same way.
     pub(super) fn add_host_ports(&mut self, objects: &Objects<'_>) {
         let mut claiming = objects.pods.iter().filter(|(_, pod)| !pod.host_ports.is_empty()).peekable();
         if self.cluster.assume.service_address == ServiceAddress::Address || claiming.peek().is_none() {
@@ -18,7 +19,7 @@ impl Resolver<'_> {
         let directory = Directory::new(&self.cluster);
         let mut found: Vec<HostPort> = Vec::new();
         for (object, pod) in claiming {
-            // By its name: not every pod's object has a number of its own.
+            // Pods are found by name, because not every pod object has an endpoint of its own.
             let named = directory.endpoints_named(&object.meta.namespace, &object.meta.name);
             let id = named.iter().copied().find(|id| self.cluster.endpoints[id.index()].kind == "Pod");
             let Some(id) = id else { continue };
@@ -30,8 +31,9 @@ impl Resolver<'_> {
     }
 }
 
-/// What a hostPort is for each address of its pod. The `portmap` plug-in translates within a family, `0.0.0.0` is
-/// every IPv4 address of the node, `::` every IPv6 address, and no packet of a pod is for the node's loopback.
+/// The claims of a hostPort, one for each address of its pod. The `portmap` plug-in translates within a family;
+/// `0.0.0.0` means every IPv4 address of the node, `::` every IPv6 address. A hostPort on the node's loopback address
+/// is left out, because no pod can send packets to it.
 fn claims(cluster: &Cluster, directory: &Directory<'_>, pod: EndpointId, port: &k8s::HostPort) -> Vec<HostPort> {
     let endpoint = &cluster.endpoints[pod.index()];
     let Some(node) = endpoint.node.filter(|_| endpoint.standing == Standing::Member) else { return Vec::new() };
@@ -47,7 +49,7 @@ fn claims(cluster: &Cluster, directory: &Directory<'_>, pod: EndpointId, port: &
         address: port.address.filter(|it| !it.is_unspecified()),
         pod,
         backend: Backend {
-            // A packet goes to whichever pod has the address now.
+            // A packet goes to the pod that has the address now.
             endpoint: directory.endpoint_at(*address).or(Some(pod)),
             address: Some(*address),
             port: port.number,

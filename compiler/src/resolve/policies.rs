@@ -73,7 +73,7 @@ impl<'o> Resolver<'o> {
             let list = self.list(object, list);
             self.cluster.lists.push(list);
         }
-        // Already sorted by name; the sort is stable.
+        // The lists are already sorted by name, and the sort is stable.
         self.cluster.lists.sort_by_key(|list| (list.order, list.action));
     }
 
@@ -93,8 +93,8 @@ impl<'o> Resolver<'o> {
 }
 
 /// Whether a policy isolates for ingress, and for egress.
-// Spec: "If this field is not specified, it will default based on the existence of ingress or egress rules; policies that
-// contain an egress section are assumed to affect egress, and all policies (whether or not they contain an ingress
+// Spec: "If this field is not specified, it will default based on the existence of ingress or egress rules; policies
+// that contain an egress section are assumed to affect egress, and all policies (whether or not they contain an ingress
 // section) are assumed to affect ingress." The server looks at the rules: `egress: []` has none.
 fn isolates(policy: &NetworkPolicy) -> (bool, bool) {
     if policy.policy_types.is_empty() {

@@ -1,10 +1,12 @@
-//! JSON (RFC 8259, strict) → trees, and a way through a list of a hundred megabytes without a tree of it.
+//! JSON (RFC 8259, strict) → trees. A list of a hundred megabytes can be read item by item, without a tree of the
+//! whole.
 //!
-//! `kubectl get -o json` prints one `List` object. [`documents`] finds the stretches of an object's fields by
-//! counting brackets only; [`elements`] then reads the items one at a time, and each can be dropped before the next.
-//! Strings without escapes are borrowed from the text.
+//! `kubectl get -o json` prints one `List` object. [`documents`] finds the spans of an object's fields by counting
+//! brackets only; [`elements`] then reads the items one at a time, and each can be dropped before the next. Strings
+//! without escapes are borrowed from the text.
 //!
-//! A syntax error in JSON has no safe place to go on after: what stands before it counts, what stands behind does not.
+//! There is no safe place to continue after a syntax error in JSON. Values before the error are used, values after it
+//! are not.
 
 use std::borrow::Cow;
 
@@ -13,15 +15,15 @@ use scan::Reader;
 
 mod scan;
 
-/// An object of which only the fields' stretches are known.
+/// An object whose fields are known only by their spans.
 #[derive(Clone, Debug)]
 pub struct Shallow<'t> {
     /// The object.
     pub span: Span,
     /// Its fields, in the order written.
     pub entries: Vec<ShallowEntry<'t>>,
-    /// Set if the object does not end well. The last entry may then be cut off, yet [`elements`] of it still yields
-    /// what is whole, and finds this error or a better one itself.
+    /// Set if the object does not end correctly. The last entry may then be cut off. [`elements`] of it still yields
+    /// its complete items, and then reports this error or a more precise one.
     pub error: Option<SyntaxError>,
 }
 
@@ -30,18 +32,18 @@ pub struct Shallow<'t> {
 pub struct ShallowEntry<'t> {
     /// The key.
     pub key: Cow<'t, str>,
-    /// Where the key stands.
+    /// The position of the key.
     pub key_span: Span,
-    /// Where the value stands. Its inside is not checked yet.
+    /// The span of the value. Its inside is not checked yet.
     pub value: Span,
 }
 
-/// The objects of a text, one after the other: kubectl takes several JSON values in one file.
+/// The objects of a text, one after the other: kubectl accepts several JSON values in one file.
 pub fn documents(text: &str) -> Documents<'_> {
     Documents { reader: Reader::new(text, Span::of(text)), first: true }
 }
 
-/// See [`documents`].
+/// The iterator of [`documents`].
 #[derive(Debug)]
 pub struct Documents<'t> {
     reader: Reader<'t>,
@@ -70,7 +72,7 @@ impl<'t> Iterator for Documents<'t> {
     }
 }
 
-/// The fields of the object that stands here, without looking into them.
+/// The fields of the object in `span`, without parsing their values.
 pub fn shallow(text: &str, span: Span) -> Shallow<'_> {
     let mut reader = Reader::new(text, span);
     match reader.peek_token() {
@@ -79,12 +81,12 @@ pub fn shallow(text: &str, span: Span) -> Shallow<'_> {
     }
 }
 
-/// The items of the array that stands here, read one at a time. Ends after the first error.
+/// The items of the array in `span`, read one at a time. Ends after the first error.
 pub fn elements(text: &str, span: Span) -> Elements<'_> {
     Elements { reader: Reader::new(text, span), position: Position::Before }
 }
 
-/// See [`elements`].
+/// The iterator of [`elements`].
 #[derive(Debug)]
 pub struct Elements<'t> {
     reader: Reader<'t>,
@@ -128,10 +130,10 @@ impl<'t> Elements<'t> {
     }
 }
 
-/// The one value that stands here.
+/// The only value in `span`.
 ///
 /// # Errors
-/// What is not JSON, or has something behind it.
+/// Fails if the text is not JSON, or if anything follows the value.
 pub fn parse(text: &str, span: Span) -> Result<Node<'_>, SyntaxError> {
     let mut reader = Reader::new(text, span);
     let node = reader.value(0)?;
@@ -141,7 +143,7 @@ pub fn parse(text: &str, span: Span) -> Result<Node<'_>, SyntaxError> {
     }
 }
 
-/// Whether all of a text is well-formed JSON objects.
+/// Checks that a text is a sequence of well-formed JSON values.
 pub(super) fn check(text: &str) -> Result<(), SyntaxError> {
     let mut reader = Reader::new(text, Span::of(text));
     while reader.peek_token().is_some() {

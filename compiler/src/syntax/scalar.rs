@@ -1,11 +1,11 @@
-//! What a YAML scalar means: the rules of `sigs.k8s.io/yaml` over `goyaml.v2`, which kubectl uses.
+//! The meaning of a YAML scalar: the rules of `sigs.k8s.io/yaml` over `goyaml.v2`, which kubectl uses.
 //!
-//! Those are YAML 1.1 with exceptions: no base-60 numbers; `08` is 8 (no octal, so a float); `0o10`, `0b1` and `0x50` in
-//! Go's notation; underscores anywhere in a number. Dates stay strings.
+//! Those are YAML 1.1 with exceptions: no base-60 numbers; `08` is 8 (no octal, so a float); `0o10`, `0b1` and `0x50`
+//! in Go's notation; underscores anywhere in a number. Dates stay strings.
 
 use std::fmt::Write as _;
 
-/// A resolved scalar. A string is the text itself and therefore not repeated here.
+/// A resolved scalar. A string is the text itself, so it is not repeated here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Scalar {
     Null,
@@ -31,10 +31,10 @@ pub(super) fn plain(text: &str) -> Scalar {
     }
 }
 
-/// A scalar with a tag, however it is quoted. Tags that are not YAML's own make strings.
+/// The value of a scalar with a tag, plain or quoted. Tags that are not YAML's own make strings.
 ///
 /// # Errors
-/// The kind that the text is, if the tag asks for another.
+/// The kind of the text, if the tag requires another one.
 pub(super) fn tagged(tag: &str, text: &str) -> Result<Scalar, &'static str> {
     let Some(tag) = tag.strip_prefix(YAML) else {
         return Ok(Scalar::Str);
@@ -45,7 +45,7 @@ pub(super) fn tagged(tag: &str, text: &str) -> Result<Scalar, &'static str> {
         ("int", scalar @ (Scalar::Int(_) | Scalar::Uint(_))) => Ok(scalar),
         ("float", Scalar::Int(number)) => Ok(Scalar::Float(number as f64)),
         ("float", scalar @ Scalar::Float(_)) => Ok(scalar),
-        // A date is a string to us.
+        // There is no date type: a date is a string.
         ("timestamp", Scalar::Str) => Ok(Scalar::Str),
         ("null" | "bool" | "int" | "float" | "timestamp", other) => Err(other.kind()),
         _ => Ok(Scalar::Str),
@@ -53,7 +53,7 @@ pub(super) fn tagged(tag: &str, text: &str) -> Result<Scalar, &'static str> {
 }
 
 impl Scalar {
-    /// In a message: what it is.
+    /// The name of the kind in messages.
     pub(super) fn kind(self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -88,7 +88,7 @@ fn number(text: &str) -> Option<Scalar> {
     integer(&plain).or_else(|| float(&plain))
 }
 
-/// What begins with a point. Go takes underscores between digits here, and only there.
+/// A number that begins with a point. As in Go, underscores are allowed only between digits.
 fn fraction(text: &str) -> Option<Scalar> {
     let between = text.as_bytes().windows(3).all(|window| match window {
         [before, b'_', after] => before.is_ascii_digit() && after.is_ascii_digit(),
@@ -115,7 +115,7 @@ fn integer(text: &str) -> Option<Scalar> {
     Some(Scalar::Uint(number))
 }
 
-/// The base that the first digits tell, and the digits after them.
+/// The radix that the prefix names, and the digits after the prefix.
 fn radix(digits: &str) -> (u32, &str) {
     let prefixes = [("0b", 2), ("0B", 2), ("0o", 8), ("0O", 8), ("0x", 16), ("0X", 16)];
     for (prefix, radix) in prefixes {
@@ -129,7 +129,7 @@ fn radix(digits: &str) -> (u32, &str) {
     }
 }
 
-/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`, unless it is beyond all bounds.
+/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`; `None` if it is not finite.
 fn float(text: &str) -> Option<Scalar> {
     let shape = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-');
     if !text.bytes().all(shape) {
@@ -138,7 +138,7 @@ fn float(text: &str) -> Option<Scalar> {
     text.parse::<f64>().ok().filter(|number| number.is_finite()).map(Scalar::Float)
 }
 
-/// A number as a key: Go's `%g` of the number cut to 32 bits, as in `sigs.k8s.io/yaml`.
+/// The text of a number that is a key: Go's `%g` of the number as a 32-bit float, as in `sigs.k8s.io/yaml`.
 pub(super) fn float_key(number: f64) -> String {
     let short = number as f32;
     if short.is_nan() {

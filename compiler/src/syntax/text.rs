@@ -1,30 +1,30 @@
-//! Bytes → text: what is no UTF-8 is refused with its position, and the byte order mark goes.
+//! Bytes → text: bytes that are not UTF-8 are refused with their position, and the byte order mark is removed.
 
 use super::{Format, json, yaml};
 
-/// The longest text we read: spans are 32 bits wide.
+/// The longest text that is read: spans are 32 bits wide.
 pub const MAX_TEXT: usize = i32::MAX as usize;
 
-/// Up to this size we make sure that what starts like JSON is JSON, and not a YAML flow mapping.
+/// Up to this size, text that starts like JSON is checked: it may be a YAML flow mapping.
 const MAX_PROBE: usize = 16 << 20;
 
 /// Bytes that are not text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextError {
-    /// What is wrong: one line, lower case, no full stop.
+    /// The problem: one line, lower case, no full stop.
     pub message: String,
-    /// The first byte that is wrong.
+    /// The position of the first wrong byte.
     pub offset: usize,
-    /// The line it stands in, from 1.
+    /// The line of that byte, from 1.
     pub line: usize,
-    /// What to do about it.
+    /// The next step.
     pub help: Option<String>,
 }
 
-/// The text that bytes stand for, without a byte order mark: spans count from after it.
+/// Converts bytes to text, without the byte order mark: spans count from after it.
 ///
 /// # Errors
-/// What is not UTF-8, holds NUL bytes, or is longer than [`MAX_TEXT`].
+/// Fails if the bytes are not UTF-8, contain NUL bytes, or are longer than [`MAX_TEXT`].
 pub fn text(bytes: Vec<u8>) -> Result<String, TextError> {
     if bytes.len() > MAX_TEXT {
         return Err(error(&bytes, 0, "more than 2 GiB of text", "split the input into several files"));
@@ -47,10 +47,11 @@ pub fn text(bytes: Vec<u8>) -> Result<String, TextError> {
     Ok(text)
 }
 
-/// Whether text is YAML or JSON: JSON starts with `{`, as kubectl has it.
+/// Whether text is YAML or JSON: as in kubectl, JSON starts with `{`.
 ///
-/// A YAML flow mapping starts with `{` too. Text that is no JSON but good YAML is YAML; very long text
-/// that starts with `{` is taken for JSON without this second look. A template that starts with `{{` is for YAML.
+/// A YAML flow mapping starts with `{` too. So text that is not valid JSON but valid YAML is treated as YAML. Text
+/// longer than the limit is not checked and treated as JSON. A template that starts with `{{` is given to the YAML
+/// reader.
 pub fn format(text: &str) -> Format {
     let text = text.trim_start();
     if !text.starts_with('{') || text.starts_with("{{") {
@@ -61,7 +62,7 @@ pub fn format(text: &str) -> Format {
     if json { Format::Json } else { Format::Yaml }
 }
 
-/// What the first bytes give away.
+/// Recognizes other encodings and compressed files by their first bytes.
 fn foreign(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     let utf8 = "save the file as UTF-8";
     let head = bytes.get(..64).unwrap_or(bytes);

@@ -2,13 +2,14 @@
 //!
 //! The text is cut into documents at its `---` lines before anything is parsed, so one broken document does not hide
 //! the others. Then one pass by recursive descent builds the tree: a YAML 1.1 grammar with libyaml's tolerance, because
-//! that is what kubectl reads. (Readers of YAML 1.2 refuse tabs, low indentation and comments in places where people have them, and
-//! take things that kubectl refuses.) It looks at every byte a bounded number of times and borrows most strings.
+//! that is what kubectl reads. (Readers of YAML 1.2 refuse tabs, low indentation and comments in places where people
+//! use them, and accept things that kubectl refuses.) It looks at every byte a bounded number of times and borrows most
+//! strings.
 //!
-//! Not as in libyaml: only CR and LF end lines; what follows a value at the root is an error, where kubectl ignores it.
+//! Differences from libyaml: only CR and LF end lines; text after the root value is an error, while kubectl ignores it.
 //!
-//! Bounds: [`MAX_DEPTH`](super::MAX_DEPTH) levels; [`MAX_ALIASED`] values that stand in the tree only through anchors
-//! and aliases. Nothing is parsed beyond the first error of a document.
+//! Bounds: [`MAX_DEPTH`](super::MAX_DEPTH) levels; [`MAX_ALIASED`] values that are copied for anchors and aliases.
+//! Parsing of a document stops at its first error.
 
 use super::{Node, Span, SyntaxError};
 use build::Builder;
@@ -25,26 +26,26 @@ mod properties;
 mod scalars;
 mod split;
 
-/// How much of one document's tree may come from aliases: the number of values, where a long string counts as several.
+/// The number of values in one document that may come from aliases. A long string counts as several values.
 pub const MAX_ALIASED: usize = 400_000;
 
 /// One document that is not empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document<'t> {
-    /// All of it, with directives, `---` and comments. [`parse`] reads it again from there.
+    /// The whole document, with directives, `---` and comments. [`parse`] can read it again from this span.
     pub span: Span,
     /// Its number in the text, from 1; empty documents are not counted.
     pub number: u32,
-    /// What it holds. Values that came through an alias have the span of the alias.
+    /// The root value. Values that came through an alias have the span of the alias.
     pub root: Node<'t>,
 }
 
-/// The documents of a text. Those that hold nothing (or `null`) are passed over, as kubectl does.
+/// The documents of a text. Empty documents and those of `null` are skipped, as in kubectl.
 pub fn documents(text: &str) -> Documents<'_> {
     Documents { text, chunks: Chunks::new(text), number: 0 }
 }
 
-/// See [`documents`].
+/// The iterator of [`documents`].
 #[derive(Debug)]
 pub struct Documents<'t> {
     text: &'t str,
@@ -68,10 +69,10 @@ impl<'t> Iterator for Documents<'t> {
     }
 }
 
-/// The one document that stands here; `None` if it holds nothing.
+/// The only document in `span`; `None` if it is empty.
 ///
 /// # Errors
-/// What is not YAML, what JSON cannot carry, and what exceeds the bounds.
+/// Fails if the text is not YAML, has values that JSON cannot carry, or exceeds the bounds.
 pub fn parse(text: &str, span: Span) -> Result<Option<Node<'_>>, SyntaxError> {
     Builder::new(text, span)?.document()
 }

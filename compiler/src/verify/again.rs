@@ -1,9 +1,9 @@
-//! Flows that an older generation allowed are judged again, by whichever program sees the next packet of them: each program
-//! has the decision of the other direction too.
+//! A flow that an older generation allowed is judged again by the program that sees its next packet. That may be the
+//! program of either direction, so each program also contains the decision of the other direction.
 //!
-//! Strategy: for each direction and family, flows of nobody's: every class with every port and every subject class, or, where
-//! those are too many, as many of the combinations, spread evenly. The answer to each goes through the other program, which
-//! has to say what it says of a new flow.
+//! Strategy: flows of the probe endpoint, for each direction and family: every combination of class, port and subject
+//! class, or, if those are too many, an evenly spread selection of them. The answer to each flow goes through the other
+//! direction's program, whose verdict must equal the verdict on a new flow.
 
 use super::endpoints::Local;
 use super::errors::ICMP_ERROR;
@@ -23,7 +23,7 @@ pub(super) fn check(
     ports: &[Port],
     report: &mut Report,
 ) -> Result<(), Difference> {
-    // An ICMP question and its answer are no flow of this kind, and errors begin none.
+    // An ICMP echo request and its reply have no flow that is judged again, and ICMP errors begin no flow.
     let is_flow = |port: &Port| *port != (None, 0) && *port != ICMP_ERROR;
     let ports: Vec<Port> = ports.iter().copied().filter(is_flow).collect();
     let mut subjects: Vec<u32> = locals.iter().map(|local| local.subject).collect();
@@ -47,7 +47,8 @@ pub(super) fn check(
     Ok(())
 }
 
-/// A step that comes by every place, and by places far from each other first. 1 where all are visited anyway.
+/// A step that visits every index (modulo `all`), with consecutive visits far apart. 1 if all of them are visited
+/// anyway.
 fn stride(all: usize) -> usize {
     let gcd = |mut a: usize, mut b: usize| {
         while b != 0 {

@@ -20,14 +20,15 @@ pub(super) struct Asker<'a> {
 }
 
 impl<'a> Asker<'a> {
-    /// The address of an endpoint for one family. One that is another's by now is asked about at its owner.
+    /// The endpoint's address in one family. Skips an address that another endpoint owns in the directory: it is asked
+    /// about at its owner.
     pub(super) fn own(&self, id: EndpointId, is_v4: bool) -> Option<IpAddr> {
         let directory = self.oracle.directory();
         let is_own = |own: &&IpAddr| own.is_ipv4() == is_v4 && directory.endpoint_at(**own) == Some(id);
         self.cluster.endpoints[id.index()].addresses.iter().find(is_own).copied()
     }
 
-    /// Whether they agree; `None` if there is no such packet.
+    /// Whether the programs and the oracle agree; `None` if there is no such packet.
     pub(super) fn ask(
         &mut self,
         loaded: &mut Loaded,
@@ -72,7 +73,7 @@ impl<'a> Asker<'a> {
         Ok(Some(agreed))
     }
 
-    /// An ICMP error about a live flow is only asked of the lists, and only on the way in.
+    /// Only lists decide about an ICMP error about a live flow, and only on ingress.
     fn expected(&mut self, flow: &Flow, direction: Direction, port: Port) -> Verdict {
         let judgement = self.oracle.judge(flow);
         let side = judgement.side(direction);
@@ -83,7 +84,7 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// The oracle is asked of nothing but the addresses: whose they are, it knows.
+    /// The oracle gets only the remote's address: it finds the owner itself.
     fn flow(&self, id: EndpointId, direction: Direction, own: IpAddr, remote: IpAddr, (protocol, port): Port) -> Flow {
         let me = End { endpoint: Some(id), address: Some(own) };
         let other = End { endpoint: None, address: Some(remote) };

@@ -1,32 +1,32 @@
-//! Sets of small numbers, and each of them once.
+//! Sets of small numbers as bits, and a table that stores each distinct set once.
 
 use std::collections::HashMap;
 
-/// How many words a set of so many numbers has.
+/// The number of 64-bit words of a set of the numbers below `count`.
 pub(super) fn words(count: usize) -> usize {
     count.div_ceil(64).max(1)
 }
 
-/// Puts a number in.
+/// Adds a number to the set.
 pub(super) fn insert(set: &mut [u64], number: usize) {
     if let Some(word) = set.get_mut(number / 64) {
         *word |= 1 << (number % 64);
     }
 }
 
-/// Takes a number out.
+/// Removes a number from the set.
 pub(super) fn remove(set: &mut [u64], number: usize) {
     if let Some(word) = set.get_mut(number / 64) {
         *word &= !(1 << (number % 64));
     }
 }
 
-/// Whether a number is in.
+/// Whether the set contains a number.
 pub(super) fn contains(set: &[u64], number: usize) -> bool {
     set.get(number / 64).is_some_and(|word| word >> (number % 64) & 1 == 1)
 }
 
-/// Puts in all of another set.
+/// Adds all numbers of `other`.
 pub(super) fn add(set: &mut [u64], other: &[u64]) {
     set.iter_mut().zip(other).for_each(|(word, other)| *word |= other);
 }
@@ -38,7 +38,7 @@ pub(super) fn full(count: usize) -> Vec<u64> {
     set
 }
 
-/// Sets by number.
+/// Distinct sets, numbered.
 #[derive(Debug, Default)]
 pub(super) struct Sets {
     pub(super) list: Vec<Box<[u64]>>,

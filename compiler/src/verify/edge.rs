@@ -1,7 +1,9 @@
-//! The program at the edge: it drops what the lists deny to everybody, both ways, and nothing else.
+//! Checks the program at the edge: it drops packets from and to the addresses that the lists deny to every endpoint,
+//! and no others.
 //!
-//! Strategy: a packet from every address that anything in force or in the tables tells apart, to a pod; what is expected is the
-//! oracle's list tier, asked of sets. And one to nobody's address: that goes on.
+//! Strategy: one packet to a pod from every representative address of the survey. The expected verdict is the oracle's
+//! list tier, evaluated on sets. One more packet goes from a denied address to an address that no endpoint has: it must
+//! pass.
 
 use std::net::IpAddr;
 
@@ -57,7 +59,7 @@ fn drops(edge: &mut AtEdge, from: IpAddr, to: IpAddr) -> Result<bool, Broken> {
     edge.drops(packet.ok_or_else(|| Broken("addresses of two families".to_owned()))?)
 }
 
-/// The address of some endpoint.
+/// The address of any endpoint of the artifact in the family.
 fn address_of(artifact: &Artifact, family: Family) -> Option<IpAddr> {
     let (at, bytes) = if family == Family::V4 { (endpoint::V4, 4) } else { (endpoint::V6, 16) };
     let stored = artifact.endpoints.iter().filter_map(|it| it.value.get(at as usize..at as usize + bytes));

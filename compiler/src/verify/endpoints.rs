@@ -1,5 +1,5 @@
-//! The endpoints of an artifact against those of the cluster: nobody is missing, nobody is there who should not be, and each
-//! value says what the cluster says.
+//! Compares the endpoints of an artifact with those of the cluster: none is missing, none is extra, and each value
+//! agrees with the cluster.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -11,10 +11,10 @@ use crate::layout::{self, MapName, config, endpoint};
 use crate::model::{Cluster, Endpoint, EndpointId, Established, Standing};
 use crate::syntax::{Span, Value, json};
 
-/// An endpoint of the artifact, and whose it is.
+/// An endpoint of the artifact, with its id in the cluster.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Local {
-    /// Its place among the artifact's endpoints.
+    /// Its index among the artifact's endpoints.
     pub(super) place: usize,
     pub(super) id: EndpointId,
     pub(super) subject: u32,
@@ -26,7 +26,7 @@ fn number(value: &[u8], at: i16) -> u32 {
     value.get(at as usize..).and_then(|it| it.first_chunk()).map_or(u32::MAX, |it| u32::from_le_bytes(*it))
 }
 
-/// Every pod with an address, of the node that the manifest names.
+/// All pods with an address on the node that the manifest names; pods of all nodes if it names none.
 pub(super) fn scope(artifact: &Artifact, cluster: &Cluster) -> Result<Vec<EndpointId>, Difference> {
     let manifest = &artifact.manifest;
     let fields = json::shallow(manifest, Span::of(manifest));
@@ -46,7 +46,8 @@ pub(super) fn scope(artifact: &Artifact, cluster: &Cluster) -> Result<Vec<Endpoi
     Ok(local.map(|(index, _)| EndpointId(index as u32)).collect())
 }
 
-/// Who is who. What differs is told; those that are in order come back.
+/// Matches endpoints by name and compares their values. Adds each disagreement to `told` and returns the endpoints that
+/// agree.
 pub(super) fn check(
     artifact: &Artifact,
     cluster: &Cluster,
@@ -87,7 +88,7 @@ fn full_name(local: &NamedEndpoint) -> String {
     format!("{}/{}", local.namespace, local.name)
 }
 
-/// For each family, one of its addresses, or none if it has none.
+/// Whether the value holds one of the endpoint's addresses in each family, and zeros if it has none.
 fn has_its_addresses(endpoint: &Endpoint, value: &[u8]) -> bool {
     let places = [(Family::V4, endpoint::V4, 4), (Family::V6, endpoint::V6, 16)];
     places.into_iter().all(|(family, at, bytes)| {
@@ -100,7 +101,7 @@ fn has_its_addresses(endpoint: &Endpoint, value: &[u8]) -> bool {
     })
 }
 
-/// The addresses in `nodes…`, by the number that endpoints have.
+/// The addresses in the `nodes…` maps, by node number.
 fn nodes(artifact: &Artifact) -> BTreeMap<u32, BTreeSet<IpAddr>> {
     let mut nodes: BTreeMap<u32, BTreeSet<IpAddr>> = BTreeMap::new();
     for (key, _) in [MapName::Nodes4, MapName::Nodes6].into_iter().flat_map(|name| entries(artifact, name)) {
@@ -134,12 +135,12 @@ fn keeps_as_assumed(artifact: &Artifact, cluster: &Cluster) -> bool {
     keeps == Some(u32::from(cluster.assume.established == Established::Keep))
 }
 
-/// What an artifact puts into a map.
+/// The entries that an artifact puts into a map.
 pub(super) fn entries(artifact: &Artifact, name: MapName) -> &[(Vec<u8>, Vec<u8>)] {
     artifact.map(name).map_or(&[], |map| &map.entries)
 }
 
-/// Four or sixteen bytes as on the wire.
+/// An address from four or sixteen bytes in network byte order.
 pub(super) fn address(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => bytes.first_chunk::<4>().map(|it| IpAddr::from(*it)),

@@ -1,8 +1,8 @@
 //! Verification of ICMP errors about live flows.
 //!
-//! Problem: deny lists apply to the sender of such an error, policies do not. Strategy: an error is one more port, with a slot and a
-//! bit of its own, so every part of verification that iterates over ports covers it. Only its packet is made differently: it quotes a
-//! packet of a flow, and that flow must be in the flow table.
+//! Problem: deny lists apply to the sender of such an error, policies do not. Strategy: an error is one more port, with
+//! a slot and a bit of its own, so every part of verification that iterates over ports covers it. Only its packet is
+//! made differently: it quotes a packet of a flow, and that flow must be in the flow table.
 
 use std::net::IpAddr;
 
@@ -19,8 +19,8 @@ pub(super) const ICMP_ERROR: Port = (None, 256);
 const UDP: u8 = 17;
 const SERVER_PORT: u16 = 53;
 
-/// Writes an error to or from a pod, and begins the flow that it is about. An error from the pod goes to the other end of its flow; one to
-/// the pod comes from a third address. False if there is no such packet.
+/// Writes an error to or from a pod, and begins the flow that it is about. An error from the pod goes to the other end
+/// of its flow; one to the pod comes from a third address. False if there is no such packet.
 pub(super) fn write(
     loaded: &mut Loaded,
     bytes: &mut Vec<u8>,

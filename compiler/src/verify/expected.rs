@@ -1,12 +1,14 @@
-//! The oracle, for everybody at once.
+//! The oracle, evaluated for all endpoints and addresses at once.
 //!
 //! Problem: [`crate::model::eval`] judges one flow at a time; a table has millions of entries.
-//! Strategy: the same sentences of the API, asked of sets. What policies can see of an address is its [`natures::Nature`],
-//! what they can see of a local endpoint its [`Kind`]; for each kind and direction, one row says which slots of ports
-//! ([`super::slots`]) each nature may use. A rule is put into the row where its peers are, as it stands in the policy.
-//! Invariants: made from the cluster alone, with nothing of classify and lower; says of every flow what `eval` says, but for
-//! a pod itself and its own node on the way in, which are not decided by rows. `verify_parts` in `compiler/tests` holds it to
-//! that: what every combination finds right or wrong with `eval`, the parts find with this.
+//! Strategy: the same sentences of the API, evaluated on sets. The properties of an address that policies can see are
+//! its [`natures::Nature`], those of a local endpoint its [`Kind`]. For each kind and direction, one row says which
+//! slots of ports ([`super::slots`]) each nature may use. A rule is added to the row of each nature that its peers
+//! match.
+//! Invariants: made from the cluster alone, with nothing of lower, and of classify only the conversion between
+//! addresses and numbers; agrees with `eval` on every flow, except for a pod's traffic to itself and ingress from its
+//! own node, which rows do not decide. `verify_parts` in `compiler/tests` checks this: both ways of verification, every
+//! combination with `eval` and by parts with this module, must find the same differences.
 
 mod natures;
 mod rows;
@@ -23,7 +25,7 @@ use crate::model::{Cluster, EndpointId, LabelSetId, ListAction, ListId, Namespac
 use natures::Natures;
 pub(super) use natures::around;
 
-/// What the oracle can see of a local endpoint.
+/// The properties of a local endpoint that the oracle can see.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Kind<'c> {
     /// The policies that select it, sorted.
@@ -32,15 +34,16 @@ pub(super) struct Kind<'c> {
     pub(super) lists: Vec<ListId>,
     named: &'c [NamedPort],
     node: Option<NodeId>,
-    /// The service ports it is behind, with its port there: it always reaches itself.
+    /// The service ports it is a backend of, each with the backend's port. An endpoint may always reach itself through
+    /// them.
     behind: Vec<(usize, usize, u16)>,
     /// The hostPorts of its node that lead to itself: indices into [`Cluster::host_ports`].
     claims: Vec<usize>,
-    /// Where that matters, what it is to others.
+    /// The natures of its own addresses; empty if it is behind no service, since they do not matter then.
     own: Vec<u32>,
 }
 
-/// What is expected of a cluster, for some local endpoints.
+/// The verdicts that the oracle expects of a cluster, for the given local endpoints.
 pub(super) struct Expected<'c> {
     cluster: &'c Cluster,
     pub(super) slots: Slots,
@@ -50,9 +53,9 @@ pub(super) struct Expected<'c> {
     kind_of: HashMap<EndpointId, u32>,
     natures: Natures<'c>,
     pub(super) sets: Sets,
-    /// What each backend is to others, by service and port.
+    /// The nature of each backend, by service and port.
     backends: Vec<Vec<Vec<u32>>>,
-    /// What the pod behind each hostPort is to others.
+    /// The nature of the pod behind each hostPort.
     claimants: Vec<u32>,
 }
 
@@ -122,7 +125,8 @@ impl<'c> Expected<'c> {
         self.natures.of(address)
     }
 
-    /// Whether the lists deny a nature to every local endpoint in both directions, and nothing comes before lists.
+    /// Whether the lists deny a nature to every local endpoint in both directions, and no other tier decides before
+    /// lists.
     pub(super) fn is_denied_to_all(&self, nature: u32) -> bool {
         let Some(lists) = self.natures.lists_of_plain(nature) else { return false };
         let denies = |kind: &Kind<'_>, ingress: bool| {
@@ -134,13 +138,14 @@ impl<'c> Expected<'c> {
         !self.kinds.is_empty() && self.kinds.iter().all(|kind| denies(kind, true) && denies(kind, false))
     }
 
-    /// Every address at which something in force begins or ends, with its neighbours, and every one that is somebody's.
+    /// The first and last address of every range in force with their neighbours; every address of an endpoint, service,
+    /// node or hostPort; and the first and last address of each family.
     pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
         self.natures.cuts()
     }
 }
 
-/// The policies and lists in force, by namespace and labels.
+/// The policies and lists in force for each combination of namespace and labels.
 struct Selected {
     known: HashMap<(NamespaceId, LabelSetId), (Vec<PolicyId>, Vec<ListId>)>,
 }
@@ -157,7 +162,8 @@ impl Selected {
             let endpoint = &cluster.endpoints[id.index()];
             let key = (endpoint.namespace, endpoint.labels);
             known.entry(key).or_insert_with(|| {
-                // Spec: "podSelector selects the pods to which this NetworkPolicy object applies"; policies are namespaced.
+                // Spec: "podSelector selects the pods to which this NetworkPolicy object applies"; policies are
+                // namespaced.
                 let mut selects = |selector, labels| selection.matches(&cluster.labels, selector, labels);
                 let candidates = of_namespace.get(&key.0).map_or(&[][..], Vec::as_slice).iter().copied();
                 let policies = candidates.filter(|id| selects(cluster.policies[id.index()].subjects, key.1)).collect();
@@ -174,7 +180,7 @@ impl Selected {
     }
 }
 
-/// The service ports that lead to an endpoint.
+/// The service ports of which each endpoint is a backend.
 fn behind(cluster: &Cluster) -> BTreeMap<EndpointId, Vec<(usize, usize, u16)>> {
     let mut owners: HashMap<IpAddr, Vec<EndpointId>> = HashMap::new();
     let members = cluster.endpoints.iter().enumerate().filter(|(_, it)| it.standing == Standing::Member);

@@ -1,11 +1,11 @@
-//! By parts: the product is too large, so each factor is settled on its own, and then how they come together.
+//! Verification by parts: the product is too large, so each factor is checked alone, and then the way they combine.
 //!
-//! 1. Every address → class ([`super::survey`]), and what it is to the oracle; of each pair of the two, one stands for all.
-//! 2. Every port → the bit of a set that it asks ([`ports`]), and its slot; of each pair, one stands for all.
-//! 3. Every entry: for each pair of subject class and kind of endpoint, each pair of class and nature: the set that the
-//!    programs find is the one that the oracle expects. What is in a set is read where bits decide, with packets through the
-//!    whole program for each distinct set ([`sets`]).
-//! 4. The whole: each endpoint with packets of its own, to and from others, itself and its node, beside the oracle itself.
+//! 1. Every address: its class ([`super::survey`]) and its nature. One address represents all with the same pair.
+//! 2. Every port: the bit of a set that it reads ([`ports`]) and its slot. One port represents all with the same pair.
+//! 3. Every entry: for each pair of subject class and kind of endpoint and each pair of class and nature, the set that
+//!    the programs find must be the one that the oracle expects. If bits decide, the members of a set are read from its
+//!    bytes and confirmed by packets through the whole program, for each distinct set ([`sets`]).
+//! 4. The whole: each endpoint, with packets to and from others, itself and its node, compared with the oracle itself.
 
 mod ports;
 mod sets;
@@ -25,14 +25,14 @@ use crate::layout::{FILTERS_EGRESS, FILTERS_INGRESS, direction_number};
 use crate::model::{Cluster, Direction};
 use sets::Measured;
 
-/// An address that both sides see alike with others: the first two of a sort.
+/// Addresses with the same class and the same nature; only the first two are kept.
 struct Sort {
     class: u32,
     nature: u32,
     addresses: Vec<IpAddr>,
 }
 
-/// What is needed throughout.
+/// The state of one verification by parts.
 pub(super) struct Parts<'a, 'c> {
     pub(super) prober: &'a mut Prober,
     pub(super) expected: &'a mut Expected<'c>,
@@ -43,14 +43,14 @@ pub(super) struct Parts<'a, 'c> {
     pub(super) report: &'a mut Report,
 }
 
-/// What could not be followed from a state that had been cut down: learn from this, and begin again.
+/// The run could not be followed from a state that was cut down to its class: learn from this probe and start over.
 pub(super) struct Unlearned {
     pub(super) instance: Instance,
     pub(super) address: IpAddr,
     pub(super) subject: u32,
 }
 
-/// Why it stopped.
+/// Why verification by parts stopped.
 pub(super) enum Stopped {
     Unlearned(Unlearned),
     Difference(Difference),
@@ -62,12 +62,12 @@ impl From<Broken> for Stopped {
     }
 }
 
-/// One direction of one family, on its way.
+/// The progress of one direction and family.
 struct Table {
     instance: Instance,
     sorts: Vec<Sort>,
     measured: Measured,
-    /// Comparisons that were made: what was expected, what was found; the port that differs.
+    /// Finished comparisons, by expected set and found set: the index of a port that differs, if any.
     compared: HashMap<(u32, u32), Option<usize>>,
 }
 
@@ -131,7 +131,8 @@ impl Parts<'_, '_> {
         Ok(())
     }
 
-    /// An entry is not as it should be: some endpoint and some address show it, unless they are one and the same.
+    /// An entry differs. Finds an endpoint and an address whose packet shows it, unless the only address is the
+    /// endpoint's own.
     fn witness(&mut self, instance: Instance, sort: &Sort, locals: &[Local], port: Port) -> Result<(), Stopped> {
         let mut shown = None;
         for local in locals.iter().take(2) {
@@ -158,7 +159,7 @@ impl Parts<'_, '_> {
         }
     }
 
-    /// Every endpoint as it is: to and from others, itself, and its node.
+    /// Checks each endpoint with its real value: packets to and from other addresses, itself, and its node.
     fn whole(&mut self, cluster: &Cluster) -> Result<(), Difference> {
         let remotes = &self.survey.remotes;
         let mut turn = 0;
@@ -169,7 +170,8 @@ impl Parts<'_, '_> {
                 let mut asked = vec![own];
                 asked.extend(node.map_or(&[][..], |node| &node.addresses));
                 asked.retain(|it| it.is_ipv4() == instance.is_v4);
-                // Primes, so that all come together sooner or later.
+                // Two large primes as steps, so that all combinations of endpoint, address and port occur sooner or
+                // later.
                 for step in [7_919, 104_729] {
                     turn += step;
                     asked.extend(remotes.get(turn % remotes.len().max(1)).map(|it| it.address));
@@ -191,7 +193,7 @@ impl Sort {
     }
 }
 
-/// Every endpoint's flags, by themselves.
+/// Checks every endpoint's filter flags without running packets.
 pub(super) fn check_all_flags(expected: &mut Expected<'_>, cluster: &Cluster, locals: &[Local], report: &mut Report) {
     let holders = expected.holders();
     for ((kind, _), locals) in pairs(expected, locals) {
@@ -200,7 +202,7 @@ pub(super) fn check_all_flags(expected: &mut Expected<'_>, cluster: &Cluster, lo
     }
 }
 
-/// A direction in which something can be denied is filtered; one in which nothing is in force is not.
+/// A direction in which anything can be denied must be filtered; one with nothing in force must not.
 fn check_flags(
     expected: &mut Expected<'_>,
     cluster: &Cluster,
@@ -226,7 +228,7 @@ fn check_flags(
     }
 }
 
-/// Addresses by what they are to both sides.
+/// Groups the addresses of a family by class and nature.
 fn sorts(remotes: &[Remote], instance: Instance) -> Vec<Sort> {
     let mut known: HashMap<(u32, u32), usize> = HashMap::new();
     let mut sorts: Vec<Sort> = Vec::new();
@@ -244,7 +246,7 @@ fn sorts(remotes: &[Remote], instance: Instance) -> Vec<Sort> {
     sorts
 }
 
-/// Endpoints by what they are to both sides.
+/// Groups the endpoints by kind and subject class.
 fn pairs(expected: &Expected<'_>, locals: &[Local]) -> BTreeMap<(u32, u32), Vec<Local>> {
     let mut pairs: BTreeMap<(u32, u32), Vec<Local>> = BTreeMap::new();
     for local in locals {

@@ -1,12 +1,12 @@
-//! What the emitted programs do, asked piece by piece.
+//! Questions to the emitted programs about single steps of their decision.
 //!
-//! Problem: which class a program finds for an address, and which set for a class, is nowhere in its result; and where it
-//! finds them is nobody's business but its own.
-//! Strategy: stop a run where the program reads the endpoint's subject class: what it knows of the packet by then, as far as
-//! what follows looks at it, *is* the class of the other end, whatever that was found in. Go on from there with each subject
-//! class, and see which set is read. What follows is run without everything else that was known, so that it cannot depend on
-//! it unseen: reading what was taken away is a trap.
-//! Invariants: knows the layout of an endpoint's value and the names of maps, and nothing of tables.
+//! Problem: a program's result does not show which class it finds for an address and which set for a class, and
+//! verification must not depend on how the program stores them.
+//! Strategy: stop a run where the program reads the endpoint's subject class. At that point the parts of its state that
+//! the rest of the program reads *are* the class of the other end, however the program found it. Continue from there
+//! with each subject class, and note which set is read. The rest of the program runs with all other parts of the state
+//! removed. It cannot depend on them unnoticed, because reading a removed part is a trap.
+//! Invariants: knows the layout of an endpoint's value and the names of maps, and nothing about tables.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -22,16 +22,16 @@ use crate::model::eval::{FlowProtocol, Verdict};
 use crate::model::{Direction, Protocol};
 use crate::vm::{MapId, Part, Skb, Spot, State, Stop};
 
-/// How far a packet came.
+/// How far the program processed a packet.
 #[derive(Clone, Debug)]
 pub(super) enum Reach {
-    /// The row is about to be looked up.
+    /// The program is about to look up the row.
     Row(Box<State>),
-    /// It was settled before.
+    /// The program decided before the look-up of a row.
     Settled(Verdict),
 }
 
-/// A class as a program knows it: the parts of its state that what follows looks at.
+/// A class as a program knows it: the parts of its state that the rest of the program reads.
 pub(super) type ClassKey = Vec<u64>;
 
 pub(super) struct Prober {
@@ -39,16 +39,16 @@ pub(super) struct Prober {
     endpoints: MapId,
     rows: [Option<MapId>; 2],
     ports: Option<MapId>,
-    /// Where the endpoint stands that is nobody.
+    /// The index of the probe endpoint: one past the endpoints of the artifact.
     nobody: usize,
     own: [IpAddr; 2],
     subject: u32,
     skb: Skb,
-    /// What the look-up of a row needs to know, by direction and family.
+    /// The parts of the state that the look-up of a row reads, by direction and family.
     needed: [BTreeSet<Part>; 4],
 }
 
-/// A direction and a family: the programs have code of their own for each.
+/// A direction and a family: the programs have separate code for each combination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Instance {
     pub(super) direction: Direction,
@@ -66,7 +66,7 @@ fn broken(what: impl std::fmt::Display) -> Broken {
 }
 
 impl Prober {
-    /// `own` are the addresses of an endpoint that is nobody: addresses that nobody else has.
+    /// `own` are the addresses of the probe endpoint. No other endpoint may have them.
     pub(super) fn new(artifact: &Artifact, own: [IpAddr; 2]) -> Result<Self, Broken> {
         let nobody = artifact.endpoints.len();
         let subject = 0;
@@ -88,7 +88,7 @@ impl Prober {
         vm.map_update(self.endpoints, &key, &value, 0).map_err(|errno| broken(format!("map endpoints: {errno:?}")))
     }
 
-    /// From now on nobody is of this subject class.
+    /// Sets the probe endpoint's subject class.
     pub(super) fn set_subject(&mut self, subject: u32) -> Result<(), Broken> {
         if std::mem::replace(&mut self.subject, subject) == subject {
             return Ok(());
@@ -114,7 +114,7 @@ impl Prober {
         Ok(())
     }
 
-    /// Does it with another address if the other end has nobody's.
+    /// Runs `act` with the probe endpoint's address, or with another one if the remote end has the same address.
     fn with_own<T>(
         &mut self,
         remote: IpAddr,
@@ -132,7 +132,7 @@ impl Prober {
         done
     }
 
-    /// Runs a packet up to the look-up of its row; notes where it read in the map.
+    /// Runs a packet up to the look-up of its row, and adds every read of the map `note` to `noted`.
     pub(super) fn reach(
         &mut self,
         instance: Instance,
@@ -153,7 +153,7 @@ impl Prober {
         })
     }
 
-    /// The verdict on a packet of nobody's, through the whole program.
+    /// The verdict of the whole program on a packet of the probe endpoint.
     pub(super) fn verdict(&mut self, instance: Instance, remote: IpAddr, port: Port) -> Result<Verdict, Broken> {
         self.with_own(remote, |this, own| {
             this.pack(instance, own, remote, port)?;
@@ -161,7 +161,7 @@ impl Prober {
         })
     }
 
-    /// The verdict on the answer to such a packet, where an older generation allowed the flow.
+    /// The verdict on the answer to such a packet if an older generation allowed the flow.
     pub(super) fn again(&mut self, instance: Instance, remote: IpAddr, port: Port) -> Result<Verdict, Broken> {
         self.with_own(remote, |this, own| this.again_from(instance, own, remote, port))
     }
@@ -181,7 +181,7 @@ impl Prober {
         self.loaded.run_now(hook, &mut self.skb)
     }
 
-    /// Where the set is read, going on with nobody's subject class.
+    /// The place where the program reads the set, if it continues from `state` with the probe endpoint's subject class.
     pub(super) fn set(&mut self, state: &State) -> Result<Option<Spot>, Broken> {
         self.follow(state).map_err(broken)
     }
@@ -191,7 +191,7 @@ impl Prober {
         vm.follow(state, &mut self.skb, host, self.rows, [Some(self.endpoints), self.ports])
     }
 
-    /// Finds out what the look-up of a row needs to know, on one more state.
+    /// Learns from one more state which parts the look-up of a row reads: those whose removal changes the result.
     pub(super) fn learn(&mut self, instance: Instance, state: &State) -> Result<(), Broken> {
         let whole = self.set(state)?;
         let known = self.needed[instance.index()].clone();
@@ -205,13 +205,13 @@ impl Prober {
         Ok(())
     }
 
-    /// The class that a state knows.
+    /// The class in a state: the parts that are known to be read.
     pub(super) fn class(&self, instance: Instance, state: &State) -> ClassKey {
         let needed = self.needed[instance.index()].iter();
         needed.map(|part| state.part(*part).unwrap_or(u64::MAX)).collect()
     }
 
-    /// A state that knows nothing but its class.
+    /// A copy of the state without the parts that do not belong to the class.
     pub(super) fn cut_down(&self, instance: Instance, state: &State) -> State {
         let mut state = state.clone();
         let needed = &self.needed[instance.index()];
@@ -219,12 +219,12 @@ impl Prober {
         state
     }
 
-    /// The bytes of a value.
+    /// The bytes of the map value that a program read.
     pub(super) fn bytes(&mut self, spot: Spot) -> &[u8] {
         self.loaded.inside().vm.value_at(spot.map, spot.element)
     }
 
-    /// Overwrites what a program reads.
+    /// Overwrites the bytes that a program read.
     pub(super) fn poke(&mut self, spot: Spot, bytes: &[u8]) -> Result<(), Broken> {
         self.loaded.inside().vm.poke(spot, bytes).map_err(|errno| broken(format!("a set cannot be written: {errno:?}")))
     }
@@ -235,7 +235,8 @@ impl Prober {
     }
 }
 
-/// A packet to a port. What has no protocol is ICMP, or the IP protocol whose number stands where the port would.
+/// Writes a packet to a port. A packet without a transport protocol is ICMP, or of the IP protocol whose number is
+/// given as the port.
 pub(super) fn write(bytes: &mut Vec<u8>, source: IpAddr, destination: IpAddr, (protocol, port): Port) -> bool {
     const PLACES: [usize; 2] = [14 + 9, 14 + 6];
     let flow = protocol.map_or(FlowProtocol::Icmp, FlowProtocol::Transport);
@@ -250,7 +251,7 @@ pub(super) fn write(bytes: &mut Vec<u8>, source: IpAddr, destination: IpAddr, (p
 /// The answer to a packet to a port: from that port, and neither a SYN nor an SCTP INIT, which would begin a flow of
 /// its own in the other direction.
 fn write_answer(bytes: &mut Vec<u8>, [source, destination]: [IpAddr; 2], (protocol, port): Port) {
-    /// Where TCP's flags are and SCTP's first chunk begins, and what they are in an answer: SYN and ACK, INIT ACK.
+    /// The offset of TCP's flags or of SCTP's first chunk type, and its value in an answer: SYN and ACK, INIT ACK.
     const TCP_ANSWER: (usize, u8) = (13, 0x12);
     const SCTP_ANSWER: (usize, u8) = (12, 2);
     let to = if protocol.is_some() { packet::CLIENT_PORT } else { port };
@@ -284,7 +285,7 @@ fn tuple(interface: u32, begun: Direction, [own, remote]: [IpAddr; 2], (protocol
     Tuple { ifindex: interface, protocol: number, remote, local: own, remote_port, local_port }
 }
 
-/// Filtered both ways, on no node.
+/// The value of the probe endpoint: filtered in both directions, on no node.
 fn value(subject: u32, own: [IpAddr; 2]) -> Vec<u8> {
     let mut value = vec![0; endpoint::BYTES as usize];
     let numbers =

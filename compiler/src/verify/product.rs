@@ -1,4 +1,4 @@
-//! Every combination of what either side can tell apart, as packets.
+//! Every combination of representatives, as packets through the programs and questions to the oracle.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use super::{Difference, Report};
 use crate::artifact::Artifact;
 use crate::layout::endpoint;
 
-/// What is to be combined.
+/// The factors of the product.
 pub(super) struct Product {
     subjects: Vec<Local>,
     remotes: Vec<IpAddr>,
@@ -36,7 +36,8 @@ impl Product {
             seen.insert((rest.to_vec(), expected.kind(local.id)))
         };
         let subjects = locals.iter().filter(differs).copied().collect();
-        // Two of a sort where there are two, so that one of them is not the endpoint itself.
+        // Two addresses with the same classes and nature, if there are two, so that at least one of them is not the
+        // endpoint's own.
         let mut times: HashMap<(bool, [u32; 2], u32), u32> = HashMap::new();
         let mut remotes = Vec::new();
         for remote in &survey.remotes {
@@ -47,7 +48,7 @@ impl Product {
         Self { subjects, remotes, ports: ports.to_vec() }
     }
 
-    /// Packets.
+    /// The number of packets.
     pub(super) fn size(&self) -> u64 {
         2 * (self.subjects.len() as u64) * (self.remotes.len() as u64) * (self.ports.len() as u64)
     }

@@ -1,4 +1,4 @@
-//! What verification says.
+//! The result of a verification.
 
 use std::net::IpAddr;
 
@@ -8,25 +8,25 @@ use crate::engine::Broken;
 use crate::model::eval::Verdict;
 use crate::model::{Direction, Protocol};
 
-/// So many differences are told in full.
+/// The most differences that a report keeps.
 pub(super) const MOST_TOLD: usize = 20;
 
-/// What was asked about.
+/// The parts that a verification checks and counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// Endpoints: who is there, and what their values say.
+    /// Endpoints: which ones there are, and the content of their values.
     Endpoints,
     /// Addresses, in each direction, and their classes.
     Addresses,
-    /// Ports, in each direction, and the bits that they ask for.
+    /// Ports, in each direction, and the bits that decide about them.
     Ports,
-    /// Entries: what a subject class allows a peer class.
+    /// Entries: the ports that a subject class allows a peer class.
     Entries,
     /// Distinct sets, each with every port that differs from others.
     Sets,
-    /// Packets at endpoints as they are, beside the oracle.
+    /// Packets of real endpoints, compared with the oracle.
     Packets,
-    /// Flows that an older generation allowed, beside new ones.
+    /// Flows that an older generation allowed, compared with new ones.
     Again,
     /// Packets at the edge of the node.
     Edge,
@@ -45,7 +45,7 @@ impl Part {
         Self::Edge,
     ];
 
-    /// For people.
+    /// The name in reports for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Endpoints => "endpoints",
@@ -60,14 +60,14 @@ impl Part {
     }
 }
 
-/// What came of it.
+/// The counts and differences of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// How often each part was asked about, and how often what was found is what is expected.
+    /// For each part, the number of checks and the number of those that agreed.
     pub parts: [(u64, u64); Part::ALL.len()],
-    /// Whether every combination was run; else it went by parts.
+    /// Whether every combination was run; otherwise the verification went by parts.
     pub exhaustive: bool,
-    /// The first differences.
+    /// The first differences, up to a limit.
     pub differences: Vec<Difference>,
 }
 
@@ -77,12 +77,12 @@ impl Report {
         self.differences.is_empty() && self.asked() == self.agreed()
     }
 
-    /// Everything that was asked.
+    /// The number of checks of all parts.
     pub fn asked(&self) -> u64 {
         self.parts.iter().map(|(asked, _)| asked).sum()
     }
 
-    /// Of that, what is as expected.
+    /// The number of checks that agreed.
     pub fn agreed(&self) -> u64 {
         self.parts.iter().map(|(_, agreed)| agreed).sum()
     }
@@ -93,7 +93,7 @@ impl Report {
         }
     }
 
-    /// What came of it with what is staged enforced.
+    /// Adds the report of the second run, with staged policies and lists enforced.
     pub(super) fn add_staged(&mut self, staged: Self) {
         for (of, more) in self.parts.iter_mut().zip(staged.parts) {
             *of = (of.0 + more.0, of.1 + more.1);
@@ -119,32 +119,32 @@ fn traffic((protocol, port): Port) -> String {
     }
 }
 
-/// Something that is not as the cluster says.
+/// A disagreement between the artifact and the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Difference {
-    /// A witness.
+    /// A packet on which the programs and the oracle disagree.
     #[error(
         "{direction} of {endpoint}: {own} and {remote}, {traffic}: the programs {emitted:?}, the policies {expected:?}",
         direction = direction.name(), traffic = traffic((*protocol, *port))
     )]
     Verdict {
-        /// At which hook.
+        /// The direction of the hook.
         direction: Direction,
-        /// Of whom.
+        /// The name of the endpoint.
         endpoint: String,
         /// Its address.
         own: IpAddr,
-        /// The other end's.
+        /// The address of the other end.
         remote: IpAddr,
-        /// Over what.
+        /// The transport protocol, if the packet has one.
         protocol: Option<Protocol>,
         /// The destination port.
         port: u16,
-        /// What the programs say.
+        /// The programs' verdict.
         emitted: Verdict,
-        /// What the oracle says.
+        /// The oracle's verdict.
         expected: Verdict,
-        /// The packet.
+        /// The bytes of the packet.
         packet: Vec<u8>,
     },
     /// A flow that an older generation allowed is not judged as a new one is.
@@ -153,17 +153,17 @@ pub enum Difference {
         direction = direction.name()
     )]
     Again {
-        /// In which direction it began.
+        /// The direction in which the flow began.
         direction: Direction,
-        /// The other end.
+        /// The address of the other end.
         remote: IpAddr,
-        /// Over what.
+        /// The transport protocol, if the flow has one.
         protocol: Option<Protocol>,
         /// The destination port.
         port: u16,
-        /// What the programs say of a new one.
+        /// The programs' verdict on a new flow.
         new: Verdict,
-        /// What they say of an old one.
+        /// Their verdict on the same flow if an older generation allowed it.
         again: Verdict,
     },
     /// The programs or maps do not work.
@@ -187,48 +187,49 @@ pub enum Difference {
         direction = direction.name(), what = if *filters { "filtered, and nothing is in force" } else { "not filtered, and can be denied" }
     )]
     Filter {
-        /// In which direction.
+        /// The direction of the flag.
         direction: Direction,
-        /// Of whom.
+        /// The name of the endpoint.
         endpoint: String,
-        /// What the value says.
+        /// Whether the value says that the direction is filtered.
         filters: bool,
     },
-    /// An entry that is wrong, and packets that are judged rightly all the same.
+    /// An entry that is wrong, although packets that use it get the right verdict.
     #[error("{} of {endpoint}: the entry for {remote} is not what the policies say, and packets do not show it", direction.name())]
     Unconfirmed {
-        /// At which hook.
+        /// The direction of the hook.
         direction: Direction,
-        /// Of whom.
+        /// The name of one of the endpoints.
         endpoint: String,
-        /// The other end.
+        /// The address of the other end.
         remote: IpAddr,
     },
-    /// Dropped at the edge of the node and not denied to everybody, or the other way round.
+    /// A packet that the program at the edge drops although the address is not denied to every endpoint, or does not
+    /// drop although it is.
     #[error("at the edge, a packet from {remote} to {pod} {}", if *dropped { "is dropped, and lists do not deny it to everybody" } else { "goes on, and lists deny it to everybody" })]
     Edge {
-        /// Where it comes from.
+        /// The source address.
         remote: IpAddr,
-        /// Where it goes.
+        /// The destination address.
         pod: IpAddr,
-        /// What the program does.
+        /// Whether the program drops the packet.
         dropped: bool,
     },
-    /// What becomes of flows of older generations.
+    /// The configuration treats established flows differently from the cluster's assumption.
     #[error(
         "the configuration of the programs does not do with established flows what is assumed (`--assume established=…`)"
     )]
     Established,
-    /// No manifest that can be read.
+    /// The manifest cannot be read.
     #[error("the manifest cannot be read")]
     Manifest,
     /// An assumption that no program enforces.
     #[error("`hostnetwork-pods=pod` and `icmp=allow` cannot be enforced, so there is nothing to be verified")]
     Assumption,
-    /// Something that would be so if what is staged were enforced.
+    /// A difference of the second run, with staged policies and lists enforced.
     #[error("with staged policies enforced: {0}")]
     Staged(Box<Difference>),
-    /// Programs whose way to a set cannot be followed.
+    /// The programs' way to a set cannot be followed.
     #[error("it cannot be followed how the programs find a set")]
     Unfollowed,
 }

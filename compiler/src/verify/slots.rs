@@ -1,4 +1,4 @@
-//! Ports, cut by the cluster alone: between two cuts no rule and no service tells ports apart.
+//! Ports, divided into slots by the cluster alone: within a slot no rule and no service distinguishes ports.
 
 use std::ops::Range;
 
@@ -6,13 +6,14 @@ use super::errors::ICMP_ERROR;
 use crate::k8s::PortMatch;
 use crate::model::{Cluster, Direction, PolicyId, Protocol};
 
-/// A port, or what has none.
+/// A port, or (without a protocol) 0 for ICMP, the number of an IP protocol, or [`ICMP_ERROR`].
 pub(super) type Port = (Option<Protocol>, u16);
 
 /// The protocols that have ports.
 pub(super) const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
-/// Slot 0 is everything without ports, slot 1 ICMP errors about live flows; then come the stretches of ports, protocol by protocol.
+/// Slot 0 is for all packets without ports, slot 1 for ICMP errors about live flows; then follow the stretches of
+/// ports, protocol by protocol.
 #[derive(Debug)]
 pub(super) struct Slots {
     /// The first port of each stretch, sorted.
@@ -62,7 +63,7 @@ impl Slots {
         starts.extend(last.checked_add(1));
     }
 
-    /// How many there are.
+    /// The number of slots.
     pub(super) fn count(&self) -> usize {
         Self::FIRST_PORT + self.starts.iter().map(Vec::len).sum::<usize>()
     }

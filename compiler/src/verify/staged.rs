@@ -1,17 +1,17 @@
-//! What is staged, as if it were enforced.
+//! Verification of staged policies and lists, as if they were enforced.
 //!
-//! A program asks both verdicts of a new flow, and tells where they differ. A word of its configuration makes it go by the other
-//! one: so everything that finds out what is enforced finds out what is staged.
+//! A program computes both verdicts of a new flow and reports where they differ. A word of its configuration makes it
+//! act on the staged verdict instead. With that word set, the checks of enforced rules also check staged ones.
 
 use crate::artifact::Artifact;
 use crate::layout::{MapName, STAGED_SHIFT, config, endpoint};
 
-/// Whether something is staged in an artifact: else its endpoints are the same either way.
+/// Whether the artifact stages anything. If not, its endpoints are the same in both runs.
 pub(super) fn is_in(artifact: &Artifact) -> bool {
     artifact.endpoints.iter().any(|local| flags(&local.value) >> STAGED_SHIFT != 0)
 }
 
-/// The same artifact, with what is staged deciding.
+/// A copy of the artifact whose programs act on the staged verdict.
 pub(super) fn deciding(artifact: &Artifact) -> Artifact {
     let mut deciding = artifact.clone();
     if !is_in(artifact) {

@@ -1,4 +1,4 @@
-//! Every address, and the class that the programs find for it.
+//! The class that the programs find for every address.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -14,40 +14,40 @@ use crate::model::Direction;
 use crate::model::eval::Verdict;
 use crate::vm::Spot;
 
-/// An address.
+/// An address with its nature and its classes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Remote {
     pub(super) address: IpAddr,
-    /// What it is to the oracle.
+    /// Its nature: its class in the oracle.
     pub(super) nature: u32,
-    /// What it is to the programs: ingress, egress.
+    /// Its classes in the programs: ingress, egress.
     pub(super) classes: [u32; 2],
 }
 
-/// What a class looks like.
+/// A class that the programs distinguish.
 #[derive(Clone, Debug)]
 pub(super) struct Class {
-    /// One address of it.
+    /// An address of the class.
     pub(super) address: IpAddr,
-    /// How far its packets come, knowing nothing but the class.
+    /// How far the program processes its packets, from a state that contains only the class.
     pub(super) reach: Reach,
 }
 
-/// What came of it.
+/// The result of a survey.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     pub(super) remotes: Vec<Remote>,
     pub(super) classes: HashMap<Instance, Vec<Class>>,
-    /// Times that an address was asked about.
+    /// The number of questions asked about addresses.
     pub(super) asked: u64,
 }
 
-/// From so many stretches of addresses, what a table's word is compared with is looked at.
+/// For each word of a table, its neighbouring addresses are added for at most this many stretches of addresses.
 const STRETCHES: usize = 3;
-/// Samples to find out from what the look-up of a row needs to know.
+/// The number of sample addresses from which the prober learns which parts of the state the row look-up reads.
 const SAMPLES: usize = 12;
 
-/// Asks about all addresses of the families, and about those that the answers speak of.
+/// Asks about all addresses of the families, and about further addresses that the tables read on the way point to.
 pub(super) fn survey(
     artifact: &Artifact,
     prober: &mut Prober,
@@ -92,7 +92,7 @@ struct Surveyor<'a> {
 }
 
 impl Surveyor<'_> {
-    /// Until the tables that were read speak of no new address.
+    /// Asks about addresses until the tables that were read point to no new one.
     fn all(
         &mut self,
         artifact: &Artifact,
@@ -118,7 +118,8 @@ impl Surveyor<'_> {
                 self.survey.remotes.push(Remote { address: *address, nature: expected.nature(*address), classes });
                 self.survey.asked += 2;
                 for spot in noted.drain(..) {
-                    // A word of a table belongs to one stretch of addresses; to others as well if it is damaged.
+                    // A word of an intact table belongs to one stretch of addresses. A damaged table may use it for
+                    // others as well.
                     let stretches = words.entry(spot.offset).or_default();
                     if stretches.len() < STRETCHES && stretches.insert(stretch_of(*address)) {
                         let word = value.get(spot.offset as usize..).and_then(<[u8]>::first_chunk);
@@ -160,7 +161,7 @@ impl Surveyor<'_> {
     }
 }
 
-/// The stretch of addresses in which the same word of a table speaks of the same boundary.
+/// The stretch of addresses in which the same word of a table means the same boundary.
 fn stretch_of(address: IpAddr) -> IpAddr {
     let (family, number) = crate::classify::to_number(address);
     crate::classify::to_address(family, number >> 16 << 16)

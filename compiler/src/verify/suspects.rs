@@ -1,8 +1,9 @@
-//! Addresses and ports that something in the artifact speaks of: where a damaged table or program may differ from the cluster
+//! Addresses and ports that occur in the artifact: a damaged table or program may differ from the cluster there,
 //! although the cluster has no boundary there.
 //!
-//! Every address may be asked about, so too many only cost time. Of a kernel's map every key; of a table, every stretch of its
-//! bytes that could be a single address, and what look-ups compare with ([`beside`]); of the programs, every constant.
+//! Any address may be asked about, so extra ones cost only time. Taken are: every key of a kernel map; every group of
+//! bytes in a table that could be an address, and every word that look-ups compare with ([`beside`]); every constant in
+//! the programs.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -17,7 +18,7 @@ use crate::ebpf::insn::{Insn, Operand};
 use crate::image::MapImage;
 use crate::layout::MapName;
 
-/// The least bytes that a table with an entry for each value of 16 bits has.
+/// The smallest size of a table with an entry for each 16-bit value.
 const FIRST_TABLE: usize = 4 << 16;
 
 /// Whether a map is one value that programs read directly.
@@ -25,7 +26,7 @@ pub(super) fn is_table(map: &MapImage) -> bool {
     map.spec.max_entries == 1 && map.entries.len() == 1
 }
 
-/// Addresses of a family.
+/// Addresses of a family that occur in the artifact.
 pub(super) fn addresses(artifact: &Artifact, family: Family) -> BTreeSet<IpAddr> {
     let [exact, listed, prefixes] = match family {
         Family::V4 => [MapName::Exact4, MapName::Listed4, MapName::Prefixes4],
@@ -43,7 +44,7 @@ pub(super) fn addresses(artifact: &Artifact, family: Family) -> BTreeSet<IpAddr>
         }
     }
     match artifact.map(prefixes) {
-        // A first table by the upper bits has an entry for each of their values.
+        // A first table, indexed by the upper 16 bits, has an entry for each of their values.
         Some(map) if is_table(map) && map.spec.value_size as usize >= FIRST_TABLE => {
             let shift = u32::from(family.bits()) - 16;
             found.extend((0..1u128 << 16).map(|upper| to_address(family, upper << shift)));
@@ -65,7 +66,7 @@ pub(super) fn addresses(artifact: &Artifact, family: Family) -> BTreeSet<IpAddr>
     found
 }
 
-/// Constants that are compared: an IPv4 address is one, an IPv6 address four in a row.
+/// Addresses from the constants of comparisons: an IPv4 address is one constant, an IPv6 address four in a row.
 fn in_code(artifact: &Artifact, family: Family) -> Vec<IpAddr> {
     let constants: Vec<[u8; 4]> = compared(artifact).map(|constant| constant.to_le_bytes()).collect();
     constants.windows(usize::from(family.bits() / 32)).filter_map(|words| address(words.as_flattened())).collect()
@@ -85,15 +86,16 @@ pub(super) fn ports(artifact: &Artifact) -> BTreeSet<u16> {
     numbers.flat_map(|it| [it.checked_sub(1), Some(it), it.checked_add(1)]).flatten().collect()
 }
 
-/// The same of every protocol, and what has no ports: ICMP, and two others by their numbers.
+/// The same ports for every protocol, and packets without ports: two IP protocols by their numbers.
 pub(super) fn all_ports(artifact: &Artifact) -> Vec<Port> {
     let numbers = ports(artifact);
     let with = PROTOCOLS.into_iter().flat_map(|protocol| numbers.iter().map(move |port| (Some(protocol), *port)));
     with.chain([(None, 47), (None, 253)]).collect()
 }
 
-/// Addresses next to what a look-up compared one with: `word` stood in the table where it read. Any group of 32 bits may have
-/// been compared, or the lower half of one, and a start may be stored less one.
+/// Addresses next to the boundary that a look-up compared with: `word` is the table's content at the place of the read.
+/// The look-up may have compared any group of 32 bits, or the lower half of one, and a range's start may be stored
+/// minus one.
 pub(super) fn beside(asked: IpAddr, word: u32) -> Vec<IpAddr> {
     let (family, number) = to_number(asked);
     let mut found = Vec::new();

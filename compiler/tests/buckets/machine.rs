@@ -1,32 +1,32 @@
-//! One slot, and threads whose steps are accesses to it.
+//! A model of one slot, and of threads whose steps are accesses to it.
 //!
-//! A thread is a set of steps with the steps that each must wait for; any that waits for nothing more can be next. That is what a
-//! processor with a single copy of memory (x86, arm64) may do: it keeps dependencies, fences, and the order of accesses to one
-//! place, and nothing else. What a thread has not yet decided to do, it does not do: stores do not run ahead of branches.
+//! A thread is a set of steps, each with the steps that must precede it; any step whose predecessors are done can be
+//! next. This models a processor with a single copy of memory (x86, arm64): it keeps dependencies, fences, and the
+//! order of accesses to one address, and nothing else. Stores are not moved before the branches that decide about them.
 
 use std::collections::HashSet;
 use std::fmt;
 
-/// A flow, by the two parts of its key.
+/// A flow, identified by the two parts of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flow {
     pub(crate) ends: u8,
     pub(crate) remote: u8,
 }
 
-/// What a thread does.
+/// The operation of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Task {
-    /// Reads, and if it is there notes the time.
+    /// Reads the slot, and updates the time if the flow is in it.
     Touch(Flow),
-    /// Reads, and if it is there changes its state.
+    /// Reads the slot, and changes the flow's state if the flow is in it.
     Change(Flow),
-    /// Reads, and if it is there removes it.
+    /// Reads the slot, and removes the flow if it is in it.
     Remove(Flow),
     Insert(Flow),
 }
 
-/// The protocol, rule by rule.
+/// The rules of the protocol, each of which can be switched off.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) claims: bool,
@@ -54,7 +54,7 @@ impl Rules {
     };
 }
 
-/// A slot's word; whose it is, nobody can see.
+/// A slot's word. The model knows its flow (`of`), but threads cannot read that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Word {
     number: u8,
@@ -70,7 +70,7 @@ impl Word {
     }
 }
 
-/// Who was seen last, and by whom: the thread, 9 before all of them.
+/// The flow that was seen last, and the thread that wrote the time; 9 is the initial state.
 type Time = (Option<Flow>, u8);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,7 +81,7 @@ struct Slot {
     time: Time,
 }
 
-/// A thread: which steps are done, and what it has read.
+/// The state of a thread: the steps that are done, and the values that it has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Thread {
     task: Task,
@@ -99,7 +99,7 @@ struct State {
     threads: Vec<Thread>,
 }
 
-/// What went wrong, and in which state.
+/// The violation, and the state in which it occurred.
 #[derive(Debug)]
 pub(crate) struct Violation {
     what: &'static str,
@@ -112,14 +112,14 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Steps of who reads; the last one only of who does more.
+/// The steps of a reader; the last one only exists for operations that write.
 const WORD: u8 = 0;
 const ENDS: u8 = 1;
 const REMOTE: u8 = 2;
 const TIME: u8 = 3;
 const AGAIN: u8 = 4;
 const ACT: u8 = 5;
-/// Steps of who inserts; after them comes the publication.
+/// The steps of an insertion; the publication follows them.
 const CHOOSE: u8 = 0;
 const CLAIM: u8 = 1;
 const WRITE_ENDS: u8 = 2;
@@ -131,7 +131,7 @@ fn steps(steps: &[u8]) -> u8 {
     steps.iter().fold(0, |all, step| all | 1 << step)
 }
 
-/// Walks every state that can be reached, and says how many there are.
+/// Visits every reachable state, and returns their number.
 pub(crate) fn explore(rules: Rules, start: Option<Flow>, tasks: &[Task]) -> Result<usize, Violation> {
     let word = Word { number: 1, is_live: start.is_some(), is_busy: false, changes: 0, of: start };
     let flow = start.unwrap_or(Flow { ends: 9, remote: 9 });
@@ -158,7 +158,7 @@ pub(crate) fn explore(rules: Rules, start: Option<Flow>, tasks: &[Task]) -> Resu
     Ok(seen.len())
 }
 
-/// What a slot says is live is of one flow, all of it.
+/// A slot whose word is live must hold one flow completely.
 fn check(state: &State) -> Result<(), Violation> {
     let Slot { word, ends, remote, time } = state.slot;
     let Some(of) = word.of.filter(|_| word.is_live) else { return Ok(()) };
@@ -186,7 +186,7 @@ impl Thread {
                 WORD => 0,
                 ENDS | REMOTE | TIME if rules.reads_word_first => steps(&[WORD]),
                 ENDS | REMOTE | TIME => 0,
-                // One place is read in order.
+                // Accesses to one address are in order.
                 AGAIN if rules.reads_word_last => steps(&[WORD, ENDS, REMOTE, TIME]),
                 AGAIN => steps(&[WORD]),
                 _ => steps(&[WORD, ENDS, REMOTE, TIME, AGAIN]),
@@ -229,7 +229,7 @@ fn read(slot: &Slot, thread: &mut Thread, step: u8) {
     }
 }
 
-/// The word of the flow, if it was found.
+/// The flow's word, if the reader found the flow.
 fn accepted(thread: &Thread, flow: Flow, rules: Rules) -> Option<Word> {
     let (first, again) = (thread.word?, thread.again?);
     let is_it = first.is_live && (Flow { ends: thread.ends, remote: thread.remote }) == flow;
@@ -237,7 +237,7 @@ fn accepted(thread: &Thread, flow: Flow, rules: Rules) -> Option<Word> {
     (is_it && is_same).then_some(again)
 }
 
-/// What the reader of a flow does with it.
+/// The write of a reader, by its operation.
 fn act(slot: &mut Slot, thread: &Thread, (word, flow, who): (Word, Flow, u8), rules: Rules) {
     let is_same = !rules.changes_by_comparing || slot.word.seen() == word.seen();
     match thread.task {
@@ -251,7 +251,7 @@ fn act(slot: &mut Slot, thread: &Thread, (word, flow, who): (Word, Flow, u8), ru
     }
 }
 
-/// Whoever finds the slot being written, or comes too late, gives up.
+/// An insertion that finds the slot busy, or loses the race for it, gives up.
 fn insert(slot: &mut Slot, thread: &mut Thread, flow: Flow, (step, who): (u8, u8), rules: Rules) {
     match step {
         CHOOSE => {

@@ -1,19 +1,20 @@
-//! The protocol of `layout::buckets`, all ways through it: who reads, inserts, changes, touches and removes flows in one slot
-//! at the same time, two and three at once, step by step in every order.
+//! Checks the protocol of `layout::buckets` exhaustively: threads that read, insert, change, touch and remove flows in
+//! one slot, two and three at the same time, in every order of their steps.
 //!
-//! A step is an access to memory. A thread's steps are in no order but the one that the protocol asks for: what the processor
-//! may do early, it does early in some of the ways. Each rule of the protocol can be left out, and then a way is found
-//! on which somebody takes one flow for another: so the check can fail, and no rule is idle.
+//! A step is one memory access. A thread's steps are ordered only as far as the protocol requires, so the model
+//! includes every reordering that a processor may do. Each rule of the protocol can be left out, and then the check
+//! must find an order in which a thread mistakes one flow for another. This shows that the check can fail, and that
+//! every rule is needed.
 
 mod machine;
 
 use machine::{Flow, Rules, Task, Violation, explore};
 
 const OURS: Flow = Flow { ends: 0, remote: 0 };
-/// Each shares one part with ours: half of the one and half of the other are ours.
+/// Each shares one part of the key with ours, so that a mix of both could be mistaken for ours.
 const OTHERS: [Flow; 2] = [Flow { ends: 0, remote: 1 }, Flow { ends: 1, remote: 0 }];
 
-/// Everything that can be done about a flow.
+/// All operations on a flow.
 const TASKS: [Task; 8] = [
     Task::Touch(OURS),
     Task::Change(OURS),
@@ -25,10 +26,10 @@ const TASKS: [Task; 8] = [
     Task::Insert(OTHERS[1]),
 ];
 
-/// With a slot that is free, or has a flow; the two others differ in nothing that matters.
+/// An empty slot, or one with a flow. The second of the other flows would make no difference.
 const STARTS: [Option<Flow>; 3] = [None, Some(OURS), Some(OTHERS[0])];
 
-/// Every start with every three tasks, of which the order does not matter.
+/// Every start with every three operations; their order does not matter.
 fn all_ways(rules: Rules) -> Result<usize, Violation> {
     let mut states = 0;
     for start in STARTS {
@@ -49,7 +50,7 @@ fn nobody_takes_one_flow_for_another() {
     assert!(states > 1_000_000, "{states} states are not all there are");
 }
 
-/// What goes wrong without a rule.
+/// Expects a violation without a rule.
 #[track_caller]
 fn goes_wrong(without: impl Fn(&mut Rules)) {
     let mut rules = Rules::ALL;
@@ -97,7 +98,7 @@ fn a_touch_must_expect_the_time_that_was_read() {
     goes_wrong(|rules| rules.touches_by_comparing = false);
 }
 
-/// Three flows one after the other in a slot: nobody may mistake the third for the first.
+/// Three flows occupy a slot one after the other: a reader must not mistake the third for the first.
 #[test]
 fn a_slot_that_loses_its_flow_gets_another_number() {
     goes_wrong(|rules| rules.removal_counts = false);

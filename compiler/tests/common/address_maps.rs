@@ -1,4 +1,4 @@
-//! Address maps full of corners, and the addresses to ask about.
+//! Random address maps with many edge cases, and the addresses to look up in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use weir_compiler::address::Family;
 use weir_compiler::classify::{AddressMap, PeerId, Stretch, to_address, to_number};
 use weir_fuzz::generators::Random;
 
-/// Single addresses and stretches of one family, and every address at or beside an edge of them.
+/// Single addresses and ranges of one family, and every address at or next to one of their boundaries.
 pub(crate) fn generate(random: &mut Random, family: Family, most: usize) -> (AddressMap, Vec<IpAddr>) {
     let bits = u32::from(family.bits());
     let top = if bits == 128 { u128::MAX } else { u128::from(u32::MAX) };
@@ -19,11 +19,11 @@ pub(crate) fn generate(random: &mut Random, family: Family, most: usize) -> (Add
             1 => (wide & top) >> shift,
             2 => (1 << shift) - u128::from(random.number() & 1),
             3 => top - ((wide & top) >> shift),
-            // A neighbourhood: everything below one prefix.
+            // Neighbours: all below one prefix.
             _ => (0xac10_0000_0000_0000_0000_0000_0000_0000 >> (128 - bits)) | (wide & 0x3ff),
         }
     };
-    // Numbers of one, two and four bytes.
+    // Class numbers that need one, two and four bytes.
     let large = [200, 700, 70_000][random.below(3)];
     let class = |random: &mut Random| match random.below(4) {
         0 => 0,

@@ -1,4 +1,4 @@
-//! Packets, said as one would say them; `bytes` is what is on the wire.
+//! Builders for packets; `bytes` returns the bytes on the wire.
 
 use std::net::IpAddr;
 
@@ -18,11 +18,12 @@ pub(crate) struct Packet {
     pub(crate) protocol: u8,
     /// IPv4 options, a multiple of four bytes.
     pub(crate) options: Vec<u8>,
-    /// IPv6 headers before the upper one: number, and bytes after the first (which says what follows).
+    /// IPv6 extension headers before the upper header: the number, and the bytes after the first one (which is the next
+    /// header's number).
     pub(crate) extensions: Vec<(u8, Vec<u8>)>,
     pub(crate) hop_limit: u8,
     pub(crate) payload: Vec<u8>,
-    /// Identification, offset in units of eight bytes, more to come.
+    /// Identification, offset in units of eight bytes, and the flag for more fragments.
     pub(crate) fragment: Option<(u16, u16, bool)>,
     /// Bytes at the end of the frame that the length in the header does not count.
     pub(crate) trailer: Vec<u8>,
@@ -75,17 +76,18 @@ impl Packet {
         Self::icmp(source, destination, if source.is_ipv4() { 0 } else { 129 }, identifier)
     }
 
-    /// A question for a neighbour, to the neighbour itself, with the sender's hardware address.
+    /// A neighbour solicitation to the neighbour itself, with the sender's hardware address.
     pub(crate) fn solicitation(source: IpAddr, target: IpAddr) -> Self {
         Self::neighbour(135, source, target, target, 1)
     }
 
-    /// A neighbour's answer about itself.
+    /// A neighbour advertisement for the sender's own address.
     pub(crate) fn advertisement(source: IpAddr, destination: IpAddr) -> Self {
         Self::neighbour(136, source, destination, source, 2)
     }
 
-    /// A message of neighbour discovery with an option: the hardware address from which frames of [`Self::bytes`] are sent.
+    /// A message of neighbour discovery with an option: the hardware address from which frames of [`Self::bytes`] are
+    /// sent.
     pub(crate) fn neighbour(kind: u8, source: IpAddr, destination: IpAddr, target: IpAddr, option: u8) -> Self {
         let IpAddr::V6(target) = target else { panic!("neighbour discovery is of IPv6") };
         let mut message = vec![kind, 0, 0, 0, 0, 0, 0, 0];
@@ -94,7 +96,7 @@ impl Packet {
         Self::new(source, destination, 58, message).with_hop_limit(255)
     }
 
-    /// "Unreachable" from somewhere, to the sender of `quoted`.
+    /// A "destination unreachable" error from `source` to the sender of `quoted`.
     pub(crate) fn unreachable(source: IpAddr, quoted: &Self) -> Self {
         let mut message = vec![if source.is_ipv4() { 3 } else { 1 }, 1, 0, 0, 0, 0, 0, 0];
         let inner = &quoted.bytes()[14..];
@@ -123,7 +125,7 @@ impl Packet {
         self
     }
 
-    /// Only the first `bytes` of what follows the IP header.
+    /// Keeps only the first `bytes` bytes after the IP header.
     pub(crate) fn cut(mut self, bytes: usize) -> Self {
         self.payload.truncate(bytes);
         self
@@ -161,7 +163,7 @@ impl Packet {
         bytes
     }
 
-    /// IPv6 extension headers; the fragment header stands before destination options and behind all else.
+    /// IPv6 extension headers; the fragment header is before destination options and after all others.
     fn headers(&self) -> Vec<(u8, Vec<u8>)> {
         let mut headers = self.extensions.clone();
         if let Some((identification, offset, more)) = self.fragment {

@@ -1,4 +1,4 @@
-//! Policies of one shape, as many as wanted, over the same pods: what a count of them may not change.
+//! Clusters that differ only in the number of policies of one shape, to test what that number must not change.
 
 use std::fmt::Write;
 
@@ -6,17 +6,17 @@ use weir_compiler::decode::{Input, InputKind, Options, decode};
 use weir_compiler::model::{Assumptions, Cluster};
 use weir_compiler::resolve::resolve;
 
-/// Pods, in so many namespaces, of so many apps.
+/// The numbers of pods, of their namespaces and of their apps.
 const PODS: usize = 1_000;
 const NAMESPACES: usize = 20;
 const APPS: usize = 40;
 
-/// A cluster with so many policies.
+/// A cluster with this many policies.
 pub(crate) fn cluster(policies: usize) -> Cluster {
     read(text(policies))
 }
 
-/// Its objects.
+/// The objects of such a cluster, as YAML.
 pub(crate) fn text(policies: usize) -> String {
     let mut text = String::new();
     for namespace in 0..NAMESPACES {
@@ -50,7 +50,7 @@ pub(crate) fn read(text: String) -> Cluster {
     cluster
 }
 
-/// The first of them selects the first pod, and lets tier 1 to port 8000.
+/// One policy. The first of them selects the first pod, and allows tier 1 to port 8000.
 fn policy_text(policy: usize) -> String {
     let (namespace, app) = (policy % NAMESPACES, policy / NAMESPACES % APPS);
     let (tier, port, block) = ((policy + 1) % 7, 8000 + policy % 100, policy % 4);

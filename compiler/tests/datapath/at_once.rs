@@ -1,4 +1,4 @@
-//! The fast path: established packets take it, and it does what the slow path does.
+//! The fast path: established packets take it, and it has the same results as the slow path.
 
 use weir_compiler::address::Family;
 use weir_compiler::image::with_few_flows;
@@ -12,14 +12,14 @@ use crate::rig::{
 };
 use crate::vm::Machine;
 
-/// The facts' cluster, with small tables: they are read after every packet.
+/// The facts' cluster with small tables, because they are read after every packet.
 fn small() -> Parts {
     let mut parts = parts();
     parts.maps = parts.maps.iter().map(|image| with_few_flows(image, 256).into_owned()).collect();
     parts
 }
 
-/// The machine as it is, or one whose packets have no linear area: there the fast path never applies.
+/// The machine as it is, or one whose packets have no linear area, for which the fast path never applies.
 fn rig(parts: &Parts, is_linear: bool) -> Rig {
     let mut machine = Machine::new(parts);
     if !is_linear {
@@ -28,7 +28,7 @@ fn rig(parts: &Parts, is_linear: bool) -> Rig {
     Rig::new(Box::new(machine), parts.pods.clone())
 }
 
-/// A packet between the server and somebody, of few enough flows that most were seen before.
+/// A packet between the server and one of a few peers, so that most flows have been seen before.
 fn any_packet(random: &mut Random) -> (Direction, Packet) {
     let family = FAMILIES[random.below(2)];
     let other = [client(family), friend(family), friend(family), stranger(family), node(family)][random.below(5)];
@@ -85,7 +85,7 @@ fn the_fast_path_does_to_a_packet_what_the_slow_path_does() {
     assert!(established > 1_000, "{established} packets of known flows");
 }
 
-/// With room above what it takes now, and far below what the whole way does.
+/// The limits are above the current cost of the fast path, and far below that of the slow path.
 #[test]
 fn a_packet_of_an_open_flow_takes_the_fast_path() {
     let parts = parts();
@@ -112,7 +112,7 @@ fn a_packet_of_an_open_flow_takes_the_fast_path() {
     }
 }
 
-/// What is inside is of another network.
+/// The packet inside the tag belongs to another network.
 #[test]
 fn a_tag_makes_a_packet_another_flow_s() {
     let parts = parts();

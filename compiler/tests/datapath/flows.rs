@@ -1,4 +1,4 @@
-//! Who may begin, who may answer, and what becomes of a flow.
+//! Which end may begin a flow, which may answer, and how flows change state.
 
 use weir_compiler::layout::Outcome::*;
 
@@ -54,7 +54,7 @@ facts! {
         assert_eq!(rig.flows(), [format!("fresh egress TcpFresh {friend}:443 40000")]);
     }
 
-    /// Else every SYN of a flood that the pod answers would evict a connection.
+    /// The flow stays fresh: otherwise every SYN of a flood that the pod answers would evict a connection.
     an_answered_syn_stays_fresh(rig, family) {
         let (server, client) = (server(family), client(family));
         rig.to_pod(&Packet::tcp((client, 40_000), (server, 80), SYN)).is(Allowed);
@@ -72,7 +72,7 @@ facts! {
         assert_eq!(rig.flows(), [format!("open ingress UdpOpen {client}:40000 53")]);
     }
 
-    /// The other side of an allowed connection may answer, not begin one of its own on the same ports.
+    /// The other end of an allowed connection may answer, but not begin a connection of its own on the same ports.
     a_syn_against_the_flow_is_asked_about(rig, family) {
         let (server, friend) = (server(family), friend(family));
         rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
@@ -83,7 +83,7 @@ facts! {
         rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), ACK)).is(Established);
     }
 
-    /// Where policy allows both directions, both may begin at once.
+    /// If policy allows both directions, both ends may begin at once.
     a_simultaneous_open_passes_where_both_may_begin(rig, family) {
         rig.plug("listener");
         let (listener, friend) = (crate::rig::address(family, "10.0.0.3", "fd00::3"), friend(family));
@@ -93,7 +93,7 @@ facts! {
         rig.to_pod(&Packet::tcp((friend, 500), (listener, 500), SYN | ACK)).is(Established);
     }
 
-    /// Its sequence number may be a guess. The pod's kernel knows; the flow does not.
+    /// The reset's sequence number may be a guess. The pod's kernel can check it, the flow table cannot.
     a_reset_from_outside_changes_nothing(rig, family) {
         let (server, friend) = (server(family), friend(family));
         rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
@@ -111,7 +111,7 @@ facts! {
         assert_eq!(rig.flows(), [format!("fresh egress TcpClosing {friend}:443 40000")]);
     }
 
-    /// Half-open connections carry data for as long as they like; and one side alone can be forged.
+    /// Half-open connections may carry data for any time, and a FIN of one side alone can be forged.
     a_fin_of_one_side_changes_no_state(rig, family) {
         let (server, friend) = (server(family), friend(family));
         rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
@@ -139,7 +139,8 @@ facts! {
         assert_eq!(rig.flows(), [format!("fresh egress TcpFresh {friend}:443 40000")]);
     }
 
-    /// The first policy that selects it finds flows, and knows who began them.
+    /// The flows of a pod without policies are stored too. The first policy that selects the pod then finds them, and
+    /// knows which end began each.
     flows_of_an_open_pod_are_remembered(rig, family) {
         rig.plug("open");
         let (open, stranger) = (open(family), stranger(family));
@@ -149,7 +150,8 @@ facts! {
             format!("fresh egress TcpFresh {stranger}:443 40000"),
             format!("fresh ingress UdpFresh {stranger}:1 2"),
         ]);
-        // Now it is isolated for ingress. Whichever end sends next: its own connection stays established, the other one is cut.
+        // Now the pod is isolated for ingress. Whichever end sends next, the pod's own connection stays established,
+        // and the other one is cut.
         rig.plug_as("listener", "open");
         rig.next_epoch();
         rig.to_pod(&Packet::tcp((stranger, 443), (open, 40_000), SYN | ACK)).is(Established);
@@ -157,10 +159,10 @@ facts! {
         rig.to_pod(&Packet::udp((stranger, 1), (open, 2))).is(Denied);
     }
 
-    /// Which side began it is not in the packet.
+    /// The packet does not show which end began the connection.
     a_packet_from_the_middle_of_a_connection_needs_both_directions(rig, family) {
         let (server, client) = (server(family), client(family));
-        // The client may begin to the server, the server not to the client.
+        // The client may begin a flow to the server, but not the other way round.
         for flags in [ACK, SYN | ACK, FIN | ACK, RST] {
             rig.to_pod(&Packet::tcp((client, 40_000), (server, 80), flags)).is(Denied);
             rig.from_pod(&Packet::tcp((server, 80), (client, 40_000), flags)).is(Denied);
@@ -173,7 +175,8 @@ facts! {
         assert!(rig.flows().is_empty(), "a reset begins nothing");
         rig.from_pod(&Packet::tcp((open, 80), (client, 40_000), ACK)).is(Unfiltered);
         assert_eq!(rig.flows(), [format!("fresh egress TcpFresh {client}:40000 80 from its middle")]);
-        // Isolated for ingress: the pod could have begun it, the client could not. It could be the client's.
+        // Isolated for ingress: the pod may have begun the connection, and the client may not. It could be the
+        // client's, so it is cut.
         rig.plug_as("listener", "open");
         rig.next_epoch();
         rig.from_pod(&Packet::tcp((open, 80), (client, 40_000), ACK)).is(Cut);
@@ -194,7 +197,7 @@ facts! {
         rig.to_pod(&there(ACK)).is(Cut);
         rig.from_pod(&back(ACK)).is(Cut);
         rig.to_pod(&there(SYN)).is(Denied);
-        // Not even when policy allows it again: its ends know it is dead, or soon will.
+        // It stays cut even if policy allows it again: its ends know that it is dead, or will know soon.
         rig.plug("open");
         rig.next_epoch();
         rig.from_pod(&back(ACK)).is(Cut);
@@ -202,7 +205,7 @@ facts! {
         rig.from_pod(&back(SYN | ACK)).is(Established);
     }
 
-    /// UDP has no first packet. In the flow's direction policy is asked, against it everything is a reply.
+    /// UDP has no first packet. Packets in the flow's direction are judged by policy; packets against it are replies.
     replies_of_a_cut_udp_flow_begin_none(rig, family) {
         rig.plug("open");
         let (open, stranger) = (open(family), stranger(family));
@@ -239,7 +242,7 @@ facts! {
         let (server, client) = (server(family), client(family));
         rig.to_pod(&Packet::tcp((client, 40_000), (server, 80), SYN)).is(Allowed);
         rig.next_epoch();
-        // The answer is judged as what it answers: the server may not begin to the client.
+        // The answer is judged as the packet that it answers: the server may not begin a flow to the client.
         rig.from_pod(&Packet::tcp((server, 80), (client, 40_000), SYN | ACK)).is(Established);
         rig.to_pod(&Packet::tcp((client, 40_000), (server, 80), ACK)).is(Established);
         assert_eq!(rig.flows(), [format!("open ingress TcpOpen {client}:40000 80")]);
@@ -249,7 +252,7 @@ facts! {
         rig.plug("listener");
         let (server, friend) = (crate::rig::address(family, "10.0.0.3", "fd00::3"), stranger(family));
         rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
-        // The same pod under another policy.
+        // The same pod with the rules of another policy.
         rig.plug_as("server", "listener");
         rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Established);
         rig.next_epoch();
@@ -258,7 +261,7 @@ facts! {
         rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), ACK)).is(Cut);
     }
 
-    /// Once in a generation is enough.
+    /// A flow is judged again only once in a generation.
     an_adopted_flow_is_not_asked_again(rig, family) {
         rig.plug("listener");
         let (server, friend) = (crate::rig::address(family, "10.0.0.3", "fd00::3"), stranger(family));

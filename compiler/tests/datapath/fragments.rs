@@ -1,4 +1,4 @@
-//! Fragments: ports only in the first; what deceives is dropped.
+//! Fragments: only the first one has ports; deceptive ones are dropped.
 
 use weir_compiler::address::Family;
 use weir_compiler::layout::Outcome::*;
@@ -6,7 +6,7 @@ use weir_compiler::layout::Outcome::*;
 use crate::packet::{Packet, SYN};
 use crate::rig::{Rig, client, facts, friend, open, server, stranger};
 
-/// A later fragment: bytes from the middle of something.
+/// A later fragment, with bytes from the middle of a packet.
 fn later(family: Family, protocol: u8, identification: u16, offset: u16) -> Packet {
     let packet = Packet::new(client(family), server(family), protocol, vec![0xaa; 32]);
     packet.with_fragment(identification, offset, false)
@@ -64,7 +64,7 @@ facts! {
         rig.to_pod(&syn).is(Allowed);
     }
 
-    /// The receiver cuts what the length does not count, and takes the ports from the second fragment.
+    /// The receiver drops the bytes beyond the header's length, and takes the ports from the second fragment.
     a_header_behind_the_counted_length_deceives(rig, family) {
         let whole = Packet::tcp((client(family), 40_000), (server(family), 80), SYN);
         let mut packet = whole.clone().cut(8).with_fragment(7, 0, true);
@@ -79,7 +79,7 @@ facts! {
         assert_eq!(remembered(rig), 64, "the endpoint's own places");
     }
 
-    /// What is large is fragmented: an echo must know its own later fragments.
+    /// Large echo requests are fragmented, so an echo flow must recognize its own later fragments.
     a_fragmented_echo_is_answered(rig, family) {
         let (server, friend) = (server(family), friend(family));
         rig.from_pod(&Packet::ping(server, friend, 9).with_fragment(7, 0, true)).is(Allowed);
@@ -119,7 +119,8 @@ fn an_atomic_fragment_is_a_whole_packet() {
     });
 }
 
-/// Its last header could be in the second fragment, and what stands here behind the counted length.
+/// The last extension header could be in the second fragment, while this one has different bytes behind the counted
+/// length.
 #[test]
 fn a_chain_that_goes_on_behind_a_first_fragment_deceives() {
     crate::on_machine(|rig| {
@@ -133,7 +134,7 @@ fn a_chain_that_goes_on_behind_a_first_fragment_deceives() {
     });
 }
 
-/// Not only destination options: no header may follow a first fragment's.
+/// No extension header may follow the fragment header of a first fragment, not only destination options.
 #[test]
 fn no_extension_header_goes_on_behind_a_first_fragment() {
     crate::on_machine(|rig| {

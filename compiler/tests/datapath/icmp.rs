@@ -1,4 +1,4 @@
-//! ICMP: questions and answers, errors and what they quote, the link's own business.
+//! ICMP: echo requests and replies, errors and the packets they quote, link-local messages.
 
 use weir_compiler::address::Family;
 use weir_compiler::layout::Outcome::*;
@@ -23,7 +23,7 @@ facts! {
         assert_eq!(rig.flows().len(), 1);
     }
 
-    /// The identifier alone would let whoever is asked ask back.
+    /// If only the identifier counted, the receiver of an echo request could send requests of its own.
     an_echo_does_not_let_the_other_side_ask(rig, family) {
         rig.from_pod(&Packet::ping(server(family), friend(family), 7)).is(Allowed);
         rig.to_pod(&Packet::ping(friend(family), server(family), 7)).is(Denied);
@@ -34,7 +34,7 @@ facts! {
         rig.to_pod(&Packet::pong(friend(family), server(family), 7)).is(Denied);
     }
 
-    /// It would be the flow that the question then belongs to.
+    /// Otherwise the reply would create the flow that the request then belongs to.
     an_answer_to_no_question_lets_no_question_in(rig, family) {
         rig.from_pod(&Packet::pong(server(family), friend(family), 7)).is(Allowed);
         assert_eq!(rig.flows().len(), 0);
@@ -44,13 +44,13 @@ facts! {
 
     an_error_about_a_flow_passes(rig, family) {
         let packet = begin(rig, family);
-        // From the other end, and from a router on the way.
+        // From the other end, and from a router on the path.
         rig.to_pod(&Packet::unreachable(friend(family), &packet)).is(Related);
         rig.to_pod(&Packet::unreachable(stranger(family), &packet)).is(Related);
         assert_eq!(rig.flows().len(), 1);
     }
 
-    /// Between the quoted packet's header and its ports may stand others.
+    /// There may be options or extension headers between the quoted packet's header and its ports.
     an_error_that_quotes_options_passes(rig, family) {
         begin(rig, family);
         let packet = Packet::tcp((server(family), 40_000), (friend(family), 443), ACK);
@@ -75,7 +75,7 @@ facts! {
         let ping = Packet::ping(server(family), friend(family), 7);
         rig.from_pod(&ping).is(Allowed);
         rig.to_pod(&Packet::unreachable(stranger(family), &ping)).is(Related);
-        // The server never answered an echo of its friend's.
+        // The server never answered an echo request from its friend.
         let pong = Packet::pong(server(family), friend(family), 7);
         rig.to_pod(&Packet::unreachable(stranger(family), &pong)).is(Denied);
     }
@@ -88,7 +88,7 @@ facts! {
         rig.to_pod(&Packet::unreachable(friend(family), &other_protocol)).is(Denied);
     }
 
-    /// What is quoted must have been sent by whom the error goes to.
+    /// The quoted packet must have been sent by the receiver of the error.
     an_error_that_quotes_the_wrong_side_is_judged(rig, family) {
         let sent = begin(rig, family);
         let mut reversed = Packet::tcp((friend(family), 443), (server(family), 40_000), SYN);
@@ -102,7 +102,7 @@ facts! {
         rig.to_pod(&error).is(Denied);
     }
 
-    /// A pod may not send errors in another's name, not even about its own flows.
+    /// A pod may not send errors with another source address, not even about its own flows.
     an_error_with_a_spoofed_source_is_dropped(rig, family) {
         begin(rig, family);
         let answer = Packet::tcp((friend(family), 443), (server(family), 40_000), SYN | ACK);
@@ -110,7 +110,8 @@ facts! {
         rig.from_pod(&Packet::unreachable(stranger(family), &answer)).is(Source);
     }
 
-    /// Nor about what it claims that another was sent on them.
+    /// A pod may not send errors that quote a packet to another pod, even if the quoted ports are those of its own
+    /// flow.
     an_error_that_quotes_another_pods_packet_on_an_own_flow_is_dropped(rig, family) {
         begin(rig, family);
         let mut answer = Packet::tcp((friend(family), 443), (server(family), 40_000), SYN | ACK);
@@ -153,7 +154,8 @@ facts! {
     }
 }
 
-/// Routers are heard whatever policy says, but not machines on a deny list: an error carries data.
+/// Errors from routers pass whatever the policies are, but not those from machines on a deny list, because an error
+/// carries data.
 #[test]
 fn lists_deny_the_sender_of_an_error() {
     for parts in [listed(), listed_and_staged()] {
@@ -163,7 +165,7 @@ fn lists_deny_the_sender_of_an_error() {
                 rig.to_pod(&Packet::unreachable(denied(family), &packet)).is(Denied);
                 rig.to_pod(&Packet::unreachable(stranger(family), &packet)).is(Related);
                 rig.to_pod(&Packet::unreachable(friend(family), &packet)).is(Related);
-                // The error is no packet of the flow, and begins none.
+                // The error is not a packet of the flow, and begins no flow.
                 assert_eq!(rig.flows().len(), 1);
                 rig.to_pod(&Packet::tcp((friend(family), 443), (server(family), 40_000), SYN | ACK)).is(Established);
             });
@@ -171,7 +173,7 @@ fn lists_deny_the_sender_of_an_error() {
     }
 }
 
-/// A list in force on a pod counts although no policy selects the pod.
+/// A list applies to a pod even if no policy selects the pod.
 #[test]
 fn lists_deny_the_sender_of_an_error_to_a_pod_without_policy() {
     for family in FAMILIES {
@@ -185,7 +187,8 @@ fn lists_deny_the_sender_of_an_error_to_a_pod_without_policy() {
     }
 }
 
-/// The own node reports that a packet is too big for a tunnel, for example. Nothing keeps a pod from its node.
+/// For example, the pod's own node reports that a packet is too big for a tunnel. Traffic between a pod and its own
+/// node is always allowed.
 #[test]
 fn the_own_node_s_errors_pass_with_lists_in_force() {
     for family in FAMILIES {
@@ -196,7 +199,7 @@ fn the_own_node_s_errors_pass_with_lists_in_force() {
     }
 }
 
-/// From the pod, an error goes to the other end of a flow that is allowed, so there is no sender to ask about.
+/// An error from the pod goes to the other end of an allowed flow, so no list has to be checked for it.
 #[test]
 fn errors_from_the_pod_pass_with_lists_in_force() {
     for family in FAMILIES {
@@ -209,7 +212,7 @@ fn errors_from_the_pod_pass_with_lists_in_force() {
     }
 }
 
-/// Only to the other end of the flow, with which the pod may speak anyway; and short.
+/// It may go only to the other end of the flow, with which the pod may communicate anyway; and its length is limited.
 #[test]
 fn an_error_from_the_pod_goes_to_the_sender_of_what_it_quotes() {
     for family in crate::rig::FAMILIES {
@@ -231,7 +234,7 @@ fn an_error_from_the_pod_goes_to_the_sender_of_what_it_quotes() {
     }
 }
 
-/// An error carries data, to the pod and from it: it passes for as long as the flow would.
+/// An error carries data, to the pod and from it: it passes only as long as the flow itself would.
 #[test]
 fn an_error_about_a_flow_of_an_older_generation_is_judged() {
     for family in crate::rig::FAMILIES {

@@ -1,5 +1,5 @@
-//! What the emitted programs do with packets, fact by fact, in the VM. `weir-runtime`'s `datapath_in_kernel` asks the same
-//! facts of the kernel.
+//! Tests of the emitted programs in the VM, one fact at a time. `weir-runtime`'s `datapath_in_kernel` tests the same
+//! facts in the kernel.
 
 #[path = "../common/packet.rs"]
 mod packet;

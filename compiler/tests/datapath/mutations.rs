@@ -1,5 +1,5 @@
-//! No bytes make the program do anything but pass or drop: random changes to packets of every kind. Each is also run with
-//! only part of it linear, and must fare the same.
+//! Whatever bytes a packet has, the program passes or drops it without a fault: random changes to packets of every
+//! kind. Each packet also runs with only a part of it linear, and must get the same result.
 
 use weir_compiler::address::Family;
 use weir_compiler::model::Direction;
@@ -21,7 +21,7 @@ impl Random {
     }
 }
 
-/// One of each kind.
+/// One packet of each kind.
 fn packets(family: Family) -> Vec<Packet> {
     let (server, client, friend) = (server(family), client(family), friend(family));
     let syn = Packet::tcp((client, 40_000), (server, 80), SYN);
@@ -48,13 +48,13 @@ fn packets(family: Family) -> Vec<Packet> {
     packets
 }
 
-/// A packet of some kind with a few bytes changed, and perhaps an end cut off.
+/// A packet of some kind with a few bytes changed, and perhaps truncated.
 pub(crate) fn mutant(random: &mut Random) -> (Direction, Vec<u8>, Arrival) {
     let family = FAMILIES[random.below(2)];
     let packets = packets(family);
     let mut bytes = packets[random.below(packets.len())].bytes();
     for _ in 0..random.below(4) {
-        // The EtherType stays: the kernel's test run takes the protocol from it, so do we.
+        // The EtherType is not changed, because the kernel's test run takes the protocol from it, and so does the VM.
         let at = 14 + random.below(bytes.len() - 14);
         bytes[at] = match random.below(3) {
             0 => random.below(256) as u8,
@@ -63,7 +63,7 @@ pub(crate) fn mutant(random: &mut Random) -> (Direction, Vec<u8>, Arrival) {
         };
     }
     if random.below(4) == 0 {
-        // The kernel's test run takes no packet without an IP header.
+        // The kernel's test run accepts no packet without an IP header.
         let headers = 14 + if family == Family::V4 { 20 } else { 40 };
         bytes.truncate(headers + random.below(bytes.len() - headers));
     }

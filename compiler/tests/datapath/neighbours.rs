@@ -1,4 +1,5 @@
-//! ARP, neighbour discovery, listener reports: a pod says where it is itself and asks where others are, and nothing else.
+//! ARP, neighbour discovery, listener reports: a pod may announce its own addresses and ask for those of others, and
+//! nothing else.
 
 use std::net::IpAddr;
 
@@ -41,14 +42,14 @@ fn a_pod_resolves_and_is_resolved() {
         rig.to_pod(&advertisement(client, server, client)).is(Neighbour);
         rig.to_pod(&solicitation(client, ip("ff02::1:ff00:1"), server)).is(Neighbour);
         rig.from_pod(&advertisement(server, client, server)).is(Neighbour);
-        // Whether the neighbour is still there.
+        // Whether the neighbour is still reachable.
         rig.from_pod(&solicitation(server, client, client)).is(Neighbour);
         rig.from_pod(&solicitation(ip(LINK), ip("fe80::2"), ip("fe80::2"))).is(Neighbour);
         rig.from_pod(&advertisement(ip(LINK), ip("fe80::2"), ip(LINK))).is(Neighbour);
     });
 }
 
-/// To an address behind a router it would be a way out.
+/// Other advertisements are judged by policy: otherwise they could carry data to an address behind a router.
 #[test]
 fn answers_go_to_neighbours_that_asked() {
     on_v6(|rig, server, client| {
@@ -85,7 +86,7 @@ fn nothing_else_is_in_a_message() {
         rig.from_pod(&report(28)).is(Neighbour);
         rig.from_pod(&report(169)).is(Source);
         rig.from_pod(&Packet { destination: ip("2001:db8::1"), ..report(28) }).is(Source);
-        // Around the message there is room too.
+        // The space around the message could carry data too.
         let padded = |packet: Packet| Packet { trailer: vec![0; 1_000], ..packet };
         let behind_options = |packet: Packet| packet.with_extension(60, &[1; 15]);
         rig.from_pod(&padded(advertisement(server, group, server))).is(Source);
@@ -93,7 +94,7 @@ fn nothing_else_is_in_a_message() {
         let hidden =
             (0..7).fold(advertisement(server, group, server), |it, _| it.with_extension(60, &[0, 1, 4, 0, 0, 0, 0]));
         rig.from_pod(&hidden).is(Malformed);
-        // Nor where policy allows the pod everything.
+        // The same holds if policy allows the pod everything.
         rig.plug("open");
         let lie = advertisement(open(V6), group, client(V6));
         rig.from_pod(&padded(lie.clone())).is(Source);
@@ -121,7 +122,7 @@ fn a_pod_speaks_of_itself_alone() {
             lie.payload[26..32].copy_from_slice(&ANOTHER);
             rig.from_pod(&lie).is(Source);
         }
-        // Whoever it may speak with: a pod is no router.
+        // Whatever the policies allow: a pod is not a router.
         rig.plug("open");
         for kind in [134, 137] {
             rig.from_pod(&Packet::icmp(ip(LINK), group, kind, 0).with_hop_limit(255)).is(Source);
@@ -159,7 +160,7 @@ fn what_is_about_others_is_stray() {
         rig.to_pod(&Packet::icmp(ip(LINK), ip(ALL_NODES), 130, 0).with_hop_limit(1)).is(Neighbour);
         rig.to_pod(&Packet::icmp(client, ip(ALL_NODES), 130, 0).with_hop_limit(1)).is(Denied);
         assert!(rig.flows().is_empty());
-        // Asked with a global address, it is remembered where the answer may go.
+        // The solicitation comes from a global address: the flow table stores that it may be answered.
         rig.to_pod(&solicitation(client, server, server)).is(Neighbour);
         assert_eq!(rig.flows().len(), 1);
     });

@@ -1,4 +1,4 @@
-//! The pod itself, and its own node.
+//! Traffic of a pod with itself, and with its own node.
 
 use weir_compiler::layout::Outcome::*;
 
@@ -32,12 +32,12 @@ facts! {
         rig.from_host(&Packet::tcp((node, 10_250), (server, 40_000), SYN | ACK)).is(Established);
     }
 
-    /// Behind the node's address may be anybody whom it masquerades.
+    /// A packet with the node's address may come from any client that the node masquerades.
     what_came_from_outside_is_not_the_node(rig, family) {
         rig.to_pod(&Packet::tcp((node(family), 40_000), (server(family), 9), SYN)).is(Denied);
     }
 
-    /// Through a service, and masqueraded on the way.
+    /// The pod's own packet, which went through a service and was masqueraded on the way.
     what_comes_back_to_the_pod_is_its_own(rig, family) {
         let (node, server) = (node(family), server(family));
         rig.from_itself(&Packet::tcp((node, 40_000), (server, 9), SYN)).is(Itself);
@@ -50,7 +50,7 @@ facts! {
         rig.from_host(&Packet::tcp((other_node(family), 40_000), (server(family), 9), SYN)).is(Denied);
     }
 
-    /// A forwarded packet can lose the interface that it came in through, and a bridged one keeps its sender's socket.
+    /// A forwarded packet can lose its incoming interface, and a bridged packet keeps its sender's socket.
     a_packet_is_this_hosts_only_with_all_of_the_evidence(rig, family) {
         let packet = Packet::tcp((node(family), 40_000), (server(family), 9), SYN);
         if rig.knows_sockets() {
@@ -70,7 +70,8 @@ facts! {
         rig.from_host(&Packet::udp((node(family), 40_000), (server(family), 9))).is(OwnNode);
     }
 
-    /// A client outside can get the node's address and port when NAT has forgotten the node's own flow before we have.
+    /// A client outside can get the node's address and port once NAT has forgotten the node's own flow, while the flow
+    /// table still has it.
     only_the_node_goes_on_with_its_flow(rig, family) {
         let packet = Packet::udp((node(family), 40_000), (server(family), 9));
         rig.from_host(&packet).is(OwnNode);
@@ -89,7 +90,7 @@ facts! {
         rig.from_pod(&Packet::tcp((server(family), 40_000), (other_node(family), 10_250), SYN)).is(Denied);
     }
 
-    /// The answer is judged again as what it answers, and that came from the node.
+    /// The answer is judged as the packet that it answers, and that one came from the node.
     the_node_is_remembered_over_generations(rig, family) {
         let (node, server) = (node(family), server(family));
         rig.from_host(&Packet::tcp((node, 40_000), (server, 9), SYN)).is(OwnNode);

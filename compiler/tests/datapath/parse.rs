@@ -1,4 +1,4 @@
-//! From bytes to facts: what is honoured, what is refused.
+//! Parsing of packets: the headers that are understood, and those that are refused.
 
 use weir_compiler::layout::Outcome::*;
 use weir_compiler::model::Direction;
@@ -97,7 +97,7 @@ mod v6_only {
                 let seen = rig.to_pod(&packet);
                 assert_eq!(seen.verdict(), -1, "{number}: {seen:?}");
             }
-            // Authentication counts its length in units of four.
+            // The length of an authentication header is counted in units of four bytes.
             let packet = syn().with_extension(51, &[[4].as_slice(), &[0; 22]].concat());
             assert_eq!(rig.to_pod(&packet).verdict(), -1);
             assert_eq!(rig.flows().len(), 1);
@@ -129,7 +129,7 @@ mod v6_only {
         });
     }
 
-    /// The destination that we see is then not where the packet ends.
+    /// The destination in the header is then not the packet's final destination.
     #[test]
     fn segments_left_are_a_source_route() {
         crate::on_machine(|rig| {
@@ -152,7 +152,7 @@ mod v4_only {
     use crate::packet::ACK;
     use weir_compiler::address::Family::V4;
 
-    /// Loose and strict, with a stop to come and with none, at once and behind padding or another option.
+    /// Loose and strict, with and without a remaining stop, first or after padding or another option.
     const SOURCE_ROUTES: [&[u8]; 6] = [
         &[131, 7, 4, 10, 0, 9, 9, 0],
         &[137, 7, 4, 10, 0, 9, 9, 0],
@@ -162,7 +162,7 @@ mod v4_only {
         &[1, 1, 1, 1, 1, 148, 4, 0, 0, 131, 3, 4],
     ];
 
-    /// The destination that we see is then not where the packet ends, or not the way that answers go.
+    /// The destination in the header is then not the final destination, or answers take another path.
     #[test]
     fn source_routes_are_dropped() {
         crate::on_machine(|rig| {
@@ -173,7 +173,7 @@ mod v4_only {
                     .is(SourceRoute);
             }
             assert!(rig.flows().is_empty());
-            // Nor in a flow that lives.
+            // They are dropped in established flows as well.
             rig.to_pod(&Packet::tcp((client(V4), 40_000), (server(V4), 80), SYN)).is(Allowed);
             let answer = Packet::tcp((server(V4), 80), (client(V4), 40_000), SYN | ACK);
             rig.from_pod(&answer.clone().with_options(SOURCE_ROUTES[0])).is(SourceRoute);
@@ -194,10 +194,10 @@ mod v4_only {
     fn what_looks_like_a_source_route_inside_another_option_is_none() {
         crate::on_machine(|rig| {
             let packet = |port| Packet::tcp((client(V4), port), (server(V4), 80), SYN);
-            // A recorded route by way of 131.137.131.137; what is behind the end of options.
+            // A record-route option with the address 131.137.131.137, and bytes after the end of the options.
             rig.to_pod(&packet(1).with_options(&[7, 7, 8, 131, 137, 131, 137, 0])).is(Allowed);
             rig.to_pod(&packet(2).with_options(&[0, 131, 7, 4, 10, 0, 9, 9])).is(Allowed);
-            // The ports of the transport header are no options: 0x8307 = 33543.
+            // The ports of the transport header are not options: 0x8307 = 33543.
             rig.to_pod(&packet(33_543).with_options(&[1, 1, 1, 1])).is(Allowed);
             rig.to_pod(&packet(0x0101).with_options(&[148, 4, 0, 0, 1, 1, 1, 1])).is(Allowed);
         });
@@ -208,12 +208,12 @@ mod v4_only {
         crate::on_machine(|rig| {
             let packet =
                 |options: &[u8]| Packet::tcp((client(V4), 40_000), (server(V4), 80), SYN).with_options(options);
-            // Shorter than their own head; longer than the header.
+            // Options shorter than their own head, or longer than the header.
             rig.to_pod(&packet(&[148, 1, 0, 0])).is(Malformed);
             rig.to_pod(&packet(&[148, 0, 0, 0])).is(Malformed);
             rig.to_pod(&packet(&[148, 5, 0, 0])).is(Malformed);
             rig.to_pod(&packet(&[1, 1, 1, 148])).is(Malformed);
-            // More than are followed.
+            // More options than the program follows.
             rig.to_pod(&packet(&[1, 7, 3, 4].repeat(10))).is(Malformed);
         });
     }
@@ -229,7 +229,7 @@ mod v4_only {
         });
     }
 
-    /// Large segments carry a length of 0.
+    /// Large segments have a length field of 0.
     #[test]
     fn a_total_length_of_zero_is_no_fault() {
         crate::on_machine(|rig| {

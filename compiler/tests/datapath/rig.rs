@@ -1,6 +1,6 @@
-//! One pod behind one interface, and either machine to send packets through its two hooks.
+//! One pod behind one interface, and a machine (VM or kernel) that runs its two programs.
 //!
-//! Every packet is asked for its verdict and for the one counter that it moved; flows are read back as text.
+//! Each packet is checked for its verdict and for the one counter that it changed; flows are read back as text.
 
 use std::net::IpAddr;
 
@@ -21,20 +21,20 @@ use weir_compiler::{lower, passes};
 
 use crate::packet::Packet;
 
-/// The pod's interface. The only one that every kernel has.
+/// The pod's interface. It is the only index that exists in every kernel.
 pub(crate) const INTERFACE: u32 = 1;
-/// Where packets of others come in.
+/// The interface through which packets from other hosts arrive.
 pub(crate) const UPLINK: u32 = 2;
 
 pub(crate) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What runs the programs.
+/// Runs the programs.
 pub(crate) trait Machine {
-    /// The verdict.
+    /// Runs a packet and returns the verdict.
     fn run(&mut self, hook: Direction, packet: &[u8], arrival: Arrival) -> i32;
-    /// All of a map; none if there is no such map.
+    /// All entries of a map; none if there is no such map.
     fn entries(&self, map: MapName) -> Entries;
-    /// One value; a per-CPU one is of all CPUs.
+    /// One value; for a per-CPU map, the values of all CPUs.
     fn read(&self, map: MapName, key: &[u8]) -> Vec<u8>;
     fn write(&mut self, map: MapName, key: &[u8], value: &[u8]);
     fn remove(&mut self, map: MapName, key: &[u8]);
@@ -42,11 +42,11 @@ pub(crate) trait Machine {
     fn knows_sockets(&self) -> bool {
         true
     }
-    /// Lets time pass; only the VM can.
+    /// Advances the clock; only the VM can do that.
     fn advance(&mut self, seconds: u64);
 }
 
-/// The way of a packet to a hook, as far as the kernel knows it.
+/// The origin of a packet, as far as the kernel knows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Arrival {
     /// The interface through which it came to this host; 0 if none is known.
@@ -62,16 +62,16 @@ impl Arrival {
         Self { interface, ..Self::default() }
     }
 
-    /// A packet that a socket of this host sends.
+    /// A packet that a socket of this host sent.
     pub(crate) const HERE: Self = Self { interface: 0, has_socket: true, stamp: 0 };
 }
 
-/// What a machine is made from.
+/// The parts from which a machine is made.
 pub(crate) struct Parts {
     pub(crate) maps: Vec<MapImage>,
     /// `to_pod`, `from_pod`.
     pub(crate) programs: [Assembled; 2],
-    /// Pod's name → value in `endpoints`.
+    /// Values in `endpoints`, by the pods' names.
     pub(crate) pods: Vec<(String, Vec<u8>)>,
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn parts() -> Parts {
     compile(include_str!("cluster.yaml"), "here")
 }
 
-/// The same, with policies that are only reported.
+/// The same, with policies in audit mode.
 pub(crate) fn staged() -> Parts {
     compile(concat!(include_str!("cluster.yaml"), include_str!("staged.yaml")), "here")
 }
@@ -118,7 +118,7 @@ pub(crate) fn listed() -> Parts {
     compile(concat!(include_str!("cluster.yaml"), include_str!("listed.yaml")), "here")
 }
 
-/// The same, with policies in audit mode as well.
+/// The same as [`listed`], with policies in audit mode as well.
 pub(crate) fn listed_and_staged() -> Parts {
     compile(concat!(include_str!("cluster.yaml"), include_str!("listed.yaml"), include_str!("staged.yaml")), "here")
 }
@@ -132,37 +132,37 @@ pub(crate) fn one_bucket() -> Parts {
 
 pub(crate) const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
-/// A pod under test.
+/// A machine with one pod to test.
 pub(crate) struct Rig {
     machine: Box<dyn Machine>,
     pods: Vec<(String, Vec<u8>)>,
 }
 
-/// What became of a packet.
+/// The result of a packet.
 #[derive(Debug)]
 pub(crate) struct Seen {
     verdict: i32,
-    /// Outcomes whose counter moved.
+    /// The outcomes whose counters changed.
     counted: Vec<Outcome>,
 }
 
 #[expect(clippy::wrong_self_convention, reason = "from and to the pod: the packet's way")]
 impl Rig {
-    /// `server` is plugged in.
+    /// A rig with the pod `server` behind the interface.
     pub(crate) fn new(machine: Box<dyn Machine>, pods: Vec<(String, Vec<u8>)>) -> Self {
         let mut rig = Self { machine, pods };
         rig.plug("server");
         rig
     }
 
-    /// Puts another pod behind the interface.
+    /// Replaces the pod behind the interface.
     pub(crate) fn plug(&mut self, pod: &str) {
         let found = self.pods.iter().find(|(name, _)| name.ends_with(pod));
         let value = &found.unwrap_or_else(|| panic!("no {pod} in {:?}", self.pods)).1;
         self.machine.write(MapName::Endpoints, &INTERFACE.to_le_bytes(), value);
     }
 
-    /// `pod` keeps its addresses and is filtered as `like` is.
+    /// Puts `pod` behind the interface with its own addresses, but filtered like `like`.
     pub(crate) fn plug_as(&mut self, like: &str, pod: &str) {
         let value = |name: &str| self.pods.iter().find(|(at, _)| at.ends_with(name)).unwrap().1.clone();
         let mut mixed = value(pod);
@@ -177,7 +177,7 @@ impl Rig {
         self.machine.write(MapName::Endpoints, &INTERFACE.to_le_bytes(), &value);
     }
 
-    /// Nothing behind the interface.
+    /// Removes the pod behind the interface.
     pub(crate) fn unplug(&mut self) {
         self.machine.remove(MapName::Endpoints, &INTERFACE.to_le_bytes());
     }
@@ -192,7 +192,7 @@ impl Rig {
         self.send(Direction::Ingress, &packet.bytes(), Arrival::through(UPLINK))
     }
 
-    /// A packet that the pod sent, and that comes back to it.
+    /// A packet that the pod sent and that returns to it.
     pub(crate) fn from_itself(&mut self, packet: &Packet) -> Seen {
         self.send(Direction::Ingress, &packet.bytes(), Arrival::through(INTERFACE))
     }
@@ -231,19 +231,19 @@ impl Rig {
         self.machine.advance(seconds);
     }
 
-    /// How many fragmented packets' ports are remembered.
+    /// The number of fragmented packets whose ports are stored.
     pub(crate) fn fragments(&self) -> usize {
         self.machine.entries(MapName::Fragments).iter().filter(|(_, value)| value.iter().any(|it| *it != 0)).count()
     }
 
-    /// The next generation: flows of the last one are to be judged again.
+    /// Begins the next generation: flows of the last one are judged again.
     pub(crate) fn next_epoch(&mut self) {
         let mut value = self.machine.entries(MapName::Config).remove(0).1;
         value[config::EPOCH as usize] += 1;
         self.machine.write(MapName::Config, &[0; 4], &value);
     }
 
-    /// The generation in force has this epoch.
+    /// Sets the epoch of the current generation.
     pub(crate) fn set_epoch(&mut self, epoch: u32) {
         let mut value = self.machine.entries(MapName::Config).remove(0).1;
         value[config::EPOCH as usize..][..4].copy_from_slice(&epoch.to_le_bytes());
@@ -265,21 +265,21 @@ impl Rig {
         }
     }
 
-    /// Flows of older generations go on.
+    /// Keeps the flows of older generations.
     pub(crate) fn keep_established(&mut self) {
         let mut value = self.machine.entries(MapName::Config).remove(0).1;
         value[config::KEEP_ESTABLISHED as usize] = 1;
         self.machine.write(MapName::Config, &[0; 4], &value);
     }
 
-    /// What is only reported decides.
+    /// Makes the staged verdict decide.
     pub(crate) fn decide_by_staged(&mut self) {
         let mut value = self.machine.entries(MapName::Config).remove(0).1;
         value[config::STAGED as usize] = 1;
         self.machine.write(MapName::Config, &[0; 4], &value);
     }
 
-    /// Records of drops in this second, and those that were not written.
+    /// The number of drop records in this second, and of drops that were not recorded.
     pub(crate) fn recorded(&self) -> (u32, u32) {
         let value = self.machine.read(MapName::EventLimit, &[0; 4]);
         let word = |at: usize| u32::from_le_bytes(*value[at..].first_chunk().unwrap());
@@ -312,7 +312,7 @@ fn show_flow(flow: &Flow) -> String {
 }
 
 impl Seen {
-    /// The packet was counted once, as this, and treated accordingly.
+    /// Checks that the packet was counted once, as `outcome`, and passed or dropped accordingly.
     #[track_caller]
     pub(crate) fn is(self, outcome: Outcome) {
         assert_eq!((self.verdict, self.counted), (if outcome.drops() { 2 } else { -1 }, vec![outcome]));
@@ -327,12 +327,12 @@ impl Seen {
     }
 }
 
-/// Ends of the facts' packets.
+/// The pod under test.
 pub(crate) fn server(family: Family) -> IpAddr {
     address(family, "10.0.0.1", "fd00::1")
 }
 
-/// May reach some of the server's ports.
+/// It may reach some of the server's ports.
 pub(crate) fn client(family: Family) -> IpAddr {
     address(family, "10.0.0.2", "fd00::2")
 }
@@ -345,12 +345,12 @@ pub(crate) fn open(family: Family) -> IpAddr {
     address(family, "10.0.0.4", "fd00::4")
 }
 
-/// The server may reach it, for everything.
+/// The server may reach it on every port.
 pub(crate) fn friend(family: Family) -> IpAddr {
     address(family, "10.8.0.1", "fd08::1")
 }
 
-/// No policy speaks of it.
+/// No policy mentions it.
 pub(crate) fn stranger(family: Family) -> IpAddr {
     address(family, "203.0.113.7", "2001:db8::7")
 }
@@ -376,7 +376,7 @@ pub(crate) fn address(family: Family, v4: &str, v6: &str) -> IpAddr {
     }
 }
 
-/// Facts, each a function of a rig and a family, and a test for each family.
+/// Defines facts, each a function of a rig and a family, with a test for each family.
 macro_rules! facts {
     ($($(#[$doc:meta])* $name:ident($rig:ident, $family:ident) $body:block)*) => {
         $($(#[$doc])* mod $name {

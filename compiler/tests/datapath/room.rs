@@ -1,4 +1,4 @@
-//! Which flows a full bucket keeps. All flows here are in one.
+//! Which flows a full bucket keeps. All flows here are in one bucket.
 
 use weir_compiler::address::Family;
 use weir_compiler::layout::Outcome::*;
@@ -6,7 +6,7 @@ use weir_compiler::layout::Outcome::*;
 use crate::packet::{ACK, FIN, Packet, SYN};
 use crate::rig::{FAMILIES, Rig, address, one_bucket, server};
 
-/// Slots of the bucket.
+/// The number of slots in the bucket.
 const SLOTS: usize = 8;
 
 fn friend(family: Family) -> std::net::IpAddr {
@@ -21,7 +21,7 @@ fn back(family: Family, port: u16, flags: u8) -> Packet {
     Packet::tcp((friend(family), 443), (server(family), port), flags)
 }
 
-/// Both sides have spoken, and the first again.
+/// Confirms a flow: both ends send, and then the first one again.
 fn confirm(rig: &mut Rig, family: Family, port: u16) {
     rig.from_pod(&out(family, port, SYN)).is(Allowed);
     rig.to_pod(&back(family, port, SYN | ACK)).is(Established);
@@ -45,7 +45,7 @@ fn a_flood_of_first_packets_evicts_no_confirmed_flow() {
         confirmed.clone().for_each(|port| confirm(rig, family, port));
         for port in 1_000..1_200 {
             rig.from_pod(&out(family, port, SYN)).is(Allowed);
-            // Answered or not.
+            // Some are answered, some are not.
             if port % 2 == 0 {
                 rig.to_pod(&back(family, port, SYN | ACK)).is(Established);
             }
@@ -68,7 +68,7 @@ fn a_bucket_full_of_confirmed_flows_has_room_for_one_that_begins() {
     });
 }
 
-/// Somebody who opens and closes connections without an answer holds no slot.
+/// A client that opens and closes connections without an answer holds no slot.
 #[test]
 fn a_flow_that_is_closed_before_it_was_confirmed_gives_way() {
     each_family(|rig, family| {
@@ -81,7 +81,7 @@ fn a_flow_that_is_closed_before_it_was_confirmed_gives_way() {
     });
 }
 
-/// Every slot has its turn, and each flow is found in whatever slot it is.
+/// Every slot is used, and each flow is found in any of them.
 #[test]
 fn a_bucket_holds_as_many_flows_as_it_has_slots() {
     each_family(|rig, family| {

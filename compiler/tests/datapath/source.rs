@@ -1,4 +1,4 @@
-//! A pod speaks only in its own name.
+//! A pod may only use its own source addresses.
 
 use weir_compiler::address::Family;
 use weir_compiler::layout::Outcome::*;
@@ -24,7 +24,7 @@ facts! {
         rig.from_pod(&Packet::udp((server(family), 1), (friend(family), 2))).is(Source);
     }
 
-    /// Also where a packet cannot be judged.
+    /// The source is checked even if the packet cannot be judged.
     an_open_pods_fragments_and_broken_headers_are_checked_too(rig, family) {
         rig.plug("open");
         let spoofed = Packet::udp((server(family), 1), (friend(family), 2));
@@ -53,7 +53,7 @@ facts! {
         }
     }
 
-    /// What came by multicast is answered from the pod's own address.
+    /// The answer to a multicast packet has the pod's own address as its source.
     the_answer_to_a_group_has_the_pods_own_source(rig, family) {
         rig.plug("listener");
         let group = address(family, "224.0.0.251", "ff02::fb");
@@ -71,7 +71,7 @@ facts! {
     }
 }
 
-/// Zeros stand for the address that the pod does not have.
+/// Zeros in the entry mean that the pod has no address of the family.
 #[test]
 fn a_pod_of_one_family_says_nothing_in_the_other() {
     crate::on_machine(|rig| {
@@ -83,7 +83,7 @@ fn a_pod_of_one_family_says_nothing_in_the_other() {
     });
 }
 
-/// A link-local source is of the link: nothing but its own business has it.
+/// Link-local source addresses are only valid in the link's own protocols.
 #[test]
 fn a_link_local_source_is_not_the_pods() {
     crate::on_machine(|rig| {

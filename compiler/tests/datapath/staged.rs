@@ -1,4 +1,4 @@
-//! What is only reported: `open` would be isolated both ways, `server` would let more in and out.
+//! Policies in audit mode: `open` would be isolated in both directions, `server` would allow more in both.
 
 use weir_compiler::address::Family;
 use weir_compiler::layout::Outcome::*;

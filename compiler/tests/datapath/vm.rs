@@ -1,4 +1,4 @@
-//! The VM as a machine for facts.
+//! The VM as a machine for the facts.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use weir_compiler::vm::{ANY, Host, MapId, ProgramId, Skb, Vm};
 
 use crate::rig::{Arrival, Entries, INTERFACE, Parts};
 
-/// Ticks of the image's clock in a second.
+/// The ticks of the image's clock in a second.
 const TICKS: u64 = 250;
 
 pub(crate) struct Machine {
@@ -16,11 +16,11 @@ pub(crate) struct Machine {
     maps: HashMap<MapName, MapId>,
     programs: [ProgramId; 2],
     host: Host,
-    /// How much of the packet programs may read directly.
+    /// The number of packet bytes that programs may read directly.
     pub(crate) linear: usize,
-    /// The tag that the device has taken off.
+    /// The VLAN tag that the device has removed.
     pub(crate) vlan: Option<u16>,
-    /// Instructions that the last packet took.
+    /// The number of instructions that the last packet took.
     pub(crate) executed: u64,
 }
 

@@ -1,4 +1,5 @@
-//! What the kernel cannot be asked: its clock is not ours to move, and its test run takes no packet without an IP header.
+//! Facts that cannot be tested in the kernel: tests cannot advance its clock, and its test run accepts no packet
+//! without an IP header.
 
 use weir_compiler::address::Family;
 use weir_compiler::layout::Outcome::*;
@@ -24,7 +25,7 @@ facts! {
         rig.to_pod(&back).is(Denied);
     }
 
-    /// So many records a second, for all drops together; the others are counted.
+    /// The number of drop records in a second is limited, for all drops together. Further drops are only counted.
     drops_beyond_so_many_a_second_are_counted_and_not_recorded(rig, family) {
         let denied = Packet::tcp((client(family), 40_000), (server(family), 81), SYN);
         let drop = |rig: &mut Rig, times: u32| (0..times).for_each(|_| rig.to_pod(&denied).is(Denied));
@@ -107,7 +108,7 @@ facts! {
     }
 }
 
-/// What is inside is of another network than the one that policy speaks of.
+/// The packet inside the tag belongs to another network than the policies.
 #[test]
 fn what_had_a_tag_is_unknown() {
     let parts = crate::rig::parts();
@@ -121,11 +122,11 @@ fn what_had_a_tag_is_unknown() {
     rig.plug("open");
     let open = crate::rig::open(Family::V4);
     rig.to_pod(&Packet::tcp((client(Family::V4), 40_000), (open, 80), SYN)).is(Unfiltered);
-    // The kernel would take off a tag of network 0, and the source was not checked.
+    // The kernel would remove a tag of network 0 and forward the packet, although its source was never checked.
     rig.from_pod(&Packet::tcp((open, 40_000), (client(Family::V4), 80), SYN)).is(Unknown);
 }
 
-/// A slot has 24 bits of the epoch, the configuration has 32; the fast path looks at the bits above those of a slot.
+/// A slot stores 24 bits of the epoch, the configuration 32. The fast path also compares the bits above the slot's 24.
 #[test]
 fn an_epoch_beyond_a_slots_bits_is_the_same_on_both_paths() {
     let parts = crate::rig::parts();
@@ -143,7 +144,7 @@ fn an_epoch_beyond_a_slots_bits_is_the_same_on_both_paths() {
     }
 }
 
-/// An ended UDP flow: its beginner does not go on with it, and does not keep it.
+/// A UDP flow that was ended: neither end can continue it, and packets do not keep it alive.
 #[test]
 fn an_ended_udp_flow_passes_in_no_direction() {
     let parts = crate::rig::parts();

@@ -1,4 +1,4 @@
-//! What the kernel is given: rules by hand, policies by hand, and generated clusters.
+//! The cases for the kernel: handwritten rules, handwritten policies, and generated clusters.
 
 use weir_compiler::decode::{Input, InputKind, Options, decode};
 use weir_compiler::iptables::{Rendering, render};
@@ -6,7 +6,7 @@ use weir_compiler::model::Assumptions;
 use weir_compiler::resolve::resolve;
 use weir_fuzz::generators::{Random, cluster as generate};
 
-/// Texts to restore.
+/// The texts to restore.
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) v4: String,
@@ -14,7 +14,7 @@ pub(crate) struct Case {
     pub(crate) sets: String,
 }
 
-/// How many generated clusters.
+/// The number of generated clusters.
 const GENERATED: u64 = 6;
 
 pub(crate) fn all() -> Vec<Case> {
@@ -39,7 +39,7 @@ fn render_yaml(text: &str) -> Rendering {
     render(&resolve(&decoded.objects, Assumptions::default()).0)
 }
 
-/// What rendering never writes, but the evaluator knows.
+/// Rules that the renderer never writes, but the evaluator supports.
 fn by_hand() -> Case {
     let v4 = "\
 *filter
@@ -94,7 +94,7 @@ COMMIT
     Case { name: "by hand".to_owned(), v4: v4.to_owned(), v6: v6.to_owned(), sets: sets.to_owned() }
 }
 
-/// For the hosts that the test has.
+/// Policies for the hosts of the test.
 const POLICIES: &str = "
 apiVersion: v1
 kind: Node

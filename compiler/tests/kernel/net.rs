@@ -1,7 +1,7 @@
-//! Hosts around a router, each in a network namespace of its own. Nothing leaves them.
+//! Hosts around a router, each in a network namespace of its own, without a connection to the outside.
 //!
-//! Every host has one address of each family and a route to everything by its router, as pods have. The namespaces
-//! are named after this process; those of processes that are gone are removed at the start.
+//! Every host has one address of each family and a default route through the router, as pods have. The names of the
+//! namespaces contain the process id; those of dead processes are removed at the start.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::IpAddr;
@@ -10,10 +10,10 @@ use std::process::{Child, Command, Stdio};
 
 const PREFIX: &str = "weir-test-";
 
-/// Why this cannot run here, or what failed.
+/// The reason why the test cannot run here, or the failure.
 pub(crate) type Error = Box<dyn std::error::Error>;
 
-/// A host: where it is.
+/// The addresses of a host.
 pub(crate) struct Host {
     pub(crate) v4: IpAddr,
     pub(crate) v6: IpAddr,
@@ -25,14 +25,14 @@ impl Host {
     }
 }
 
-/// The namespaces and the servers in them. Removed when dropped.
+/// The namespaces and the servers in them. They are removed on drop.
 pub(crate) struct Net {
     names: Vec<String>,
     servers: Vec<Child>,
 }
 
 impl Net {
-    /// Builds it, and starts a server on these ports on every host.
+    /// Creates the namespaces, and starts a server on these ports on every host.
     pub(crate) fn new(hosts: &[Host], ports: &[u16]) -> Result<Self, Error> {
         remove_stale();
         let name = |part: &str| format!("{PREFIX}{}-{part}", std::process::id());
@@ -93,7 +93,7 @@ impl Net {
         run(&mut inside(&self.names[0])?, command, input)
     }
 
-    /// Starts a client on a host; it is given its tries, and prints what it reached.
+    /// Starts a client on a host. Its input are the flows to try, its output which of them arrived.
     pub(crate) fn probe(&self, index: usize, tries: &str) -> Result<String, Error> {
         let own = std::env::current_exe()?;
         run(&mut inside(&self.names[index + 1])?, &[own.to_str().ok_or("a path that is no text")?, "probe"], tries)
@@ -103,7 +103,7 @@ impl Net {
 impl Drop for Net {
     fn drop(&mut self) {
         for server in &mut self.servers {
-            // Their input ends with this process too; either is enough.
+            // Servers also stop when this process ends, because their input ends; either is enough.
             let _ = server.kill();
             let _ = server.wait();
         }
@@ -117,12 +117,12 @@ fn inside(namespace: &str) -> Result<Command, Error> {
     Ok(command)
 }
 
-/// Runs a command with input, and gives its output; an error says what it said.
+/// Runs a command with input, and returns its output; an error contains its error output.
 pub(crate) fn run(command: &mut Command, arguments: &[&str], input: &str) -> Result<String, Error> {
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("{arguments:?}: {error}"))?;
     let (mut stdin, text) = (child.stdin.take().ok_or("no input")?, input.to_owned());
-    // A child that does not read to the end has its reasons; its status tells.
+    // A child may stop reading early; its exit status shows whether that is an error.
     let writer = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
     let output = child.wait_with_output()?;
     let _ = writer.join();
@@ -132,7 +132,7 @@ pub(crate) fn run(command: &mut Command, arguments: &[&str], input: &str) -> Res
     }
 }
 
-/// What a process that was killed left behind.
+/// Removes the namespaces of processes that were killed.
 fn remove_stale() {
     let Ok(names) = namespaces() else { return };
     for name in names {

@@ -1,6 +1,6 @@
-//! What runs inside the namespaces: a server that answers everybody, and a client that tries.
+//! The programs inside the namespaces: a server that answers every packet, and a client.
 //!
-//! Both are this test's own binary, started again by `ip netns exec`.
+//! Both are the test's own binary, started again by `ip netns exec`.
 
 use std::io::{self, BufRead, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -28,7 +28,8 @@ fn echo(socket: &UdpSocket) {
     }
 }
 
-/// Reads lines `PROTOCOL ADDRESS PORT MILLISECONDS`, tries all of them at once, and prints `1` or `0` for each, in order.
+/// Reads lines `PROTOCOL ADDRESS PORT MILLISECONDS`, tries all of them at once, and prints `1` or `0` for each, in
+/// order.
 pub(crate) fn probe() -> io::Result<()> {
     let mut tries = Vec::new();
     for line in io::stdin().lock().lines() {

@@ -1,4 +1,4 @@
-//! What another rule or block makes superfluous.
+//! Rules, exceptions and lists that another one makes redundant.
 
 use weir_compiler::diagnostic::Severity;
 

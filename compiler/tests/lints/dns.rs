@@ -1,4 +1,4 @@
-//! Name servers and policies for egress.
+//! The lint for DNS and egress policies.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Address lists.
+//! Lints of address lists.
 
 use super::*;
 

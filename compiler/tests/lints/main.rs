@@ -1,4 +1,4 @@
-//! What lints find, and what they leave alone.
+//! The findings of lints, and the cases in which they must not report.
 
 mod both_ends;
 mod coverage;
@@ -27,7 +27,7 @@ fn run(decoded: &Decoded, steps: u64) -> Diagnostics {
     lint_within(steps, &decoded.objects, &cluster)
 }
 
-/// `code object field`, a line each.
+/// One line for each finding: `code object field`.
 fn lines(decoded: &Decoded, diagnostics: &Diagnostics) -> Vec<String> {
     let line = |place: &Place, code: &str| {
         let Place::Field(origin) = place else { panic!("lints point at fields") };
@@ -46,7 +46,7 @@ fn check(code: &str, text: &str, expected: &[&str]) {
     assert_eq!(found, expected, "{all:#?}");
 }
 
-/// Everything that a finding says, for the first finding of a code.
+/// Checks all texts of the first finding of a code.
 #[track_caller]
 fn check_text(code: &str, text: &str, expected: &[&str]) {
     let decoded = read(text);
@@ -59,7 +59,7 @@ fn check_text(code: &str, text: &str, expected: &[&str]) {
     assert_eq!(said, expected);
 }
 
-/// A pod of namespace `shop` with a label `app`, and any more of its fields.
+/// A pod of namespace `shop` with a label `app`; further fields can be appended.
 fn pod(name: &str, app: &str) -> String {
     format!("---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop, labels: {{app: {app}}}}}\n")
 }

@@ -1,4 +1,4 @@
-//! Whom a rule is for.
+//! Lints of the peers of rules.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Named ports.
+//! The lint of named ports.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Which pods a policy selects.
+//! The lint of policies that select no pod.
 
 use super::*;
 

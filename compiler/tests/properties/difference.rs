@@ -1,4 +1,5 @@
-//! The rows of a comparison are exactly what both sides, asked about everything, say differently; for the same reasons.
+//! The rows of a comparison are exactly the differences between the verdicts of both sides on all flows, with the same
+//! reasons.
 
 use weir_compiler::k8s::Object;
 use weir_compiler::model::Assumptions;
@@ -14,7 +15,7 @@ fn check(base: &[Object], head: &[Object], assume: Assumptions, seed: u64) -> Re
     agree(&base, &head, &mut Random::new(seed))
 }
 
-/// Leaves out objects of one side, then of the other, as long as it still fails.
+/// Leaves out objects of one side, then of the other, as long as the check still fails.
 fn smaller(base: Vec<Object>, head: Vec<Object>, assume: Assumptions, seed: u64) -> String {
     let (base, _) = smallest(base, |base| check(base, &head, assume, seed).err());
     let (head, text) = smallest(head, |head| check(&base, head, assume, seed).err());

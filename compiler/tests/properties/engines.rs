@@ -1,4 +1,4 @@
-//! Reference, IR before and after the passes, and the bytecode in the machine give one answer, for the same reasons.
+//! The reference, the IR before and after the passes, and the bytecode in the VM agree, with the same reasons.
 
 use weir_compiler::k8s::Object;
 use weir_compiler::model::{Assumptions, Cluster};
@@ -9,7 +9,7 @@ use weir_fuzz::oracles::shrink::{report, smallest};
 
 use crate::{generated, resolved};
 
-/// Agreement in every scope; how much was asked.
+/// Compares the engines in every scope; returns the number of questions.
 fn check(cluster: &Cluster, effort: Effort, random: &mut Random) -> Result<usize, String> {
     scopes(cluster).into_iter().map(|scope| agree(cluster, scope, effort, random)).sum()
 }

@@ -1,4 +1,4 @@
-//! An artifact's objects mean what the objects meant that it was made from.
+//! The objects in an artifact have the same meaning as the objects that it was compiled from.
 
 use weir_compiler::artifact::objects;
 use weir_compiler::decode::{Input, InputKind, Options, decode};

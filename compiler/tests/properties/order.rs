@@ -1,4 +1,4 @@
-//! The order of objects is no input.
+//! The order of the objects does not change the output.
 
 use weir_compiler::classify::Scope;
 use weir_compiler::k8s::Object;
@@ -8,7 +8,7 @@ use weir_fuzz::oracles::engines::Compiled;
 
 use crate::{generated, resolved};
 
-/// Every byte that is loaded: maps, endpoints, both programs.
+/// All bytes that are loaded: maps, endpoints, both programs.
 fn bytes(objects: &[Object], assume: Assumptions) -> String {
     let cluster = resolved(objects, assume);
     let compiled = Compiled::new(&cluster, Scope::everything(&cluster)).unwrap();

@@ -1,4 +1,5 @@
-//! Programs: each pass keeps every verdict, in any order; texts are read back; nothing emitted is beyond a limit.
+//! Programs: each pass preserves every verdict, in any order; the text form can be read back; emitted code is within
+//! all limits.
 
 use weir_compiler::classify::{Scope, classify};
 use weir_compiler::ebpf::limits;
@@ -10,7 +11,7 @@ use weir_fuzz::oracles::questions::{Boundaries, Question};
 
 use crate::{generated, resolved};
 
-/// Asks two programs for one direction the same; how many questions.
+/// Compares two programs for one direction; returns the number of questions.
 fn check_same(compiled: &Compiled<'_>, name: &str, program: &Program, questions: &[Question]) -> usize {
     ir::verify(program).unwrap_or_else(|error| panic!("{name}: {error}\n{program}"));
     let general = &compiled.general[index(program.direction)];
@@ -18,7 +19,7 @@ fn check_same(compiled: &Compiled<'_>, name: &str, program: &Program, questions:
     let mut asked = 0;
     for question in of_direction {
         let facts: Facts = compiled.facts(question).expect("a local endpoint");
-        // The reason is part of it: it is what a packet is counted as.
+        // The reason must be equal too, because packets are counted by it.
         let expected = ir::run(general, &compiled.tables, &facts);
         let found = ir::run(program, &compiled.tables, &facts);
         let shown = shown(compiled.cluster, question);
@@ -54,7 +55,7 @@ fn each_pass_alone_keeps_every_verdict() {
         }
     }
     assert!(asked > 50_000, "only {asked} questions");
-    // These two tidy up after others; the general program has nothing to tidy.
+    // These two passes only clean up after others, and find nothing to do in the general program.
     let idle: Vec<&str> = PASSES.iter().zip(&changed).filter(|it| *it.1 < 10).map(|it| it.0.0).collect();
     assert_eq!(idle, ["jumps", "dead-code"], "passes that changed almost no program: {changed:?}");
 }

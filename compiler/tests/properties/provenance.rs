@@ -1,4 +1,4 @@
-//! What the manifest says of entries is what the tables say.
+//! The manifest describes the entries as the tables contain them.
 
 use weir_compiler::artifact::Provenance;
 use weir_compiler::classify::{AtomId, PeerId, Scope, SubjectId, classify};

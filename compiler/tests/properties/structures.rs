@@ -1,4 +1,4 @@
-//! Whatever structure a set has, the bytecode decides as the reference does.
+//! With every structure for a set, the bytecode decides as the reference does.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ fn every_structure_decides_as_the_reference_does() {
             }
         }
     }
-    // The flow table is not among them: with one structure there is no choice, and `tables` has no note of it.
+    // The flow table is left out: it has only one structure, so `tables` has no note about it.
     let chosen = Place::ALL.iter().filter(|place| place.structures().len() > 1);
     let all = chosen.flat_map(|place| place.structures().iter().map(|it| (*place, *it)));
     let unseen: Vec<_> = all.filter(|it| !seen.contains(it)).collect();

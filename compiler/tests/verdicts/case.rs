@@ -1,4 +1,4 @@
-//! A file of the corpus: a cluster and rows.
+//! A file of the corpus: a cluster and rows of expected verdicts.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -16,14 +16,14 @@ pub(crate) struct Case {
     pub(crate) rows: Vec<Row>,
 }
 
-/// One expectation.
+/// One expected verdict.
 pub(crate) struct Row {
-    /// As written.
+    /// The row as written.
     pub(crate) text: String,
     pub(crate) flow: Flow,
-    /// At these ends.
+    /// The directions in which the flow is denied.
     denied: Vec<Direction>,
-    /// Sorted; `None` if only the verdict is compared.
+    /// The expected reasons, sorted; `None` if only the verdict is compared.
     pub(crate) because: Option<Vec<String>>,
 }
 

@@ -1,7 +1,7 @@
-//! `.BTF.ext`: which instruction came from which line.
+//! `.BTF.ext`: the source line of each instruction.
 //!
-//! The kernel wants a record at the start of every function and none inside a 64-bit load; loaders count in bytes of the
-//! section. Records stand where the line changes.
+//! The kernel requires a record at the start of every function and none inside a 64-bit load; loaders count offsets in
+//! bytes of the section. A record is written only where the line changes.
 
 use super::{Btf, MAGIC, TypeId, VERSION};
 use crate::artifact::bytes::{Sink, Source, c_text};
@@ -10,10 +10,10 @@ use crate::artifact::line::Line;
 const HEADER: u32 = 24;
 pub(in crate::artifact) const FUNCTION_RECORD: u32 = 8;
 pub(in crate::artifact) const LINE_RECORD: u32 = 16;
-/// A record's line number has 22 bits, above ten for a column.
+/// A record's line number has 22 bits, above ten bits for a column.
 const COLUMN_BITS: u32 = 10;
 
-/// A place in a section, in bytes, and the line of what is there.
+/// A byte offset in a section, and the line of the instruction there.
 pub(in crate::artifact) type LineAt<'a> = (u32, &'a Line);
 
 /// The section's bytes; functions as (byte offset, type).
@@ -36,7 +36,8 @@ pub(in crate::artifact) fn write(
     assemble(function_info.0, line_info.0)
 }
 
-/// `struct bpf_line_info`; whoever reads it says what the offset counts.
+/// Writes a `struct bpf_line_info`. The unit of the offset depends on the reader: bytes in the file, instructions in
+/// the kernel.
 pub(in crate::artifact) fn line_record(btf: &mut Btf, lines: &mut Sink, offset: u32, line: &Line) {
     lines.u32(offset);
     lines.u32(btf.string(&line.file));
@@ -65,7 +66,7 @@ fn assemble(mut function_info: Vec<u8>, mut line_info: Vec<u8>) -> Vec<u8> {
     out.0
 }
 
-/// The lines of the one section that has some, by byte offset.
+/// Reads the lines of the one section that has some, by byte offset.
 pub(in crate::artifact) fn read(btf: &[u8], ext: &[u8]) -> Option<Vec<(u32, Line)>> {
     let strings = part(btf, 3)?;
     let mut lines = Source(part(ext, 3)?);
@@ -83,7 +84,8 @@ fn line(source: &mut Source<'_>, strings: &[u8]) -> Option<(u32, Line)> {
     Some((offset, Line { file, text, number: source.u32()? >> COLUMN_BITS }))
 }
 
-/// The stretch whose offset and length are the header's numbers `at` and `at + 1` (after its length: 1 and 2, 3 and 4).
+/// A part of the section: the header holds its offset and length as the numbers `at` and `at + 1` (1 and 2, or 3 and
+/// 4).
 fn part(bytes: &[u8], at: usize) -> Option<&[u8]> {
     let mut header = Source(bytes);
     let known = (header.u16()?, header.u16()?, header.u32()?) == (MAGIC, VERSION, HEADER);

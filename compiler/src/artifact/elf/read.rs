@@ -1,4 +1,4 @@
-//! Reads what [`super::Writer`] writes. Every offset and count in the file is a claim, and is checked before it is used.
+//! Reads the files that [`super::Writer`] writes. Every offset and count in the file is checked before it is used.
 
 use super::{HEADER, IDENT, KIND, SECTION_HEADER, SYMBOL, SYMBOLS, Symbol, SymbolKind};
 use crate::artifact::bytes::{Source, c_text};
@@ -17,7 +17,7 @@ struct SectionAt<'a> {
     data: &'a [u8],
 }
 
-/// A section header's fields that we look at.
+/// The fields of a section header that the reader uses.
 struct Header {
     name: u32,
     kind: u32,
@@ -26,7 +26,7 @@ struct Header {
 }
 
 impl<'a> Elf<'a> {
-    /// `None` if this is no such file.
+    /// `None` if the file does not have the form that the writer produces.
     pub(in crate::artifact) fn read(file: &'a [u8]) -> Option<Self> {
         let mut header = Source(file);
         let known = header.take(16)? == IDENT && (header.u16()?, header.u16()?, header.u32()?) == KIND;
@@ -49,19 +49,19 @@ impl<'a> Elf<'a> {
         self.sections.iter().find(|section| section.name == name)
     }
 
-    /// What is in a section.
+    /// The content of a section.
     pub(in crate::artifact) fn section(&self, name: &str) -> Option<&'a [u8]> {
         self.find(name).map(|section| section.data)
     }
 
-    /// The whole file without what is in one section.
+    /// The file before and after the content of one section.
     pub(in crate::artifact) fn around(&self, name: &str) -> Option<[&'a [u8]; 2]> {
         let section = self.find(name)?;
         let end = section.offset.checked_add(section.data.len())?;
         Some([self.file.get(..section.offset)?, self.file.get(end..)?])
     }
 
-    /// The symbols; the first, empty one is left out.
+    /// The symbols, without the empty first one.
     pub(in crate::artifact) fn symbols(&self) -> Option<Vec<Symbol>> {
         let strings = self.section(super::STRINGS)?;
         let (table, rest) = self.section(SYMBOLS)?.as_chunks::<SYMBOL>();
@@ -69,12 +69,12 @@ impl<'a> Elf<'a> {
         if rest.is_empty() { symbols.collect() } else { None }
     }
 
-    /// The section that a symbol names.
+    /// The name of a section by its number, as symbols give it.
     pub(in crate::artifact) fn section_name(&self, number: u16) -> Option<&'a str> {
         self.sections.get(usize::from(number)).map(|section| section.name)
     }
 
-    /// Offset and symbol number (from 1) of every relocation.
+    /// The offset and symbol number (from 1) of every relocation.
     pub(in crate::artifact) fn relocations(&self, name: &str) -> Option<Vec<(u64, u32)>> {
         let (table, rest) = self.section(name)?.as_chunks::<{ super::RELOCATION }>();
         let entries = table.iter().map(|bytes| {

@@ -25,7 +25,7 @@ status: {podIP: 10.0.0.25}
 ",
 };
 
-/// Not an address.
+/// The text is not an address.
 pub(crate) fn at(origin: Origin, text: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} is not an IP address", quote(text)))
         .help("write an address like `10.9.8.7` or `2001:db8::7`, or remove it")

@@ -35,7 +35,7 @@ spec:
 ",
 };
 
-/// Not `address/length`.
+/// The text is not `address/length`.
 pub(crate) fn at(origin: Origin, text: &str) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("{} is not a CIDR", quote(text)));
     if let Some(address) = parse_address(text) {

@@ -26,7 +26,7 @@ spec: {action: Deny, directions: [Ingress], cidrs: [192.0.2.0/24]}
 ",
 };
 
-/// Not one of the two.
+/// The name is not one of the two directions.
 pub(crate) fn at(origin: Origin, name: &str) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("{} is not a direction", quote(name)));
     match nearest(name, ["Ingress", "Egress"]) {

@@ -27,7 +27,7 @@ spec:
 ",
 };
 
-/// A key of the wrong syntax.
+/// The key has the wrong syntax.
 pub(crate) fn at(origin: Origin, key: &str, why: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} is not a valid label key: it {why}", quote(key)))
         .help("write a key like `app` or `example.com/app`")

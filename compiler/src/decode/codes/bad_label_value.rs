@@ -28,7 +28,7 @@ spec:
 ",
 };
 
-/// A value of the wrong syntax.
+/// The value has the wrong syntax.
 pub(crate) fn at(origin: Origin, value: &str, why: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} is not a valid label value: it {why}", quote(value)))
         .help("write the value that the objects carry, like `web`")

@@ -27,7 +27,7 @@ spec: {action: Deny, cidrs: [192.0.2.0/24]}
 ",
 };
 
-/// Not one of the two; empty if absent.
+/// The action is not one of the two; it is empty if it is absent.
 pub(crate) fn at(origin: Origin, action: &str) -> Diagnostic {
     let message = match action {
         "" => "the list has no `action`".to_owned(),

@@ -27,12 +27,12 @@ spec: {action: Deny, cidrs: [192.0.2.0/32]}
 ",
 };
 
-/// What is wrong with it.
+/// The entry cannot be read; `why` completes a sentence that begins with it.
 pub(crate) fn at(origin: Origin, text: &str, why: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} {why}", quote(text))).help(help(text))
 }
 
-/// What people have beside lists of addresses looks like this.
+/// Recognizes other formats that users keep lists of addresses in.
 fn help(text: &str) -> &'static str {
     let mut words = text.split_ascii_whitespace();
     match (words.next(), words.next()) {

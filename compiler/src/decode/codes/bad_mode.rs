@@ -1,4 +1,4 @@
-//! A `weir.dev/mode` that is none, or on an object that has none.
+//! A `weir.dev/mode` that is not a mode, or on an object that has no mode.
 
 use crate::decode::codes::quote;
 use crate::decode::suggest::nearest;
@@ -29,7 +29,7 @@ spec:
 ",
 };
 
-/// Not one of the two.
+/// The mode is not one of the two.
 pub(crate) fn at(origin: Origin, mode: &str) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("{} is not a mode", quote(mode)));
     match nearest(mode, ["audit", "enforce"]) {
@@ -38,7 +38,7 @@ pub(crate) fn at(origin: Origin, mode: &str) -> Diagnostic {
     }
 }
 
-/// On an address list.
+/// The mode is on an address list.
 pub(crate) fn list(origin: Origin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "an address list has no mode; it is enforced")
         .help("leave the annotation out, or keep the list back until it is to be enforced")

@@ -32,7 +32,7 @@ spec:
 ",
 };
 
-/// Not one of the four.
+/// The operator is not one of the four.
 pub(crate) fn at(origin: Origin, operator: &str) -> Diagnostic {
     const KNOWN: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
     let message = match operator {

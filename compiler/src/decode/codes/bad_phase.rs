@@ -26,7 +26,7 @@ status: {phase: Running}
 ",
 };
 
-/// Not one of the five.
+/// The phase is not one of the five.
 pub(crate) fn at(origin: Origin, phase: &str) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("{} is not a pod phase", quote(phase)));
     match nearest(phase, ["Pending", "Running", "Succeeded", "Failed", "Unknown"]) {

@@ -30,7 +30,7 @@ spec:
 ",
 };
 
-/// Not one of the two.
+/// The name is not one of the two types.
 pub(crate) fn at(origin: Origin, name: &str) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("{} is not a policy type", quote(name)));
     match nearest(name, ["Ingress", "Egress"]) {

@@ -33,7 +33,7 @@ spec:
 ",
 };
 
-/// A name of the wrong syntax.
+/// The name has the wrong syntax.
 pub(crate) fn at(origin: Origin, name: &str, why: &str) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("{} is not a valid port name: it {why}", quote(name)));
     match (name.parse::<u16>(), name.split_once('-')) {

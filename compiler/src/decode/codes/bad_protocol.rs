@@ -34,7 +34,7 @@ spec:
 ",
 };
 
-/// Not one of the three.
+/// The protocol is not one of the three.
 pub(crate) fn at(origin: Origin, protocol: &str) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("{} is not a protocol of ports", quote(protocol)));
     let upper = protocol.to_ascii_uppercase();

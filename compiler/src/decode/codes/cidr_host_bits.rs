@@ -34,7 +34,7 @@ spec:
 ",
 };
 
-/// What is written, and what it means.
+/// `text` is the CIDR as written, `meant` its meaning.
 pub(crate) fn at(origin: Origin, text: &str, meant: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} means {meant}", quote(text)))
         .label("bits are set beyond the length")

@@ -1,4 +1,4 @@
-//! IPv4 in IPv6 clothes.
+//! An IPv4 address written as an IPv6 address.
 
 use crate::decode::codes::quote;
 use crate::diagnostic::{Code, Diagnostic, Severity};
@@ -33,7 +33,7 @@ spec:
 ",
 };
 
-/// What is written, and what it means.
+/// `text` is the address or CIDR as written, `meant` its meaning.
 pub(crate) fn at(origin: Origin, text: &str, meant: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} is IPv4: {meant}", quote(text)))
         .label("an IPv4-mapped address")

@@ -34,7 +34,7 @@ spec:
 ",
 };
 
-/// What is written, and what it means.
+/// `text` is the address or CIDR as written, `meant` its meaning.
 pub(crate) fn at(origin: Origin, text: &str, meant: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} is read as {meant}", quote(text)))
         .label("leading zeros: decimal here, octal elsewhere")

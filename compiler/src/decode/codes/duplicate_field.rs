@@ -1,4 +1,4 @@
-//! A field that is there twice.
+//! A field that occurs twice.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
 use crate::origin::Origin;
@@ -30,7 +30,7 @@ spec:
 ",
 };
 
-/// The second one.
+/// Points at the second occurrence, with the first as a label.
 pub(crate) fn at(origin: Origin, name: &str, severity: Severity) -> Diagnostic {
     let mut found = Diagnostic::at_name(&CODE, origin.clone(), format!("`{name}` is there twice"))
         .label("again here")

@@ -34,7 +34,7 @@ spec: {podSelector: {}, ingress: [{}]}
 ",
 };
 
-/// The second one, and where the first is.
+/// Points at the second document, with the first as a label.
 pub(crate) fn at(origin: Origin, first: Origin, what: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{what} is there twice"))
         .label("described again here")

@@ -1,4 +1,4 @@
-//! A peer that says nothing.
+//! A peer without any content.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
 use crate::origin::Origin;
@@ -33,7 +33,7 @@ spec:
 ",
 };
 
-/// At the peer.
+/// Points at the peer.
 pub(crate) fn at(origin: Origin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "the peer is empty").label("names nobody").help(
         "write `podSelector: {}` for every pod of this namespace, `namespaceSelector: {}` for every pod, \

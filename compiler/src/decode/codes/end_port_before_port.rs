@@ -32,7 +32,7 @@ spec:
 ",
 };
 
-/// At the end port.
+/// Points at the end port.
 pub(crate) fn at(origin: Origin, first: i64, last: i64) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("the range ends at {last}, before it begins at {first}"))
         .help(format!("write `port: {last}` and `endPort: {first}`, if that was meant"))

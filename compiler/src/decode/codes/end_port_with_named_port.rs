@@ -34,7 +34,7 @@ spec:
 ",
 };
 
-/// At the end port.
+/// Points at the end port.
 pub(crate) fn at(origin: Origin, name: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("`endPort` cannot go with the named port {}", quote(name)))
         .help("write the number of the first port, or remove `endPort`")

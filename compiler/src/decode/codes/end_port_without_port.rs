@@ -32,7 +32,7 @@ spec:
 ",
 };
 
-/// At the end port.
+/// Points at the end port.
 pub(crate) fn at(origin: Origin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "`endPort` needs a `port` to begin with").help("add `port`, or remove `endPort`")
 }

@@ -1,4 +1,4 @@
-//! An exception from something that is not in the block.
+//! An exception that is not inside its block.
 
 use crate::address::Prefix;
 use crate::decode::codes::quote;
@@ -35,7 +35,7 @@ spec:
 ",
 };
 
-/// At the exception.
+/// Points at the exception.
 pub(crate) fn at(origin: Origin, text: &str, block: Origin, cidr: Prefix, hole: Prefix) -> Diagnostic {
     let message = format!("{} is not a strict part of {cidr}", quote(text));
     let found = Diagnostic::at(&CODE, origin, message).also(block, "of this block");

@@ -24,13 +24,13 @@ spec: {podSelector: {}}
 ",
 };
 
-/// A key of the wrong syntax.
+/// The key has the wrong syntax.
 pub(crate) fn key(origin: Origin, key: &str, why: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} is not a valid annotation key: it {why}", quote(key)))
         .help("write a key like `example.com/owner`")
 }
 
-/// Too much of it.
+/// All annotations together are too large.
 pub(crate) fn size(origin: Origin, bytes: usize, limit: usize) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("annotations of {bytes} bytes; the API server takes {limit}"))
         .help("keep large texts in a ConfigMap")

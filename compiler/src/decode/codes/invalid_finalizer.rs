@@ -25,19 +25,19 @@ spec: {podSelector: {}}
 ",
 };
 
-/// A name of the wrong syntax.
+/// The name has the wrong syntax.
 pub(crate) fn at(origin: Origin, name: &str, why: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} is not a valid finalizer: it {why}", quote(name)))
         .help("write a finalizer like `example.com/cleanup`")
 }
 
-/// A name of its own without a prefix.
+/// The name has no prefix and is not one of Kubernetes' own.
 pub(crate) fn unqualified(origin: Origin, name: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("the finalizer {} has no prefix and is none of Kubernetes' own", quote(name)))
         .help("write a finalizer like `example.com/cleanup`")
 }
 
-/// Both of Kubernetes' own.
+/// Both of Kubernetes' own finalizers are present.
 pub(crate) fn conflict(origin: Origin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "the finalizers `orphan` and `foregroundDeletion` exclude each other")
         .help("remove one of the two")

@@ -25,13 +25,13 @@ spec: {podSelector: {}}
 ",
 };
 
-/// A name of the wrong syntax.
+/// The name has the wrong syntax.
 pub(crate) fn at(origin: Origin, name: &str, why: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} is not a valid name: it {why}", quote(name)))
         .help("choose a name like `allow-web`")
 }
 
-/// Neither a name nor a prefix for one.
+/// The object has neither a name nor a prefix for one.
 pub(crate) fn missing(origin: Origin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "the object has no name").help("add `metadata.name`")
 }

@@ -25,13 +25,13 @@ spec: {podSelector: {}}
 ",
 };
 
-/// A namespace of the wrong syntax.
+/// The namespace has the wrong syntax.
 pub(crate) fn at(origin: Origin, namespace: &str, why: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} is not a valid namespace: it {why}", quote(namespace)))
         .help("write the name of a namespace, like `shop`")
 }
 
-/// A namespace on a kind that lives in none.
+/// The kind is cluster-scoped and has no namespace.
 pub(crate) fn of_cluster_scoped(origin: Origin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "a CidrList belongs to the whole cluster, not to a namespace")
         .help("remove `namespace`; to limit the list to pods of one, use `spec.appliesTo.namespaceSelector`")

@@ -28,7 +28,7 @@ spec: {podSelector: {}}
 ",
 };
 
-/// What is wrong, as a sentence.
+/// `what` describes the problem, as a sentence.
 pub(crate) fn at(origin: Origin, what: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, what).help("leave owner references to the controller that sets them")
 }

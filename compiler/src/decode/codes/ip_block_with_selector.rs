@@ -34,7 +34,7 @@ spec:
 ",
 };
 
-/// At the peer.
+/// Points at the peer.
 pub(crate) fn at(origin: Origin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "a peer cannot have both `ipBlock` and a selector")
         .help("make two list items of it (a `- ` before each) if either may match")

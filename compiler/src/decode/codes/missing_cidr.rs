@@ -32,7 +32,7 @@ spec:
 ",
 };
 
-/// At the missing field.
+/// Points at the missing field.
 pub(crate) fn at(origin: Origin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "the ipBlock has no `cidr`")
         .help("add `cidr`; `0.0.0.0/0` is every IPv4 address, `::/0` every IPv6 address")

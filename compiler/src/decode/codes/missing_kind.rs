@@ -1,4 +1,4 @@
-//! An object that does not say what it is.
+//! An object without `apiVersion` or `kind`.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
 use crate::origin::Origin;
@@ -24,7 +24,7 @@ spec: {podSelector: {}}
 ",
 };
 
-/// `missing` is the one that is not there.
+/// `missing` is the name of the missing field.
 pub(crate) fn at(origin: Origin, missing: &str, known: Option<(&str, &str)>) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("the object has no `{missing}`"));
     match known {
@@ -33,7 +33,7 @@ pub(crate) fn at(origin: Origin, missing: &str, known: Option<(&str, &str)>) -> 
     }
 }
 
-/// A document that is no mapping at all.
+/// The document is not a mapping.
 pub(crate) fn not_a_mapping(origin: Origin, found: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("expected a Kubernetes object, found {found}"))
         .help("begin with `apiVersion:` and `kind:`, or take this file out of the input")

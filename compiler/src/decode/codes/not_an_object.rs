@@ -1,4 +1,4 @@
-//! YAML that is something else than a Kubernetes object.
+//! YAML that is not a Kubernetes object.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
 use crate::origin::Origin;
@@ -24,7 +24,7 @@ spec:
 ",
 };
 
-/// A mapping with neither `apiVersion` nor `kind`.
+/// The document is a mapping with neither `apiVersion` nor `kind`.
 pub(crate) fn at(origin: Origin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "not a Kubernetes object, passed over")
         .note("it has neither `apiVersion` nor `kind`")

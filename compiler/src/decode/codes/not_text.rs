@@ -1,4 +1,4 @@
-//! Bytes that are no UTF-8 text.
+//! Bytes that are not UTF-8 text.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
 use crate::source::{FileId, FileSpan};
@@ -23,7 +23,7 @@ spec:
 ",
 };
 
-/// A whole file that could not be read.
+/// The whole file could not be read.
 pub(crate) fn at(file: FileId, name: &str, error: &TextError) -> Diagnostic {
     let place = FileSpan { file, span: Span::default() };
     let found = Diagnostic::at_text(&CODE, place, format!("{}, in line {} of `{name}`", error.message, error.line));

@@ -1,4 +1,4 @@
-//! A dangling dash.
+//! A list item without content.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
 use crate::origin::Origin;
@@ -30,14 +30,14 @@ spec:
 ",
 };
 
-/// A rule.
+/// The item is a rule.
 pub(crate) fn rule(origin: Origin, peers: &str) -> Diagnostic {
     let whom = if peers == "from" { "from everybody" } else { "to everybody" };
     Diagnostic::at(&CODE, origin, format!("an empty list item is a rule that allows everything {whom}"))
         .help("remove the `-`, or write `- {}` if that was meant")
 }
 
-/// An entry of `ports`.
+/// The item is an entry of `ports`.
 pub(crate) fn port(origin: Origin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "an empty list item stands for every TCP port")
         .help("remove the `-`, or write `- {}` if that was meant")

@@ -30,7 +30,7 @@ spec:
 ",
 };
 
-/// `In` or `NotIn`.
+/// `operator` is `In` or `NotIn`.
 pub(crate) fn at(origin: Origin, operator: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("`{operator}` needs at least one value"))
         .help("add `values`, or use `Exists` or `DoesNotExist`")

@@ -31,7 +31,7 @@ spec:
 ",
 };
 
-/// `Exists` or `DoesNotExist`.
+/// `operator` is `Exists` or `DoesNotExist`.
 pub(crate) fn at(origin: Origin, operator: &str) -> Diagnostic {
     let with_values = if operator == "Exists" { "In" } else { "NotIn" };
     Diagnostic::at(&CODE, origin, format!("`{operator}` takes no values"))

@@ -1,4 +1,4 @@
-//! A policy that does not say whom it selects.
+//! A policy without a `podSelector`.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
 use crate::origin::Origin;
@@ -27,7 +27,7 @@ spec:
 ",
 };
 
-/// At the missing field.
+/// Points at the missing field.
 pub(crate) fn at(origin: Origin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "without a `podSelector` the policy selects every pod of its namespace")
         .help("write `podSelector: {}` if that is meant")

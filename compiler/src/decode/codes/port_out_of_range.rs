@@ -32,7 +32,7 @@ spec:
 ",
 };
 
-/// Not a port.
+/// The number is not a port.
 pub(crate) fn at(origin: Origin, number: i64) -> Diagnostic {
     let in_rule = origin.path.steps().get(1).is_some_and(is_rules);
     let found = Diagnostic::at(&CODE, origin, format!("{number} is not a port: ports go from 1 to 65535"));
@@ -42,7 +42,7 @@ pub(crate) fn at(origin: Origin, number: i64) -> Diagnostic {
     }
 }
 
-/// Whether a step leads into the rules of a policy.
+/// Whether a step of a path leads into the rules of a policy.
 fn is_rules(step: &Step) -> bool {
     matches!(step, Step::Field(name) if name == "ingress" || name == "egress")
 }

@@ -29,7 +29,7 @@ spec:
 ",
 };
 
-/// At the second.
+/// Points at the second occurrence.
 pub(crate) fn at(origin: Origin, name: &str) -> Diagnostic {
     let other = if name == "Ingress" { "Egress" } else { "Ingress" };
     Diagnostic::at(&CODE, origin, format!("`{name}` is there twice"))

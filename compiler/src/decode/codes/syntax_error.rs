@@ -28,7 +28,7 @@ spec:
 ",
 };
 
-/// The reader's own words, in a file.
+/// The reader's error, with the file it occurred in.
 pub(crate) fn at(file: FileId, error: SyntaxError) -> Diagnostic {
     let found = Diagnostic::at_text(&CODE, FileSpan { file, span: error.span }, error.message);
     match error.help {

@@ -1,4 +1,4 @@
-//! Holds the documentation of every code true: its example shows the finding, the mended one shows nothing.
+//! Checks the documentation of every code: its example produces the finding, and the fixed example produces none.
 
 use super::ALL;
 use crate::decode::{Input, InputKind, Options, decode};

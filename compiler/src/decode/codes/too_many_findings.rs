@@ -1,4 +1,4 @@
-//! More findings in one object than anybody reads.
+//! Findings in one object beyond the number that is shown.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
 use crate::origin::Origin;
@@ -44,7 +44,7 @@ spec:
 ",
 };
 
-/// How many were not shown.
+/// `beyond` is the number of findings that are not shown.
 pub(crate) fn at(origin: Origin, beyond: usize, severity: Severity) -> Diagnostic {
     let mut found = Diagnostic::at(&CODE, origin, format!("{beyond} more findings in this object are not shown"))
         .help("mend the first ones and run again");

@@ -1,4 +1,4 @@
-//! More policy types than there are.
+//! More policy types than exist.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
 use crate::origin::Origin;
@@ -28,7 +28,7 @@ spec:
 ",
 };
 
-/// At the list.
+/// Points at the list.
 pub(crate) fn at(origin: Origin, count: usize) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{count} policy types, and there are only two"))
         .help("list `Ingress` and `Egress` once at most")

@@ -28,7 +28,8 @@ spec:
 ",
 };
 
-/// `nearest` is a field of the same level, `elsewhere` the path of one of the same name on another.
+/// `nearest` is a similar field of the same level; `elsewhere` is the path of a field with this name (in any case) on
+/// another level.
 pub(crate) fn at(
     origin: Origin,
     name: &str,

@@ -25,7 +25,7 @@ spec: {podSelector: {}}
 ",
 };
 
-/// `served` is what to write instead.
+/// `served` is the version to write instead.
 pub(crate) fn at(origin: Origin, kind: &str, version: &str, served: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("`{kind}` is not served in `{version}`"))
         .label(format!("not an API version of {kind}"))

@@ -1,4 +1,4 @@
-//! A value of another type than its field has.
+//! A value of a type that its field does not have.
 
 use crate::decode::codes::quote;
 use crate::decode::schema::Shape;
@@ -34,7 +34,7 @@ pub(crate) fn at(origin: Origin, expected: &Shape, found: &Value<'_>) -> Diagnos
     mismatch(origin, expectation(expected), found).help(help(expected, found))
 }
 
-/// Something else where a structure should be.
+/// The value should be a structure.
 pub(crate) fn structure(origin: Origin, found: &Value<'_>) -> Diagnostic {
     let diagnostic = mismatch(origin, "an object", found);
     match found {
@@ -43,18 +43,18 @@ pub(crate) fn structure(origin: Origin, found: &Value<'_>) -> Diagnostic {
     }
 }
 
-/// Something else where a list should be.
+/// The value should be a list.
 pub(crate) fn list(origin: Origin, found: &Value<'_>) -> Diagnostic {
     mismatch(origin, "a list", found).help("write `- ` before it")
 }
 
-/// A string that is no point in time.
+/// The string is not a point in time.
 pub(crate) fn time(origin: Origin, text: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("expected a time, found {}", quote(text)))
         .help("write it like `2026-01-31T09:30:00Z`, or remove it")
 }
 
-/// A number that does not fit.
+/// The number does not fit into 32 bits.
 pub(crate) fn too_large(origin: Origin, number: i64) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{number} does not fit into 32 bits")).help("write a smaller number")
 }
@@ -76,7 +76,7 @@ fn expectation(shape: &Shape) -> &'static str {
     }
 }
 
-/// A value in words, as much of it as helps.
+/// A short description of a value.
 pub(crate) fn describe(value: &Value<'_>) -> String {
     match value {
         Value::Null => "null".to_owned(),

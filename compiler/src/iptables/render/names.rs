@@ -1,4 +1,4 @@
-//! Names of chains and sets, and comments: short enough for the kernel, the same every time.
+//! Names of chains and sets, and comments: short enough for the kernel, and reproducible.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,10 +6,10 @@ use super::super::parse::MAX_COMMENT;
 use crate::model::eval::RuleId;
 use crate::model::{Cluster, Direction, EndpointId, ListId, PolicyId, rule_path};
 
-/// What a comment stands for.
+/// The meaning of a comment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(in super::super) enum Meaning {
-    /// The packet is this pod's.
+    /// The packet is from or to this pod.
     Pod(EndpointId),
     /// The other end is the pod itself.
     Itself,
@@ -21,22 +21,22 @@ pub(in super::super) enum Meaning {
     List(ListId),
     /// This policy isolates the pod.
     Policy(PolicyId),
-    /// This rule allows.
+    /// This rule allows the packet.
     Rule(RuleId, Direction),
-    /// Isolated, and nothing allows.
+    /// The pod is isolated, and no rule allows the packet.
     Isolated,
 }
 
-/// Names in use, and what comments mean.
+/// The names in use, and the meanings of comments.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    /// What each hashed name was made of: two keys never share one.
+    /// The key of each hashed name, so that two keys never share a name.
     taken: HashMap<String, String>,
     pub(super) meanings: BTreeMap<String, Meaning>,
 }
 
 impl Names {
-    /// `prefix` and 16 hexadecimal digits that stand for the key.
+    /// `prefix` and 16 hexadecimal digits, a hash of the key.
     pub(super) fn hashed(&mut self, prefix: &str, key: &str) -> String {
         let mut hash = fnv1a(key);
         loop {
@@ -49,7 +49,7 @@ impl Names {
         }
     }
 
-    /// The comment that says it.
+    /// A unique comment for the meaning.
     pub(super) fn comment(&mut self, cluster: &Cluster, meaning: Meaning) -> String {
         let mut comment = fit(&say(cluster, meaning));
         while self.meanings.get(&comment).is_some_and(|other| *other != meaning) {
@@ -78,19 +78,19 @@ fn say(cluster: &Cluster, meaning: Meaning) -> String {
     }
 }
 
-/// The text, if it is plain and short; else as much of it as may be, and a hash of the whole.
+/// The text itself if it is plain and short; otherwise as much of it as fits, and a hash of the whole.
 fn fit(text: &str) -> String {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || " ./:-_[]~".contains(character);
     let plain: String = text.chars().map(|it| if is_plain(it) { it } else { '_' }).collect();
     if plain == text && text.len() <= MAX_COMMENT {
         return plain;
     }
-    // All of it is ASCII by now.
+    // `plain` is ASCII, so it can be cut at any byte.
     let kept = plain.get(..plain.len().min(MAX_COMMENT - 17)).unwrap_or_default();
     format!("{kept}~{:016x}", fnv1a(text))
 }
 
-/// FNV-1a, 64 bits: the same on every machine and in every release.
+/// FNV-1a, 64 bits: gives the same hash on every machine and in every release.
 fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,4 +1,4 @@
-//! The sets that rules ask: made on first use, written in the order of their names.
+//! The sets that rules match against: created on first use, written in the order of their names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -47,7 +47,7 @@ impl SetTexts {
 }
 
 impl Renderer<'_> {
-    /// The pods' addresses that a peer selects.
+    /// The addresses of the pods that a peer selects.
     pub(super) fn peer_set(&mut self, family: Family, scope: Scope, pods: SelectorId) -> String {
         let labels = &self.facts.cluster.labels;
         let scope_key = match scope {
@@ -72,7 +72,7 @@ impl Renderer<'_> {
         name
     }
 
-    /// All pods' addresses.
+    /// The addresses of all pods.
     pub(super) fn pod_set(&mut self, family: Family) -> String {
         let name = self.set_name("pods", family, "");
         if !self.sets.has(&name) {
@@ -82,7 +82,8 @@ impl Renderer<'_> {
         name
     }
 
-    /// Every pod's own number of a named port. It is always asked for the destination, whose name it is.
+    /// The number of a named port on every pod. It is always matched against the destination, because the name refers
+    /// to the destination's port.
     pub(super) fn port_set(&mut self, family: Family, protocol: Protocol, port: &str) -> String {
         let name = self.set_name("port", family, &format!("{} {port}", protocol_name(protocol)));
         if !self.sets.has(&name) {
@@ -99,13 +100,13 @@ impl Renderer<'_> {
         name
     }
 
-    /// The addresses of a node, but for those that are a pod's.
+    /// The addresses of a node that no pod has.
     pub(super) fn node_set(&mut self, family: Family, node: NodeId) -> String {
         let cluster = self.facts.cluster;
         let name = self.set_name("node", family, &cluster.nodes[node.index()].name);
         if !self.sets.has(&name) {
             let host = cluster.endpoints.iter().filter(|it| it.standing == Standing::HostNetwork);
-            // A pod on the host's network has the node's addresses, also where the node itself does not tell them all.
+            // A hostNetwork pod has the node's addresses, even those that the Node object does not list.
             let host = host.filter(|it| it.node == Some(node)).flat_map(|it| &it.addresses);
             let all: BTreeSet<IpAddr> = cluster.nodes[node.index()].addresses.iter().chain(host).copied().collect();
             let of_family = |it: &&IpAddr| Family::of(**it) == family && self.facts.owner(**it).is_none();
@@ -128,7 +129,7 @@ impl Renderer<'_> {
         name
     }
 
-    /// The holes of one block.
+    /// The exceptions of one block.
     pub(super) fn except_set(&mut self, family: Family, except: &[Prefix]) -> String {
         let prefixes: BTreeSet<Prefix> = except.iter().copied().flat_map(nets).collect();
         let elements: Vec<String> = prefixes.iter().map(Prefix::to_string).collect();
@@ -145,14 +146,14 @@ impl Renderer<'_> {
     }
 }
 
-/// In which namespaces a peer looks for pods.
+/// The namespaces in which a peer looks for pods.
 #[derive(Clone, Copy)]
 pub(super) enum Scope {
     Own(NamespaceId),
     Selected(SelectorId),
 }
 
-/// As iptables and ipset write it.
+/// The protocol's name in iptables and ipset.
 pub(super) fn protocol_name(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Tcp => "tcp",
@@ -161,7 +162,7 @@ pub(super) fn protocol_name(protocol: Protocol) -> &'static str {
     }
 }
 
-/// The prefix as `hash:net` takes it, which has no place for a length of 0.
+/// The prefix in a form that `hash:net` accepts: a prefix of length 0 is split in two.
 fn nets(prefix: Prefix) -> Vec<Prefix> {
     match (prefix.len(), prefix.family()) {
         (0, Family::V4) => vec![Prefix::new(prefix.address(), 1), Prefix::new(Ipv4Addr::new(128, 0, 0, 0).into(), 1)],
@@ -172,7 +173,7 @@ fn nets(prefix: Prefix) -> Vec<Prefix> {
     }
 }
 
-/// The fewest prefixes that make up a range: each as large as its start and what is left allow.
+/// The fewest prefixes that make up a range: each is as large as its start and the rest of the range allow.
 fn prefixes_of(entry: &ListEntry) -> Vec<Prefix> {
     let (mut first, last, bits) = match (entry.first, entry.last) {
         (IpAddr::V4(first), IpAddr::V4(last)) => (u128::from(first.to_bits()), u128::from(last.to_bits()), 32),
@@ -181,7 +182,7 @@ fn prefixes_of(entry: &ListEntry) -> Vec<Prefix> {
     };
     let mut prefixes = Vec::new();
     while first <= last {
-        // `last - first + 1` addresses are left; that is 2^128 where the subtraction runs over.
+        // `last - first + 1` addresses are left. That is 2^128 if the addition overflows.
         let left = (last - first).checked_add(1).map_or(128, u128::ilog2);
         let host_bits = first.trailing_zeros().min(left).min(bits);
         let address = match bits {

@@ -1,13 +1,13 @@
-//! hostPorts: to the pod's own hook a packet to its node, behind which the node puts another pod.
+//! hostPorts: the pod's hook sees a packet to its node's address, which the node then sends to another pod.
 
 use super::{End, Judgement, Oracle, Side, Target};
 use crate::model::{Backend, Direction};
 
 impl Oracle<'_> {
-    /// Every claim of the node's pods on this address and port. Another node's are an ordinary address until that
-    /// node translates them, as its node ports are.
+    /// Every claim of the sending pod's node on this address and port. An address of another node is an ordinary
+    /// address until that node translates it, as for node ports.
     pub(super) fn find_host_ports(&self, source: End, destination: End, target: Target) -> Vec<usize> {
-        // A host-network pod is its node: what is sent to its address may be a hostPort.
+        // A host-network pod shares its node's address, so a packet to it may be for a hostPort.
         let is_pod = destination.endpoint.is_some_and(|id| self.is_member(id));
         let Some(address) = destination.address.filter(|_| !is_pod) else { return Vec::new() };
         let Some(node) = self.node_of(source) else { return Vec::new() };
@@ -16,10 +16,10 @@ impl Oracle<'_> {
         meant.map(|(index, _)| index).collect()
     }
 
-    // Spec: "Traffic to and from the node where a Pod is running is always allowed": that is about the node, and this
-    // packet is for the pod that claims the port. The sentences about that pod decide, at its own address and port,
-    // for both ends; of several claims any may get the packet, so each must be allowed. A claim opens nothing: pods
-    // may name any `hostIP`, and an address that is no node's is not translated.
+    // Spec: "Traffic to and from the node where a Pod is running is always allowed". That sentence is about the node,
+    // but this packet is for the pod that claims the port. So the sentences about that pod decide for both ends, at its
+    // own address and port. If there are several claims, any of them may get the packet, so each must be allowed. A
+    // claim allows nothing by itself: pods may name any `hostIP`, and an address that no node has is not translated.
     pub(super) fn judge_host_ports(
         &mut self,
         source: End,

@@ -1,10 +1,10 @@
-//! What a list contains.
+//! The addresses that a list contains.
 
 use std::net::IpAddr;
 
 use crate::model::CidrList;
 
-/// The union of a list's entries, so that a list of a million is not walked for every flow.
+/// The union of a list's entries, so that a flow does not have to be compared with a million entries.
 #[derive(Debug)]
 pub(super) struct Ranges {
     /// Sorted by the first address, disjoint.

@@ -1,10 +1,10 @@
-//! The tokens of JSON, their positions, and what to say where one is missing.
+//! The tokens of JSON, their positions, and the errors for missing tokens.
 
 use std::borrow::Cow;
 
 use crate::syntax::{Span, SyntaxError, Value};
 
-/// A place in a text, and its end.
+/// A position in a text, and the end of reading.
 #[derive(Debug)]
 pub(super) struct Reader<'t> {
     text: &'t str,
@@ -25,7 +25,7 @@ impl<'t> Reader<'t> {
         self.at
     }
 
-    /// Goes to the end: nothing more will be read.
+    /// Moves to the end: nothing more will be read.
     pub(super) fn stop(&mut self) {
         self.at = self.bytes.len();
     }
@@ -52,7 +52,7 @@ impl<'t> Reader<'t> {
         Err(self.unexpected(message))
     }
 
-    /// Steps to the next key of an object and over its colon; `None` after the closing brace.
+    /// Moves to the next key of an object and past its colon; `None` after the closing brace.
     pub(super) fn next_key(&mut self, first: bool) -> Result<Option<(Cow<'t, str>, Span)>> {
         if !self.goes_on(b'}', first, "expected `,` or `}` in this object")? {
             return Ok(None);
@@ -69,7 +69,7 @@ impl<'t> Reader<'t> {
         Ok(Some((key, key_span)))
     }
 
-    /// Steps to the next item of an array; false after the closing bracket.
+    /// Moves to the next item of an array; false after the closing bracket.
     pub(super) fn next_element(&mut self, first: bool) -> Result<bool> {
         if !self.goes_on(b']', first, "expected `,` or `]` in this list")? {
             return Ok(false);
@@ -80,7 +80,7 @@ impl<'t> Reader<'t> {
         Ok(true)
     }
 
-    /// Over the comma between two members, or over the closing bracket.
+    /// Skips the comma between two members, or the closing bracket. False after the closing bracket.
     fn goes_on(&mut self, close: u8, first: bool, message: &str) -> Result<bool> {
         match self.peek_token() {
             Some(byte) if byte == close => {
@@ -200,7 +200,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// After `\u`. Half a surrogate pair is U+FFFD, as Go has it.
+    /// Reads the digits after `\u`. Half of a surrogate pair becomes U+FFFD, as in Go.
     fn unicode_escape(&mut self, start: usize) -> Result<char> {
         let high = self.hex(start)?;
         if !(0xd800..0xdc00).contains(&high) || !self.rest().starts_with(b"\\u") {
@@ -227,7 +227,7 @@ impl<'t> Reader<'t> {
         Ok(digits.iter().fold(0, |code, digit| code << 4 | nibble(*digit)))
     }
 
-    /// Goes over a value by its brackets alone; at the end of the text if they are not closed.
+    /// Skips a value by counting brackets. Moves to the end of the text if they are not closed.
     pub(super) fn skip_value(&mut self) -> Result<()> {
         let open = self.here();
         match self.peek() {
@@ -276,9 +276,9 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// What to say.
+/// Error messages.
 impl Reader<'_> {
-    /// The character here; at the end of the text, the place behind the last one.
+    /// The character at the current position; at the end of the text, the position after the last one.
     pub(super) fn here(&self) -> Span {
         let at = self.at.min(self.bytes.len());
         let length = self.text.get(at..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8);

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The plainest way to write a tree.
+/// Prints a tree in the simplest form.
 fn print(node: &Node<'_>) -> String {
     let join = |parts: Vec<String>| parts.join(", ");
     match &node.value {
@@ -36,7 +36,7 @@ fn check(text: &str, expected: &str) {
     assert_eq!(print(&parse(text, Span::of(text)).unwrap()), expected, "{text}");
 }
 
-/// The message, and the text it points at.
+/// Checks the error message, and the text that it points at.
 #[track_caller]
 fn refuse(text: &str, message: &str, at: &str) {
     let error = parse(text, Span::of(text)).unwrap_err();
@@ -116,7 +116,7 @@ fn depth_is_bounded() {
     refuse(&"{\"a\":".repeat(1 << 18), "nested more than 256 levels deep", "{");
 }
 
-/// The stretches that documents, their fields and the items of `items` occupy.
+/// The spans of documents, of their fields and of the items of `items`.
 fn walk(text: &str) -> (Vec<String>, Option<String>) {
     let mut seen = Vec::new();
     for document in documents(text) {

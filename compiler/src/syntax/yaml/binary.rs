@@ -1,6 +1,6 @@
-//! `!!binary`: base64, as Go's standard decoder takes it.
+//! `!!binary`: base64, as Go's standard decoder accepts it.
 
-/// The bytes as text; what is not UTF-8 in them is replaced, as Go's JSON writer does.
+/// The bytes as text; bytes that are not UTF-8 are replaced, as in Go's JSON writer.
 pub(super) fn decode(text: &str) -> Option<String> {
     let symbols: Vec<u8> = text.bytes().filter(|byte| !matches!(byte, b'\n' | b'\r')).collect();
     if !symbols.len().is_multiple_of(4) {

@@ -1,6 +1,6 @@
-//! Blocks: what is nested by indentation.
+//! Block style: values nested by indentation.
 //!
-//! `indent` is everywhere the column of the block around; what belongs into it stands further right.
+//! In all functions, `indent` is the column of the surrounding block; the values of that block are further right.
 
 use super::build::{Builder, Key, Simple};
 use super::cursor::Result;
@@ -8,10 +8,10 @@ use super::merge::Mapping;
 use super::properties::Properties;
 use crate::syntax::{Entry, MAX_DEPTH, Node, Span, SyntaxError, Value};
 
-/// How far behind the start of a key its colon may be. Longer keys need a `?`.
+/// The largest distance from the start of a key to its colon. Longer keys need a `?`.
 pub(super) const MAX_KEY: usize = 1024;
 
-/// Where a key may have begun.
+/// A position where a key may have begun.
 struct Start {
     at: usize,
     line: usize,
@@ -20,12 +20,12 @@ struct Start {
 }
 
 impl<'t> Builder<'t> {
-    /// The value that begins here.
+    /// Reads the value at the current position.
     pub(super) fn block_node(&mut self, indent: isize, depth: usize) -> Result<Node<'t>> {
         self.node_with(Properties::default(), indent, depth)
     }
 
-    /// The value that begins here, given the anchor and tag on lines above it.
+    /// Reads the value at the current position; `outer` are the anchor and tag on lines above it.
     fn node_with(&mut self, outer: Properties<'t>, indent: isize, depth: usize) -> Result<Node<'t>> {
         let start = self.start();
         let properties = self.cursor.properties(&self.handles)?;
@@ -50,7 +50,7 @@ impl<'t> Builder<'t> {
         self.finish(outer.and(properties)?, simple)
     }
 
-    /// The value on a line below its anchor or tag, if there is one.
+    /// Reads the value on a line below its anchor or tag, if there is one.
     fn node_below(&mut self, properties: Properties<'t>, indent: isize, depth: usize) -> Result<Node<'t>> {
         self.open(&properties);
         if !self.continues(indent) {
@@ -69,7 +69,7 @@ impl<'t> Builder<'t> {
         Start { at: cursor.at, line: cursor.line, column: cursor.column(), fresh: cursor.fresh }
     }
 
-    /// A block that its first character announces.
+    /// Reads a block that its first character announces.
     fn indicated(&mut self, byte: u8, start: &Start, depth: usize) -> Result<Node<'t>> {
         if !self.cursor.fresh {
             let message = if byte == b'-' { "a list cannot begin here" } else { "a mapping cannot begin here" };
@@ -81,7 +81,7 @@ impl<'t> Builder<'t> {
         }
     }
 
-    /// A value whose end can be seen without regard to indentation.
+    /// Reads a value whose end does not depend on indentation.
     pub(super) fn simple(&mut self, indent: isize, depth: usize) -> Result<Simple<'t>> {
         let simple = match self.cursor.peek() {
             Some(b'[' | b'{') => Simple::Node(self.brackets(depth)?),
@@ -112,7 +112,7 @@ impl<'t> Builder<'t> {
         Err(self.cursor.error(&message).help("put the value in quotes"))
     }
 
-    /// Whether the value before this is a key: a colon follows, and white space behind it.
+    /// Whether the value just read is a key: a colon follows, and then white space.
     fn colon(&mut self) -> bool {
         self.cursor.skip_blanks();
         self.cursor.indicator(b':')
@@ -131,7 +131,7 @@ impl<'t> Builder<'t> {
         Ok(())
     }
 
-    /// A mapping in this column. Of its first entry, the key may be read already.
+    /// Reads a mapping in this column. The key of its first entry may have been read already.
     fn mapping(
         &mut self,
         column: isize,
@@ -173,7 +173,7 @@ impl<'t> Builder<'t> {
         Ok(true)
     }
 
-    /// One entry of a mapping, from its key.
+    /// Reads one entry of a mapping, from its key.
     fn entry(&mut self, column: isize, depth: usize) -> Result<(Key<'t>, Span, Node<'t>, bool)> {
         if self.cursor.indicator(b'?') {
             return self.long_entry(column, depth);
@@ -202,7 +202,7 @@ impl<'t> Builder<'t> {
         self.after_key(key, span, column, depth)
     }
 
-    /// From the colon behind a key.
+    /// Reads the rest of an entry, from the colon after its key.
     fn after_key(
         &mut self,
         key: Key<'t>,
@@ -216,7 +216,7 @@ impl<'t> Builder<'t> {
         Ok((key, span, value, aliased))
     }
 
-    /// `? key`, and then `: value` on another line.
+    /// Reads `? key`, and then `: value` on another line.
     fn long_entry(&mut self, column: isize, depth: usize) -> Result<(Key<'t>, Span, Node<'t>, bool)> {
         self.cursor.at += 1;
         self.cursor.fresh = true;
@@ -233,7 +233,7 @@ impl<'t> Builder<'t> {
         Ok((key, span, value, aliased))
     }
 
-    /// What follows the colon of an entry in this column; and whether that is an alias.
+    /// Reads the value after the colon of an entry in this column. Also returns whether it is an alias.
     fn value(&mut self, column: isize, depth: usize) -> Result<(Node<'t>, bool)> {
         let (end, line) = (self.cursor.at, self.cursor.line);
         self.cursor.skip_space()?;
@@ -248,18 +248,19 @@ impl<'t> Builder<'t> {
         Ok((node, aliased))
     }
 
-    /// Whether a value stands here for an indicator on that line, of the block in this column.
+    /// Whether the current position belongs to an indicator on `line`, in the block of this column.
     fn belongs(&self, column: isize, line: usize) -> bool {
         !self.cursor.ended() && (self.cursor.line == line || self.cursor.column() > column)
     }
 
-    /// Whether what stands on this new line is a value of the block in this column. Lists need no deeper indentation.
+    /// Whether the token on this new line belongs to a value of the block in this column. Lists need no deeper
+    /// indentation.
     fn continues(&self, column: isize) -> bool {
         let cursor = &self.cursor;
         !cursor.ended() && (cursor.column() > column || (cursor.column() == column && cursor.indicator(b'-')))
     }
 
-    /// A list in this column; `shared` if it is the column of the mapping around it.
+    /// Reads a list in this column; `shared` if it is the column of the mapping around it.
     fn list(&mut self, column: isize, shared: bool, depth: usize) -> Result<Node<'t>> {
         let start = self.cursor.at;
         self.check_depth(depth, start)?;

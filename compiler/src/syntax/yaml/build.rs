@@ -1,4 +1,4 @@
-//! From scalars to values: tags, keys, anchors and aliases, and the bounds on them.
+//! Scalars → values: tags, keys, anchors and aliases, and their bounds.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,15 +16,15 @@ use crate::syntax::{MAX_DEPTH, Node, Span, SyntaxError, Value};
 pub(super) struct Builder<'t> {
     pub(super) cursor: Cursor<'t>,
     pub(super) handles: Handles,
-    /// Without an alias in the text there is no need to keep what anchors stand for.
+    /// Whether the text may contain aliases. Otherwise anchored values need not be kept.
     aliases: bool,
-    /// `None` while the anchored value is not complete.
+    /// The anchored values; `None` while a value is not complete.
     anchors: BTreeMap<&'t str, Option<Anchored<'t>>>,
-    /// What is left of [`MAX_ALIASED`].
+    /// The unused rest of [`MAX_ALIASED`].
     budget: usize,
 }
 
-/// What an anchor stands for.
+/// An anchored value, with its height and the cost of a copy.
 #[derive(Debug)]
 struct Anchored<'t> {
     node: Node<'t>,
@@ -32,14 +32,14 @@ struct Anchored<'t> {
     cost: usize,
 }
 
-/// A key, or the wish to merge.
+/// A key, or a merge key.
 #[derive(Debug)]
 pub(super) enum Key<'t> {
     Name(Cow<'t, str>),
     Merge,
 }
 
-/// A value on one line, of which it is not known yet whether it is a key.
+/// A value on one line that may turn out to be a key.
 #[derive(Debug)]
 pub(super) enum Simple<'t> {
     Scalar(Raw<'t>),
@@ -62,7 +62,7 @@ impl<'t> Builder<'t> {
         })
     }
 
-    /// The whole document; `None` if it holds nothing.
+    /// Reads the whole document; `None` if it is empty.
     pub(super) fn document(mut self) -> Result<Option<Node<'t>>> {
         self.handles = self.cursor.directives()?;
         self.cursor.skip_space()?;
@@ -77,14 +77,14 @@ impl<'t> Builder<'t> {
         Ok(Some(node).filter(|node| node.value != Value::Null))
     }
 
-    /// Where nothing stands, perhaps behind an anchor or a tag.
+    /// An empty value at `at`, perhaps with an anchor or a tag before it.
     pub(super) fn empty(&mut self, properties: Properties<'t>, at: usize) -> Result<Node<'t>> {
         let span = properties.span.unwrap_or(Span::new(at, at));
         let raw = Raw { text: Cow::Borrowed(""), span: Span { start: span.end, end: span.end }, plain: true };
         self.finish(properties, Simple::Scalar(raw))
     }
 
-    /// A value with its anchor and tag, which its span includes.
+    /// Makes a value from its anchor, tag and content. Its span includes the anchor and the tag.
     pub(super) fn finish(&mut self, properties: Properties<'t>, simple: Simple<'t>) -> Result<Node<'t>> {
         let mut node = match simple {
             Simple::Scalar(raw) => scalar_node(raw, properties.tag.as_deref())?,
@@ -99,7 +99,7 @@ impl<'t> Builder<'t> {
         Ok(node)
     }
 
-    /// A key with its anchor and tag.
+    /// Makes a key from its anchor, tag and content.
     pub(super) fn finish_key(&mut self, properties: Properties<'t>, simple: Simple<'t>) -> Result<(Key<'t>, Span)> {
         if let Simple::Scalar(raw) = &simple {
             let tag = properties.tag.as_deref();
@@ -107,7 +107,7 @@ impl<'t> Builder<'t> {
                 return Ok((Key::Merge, raw.span));
             }
             match resolve(raw, tag)? {
-                // The number itself: as a value `1e6` is the integer 1000000, as a key it is `1e+06`.
+                // The number as Go prints it: as a value `1e6` is the integer 1000000, as a key it is `1e+06`.
                 Scalar::Float(number) => return Ok((Key::Name(scalar::float_key(number).into()), raw.span)),
                 Scalar::Uint(_) => {
                     return Err(
@@ -121,14 +121,14 @@ impl<'t> Builder<'t> {
         Ok((Key::Name(key_of(&node)?), node.span))
     }
 
-    /// Notes an anchor whose value is about to begin.
+    /// Stores an anchor whose value is about to begin.
     pub(super) fn open(&mut self, properties: &Properties<'t>) {
         if let Some(anchor) = properties.anchor {
             self.anchors.insert(anchor, None);
         }
     }
 
-    /// Remembers what an anchor stands for. The copy counts against the budget.
+    /// Stores the value of an anchor. The copy counts against the budget.
     fn keep(&mut self, anchor: &'t str, node: &Node<'t>) -> Result<()> {
         if !self.aliases {
             return Ok(());
@@ -139,7 +139,7 @@ impl<'t> Builder<'t> {
         Ok(())
     }
 
-    /// The value that the alias here stands for.
+    /// The value of the alias at the current position.
     pub(super) fn alias(&mut self, depth: usize) -> Result<Node<'t>> {
         let start = self.cursor.at;
         let name = self.cursor.name()?;
@@ -170,7 +170,7 @@ impl<'t> Builder<'t> {
         Ok(())
     }
 
-    /// For a token that fits to nothing.
+    /// The error for a token that fits nowhere.
     pub(super) fn misplaced(&self, parent: &str) -> SyntaxError {
         if self.cursor.indicator(b':') {
             let error = self.cursor.error("a `:` where no mapping can be");
@@ -214,7 +214,7 @@ fn resolve(raw: &Raw<'_>, tag: Option<&str>) -> Result<Scalar> {
     }
 }
 
-/// A key as a string, as `sigs.k8s.io/yaml` makes it one.
+/// A key as a string, converted as in `sigs.k8s.io/yaml`.
 fn key_of<'t>(node: &Node<'t>) -> Result<Cow<'t, str>> {
     match &node.value {
         Value::Str(text) => Ok(text.clone()),
@@ -252,7 +252,7 @@ fn inside(measures: impl Iterator<Item = (usize, usize)>) -> (usize, usize) {
     (cost, height + 1)
 }
 
-/// Gives a copied tree the place of the alias.
+/// Gives every span in a copied tree the position of the alias.
 fn place_at(node: &mut Node<'_>, span: Span) {
     node.span = span;
     match &mut node.value {

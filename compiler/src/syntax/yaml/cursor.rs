@@ -12,11 +12,11 @@ pub(super) struct Cursor<'t> {
     bytes: &'t [u8],
     /// The next byte.
     pub(super) at: usize,
-    /// Where its line starts. Doubles as the number of the line.
+    /// The start of its line. Also identifies the line.
     pub(super) line: usize,
-    /// How many brackets are open.
+    /// The number of open brackets.
     pub(super) flow: usize,
-    /// Whether only white space and `-`, `?` stand before this on its line, so that a mapping can begin here.
+    /// Whether a mapping can begin here: there are only white space, `-` and `?` before this on its line.
     pub(super) fresh: bool,
 }
 
@@ -38,7 +38,7 @@ impl<'t> Cursor<'t> {
         self.at >= self.bytes.len()
     }
 
-    /// In bytes; what stands before a block's first column is ASCII.
+    /// The column in bytes. The text before a block's first column is ASCII.
     pub(super) fn column(&self) -> isize {
         (self.at - self.line) as isize
     }
@@ -51,12 +51,12 @@ impl<'t> Cursor<'t> {
         self.text.get(start..end).unwrap_or_default()
     }
 
-    /// Whether an indicator stands here: this byte, and white space behind it.
+    /// Whether an indicator is here: this byte, followed by white space.
     pub(super) fn indicator(&self, byte: u8) -> bool {
         self.peek() == Some(byte) && is_blank_or_break(self.peek_at(1))
     }
 
-    /// Goes to the next byte that is one of these, or to the end.
+    /// Moves to the next byte for which `stop` holds, or to the end.
     pub(super) fn skip_until(&mut self, stop: impl Fn(u8) -> bool) {
         let rest = self.rest();
         self.at += rest.iter().position(|byte| stop(*byte)).unwrap_or(rest.len());
@@ -66,7 +66,7 @@ impl<'t> Cursor<'t> {
         self.skip_until(|byte| !matches!(byte, b' ' | b'\t'));
     }
 
-    /// Over a line break, if there is one.
+    /// Skips a line break, if there is one.
     pub(super) fn line_break(&mut self) -> bool {
         match (self.peek(), self.peek_at(1)) {
             (Some(b'\r'), Some(b'\n')) => self.at += 2,
@@ -77,7 +77,7 @@ impl<'t> Cursor<'t> {
         true
     }
 
-    /// To the next token, over white space, comments and line ends.
+    /// Skips white space, comments and line ends up to the next token.
     pub(super) fn skip_space(&mut self) -> Result<()> {
         loop {
             let tabs = self.flow > 0 || !self.fresh;
@@ -97,7 +97,7 @@ impl<'t> Cursor<'t> {
         if self.peek() == Some(b'\t') { Err(self.tab()) } else { Ok(()) }
     }
 
-    /// The character here; at the end, the place behind the last visible one.
+    /// The character at the current position; at the end, the position after the last visible character.
     pub(super) fn here(&self) -> Span {
         match self.slice(self.at, self.bytes.len()).chars().next() {
             Some(character) => Span::new(self.at, self.at + character.len_utf8()),
@@ -116,7 +116,7 @@ impl<'t> Cursor<'t> {
         self.error("a tab in the indentation").help("YAML is indented with spaces only")
     }
 
-    /// From a place to the end of its line.
+    /// The span from `start` to the end of its line.
     pub(super) fn line_from(&self, start: usize) -> Span {
         let line = self.slice(start, self.bytes.len()).lines().next().unwrap_or_default();
         Span::new(start, start + line.len())
@@ -127,9 +127,9 @@ pub(super) fn is_blank_or_break(byte: Option<u8>) -> bool {
     matches!(byte, None | Some(b' ' | b'\t' | b'\n' | b'\r'))
 }
 
-/// The first character that YAML does not allow in a text at all.
+/// The first character that YAML does not allow anywhere in a text.
 pub(super) fn forbidden(text: &str, start: usize) -> Option<SyntaxError> {
-    // Nothing below is needed for text of plain ASCII, which most text is.
+    // Fast path: most text is plain ASCII without control characters.
     let suspicious = |byte: &u8| *byte >= 0x7f || (*byte < 0x20 && !matches!(byte, b'\t' | b'\n' | b'\r'));
     let first = text.bytes().position(|byte| suspicious(&byte))?;
     let first = (0..=first).rev().find(|byte| text.is_char_boundary(*byte))?;

@@ -3,7 +3,7 @@
 use super::cursor::{Cursor, Result};
 use crate::syntax::{Span, SyntaxError};
 
-/// The character that the sequence here stands for.
+/// The character that the escape sequence at the current position means.
 pub(super) fn sequence(cursor: &mut Cursor<'_>) -> Result<char> {
     let start = cursor.at;
     let letter = cursor.peek_at(1);

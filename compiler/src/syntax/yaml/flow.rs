@@ -1,4 +1,4 @@
-//! Flows: what is nested by brackets. Line ends and indentation do not matter in them.
+//! Flow style: values nested by brackets. Line ends and indentation do not matter in them.
 
 use super::block::MAX_KEY;
 use super::build::{Builder, Key, Simple};
@@ -8,7 +8,7 @@ use super::properties::Properties;
 use crate::syntax::{Entry, Node, Span, SyntaxError, Value};
 
 impl<'t> Builder<'t> {
-    /// A list or mapping in brackets.
+    /// Reads a list or mapping in brackets.
     pub(super) fn brackets(&mut self, depth: usize) -> Result<Node<'t>> {
         let start = self.cursor.at;
         self.check_depth(depth, start)?;
@@ -42,7 +42,7 @@ impl<'t> Builder<'t> {
         Ok(mapping.into_entries())
     }
 
-    /// Over the comma between two members, or over the closing bracket.
+    /// Skips the comma between two members, or the closing bracket. False after the closing bracket.
     fn flow_goes_on(&mut self, close: u8, open: usize, first: bool) -> Result<bool> {
         self.cursor.skip_space()?;
         if !first && self.cursor.peek() == Some(b',') {
@@ -66,7 +66,7 @@ impl<'t> Builder<'t> {
         }
     }
 
-    /// One member of a list: a value, or `key: value` as a mapping of one entry.
+    /// Reads one member of a list: a value, or `key: value` as a mapping with one entry.
     fn flow_item(&mut self, depth: usize) -> Result<Node<'t>> {
         let (start, line) = (self.cursor.at, self.cursor.line);
         let long = self.long_key()?;
@@ -108,7 +108,7 @@ impl<'t> Builder<'t> {
         Ok(())
     }
 
-    /// Over the `?` before a key.
+    /// Skips the `?` before a key.
     fn long_key(&mut self) -> Result<bool> {
         let long = self.cursor.peek() == Some(b'?');
         if long {
@@ -118,7 +118,7 @@ impl<'t> Builder<'t> {
         Ok(long)
     }
 
-    /// A value in brackets; `None` if there is nothing before the next comma, colon or bracket.
+    /// Reads a value in brackets; `None` if there is none before the next comma, colon or bracket.
     fn flow_simple(&mut self, depth: usize) -> Result<Option<Simple<'t>>> {
         match self.cursor.peek() {
             Some(b',' | b':' | b']' | b'}') | None => Ok(None),
@@ -130,7 +130,7 @@ impl<'t> Builder<'t> {
         }
     }
 
-    /// From behind a key: its value, if there is a colon.
+    /// Reads the value after a key, if there is a colon, and adds the entry to the mapping.
     fn flow_value(
         &mut self,
         mapping: &mut Mapping<'t>,

@@ -1,29 +1,30 @@
 //! Merge keys: `<<: *defaults`.
 //!
-//! As in kubectl (goyaml.v2) the entries of a mapping take effect in the order written: a key overrides what was merged
-//! before it, and a merge overrides keys written before it. A merge never makes a duplicate; keys written twice stay so.
+//! As in kubectl (goyaml.v2) the entries of a mapping take effect in the order written: a key overrides entries merged
+//! before it, and a merge overrides keys written before it. A merge never makes a duplicate; keys written twice are
+//! kept twice.
 
 use std::collections::HashMap;
 
 use crate::syntax::{Entry, Node, Span, SyntaxError, Value};
 
-/// A mapping as it grows.
+/// A mapping under construction.
 #[derive(Default)]
 pub(super) struct Mapping<'t> {
     entries: Vec<Entry<'t>>,
     merges: Option<Merges>,
 }
 
-/// Kept from the first merge key on.
+/// The state that is needed from the first merge key on.
 struct Merges {
     /// The position of every key.
     positions: HashMap<String, usize>,
-    /// Which entries came from a merge.
+    /// For each entry, whether it came from a merge.
     merged: Vec<bool>,
 }
 
 impl<'t> Mapping<'t> {
-    /// One more entry that was written.
+    /// Adds an entry that was written.
     pub(super) fn insert(&mut self, entry: Entry<'t>) {
         let Some(merges) = &mut self.merges else {
             self.entries.push(entry);
@@ -40,7 +41,7 @@ impl<'t> Mapping<'t> {
         self.entries.push(entry);
     }
 
-    /// Merges a mapping, or a list of mappings of which the first ones win.
+    /// Merges a mapping, or a list of mappings in which earlier ones have precedence.
     pub(super) fn merge(&mut self, key_span: Span, value: Node<'t>, aliased: bool) -> Result<(), SyntaxError> {
         let refusal = SyntaxError::new(value.span, "only mappings can be merged")
             .help("`<<` takes a mapping, an alias of one, or a list of these");
@@ -89,7 +90,7 @@ fn replace<'t>(entries: &mut [Entry<'t>], position: usize, entry: Entry<'t>) {
     }
 }
 
-/// Whether a plain key asks for a merge.
+/// Whether a key is a merge key.
 pub(super) fn is_merge(key: &str, plain: bool, tag: Option<&str>) -> bool {
     let asks = match tag {
         None => plain,

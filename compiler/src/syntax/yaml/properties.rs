@@ -1,4 +1,4 @@
-//! What may stand before a value: its anchor (`&name`) and its tag (`!!str`); and the directives before a document.
+//! The parts before a value: its anchor (`&name`) and its tag (`!!str`); and the directives before a document.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use crate::syntax::{Span, SyntaxError};
 pub(super) struct Properties<'t> {
     pub(super) anchor: Option<&'t str>,
     pub(super) tag: Option<String>,
-    /// Where they stand.
+    /// The span of both.
     pub(super) span: Option<Span>,
 }
 
 impl Properties<'_> {
-    /// These, and those of the next line.
+    /// Combines these with the properties of the next line.
     pub(super) fn and(self, inner: Self) -> Result<Self> {
         if let (Some(_), Some(_), Some(span)) = (&self.anchor, &inner.anchor, inner.span) {
             return Err(SyntaxError::new(span, "a second anchor for one value"));
@@ -32,14 +32,14 @@ impl Properties<'_> {
     }
 }
 
-/// The prefixes that tags of a document may begin with.
+/// The declared prefixes of tags in a document.
 #[derive(Debug, Default)]
 pub(super) struct Handles {
     declared: BTreeMap<String, String>,
 }
 
 impl<'t> Cursor<'t> {
-    /// Anchor and tag, in either order, as far as they stand on this line; and the white space behind them.
+    /// Reads the anchor and tag on this line, in either order, and the white space after them.
     pub(super) fn properties(&mut self, handles: &Handles) -> Result<Properties<'t>> {
         let mut properties = Properties::default();
         let (start, line) = (self.at, self.line);
@@ -56,7 +56,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// The name of an anchor or alias, from its `&` or `*`.
+    /// Reads the name of an anchor or alias, from its `&` or `*`.
     pub(super) fn name(&mut self) -> Result<&'t str> {
         let start = self.at;
         self.at += 1;
@@ -94,7 +94,7 @@ impl<'t> Cursor<'t> {
         })
     }
 
-    /// The `%` lines before a document, and its `---`.
+    /// Reads the `%` lines before a document, and its `---`.
     pub(super) fn directives(&mut self) -> Result<Handles> {
         let mut handles = Handles::default();
         let mut directive = None;
@@ -117,7 +117,7 @@ impl<'t> Cursor<'t> {
 }
 
 impl Handles {
-    /// One `%` line.
+    /// Reads one `%` line.
     fn directive(&mut self, line: &str, span: Span) -> Result<()> {
         let line = line.split(" #").next().unwrap_or_default();
         let mut words = line.split_ascii_whitespace();
@@ -137,7 +137,7 @@ impl Handles {
         }
     }
 
-    /// The full name of a tag, given what follows its first `!`.
+    /// The full name of a tag, given the part after its first `!`.
     fn resolve(&self, name: &str) -> Option<String> {
         let (handle, suffix) = match name.split_once('!') {
             Some((inner, suffix))

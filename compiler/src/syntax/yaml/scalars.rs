@@ -1,4 +1,4 @@
-//! The characters of scalars: plain, quoted, and in blocks. Folding and chomping are libyaml's.
+//! The characters of scalars: plain, quoted, and in blocks. Folding and chomping work as in libyaml.
 
 use std::borrow::Cow;
 
@@ -11,12 +11,12 @@ use crate::syntax::{Span, SyntaxError};
 pub(super) struct Raw<'t> {
     pub(super) text: Cow<'t, str>,
     pub(super) span: Span,
-    /// Neither in quotes nor a block: its text tells what it means.
+    /// Neither quoted nor a block: its meaning depends on its text.
     pub(super) plain: bool,
 }
 
 impl<'t> Cursor<'t> {
-    /// A plain scalar. Lines that are indented deeper than the block around it continue it.
+    /// Reads a plain scalar. Lines that are indented deeper than the block around it continue it.
     pub(super) fn plain(&mut self, indent: isize) -> Result<Raw<'t>> {
         let start = self.at;
         let mut end = self.plain_line();
@@ -40,7 +40,7 @@ impl<'t> Cursor<'t> {
         Ok(Raw { text, span: Span::new(start, end), plain: true })
     }
 
-    /// The rest of a line as far as it belongs to a plain scalar; returns the end of its last visible character.
+    /// Reads the rest of a line that belongs to a plain scalar; returns the end of its last visible character.
     fn plain_line(&mut self) -> usize {
         let start = self.at;
         let mut end = start;
@@ -53,7 +53,7 @@ impl<'t> Cursor<'t> {
                 b'\n' | b'\r' => break,
                 b':' if is_blank_or_break(self.peek_at(1)) => break,
                 b',' | b'?' | b'[' | b']' | b'{' | b'}' if self.flow > 0 => break,
-                // A comment, if white space stands before it.
+                // White space before `#` makes it a comment.
                 b'#' if end != self.at || self.at == start => break,
                 _ => {
                     self.at += 1;
@@ -64,7 +64,7 @@ impl<'t> Cursor<'t> {
         end
     }
 
-    /// Over line ends and indentation; how many line ends.
+    /// Skips line ends and indentation; returns the number of line ends.
     fn plain_breaks(&mut self, indent: isize) -> Result<usize> {
         let mut breaks = 0;
         loop {
@@ -80,7 +80,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// A scalar in quotes, from its opening quote.
+    /// Reads a quoted scalar, from its opening quote.
     pub(super) fn quoted(&mut self, quote: u8) -> Result<Raw<'t>> {
         let start = self.at;
         self.at += 1;
@@ -96,7 +96,7 @@ impl<'t> Cursor<'t> {
         Ok(Raw { text, span: Span::new(start, self.at), plain: false })
     }
 
-    /// Over characters that stand for themselves, white space within a line among them.
+    /// Skips characters that need no decoding, including white space within a line.
     fn quoted_run(&mut self, quote: u8) {
         self.skip_until(|byte| byte == quote || matches!(byte, b'\n' | b'\r') || (byte == b'\\' && quote == b'"'));
     }
@@ -113,7 +113,7 @@ impl<'t> Cursor<'t> {
                     return Err(error.help("close it, or put the whole value in quotes"));
                 }
                 Some(b'\n' | b'\r') => {
-                    // White space around line ends does not count, unless it is written as an escape sequence.
+                    // White space around line ends is dropped, unless it is written as an escape sequence.
                     let blanks = self.slice(start, self.at);
                     let visible = blanks.trim_end_matches([' ', '\t']).len();
                     text.truncate(text.len() - (blanks.len() - visible));
@@ -143,7 +143,7 @@ impl<'t> Cursor<'t> {
         breaks
     }
 
-    /// A literal (`|`) or folded (`>`) block, which stands in a block of this indentation.
+    /// Reads a literal (`|`) or folded (`>`) block; `parent` is the column of the surrounding block.
     pub(super) fn block_scalar(&mut self, parent: isize) -> Result<Raw<'t>> {
         let start = self.at;
         let folds = self.peek() == Some(b'>');
@@ -177,7 +177,7 @@ impl<'t> Cursor<'t> {
         Ok(Raw { text: Cow::Owned(text), span: Span::new(start, end.max(start + 1)), plain: false })
     }
 
-    /// From the `|` or `>` to the end of its line.
+    /// Reads from the `|` or `>` to the end of its line.
     fn block_header(&mut self) -> Result<(Chomp, Option<isize>)> {
         let mut chomp = None;
         let mut increment = None;
@@ -204,7 +204,8 @@ impl<'t> Cursor<'t> {
         Ok((chomp.unwrap_or(Chomp::Clip), increment))
     }
 
-    /// Over empty lines and the next line's indentation, and finds the indentation if it is not known; how many lines.
+    /// Skips empty lines and the next line's indentation; returns the number of lines. Determines the indentation if it
+    /// is not known yet.
     fn block_breaks(&mut self, parent: isize, indent: &mut Option<isize>) -> Result<usize> {
         let (mut breaks, mut deepest) = (0, 0);
         loop {
@@ -225,14 +226,14 @@ impl<'t> Cursor<'t> {
     }
 }
 
-/// What becomes of the line ends behind a block.
+/// The treatment of the line ends after a block.
 enum Chomp {
     Strip,
     Clip,
     Keep,
 }
 
-/// One line end is a space, each further one a line end.
+/// A single line end becomes a space; of several, all but one are kept.
 fn fold(text: &mut String, breaks: usize) {
     match breaks {
         1 => text.push(' '),

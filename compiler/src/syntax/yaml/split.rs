@@ -1,10 +1,10 @@
-//! Where one document of a YAML stream ends and the next begins.
+//! Finds the boundaries between the documents of a YAML stream.
 //!
-//! `---` and `...` at the start of a line are markers wherever they stand, even in quotes, so no parser is needed.
+//! `---` and `...` at the start of a line are always markers, even in quotes, so no parser is needed.
 
 use crate::syntax::Span;
 
-/// The stretches of a text's documents, some of which may be empty.
+/// The spans of a text's documents, some of which may be empty.
 #[derive(Debug)]
 pub(super) struct Chunks<'t> {
     text: &'t str,
@@ -26,7 +26,7 @@ impl Iterator for Chunks<'_> {
             return None;
         }
         let start = self.start;
-        // Until then only directives and comments, which belong to the document behind the next marker.
+        // True while only directives and comments were seen: they belong to the document after the next marker.
         let mut prefix = true;
         let mut at = start;
         while at < self.text.len() {
@@ -61,7 +61,7 @@ pub(super) fn content(chunk: &str) -> &str {
     }
 }
 
-/// The line that starts here, with its end. A lone CR ends a line too.
+/// The line that starts at `at`, with its end. A lone CR ends a line too.
 fn line(text: &str, at: usize) -> &str {
     let rest = text.get(at..).unwrap_or_default();
     let bytes = rest.as_bytes();

@@ -21,7 +21,7 @@ fn show(node: &Node<'_>) -> String {
     }
 }
 
-/// All documents, or what is said of them and where.
+/// All documents, or the error message and the text that it points at.
 fn read(text: &str) -> Vec<String> {
     documents(text)
         .map(|document| match document {
@@ -138,7 +138,7 @@ fn merges_make_no_duplicates() {
     check("y.: {<<: *x, r: 3}\n", "{p: 1, q: 2, r: 3}");
     check("y.:\n  <<: [{p: 5}, *x]\n", "{p: 5, q: 2}");
     check("y.:\n  <<: *x\n  <<: {p: 6}\n", "{p: 6, q: 2}");
-    // kubectl lets a merge override what stands before it.
+    // In kubectl a merge overrides earlier keys.
     check("y.:\n  q: 3\n  <<: *x\n", "{q: 2, p: 1}");
     check("y.:\n  <<: *x\n  r: 3\n  r: 4\n", "{p: 1, q: 2, r: 3, r: 4}");
     check("y.:\n  '<<': 1\n", "{<<: 1}");

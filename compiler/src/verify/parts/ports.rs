@@ -1,7 +1,8 @@
-//! Every port → the bit that it asks for.
+//! For every port, the bit of a set that the program reads for it.
 //!
-//! A port's atom is nowhere in a program's result either. So a set is found for one class and one subject class, and bits are
-//! written into what the program reads of it: six runs say which bit of eight bytes decides, whatever the words mean.
+//! Problem: a program's result does not show a port's atom. Strategy: find the set for one class and one subject class,
+//! overwrite its bytes where the program reads them, and look at the verdicts. Six runs show which bit of eight bytes
+//! decides, whatever the words mean.
 
 use std::collections::HashMap;
 
@@ -11,17 +12,16 @@ use super::{Part, Parts, Stopped};
 use crate::model::eval::Verdict;
 use crate::vm::Spot;
 
-/// What decides about a port.
+/// How a program decides about a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Asks {
-    /// A bit, so many bytes behind where the set is read for what has no ports.
+    /// By a bit: the offset of its eight bytes, relative to those read for packets without ports, and the bit's number.
     Bit(i64, u32),
-    /// It is decided without a set, or by all of it: with all bits, with none.
+    /// Without a set, or not by a single bit: the verdict with all bits set, and with none.
     Other(Verdict, Verdict),
 }
 
-/// One port for each pair of what decides and what the oracle can tell apart, with what decides; `None` if no set is ever
-/// read.
+/// One port for each pair of deciding bit and oracle slot, with that bit; `None` if the program never reads a set.
 pub(super) fn classify(parts: &mut Parts<'_, '_>, instance: Instance) -> Result<Vec<(Port, Option<Asks>)>, Stopped> {
     let mut known = HashMap::new();
     let mut ports = Vec::new();
@@ -29,7 +29,7 @@ pub(super) fn classify(parts: &mut Parts<'_, '_>, instance: Instance) -> Result<
     for port in parts.ports {
         let asks = match place {
             Some(place) => Some(asks(parts, instance, place, *port)?),
-            // No row is ever looked up: a port has only its slot.
+            // No row is ever looked up, so a port has only its slot.
             None => None,
         };
         let number = ports.len();
@@ -41,7 +41,8 @@ pub(super) fn classify(parts: &mut Parts<'_, '_>, instance: Instance) -> Result<
     Ok(ports)
 }
 
-/// An address and a subject class for which a set is read, and where it is for what has no ports.
+/// An address for which a set is read, and the place of that read for packets without ports. Leaves the prober's
+/// endpoint at a subject class for which this holds.
 fn place(parts: &mut Parts<'_, '_>, instance: Instance) -> Result<Option<(std::net::IpAddr, Spot)>, Stopped> {
     let classes = parts.survey.classes.get(&instance).map_or(&[][..], Vec::as_slice);
     for local in parts.locals.iter().take(8) {
@@ -57,7 +58,7 @@ fn place(parts: &mut Parts<'_, '_>, instance: Instance) -> Result<Option<(std::n
     Ok(None)
 }
 
-/// Where the set is read for a port.
+/// The place where the program reads the set for a port.
 fn spot(
     parts: &mut Parts<'_, '_>,
     instance: Instance,

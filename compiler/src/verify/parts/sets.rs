@@ -1,7 +1,8 @@
-//! What is in a set: each distinct one once.
+//! The ports in a set: each distinct set is read once.
 //!
-//! Which bit decides about which port is known by then ([`super::ports`]), so most of a set is read. That it is those bits also
-//! here, packets through the whole program show, one for each word of each set; where bits do not say it, one for each port.
+//! [`super::ports`] already found which bit decides about which port, so most of a set is read from its bytes. Packets
+//! through the whole program confirm those bits, one for each word of each set. Ports that no bit decides about get one
+//! packet each.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -15,24 +16,24 @@ use crate::engine::Broken;
 use crate::model::eval::Verdict;
 use crate::vm::{MapId, Spot};
 
-/// What makes a set the same.
+/// Identifies a set: reads with equal keys find the same set.
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
-    /// In a table: its place.
+    /// Read from a table: the map and the offset.
     Place(MapId, u64),
-    /// In a kernel's map: the bytes of the entry, and where in it.
+    /// Read from a kernel map: the bytes of the entry, and the offset in it.
     Bytes(MapId, Box<[u8]>, u64),
-    /// No set is read: of this class and subject class alone.
+    /// No set is read: the class and the subject class.
     Nowhere(u32, u32),
 }
 
 /// The sets of one direction and family.
 pub(super) struct Measured {
-    /// What each set was asked about.
+    /// The ports that each set is checked for.
     pub(super) ports: Vec<Port>,
-    /// The bit that decides about each of them, if it is one.
+    /// For each of these ports the bit that decides about it, if a single bit does.
     bits: Vec<Option<(i64, u32)>>,
-    /// Ports by the word that has their bit: whichever is asked of one set, another is of the next.
+    /// Ports by the word that has their bit. Successive sets are checked with successive ports of a word.
     words: Vec<Vec<usize>>,
     /// The ports that no bit decides about.
     others: Vec<usize>,
@@ -66,12 +67,12 @@ impl Measured {
         }
     }
 
-    /// The ports, by their number, that a set has.
+    /// The ports in a set, as indices into `ports`.
     pub(super) fn set(&self, number: u32) -> &[u64] {
         self.sets.list.get(number as usize).map_or(&[], |set| set)
     }
 
-    /// The set that nobody finds for an address of a class, being of a subject class.
+    /// The number of the set that the probe endpoint, with this subject class, finds for an address of a class.
     pub(super) fn number(
         &mut self,
         prober: &mut Prober,
@@ -111,8 +112,9 @@ impl Measured {
         Ok(number)
     }
 
-    /// What the bytes of a set say about ports that a bit decides about, and packets about the others. The programs are asked
-    /// about a port of each word as well, a further one for each set; if they disagree once, the bytes say nothing.
+    /// Reads the ports that a bit decides about from the set's bytes, and asks the programs about the others. To
+    /// confirm the bytes, the programs are also asked about one port of each word, a different one for each set. A
+    /// single disagreement makes the bytes unusable: `None`.
     fn read(
         &mut self,
         prober: &mut Prober,
@@ -136,7 +138,7 @@ impl Measured {
         Ok(Some(set))
     }
 
-    /// The ports whose bit is set; `None` if one is not there.
+    /// The ports whose bit is set; `None` if the bytes do not contain one of the bits.
     fn bits_at(&self, bytes: &[u8], offset: u64) -> Option<Vec<u64>> {
         let mut set = vec![0; bits::words(self.ports.len())];
         for (number, bit) in self.bits.iter().enumerate() {
