@@ -103,7 +103,7 @@ impl Runtime {
         Ok(flows)
     }
 
-    /// What was counted since the first generation was attached.
+    /// The counters since the first generation was attached.
     pub fn counters(&self) -> Result<Vec<Counter>, Error> {
         let (_, loaded, _) = self.in_force()?;
         let Some(map) = loaded.map(MapName::Counters) else { return Ok(Vec::new()) };

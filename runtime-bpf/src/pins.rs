@@ -1,4 +1,4 @@
-//! Where what is pinned.
+//! The layout of the pins under the root directory.
 //!
 //! ```text
 //!  DIR/record             what should be so: crate::record

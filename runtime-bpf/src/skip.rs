@@ -1,4 +1,4 @@
-//! Tests that need what a machine may not have: no silent skip.
+//! Support for tests whose requirements a machine may not meet: they are never skipped silently.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;

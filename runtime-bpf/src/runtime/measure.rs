@@ -1,4 +1,4 @@
-//! What enforcement costs, and what it could not say.
+//! Measurements: the memory that enforcement takes, and the records that were lost.
 
 use weir_compiler::layout::MapName;
 

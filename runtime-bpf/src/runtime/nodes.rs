@@ -1,9 +1,10 @@
-//! What this host is called: the own node's addresses, which always may speak to its pods.
+//! This host's own addresses, which may always send to the pods of this node.
 //!
-//! Problem: a Node object lists one address or two; a host speaks to its pods from others too, such as that of the bridge that
-//! they share, and kubelet's probes come from there. Strategy: the maps `nodes4` and `nodes6` hold the artifact's addresses, and
-//! this network namespace's own under the node of every endpoint. Programs ask only of what began on this host, so that nobody
-//! else gains by it. Loopback and IPv6's link-local addresses are left out: nothing is routed from there.
+//! Problem: a Node object lists one or two addresses, but a host also sends to its pods from others, such as the
+//! address of the pods' bridge; kubelet's probes come from there. Strategy: the maps `nodes4` and `nodes6` hold the
+//! artifact's addresses, and this network namespace's own addresses under the node of every endpoint. Programs look
+//! there only for traffic that began on this host, so no other sender gains access. Loopback and IPv6 link-local
+//! addresses are left out: nothing is routed from there.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -48,7 +48,8 @@ impl Drop for Table {
 
 impl Table {
     fn all(&self) -> &[AtomicU64] {
-        // SAFETY: so many words are mapped, aligned to pages, as long as `self` lives; everybody changes them atomically.
+        // SAFETY: `words` words are mapped and page-aligned as long as `self` lives. The kernel's programs and all
+        // processes change them with atomic operations only.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
 
