@@ -1,7 +1,7 @@
-//! Big sets of addresses: what a look-up costs and how many bytes they take, beside the kernel's own maps of the same set in the same
-//! run; what it takes to build them, to bring them into force, and to change one entry in a hundred.
+//! Large address sets: time of a look-up and size in memory, compared with the kernel's own maps of the same set in the
+//! same run; and the time to build a set, to bring it into force, and to change one entry in a hundred.
 //!
-//! A table on standard output; with `WEIR_BENCH_JSON`, the same figures in that file.
+//! The table is printed on standard output; with `WEIR_BENCH_JSON`, the same figures are written to that file.
 
 #[path = "sets/agent.rs"]
 mod agent;
@@ -25,7 +25,7 @@ use weir_compiler::structures::{Options, Place, Structure};
 use weir_fuzz::generators::Random;
 use weir_runtime::sys::{Kernel, Map};
 
-/// What is in a set.
+/// The kind of a set's entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Singles,

@@ -1,6 +1,6 @@
 //! Why something could not be done, in words for the operator, each with the next step.
 //!
-//! Invariant: if a failed operation changed what is in force, the error says what is in force now.
+//! Invariant: if a failed operation changed the policy that is in force, the error says which policy is in force now.
 
 use std::fmt::Display;
 use std::io;

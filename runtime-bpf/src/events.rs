@@ -100,7 +100,7 @@ impl Runtime {
 }
 
 impl Events<'_> {
-    /// Returns the records that are waiting; if there are none, waits for some for at most `at_most`.
+    /// Returns the waiting records. If no record is waiting, waits for one for at most `at_most`.
     pub fn read(&mut self, at_most: Duration) -> Result<Read, Error> {
         let records = self.records();
         let records = if records.is_empty() { self.wait(at_most)? } else { records };

@@ -225,7 +225,8 @@ fn own(system: &System, pins: &Pins, image: &MapImage, source: &Source<'_>, flow
         definition.max_entries = definition.max_entries.max(source.endpoints.saturating_mul(2));
     }
     let own: Vec<&Vec<u8>> = of(&source.own, image.name).collect();
-    // Leaves room for as many addresses again: the host may get more before the next generation.
+    // Room for this host's own addresses and for the same number again: the host may get more before the next
+    // generation.
     definition.max_entries = definition.max_entries.saturating_add(2 * own.len() as u32);
     let map = system.create_map(name, &definition).doing(&making)?;
     match image.name {

@@ -60,7 +60,7 @@ const SYN_FIN_RST: i32 = 7;
 const TCP: i32 = 6;
 const STATE_SHIFT: i32 = 8;
 
-/// The least program of a hook and a family, for a flow table of so many bytes.
+/// The minimal program for a hook and a family, with a flow table of `flow_bytes` bytes.
 pub(super) fn minimal(
     hook: Direction,
     family: Family,
@@ -151,7 +151,8 @@ impl Hand {
         asm.load(Size::W, Reg::R1, Reg::R6, field::IFINDEX);
     }
 
-    /// r0 = the home's place, r1 = the ends; what is needed later goes to the stack only where registers end.
+    /// r0 = offset of the home bucket, r1 = the hashed ends. Values that are needed later are spilled to the stack only
+    /// when no registers are left.
     fn home(&mut self) {
         let [remote, ..] = self.offsets();
         let words = if self.family == Family::V4 { 1 } else { 4 };
@@ -185,7 +186,7 @@ impl Hand {
         asm.alu(AluOp::Or, Reg::R1, Reg::R7);
     }
 
-    /// Goes on if there is a flow in force, to `first` with what may begin one, else to `drop`.
+    /// Continues if the packet belongs to a flow in force; jumps to `first` if the packet is a SYN, else to `drop`.
     fn find(&mut self, first: Label, drop: Label) {
         let [found, seen] = ["found", "seen"].map(|name| self.asm.label(name));
         let transport = self.offsets()[3];
@@ -219,7 +220,8 @@ impl Hand {
         asm.bind(seen);
     }
 
-    /// What a first packet needs later; one that was sent again is dropped. r0 = the time.
+    /// Saves the values that a new flow needs later, and jumps to `drop` if the flow exists already (a repeated first
+    /// packet). r0 = the time.
     fn keep(&mut self, drop: Label) {
         let [remote, local, ..] = self.offsets();
         let asm = &mut self.asm;
@@ -360,7 +362,8 @@ impl Hand {
         asm.jump_if(Cond::Eq, Reg::R1, 0, drop);
     }
 
-    /// The first free slot of the bucket; a full one keeps what it has. r8 is the time.
+    /// Writes the flow into the first free slot of the bucket; if the bucket is full, the flow is not stored. r8 is the
+    /// time.
     fn insert(&mut self) {
         let [free, done] = ["free", "not kept"].map(|name| self.asm.label(name));
         self.asm.load(Size::Dw, Reg::R0, Reg::R10, PLACE);
@@ -422,7 +425,7 @@ impl Hand {
         asm.bind(done);
     }
 
-    /// So many drops a second would be told of; here they are only counted.
+    /// The limit for records per second. No records are written here; drops are only counted.
     fn limit(&mut self) {
         let asm = &mut self.asm;
         let [within, beyond, done] = ["within the second", "beyond", "told"].map(|name| asm.label(name));
@@ -447,7 +450,7 @@ impl Hand {
     }
 }
 
-/// The tables, for addresses that may begin; two of one place cannot be.
+/// The tables, with the addresses that may begin flows. Two addresses must not hash to the same place.
 pub(super) fn tables(allowed: &[IpAddr]) -> Vec<u8> {
     const CLASS: u32 = 3;
     const SET: u16 = 5;
@@ -468,7 +471,7 @@ pub(super) fn tables(allowed: &[IpAddr]) -> Vec<u8> {
     bytes
 }
 
-/// Seeds, and time-outs that nothing reaches.
+/// The seeds, and time-outs that no flow reaches.
 pub(super) fn config() -> Vec<u8> {
     let mut bytes: Vec<u8> = buckets::KNOWN_SEEDS.iter().flat_map(|it| it.to_le_bytes()).collect();
     bytes.resize(CONFIG_BYTES as usize, 0);

@@ -56,7 +56,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// The binary logarithm of the number of other addresses that take turns; `None` if there is none.
+    /// The binary logarithm of the number of other addresses that take turns; `None` without other addresses.
     fn turns(&self) -> Option<u32> {
         self.others.len().min(MOST_OTHERS).checked_ilog2()
     }

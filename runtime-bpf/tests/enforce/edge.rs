@@ -1,6 +1,8 @@
-//! What lists deny to everybody is dropped at an uplink; what is judged at the pods is judged as if there were none.
+//! Packets that lists deny to all pods are dropped at an uplink; all other packets are judged at the pods as if there
+//! were no edge.
 //!
-//! p0 and p1 are enforced. p2 is nobody's: for the node it is outside, and the host's end of its interface is the uplink.
+//! p0 and p1 are enforced. p2 is not an endpoint: for the node it is outside, and the host's end of its interface is
+//! the uplink.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -113,7 +115,7 @@ fn what_is_denied_to_everybody_does_not_reach_the_pods_hooks() {
             let [at_edge, at_pods] = dropped(node);
             assert!(at_edge >= 4 && at_pods == 0, "{at_edge} at the uplink, {at_pods} at the pods");
             edge_is(node, EdgeState::Enforced);
-            // What the pods send is denied at their hooks.
+            // The edge sees only incoming packets; packets of the pods are denied at their hooks.
             assert!(is_cut_off(node, 1, OUTSIDE));
             assert!(dropped(node)[1] > 0);
         });
@@ -140,7 +142,8 @@ fn the_kernel_drops_what_the_machine_drops() {
         for source in sources.map(|it| it.parse::<IpAddr>().unwrap()) {
             for pod in [0, 1, OUTSIDE].map(|pod| pod_address(pod, source.is_ipv6())) {
                 let packet = packet::build(source, pod, FlowProtocol::Transport(Protocol::Tcp), 80).unwrap();
-                // The protocol, what is there to tell more of it, the version.
+                // Offsets of the protocol, the version, the fragment field, the first byte behind the IP header, and
+                // the EtherType.
                 for at in [if source.is_ipv4() { 23 } else { 20 }, 14, 20, 34, 54, 12] {
                     for byte in [0, 1, 3, 6, 8, 17, 44, 58, 60, 0x45, 0x60, 0x81, 128, 132] {
                         let mut changed = packet.clone();

@@ -1,5 +1,5 @@
-//! Every operation refused with everything that it can answer, and the process dying before every operation: what was in force stays, or what is new is, and
-//! whoever comes next puts it right.
+//! Each operation fails with each errno that it can return, and the process dies before each operation. After that
+//! either the old or the new generation is in force, and the next attach repairs the rest.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,8 +21,8 @@ type Made = (weir_compiler::artifact::Artifact, Vec<u8>);
 /// A port that all policies allow.
 const BOTH: u16 = 82;
 
-/// What an operation can answer, as its manual and the kernel's source have it. That something is not there is no fault: it is
-/// told by other means, and has tests of its own.
+/// The errnos that an operation can return, from its manual page and the kernel's source. A missing object is not a
+/// fault: the methods return `None` for it, and other tests cover it.
 fn errnos(operation: Operation) -> &'static [i32] {
     use Operation::*;
     use libc::*;
@@ -66,12 +66,12 @@ fn errnos(operation: Operation) -> &'static [i32] {
 #[derive(Clone, Copy, Debug)]
 struct Fault {
     nth: usize,
-    /// Which of what the operation can answer.
+    /// Index into the errnos of the operation.
     answer: usize,
     dies: bool,
 }
 
-/// What came of an attach with a fault.
+/// The result of an attach with a fault.
 struct Outcome {
     /// The operation that failed; none if there were fewer.
     failed: Option<Operation>,
@@ -104,7 +104,7 @@ fn attach_with(node: &Node, made: &Made, pods: &[usize], way: Way, fault: Fault)
     Outcome { failed, result }
 }
 
-/// What is wanted, whatever was left.
+/// Attaches again without faults, so that the requested state holds whatever the failed attach left.
 fn repair(node: &Node, made: &Made, pods: &[usize], way: Way) -> Result<(), Error> {
     let endpoints = pods.iter().map(|pod| (format!("default/p{pod}"), node.interface(*pod))).collect();
     let request = Request { endpoints, way: Some(way), ..request(made) };
@@ -160,7 +160,8 @@ fn switch_with_faults(way: Way, dies: bool) {
         if outcome.result.is_ok() && !dies {
             assert!(reaches(&node, new), "it said that it is in force: {what}");
         } else {
-            // Until somebody goes on with it, each packet is judged by one of the two: what both allow passes.
+            // Until the next attach, each packet is judged by one of the two generations: a port that both allow stays
+            // reachable.
             assert!(reaches(&node, BOTH), "both allow it: {what}");
         }
         repair(&node, next, &[1], way).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -253,7 +254,8 @@ fn a_move_to_the_other_hooks_is_never_open() {
     }
 }
 
-/// Another endpoint comes, with a fault at every place in turn: what was enforced is not forgotten for it.
+/// Attaches another endpoint, with a fault at every operation in turn: the endpoint that was enforced before is not
+/// forgotten.
 #[test]
 fn an_endpoint_that_comes_with_a_fault_leaves_the_others_in_force() {
     if let Err(reason) = possible() {
@@ -268,7 +270,7 @@ fn an_endpoint_that_comes_with_a_fault_leaves_the_others_in_force() {
             let what = format!("{:?}, {nth}, {way:?}: {:?}", outcome.failed, outcome.result);
             let endpoints = status(&node).unwrap().endpoints;
             assert!(endpoints.iter().any(|it| it.endpoint.pod == "default/p1"), "forgotten: {what}");
-            // Whoever comes next finds nothing that is nobody's, and takes nothing off.
+            // The next attach finds no pins without an owner, and takes no endpoint's programs off.
             repair(&node, &made, &[], way).unwrap_or_else(|error| panic!("{what}: {error}"));
             assert_eq!(programs_at(&node, 1, way), 2, "open: {what}");
             all_is_well(&node, &what);

@@ -9,7 +9,7 @@ use crate::net::{Layout, Node, pod_address, possible};
 use crate::policy::{artifact, cluster, policy};
 use crate::probe::{connect, is_alive, serve};
 
-/// p1 is isolated both ways, and p0 may reach its port 80; so many pods are known.
+/// p1 is isolated in both directions, and p0 may reach its port 80. The cluster has `pods` pods.
 fn made(pods: usize) -> (weir_compiler::artifact::Artifact, Vec<u8>) {
     let rules = "ingress: [{from: [{podSelector: {matchLabels: {pod: p0}}}], ports: [{port: 80}]}]";
     artifact(&cluster(pods, &policy(1, "Ingress, Egress", rules)))

@@ -1,4 +1,4 @@
-//! What endpoints leave that went while nobody looked, and what switches leave.
+//! Endpoints whose interfaces disappeared without notice are cleaned up, and switches leave nothing behind.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::policy::{artifact, cluster, policy};
 
 const LEFT: usize = 1_000;
 
-/// As many as a node's pods in a day, and no agent that was told.
+/// As many interfaces as a node's pods in a day, removed without a detach.
 #[test]
 fn a_thousand_leftovers_are_removed() {
     if let Err(reason) = possible() {
@@ -46,7 +46,8 @@ fn a_thousand_leftovers_are_removed() {
     assert_eq!(map.entries().unwrap().len(), 1);
 }
 
-/// Names, addresses and numbers come back. What tells an interface from an earlier one is that our programs run there.
+/// Names, addresses and numbers of interfaces are reused. An interface is the same one as before if our programs still
+/// run there.
 #[test]
 fn an_interface_is_another_one_when_it_comes_back_and_the_same_when_it_is_renamed() {
     if let Err(reason) = possible() {
@@ -114,7 +115,7 @@ fn pinned(node: &Node, kernel: &Kernel, maps: &mut BTreeSet<u32>, programs: &mut
     }
 }
 
-/// What was there for a generation is no more once the next is in force: no map, no program, and no memory with them.
+/// After a switch, no map, program or memory of the previous generation remains.
 #[test]
 fn switches_in_a_row_leave_nothing() {
     if let Err(reason) = possible() {
@@ -137,7 +138,7 @@ fn switches_in_a_row_leave_nothing() {
     let (mut maps_now, mut programs_now) = (BTreeSet::new(), BTreeSet::new());
     pinned(&node, &kernel, &mut maps_now, &mut programs_now);
     assert!(programs.len() >= 2 * switches && programs_now.len() == 2, "{} programs", programs.len());
-    // The kernel frees them some time after the last one has let go.
+    // The kernel frees them some time after the last reference is dropped.
     let begun = std::time::Instant::now();
     loop {
         let maps = maps.difference(&maps_now).filter(|it| kernel.numbered_map(**it).is_ok()).count();

@@ -1,4 +1,4 @@
-//! What cannot be done is said, with the next step, and what was in force stays.
+//! If something cannot be done, the error names it and a next step, and the previous policy stays in force.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::attach::{attach, only_port, request, status};
 use crate::net::{Layout, Node, possible};
 use crate::policy::{artifact_with, cluster, policy};
 
-/// In kernel maps, whatever is smaller or faster: those can be full.
+/// All tables in kernel maps, even if another structure would be smaller or faster: kernel maps can be full.
 fn in_maps() -> (Artifact, Vec<u8>) {
     let rules = "ingress: [{from: [{podSelector: {matchLabels: {pod: p0}}}, {ipBlock: {cidr: 192.0.2.0/24}}, {ipBlock: \
                  {cidr: 198.51.100.0/24}}, {ipBlock: {cidr: '2001:db8::/48'}}, {ipBlock: {cidr: '2001:db9::/48'}}], ports: [{port: 80}]}]";
@@ -87,7 +87,7 @@ fn a_kernel_that_is_too_old_is_told_from_a_fault() {
             assert!(!matches!(error, Error::TooOld { .. }), "{known}: {error}");
         }
     }
-    // Older, and yet it takes everything: nobody asks.
+    // The kernel reports an old release, but accepts everything: the release is not checked.
     node.here(|| {
         let system = System::open().unwrap().pretending("4.18.0-553.el8_10.x86_64");
         Runtime::with_system(system, &node.bpffs(), Access::Change)?.attach(&request)

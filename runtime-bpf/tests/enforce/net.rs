@@ -1,6 +1,6 @@
 //! A node with pods, in network namespaces of its own.
 //!
-//! Names carry the process that made them: what a test that died has left is removed by the next one.
+//! Names contain the process number; if a test died, the next one removes its namespaces.
 
 #![expect(unsafe_code, reason = "entering a namespace")]
 
@@ -95,7 +95,7 @@ fn sweep() {
 }
 
 impl Node {
-    /// A node with so many pods, all with both families.
+    /// A node with `pods` pods, all of them dual-stack.
     pub(crate) fn new(layout: Layout, pods: usize) -> Self {
         let name = format!("{PREFIX}{}n{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let directory = std::env::temp_dir().join(&name);

@@ -47,7 +47,7 @@ pub(crate) fn artifact_with(yaml: &str, structures: Structures) -> (Artifact, Ve
     made(yaml, structures)
 }
 
-/// What is in a text.
+/// The objects in a YAML text.
 pub(crate) fn objects(yaml: &str) -> Vec<Object> {
     let input = Input { name: "cluster".into(), bytes: yaml.into(), kind: InputKind::Manifest };
     let (decoded, found) = decode(vec![input], &Options { default_namespace: "default".into() });

@@ -41,7 +41,7 @@ fn made() -> (Artifact, Vec<u8>) {
     artifact_with(&yaml(), Structures { forced, ..Structures::default() })
 }
 
-/// The classes of p0 and of what is listed.
+/// The peer classes of p0 and of a listed address.
 fn classes() -> [PeerId; 2] {
     let (cluster, _) = weir_compiler::resolve::resolve(&objects(&yaml()), Assumptions::default());
     let classes = classify(&cluster, &Scope::node(&cluster, "here").unwrap()).unwrap();
