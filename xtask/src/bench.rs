@@ -1,7 +1,8 @@
-//! `cargo xtask bench`: each benchmark by its name, or all of them; here those of commands, on clusters of two sizes.
+//! `cargo xtask bench`: runs one benchmark by name, or all of them. This file contains the benchmarks of commands, on
+//! clusters of two sizes.
 //!
-//! Figures of one machine at one moment say little, so each stands beside a yardstick of the same run: reading the
-//! same bytes with serde_json into plain values.
+//! Figures depend on the machine and its load. So each is shown next to a yardstick from the same run: the time to read
+//! the same bytes with serde_json into plain values.
 
 mod attach;
 mod events;
@@ -80,7 +81,7 @@ fn front_end(filter: &str) -> Result<()> {
     if filter.is_empty() { bench.write_page() } else { Ok(()) }
 }
 
-/// Whole programs in the kernel, and what the documentation says of them.
+/// Runs the benchmark of whole programs in the kernel, and writes its results into the documentation.
 fn programs() -> Result<()> {
     let figures = page::figures("programs")?;
     let mut bench = cargo(&["bench", "--locked", "--package", "weir-runtime", "--bench", "programs"]);
@@ -92,7 +93,7 @@ struct Bench {
     weir: PathBuf,
     directory: PathBuf,
     filter: String,
-    /// What was measured.
+    /// The results, one row for each measurement.
     rows: RefCell<Vec<Value>>,
 }
 

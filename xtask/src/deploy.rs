@@ -63,7 +63,7 @@ fn values(text: &str) -> Result<BTreeMap<String, String>> {
     Ok(values)
 }
 
-/// Without the lines between `{{- if .Values.… }}` and `{{- end }}` of what is not `true`.
+/// Removes the sections between `{{- if .Values.… }}` and `{{- end }}` whose value is `false`.
 fn chosen(template: &str, values: &BTreeMap<String, String>) -> Result<String> {
     let (mut kept, mut open) = (String::new(), Vec::new());
     for line in template.split_inclusive('\n') {

@@ -147,7 +147,7 @@ mod tests {
         files
     }
 
-    /// The blob that a descriptor names, whose size and digest are what it says.
+    /// The blob that a descriptor names; checks the descriptor's size and digest.
     fn blob<'f>(files: &'f BTreeMap<String, Vec<u8>>, descriptor: &Value) -> &'f [u8] {
         let name = descriptor["digest"].as_str().expect("a digest");
         let blob = &files[&format!("blobs/{}", name.replace(':', "/"))];

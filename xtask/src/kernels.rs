@@ -20,12 +20,13 @@ use crate::process::{cargo, run};
 use initramfs::{initramfs, with_modules};
 
 const IMAGES: &str = "WEIR_KERNEL_IMAGES";
-/// What must be tried.
+/// The kernel versions that must be tested.
 const VERSIONS: [&str; 2] = ["6.1", "6.12"];
-/// What runs in the guest: package, test, and which of its facts (all, if none are named).
+/// The tests that run in the guest: package, test binary, and filters for test names (all tests without a filter).
 const TESTS: [(&str, &str, &[&str]); 2] = [
     ("weir-runtime", "datapath_in_kernel", &[]),
-    // By programs alone: the control, the same in rules, is what it is on any kernel.
+    // Only the scenes that our programs enforce. The control with netfilter rules does not depend on the kernel's
+    // version.
     ("weir", "packets", &["scenes::"]),
 ];
 const PASSED: &str = "weir-guest: passed";

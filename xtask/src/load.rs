@@ -1,8 +1,9 @@
-//! What an agent costs on a large cluster that changes all the time, and how fast it is.
+//! Measures the agent's cost and latency on a large cluster that changes all the time.
 //!
-//! Problem: the figures must be of the real thing: a released binary, programs attached to interfaces, objects as large as a server's.
-//! Strategy: everything is in one network namespace made for it: the simulated API server, the agent, and veths for the local pods,
-//! whose other ends are there too. Memory and CPU are what the kernel says of the process; latencies are the agent's own histograms.
+//! Problem: the figures must be those of real use: a released binary, programs attached to interfaces, objects as large
+//! as a server's. Strategy: one network namespace contains everything: the simulated API server, the agent, and veths
+//! for the local pods, both ends of them. Memory and CPU time are the kernel's figures for the process; latencies come
+//! from the agent's own histograms.
 
 mod agent;
 mod node;

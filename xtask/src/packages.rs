@@ -24,7 +24,7 @@ const WANTED: &[(&str, &str)] = &[
     ("chromedriver", "chromium-driver"),
 ];
 
-/// Installs what is missing if we are root on Debian or Ubuntu; else says in one line what to install.
+/// Installs missing packages if we are root on Debian or Ubuntu; otherwise prints one line that says what to install.
 pub(crate) fn ensure() -> Result<()> {
     let missing: Vec<&str> =
         WANTED.iter().filter(|(program, _)| !is_installed(program)).map(|(_, package)| *package).collect();

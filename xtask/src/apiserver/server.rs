@@ -12,16 +12,16 @@ use anyhow::{Context as _, Result, ensure};
 use super::Binaries;
 use crate::process::wait;
 
-/// What it takes on a busy machine.
+/// Time to start on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 const TOKEN: &str = "loopback";
 
-/// What can be chosen.
+/// The options of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Further flags of the API server.
     pub flags: Vec<String>,
-    /// The network namespace on whose loopback it is, as a path.
+    /// The path of the network namespace on whose loopback it listens.
     pub namespace: Option<PathBuf>,
 }
 
@@ -35,12 +35,12 @@ impl Settings {
     }
 }
 
-/// An API server with its etcd. Both end with it; what they stored stays in their directory.
+/// An API server with its etcd. Dropping it ends both processes; their data stays in the directory.
 #[derive(Debug)]
 pub struct Server {
     binaries: Binaries,
     directory: PathBuf,
-    /// Of the API server, of etcd's clients, of etcd's peers.
+    /// Ports of the API server, of etcd's clients and of etcd's peers.
     ports: [u16; 3],
     settings: Settings,
     etcd: Option<Child>,
@@ -143,7 +143,7 @@ impl Server {
             "--service-account-issuer=https://kubernetes.default.svc",
             "--service-cluster-ip-range=10.96.0.0/16",
             "--endpoint-reconciler-type=none",
-            // Nobody is told it; without one, it looks for a default route.
+            // No client uses this address. Without the flag, the server looks for a default route.
             "--advertise-address=192.0.2.1",
             "--authorization-mode=RBAC",
             "--disable-admission-plugins=ServiceAccount",

@@ -21,8 +21,8 @@ pub(super) fn release() -> Result<PathBuf> {
     target.join("release").canonicalize().context("there is no release build")
 }
 
-/// A place for files, with a bpf file system in `bpf`, and names of network namespaces that nobody else sees. All is gone with the
-/// mount namespace; but the empty directory, which is removed in the end.
+/// A directory for files, with a bpf file system in `bpf`, and network namespaces whose names are visible only in this
+/// mount namespace. The contents disappear with the mount namespace; dropping it removes the empty directory.
 pub(super) struct Directory {
     path: PathBuf,
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::page;
 
-/// What a figure is called in the file, and by people.
+/// The figures: their keys in the file and their titles.
 const FIGURES: [(&str, &str); 7] = [
     ("established_1", "established, 1 flow"),
     ("established_1024", "1,024 flows"),

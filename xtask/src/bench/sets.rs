@@ -84,7 +84,7 @@ fn is_same_set(a: &Value, b: &Value) -> bool {
     ["what", "family", "set", "entries"].iter().all(|field| a[field] == b[field])
 }
 
-/// Whether it is what there would be without us.
+/// Whether the row is a structure of the kernel, which one would use without Weir.
 fn is_kernels(row: &Value) -> bool {
     row["structure"] == "hash" || row["structure"] == "lpm"
 }

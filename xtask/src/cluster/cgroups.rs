@@ -36,7 +36,7 @@ pub(super) fn make(name: &str) -> Result<()> {
                 fs::write(group.join(file), all)?;
             }
         }
-        // Version 2 gives what is asked for.
+        // In version 2 a group's children get only the controllers that the group enables.
         if let Ok(controllers) = fs::read_to_string(group.join("cgroup.controllers")) {
             let wanted: String = controllers.split_whitespace().map(|it| format!("+{it} ")).collect();
             fs::write(group.join("cgroup.subtree_control"), wanted.trim_end())?;
@@ -45,7 +45,7 @@ pub(super) fn make(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes it with all below. What has been killed leaves a moment later.
+/// Removes the group with all groups below it. Killed processes take a moment to leave their group, so this waits.
 pub(super) fn remove(name: &str) -> Result<()> {
     for hierarchy in hierarchies() {
         let group = hierarchy.join(name);

@@ -45,7 +45,7 @@ fn file(tools: &Tools, name: &str) -> String {
     directory(tools).join(name).display().to_string()
 }
 
-/// What a client reads.
+/// The kubeconfig file of a client.
 pub(super) fn kubeconfig(tools: &Tools, name: &str) -> PathBuf {
     directory(tools).join(format!("{name}.kubeconfig"))
 }
@@ -55,7 +55,7 @@ fn clients(nodes: &[Node]) -> Vec<String> {
     ["admin".to_owned(), "kube-proxy".to_owned()].into_iter().chain(nodes.iter().map(Node::name)).collect()
 }
 
-/// The token of each client is its name: nobody else gets there.
+/// Each client's token is its name. This is safe because only the nodes' namespaces can reach the server.
 fn write_tokens(nodes: &[Node], tools: &Tools) -> Result<()> {
     let line = |name: String| match name.as_str() {
         "admin" => "admin,admin,admin,system:masters\n".to_owned(),

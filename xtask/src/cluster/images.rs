@@ -23,7 +23,7 @@ fn busybox(tools: &Tools) -> Result<PathBuf> {
     write(tools, "busybox", &image::packed(BUSYBOX, &["/bin/sleep", "2147483647"], layer)?)
 }
 
-/// A shell, what it runs, and where that writes.
+/// Adds a shell, the programs that it runs, and a directory in which they may write.
 pub(super) fn add_busybox(layer: &mut Tar, tools: &Tools) -> Result<()> {
     let path = tools.debian("bin/busybox");
     let program = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;

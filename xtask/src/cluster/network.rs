@@ -9,7 +9,7 @@ use super::node::Node;
 use super::options::Cni;
 use crate::process::capture;
 
-/// Joins the nodes, and tells each how to connect its pods.
+/// Connects the nodes, and writes each node's CNI configuration.
 pub(super) fn connect(nodes: &[Node], cni: Cni) -> Result<()> {
     link(nodes)?;
     for node in nodes {

@@ -22,7 +22,7 @@ pub(super) fn start(node: &Node, tools: &Tools, proxy: Proxy) -> Result<()> {
     let mut command = node.command(tools.bin("kube-proxy"));
     command.arg("--kubeconfig").arg(control::kubeconfig(tools, "kube-proxy"));
     command.args(["--proxy-mode", proxy.name(), "--hostname-override", &node.name(), "--cluster-cidr=10.244.0.0/16"]);
-    // What it would set there is the whole machine's.
+    // kube-proxy would change these settings for the whole machine.
     command.args(["--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0"]);
     command.args(["--conntrack-tcp-timeout-close-wait=0", "--oom-score-adj=0"]);
     node.daemon("kube-proxy", command)

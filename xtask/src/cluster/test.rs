@@ -14,12 +14,12 @@ use crate::process::wait;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long the API server is away.
 const AWAY: Duration = Duration::from_secs(10);
-/// What the agent is upgraded to: the same under another name.
+/// The image to which the agent is upgraded: the same image under another name.
 const NEXT: &str = "docker.io/library/weir:next";
 
-/// Everything, one after the other.
+/// Runs all tests, one after the other.
 pub(super) fn run(cluster: &Cluster) -> Result<()> {
-    // A run that has failed leaves its pods, to be looked at.
+    // A failed run leaves its pods for inspection; remove them now.
     cluster.kubectl(&["delete", "namespace", NAMESPACE, "--ignore-not-found"])?;
     cluster.deploy()?;
     let traffic = Traffic::start(cluster)?;

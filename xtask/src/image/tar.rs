@@ -1,4 +1,5 @@
-//! Tars as every reader takes them (ustar): headers of 512 bytes, contents in blocks of as many.
+//! Writes tar files that every reader accepts (ustar): headers of 512 bytes, and contents padded to blocks of 512
+//! bytes.
 
 const BLOCK: usize = 512;
 

@@ -13,7 +13,8 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// The other ends of the veths are in the same namespace: nobody talks, and each pod's route names its interface.
+    /// Makes a namespace with a veth for each pod. The other ends are in the same namespace, because no pod sends
+    /// packets; each pod's route names its interface.
     pub(crate) fn new(pods: u32) -> Result<Self> {
         let node = Self { name: format!("weirload{}", std::process::id()) };
         ip(&["netns", "add", &node.name], "")?;

@@ -98,7 +98,7 @@ pub fn pod(index: u32, node: &str, address: Option<Ipv4Addr>) -> Value {
     pod
 }
 
-/// What a server keeps of who wrote what: half of an object.
+/// The `managedFields` that a server keeps: about half of an object's size.
 fn managed() -> Value {
     json!([{"manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
         "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:metadata": {"f:generateName": {}, "f:labels": {".": {}, "f:app": {},
