@@ -1,4 +1,4 @@
-//! The link's own business: ARP, neighbour discovery, listener reports.
+//! Link-local protocols: ARP, neighbour discovery, listener reports.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -9,7 +9,7 @@ use super::model::{Endpoint, Model, Outcome, is_group, is_link_local};
 use super::packet::{Arp, FRAME_SOURCE, Ip, Neighbour, Upper};
 use super::rules::Rule;
 
-/// A whole ARP frame from the pod has at most so many bytes.
+/// The largest ARP frame that the pod may send, in bytes.
 const MOST_ARP: usize = 64;
 /// ICMPv6 bytes of neighbour discovery from the pod, and of listener reports.
 const MOST_NEIGHBOUR: usize = 40;

@@ -14,7 +14,7 @@ use crate::{OUTSIDE, PORT};
 
 /// `TC_ACT_SHOT`
 const DROPPED: u32 = 2;
-/// Numbers of established flows that packets cycle through. The flow table has at least twice as many slots.
+/// Numbers of established flows that packets cycle through. The flow table has at least two slots for each flow.
 const FLOWS: [u32; 4] = [1, 1_024, 1 << 16, 1 << 19];
 /// Slots of the flow table for all but the last number of flows.
 const SLOTS: u32 = 1 << 17;

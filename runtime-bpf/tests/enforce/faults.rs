@@ -104,7 +104,7 @@ fn attach_with(node: &Node, made: &Made, pods: &[usize], way: Way, fault: Fault)
     Outcome { failed, result }
 }
 
-/// Attaches again without faults, so that the requested state holds whatever the failed attach left.
+/// Attaches again without faults, so that the requested state holds after the failed attach.
 fn repair(node: &Node, made: &Made, pods: &[usize], way: Way) -> Result<(), Error> {
     let endpoints = pods.iter().map(|pod| (format!("default/p{pod}"), node.interface(*pod))).collect();
     let request = Request { endpoints, way: Some(way), ..request(made) };

@@ -7,7 +7,7 @@ use weir_compiler::model::Direction;
 use super::super::packet::{Arrival, INIT, Ip, Packet, Upper, tcp};
 use super::{Key, Ports};
 
-/// What the rules want to know of a packet.
+/// The facts about a packet that the rules use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub(super) hook: Direction,
@@ -80,7 +80,7 @@ pub(super) fn ends(hook: Direction, ip: &Ip) -> (IpAddr, IpAddr) {
     }
 }
 
-/// What stands for ports in the key, of a packet that goes in this direction.
+/// The part of a flow's key that identifies the ports, for a packet in this direction.
 pub(super) fn ports(hook: Direction, ip: &Ip) -> Ports {
     let opposite = if hook == Direction::Egress { Direction::Ingress } else { Direction::Egress };
     match ip.upper {

@@ -8,7 +8,8 @@
 //! The netfilter rules are written as in projects that enforce policies with them (Calico's Felix, kube-router): first
 //! accept connections that conntrack knows as established, then drop packets that it finds invalid, then jump to the
 //! pod's chain by interface. So only the first packet of a connection walks the rules. The *stateless* variant has no
-//! conntrack and repeats the rules in reverse for replies, so every packet walks as many rules.
+//! The *stateless* variant has no conntrack and repeats the rules in reverse for replies, so every packet walks the
+//! rules.
 
 use std::fmt::Write as _;
 use std::path::Path as FilePath;
