@@ -1,8 +1,8 @@
 //! Engine `kernel`: the emitted programs in this machine's kernel, one BPF_PROG_TEST_RUN a packet.
 //!
-//! Problem: a test run needs an interface that exists, and the maps remember flows.
-//! Strategy: all packets run as if on one interface ([`weir_runtime::trial`]), whose entry in `endpoints` is rewritten when the
-//! endpoint changes; what an allowed packet leaves in the flow table is removed.
+//! Problem: a test run needs an existing interface, and the maps remember flows. Strategy: all packets run as if on one
+//! interface ([`weir_runtime::trial`]). Its entry in `endpoints` is rewritten when the endpoint changes, and the flows
+//! that allowed packets create are removed.
 
 use std::rc::Rc;
 
@@ -38,7 +38,7 @@ pub(crate) fn open(instead: &str) -> Result<Kernel> {
 struct Loaded {
     trial: Trial,
     endpoints: Vec<Vec<u8>>,
-    /// The endpoint that `lo` stands for now.
+    /// The endpoint that `lo` represents now.
     place: Option<usize>,
 }
 

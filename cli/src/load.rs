@@ -22,7 +22,7 @@ const LARGEST: u64 = 1 << 30;
 
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// What was read, and what could not be.
+/// The inputs that were read, and the errors of those that could not be read.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
     pub(crate) inputs: Vec<Input>,
@@ -32,7 +32,7 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Everything that a path leads to.
+    /// Reads every file that a path leads to.
     pub(crate) fn add_path(&mut self, path: &Path) {
         if path == Path::new("-") {
             return self.add_stdin(InputKind::Manifest);
@@ -44,7 +44,7 @@ impl Loaded {
         }
     }
 
-    /// What came from elsewhere.
+    /// Adds a text that does not come from a path.
     pub(crate) fn add_text(&mut self, name: String, bytes: Vec<u8>) {
         self.inputs.push(Input { name, bytes, kind: InputKind::Manifest });
     }
@@ -168,7 +168,7 @@ fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     read_all(file, length)
 }
 
-/// What the source has, of which the length that it says it has is only a hint.
+/// Reads the whole source. `length` is only a hint: the source's actual length may be another one.
 fn read_all(source: impl Read, length: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(length.min(LARGEST) as usize + 1);
     source.take(LARGEST + 1).read_to_end(&mut bytes)?;

@@ -1,8 +1,8 @@
 //! From a [`Place`] to file, line and column.
 //!
-//! The compiler drops its trees; whoever draws a message reads the object's stretch again and walks to the field. The
-//! last tree is kept, so that many findings in one document cost one reading when they are asked for in order.
-//! A field that is absent is found at the nearest field around it that is there.
+//! The compiler does not keep its trees. To draw a message, we parse the object's part of the file again and walk to
+//! the field. The last tree is kept, so many findings in one document cost one parse if they are asked for in order.
+//! For an absent field, the result is the nearest existing field around it.
 
 use std::collections::HashMap;
 
@@ -205,7 +205,7 @@ fn walk(root: &Node<'_>, path: &FieldPath, part: Part) -> Span {
             },
         };
         node = next;
-        // Nothing is written for an absent value: its name stands for it.
+        // An absent value has no text in the file, so its name is marked instead.
         let empty = node.span.start == node.span.end || node.value == Value::Null;
         span = name.filter(|_| part != Part::Value || empty).unwrap_or(node.span);
     }

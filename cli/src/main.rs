@@ -55,7 +55,8 @@ fn main() -> ExitCode {
     exit_code(std::panic::catch_unwind(|| run(&cli)))
 }
 
-/// What a run comes to: an answer, an error that is printed here, or a panic that its hook has printed.
+/// The exit code of a run: from its outcome, from an error that is printed here, or for a panic that the hook has
+/// printed.
 fn exit_code(ended: std::thread::Result<Result<Outcome>>) -> ExitCode {
     match ended {
         Ok(Ok(outcome)) => outcome.into(),

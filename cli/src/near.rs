@@ -17,9 +17,9 @@ use weir_compiler::model::{
 pub(crate) struct Miss {
     pub(crate) policy: PolicyId,
     pub(crate) rule: u32,
-    /// Of every peer, what is wrong; empty if one matches, or if the rule names none.
+    /// The mismatch of every peer; empty if one matches, or if the rule names no peers.
     pub(crate) peers: Vec<String>,
-    /// Of every port, what is wrong; empty if one matches, or if the rule names none.
+    /// The mismatch of every port; empty if one matches, or if the rule names no ports.
     pub(crate) ports: Vec<String>,
 }
 
@@ -159,7 +159,7 @@ impl Asked<'_> {
     }
 }
 
-/// What is wrong with each; nothing if one is right or there are none.
+/// The mismatch of each part; empty if one part matches or if there are no parts.
 fn all_wrong(parts: impl Iterator<Item = Option<String>>) -> Vec<String> {
     parts.collect::<Option<Vec<_>>>().unwrap_or_default()
 }

@@ -29,7 +29,7 @@ pub(crate) fn takes_notes(format: ViewFormat) -> bool {
     matches!(format, ViewFormat::Text | ViewFormat::Md)
 }
 
-/// What the picture leaves out, and what it shows in sum.
+/// Notes about workloads that the picture leaves out or sums up.
 pub(crate) fn notes(reach: &Reach<'_>, asked: Level) -> Vec<String> {
     let mut notes = Vec::new();
     if asked == Level::Auto && level(asked, reach) == Level::Namespace {

@@ -238,7 +238,7 @@ fn check_ir(compiled: &Compiled<'_>, oracle: &mut Oracle<'_>, question: &Questio
     check_error(compiled, question, &expected.basis)
 }
 
-/// An ICMP error about a live flow passes unless a list denies its sender, whatever the policies are.
+/// An ICMP error about a live flow passes unless a list denies its sender. Policies do not matter.
 fn check_error(compiled: &Compiled<'_>, question: &Question, basis: &Basis) -> Result<(), String> {
     if question.direction == Direction::Egress {
         return Ok(());

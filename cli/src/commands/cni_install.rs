@@ -80,7 +80,7 @@ fn replace(path: &Path, text: Option<&String>) -> Result<()> {
     text.map_or(Ok(()), |text| write(path, text.as_bytes(), 0o644))
 }
 
-/// In one step. What is unfinished has a name that nobody reads.
+/// Writes a file atomically. The unfinished file has a name that container runtimes do not read.
 fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.weir"));

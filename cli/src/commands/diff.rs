@@ -1,4 +1,4 @@
-//! `weir diff`: what a change lets through, and what it no longer does.
+//! `weir diff`: shows the traffic that a change newly allows and the traffic that it no longer allows.
 
 mod cost;
 mod flows;

@@ -1,4 +1,4 @@
-//! `weir monitor`: what is dropped, or would be with policies in audit mode, as it happens.
+//! `weir monitor`: prints drops as they happen, and packets that policies in audit mode would drop.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

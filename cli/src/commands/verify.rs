@@ -1,4 +1,4 @@
-//! `weir verify`: does an artifact say what the policies say?
+//! `weir verify`: checks that an artifact enforces exactly the policies.
 //!
 //! The verifier runs the artifact's programs over the artifact's maps and believes nothing else in the file. But it cannot
 //! try every packet: a malicious program could depend on a field that policies do not mention, such as the length. So

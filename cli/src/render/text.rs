@@ -11,11 +11,11 @@ use super::{Finding, Spot};
 use crate::locate::Locator;
 use crate::page::Page;
 
-/// A longer line is not shown, only pointed at: a whole cluster in one line of JSON helps nobody.
+/// Longer lines are not shown, only their position: a whole cluster in one line of JSON would be unreadable.
 const LONGEST_LINE: usize = 400;
-/// Lines shown above and below what is pointed at.
+/// Lines shown above and below the marked place.
 const CONTEXT: usize = 1;
-/// Of a place that goes over more lines than this only the first is underlined.
+/// If a place has more lines than this, only its first line is underlined.
 const MOST_LINES: usize = 1;
 
 /// At most `max` of them, one after the other.
@@ -73,7 +73,7 @@ fn level(severity: Severity) -> Level<'static> {
     }
 }
 
-/// The lines around a place, with what is to be said there.
+/// The lines around a place, with the label.
 pub(crate) fn excerpt<'s: 'f, 'f>(
     locator: &mut Locator<'s>,
     spot: &'f Spot,

@@ -33,9 +33,9 @@ pub(crate) struct End {
 pub(crate) enum Mark {
     /// It is there.
     Plain,
-    /// It is there for some pairs of those that it stands for.
+    /// The link exists for some of the pairs that it represents.
     Some,
-    /// Nobody reaches it.
+    /// No source reaches it.
     Nobody,
     /// Newly allowed.
     Added,

@@ -42,10 +42,10 @@ pub(crate) struct Shown {
     pub(crate) name: String,
     pub(crate) kind: String,
     pub(crate) pods: Vec<String>,
-    /// Classes; -1 where there is none.
+    /// Class numbers; -1 if there is no class.
     pub(crate) subject: i64,
     pub(crate) peers: [i64; 2],
-    /// In which changes it takes part.
+    /// The changes in which the end takes part.
     pub(crate) part: Part,
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn graph(links: &[Link], title: &str) -> Page {
         })
         .collect();
     let height = top.max(MARGIN + sources.len() * (LINE + 8 + GAP)) + MARGIN;
-    // Sources are spread over the height of what they lead to.
+    // Sources are spread over the height of their targets.
     let step = (height - 2 * MARGIN) / sources.len().max(1);
     sources.values_mut().enumerate().for_each(|(index, at)| *at = MARGIN + index * step);
     let left_width = width(sources.keys().copied());
@@ -176,7 +176,7 @@ pub(crate) fn matrix(table: &Table) -> Page {
     page
 }
 
-/// Told apart by what is drawn in it, too.
+/// Draws a square. A partial one also has a diagonal line, so that it differs not only by its colour.
 fn square(text: &mut String, x: usize, y: usize, side: usize, kind: Kind, title: &str) {
     let class = match kind {
         Kind::Everything => "every",

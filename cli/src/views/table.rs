@@ -18,7 +18,7 @@ pub(crate) struct Table {
     json: Vec<Value>,
 }
 
-/// What a cell may say.
+/// The content of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cell {
     pub(crate) words: String,
@@ -171,7 +171,7 @@ fn letters(number: usize) -> String {
     if number < 26 { last.to_string() } else { letters(number / 26 - 1) + &last.to_string() }
 }
 
-/// For people: numbered columns, and what the letters mean.
+/// Text for people: numbered columns, and a legend for the letters.
 pub(crate) fn text(table: &Table) -> Page {
     let marks = marks(table);
     let digits = table.ends.len().to_string().len();

@@ -35,7 +35,7 @@ pub(crate) fn groups(reach: &Reach<'_>, all: &[Group]) -> String {
     }
 }
 
-/// `10.0.0.0/8, 192.0.2.1-192.0.2.7`, or what they leave out where that is shorter.
+/// `10.0.0.0/8, 192.0.2.1-192.0.2.7`, or the addresses that are left out, if that is shorter.
 pub(crate) fn ranges(all: &[(IpAddr, IpAddr)]) -> String {
     let (Some(first), Some(last)) = (all.first(), all.last()) else { return String::new() };
     let family = Family::of(first.0);

@@ -23,16 +23,16 @@ pub(crate) struct Log {
     pub(crate) format: Format,
 }
 
-/// A name and what goes with it.
+/// A field's name and value.
 pub(crate) type Field<'f> = (&'f str, Value);
 
 impl Log {
-    /// As things should be.
+    /// Logs normal operation.
     pub(crate) fn info(self, message: &str, fields: &[Field<'_>]) {
         self.write("info", message, fields);
     }
 
-    /// Somebody should look.
+    /// Logs a condition that an operator should look at.
     pub(crate) fn warn(self, message: &str, fields: &[Field<'_>]) {
         self.write("warn", message, fields);
     }

@@ -34,7 +34,7 @@ struct Cost {
     instructions: u64,
     entries: u64,
     map_bytes: u64,
-    /// With what comes once for every CPU.
+    /// Bytes, including per-CPU copies.
     memory: u64,
     maps: BTreeMap<&'static str, Map>,
 }
@@ -45,7 +45,7 @@ struct Map {
     bytes: u64,
 }
 
-/// What came of it: the costs, and the budgets that the head exceeds.
+/// The costs of both sides, and the error for budgets that the head exceeds.
 pub(super) type Measured = (Costs, Option<BudgetError>);
 
 pub(super) fn measure(clusters: [&Cluster; 2], node: Option<&str>, budgets: &[(Budget, u64)]) -> Result<Measured> {

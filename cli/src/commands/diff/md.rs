@@ -13,7 +13,7 @@ use crate::views::words::md;
 
 /// GitHub takes 65,536 characters.
 const MOST_CHARACTERS: usize = 64_000;
-/// Rows that are told at once.
+/// Number of rows in the table, outside of the folded part.
 const MOST_AT_ONCE: usize = 10;
 /// A cell that is longer is cut: the folded part has all of it.
 const LONGEST_CELL: usize = 160;

@@ -56,7 +56,7 @@ impl Places {
     }
 }
 
-/// Who is responsible for what an end says, on one side.
+/// The list, rules and policies that cause an end's verdict, on one side of the comparison.
 pub(super) fn culprits(direction: Direction, account: &Account) -> Vec<Culprit> {
     let list = match account.state {
         State::List(list) => Some(Culprit::List(list)),

@@ -13,7 +13,7 @@ use crate::views::links::{End, Link, Mark};
 use crate::views::overlay::{self, Member, Members};
 use crate::views::{dot, svg};
 
-/// The report: what there shall be, with what is different.
+/// The report on the head, with the changes marked.
 pub(super) fn html(words: &Words<'_, '_>) -> Result<Page> {
     let head = &words.compared.sides[1];
     let reach = Reach::new(&head.cluster).context("cannot say who reaches whom")?;

@@ -16,7 +16,7 @@ use crate::watch::enforce::Enforce;
 #[derive(Debug, Default)]
 pub(super) struct Ending {
     departed: Departed,
-    /// What the kernel has not ended yet.
+    /// The services whose flows the kernel has not ended yet.
     pending: BTreeSet<EndedService>,
     retry: Option<Backoff>,
 }
@@ -42,7 +42,7 @@ impl<E: Enforce> Agent<E> {
         self.end_flows(now);
     }
 
-    /// Tries again what the kernel has refused.
+    /// Tries again to end flows that the kernel refused to end.
     pub(super) fn end_flows_again(&mut self, now: Instant) {
         if self.ending.due().is_some_and(|due| due <= now) {
             self.end_flows(now);

@@ -1,16 +1,16 @@
 //! Single entries of the generation in force, and when flows are judged again because of them.
 //!
-//! Problem: a flow that was judged before an address changed hands goes on with the old verdict. A new epoch makes
-//! every flow be judged again on its next packet, which is dear for all of them, and pods come and go all the time.
-//! Strategy: entries are written at once. The epoch is raised with them if the last time is [`PAUSE`] ago, else at the
-//! end of that pause, once for all changes in between; so there are at most ten epochs a second however many pods there
-//! are.
-//! Invariants: a wish for a new epoch ends only with a new epoch: with a write that succeeded, or a generation with a
-//! new number that came into force. Entries that could not be written are kept and tried again, until a generation has
-//! them. Entries are written before the epoch is raised (`Runtime::write_addresses`), so nothing is judged with an old
-//! entry under a new epoch.
+//! Problem: after an address changes its owner, a flow that was judged before keeps the old verdict. A new epoch makes
+//! every flow be judged again on its next packet. This is expensive for all flows, and pods come and go all the time.
+//! Strategy: entries are written at once. The epoch is raised with them if the last time was at least [`PAUSE`] ago,
+//! else at the end of that pause, once for all changes in between. So there are at most ten epochs per second, however
+//! many pods there are.
+//! Invariants: a request for a new epoch ends only with a new epoch: after a write that succeeded, or when a generation
+//! with a new number comes into force. Entries that could not be written are kept and retried until a generation
+//! contains them. Entries are written before the epoch is raised (`Runtime::write_addresses`), so no flow is judged
+//! with an old entry under a new epoch.
 //!
-//! The epoch cannot come round while a flow waits for it: see `epoch` in `runtime-bpf/src/record.rs`.
+//! The epoch cannot wrap around while a flow waits for it: see `epoch` in `runtime-bpf/src/record.rs`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,15 +25,15 @@ use crate::watch::enforce::{Enforce, Trouble};
 /// The time between two epochs that are raised for single addresses.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
-/// What is to be written, and whether flows are to be judged again.
+/// The entries to write, and whether flows must be judged again.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
     entries: BTreeMap<IpAddr, Option<PeerId>>,
-    /// Since when flows have to be judged again.
+    /// The time since which flows have to be judged again.
     judge_since: Option<Instant>,
-    /// When the last epoch began.
+    /// The time at which the last epoch began.
     judged_at: Option<Instant>,
-    /// After a write that failed.
+    /// Set after a write that failed.
     retry: Option<Backoff>,
 }
 

@@ -1,4 +1,4 @@
-//! What is particular about policies: numbers that last, and life beyond their deletion.
+//! State of policies that other objects do not have: lasting numbers, and policies that are kept after their deletion.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub(super) struct Policies {
 }
 
 impl Policies {
-    /// The number of an object, by which origins name it. What has no rules is blamed for nothing and needs none.
+    /// The object's number in origins. Kinds without rules need no number: no verdict names them.
     pub(super) fn number(&mut self, key: &Key) -> ObjectId {
         if !matches!(key.kind.as_str(), "NetworkPolicy" | "CidrList") {
             return ObjectId(u32::MAX);
@@ -48,7 +48,7 @@ impl Policies {
         self.kept.remove(key);
     }
 
-    /// What was kept for a namespace that is gone now.
+    /// Removes the policies that were kept for a namespace that is gone now, and returns them.
     pub(super) fn kept_for(&mut self, namespace: &str) -> Vec<Key> {
         let of_it: Vec<Key> = self.kept.iter().filter(|key| key.namespace == namespace).cloned().collect();
         for key in &of_it {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::Wanted;
 use crate::cni::Made;
 
-/// What a file says.
+/// The contents of a cache file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cached {
     pub(crate) namespace: String,

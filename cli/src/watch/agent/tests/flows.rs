@@ -123,7 +123,7 @@ fn a_change_that_leads_to_the_same_generation_judges_flows_again() {
     assert_eq!(rig.after(Duration::from_secs(5)), NONE);
 }
 
-/// web may only reach what is labelled `app: db`, and there is a service.
+/// web may only reach pods labelled `app: db`; they have a service.
 const SERVICE: &str = "
 {apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: e, namespace: shop},
   spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress],
