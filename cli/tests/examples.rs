@@ -1,5 +1,4 @@
-//! The examples hold what they promise: they are valid, warn of what they say and of nothing else, and what is expected
-//! of them is so.
+//! Checks the examples: they are valid, cause exactly the warnings that they mention, and meet their expectations.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

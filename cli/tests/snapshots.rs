@@ -1,8 +1,8 @@
-//! What the compiler makes of a few cases of the corpus, and how it is explained, for review: `.ir`, `.bpf` and `.explain`
-//! beside the case. They describe and require nothing: `BLESS=1` re-makes them. What is required is in the case itself.
+//! Compiler output and explanations for a few cases of the corpus, for review: `.ir`, `.bpf` and `.explain` next to the
+//! case. They describe and require nothing: `BLESS=1` makes them again. The requirements are in the case itself.
 //!
-//! `.bpf` has the instructions that the case adds to the programs of its cluster without policies, labels and
-//! addresses of instructions left out: a change of the datapath is no change of every case.
+//! `.bpf` contains the instructions that the case adds to the programs of the same cluster without policies. Labels and
+//! instruction addresses are left out, so that a change of the datapath does not change every case.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `weir check`: what it finds, how it prints it, and how it exits.
+//! `weir check`: findings, output formats and exit codes.
 
 use std::os::unix::fs::symlink;
 

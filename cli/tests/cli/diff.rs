@@ -1,4 +1,4 @@
-//! `weir diff`: rows, witnesses, inputs, and what is printed.
+//! `weir diff`: rows, witnesses, inputs and output formats.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
@@ -349,7 +349,7 @@ fn markdown_is_short_first_and_never_longer_than_github_takes() {
         ran.says("<!-- weir diff -->\n### Allowed traffic\n\n**1 region newly allowed, 1 region no longer allowed**");
     let ran = ran.says("| ➕ now allowed | shop/web | shop/db | TCP 5433 |").says("<details><summary>Why");
     assert!(!ran.out.contains("not told here"), "{}", ran.out);
-    // Each pod may reach a port of its own: as many rows as there are pods.
+    // Each pod may reach a port of its own, so there is one row per pod.
     let pod = |number: u32| {
         format!(
             "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: pod-{number}, namespace: shop, labels: {{n: \"n{number}\"}}}}\n\

@@ -29,7 +29,7 @@ spec:
 {apiVersion: v1, kind: Pod, metadata: {name: probe, namespace: ops, labels: {app: probe}}, status: {podIP: 10.0.0.3}}
 ";
 
-/// The report of what is in the place.
+/// The report on the files in the place.
 fn report(place: &Place, paths: &str) -> Browser {
     let page = place.run(&format!("matrix {paths} -o html")).exits(0).out;
     open(place, &page)

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) mod schema;
 
-/// A shop: web may reach db on 5432, and nobody else may.
+/// A shop: web may reach db on 5432, and no other pod may.
 pub(crate) const SHOP: &str = "\
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy

@@ -19,7 +19,7 @@ pub(crate) fn weir() -> PathBuf {
     std::env::var_os("WEIR_BINARY").map_or_else(|| env!("CARGO_BIN_EXE_weir").into(), PathBuf::from)
 }
 
-/// Enforces on all nodes what the files say.
+/// Enforces the policies of the files on all nodes.
 pub(crate) fn enforce(by: By, net: &Net, place: &Place, files: &[PathBuf]) -> Result<(), Error> {
     match by {
         By::Programs => {
@@ -37,7 +37,7 @@ pub(crate) fn enforce(by: By, net: &Net, place: &Place, files: &[PathBuf]) -> Re
     }
 }
 
-/// What a node has to enforce, as an artifact.
+/// Compiles the files for a node; returns the artifact's path.
 pub(crate) fn compile(place: &Place, node: &Node, files: &[PathBuf]) -> Result<PathBuf, Error> {
     let artifact = place.file(&format!("{}.o", node.name));
     compile_to(&artifact, node, files).map(|()| artifact)

@@ -17,19 +17,19 @@ use crate::topology::{Layout, Net, NodePlan, Plan, PodPlan};
 mod bench;
 mod flood;
 
-/// Tests of load want the machine for themselves; the others do not mind each other.
+/// Load tests need the machine for themselves; all other tests may run at the same time.
 pub(crate) static QUIET: RwLock<()> = RwLock::new(());
 
 const SWITCH_EVERY: Duration = Duration::from_millis(100);
 const CRASH_EVERY: Duration = Duration::from_secs(2);
-/// However slow the machine is.
+/// The least number of switches, even on a slow machine.
 const LEAST_SWITCHES: u32 = 8;
-/// What is under way at a time: less than a socket's buffer takes.
+/// Number of packets in flight at a time: fewer than a socket's buffer holds.
 const AT_ONCE: usize = 32;
-/// A SYN that is lost is sent again after a second.
+/// The kernel repeats a lost SYN after a second.
 const NO_SECOND_SYN: Duration = Duration::from_millis(900);
 
-/// What the environment asks for.
+/// The number in an environment variable, or the default.
 fn asked(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
@@ -169,7 +169,7 @@ fn change(net: &Net, place: &Place, artifacts: &[PathBuf; 2]) -> u32 {
     turn
 }
 
-/// What became of what was sent.
+/// The results of the traffic.
 #[derive(Debug, Default)]
 struct Seen {
     received: u64,
@@ -187,7 +187,8 @@ fn socket(net: &Net, pod: usize, v6: bool, port: u16) -> UdpSocket {
     socket
 }
 
-/// As fast as it goes, until told to stop: an old flow and new ones, which are allowed; and what is not.
+/// Sends as fast as possible until `stop` is set: packets of an old flow and of new ones, which are allowed, and
+/// packets that are denied.
 fn traffic(net: &Net, v6: bool, stop: &AtomicBool) -> Seen {
     let mut seen = Seen::default();
     let to = |pod, port| SocketAddr::new(address(pod, v6), port);

@@ -1,4 +1,4 @@
-//! What the commands that look say of what real packets did.
+//! The commands that show the datapath's state, after real packets.
 
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ fn what_is_denied_is_told_with_its_policy() {
         Err(reason) => skip!("{reason}"),
     };
     stage.between("other", "server", Udp, 53, false);
-    // The kernel keeps records until somebody reads them.
+    // The kernel keeps records until they are read.
     let text = ask(&stage.net.nodes[0], &stage.place, &["monitor", "-o", "jsonl", "--duration", "2"]).unwrap();
     let mut events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let event = events.find(|it| it["proto"] == "UDP").unwrap_or_else(|| panic!("nothing about it: {text}"));

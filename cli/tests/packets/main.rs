@@ -41,7 +41,7 @@ fn privilege() -> Result<(), Error> {
     place::Place::new().map(drop)
 }
 
-/// What the control needs, tried.
+/// Checks that the tools for the control with netfilter rules work.
 fn control() -> Result<(), Error> {
     privilege()?;
     let space = Namespace::new()?;

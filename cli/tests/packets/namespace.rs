@@ -1,7 +1,7 @@
 //! Network namespaces without names.
 //!
-//! Nothing but this process (and what it starts) holds them: they, and every interface, route and rule in them, are gone with
-//! it, however it ends. What a crash can leave behind is a directory with a bpffs; see [`crate::place`].
+//! Only this process and its children hold them. So they disappear with it, even after a crash, with every interface,
+//! route and rule in them. Only a directory with a bpffs can be left behind; see [`crate::place`].
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -26,7 +26,7 @@ const SETTINGS: [(&str, &str); 9] = [
     // Addresses are there at once.
     ("ipv6/conf/all/accept_dad", "0"),
     ("ipv6/conf/default/accept_dad", "0"),
-    // What is dropped is dropped by what is tested.
+    // Only the code under test may drop packets.
     ("ipv4/conf/all/rp_filter", "0"),
     ("ipv4/conf/default/rp_filter", "0"),
     ("ipv4/icmp_ratelimit", "0"),
@@ -88,13 +88,13 @@ fn on_thread<T: Send>(inside: impl FnOnce() -> T + Send) -> io::Result<T> {
     })
 }
 
-/// Runs a command with input, and gives its output; an error says what it said.
+/// Runs a command with input and returns its output; an error contains its standard error.
 pub(crate) fn run(command: &mut Command, input: &str) -> Result<String, Error> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
     let mut stdin = child.stdin.take().ok_or("no input")?;
     let output = std::thread::scope(|scope| {
-        // A child that does not read to the end has its reasons; its status tells.
+        // Ignore write errors: a child may stop reading, and its exit status shows whether it failed.
         scope.spawn(move || stdin.write_all(input.as_bytes()));
         child.wait_with_output()
     })?;

@@ -1,6 +1,6 @@
 //! A directory for a test, with a bpffs of its own, that goes away with it.
 //!
-//! Its name has the process that made it: what a process left that was killed is removed by the next one.
+//! Its name contains the process number, so that the next process can remove the directories of a killed one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -50,7 +50,7 @@ impl Drop for Place {
 }
 
 fn remove(path: &Path) {
-    // With the mount go the pins, and with those what they held.
+    // Unmounting removes the pins, and with them the objects that only they held.
     let _ = sys::unmount(&path.join("bpf"));
     let _ = std::fs::remove_dir_all(path);
 }
@@ -74,7 +74,7 @@ fn what_a_killed_process_left_is_removed() {
         weir_runtime::skip!("{reason}");
     }
     let here = Place::new().unwrap();
-    // No process has this number: it is beyond what the kernel gives.
+    // No process can have this number: it is above the kernel's limit.
     let left = here.file(&format!("{PREFIX}{}-0", u32::MAX));
     std::fs::create_dir_all(left.join("bpf")).unwrap();
     sys::mount_bpffs(&left.join("bpf")).unwrap();

@@ -39,7 +39,7 @@ pub(crate) struct Try<'n> {
     pub(crate) source: IpAddr,
     pub(crate) protocol: Protocol,
     pub(crate) to: SocketAddr,
-    /// Where it ends up, by address translation or without; nobody may be there.
+    /// The endpoints that the connection may reach, with address translation or without. There may be none.
     pub(crate) served: Vec<(&'n Namespace, SocketAddr)>,
     pub(crate) expected: bool,
 }
@@ -208,7 +208,7 @@ impl Servers {
         Ok(())
     }
 
-    /// Answers what has come.
+    /// Answers the received packets.
     fn serve(&mut self) -> Result<(), Error> {
         // Connections stay in the backlog: being taken is not being reached.
         for socket in self.sockets.values() {

@@ -11,7 +11,7 @@ use weir_compiler::model::{Cluster, Protocol, ServicePort};
 use crate::namespace::Error;
 use crate::topology::Node;
 
-/// An address and port, and what is behind it.
+/// An address and port, and the backends behind it.
 #[derive(Clone, Debug)]
 pub(crate) struct Frontend {
     pub(crate) at: SocketAddr,
@@ -20,8 +20,8 @@ pub(crate) struct Frontend {
     pub(crate) masquerade: bool,
 }
 
-/// What a node translates: service addresses everywhere, node ports and hostPorts on its own addresses. `index` is
-/// the node's place in the cluster.
+/// The addresses that a node translates: service addresses on all nodes, node ports and hostPorts on the node's own
+/// addresses. `index` is the node's index in the cluster.
 pub(crate) fn frontends(cluster: &Cluster, index: usize, node: &[IpAddr]) -> Vec<Frontend> {
     let mut all = Vec::new();
     for service in &cluster.services {
@@ -37,7 +37,7 @@ pub(crate) fn frontends(cluster: &Cluster, index: usize, node: &[IpAddr]) -> Vec
     all
 }
 
-/// What the `portmap` plug-in translates: only addresses that the node has.
+/// The addresses that the `portmap` plug-in translates: only those that the node has.
 fn host_ports(cluster: &Cluster, index: usize, node: &[IpAddr]) -> Vec<Frontend> {
     let mut found: Vec<Frontend> = Vec::new();
     for claim in cluster.host_ports.iter().filter(|it| it.node.index() == index) {

@@ -1,8 +1,8 @@
 //! The cluster that the scenarios play in, enforced.
 //!
-//! `server` is isolated both ways. Three may reach it: `client` and `far` on TCP 80, UDP 53 and SCTP 90, `friend` on everything.
-//! It may reach what is in 198.51.100.0/24 and 2001:db8::/64 outside. `sealed` may reach nothing and nobody it. The others are
-//! free. `far` and `stranger` run on another node.
+//! `server` is isolated in both directions. Three pods may reach it: `client` and `far` on TCP 80, UDP 53 and SCTP 90,
+//! `friend` on everything. It may reach addresses in 198.51.100.0/24 and 2001:db8::/64 outside. `sealed` may neither
+//! send nor receive. The other pods are not isolated. `far` and `stranger` run on another node.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -69,7 +69,7 @@ impl Stage {
         texts[usize::from(self.v6)].parse().unwrap()
     }
 
-    /// A new connection between addresses; somebody answers there.
+    /// Tries a new connection between addresses; a server listens at the destination.
     pub(crate) fn reaches(&self, source: IpAddr, protocol: Protocol, to: IpAddr, port: u16, expected: bool) -> bool {
         let to = SocketAddr::new(to, port);
         self.reaches_behind(source, protocol, to, to, expected)

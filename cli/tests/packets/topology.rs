@@ -49,7 +49,7 @@ pub(crate) struct PodPlan {
     pub(crate) addresses: Vec<IpAddr>,
 }
 
-/// What was built. With it everything in it goes.
+/// The network that was built; dropping it removes everything in it.
 #[derive(Debug)]
 pub(crate) struct Net {
     pub(crate) layout: Layout,
@@ -253,7 +253,7 @@ fn v6(address: &IpAddr) -> bool {
     address.is_ipv6()
 }
 
-/// IPv6 addresses are of no use before duplicates are ruled out, unless one says that there are none.
+/// An IPv6 address cannot be used until duplicate address detection ends; `nodad` skips the detection.
 fn nodad(address: &IpAddr) -> &'static str {
     if v6(address) { " nodad" } else { "" }
 }

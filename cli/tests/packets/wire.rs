@@ -1,6 +1,7 @@
-//! Packets by hand: a pod without a network stack of its own, of which every frame is written and read here.
+//! Packets by hand: a pod without a network stack, whose frames are all written and read here.
 //!
-//! The pod's addresses are taken off its interface, so that its kernel answers nothing; its neighbours are told where it is.
+//! The pod's addresses are removed from its interface, so that its kernel answers nothing. Its neighbours get static
+//! entries for it.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -12,9 +13,9 @@ use crate::packet::Packet;
 use crate::sys;
 use crate::topology::{Layout, Net};
 
-/// How long what should not come is waited for.
+/// Waiting time for packets that should not arrive.
 const WAIT: Duration = Duration::from_millis(150);
-/// How long what should come is waited for.
+/// Waiting time for packets that should arrive.
 const PATIENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -42,7 +43,7 @@ impl Wire {
         Ok(Self { frames: pod.space.enter(|| sys::frames("eth0"))??, own, gateway })
     }
 
-    /// The outside's interface, whose kernel goes on to answer for the addresses that it has.
+    /// The outside's interface; its kernel still answers for its own addresses.
     pub(crate) fn outside(net: &Net) -> Result<Self, Error> {
         let (own, gateway) = (mac(&net.outside, "eth0")?, mac(&net.fabric, "ext")?);
         Ok(Self { frames: net.outside.enter(|| sys::frames("eth0"))??, own, gateway })
@@ -100,7 +101,7 @@ impl Wire {
         self.find(wait, |frame| likeness(frame) == end)
     }
 
-    /// Reads frames until one is what is looked for.
+    /// Reads frames until `is_it` is true for one of them.
     pub(crate) fn find(&self, wait: Duration, is_it: impl Fn(&[u8]) -> bool) -> bool {
         let begun = Instant::now();
         let mut buffer = [0; 2_048];

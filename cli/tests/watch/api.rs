@@ -1,5 +1,5 @@
-//! What the API tells is what is compiled: no privilege needed. The artifact of each generation is proved against the objects as
-//! the server lists them.
+//! The agent compiles the objects that the API serves; no privileges are needed. The artifact of each generation is
+//! compared with the objects as the server lists them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -112,7 +112,7 @@ macro_rules! server {
     };
 }
 
-/// Changes of every sort; after each the artifact says what the server has.
+/// Makes changes of every kind; after each of them the artifact must match the server's objects.
 fn follows_changes(server: &Server, directory: &Directory) {
     let same = |after: &str| until(after, || says_the_same(server, directory));
     add_cluster(server);
@@ -218,7 +218,7 @@ fn an_expired_watch_is_listed_anew() {
     ask(&server, "POST", POLICIES, &policy("p", r#"{"podSelector":{}}"#));
     until("the pods are compiled", || says_the_same(&server, &directory));
     wire.cut();
-    // What goes meanwhile is told by no event any more: the server has forgotten it.
+    // The agent gets no events about these changes: the server has compacted them away.
     ask(&server, "DELETE", &format!("{PODS}/old?gracePeriodSeconds=0"), "");
     ask(&server, "DELETE", &format!("{POLICIES}/p"), "");
     ask(&server, "POST", POLICIES, &policy("q", r#"{"podSelector":{},"policyTypes":["Egress"]}"#));

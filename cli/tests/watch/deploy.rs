@@ -1,4 +1,5 @@
-//! What is in `deploy/`: the server takes it, it says what we say, and its rights are enough.
+//! Tests the manifests in `deploy/`: a server accepts them, its validation agrees with ours, and their permissions
+//! suffice.
 
 use weir_runtime::skip;
 use xtask::apiserver::{Server, Settings};
@@ -57,7 +58,7 @@ fn the_manifests_are_taken_and_their_rights_are_enough() {
     choices_are_taken(&server);
 }
 
-/// What the server takes and we do not is told as an Event, by the first agent that sees it.
+/// A list that the server accepts and the agent does not is reported as an Event, by the first agent that sees it.
 fn events_are_told_once(server: &Server, directory: &Directory, agent: &Agent) {
     let odd = list("odd", r#"{"action":"Deny","cidrs":["192.0.2.9-192.0.2.7"]}"#);
     server.ask("POST", LISTS, Some(&odd)).unwrap_or_else(|error| panic!("{error:#}"));
@@ -124,7 +125,7 @@ fn the_agent_may_do_what_it_needs_and_nothing_else() {
     }
 }
 
-/// The server takes what we take, and refuses what it can of what we refuse.
+/// The server accepts the lists that we accept, and refuses those that we refuse, as far as a schema can.
 fn lists_are_validated(server: &Server) {
     let entries = [
         "192.0.2.7",

@@ -38,7 +38,7 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// What is missing to start one.
+    /// The first program that is missing to start a browser.
     pub(crate) fn missing() -> Option<&'static str> {
         [DRIVER, BROWSER].into_iter().find(|it| !Path::new(it).exists())
     }
@@ -67,7 +67,7 @@ impl Browser {
         browser
     }
 
-    /// What a piece of script returns.
+    /// Runs a piece of script in the page and returns its result.
     pub(crate) fn run(&self, script: &str) -> Value {
         self.command("execute/sync", &json!({"script": script, "args": []}))
     }
@@ -95,7 +95,7 @@ impl Browser {
         self.press(&letters.iter().map(String::as_str).collect::<Vec<_>>());
     }
 
-    /// A real click in the middle of what a selector finds.
+    /// Clicks in the middle of the element that a selector finds, with real mouse events.
     pub(crate) fn click(&self, selector: &str) {
         let at = self.run(&format!(
             "const box = document.querySelector({selector:?}).getBoundingClientRect();

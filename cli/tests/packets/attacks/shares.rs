@@ -26,7 +26,7 @@ struct Scene<'s> {
     server: Wire,
     other: Wire,
     outside: Wire,
-    /// Takes what is sent outside, so that its kernel sends no errors.
+    /// Receives the packets that are sent to the outside, so that its kernel sends no errors.
     _sink: UdpSocket,
 }
 

@@ -51,9 +51,9 @@ fn is_alive(mut near: &TcpStream, mut far: &TcpStream) -> bool {
     far.write_all(b"!").is_ok() && near.read_exact(&mut [0]).is_ok()
 }
 
-/// From outside, from ever other addresses and ports.
+/// From outside, with ever different addresses and ports.
 fn flood(net: &crate::topology::Net, to: SocketAddr, syns: u64) {
-    // What is answered goes nowhere.
+    // The outside must not forward the answers.
     net.outside.set("ipv4/ip_forward", "0").unwrap();
     let wire = Wire::outside(net).unwrap();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;

@@ -160,7 +160,7 @@ fn replies_go_back_and_nowhere_else() {
             to.set_read_timeout(Some(WAIT)).unwrap();
             assert!(to.recv(&mut [0; 8]).is_err(), "{}: {from:?} to {to:?}", stage.name());
         }
-        // And a connection from the port that answers is none that answers.
+        // A new connection from the port of the reply is not a reply.
         let _listener = listen(stage, "client", 50_000);
         assert!(connect(stage, ("server", 80), ("client", 50_000), WAIT).is_err(), "{}", stage.name());
     });

@@ -71,12 +71,12 @@ fn fragments_share_the_fate_of_the_first() {
         arrives(stage, &client, &server, &later(1, 5, false));
         is_dropped(stage, &client, &server, &first(2, 54));
         is_dropped(stage, &client, &server, &later(2, 3, false));
-        // What comes before the first one says nothing of its port.
+        // A later fragment that arrives before the first one is dropped: its port is not known yet.
         is_dropped(stage, &client, &server, &later(3, 3, true));
         arrives(stage, &client, &server, &first(3, 53));
         arrives(stage, &client, &server, &later(3, 5, false));
         arrives(stage, &client, &server, &later(3, 3, true));
-        // Another's fragments are not these.
+        // A fragment of another source with the same number is not part of the packet.
         let other = wire(stage, "other");
         let strange = Packet::new(stage.address("other"), ends.1, 17, vec![9; 16]).with_fragment(1, 5, false);
         is_dropped(stage, &other, &server, &strange);

@@ -1,4 +1,4 @@
-//! ARP and neighbour discovery of a pod that may speak to nobody, both ways.
+//! ARP and neighbour discovery of a pod that may neither send to nor receive from any peer.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -62,7 +62,7 @@ fn who_hides_behind_the_nodes_address_is_not_the_node() {
     });
 }
 
-/// Nor do Node objects say what a bridge's address is; kubelet's probes come from there.
+/// Node objects do not contain a bridge's address either, and kubelet's probes come from there.
 #[test]
 fn what_the_host_sends_from_its_bridge_is_the_nodes_though_no_object_says_so() {
     by_programs(&|stage: &mut Stage| {
@@ -127,7 +127,8 @@ fn services_are_judged_as_what_is_behind_them() {
             let reached = stage.reaches_behind(stage.address(from), Tcp, at, behind, expected);
             assert_eq!(reached, expected, "{}: {from}", stage.name());
         }
-        // Itself, by a way on which it gets the node's address. On a bridge nothing tells it from others of that address.
+        // A pod reaches itself on a path where it gets the node's address. On a bridge it cannot be distinguished from
+        // other senders with that address.
         if stage.by == By::Rules || stage.net.layout == Layout::Routed {
             let server = stage.address("server");
             assert!(stage.reaches_behind(server, Tcp, at, behind, true), "{}: itself", stage.name());

@@ -1,4 +1,5 @@
-//! What lists deny to everybody, dropped where it enters the node: by the driver of its uplink, or by the kernel in its stead.
+//! Packets from addresses that lists deny to all pods are dropped where they enter the node: by the uplink's driver, or
+//! by the kernel if the driver cannot run programs.
 
 use crate::enforce::{ask, attach, compile};
 use crate::probe::Protocol::{Icmp, Tcp, Udp};

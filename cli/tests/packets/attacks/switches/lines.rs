@@ -147,7 +147,7 @@ impl Line {
     }
 }
 
-/// Moves all lines for so long.
+/// Moves all lines for `length`.
 pub(super) fn run(lines: &mut [Line], length: Duration) {
     let begun = Instant::now();
     while begun.elapsed() < length {
@@ -156,7 +156,7 @@ pub(super) fn run(lines: &mut [Line], length: Duration) {
     }
 }
 
-/// Moves all lines until something holds of all, or for so long.
+/// Moves all lines until `holds` is true for each of them, but at most for `longest`.
 pub(super) fn run_until(lines: &mut [Line], longest: Duration, holds: impl Fn(&Line) -> bool) {
     let begun = Instant::now();
     while lines.iter().any(|line| !holds(line)) && begun.elapsed() < longest {
