@@ -17,7 +17,7 @@ use weir_runtime::trial::{ELSEWHERE, INTERFACE, Trial, context};
 
 use crate::failure::with_hint;
 
-/// Flows are allocated at once, and here there is never more than one.
+/// The maps are allocated at once, and there is never more than one flow.
 const MOST_FLOWS: u32 = 64;
 
 /// For `weir_compiler::engine::Engine::new`.
@@ -27,7 +27,7 @@ pub(crate) fn make() -> Result<Box<Make>> {
     Ok(Box::new(move |compiled| Ok(Box::new(Loaded::new(&kernel, compiled)?))))
 }
 
-/// The system call, or what to do without.
+/// Opens the bpf system call; the error contains `instead`, an alternative without it.
 pub(crate) fn open(instead: &str) -> Result<Kernel> {
     Kernel::open().map_err(|error| {
         let hint = format!("it needs CAP_BPF and CAP_NET_ADMIN (or root); {instead}");

@@ -1,4 +1,5 @@
-//! Which findings are shown, and how bad they are: `weir.toml`, then the command line, the last word winning.
+//! Decides which findings are shown and how severe they are: by `weir.toml`, then by the command line; the last setting
+//! wins.
 
 use anyhow::Result;
 use clap::error::ErrorKind;

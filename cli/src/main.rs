@@ -109,7 +109,7 @@ fn invoked_as(name: &str) -> bool {
     std::env::args_os().next().is_some_and(|it| Path::new(&it).file_stem().is_some_and(|it| it == name))
 }
 
-/// As `kubectl-weir` it is a plug-in of kubectl, and its help says so.
+/// Parses the arguments. If the program is called `kubectl-weir`, it is a plug-in of kubectl, and its help says so.
 fn parse() -> Result<Cli, clap::Error> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let mut command = if invoked_as("kubectl-weir") {

@@ -1,7 +1,8 @@
 //! Why a rule does not match, part by part: what would have to change.
 //!
-//! The reference oracle answers yes or no. This asks the same of each part, for people. It never decides anything: a
-//! test holds that a rule has nothing missing here exactly when the oracle names it.
+//! The reference oracle answers yes or no. This module asks the same question for each part of a rule, to explain the
+//! answer. It never decides anything: a test checks that a rule has no mismatch here exactly if the oracle says that it
+//! matches.
 
 use weir_compiler::address::Prefix;
 use weir_compiler::k8s::{LabelSelector, Labels, Operator, Requirement};
@@ -33,7 +34,7 @@ pub(crate) fn misses(cluster: &Cluster, policies: &[PolicyId], direction: Direct
             found.push(Miss { policy: *id, rule: index, peers: asked.peers(rule), ports: asked.ports(rule) });
         }
     }
-    // One part wrong before two; a wrong port before a wrong peer.
+    // Rules with one mismatch come before rules with two, and a wrong port before a wrong peer.
     found.sort_by_key(|it| (!it.peers.is_empty(), !it.ports.is_empty()));
     found
 }
@@ -138,7 +139,7 @@ impl Asked<'_> {
         }
     }
 
-    /// Names are the destination's.
+    /// The port's number. Port names are those of the destination pod.
     fn named_port(&self, name: &str, protocol: Protocol, asked: &str) -> Option<String> {
         let Some(id) = self.flow.destination.endpoint else {
             return Some(format!("an address outside the cluster has no port named `{name}`"));

@@ -69,12 +69,12 @@ pub(crate) fn milliseconds(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// One set in each structure that there is for it.
+/// Measures one set in each structure that supports it.
 fn look_ups(kernel: &Kernel, family: Family, kind: Kind, count: usize, rows: &mut Vec<Value>) {
     let mut random = Random::new(count as u64);
     let (place, structures, (map, hits)) = match kind {
         Kind::Singles => {
-            // A trie takes single addresses too: it is what people use for both.
+            // A trie takes single addresses too; many programs use one for both.
             let structures = [Structure::Perfect, Structure::Layered, Structure::Hash].as_slice();
             (Place::exact(family), structures, singles(&mut random, family, count))
         }
@@ -114,7 +114,7 @@ fn look_ups(kernel: &Kernel, family: Family, kind: Kind, count: usize, rows: &mu
     }
 }
 
-/// What bpftool shows.
+/// The kernel's charge for the map, which bpftool also shows.
 fn charged(map: &Map) -> u64 {
     let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", map.descriptor())).unwrap_or_default();
     let value = about.lines().find_map(|line| line.strip_prefix("memlock:"));

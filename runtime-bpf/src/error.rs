@@ -1,4 +1,4 @@
-//! Why something could not be done, in words for the operator, each with the next step.
+//! The errors of the runtime, in words for the operator, each with a next step.
 //!
 //! Invariant: if a failed operation changed the policy that is in force, the error says which policy is in force now.
 
@@ -171,7 +171,7 @@ fn holder(process: Option<u32>) -> String {
     process.map(|process| format!(" (process {process})")).unwrap_or_default()
 }
 
-/// The last line of the verifier's log that says something.
+/// The last line of the verifier's log that is not a statistic.
 fn summary(error: &LoadError) -> String {
     let said =
         |line: &&str| !line.is_empty() && !line.starts_with("processed ") && !line.starts_with("verification time");

@@ -1,4 +1,4 @@
-//! An artifact in the kernel: its maps made and filled, its programs loaded and pinned.
+//! Loads an artifact into the kernel: makes and fills its maps, loads and pins its programs.
 //!
 //! There are two kinds of maps. All generations share the maps that packets write (flows, counters, records); they are
 //! created once. Each generation has its own maps for the compiler's output. Apart from endpoints, addresses and a few

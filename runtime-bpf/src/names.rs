@@ -60,7 +60,7 @@ pub struct Why {
     pub list: Option<String>,
     /// The policies that isolate the pod; none if a list decided.
     pub policies: Vec<String>,
-    /// The policies in audit mode that would isolate it too, if the verdict were another with them.
+    /// The policies in audit mode that would isolate the pod too, if they would change the verdict.
     pub staged: Vec<String>,
 }
 

@@ -1,8 +1,9 @@
 //! The seam to the kernel: every operation that the runtime asks for, with one method for each.
 //!
-//! Problem: each of these can fail, with each errno, at each moment, and the process can die between any two. Strategy: nothing
-//! else in this crate makes a system call for enforcement; each method first asks [`System::faults`] whether to fail, so that a
-//! test can refuse one call, or all from one on (which is what dying looks like to the kernel).
+//! Problem: each of these operations can fail at any time, with any of its errnos, and the process can die between any
+//! two. Strategy: no other code of this crate makes system calls for enforcement. Each method first asks
+//! [`System::faults`] whether to fail. So a test can make one call fail, or every call from some point on (which is how
+//! the kernel sees a process die).
 
 use std::io;
 use std::net::IpAddr;

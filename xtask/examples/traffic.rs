@@ -18,14 +18,14 @@ use std::time::{Duration, Instant};
 
 const SMALL: usize = 64;
 const BURST: u64 = 32;
-/// The last packet of a burst begins with it.
+/// The first byte of a burst's last packet.
 const LAST: u8 = 1;
 /// The client's request: answer and keep the connection, or answer and close it.
 const STAY: u8 = b's';
 const CLOSE: u8 = b'c';
-/// Units between two looks at the clock.
+/// Number of units between two checks of the clock.
 const BETWEEN_LOOKS: u64 = 64;
-/// Something is wrong if an answer takes longer.
+/// The longest time for an answer; after that the run fails.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 fn main() -> io::Result<()> {
@@ -38,7 +38,7 @@ fn main() -> io::Result<()> {
     }
 }
 
-/// TCP in the first thread, whose CPU time is counted; UDP has a process of its own, by the port.
+/// TCP runs in the first thread, whose CPU time is counted. UDP is served by another process, on its own port.
 fn serve(at: SocketAddr) -> io::Result<()> {
     std::thread::spawn(|| {
         _ = io::copy(&mut io::stdin(), &mut io::sink());
@@ -49,7 +49,7 @@ fn serve(at: SocketAddr) -> io::Result<()> {
 
 fn serve_tcp(listener: &TcpListener) -> io::Result<()> {
     loop {
-        // A connection that ends badly is the client's affair.
+        // The client reports errors of its connection.
         _ = listener.accept().and_then(|(connection, _)| answer(connection));
     }
 }
@@ -92,7 +92,7 @@ fn drive(to: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// Does it until then; how often.
+/// Repeats a unit until the end time; returns the number of units.
 fn until(end: Instant, mut unit: impl FnMut() -> io::Result<()>) -> io::Result<u64> {
     let mut units = 0;
     while Instant::now() < end {
@@ -123,7 +123,7 @@ fn connections(to: SocketAddr, end: Instant) -> io::Result<u64> {
     until(end, || {
         let mut connection = TcpStream::connect(to)?;
         ask(&mut connection, CLOSE)?;
-        // The server's end comes first.
+        // Wait until the server has closed the connection.
         connection.read(&mut [0]).map(drop)
     })
 }

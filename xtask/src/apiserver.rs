@@ -35,7 +35,7 @@ fn run(directory: PathBuf) -> Result<()> {
     Ok(())
 }
 
-/// Where everything of it is.
+/// The directory of its files.
 fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/apiserver")
 }

@@ -31,7 +31,7 @@ pub(super) struct Compared {
     pub(super) names: [String; 2],
     pub(super) sides: [Read; 2],
     pub(super) diff: diff::Diff,
-    /// What names of the head's files begin with that is no path.
+    /// The prefix of the head's file names that is not part of the path.
     prefix: String,
 }
 

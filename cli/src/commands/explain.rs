@@ -1,4 +1,5 @@
-//! `weir explain`: one flow, for people: what decides it on each side, where that stands, and what would have to change.
+//! `weir explain`: explains one flow to people: the rules that decide it on each side, their lines, and what would have
+//! to change.
 
 mod json;
 mod text;

@@ -12,7 +12,7 @@ use super::flows::address;
 use crate::args::{Monitor, MonitorFormat};
 use crate::page::Page;
 
-/// How long one look at the ring waits: the time that the end of `--duration` may be missed by.
+/// How long one reading waits: `--duration` may be exceeded by this time.
 const TURN: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(arguments: &Monitor) -> Result<Outcome> {

@@ -45,7 +45,7 @@ fn group<'f>(locator: &mut Locator<'f>, finding: &'f Finding) -> Group<'f> {
     title.elements(elements)
 }
 
-/// The object and the field, where the message does not name them itself.
+/// The object and the field, if the message does not name them itself.
 fn whereabouts(finding: &Finding) -> Option<String> {
     let object = finding.object.as_ref()?;
     let namespace = object.namespace.as_ref().map(|it| format!("{it}/")).unwrap_or_default();
@@ -56,7 +56,7 @@ fn whereabouts(finding: &Finding) -> Option<String> {
     Some(clip(format!("in {} {namespace}{name}{field}", object.kind)))
 }
 
-/// Names and keys are as long as the input makes them.
+/// Cuts a text, because names and keys can have any length.
 fn clip(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(LONGEST_LINE) {
         text.truncate(end);

@@ -26,7 +26,7 @@ const PAGE: &str = include_str!("report/report.html");
 const STYLE: &str = include_str!("report/report.css");
 const SCRIPT: &str = include_str!("report/report.js");
 
-/// Of more pods in a workload, the report has a number.
+/// The largest number of pods of a workload that the report names; for more, it has only their number.
 const MOST_PODS: usize = 20;
 
 /// The additions to a report on a change; the report's tables are those of the head.

@@ -1,4 +1,4 @@
-//! Pictures, drawn here: no Graphviz, the same bytes for the same input.
+//! Draws pictures without Graphviz; the same input gives the same bytes.
 //!
 //! A graph has its sources at the left and its destinations at the right. Each destination is a box with a line for each way
 //! in, so no two labels ever meet; curves lead from the sources to these lines. A matrix is a grid of squares.
@@ -16,9 +16,9 @@ const GAP: usize = 14;
 const MARGIN: usize = 16;
 /// A letter of 13 px sans-serif is at most about this wide.
 const LETTER: usize = 8;
-/// A longer text is cut; all of it is in its tooltip.
+/// Longer texts are cut; the tooltip has the whole text.
 const LONGEST: usize = 44;
-/// Of more names in one box, a number is given; all of them are in its tooltip.
+/// The largest number of names in a box; for more, the box has a number and the tooltip all names.
 const MOST_NAMES: usize = 10;
 
 const STYLE: &str = "\

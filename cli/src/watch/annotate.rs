@@ -29,7 +29,7 @@ pub(crate) struct InForce {
     pub(crate) pods: Vec<(String, String, Option<String>)>,
 }
 
-/// Annotates pods, for as long as there is an agent.
+/// Annotates pods as long as the agent runs.
 pub(crate) async fn annotate(client: Client, mut in_force: Receiver<InForce>, log: Log) {
     let mut told = BTreeMap::new();
     while in_force.changed().await.is_ok() {

@@ -1,5 +1,6 @@
-//! What cannot be left out, by hand: the least that a correct program does that lets packets of known flows pass and judges
-//! new ones by class. It does what ours must do, for TCP of one family, and nothing that a feature of the input would ask for:
+//! The minimal program, written by hand: it does only what any correct program must do to pass packets of known flows
+//! and to judge new flows by class. It does this for TCP of one family, and supports no feature that depends on the
+//! input:
 //!
 //! * *parse*: VLAN tag, EtherType, version and length, fragment, protocol, flags that begin or end a connection;
 //! * *known flow*: a hash with seeds, eight ways, a word that is read again after the rest so that nothing torn is accepted,
@@ -8,8 +9,9 @@
 //!   of a hash, atom by compares, row, bit; a slot that is claimed, filled and published by atomic instructions;
 //! * *account*: packets and bytes per CPU; of drops a limit by the second and what went beyond it.
 //!
-//! It has no fragments, options, extension headers, other protocols, ICMP, generations in parallel, own node's addresses,
-//! prefixes, eviction, records; packets that would need them are dropped, as is whatever else than a SYN has no flow.
+//! It does not support fragments, options, extension headers, other protocols, ICMP, generations in parallel, the own
+//! node's addresses, prefixes, eviction or records. Packets that need them are dropped, and so are packets without a
+//! flow, except SYNs.
 
 use std::net::IpAddr;
 
@@ -348,7 +350,7 @@ impl Hand {
         let port = if self.hook == Direction::Ingress { ENDS + 6 } else { ENDS + 4 };
         asm.load(Size::H, Reg::R2, Reg::R10, port);
         asm.swap_be(weir_compiler::ebpf::insn::SwapBits::B16, Reg::R2);
-        // As of a tree of 16 leaves.
+        // The comparisons of a binary tree with 16 leaves.
         asm.jump_if(Cond::Gt, Reg::R2, i32::from(PORT) + 4_000, other_port);
         asm.jump_if(Cond::Lt, Reg::R2, i32::from(PORT) - 4_000, other_port);
         asm.jump_if(Cond::Gt, Reg::R2, i32::from(PORT) + 400, other_port);

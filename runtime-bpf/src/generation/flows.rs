@@ -38,7 +38,8 @@ fn shape(maps: &BTreeMap<String, Map>) -> Vec<u8> {
     value
 }
 
-/// The seeds that the tables' flows stand by; they are as old as the record, and so no younger than any table.
+/// The seeds of the hash by which the tables' flows are placed. They are as old as the record, and so at least as old
+/// as any table.
 fn seeds(system: &System, record: &mut Record) -> Result<Vec<u64>, Error> {
     if record.seeds.len() != buckets::SEEDS {
         record.seeds = system.random(buckets::SEEDS).doing("ask for random numbers")?;
@@ -86,7 +87,8 @@ pub(crate) fn create(system: &System, image: &MapImage, mut wanted: MapDefinitio
     }
 }
 
-/// The record forgets shared maps that the generation in force does not know: those of an older version, whose layout was another.
+/// Removes shared maps from the record that this version does not know: an older version made them, with another
+/// layout.
 pub(crate) fn forget_unknown(record: &mut Record) {
     record.shared.retain(|name, _| MapName::ALL.into_iter().any(|known| known.name() == name));
 }

@@ -18,7 +18,7 @@ use crate::error::{Doing as _, Error};
 use crate::generation::{Loaded, refused};
 use crate::record::Endpoint;
 
-/// As every entry of the two maps has it.
+/// The value of every entry of the two maps.
 pub(crate) const OWN: [u8; 4] = [1, 0, 0, 0];
 const MAPS: [MapName; 2] = [MapName::Nodes4, MapName::Nodes6];
 
@@ -40,7 +40,7 @@ impl Runtime {
         Ok(routed.flat_map(|address| nodes.iter().map(move |node| under(*node, address))).collect())
     }
 
-    /// Adds this host's new addresses to the generation in force, and takes out those that it has no more.
+    /// Adds this host's new addresses to the generation in force, and removes those that the host no longer has.
     pub(crate) fn keep_addresses(
         &self,
         loaded: &Loaded,
@@ -62,7 +62,8 @@ impl Runtime {
             for key in wanted.iter().filter(|key| !there.contains(**key)) {
                 match self.system.update(map, key, &OWN).map_err(|error| refused(map, name, None, error)) {
                     Ok(()) => settled.mended.push(format!("an address of this node in {}", name.name())),
-                    // The next generation has room; until then that address is a peer like others, and status says so.
+                    // The map is full. Until the next generation makes room, this address is judged like any peer, and
+                    // the status reports it.
                     Err(Error::Full { .. }) => break,
                     Err(error) => return Err(error),
                 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::{Kernel, Map, MapDefinition, MapType, Program, attr, call, new_fd};
 
-/// A place on an interface where programs run.
+/// A hook on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hook {
     /// tc ingress: packets that the host receives from the interface.
@@ -29,7 +29,7 @@ impl Hook {
 
 /// `BPF_F_BEFORE`: without a neighbour, before all others.
 const BEFORE: u32 = 1 << 3;
-/// Programs that one query reads.
+/// The largest number of programs that one query returns.
 const MOST_PROGRAMS: usize = 64;
 
 /// Where an XDP program runs.

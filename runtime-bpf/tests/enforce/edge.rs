@@ -27,7 +27,7 @@ type Made = (Artifact, Vec<u8>);
 
 const OUTSIDE: usize = 2;
 
-/// The outside, and what lists deny with it.
+/// The outside pod, and the lists that deny it.
 fn denying(directions: &str) -> Made {
     let [v4, v6] = [false, true].map(|v6| pod_address(OUTSIDE, v6).to_string());
     denying_of([&v4, &v6], directions)
@@ -74,13 +74,13 @@ fn attach_edge(node: &Node, made: &Made) -> Result<Attached, Error> {
     attach_on(node, || System::open().unwrap(), made)
 }
 
-/// Where drivers take no program.
+/// A system whose drivers do not support XDP.
 fn only_generic() -> System {
     let refuses = |operation| (operation == Operation::AttachNative).then_some(libc::EOPNOTSUPP);
     System::with_faults(Box::new(refuses)).unwrap()
 }
 
-/// Packets that were dropped: at the uplink, at the pods.
+/// Number of packets that were dropped at the uplink and at the pods.
 fn dropped(node: &Node) -> [u64; 2] {
     let counters = node.here(|| Runtime::open(&node.bpffs(), Access::Read)?.counters()).unwrap();
     let of = |outcome: &str| counters.iter().filter(|it| it.outcome == outcome).map(|it: &Counter| it.packets).sum();
@@ -91,7 +91,7 @@ fn reaches(node: &Node, from: usize, to: usize) -> bool {
     [false, true].iter().all(|v6| connect(node, from, pod_address(to, *v6), 80).is_some())
 }
 
-/// Nothing comes through, over neither family.
+/// Whether no connection gets through, in either family.
 fn is_cut_off(node: &Node, from: usize, to: usize) -> bool {
     [false, true].iter().all(|v6| connect(node, from, pod_address(to, *v6), 80).is_none())
 }
@@ -177,12 +177,12 @@ fn the_edge_follows_each_switch() {
             attach_edge(node, &both_ways()).unwrap();
             edge_is(node, EdgeState::Enforced);
             assert!(is_cut_off(node, OUTSIDE, 1));
-            // Nobody names the uplink again: it stays.
+            // An attach that does not name the uplink keeps it.
             attach(node, &open(), &[], None).unwrap();
             edge_is(node, EdgeState::Idle);
             assert!(reaches(node, OUTSIDE, 1), "nothing of the generation before drops it");
         }
-        // The same again is no change.
+        // Attaching the same artifact again changes nothing.
         attach_edge(node, &both_ways()).unwrap();
         let before = status(node).unwrap().generation.unwrap().epoch;
         attach_edge(node, &both_ways()).unwrap();
@@ -269,7 +269,7 @@ fn a_link_that_somebody_removed_is_mended_and_an_uplink_that_went_is_forgotten()
         attach_edge(node, &both_ways()).unwrap();
         let links = std::fs::read_dir(node.bpffs().join("links")).unwrap().flatten().map(|it| it.path());
         let link = links.into_iter().find(|it| it.to_string_lossy().contains("at_edge")).unwrap();
-        // A pin that goes takes the kernel's link with it, in its own time.
+        // Removing the pin alone would detach the link only some time later, so it is detached first.
         let system = System::open().unwrap();
         system.detach(&system.pinned_link(&link).unwrap().unwrap()).unwrap();
         std::fs::remove_file(&link).unwrap();
@@ -290,7 +290,7 @@ fn a_link_that_somebody_removed_is_mended_and_an_uplink_that_went_is_forgotten()
 #[test]
 fn what_is_kept_is_kept_at_the_edge_too() {
     with_uplink(|node| {
-        // Where nothing is filtered, nothing is remembered.
+        // If the pods are not filtered, no flows are stored.
         attach_edge(node, &denying_of(["192.0.2.1", "2001:db8::1"], "Ingress, Egress")).unwrap();
         let mut stream = connect(node, OUTSIDE, pod_address(1, false), 80).expect("another is denied");
         assert!(is_alive(&mut stream));
@@ -311,13 +311,13 @@ fn a_switch_with_an_uplink_survives_death_on_its_way() {
         let made = [open(), both_ways()];
         attach_edge(node, &made[0]).unwrap();
         for turn in 0.. {
-            // Back and forth, and dying somewhere on the way.
+            // Switches back and forth, and dies at some operation on the way.
             let (next, other) = (&made[(turn + 1) % 2], &made[turn % 2]);
             attach_edge(node, other).unwrap();
             let asked = AtomicUsize::new(0);
             let died = std::sync::Arc::new(AtomicUsize::new(0));
             let seen = std::sync::Arc::clone(&died);
-            // `faults` goes through every place without one; the program at the uplink is in some of these.
+            // `faults` tests every operation without an uplink; here a sample is enough to include those at the uplink.
             let place = turn / 2 * 5 + turn / 2 % 5;
             let faults = move |_| {
                 let dies = asked.fetch_add(1, Ordering::Relaxed) >= place;

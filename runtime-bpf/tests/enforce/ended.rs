@@ -1,4 +1,4 @@
-//! Flows that end although nothing in their packets says so.
+//! Flows that are ended from outside, although no packet of theirs ends them.
 
 use std::net::IpAddr;
 

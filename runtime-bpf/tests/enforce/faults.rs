@@ -62,7 +62,7 @@ fn errnos(operation: Operation) -> &'static [i32] {
     }
 }
 
-/// From the `nth` operation on: that one alone, or all.
+/// Fails at operation number `nth`: only that one, or all from there on.
 #[derive(Clone, Copy, Debug)]
 struct Fault {
     nth: usize,
@@ -115,12 +115,12 @@ fn repair(node: &Node, made: &Made, pods: &[usize], way: Way) -> Result<(), Erro
     })
 }
 
-/// Whether a port can be reached at once, or when asked again: what policy is in force.
+/// Whether a port can be reached, at once or on a second try: shows which policy is in force.
 fn reaches(node: &Node, port: u16) -> bool {
     (0..4).any(|_| connect(node, 0, pod_address(1, false), port).is_some())
 }
 
-/// Only from p0, only to these ports.
+/// Allows connections from p0 only, and only to these ports.
 fn only_ports(ports: [u16; 2]) -> Made {
     let [one, other] = ports;
     let from = "from: [{podSelector: {matchLabels: {pod: p0}}}]";
@@ -138,13 +138,13 @@ fn all_is_well(node: &Node, what: &str) {
     }
 }
 
-/// From one policy to another, with a fault at every place in turn. Where an operation is met first it answers everything that it
-/// can; at its other places one after the other.
+/// Switches from one policy to another, with a fault at every operation in turn. The first occurrence of an operation
+/// is tested with each of its errnos; at its other occurrences, the errnos take turns.
 fn switch_with_faults(way: Way, dies: bool) {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
-    // One endpoint: more of them are more of the same.
+    // One endpoint is enough: more endpoints repeat the same operations.
     let node = Node::new(Layout::Routed, 2);
     [80, 81, BOTH].into_iter().for_each(|port| serve(&node, 1, port));
     let made = [only_ports([80, BOTH]), only_ports([81, BOTH])];
@@ -203,7 +203,8 @@ fn a_switch_over_filters_survives_death_at_every_place() {
     switch_with_faults(Way::Clsact, true);
 }
 
-/// The first attach: nothing was in force before. Until it is, an endpoint is open as before, or closed; afterwards, all is well.
+/// The first attach, with no policy in force before. Until it succeeds, an endpoint is open as before, or closed; after
+/// a repair, everything is in force.
 #[test]
 fn a_first_attach_survives_death_at_every_place() {
     if let Err(reason) = possible() {
@@ -225,7 +226,7 @@ fn a_first_attach_survives_death_at_every_place() {
     }
 }
 
-/// From one way onto an interface to the other: there is no moment, and no fault, in which nothing is enforced.
+/// A move from one kind of hook to the other: no fault at any operation leaves the endpoint unenforced.
 #[test]
 fn a_move_to_the_other_hooks_is_never_open() {
     if let Err(reason) = possible() {
@@ -249,7 +250,7 @@ fn a_move_to_the_other_hooks_is_never_open() {
         if outcome.failed.is_none() {
             return;
         }
-        // Each place is tried both ways round, and now and then it is the last one before death.
+        // Each operation is tested in both directions, and every third time the process dies there.
         fault = Fault { nth: turn / 2, answer: turn, dies: turn % 3 == 0 };
     }
 }
@@ -284,7 +285,7 @@ fn an_endpoint_that_comes_with_a_fault_leaves_the_others_in_force() {
     }
 }
 
-/// How many programs there are on an interface's two hooks.
+/// The number of programs on an interface's two hooks.
 fn programs_at(node: &Node, pod: usize, way: Way) -> usize {
     node.here(|| {
         let socket = Socket::open().unwrap();

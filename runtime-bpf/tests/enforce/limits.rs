@@ -103,17 +103,17 @@ fn two_agents_at_once_change_one_after_the_other() {
     let node = Node::new(Layout::Routed, 2);
     let made = [only_port(80), only_port(81)];
     attach(&node, &made[0], &[0, 1], Some(Way::Tcx)).unwrap();
-    // One that stays at work: the other says who.
+    // While one process works, the error of the other names it.
     node.here(|| {
         let _at_work = Runtime::open(&node.bpffs(), Access::Change).unwrap();
         let error = Runtime::open(&node.bpffs(), Access::Change).unwrap_err();
         let here = std::process::id();
         assert!(matches!(error, Error::Locked { process: Some(process), .. } if process == here), "{error:?}");
         assert!(error.to_string().ends_with(&format!("(process {here})")), "{error}");
-        // To look is not to change.
+        // Reading the status needs no lock.
         Runtime::open(&node.bpffs(), Access::Read).unwrap().status().unwrap();
     });
-    // Two that are quick: both get their turn, however slow the machine, and each switch is one.
+    // Two short operations both get their turn, even on a slow machine, and each switch is complete.
     let turns = 10;
     std::thread::scope(|scope| {
         for made in &made {
@@ -130,7 +130,7 @@ fn two_agents_at_once_change_one_after_the_other() {
     assert!(status.endpoints.iter().all(|it| it.state == State::Enforced));
 }
 
-/// Waits for a turn as long as it takes: how long that is says more of the machine than of the lock.
+/// Retries until it gets a turn. There is no time limit: the time depends more on the machine than on the lock.
 fn in_turn(node: &Node, made: &(Artifact, Vec<u8>)) {
     while let Err(error) = attach(node, made, &[0, 1], None) {
         assert!(matches!(error, Error::Locked { process: Some(_), .. }), "{error:?}");

@@ -29,7 +29,7 @@ pub(crate) fn cluster(pods: usize, policies: &str) -> String {
     yaml + policies
 }
 
-/// Pod `index` is isolated as `types` say, and only what `rules` allow passes.
+/// A policy that isolates pod `index` in the directions `types`, with `rules`.
 pub(crate) fn policy(index: usize, types: &str, rules: &str) -> String {
     format!(
         "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: of-p{index}, namespace: default}}\n\

@@ -17,7 +17,7 @@ use crate::net::{Layout, Node, pod_address, possible};
 use crate::policy::{artifact_with, cluster, objects, policy};
 use crate::probe::{connect, is_alive, serve};
 
-/// So many that their table is kept once.
+/// Number of listed addresses: so many that the stored artifact leaves their table out.
 const LISTED: u32 = 10_000;
 
 /// p0 may reach port 80 of p1; and a list.
@@ -31,7 +31,7 @@ fn yaml() -> String {
     yaml + "198.51.100.1]}\n"
 }
 
-/// Every other one, so that no two make a stretch.
+/// Every other address, so that no two of them form a range.
 fn listed(number: u32) -> IpAddr {
     IpAddr::from((0xcb00_0000 + 2 * number).to_be_bytes())
 }

@@ -1,5 +1,5 @@
-//! Switching under load: nothing that both generations allow is lost, nothing that both deny gets through, and no packet is
-//! let through by one generation at the one end and by another at the other.
+//! Switching under load: packets that both generations allow are not lost, packets that both deny do not get through,
+//! and no packet gets through because one generation judges it at one end and another at the other end.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
@@ -63,7 +63,7 @@ fn socket(node: &Node, pod: usize, port: u16) -> UdpSocket {
     socket
 }
 
-/// Sends from ever other ports, as fast as it goes; says how much came.
+/// Sends from ever different ports, as fast as possible; returns how many packets were sent and received.
 fn flood(node: &Node, stop: &AtomicBool) -> (u64, u64) {
     let receiver = socket(node, 1, 7);
     receiver.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -136,7 +136,8 @@ fn a_switch_that_ends_anywhere_lets_no_mixture_through() {
     }
 }
 
-/// How many datagrams arrive of one each way in each family. A port each: what another thread starts holds sockets for a moment.
+/// Number of datagrams that arrive, one in each direction and family. Each has a port of its own, because a child
+/// process of another thread may hold a socket for a moment.
 fn arrived(node: &Node) -> usize {
     static PORT: AtomicU16 = AtomicU16::new(10_000);
     let mut sockets = Vec::new();

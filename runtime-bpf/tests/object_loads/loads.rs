@@ -1,4 +1,4 @@
-//! aya, `bpftool prog load` and `tc filter … bpf da obj`.
+//! Loads the object file with aya, `bpftool prog load` and `tc filter … bpf da obj`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

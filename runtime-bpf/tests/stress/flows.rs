@@ -64,7 +64,7 @@ fn no_flow_is_taken_for_another_while_all_cpus_change_one_bucket() {
         let shared = Shared { machine: &machine, family, stop: AtomicBool::new(false), answers, others };
         hammer(&shared);
         let [answers, others] = [shared.answers, shared.others].map(AtomicU64::into_inner);
-        // What passed as an answer was one: the calls that have only one run say so.
+        // All packets that passed were answers: their number equals that of the answers, which are sent in single runs.
         assert_eq!(established(&machine), answers, "some of {others} × {RUNS} passed that were nobody's answer");
         for slot in live(&machine, family) {
             let [port, from] = key(&slot);
@@ -73,7 +73,7 @@ fn no_flow_is_taken_for_another_while_all_cpus_change_one_bucket() {
     }
 }
 
-/// Threads of each sort on each CPU, for some time and until all have done something.
+/// Runs threads of each kind on each CPU, for some time and until each kind has done some work.
 fn hammer(shared: &Shared<'_>) {
     let cpus = std::thread::available_parallelism().map_or(2, usize::from).max(2);
     std::thread::scope(|scope| {
@@ -93,7 +93,7 @@ fn hammer(shared: &Shared<'_>) {
 
 type Act = fn(&Shared<'_>, &mut Random);
 
-/// Acts until it is enough.
+/// Repeats `act` until the test stops.
 fn until(shared: &Shared<'_>, seed: u64, act: Act) {
     let mut random = Random(seed);
     while !shared.stop.load(Ordering::Relaxed) {
@@ -119,7 +119,7 @@ fn answer(shared: &Shared<'_>, random: &mut Random) {
     shared.answers.fetch_add(u64::from(run.verdict != DROPPED), Ordering::Relaxed);
 }
 
-/// Half of the one flow and half of the other.
+/// A packet with half of one flow's key and half of another's.
 fn pretend(shared: &Shared<'_>, random: &mut Random) {
     let port = random.below(FLOWS.into()) as u16;
     let from = (port + 1 + random.below(usize::from(FLOWS) - 1) as u16) % FLOWS;

@@ -14,7 +14,7 @@ const KUBERNETES: &str = "1.35.4";
 const SERVER: &str = "k8s.io/kubernetes/cmd/kube-apiserver";
 const ETCD: &str = "go.etcd.io/etcd/server/v3";
 
-/// Where they are.
+/// The paths of the binaries.
 #[derive(Clone, Debug)]
 pub struct Binaries {
     /// kube-apiserver
@@ -23,7 +23,7 @@ pub struct Binaries {
     pub etcd: PathBuf,
 }
 
-/// The binaries, if they have been built, or else what to do.
+/// The binaries if they are built, else an error that says how to build them.
 pub fn built() -> Result<Binaries> {
     let directory = super::directory();
     let stamp = fs::read_to_string(directory.join("stamp")).unwrap_or_default();
@@ -32,7 +32,7 @@ pub fn built() -> Result<Binaries> {
     Ok(Binaries { apiserver: bin.join("kube-apiserver"), etcd: bin.join("etcd") })
 }
 
-/// Builds them, unless they are there.
+/// Builds the binaries, unless they exist.
 pub fn build() -> Result<Binaries> {
     if let Ok(binaries) = built() {
         return Ok(binaries);
@@ -46,7 +46,7 @@ pub fn build() -> Result<Binaries> {
     built()
 }
 
-/// Debian's etcd, which is so old that API servers on it cannot stream lists.
+/// Debian's etcd. It is so old that API servers cannot stream lists from it.
 pub fn old_etcd() -> Result<PathBuf> {
     let directory = super::directory().join("debian");
     debian::unpack(&directory, &["etcd-server"])?;
@@ -110,7 +110,7 @@ fn wrapper() -> Result<PathBuf> {
     Ok(source)
 }
 
-/// Where `go` keeps the module.
+/// The directory where `go` keeps the module.
 fn upstream(source: &Path) -> Result<PathBuf> {
     let module = format!("k8s.io/kubernetes@v{KUBERNETES}");
     let output = Command::new("go").current_dir(source).args(["mod", "download", "-json", &module]).output();

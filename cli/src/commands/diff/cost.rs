@@ -1,4 +1,4 @@
-//! What enforcing each side costs: both are compiled, and measured.
+//! The cost of enforcing each side: both are compiled, and the results are measured.
 
 use anyhow::{Result, anyhow};
 use serde::Serialize;
@@ -19,7 +19,7 @@ pub(super) struct Costs {
     base: Option<Cost>,
     head: Cost,
     cpus: u64,
-    /// Whether every workload was taken for one pod, since no pod has an address.
+    /// Whether every workload counts as one pod, because no pod has an address.
     assumed_pods: bool,
     node: Option<String>,
 }
@@ -99,7 +99,7 @@ fn cost(compiled: &Compiled) -> Cost {
 }
 
 impl Costs {
-    /// Under what condition it costs that.
+    /// The assumption under which the costs hold, in words.
     pub(super) fn condition(&self) -> String {
         let whose = match &self.node {
             Some(node) => format!(", on node {node}"),

@@ -1,4 +1,5 @@
-//! For programs: docs/schema/diff.json. Groups of endpoints and addresses stand once, and rows refer to them by number.
+//! JSON for programs: docs/schema/diff.json. Each group of endpoints and addresses is listed once, and rows refer to it
+//! by number.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -90,7 +91,7 @@ struct Item<'d> {
 struct Ports {
     text: String,
     ports: Vec<PortRange>,
-    /// ICMP, and whatever else has no ports.
+    /// ICMP and all other protocols without ports.
     portless: bool,
 }
 

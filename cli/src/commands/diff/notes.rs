@@ -43,7 +43,7 @@ fn notes<'w>(words: &Words<'w, '_>, most: usize) -> Vec<Note<'w>> {
     for row in words.compared.diff.rows.iter().take(most) {
         let kind = if row.change == Change::Added { &ADDED } else { &REMOVED };
         let lines = std::iter::once(words.sentence(row)).chain(words.why(row)).chain([words.example(row)]);
-        // Line breaks from outside are no line breaks of the note.
+        // A line break in a name is not a line break of the note.
         let lines: Vec<String> = lines.map(|line| escape::line(&line).into_owned()).collect();
         notes.push(Note { kind, text: lines.join("\n"), line: responsible(words, row) });
     }

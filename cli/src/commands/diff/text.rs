@@ -1,4 +1,4 @@
-//! For people: what changes, in sentences, with who is responsible and one flow to try.
+//! Text for people: sentences about the changes, the policies that cause them, and one flow to try.
 
 use weir_compiler::diff::{Change, Presence, Row};
 

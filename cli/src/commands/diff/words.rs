@@ -50,7 +50,7 @@ impl Words<'_, '_> {
         format!("comparing {}", count(kept, "endpoint"))
     }
 
-    /// Endpoints that came, and that went.
+    /// Sentences about endpoints that were added and removed.
     pub(super) fn comings_and_goings(&self) -> Vec<String> {
         let endpoints = &self.compared.diff.endpoints;
         let mut lines = Vec::new();

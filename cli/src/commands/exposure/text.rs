@@ -112,7 +112,7 @@ fn from_namespaces(found: &Findings<'_>, groups: &[Group]) -> String {
 /// What passes, and from whom.
 type Way = Vec<(Passes, Vec<Group>)>;
 
-/// Parties that are open in the same way stand together.
+/// The rows of a section; parties that are exposed in the same way share a row.
 fn rows(found: &Findings<'_>, of: fn(&Exposure) -> &Way, whence: impl Fn(&[Group]) -> String) -> Vec<[String; 3]> {
     let mut rows = Vec::new();
     let mut ways: Vec<(&Way, Vec<&Exposure>)> = Vec::new();

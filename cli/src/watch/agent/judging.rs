@@ -45,22 +45,22 @@ impl Writes {
         }
     }
 
-    /// Flows have to be judged again.
+    /// Requests that flows are judged again.
     pub(super) fn judge_again(&mut self, at: Instant) {
         self.judge_since.get_or_insert(at);
     }
 
-    /// A generation has all entries, or will have.
+    /// Drops all entries: a generation has them, or will have them.
     pub(super) fn forget_entries(&mut self) {
         self.entries.clear();
     }
 
-    /// A new epoch has begun.
+    /// Notes that a new epoch has begun.
     pub(super) fn judged(&mut self, at: Instant) {
         (self.judge_since, self.judged_at) = (None, Some(at));
     }
 
-    /// A new generation is in force: a write that failed before says nothing of it.
+    /// Drops the retry: a new generation is in force, and the failed write was for an earlier one.
     pub(super) fn forget_failure(&mut self) {
         self.retry = None;
     }
@@ -85,8 +85,8 @@ impl Writes {
 }
 
 impl<E: Enforce> Agent<E> {
-    /// Writes single entries into the generation in force, and raises the epoch if that is due. If it fails there will
-    /// be a new generation; until then it is tried again.
+    /// Writes single entries into the generation in force, and raises the epoch if that is due. If this fails, a new
+    /// generation is made; until then it is retried.
     pub(super) fn write(&mut self, now: Instant) {
         if !self.is_indexed || self.pending.writes.waits(now) {
             return;
@@ -111,7 +111,8 @@ impl<E: Enforce> Agent<E> {
         self.in_force_now(written, Instant::now());
     }
 
-    /// A generation has room for other entries. If there were none, it could not do more than try again does.
+    /// Handles a failed write. If there were entries, a new generation is made, because it has room for them. Otherwise
+    /// a generation could not do more than a retry.
     fn refused(&mut self, has_entries: bool, Trouble(why): Trouble, now: Instant) {
         if has_entries {
             self.log.info("single entries need a new generation", &[("why", Value::from(why))]);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_compiler::index::{Index, Key};
 use weir_compiler::origin::ObjectId;
 
-/// Of everything that has rules.
+/// The state of all objects with rules.
 #[derive(Debug, Default)]
 pub(super) struct Policies {
     numbers: BTreeMap<Key, ObjectId>,
@@ -27,8 +27,8 @@ impl Policies {
         })
     }
 
-    /// A policy that was deleted stays as long as its namespace is being deleted: the pods in it may be there longer than their
-    /// policies, and would be open.
+    /// A deleted policy stays in force while its namespace is being deleted: the namespace's pods may run longer than
+    /// its policies exist, and would be open.
     pub(super) fn outlives(&mut self, key: &Key, index: &Index) -> bool {
         if key.kind != "NetworkPolicy" || index.get(key).is_none() {
             self.numbers.remove(key);
@@ -43,7 +43,7 @@ impl Policies {
         outlives
     }
 
-    /// It is there again.
+    /// Forgets that a policy was kept: it exists again.
     pub(super) fn keep_no_longer(&mut self, key: &Key) {
         self.kept.remove(key);
     }

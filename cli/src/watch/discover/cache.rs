@@ -23,7 +23,7 @@ pub(crate) struct Cached {
 }
 
 impl Cached {
-    /// Whether it is about this pod, and not about one that had its name before.
+    /// Whether the file is about this pod, and not about an earlier pod with its name.
     pub(super) fn is_of(&self, pod: Wanted<'_>) -> bool {
         let same_pod = self.uid.as_deref().zip(pod.uid).is_none_or(|(a, b)| a == b);
         self.namespace == pod.namespace && self.name == pod.name && same_pod

@@ -28,7 +28,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// TCP and SCTP say where a connection begins.
+    /// TCP and SCTP packets show where a connection begins.
     pub(super) fn is_connection(&self) -> bool {
         matches!(self.key.protocol, 6 | 132)
     }
@@ -38,7 +38,7 @@ impl Facts {
         matches!(self.key.ports, Ports::Question(_, asked, _) if asked == self.hook)
     }
 
-    /// The port that policy speaks of, in a direction.
+    /// The port that policy rules name, for a direction.
     pub(super) fn port(&self, direction: Direction) -> u16 {
         match (self.key.ports, direction) {
             (Ports::Pair(remote, _), Direction::Egress) => remote,
