@@ -143,7 +143,8 @@ impl<'s> Locator<'s> {
         Position { line: line.max(1), column }
     }
 
-    /// Counts the characters of a part of a file. A whole cluster may be one line, so long parts use the stored counts.
+    /// Counts the characters of a part of a file. A whole cluster may be one line, so the stored counts are used for
+    /// long parts.
     fn characters(&mut self, file: FileId, start: usize, end: usize) -> usize {
         let text = self.sources.file(file).text.as_bytes();
         if end - start <= STRIDE {

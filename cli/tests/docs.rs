@@ -101,7 +101,7 @@ fn a_broken_link_is_found() {
     assert!(broken(&document, "docs/semantics.md#traffic").is_none());
 }
 
-/// What ARCHITECTURE.md says in backticks, outside of fenced blocks.
+/// The words in backticks of ARCHITECTURE.md, outside of fenced blocks.
 fn code_words(text: &str) -> BTreeSet<String> {
     let prose = prose(text);
     prose.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect()

@@ -1,8 +1,8 @@
-//! Clusters of any size, the same every time: input for benchmarks.
+//! Generates clusters of any size, always the same for a size: input for benchmarks.
 
 use std::fmt::Write;
 
-/// How large.
+/// The size of a cluster.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) pods: usize,

@@ -19,16 +19,16 @@ use xtask::simulated::{self, Scale, Simulated};
 use agent::Agent;
 use node::Node;
 
-/// Changes a second.
+/// Number of changed pods per second.
 const PODS_PER_SECOND: u32 = 100;
 const POLICIES_PER_SECOND: u32 = 2;
-/// Pods that come and go.
+/// Number of pods that are added and removed in turn.
 const CHURNED: u32 = 500;
 
 struct Options {
     scale: Scale,
     seconds: u32,
-    /// Whether this is the process in the namespace.
+    /// Whether this is the child process inside of the namespace.
     inside: bool,
 }
 
@@ -101,7 +101,7 @@ fn measure(options: &Options) -> Result<()> {
     agent.stop()
 }
 
-/// Pods of other nodes come and go, and policies change their ports.
+/// Adds and removes pods of other nodes, and changes the ports of policies.
 fn churn(server: &Simulated, options: &Options) {
     let pause = Duration::from_secs(1) / PODS_PER_SECOND;
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! System programs that tests want. Installed where that is ours to do, named where it is not.
+//! System programs that tests need. They are installed if we may do so; otherwise their packages are named.
 
 use std::path::Path;
 use std::process::Command;
@@ -49,7 +49,7 @@ fn apt_get() -> Command {
     command
 }
 
-/// Also in the directories that are root's alone.
+/// Whether a program is installed, also in directories that are only in root's path.
 pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     path.split(':').any(|directory| Path::new(directory).join(program).exists())

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// Runs a command with its output shown; an error names it.
+/// Runs a command with its output shown; an error contains the command line.
 pub fn run(command: &mut Command) -> Result<()> {
     let shown = show(command);
     eprintln!("\n$ {shown}");
@@ -38,7 +38,7 @@ pub fn wait(what: &str, patience: Duration, mut is_so: impl FnMut() -> bool) -> 
     Ok(())
 }
 
-/// A cargo command in this workspace.
+/// A cargo command for this workspace.
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments);

@@ -1,4 +1,4 @@
-//! `weir bench`: what packets cost here. Figures are not asserted: a busy machine is no fault.
+//! `weir bench`: measures packets on this machine. The figures are not asserted, because a machine may be busy.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! What docs/ci has for CI systems, run as it is written there, on a repository that the test makes.
+//! Runs the examples for CI systems in docs/ci exactly as they are written there, on a repository that the test makes.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -105,7 +105,7 @@ impl Repository {
         Ran::from(command.output().expect("bash"))
     }
 
-    /// The database no longer asks who comes.
+    /// Opens the database to all sources.
     fn open_the_database(&self) {
         let open = SHOP.replace(
             "    - from:\n        - podSelector:\n            matchLabels: {app: web}\n      ports:",
@@ -116,7 +116,7 @@ impl Repository {
     }
 }
 
-/// The workflow's steps that run something, in order, as the runner would: without that which installs.
+/// Runs the workflow's `run` steps in order, as the runner would, except those that install something.
 fn run_workflow(repository: &Repository) -> Vec<(String, Ran)> {
     let workflow = read("github-workflow.yml");
     let workflow = parse(&workflow);

@@ -1,7 +1,8 @@
 //! Switches, crashes and floods while packets flow.
 //!
-//! Counted, never timed: a packet that both generations allow is never lost, one that either of them denies at some end never
-//! comes through. `WEIR_LOAD_SECONDS`, `WEIR_LOAD_SYNS` and `WEIR_LOAD_ENDPOINTS` ask for more than CI has time for.
+//! Packets are counted, and times are never asserted: packets that both generations allow are never lost, and packets
+//! that either generation denies at some end never get through. `WEIR_LOAD_SECONDS`, `WEIR_LOAD_SYNS` and
+//! `WEIR_LOAD_ENDPOINTS` ask for longer runs than CI has time for.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -34,7 +35,7 @@ fn asked(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// Pods `p0`, `p1` … of one node; who is who is up to the policies.
+/// Pods `p0`, `p1` … of one node; the policies give them their roles.
 fn lay_out(pods: usize) -> (Net, Place) {
     let pod = |index: usize| PodPlan {
         name: format!("default/p{index}"),
@@ -82,7 +83,8 @@ spec:\n  podSelector: {{matchLabels: {{pod: p{pod}}}}}\n  policyTypes: [{directi
     )
 }
 
-/// Both allow p0 to p1 on 7, and deny 8 (at p1) and 9 (at p0). From p2 to p3, each denies at another end.
+/// Both allow p0 to p1 on 7, and deny 8 (at p1) and 9 (at p0). From p2 to p3, one denies at the source and the other at
+/// the destination.
 fn generations() -> [String; 2] {
     let port = "ports: [{port: 7, protocol: UDP}, {port: 7}]";
     let sender = |more: &str| {
@@ -135,7 +137,8 @@ fn nothing_is_lost_and_nothing_passes_while_generations_change_and_agents_die() 
     });
 }
 
-/// Switches to and fro for as long as asked. Now and then the command dies on its way, and the next one takes over.
+/// Switches back and forth for as long as asked. Sometimes the command is killed during a switch, and the next one
+/// takes over.
 fn change(net: &Net, place: &Place, artifacts: &[PathBuf; 2]) -> u32 {
     let (node, begun, mut crashed, mut turn) = (&net.nodes[0], Instant::now(), Instant::now(), 0);
     let length = Duration::from_secs(asked("WEIR_LOAD_SECONDS", 10));
@@ -148,7 +151,7 @@ fn change(net: &Net, place: &Place, artifacts: &[PathBuf; 2]) -> u32 {
             command.arg("attach").arg(artifact).arg("--bpffs").arg(crate::enforce::pins(place, node));
             let mut child =
                 command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
-            // At another point each time.
+            // Killed at another point each time.
             std::thread::sleep(Duration::from_millis(u64::from(turn * 7 % 60)));
             child.kill().unwrap();
             child.wait().unwrap();
@@ -174,9 +177,9 @@ fn change(net: &Net, place: &Place, artifacts: &[PathBuf; 2]) -> u32 {
 struct Seen {
     received: u64,
     connected: u64,
-    /// Allowed, and did not arrive.
+    /// Allowed packets that did not arrive.
     lost: u64,
-    /// Denied, and arrived.
+    /// Denied packets that arrived.
     passed: u64,
 }
 

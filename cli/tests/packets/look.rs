@@ -72,7 +72,7 @@ fn status_says_what_is_so_and_what_is_not() {
     let endpoints = status["endpoints"].as_array().unwrap();
     assert!(endpoints.iter().all(|it| it["state"] == "enforced"), "{status:#}");
     assert_eq!(status["drift"], Value::Array(Vec::new()));
-    // An interface that goes.
+    // Removes an interface.
     let node = &stage.net.nodes[0];
     let gone = &node.pods[0];
     node.space.ip(&format!("link del {}\n", gone.interface)).unwrap();

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use crate::sys;
 
-/// Why something could not be done.
+/// The error of any helper.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// A network namespace.
@@ -19,11 +19,11 @@ pub(crate) struct Namespace {
     file: File,
 }
 
-/// What every namespace is set to, before there are interfaces.
+/// Settings of every namespace, made before it has interfaces.
 const SETTINGS: [(&str, &str); 9] = [
     ("ipv4/ip_forward", "1"),
     ("ipv6/conf/all/forwarding", "1"),
-    // Addresses are there at once.
+    // Addresses can be used at once.
     ("ipv6/conf/all/accept_dad", "0"),
     ("ipv6/conf/default/accept_dad", "0"),
     // Only the code under test may drop packets.
@@ -46,7 +46,7 @@ impl Namespace {
         Ok(it)
     }
 
-    /// Does something inside: sockets that are made there stay there.
+    /// Runs a function inside: sockets that it makes stay in the namespace.
     pub(crate) fn enter<T: Send>(&self, inside: impl FnOnce() -> T + Send) -> io::Result<T> {
         on_thread(|| sys::enter(self.file.as_fd()).map(|()| inside()))?
     }
@@ -74,13 +74,13 @@ impl Namespace {
         self.run("ip", &["-batch", "-"], lines).map(drop).map_err(|error| format!("{error}\n{lines}").into())
     }
 
-    /// As `ip` takes a namespace.
+    /// The path of the namespace, in the form that `ip` accepts.
     pub(crate) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }
 }
 
-/// Namespaces belong to threads, so whatever changes them gets one of its own.
+/// A namespace is a property of a thread, so code that changes it runs in a thread of its own.
 fn on_thread<T: Send>(inside: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().spawn_scoped(scope, inside)?;

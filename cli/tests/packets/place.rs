@@ -1,4 +1,4 @@
-//! A directory for a test, with a bpffs of its own, that goes away with it.
+//! A directory for a test, with a bpffs of its own; both are removed on drop.
 //!
 //! Its name contains the process number, so that the next process can remove the directories of a killed one.
 
@@ -32,7 +32,7 @@ impl Place {
         Ok(it)
     }
 
-    /// Where pins go.
+    /// The directory for pins.
     pub(crate) fn bpffs(&self) -> PathBuf {
         self.path.join("bpf")
     }
@@ -55,7 +55,7 @@ fn remove(path: &Path) {
     let _ = std::fs::remove_dir_all(path);
 }
 
-/// Of processes that are gone.
+/// Removes the directories of dead processes.
 fn remove_stale(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
@@ -67,7 +67,7 @@ fn remove_stale(directory: &Path) {
     }
 }
 
-/// Leaves something behind as a crash would, and looks whether it is removed.
+/// Leaves a directory behind as a crash would, and checks that it is removed.
 #[test]
 fn what_a_killed_process_left_is_removed() {
     if let Err(reason) = crate::privilege() {

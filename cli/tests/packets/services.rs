@@ -1,7 +1,8 @@
-//! Service addresses, translated as kube-proxy's iptables mode does it.
+//! Translates service addresses as kube-proxy's iptables mode does.
 //!
-//! A chain a backend, chosen at random; a pod that gets itself back (hairpin) is masqueraded. Connections to node ports keep
-//! their source unless it is asked for: rows of the corpus say what policy means before sources are rewritten.
+//! There is a chain for each backend, chosen at random; a pod that reaches itself (hairpin) is masqueraded. Connections
+//! to node ports keep their source unless masquerading is asked for: the corpus describes policy before sources are
+//! rewritten.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -71,7 +72,7 @@ fn protocol(protocol: Protocol) -> &'static str {
     }
 }
 
-/// Has a node translate them.
+/// Makes a node translate the frontends.
 pub(crate) fn translate(node: &Node, frontends: &[Frontend]) -> Result<(), Error> {
     for (program, v6) in [("iptables-restore", false), ("ip6tables-restore", true)] {
         let of_family: Vec<&Frontend> = frontends.iter().filter(|it| it.at.is_ipv6() == v6).collect();

@@ -1,7 +1,7 @@
 //! System calls that the standard library lacks: network namespaces, sockets of other families, mounts.
 //!
-//! The only module of these tests with `unsafe`. Everything that is returned is owned, so that a namespace, with all that is in
-//! it, is gone when the process is.
+//! The only module of these tests with `unsafe`. Every returned value owns its descriptor, so a namespace disappears
+//! with the process, and everything in it.
 
 #![expect(unsafe_code, reason = "system calls have no safe form")]
 
@@ -43,7 +43,7 @@ pub(crate) fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
     done(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
 }
 
-/// Has a command run in a network namespace; mounts stay as they are, unlike with `ip netns exec`.
+/// Makes a command run in a network namespace; unlike `ip netns exec`, this keeps its mounts.
 pub(crate) fn run_inside(command: &mut Command, namespace: BorrowedFd<'_>) {
     let descriptor = namespace.as_raw_fd();
     // SAFETY: between fork and exec there is one system call and no allocation.

@@ -19,7 +19,7 @@ const WAIT: Duration = Duration::from_millis(150);
 const PATIENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// One end.
+/// One end of a connection by hand.
 pub(crate) struct Wire {
     frames: File,
     own: [u8; 6],
@@ -27,7 +27,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Takes over a pod.
+    /// Takes over a pod's interface.
     pub(crate) fn pod(net: &Net, name: &str) -> Result<Self, Error> {
         let node = net.nodes.iter().find(|node| node.pods.iter().any(|pod| pod.name == name)).ok_or("no such pod")?;
         let pod = net.pod_named(name);
@@ -35,7 +35,7 @@ impl Wire {
         let via = if net.layout == Layout::Bridge { "br0" } else { &pod.interface };
         let gateway = mac(&node.space, via)?;
         pod.space.ip("addr flush dev eth0\n")?;
-        // Router solicitations and the like are not asked for.
+        // Stops router solicitations and similar packets of the kernel.
         pod.space.set("ipv6/conf/eth0/disable_ipv6", "1")?;
         let told: String =
             pod.addresses.iter().map(|it| format!("neigh replace {it} lladdr {} dev {via}\n", text(own))).collect();
@@ -86,12 +86,12 @@ impl Wire {
         bytes
     }
 
-    /// Waits for a packet like one that was sent; says whether it came.
+    /// Waits for a packet like the one that was sent; returns whether it arrived.
     pub(crate) fn gets(&self, packet: &Packet) -> bool {
         self.comes(PATIENCE, packet)
     }
 
-    /// Waits for a packet that should not come; says whether it stayed away.
+    /// Waits for a packet that should not arrive; returns whether it stayed away.
     pub(crate) fn misses(&self, packet: &Packet) -> bool {
         !self.comes(WAIT, packet)
     }
@@ -120,7 +120,7 @@ impl Wire {
     }
 }
 
-/// What routers leave alone: everything behind the Ethernet header but hop limit and header checksum.
+/// The bytes that routers do not change: everything after the Ethernet header except hop limit and header checksum.
 fn likeness(frame: &[u8]) -> Vec<u8> {
     let mut rest = frame.get(12..).unwrap_or_default().to_vec();
     let changes: &[usize] = if rest.first() == Some(&8) { &[10, 12, 13] } else { &[9] };
@@ -140,7 +140,7 @@ pub(crate) fn checksum(header: &[u8]) -> u16 {
     !(((sum & 0xffff) + (sum >> 16)) as u16)
 }
 
-/// An ICMP message with its checksum, which netfilter and the kernels of receivers look at.
+/// An ICMP message with its checksum, which netfilter and receiving kernels check.
 pub(crate) fn with_checksum(mut packet: Packet) -> Packet {
     packet.payload[2..4].copy_from_slice(&[0, 0]);
     let mut summed = Vec::new();

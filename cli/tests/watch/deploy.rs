@@ -9,7 +9,7 @@ use crate::rig::{Agent, Directory, server, until};
 
 const LISTS: &str = "/apis/weir.dev/v1alpha1/cidrlists";
 
-/// Each manifest, and where it belongs.
+/// Each manifest with its API path.
 fn manifests(choices: &[(&str, &str)]) -> Vec<(&'static str, String)> {
     let text = xtask::deploy::with(choices).expect("the chart renders");
     let path = |document: &str| {
@@ -71,7 +71,7 @@ fn events_are_told_once(server: &Server, directory: &Directory, agent: &Agent) {
     until("the other agent knows", || other.metric("weir_kubernetes_events_total{outcome=\"known\"}") == 1.0);
 }
 
-/// With everything on that is off.
+/// Creates the manifests with all options that are off by default.
 fn choices_are_taken(server: &Server) {
     for (path, document) in manifests(&[("cni.enabled", "true"), ("annotatePods", "true")]) {
         if path.ends_with("clusterroles") {
@@ -88,7 +88,7 @@ fn choices_are_taken(server: &Server) {
     }
 }
 
-/// The lines of a document that follow a line, as far as they are deeper or the same list.
+/// The lines after a given line of a document that are deeper or belong to the same list.
 fn lines_of(document: &str, of: &str) -> Vec<String> {
     let mut lines = document.lines().skip_while(|line| line.trim() != of);
     let depth = |line: &str| line.len() - line.trim_start().len();

@@ -1,4 +1,4 @@
-//! Flows that are ended from outside, although no packet of theirs ends them.
+//! Flows that the runtime ends, although none of their packets ends them.
 
 use std::net::IpAddr;
 

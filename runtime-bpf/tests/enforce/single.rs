@@ -17,7 +17,7 @@ use crate::net::{Layout, Node, pod_address, possible};
 use crate::policy::{artifact_with, cluster, objects, policy};
 use crate::probe::{connect, is_alive, serve};
 
-/// Number of listed addresses: so many that the stored artifact leaves their table out.
+/// Number of listed addresses: enough for the stored artifact to leave their table out.
 const LISTED: u32 = 10_000;
 
 /// p0 may reach port 80 of p1; and a list.

@@ -1,4 +1,4 @@
-//! The binaries.
+//! Builds the binaries of the API server.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -53,7 +53,8 @@ pub fn old_etcd() -> Result<PathBuf> {
     Ok(directory.canonicalize()?.join("usr/bin/etcd"))
 }
 
-/// Builds programs of the same Kubernetes into a directory, under the last part of their names, unless they are there.
+/// Builds programs of the same Kubernetes version into a directory, named by the last part of their paths, unless they
+/// exist.
 pub fn build_packages(bin: &Path, packages: &[String]) -> Result<()> {
     let wanted = format!("{KUBERNETES} {}", packages.join(" "));
     let stamp = bin.join("stamp");
@@ -64,7 +65,7 @@ pub fn build_packages(bin: &Path, packages: &[String]) -> Result<()> {
     Ok(fs::write(stamp, wanted)?)
 }
 
-/// Builds the tests of a package of the same Kubernetes, unless they are there.
+/// Builds the tests of a package of the same Kubernetes version, unless they exist.
 pub fn build_tests(output: &Path, package: &str) -> Result<()> {
     let stamp = output.with_extension("stamp");
     if fs::read_to_string(&stamp).is_ok_and(|it| it == KUBERNETES) {
@@ -98,7 +99,8 @@ fn minor() -> &'static str {
     KUBERNETES.split('.').nth(1).unwrap_or_default()
 }
 
-/// The module that requires it. Its sums are upstream's; those of the staging modules are added and checked by `go`.
+/// The wrapper module that requires Kubernetes. Its checksums are upstream's; `go` adds and checks those of the staging
+/// modules.
 fn wrapper() -> Result<PathBuf> {
     let source = made(&super::directory().join("source"))?;
     fs::write(source.join("go.mod"), "module weir.dev/apiserver\n")?;
@@ -121,7 +123,8 @@ fn upstream(source: &Path) -> Result<PathBuf> {
     Ok(directory.with_context(|| format!("go cannot download {module}: {error}"))?.into())
 }
 
-/// Upstream's language lines, and for each module that it replaces by a directory the published one.
+/// The wrapper's `go.mod`: upstream's language version, and the published module for each one that upstream replaces by
+/// a directory.
 fn go_mod(upstream: &str) -> String {
     let mut text = "module weir.dev/apiserver\n".to_owned();
     for line in upstream.lines() {

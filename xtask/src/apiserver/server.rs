@@ -83,7 +83,7 @@ impl Server {
         self.curl(method, &format!("{}{path}", self.url()), body, kind)
     }
 
-    /// Makes all versions of objects but the last expire.
+    /// Makes old versions of objects expire, so that only the newest is left.
     pub fn compact(&self) -> Result<()> {
         let etcd = format!("http://127.0.0.1:{}/v3/kv", self.ports[1]);
         let answer = self.curl("POST", &format!("{etcd}/range"), Some(r#"{"key":"AA=="}"#), "application/json")?;
@@ -189,7 +189,7 @@ impl Server {
         Ok(())
     }
 
-    /// The serving certificate's file holds the leaf and the authority that signed it.
+    /// The certificate file contains the server's certificate and the authority that signed it.
     fn write_kubeconfig(&self) -> Result<()> {
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: weir\n\

@@ -26,7 +26,7 @@ const RUNS: usize = 3;
 const INSIDE: &str = "--inside";
 const SPACE: &str = "wpk-attach";
 
-/// It selects a pod of this node.
+/// The policy that a switch adds; it selects a pod of this node.
 const ONE_MORE: &str = r#"{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"name":"more","namespace":"team-0"},"spec":{"podSelector":{},"ingress":[{"ports":[{"port":9999}]}]}}"#;
 
 const INTRODUCTION: &str = "\
@@ -100,7 +100,7 @@ fn measure() -> Result<()> {
     page::replace("memory", &memory(&rows))
 }
 
-/// One size.
+/// The measurement of one size.
 struct At<'a> {
     weir: &'a Path,
     directory: &'a Path,

@@ -60,5 +60,5 @@ pub(super) fn agent() -> Result<()> {
     page::replace("agent", &(AGENT.to_owned() + &rows.collect::<String>()))
 }
 
-/// Where `load` has its figures in a line.
+/// The column of the figures in a line of `load`.
 const COLUMN: usize = 26;

@@ -1,5 +1,5 @@
-//! Benchmarks in a mount namespace of their own, so that file systems of pins and names of network namespaces are gone with them,
-//! however they end.
+//! Runs benchmarks in a mount namespace of their own. Their bpf file systems and names of network namespaces disappear
+//! with it, even after a crash.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ pub(super) fn isolated(arguments: &[&str]) -> Result<()> {
     run(inside.args(arguments))
 }
 
-/// Where the release build is.
+/// The directory of the release build.
 pub(super) fn release() -> Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
@@ -49,7 +49,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // With the mounts, the rest goes.
+        // Unmounting removes the contents.
         _ = Command::new("umount").args(["--recursive", "--lazy"]).arg(&self.path).status();
         _ = std::fs::remove_dir(&self.path);
     }

@@ -1,4 +1,4 @@
-//! What runs pods on a node, and what makes services there: containerd, kubelet, kube-proxy.
+//! The programs that run pods and implement services on a node: containerd, kubelet, kube-proxy.
 
 use std::fs;
 use std::path::Path;
@@ -60,7 +60,8 @@ fn start_kubelet(node: &Node, tools: &Tools) -> Result<()> {
     node.daemon("kubelet", command)
 }
 
-/// Nobody but the nodes gets to its port; there is nothing to evict for.
+/// The kubelet's configuration. Only the nodes can reach its port, so it needs no authentication; evictions are
+/// switched off.
 fn kubelet(group: &str) -> String {
     format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1\n\
@@ -82,7 +83,7 @@ fn kubelet(group: &str) -> String {
     )
 }
 
-/// Gives a node's containerd an image.
+/// Imports an image into a node's containerd.
 pub(super) fn import(node: &Node, tools: &Tools, image: &Path) -> Result<()> {
     let mut ctr = node.command(tools.debian("usr/bin/ctr"));
     capture(ctr.args(["--address", SOCKET, "--namespace", "k8s.io", "images", "import"]).arg(image)).map(|_| ())

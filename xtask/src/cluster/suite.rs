@@ -1,6 +1,7 @@
-//! Kubernetes' own end-to-end tests of NetworkPolicy, on the cluster that runs.
+//! Kubernetes' own end-to-end tests of NetworkPolicy, on the running cluster.
 //!
-//! They are judged by their own report. What needs SCTP is left out where the kernel has none: the servers could not listen.
+//! The results come from the suite's own report. Tests of SCTP are left out if the kernel does not have it: their
+//! servers could not listen.
 
 use std::fs;
 use std::path::PathBuf;
@@ -38,7 +39,7 @@ pub(super) fn run(cluster: &Cluster, focus: Option<&str>) -> Result<()> {
     }
     let log = reports.join("output.log");
     eprintln!("tests about {} begin; {} has what they say", focus.unwrap_or(FOCUS), log.display());
-    // It also fails when a test does; which, is in the report.
+    // The exit code is ignored: it is also nonzero if a test fails, and the report says which one.
     _ = command.stdout(fs::File::create(&log)?).status();
     let report = fs::read_to_string(&report).context("the tests have left no report")?;
     judge(&serde_json::from_str(&report)?)

@@ -232,7 +232,7 @@ pub(super) fn is_kept_out(counts: &Counts, who: &str) -> bool {
     counts.all(who, |it| it.failed >= ENOUGH && it.passed == 0)
 }
 
-/// A pod of the image that every node has, with this label.
+/// A pod with this label, from the image that every node has.
 pub(super) fn pod(name: &str, app: &str, node: &str, script: &str, environment: Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",

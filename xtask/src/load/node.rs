@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use xtask::simulated::near_address;
 
-/// Gone when it is dropped.
+/// A network namespace that is removed on drop.
 pub(crate) struct Node {
     name: String,
 }
@@ -34,7 +34,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // There is nothing else to be done about it.
+        // Errors are ignored: there is no way to handle them here.
         _ = ip(&["netns", "delete", &self.name], "");
     }
 }

@@ -7,7 +7,7 @@ use crate::packet::Packet;
 use crate::stage::{ELSEWHERE, OUTSIDE, Stage};
 use crate::wire::{Wire, with_checksum};
 
-/// More than the least that every link carries, and less than every link here does.
+/// More bytes than every link must carry, and fewer than the links here carry.
 const LONG: usize = 1_400;
 
 /// An ICMP error that quotes a packet, to any destination, with a marker at its end and at least `bytes` bytes.

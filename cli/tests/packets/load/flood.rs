@@ -1,4 +1,4 @@
-//! Connections that stay while others knock.
+//! Established connections must survive a flood of new ones.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,8 +12,8 @@ use crate::wire::Wire;
 
 const FLOWS: usize = 1_000;
 
-/// The server may only answer, and it speaks first afterwards: a flow that was forgotten would be a new one, which it may not
-/// begin.
+/// The server may only answer, and after the flood it sends first. If its flow had been evicted, the packet would begin
+/// a new flow, which the server may not do.
 #[test]
 fn established_flows_outlive_a_flood_of_syns() {
     if let Err(reason) = crate::privilege() {
@@ -34,7 +34,7 @@ fn established_flows_outlive_a_flood_of_syns() {
     for _ in 0..FLOWS {
         let near = client.enter(|| TcpStream::connect(at)).unwrap().unwrap();
         let (mut far, _) = listener.accept().unwrap();
-        // Established: the beginner has spoken after the answer.
+        // The flow becomes established when the client sends after the answer.
         (&near).write_all(b"?").unwrap();
         far.read_exact(&mut [0]).unwrap();
         flows.push((near, far));

@@ -1,4 +1,4 @@
-//! The own node, other nodes, and who hides behind a node's address; service addresses.
+//! The own node, other nodes, and senders behind a node's address; service addresses.
 
 use std::net::SocketAddr;
 
@@ -53,10 +53,10 @@ fn who_hides_behind_the_nodes_address_is_not_the_node() {
         {
             let what = format!("{}: from {from}", stage.name());
             assert!(!stage.reaches_behind(from, Tcp, to_server, behind("server"), false), "{what}");
-            // Which is how it looks where nothing is denied.
+            // This is what it looks like if nothing is denied.
             assert!(stage.reaches_behind(from, Tcp, to_client, behind("client"), true), "{what}");
         }
-        // The node itself still does.
+        // The node itself still reaches the pod.
         let from = if stage.net.layout == Layout::Bridge { BRIDGE } else { NODES[0] };
         assert!(stage.reaches(stage.either(from), Tcp, stage.address("server"), 80, true), "{}", stage.name());
     });
@@ -79,12 +79,13 @@ fn what_the_host_sends_from_its_bridge_is_the_nodes_though_no_object_says_so() {
                 assert!(stage.reaches(bridge, protocol, stage.address(pod), 9, true), "{}: {protocol:?}", stage.name());
             }
         }
-        // Who hides behind it is not the node.
+        // A sender that is masqueraded with this address is not the node.
         let at = SocketAddr::new(stage.either(NODES[0]), 30_080);
         translate(node, &[frontend(stage, at, "server", true)]).unwrap();
         let behind = SocketAddr::new(stage.address("server"), 80);
         assert!(!stage.reaches_behind(stage.either(OUTSIDE), Tcp, at, behind, false), "{}", stage.name());
-        // An address that it gets later is the node's from the next repair on, and no longer than it has it.
+        // An address that the node gets later counts as the node's from the next repair on, and only as long as the
+        // node has it.
         let later = stage.either(["10.0.0.253", "fd00::fd"]);
         let length = if stage.v6 { 112 } else { 24 };
         let probe = |expected| {

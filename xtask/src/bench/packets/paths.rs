@@ -1,4 +1,4 @@
-//! A client, a node and a server in network namespaces: the way of a packet between two pods.
+//! A client, a node and a server in network namespaces: the path of a packet between two pods.
 //!
 //! ```text
 //!  client (10.77.0.1) eth0 ── veth-client │ node │ veth-server ── eth0 server (10.77.1.1)
