@@ -53,7 +53,7 @@ fn who_hides_behind_the_nodes_address_is_not_the_node() {
         {
             let what = format!("{}: from {from}", stage.name());
             assert!(!stage.reaches_behind(from, Tcp, to_server, behind("server"), false), "{what}");
-            // This is what it looks like if nothing is denied.
+            // Without a policy, the same connection gets through.
             assert!(stage.reaches_behind(from, Tcp, to_client, behind("client"), true), "{what}");
         }
         // The node itself still reaches the pod.
