@@ -26,7 +26,7 @@ use paths::Path;
 use traffic::{Ends, Load};
 
 const RULES: [usize; 4] = [10, 100, 1_000, 10_000];
-/// Streams are measured only in every third round.
+/// Streams are measured in one round out of this number.
 const STREAM_EVERY: usize = 3;
 const INSIDE: &str = "--inside";
 
