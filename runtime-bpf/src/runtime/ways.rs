@@ -16,7 +16,8 @@ use crate::generation::Loaded;
 use crate::point::{Side, Way};
 use crate::record::{Endpoint, Record};
 
-/// The largest number of new endpoints that get TCX links at once.
+/// The largest number of new endpoints that get TCX links at once, and of leaving endpoints whose links are simply
+/// removed. Larger numbers are treated differently, because the kernel waits for each link.
 pub(crate) const FEW: usize = 16;
 /// Number of hurried endpoints that each reconciliation moves.
 const EACH_TIME: usize = 4;
