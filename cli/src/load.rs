@@ -2,10 +2,11 @@
 //!
 //! Invariants: a file that several paths lead to is read once; links that go round in a circle end; a path that cannot
 //! be read is an error, and hides none of the others. Hidden directories (`.git`, and the `..data` of mounted
-//! ConfigMaps) are not searched; a hidden file is read, since leaving out a policy would weaken the set silently.
-//! A search does not leave the directory that was named. A link that leads out of it is an error: otherwise the author of
-//! the directory could make us read, and print parts of, any file of this machine. A pipe or a device with the name of a
-//! manifest is an error too, since reading it might never end. Paths that the user names may be links, pipes or devices.
+//! ConfigMaps) are not searched; a hidden file is read, since leaving out a policy would weaken the set silently. A
+//! search does not leave the directory that was named. A link that leads out of it is an error: otherwise the author of
+//! the directory could make us read, and print parts of, any file of this machine. A pipe or a device with the name of
+//! a manifest is an error too, since reading it might never end. Paths that the user names may be links, pipes or
+//! devices.
 
 use std::collections::HashSet;
 use std::fs;

@@ -123,8 +123,8 @@ fn parse() -> Result<Cli, clap::Error> {
     }
 }
 
-/// The same error for escaped arguments. clap repeats arguments in its errors, and among them can be the name of a branch
-/// or a file that another person chose.
+/// The same error for escaped arguments. clap repeats arguments in its errors, and among them can be the name of a
+/// branch or a file that another person chose.
 fn visible(command: &mut clap::Command, arguments: &[OsString], error: clap::Error) -> clap::Error {
     let shown: Vec<String> = arguments.iter().map(|it| escape::line(&it.to_string_lossy()).into_owned()).collect();
     if !error.use_stderr() || arguments.iter().zip(&shown).all(|(given, shown)| given == shown.as_str()) {

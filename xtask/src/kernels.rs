@@ -5,9 +5,10 @@
 //! tests' results are read from the kernel's console. No hardware virtualization is needed. Real packets go through
 //! namespaces of the guest, for which the kernels' packages bring modules.
 //!
-//! Where kernels come from: `WEIR_KERNEL_IMAGES` names files (`vmlinuz…` or Debian's `linux-image-….deb`) or directories of
-//! them, separated by colons. Without it the newest `linux-image-*-cloud-amd64` of each version that this machine's apt knows
-//! is downloaded; apt's own configuration says from where, and a version that it does not know is reported as missing.
+//! Where kernels come from: `WEIR_KERNEL_IMAGES` names files (`vmlinuz…` or Debian's `linux-image-….deb`) or
+//! directories of them, separated by colons. Without it the newest `linux-image-*-cloud-amd64` of each version that
+//! this machine's apt knows is downloaded; apt's own configuration says from where, and a version that it does not know
+//! is reported as missing.
 
 mod initramfs;
 

@@ -78,7 +78,8 @@ fn make_visible(value: &mut Value) {
     }
 }
 
-/// JSON in which no letter is left that HTML or a script reader could take for something else, and no command to a CI system.
+/// JSON in which no letter is left that HTML or a script reader could take for something else, and no command to a CI
+/// system.
 fn inert(json: &str) -> String {
     let mut text = String::with_capacity(json.len() + json.len() / 64);
     for letter in json.chars() {

@@ -1,7 +1,7 @@
 //! Draws pictures without Graphviz; the same input gives the same bytes.
 //!
-//! A graph has its sources at the left and its destinations at the right. Each destination is a box with a line for each way
-//! in, so no two labels ever meet; curves lead from the sources to these lines. A matrix is a grid of squares.
+//! A graph has its sources at the left and its destinations at the right. Each destination is a box with a line for
+//! each way in, so no two labels ever meet; curves lead from the sources to these lines. A matrix is a grid of squares.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -3,10 +3,11 @@
 //! input:
 //!
 //! * *parse*: VLAN tag, EtherType, version and length, fragment, protocol, flags that begin or end a connection;
-//! * *known flow*: a hash with seeds, eight ways, a word that is read again after the rest so that nothing torn is accepted,
-//!   addresses (from the pod also its own), expiry by state, generation, the time of the last packet;
-//! * *new flow*: endpoint (a kernel hash, as it changes), where it came from or its source, class of the other end in one step
-//!   of a hash, atom by compares, row, bit; a slot that is claimed, filled and published by atomic instructions;
+//! * *known flow*: a hash with seeds, eight ways, a word that is read again after the rest so that nothing torn is
+//!   accepted, addresses (from the pod also its own), expiry by state, generation, the time of the last packet;
+//! * *new flow*: endpoint (a kernel hash, as it changes), where it came from or its source, class of the other end in
+//!   one step of a hash, atom by compares, row, bit; a slot that is claimed, filled and published by atomic
+//!   instructions;
 //! * *account*: packets and bytes per CPU; of drops a limit by the second and what went beyond it.
 //!
 //! It does not support fragments, options, extension headers, other protocols, ICMP, generations in parallel, the own

@@ -11,7 +11,8 @@ use weir_compiler::structures::Options as Structures;
 
 use crate::net::{GATEWAY, pod_address};
 
-/// `default/p0`, `default/p1`, … with label `pod: p0`, on the node `here`, whose address is the gateway's; and policies.
+/// `default/p0`, `default/p1`, … with label `pod: p0`, on the node `here`, whose address is the gateway's; and
+/// policies.
 pub(crate) fn cluster(pods: usize, policies: &str) -> String {
     let [v4, v6] = GATEWAY;
     let mut yaml = format!(

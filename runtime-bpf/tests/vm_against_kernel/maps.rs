@@ -1,4 +1,5 @@
-//! Maps: random operations from the program's side and from outside, in both machines, with every return value compared.
+//! Maps: random operations from the program's side and from outside, in both machines, with every return value
+//! compared.
 
 use crate::bench::{DATA, KEY, asm, data_map, data_spec, ids, kernel, link, must_load, packet};
 use crate::random::Random;

@@ -308,8 +308,8 @@ fn state(state: State) -> &'static str {
     }
 }
 
-/// A flow as `weir query` takes it. It is the same on both sides, unless an end has another address there and the families
-/// would be mistaken without one.
+/// A flow as `weir query` takes it. It is the same on both sides, unless an end has another address there and the
+/// families would be mistaken without one.
 fn witness<'d>(compared: &Compared, row: &Row) -> Witness<'d> {
     let verdict = |which: usize| match &row.witness.flows[which] {
         None => "absent",
