@@ -19,7 +19,7 @@ const PASS: i32 = -1;
 /// TC_ACT_SHOT.
 const DROP: i32 = 2;
 
-/// There is never more than one.
+/// Room for flows; there is never more than one.
 const MOST_FLOWS: u32 = 64;
 
 /// Both programs with all their maps.

@@ -22,7 +22,8 @@ use crate::pins::{Age, Pins};
 use crate::sys::{Map, MapDefinition, MapType};
 use crate::system::System;
 
-/// Kernels up to 5.10 have no values beyond 4 MiB, and any copies a value in one piece of memory.
+/// Bytes in each entry of the map that stores the file. One value could not hold the whole file: before 6.1 a value has
+/// at most 4 MiB, and the kernel copies each value in one piece of memory.
 const PIECE: usize = 1 << 16;
 /// In the length: pieces follow.
 const CUT: u64 = 1 << 63;
