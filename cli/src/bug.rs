@@ -1,4 +1,4 @@
-//! A panic is our bug, and says so: what to report, and nothing that only we could read unless it was asked for.
+//! A panic is a bug of Weir. It prints what to report, and details for developers only on request.
 
 use std::any::Any;
 use std::backtrace::Backtrace;
@@ -9,13 +9,13 @@ use crate::page::Page;
 /// The exit code of our own bugs.
 pub(crate) const EXIT_CODE: u8 = 101;
 
-/// From now on a panic prints a page for its reporter instead of a bare location.
+/// Installs a panic hook that prints a page for the user instead of only a location.
 pub(crate) fn install_hook() {
     panic::set_hook(Box::new(|info| {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         let mut page = page(info.payload(), &place);
         if std::env::var_os("RUST_BACKTRACE").is_some_and(|it| it != "0") {
-            // Not by the standard hook, which would print the message again without escaping it.
+            // The standard hook is not used: it would print the message again, unescaped.
             page.lines(&Backtrace::force_capture().to_string());
         }
         page.complain();

@@ -33,7 +33,7 @@ pub(crate) enum Outcome {
     Clean,
     /// Findings or differences.
     Findings,
-    /// It could not be done; why has been printed.
+    /// The command failed; the reason is printed already.
     Failed,
 }
 

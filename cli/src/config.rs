@@ -18,10 +18,10 @@ pub(crate) const FILE_NAME: &str = "weir.toml";
 
 const KEYS: [&str; 3] = ["lints", "assume", "namespace"];
 
-/// What a `weir.toml` says. Codes and assumptions are checked by whoever knows them.
+/// The contents of a `weir.toml`. Codes and assumptions are checked where they are used.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Config {
-    /// Where it came from.
+    /// The file's path; `None` without a file.
     pub(crate) path: Option<PathBuf>,
     /// `namespace`
     pub(crate) namespace: Option<String>,
@@ -144,7 +144,7 @@ impl Reader<'_> {
     }
 }
 
-/// The entries as they stand in the file.
+/// The entries in the order of the file.
 fn in_order<'v, 't>(
     table: &'v DeTable<'t>,
 ) -> impl Iterator<Item = (&'v Spanned<toml::de::DeString<'t>>, &'v Spanned<DeValue<'t>>)> {

@@ -1,4 +1,4 @@
-//! What the ends of a flow are called, and what they are: names and addresses → [`End`]s of one family.
+//! Finds the ends of a flow: names and addresses → [`End`]s of one family.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ const KINDS: [(&str, &[&str]); 8] = [
 ];
 const SERVICE: &[&str] = &["service", "services", "svc"];
 
-/// What a name may stand for.
+/// The object that a name refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Named {
     Endpoint(EndpointId),
@@ -80,7 +80,7 @@ impl<'c> Ends<'c> {
         })
     }
 
-    /// The service that has the same name as the endpoint that a text stands for.
+    /// The service with the same name as the endpoint that a text refers to.
     pub(crate) fn namesake(&self, directory: &Directory<'c>, text: &str) -> Option<ServiceId> {
         let Ok(Named::Endpoint(_)) = self.named(directory, text) else { return None };
         match text.split('/').collect::<Vec<_>>()[..] {
@@ -90,7 +90,7 @@ impl<'c> Ends<'c> {
         }
     }
 
-    /// The name of an endpoint or a service that is most like this one; the same name in another namespace is.
+    /// The name of an endpoint or service that is most similar to this one, or the same name in another namespace.
     pub(crate) fn near(&self, text: &str) -> Option<String> {
         let name = text.rsplit('/').next().unwrap_or(text);
         let wanted = if text.contains('/') { text.to_owned() } else { format!("{}/{text}", self.default_namespace) };
@@ -106,7 +106,7 @@ impl<'c> Ends<'c> {
         match directory.endpoints_named(namespace, name) {
             [] => Err(format!("there is no pod or workload {namespace}/{name}")),
             [only] => Ok(*only),
-            // A pod is meant before a workload of its name.
+            // If a pod and a workload have the same name, the pod is meant.
             [first, ..] if kind(first) == "Pod" => Ok(*first),
             several => {
                 let names = several.iter().map(|id| format!("{}/{namespace}/{name}", kind(id).to_lowercase()));
@@ -166,7 +166,7 @@ impl<'c> Ends<'c> {
         Ok((choose(source, from), choose(destination, to)))
     }
 
-    /// The addresses that an end may take part with.
+    /// The addresses that an end may use.
     fn addresses<'e>(&self, end: &'e End) -> &'e [IpAddr]
     where
         'c: 'e,

@@ -1,7 +1,7 @@
-//! Errors of the operator: a file that is not there, a flag that cannot be.
+//! Errors of the operator: a missing file, an invalid flag.
 //!
-//! Printed as `error: … / caused by: … / hint: …`. The author of the YAML gets diagnostics instead ([`crate::render`]),
-//! and our own bugs have a page of their own ([`crate::bug`]).
+//! They are printed as `error: … / caused by: … / hint: …`. Errors in YAML are diagnostics instead ([`crate::render`]),
+//! and bugs of Weir print a page of their own ([`crate::bug`]).
 
 use std::fmt;
 use std::io;
@@ -30,7 +30,7 @@ pub(crate) fn with_hint(message: impl Into<String>, hint: impl Into<String>) -> 
     Error::new(Hinted { message: message.into(), hint: hint.into() })
 }
 
-/// Whether the reader of our output has gone: not an error.
+/// Whether the error is a closed pipe: the reader of our output is gone, which is not an error.
 pub(crate) fn is_closed_pipe(error: &Error) -> bool {
     error
         .chain()

@@ -1,8 +1,8 @@
 //! Engine `kernel`: the emitted programs in this machine's kernel, one BPF_PROG_TEST_RUN a packet.
 //!
-//! Problem: a test run needs an interface that exists, and the maps remember flows.
-//! Strategy: all packets run as if on one interface ([`weir_runtime::trial`]), whose entry in `endpoints` is rewritten when the
-//! endpoint changes; what an allowed packet leaves in the flow table is removed.
+//! Problem: a test run needs an existing interface, and the maps remember flows. Strategy: all packets run as if on one
+//! interface ([`weir_runtime::trial`]). Its entry in `endpoints` is rewritten when the endpoint changes, and the flows
+//! that allowed packets create are removed.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ use weir_runtime::trial::{ELSEWHERE, INTERFACE, Trial, context};
 
 use crate::failure::with_hint;
 
-/// Flows are allocated at once, and here there is never more than one.
+/// The maps are allocated at once, and there is never more than one flow.
 const MOST_FLOWS: u32 = 64;
 
 /// For `weir_compiler::engine::Engine::new`.
@@ -27,7 +27,7 @@ pub(crate) fn make() -> Result<Box<Make>> {
     Ok(Box::new(move |compiled| Ok(Box::new(Loaded::new(&kernel, compiled)?))))
 }
 
-/// The system call, or what to do without.
+/// Opens the bpf system call; the error contains `instead`, an alternative without it.
 pub(crate) fn open(instead: &str) -> Result<Kernel> {
     Kernel::open().map_err(|error| {
         let hint = format!("it needs CAP_BPF and CAP_NET_ADMIN (or root); {instead}");
@@ -38,7 +38,7 @@ pub(crate) fn open(instead: &str) -> Result<Kernel> {
 struct Loaded {
     trial: Trial,
     endpoints: Vec<Vec<u8>>,
-    /// The endpoint that `lo` stands for now.
+    /// The endpoint that `lo` represents now.
     place: Option<usize>,
 }
 

@@ -1,4 +1,5 @@
-//! Which findings are shown, and how bad they are: `weir.toml`, then the command line, the last word winning.
+//! Decides which findings are shown and how severe they are: by `weir.toml`, then by the command line; the last setting
+//! wins.
 
 use anyhow::Result;
 use clap::error::ErrorKind;
@@ -85,7 +86,7 @@ pub(crate) struct Levels {
 }
 
 impl Levels {
-    /// One more; it overrules what was set before.
+    /// Sets the level of a code; overrides earlier settings.
     pub(crate) fn set(&mut self, name: &str, level: Level) -> Result<()> {
         let code = find_code(name)?;
         if !code.lint && weaker(level, code.severity) {
@@ -99,7 +100,7 @@ impl Levels {
         Ok(())
     }
 
-    /// Drops what is off and sets the severity of the rest.
+    /// Removes the findings of codes that are off, and sets the severity of the others.
     pub(crate) fn apply(&self, diagnostics: &mut Diagnostics) {
         diagnostics.retain_mut(|diagnostic| {
             match self.levels.iter().find(|(code, _)| *code == diagnostic.code).map(|(_, level)| *level) {

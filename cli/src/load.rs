@@ -2,10 +2,11 @@
 //!
 //! Invariants: a file that several paths lead to is read once; links that go round in a circle end; a path that cannot
 //! be read is an error, and hides none of the others. Hidden directories (`.git`, and the `..data` of mounted
-//! ConfigMaps) are not searched; a hidden file is read, since leaving out a policy would weaken the set silently.
-//! A search does not leave the directory that was named. A link that leads out of it is an error: otherwise the author of
-//! the directory could make us read, and print parts of, any file of this machine. A pipe or a device with the name of a
-//! manifest is an error too, since reading it might never end. Paths that the user names may be links, pipes or devices.
+//! ConfigMaps) are not searched; a hidden file is read, since leaving out a policy would weaken the set silently. A
+//! search does not leave the directory that was named. A link that leads out of it is an error: otherwise the author of
+//! the directory could make us read, and print parts of, any file of this machine. A pipe or a device with the name of
+//! a manifest is an error too, since reading it might never end. Paths that the user names may be links, pipes or
+//! devices.
 
 use std::collections::HashSet;
 use std::fs;
@@ -22,7 +23,7 @@ const LARGEST: u64 = 1 << 30;
 
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// What was read, and what could not be.
+/// The inputs that were read, and the errors of those that could not be read.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
     pub(crate) inputs: Vec<Input>,
@@ -32,7 +33,7 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Everything that a path leads to.
+    /// Reads every file that a path leads to.
     pub(crate) fn add_path(&mut self, path: &Path) {
         if path == Path::new("-") {
             return self.add_stdin(InputKind::Manifest);
@@ -44,7 +45,7 @@ impl Loaded {
         }
     }
 
-    /// What came from elsewhere.
+    /// Adds a text that does not come from a path.
     pub(crate) fn add_text(&mut self, name: String, bytes: Vec<u8>) {
         self.inputs.push(Input { name, bytes, kind: InputKind::Manifest });
     }
@@ -168,7 +169,7 @@ fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     read_all(file, length)
 }
 
-/// What the source has, of which the length that it says it has is only a hint.
+/// Reads the whole source. `length` is only a hint: the source's actual length may be another one.
 fn read_all(source: impl Read, length: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(length.min(LARGEST) as usize + 1);
     source.take(LARGEST + 1).read_to_end(&mut bytes)?;

@@ -1,8 +1,8 @@
 //! From a [`Place`] to file, line and column.
 //!
-//! The compiler drops its trees; whoever draws a message reads the object's stretch again and walks to the field. The
-//! last tree is kept, so that many findings in one document cost one reading when they are asked for in order.
-//! A field that is absent is found at the nearest field around it that is there.
+//! The compiler does not keep its trees. To draw a message, we parse the object's part of the file again and walk to
+//! the field. The last tree is kept, so findings in one document cost one parse if they are asked for in order.
+//! For an absent field, the result is the nearest existing field around it.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,7 @@ pub(crate) struct Position {
     pub(crate) column: usize,
 }
 
-/// Who an object is, as far as its text says.
+/// The kind and name of an object, as far as its text contains them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) kind: String,
@@ -38,7 +38,7 @@ pub(crate) struct Identity {
     pub(crate) name: String,
 }
 
-/// What of a field is meant.
+/// The part of a field that is meant.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Value,
@@ -47,7 +47,7 @@ enum Part {
     FirstName,
 }
 
-/// Between two counts of characters.
+/// Distance between two stored character counts.
 const STRIDE: usize = 1 << 12;
 
 /// Finds places.
@@ -70,7 +70,7 @@ impl<'s> Locator<'s> {
         self.sources
     }
 
-    /// Where it stands; `None` for an object that came without text.
+    /// The location of a place; `None` for an object without text.
     pub(crate) fn locate(&mut self, place: &Place) -> Option<Location> {
         let (origin, part) = match place {
             Place::Text(at) => return Some(Location { file: at.file, span: at.span, document: None }),
@@ -86,7 +86,7 @@ impl<'s> Locator<'s> {
         Some(Location { file: source.file, span: span.unwrap_or(source.span), document: Some(source.document) })
     }
 
-    /// The line on which a field stands, as the line table of programs has it.
+    /// The line of a field, as in the line table of programs.
     pub(crate) fn line(&mut self, origin: &Origin) -> Option<artifact::Line> {
         let location = self.locate(&Place::Field(origin.clone()))?;
         let number = self.position(location.file, location.span.start).line;
@@ -143,7 +143,8 @@ impl<'s> Locator<'s> {
         Position { line: line.max(1), column }
     }
 
-    /// The characters of a stretch. A whole cluster may be one line: of long stretches only the ends are counted.
+    /// Counts the characters of a part of a file. A whole cluster may be one line, so the stored counts are used for
+    /// long parts.
     fn characters(&mut self, file: FileId, start: usize, end: usize) -> usize {
         let text = self.sources.file(file).text.as_bytes();
         if end - start <= STRIDE {
@@ -183,12 +184,12 @@ impl<'s> Locator<'s> {
     }
 }
 
-/// Characters that begin in a stretch of UTF-8.
+/// Number of characters that begin in these bytes of UTF-8.
 fn beginnings(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| **byte as i8 >= -0x40).count()
 }
 
-/// Down the path as far as it goes.
+/// Follows the path as far as it exists.
 fn walk(root: &Node<'_>, path: &FieldPath, part: Part) -> Span {
     let mut node = root;
     let mut span = whole(root);
@@ -205,14 +206,14 @@ fn walk(root: &Node<'_>, path: &FieldPath, part: Part) -> Span {
             },
         };
         node = next;
-        // Nothing is written for an absent value: its name stands for it.
+        // An absent value has no text in the file, so its name is marked instead.
         let empty = node.span.start == node.span.end || node.value == Value::Null;
         span = name.filter(|_| part != Part::Value || empty).unwrap_or(node.span);
     }
     span
 }
 
-/// An object as a whole is shown at its first line of substance.
+/// An object as a whole is shown at the line of its name.
 fn whole(root: &Node<'_>) -> Span {
     let named = child(root, "metadata").and_then(|metadata| child(metadata, "name"));
     named.or_else(|| child(root, "kind")).map_or(root.span, |node| node.span)
@@ -224,7 +225,7 @@ fn entry<'n, 't>(node: &'n Node<'t>, name: &str) -> Option<(Span, &'n Node<'t>)>
     entries.iter().rev().find(|entry| entry.key == name).map(|entry| (entry.key_span, &entry.value))
 }
 
-/// Where a field is there twice, those inside of the first are not spoken of.
+/// The first of two entries with the same name. Findings never refer to fields inside of it.
 fn first_entry<'n, 't>(node: &'n Node<'t>, name: &str) -> Option<(Span, &'n Node<'t>)> {
     let Value::Map(entries) = &node.value else { return None };
     entries.iter().find(|entry| entry.key == name).map(|entry| (entry.key_span, &entry.value))

@@ -55,7 +55,8 @@ fn main() -> ExitCode {
     exit_code(std::panic::catch_unwind(|| run(&cli)))
 }
 
-/// What a run comes to: an answer, an error that is printed here, or a panic that its hook has printed.
+/// The exit code of a run: from its outcome, from an error that is printed here, or for a panic that the hook has
+/// printed.
 fn exit_code(ended: std::thread::Result<Result<Outcome>>) -> ExitCode {
     match ended {
         Ok(Ok(outcome)) => outcome.into(),
@@ -108,7 +109,7 @@ fn invoked_as(name: &str) -> bool {
     std::env::args_os().next().is_some_and(|it| Path::new(&it).file_stem().is_some_and(|it| it == name))
 }
 
-/// As `kubectl-weir` it is a plug-in of kubectl, and its help says so.
+/// Parses the arguments. If the program is called `kubectl-weir`, it is a plug-in of kubectl, and its help says so.
 fn parse() -> Result<Cli, clap::Error> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let mut command = if invoked_as("kubectl-weir") {
@@ -122,8 +123,8 @@ fn parse() -> Result<Cli, clap::Error> {
     }
 }
 
-/// The same error for escaped arguments. clap repeats arguments in its errors, and among them can be the name of a branch
-/// or a file that another person chose.
+/// The same error for escaped arguments. clap repeats arguments in its errors, and among them can be the name of a
+/// branch or a file that another person chose.
 fn visible(command: &mut clap::Command, arguments: &[OsString], error: clap::Error) -> clap::Error {
     let shown: Vec<String> = arguments.iter().map(|it| escape::line(&it.to_string_lossy()).into_owned()).collect();
     if !error.use_stderr() || arguments.iter().zip(&shown).all(|(given, shown)| given == shown.as_str()) {

@@ -1,7 +1,8 @@
 //! Why a rule does not match, part by part: what would have to change.
 //!
-//! The reference oracle answers yes or no. This asks the same of each part, for people. It never decides anything: a
-//! test holds that a rule has nothing missing here exactly when the oracle names it.
+//! The reference oracle answers yes or no. This module asks the same question for each part of a rule, to explain the
+//! answer. It never decides anything: a test checks that a rule has no mismatch here exactly if the oracle says that it
+//! matches.
 
 use weir_compiler::address::Prefix;
 use weir_compiler::k8s::{LabelSelector, Labels, Operator, Requirement};
@@ -17,9 +18,9 @@ use weir_compiler::model::{
 pub(crate) struct Miss {
     pub(crate) policy: PolicyId,
     pub(crate) rule: u32,
-    /// Of every peer, what is wrong; empty if one matches, or if the rule names none.
+    /// The mismatch of every peer; empty if one matches, or if the rule names no peers.
     pub(crate) peers: Vec<String>,
-    /// Of every port, what is wrong; empty if one matches, or if the rule names none.
+    /// The mismatch of every port; empty if one matches, or if the rule names no ports.
     pub(crate) ports: Vec<String>,
 }
 
@@ -33,7 +34,7 @@ pub(crate) fn misses(cluster: &Cluster, policies: &[PolicyId], direction: Direct
             found.push(Miss { policy: *id, rule: index, peers: asked.peers(rule), ports: asked.ports(rule) });
         }
     }
-    // One part wrong before two; a wrong port before a wrong peer.
+    // Rules with one mismatch come before rules with two, and a wrong port before a wrong peer.
     found.sort_by_key(|it| (!it.peers.is_empty(), !it.ports.is_empty()));
     found
 }
@@ -138,7 +139,7 @@ impl Asked<'_> {
         }
     }
 
-    /// Names are the destination's.
+    /// The port's number. Port names are those of the destination pod.
     fn named_port(&self, name: &str, protocol: Protocol, asked: &str) -> Option<String> {
         let Some(id) = self.flow.destination.endpoint else {
             return Some(format!("an address outside the cluster has no port named `{name}`"));
@@ -159,7 +160,7 @@ impl Asked<'_> {
     }
 }
 
-/// What is wrong with each; nothing if one is right or there are none.
+/// The mismatch of each part; empty if one part matches or if there are no parts.
 fn all_wrong(parts: impl Iterator<Item = Option<String>>) -> Vec<String> {
     parts.collect::<Option<Vec<_>>>().unwrap_or_default()
 }

@@ -1,15 +1,15 @@
 //! The only way to standard output and standard error.
 //!
 //! Problem: nearly every output contains names and values from other people's files. If one message forgets to escape
-//! them, a file can paint over a diff or give a CI system a command. Strategy: a [`Page`] consists of lines. Each line is
-//! escaped as a whole, including line breaks in it (see [`weir_compiler::escape`]), so only the page ends lines, and only
-//! the page sets colours. A filter over finished text could not do that: it cannot see which line breaks came from a name.
-//! JSON is for programs and gets JSON's own escapes.
+//! them, a file can paint over a diff or give a CI system a command. Strategy: a [`Page`] consists of lines. Each line
+//! is escaped as a whole, including line breaks in it (see [`weir_compiler::escape`]), so only the page ends lines, and
+//! only the page sets colours. A filter over finished text could not do that: it cannot see which line breaks came from
+//! a name. JSON is for programs and gets JSON's own escapes.
 //!
-//! Invariants: the only hidden characters of a page are its line breaks and its own colours; the number of lines does not
-//! depend on their content; only [`Page::command`] writes commands to GitHub Actions or Azure Pipelines.
-//! `cli/tests/sinks.rs` finds code that prints without this module. `cli/tests/cli/hostile.rs` sends hostile input through
-//! every command and format.
+//! Invariants: the only hidden characters of a page are its line breaks and its own colours; the number of lines does
+//! not depend on their content; only [`Page::command`] writes commands to GitHub Actions or Azure Pipelines.
+//! `cli/tests/sinks.rs` finds code that prints without this module. `cli/tests/cli/hostile.rs` sends hostile input
+//! through every command and format.
 
 mod commands;
 mod json;
@@ -94,8 +94,8 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// Lines that Weir itself composed, such as a listing of instructions. Text from outside must have been escaped before
-    /// the lines were composed, because a line break ends a line here.
+    /// Lines that Weir itself composed, such as a listing of instructions. Text from outside must have been escaped
+    /// before the lines were composed, because a line break ends a line here.
     pub(crate) fn lines(&mut self, text: &str) {
         text.lines().for_each(|line| self.line(line));
     }

@@ -9,7 +9,7 @@ use weir_compiler::model::{Cluster, EndpointId, Protocol, Service, ServiceId};
 
 use crate::ends::{Ends, Named, parse_ip, parse_protocol};
 
-/// As it was asked.
+/// A question as the user asked it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question<'q> {
     pub(crate) from: &'q str,
@@ -18,12 +18,12 @@ pub(crate) struct Question<'q> {
     pub(crate) protocol: Option<&'q str>,
 }
 
-/// What is to be judged: all of it must be allowed.
+/// The packets to judge; the answer is "allowed" only if all of them are.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    /// The service that was named without having an address.
+    /// The service that was named, if it has no address.
     pub(crate) service: Option<ServiceId>,
-    /// A service with the name of the endpoint that was meant.
+    /// A service with the same name as the endpoint that was meant.
     pub(crate) namesake: Option<ServiceId>,
     pub(crate) packets: Vec<(Flow, Judgement)>,
 }
@@ -52,13 +52,13 @@ impl Question<'_> {
         Ok(Answer { service, namesake, packets: flows.into_iter().map(judge).collect() })
     }
 
-    /// Said where a pod or workload was meant before a service of its name.
+    /// The note for a name that a service has too: the pod or workload was meant.
     pub(crate) fn namesake_note(cluster: &Cluster, namesake: ServiceId) -> String {
         let name = cluster.service_name(namesake);
         format!("{name} is also a service, which was not asked about: service/{name} asks about it")
     }
 
-    /// What may help whoever asked a question that cannot be asked.
+    /// A hint for a question that cannot be answered.
     pub(crate) fn hint<'c>(&self, ends: &Ends<'c>, directory: &Directory<'c>) -> Option<String> {
         if self.port().is_err() {
             return Some("a port is 1 to 65535, or a name: 80, 53/udp, http".to_owned());
@@ -104,7 +104,7 @@ impl Question<'_> {
                 let target = on_service(service, protocol, &port)?;
                 let flows = service_ends(service, target)?.into_iter().map(|(end, port)| meet(end, (target.0, port)));
                 let found: Vec<Result<Flow, String>> = flows.collect();
-                // Of a service's addresses or backends, those of a family that the source has not are not meant.
+                // Skip a service's addresses or backends of a family that the source does not have.
                 match found.iter().any(Result::is_ok) {
                     true => {
                         let by_address = !service.addresses.is_empty();
@@ -148,7 +148,7 @@ fn looks_like_address(text: &str) -> bool {
 
 const TCP: FlowProtocol = FlowProtocol::Transport(Protocol::Tcp);
 
-/// The port that a pod gives this name to; numbers stand for themselves.
+/// The port number of a port on a pod: a name is looked up in the pod's containers, a number is returned as it is.
 fn on_endpoint(
     cluster: &Cluster,
     endpoint: Option<EndpointId>,
@@ -169,7 +169,7 @@ fn on_endpoint(
     one_of(&found, name, &cluster.endpoint_name(id))
 }
 
-/// The port that a service gives this name to; numbers stand for themselves.
+/// The port number of a port on a service: a name is looked up in the service's ports, a number is returned as it is.
 fn on_service(
     service: &Service,
     protocol: Option<FlowProtocol>,

@@ -1,4 +1,4 @@
-//! What every command begins with: configuration, inputs, objects, the cluster.
+//! The beginning of every command: configuration, inputs, objects, the cluster.
 
 use anyhow::{Context as _, Result};
 use weir_compiler::artifact::{self, Digest};
@@ -16,26 +16,26 @@ use crate::load::Loaded;
 use crate::page::{self, Page, Progress};
 use crate::render;
 
-/// The input, read and put together.
+/// The input after reading and resolving.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) config: Config,
     pub(crate) default_namespace: String,
     pub(crate) objects: Vec<Object>,
     pub(crate) sources: SourceMap,
-    /// Kinds passed over, and how many of each.
+    /// Kinds that are not read, and the number of objects of each.
     pub(crate) skipped: Vec<(String, usize)>,
-    /// Files and what their bytes add up to, where that was asked for.
+    /// Files and the digests of their bytes, if they were asked for.
     pub(crate) inputs: Vec<artifact::Input>,
     pub(crate) cluster: Cluster,
     pub(crate) diagnostics: Diagnostics,
-    /// Whether every path could be read. What could not is already reported.
+    /// Whether every path could be read. Errors are reported already.
     pub(crate) complete: bool,
-    /// Whether standard input is used up.
+    /// Whether standard input was read.
     pub(crate) stdin_read: bool,
 }
 
-/// Reads everything; reports what cannot be read and goes on.
+/// Reads everything; reports errors and continues with the rest.
 pub(crate) fn read(global: &Global, paths: &Paths) -> Result<Read> {
     read_with(global, paths, |_| Vec::new())
 }
@@ -45,12 +45,12 @@ fn read_with(global: &Global, paths: &Paths, note: fn(&[Input]) -> Vec<artifact:
     read_loaded(global, |loaded| add_with_lists(global, loaded, add), note)
 }
 
-/// The same, from whatever `add` finds.
+/// The same, for the inputs that `add` adds.
 pub(crate) fn read_sound_from(global: &Global, add: impl FnOnce(&mut Loaded)) -> Result<Option<Read>> {
     sound(global, read_loaded(global, |loaded| add_with_lists(global, loaded, add), |_| Vec::new())?)
 }
 
-/// The same, for what has its lists already.
+/// The same, for inputs that already contain their lists.
 pub(crate) fn read_sound_without_lists(global: &Global, add: impl FnOnce(&mut Loaded)) -> Result<Option<Read>> {
     sound(global, read_loaded(global, add, |_| Vec::new())?)
 }
@@ -95,12 +95,12 @@ fn read_loaded(
     })
 }
 
-/// The same for commands that answer questions: input with errors gives no answers, only exit code 2.
+/// The same for commands that answer questions: if the input has errors, there is no answer and the exit code is 2.
 pub(crate) fn read_sound(global: &Global, paths: &Paths) -> Result<Option<Read>> {
     sound(global, read(global, paths)?)
 }
 
-/// The same, with the digests of what was read.
+/// The same, with the digests of the inputs.
 pub(crate) fn read_sound_with_digests(global: &Global, paths: &Paths) -> Result<Option<Read>> {
     sound(global, read_with(global, paths, digests)?)
 }
@@ -130,7 +130,7 @@ fn add_with_lists(global: &Global, loaded: &mut Loaded, add: impl FnOnce(&mut Lo
     global.allow_list.iter().for_each(|path| loaded.add_list(path, InputKind::AllowList));
 }
 
-/// How to read what the API leaves open, for a command that reads no files.
+/// The assumptions about points that the API leaves open, for a command that reads no files.
 pub(crate) fn chosen_assumptions(global: &Global) -> Result<Assumptions> {
     assumptions(&config::load(global.config.as_deref())?, global)
 }
@@ -157,7 +157,7 @@ fn describe(config: &Config, loaded: &Loaded) {
     page.complain();
 }
 
-/// How many objects of each sort there are.
+/// The number of objects of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) policies: usize,

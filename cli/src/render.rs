@@ -1,4 +1,4 @@
-//! Findings, drawn: for people, for programs, for code-scanning and for GitHub. All four from one list.
+//! Draws findings for people, for programs, for code scanning and for GitHub, all from one list.
 
 pub(crate) mod github;
 pub(crate) mod json;
@@ -36,7 +36,8 @@ pub(crate) fn findings(sources: &SourceMap, diagnostics: &Diagnostics) -> Vec<Fi
     let mut ordered: Vec<&Diagnostic> = diagnostics.iter().collect();
     ordered.sort_by_key(|diagnostic| object_of(&diagnostic.primary.place));
     let mut findings: Vec<Finding> = ordered.into_iter().map(|it| finding(&mut locator, it)).collect();
-    // Places of other objects come last: they would spoil the order in which documents are read again.
+    // Labels at other objects are located last: in between, they would spoil the order in which documents are parsed
+    // again.
     for finding in &mut findings {
         let secondary = &finding.diagnostic.secondary;
         finding.related = secondary.iter().map(|label| (spot(&mut locator, label), label.text.clone())).collect();

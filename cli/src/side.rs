@@ -14,11 +14,11 @@ use crate::load::Loaded;
 use crate::page;
 use crate::read::{self, Read};
 
-/// What kubectl is asked for: every kind that is read.
+/// The kinds to ask kubectl for: every kind that is read.
 const KINDS: &str = "namespaces,nodes,pods,services,endpointslices.discovery.k8s.io,networkpolicies.networking.k8s.io,\
 deployments.apps,statefulsets.apps,daemonsets.apps,replicasets.apps,replicationcontrollers,jobs.batch,cronjobs.batch";
 
-/// Where a side comes from.
+/// The source of a side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source<'t> {
     Paths(Vec<&'t str>),
@@ -27,12 +27,12 @@ pub(crate) enum Source<'t> {
     Artifact(&'t str),
 }
 
-/// What an artifact begins with.
+/// The first bytes of an artifact.
 const MAGIC: [u8; 4] = *b"\x7fELF";
 
 impl<'t> Source<'t> {
     pub(crate) fn parse(text: &'t str) -> Result<Self> {
-        // A file that is there is meant, whatever its name looks like.
+        // An existing file takes precedence, even if its name looks like another kind of source.
         if text != "-" && Path::new(text).exists() {
             let mut start = [0; MAGIC.len()];
             let read = std::fs::File::open(text).and_then(|mut file| file.read_exact(&mut start));
@@ -55,12 +55,12 @@ impl<'t> Source<'t> {
         Ok(Self::Paths(text.split(',').filter(|it| !it.is_empty()).collect()))
     }
 
-    /// Whether it needs standard input.
+    /// Whether it reads standard input.
     fn reads_stdin(&self) -> bool {
         matches!(self, Self::Paths(paths) if paths.contains(&"-"))
     }
 
-    /// What file names begin with that is no path in the repository.
+    /// The prefix of file names that is not part of the path in the repository.
     pub(crate) fn prefix(&self) -> String {
         match self {
             Self::Git { revision, .. } => format!("{revision}:"),
@@ -68,7 +68,7 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// The objects; `None` if they have errors, which are then already told.
+    /// Reads the objects; `None` if they have errors, which are then reported already.
     fn read(&self, global: &Global, live: &Live) -> Result<Option<Read>> {
         match self {
             Self::Paths(paths) => read::read_sound_from(global, |loaded| {
@@ -85,11 +85,12 @@ impl<'t> Source<'t> {
     }
 }
 
-/// What was read of a cluster: texts with names.
+/// The texts read from a live cluster, with their names.
 type Live = Vec<(String, Vec<u8>)>;
 
-/// Both sides; `None` if one has errors. A side without pods and workloads, beside a live cluster, is what is proposed for that
-/// cluster: every kind of objects that it has none of is the cluster's.
+/// Reads both sides; `None` if one has errors. If one side is a live cluster and the other has no pods and no
+/// workloads, the other is a proposal for that cluster: every kind of which it has no objects is taken from the
+/// cluster.
 pub(crate) fn read_both(global: &Global, sources: &[Source<'_>; 2]) -> Result<Option<[Read; 2]>> {
     if sources.iter().all(Source::reads_stdin) {
         return Err(with_hint("standard input is named twice", "it can be read once"));
@@ -116,7 +117,7 @@ pub(crate) fn read_both(global: &Global, sources: &[Source<'_>; 2]) -> Result<Op
     Ok(read.try_into().ok())
 }
 
-/// The side again, with what it lacks from the cluster.
+/// Reads the side again, with the missing kinds taken from the cluster.
 fn complete(global: &Global, source: &Source<'_>, side: &Read, live: &Live) -> Result<Option<Read>> {
     if source.reads_stdin() {
         let hint = "name a file instead: what a file lacks is taken from the cluster";
@@ -148,7 +149,8 @@ fn complete(global: &Global, source: &Source<'_>, side: &Read, live: &Live) -> R
     source.read(global, &lacking)
 }
 
-/// What an artifact was made from. It has its own lists, and must be read as it was compiled.
+/// Reads the objects that an artifact was compiled from. They include its lists, and must be read with the options of
+/// the compilation.
 pub(crate) fn read_artifact(global: &Global, path: &str) -> Result<Option<Read>> {
     let artifact = crate::commands::inspect::load(Path::new(path))?;
     if artifact.objects.is_empty() {
@@ -177,7 +179,7 @@ fn add_all(loaded: &mut Loaded, files: Vec<(String, Vec<u8>)>) {
     files.into_iter().for_each(|(name, bytes)| loaded.add_text(name, bytes));
 }
 
-/// What a revision has at a path: a file, or the files of a directory that would be read.
+/// The files at a path of a revision: the file itself, or the files of a directory that would be read.
 fn files_of(revision: &str, path: &str) -> Result<Vec<(String, Vec<u8>)>> {
     let from_here = path.strip_prefix("./").or((path == ".").then_some(""));
     let at = match from_here {
@@ -268,7 +270,7 @@ fn git(arguments: &[&str], input: Option<String>) -> Result<String> {
     String::from_utf8(output.stdout).context("git prints a name that is not UTF-8")
 }
 
-/// Everything that matters, as `kubectl get` shows it.
+/// Gets all relevant objects with `kubectl get`.
 fn objects_of(context: Option<&str>) -> Result<Vec<(String, Vec<u8>)>> {
     let command = |kinds: &str| {
         let mut command = Command::new("kubectl");
@@ -283,14 +285,14 @@ fn objects_of(context: Option<&str>) -> Result<Vec<(String, Vec<u8>)>> {
     match run(&mut command("cidrlists.weir.dev"), None) {
         Ok(lists) if !lists.stdout.is_empty() => found.push((name("cidrlists"), lists.stdout)),
         Ok(_) => {}
-        // A cluster that has never heard of lists has none.
+        // A cluster without the CRD has no lists.
         Err(error) if format!("{error:#}").contains("have a resource type") => {}
         Err(error) => return Err(with_hint(format!("{error:#}"), hint)),
     }
     Ok(found)
 }
 
-/// Runs a program to its end; what it says on stderr is the error if it fails.
+/// Runs a program to its end. If it fails, its standard error becomes the error.
 fn run(command: &mut Command, input: Option<String>) -> Result<Output> {
     let program = command.get_program().to_string_lossy().into_owned();
     let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };
@@ -302,7 +304,7 @@ fn run(command: &mut Command, input: Option<String>) -> Result<Output> {
         ),
         _ => anyhow!(error).context(format!("cannot run {program}")),
     })?;
-    // It may answer before it has read everything: neither waits for the other.
+    // The program may write output before it has read all input, so both happen in parallel.
     let writer = child.stdin.take().zip(input);
     let writer = writer.map(|(mut stdin, input)| std::thread::spawn(move || _ = stdin.write_all(input.as_bytes())));
     let output = child.wait_with_output().with_context(|| format!("cannot run {program}"))?;

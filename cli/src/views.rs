@@ -1,4 +1,4 @@
-//! Who can reach whom, drawn: tables, edges, pictures and the HTML report. All from one [`Reach`].
+//! Draws who can reach whom: tables, edges, pictures and the HTML report, all from one [`Reach`].
 
 pub(crate) mod dot;
 pub(crate) mod html;
@@ -12,7 +12,7 @@ use weir_compiler::reach::Reach;
 
 use crate::args::{Level, ViewFormat};
 
-/// With more parties than this, what people read is by namespace unless they ask for workloads.
+/// With more parties than this, output for people is by namespace unless workloads are asked for.
 const MOST_PARTIES: usize = 40;
 
 /// Whether to show workloads or namespaces.
@@ -24,12 +24,12 @@ pub(crate) fn level(asked: Level, reach: &Reach<'_>) -> Level {
     }
 }
 
-/// Whether notes may follow the answer: they would spoil what programs read.
+/// Whether notes may follow the answer. In formats for programs they would be invalid.
 pub(crate) fn takes_notes(format: ViewFormat) -> bool {
     matches!(format, ViewFormat::Text | ViewFormat::Md)
 }
 
-/// What the picture leaves out, and what it shows in sum.
+/// Notes about workloads that the picture leaves out or sums up.
 pub(crate) fn notes(reach: &Reach<'_>, asked: Level) -> Vec<String> {
     let mut notes = Vec::new();
     if asked == Level::Auto && level(asked, reach) == Level::Namespace {

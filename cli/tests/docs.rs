@@ -1,4 +1,4 @@
-//! The documents stay true: links lead somewhere, names that they mention exist, and what they quote is what is printed.
+//! Checks the documents: links have targets, mentioned names exist, and quoted output is the real output.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     prose(text).lines().filter(|line| line.starts_with('#')).map(anchor).collect()
 }
 
-/// What is wrong with a link, if anything.
+/// The error of a link, if it is broken.
 fn broken(document: &Path, link: &str) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;
@@ -101,7 +101,7 @@ fn a_broken_link_is_found() {
     assert!(broken(&document, "docs/semantics.md#traffic").is_none());
 }
 
-/// What ARCHITECTURE.md says in backticks, outside of fenced blocks.
+/// The words in backticks of ARCHITECTURE.md, outside of fenced blocks.
 fn code_words(text: &str) -> BTreeSet<String> {
     let prose = prose(text);
     prose.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect()
@@ -121,7 +121,7 @@ fn defines(text: &str, name: &str) -> bool {
     })
 }
 
-/// The files that a path of modules may stand for, in any of the crates.
+/// The files that a module path may refer to, in any of the crates.
 fn module_files(modules: &[&str]) -> Vec<PathBuf> {
     let tail = modules.join("/");
     let directories = [
@@ -233,7 +233,7 @@ fn printed(arguments: &[&str]) -> String {
     String::from_utf8(output.expect("weir starts").stdout).expect("text")
 }
 
-/// `BLESS=1` writes what is printed into the documents, for review.
+/// With `BLESS=1`, writes the real output into the documents, for review.
 #[test]
 fn every_quoted_output_is_what_is_printed() {
     let mut quoting = 0;

@@ -1,5 +1,4 @@
-//! The examples hold what they promise: they are valid, warn of what they say and of nothing else, and what is expected
-//! of them is so.
+//! Checks the examples: they are valid, cause exactly the warnings that they mention, and meet their expectations.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -130,7 +129,7 @@ fn every_example_does_what_is_expected_of_it() {
     }
 }
 
-/// A test that takes everything would pass for ever: turned round, none of the expectations holds.
+/// A test that always passes would prove nothing: with the opposite verdict, each expectation must fail.
 #[test]
 fn every_expectation_can_fail() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));

@@ -1,14 +1,14 @@
-//! What the compiler makes of a few cases of the corpus, and how it is explained, for review: `.ir`, `.bpf` and `.explain`
-//! beside the case. They describe and require nothing: `BLESS=1` re-makes them. What is required is in the case itself.
+//! Compiler output and explanations for a few cases of the corpus, for review: `.ir`, `.bpf` and `.explain` next to the
+//! case. They describe and require nothing: `BLESS=1` makes them again. The requirements are in the case itself.
 //!
-//! `.bpf` has the instructions that the case adds to the programs of its cluster without policies, labels and
-//! addresses of instructions left out: a change of the datapath is no change of every case.
+//! `.bpf` contains the instructions that the case adds to the programs of the same cluster without policies. Labels and
+//! instruction addresses are left out, so that a change of the datapath does not change every case.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One for each thing that decides.
+/// One case for each kind of rule.
 const CASES: [&str; 6] = [
     "lists/order",
     "peers/except-own-block",
@@ -57,7 +57,7 @@ fn programs(text: &str) -> Vec<(String, Vec<String>)> {
     programs
 }
 
-/// The lines of `after` that are not of a longest common subsequence, stretches apart.
+/// The lines of `after` that are not in a longest common subsequence; groups of them are separated.
 fn added(before: &[String], after: &[String]) -> Vec<String> {
     let width = after.len() + 1;
     let mut common = vec![0u16; (before.len() + 1) * width];
@@ -94,7 +94,7 @@ fn bytecode(case: &str) -> String {
     text
 }
 
-/// `END -> END PROTOCOL[/PORT] = …`; an end with an address is that address.
+/// `END -> END PROTOCOL[/PORT] = …`; an end with an address is written as that address.
 fn explained(case: &str) -> String {
     let text = std::fs::read_to_string(corpus().join(case)).expect("a case");
     let mut explained = String::new();

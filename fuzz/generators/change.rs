@@ -1,4 +1,4 @@
-//! One cluster → another that differs a little, as a pull request would make it differ.
+//! Makes small changes to a cluster, as a pull request would.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use weir_compiler::k8s::{Body, Labels, Object, PolicyType};
 use super::Random;
 use super::cluster;
 
-/// A few changes: policies most of all, now and then pods, namespaces and services.
+/// A few changes: mostly of policies, sometimes of pods, namespaces and services.
 pub fn changed(objects: &[Object], random: &mut Random) -> Vec<Object> {
     let mut changed = objects.to_vec();
     for number in 0..1 + random.below(3) {
@@ -30,7 +30,7 @@ fn change(objects: &mut Vec<Object>, number: usize, random: &mut Random) {
         }
         _ => {
             let index = random.below(objects.len());
-            // Slices go with their service.
+            // Slices are removed with their service.
             if !matches!(objects[index].body, Body::Service(_)) {
                 objects.remove(index);
             }

@@ -1,5 +1,5 @@
-//! Flows by the seed, for the clusters that [`cluster`](super::cluster) makes: between what a cluster has and what it
-//! has not.
+//! Random flows for the clusters that [`cluster`](super::cluster) makes, between ends that exist in the cluster and
+//! ends that do not.
 
 use weir_compiler::model::eval::{End, Flow, FlowProtocol};
 use weir_compiler::model::{Cluster, EndpointId, Protocol};
@@ -35,7 +35,7 @@ fn end(cluster: &Cluster, v6: bool, random: &mut Random) -> End {
     let index = random.below(cluster.endpoints.len());
     let addresses = &cluster.endpoints[index].addresses;
     let address = addresses.iter().copied().find(|it| it.is_ipv6() == v6).or(addresses.first().copied());
-    // An address alone stands for its pod too.
+    // The address alone also identifies the pod.
     let named = address.is_none() || !random.once_in(3);
     End { endpoint: named.then_some(EndpointId(index as u32)), address }
 }

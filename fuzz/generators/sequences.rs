@@ -1,5 +1,5 @@
-//! Sequences of packets at one pod: a few conversations between a few ends, so that flows collide, with everything in between
-//! that the rules speak of.
+//! Sequences of packets at one pod. A few conversations between a few ends make flows collide, mixed with all other
+//! kinds of packets that the rules mention.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,16 +14,16 @@ use crate::oracles::datapath::packet::{
 };
 use crate::oracles::datapath::worlds::{PODS, endpoint};
 
-/// What the machine can do.
+/// The abilities of the machine that runs the sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct Abilities {
     /// Time can be moved.
     pub waits: bool,
-    /// Sockets, stamps and VLAN tags can be chosen. Else every packet has a socket, no stamp and no tag.
+    /// Sockets, stamps and VLAN tags can be chosen. Otherwise every packet has a socket, no stamp and no tag.
     pub context: bool,
 }
 
-/// Just around every time-out, and the 30 seconds of a solicitation.
+/// Values just below and above every time-out, and the 30 seconds of a solicitation.
 const WAITS: [u64; 16] = [1, 10, 29, 30, 31, 60, 61, 119, 120, 121, 180, 181, 1000, 7199, 7200, 7201];
 
 /// A conversation.
@@ -45,7 +45,7 @@ struct Maker<'r> {
     worlds: usize,
 }
 
-/// A sequence, with so many generations to choose from.
+/// A sequence; the generations in it have numbers below `worlds`.
 pub fn sequence(random: &mut Random, worlds: usize, abilities: Abilities) -> Sequence {
     let pod = if random.once_in(4) { random.below(PODS.len()) } else { 0 };
     let endpoint = endpoint(pod);
@@ -96,7 +96,7 @@ impl Maker<'_> {
     }
 
     fn talk(&mut self) -> Talk {
-        // Often like another, so that only one of its parts tells them apart.
+        // Often a copy of another conversation with one part changed, so that only this part distinguishes the two.
         if !self.talks.is_empty() && self.random.once_in(2) {
             let mut talk = self.random.pick(&self.talks);
             match self.random.below(3) {
@@ -205,7 +205,8 @@ impl Maker<'_> {
         }
     }
 
-    /// Only one packet of a sequence has a first fragment that others follow: two could have the same place in the endpoint's share.
+    /// Only one packet of a sequence has a first fragment that others follow: the ports of two such packets could get
+    /// the same slot in the endpoint's share.
     fn fragment(&mut self, ip: &mut Ip, is_first_of_all: bool) {
         let (offset, more) = match is_first_of_all {
             true => self.random.pick(&[(0, true), (0, true), (3, false), (3, true), (1, false), (0, false)]),
@@ -215,7 +216,7 @@ impl Maker<'_> {
         ip.fragment = Some(Fragment { identification, offset, more });
     }
 
-    /// An ICMP error about a packet of one of the conversations, more or less right.
+    /// An ICMP error that quotes a packet of one of the conversations, with or without mistakes.
     fn error(&mut self, hook: Direction) -> (Body, Arrival) {
         let talk = self.random.pick(&self.talks);
         let quoted_hook = if hook == Direction::Egress { Direction::Ingress } else { Direction::Egress };
@@ -244,7 +245,7 @@ impl Maker<'_> {
         (Body::Ip(error), talk.arrival)
     }
 
-    /// Just as long as errors may be, or a byte more.
+    /// A length equal to the limit for errors, or one byte more.
     fn pad_error(&mut self, error: &mut Ip) {
         let most = if error.source.is_ipv4() { 576 } else { 1280 };
         let bytes = crate::oracles::datapath::bytes::length(error);

@@ -1,8 +1,8 @@
-//! Texts that are almost manifests: stretches replaced by tokens that mean something, or doubled, or gone.
+//! Texts that are almost manifests: parts of them are replaced by meaningful tokens, doubled or removed.
 
 use super::Random;
 
-/// What YAML, Kubernetes or addresses give a meaning to.
+/// Tokens that have a meaning in YAML, in Kubernetes or in addresses.
 const TOKENS: [&str; 44] = [
     "null",
     "{}",
@@ -66,7 +66,7 @@ pub fn mutate(base: &str, random: &mut Random) -> String {
     text.into_iter().collect()
 }
 
-/// A line of the same text: fields one level off, keys twice.
+/// Another line of the same text, which puts fields at the wrong level or repeats keys.
 fn another_line(text: &[char], random: &mut Random) -> Vec<char> {
     let lines: Vec<&[char]> = text.split_inclusive(|it| *it == '\n').collect();
     if lines.is_empty() { Vec::new() } else { random.pick(&lines).to_vec() }

@@ -1,13 +1,13 @@
-//! Reading: whatever the bytes, there is an answer, and it points into them.
+//! Decoding: for any bytes there is a result, and every finding points into the bytes.
 
 use weir_compiler::decode::{Input, InputKind, Options, decode};
 use weir_compiler::diagnostic::Place;
 use weir_compiler::k8s::Object;
 
-/// What was read, if it was accepted.
+/// The decoded objects, if the text was accepted.
 ///
 /// # Panics
-/// If a finding points to nothing: that is what is looked for.
+/// If a finding points to nothing. This is the error that the fuzzer looks for.
 pub fn read(text: &[u8], kind: InputKind) -> Option<Vec<Object>> {
     let input = Input { name: "input".to_owned(), bytes: text.to_vec(), kind };
     let (decoded, diagnostics) = decode(vec![input], &Options { default_namespace: "default".to_owned() });

@@ -1,4 +1,4 @@
-//! The pipeline, kept at every stage, so that each can be asked.
+//! The pipeline with the results of every stage, so that each stage can be tested.
 
 use std::net::IpAddr;
 
@@ -21,15 +21,15 @@ use crate::generators::Random;
 
 /// A cluster, compiled for some of its endpoints.
 pub struct Compiled<'c> {
-    /// What it was made from.
+    /// The cluster.
     pub cluster: &'c Cluster,
-    /// Who has which address.
+    /// The owners of all addresses.
     pub directory: Directory<'c>,
     /// The local endpoints.
     pub scope: Scope,
-    /// Classes.
+    /// The equivalence classes.
     pub classes: Classes,
-    /// Tables.
+    /// The tables of the programs.
     pub tables: Tables,
     /// As lowered: ingress, egress.
     pub general: [Program; 2],
@@ -37,7 +37,7 @@ pub struct Compiled<'c> {
     pub optimised: [Program; 2],
 }
 
-/// The place of a direction in a pair.
+/// Index of a direction in a pair.
 pub fn index(direction: Direction) -> usize {
     usize::from(direction == Direction::Egress)
 }
@@ -76,7 +76,7 @@ impl<'c> Compiled<'c> {
         image::maps(self.cluster, &self.scope, &self.tables, Sizes::default(), Target::BASE)
     }
 
-    /// What a packet at a local endpoint looks like to the programs.
+    /// The facts of a packet at a local endpoint, as the programs see them.
     pub fn facts(&self, question: &Question) -> Option<Facts> {
         let subject = self.classes.subject_of.iter().find(|(id, _)| *id == question.endpoint)?.1;
         let itself = self.cluster.endpoints[question.endpoint.index()].addresses.contains(&question.remote);
@@ -91,7 +91,8 @@ impl<'c> Compiled<'c> {
         })
     }
 
-    /// Whether a packet to the endpoint is its node's own. What a pod sends from its node's address is the pod's.
+    /// Whether a packet to the endpoint is its node's own. A packet of a pod with its node's address counts as the
+    /// pod's.
     pub fn is_from_own_node(&self, question: &Question) -> bool {
         let node = self.cluster.endpoints[question.endpoint.index()].node;
         question.direction == Direction::Ingress
@@ -99,18 +100,19 @@ impl<'c> Compiled<'c> {
             && node.is_some_and(|node| self.cluster.nodes[node.index()].addresses.contains(&question.remote))
     }
 
-    /// What a program of this direction says.
+    /// The verdict of this direction's program.
     pub fn run(&self, program: &Program, question: &Question) -> Result<Verdict, String> {
         self.judge(program, question).map(|(verdict, _)| verdict)
     }
 
-    /// The same, and why.
+    /// The verdict and its reason.
     fn judge(&self, program: &Program, question: &Question) -> Result<(Verdict, Reason), String> {
         let facts = self.facts(question).ok_or("the endpoint is not local")?;
         ir::run(program, &self.tables, &facts).map_err(|error| error.to_string())
     }
 
-    /// The rules behind a verdict; `None` for the address of a service or node, whose rules are about what is behind.
+    /// The rules behind a verdict; `None` for the address of a service or node, because its rules are those of the
+    /// backends.
     pub fn provenance(&self, question: &Question) -> Option<Vec<RuleId>> {
         let peer = self.classes.peer_at(question.remote);
         let of_peer = &self.classes.peers[peer.index()];
@@ -123,7 +125,7 @@ impl<'c> Compiled<'c> {
     }
 }
 
-/// How much to ask of one compiled cluster.
+/// The number of tests for one compiled cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Questions to the IR.
@@ -132,25 +134,25 @@ pub struct Effort {
     pub packets: usize,
 }
 
-/// The whole cluster and each node.
+/// The scopes to test: the whole cluster and each node.
 pub fn scopes(cluster: &Cluster) -> Vec<Scope> {
     let of_nodes = cluster.nodes.iter().filter_map(|node| Scope::node(cluster, &node.name));
     std::iter::once(Scope::everything(cluster)).chain(of_nodes).collect()
 }
 
-/// So many rounds of [`forced`] use every structure that there is.
+/// Number of rounds of [`forced`] after which every structure has been used.
 pub fn rounds() -> usize {
     Place::ALL.iter().map(|place| place.structures().len()).max().unwrap_or(1)
 }
 
-/// Another structure for every place in each round.
+/// Structures for this round: each table gets another one in every round.
 pub fn forced(round: usize) -> Options {
     let of = |place: &Place| (*place, place.structures()[round % place.structures().len()]);
     Options { forced: Place::ALL.iter().map(of).collect(), ..Options::default() }
 }
 
-/// Where engines differ about a cluster, or how many questions they agreed on. Its structures are the cost model's or
-/// forced, by turns.
+/// Compares the engines on a cluster; returns a difference, or the number of questions on which they agreed. The
+/// tables' structures are chosen at random: those of the cost model or of a round of [`forced`].
 pub fn agree(cluster: &Cluster, scope: Scope, effort: Effort, random: &mut Random) -> Result<usize, String> {
     let options = match random.below(rounds() + 1) {
         0 => Options::default(),
@@ -160,7 +162,7 @@ pub fn agree(cluster: &Cluster, scope: Scope, effort: Effort, random: &mut Rando
     agree_on(&compiled, effort, random).map_err(|text| format!("{text}\n  structures {:?}", options.forced))
 }
 
-/// The same, of what was compiled already.
+/// The same for a cluster that is compiled already.
 pub fn agree_on(compiled: &Compiled<'_>, effort: Effort, random: &mut Random) -> Result<usize, String> {
     let cluster = compiled.cluster;
     let boundaries = Boundaries::of(compiled);
@@ -182,7 +184,8 @@ pub fn agree_on(compiled: &Compiled<'_>, effort: Effort, random: &mut Random) ->
     Ok(effort.questions + effort.packets + staged)
 }
 
-/// Whether what would be if what is staged were enforced is told, and is what the oracle says of that.
+/// Checks the verdict with staged policies enforced against the oracle, and checks that a difference from the real
+/// verdict is reported.
 fn agree_on_staged(
     compiled: &Compiled<'_>,
     machine: &mut Machine<'_>,
@@ -235,7 +238,7 @@ fn check_ir(compiled: &Compiled<'_>, oracle: &mut Oracle<'_>, question: &Questio
     check_error(compiled, question, &expected.basis)
 }
 
-/// An ICMP error about a live flow comes in unless a list denies its sender, whatever policies say.
+/// An ICMP error about a live flow passes unless a list denies its sender. Policies do not matter.
 fn check_error(compiled: &Compiled<'_>, question: &Question, basis: &Basis) -> Result<(), String> {
     if question.direction == Direction::Egress {
         return Ok(());

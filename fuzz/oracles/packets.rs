@@ -1,4 +1,4 @@
-//! Questions as packets, put to the emitted programs in the userspace machine.
+//! Sends questions as packets through the emitted programs in the userspace machine.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,10 +19,10 @@ const PASS: i32 = -1;
 /// TC_ACT_SHOT.
 const DROP: i32 = 2;
 
-/// There is never more than one.
+/// Room for flows; there is never more than one.
 const MOST_FLOWS: u32 = 64;
 
-/// Both programs over the whole of their maps.
+/// Both programs with all their maps.
 pub struct Machine<'a> {
     compiled: &'a Compiled<'a>,
     vm: Vm,
@@ -68,7 +68,7 @@ impl<'a> Machine<'a> {
         Ok(Self { compiled, vm, host, programs: [loaded[0], loaded[1]], flows, config, counters })
     }
 
-    /// From now on what is staged decides, or no longer.
+    /// Decides by the staged policies from now on, or by the enforced ones again.
     pub fn decide_by_staged(&mut self, decides: bool) -> Result<(), String> {
         let key = [0; 4];
         let mut value = self.vm.map_lookup(self.config, &key).map_err(|error| format!("config: {error:?}"))?;
@@ -76,7 +76,7 @@ impl<'a> Machine<'a> {
         self.vm.map_update(self.config, &key, &value, 0).map_err(|error| format!("config: {error:?}"))
     }
 
-    /// How many packets of this direction's program were said to be judged otherwise if what is staged were enforced.
+    /// Number of packets that this direction's program reported as judged differently if staged policies were enforced.
     pub fn told(&mut self, direction: Direction) -> u64 {
         let of = |outcome: Outcome| direction_number(direction) * OUTCOMES + outcome as u32;
         let keys = [Outcome::WouldDeny, Outcome::WouldAllow].map(|outcome| of(outcome).to_le_bytes());
@@ -84,7 +84,7 @@ impl<'a> Machine<'a> {
         values.filter_map(|value| value.first_chunk().copied()).map(u64::from_le_bytes).sum()
     }
 
-    /// What becomes of the first packet of a flow.
+    /// The verdict for the first packet of a flow.
     pub fn ask(&mut self, question: &Question) -> Result<Verdict, String> {
         self.forget_flows();
         let (source, destination) = match question.direction {
@@ -99,7 +99,7 @@ impl<'a> Machine<'a> {
                 skb.has_socket = true;
                 0
             }
-            // Nobody else can send with the pod's own address.
+            // Only the pod itself can send with its own address.
             Direction::Ingress if question.remote == question.own => skb.ifindex,
             Direction::Ingress => 5,
         };
@@ -152,7 +152,7 @@ fn sixteen(address: IpAddr) -> [u8; 16] {
 
 fn transport(source: IpAddr, protocol: Option<Protocol>, port: u16) -> Vec<u8> {
     let mut header = match protocol {
-        // A SYN, an INIT, an echo request; UDP says nothing of the kind.
+        // The first packet is a SYN, an INIT or an echo request; UDP has no such mark.
         Some(Protocol::Tcp) => [&[0; 12][..], &[0x50, 2], &[0; 6]].concat(),
         Some(Protocol::Udp) => vec![0; 8],
         Some(Protocol::Sctp) => [&[0; 12][..], &[1, 0, 0, 20], &[0; 16]].concat(),

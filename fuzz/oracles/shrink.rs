@@ -2,7 +2,7 @@
 
 use weir_compiler::k8s::Object;
 
-/// Leaves out objects as long as `fails` still does; what is left, and what it says.
+/// Removes objects as long as `fails` still returns a failure; returns the remaining objects and their failure.
 pub fn smallest(mut objects: Vec<Object>, fails: impl Fn(&[Object]) -> Option<String>) -> (Vec<Object>, String) {
     let mut index = 0;
     while index < objects.len() {

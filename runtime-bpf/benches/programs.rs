@@ -1,10 +1,10 @@
-//! What whole programs cost in the kernel, beside the least program by hand ([`minimal`]), which has the same packets:
-//! established flows, from one to half a million, new flows of pods and of others, denials; from 10 policies to 10,000 of one
-//! shape, from none to a million listed addresses.
+//! The cost of whole programs in the kernel, compared with a minimal program written by hand ([`minimal`]) on the same
+//! packets: established flows (from one to half a million), new flows of pods and of outside addresses, and denials;
+//! with 10 to 10,000 policies of one shape and up to a million listed addresses.
 //!
-//! Nanoseconds are the least of several runs, less those of a program that does nothing. Packets are made in the kernel
-//! ([`weir_runtime::trial::driver`]), so that each can be of another flow. A table on standard output; with `WEIR_BENCH_JSON`, the same figures in
-//! that file.
+//! Nanoseconds are the least of several runs, minus those of a program that does nothing. Packets are made in the
+//! kernel ([`weir_runtime::trial::driver`]), so that each can belong to another flow. The table is printed on standard
+//! output; with `WEIR_BENCH_JSON`, the same figures are written to that file.
 
 #[path = "programs/measure.rs"]
 mod measure;
@@ -35,10 +35,10 @@ use weir_runtime::trial::{self, INTERFACE};
 
 use measure::{Ends, Figures, Subject, baseline, measure};
 
-/// The pod's port, and that of others outside.
+/// The pod's port, and the port of servers outside.
 pub(crate) const PORT: u16 = 8000;
 pub(crate) const OUTSIDE: u16 = 8080;
-/// So often all is measured.
+/// Number of times that everything is measured.
 const PASSES: usize = 2;
 
 /// One row of the table.
@@ -77,7 +77,7 @@ fn main() {
     }
 }
 
-/// All of a family, again and again: what else the machine does is not always the same.
+/// Measures all cases of a family several times, in turn, because the load of the machine varies.
 fn family_rows(kernel: &Kernel, family: Family, only: usize) -> Vec<serde_json::Value> {
     let cases: Vec<Case> = cases().into_iter().filter(|it| it.family == family).take(only).collect();
     let made: Vec<Compiled> = cases.iter().map(made).collect();
@@ -117,12 +117,12 @@ fn family_rows(kernel: &Kernel, family: Family, only: usize) -> Vec<serde_json::
     rows
 }
 
-/// The pod's address and whom it speaks with: nothing depends on how many policies there are.
+/// The pod's address and the addresses that it talks to. They do not depend on the number of policies.
 fn ends(family: Family) -> Ends {
     let v4 = |a: u8, b: u8| IpAddr::from([10, 0, a, b]);
     let v6 = |group: u16, number: u16| IpAddr::from([group, 0, 0, 0, 0, 0, 0, number]);
-    // Pods of tier 1 of the pod's team may come in, those of other teams not; in 10.0.0.0/16 and fd10::/16 but of no pod are
-    // addresses that may be reached.
+    // Pods of tier 1 of the pod's own team are allowed, those of other teams are not. The addresses in 10.0.0.0/16 and
+    // fd10::/16 that belong to no pod may be reached.
     let pods = |team: usize| (0..1_000).filter(move |pod| pod % 7 == 1 && pod % 10 == team).take(SOURCES);
     let of_pods = |team: usize| pods(team).map(|pod| pod_address(pod, family)).collect();
     let outside = (1..=SOURCES).map(|number| match family {
@@ -155,7 +155,7 @@ fn cluster(case: &Case) -> Cluster {
     if case.listed > 0 {
         text.push_str("---\n{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {name: listed}, spec: {action: Deny, order: 100, cidrs: [");
         for number in 0..case.listed as u32 {
-            // Spread over what no pod has.
+            // Spread over addresses that no pod has.
             let address = std::net::Ipv4Addr::from((number.wrapping_mul(0x9e37_79b1) >> 8) | 0x2d00_0000);
             let comma = if number > 0 { ", " } else { "" };
             _ = write!(text, "{comma}{address}");
@@ -171,12 +171,12 @@ fn made(case: &Case) -> Compiled {
     compile(&cluster, &Scope::everything(&cluster), &options).expect("it compiles")
 }
 
-/// What was compiled, in the kernel.
+/// The compiled programs, loaded into the kernel.
 struct Ours<'a> {
     kernel: &'a Kernel,
     made: &'a Compiled,
     family: Family,
-    /// Of the last program: instructions that the verifier walked, milliseconds.
+    /// For the last program: instructions that the verifier processed, and milliseconds to load.
     walked: u64,
     load_ms: f64,
     maps: HashMap<MapName, Map>,
@@ -265,7 +265,7 @@ fn definition(spec: &MapSpec) -> MapDefinition {
     MapDefinition { map_type, key_size, value_size, max_entries, flags: flags.0 }
 }
 
-/// The least program, in the kernel.
+/// The minimal program, loaded into the kernel.
 struct ByHand<'a> {
     kernel: &'a Kernel,
     family: Family,

@@ -1,7 +1,7 @@
-//! Big sets of addresses: what a look-up costs and how many bytes they take, beside the kernel's own maps of the same set in the same
-//! run; what it takes to build them, to bring them into force, and to change one entry in a hundred.
+//! Large address sets: time of a look-up and size in memory, compared with the kernel's own maps of the same set in the
+//! same run; and the time to build a set, to bring it into force, and to change one entry in a hundred.
 //!
-//! A table on standard output; with `WEIR_BENCH_JSON`, the same figures in that file.
+//! The table is printed on standard output; with `WEIR_BENCH_JSON`, the same figures are written to that file.
 
 #[path = "sets/agent.rs"]
 mod agent;
@@ -25,7 +25,7 @@ use weir_compiler::structures::{Options, Place, Structure};
 use weir_fuzz::generators::Random;
 use weir_runtime::sys::{Kernel, Map};
 
-/// What is in a set.
+/// The kind of a set's entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Singles,
@@ -69,12 +69,12 @@ pub(crate) fn milliseconds(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// One set in each structure that there is for it.
+/// Measures one set in each structure that supports it.
 fn look_ups(kernel: &Kernel, family: Family, kind: Kind, count: usize, rows: &mut Vec<Value>) {
     let mut random = Random::new(count as u64);
     let (place, structures, (map, hits)) = match kind {
         Kind::Singles => {
-            // A trie takes single addresses too: it is what people use for both.
+            // A trie takes single addresses too; many programs use one for both.
             let structures = [Structure::Perfect, Structure::Layered, Structure::Hash].as_slice();
             (Place::exact(family), structures, singles(&mut random, family, count))
         }
@@ -114,7 +114,7 @@ fn look_ups(kernel: &Kernel, family: Family, kind: Kind, count: usize, rows: &mu
     }
 }
 
-/// What bpftool shows.
+/// The kernel's charge for the map, which bpftool also shows.
 fn charged(map: &Map) -> u64 {
     let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", map.descriptor())).unwrap_or_default();
     let value = about.lines().find_map(|line| line.strip_prefix("memlock:"));

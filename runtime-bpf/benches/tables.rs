@@ -1,6 +1,8 @@
-//! What a look-up costs in the kernel, by structure and size: hot and random, net of the same program without it.
+//! The cost of a look-up in the kernel, by structure and size, hot and random. The cost of the same program without the
+//! look-up is subtracted.
 //!
-//! [`keys`] says how. Each row stands beside the kernel's own map of the same run (× is how many times as long as ours that takes).
+//! [`keys`] describes the method. Each row also shows the kernel's own map from the same run; × is its time divided by
+//! ours.
 
 #[path = "../tests/tables/kernel.rs"]
 mod kernel;

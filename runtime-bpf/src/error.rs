@@ -1,6 +1,6 @@
-//! Why something could not be done, in words for the operator, each with the next step.
+//! The errors of the runtime, in words for the operator, each with a next step.
 //!
-//! Invariant: an error says what is in force now whenever that is not simply what was in force before.
+//! Invariant: if a failed operation changed the policy that is in force, the error says which policy is in force now.
 
 use std::fmt::Display;
 use std::io;
@@ -8,142 +8,143 @@ use std::path::PathBuf;
 
 use crate::sys::LoadError;
 
-/// What went wrong.
+/// The errors of this crate; each variant has a message and, through [`Error::hint`], a next step.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The bpf system call is not ours to make, or not there.
+    /// The process may not use the bpf system call, or the kernel does not have it.
     #[error("the kernel's bpf system call cannot be used")]
     NoBpf(#[source] io::Error),
-    /// Pins need a bpf file system.
+    /// Pins need a bpf file system, and the path is not in one.
     #[error("{} is not in a bpf file system", .path.display())]
     NotBpffs {
-        /// Where they should be.
+        /// The path where the pins should be.
         path: PathBuf,
-        /// Whether this process sees other mounts than the machine's first one.
+        /// Whether the process runs in a mount namespace of its own (for example under `ip netns exec`).
         apart: bool,
     },
-    /// Somebody else is at work.
+    /// Another weir process holds the lock.
     #[error("another weir is at work on {}{}", .path.display(), holder(*.process))]
     Locked {
-        /// On what.
+        /// The locked directory.
         path: PathBuf,
-        /// Who, if it can be told.
+        /// The process that holds the lock, if it is known.
         process: Option<u32>,
     },
     /// The kernel refused an operation.
     #[error("cannot {doing}")]
     Kernel {
-        /// Which.
+        /// The operation, in words that follow "cannot".
         doing: String,
-        /// Why.
+        /// The kernel's error.
         #[source]
         error: io::Error,
     },
     /// The kernel refused a program.
     #[error("the kernel does not take the program {program}{}", summary(.error))]
     Refused {
-        /// Which.
+        /// The program's name.
         program: &'static str,
-        /// Why.
+        /// The kernel's error and the verifier's log.
         #[source]
         error: LoadError,
     },
     /// A map has no room.
     #[error("the map {map} is full: {room} of {room} entries{}", no_place(.about))]
     Full {
-        /// Which.
+        /// The map's name.
         map: String,
-        /// How many fit.
+        /// The number of entries that the map can hold.
         room: u32,
-        /// What the entry is about that found no place, if it can be told.
+        /// The address, prefix or policies of the entry that did not fit, if it is known.
         about: Option<String>,
     },
-    /// The generation in force has no entries for single addresses, or they are laid out for good.
+    /// The map has no single entries: the generation in force does not have it, or stores its addresses in a fixed
+    /// table.
     #[error("the map {0} takes no single entries")]
     NotSingle(String),
-    /// The artifact does not know an endpoint.
+    /// The artifact does not contain a pod that was asked for.
     #[error("the artifact does not know the pod {0}")]
     UnknownPod(String),
-    /// No such interface here.
+    /// This network namespace has no such interface.
     #[error("there is no interface {name} in this network namespace{}", whose(.pod))]
     NoInterface {
-        /// The pod, if it is one's.
+        /// The pod that the interface was given for, if any.
         pod: Option<String>,
-        /// The interface.
+        /// The interface's name.
         name: String,
     },
-    /// One interface for two pods.
+    /// Two pods were given the same interface.
     #[error("the interface {name} is given to {first} and to {second}")]
     TwoPods {
-        /// The interface.
+        /// The interface's name.
         name: String,
-        /// A pod.
+        /// One of the two pods.
         first: String,
-        /// Another.
+        /// The other pod.
         second: String,
     },
-    /// Pins of another network namespace.
+    /// The pins belong to another network namespace.
     #[error("{} belongs to another network namespace", .0.display())]
     OtherNamespace(PathBuf),
-    /// Nothing is attached.
+    /// Nothing is attached under this path.
     #[error("nothing is attached under {}", .0.display())]
     Nothing(PathBuf),
-    /// No such endpoint is attached.
+    /// The pod or interface is not attached.
     #[error("{0} is not attached")]
     NotAttached(String),
-    /// No such uplink.
+    /// The interface is not an uplink with a program.
     #[error("nothing is dropped at {0} before the pods")]
     NotAnUplink(String),
-    /// The program at the edge is not at an uplink that it was asked for; everything else is in force.
+    /// The XDP program could not be attached to an uplink that was asked for; everything else is in force.
     #[error("the program at_edge cannot be placed at {interface}: {why}; at the pods everything is enforced")]
     Edge {
-        /// Which.
+        /// The uplink's name.
         interface: String,
-        /// Why.
+        /// The cause, in one line.
         why: String,
     },
-    /// Pins that make no sense.
+    /// The pins are inconsistent.
     #[error("what is pinned under {} cannot be used: {what}", .path.display())]
     Damaged {
-        /// Where.
+        /// The directory of the pins.
         path: PathBuf,
-        /// What about it.
+        /// A description of the damage.
         what: String,
     },
-    /// The flow tables of another version.
+    /// A shared map has the layout of another version of weir.
     #[error("the map {0} was made by another version of weir, and its flows cannot be taken over")]
     OtherVersion(String),
-    /// The hook that was asked for is not there.
+    /// TCX hooks were asked for, and the kernel has none.
     #[error("this kernel has no TCX hooks")]
     NoTcx,
-    /// The kernel is older than the oldest that we know.
+    /// The kernel refused something and is older than the oldest supported version.
     #[error("this is Linux {release}, and 5.14 is the oldest that weir runs on")]
     TooOld {
-        /// Which it is.
+        /// The kernel's release, as in `uname -r`.
         release: String,
-        /// What it refused.
+        /// The error that made us check the version.
         #[source]
         refused: Box<Error>,
     },
-    /// Some endpoints are not as they should be; all others are.
+    /// Some endpoints could not be enforced as asked; all others are.
     #[error("{}", partial(.0))]
     Partial(Vec<Failure>),
 }
 
-/// An endpoint that could not be done.
+/// An endpoint on which an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Which.
+    /// The pod, as `namespace/name`.
     pub pod: String,
-    /// At which interface.
+    /// The name of its interface.
     pub interface: String,
-    /// What is so now.
+    /// The state in which the endpoint is now.
     pub now: Now,
-    /// Why.
+    /// The cause, in one line.
     pub why: String,
 }
 
-/// What is so with an endpoint that could not be done.
+/// The state of an endpoint after an operation on it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Now {
     /// Its interface is gone, and all traffic with it.
@@ -154,7 +155,7 @@ pub enum Now {
     Open,
     /// One of two generations is in force, each packet under one of them.
     Other,
-    /// What was to be is in force, on the same hooks as before.
+    /// The new policy is in force, but still on the hooks that the endpoint had before.
     AsBefore,
 }
 
@@ -170,7 +171,7 @@ fn holder(process: Option<u32>) -> String {
     process.map(|process| format!(" (process {process})")).unwrap_or_default()
 }
 
-/// The last line of the verifier's log that says something.
+/// The last line of the verifier's log that is not a statistic.
 fn summary(error: &LoadError) -> String {
     let said =
         |line: &&str| !line.is_empty() && !line.starts_with("processed ") && !line.starts_with("verification time");
@@ -250,7 +251,7 @@ fn kernel_hint(error: &io::Error) -> Option<&'static str> {
     })
 }
 
-/// An error with what was being done.
+/// Turns an I/O error into [`Error::Kernel`] and adds the operation that failed.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl Display) -> Result<T, Error>;
 }

@@ -1,7 +1,9 @@
-//! Records of what was dropped, or would be if what is staged were enforced, as they come, with names.
+//! Reads the datapath's event records (drops, and packets whose verdict would differ if staged policies were enforced)
+//! and adds names.
 //!
-//! The kernel writes at most so many a second and counts the rest; reading says how many were lost. Records carry the number of
-//! the generation that judged them: names are those of its artifact, as long as it is known.
+//! The kernel writes a limited number of records per second and counts the rest; each reading returns how many were
+//! lost. A record carries the number of the generation that judged the packet. Its names come from that generation's
+//! artifact, as long as the artifact is still pinned.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -20,10 +22,10 @@ use crate::pins::Age;
 use crate::runtime::{LOST, Runtime};
 use crate::sys::{Map, borrow, wait_readable};
 
-/// Something that was dropped, or would be.
+/// A packet that was dropped, or whose verdict would differ if staged policies were enforced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// The time at which the packet was judged.
     pub time: SystemTime,
     /// The pod; `None` if its endpoint is not known.
     pub pod: Option<String>,
@@ -31,26 +33,26 @@ pub struct Event {
     pub ifindex: u32,
     /// `ingress` or `egress`, as the pod sees it.
     pub direction: &'static str,
-    /// Why, as in counters.
+    /// The outcome's name, as in counters.
     pub outcome: &'static str,
-    /// Whether it was dropped.
+    /// Whether the packet was dropped.
     pub dropped: bool,
-    /// `None` for what is no IP packet.
+    /// The packet's headers; `None` if it is not an IP packet.
     pub packet: Option<Packet>,
-    /// The generation that judged it.
+    /// The generation that judged the packet.
     pub generation: u32,
-    /// Who denied it.
+    /// The list or the policies that denied the packet.
     pub why: Why,
 }
 
-/// What was in it.
+/// The addresses, protocol and ports of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// `TCP`, `UDP`, …, or the number.
     pub protocol: String,
     /// The pod's address.
     pub local: IpAddr,
-    /// The other end's.
+    /// The other end's address.
     pub remote: IpAddr,
     /// The other end's pod, if the artifact knows it.
     pub peer: Option<String>,
@@ -58,7 +60,7 @@ pub struct Packet {
     pub ports: Option<(u16, u16)>,
 }
 
-/// Reads records.
+/// A reader of event records.
 pub struct Events<'a> {
     runtime: &'a Runtime,
     ring: RingBuf<MapData>,
@@ -69,17 +71,17 @@ pub struct Events<'a> {
     ticks: u32,
 }
 
-/// What one reading gave.
+/// The result of one reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Read {
-    /// In the order in which they happened.
+    /// The events, in the order in which they happened.
     pub events: Vec<Event>,
-    /// How many were not written since the last reading.
+    /// Number of records that the kernel did not write since the last reading.
     pub lost: u64,
 }
 
 impl Runtime {
-    /// From now on. Who reads takes: two readers get half each.
+    /// Starts reading events from now on. Reading consumes records: two readers get about half of them each.
     pub fn events(&self) -> Result<Events<'_>, Error> {
         let opening = "open the map events";
         let (_, mut loaded, _) = self.in_force()?;
@@ -98,7 +100,7 @@ impl Runtime {
 }
 
 impl Events<'_> {
-    /// What has come, or comes within this time.
+    /// Returns the waiting records. If no record is waiting, waits for one for at most `at_most`.
     pub fn read(&mut self, at_most: Duration) -> Result<Read, Error> {
         let records = self.records();
         let records = if records.is_empty() { self.wait(at_most)? } else { records };
@@ -167,7 +169,8 @@ impl Events<'_> {
         })
     }
 
-    /// A generation or an interface that came after we began: what is in force now, and what was before.
+    /// Loads the names of generations and interfaces that appeared after the reader started: of the generation in
+    /// force, of the next one, and of earlier ones that are still pinned.
     fn learn(&mut self, generation: u32) -> Result<(), Error> {
         let runtime = self.runtime;
         let record = runtime.record()?;

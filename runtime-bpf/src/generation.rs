@@ -1,7 +1,8 @@
-//! An artifact in the kernel: its maps made and filled, its programs loaded and pinned.
+//! Loads an artifact into the kernel: makes and fills its maps, loads and pins its programs.
 //!
-//! Maps are of two kinds. What packets leave behind (flows, counters, records) is shared by all generations and made once.
-//! What the compiler decided is each generation's own, and never changes after it is in force but for the endpoints.
+//! There are two kinds of maps. All generations share the maps that packets write (flows, counters, records); they are
+//! created once. Each generation has its own maps for the compiler's output. Apart from endpoints, addresses and a few
+//! configuration values, these do not change once the generation is in force.
 
 mod file;
 pub(crate) mod flows;
@@ -30,12 +31,12 @@ use file::keep_file;
 pub(crate) use file::kept_file;
 use flows::FlowTables;
 
-/// Where a generation's own file is kept, for names and comparisons.
+/// The map with the generation's own artifact file, for names and comparisons.
 pub(crate) const FILE: &str = "artifact";
-/// Entries of one batch.
+/// Number of entries per batch.
 pub(crate) const BATCH: usize = 8_192;
 
-/// A generation with descriptors.
+/// A generation with its open descriptors.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) generation: Generation,
@@ -59,18 +60,18 @@ impl Loaded {
     }
 }
 
-/// Whether generations share it.
+/// Whether all generations share this map.
 pub(crate) fn is_shared(name: MapName) -> bool {
     use MapName::*;
     matches!(name, Counters | Events | EventLimit | Fragments | EdgeDrops | FlowBuckets4 | FlowBuckets6)
 }
 
-/// Whether only the program at the edge uses it.
+/// Whether only the XDP program at the uplinks uses this map.
 pub(crate) fn is_of_edge(name: MapName) -> bool {
     matches!(name, MapName::Edge | MapName::Local4 | MapName::Local6 | MapName::EdgeDrops)
 }
 
-/// What an artifact becomes a generation with.
+/// The input from which a generation is made.
 pub(crate) struct Source<'a> {
     pub(crate) artifact: &'a Artifact,
     pub(crate) file: &'a [u8],
@@ -82,18 +83,18 @@ pub(crate) struct Source<'a> {
     pub(crate) endpoints: u32,
     /// Whether there are uplinks.
     pub(crate) has_uplinks: bool,
-    /// What this host is called.
+    /// This host's addresses.
     pub(crate) own: OwnAddresses,
 }
 
 impl Source<'_> {
-    /// What is for the edge is not made where there is none.
+    /// The maps to make. Without uplinks, the XDP program's maps are left out.
     fn images(&self) -> impl Iterator<Item = &MapImage> {
         self.artifact.maps.iter().filter(|image| self.has_uplinks || !is_of_edge(image.name))
     }
 }
 
-/// Makes a generation, pinned under `next`. Nothing sees it yet.
+/// Makes a generation and pins it under `next`. No hook uses it yet.
 pub(crate) fn load(system: &System, pins: &Pins, record: &mut Record, source: &Source<'_>) -> Result<Loaded, Error> {
     let mut maps = BTreeMap::new();
     let (shared_images, own_images): (Vec<_>, Vec<_>) = source.images().partition(|image| is_shared(image.name));
@@ -139,7 +140,7 @@ fn number_of(system: &System, map: &Map) -> Result<u32, Error> {
     Ok(system.map_info(map).doing("ask for a map's number")?.id)
 }
 
-/// The generation's objects, wherever they are pinned; `None` if one of them is no more.
+/// Opens a generation's objects, wherever they are pinned; `None` if one of them no longer exists.
 pub(crate) fn open(
     system: &System,
     pins: &Pins,
@@ -180,7 +181,7 @@ pub(crate) fn open(
     Ok(programs.map(|programs| Loaded { generation: generation.clone(), maps, programs, edge }))
 }
 
-/// A map that all generations share: the one that is there, or a new one.
+/// A map that all generations share: the existing one, or a new one.
 fn shared(
     system: &System,
     pins: &Pins,
@@ -194,7 +195,7 @@ fn shared(
     if let Some(number) = record.shared.get(name) {
         let pinned = system.pinned_map(&pins.map(Age::Current, name)).doing(&making)?;
         let map = pinned.map_or_else(|| system.numbered_map(*number), |map| Ok(Some(map))).doing(&making)?;
-        // Counters of a version that counts fewer things: they begin again.
+        // Counters from a version with fewer outcomes have too few entries. They are made anew and start at zero.
         let is_of_use =
             |map: &Map| image.name != MapName::Counters || map.definition().max_entries == wanted.max_entries;
         if let Some(map) = map.filter(is_of_use) {
@@ -203,19 +204,19 @@ fn shared(
             if bucket_family(image.name).is_some() {
                 there.value_size = value_size;
             }
-            // A ring says nothing of what is in it.
+            // Only the definition can be compared: a ring's definition says nothing about the layout of its records.
             return if there == wanted { Ok(map) } else { Err(Error::OtherVersion(name.to_owned())) };
         }
     }
     let map = flows::create(system, image, wanted).doing(&making)?;
-    // What a process that died has left is not in the record.
+    // A process that died here left a pin that is not in the record.
     system.unpin(&pins.map(Age::Current, name)).doing(&making)?;
     system.pin(map.as_fd(), &pins.map(Age::Current, name)).doing(making)?;
     record.shared.insert(name.to_owned(), number_of(system, &map)?);
     Ok(map)
 }
 
-/// A map of this generation, filled.
+/// Makes a map of this generation and fills it.
 fn own(system: &System, pins: &Pins, image: &MapImage, source: &Source<'_>, flows: &FlowTables) -> Result<Map, Error> {
     let name = image.name.name();
     let making = format!("make the map {name}");
@@ -224,7 +225,8 @@ fn own(system: &System, pins: &Pins, image: &MapImage, source: &Source<'_>, flow
         definition.max_entries = definition.max_entries.max(source.endpoints.saturating_mul(2));
     }
     let own: Vec<&Vec<u8>> = of(&source.own, image.name).collect();
-    // And as many again, which it may get before the next generation.
+    // Room for this host's own addresses and for the same number again: the host may get more before the next
+    // generation.
     definition.max_entries = definition.max_entries.saturating_add(2 * own.len() as u32);
     let map = system.create_map(name, &definition).doing(&making)?;
     match image.name {
@@ -247,7 +249,7 @@ fn own(system: &System, pins: &Pins, image: &MapImage, source: &Source<'_>, flow
     Ok(map)
 }
 
-/// The image's configuration with what only this machine knows.
+/// The configuration from the image, completed with values that only this machine knows.
 fn configured(system: &System, image: &[u8], source: &Source<'_>, seeds: &[u64]) -> Result<Vec<u8>, Error> {
     let mut value = image.to_vec();
     let word =
@@ -272,7 +274,7 @@ fn configured(system: &System, image: &[u8], source: &Source<'_>, seeds: &[u64])
     Ok(value)
 }
 
-/// Why an entry was not taken.
+/// The error for an entry that the kernel refused.
 pub(crate) fn refused(map: &Map, name: MapName, about: Option<String>, error: std::io::Error) -> Error {
     let (room, map) = (map.definition().max_entries, name.name().to_owned());
     match error.raw_os_error() {
@@ -286,7 +288,8 @@ fn fill(system: &System, map: &Map, image: &MapImage, artifact: &Artifact) -> Re
         let keys: Vec<u8> = batch.iter().flat_map(|(key, _)| key).copied().collect();
         let values: Vec<u8> = batch.iter().flat_map(|(_, value)| value).copied().collect();
         let done = batch.len() > 1 && system.update_batch(map, &keys, &values).is_ok();
-        // No batches for this type of map in this kernel, or one entry that is not taken: which one?
+        // If the batch failed, this kernel has no batches for this map type, or it refused one of the entries. Writing
+        // them one by one finds out which.
         for (key, value) in batch.iter().filter(|_| !done) {
             let about = || names::about(artifact, image.name, key);
             system.update(map, key, value).map_err(|error| refused(map, image.name, about(), error))?;
@@ -295,7 +298,7 @@ fn fill(system: &System, map: &Map, image: &MapImage, artifact: &Artifact) -> Re
     Ok(())
 }
 
-/// Both at once: what a switch takes is mostly the kernel's proof that they are safe.
+/// Loads both programs in parallel: most of the time of a switch is spent in the verifier.
 fn programs(system: &System, source: &Source<'_>, maps: &BTreeMap<String, Map>) -> Result<[Program; 2], Error> {
     let [to_pod, from_pod] = Side::BOTH;
     std::thread::scope(|scope| {
@@ -316,14 +319,14 @@ fn program(system: &System, source: &Source<'_>, maps: &BTreeMap<String, Map>, s
     system.load(side.program(), &linked(code, maps), Some(&source.artifact.debug_info(direction))).map_err(refused)
 }
 
-/// The program at the edge, where there is one and an uplink for it.
+/// The XDP program for the uplinks, if the artifact has one and there are uplinks.
 fn edge(system: &System, source: &Source<'_>, maps: &BTreeMap<String, Map>) -> Result<Option<Program>, Error> {
     let Some(code) = source.artifact.edge.as_ref().filter(|_| source.has_uplinks) else { return Ok(None) };
     let refused = |error| Error::Refused { program: AT_EDGE, error };
     system.load_xdp(AT_EDGE, &linked(code, maps)).map(Some).map_err(refused)
 }
 
-/// A program's bytes, with these maps.
+/// A program's bytes, with the descriptors of these maps.
 fn linked(code: &Assembled, maps: &BTreeMap<String, Map>) -> Vec<u8> {
     let descriptor = |number: u32| {
         let name = MapName::ALL.into_iter().find(|name| *name as u32 == number);

@@ -1,4 +1,4 @@
-//! Weir's runtime: the kernel's side of what the compiler made.
+//! Weir's runtime: loads the compiler's output into the kernel and keeps it there.
 //!
 //! ```text
 //!  Artifact ──runtime──▶ maps, programs, points, pins          what changes: attach, switch, mend, detach

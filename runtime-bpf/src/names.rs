@@ -1,6 +1,7 @@
-//! Names for numbers: what the artifact says of endpoints, policies and lists.
+//! Names for numbers: the artifact's endpoints, policies and lists.
 //!
-//! The manifest is JSON; what is not in it (an older artifact's has less) is not named, and nothing fails for it.
+//! The manifest is JSON. If a part is missing (older artifacts have less), those numbers have no names; this is not an
+//! error.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,7 +10,7 @@ use serde::Deserialize;
 use weir_compiler::artifact::Artifact;
 use weir_compiler::layout::{MapName, endpoint};
 
-/// What stands behind the numbers of one artifact.
+/// The names for the numbers of one artifact.
 #[derive(Debug, Default)]
 pub struct Names {
     pods: BTreeMap<IpAddr, String>,
@@ -26,7 +27,7 @@ struct Manifest {
     predicates: Vec<Vec<u32>>,
 }
 
-/// Which directions a policy isolates: those that it has.
+/// A policy isolates the directions that its entry has.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Policy {
@@ -52,19 +53,19 @@ struct Subject {
     lists: Vec<u32>,
 }
 
-/// Who denied something, or would.
+/// The list or the policies that denied a packet, or would.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Why {
     /// The list that contains the other end.
     pub list: Option<String>,
     /// The policies that isolate the pod; none if a list decided.
     pub policies: Vec<String>,
-    /// The policies in audit mode that would isolate it too, if the verdict were another with them.
+    /// The policies in audit mode that would isolate the pod too, if they would change the verdict.
     pub staged: Vec<String>,
 }
 
 impl Names {
-    /// Of an artifact.
+    /// Reads the names of an artifact.
     pub fn new(artifact: &Artifact) -> Self {
         let mut names =
             Self { manifest: serde_json::from_str(&artifact.manifest).unwrap_or_default(), ..Self::default() };
@@ -84,7 +85,8 @@ impl Names {
         self.pods.get(&address).map(String::as_str)
     }
 
-    /// Who denies a pod (`namespace/name`) a peer class, in a direction (`ingress`, `egress`).
+    /// Finds the list or the policies that deny a peer class to a pod (`namespace/name`), in a direction (`ingress`,
+    /// `egress`).
     pub fn why_denied(&self, pod: &str, direction: &str, peer: u32) -> Why {
         let subject = self.subjects.get(pod).and_then(|number| self.manifest.subjects.get(*number as usize));
         let Some(subject) = subject else { return Why::default() };
@@ -99,7 +101,8 @@ impl Names {
         Why { policies: self.isolating(&subject.policies, direction), ..Why::default() }
     }
 
-    /// Whose verdict on a pod would be another if what is staged were enforced; and who denies it now, if anybody does.
+    /// The policies that isolate the pod now, and the staged policies that would change the verdict if they were
+    /// enforced.
     pub fn why_otherwise(&self, pod: &str, direction: &str) -> Why {
         let subject = self.subjects.get(pod).and_then(|number| self.manifest.subjects.get(*number as usize));
         let Some(subject) = subject else { return Why::default() };
@@ -117,7 +120,7 @@ impl Names {
     }
 }
 
-/// What an entry is about, for messages.
+/// Describes the entry of a map by its key, for messages.
 pub(crate) fn about(artifact: &Artifact, map: MapName, key: &[u8]) -> Option<String> {
     let number = |at: usize| key.get(at..).and_then(|rest| rest.first_chunk()).map(|it| u32::from_le_bytes(*it));
     let of = |at: usize, v6| key.get(at..).and_then(|rest| address(rest, v6));
@@ -147,7 +150,7 @@ fn addresses(value: &[u8]) -> Vec<IpAddr> {
     v4.into_iter().chain(v6).filter(|address| !address.is_unspecified()).collect()
 }
 
-/// Four or sixteen bytes, as on the wire.
+/// Reads four or sixteen bytes in network order.
 pub(crate) fn address(bytes: &[u8], v6: bool) -> Option<IpAddr> {
     match v6 {
         false => bytes.first_chunk::<4>().map(|it| Ipv4Addr::from(*it).into()),
@@ -155,7 +158,7 @@ pub(crate) fn address(bytes: &[u8], v6: bool) -> Option<IpAddr> {
     }
 }
 
-/// As people write it.
+/// The protocol's usual name, or its number.
 pub(crate) fn protocol(number: u8) -> String {
     let known = [(1, "ICMP"), (6, "TCP"), (17, "UDP"), (58, "ICMPv6"), (132, "SCTP")];
     known.iter().find(|(it, _)| *it == number).map_or_else(|| number.to_string(), |(_, name)| (*name).to_owned())

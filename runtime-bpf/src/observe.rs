@@ -1,4 +1,4 @@
-//! What packets leave behind: flows and counters, with names.
+//! The state that packets create, with names: flows and counters.
 
 use std::net::IpAddr;
 
@@ -31,7 +31,7 @@ pub struct Flow {
     pub direction: &'static str,
     /// `fresh`, `open`, `closing`, or `cut`: policy no longer allows it, and its packets are dropped.
     pub state: &'static str,
-    /// Whether the other side of its beginner has answered.
+    /// Whether the other side has answered.
     pub answered: bool,
     /// Whether the pod's own node began it.
     pub own_node: bool,
@@ -58,12 +58,12 @@ pub struct End {
     pub port: Option<u16>,
 }
 
-/// How many packets had one outcome in one direction.
+/// Number of packets and bytes with one outcome in one direction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Counter {
     /// `ingress` or `egress`, as the pod sees it.
     pub direction: &'static str,
-    /// Why they passed or were dropped.
+    /// The reason why they passed or were dropped.
     pub outcome: &'static str,
     /// Whether they were dropped.
     pub dropped: bool,
@@ -75,7 +75,7 @@ pub struct Counter {
 
 const BUCKETS: [(MapName, Family); 2] = [(MapName::FlowBuckets4, Family::V4), (MapName::FlowBuckets6, Family::V6)];
 
-/// `call jiffies64; exit`: the lower half of the time comes back.
+/// `call jiffies64; exit`: returns the lower half of the time.
 const CLOCK: [u8; 16] = [0x85, 0, 0, 0, 118, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
 
 impl Runtime {
@@ -103,7 +103,7 @@ impl Runtime {
         Ok(flows)
     }
 
-    /// What was counted since the first generation was attached.
+    /// The counters since the first generation was attached.
     pub fn counters(&self) -> Result<Vec<Counter>, Error> {
         let (_, loaded, _) = self.in_force()?;
         let Some(map) = loaded.map(MapName::Counters) else { return Ok(Vec::new()) };
@@ -151,12 +151,12 @@ impl Runtime {
     }
 }
 
-/// The last generation up to the one in force whose lower bits these are.
+/// The newest generation, up to the one in force, whose number has these lower bits.
 fn whole(lower: u32, epoch: u32) -> u32 {
     epoch.wrapping_sub(epoch.wrapping_sub(lower) & ((1 << buckets::EPOCH_BITS) - 1))
 }
 
-/// With names; `None` if it has expired.
+/// Reads a flow without names; `None` if it has expired.
 fn read_flow(flow: &buckets::Flow, now: u32, epoch: u32, timing: &(u32, Vec<u32>)) -> Option<Flow> {
     let (ticks, timeouts) = timing;
     let tuple = &flow.tuple;

@@ -1,4 +1,4 @@
-//! Where what is pinned.
+//! The layout of the pins under the root directory.
 //!
 //! ```text
 //!  DIR/record             what should be so: crate::record
@@ -24,7 +24,7 @@ pub(crate) struct Pins {
     root: PathBuf,
 }
 
-/// Whose directory.
+/// The generation that a directory belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Age {
     Current,
@@ -61,7 +61,7 @@ impl Pins {
         self.links().join(format!("{AT_EDGE}_{ifindex}"))
     }
 
-    /// Which uplink a name in `links` speaks of.
+    /// The uplink's number in the name of a link's pin.
     pub(crate) fn uplink_of(name: &str) -> Option<u32> {
         name.strip_prefix(AT_EDGE)?.strip_prefix('_')?.parse().ok()
     }
@@ -70,7 +70,7 @@ impl Pins {
         self.programs(age).join(AT_EDGE)
     }
 
-    /// Which interface a name in `links` speaks of.
+    /// The interface's number in the name of a link's pin.
     pub(crate) fn link_of(name: &str) -> Option<u32> {
         let number = Side::BOTH.into_iter().find_map(|side| name.strip_prefix(side.program())?.strip_prefix('_'));
         number?.parse().ok()

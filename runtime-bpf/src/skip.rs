@@ -1,4 +1,4 @@
-//! Tests that need what a machine may not have: no silent skip.
+//! Support for tests whose requirements a machine may not meet: they are never skipped silently.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -9,11 +9,11 @@ const SKIP_LOG: &str = "WEIR_SKIP_LOG";
 
 static SKIPPED: AtomicU32 = AtomicU32::new(0);
 
-/// Says on the test's real standard error that it is skipped and why, counts, and notes it in the skip log if there is one.
-/// Fails where `CI` is `true`.
+/// Prints on the real standard error that a test is skipped and why, counts it, and writes it into the skip log if
+/// there is one. Fails if `CI` is `true`.
 pub fn skip(test: &str, reason: &dyn std::fmt::Display) {
     let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
-    // Not eprintln!, which the test harness keeps back unless the test fails.
+    // `eprintln!` would not do: the test harness shows its output only if the test fails.
     let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason} ({count} skipped in this binary)");
     if let Some(log) = std::env::var_os(SKIP_LOG) {
         let log = OpenOptions::new().append(true).create(true).open(log);

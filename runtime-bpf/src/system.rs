@@ -1,8 +1,9 @@
-//! The seam: everything that the runtime asks of the kernel, one method an operation.
+//! The seam to the kernel: every operation that the runtime asks for, with one method for each.
 //!
-//! Problem: each of these can fail, with each errno, at each moment, and the process can die between any two. Strategy: nothing
-//! else in this crate makes a system call for enforcement; each method first asks [`System::faults`] whether to fail, so that a
-//! test can refuse one call, or all from one on (which is what dying looks like to the kernel).
+//! Problem: each of these operations can fail at any time, with any of its errnos, and the process can die between any
+//! two. Strategy: no other code of this crate makes system calls for enforcement. Each method first asks
+//! [`System::faults`] whether to fail. So a test can make one call fail, or every call from some point on (which is how
+//! the kernel sees a process die).
 
 use std::io;
 use std::net::IpAddr;
@@ -19,7 +20,7 @@ use crate::sys::{
     XdpMode,
 };
 
-/// What can be asked.
+/// The operations, one for each kind of kernel call that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the methods' names")]
 pub enum Operation {
@@ -67,15 +68,15 @@ pub enum Operation {
     Unpin,
 }
 
-/// Says, before an operation, with which errno it fails.
+/// Called before each operation: returns the errno with which it fails, or `None`.
 pub type Faults = dyn Fn(Operation) -> Option<i32> + Send + Sync;
 
-/// The kernel, as far as enforcement goes.
+/// The kernel's operations that enforcement uses.
 pub struct System {
     kernel: Kernel,
     netlink: Socket,
     faults: Option<Box<Faults>>,
-    /// What it says of itself, if not what it is.
+    /// A release to report instead of the kernel's own, for tests.
     release: Option<String>,
 }
 
@@ -92,12 +93,12 @@ impl System {
         Ok(Self { kernel: Kernel::open()?, netlink: Socket::open()?, faults: None, release: None })
     }
 
-    /// The running kernel, with faults.
+    /// The running kernel, with injected faults.
     pub fn with_faults(faults: Box<Faults>) -> io::Result<Self> {
         Ok(Self { faults: Some(faults), ..Self::open()? })
     }
 
-    /// The running kernel, under another one's number.
+    /// The running kernel, but reporting another release.
     pub fn pretending(self, release: &str) -> Self {
         Self { release: Some(release.to_owned()), ..self }
     }
@@ -142,7 +143,7 @@ impl System {
     pub fn entries(&self, map: &Map) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
         self.ask(Operation::Entries)?;
         match map.entries() {
-            // No batches for this type of map in this kernel.
+            // This kernel has no batch operations for this map type.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | 524)) => {
                 one_by_one(map)
             }
@@ -160,7 +161,7 @@ impl System {
         }
     }
 
-    /// An entry that is not there is deleted.
+    /// Deletes an entry; a missing entry is not an error.
     pub fn delete(&self, map: &Map, key: &[u8]) -> io::Result<()> {
         self.ask(Operation::Delete)?;
         absent(map.delete(key)).map(|_| ())
@@ -171,14 +172,14 @@ impl System {
         map.freeze()
     }
 
-    /// With the lines that instructions came from, where the kernel takes them.
+    /// Loads a program with its line information; without it if the kernel refuses the line information.
     pub fn load(&self, name: &str, instructions: &[u8], debug: Option<&DebugInfo>) -> Result<Program, LoadError> {
         self.ask(Operation::Load).map_err(|error| LoadError { error, log: String::new() })?;
         let debug = debug.filter(|_| self.ask(Operation::LoadLines).is_ok());
         self.kernel.load_named(name, instructions, debug)
     }
 
-    /// A program for XDP.
+    /// Loads an XDP program.
     pub fn load_xdp(&self, name: &str, instructions: &[u8]) -> Result<Program, LoadError> {
         self.ask(Operation::Load).map_err(|error| LoadError { error, log: String::new() })?;
         self.kernel.load_xdp(name, instructions)
@@ -260,13 +261,13 @@ impl System {
         self.kernel.query(ifindex, hook)
     }
 
-    /// `None` if there is none of this name.
+    /// `None` if no interface has this name.
     pub fn interface_named(&self, name: &str) -> io::Result<Option<Interface>> {
         self.ask(Operation::Interface)?;
         absent(self.netlink.interface_named(name))
     }
 
-    /// `None` if there is none of this number.
+    /// `None` if no interface has this number.
     pub fn interface_numbered(&self, ifindex: u32) -> io::Result<Option<Interface>> {
         self.ask(Operation::Interface)?;
         absent(self.netlink.interface_numbered(ifindex))
@@ -283,7 +284,7 @@ impl System {
         self.netlink.interfaces()
     }
 
-    /// This network namespace's.
+    /// The addresses of this network namespace.
     pub fn addresses(&self) -> io::Result<Vec<IpAddr>> {
         self.ask(Operation::Addresses)?;
         Ok(sys::links::addresses()?.into_iter().map(|(_, address)| address).collect())
@@ -299,11 +300,11 @@ impl System {
         self.netlink.put_filter(ifindex, hook, filter, program, put)
     }
 
-    /// A filter that is not there is deleted.
+    /// Deletes a filter; a missing filter is not an error.
     pub fn delete_filter(&self, ifindex: u32, hook: Hook, filter: &Filter) -> io::Result<()> {
         self.ask(Operation::DeleteFilter)?;
         match self.netlink.delete_filter(ifindex, hook, filter) {
-            // No clsact, no filter.
+            // The interface has no clsact qdisc, so it has no filter.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
             other => absent(other).map(|_| ()),
         }
@@ -319,12 +320,12 @@ impl System {
         sys::is_bpffs(path)
     }
 
-    /// Roots under other mounts that outlive this process.
+    /// The root directories of this process's ancestors in other mount namespaces; those mounts outlive this process.
     pub fn roots_outside(&self) -> Vec<std::fs::File> {
         sys::roots_outside()
     }
 
-    /// The kernel's number, as `uname -r` has it.
+    /// The kernel's release, as `uname -r` prints it.
     pub fn release(&self) -> io::Result<String> {
         self.ask(Operation::Release)?;
         match &self.release {
@@ -348,7 +349,7 @@ impl System {
         sys::tick()
     }
 
-    /// So many random numbers.
+    /// Returns `count` random numbers.
     pub fn random(&self, count: usize) -> io::Result<Vec<u64>> {
         self.ask(Operation::Random)?;
         (0..count).map(|_| sys::random()).collect()
@@ -366,7 +367,7 @@ impl System {
         map.flow_table(family).map(|table| table.remove(gone))
     }
 
-    /// Changes the words of flows in a table of buckets; says of how many.
+    /// Changes the words of matching flows in a table of buckets; returns how many were changed.
     pub fn change_slots(
         &self,
         map: &Map,
@@ -378,13 +379,13 @@ impl System {
         map.flow_table(family).map(|table| table.change(which, to))
     }
 
-    /// With its parents; it may be there already.
+    /// Creates a directory and its parents; an existing directory is not an error.
     pub fn make_directory(&self, path: &Path) -> io::Result<()> {
         self.ask(Operation::MakeDirectory)?;
         std::fs::create_dir_all(path)
     }
 
-    /// An empty one; it may be gone already.
+    /// Removes an empty directory; a missing directory is not an error.
     pub fn remove_directory(&self, path: &Path) -> io::Result<()> {
         self.ask(Operation::RemoveDirectory)?;
         absent(std::fs::remove_dir(path)).map(|_| ())
@@ -400,13 +401,13 @@ impl System {
         Ok(names)
     }
 
-    /// In one step, in place of what was there.
+    /// Renames a file atomically and replaces an existing one.
     pub fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.ask(Operation::Rename)?;
         std::fs::rename(from, to)
     }
 
-    /// It may be gone already.
+    /// Removes a pin; a missing pin is not an error.
     pub fn unpin(&self, path: &Path) -> io::Result<()> {
         self.ask(Operation::Unpin)?;
         absent(std::fs::remove_file(path)).map(|_| ())
@@ -424,7 +425,7 @@ fn one_by_one(map: &Map) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     Ok(entries)
 }
 
-/// `None` for what is not there.
+/// Turns the errors for a missing object into `None`.
 fn absent<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),

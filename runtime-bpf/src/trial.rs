@@ -1,8 +1,8 @@
-//! Programs in the kernel without hooks: what was compiled, run on packets of our making.
+//! Runs compiled programs in the kernel on packets that we make, without attaching them to hooks.
 //!
-//! Nothing is attached or pinned: all of it is gone when it is dropped. A test run needs an interface that exists, so packets run as
-//! if on interface 1 (`lo`, which every network namespace has), which stands for one endpoint at a time. [`driver`] sends packets
-//! of many flows in one run.
+//! Nothing is attached or pinned: everything is freed when the value is dropped. A test run needs an existing
+//! interface, so packets run as if on interface 1 (`lo`, which every network namespace has). It represents one endpoint
+//! at a time. [`driver`] sends packets of many flows in one run.
 
 pub mod driver;
 
@@ -24,7 +24,7 @@ use crate::sys::{Kernel, Map, Program};
 
 /// `lo`
 pub const INTERFACE: u32 = 1;
-/// Some other interface; it need not be there.
+/// An interface that is not an endpoint; it need not exist.
 pub const ELSEWHERE: u32 = 2;
 /// Bytes of `struct __sk_buff`.
 pub const CONTEXT_BYTES: usize = 192;
@@ -38,7 +38,7 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Makes and fills the maps, flow tables with room for so many, and loads `to_pod` and `from_pod`.
+    /// Makes and fills the maps, with room for `flows` flows in the flow tables, and loads `to_pod` and `from_pod`.
     pub fn load(kernel: &Kernel, maps: &[MapImage], programs: [&Assembled; 2], flows: u32) -> Result<Self, Error> {
         let fill = |image: &MapImage| Ok((image.name, fill(kernel, &with_few_flows(image, flows))?));
         let maps = maps.iter().map(fill).collect::<Result<Vec<_>, Error>>()?;
@@ -66,13 +66,13 @@ impl Trial {
         if direction_number(hook) == 0 { to_pod } else { from_pod }
     }
 
-    /// Makes [`INTERFACE`] an endpoint's, by what `endpoints` has of it.
+    /// Makes [`INTERFACE`] the interface of an endpoint, with this value in `endpoints`.
     pub fn stand_at(&self, endpoint: &[u8]) -> Result<(), Error> {
         let map = self.map(MapName::Endpoints);
         map.map_or(Ok(()), |map| map.update(&INTERFACE.to_le_bytes(), endpoint, 0)).doing("write to the map endpoints")
     }
 
-    /// Forgets what allowed packets of a family have left behind.
+    /// Removes the flows that allowed packets of a family have created.
     pub fn forget_flows(&self, family: Family) -> Result<(), Error> {
         let doing = "forget flows";
         for (name, map) in &self.maps {
@@ -84,7 +84,7 @@ impl Trial {
     }
 }
 
-/// A program that lets everything pass and does nothing else: what any program costs.
+/// A program that passes every packet and does nothing else: the fixed cost of any program.
 pub fn empty(kernel: &Kernel) -> Result<Program, Error> {
     let mut asm = Asm::new(Target::BASE, "empty");
     asm.mov(Reg::R0, -1);

@@ -1,4 +1,4 @@
-//! The datapath's facts, asked of the running kernel: the same files as the compiler's own test, on another machine.
+//! Runs the datapath's facts in the running kernel, from the same files as the compiler's own test.
 //!
 //! The binary needs no file but /sys, so that a guest with nothing else can run it (`cargo xtask kernels`).
 
@@ -164,13 +164,13 @@ impl rig::Machine for Lent {
     }
 }
 
-/// One machine for all facts, since loading is slow where the kernel is emulated; each begins without flows.
+/// All facts share one machine, since loading is slow where the kernel is emulated. Each fact begins without flows.
 static SHARED: Mutex<Option<InKernel>> = Mutex::new(None);
 
 fn on_machine(fact: impl FnOnce(&mut Rig)) {
     let Some(kernel) = kernel() else { return };
     let parts = rig::parts();
-    // A fact that failed leaves nothing that the next one does not clear.
+    // A fact that failed may leave state in the machine; the next fact clears it.
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     let machine = shared.take().unwrap_or_else(|| InKernel::new(&kernel, &parts));
     machine.clear(&parts);
@@ -200,7 +200,7 @@ fn skipped(why: &str) {
     skip!("{why}");
 }
 
-/// Verdicts and counters of both machines, packet by packet, while the flows that they make pile up.
+/// Random packets get the same verdicts and counters in both machines, while their flows fill the tables.
 #[test]
 fn mutants_fare_in_the_kernel_as_in_the_vm() {
     let Some(kernel) = kernel() else { return };

@@ -1,4 +1,5 @@
-//! The wrapper of the system call: what goes in comes out, and lengths are checked before the kernel sees them.
+//! The wrapper of the system call: values that are written can be read back, and lengths are checked before the system
+//! call.
 
 use weir_runtime::skip;
 use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType};

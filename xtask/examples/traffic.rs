@@ -1,14 +1,16 @@
-//! Small packets in units that can be counted, for `cargo xtask bench packets`: what iperf3 does not send, or does not wait for.
+//! Sends small packets in countable units, for `cargo xtask bench packets`: kinds of traffic that iperf3 does not send,
+//! or sends without waiting for answers.
 //!
-//! `traffic serve ADDRESS:PORT` answers over TCP and UDP until its standard input ends. `traffic drive ADDRESS:PORT` reads lines
-//! `LOAD MILLISECONDS`, makes that load for so long, and prints how many units it came to. Loads:
+//! `traffic serve ADDRESS:PORT` answers over TCP and UDP until its standard input ends. `traffic drive ADDRESS:PORT`
+//! reads lines `LOAD MILLISECONDS`, sends that load for this time, and prints the number of units. Loads:
 //!
-//! * `rr`: a byte there and a byte back on one connection (netperf's TCP_RR);
-//! * `crr`: the same on a new connection each time (TCP_CRR), which the server closes first, so that the client's ports are free;
-//! * `udp`: packets of [`SMALL`] bytes in bursts of [`BURST`], each burst answered once: nothing is lost, so that each packet's way
-//!   is the whole way. A unit is one of the packets.
+//! * `rr`: one byte in each direction on one connection (netperf's TCP_RR);
+//! * `crr`: the same on a new connection each time (TCP_CRR); the server closes it first, so that the client's ports
+//!   stay free;
+//! * `udp`: packets of [`SMALL`] bytes in bursts of [`BURST`], each burst answered once. No packet is lost, so every
+//!   packet takes the whole path. A unit is one of these packets.
 //!
-//! Both ends are one thread each and do nothing but system calls: what they cost is what the kernel takes for packets.
+//! Each end is one thread that does nothing but system calls, so its CPU time is the kernel's time for the packets.
 
 use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -16,14 +18,14 @@ use std::time::{Duration, Instant};
 
 const SMALL: usize = 64;
 const BURST: u64 = 32;
-/// The last packet of a burst begins with it.
+/// The first byte of a burst's last packet.
 const LAST: u8 = 1;
-/// What a client asks for: to be answered, or to be answered and left.
+/// The client's request: answer and keep the connection, or answer and close it.
 const STAY: u8 = b's';
 const CLOSE: u8 = b'c';
-/// Units between two looks at the clock.
+/// Number of units between two checks of the clock.
 const BETWEEN_LOOKS: u64 = 64;
-/// Something is wrong if an answer takes longer.
+/// The longest time for an answer; after that the run fails.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 fn main() -> io::Result<()> {
@@ -36,7 +38,7 @@ fn main() -> io::Result<()> {
     }
 }
 
-/// TCP in the first thread, whose CPU time is counted; UDP has a process of its own, by the port.
+/// TCP runs in the first thread, whose CPU time is counted. UDP is served by another process, on its own port.
 fn serve(at: SocketAddr) -> io::Result<()> {
     std::thread::spawn(|| {
         _ = io::copy(&mut io::stdin(), &mut io::sink());
@@ -47,7 +49,7 @@ fn serve(at: SocketAddr) -> io::Result<()> {
 
 fn serve_tcp(listener: &TcpListener) -> io::Result<()> {
     loop {
-        // A connection that ends badly is the client's affair.
+        // The client reports errors of its connection.
         _ = listener.accept().and_then(|(connection, _)| answer(connection));
     }
 }
@@ -90,7 +92,7 @@ fn drive(to: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// Does it until then; how often.
+/// Repeats a unit until the end time; returns the number of units.
 fn until(end: Instant, mut unit: impl FnMut() -> io::Result<()>) -> io::Result<u64> {
     let mut units = 0;
     while Instant::now() < end {
@@ -121,7 +123,7 @@ fn connections(to: SocketAddr, end: Instant) -> io::Result<u64> {
     until(end, || {
         let mut connection = TcpStream::connect(to)?;
         ask(&mut connection, CLOSE)?;
-        // The server's end comes first.
+        // Wait until the server has closed the connection.
         connection.read(&mut [0]).map(drop)
     })
 }

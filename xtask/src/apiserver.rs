@@ -1,10 +1,10 @@
 //! A real API server on loopback: kube-apiserver and etcd, built from their Go modules.
 //!
-//! Problem: what the watcher has to survive (expired watches, restarts, servers without streaming lists) is what only the
-//! real thing does, and the usual ways to get one download binaries or images. Strategy: a wrapper module requires
-//! `k8s.io/kubernetes` at one version and replaces its staging modules by their published ones (a dependency's own
-//! replacements do not count); `go build` does the rest. Both binaries are kept in `target/apiserver/bin`, whose stamp names
-//! the versions.
+//! Problem: only a real server does the things that the watcher has to survive (expired watches, restarts, no streaming
+//! lists), and the usual ways to get one download binaries or images. Strategy: a wrapper module requires
+//! `k8s.io/kubernetes` at one version and replaces its staging modules by their published ones, because Go ignores the
+//! `replace` directives of dependencies; `go build` does the rest. Both binaries are kept in `target/apiserver/bin`,
+//! with a stamp that contains the versions.
 
 mod build;
 mod server;
@@ -35,7 +35,7 @@ fn run(directory: PathBuf) -> Result<()> {
     Ok(())
 }
 
-/// Where everything of it is.
+/// The directory of its files.
 fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/apiserver")
 }

@@ -1,7 +1,8 @@
-//! `cargo xtask bench`: each benchmark by its name, or all of them; here those of commands, on clusters of two sizes.
+//! `cargo xtask bench`: runs one benchmark by name, or all of them. This file contains the benchmarks of commands, on
+//! clusters of two sizes.
 //!
-//! Figures of one machine at one moment say little, so each stands beside a yardstick of the same run: reading the
-//! same bytes with serde_json into plain values.
+//! Figures depend on the machine and its load. So each is shown next to a yardstick from the same run: the time to read
+//! the same bytes with serde_json into plain values.
 
 mod attach;
 mod events;
@@ -28,7 +29,8 @@ const LARGE: Size = Size { pods: 100_000, policies: 10_000, namespaces: 200 };
 const FLOWS: usize = 500_000;
 const RUNS: usize = 5;
 
-/// Runs the benchmark of this name; without one, all; with another word, those of the front end that have it in their names.
+/// Runs the benchmark of this name, or all benchmarks without a name. Any other word selects the front end's benchmarks
+/// whose names contain it.
 pub(crate) fn run_all(arguments: &[String]) -> Result<()> {
     let (name, options) = arguments.split_first().map_or(("", &[][..]), |(name, rest)| (name.as_str(), rest));
     match name {
@@ -53,7 +55,7 @@ pub(crate) fn run_all(arguments: &[String]) -> Result<()> {
     }
 }
 
-/// Sets of addresses: look-ups, and a list of them from end to end.
+/// Benchmarks of address sets: look-ups, and the path of a list from the input to the kernel.
 fn sets() -> Result<()> {
     let mut bench = cargo(&["bench", "--locked", "--package", "weir-runtime", "--bench", "sets"]);
     run(bench.env("WEIR_BENCH_JSON", &page::figures("sets")?))?;
@@ -76,11 +78,11 @@ fn front_end(filter: &str) -> Result<()> {
     bench.compile("verified one node, 10k, 100k", "large.json", LARGE, &["--node", "node-5"])?;
     bench.query()?;
     ensure!(!bench.rows.borrow().is_empty(), "there is no benchmark of a command with \"{filter}\" in its name");
-    // Some of them are no whole table.
+    // With a filter, the results are not the whole table.
     if filter.is_empty() { bench.write_page() } else { Ok(()) }
 }
 
-/// Whole programs in the kernel, and what the documentation says of them.
+/// Runs the benchmark of whole programs in the kernel, and writes its results into the documentation.
 fn programs() -> Result<()> {
     let figures = page::figures("programs")?;
     let mut bench = cargo(&["bench", "--locked", "--package", "weir-runtime", "--bench", "programs"]);
@@ -92,7 +94,7 @@ struct Bench {
     weir: PathBuf,
     directory: PathBuf,
     filter: String,
-    /// What was measured.
+    /// The results, one row for each measurement.
     rows: RefCell<Vec<Value>>,
 }
 
@@ -205,7 +207,7 @@ fn median(mut all: Vec<Measured>) -> Measured {
     Measured { seconds, mebibytes: all.iter().map(|it| it.mebibytes).max().unwrap_or_default() }
 }
 
-/// Time, peak resident KiB (sampled while it runs), exit code.
+/// Runs a command; returns time, peak resident KiB (sampled while it runs) and exit code.
 fn run_once(command: &mut Command) -> Result<(Duration, u64, Option<i32>)> {
     let start = Instant::now();
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
@@ -226,7 +228,7 @@ fn resident_kibibytes(pid: u32) -> u64 {
     line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
 }
 
-/// The same bytes, read into plain values by serde_json.
+/// Time to read the same bytes with serde_json into plain values.
 fn yardstick(path: &str) -> Result<f64> {
     let text = std::fs::read_to_string(path)?;
     let start = Instant::now();

@@ -6,11 +6,11 @@
 //!  node-1: containerd, kubelet, kube-proxy, pods 10.244.1.0/24 ─┘ eth0   172.31.0.11
 //! ```
 //!
-//! Problem: that pods start, that services reach them, that the manifests' rights are enough, is shown by nothing less, and the usual
-//! ways to get a cluster download images. Strategy: Kubernetes is built from its Go modules, the container runtime is Debian's,
-//! unpacked and never installed, and images are packed here. A node is a process that holds namespaces ([`node`]).
-//! Invariants: nothing of the machine is changed but control groups, which `down` removes; nothing outside of the nodes' namespaces
-//! is listened on.
+//! Problem: only a real cluster shows that pods start, that services reach them, and that the manifests' permissions
+//! suffice; and the usual ways to get a cluster download images. Strategy: Kubernetes is built from its Go modules. The
+//! container runtime is Debian's, unpacked but not installed. Images are packed here. A node is a process that holds
+//! namespaces ([`node`]). Invariants: on the machine itself only control groups change, and `down` removes them; no
+//! process listens outside of the nodes' namespaces.
 
 mod cgroups;
 mod control;
@@ -39,7 +39,7 @@ use tools::Tools;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One that runs.
+/// A running cluster.
 #[derive(Debug)]
 struct Cluster {
     options: Options,
@@ -66,7 +66,7 @@ pub(crate) fn task(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     }
 }
 
-/// Whether this machine can have one, or what is missing.
+/// An error names the first requirement that this machine lacks.
 fn possible() -> Result<()> {
     ensure!(crate::packages::is_root(), "it needs root");
     for program in ["go", "apt-get", "unshare"] {
@@ -75,18 +75,18 @@ fn possible() -> Result<()> {
     Ok(())
 }
 
-/// Where everything of it is.
+/// The directory of the cluster's files.
 fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/cluster")
 }
 
 impl Cluster {
-    /// Starts one; what it needs is built first.
+    /// Builds everything that a cluster needs, and starts one.
     fn up(options: Options) -> Result<Self> {
         ensure!(Self::find().is_err(), "there is one already; `cargo xtask cluster down` ends it");
         let tools = Tools::build(&directory())?;
         let images = images::make(&tools)?;
-        // The logs of the last one.
+        // Remove the logs of the previous cluster.
         _ = fs::remove_dir_all(tools.run());
         fs::create_dir_all(tools.run())?;
         fs::write(tools.run().join("options"), options.to_string())?;
@@ -107,7 +107,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The one that runs.
+    /// Finds the running cluster.
     fn find() -> Result<Self> {
         let tools = Tools::at(&directory());
         let options = fs::read_to_string(tools.run().join("options")).unwrap_or_default();
@@ -118,7 +118,7 @@ impl Cluster {
         Ok(Self { options, tools, nodes })
     }
 
-    /// The node that has the control plane.
+    /// The node with the control plane.
     fn first(&self) -> &Node {
         &self.nodes[0]
     }
@@ -129,7 +129,7 @@ impl Cluster {
         command
     }
 
-    /// What kubectl says.
+    /// Runs kubectl and returns its output.
     fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         capture(self.kubectl_command().args(arguments))
     }
@@ -139,7 +139,7 @@ impl Cluster {
         let all = vec!["True"; self.nodes.len()].join(" ");
         let waited = wait("all nodes are ready", PATIENCE, || self.kubectl(&ready).is_ok_and(|said| said == all));
         waited.with_context(|| self.nodes.iter().map(|node| node.log("kubelet") + "\n").collect::<String>())?;
-        // Pods want the account that a controller makes.
+        // A controller creates the service account that pods need.
         let account = ["get", "serviceaccount", "default"];
         wait("the default service account", PATIENCE, || self.kubectl(&account).is_ok())
     }
@@ -152,19 +152,19 @@ impl Cluster {
     }
 }
 
-/// On the cluster that runs, or on one for the test alone.
+/// Runs the test on the running cluster, or on a new one that is removed afterwards.
 fn test(options: Options) -> Result<()> {
     if let Ok(cluster) = Cluster::find() {
         return test::run(&cluster);
     }
     let result = Cluster::up(options).and_then(|cluster| test::run(&cluster));
-    // Nothing is left, however it went; what went wrong first is told.
+    // Remove the cluster in any case, and report the test's error before one from the removal.
     let ended = down();
     result.and(ended)
 }
 
-/// The test, on a cluster of its own. What keeps Kubernetes from starting (no packages, other control groups) is told, and
-/// says nothing about the agent.
+/// Runs the test on a new cluster. If Kubernetes cannot start here (missing packages, other control groups), the reason
+/// is reported, and it is not a failure of the agent.
 pub(crate) fn test_where_it_starts() -> Result<()> {
     let options = Options::parse(std::iter::empty())?;
     match possible().and_then(|()| Cluster::up(options)) {
@@ -182,7 +182,7 @@ pub(crate) fn test_where_it_starts() -> Result<()> {
 
 fn down() -> Result<()> {
     let stopped = Cluster::find().and_then(|cluster| cluster.nodes.into_iter().try_for_each(Node::stop));
-    // Also of a node that did not get as far as to have a number.
+    // Also for a node that failed before its process number was written.
     (0..options::MOST_NODES).try_for_each(|number| cgroups::remove(&cgroups::name(number)))?;
     stopped
 }
@@ -196,7 +196,7 @@ fn enter(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     run(node.command(program).args(arguments))
 }
 
-/// Runs it on the terminal that we have.
+/// Runs a command on our own terminal.
 fn run(command: &mut Command) -> Result<()> {
     let status = command.stdin(std::process::Stdio::inherit()).status().context("could not start nsenter")?;
     ensure!(status.success(), "{status}");

@@ -1,4 +1,4 @@
-//! Debian's packages, unpacked beside everything else: nothing is installed, and no service starts.
+//! Unpacks Debian's packages into a directory: nothing is installed, and no service starts.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::process::run;
 
-/// Downloads packages and unpacks them into a directory, unless they are there.
+/// Downloads packages and unpacks them into a directory, unless they are there already.
 pub fn unpack(directory: &Path, packages: &[&str]) -> Result<()> {
     let stamp = directory.join("stamp");
     if fs::read_to_string(&stamp).is_ok_and(|it| it == packages.join(" ")) {
@@ -21,7 +21,7 @@ pub fn unpack(directory: &Path, packages: &[&str]) -> Result<()> {
     fs::create_dir_all(&files).with_context(|| format!("cannot make {}", files.display()))?;
     let download = || run(Command::new("apt-get").current_dir(&files).args(["download", "-qq"]).args(packages));
     if download().is_err() {
-        // Lists of packages may be missing, or older than the packages.
+        // The package lists may be missing, or older than the packages on the servers.
         run(Command::new("apt-get").args(["update", "-qq"]))?;
         download().with_context(|| format!("these come from Debian's packages: {}", packages.join(" ")))?;
     }

@@ -1,7 +1,7 @@
 //! The plain manifests: the chart in `deploy/chart`, rendered with its own values.
 //!
-//! The chart is the one source. Its templates keep to placeholders (`{{ .Values.a.b }}`, `{{ .Release.Namespace }}`), so that
-//! rendering needs no Helm; anything else in braces is an error here, and so never gets in.
+//! The chart is the only source. Its templates contain only simple placeholders (`{{ .Values.a.b }}`, `{{
+//! .Release.Namespace }}`) and conditions, so rendering needs no Helm; anything else in braces is an error here.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
-/// Where plain manifests put it.
+/// The namespace in the plain manifests.
 const NAMESPACE: &str = "kube-system";
 
 /// Writes `deploy/weir.yaml`.
@@ -17,12 +17,12 @@ pub fn write() -> Result<()> {
     Ok(fs::write(directory().join("weir.yaml"), plain()?)?)
 }
 
-/// What `deploy/weir.yaml` should be.
+/// The expected contents of `deploy/weir.yaml`.
 pub fn plain() -> Result<String> {
     with(&[])
 }
 
-/// The chart's manifests with these values instead of its own.
+/// The chart's manifests with these values instead of the chart's own.
 pub fn with(choices: &[(&str, &str)]) -> Result<String> {
     let chart = directory().join("chart");
     let mut values = values(&read(&chart.join("values.yaml"))?)?;
@@ -48,7 +48,7 @@ fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Scalars by their paths, of a file of mappings that are indented by two spaces.
+/// Reads scalars by their paths, from a file of mappings that are indented by two spaces.
 fn values(text: &str) -> Result<BTreeMap<String, String>> {
     let (mut values, mut above) = (BTreeMap::new(), Vec::new());
     for line in text.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#')) {
@@ -63,7 +63,7 @@ fn values(text: &str) -> Result<BTreeMap<String, String>> {
     Ok(values)
 }
 
-/// Without the lines between `{{- if .Values.… }}` and `{{- end }}` of what is not `true`.
+/// Removes the sections between `{{- if .Values.… }}` and `{{- end }}` whose value is `false`.
 fn chosen(template: &str, values: &BTreeMap<String, String>) -> Result<String> {
     let (mut kept, mut open) = (String::new(), Vec::new());
     for line in template.split_inclusive('\n') {

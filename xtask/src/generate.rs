@@ -1,8 +1,8 @@
-//! Clusters of any size, the same every time: input for benchmarks.
+//! Generates clusters of any size, always the same for a size: input for benchmarks.
 
 use std::fmt::Write;
 
-/// How large.
+/// The size of a cluster.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) pods: usize,
@@ -39,7 +39,7 @@ pub(crate) fn snapshot(size: Size) -> String {
     snapshot_on(size, 110)
 }
 
-/// The same with so many pods on each node.
+/// The same cluster, with `per_node` pods on each node.
 pub(crate) fn snapshot_on(size: Size, per_node: usize) -> String {
     let mut random = Random::new(1);
     let mut items = Vec::with_capacity(size.pods + size.policies + size.namespaces);

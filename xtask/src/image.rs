@@ -1,7 +1,8 @@
 //! An image of the agent, made without a container engine: one static binary in an OCI layout, as a tar that
 //! `ctr --namespace k8s.io images import` takes.
 //!
-//! Invariant: the same binary gives the same bytes: no times, no users, nothing of this machine.
+//! Invariant: the same binary gives the same bytes. The image contains no times, no users and nothing else of this
+//! machine.
 
 mod tar;
 
@@ -16,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 use crate::process::{cargo, run};
 pub use tar::Tar;
 
-/// As in the chart.
+/// The image's name, as in the chart.
 const NAME: &str = "weir";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -39,7 +40,7 @@ pub fn name() -> String {
     format!("docker.io/library/{NAME}:{VERSION}")
 }
 
-/// Builds the agent: one file that needs nothing beside itself.
+/// Builds the agent: one statically linked file.
 pub fn binary() -> Result<Vec<u8>> {
     let triple = format!("{ARCH}-unknown-linux-gnu");
     let mut build = cargo(&["build", "--release", "--locked", "-p", "weir", "--target", &triple]);
@@ -123,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// What `tar` itself finds in it.
+    /// The files that `tar` finds in the image.
     fn unpacked(tar: &[u8], name: &str) -> BTreeMap<String, Vec<u8>> {
         let directory = std::env::temp_dir().join(format!("weir-image-{}-{name}", std::process::id()));
         fs::create_dir_all(&directory).expect("temporary directories can be made");
@@ -147,7 +148,7 @@ mod tests {
         files
     }
 
-    /// The blob that a descriptor names, whose size and digest are what it says.
+    /// The blob that a descriptor names; checks the descriptor's size and digest.
     fn blob<'f>(files: &'f BTreeMap<String, Vec<u8>>, descriptor: &Value) -> &'f [u8] {
         let name = descriptor["digest"].as_str().expect("a digest");
         let blob = &files[&format!("blobs/{}", name.replace(':', "/"))];

@@ -1,12 +1,14 @@
 //! The datapath's facts on other kernels, each in a virtual machine without network or disk.
 //!
-//! Problem: the verifier of an old kernel is not that of today, and shapes that one takes the other refuses; nor are its hooks. Strategy:
-//! static test binaries, `weir`, busybox, `ip` and an `/init` make an initramfs ([`initramfs`]); the kernel's console says how the
-//! tests went. No acceleration is needed. Real packets go through namespaces of the guest, for which kernels bring modules.
+//! Problem: the verifier of an old kernel accepts and refuses other programs than that of a new one, and its hooks
+//! differ. Strategy: static test binaries, `weir`, busybox, `ip` and an `/init` make an initramfs ([`initramfs`]). The
+//! tests' results are read from the kernel's console. No hardware virtualization is needed. Real packets go through
+//! namespaces of the guest, for which the kernels' packages bring modules.
 //!
-//! Where kernels come from: `WEIR_KERNEL_IMAGES` names files (`vmlinuz…` or Debian's `linux-image-….deb`) or directories of
-//! them, separated by colons. Without it the newest `linux-image-*-cloud-amd64` of each version that this machine's apt knows
-//! is downloaded; apt's own configuration says from where, and a version that it does not know is reported as missing.
+//! Where kernels come from: `WEIR_KERNEL_IMAGES` names files (`vmlinuz…` or Debian's `linux-image-….deb`) or
+//! directories of them, separated by colons. Without it the newest `linux-image-*-cloud-amd64` of each version that
+//! this machine's apt knows is downloaded; apt's own configuration says from where, and a version that it does not know
+//! is reported as missing.
 
 mod initramfs;
 
@@ -20,12 +22,13 @@ use crate::process::{cargo, run};
 use initramfs::{initramfs, with_modules};
 
 const IMAGES: &str = "WEIR_KERNEL_IMAGES";
-/// What must be tried.
+/// The kernel versions that must be tested.
 const VERSIONS: [&str; 2] = ["6.1", "6.12"];
-/// What runs in the guest: package, test, and which of its facts (all, if none are named).
+/// The tests that run in the guest: package, test binary, and filters for test names (all tests without a filter).
 const TESTS: [(&str, &str, &[&str]); 2] = [
     ("weir-runtime", "datapath_in_kernel", &[]),
-    // By programs alone: the control, the same in rules, is what it is on any kernel.
+    // Only the scenes that our programs enforce. The control with netfilter rules does not depend on the kernel's
+    // version.
     ("weir", "packets", &["scenes::"]),
 ];
 const PASSED: &str = "weir-guest: passed";
@@ -33,7 +36,7 @@ const PASSED: &str = "weir-guest: passed";
 const PATIENCE: &str = "3600";
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Runs the tests on every kernel that there is, and fails if one of them, or a version, is missing or fails.
+/// Runs the tests on every kernel that was found. Fails if a test fails, or if one of the versions is missing.
 pub(crate) fn run_kernels() -> Result<()> {
     let tools =
         ["qemu-system-x86_64", "busybox", "cpio", "dpkg-deb", "timeout", "ip", "tc", "xtables-legacy-multi", "ipset"];
@@ -70,7 +73,7 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Kernels that the user names, or else that apt has.
+/// Images of the kernels that the user names, or else those that apt has.
 fn images(work: &Path) -> Result<Vec<PathBuf>> {
     let mut images = Vec::new();
     match std::env::var(IMAGES) {
@@ -114,12 +117,12 @@ fn download(work: &Path, version: &str) -> Result<()> {
     }
 }
 
-/// The numbers in a package's name: `5.10.0-9` is older than `5.10.0-10`.
+/// The numbers in a package's name, so that `5.10.0-9` is older than `5.10.0-10`.
 fn numbers(name: &str) -> Vec<u64> {
     name.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
 }
 
-/// Binaries that need no library: one for each of [`TESTS`], and the others that cargo built for them.
+/// Static test binaries: one for each of [`TESTS`], and the other binaries that cargo built for them.
 fn test_binaries() -> Result<Vec<PathBuf>> {
     let mut binaries = Vec::new();
     for (package, test, _) in TESTS {
@@ -137,7 +140,7 @@ fn test_binaries() -> Result<Vec<PathBuf>> {
     Ok(binaries)
 }
 
-/// The kernel of a package with its modules, or the file itself, which then has to have everything built in.
+/// The kernel of a package, with its modules; or the file itself, whose drivers must all be built in.
 fn kernel(work: &Path, image: &Path) -> Result<(PathBuf, Option<PathBuf>)> {
     if !name(image).ends_with(".deb") {
         return Ok((image.to_owned(), None));

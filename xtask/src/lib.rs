@@ -1,4 +1,4 @@
-//! Developer tasks, as far as tests share them.
+//! The parts of the developer tasks that tests use too.
 
 pub mod apiserver;
 pub mod debian;

@@ -1,8 +1,9 @@
-//! What an agent costs on a large cluster that changes all the time, and how fast it is.
+//! Measures the agent's cost and latency on a large cluster that changes all the time.
 //!
-//! Problem: the figures must be of the real thing: a released binary, programs attached to interfaces, objects as large as a server's.
-//! Strategy: everything is in one network namespace made for it: the simulated API server, the agent, and veths for the local pods,
-//! whose other ends are there too. Memory and CPU are what the kernel says of the process; latencies are the agent's own histograms.
+//! Problem: the figures must be those of real use: a released binary, programs attached to interfaces, objects as large
+//! as a server's. Strategy: one network namespace contains everything: the simulated API server, the agent, and veths
+//! for the local pods, both ends of them. Memory and CPU time are the kernel's figures for the process; latencies come
+//! from the agent's own histograms.
 
 mod agent;
 mod node;
@@ -18,16 +19,16 @@ use xtask::simulated::{self, Scale, Simulated};
 use agent::Agent;
 use node::Node;
 
-/// Changes a second.
+/// Number of changed pods per second.
 const PODS_PER_SECOND: u32 = 100;
 const POLICIES_PER_SECOND: u32 = 2;
-/// Pods that come and go.
+/// Number of pods that are added and removed in turn.
 const CHURNED: u32 = 500;
 
 struct Options {
     scale: Scale,
     seconds: u32,
-    /// Whether this is the process in the namespace.
+    /// Whether this is the child process inside of the namespace.
     inside: bool,
 }
 
@@ -100,7 +101,7 @@ fn measure(options: &Options) -> Result<()> {
     agent.stop()
 }
 
-/// Pods of other nodes come and go, and policies change their ports.
+/// Adds and removes pods of other nodes, and changes the ports of policies.
 fn churn(server: &Simulated, options: &Options) {
     let pause = Duration::from_secs(1) / PODS_PER_SECOND;
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! System programs that tests want. Installed where that is ours to do, named where it is not.
+//! System programs that tests need. They are installed if we may do so; otherwise their packages are named.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,7 +24,7 @@ const WANTED: &[(&str, &str)] = &[
     ("chromedriver", "chromium-driver"),
 ];
 
-/// Installs what is missing if we are root on Debian or Ubuntu; else says in one line what to install.
+/// Installs missing packages if we are root on Debian or Ubuntu; otherwise prints one line that says what to install.
 pub(crate) fn ensure() -> Result<()> {
     let missing: Vec<&str> =
         WANTED.iter().filter(|(program, _)| !is_installed(program)).map(|(_, package)| *package).collect();
@@ -49,7 +49,7 @@ fn apt_get() -> Command {
     command
 }
 
-/// Also in the directories that are root's alone.
+/// Whether a program is installed, also in directories that are only in root's path.
 pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     path.split(':').any(|directory| Path::new(directory).join(program).exists())

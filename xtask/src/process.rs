@@ -1,11 +1,11 @@
-//! Running other programs, and saying what is run.
+//! Runs other programs and prints their command lines.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// Runs a command with its output shown; an error names it.
+/// Runs a command with its output shown; an error contains the command line.
 pub fn run(command: &mut Command) -> Result<()> {
     let shown = show(command);
     eprintln!("\n$ {shown}");
@@ -16,7 +16,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command without a word; what it says. An error names it and has what it said of itself.
+/// Runs a command silently and returns its output. An error contains the command line and the output.
 pub fn capture(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("could not start: {}", show(command)))?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -26,7 +26,7 @@ pub fn capture(command: &mut Command) -> Result<String> {
     Ok(said)
 }
 
-/// Waits until it is so.
+/// Waits until `is_so` returns true.
 pub fn wait(what: &str, patience: Duration, mut is_so: impl FnMut() -> bool) -> Result<()> {
     let started = Instant::now();
     while !is_so() {
@@ -38,7 +38,7 @@ pub fn wait(what: &str, patience: Duration, mut is_so: impl FnMut() -> bool) -> 
     Ok(())
 }
 
-/// A cargo command in this workspace.
+/// A cargo command for this workspace.
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments);

@@ -1,9 +1,10 @@
-//! An API server that has whatever it is told to have: clusters of any size, and changes at any speed.
+//! A simulated API server: it serves any objects that a test puts into it, with clusters of any size and changes at any
+//! rate.
 //!
-//! Problem: what an agent costs at 10,000 pods cannot be seen at ten, and a real API server on the same machine costs more than what
-//! is measured. Strategy: lists that stream, and watches, are all that an agent asks for; they are a few lines of HTTP/1.1. Whether
-//! the agent understands a real server is for the tests against one. Invariant: a watcher gets what there was when it came, then
-//! every change, in order.
+//! Problem: the cost of an agent at 10,000 pods does not show at ten, and a real API server on the same machine costs
+//! more than the agent. Strategy: an agent only needs streaming lists and watches, which are a few lines of HTTP/1.1.
+//! Tests against a real server check that the agent understands one. Invariant: a watcher first gets the objects that
+//! exist when it connects, then every change, in order.
 
 mod cluster;
 
@@ -21,7 +22,7 @@ use serde_json::{Value, json};
 
 pub use cluster::{Scale, far_address, near_address, pod, policy, populate};
 
-/// Kinds by their paths, as an agent asks for them.
+/// The kinds, by the paths that an agent requests.
 pub const KINDS: [(&str, &str); 6] = [
     ("Namespace", "/api/v1/namespaces"),
     ("Node", "/api/v1/nodes"),
@@ -31,10 +32,10 @@ pub const KINDS: [(&str, &str); 6] = [
     ("NetworkPolicy", "/apis/networking.k8s.io/v1/networkpolicies"),
 ];
 
-/// How often watchers hear that the server is there.
+/// The interval at which watchers get a bookmark.
 const BOOKMARK: Duration = Duration::from_secs(30);
 
-/// A server on loopback, for as long as its process lives.
+/// A server on loopback that runs until its process ends.
 #[derive(Clone, Debug)]
 pub struct Simulated {
     port: u16,
@@ -49,16 +50,16 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Kind {
-    /// By namespace and name, as JSON.
+    /// The objects as JSON, by namespace and name.
     objects: BTreeMap<String, Arc<str>>,
     watchers: Vec<Sender<Arc<str>>>,
 }
 
-/// What there is, and what changes from then on.
+/// The objects that exist, and the channel for later changes.
 type Watched = (Vec<Arc<str>>, Receiver<Arc<str>>);
 
 impl Simulated {
-    /// Starts it, empty.
+    /// Starts an empty server.
     pub fn start() -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen on loopback")?;
         let kinds = KINDS.map(|(_, path)| (path, Kind::default())).into();
@@ -68,14 +69,14 @@ impl Simulated {
         thread::spawn(move || {
             for connection in listener.incoming().flatten() {
                 let server = serving.clone();
-                // An agent that goes away ends its connections.
+                // Errors are ignored: an agent that ends closes its connections.
                 thread::spawn(move || _ = server.answer(&connection));
             }
         });
         Ok(server)
     }
 
-    /// What clients read.
+    /// The kubeconfig for clients.
     pub fn write_kubeconfig(&self, path: &Path) -> Result<()> {
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: weir\n\
@@ -86,7 +87,7 @@ impl Simulated {
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// An object is there, or is as it is now.
+    /// Adds or replaces an object.
     pub fn put(&self, kind: &str, mut object: Value) {
         let mut state = self.lock();
         state.version += 1;
@@ -97,7 +98,7 @@ impl Simulated {
         kind.tell(if before.is_some() { "MODIFIED" } else { "ADDED" }, &text);
     }
 
-    /// An object is gone.
+    /// Deletes an object.
     pub fn delete(&self, kind: &str, namespace: &str, name: &str) {
         let mut state = self.lock();
         let Some(kind) = state.kind(kind) else { return };
@@ -155,7 +156,7 @@ impl Simulated {
         }
     }
 
-    /// What there is, and where changes will come; in one step.
+    /// Returns the existing objects and registers for changes, in one step.
     fn watch(&self, path: &str) -> Option<Watched> {
         let mut state = self.lock();
         let kind = state.kinds.get_mut(path)?;

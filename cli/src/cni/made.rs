@@ -1,10 +1,10 @@
-//! What CNI plug-ins say that they made for a pod: the `interfaces` and `ips` of a result.
+//! Results of CNI plug-ins: the `interfaces` and `ips` that they made for a pod.
 
 use std::net::IpAddr;
 
 use serde::Deserialize;
 
-/// A result, as far as it says what leads to the pod.
+/// The parts of a result that describe the path to the pod.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Made {
     #[serde(default)]

@@ -1,8 +1,8 @@
-//! `weir bench`: what a packet costs on this machine, by an artifact's programs or those of policies of our own making.
+//! `weir bench`: measures the cost of a packet on this machine, with an artifact's programs or with generated policies.
 //!
-//! Strategy: the artifact is loaded as it would be attached, but nowhere ([`weir_runtime::trial`]); for each program and family of
-//! addresses the class tables name a flow that is allowed and one that is denied ([`find`]), and packets of such flows are sent
-//! ([`measure`]). What a program that does nothing takes is taken off.
+//! Strategy: the artifact is loaded as for an attach, but not attached ([`weir_runtime::trial`]). For each program and
+//! address family, the class tables are searched for an allowed flow and a denied one ([`find`]), and packets of these
+//! flows are sent ([`measure`]). The cost of a program that does nothing is subtracted.
 
 mod find;
 mod made;
@@ -25,14 +25,14 @@ use crate::{kernel, side};
 use find::Pair;
 use measure::Figures;
 
-/// What is measured.
+/// The programs to measure, with the cluster that they were compiled from.
 struct Subject {
     artifact: Artifact,
     cluster: Cluster,
     classes: Classes,
 }
 
-/// One line of the answer.
+/// One line of the output.
 struct Row {
     pair: Pair,
     pod: String,
@@ -68,7 +68,7 @@ pub(crate) fn run(global: &Global, arguments: &Bench) -> Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-/// An artifact, and what it was made from.
+/// An artifact and the cluster that it was compiled from.
 fn read(global: &Global, path: &Path) -> Result<Option<Subject>> {
     let artifact = inspect::load(path)?;
     let Some(read) = side::read_artifact(global, &path.to_string_lossy())? else { return Ok(None) };

@@ -17,7 +17,7 @@ const MOST_FOR_PEOPLE: usize = 100;
 pub(crate) fn run(global: &Global, check: &Check) -> Result<Outcome> {
     let mut read = read::read(global, &check.input)?;
     let levels = levels(&read, check)?;
-    // A policy that has an error is not in the cluster: what lints would say without it need not be so.
+    // A policy with an error is not in the cluster, so lints about the rest could be wrong.
     let linted = read.complete && !read.diagnostics.has_errors();
     if linted {
         read.diagnostics.extend(lint::lint(&read.objects, &read.cluster));

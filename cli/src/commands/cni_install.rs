@@ -1,6 +1,8 @@
-//! `weir cni-install`: puts `weir-cni` where the container runtime looks for plug-ins, and at the end of its chain.
+//! `weir cni-install`: installs `weir-cni` in the container runtime's plug-in directory, and appends it to the
+//! runtime's chain.
 //!
-//! Invariant: at every moment the chain names only plug-ins that are there, and is whole: files are replaced in one step.
+//! Invariant: at every moment the chain is complete and names only plug-ins that exist, because files are replaced
+//! atomically.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -40,7 +42,7 @@ fn entry(arguments: &CniInstall) -> Value {
     })
 }
 
-/// The chain that the runtime takes: the first by name.
+/// The chain that the runtime uses: the first by name.
 fn chain(directory: &Path) -> Result<PathBuf> {
     let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
     let paths = entries.flatten().map(|entry| entry.path());
@@ -56,7 +58,7 @@ fn chain(directory: &Path) -> Result<PathBuf> {
     Err(with_hint(format!("{} is of one plug-in, and has no chain", first.display()), hint))
 }
 
-/// The chain with the entry at its end; `None` if it is so already.
+/// The chain with the entry at its end; `None` if it is there already.
 fn with(text: &str, path: &Path, entry: &Value) -> Result<Option<String>> {
     changed(text, path, |plugins| {
         plugins.retain(|plugin| plugin["type"] != cni::NAME);
@@ -80,7 +82,7 @@ fn replace(path: &Path, text: Option<&String>) -> Result<()> {
     text.map_or(Ok(()), |text| write(path, text.as_bytes(), 0o644))
 }
 
-/// In one step. What is unfinished has a name that nobody reads.
+/// Writes a file atomically. The unfinished file has a name that container runtimes do not read.
 fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.weir"));

@@ -1,4 +1,4 @@
-//! `weir completions`: from the same definitions as the help.
+//! `weir completions`: made from the same definitions as the help.
 
 use anyhow::Result;
 use clap::CommandFactory as _;

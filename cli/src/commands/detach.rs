@@ -1,4 +1,4 @@
-//! `weir detach`: takes enforcement away.
+//! `weir detach`: removes enforcement.
 
 use anyhow::Result;
 use weir_runtime::runtime::{Access, Runtime};

@@ -1,4 +1,4 @@
-//! `weir diff`: what a change lets through, and what it no longer does.
+//! `weir diff`: shows the traffic that a change newly allows and the traffic that it no longer allows.
 
 mod cost;
 mod flows;
@@ -31,7 +31,7 @@ pub(super) struct Compared {
     pub(super) names: [String; 2],
     pub(super) sides: [Read; 2],
     pub(super) diff: diff::Diff,
-    /// What names of the head's files begin with that is no path.
+    /// The prefix of the head's file names that is not part of the path.
     prefix: String,
 }
 

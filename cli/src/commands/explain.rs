@@ -1,4 +1,5 @@
-//! `weir explain`: one flow, for people: what decides it on each side, where that stands, and what would have to change.
+//! `weir explain`: explains one flow to people: the rules that decide it on each side, their lines, and what would have
+//! to change.
 
 mod json;
 mod text;
@@ -48,7 +49,7 @@ pub(crate) fn run(global: &Global, explain: &Explain) -> Result<Outcome> {
     }
 }
 
-/// What would come of the packets if policies in audit mode were enforced; nothing where there are none.
+/// The verdicts if the policies in audit mode were enforced; `None` if there are no such policies.
 fn with_audit(cluster: &Cluster, packets: &[(Flow, Judgement)]) -> Option<Vec<Judgement>> {
     if cluster.staged.is_empty() {
         return None;
@@ -90,7 +91,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What a hostPort's sides were judged for: its name, and the pod behind it as a flow of its own.
+/// The flows behind the judgement of a hostPort: for each claim its name, the flow to the pod behind it, and the side
+/// that was judged.
 fn claims<'b>(cluster: &Cluster, flow: &Flow, basis: &'b HostPortBasis) -> Vec<(String, Flow, &'b Side)> {
     let claim = |(index, side): &'b (usize, Side)| {
         let Backend { endpoint, address, port } = cluster.host_ports.get(*index)?.backend;
@@ -100,7 +102,7 @@ fn claims<'b>(cluster: &Cluster, flow: &Flow, basis: &'b HostPortBasis) -> Vec<(
     basis.claims.iter().filter_map(claim).collect()
 }
 
-/// What a service's sides were judged for: each backend as a flow of its own.
+/// The flows behind the judgement of a service: for each backend a flow of its own and the side that was judged.
 fn backends<'b>(cluster: &Cluster, flow: &Flow, basis: &'b ServiceBasis) -> Vec<(Flow, &'b Side)> {
     let ports = &cluster.services[basis.service.index()].ports;
     let backends = basis.port.and_then(|port| ports.get(port as usize)).map_or(&[][..], |port| &port.backends);

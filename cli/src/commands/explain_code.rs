@@ -1,4 +1,4 @@
-//! `weir explain-code`: the documentation of a code, which stands beside the code itself.
+//! `weir explain-code`: prints the documentation of a diagnostic code, which is part of the code's definition.
 
 use anyhow::Result;
 use serde_json::{Value, json};

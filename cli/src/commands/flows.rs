@@ -1,4 +1,4 @@
-//! `weir flows`: what the datapath remembers.
+//! `weir flows`: lists the flows in the datapath's tables.
 
 use anyhow::Result;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! `weir inspect`: what an artifact holds.
+//! `weir inspect`: shows the contents of an artifact.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! `weir monitor`: what is dropped, or would be with policies in audit mode, as it happens.
+//! `weir monitor`: prints drops as they happen, and packets that policies in audit mode would drop.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use super::flows::address;
 use crate::args::{Monitor, MonitorFormat};
 use crate::page::Page;
 
-/// How long one look at the ring waits: the time that the end of `--duration` may be missed by.
+/// How long one reading waits: `--duration` may be exceeded by this time.
 const TURN: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(arguments: &Monitor) -> Result<Outcome> {

@@ -24,8 +24,8 @@ use flow::Line;
 
 /// Bytes in flight, each way.
 const BUFFER: usize = 1 << 17;
-/// Bytes of flows that are looked at before the first of them is answered: an engine that has to choose whom to compile
-/// knows whom they ask about.
+/// Bytes of flows that are read before the first of them is answered. An engine that compiles only some endpoints can
+/// then choose those that are asked about.
 const BATCH: usize = 1 << 20;
 
 pub(crate) fn run(global: &Global, query: &Query) -> Result<Outcome> {
@@ -61,8 +61,8 @@ fn open(path: &Path, stdin_read: bool) -> Result<Source> {
 }
 
 impl Source {
-    /// The next lines, one after the other; none at the end. Whoever waits for an answer before asking on gets it
-    /// before we wait for the next question.
+    /// The next lines, in order; empty at the end. If the other program waits for an answer before it sends the next
+    /// flow, it gets the answer before we wait for input.
     fn batch(&mut self) -> Result<Vec<u8>> {
         let mut lines = Vec::new();
         while lines.len() < BATCH {

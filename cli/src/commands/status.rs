@@ -1,4 +1,5 @@
-//! `weir status`: what is enforced where, and whether the kernel still has it so.
+//! `weir status`: lists the endpoints that are enforced, and checks whether the kernel's state is still the one that
+//! was attached.
 
 use anyhow::Result;
 use serde_json::{Value, json};

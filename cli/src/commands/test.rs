@@ -22,9 +22,9 @@ use file::Expectation;
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fate {
     Passed,
-    /// With what it rests on.
+    /// The flow has the other verdict; with the reasons.
     Failed(Vec<String>),
-    /// What it names is not there.
+    /// A name in the expectation does not exist.
     Unresolved(String),
 }
 
@@ -33,7 +33,7 @@ enum Fate {
 struct Tried {
     expectation: Expectation,
     fate: Fate,
-    /// What to know of it, however it fared.
+    /// A note that is printed with any result.
     note: Option<String>,
 }
 
@@ -90,7 +90,7 @@ fn load(path: &Path, stdin_read: bool) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The other one: what a failed expectation found.
+/// The opposite verdict, which a failed expectation found.
 fn opposite(verdict: Verdict) -> Verdict {
     match verdict {
         Verdict::Allow => Verdict::Deny,

@@ -1,9 +1,10 @@
-//! `weir verify`: does an artifact say what the policies say?
+//! `weir verify`: checks that an artifact enforces exactly the policies.
 //!
-//! The verifier runs the artifact's programs over the artifact's maps and believes nothing else in the file. But it cannot
-//! try every packet: a malicious program could depend on a field that policies do not mention, such as the length. So
-//! programs and maps are also compared with those that this weir compiles from the policies. The manifest only supplies
-//! options for that (node, target, structures). They cannot weaken it: with any options, the compiled code is our own.
+//! The verifier runs the artifact's programs over the artifact's maps and believes nothing else in the file. But it
+//! cannot try every packet: a malicious program could depend on a field that policies do not mention, such as the
+//! length. So programs and maps are also compared with those that this weir compiles from the policies. The manifest
+//! only supplies options for that (node, target, structures). They cannot weaken it: with any options, the compiled
+//! code is our own.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! `weir version`: what was built, for people and for bug reports.
+//! `weir version`: prints the version and build facts, for people and for bug reports.
 
 use anyhow::Result;
 use serde_json::json;

@@ -1,8 +1,8 @@
 //! Lines that CI systems take for commands.
 //!
-//! GitHub's runner looks for `::name …::` at the beginning of a line, behind any white space, and for `##[name]` anywhere
-//! in it ([`ActionCommand.TryParseV2` and `TryParse`][runner]). The agent of Azure Pipelines looks for `##vso[`, TeamCity
-//! for `##teamcity[`.
+//! GitHub's runner looks for `::name …::` at the beginning of a line, behind any white space, and for `##[name]`
+//! anywhere in it ([`ActionCommand.TryParseV2` and `TryParse`][runner]). The agent of Azure Pipelines looks for
+//! `##vso[`, TeamCity for `##teamcity[`.
 //!
 //! [runner]: https://github.com/actions/runner/blob/v2.320.0/src/Runner.Common/ActionCommand.cs
 

@@ -1,4 +1,4 @@
-//! For GitHub Actions: one workflow command a finding, shown beside the line in the pull request.
+//! GitHub Actions: one workflow command per finding, shown next to the line in the pull request.
 
 use weir_compiler::diagnostic::Severity;
 use weir_compiler::escape;
@@ -25,7 +25,7 @@ fn annotate(page: &mut Page, finding: &Finding) {
     if let Some(Spot { file, start, end, .. }) = &finding.location {
         properties.push(("file", file.clone()));
         properties.extend([("line", start.line.to_string()), ("endLine", end.line.to_string())]);
-        // GitHub takes columns of a single line only.
+        // GitHub accepts columns only for a single line.
         if start.line == end.line {
             properties.extend([("col", start.column.to_string()), ("endColumn", end.column.to_string())]);
         }
@@ -35,7 +35,7 @@ fn annotate(page: &mut Page, finding: &Finding) {
     let details = diagnostic.notes.iter().map(|note| format!("note: {note}"));
     let help = diagnostic.help.iter().map(|help| format!("help: {help}"));
     let lines = std::iter::once(diagnostic.message.clone()).chain(details).chain(help);
-    // Line breaks from outside are no line breaks of the message.
+    // A line break in a name is not a line break of the message.
     let lines: Vec<String> = lines.map(|line| escape::line(&line).into_owned()).collect();
     page.command(command, &properties, &lines.join("\n"));
 }

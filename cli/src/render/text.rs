@@ -11,11 +11,11 @@ use super::{Finding, Spot};
 use crate::locate::Locator;
 use crate::page::Page;
 
-/// A longer line is not shown, only pointed at: a whole cluster in one line of JSON helps nobody.
+/// Longer lines are not shown, only their position: a whole cluster in one line of JSON would be unreadable.
 const LONGEST_LINE: usize = 400;
-/// Lines shown above and below what is pointed at.
+/// Lines shown above and below the marked place.
 const CONTEXT: usize = 1;
-/// Of a place that goes over more lines than this only the first is underlined.
+/// If a place has more lines than this, only its first line is underlined.
 const MOST_LINES: usize = 1;
 
 /// At most `max` of them, one after the other.
@@ -45,7 +45,7 @@ fn group<'f>(locator: &mut Locator<'f>, finding: &'f Finding) -> Group<'f> {
     title.elements(elements)
 }
 
-/// The object and the field, where the message does not name them itself.
+/// The object and the field, if the message does not name them itself.
 fn whereabouts(finding: &Finding) -> Option<String> {
     let object = finding.object.as_ref()?;
     let namespace = object.namespace.as_ref().map(|it| format!("{it}/")).unwrap_or_default();
@@ -56,7 +56,7 @@ fn whereabouts(finding: &Finding) -> Option<String> {
     Some(clip(format!("in {} {namespace}{name}{field}", object.kind)))
 }
 
-/// Names and keys are as long as the input makes them.
+/// Cuts a text, because names and keys can have any length.
 fn clip(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(LONGEST_LINE) {
         text.truncate(end);
@@ -73,7 +73,7 @@ fn level(severity: Severity) -> Level<'static> {
     }
 }
 
-/// The lines around a place, with what is to be said there.
+/// The lines around a place, with the label.
 pub(crate) fn excerpt<'s: 'f, 'f>(
     locator: &mut Locator<'s>,
     spot: &'f Spot,

@@ -43,7 +43,7 @@ fn boxes(ends: &BTreeSet<&End>, numbers: &BTreeMap<&End, usize>) -> String {
     text
 }
 
-/// From each to each; by way of a point where that would be a bundle.
+/// Edges from each source to each destination; through a point if there are several sources and several destinations.
 fn edge(index: usize, link: &Link, numbers: &BTreeMap<&End, usize>) -> String {
     let style = match link.mark {
         Mark::Plain | Mark::Nobody => "",

@@ -1,8 +1,8 @@
 //! The HTML report: one file that needs nothing else, with the class tables in it as JSON.
 //!
-//! The page asks the tables as [`Reach`] does, so a cell costs nothing until it is looked at. What comes from the input is
-//! only ever data: JSON without any letter that HTML knows, put into the page as text. A policy of content security
-//! allows the page's own script and style by their digests, and no address at all.
+//! The page looks into the tables as [`Reach`] does, so a cell costs nothing until it is shown. Text from the input is
+//! only ever data: JSON without any character that has a meaning in HTML, inserted as text. A content security policy
+//! allows the page's own script and style by their digests, and no URLs.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -26,15 +26,15 @@ const PAGE: &str = include_str!("report/report.html");
 const STYLE: &str = include_str!("report/report.css");
 const SCRIPT: &str = include_str!("report/report.js");
 
-/// Of more pods in a workload, the report has a number.
+/// The largest number of pods of a workload that the report names; for more, it has only their number.
 const MOST_PODS: usize = 20;
 
-/// What is beside the tables in a report on a change; the tables are those of what there shall be.
+/// The additions to a report on a change; the report's tables are those of the head.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) title: String,
     pub(crate) summary: String,
-    /// What is not about pairs.
+    /// Facts that are not about pairs of ends.
     pub(crate) facts: Vec<String>,
     pub(crate) rows: Vec<(Change, Value)>,
 }
@@ -61,7 +61,7 @@ pub(crate) fn page(read: &Read, reach: &Reach<'_>, changes: Option<Changes>) -> 
     page = page.replace("@SCRIPT_HASH@", &base64(&Digest::of(SCRIPT.as_bytes()).0));
     page = page.replace("@STYLE@", STYLE).replace("@SCRIPT@", SCRIPT);
     make_visible(&mut data);
-    // Last: what it brings is not looked at again.
+    // The data is inserted last, so that its contents are not searched for placeholders.
     let text = page.replacen("@DATA@", &inert(&serde_json::to_string(&data)?), 1);
     let mut page = Page::new();
     page.lines(&text);
@@ -78,7 +78,8 @@ fn make_visible(value: &mut Value) {
     }
 }
 
-/// JSON in which no letter is left that HTML or a script reader could take for something else, and no command to a CI system.
+/// JSON in which no letter is left that HTML or a script reader could take for something else, and no command to a CI
+/// system.
 fn inert(json: &str) -> String {
     let mut text = String::with_capacity(json.len() + json.len() / 64);
     for letter in json.chars() {

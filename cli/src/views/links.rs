@@ -8,10 +8,10 @@ use super::words;
 use crate::args::Level;
 use crate::page::Page;
 
-/// All of these reach all of those in one way.
+/// All sources reach all destinations, on the same ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
-    /// Nobody, if it is empty.
+    /// Empty if no source reaches the destinations.
     pub(crate) from: Vec<End>,
     pub(crate) to: Vec<End>,
     pub(crate) passes: String,
@@ -33,9 +33,9 @@ pub(crate) struct End {
 pub(crate) enum Mark {
     /// It is there.
     Plain,
-    /// It is there for some pairs of those that it stands for.
+    /// The link exists for some of the pairs that it represents.
     Some,
-    /// Nobody reaches it.
+    /// No source reaches it.
     Nobody,
     /// Newly allowed.
     Added,
@@ -51,7 +51,7 @@ impl Link {
 }
 
 impl End {
-    /// Words.
+    /// An end that is only a name.
     pub(crate) fn named(name: String) -> Self {
         Self { name, namespace: None, json: String::new() }
     }

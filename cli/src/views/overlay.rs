@@ -1,4 +1,4 @@
-//! Parties and zones of a report, cut so that each change means all of one or nothing of it.
+//! The parties and zones of a report, split so that each change concerns either the whole of one or nothing of it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -42,10 +42,10 @@ pub(crate) struct Shown {
     pub(crate) name: String,
     pub(crate) kind: String,
     pub(crate) pods: Vec<String>,
-    /// Classes; -1 where there is none.
+    /// Class numbers; -1 if there is no class.
     pub(crate) subject: i64,
     pub(crate) peers: [i64; 2],
-    /// In which changes it takes part.
+    /// The changes in which the end takes part.
     pub(crate) part: Part,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn ends(reach: &Reach<'_>, changes: &[Change]) -> Vec<Shown> {
 
 type Strangers = BTreeMap<Member, Part>;
 
-/// In which changes every endpoint takes part; those that no party has stand apart.
+/// The changes in which every endpoint takes part. Endpoints that belong to no party are returned separately.
 fn parts(reach: &Reach<'_>, changes: &[Change]) -> (HashMap<EndpointId, Part>, Strangers) {
     let known: BTreeSet<EndpointId> = reach.parties.iter().flat_map(|it| it.members.iter().copied()).collect();
     let mut parts: HashMap<EndpointId, Part> = HashMap::new();
@@ -120,7 +120,7 @@ fn some(pods: &[&str]) -> String {
     }
 }
 
-/// Gone, or on the network of its node.
+/// An endpoint that is gone, or on its node's network.
 fn stranger(member: Member, part: Part) -> Shown {
     Shown {
         namespace: Some(member.namespace),

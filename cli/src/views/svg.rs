@@ -1,7 +1,7 @@
-//! Pictures, drawn here: no Graphviz, the same bytes for the same input.
+//! Draws pictures without Graphviz; the same input gives the same bytes.
 //!
-//! A graph has its sources at the left and its destinations at the right. Each destination is a box with a line for each way
-//! in, so no two labels ever meet; curves lead from the sources to these lines. A matrix is a grid of squares.
+//! A graph has its sources at the left and its destinations at the right. Each destination is a box with a line for
+//! each way in, so no two labels ever meet; curves lead from the sources to these lines. A matrix is a grid of squares.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,9 +16,9 @@ const GAP: usize = 14;
 const MARGIN: usize = 16;
 /// A letter of 13 px sans-serif is at most about this wide.
 const LETTER: usize = 8;
-/// A longer text is cut; all of it is in its tooltip.
+/// Longer texts are cut; the tooltip has the whole text.
 const LONGEST: usize = 44;
-/// Of more names in one box, a number is given; all of them are in its tooltip.
+/// The largest number of names in a box; for more, the box has a number and the tooltip all names.
 const MOST_NAMES: usize = 10;
 
 const STYLE: &str = "\
@@ -55,7 +55,7 @@ pub(crate) fn graph(links: &[Link], title: &str) -> Page {
         })
         .collect();
     let height = top.max(MARGIN + sources.len() * (LINE + 8 + GAP)) + MARGIN;
-    // Sources are spread over the height of what they lead to.
+    // Sources are spread over the height of their targets.
     let step = (height - 2 * MARGIN) / sources.len().max(1);
     sources.values_mut().enumerate().for_each(|(index, at)| *at = MARGIN + index * step);
     let left_width = width(sources.keys().copied());
@@ -176,7 +176,7 @@ pub(crate) fn matrix(table: &Table) -> Page {
     page
 }
 
-/// Told apart by what is drawn in it, too.
+/// Draws a square. A partial one also has a diagonal line, so that it differs not only by its colour.
 fn square(text: &mut String, x: usize, y: usize, side: usize, kind: Kind, title: &str) {
     let class = match kind {
         Kind::Everything => "every",

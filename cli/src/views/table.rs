@@ -1,4 +1,4 @@
-//! The matrix: from whom (rows) to whom (columns), and what passes, by a letter.
+//! The matrix: sources (rows), destinations (columns), and the allowed traffic as letters.
 
 use serde_json::{Value, json};
 use weir_compiler::reach::edges::{self, Group, Place, Sum};
@@ -18,7 +18,7 @@ pub(crate) struct Table {
     json: Vec<Value>,
 }
 
-/// What a cell may say.
+/// The content of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cell {
     pub(crate) words: String,
@@ -29,7 +29,7 @@ pub(crate) struct Cell {
 /// How a cell is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Not for policies to say: two addresses outside, or ends that have no address family in common.
+    /// Policies do not apply: both ends are outside, or the ends have no address family in common.
     Void,
     Nothing,
     /// Some ports, or some pairs.
@@ -150,7 +150,7 @@ impl Kind {
     }
 }
 
-/// Marks for the values: `*` is everything, `.` nothing, letters the rest in the order they come.
+/// Marks for the values: `*` is everything, `.` nothing, and letters the rest in order of occurrence.
 fn marks(table: &Table) -> Vec<String> {
     let mut next = 0;
     let mut mark = |cell: &Cell| match cell.kind {
@@ -171,7 +171,7 @@ fn letters(number: usize) -> String {
     if number < 26 { last.to_string() } else { letters(number / 26 - 1) + &last.to_string() }
 }
 
-/// For people: numbered columns, and what the letters mean.
+/// Text for people: numbered columns, and a legend for the letters.
 pub(crate) fn text(table: &Table) -> Page {
     let marks = marks(table);
     let digits = table.ends.len().to_string().len();

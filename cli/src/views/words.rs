@@ -10,7 +10,7 @@ use weir_compiler::escape::{self, is_hidden};
 use weir_compiler::reach::edges::{Group, Place};
 use weir_compiler::reach::{CellId, Cells, Party, Passes, Reach, ports};
 
-/// Of more ranges than this, people get the first ones and a number.
+/// The largest number of ranges that are listed; for more, the first ones and the number.
 const MOST_RANGES: usize = 8;
 
 pub(crate) const OUTSIDE: &str = "any address outside";
@@ -35,7 +35,7 @@ pub(crate) fn groups(reach: &Reach<'_>, all: &[Group]) -> String {
     }
 }
 
-/// `10.0.0.0/8, 192.0.2.1-192.0.2.7`, or what they leave out where that is shorter.
+/// `10.0.0.0/8, 192.0.2.1-192.0.2.7`, or the addresses that are left out, if that is shorter.
 pub(crate) fn ranges(all: &[(IpAddr, IpAddr)]) -> String {
     let (Some(first), Some(last)) = (all.first(), all.last()) else { return String::new() };
     let family = Family::of(first.0);
@@ -110,7 +110,7 @@ pub(crate) fn passes_json(reach: &Reach<'_>, cells: &Cells<'_>, passes: Passes) 
     }
 }
 
-/// `other` is whatever `ports` do not name: other ports, and protocols without any.
+/// `other` is everything that `ports` does not name: other ports, and protocols without ports.
 pub(crate) fn cell_json(reach: &Reach<'_>, cells: &Cells<'_>, cell: CellId, family: Option<&str>) -> Value {
     let atoms = &reach.classes.atoms;
     let (other, specs) = ports::parts(atoms, cells.set(cell));
@@ -129,7 +129,7 @@ pub(crate) fn cell_json(reach: &Reach<'_>, cells: &Cells<'_>, cell: CellId, fami
 /// A field of a CSV file.
 pub(crate) fn csv(text: &str) -> String {
     let text = escape::line(text);
-    // A spreadsheet would take it for a formula.
+    // A spreadsheet would read such a text as a formula.
     let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.into_owned() };
     match text.contains([',', '"']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
@@ -145,7 +145,7 @@ pub(crate) fn md(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '&' => escaped.push_str("&amp;"),
-            // No name is to notify anyone.
+            // A name must not notify a user of GitHub.
             '@' => escaped.push_str("&#64;"),
             letter if is_hidden(letter) => {
                 escaped.push_str(&escape::line(letter.encode_utf8(&mut [0; 4])).replace('\\', "\\\\"))

@@ -1,7 +1,7 @@
-//! Which generation is in force on a pod, as an annotation of it. Off unless asked for: it costs the API server a write for each pod
-//! and generation.
+//! Writes the generation in force into an annotation of each pod. Off by default: it costs the API server a write per
+//! pod and generation.
 //!
-//! Strategy: only the last generation counts; it is told once nothing has changed for a while, a few pods a second.
+//! Strategy: only the last generation counts. It is written after a time without changes, a few pods per second.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use super::follow::chain;
 use super::log::{Log, Value};
 
 const ANNOTATION: &str = "weir.dev/generation";
-/// Generations that follow each other so closely are told as one.
+/// Generations that follow each other within this time are written as one.
 const SETTLE: Duration = Duration::from_secs(2);
-/// Between two pods.
+/// Pause between two pods.
 const PAUSE: Duration = Duration::from_millis(50);
-/// After the server has said no.
+/// Pause after the server refused a write.
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// A generation, and the pods that it is in force on: namespace, name, UID.
@@ -29,7 +29,7 @@ pub(crate) struct InForce {
     pub(crate) pods: Vec<(String, String, Option<String>)>,
 }
 
-/// Annotates pods, for as long as there is an agent.
+/// Annotates pods as long as the agent runs.
 pub(crate) async fn annotate(client: Client, mut in_force: Receiver<InForce>, log: Log) {
     let mut told = BTreeMap::new();
     while in_force.changed().await.is_ok() {
@@ -44,8 +44,8 @@ pub(crate) async fn annotate(client: Client, mut in_force: Receiver<InForce>, lo
                 continue;
             }
             match patch(&client, pod, now.generation).await {
-                // It has gone meanwhile, or is another one by now.
                 Ok(()) => _ = told.insert(pod.clone(), now.generation),
+                // The pod is gone, or another pod has its name now.
                 Err(Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => {}
                 Err(error) => {
                     log.warn("pods cannot be annotated", &[("error", Value::from(chain(&error)))]);

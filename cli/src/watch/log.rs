@@ -23,21 +23,21 @@ pub(crate) struct Log {
     pub(crate) format: Format,
 }
 
-/// A name and what goes with it.
+/// A field's name and value.
 pub(crate) type Field<'f> = (&'f str, Value);
 
 impl Log {
-    /// As things should be.
+    /// Logs normal operation.
     pub(crate) fn info(self, message: &str, fields: &[Field<'_>]) {
         self.write("info", message, fields);
     }
 
-    /// Somebody should look.
+    /// Logs a condition that an operator should look at.
     pub(crate) fn warn(self, message: &str, fields: &[Field<'_>]) {
         self.write("warn", message, fields);
     }
 
-    /// Something is not enforced.
+    /// Logs that something is not enforced.
     pub(crate) fn error(self, message: &str, fields: &[Field<'_>]) {
         self.write("error", message, fields);
     }
@@ -77,7 +77,7 @@ pub(super) fn timestamp(now: Duration) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", now.subsec_millis())
 }
 
-/// The date of a day since 1970, in the Gregorian calendar, reckoned from a first of March.
+/// The date of a day since 1970, in the Gregorian calendar; years are counted from 1 March.
 fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days / 146_097;

@@ -1,4 +1,4 @@
-//! `weir bench`: what packets cost here. Figures are not asserted: a busy machine is no fault.
+//! `weir bench`: measures packets on this machine. The figures are not asserted, because a machine may be busy.
 
 use std::process::Command;
 
@@ -30,7 +30,7 @@ fn the_programs_of_an_artifact_are_measured() {
     for program in document["programs"].as_array().expect("programs") {
         assert_eq!(program["family"], 4);
         let of_db = program["program"] == "to_pod";
-        // Only `shop/db` is isolated, and only from what comes in.
+        // Only `shop/db` is isolated, and only for ingress.
         assert_eq!(program["ns"]["denied"].is_number(), of_db, "{program}");
         for figure in ["established", "established_1024", "new"] {
             assert!(program["ns"][figure].is_number(), "{figure}: {program}");

@@ -1,4 +1,4 @@
-//! `weir check`: what it finds, how it prints it, and how it exits.
+//! `weir check`: findings, output formats and exit codes.
 
 use std::os::unix::fs::symlink;
 
@@ -130,7 +130,7 @@ fn weir_toml_is_found_in_parents() {
     let mut command = place.command("check ../../twins.yaml");
     let ran = crate::support::Ran::from(command.current_dir(place.path().join("deep/er")).output().expect("runs"));
     ran.exits(1);
-    // The command line is nearer than the file.
+    // The command line overrides the file.
     place.run("check twins.yaml -A duplicate-address").exits(0);
 }
 

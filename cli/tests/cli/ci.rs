@@ -1,4 +1,4 @@
-//! What docs/ci has for CI systems, run as it is written there, on a repository that the test makes.
+//! Runs the examples for CI systems in docs/ci exactly as they are written there, on a repository that the test makes.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -54,7 +54,7 @@ impl Repository {
         it.write(".gitignore", "bin\n*.log\n");
         it.git("add -A");
         it.git("commit -q -m base");
-        // What a clone would have.
+        // A clone would have this reference.
         it.git("update-ref refs/remotes/origin/main main");
         it.git("checkout -q -b change");
         it
@@ -76,7 +76,7 @@ impl Repository {
         fs::read_to_string(self.place.path().join(name)).unwrap_or_default()
     }
 
-    /// In the repository, with the programs above, as nobody in particular.
+    /// A command in the repository, with the programs above and without the user's git configuration.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         let path = std::env::var("PATH").unwrap_or_default();
@@ -105,7 +105,7 @@ impl Repository {
         Ran::from(command.output().expect("bash"))
     }
 
-    /// The database no longer asks who comes.
+    /// Opens the database to all sources.
     fn open_the_database(&self) {
         let open = SHOP.replace(
             "    - from:\n        - podSelector:\n            matchLabels: {app: web}\n      ports:",
@@ -116,7 +116,7 @@ impl Repository {
     }
 }
 
-/// The workflow's steps that run something, in order, as the runner would: without that which installs.
+/// Runs the workflow's `run` steps in order, as the runner would, except those that install something.
 fn run_workflow(repository: &Repository) -> Vec<(String, Ran)> {
     let workflow = read("github-workflow.yml");
     let workflow = parse(&workflow);
@@ -226,7 +226,7 @@ fn the_hook_refuses_errors_and_tells_of_changes() {
     fs::create_dir_all(hook.parent().expect("a parent")).expect("made");
     fs::copy(example("pre-commit"), &hook).expect("copied");
     assert!(fs::metadata(&hook).expect("there").permissions().mode() & 0o111 != 0, "the hook is executable");
-    // Only what is staged counts.
+    // The hook checks only files that are staged in git.
     repository.write("policies/shop.yaml", &SHOP.replace("podSelector:", "podselector:"));
     repository.write("notes.txt", "nothing");
     repository.git("add notes.txt");

@@ -1,4 +1,4 @@
-//! `weir diff`: rows, witnesses, inputs, and what is printed.
+//! `weir diff`: rows, witnesses, inputs and output formats.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
@@ -83,7 +83,7 @@ fn json_is_as_its_schema_says() {
     assert!(found["groups"].as_array().expect("groups").iter().any(|it| it["services"] != json!([])), "{found:#}");
 }
 
-/// Asks both sides about every witness.
+/// Judges every witness on both sides.
 fn replay(place: &Place, base: &str, head: &str) -> usize {
     let found = place.run(&format!("diff {base} {head} -o json")).exits(1).json();
     let rows = found["rows"].as_array().expect("rows");
@@ -124,7 +124,7 @@ fn every_witness_is_answered_differently_by_the_reference_and_the_machine() {
         .collect();
     let mut names: Vec<String> = names.into_iter().filter(|it| it.ends_with(".yaml")).collect();
     names.sort();
-    // Every example without its policies, against itself.
+    // Every example against the same example without its policies.
     let mut asked = 0;
     for name in &names {
         let text = std::fs::read_to_string(policies(name)).expect("an example");
@@ -216,7 +216,7 @@ fn what_git_does_not_have_is_the_operators_error() {
     place.run("diff git:main:net net").exits(2).complains("main:net/policies/link.yaml is a symbolic link");
 }
 
-/// A kubectl that prints a file, and knows no lists.
+/// A kubectl that prints a file and has no lists.
 fn with_kubectl(place: &Place, script: &str) -> std::path::PathBuf {
     let directory = place.path().join("bin");
     std::fs::create_dir_all(&directory).expect("a directory");
@@ -349,7 +349,7 @@ fn markdown_is_short_first_and_never_longer_than_github_takes() {
         ran.says("<!-- weir diff -->\n### Allowed traffic\n\n**1 region newly allowed, 1 region no longer allowed**");
     let ran = ran.says("| ➕ now allowed | shop/web | shop/db | TCP 5433 |").says("<details><summary>Why");
     assert!(!ran.out.contains("not told here"), "{}", ran.out);
-    // Each pod may reach a port of its own: as many rows as there are pods.
+    // Each pod may reach a port of its own, so there is one row per pod.
     let pod = |number: u32| {
         format!(
             "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: pod-{number}, namespace: shop, labels: {{n: \"n{number}\"}}}}\n\
@@ -388,7 +388,7 @@ fn rows_stand_at_the_lines_that_are_responsible() {
     let at = |it: &Value| it["locations"][0]["physicalLocation"]["region"]["startLine"].as_u64();
     assert_eq!(results.iter().map(at).collect::<Vec<_>>(), [Some(11), Some(4)]);
     assert_eq!(results[0]["ruleId"], "traffic-added");
-    // A policy that is gone stands nowhere.
+    // A deleted policy has no line.
     let pods = SHOP.split_once("---\n").expect("documents").1;
     let gone = place.file("gone.yaml", pods).run("diff shop.yaml gone.yaml -o github").exits(1);
     gone.says("::warning title=weir%3A isolation ends::").says("::warning title=weir%3A traffic is allowed");

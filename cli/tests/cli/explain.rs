@@ -1,4 +1,4 @@
-//! `weir explain` and `weir test`: one flow for people, many for CI.
+//! `weir explain` and `weir test`: one flow for people, many flows for CI.
 
 use serde_json::Value;
 use weir_compiler::classify::Scope;
@@ -65,7 +65,7 @@ witness: to_pod of shop/db: allow
     assert_eq!(ran.out, expected);
 }
 
-/// What selects in every way that there is, and addresses of every sort.
+/// Selectors and addresses of every kind.
 const MUCH: &str = r#"
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -99,7 +99,7 @@ metadata: {name: drop}
 spec: {action: Deny, order: 1, directions: [Ingress, Egress], cidrs: [192.0.2.7]}
 "#;
 
-/// The programs of the whole cluster, and the place of each endpoint.
+/// The programs of the whole cluster, and the index of each endpoint.
 fn machine(texts: &[&str]) -> (Loaded, Vec<String>) {
     let input =
         |text: &&str| Input { name: "-".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };

@@ -23,7 +23,7 @@ const HOSTILE: [&str; 12] = [
     "\u{e0041}\u{fe0f}</script><img src=x>|`*\"';\\",
 ];
 
-/// A small generator, so that each run of the test asks the same.
+/// A small generator, so that each run of the test uses the same inputs.
 struct Random(u64);
 
 impl Random {

@@ -29,7 +29,7 @@ spec:
 {apiVersion: v1, kind: Pod, metadata: {name: probe, namespace: ops, labels: {app: probe}}, status: {podIP: 10.0.0.3}}
 ";
 
-/// The report of what is in the place.
+/// The report on the files in the place.
 fn report(place: &Place, paths: &str) -> Browser {
     let page = place.run(&format!("matrix {paths} -o html")).exits(0).out;
     open(place, &page)
@@ -79,7 +79,8 @@ fn the_page_says_of_every_pair_what_the_compiler_says() {
     for (from, row) in document["cells"].as_array().expect("rows").iter().enumerate() {
         for (to, value) in row.as_array().expect("cells").iter().enumerate() {
             let value = &document["values"][value.as_u64().expect("an index") as usize];
-            // Ranges have commas, which the CSV puts into quotes: those are compared by the others' rows and columns.
+            // Ranges contain commas and are quoted in CSV. This test does not parse quotes, so it skips the cells of
+            // such ends.
             if ends[from].starts_with('"') || ends[to].starts_with('"') {
                 continue;
             }
@@ -95,11 +96,11 @@ fn the_page_says_of_every_pair_what_the_compiler_says() {
 fn everything_can_be_done_with_the_keyboard() {
     need_browser!();
     let browser = report(&Place::new().file("tiers.yaml", TIERS), "tiers.yaml");
-    // By Tab into the grid: it has one stop.
+    // Tab enters the grid, which is one tab stop.
     browser.run("document.getElementById('close').click(); document.getElementById('close').focus()");
     browser.press(&["Tab"]);
     assert_eq!(browser.text("return document.activeElement.getAttribute('role')"), "gridcell");
-    // To the second namespace's row header, which opens; then to the pair shop/web → shop.
+    // To the second namespace's row header, which opens it; then to the pair shop/web → shop.
     browser.press(&["Down", "Left"]);
     assert_eq!(browser.text("return document.activeElement.getAttribute('role')"), "rowheader");
     assert_eq!(browser.text("return document.activeElement.getAttribute('aria-expanded')"), "false");
@@ -187,7 +188,7 @@ fn nothing_is_fetched_and_no_script_of_others_runs() {
     assert_eq!(browser.run(script), 0, "content security lets other scripts run");
 }
 
-/// The contrast of an element's ink on its ground, as WCAG measures it.
+/// The contrast between text and background of an element, by WCAG's formula.
 const CONTRAST: &str = "
     const light = (color) => {
       const parts = color.match(/[\\d.]+/g).map(Number).slice(0, 3).map((it) => it / 255);
@@ -269,7 +270,7 @@ fn two_thousand_workloads_open_with_a_small_document() {
     assert!(browser.run(nodes).as_u64().is_some_and(|it| it < 4000), "{} nodes", browser.run(nodes));
 }
 
-/// As above, but the block is another, web comes on another port, and one pod has come for one that went.
+/// The same cluster with another block, with web on another port, and with one pod replaced by another.
 fn changed() -> String {
     let text = TIERS.replace("192.0.2.0/24", "192.0.2.0/25").replacen("[{port: 5432}]", "[{port: 5433}]", 1);
     text.replace("name: probe,", "name: prober,")
@@ -288,7 +289,7 @@ fn a_change_is_marked_in_its_cells_and_told_below() {
         browser.text(&format!("return document.querySelector('[aria-label^=\"{from} to {to}:\"]').textContent"))
     };
     assert_eq!((class("shop/web", "shop/db").as_str(), glyph("shop/web", "shop/db").as_str()), ("cell both", "±"));
-    // The block's second half is an end of its own now.
+    // The block's second half is a separate end now.
     assert_eq!(
         (class("192.0.2.128/25", "shop/db").as_str(), glyph("192.0.2.128/25", "shop/db").as_str()),
         ("cell removed", "−")
@@ -333,7 +334,7 @@ fn every_pair_that_a_row_speaks_of_is_marked_and_no_other() {
     let members = |row: &Value, side: &str| -> Vec<String> {
         let group = &document["groups"][row[side].as_u64().expect("a number") as usize];
         let names = group["endpoints"].as_array().expect("endpoints").iter().filter_map(Value::as_str);
-        // As the page names workloads: without their kind.
+        // The page names workloads without their kind.
         names
             .map(|it| it.rsplitn(3, '/').take(2).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("/"))
             .collect()
@@ -356,7 +357,8 @@ fn every_pair_that_a_row_speaks_of_is_marked_and_no_other() {
          }).sort()",
     );
     let marked: Vec<&str> = marked.as_array().expect("a list").iter().filter_map(Value::as_str).collect();
-    // A pod and itself are of one workload in the page: rows say nothing of the two, cells of a workload's pods do.
+    // In the page, a pod and itself belong to one workload: rows say nothing about this pair, but cells between a
+    // workload's pods do.
     let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
     assert!(!expected.is_empty());
     assert_eq!(marked, expected);

@@ -1,7 +1,7 @@
 //! `weir attach --key` and `--verify` without a kernel: both checks come before the kernel is asked for anything.
 //!
 //! `signed/` was made with minisign 0.11: `minisign -G -W`, then `minisign -S` (`signed.bin`, hashed first) and
-//! `minisign -S -l` (`legacy.bin`). Its secret keys are gone; to make it anew, make new keys.
+//! `minisign -S -l` (`legacy.bin`). Its secret keys were deleted, so new signatures need new keys.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::support::{Place, Ran, SHOP};
 
 const ATTACH: &str = "--endpoint shop/web=eth0 --bpffs nowhere";
 
-/// The fixtures, copied.
+/// A place with copies of the fixtures.
 fn place() -> Place {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/signed");
     let names = ["signed.bin", "signed.bin.minisig", "legacy.bin", "legacy.bin.minisig", "key.pub", "other.pub"];

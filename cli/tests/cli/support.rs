@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) mod schema;
 
-/// A shop: web may reach db on 5432, and nobody else may.
+/// A shop: web may reach db on 5432, and no other pod may.
 pub(crate) const SHOP: &str = "\
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -41,7 +41,7 @@ metadata: {name: db, namespace: shop, labels: {app: db}}
 status: {phase: Running, podIP: 10.0.0.2}
 ";
 
-/// A directory that goes away with the test, and `weir` in it.
+/// A directory that is removed after the test, in which `weir` runs.
 pub(crate) struct Place {
     directory: PathBuf,
 }
@@ -56,7 +56,7 @@ impl Place {
         Self { directory }
     }
 
-    /// With the shop in `shop.yaml`.
+    /// A place with the shop in `shop.yaml`.
     pub(crate) fn shop() -> Self {
         Self::new().file("shop.yaml", SHOP)
     }
@@ -87,7 +87,7 @@ impl Place {
         let mut command = self.command(arguments);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weir runs");
-        // It may end before it has read everything, and then says why itself.
+        // The command may end before it has read all input, and then reports an error itself.
         _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
         Ran::from(child.wait_with_output().expect("weir ends"))
     }
@@ -99,7 +99,7 @@ impl Drop for Place {
     }
 }
 
-/// What became of it.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,

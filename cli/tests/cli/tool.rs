@@ -1,4 +1,4 @@
-//! What every command-line tool owes its user: help, version, completions, closed pipes, exit codes.
+//! The standard behaviour of a command-line tool: help, version, completions, closed pipes, exit codes.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
@@ -86,7 +86,7 @@ fn a_closed_pipe_ends_a_query() {
     assert_eq!((ran.out.lines().count(), ran.err.as_str()), (1, ""));
 }
 
-/// A rule that allows a block, and the pod `web` has its address in it.
+/// A rule that allows a block, which contains the address of the pod `web`.
 const BLOCK: &str = "\
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -96,7 +96,7 @@ spec:
   ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/8}}], ports: [{port: 80}]}]
 ";
 
-/// Every command that judges, asked whether web reaches db on port 80.
+/// Runs every command that judges, for web to db on port 80.
 #[track_caller]
 fn check_assumed(place: &Place, flags: &str, verdict: &str) {
     let ask = "explain . --from shop/web --to shop/db --port 80";

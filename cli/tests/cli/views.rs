@@ -1,4 +1,4 @@
-//! `weir matrix`, `weir graph` and `weir exposure`: every format, and how they exit.
+//! `weir matrix`, `weir graph` and `weir exposure`: every format, and the exit codes.
 
 use crate::support::schema::check_schema;
 use crate::support::{Place, SHOP};
@@ -90,7 +90,7 @@ fn every_format_is_the_same_every_time() {
     }
 }
 
-/// Tags are closed in the order in which they were opened.
+/// Checks that tags are closed in the reverse order of their opening.
 #[track_caller]
 fn check_nesting(text: &str) {
     let mut open: Vec<&str> = Vec::new();

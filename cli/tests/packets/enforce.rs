@@ -1,4 +1,4 @@
-//! Putting policies in force: by the built binary, or by the control, the same policies as iptables rules.
+//! Puts policies in force: with the built binary, or with the control, which has the same policies as iptables rules.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,23 +7,23 @@ use crate::namespace::{Error, run};
 use crate::place::Place;
 use crate::topology::{Layout, Net, Node};
 
-/// Who enforces.
+/// The implementation that enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     Programs,
     Rules,
 }
 
-/// The binary that is tested; a guest has it elsewhere.
+/// The binary under test; in a guest it has another path.
 pub(crate) fn weir() -> PathBuf {
     std::env::var_os("WEIR_BINARY").map_or_else(|| env!("CARGO_BIN_EXE_weir").into(), PathBuf::from)
 }
 
-/// Enforces on all nodes what the files say.
+/// Enforces the policies of the files on all nodes.
 pub(crate) fn enforce(by: By, net: &Net, place: &Place, files: &[PathBuf]) -> Result<(), Error> {
     match by {
         By::Programs => {
-            // Both ways onto an interface are tried, if the kernel has both.
+            // Both kinds of hooks are used, if the kernel has both.
             let hook = if net.layout == Layout::Bridge { "clsact" } else { "auto" };
             let mut with_pods = net.nodes.iter().filter(|node| !node.pods.is_empty());
             with_pods
@@ -37,7 +37,7 @@ pub(crate) fn enforce(by: By, net: &Net, place: &Place, files: &[PathBuf]) -> Re
     }
 }
 
-/// What a node has to enforce, as an artifact.
+/// Compiles the files for a node; returns the artifact's path.
 pub(crate) fn compile(place: &Place, node: &Node, files: &[PathBuf]) -> Result<PathBuf, Error> {
     let artifact = place.file(&format!("{}.o", node.name));
     compile_to(&artifact, node, files).map(|()| artifact)
@@ -76,12 +76,12 @@ fn restore(node: &Node, layout: Layout, rules: &str) -> Result<(), Error> {
     node.space.run("iptables-restore", &["-w", "10"], v4)?;
     node.space.run("ip6tables-restore", &["-w", "10"], v6)?;
     if layout == Layout::Bridge {
-        // Pods are neighbours there, and rules about forwarding see how they look for each other.
+        // There the pods are neighbours, and forwarding rules also see their neighbour discovery.
         for kind in ["135", "136"] {
             let pass = ["-w", "10", "-I", "FORWARD", "-p", "ipv6-icmp", "--icmpv6-type", kind, "-j", "ACCEPT"];
             node.space.run("ip6tables", &pass, "")?;
         }
     }
-    // Packets by hand have no checksums.
+    // Packets made by hand have no checksums.
     node.space.set("netfilter/nf_conntrack_checksum", "0")
 }

@@ -1,7 +1,8 @@
 //! Switches, crashes and floods while packets flow.
 //!
-//! Counted, never timed: a packet that both generations allow is never lost, one that either of them denies at some end never
-//! comes through. `WEIR_LOAD_SECONDS`, `WEIR_LOAD_SYNS` and `WEIR_LOAD_ENDPOINTS` ask for more than CI has time for.
+//! Packets are counted, and times are never asserted: packets that both generations allow are never lost, and packets
+//! that either generation denies at some end never get through. `WEIR_LOAD_SECONDS`, `WEIR_LOAD_SYNS` and
+//! `WEIR_LOAD_ENDPOINTS` ask for longer runs than CI has time for.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -17,24 +18,24 @@ use crate::topology::{Layout, Net, NodePlan, Plan, PodPlan};
 mod bench;
 mod flood;
 
-/// Tests of load want the machine for themselves; the others do not mind each other.
+/// Load tests need the machine for themselves; all other tests may run at the same time.
 pub(crate) static QUIET: RwLock<()> = RwLock::new(());
 
 const SWITCH_EVERY: Duration = Duration::from_millis(100);
 const CRASH_EVERY: Duration = Duration::from_secs(2);
-/// However slow the machine is.
+/// The least number of switches, even on a slow machine.
 const LEAST_SWITCHES: u32 = 8;
-/// What is under way at a time: less than a socket's buffer takes.
+/// Number of packets in flight at a time: fewer than a socket's buffer holds.
 const AT_ONCE: usize = 32;
-/// A SYN that is lost is sent again after a second.
+/// The kernel repeats a lost SYN after a second.
 const NO_SECOND_SYN: Duration = Duration::from_millis(900);
 
-/// What the environment asks for.
+/// The number in an environment variable, or the default.
 fn asked(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// Pods `p0`, `p1` … of one node; who is who is up to the policies.
+/// Pods `p0`, `p1` … of one node; the policies give them their roles.
 fn lay_out(pods: usize) -> (Net, Place) {
     let pod = |index: usize| PodPlan {
         name: format!("default/p{index}"),
@@ -82,7 +83,8 @@ spec:\n  podSelector: {{matchLabels: {{pod: p{pod}}}}}\n  policyTypes: [{directi
     )
 }
 
-/// Both allow p0 to p1 on 7, and deny 8 (at p1) and 9 (at p0). From p2 to p3, each denies at another end.
+/// Both allow p0 to p1 on 7, and deny 8 (at p1) and 9 (at p0). From p2 to p3, one denies at the source and the other at
+/// the destination.
 fn generations() -> [String; 2] {
     let port = "ports: [{port: 7, protocol: UDP}, {port: 7}]";
     let sender = |more: &str| {
@@ -135,7 +137,8 @@ fn nothing_is_lost_and_nothing_passes_while_generations_change_and_agents_die() 
     });
 }
 
-/// Switches to and fro for as long as asked. Now and then the command dies on its way, and the next one takes over.
+/// Switches back and forth for as long as asked. Sometimes the command is killed during a switch, and the next one
+/// takes over.
 fn change(net: &Net, place: &Place, artifacts: &[PathBuf; 2]) -> u32 {
     let (node, begun, mut crashed, mut turn) = (&net.nodes[0], Instant::now(), Instant::now(), 0);
     let length = Duration::from_secs(asked("WEIR_LOAD_SECONDS", 10));
@@ -148,7 +151,7 @@ fn change(net: &Net, place: &Place, artifacts: &[PathBuf; 2]) -> u32 {
             command.arg("attach").arg(artifact).arg("--bpffs").arg(crate::enforce::pins(place, node));
             let mut child =
                 command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
-            // At another point each time.
+            // Killed at another point each time.
             std::thread::sleep(Duration::from_millis(u64::from(turn * 7 % 60)));
             child.kill().unwrap();
             child.wait().unwrap();
@@ -169,14 +172,14 @@ fn change(net: &Net, place: &Place, artifacts: &[PathBuf; 2]) -> u32 {
     turn
 }
 
-/// What became of what was sent.
+/// The results of the traffic.
 #[derive(Debug, Default)]
 struct Seen {
     received: u64,
     connected: u64,
-    /// Allowed, and did not arrive.
+    /// Allowed packets that did not arrive.
     lost: u64,
-    /// Denied, and arrived.
+    /// Denied packets that arrived.
     passed: u64,
 }
 
@@ -187,7 +190,8 @@ fn socket(net: &Net, pod: usize, v6: bool, port: u16) -> UdpSocket {
     socket
 }
 
-/// As fast as it goes, until told to stop: an old flow and new ones, which are allowed; and what is not.
+/// Sends as fast as possible until `stop` is set: packets of an old flow and of new ones, which are allowed, and
+/// packets that are denied.
 fn traffic(net: &Net, v6: bool, stop: &AtomicBool) -> Seen {
     let mut seen = Seen::default();
     let to = |pod, port| SocketAddr::new(address(pod, v6), port);

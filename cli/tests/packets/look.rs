@@ -1,4 +1,4 @@
-//! What the commands that look say of what real packets did.
+//! The commands that show the datapath's state, after real packets.
 
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ fn what_is_denied_is_told_with_its_policy() {
         Err(reason) => skip!("{reason}"),
     };
     stage.between("other", "server", Udp, 53, false);
-    // The kernel keeps records until somebody reads them.
+    // The kernel keeps records until they are read.
     let text = ask(&stage.net.nodes[0], &stage.place, &["monitor", "-o", "jsonl", "--duration", "2"]).unwrap();
     let mut events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let event = events.find(|it| it["proto"] == "UDP").unwrap_or_else(|| panic!("nothing about it: {text}"));
@@ -72,7 +72,7 @@ fn status_says_what_is_so_and_what_is_not() {
     let endpoints = status["endpoints"].as_array().unwrap();
     assert!(endpoints.iter().all(|it| it["state"] == "enforced"), "{status:#}");
     assert_eq!(status["drift"], Value::Array(Vec::new()));
-    // An interface that goes.
+    // Removes an interface.
     let node = &stage.net.nodes[0];
     let gone = &node.pods[0];
     node.space.ip(&format!("link del {}\n", gone.interface)).unwrap();

@@ -1,7 +1,7 @@
-//! Weir with real packets: namespaces, interfaces and sockets, and the built binary in between.
+//! Tests Weir with real packets: namespaces, interfaces and sockets, and the built binary.
 //!
-//! Everything happens in network namespaces that nothing but this process holds. Without privilege the tests are skipped, and
-//! say so.
+//! Everything happens in network namespaces that only this process holds. Without privileges the tests are skipped,
+//! with a message.
 
 mod attacks;
 #[expect(dead_code, reason = "reasons are not on the wire")]
@@ -34,14 +34,14 @@ use namespace::{Error, Namespace};
 use topology::Layout;
 use weir_runtime::skip;
 
-/// What all of this needs, tried.
+/// Checks that the required privileges and tools work.
 fn privilege() -> Result<(), Error> {
     let space = Namespace::new()?;
     space.ip("link add one type veth peer name other\n")?;
     place::Place::new().map(drop)
 }
 
-/// What the control needs, tried.
+/// Checks that the tools for the control with netfilter rules work.
 fn control() -> Result<(), Error> {
     privilege()?;
     let space = Namespace::new()?;

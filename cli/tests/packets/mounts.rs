@@ -1,4 +1,4 @@
-//! Commands whose mounts are not the machine's, as those of `ip netns exec` are.
+//! Commands in another mount namespace than the machine's, like those of `ip netns exec`.
 
 use crate::By;
 use crate::enforce::{ask, pins, weir};
@@ -7,7 +7,7 @@ use crate::stage::Stage;
 use crate::topology::Layout;
 use weir_runtime::skip;
 
-/// Runs `weir` where something else is mounted over the bpf file system.
+/// Runs `weir` in a mount namespace where the bpf file system is hidden by another mount.
 fn hidden(stage: &Stage, arguments: &[&str], bpffs: &str) -> Result<String, crate::Error> {
     let (over, weir) = (stage.place.bpffs(), weir());
     let mut words = vec!["--mount", "sh", "-c", "mount -t tmpfs none \"$0\" && exec \"$@\"", over.to_str().unwrap()];
@@ -31,7 +31,7 @@ fn pins_outlive_a_command_with_mounts_of_its_own() {
     let mut arguments = vec!["attach", artifact.to_str().unwrap()];
     arguments.extend(endpoints.iter().flat_map(|it| ["--endpoint", it]));
     hidden(&stage, &arguments, bpffs.to_str().unwrap()).unwrap();
-    // The command is gone, and its mounts with it.
+    // The command has ended, and its mounts with it.
     stage.between("client", "server", Tcp, 80, true);
     stage.between("other", "server", Tcp, 80, false);
     ask(node, &stage.place, &["status"]).unwrap();

@@ -1,7 +1,7 @@
 //! Network namespaces without names.
 //!
-//! Nothing but this process (and what it starts) holds them: they, and every interface, route and rule in them, are gone with
-//! it, however it ends. What a crash can leave behind is a directory with a bpffs; see [`crate::place`].
+//! Only this process and its children hold them. So they disappear with it, even after a crash, with every interface,
+//! route and rule in them. Only a directory with a bpffs can be left behind; see [`crate::place`].
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use crate::sys;
 
-/// Why something could not be done.
+/// The error of any helper.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// A network namespace.
@@ -19,14 +19,14 @@ pub(crate) struct Namespace {
     file: File,
 }
 
-/// What every namespace is set to, before there are interfaces.
+/// Settings of every namespace, made before it has interfaces.
 const SETTINGS: [(&str, &str); 9] = [
     ("ipv4/ip_forward", "1"),
     ("ipv6/conf/all/forwarding", "1"),
-    // Addresses are there at once.
+    // Addresses can be used at once.
     ("ipv6/conf/all/accept_dad", "0"),
     ("ipv6/conf/default/accept_dad", "0"),
-    // What is dropped is dropped by what is tested.
+    // Only the code under test may drop packets.
     ("ipv4/conf/all/rp_filter", "0"),
     ("ipv4/conf/default/rp_filter", "0"),
     ("ipv4/icmp_ratelimit", "0"),
@@ -46,7 +46,7 @@ impl Namespace {
         Ok(it)
     }
 
-    /// Does something inside: sockets that are made there stay there.
+    /// Runs a function inside: sockets that it makes stay in the namespace.
     pub(crate) fn enter<T: Send>(&self, inside: impl FnOnce() -> T + Send) -> io::Result<T> {
         on_thread(|| sys::enter(self.file.as_fd()).map(|()| inside()))?
     }
@@ -74,13 +74,13 @@ impl Namespace {
         self.run("ip", &["-batch", "-"], lines).map(drop).map_err(|error| format!("{error}\n{lines}").into())
     }
 
-    /// As `ip` takes a namespace.
+    /// The path of the namespace, in the form that `ip` accepts.
     pub(crate) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }
 }
 
-/// Namespaces belong to threads, so whatever changes them gets one of its own.
+/// A namespace is a property of a thread, so code that changes it runs in a thread of its own.
 fn on_thread<T: Send>(inside: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().spawn_scoped(scope, inside)?;
@@ -88,13 +88,13 @@ fn on_thread<T: Send>(inside: impl FnOnce() -> T + Send) -> io::Result<T> {
     })
 }
 
-/// Runs a command with input, and gives its output; an error says what it said.
+/// Runs a command with input and returns its output; an error contains its standard error.
 pub(crate) fn run(command: &mut Command, input: &str) -> Result<String, Error> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
     let mut stdin = child.stdin.take().ok_or("no input")?;
     let output = std::thread::scope(|scope| {
-        // A child that does not read to the end has its reasons; its status tells.
+        // Ignore write errors: a child may stop reading, and its exit status shows whether it failed.
         scope.spawn(move || stdin.write_all(input.as_bytes()));
         child.wait_with_output()
     })?;

@@ -1,6 +1,6 @@
-//! A directory for a test, with a bpffs of its own, that goes away with it.
+//! A directory for a test, with a bpffs of its own; both are removed on drop.
 //!
-//! Its name has the process that made it: what a process left that was killed is removed by the next one.
+//! Its name contains the process number, so that the next process can remove the directories of a killed one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -32,7 +32,7 @@ impl Place {
         Ok(it)
     }
 
-    /// Where pins go.
+    /// The directory for pins.
     pub(crate) fn bpffs(&self) -> PathBuf {
         self.path.join("bpf")
     }
@@ -50,12 +50,12 @@ impl Drop for Place {
 }
 
 fn remove(path: &Path) {
-    // With the mount go the pins, and with those what they held.
+    // Unmounting removes the pins, and with them the objects that only they held.
     let _ = sys::unmount(&path.join("bpf"));
     let _ = std::fs::remove_dir_all(path);
 }
 
-/// Of processes that are gone.
+/// Removes the directories of dead processes.
 fn remove_stale(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
@@ -67,14 +67,14 @@ fn remove_stale(directory: &Path) {
     }
 }
 
-/// Leaves something behind as a crash would, and looks whether it is removed.
+/// Leaves a directory behind as a crash would, and checks that it is removed.
 #[test]
 fn what_a_killed_process_left_is_removed() {
     if let Err(reason) = crate::privilege() {
         weir_runtime::skip!("{reason}");
     }
     let here = Place::new().unwrap();
-    // No process has this number: it is beyond what the kernel gives.
+    // No process can have this number: it is above the kernel's limit.
     let left = here.file(&format!("{PREFIX}{}-0", u32::MAX));
     std::fs::create_dir_all(left.join("bpf")).unwrap();
     sys::mount_bpffs(&left.join("bpf")).unwrap();

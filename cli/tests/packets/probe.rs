@@ -1,8 +1,8 @@
-//! New connections with real sockets, many at a time: who reaches whom?
+//! Tries new connections with real sockets, many at a time, to see who can reach whom.
 //!
-//! Servers and clients are sockets of this one process, each made in its namespace and none of them blocking; one loop moves all
-//! of them. A packet that a busy machine delays looks dropped, and never the other way round: so what should have been reached is
-//! tried again, with more time.
+//! Servers and clients are sockets of this one process, each made in its namespace. None of them blocks; one loop moves
+//! all of them. A packet that a busy machine delays may look dropped, but a dropped packet never looks delivered. So
+//! connections that should have worked are tried again with more time.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,9 +15,9 @@ use crate::namespace::{Error, Namespace};
 use crate::sctp;
 use crate::sys::{self, Kind};
 
-/// How long what should not come is waited for.
+/// Waiting time for packets that should not arrive.
 const WAIT: Duration = Duration::from_millis(150);
-/// How long what should come is waited for.
+/// Waiting time for packets that should arrive.
 const PATIENCE: Duration = Duration::from_millis(1_500);
 const RETRIES: usize = 3;
 const PAUSE: Duration = Duration::from_millis(1);
@@ -39,12 +39,12 @@ pub(crate) struct Try<'n> {
     pub(crate) source: IpAddr,
     pub(crate) protocol: Protocol,
     pub(crate) to: SocketAddr,
-    /// Where it ends up, by address translation or without; nobody may be there.
+    /// The endpoints that the connection may reach, with address translation or without. There may be none.
     pub(crate) served: Vec<(&'n Namespace, SocketAddr)>,
     pub(crate) expected: bool,
 }
 
-/// Tries all, each with a connection of its own; gives which got through.
+/// Tries all connections at once; returns which of them got through.
 pub(crate) fn reach(tries: &[Try<'_>]) -> Result<Vec<bool>, Error> {
     let mut servers = Servers::default();
     for it in tries {
@@ -88,7 +88,7 @@ fn once(servers: &mut Servers, tries: &[&Try<'_>]) -> Result<Vec<bool>, Error> {
     }
 }
 
-/// The side that begins.
+/// The side that begins a connection.
 struct Client {
     socket: Socket,
     reached: bool,
@@ -96,9 +96,9 @@ struct Client {
 
 enum Socket {
     Stream(TcpStream),
-    /// Anything that takes and gives packets.
+    /// A socket for packets: UDP, or echo requests.
     Packets(UdpSocket),
-    /// From this port to that.
+    /// SCTP by hand: the socket, the local port and the remote address.
     Association(UdpSocket, u16, SocketAddr),
 }
 
@@ -113,7 +113,7 @@ impl Client {
             }
             Protocol::Sctp => {
                 let socket: UdpSocket = bound(Kind::Raw(sctp::PROTOCOL), source, SocketAddr::new(to.ip(), 0))?.into();
-                // Raw sockets have no ports of their own.
+                // Raw sockets have no port of their own, so one is chosen here.
                 let port = 30_000 + NEXT_PORT.fetch_add(1, Ordering::Relaxed) % 20_000;
                 socket.send(&sctp::init(port, to.port())).map(|_| Socket::Association(socket, port, to))?
             }
@@ -155,14 +155,15 @@ pub(crate) fn echo_request(v6: bool) -> [u8; 16] {
     message
 }
 
-/// A socket that listens.
+/// A listening TCP socket.
 pub(crate) fn listen(at: SocketAddr) -> io::Result<OwnedFd> {
     let socket = sys::socket(Kind::Tcp, at.is_ipv6())?;
     sys::bind(&socket, at)?;
     sys::listen(&socket).map(|()| socket)
 }
 
-/// A command that another thread starts holds all sockets for a moment, also those that are closed meanwhile.
+/// Opens a socket and retries if its address is in use: a child process that another thread starts holds all sockets
+/// for a moment, even closed ones.
 fn patiently<T: Send>(space: &Namespace, open: impl Fn() -> io::Result<T> + Sync) -> io::Result<io::Result<T>> {
     let begun = Instant::now();
     loop {
@@ -175,7 +176,7 @@ fn patiently<T: Send>(space: &Namespace, open: impl Fn() -> io::Result<T> + Sync
     }
 }
 
-/// The sides that answer, by where they are. Echo requests are answered by the kernel.
+/// The sides that answer, by their addresses. The kernel answers echo requests.
 #[derive(Default)]
 struct Servers {
     listeners: BTreeMap<(String, SocketAddr), TcpListener>,
@@ -208,13 +209,13 @@ impl Servers {
         Ok(())
     }
 
-    /// Answers what has come.
+    /// Answers the received packets.
     fn serve(&mut self) -> Result<(), Error> {
-        // Connections stay in the backlog: being taken is not being reached.
+        // Connections stay in the backlog; the client does not need to be accepted.
         for socket in self.sockets.values() {
             let mut buffer = [0; 256];
             while let Ok((length, from)) = socket.recv_from(&mut buffer) {
-                // Whether the answer arrives is the client's business.
+                // Errors are ignored: the client notices a missing answer.
                 let _ = socket.send_to(&buffer[..length], from);
             }
         }

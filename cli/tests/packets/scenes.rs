@@ -1,4 +1,5 @@
-//! Scenes: each is a fact about packets, played in both families and both layouts, by programs and by the control.
+//! Scenes: each tests one fact about packets, in both families and both layouts, with our programs and with the
+//! control.
 
 mod connections;
 mod frames;

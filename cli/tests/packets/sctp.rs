@@ -1,8 +1,8 @@
-//! The beginning of an SCTP association by hand, since few kernels speak SCTP: INIT, and INIT ACK in answer.
+//! The first two packets of an SCTP association, made by hand because few kernels support SCTP: INIT and INIT ACK.
 
 use std::net::SocketAddr;
 
-/// Its number.
+/// SCTP's protocol number.
 pub(crate) const PROTOCOL: u8 = 132;
 const INIT: u8 = 1;
 const INIT_ACK: u8 = 2;
@@ -12,13 +12,13 @@ pub(crate) fn init(from: u16, to: u16) -> Vec<u8> {
     packet(from, to, 0, INIT)
 }
 
-/// What is answered at an address and port to what came in there, if it is a beginning.
+/// The answer to a received packet at an address and port, if the packet begins an association.
 pub(crate) fn answer(received: &[u8], at: &SocketAddr) -> Option<Vec<u8>> {
     let (from, to, chunk) = read(received, at.is_ipv6())?;
     (to == at.port() && chunk == INIT).then(|| packet(to, from, TAG, INIT_ACK))
 }
 
-/// Whether what came in is the answer to what was sent from one port to another.
+/// Whether a received packet answers the INIT that was sent from port `from` to port `to`.
 pub(crate) fn is_answer(received: &[u8], v6: bool, from: u16, to: u16) -> bool {
     read(received, v6) == Some((to, from, INIT_ACK))
 }

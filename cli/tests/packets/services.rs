@@ -1,7 +1,8 @@
-//! Service addresses, translated as kube-proxy's iptables mode does it.
+//! Translates service addresses as kube-proxy's iptables mode does.
 //!
-//! A chain a backend, chosen at random; a pod that gets itself back (hairpin) is masqueraded. Connections to node ports keep
-//! their source unless it is asked for: rows of the corpus say what policy means before sources are rewritten.
+//! There is a chain for each backend, chosen at random; a pod that reaches itself (hairpin) is masqueraded. Connections
+//! to node ports keep their source unless masquerading is asked for: the corpus describes policy before sources are
+//! rewritten.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +12,7 @@ use weir_compiler::model::{Cluster, Protocol, ServicePort};
 use crate::namespace::Error;
 use crate::topology::Node;
 
-/// An address and port, and what is behind it.
+/// An address and port, and the backends behind it.
 #[derive(Clone, Debug)]
 pub(crate) struct Frontend {
     pub(crate) at: SocketAddr,
@@ -20,8 +21,8 @@ pub(crate) struct Frontend {
     pub(crate) masquerade: bool,
 }
 
-/// What a node translates: service addresses everywhere, node ports and hostPorts on its own addresses. `index` is
-/// the node's place in the cluster.
+/// The addresses that a node translates: service addresses on all nodes, node ports and hostPorts on the node's own
+/// addresses. `index` is the node's index in the cluster.
 pub(crate) fn frontends(cluster: &Cluster, index: usize, node: &[IpAddr]) -> Vec<Frontend> {
     let mut all = Vec::new();
     for service in &cluster.services {
@@ -37,7 +38,7 @@ pub(crate) fn frontends(cluster: &Cluster, index: usize, node: &[IpAddr]) -> Vec
     all
 }
 
-/// What the `portmap` plug-in translates: only addresses that the node has.
+/// The addresses that the `portmap` plug-in translates: only those that the node has.
 fn host_ports(cluster: &Cluster, index: usize, node: &[IpAddr]) -> Vec<Frontend> {
     let mut found: Vec<Frontend> = Vec::new();
     for claim in cluster.host_ports.iter().filter(|it| it.node.index() == index) {
@@ -71,7 +72,7 @@ fn protocol(protocol: Protocol) -> &'static str {
     }
 }
 
-/// Has a node translate them.
+/// Makes a node translate the frontends.
 pub(crate) fn translate(node: &Node, frontends: &[Frontend]) -> Result<(), Error> {
     for (program, v6) in [("iptables-restore", false), ("ip6tables-restore", true)] {
         let of_family: Vec<&Frontend> = frontends.iter().filter(|it| it.at.is_ipv6() == v6).collect();

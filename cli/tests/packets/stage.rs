@@ -1,8 +1,8 @@
-//! The cluster that the scenarios play in, enforced.
+//! The cluster in which the scenes run, with policies in force.
 //!
-//! `server` is isolated both ways. Three may reach it: `client` and `far` on TCP 80, UDP 53 and SCTP 90, `friend` on everything.
-//! It may reach what is in 198.51.100.0/24 and 2001:db8::/64 outside. `sealed` may reach nothing and nobody it. The others are
-//! free. `far` and `stranger` run on another node.
+//! `server` is isolated in both directions. Three pods may reach it: `client` and `far` on TCP 80, UDP 53 and SCTP 90,
+//! `friend` on everything. It may reach addresses in 198.51.100.0/24 and 2001:db8::/64 outside. `sealed` may neither
+//! send nor receive. The other pods are not isolated. `far` and `stranger` run on another node.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -13,16 +13,16 @@ use crate::place::Place;
 use crate::probe::{Protocol, Try, reach};
 use crate::topology::{Layout, Net, NodePlan, Plan, PodPlan};
 
-/// A cluster that is laid out and enforced.
+/// A cluster that is built and enforced.
 pub(crate) struct Stage {
     pub(crate) net: Net,
     pub(crate) place: Place,
     pub(crate) by: By,
-    /// Of one test, each family in turn.
+    /// The family: each test runs once per family.
     pub(crate) v6: bool,
 }
 
-/// `here`'s bridge, where pods share one.
+/// The addresses of `here`'s bridge, in the layout with a bridge.
 pub(crate) const BRIDGE: [&str; 2] = ["10.0.0.254", "fd00::fe"];
 pub(crate) const OUTSIDE: [&str; 2] = ["198.51.100.7", "2001:db8::7"];
 pub(crate) const ELSEWHERE: [&str; 2] = ["203.0.113.7", "2001:db8:1::7"];
@@ -64,18 +64,18 @@ impl Stage {
         crate::wire::of_family(&self.net.pod_named(&format!("default/{name}")).addresses, self.v6)
     }
 
-    /// One of two spellings.
+    /// One of two texts, by family.
     pub(crate) fn either(&self, texts: [&str; 2]) -> IpAddr {
         texts[usize::from(self.v6)].parse().unwrap()
     }
 
-    /// A new connection between addresses; somebody answers there.
+    /// Tries a new connection between addresses; a server listens at the destination.
     pub(crate) fn reaches(&self, source: IpAddr, protocol: Protocol, to: IpAddr, port: u16, expected: bool) -> bool {
         let to = SocketAddr::new(to, port);
         self.reaches_behind(source, protocol, to, to, expected)
     }
 
-    /// A new connection to one address that is answered at another.
+    /// Tries a new connection to one address that is answered at another.
     pub(crate) fn reaches_behind(
         &self,
         source: IpAddr,
@@ -89,7 +89,7 @@ impl Stage {
         reach(&[Try { from, source, protocol, to, served, expected }]).unwrap()[0]
     }
 
-    /// A new connection from pod to pod.
+    /// Tries a new connection from pod to pod.
     #[track_caller]
     pub(crate) fn between(&self, from: &str, to: &str, protocol: Protocol, port: u16, expected: bool) {
         let (source, destination) = (self.address(from), self.address(to));
@@ -97,7 +97,7 @@ impl Stage {
         assert_eq!(reached, expected, "{}: {from} to {to}, {protocol:?} {port}", self.name());
     }
 
-    /// For messages.
+    /// The layout and family, for messages.
     pub(crate) fn name(&self) -> String {
         format!("{:?}, {:?}, IPv{}", self.by, self.net.layout, if self.v6 { 6 } else { 4 })
     }
@@ -123,10 +123,10 @@ fn plan(layout: Layout) -> Plan {
     }
 }
 
-/// Plays a scene in both families, by programs in both layouts and by the control in both.
+/// Runs a scene in both families and both layouts, with our programs and with the control.
 pub(crate) fn everywhere(scene: impl Fn(&mut Stage)) {
     by_programs(&scene);
-    // A guest of `cargo xtask kernels` has no iptables: what rules do is known.
+    // A guest of `cargo xtask kernels` has no iptables. The control does not depend on the kernel anyway.
     if std::env::var("WEIR_PACKETS_CONTROL").is_ok_and(|it| it == "no") {
         return eprintln!("without the control, as asked");
     }
@@ -136,12 +136,12 @@ pub(crate) fn everywhere(scene: impl Fn(&mut Stage)) {
     [Layout::Routed, Layout::Bridge].into_iter().for_each(|layout| play(By::Rules, layout, &scene));
 }
 
-/// Plays a scene in both families and both layouts, by programs alone: rules cannot do it.
+/// Runs a scene in both families and both layouts, only with our programs, because rules cannot enforce it.
 pub(crate) fn by_programs(scene: &impl Fn(&mut Stage)) {
     by_programs_in(&[Layout::Routed, Layout::Bridge], &[false, true], scene);
 }
 
-/// Plays a scene by programs, in some layouts and families.
+/// Runs a scene with our programs, in some layouts and families.
 pub(crate) fn by_programs_in(layouts: &[Layout], families: &[bool], scene: &impl Fn(&mut Stage)) {
     if let Err(reason) = crate::privilege() {
         weir_runtime::skip!("{reason}");

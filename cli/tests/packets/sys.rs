@@ -1,7 +1,7 @@
 //! System calls that the standard library lacks: network namespaces, sockets of other families, mounts.
 //!
-//! The only module of these tests with `unsafe`. Everything that is returned is owned, so that a namespace, with all that is in
-//! it, is gone when the process is.
+//! The only module of these tests with `unsafe`. Every returned value owns its descriptor, so a namespace disappears
+//! with the process, and everything in it.
 
 #![expect(unsafe_code, reason = "system calls have no safe form")]
 
@@ -43,7 +43,7 @@ pub(crate) fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
     done(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
 }
 
-/// Has a command run in a network namespace; mounts stay as they are, unlike with `ip netns exec`.
+/// Makes a command run in a network namespace; unlike `ip netns exec`, this keeps its mounts.
 pub(crate) fn run_inside(command: &mut Command, namespace: BorrowedFd<'_>) {
     let descriptor = namespace.as_raw_fd();
     // SAFETY: between fork and exec there is one system call and no allocation.
@@ -64,7 +64,7 @@ pub(crate) fn socket(kind: Kind, v6: bool) -> io::Result<OwnedFd> {
 fn open(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     // SAFETY: no pointers.
     let descriptor = done(unsafe { libc::socket(family, kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC, protocol) })?;
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: the descriptor was just opened, and no other code owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -158,14 +158,14 @@ pub(crate) fn mount_bpffs(at: &Path) -> io::Result<()> {
     done(unsafe { libc::mount(c"bpf".as_ptr(), at.as_ptr(), c"bpf".as_ptr(), 0, ptr::null()) }).map(drop)
 }
 
-/// Takes a mount away, now for the eye and for real when nobody uses it.
+/// Detaches a mount at once; the kernel removes it when it is no longer in use.
 pub(crate) fn unmount(at: &Path) -> io::Result<()> {
     let at = CString::new(at.as_os_str().as_bytes())?;
     // SAFETY: a string that ends with a zero and outlives the call.
     done(unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) }).map(drop)
 }
 
-/// As many descriptors as the system lets a process have.
+/// Raises the limit of descriptors to the most that the system allows.
 pub(crate) fn raise_descriptor_limit() -> io::Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: an rlimit that outlives the call.

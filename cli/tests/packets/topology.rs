@@ -7,16 +7,16 @@
 //!                               └ ext ── eth0 ─ outside
 //! ```
 //!
-//! Routed: every pod has one host route, and its gateway's address is answered for by proxy ARP. Bridge: the pods' host sides
-//! are ports of `br0`, which has the gateway's address. Addresses of links between routers are link-local or from 169.254/16, so
-//! that no policy means them.
+//! Routed: every pod has one host route, and proxy ARP answers for its gateway's address. Bridge: the pods' host sides
+//! are ports of `br0`, which has the gateway's address. The links between routers have link-local addresses or
+//! addresses from 169.254/16, which no policy names.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use crate::namespace::{Error, Namespace};
 
-/// How pods are joined to their node.
+/// How pods are connected to their node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     Routed,
@@ -36,7 +36,7 @@ pub(crate) struct Plan {
 pub(crate) struct NodePlan {
     pub(crate) name: String,
     pub(crate) addresses: Vec<IpAddr>,
-    /// The bridge's own addresses, if it has some, with their lengths; the host then speaks to pods from there.
+    /// The bridge's own addresses with their prefix lengths, if it has any; the host then sends to pods from there.
     pub(crate) bridge: Vec<(IpAddr, u8)>,
     pub(crate) pods: Vec<PodPlan>,
 }
@@ -49,7 +49,7 @@ pub(crate) struct PodPlan {
     pub(crate) addresses: Vec<IpAddr>,
 }
 
-/// What was built. With it everything in it goes.
+/// The network that was built; dropping it removes everything in it.
 #[derive(Debug)]
 pub(crate) struct Net {
     pub(crate) layout: Layout,
@@ -72,7 +72,7 @@ pub(crate) struct Node {
 pub(crate) struct Pod {
     pub(crate) name: String,
     pub(crate) space: Namespace,
-    /// The host's side of its interface.
+    /// The host's end of its interface.
     pub(crate) interface: String,
     pub(crate) addresses: Vec<IpAddr>,
 }
@@ -117,7 +117,7 @@ route add default via {FABRIC} dev eth0 onlink\nroute add default via fe80::1 de
         self.outside.ip(&outside)
     }
 
-    /// A node and its pods, joined to nothing else.
+    /// A node and its pods, without connections to other nodes.
     fn node(&self, index: usize) -> Result<Node, Error> {
         let plan = &self.plan.nodes[index];
         let space = Namespace::new()?;
@@ -149,7 +149,7 @@ addr add fe80::1/64 dev br0 nodad\n"
                 interface.clone()
             }
             Layout::Bridge => {
-                // A pod may find itself behind a service.
+                // A service may translate a pod's packet to the pod itself (hairpin).
                 writeln!(host, "link set {interface} master br0\nlink set {interface} type bridge_slave hairpin on")?;
                 "br0".to_owned()
             }
@@ -167,7 +167,7 @@ addr add fe80::1/64 dev br0 nodad\n"
                 onlink(address)
             )?;
         }
-        // A route's source has to be an address that is there.
+        // The source of a route must be an existing address.
         let addresses = at
             .addresses
             .iter()
@@ -227,7 +227,7 @@ addr add {FABRIC}/32 dev n{index} scope link\naddr add fe80::1/64 dev n{index} n
         pods.find(|pod| pod.name == name).unwrap_or_else(|| panic!("no pod {name}"))
     }
 
-    /// Whoever has an address.
+    /// The namespace that has an address.
     pub(crate) fn holder(&self, address: IpAddr) -> Option<&Namespace> {
         let pods = self.nodes.iter().flat_map(|node| &node.pods);
         let pod = pods.filter(|pod| pod.addresses.contains(&address)).map(|pod| &pod.space).next();
@@ -253,7 +253,7 @@ fn v6(address: &IpAddr) -> bool {
     address.is_ipv6()
 }
 
-/// IPv6 addresses are of no use before duplicates are ruled out, unless one says that there are none.
+/// An IPv6 address cannot be used until duplicate address detection ends; `nodad` skips the detection.
 fn nodad(address: &IpAddr) -> &'static str {
     if v6(address) { " nodad" } else { "" }
 }

@@ -14,7 +14,7 @@ use crate::probe::Protocol::Tcp;
 use crate::stage::Stage;
 use crate::topology::Layout;
 
-/// What these tests need.
+/// Builds the stage; an error names a missing requirement.
 fn stage() -> Result<Stage, Error> {
     crate::privilege()?;
     run(Command::new("minisign").arg("-v"), "")?;
@@ -79,7 +79,7 @@ fn what_is_not_signed_or_enforces_something_else_changes_nothing() {
     let answer = attach(&stage, &strict, "--verify", &policies).unwrap();
     assert!(answer.contains("verified ") && answer.contains("in force"), "{answer}");
     stage.between("other", "server", Tcp, 80, false);
-    // Without either, the loose ones come into force: so it was the checks that kept them out.
+    // Without the checks, the artifacts come into force: so it was the checks that refused them.
     attach(&stage, &loose, "--hook", Path::new("auto")).unwrap();
     stage.between("other", "server", Tcp, 80, true);
 }

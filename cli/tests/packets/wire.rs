@@ -1,6 +1,7 @@
-//! Packets by hand: a pod without a network stack of its own, of which every frame is written and read here.
+//! Packets by hand: a pod without a network stack, whose frames are all written and read here.
 //!
-//! The pod's addresses are taken off its interface, so that its kernel answers nothing; its neighbours are told where it is.
+//! The pod's addresses are removed from its interface, so that its kernel answers nothing. Its neighbours get static
+//! entries for it.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -12,13 +13,13 @@ use crate::packet::Packet;
 use crate::sys;
 use crate::topology::{Layout, Net};
 
-/// How long what should not come is waited for.
+/// Waiting time for packets that should not arrive.
 const WAIT: Duration = Duration::from_millis(150);
-/// How long what should come is waited for.
+/// Waiting time for packets that should arrive.
 const PATIENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// One end.
+/// One end of a connection by hand.
 pub(crate) struct Wire {
     frames: File,
     own: [u8; 6],
@@ -26,7 +27,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Takes over a pod.
+    /// Takes over a pod's interface.
     pub(crate) fn pod(net: &Net, name: &str) -> Result<Self, Error> {
         let node = net.nodes.iter().find(|node| node.pods.iter().any(|pod| pod.name == name)).ok_or("no such pod")?;
         let pod = net.pod_named(name);
@@ -34,7 +35,7 @@ impl Wire {
         let via = if net.layout == Layout::Bridge { "br0" } else { &pod.interface };
         let gateway = mac(&node.space, via)?;
         pod.space.ip("addr flush dev eth0\n")?;
-        // Router solicitations and the like are not asked for.
+        // Stops router solicitations and similar packets of the kernel.
         pod.space.set("ipv6/conf/eth0/disable_ipv6", "1")?;
         let told: String =
             pod.addresses.iter().map(|it| format!("neigh replace {it} lladdr {} dev {via}\n", text(own))).collect();
@@ -42,7 +43,7 @@ impl Wire {
         Ok(Self { frames: pod.space.enter(|| sys::frames("eth0"))??, own, gateway })
     }
 
-    /// The outside's interface, whose kernel goes on to answer for the addresses that it has.
+    /// The outside's interface; its kernel still answers for its own addresses.
     pub(crate) fn outside(net: &Net) -> Result<Self, Error> {
         let (own, gateway) = (mac(&net.outside, "eth0")?, mac(&net.fabric, "ext")?);
         Ok(Self { frames: net.outside.enter(|| sys::frames("eth0"))??, own, gateway })
@@ -85,12 +86,12 @@ impl Wire {
         bytes
     }
 
-    /// Waits for a packet like one that was sent; says whether it came.
+    /// Waits for a packet like the one that was sent; returns whether it arrived.
     pub(crate) fn gets(&self, packet: &Packet) -> bool {
         self.comes(PATIENCE, packet)
     }
 
-    /// Waits for a packet that should not come; says whether it stayed away.
+    /// Waits for a packet that should not arrive; returns whether it stayed away.
     pub(crate) fn misses(&self, packet: &Packet) -> bool {
         !self.comes(WAIT, packet)
     }
@@ -100,7 +101,7 @@ impl Wire {
         self.find(wait, |frame| likeness(frame) == end)
     }
 
-    /// Reads frames until one is what is looked for.
+    /// Reads frames until `is_it` is true for one of them.
     pub(crate) fn find(&self, wait: Duration, is_it: impl Fn(&[u8]) -> bool) -> bool {
         let begun = Instant::now();
         let mut buffer = [0; 2_048];
@@ -119,7 +120,7 @@ impl Wire {
     }
 }
 
-/// What routers leave alone: everything behind the Ethernet header but hop limit and header checksum.
+/// The bytes that routers do not change: everything after the Ethernet header except hop limit and header checksum.
 fn likeness(frame: &[u8]) -> Vec<u8> {
     let mut rest = frame.get(12..).unwrap_or_default().to_vec();
     let changes: &[usize] = if rest.first() == Some(&8) { &[10, 12, 13] } else { &[9] };
@@ -139,7 +140,7 @@ pub(crate) fn checksum(header: &[u8]) -> u16 {
     !(((sum & 0xffff) + (sum >> 16)) as u16)
 }
 
-/// An ICMP message with its checksum, which netfilter and the kernels of receivers look at.
+/// An ICMP message with its checksum, which netfilter and receiving kernels check.
 pub(crate) fn with_checksum(mut packet: Packet) -> Packet {
     packet.payload[2..4].copy_from_slice(&[0, 0]);
     let mut summed = Vec::new();

@@ -1,5 +1,5 @@
-//! What the API tells is what is compiled: no privilege needed. The artifact of each generation is proved against the objects as
-//! the server lists them.
+//! The agent compiles the objects that the API serves; no privileges are needed. The artifact of each generation is
+//! compared with the objects as the server lists them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ const POLICIES: &str = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolici
 const LISTS: &str = "/apis/weir.dev/v1alpha1/cidrlists";
 pub(crate) const PODS: &str = "/api/v1/namespaces/shop/pods";
 
-/// `{"apiVersion": …}` is the server's to add.
+/// A policy without `apiVersion` and `kind`, which the server adds.
 fn policy(name: &str, spec: &str) -> String {
     format!(r#"{{"metadata":{{"name":"{name}"}},"spec":{spec}}}"#)
 }
@@ -49,7 +49,7 @@ pub(crate) fn add_cluster(server: &Server) {
     ask(server, "POST", "/api/v1/nodes", r#"{"metadata":{"name":"near"}}"#);
 }
 
-/// Our own kind, without validation: so that there can be malformed objects.
+/// Adds the CidrList CRD without validation, so that malformed objects are possible.
 fn add_lists(server: &Server) {
     let schema = r#"{"type":"object","x-kubernetes-preserve-unknown-fields":true}"#;
     let definition = format!(
@@ -68,7 +68,7 @@ fn list(cidr: &str) -> String {
     )
 }
 
-/// Everything that the server has, as kubectl would print it; whether the artifact says the same.
+/// Whether the artifact matches all objects of the server, listed as kubectl would print them.
 pub(crate) fn says_the_same(server: &Server, directory: &Directory) -> bool {
     let mut paths = vec!["/api/v1/namespaces", "/api/v1/nodes", "/api/v1/pods", "/api/v1/services", POLICIES];
     paths.extend(server.ask("GET", LISTS, None).is_ok().then_some(LISTS));
@@ -102,7 +102,7 @@ pub(crate) fn account(server: &Server, directory: &Directory, namespace: &str, n
     kubeconfig
 }
 
-/// Leaves the test if there is no server.
+/// Skips the test if there is no server.
 macro_rules! server {
     ($directory:expr, $settings:expr) => {
         match server($directory, $settings) {
@@ -112,7 +112,7 @@ macro_rules! server {
     };
 }
 
-/// Changes of every sort; after each the artifact says what the server has.
+/// Makes changes of every kind; after each of them the artifact must match the server's objects.
 fn follows_changes(server: &Server, directory: &Directory) {
     let same = |after: &str| until(after, || says_the_same(server, directory));
     add_cluster(server);
@@ -181,7 +181,7 @@ fn a_malformed_object_hides_no_other_and_stays_as_it_was() {
     until("the list is compiled", || says_the_same(&server, &directory));
     ask(&server, "PATCH", &format!("{LISTS}/bad"), r#"{"spec":{"cidrs":["192.0.2.0/33"]}}"#);
     until("it is told of", || agent.log().contains("CidrList/bad"));
-    // Another change is followed, and the list is as it was before: put back, all is the same.
+    // Another change has been handled, and the list has its old contents again: the artifact must match.
     let generations = agent.metric("weir_generations_total");
     ask(&server, "POST", POLICIES, &policy("p", r#"{"podSelector":{}}"#));
     until("a new generation", || agent.metric("weir_generations_total") > generations);
@@ -218,7 +218,7 @@ fn an_expired_watch_is_listed_anew() {
     ask(&server, "POST", POLICIES, &policy("p", r#"{"podSelector":{}}"#));
     until("the pods are compiled", || says_the_same(&server, &directory));
     wire.cut();
-    // What goes meanwhile is told by no event any more: the server has forgotten it.
+    // The agent gets no events about these changes: the server has compacted them away.
     ask(&server, "DELETE", &format!("{PODS}/old?gracePeriodSeconds=0"), "");
     ask(&server, "DELETE", &format!("{POLICIES}/p"), "");
     ask(&server, "POST", POLICIES, &policy("q", r#"{"podSelector":{},"policyTypes":["Egress"]}"#));
@@ -236,7 +236,7 @@ fn nothing_is_compiled_as_long_as_one_kind_may_not_be_listed() {
     let directory = Directory::new();
     let server = server!(&directory, Settings::default());
     add_cluster(&server);
-    // A user that may see pods, and nothing else.
+    // A user that may list pods and nothing else.
     let role =
         r#"{"metadata":{"name":"pods"},"rules":[{"apiGroups":[""],"resources":["pods"],"verbs":["list","watch"]}]}"#;
     ask(&server, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", role);

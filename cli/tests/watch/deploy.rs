@@ -1,4 +1,5 @@
-//! What is in `deploy/`: the server takes it, it says what we say, and its rights are enough.
+//! Tests the manifests in `deploy/`: a server accepts them, its validation agrees with ours, and their permissions
+//! suffice.
 
 use weir_runtime::skip;
 use xtask::apiserver::{Server, Settings};
@@ -8,7 +9,7 @@ use crate::rig::{Agent, Directory, server, until};
 
 const LISTS: &str = "/apis/weir.dev/v1alpha1/cidrlists";
 
-/// Each manifest, and where it belongs.
+/// Each manifest with its API path.
 fn manifests(choices: &[(&str, &str)]) -> Vec<(&'static str, String)> {
     let text = xtask::deploy::with(choices).expect("the chart renders");
     let path = |document: &str| {
@@ -57,7 +58,7 @@ fn the_manifests_are_taken_and_their_rights_are_enough() {
     choices_are_taken(&server);
 }
 
-/// What the server takes and we do not is told as an Event, by the first agent that sees it.
+/// A list that the server accepts and the agent does not is reported as an Event, by the first agent that sees it.
 fn events_are_told_once(server: &Server, directory: &Directory, agent: &Agent) {
     let odd = list("odd", r#"{"action":"Deny","cidrs":["192.0.2.9-192.0.2.7"]}"#);
     server.ask("POST", LISTS, Some(&odd)).unwrap_or_else(|error| panic!("{error:#}"));
@@ -70,7 +71,7 @@ fn events_are_told_once(server: &Server, directory: &Directory, agent: &Agent) {
     until("the other agent knows", || other.metric("weir_kubernetes_events_total{outcome=\"known\"}") == 1.0);
 }
 
-/// With everything on that is off.
+/// Creates the manifests with all options that are off by default.
 fn choices_are_taken(server: &Server) {
     for (path, document) in manifests(&[("cni.enabled", "true"), ("annotatePods", "true")]) {
         if path.ends_with("clusterroles") {
@@ -87,7 +88,7 @@ fn choices_are_taken(server: &Server) {
     }
 }
 
-/// The lines of a document that follow a line, as far as they are deeper or the same list.
+/// The lines after a given line of a document that are deeper or belong to the same list.
 fn lines_of(document: &str, of: &str) -> Vec<String> {
     let mut lines = document.lines().skip_while(|line| line.trim() != of);
     let depth = |line: &str| line.len() - line.trim_start().len();
@@ -124,7 +125,7 @@ fn the_agent_may_do_what_it_needs_and_nothing_else() {
     }
 }
 
-/// The server takes what we take, and refuses what it can of what we refuse.
+/// The server accepts the lists that we accept, and refuses those that we refuse, as far as a schema can.
 fn lists_are_validated(server: &Server) {
     let entries = [
         "192.0.2.7",

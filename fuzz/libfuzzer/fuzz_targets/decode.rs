@@ -1,4 +1,4 @@
-//! Any bytes: `decode` answers, and its answer points into them.
+//! For any bytes, `decode` returns a result, and its findings point into the bytes.
 #![no_main]
 
 use weir_compiler::decode::InputKind;

@@ -1,4 +1,4 @@
-//! Any seed: all engines agree on its cluster, whatever its structures.
+//! For any seed, all engines agree on its cluster, with any structures.
 #![no_main]
 
 use weir_compiler::model::Assumptions;

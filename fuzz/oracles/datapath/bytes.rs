@@ -100,7 +100,7 @@ fn sixteen(address: IpAddr) -> [u8; 16] {
 
 fn upper(packet: &Ip) -> Vec<u8> {
     let mut bytes = match packet.upper {
-        // The payload's middle, which no rule may take for a header.
+        // Bytes from the payload's middle, which no rule may read as a header.
         _ if packet.is_later_fragment() => vec![0xa5; 16],
         Upper::Tcp(source, destination, flags) => {
             let mut bytes = ports(source, destination, 20);

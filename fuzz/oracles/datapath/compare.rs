@@ -1,4 +1,4 @@
-//! A sequence through the model and a machine, packet by packet, and a smaller sequence that still differs.
+//! Sends a sequence through the model and a machine, packet by packet, and shrinks sequences on which they differ.
 
 use std::collections::BTreeMap;
 
@@ -10,26 +10,27 @@ use super::packet::{Arrival, Body, Ip, Packet};
 use super::rules::Rule;
 use super::worlds::{InForce, PODS, World, endpoint};
 
-/// So often is a sequence sent whose fragments may share a place. That two do in every turn has a chance of 1 in 2²⁰ or less.
+/// Number of times that a sequence is sent if its fragments may share a slot. The chance that two share one every time
+/// is at most 1 in 2²⁰.
 const TURNS: u64 = 5;
 
-/// One pod, the generation that is in force first, and what happens.
+/// A test sequence: one pod, the first generation, and the steps.
 #[derive(Clone, Debug)]
 pub struct Sequence {
     /// Of [`super::worlds::PODS`].
     pub pod: usize,
     /// The first generation.
     pub world: usize,
-    /// One after the other.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
-/// What happens.
+/// A step of a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A packet at one of the hooks.
     Packet(Packet),
-    /// So many seconds pass.
+    /// This number of seconds passes.
     Wait(u64),
     /// Another generation comes into force.
     Switch(usize),
@@ -39,14 +40,14 @@ pub enum Step {
     Plug,
 }
 
-/// What occurred.
+/// The packets and rules that occurred.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Packets.
     pub packets: usize,
     /// Packets that met each rule.
     pub rules: BTreeMap<Rule, usize>,
-    /// Packets that fared so at each hook: `true` is `from_pod`.
+    /// Number of packets with each outcome at each hook: `true` is `from_pod`.
     pub outcomes: BTreeMap<(bool, Outcome), usize>,
 }
 
@@ -70,13 +71,13 @@ impl Tally {
 pub struct Difference {
     /// The step.
     pub at: usize,
-    /// What each of them says.
+    /// The expectation and the observation, as text.
     pub text: String,
-    /// What the model expected, and what was seen.
+    /// The outcome that the model expected, and the observed one as text.
     pub outcomes: (Outcome, String),
     /// The rules that the packet met.
     pub rules: Vec<Rule>,
-    /// A later fragment whose place for ports another packet may have: see [`agree`].
+    /// A later fragment whose slot for ports may belong to another packet: see [`agree`].
     place_is_shared: bool,
 }
 
@@ -95,7 +96,7 @@ impl<'w> Walk<'w> {
         Self { pod, worlds, world, policy: worlds[world].policy(pod), model: Model::new(Some(endpoint(pod))) }
     }
 
-    /// What becomes of the packet, if the step is one.
+    /// The expected outcome of the packet, if the step is a packet.
     fn step(&mut self, step: &Step, tally: &mut Tally) -> Option<Outcome> {
         match step {
             Step::Wait(seconds) => self.model.now += seconds,
@@ -116,7 +117,7 @@ impl<'w> Walk<'w> {
     }
 }
 
-/// Asks the model alone: what would occur.
+/// Runs the model alone, to see which rules would occur.
 pub fn expect(sequence: &Sequence, worlds: &[World], tally: &mut Tally) {
     let mut walk = Walk::new(sequence, worlds);
     for step in &sequence.steps {
@@ -124,11 +125,12 @@ pub fn expect(sequence: &Sequence, worlds: &[World], tally: &mut Tally) {
     }
 }
 
-/// Sends a sequence through both.
+/// Sends a sequence through the model and the machine.
 ///
-/// Two packets in fragments may share a place for their ports: then the second overwrites the first's ports, and the first's later
-/// fragments cannot be judged. The model has room for all. Whether two share a place depends on the seeds of the hash, so a
-/// sequence that differs in this way is sent again with other seeds, and must agree in one of the turns.
+/// Two packets in fragments may share a slot for their ports: then the second packet overwrites the first one's ports,
+/// and the first one's later fragments cannot be judged. The model has a slot for each packet. Whether two packets
+/// share a slot depends on the seeds of the hash. So a sequence that differs in this way is sent again with other
+/// seeds, and must agree once.
 pub fn agree(
     sequence: &Sequence,
     worlds: &[World],
@@ -147,7 +149,7 @@ pub fn agree(
     result
 }
 
-/// Sends a sequence through both, with the hash seeds of one turn.
+/// Sends a sequence through the model and the machine, with the hash seeds of one turn.
 fn turn(
     number: u64,
     sequence: &Sequence,

@@ -1,4 +1,4 @@
-//! What runs the programs: the VM here, the kernel in the tests of `weir-runtime`.
+//! The machines that run the programs: the VM here, the kernel in the tests of `weir-runtime`.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use super::worlds::World;
 
 /// The pod's interface: the only one that every kernel has.
 pub const INTERFACE: u32 = 1;
-/// Another.
+/// Another interface.
 pub const UPLINK: u32 = 2;
 /// Room for flows: far more than a sequence has, so that no bucket is ever full.
 pub const MOST_FLOWS: u32 = 2_048;
 
-/// From the seeds of one turn to those of the next: 2⁶⁴ divided by the golden ratio.
+/// The step between the seeds of two turns: 2⁶⁴ divided by the golden ratio.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Ticks of the image's clock in a second.
 const TICKS: u64 = 250;
@@ -27,20 +27,20 @@ const PASS: i32 = -1;
 /// TC_ACT_SHOT.
 const DROP: i32 = 2;
 
-/// What became of a packet: whether it passed, and the counters that moved.
+/// The observed outcome of a packet: whether it passed, and the counters that changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Whether it goes on.
+    /// Whether the packet passed.
     pub passes: bool,
-    /// Outcomes by their names.
+    /// The names of the outcomes that were counted.
     pub counted: Vec<&'static str>,
 }
 
 /// Runs the programs of several generations over one flow table.
 pub trait Machine {
-    /// Forgets all flows and fragments. Each turn hashes with other seeds.
+    /// Removes all flows and fragments. Each turn uses other hash seeds.
     fn reset(&mut self, turn: u64);
-    /// From now on this generation is in force, with this number.
+    /// Puts a generation in force, under this number.
     fn switch(&mut self, world: usize, generation: u32);
     /// Puts the pod with this number behind the interface, or none.
     fn plug(&mut self, pod: Option<usize>);
@@ -50,7 +50,8 @@ pub trait Machine {
     fn send(&mut self, packet: &Packet) -> Result<Seen, String>;
 }
 
-/// Whether a map belongs to one generation. The others hold what packets leave behind, and are the same for all.
+/// Whether a map belongs to one generation. The other maps hold the state that packets create; all generations share
+/// them.
 pub fn is_of_one_generation(name: MapName) -> bool {
     use MapName::{
         Config, Defaults, Endpoints, Exact4, Exact6, Listed4, Listed6, Nodes4, Nodes6, Ports, Prefixes4, Prefixes6,
@@ -95,7 +96,7 @@ pub fn ingress_ifindex(packet: &Packet) -> u32 {
     }
 }
 
-/// The verdict and the counters before and after → what became of the packet.
+/// Computes the observed outcome from the verdict and the counters before and after.
 pub fn seen(verdict: i32, before: &[u64], after: &[u64]) -> Result<Seen, String> {
     let passes = match verdict {
         PASS => true,

@@ -1,10 +1,11 @@
 //! The rules over a plain list of flows.
 //!
-//! Read it beside [`super::rules`]: each `note` names the sentence that the lines around it carry out. [`words`] has the nouns,
-//! [`facts`] reads them from a packet. This file takes a packet as far as the flow table: headers, fragments, ICMP errors.
-//! [`flows`] has the packets of known flows, [`beginnings`] all others. Model tables have room for all: the model does not
-//! say which flow is evicted from a full bucket, nor which fragments share a place. It shares no words with the emitter: the names of outcomes are written twice so that
-//! a mistake in one place is seen.
+//! Read this together with [`super::rules`]: each `note` names the sentence that the lines around it implement.
+//! [`words`] defines the terms, [`facts`] reads them from a packet. This file handles a packet up to the flow table:
+//! headers, fragments, ICMP errors. [`flows`] handles packets of known flows, [`beginnings`] all others. The model's
+//! tables are never full: the model does not say which flow is evicted from a full bucket, nor which fragments share a
+//! slot. It shares no definitions with the emitter: the names of outcomes are written twice, so that a mistake in one
+//! place shows.
 
 mod beginnings;
 mod facts;
@@ -58,7 +59,7 @@ impl Model {
         Self { endpoint, generation: 1, now: 0, flows, solicitors, first_fragments, noted }
     }
 
-    /// How many packets in fragments have their ports kept.
+    /// Number of fragmented packets whose ports are stored.
     pub(super) fn fragmented_packets(&self) -> usize {
         let id =
             |it: &FirstFragment| (it.hook == Direction::Egress, it.identification, it.protocol, it.remote, it.local);
@@ -69,7 +70,7 @@ impl Model {
         self.noted.push(rule);
     }
 
-    /// What becomes of a packet.
+    /// The outcome of a packet.
     pub fn receive(&mut self, packet: &Packet, policy: &mut dyn Policy) -> Outcome {
         self.noted.clear();
         match &packet.body {
@@ -83,7 +84,8 @@ impl Model {
         }
     }
 
-    /// Headers that cannot be judged: dropped where the endpoint filters this direction, else they pass as `unfiltered`.
+    /// Packets whose headers cannot be judged: they are dropped if the endpoint filters this direction, else they pass
+    /// as `unfiltered`.
     fn unjudged(&mut self, why: Outcome, hook: Direction, local: Option<IpAddr>, policy: &dyn Policy) -> Outcome {
         let Some(endpoint) = self.endpoint.clone() else {
             self.note(Rule::NoEndpoint);
@@ -110,7 +112,7 @@ impl Model {
     fn ip(&mut self, packet: &Packet, ip: &Ip, policy: &mut dyn Policy) -> Outcome {
         let unjudged = match ip.fault {
             Some(Fault::SourceRoute) => Some(Outcome::SourceRoute),
-            // A first fragment that is too short is made to deceive.
+            // A first fragment without a complete transport header is an attempt to evade filters.
             Some(Fault::Short) if ip.is_first_fragment() => Some(Outcome::Fragment),
             Some(Fault::Short) if !ip.is_later_fragment() && ip.has_header() => Some(Outcome::Malformed),
             _ => None,
@@ -120,7 +122,7 @@ impl Model {
         }
         let ports = match ip.is_later_fragment() {
             false => ports(packet.hook, ip),
-            // Each endpoint has places of its own for ports of first fragments.
+            // Each endpoint has slots of its own for the ports of first fragments.
             true if self.endpoint.is_none() => {
                 self.note(Rule::NoEndpoint);
                 return Outcome::NoEndpoint;
@@ -179,7 +181,7 @@ impl Model {
             self.note(Rule::ErrorAboutNoFlow);
             return false;
         }
-        // An error that comes to the pod quotes what left it, and the other way round.
+        // An ICMP error to the pod quotes a packet that left the pod, and the other way round.
         let sent = if facts.hook == Direction::Ingress { Direction::Egress } else { Direction::Ingress };
         let (remote, local) = ends(sent, quoted);
         let ports = ports(sent, quoted);
@@ -216,7 +218,7 @@ pub(super) fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
-/// Errors quote no more than this.
+/// Errors that quote more than this are too long.
 fn is_too_long(error: &Ip) -> bool {
     super::bytes::length(error) > if error.source.is_ipv4() { 576 } else { 1280 }
 }

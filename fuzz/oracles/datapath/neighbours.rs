@@ -1,4 +1,4 @@
-//! The link's own business: ARP, neighbour discovery, listener reports.
+//! Link-local protocols: ARP, neighbour discovery, listener reports.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -9,7 +9,7 @@ use super::model::{Endpoint, Model, Outcome, is_group, is_link_local};
 use super::packet::{Arp, FRAME_SOURCE, Ip, Neighbour, Upper};
 use super::rules::Rule;
 
-/// A whole ARP frame from the pod has at most so many bytes.
+/// The largest ARP frame that the pod may send, in bytes.
 const MOST_ARP: usize = 64;
 /// ICMPv6 bytes of neighbour discovery from the pod, and of listener reports.
 const MOST_NEIGHBOUR: usize = 40;
@@ -85,7 +85,7 @@ impl Model {
             return (Rule::NeighbourShape, Some(Outcome::Source));
         }
         let Some(endpoint) = &self.endpoint else {
-            // The frame and the option must say the same even here.
+            // The link-layer address in the option must equal the frame's source, even here.
             let is_forged = neighbour.link_layer.is_some_and(|it| it != FRAME_SOURCE);
             return match is_forged {
                 true => (Rule::NeighbourSpoofed, Some(Outcome::Source)),
@@ -122,7 +122,7 @@ impl Model {
         }
     }
 
-    /// A global address that asks may be answered for a while.
+    /// A global address that solicits the pod may be answered for a while.
     fn solicitation_to_pod(&mut self, ip: &Ip, target: Ipv6Addr) -> (Rule, Option<Outcome>) {
         let Some(endpoint) = &self.endpoint else { return (Rule::NoEndpoint, Some(Outcome::NoEndpoint)) };
         if !endpoint.has(target.into()) && !target.is_unicast_link_local() {
@@ -138,7 +138,7 @@ impl Model {
     }
 }
 
-/// Ethernet and IPv4, short, in the pod's own name.
+/// ARP from the pod must be for Ethernet and IPv4, short, and sent with the pod's own addresses.
 fn arp_from_pod(arp: &Arp, endpoint: &Endpoint) -> (Rule, Outcome) {
     let is_own = endpoint.v4 == Some(IpAddr::V4(arp.sender));
     let asks_first = arp.is_request && arp.sender.is_unspecified();
@@ -151,7 +151,8 @@ fn arp_from_pod(arp: &Arp, endpoint: &Endpoint) -> (Rule, Outcome) {
     }
 }
 
-/// About the endpoint's address, an announcement, or of no concern to an endpoint without an IPv4 address.
+/// ARP to the pod passes if it asks for the pod's address, if it is an announcement, or if the pod has no IPv4 address
+/// (and ignores it).
 fn arp_to_pod(arp: &Arp, endpoint: &Endpoint) -> (Rule, Outcome) {
     if bytes::arp(arp).len() > MOST_ARP {
         (Rule::ArpStray, Outcome::Stray)
@@ -171,7 +172,7 @@ fn is_own_hardware(address: [u8; 6], endpoint: &Endpoint) -> bool {
     address == FRAME_SOURCE && endpoint.hardware.is_none_or(|it| it == address)
 }
 
-/// Reports are of the link, to a group, from a link-local address or none, and short.
+/// Listener reports must be link-local: to a group, from a link-local address or none, and short.
 fn report_from_pod(ip: &Ip) -> (Rule, Option<Outcome>) {
     let is_of_link = is_link_local(ip.source) || ip.source == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
     let is_short = bytes::upper_length(ip) <= MOST_REPORT;

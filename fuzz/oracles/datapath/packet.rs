@@ -1,4 +1,4 @@
-//! A packet as the model sees it: fields, no bytes.
+//! Packets as the model sees them: fields instead of bytes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -30,7 +30,7 @@ pub struct Packet {
     pub has_socket: bool,
     /// The stamp that `from_pod` of a pod on this host has left, or 0.
     pub stamp: u32,
-    /// What is on the wire.
+    /// The frame's content.
     pub body: Body,
 }
 
@@ -69,11 +69,11 @@ pub struct Ip {
     pub hop_limit: u8,
     /// The fragment fields of IPv4, the fragment header of IPv6.
     pub fragment: Option<Fragment>,
-    /// Bytes that follow what `upper` has on its own.
+    /// Bytes after the headers of `upper`.
     pub padding: usize,
     /// Something wrong with the headers.
     pub fault: Option<Fault>,
-    /// What it carries.
+    /// The payload.
     pub upper: Upper,
 }
 
@@ -88,7 +88,7 @@ pub struct Fragment {
     pub more: bool,
 }
 
-/// What is wrong with headers.
+/// A defect of the headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The transport header ends after four bytes.
@@ -97,7 +97,7 @@ pub enum Fault {
     SourceRoute,
 }
 
-/// What an IP packet carries. Of a fragment that is not the first, only the protocol is on the wire.
+/// The payload of an IP packet. For a fragment that is not the first, only the protocol is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Upper {
     /// TCP: source port, destination port, flags.
@@ -121,11 +121,11 @@ pub enum Upper {
 pub struct Neighbour {
     /// Its type: 133 to 137.
     pub kind: u8,
-    /// Whom a solicitation or an advertisement is about.
+    /// The address that a solicitation or an advertisement is about.
     pub target: Ipv6Addr,
     /// The link-layer address in its option, if it has one.
     pub link_layer: Option<[u8; 6]>,
-    /// So many nonces, of eight bytes each.
+    /// Number of nonces, of eight bytes each.
     pub nonces: usize,
 }
 
@@ -146,7 +146,7 @@ pub struct Arp {
     pub padding: usize,
 }
 
-/// The source address of every frame: the pod's, where it leaves the pod.
+/// The source address of every frame: the pod's address if the frame leaves the pod.
 pub const FRAME_SOURCE: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 impl Ip {

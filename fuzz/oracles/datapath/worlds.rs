@@ -1,4 +1,4 @@
-//! Generations: small clusters that differ in what they say about one pod, and the reference oracle's verdicts for each.
+//! Generations: small clusters with different policies for one pod, and the reference oracle's verdicts for each.
 
 use std::net::IpAddr;
 
@@ -113,13 +113,13 @@ fn pod(name: &str, app: &str, node: &str, addresses: &[&str]) -> String {
     )
 }
 
-/// One generation: its cluster, and what was compiled from it.
+/// One generation: its cluster, and the maps and programs compiled from it.
 pub struct World {
-    /// In words.
+    /// A description in words.
     pub name: &'static str,
     cluster: Cluster,
-    /// By pod: the same cluster, in which another pod has the pod's addresses and its node is none. What the oracle says of the
-    /// pod here is what policy says of packets that are neither the pod's own nor its node's.
+    /// For each pod: the same cluster, but a copy of the pod has its addresses, and neither is on a node. In this
+    /// cluster, the oracle treats no packet as the pod's own or its node's, so its verdicts are those of policy alone.
     strangers: Vec<Cluster>,
     pods: Vec<EndpointId>,
     filters: [bool; 2],
@@ -160,14 +160,14 @@ impl World {
         Ok(Self { name, cluster, strangers, pods, filters, keeps, maps, programs, values })
     }
 
-    /// What policy says about one of the pods.
+    /// The policy for one of the pods.
     pub fn policy(&self, pod: usize) -> InForce<'_> {
         let (own, strangers) = (Oracle::new(&self.cluster), Oracle::new(&self.strangers[pod]));
         InForce { world: self, pod, own, strangers }
     }
 }
 
-/// Another pod with the same labels gets the pod's addresses; the pod is on no node.
+/// Moves the pod's addresses to a copy of it with the same labels; both are on no node.
 fn seen_by_strangers(cluster: &Cluster, pod: EndpointId) -> Cluster {
     let mut seen = cluster.clone();
     let mut twin = cluster.endpoints[pod.index()].clone();

@@ -1,4 +1,4 @@
-//! What is measured, and how it is shown.
+//! The measurements, and how they are printed.
 
 use std::net::IpAddr;
 
@@ -14,20 +14,20 @@ use crate::{OUTSIDE, PORT};
 
 /// `TC_ACT_SHOT`
 const DROPPED: u32 = 2;
-/// Flows that are established, in turns: all of them in a table of twice as many slots.
+/// Numbers of established flows that packets cycle through. The flow table has at least two slots for each flow.
 const FLOWS: [u32; 4] = [1, 1_024, 1 << 16, 1 << 19];
-/// Slots for all but the last of them.
+/// Slots of the flow table for all but the last number of flows.
 const SLOTS: u32 = 1 << 17;
-/// In each of so many rounds so many flows begin.
+/// Number of rounds; `NEW` flows begin in each.
 const ROUNDS: u32 = 8;
 const NEW: u32 = 1 << 13;
 const RUNS: usize = 20;
-/// How often a table is filled with new flows, where it can be emptied.
+/// Number of times that a table is filled with new flows, if it can be emptied in between.
 const FILLED: u32 = 12;
-/// Packets of a run: enough for the clock, and for most of the flows.
+/// Packets per run: enough for the clock's resolution, and to touch most of the flows.
 const REPEAT: u32 = 100_000;
 
-/// The pod, and with whom it speaks.
+/// The pod's address and the addresses that it talks to.
 pub(super) struct Ends {
     pub(super) own: IpAddr,
     pub(super) allowed: Vec<IpAddr>,
@@ -35,7 +35,7 @@ pub(super) struct Ends {
     pub(super) outside: Vec<IpAddr>,
 }
 
-/// Nanoseconds.
+/// Nanoseconds per packet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Figures {
     pub(super) established: [f64; FLOWS.len()],
@@ -46,20 +46,20 @@ pub(super) struct Figures {
 
 /// Programs that can be measured.
 pub(super) trait Subject {
-    /// Loads `to_pod` and `from_pod`, with a flow table of so many slots.
+    /// Loads `to_pod` and `from_pod`, with a flow table of `slots` slots.
     fn load(&mut self, slots: u32);
     fn programs(&self) -> &[Program];
-    /// Empties the flow table; false if there are some, and it cannot be.
+    /// Empties the flow table; returns false if it has flows that cannot be removed.
     fn forget_flows(&self) -> bool;
 }
 
 impl Figures {
-    /// The lesser of both, each.
+    /// The lesser of the two, for each figure.
     pub(super) fn least(&self, other: &Self) -> Self {
         self.with(other, f64::min)
     }
 
-    /// What is more than that of a program that does nothing.
+    /// Subtracts the figures of a program that does nothing.
     pub(super) fn over(&self, base: &Self) -> Self {
         self.with(base, |whole, nothing| whole - nothing)
     }
@@ -95,7 +95,7 @@ fn least(measured: impl Iterator<Item = f64>) -> f64 {
     measured.fold(f64::INFINITY, f64::min)
 }
 
-/// Flows that begin in an empty table, until it is half full; then all over again.
+/// Mean cost of flows that begin in an empty table until it is half full, least of several fillings.
 fn begin(driver: &Driver, forget: impl Fn() -> bool) -> f64 {
     let fill = || least((0..ROUNDS).map(|round| driver.begin(round * NEW, NEW).expect("it runs")));
     least((0..FILLED).map_while(|_| forget().then(&fill)))
@@ -105,7 +105,7 @@ fn go_on(driver: &Driver, flows: u32) -> f64 {
     least((0..RUNS).map(|_| driver.go_on(flows, REPEAT).expect("it runs")))
 }
 
-/// What the driver takes by itself.
+/// The cost of the driver alone.
 pub(super) fn baseline(kernel: &Kernel, ends: &Ends, empty: &Program) -> Figures {
     let driver = |hook, others: &[IpAddr]| drive(kernel, &ends.traffic(hook, others), empty);
     let to_pod = driver(Direction::Ingress, &ends.allowed);
@@ -114,7 +114,7 @@ pub(super) fn baseline(kernel: &Kernel, ends: &Ends, empty: &Program) -> Figures
     Figures { established: FLOWS.map(|flows| go_on(&to_pod, flows)), new_pod, new_outside, denied: new_pod }
 }
 
-/// What programs take, and the driver.
+/// The cost of the programs, including the driver.
 pub(super) fn measure(kernel: &Kernel, ends: &Ends, subject: &mut dyn Subject) -> Figures {
     let mut figures = Figures::default();
     subject.load(SLOTS);

@@ -1,15 +1,18 @@
-//! What cannot be left out, by hand: the least that a correct program does that lets packets of known flows pass and judges
-//! new ones by class. It does what ours must do, for TCP of one family, and nothing that a feature of the input would ask for:
+//! The minimal program, written by hand: it does only what any correct program must do to pass packets of known flows
+//! and to judge new flows by class. It does this for TCP of one family, and supports no feature that depends on the
+//! input:
 //!
 //! * *parse*: VLAN tag, EtherType, version and length, fragment, protocol, flags that begin or end a connection;
-//! * *known flow*: a hash with seeds, eight ways, a word that is read again after the rest so that nothing torn is accepted,
-//!   addresses (from the pod also its own), expiry by state, generation, the time of the last packet;
-//! * *new flow*: endpoint (a kernel hash, as it changes), where it came from or its source, class of the other end in one step
-//!   of a hash, atom by compares, row, bit; a slot that is claimed, filled and published by atomic instructions;
+//! * *known flow*: a hash with seeds, eight ways, a word that is read again after the rest so that nothing torn is
+//!   accepted, addresses (from the pod also its own), expiry by state, generation, the time of the last packet;
+//! * *new flow*: endpoint (a kernel hash, as it changes), where it came from or its source, class of the other end in
+//!   one step of a hash, atom by compares, row, bit; a slot that is claimed, filled and published by atomic
+//!   instructions;
 //! * *account*: packets and bytes per CPU; of drops a limit by the second and what went beyond it.
 //!
-//! It has no fragments, options, extension headers, other protocols, ICMP, generations in parallel, own node's addresses,
-//! prefixes, eviction, records; packets that would need them are dropped, as is whatever else than a SYN has no flow.
+//! It does not support fragments, options, extension headers, other protocols, ICMP, generations in parallel, the own
+//! node's addresses, prefixes, eviction or records. Packets that need them are dropped, and so are packets without a
+//! flow, except SYNs.
 
 use std::net::IpAddr;
 
@@ -60,7 +63,7 @@ const SYN_FIN_RST: i32 = 7;
 const TCP: i32 = 6;
 const STATE_SHIFT: i32 = 8;
 
-/// The least program of a hook and a family, for a flow table of so many bytes.
+/// The minimal program for a hook and a family, with a flow table of `flow_bytes` bytes.
 pub(super) fn minimal(
     hook: Direction,
     family: Family,
@@ -151,7 +154,8 @@ impl Hand {
         asm.load(Size::W, Reg::R1, Reg::R6, field::IFINDEX);
     }
 
-    /// r0 = the home's place, r1 = the ends; what is needed later goes to the stack only where registers end.
+    /// r0 = offset of the home bucket, r1 = the hashed ends. Values that are needed later are spilled to the stack only
+    /// when no registers are left.
     fn home(&mut self) {
         let [remote, ..] = self.offsets();
         let words = if self.family == Family::V4 { 1 } else { 4 };
@@ -185,7 +189,7 @@ impl Hand {
         asm.alu(AluOp::Or, Reg::R1, Reg::R7);
     }
 
-    /// Goes on if there is a flow in force, to `first` with what may begin one, else to `drop`.
+    /// Continues if the packet belongs to a flow in force; jumps to `first` if the packet is a SYN, else to `drop`.
     fn find(&mut self, first: Label, drop: Label) {
         let [found, seen] = ["found", "seen"].map(|name| self.asm.label(name));
         let transport = self.offsets()[3];
@@ -219,7 +223,8 @@ impl Hand {
         asm.bind(seen);
     }
 
-    /// What a first packet needs later; one that was sent again is dropped. r0 = the time.
+    /// Saves the values that a new flow needs later, and jumps to `drop` if the flow exists already (a repeated first
+    /// packet). r0 = the time.
     fn keep(&mut self, drop: Label) {
         let [remote, local, ..] = self.offsets();
         let asm = &mut self.asm;
@@ -346,7 +351,7 @@ impl Hand {
         let port = if self.hook == Direction::Ingress { ENDS + 6 } else { ENDS + 4 };
         asm.load(Size::H, Reg::R2, Reg::R10, port);
         asm.swap_be(weir_compiler::ebpf::insn::SwapBits::B16, Reg::R2);
-        // As of a tree of 16 leaves.
+        // The comparisons of a binary tree with 16 leaves.
         asm.jump_if(Cond::Gt, Reg::R2, i32::from(PORT) + 4_000, other_port);
         asm.jump_if(Cond::Lt, Reg::R2, i32::from(PORT) - 4_000, other_port);
         asm.jump_if(Cond::Gt, Reg::R2, i32::from(PORT) + 400, other_port);
@@ -360,7 +365,8 @@ impl Hand {
         asm.jump_if(Cond::Eq, Reg::R1, 0, drop);
     }
 
-    /// The first free slot of the bucket; a full one keeps what it has. r8 is the time.
+    /// Writes the flow into the first free slot of the bucket; if the bucket is full, the flow is not stored. r8 is the
+    /// time.
     fn insert(&mut self) {
         let [free, done] = ["free", "not kept"].map(|name| self.asm.label(name));
         self.asm.load(Size::Dw, Reg::R0, Reg::R10, PLACE);
@@ -422,7 +428,7 @@ impl Hand {
         asm.bind(done);
     }
 
-    /// So many drops a second would be told of; here they are only counted.
+    /// The limit for records per second. No records are written here; drops are only counted.
     fn limit(&mut self) {
         let asm = &mut self.asm;
         let [within, beyond, done] = ["within the second", "beyond", "told"].map(|name| asm.label(name));
@@ -447,7 +453,7 @@ impl Hand {
     }
 }
 
-/// The tables, for addresses that may begin; two of one place cannot be.
+/// The tables, with the addresses that may begin flows. Two addresses must not hash to the same place.
 pub(super) fn tables(allowed: &[IpAddr]) -> Vec<u8> {
     const CLASS: u32 = 3;
     const SET: u16 = 5;
@@ -468,7 +474,7 @@ pub(super) fn tables(allowed: &[IpAddr]) -> Vec<u8> {
     bytes
 }
 
-/// Seeds, and time-outs that nothing reaches.
+/// The seeds, and time-outs that no flow reaches.
 pub(super) fn config() -> Vec<u8> {
     let mut bytes: Vec<u8> = buckets::KNOWN_SEEDS.iter().flat_map(|it| it.to_le_bytes()).collect();
     bytes.resize(CONFIG_BYTES as usize, 0);

@@ -1,7 +1,7 @@
-//! Sets of addresses, keys that are in them and keys that are not, and what a look-up of them costs in the kernel.
+//! Sets of addresses, keys that are in them and keys that are not, and the cost of looking them up in the kernel.
 //!
-//! The key comes out of an array of 65,536 keys, by a generator that the program carries on from run to run; "hot" is an
-//! array of one key. Costs are nanoseconds over the same program without the look-up.
+//! The program picks the key from an array of 65,536 keys with a random generator whose state it keeps from run to run.
+//! "Hot" uses an array of one key. Costs are nanoseconds above the same program without the look-up.
 
 use std::net::IpAddr;
 
@@ -27,7 +27,7 @@ pub(crate) fn misses(random: &mut Random, family: Family, map: &AddressMap) -> V
     (0..KEYS).map(|_| somewhere(random, family)).filter(|it| map.find(*it).0 == 0).collect()
 }
 
-/// What a look-up costs: hot, hits and misses.
+/// The cost of a look-up: hot, hits and misses.
 pub(crate) fn costs(
     kernel: &Kernel,
     tables: &Tables,
@@ -46,7 +46,7 @@ pub(crate) fn costs(
     })
 }
 
-/// The best of several means: what the machine does when nobody disturbs it.
+/// The least of several means: the cost when nothing else disturbs the machine.
 fn measure(look_up: &kernel::LookUp) -> f64 {
     let run = |_| look_up.program.test_run(&packet(), &[], REPEAT).unwrap().nanoseconds;
     (0..RUNS).map(run).min().map_or(0.0, f64::from)
@@ -97,7 +97,7 @@ pub(crate) fn singles(random: &mut Random, family: Family, count: usize) -> (Add
     (AddressMap { exact, ..AddressMap::default() }, hits)
 }
 
-/// Disjoint prefixes, most of them /24 (/48), some shorter, as routes are.
+/// Disjoint prefixes, most of them /24 (/48), some shorter, as in routing tables.
 pub(crate) fn prefixes(random: &mut Random, family: Family, count: usize) -> (AddressMap, Vec<IpAddr>) {
     let usual = if family == Family::V4 { 24 } else { 48 };
     let mut list: Vec<Prefix> = (0..count)

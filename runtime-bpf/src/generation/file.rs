@@ -1,7 +1,8 @@
-//! A generation's own file, in a map: it is there as long as the generation is.
+//! Keeps a generation's artifact file in a map, so that the file lives as long as the generation.
 //!
-//! Problem: a list of a million addresses is a table of nine megabytes, and the file has it too. Strategy: what frozen maps hold
-//! is cut out, and put in again when the file is read; the file's own digest says whether it is the same.
+//! Problem: a list of a million addresses is a table of nine megabytes, and the file contains the same bytes. Strategy:
+//! the values of frozen maps are cut out of the stored file and inserted again when it is read. The file's own digest
+//! detects a wrong result.
 //!
 //! ```text
 //!  length: u64, CUT where pieces are missing │ count: u64, (name: 16 bytes, start: u64, length: u64) × count │ the rest of the file
@@ -21,13 +22,14 @@ use crate::pins::{Age, Pins};
 use crate::sys::{Map, MapDefinition, MapType};
 use crate::system::System;
 
-/// Kernels up to 5.10 have no values beyond 4 MiB, and any copies a value in one piece of memory.
+/// Bytes in each entry of the map that stores the file. One value could not hold the whole file: before 6.1 a value has
+/// at most 4 MiB, and the kernel copies each value in one piece of memory.
 const PIECE: usize = 1 << 16;
 /// In the length: pieces follow.
 const CUT: u64 = 1 << 63;
 const NAME: usize = 16;
 
-/// Keeps the file without what the generation's frozen maps have.
+/// Stores the file in a map, without the bytes that the generation's frozen maps hold.
 pub(super) fn keep_file(system: &System, pins: &Pins, source: &Source<'_>) -> Result<Map, Error> {
     let keeping = "keep the artifact";
     let mut bytes = cut(source.file, &cuts(source));
@@ -48,7 +50,8 @@ pub(super) fn keep_file(system: &System, pins: &Pins, source: &Source<'_>) -> Re
     Ok(map)
 }
 
-/// Tables of some size that the kernel has as they are, and that nobody can change. What `flow_shape` holds is this machine's.
+/// The values to cut out: large ones of maps that are frozen, so no process can change them. `flow_shape` is frozen
+/// too, but its value depends on this machine and differs from the file's.
 fn cuts(source: &Source<'_>) -> Vec<(&'static str, Range<usize>)> {
     let is_frozen = |name: MapName| {
         let image = source.artifact.map(name);
@@ -83,7 +86,8 @@ fn cut(file: &[u8], cuts: &[(&'static str, Range<usize>)]) -> Vec<u8> {
     bytes
 }
 
-/// The file that [`keep_file`] has kept, with what the maps have; nothing that is one if the kernel's maps are not that generation's.
+/// Reads the file that [`keep_file`] stored and inserts the values of the frozen maps. If the maps are not that
+/// generation's, the result is not a valid artifact.
 pub(crate) fn kept_file(system: &System, maps: &BTreeMap<String, Map>, kept: &Map) -> Result<Vec<u8>, Error> {
     let reading = "read the artifact";
     let mut bytes = Vec::new();
@@ -97,7 +101,7 @@ pub(crate) fn kept_file(system: &System, maps: &BTreeMap<String, Map>, kept: &Ma
     whole(&bytes, &mut value)
 }
 
-/// What a map has; nothing if there is no such map.
+/// A map's value; `None` if there is no such map.
 type Value = Result<Option<Vec<u8>>, Error>;
 
 fn whole(bytes: &[u8], value: &mut dyn FnMut(&str) -> Value) -> Result<Vec<u8>, Error> {
@@ -126,11 +130,11 @@ fn whole(bytes: &[u8], value: &mut dyn FnMut(&str) -> Value) -> Result<Vec<u8>, 
     Ok(file)
 }
 
-/// What has not been read yet.
+/// The bytes that have not been read yet.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
-    /// As many bytes, or as there are.
+    /// Takes `length` bytes, or all that are left.
     fn take(&mut self, length: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at_checked(length).unwrap_or((self.0, &[]));
         self.0 = rest;

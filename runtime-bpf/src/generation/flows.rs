@@ -1,4 +1,4 @@
-//! Flow tables: how large, and with which seeds. They are made once, and all generations share them.
+//! Sizes and seeds of the flow tables. The tables are made once, and all generations share them.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::record::Record;
 use crate::sys::{Map, MapDefinition};
 use crate::system::System;
 
-/// At least as many flows.
+/// Room for at least this many flows.
 const LEAST_FLOWS: u32 = 1 << 14;
 
-/// What a generation must know of the flow tables that are there.
+/// The facts about the existing flow tables that a generation needs.
 pub(crate) struct FlowTables {
     /// The value of `flow_shape`.
     pub(crate) shape: Vec<u8>,
@@ -27,7 +27,7 @@ impl FlowTables {
     }
 }
 
-/// How large the tables are, whoever made them.
+/// The sizes of the existing tables, which an earlier generation may have made.
 fn shape(maps: &BTreeMap<String, Map>) -> Vec<u8> {
     let mut value = vec![0; buckets::shape::BYTES as usize];
     for name in MapName::ALL {
@@ -38,7 +38,8 @@ fn shape(maps: &BTreeMap<String, Map>) -> Vec<u8> {
     value
 }
 
-/// The seeds that the tables' flows stand by; they are as old as the record, and so no younger than any table.
+/// The seeds of the hash by which the tables' flows are placed. They are as old as the record, and so at least as old
+/// as any table.
 fn seeds(system: &System, record: &mut Record) -> Result<Vec<u64>, Error> {
     if record.seeds.len() != buckets::SEEDS {
         record.seeds = system.random(buckets::SEEDS).doing("ask for random numbers")?;
@@ -46,12 +47,13 @@ fn seeds(system: &System, record: &mut Record) -> Result<Vec<u64>, Error> {
     Ok(record.seeds.clone())
 }
 
-/// As many endpoints as a node may have; a larger input is that of a whole cluster.
+/// The number of endpoints that a node may have; an input with more is that of a whole cluster.
 const OF_A_NODE: u32 = 256;
-/// At least as many endpoints have places for the ports of their fragments: the map is made once, for all generations.
+/// The fragments map has room for at least this many endpoints: it is made once, for all generations.
 const WITH_FRAGMENTS: u32 = 1_024;
 
-/// The compiler sizes shared tables for every endpoint that it knows; here it is known how many there are.
+/// The compiler sizes shared tables for every endpoint in its input. Here the number on this host is known, and the
+/// sizes are scaled.
 pub(crate) fn sized(image: &MapImage, source: &Source<'_>, definition: MapDefinition) -> MapDefinition {
     let known = (source.artifact.endpoints.len() as u32).max(1);
     let expected = source.endpoints.max(known.min(OF_A_NODE));
@@ -60,7 +62,8 @@ pub(crate) fn sized(image: &MapImage, source: &Source<'_>, definition: MapDefini
         return MapDefinition { max_entries: endpoints.saturating_mul(fragments::PLACES), ..definition };
     }
     let Some((family, _)) = bucket_family(image.name) else { return definition };
-    // Of a table that was cut to what an old kernel can give, we know no more than that it is full.
+    // Half of the slots is the number of flows that the compiler planned for. If an old kernel's limit has cut the
+    // table, the number that was planned is not known, and this is a lower bound.
     let of_known = image.spec.value_size / buckets::slot_bytes(family) / 2;
     let flows = u64::from(of_known) * u64::from(expected) / u64::from(known);
     let bytes = buckets::table_bytes(family, flows.max(LEAST_FLOWS.into()), u64::MAX);
@@ -84,7 +87,8 @@ pub(crate) fn create(system: &System, image: &MapImage, mut wanted: MapDefinitio
     }
 }
 
-/// The record forgets shared maps that the generation in force does not know: those of an older version, whose layout was another.
+/// Removes shared maps from the record that this version does not know: an older version made them, with another
+/// layout.
 pub(crate) fn forget_unknown(record: &mut Record) {
     record.shared.retain(|name, _| MapName::ALL.into_iter().any(|known| known.name() == name));
 }

@@ -1,12 +1,14 @@
-//! The edge of the node: a program at uplinks (XDP) that drops what lists deny to everybody, before the kernel has made packets of it.
+//! The edge of the node: an XDP program at uplinks that drops packets from addresses that lists deny to all pods,
+//! before the kernel allocates a socket buffer for them.
 //!
-//! Problem: there are two places then that judge a packet, and they change one after the other. Strategy: `to_pod` judges whatever
-//! comes so far, as if there were no edge; what is at the edge only drops, and only what the generation that it is of denies at the
-//! pod as well. So the order is free to be the one that loses nothing: at a switch the edge is first, so that nothing that the
-//! next generation allows meets the edge of the one before once the next is in force anywhere. Whom it protects are the endpoints
-//! that have an entry, and these leave it before their programs go.
+//! Problem: with the edge, two programs judge a packet, and a switch changes one after the other. Strategy: `to_pod`
+//! judges every packet that reaches it as if there were no edge. The edge program only drops, and it only drops packets
+//! that `to_pod` of the same generation denies too. So a switch can replace the edge program first: no packet that the
+//! next generation allows meets the edge program of the previous one once the next is in force at any pod. The edge
+//! protects only endpoints that have an entry, and an endpoint loses this protection before its programs are removed.
 //!
-//! An uplink whose driver takes no programs gets it from the kernel ([`XdpMode::Generic`]): later, and for any interface.
+//! Some drivers do not support XDP. There the kernel runs the program itself ([`XdpMode::Generic`]): later, but on any
+//! interface.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -25,31 +27,31 @@ use crate::sys::netlink::Interface;
 /// The maps of protected addresses.
 const LOCALS: [MapName; 2] = [MapName::Local4, MapName::Local6];
 
-/// An uplink that is not as it should be.
+/// An uplink on which an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EdgeFailure {
-    /// Its name.
+    /// The uplink's name.
     pub interface: String,
-    /// Why.
+    /// The cause, in one line.
     pub why: String,
 }
 
-/// What there is at an uplink.
+/// The state of an uplink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EdgeState {
     /// The program of the generation in force.
     Enforced,
-    /// Nothing, and nothing is to be there: no list denies anything to everybody.
+    /// No program, and none is needed: the generation has no XDP program.
     Idle,
     /// The program of another generation.
     Other,
-    /// No program of ours.
+    /// None of our programs, although the generation has one.
     Open,
 }
 
 impl Runtime {
-    /// The uplinks that were asked for, with what is known of them.
+    /// The recorded uplinks and those that were asked for, with interface number and address.
     pub(crate) fn wanted_uplinks(&self, record: &Record, names: &[String]) -> Result<Vec<Uplink>, Error> {
         let mut wanted = record.uplinks.clone();
         for name in names {
@@ -65,8 +67,8 @@ impl Runtime {
         Ok(wanted)
     }
 
-    /// The generation's program at every uplink, or none if it has none. What cannot be done is told of, and changes nothing else:
-    /// at pods, everything is judged all the same.
+    /// Places the generation's program at every uplink, or removes the program if the generation has none. An uplink
+    /// that fails is reported in `settled` and affects nothing else: the programs at the pods still judge every packet.
     pub(crate) fn place_edge(&self, record: &mut Record, loaded: &Loaded, settled: &mut Settled) {
         let mut uplinks = std::mem::take(&mut record.uplinks);
         uplinks.retain_mut(|uplink| match self.place_at_uplink(uplink, loaded, settled) {
@@ -80,7 +82,7 @@ impl Runtime {
         record.uplinks = uplinks;
     }
 
-    /// False if the interface is gone.
+    /// Returns false if the interface is gone.
     fn place_at_uplink(&self, uplink: &mut Uplink, loaded: &Loaded, settled: &mut Settled) -> io::Result<bool> {
         let path = self.pins.edge_link(uplink.ifindex);
         let link = self.system.pinned_link(&path)?;
@@ -92,7 +94,8 @@ impl Runtime {
         };
         if let Some((link, info)) = link {
             if Some(info.program) != loaded.generation.edge {
-                // That of another generation drops what this one may allow: rather none at all.
+                // The old program may drop packets that this generation allows. If it cannot be replaced, it is
+                // removed.
                 self.system.replace(&link, program).or_else(|error| {
                     self.remove_from_uplink(uplink.ifindex)?;
                     Err(error)
@@ -107,7 +110,7 @@ impl Runtime {
             settled.mended.push(format!("the uplink {} is gone and forgotten", uplink.interface));
             return Ok(false);
         }
-        // What is left of an interface that is gone, and had its number.
+        // A pin may be left of an earlier interface with this number.
         self.system.unpin(&path)?;
         let attached = self.system.attach_xdp(program, uplink.ifindex, XdpMode::Native);
         let (link, generic) = match attached {
@@ -128,7 +131,7 @@ impl Runtime {
         let path = self.pins.edge_link(ifindex);
         if let Some(link) = self.system.pinned_link(&path)? {
             match self.system.detach(&link) {
-                // A link whose interface is gone says so.
+                // `ENOLINK`: the interface is gone, and the link is detached already.
                 Err(error) if error.raw_os_error() != Some(libc::ENOLINK) => return Err(error),
                 _ => {}
             }
@@ -136,7 +139,7 @@ impl Runtime {
         self.system.unpin(&path)
     }
 
-    /// Takes uplinks out, or all.
+    /// Removes the uplinks for which `leaves` is true from the record, and their programs.
     pub(crate) fn leave_uplinks(&self, record: &mut Record, leaves: impl Fn(&Uplink) -> bool) -> Result<(), Error> {
         let (leaving, staying): (Vec<_>, Vec<_>) = record.uplinks.drain(..).partition(leaves);
         record.uplinks = staying;
@@ -147,7 +150,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Nothing is dropped any more at an uplink, before the pods.
+    /// Removes the XDP program from an uplink. Packets are then judged only at the pods.
     pub fn detach_uplink(&self, name: &str) -> Result<(), Error> {
         let mut record = self.record()?;
         if record.uplinks.iter().all(|it| it.interface != name) {
@@ -156,7 +159,7 @@ impl Runtime {
         self.leave_uplinks(&mut record, |it| it.interface == name)
     }
 
-    /// Protects the endpoints that have an entry, and no others. A map that has no room protects fewer.
+    /// Protects exactly the endpoints that have an entry. If a map is full, fewer are protected.
     pub(crate) fn protect(&self, record: &Record, loaded: &Loaded) -> Result<(), Error> {
         let Some(endpoints) = loaded.map(MapName::Endpoints).filter(|_| loaded.edge.is_some()) else { return Ok(()) };
         let entries = self.system.entries(endpoints).doing("read the map endpoints")?;
@@ -180,7 +183,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// What there is at an uplink, and what should be.
+    /// Compares the program at an uplink with the one that should be there.
     pub(crate) fn edge_state(&self, record: &Record, uplink: &Uplink) -> Result<EdgeState, Error> {
         let asking = format!("ask what runs at {}", uplink.interface);
         let link = self.system.pinned_link(&self.pins.edge_link(uplink.ifindex)).doing(&asking)?;
@@ -196,7 +199,8 @@ impl Runtime {
     }
 }
 
-/// Whether it is the driver that does not take it, and not somebody else's program, or us.
+/// Whether the driver does not support the program. False if another program is there, or if the error has another
+/// cause.
 fn may_be_generic(error: &io::Error) -> bool {
     let others = [libc::EBUSY, libc::EEXIST, libc::EPERM, libc::EACCES, libc::ENODEV, libc::ENOMEM];
     error.raw_os_error().is_none_or(|number| !others.contains(&number))

@@ -1,4 +1,4 @@
-//! What enforcement costs, and what it could not say.
+//! Measurements: the memory that enforcement takes, and the records that were lost.
 
 use weir_compiler::layout::MapName;
 
@@ -18,7 +18,7 @@ impl Runtime {
         Ok(loaded.maps.iter().filter_map(charged).collect())
     }
 
-    /// Records of drops that were not written, since the first generation; it begins anew after 4,294,967,295.
+    /// Number of records that were not written since the first generation; wraps around after 4,294,967,295.
     pub fn lost_records(&self) -> Result<u32, Error> {
         let loaded = self.current(&self.record()?)?;
         let Some(map) = loaded.as_ref().and_then(|it| it.map(MapName::EventLimit)) else { return Ok(0) };
@@ -27,7 +27,7 @@ impl Runtime {
     }
 }
 
-/// As `/proc` says of the descriptor.
+/// The memory of a map, from its descriptor's entry in `/proc`.
 fn charged(map: &Map) -> Option<u64> {
     let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", map.descriptor())).ok()?;
     about.lines().find_map(|line| line.strip_prefix("memlock:"))?.trim().parse().ok()

@@ -1,9 +1,10 @@
-//! What this host is called: the own node's addresses, which always may speak to its pods.
+//! This host's own addresses, which may always send to the pods of this node.
 //!
-//! Problem: a Node object lists one address or two; a host speaks to its pods from others too, such as that of the bridge that
-//! they share, and kubelet's probes come from there. Strategy: the maps `nodes4` and `nodes6` hold the artifact's addresses, and
-//! this network namespace's own under the node of every endpoint. Programs ask only of what began on this host, so that nobody
-//! else gains by it. Loopback and IPv6's link-local addresses are left out: nothing is routed from there.
+//! Problem: a Node object lists one or two addresses, but a host also sends to its pods from others, such as the
+//! address of the pods' bridge; kubelet's probes come from there. Strategy: the maps `nodes4` and `nodes6` hold the
+//! artifact's addresses, and this network namespace's own addresses under the node of every endpoint. Programs look
+//! there only for traffic that began on this host, so no other sender gains access. Loopback and IPv6 link-local
+//! addresses are left out: nothing is routed from there.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -17,7 +18,7 @@ use crate::error::{Doing as _, Error};
 use crate::generation::{Loaded, refused};
 use crate::record::Endpoint;
 
-/// As every entry of the two maps has it.
+/// The value of every entry of the two maps.
 pub(crate) const OWN: [u8; 4] = [1, 0, 0, 0];
 const MAPS: [MapName; 2] = [MapName::Nodes4, MapName::Nodes6];
 
@@ -39,7 +40,7 @@ impl Runtime {
         Ok(routed.flat_map(|address| nodes.iter().map(move |node| under(*node, address))).collect())
     }
 
-    /// Adds this host's new addresses to the generation in force, and takes out those that it has no more.
+    /// Adds this host's new addresses to the generation in force, and removes those that the host no longer has.
     pub(crate) fn keep_addresses(
         &self,
         loaded: &Loaded,
@@ -61,7 +62,8 @@ impl Runtime {
             for key in wanted.iter().filter(|key| !there.contains(**key)) {
                 match self.system.update(map, key, &OWN).map_err(|error| refused(map, name, None, error)) {
                     Ok(()) => settled.mended.push(format!("an address of this node in {}", name.name())),
-                    // The next generation has room; until then that address is a peer like others, and status says so.
+                    // The map is full. Until the next generation makes room, this address is judged like any peer, and
+                    // the status reports it.
                     Err(Error::Full { .. }) => break,
                     Err(error) => return Err(error),
                 }

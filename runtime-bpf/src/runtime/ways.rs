@@ -1,12 +1,13 @@
-//! From one way onto an interface to the other, with no packet unseen.
+//! Moves endpoints from one kind of hook to the other (TCX, clsact); no packet passes unjudged meanwhile.
 //!
-//! Problem: before it returns, the kernel waits with each new TCX link until no CPU runs what was at the hook before, some
-//! milliseconds each and one after the other, so that a node's pods would take many seconds; a filter on clsact takes none of that,
-//! and costs each packet a little more for as long as it is there. Strategy: of more than [`FEW`] new endpoints at once, those
-//! whose hooks are nobody's come through clsact, and are marked as hurried. The agent's mending moves them on, a few each time.
+//! Problem: when a TCX link is created, the kernel waits until no CPU runs the hook's previous programs. This takes
+//! some milliseconds per link, one after the other, so a node full of pods takes many seconds. A filter on clsact does
+//! not wait, but it costs a little more per packet. Strategy: if more than [`FEW`] endpoints are new at once, those
+//! whose hooks have no other programs are attached through clsact and marked as hurried. Each reconciliation of the
+//! agent then moves a few of them to TCX.
 //!
-//! A move: the record says so; both programs are put there by the new way; those of the old way go. Until then both run, and say
-//! the same. What refuses is put back as it was.
+//! Steps of a move: write it into the record, place both programs on the new hooks, remove them from the old hooks. In
+//! between, both run and give the same verdict. If a hook refuses a program, the endpoint stays on its old hooks.
 
 use super::Runtime;
 use super::settle::Settled;
@@ -15,18 +16,20 @@ use crate::generation::Loaded;
 use crate::point::{Side, Way};
 use crate::record::{Endpoint, Record};
 
-/// So many new endpoints get links at once, and so many lose them.
+/// The largest number of new endpoints that get TCX links at once, and of leaving endpoints whose links are simply
+/// removed. Larger numbers are treated differently, because the kernel waits for each link.
 pub(crate) const FEW: usize = 16;
-/// So many hurried ones get them with each mending.
+/// Number of hurried endpoints that each reconciliation moves.
 const EACH_TIME: usize = 4;
 
 impl Runtime {
-    /// Whether a filter at an interface would be the first program there: a link of somebody else's could end the walk before it.
+    /// Whether an interface has no TCX links. TCX links run before clsact filters, and another program's link could end
+    /// the processing before our filter.
     pub(crate) fn has_no_links(&self, ifindex: u32) -> bool {
         Side::BOTH.into_iter().all(|side| self.system.query(ifindex, side.hook()).is_ok_and(|links| links.is_empty()))
     }
 
-    /// Links for some of those that came in a hurry.
+    /// Moves some of the hurried endpoints to TCX links.
     pub(crate) fn move_hurried(
         &self,
         record: &mut Record,
@@ -40,7 +43,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Enforces at an interface by the other way.
+    /// Moves an endpoint's programs to the other kind of hook.
     pub(crate) fn move_over(
         &self,
         record: &mut Record,

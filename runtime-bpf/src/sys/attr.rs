@@ -38,7 +38,7 @@ pub(super) struct MapCreate {
     pub(super) map_name: [u8; 16],
 }
 
-/// `value` is `next_key` for one command; freezing reads the descriptor alone.
+/// `value` is `next_key` for one command; the freeze command reads only the descriptor.
 #[derive(Default)]
 #[repr(C)]
 pub(super) struct MapElem {
@@ -167,7 +167,7 @@ pub(super) struct ById {
     pub(super) open_flags: u32,
 }
 
-/// Detaching reads the first field alone.
+/// The detach command reads only the first field.
 #[derive(Default)]
 #[repr(C)]
 pub(super) struct LinkUpdate {

@@ -1,8 +1,8 @@
-//! Interfaces and addresses of a network namespace: this thread's, or one that is entered for the question.
+//! Lists interfaces and addresses of a network namespace: this thread's, or another one that a thread enters for this.
 //!
-//! Problem: which of the host's interfaces leads to a pod is written down nowhere that all CNI plug-ins agree on, but a veth
-//! names its other end: inside a pod, `IFLA_LINK` of `eth0` is the number of the host's interface. Strategy: two netlink dumps,
-//! read into plain data; what is malformed in them is left out, never read past.
+//! Problem: CNI plug-ins have no common way to record which host interface leads to a pod. But a veth names its other
+//! end: inside a pod, `IFLA_LINK` of `eth0` is the number of the host's interface. Strategy: two netlink dumps are
+//! parsed into plain data. Malformed parts are skipped and never read beyond their end.
 
 use std::fs::File;
 use std::io;
@@ -19,11 +19,11 @@ pub struct Interface {
     pub name: String,
     /// `veth`, `bridge`, `macvlan` …; empty for hardware and `lo`.
     pub kind: String,
-    /// The number of the interface that it hangs on; of a veth, its other end, in whichever namespace that is.
+    /// The number of the interface below this one. For a veth this is the other end, which may be in another namespace.
     pub peer: Option<u32>,
 }
 
-/// What a namespace has.
+/// The interfaces and addresses of a network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Namespace {
     /// Its interfaces.
@@ -51,7 +51,8 @@ pub fn addresses() -> io::Result<Vec<(u32, IpAddr)>> {
 pub fn inside(path: &Path) -> io::Result<Namespace> {
     let namespace = File::open(path)?;
     let enter_and_ask = || {
-        // SAFETY: a descriptor that is open during the call. The thread ends with the question, and its namespace with it.
+        // SAFETY: the descriptor is open during the call. Only this thread changes its namespace, and it ends after the
+        // question.
         match unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) } {
             0 => here(),
             _ => Err(io::Error::last_os_error()),
@@ -68,9 +69,9 @@ const NLMSG_DONE: u16 = 3;
 const HEADER: usize = 16;
 /// `NLM_F_REQUEST | NLM_F_DUMP`
 const REQUEST_DUMP: u16 = 0x301;
-/// Set if what is dumped has changed meanwhile.
+/// Set if the objects changed during the dump.
 const INTERRUPTED: u16 = 0x10;
-/// Dumps that change meanwhile are begun anew, so often.
+/// Number of times a dump is repeated if the objects change during it.
 const ATTEMPTS: usize = 8;
 
 const IFLA_IFNAME: u16 = 3;
@@ -80,7 +81,7 @@ const IFLA_INFO_KIND: u16 = 1;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 
-/// Asks, and gives each message that answers without its header.
+/// Sends a dump request and passes each message of the answer, without its header, to `each`.
 fn dump(kind: u16, family: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<()> {
     for _ in 0..ATTEMPTS {
         if let Some(messages) = dump_once(kind, family)? {
@@ -127,7 +128,7 @@ fn open() -> io::Result<UdpSocket> {
     Ok(UdpSocket::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// Type, flags and content of the first message, and what comes after it.
+/// Type, flags and content of the first message, and the bytes after it.
 fn next_message(bytes: &[u8]) -> Option<(u16, u16, &[u8], &[u8])> {
     let length = number(bytes, 0)? as usize;
     let message = bytes.get(HEADER..length)?;

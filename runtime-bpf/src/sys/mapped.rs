@@ -1,7 +1,7 @@
 //! The value of a map as memory of this process: [`weir_compiler::layout::buckets`] while programs run on it.
 //!
-//! Words are read and changed as the protocol there says, with atomic operations; a mapping that cannot be had is an error
-//! of the system call.
+//! Words are read and changed with atomic operations, as the protocol there requires. If the map cannot be mapped, the
+//! error is that of the system call.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -13,7 +13,7 @@ use weir_compiler::layout::buckets::{self, Slot};
 
 use super::Map;
 
-/// How often a slot is read anew that changes while it is read.
+/// Number of times that a slot is read again if it changes meanwhile.
 const ATTEMPTS: usize = 16;
 
 /// A table of flows.
@@ -48,7 +48,8 @@ impl Drop for Table {
 
 impl Table {
     fn all(&self) -> &[AtomicU64] {
-        // SAFETY: so many words are mapped, aligned to pages, as long as `self` lives; everybody changes them atomically.
+        // SAFETY: `words` words are mapped and page-aligned as long as `self` lives. The kernel's programs and all
+        // processes change them with atomic operations only.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
 
@@ -56,12 +57,12 @@ impl Table {
         self.all().chunks_exact(buckets::slot_bytes(self.family) as usize / 8)
     }
 
-    /// How many flows have room.
+    /// The number of flows that the table has room for.
     pub fn room(&self) -> usize {
         self.words * 8 / buckets::slot_bytes(self.family) as usize
     }
 
-    /// The flows that are there.
+    /// The live flows.
     pub fn live(&self) -> Vec<Slot> {
         self.slots().filter_map(|slot| self.read(slot)).collect()
     }
@@ -83,13 +84,13 @@ impl Table {
         None
     }
 
-    /// Removes the flows that `gone` says. One that changes meanwhile is asked about again.
+    /// Removes the flows for which `gone` is true. If a flow changes meanwhile, `gone` is called again.
     pub fn remove(&self, gone: impl Fn(&Slot) -> bool) {
         self.change(gone, buckets::dead);
     }
 
-    /// Gives the flows that `which` says another word, as long as nothing else has changed about them; returns how
-    /// many. A flow that changes meanwhile is asked about again.
+    /// Changes the word of each flow for which `which` is true, unless the flow changes meanwhile: then `which` is
+    /// called again. Returns the number of changed flows.
     pub fn change(&self, which: impl Fn(&Slot) -> bool, to: impl Fn(u64) -> u64) -> usize {
         self.slots().filter(|slot| self.change_slot(slot, &which, &to)).count()
     }

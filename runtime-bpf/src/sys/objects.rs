@@ -1,4 +1,4 @@
-//! Pins, links, and what the kernel tells about its objects.
+//! Pins, links, and information about kernel objects.
 
 use std::ffi::CString;
 use std::io;
@@ -8,12 +8,12 @@ use std::path::Path;
 
 use super::{Kernel, Map, MapDefinition, MapType, Program, attr, call, new_fd};
 
-/// A place on an interface where programs run.
+/// A hook on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hook {
-    /// tc ingress: what comes in through the interface.
+    /// tc ingress: packets that the host receives from the interface.
     Ingress,
-    /// tc egress: what goes out through it.
+    /// tc egress: packets that the host sends through it.
     Egress,
 }
 
@@ -29,15 +29,15 @@ impl Hook {
 
 /// `BPF_F_BEFORE`: without a neighbour, before all others.
 const BEFORE: u32 = 1 << 3;
-/// Programs that one query reads.
+/// The largest number of programs that one query returns.
 const MOST_PROGRAMS: usize = 64;
 
-/// Who runs a program before there is a packet.
+/// Where an XDP program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum XdpMode {
-    /// The driver.
+    /// In the driver.
     Native,
-    /// The kernel, in its stead and later.
+    /// In the kernel's network stack: later, but without support of the driver.
     Generic,
 }
 
@@ -54,44 +54,44 @@ impl XdpMode {
     }
 }
 
-/// A program's place on an interface. Unpinned, it ends with its last descriptor.
+/// The attachment of a program to an interface. Unless it is pinned, it ends when its last descriptor is closed.
 #[derive(Debug)]
 pub struct Link {
     fd: OwnedFd,
 }
 
-/// What the kernel says of a link.
+/// The kernel's information about a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkInfo {
     /// The link's number.
     pub id: u32,
     /// The program that runs there.
     pub program: u32,
-    /// The interface; 0 once it is gone.
+    /// The interface's number; 0 once the interface is gone.
     pub ifindex: u32,
 }
 
-/// What the kernel says of a program.
+/// The kernel's information about a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramInfo {
-    /// Its number.
+    /// The program's number.
     pub id: u32,
     /// The digest of its instructions.
     pub tag: [u8; 8],
-    /// Its name, cut.
+    /// The program's name, truncated by the kernel.
     pub name: String,
 }
 
-/// What the kernel says of a map.
+/// The kernel's information about a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapInfo {
-    /// Its number.
+    /// The map's number.
     pub id: u32,
-    /// What it was made from.
+    /// The definition that it was created with.
     pub definition: MapDefinition,
 }
 
-/// The programs on a hook, in the order in which they run: number of program, number of link (0: none).
+/// The programs on a hook in the order in which they run: numbers of program and link (0: no link).
 pub type Queried = Vec<(u32, u32)>;
 
 impl AsFd for Link {
@@ -124,14 +124,14 @@ impl Kernel {
         Ok(Program { fd: pinned(path)? })
     }
 
-    /// The map of this number, as long as anybody holds it.
+    /// The map of this number. It exists as long as a process, a pin or a program holds it.
     pub fn numbered_map(&self, id: u32) -> io::Result<Map> {
         let fd = new_fd(attr::MAP_GET_FD_BY_ID, &mut attr::ById { id, ..attr::ById::default() })?;
         let definition = map_info(fd.as_fd())?.definition;
         Ok(self.map(fd, definition))
     }
 
-    /// The program of this number, as long as anybody holds it.
+    /// The program of this number. It exists as long as a process, a pin or a hook holds it.
     pub fn numbered_program(&self, id: u32) -> io::Result<Program> {
         new_fd(attr::PROG_GET_FD_BY_ID, &mut attr::ById { id, ..attr::ById::default() }).map(|fd| Program { fd })
     }
@@ -141,7 +141,7 @@ impl Kernel {
         Ok(Link { fd: pinned(path)? })
     }
 
-    /// Lets a program run on an interface's hook (TCX), before all others that are there.
+    /// Attaches a program to an interface's TCX hook, before all other programs there.
     pub fn attach(&self, program: &Program, ifindex: u32, hook: Hook) -> io::Result<Link> {
         let mut attr = attr::LinkCreate {
             prog_fd: program.fd.as_raw_fd() as u32,
@@ -153,7 +153,7 @@ impl Kernel {
         new_fd(attr::LINK_CREATE, &mut attr).map(|fd| Link { fd })
     }
 
-    /// Lets an XDP program run on what comes in through an interface. It has room for one.
+    /// Attaches an XDP program to an interface's incoming packets. An interface has room for one.
     pub fn attach_xdp(&self, program: &Program, ifindex: u32, mode: XdpMode) -> io::Result<Link> {
         let mut attr = attr::LinkCreate {
             prog_fd: program.fd.as_raw_fd() as u32,
@@ -182,7 +182,7 @@ impl Kernel {
 }
 
 impl Link {
-    /// Puts another program in this one's place; no packet goes unseen.
+    /// Replaces the link's program atomically: every packet is seen by one of the two.
     pub fn replace(&self, program: &Program) -> io::Result<()> {
         let mut attr = attr::LinkUpdate {
             link_fd: self.fd.as_raw_fd() as u32,
@@ -192,13 +192,13 @@ impl Link {
         call(attr::LINK_UPDATE, &mut attr).map(|_| ())
     }
 
-    /// Takes the program off the hook, whoever else knows the link.
+    /// Detaches the program, even if other processes or pins hold the link.
     pub fn detach(&self) -> io::Result<()> {
         let mut attr = attr::LinkUpdate { link_fd: self.fd.as_raw_fd() as u32, ..attr::LinkUpdate::default() };
         call(attr::LINK_DETACH, &mut attr).map(|_| ())
     }
 
-    /// Where it is, and with which program.
+    /// The link's number, program and interface.
     pub fn info(&self) -> io::Result<LinkInfo> {
         let bytes = info::<32>(self.fd.as_fd())?;
         Ok(LinkInfo { id: word(&bytes, 4), program: word(&bytes, 8), ifindex: word(&bytes, 16) })
@@ -206,7 +206,7 @@ impl Link {
 }
 
 impl Program {
-    /// Number, digest, name.
+    /// The program's number, digest and name.
     pub fn info(&self) -> io::Result<ProgramInfo> {
         let bytes = info::<80>(self.fd.as_fd())?;
         let mut tag = [0; 8];
@@ -217,7 +217,7 @@ impl Program {
 }
 
 impl Map {
-    /// Number and make.
+    /// The map's number and definition.
     pub fn info(&self) -> io::Result<MapInfo> {
         map_info(self.fd.as_fd())
     }
@@ -246,7 +246,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u32::from_ne_bytes(*word))
 }
 
-/// The first `N` bytes of what the kernel tells.
+/// The first `N` bytes of the kernel's information about an object.
 fn info<const N: usize>(fd: BorrowedFd<'_>) -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut attr = attr::Info { bpf_fd: fd.as_raw_fd() as u32, info_len: N as u32, info: bytes.as_mut_ptr() as u64 };

@@ -1,10 +1,10 @@
-//! Packets of many flows in one run: a program that makes the packet one of the next flow and goes on to the program that is
-//! measured.
+//! Sends packets of many flows in one run: a driver program rewrites the packet for the next flow and tail-calls the
+//! measured program.
 //!
-//! Problem: a test run repeats one packet, and single runs measure the clock. Strategy: a counter, spread by a multiplication,
-//! picks a flow of a power of two of them; the client's port and one of up to [`MOST_OTHERS`] addresses are written into the packet,
-//! and a tail call to a constant place (a jump, once the kernel has patched it) does the rest. The same goes on to a program
-//! that does nothing; what it takes more is what the measured one takes.
+//! Problem: a test run repeats one packet, and runs of a single packet mostly measure the clock. Strategy: a counter,
+//! spread by a multiplication, picks one of a power of two flows. The driver writes the client's port and one of up to
+//! [`MOST_OTHERS`] addresses into the packet. Then it tail-calls a constant index, which the kernel patches into a
+//! jump. The same driver is also run with an empty program; the difference is the cost of the measured program.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
@@ -25,12 +25,13 @@ use super::{CONTEXT_BYTES, ELSEWHERE, INTERFACE};
 use crate::error::{Doing as _, Error};
 use crate::sys::{Kernel, Map, MapDefinition, MapType, Program};
 
-/// Addresses of the other end that take turns, at most.
+/// The largest number of addresses of the other end that take turns.
 pub const MOST_OTHERS: usize = 8;
 const STATE: MapRef = MapRef(0);
 const ADDRESSES: MapRef = MapRef(1);
 const NEXT: MapRef = MapRef(2);
-/// In the state: the counter, what it is multiplied with, how far the product is shifted, which bits of it are a flow.
+/// Layout of the state: the counter, its factor, the shift of the product, and the mask whose bits are the flow's
+/// number.
 const COUNTER: i16 = 0;
 const FACTOR: i16 = 8;
 const SHIFT: i16 = 16;
@@ -48,14 +49,14 @@ pub struct Traffic {
     pub hook: Direction,
     /// The pod's address.
     pub own: IpAddr,
-    /// Those of the other end: the largest power of two of them that there are, up to [`MOST_OTHERS`], take turns.
+    /// The addresses of the other end. The largest power of two of them, up to [`MOST_OTHERS`], take turns.
     pub others: Vec<IpAddr>,
     /// The server's port: the pod's if packets come to it.
     pub port: u16,
 }
 
 impl Traffic {
-    /// How many others take turns, as a power of two; none without any.
+    /// The binary logarithm of the number of other addresses that take turns; `None` without other addresses.
     fn turns(&self) -> Option<u32> {
         self.others.len().min(MOST_OTHERS).checked_ilog2()
     }
@@ -67,7 +68,7 @@ pub struct Driver {
     program: Program,
     state: Map,
     traffic: Traffic,
-    /// One of the others.
+    /// One of the other addresses.
     other: IpAddr,
     context: [u8; CONTEXT_BYTES],
     _maps: [Map; 2],
@@ -102,8 +103,8 @@ impl Driver {
         self.state.update(&[0; 4], &bytes, 0).doing("say which packets to send")
     }
 
-    /// Nanoseconds of a packet, and the last verdict. The kernel's figure leaves out when others were on the CPU, and what is
-    /// behind the point; our clock has that.
+    /// Runs the program and returns nanoseconds per packet and the last verdict. The kernel reports whole nanoseconds
+    /// and excludes the time that other tasks had the CPU; our own clock supplies the fraction.
     fn run(&self, flags: u8, repeat: u32) -> Result<(f64, u32), Error> {
         let Traffic { hook, own, port, .. } = &self.traffic;
         let ends = if *hook == Direction::Ingress { (self.other, *own) } else { (*own, self.other) };
@@ -118,27 +119,28 @@ impl Driver {
         Ok((ours.clamp(whole, whole + 0.99), run.verdict))
     }
 
-    /// Mean nanoseconds of packets that begin flows, each the first of its flow: so many, after `skipped` others.
+    /// Mean nanoseconds for the first packets of `flows` new flows, after `skipped` others.
     pub fn begin(&self, skipped: u32, flows: u32) -> Result<f64, Error> {
-        // The counter is raised before it is used.
+        // The program increments the counter before it uses it.
         self.set([u64::from(skipped).wrapping_sub(1), 1, 0, u64::from(u32::MAX >> 1)])?;
         Ok(self.run(SYN, flows)?.0)
     }
 
-    /// What becomes of a first packet.
+    /// The verdict for a first packet.
     pub fn verdict(&self) -> Result<u32, Error> {
         self.set([0, 1, 0, 0])?;
         Ok(self.run(SYN, 1)?.1)
     }
 
-    /// Mean nanoseconds of packets of flows that have begun, `flows` (a power of two) of them in turns that nobody foresees.
+    /// Mean nanoseconds for packets of `flows` (a power of two) existing flows, in an order that the CPU cannot
+    /// predict.
     pub fn go_on(&self, flows: u32, repeat: u32) -> Result<f64, Error> {
         self.set([12_345, SPREAD, 32, u64::from(flows.saturating_sub(1))])?;
         Ok(self.run(ACK, repeat)?.0)
     }
 }
 
-/// As the program reads them.
+/// The addresses in the layout that the program reads.
 fn table(others: &[IpAddr]) -> Vec<u8> {
     let mut bytes = vec![0; 16 * MOST_OTHERS];
     for (slot, other) in bytes.chunks_mut(16).zip(others) {
@@ -178,7 +180,8 @@ fn assemble(traffic: &Traffic, turns: u32) -> Result<Assembled, AsmError> {
     asm.alu(AluOp::And, Reg::R9, (1 << turns) - 1);
     asm.alu(AluOp::Lsh, Reg::R9, 4);
     asm.alu(AluOp::Rsh, Reg::R8, turns as i32);
-    // The client's port comes first, whoever the client is.
+    // Packets always go from the client to the server, so the client's port is the source port: the header's first
+    // field.
     asm.store(Size::H, Reg::R2, transport(&traffic.own), Reg::R8);
     asm.load_map_value(Reg::R5, ADDRESSES, 0);
     asm.alu(AluOp::Add, Reg::R5, Reg::R9);

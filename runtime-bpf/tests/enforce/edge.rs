@@ -1,6 +1,8 @@
-//! What lists deny to everybody is dropped at an uplink; what is judged at the pods is judged as if there were none.
+//! Packets that lists deny to all pods are dropped at an uplink; all other packets are judged at the pods as if there
+//! were no edge.
 //!
-//! p0 and p1 are enforced. p2 is nobody's: for the node it is outside, and the host's end of its interface is the uplink.
+//! p0 and p1 are enforced. p2 is not an endpoint: for the node it is outside, and the host's end of its interface is
+//! the uplink.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +27,7 @@ type Made = (Artifact, Vec<u8>);
 
 const OUTSIDE: usize = 2;
 
-/// The outside, and what lists deny with it.
+/// The outside pod, and the lists that deny it.
 fn denying(directions: &str) -> Made {
     let [v4, v6] = [false, true].map(|v6| pod_address(OUTSIDE, v6).to_string());
     denying_of([&v4, &v6], directions)
@@ -72,13 +74,13 @@ fn attach_edge(node: &Node, made: &Made) -> Result<Attached, Error> {
     attach_on(node, || System::open().unwrap(), made)
 }
 
-/// Where drivers take no program.
+/// A system whose drivers do not support XDP.
 fn only_generic() -> System {
     let refuses = |operation| (operation == Operation::AttachNative).then_some(libc::EOPNOTSUPP);
     System::with_faults(Box::new(refuses)).unwrap()
 }
 
-/// Packets that were dropped: at the uplink, at the pods.
+/// Number of packets that were dropped at the uplink and at the pods.
 fn dropped(node: &Node) -> [u64; 2] {
     let counters = node.here(|| Runtime::open(&node.bpffs(), Access::Read)?.counters()).unwrap();
     let of = |outcome: &str| counters.iter().filter(|it| it.outcome == outcome).map(|it: &Counter| it.packets).sum();
@@ -89,7 +91,7 @@ fn reaches(node: &Node, from: usize, to: usize) -> bool {
     [false, true].iter().all(|v6| connect(node, from, pod_address(to, *v6), 80).is_some())
 }
 
-/// Nothing comes through, over neither family.
+/// Whether no connection gets through, in either family.
 fn is_cut_off(node: &Node, from: usize, to: usize) -> bool {
     [false, true].iter().all(|v6| connect(node, from, pod_address(to, *v6), 80).is_none())
 }
@@ -113,7 +115,7 @@ fn what_is_denied_to_everybody_does_not_reach_the_pods_hooks() {
             let [at_edge, at_pods] = dropped(node);
             assert!(at_edge >= 4 && at_pods == 0, "{at_edge} at the uplink, {at_pods} at the pods");
             edge_is(node, EdgeState::Enforced);
-            // What the pods send is denied at their hooks.
+            // The edge sees only incoming packets; packets of the pods are denied at their hooks.
             assert!(is_cut_off(node, 1, OUTSIDE));
             assert!(dropped(node)[1] > 0);
         });
@@ -140,7 +142,8 @@ fn the_kernel_drops_what_the_machine_drops() {
         for source in sources.map(|it| it.parse::<IpAddr>().unwrap()) {
             for pod in [0, 1, OUTSIDE].map(|pod| pod_address(pod, source.is_ipv6())) {
                 let packet = packet::build(source, pod, FlowProtocol::Transport(Protocol::Tcp), 80).unwrap();
-                // The protocol, what is there to tell more of it, the version.
+                // Offsets of the protocol, the version, the fragment field, the first byte behind the IP header, and
+                // the EtherType.
                 for at in [if source.is_ipv4() { 23 } else { 20 }, 14, 20, 34, 54, 12] {
                     for byte in [0, 1, 3, 6, 8, 17, 44, 58, 60, 0x45, 0x60, 0x81, 128, 132] {
                         let mut changed = packet.clone();
@@ -174,12 +177,12 @@ fn the_edge_follows_each_switch() {
             attach_edge(node, &both_ways()).unwrap();
             edge_is(node, EdgeState::Enforced);
             assert!(is_cut_off(node, OUTSIDE, 1));
-            // Nobody names the uplink again: it stays.
+            // An attach that does not name the uplink keeps it.
             attach(node, &open(), &[], None).unwrap();
             edge_is(node, EdgeState::Idle);
             assert!(reaches(node, OUTSIDE, 1), "nothing of the generation before drops it");
         }
-        // The same again is no change.
+        // Attaching the same artifact again changes nothing.
         attach_edge(node, &both_ways()).unwrap();
         let before = status(node).unwrap().generation.unwrap().epoch;
         attach_edge(node, &both_ways()).unwrap();
@@ -266,7 +269,7 @@ fn a_link_that_somebody_removed_is_mended_and_an_uplink_that_went_is_forgotten()
         attach_edge(node, &both_ways()).unwrap();
         let links = std::fs::read_dir(node.bpffs().join("links")).unwrap().flatten().map(|it| it.path());
         let link = links.into_iter().find(|it| it.to_string_lossy().contains("at_edge")).unwrap();
-        // A pin that goes takes the kernel's link with it, in its own time.
+        // Removing the pin alone would detach the link only some time later, so it is detached first.
         let system = System::open().unwrap();
         system.detach(&system.pinned_link(&link).unwrap().unwrap()).unwrap();
         std::fs::remove_file(&link).unwrap();
@@ -287,7 +290,7 @@ fn a_link_that_somebody_removed_is_mended_and_an_uplink_that_went_is_forgotten()
 #[test]
 fn what_is_kept_is_kept_at_the_edge_too() {
     with_uplink(|node| {
-        // Where nothing is filtered, nothing is remembered.
+        // If the pods are not filtered, no flows are stored.
         attach_edge(node, &denying_of(["192.0.2.1", "2001:db8::1"], "Ingress, Egress")).unwrap();
         let mut stream = connect(node, OUTSIDE, pod_address(1, false), 80).expect("another is denied");
         assert!(is_alive(&mut stream));
@@ -308,13 +311,13 @@ fn a_switch_with_an_uplink_survives_death_on_its_way() {
         let made = [open(), both_ways()];
         attach_edge(node, &made[0]).unwrap();
         for turn in 0.. {
-            // Back and forth, and dying somewhere on the way.
+            // Switches back and forth, and dies at some operation on the way.
             let (next, other) = (&made[(turn + 1) % 2], &made[turn % 2]);
             attach_edge(node, other).unwrap();
             let asked = AtomicUsize::new(0);
             let died = std::sync::Arc::new(AtomicUsize::new(0));
             let seen = std::sync::Arc::clone(&died);
-            // `faults` goes through every place without one; the program at the uplink is in some of these.
+            // `faults` tests every operation without an uplink; here a sample is enough to include those at the uplink.
             let place = turn / 2 * 5 + turn / 2 % 5;
             let faults = move |_| {
                 let dies = asked.fetch_add(1, Ordering::Relaxed) >= place;

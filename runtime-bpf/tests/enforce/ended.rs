@@ -1,4 +1,4 @@
-//! Flows that end although nothing in their packets says so.
+//! Flows that the runtime ends, although none of their packets ends them.
 
 use std::net::IpAddr;
 

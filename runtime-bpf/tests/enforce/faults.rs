@@ -1,5 +1,5 @@
-//! Every operation refused with everything that it can answer, and the process dying before every operation: what was in force stays, or what is new is, and
-//! whoever comes next puts it right.
+//! Each operation fails with each errno that it can return, and the process dies before each operation. After that
+//! either the old or the new generation is in force, and the next attach repairs the rest.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,8 +21,8 @@ type Made = (weir_compiler::artifact::Artifact, Vec<u8>);
 /// A port that all policies allow.
 const BOTH: u16 = 82;
 
-/// What an operation can answer, as its manual and the kernel's source have it. That something is not there is no fault: it is
-/// told by other means, and has tests of its own.
+/// The errnos that an operation can return, from its manual page and the kernel's source. A missing object is not a
+/// fault: the methods return `None` for it, and other tests cover it.
 fn errnos(operation: Operation) -> &'static [i32] {
     use Operation::*;
     use libc::*;
@@ -62,16 +62,16 @@ fn errnos(operation: Operation) -> &'static [i32] {
     }
 }
 
-/// From the `nth` operation on: that one alone, or all.
+/// Fails at operation number `nth`: only that one, or all from there on.
 #[derive(Clone, Copy, Debug)]
 struct Fault {
     nth: usize,
-    /// Which of what the operation can answer.
+    /// Index into the errnos of the operation.
     answer: usize,
     dies: bool,
 }
 
-/// What came of an attach with a fault.
+/// The result of an attach with a fault.
 struct Outcome {
     /// The operation that failed; none if there were fewer.
     failed: Option<Operation>,
@@ -104,7 +104,7 @@ fn attach_with(node: &Node, made: &Made, pods: &[usize], way: Way, fault: Fault)
     Outcome { failed, result }
 }
 
-/// What is wanted, whatever was left.
+/// Attaches again without faults, so that the requested state holds after the failed attach.
 fn repair(node: &Node, made: &Made, pods: &[usize], way: Way) -> Result<(), Error> {
     let endpoints = pods.iter().map(|pod| (format!("default/p{pod}"), node.interface(*pod))).collect();
     let request = Request { endpoints, way: Some(way), ..request(made) };
@@ -115,12 +115,12 @@ fn repair(node: &Node, made: &Made, pods: &[usize], way: Way) -> Result<(), Erro
     })
 }
 
-/// Whether a port can be reached at once, or when asked again: what policy is in force.
+/// Whether a port can be reached, at once or on a second try: shows which policy is in force.
 fn reaches(node: &Node, port: u16) -> bool {
     (0..4).any(|_| connect(node, 0, pod_address(1, false), port).is_some())
 }
 
-/// Only from p0, only to these ports.
+/// Allows connections from p0 only, and only to these ports.
 fn only_ports(ports: [u16; 2]) -> Made {
     let [one, other] = ports;
     let from = "from: [{podSelector: {matchLabels: {pod: p0}}}]";
@@ -138,13 +138,13 @@ fn all_is_well(node: &Node, what: &str) {
     }
 }
 
-/// From one policy to another, with a fault at every place in turn. Where an operation is met first it answers everything that it
-/// can; at its other places one after the other.
+/// Switches from one policy to another, with a fault at every operation in turn. The first occurrence of an operation
+/// is tested with each of its errnos; at its other occurrences, the errnos take turns.
 fn switch_with_faults(way: Way, dies: bool) {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
-    // One endpoint: more of them are more of the same.
+    // One endpoint is enough: more endpoints repeat the same operations.
     let node = Node::new(Layout::Routed, 2);
     [80, 81, BOTH].into_iter().for_each(|port| serve(&node, 1, port));
     let made = [only_ports([80, BOTH]), only_ports([81, BOTH])];
@@ -160,7 +160,8 @@ fn switch_with_faults(way: Way, dies: bool) {
         if outcome.result.is_ok() && !dies {
             assert!(reaches(&node, new), "it said that it is in force: {what}");
         } else {
-            // Until somebody goes on with it, each packet is judged by one of the two: what both allow passes.
+            // Until the next attach, each packet is judged by one of the two generations: a port that both allow stays
+            // reachable.
             assert!(reaches(&node, BOTH), "both allow it: {what}");
         }
         repair(&node, next, &[1], way).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -202,7 +203,8 @@ fn a_switch_over_filters_survives_death_at_every_place() {
     switch_with_faults(Way::Clsact, true);
 }
 
-/// The first attach: nothing was in force before. Until it is, an endpoint is open as before, or closed; afterwards, all is well.
+/// The first attach, with no policy in force before. Until it succeeds, an endpoint is open as before, or closed; after
+/// a repair, everything is in force.
 #[test]
 fn a_first_attach_survives_death_at_every_place() {
     if let Err(reason) = possible() {
@@ -224,7 +226,7 @@ fn a_first_attach_survives_death_at_every_place() {
     }
 }
 
-/// From one way onto an interface to the other: there is no moment, and no fault, in which nothing is enforced.
+/// A move from one kind of hook to the other: no fault at any operation leaves the endpoint unenforced.
 #[test]
 fn a_move_to_the_other_hooks_is_never_open() {
     if let Err(reason) = possible() {
@@ -248,12 +250,13 @@ fn a_move_to_the_other_hooks_is_never_open() {
         if outcome.failed.is_none() {
             return;
         }
-        // Each place is tried both ways round, and now and then it is the last one before death.
+        // Each operation is tested in both directions, and every third time the process dies there.
         fault = Fault { nth: turn / 2, answer: turn, dies: turn % 3 == 0 };
     }
 }
 
-/// Another endpoint comes, with a fault at every place in turn: what was enforced is not forgotten for it.
+/// Attaches another endpoint, with a fault at every operation in turn: the endpoint that was enforced before is not
+/// forgotten.
 #[test]
 fn an_endpoint_that_comes_with_a_fault_leaves_the_others_in_force() {
     if let Err(reason) = possible() {
@@ -268,7 +271,7 @@ fn an_endpoint_that_comes_with_a_fault_leaves_the_others_in_force() {
             let what = format!("{:?}, {nth}, {way:?}: {:?}", outcome.failed, outcome.result);
             let endpoints = status(&node).unwrap().endpoints;
             assert!(endpoints.iter().any(|it| it.endpoint.pod == "default/p1"), "forgotten: {what}");
-            // Whoever comes next finds nothing that is nobody's, and takes nothing off.
+            // The next attach finds no pins without an owner, and takes no endpoint's programs off.
             repair(&node, &made, &[], way).unwrap_or_else(|error| panic!("{what}: {error}"));
             assert_eq!(programs_at(&node, 1, way), 2, "open: {what}");
             all_is_well(&node, &what);
@@ -282,7 +285,7 @@ fn an_endpoint_that_comes_with_a_fault_leaves_the_others_in_force() {
     }
 }
 
-/// How many programs there are on an interface's two hooks.
+/// The number of programs on an interface's two hooks.
 fn programs_at(node: &Node, pod: usize, way: Way) -> usize {
     node.here(|| {
         let socket = Socket::open().unwrap();

@@ -1,4 +1,4 @@
-//! Flow tables over generations, and after their pods.
+//! Flow tables across generations, and after their pods are gone.
 
 use weir_runtime::observe::Flow;
 use weir_runtime::runtime::{Access, Fill, Runtime};
@@ -9,7 +9,7 @@ use crate::net::{Layout, Node, pod_address, possible};
 use crate::policy::{artifact, cluster, policy};
 use crate::probe::{connect, is_alive, serve};
 
-/// p1 is isolated both ways, and p0 may reach its port 80; so many pods are known.
+/// p1 is isolated in both directions, and p0 may reach its port 80. The cluster has `pods` pods.
 fn made(pods: usize) -> (weir_compiler::artifact::Artifact, Vec<u8>) {
     let rules = "ingress: [{from: [{podSelector: {matchLabels: {pod: p0}}}], ports: [{port: 80}]}]";
     artifact(&cluster(pods, &policy(1, "Ingress, Egress", rules)))
@@ -22,7 +22,7 @@ fn connections(node: &Node) -> Vec<Flow> {
     flows.into_iter().filter(is_it).collect()
 }
 
-/// The maps that flows are in, and how full they are.
+/// The maps that contain flows, with their fill levels.
 fn tables(node: &Node) -> Vec<Fill> {
     let maps = status(node).unwrap().maps;
     maps.into_iter().filter(|it| it.name.starts_with("flow_table")).collect()
@@ -51,7 +51,7 @@ fn connections_outlive_a_generation_that_allows_them() {
         assert_eq!(after.iter().map(known).collect::<Vec<_>>(), before.iter().map(known).collect::<Vec<_>>());
         let generation = status(node).unwrap().generation.unwrap().epoch;
         assert!(after.iter().all(|it| it.generation == generation), "judged again: {after:#?}");
-        // The same again is no change.
+        // Attaching the same artifact again changes nothing.
         attach(node, &made(3), &[], None).unwrap();
         assert_eq!(status(node).unwrap().generation.unwrap().epoch, generation);
     });

@@ -1,4 +1,4 @@
-//! What endpoints leave that went while nobody looked, and what switches leave.
+//! Endpoints whose interfaces disappeared without notice are cleaned up, and switches leave nothing behind.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::policy::{artifact, cluster, policy};
 
 const LEFT: usize = 1_000;
 
-/// As many as a node's pods in a day, and no agent that was told.
+/// As many interfaces as a node's pods in a day, removed without a detach.
 #[test]
 fn a_thousand_leftovers_are_removed() {
     if let Err(reason) = possible() {
@@ -30,7 +30,7 @@ fn a_thousand_leftovers_are_removed() {
     node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.attach(&all)).unwrap();
     assert_eq!(status(&node).unwrap().endpoints.len(), LEFT + 1);
     node.ip("link del group 7");
-    // And pins that no record knows: of links that were made by one that died.
+    // Also pins that are not in the record: links made by a process that died.
     let kernel = Kernel::open().unwrap();
     let map = kernel.pinned_map(&node.bpffs().join("maps/endpoints")).unwrap();
     let stray = |it: usize| node.bpffs().join(format!("links/from_pod_{}", 1_000_000 + it));
@@ -46,7 +46,8 @@ fn a_thousand_leftovers_are_removed() {
     assert_eq!(map.entries().unwrap().len(), 1);
 }
 
-/// Names, addresses and numbers come back. What tells an interface from an earlier one is that our programs run there.
+/// Names, addresses and numbers of interfaces are reused. An interface is the same one as before if our programs still
+/// run there.
 #[test]
 fn an_interface_is_another_one_when_it_comes_back_and_the_same_when_it_is_renamed() {
     if let Err(reason) = possible() {
@@ -56,7 +57,8 @@ fn an_interface_is_another_one_when_it_comes_back_and_the_same_when_it_is_rename
         let node = Node::new(Layout::Routed, 2);
         let made = only_port(80);
         attach(&node, &made, &[0, 1], Some(way)).unwrap();
-        // Renamed, and with another address, as udev does it: still the same one, also when its programs go afterwards.
+        // Renamed and with another address, as udev does it: still the same interface, even if its programs are removed
+        // afterwards.
         node.ip("link set veth1 down");
         node.ip("link set veth1 name other1 address 02:00:00:00:00:01 up");
         attach(&node, &made, &[], None).unwrap();
@@ -68,7 +70,8 @@ fn an_interface_is_another_one_when_it_comes_back_and_the_same_when_it_is_rename
             Way::Tcx => std::fs::remove_file(links(&node).pop().unwrap()).unwrap(),
             Way::Clsact => node.tc("qdisc del dev other1 clsact"),
         }
-        // The kernel takes its time with a link whose pin is gone; until then the program is still there, and a second is refused.
+        // The kernel removes a link some time after its pin. Until then the program is still there, and a second link
+        // is refused.
         let attached = (0..100).find_map(|_| {
             std::thread::sleep(Duration::from_millis(20));
             attach(&node, &made, &[], None).ok()
@@ -76,7 +79,8 @@ fn an_interface_is_another_one_when_it_comes_back_and_the_same_when_it_is_rename
         let attached = attached.expect("the kernel lets go of the link");
         assert_eq!(attached.gone.len(), 0, "{way:?}");
         assert!(status(&node).unwrap().endpoints.iter().all(|it| it.state == State::Enforced), "{way:?}");
-        // Gone, and back with the same number and address, under another name; and the other way round.
+        // The interface is removed and comes back under another name: once with the same number and address, once with
+        // another address.
         for (again, address) in [("third1", "02:00:00:00:00:01"), ("third1", "02:00:00:00:00:02")] {
             let before = status(&node).unwrap().endpoints.pop().unwrap().endpoint;
             node.ip(&format!("link del {}", before.interface));
@@ -114,7 +118,7 @@ fn pinned(node: &Node, kernel: &Kernel, maps: &mut BTreeSet<u32>, programs: &mut
     }
 }
 
-/// What was there for a generation is no more once the next is in force: no map, no program, and no memory with them.
+/// After a switch, no map, program or memory of the previous generation remains.
 #[test]
 fn switches_in_a_row_leave_nothing() {
     if let Err(reason) = possible() {
@@ -137,7 +141,7 @@ fn switches_in_a_row_leave_nothing() {
     let (mut maps_now, mut programs_now) = (BTreeSet::new(), BTreeSet::new());
     pinned(&node, &kernel, &mut maps_now, &mut programs_now);
     assert!(programs.len() >= 2 * switches && programs_now.len() == 2, "{} programs", programs.len());
-    // The kernel frees them some time after the last one has let go.
+    // The kernel frees them some time after the last reference is dropped.
     let begun = std::time::Instant::now();
     loop {
         let maps = maps.difference(&maps_now).filter(|it| kernel.numbered_map(**it).is_ok()).count();

@@ -1,4 +1,4 @@
-//! What cannot be done is said, with the next step, and what was in force stays.
+//! If something cannot be done, the error names it and a next step, and the previous policy stays in force.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::attach::{attach, only_port, request, status};
 use crate::net::{Layout, Node, possible};
 use crate::policy::{artifact_with, cluster, policy};
 
-/// In kernel maps, whatever is smaller or faster: those can be full.
+/// All tables in kernel maps, even if another structure would be smaller or faster: kernel maps can be full.
 fn in_maps() -> (Artifact, Vec<u8>) {
     let rules = "ingress: [{from: [{podSelector: {matchLabels: {pod: p0}}}, {ipBlock: {cidr: 192.0.2.0/24}}, {ipBlock: \
                  {cidr: 198.51.100.0/24}}, {ipBlock: {cidr: '2001:db8::/48'}}, {ipBlock: {cidr: '2001:db9::/48'}}], ports: [{port: 80}]}]";
@@ -87,7 +87,7 @@ fn a_kernel_that_is_too_old_is_told_from_a_fault() {
             assert!(!matches!(error, Error::TooOld { .. }), "{known}: {error}");
         }
     }
-    // Older, and yet it takes everything: nobody asks.
+    // The kernel reports an old release, but accepts everything: the release is not checked.
     node.here(|| {
         let system = System::open().unwrap().pretending("4.18.0-553.el8_10.x86_64");
         Runtime::with_system(system, &node.bpffs(), Access::Change)?.attach(&request)
@@ -103,17 +103,17 @@ fn two_agents_at_once_change_one_after_the_other() {
     let node = Node::new(Layout::Routed, 2);
     let made = [only_port(80), only_port(81)];
     attach(&node, &made[0], &[0, 1], Some(Way::Tcx)).unwrap();
-    // One that stays at work: the other says who.
+    // While one process works, the error of the other names it.
     node.here(|| {
         let _at_work = Runtime::open(&node.bpffs(), Access::Change).unwrap();
         let error = Runtime::open(&node.bpffs(), Access::Change).unwrap_err();
         let here = std::process::id();
         assert!(matches!(error, Error::Locked { process: Some(process), .. } if process == here), "{error:?}");
         assert!(error.to_string().ends_with(&format!("(process {here})")), "{error}");
-        // To look is not to change.
+        // Reading the status needs no lock.
         Runtime::open(&node.bpffs(), Access::Read).unwrap().status().unwrap();
     });
-    // Two that are quick: both get their turn, however slow the machine, and each switch is one.
+    // Two short operations both get their turn, even on a slow machine, and each switch is complete.
     let turns = 10;
     std::thread::scope(|scope| {
         for made in &made {
@@ -130,7 +130,7 @@ fn two_agents_at_once_change_one_after_the_other() {
     assert!(status.endpoints.iter().all(|it| it.state == State::Enforced));
 }
 
-/// Waits for a turn as long as it takes: how long that is says more of the machine than of the lock.
+/// Retries until it gets a turn. There is no time limit: the time depends more on the machine than on the lock.
 fn in_turn(node: &Node, made: &(Artifact, Vec<u8>)) {
     while let Err(error) = attach(node, made, &[0, 1], None) {
         assert!(matches!(error, Error::Locked { process: Some(_), .. }), "{error:?}");

@@ -11,7 +11,7 @@ use crate::attach::{attach, each, only_port, status};
 use crate::net::{Layout, Node, pod_address, possible};
 use crate::probe::{connect, serve};
 
-/// A program that counts what it sees, and hands everything on.
+/// A program that counts the packets that it sees, and passes them on to the next program.
 struct Counter {
     seen: Map,
     program: Program,
@@ -43,7 +43,8 @@ impl Counter {
         u64::from_le_bytes(self.seen.lookup(&[0; 4]).unwrap().try_into().unwrap())
     }
 
-    /// Puts it before all others on the way into pod 1. A link ends with what is returned.
+    /// Attaches it before all other programs on the host's egress hook towards pod 1. A TCX link lives as long as the
+    /// returned value.
     fn put(&self, node: &Node, way: Way) -> Option<Link> {
         let name = self.program.info().unwrap().name;
         node.here(|| {
@@ -53,7 +54,7 @@ impl Counter {
                 Way::Tcx => Some(Kernel::open().unwrap().attach(&self.program, ifindex, Hook::Egress).unwrap()),
                 Way::Clsact => {
                     socket.add_clsact(ifindex).unwrap();
-                    // What comes later stands earlier.
+                    // Among filters of the same priority, the one that is added last runs first.
                     let handle = name.len() as u32;
                     let filter = Filter { priority: 1, handle, name, program: 0 };
                     socket.put_filter(ifindex, Hook::Egress, &filter, &self.program, Put::New).unwrap();
@@ -66,7 +67,7 @@ impl Counter {
 
 const MANY: u64 = 100;
 
-/// Datagrams from pod 0, to a port that nobody may use.
+/// Sends datagrams from pod 0 to a port that no policy allows.
 fn send_many(node: &Node, to: std::net::IpAddr) {
     let socket = node.in_pod(0, || std::net::UdpSocket::bind("0.0.0.0:0")).unwrap();
     (0..MANY).for_each(|_| _ = socket.send_to(b"!", (to, 81)).unwrap());
@@ -84,7 +85,8 @@ fn programs_of_others_before_and_after_ours_work_and_are_named() {
         assert!(connect(node, 0, pod_address(1, false), 80).is_some(), "{way:?}");
         let [before, after] = [first.seen() - before, last.seen() - after];
         assert!(before > 0 && after > 0, "{way:?}: {before} before, {after} after");
-        // What is denied is not seen any more by who comes after us; kernels say a few things of their own meanwhile.
+        // A denied packet does not reach the programs after ours. The count after ours need not be zero: the kernel
+        // sends a few packets of its own.
         let (before, after) = (first.seen(), last.seen());
         send_many(node, pod_address(1, false));
         let [before, after] = [first.seen() - before, last.seen() - after];
@@ -104,8 +106,9 @@ fn programs_of_others_before_and_after_ours_work_and_are_named() {
     });
 }
 
-/// tc's own ways of being in ours: an `ingress` qdisc, which would take both of our filters into its one list, and a filter for one
-/// protocol at the earliest priority. Both are told, and nothing is said to be in force that is not.
+/// Two ways in which tc blocks our filters: an `ingress` qdisc, which would put both of our filters into its single
+/// list, and another program's filter with the earliest priority. The error names both, and the status does not claim
+/// that the pod is enforced.
 #[test]
 fn what_is_in_the_way_is_named_and_nothing_is_said_to_be_in_force() {
     if let Err(reason) = possible() {

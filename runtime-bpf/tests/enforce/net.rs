@@ -1,6 +1,6 @@
 //! A node with pods, in network namespaces of its own.
 //!
-//! Names carry the process that made them: what a test that died has left is removed by the next one.
+//! Names contain the process number; if a test died, the next one removes its namespaces.
 
 #![expect(unsafe_code, reason = "entering a namespace")]
 
@@ -12,10 +12,10 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Begins the name of everything that is made here.
+/// The prefix of all names that are made here.
 const PREFIX: &str = "weirt";
 
-/// How pods hang together.
+/// How pods are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// One host route a pod; pods know one neighbour.
@@ -56,7 +56,7 @@ pub(crate) fn must(command: &str) {
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Whether this machine can do any of this.
+/// Whether this machine can run these tests.
 pub(crate) fn possible() -> Result<(), String> {
     static POSSIBLE: OnceLock<Result<(), String>> = OnceLock::new();
     POSSIBLE.get_or_init(try_out).clone()
@@ -73,7 +73,7 @@ fn try_out() -> Result<(), String> {
     Ok(())
 }
 
-/// Removes what processes that are no more have left.
+/// Removes what dead processes left behind.
 fn sweep() {
     let dead = |name: &str| {
         let process: String = name.strip_prefix(PREFIX)?.chars().take_while(char::is_ascii_digit).collect();
@@ -95,7 +95,7 @@ fn sweep() {
 }
 
 impl Node {
-    /// A node with so many pods, all with both families.
+    /// A node with `pods` pods, all of them dual-stack.
     pub(crate) fn new(layout: Layout, pods: usize) -> Self {
         let name = format!("{PREFIX}{}n{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let directory = std::env::temp_dir().join(&name);

@@ -11,7 +11,8 @@ use weir_compiler::structures::Options as Structures;
 
 use crate::net::{GATEWAY, pod_address};
 
-/// `default/p0`, `default/p1`, … with label `pod: p0`, on the node `here`, whose address is the gateway's; and policies.
+/// `default/p0`, `default/p1`, … with label `pod: p0`, on the node `here`, whose address is the gateway's; and
+/// policies.
 pub(crate) fn cluster(pods: usize, policies: &str) -> String {
     let [v4, v6] = GATEWAY;
     let mut yaml = format!(
@@ -29,7 +30,7 @@ pub(crate) fn cluster(pods: usize, policies: &str) -> String {
     yaml + policies
 }
 
-/// Pod `index` is isolated as `types` say, and only what `rules` allow passes.
+/// A policy that isolates pod `index` in the directions `types`, with `rules`.
 pub(crate) fn policy(index: usize, types: &str, rules: &str) -> String {
     format!(
         "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: of-p{index}, namespace: default}}\n\
@@ -47,7 +48,7 @@ pub(crate) fn artifact_with(yaml: &str, structures: Structures) -> (Artifact, Ve
     made(yaml, structures)
 }
 
-/// What is in a text.
+/// The objects in a YAML text.
 pub(crate) fn objects(yaml: &str) -> Vec<Object> {
     let input = Input { name: "cluster".into(), bytes: yaml.into(), kind: InputKind::Manifest };
     let (decoded, found) = decode(vec![input], &Options { default_namespace: "default".into() });

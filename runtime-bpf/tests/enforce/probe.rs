@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::net::Node;
 
-/// As long is waited for what should not come.
+/// Waiting time for packets that should not arrive.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Echoes on a TCP port of a pod until the process ends.

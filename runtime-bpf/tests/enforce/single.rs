@@ -17,7 +17,7 @@ use crate::net::{Layout, Node, pod_address, possible};
 use crate::policy::{artifact_with, cluster, objects, policy};
 use crate::probe::{connect, is_alive, serve};
 
-/// So many that their table is kept once.
+/// Number of listed addresses: enough for the stored artifact to leave their table out.
 const LISTED: u32 = 10_000;
 
 /// p0 may reach port 80 of p1; and a list.
@@ -31,7 +31,7 @@ fn yaml() -> String {
     yaml + "198.51.100.1]}\n"
 }
 
-/// Every other one, so that no two make a stretch.
+/// Every other address, so that no two of them form a range.
 fn listed(number: u32) -> IpAddr {
     IpAddr::from((0xcb00_0000 + 2 * number).to_be_bytes())
 }
@@ -41,7 +41,7 @@ fn made() -> (Artifact, Vec<u8>) {
     artifact_with(&yaml(), Structures { forced, ..Structures::default() })
 }
 
-/// The classes of p0 and of what is listed.
+/// The peer classes of p0 and of a listed address.
 fn classes() -> [PeerId; 2] {
     let (cluster, _) = weir_compiler::resolve::resolve(&objects(&yaml()), Assumptions::default());
     let classes = classify(&cluster, &Scope::node(&cluster, "here").unwrap()).unwrap();

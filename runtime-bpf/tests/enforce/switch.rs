@@ -1,5 +1,5 @@
-//! Switching under load: nothing that both generations allow is lost, nothing that both deny gets through, and no packet is
-//! let through by one generation at the one end and by another at the other.
+//! Switching under load: packets that both generations allow are not lost, packets that both deny do not get through,
+//! and no packet gets through because one generation judges it at one end and another at the other end.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ fn pair(first: &str, second: &str) -> [Made; 2] {
     [first, second].map(|policies| artifact(&cluster(2, policies)))
 }
 
-/// Switches to and fro while `load` runs until it is told to stop.
+/// Switches back and forth between two generations while `load` runs; then sets the flag that stops `load`.
 fn switch_under(node: &Node, way: Way, made: &[Made; 2], load: impl FnOnce(&AtomicBool) + Send) {
     attach(node, &made[1], &[0, 1], Some(way)).unwrap();
     let stop = AtomicBool::new(false);
@@ -37,7 +37,8 @@ fn switch_under(node: &Node, way: Way, made: &[Made; 2], load: impl FnOnce(&Atom
     });
 }
 
-/// As `switch_under`, but the process dies when it is about to put a program at the point of this number, and nobody goes on.
+/// Switches to `made`, but the process dies when it is about to place the program at hook number `point`, and no other
+/// process continues the switch.
 fn stop_before(node: &Node, made: &Made, way: Way, point: usize) -> Result<(), Error> {
     let place = if way == Way::Tcx { Operation::Replace } else { Operation::PutFilter };
     let met = AtomicUsize::new(0);
@@ -62,7 +63,7 @@ fn socket(node: &Node, pod: usize, port: u16) -> UdpSocket {
     socket
 }
 
-/// Sends from ever other ports, as fast as it goes; says how much came.
+/// Sends from ever different ports, as fast as possible; returns how many packets were sent and received.
 fn flood(node: &Node, stop: &AtomicBool) -> (u64, u64) {
     let receiver = socket(node, 1, 7);
     receiver.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -78,7 +79,7 @@ fn flood(node: &Node, stop: &AtomicBool) -> (u64, u64) {
             let sender = socket(node, 0, 0);
             for v6 in [false, true] {
                 for _ in 0..64 {
-                    // Unreachable is what a denied port of a closed socket says; it is not closed here.
+                    // An ICMP "port unreachable" would mean that the socket is closed; the socket is open here.
                     let to = match pod_address(1, v6) {
                         std::net::IpAddr::V4(v4) => v4.to_ipv6_mapped().into(),
                         v6 => v6,
@@ -105,8 +106,8 @@ fn no_packet_is_let_through_by_a_mixture_of_generations() {
     });
 }
 
-/// The same without chance: whatever was replaced when the switch ended in its middle, and whoever of the two comes first. One generation
-/// denies at the one end and the other at the other, and both what goes to p1 and what comes from there.
+/// The same without chance: the switch stops after each number of replaced programs, and either generation may be the
+/// first one. One generation denies at p0 and the other at p1, for packets to p1 and from p1.
 #[test]
 fn a_switch_that_ends_anywhere_lets_no_mixture_through() {
     let only_p0 = policy(0, "Ingress, Egress", "ingress: [], egress: []");
@@ -128,13 +129,15 @@ fn a_switch_that_ends_anywhere_lets_no_mixture_through() {
                 assert_eq!(arrived(&node), 0, "{way:?}, stopped before point {point}");
             }
         }
-        // What is marked is asked of the right program, and not decided by the mark: without policies all passes again.
+        // A marked packet is passed to the other generation's program; the mark alone does not decide. So without
+        // policies all packets pass again.
         attach(&node, &without, &[], None).unwrap();
         assert_eq!(arrived(&node), 4, "{way:?}");
     }
 }
 
-/// How many datagrams arrive of one each way in each family. A port each: what another thread starts holds sockets for a moment.
+/// Number of datagrams that arrive, one in each direction and family. Each has a port of its own, because a child
+/// process of another thread may hold a socket for a moment.
 fn arrived(node: &Node) -> usize {
     static PORT: AtomicU16 = AtomicU16::new(10_000);
     let mut sockets = Vec::new();
@@ -176,7 +179,7 @@ fn what_both_generations_allow_loses_nothing() {
     });
 }
 
-/// Questions and answers, one after the other; what is not answered is lost.
+/// Sends requests and waits for each answer; a request without an answer counts as lost.
 fn converse(node: &Node, stop: &AtomicBool) -> (u64, u64) {
     let (server, mut client) = (socket(node, 1, 7), socket(node, 0, 0));
     let (mut answered, mut lost) = (0_u64, 0);
@@ -194,10 +197,11 @@ fn converse(node: &Node, stop: &AtomicBool) -> (u64, u64) {
                 client = socket(node, 0, 0);
             }
             client.send_to(&answered.to_le_bytes(), (pod_address(1, true), 7)).unwrap();
-            // What is lost never comes. What a busy machine keeps waiting does, and is not taken for the answer to the next question.
+            // A lost answer never arrives. An answer that a busy machine delays does arrive, and must not be taken for
+            // the answer to the next request.
             match answer(&client, answered) {
                 true => answered += 1,
-                // The server may have been told to stop first.
+                // The server may have stopped first.
                 false if stop.load(Ordering::Relaxed) => {}
                 false => lost += 1,
             }

@@ -7,9 +7,9 @@ use weir_compiler::ebpf::target::Target;
 use weir_compiler::model::Assumptions;
 use weir_compiler::{decode, resolve};
 
-/// The file that instructions are said to come from.
+/// The file name in the instructions' line information.
 pub(crate) const FILE: &str = "policies/shop.yaml";
-/// Its line of the rule.
+/// The line of the rule in that file.
 pub(crate) const RULE: &str = "- from: [{podSelector: {matchLabels: {app: job}}}]";
 
 const CLUSTER: &str = "
@@ -42,7 +42,7 @@ spec:
   - from: [{ipBlock: {cidr: 192.0.2.0/24, except: [192.0.2.128/25]}}, {ipBlock: {cidr: '2001:db8::/32'}}]
 ";
 
-/// With the kernel's maps for flows, and with our own table.
+/// A kernel before 6.1, which limits the size of tables, and a later one.
 pub(crate) const TARGETS: [Target; 2] = [Target::BASE, Target { kernel: (6, 1) }];
 
 /// The artifact for a kernel; with this many further prefixes and single addresses in a list.

@@ -1,4 +1,4 @@
-//! aya, `bpftool prog load` and `tc filter … bpf da obj`.
+//! Loads the object file with aya, `bpftool prog load` and `tc filter … bpf da obj`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -9,7 +9,7 @@ use weir_runtime::sys::{Kernel, kernel_version};
 
 use crate::cluster;
 
-/// Enough to be looked up, and denied to everybody: there is a program for the edge.
+/// Enough entries for a look-up structure, and denied to all pods, so that there is a program for the edge.
 const LISTED: u32 = 20;
 
 /// A directory, and a network namespace and pins of the same name; all gone at the end.
@@ -55,7 +55,7 @@ fn good(program: &str, arguments: &[&str]) -> String {
     out.into_owned()
 }
 
-/// What is missing, if anything.
+/// The first requirement that is missing, if any.
 fn missing(tools: &[(&str, &str)]) -> Option<String> {
     if let Err(error) = Kernel::open() {
         return Some(format!("no bpf system call: {error}"));

@@ -1,4 +1,4 @@
-//! The object file against the tools and the kernel that must take it as it is.
+//! Loads the object file unchanged with other tools and the kernel.
 
 mod cluster;
 mod loads;

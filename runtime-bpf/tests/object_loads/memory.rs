@@ -1,4 +1,4 @@
-//! What we say that maps cost against what the kernel says.
+//! Compares our estimate of the memory of maps with the kernel's figures.
 
 use weir_compiler::artifact::memory;
 use weir_compiler::image::MapImage;

@@ -1,7 +1,7 @@
 //! Sequences of packets through the programs in the kernel, beside the model (`weir_fuzz::oracles::datapath`).
 //!
-//! A test run of the kernel's gives every packet a socket and no stamp, and its clock cannot be moved: so sequences are made
-//! without waiting, without stamps and without VLAN tags.
+//! A test run in the kernel gives every packet a socket and no stamp, and its clock cannot be moved. So these sequences
+//! contain no waiting, no stamps and no VLAN tags.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use weir_runtime::sys::{Kernel, Map, Program};
 use super::{context, definition, kernel};
 
 const SEQUENCES: u64 = 1_000;
-/// Fewer packets than this and too little was asked.
+/// With fewer packets than this, the test would prove too little.
 const PACKETS: usize = 10_000;
 
 struct InKernel<'w> {
@@ -115,7 +115,7 @@ impl Machine for InKernel<'_> {
         let (map, key) = (&self.own[self.world][&MapName::Endpoints], INTERFACE.to_le_bytes());
         match pod {
             Some(pod) => map.update(&key, &self.worlds[self.world].values[pod], 0).unwrap(),
-            // It may not be there.
+            // The entry may not exist.
             None => _ = map.delete(&key),
         }
     }

@@ -1,7 +1,8 @@
-//! One bucket, and every CPU inserting, hitting, confirming and evicting in it: nobody may ever be taken for another.
+//! All CPUs insert, hit, confirm and evict flows in one bucket: a packet must never match another flow's slot.
 //!
-//! Flows that may begin have keys (port n, address n); what comes from (port n, address m) is nobody's answer. Half of each key is
-//! another's, so that a slot that is read while it changes hands, or a change that lands on the next flow, would let it in.
+//! Allowed flows have keys (port n, address n). A packet of (port n, address m) answers no flow and must be dropped.
+//! Each half of its key belongs to an existing flow. So it would pass if a slot were read while its owner changes, or
+//! if a change were applied to the slot's next owner.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,10 +18,10 @@ use crate::packet::{ACK, Packet, SYN};
 use crate::rig::{FAMILIES, INTERFACE, UPLINK, address, one_bucket, server};
 use crate::{InKernel, context, kernel};
 
-/// Flows that want the bucket's slots.
+/// Flows that compete for the bucket's slots.
 const FLOWS: u16 = 3 * WAYS as u16;
 const TIME: Duration = Duration::from_millis(1_500);
-/// Runs in one call, of what never passes.
+/// Runs per call for packets that never pass.
 const RUNS: u32 = 100;
 /// `TC_ACT_SHOT`
 const DROPPED: u32 = 2;
@@ -31,23 +32,23 @@ fn friend(family: Family, number: u16) -> std::net::IpAddr {
     address(family, &format!("10.8.0.{}", number + 1), &format!("fd08::{:x}", number + 1))
 }
 
-/// What the server sends to begin, or to go on.
+/// A packet of the server that begins or continues a flow.
 fn out(family: Family, number: u16, flags: u8) -> Vec<u8> {
     Packet::tcp((server(family), FIRST_PORT + number), (friend(family, number), 443), flags).bytes()
 }
 
-/// What comes back to a port, from a friend.
+/// A packet from a friend to a port of the server.
 fn back(family: Family, port: u16, from: u16) -> Vec<u8> {
     Packet::tcp((friend(family, from), 443), (server(family), FIRST_PORT + port), ACK).bytes()
 }
 
-/// What threads share.
+/// The state that all threads share.
 struct Shared<'a> {
     machine: &'a InKernel,
     family: Family,
     stop: AtomicBool,
     answers: AtomicU64,
-    /// Calls with what is no answer.
+    /// Calls with packets that answer no flow.
     others: AtomicU64,
 }
 
@@ -63,7 +64,7 @@ fn no_flow_is_taken_for_another_while_all_cpus_change_one_bucket() {
         let shared = Shared { machine: &machine, family, stop: AtomicBool::new(false), answers, others };
         hammer(&shared);
         let [answers, others] = [shared.answers, shared.others].map(AtomicU64::into_inner);
-        // What passed as an answer was one: the calls that have only one run say so.
+        // All packets that passed were answers: their number equals that of the answers, which are sent in single runs.
         assert_eq!(established(&machine), answers, "some of {others} × {RUNS} passed that were nobody's answer");
         for slot in live(&machine, family) {
             let [port, from] = key(&slot);
@@ -72,7 +73,7 @@ fn no_flow_is_taken_for_another_while_all_cpus_change_one_bucket() {
     }
 }
 
-/// Threads of each sort on each CPU, for some time and until all have done something.
+/// Runs threads of each kind on each CPU, for some time and until each kind has done some work.
 fn hammer(shared: &Shared<'_>) {
     let cpus = std::thread::available_parallelism().map_or(2, usize::from).max(2);
     std::thread::scope(|scope| {
@@ -92,7 +93,7 @@ fn hammer(shared: &Shared<'_>) {
 
 type Act = fn(&Shared<'_>, &mut Random);
 
-/// Acts until it is enough.
+/// Repeats `act` until the test stops.
 fn until(shared: &Shared<'_>, seed: u64, act: Act) {
     let mut random = Random(seed);
     while !shared.stop.load(Ordering::Relaxed) {
@@ -100,13 +101,13 @@ fn until(shared: &Shared<'_>, seed: u64, act: Act) {
     }
 }
 
-/// Begins a flow and goes on with it.
+/// Begins a flow and sends a second packet of it.
 fn begin(shared: &Shared<'_>, random: &mut Random) {
     let number = random.below(FLOWS.into()) as u16;
     for flags in [SYN, ACK] {
         let packet = out(shared.family, number, flags);
         let run = shared.machine.programs[1].test_run(&packet, &context(INTERFACE), 3).unwrap();
-        // The flow of an ACK may have given way meanwhile.
+        // The flow may have been evicted before the ACK.
         assert!(flags != SYN || run.verdict != DROPPED, "the server may begin");
     }
 }
@@ -118,7 +119,7 @@ fn answer(shared: &Shared<'_>, random: &mut Random) {
     shared.answers.fetch_add(u64::from(run.verdict != DROPPED), Ordering::Relaxed);
 }
 
-/// Half of the one flow and half of the other.
+/// A packet with half of one flow's key and half of another's.
 fn pretend(shared: &Shared<'_>, random: &mut Random) {
     let port = random.below(FLOWS.into()) as u16;
     let from = (port + 1 + random.below(usize::from(FLOWS) - 1) as u16) % FLOWS;

@@ -1,4 +1,4 @@
-//! One look-up as a program of the kernel, with the maps that its structure wants.
+//! One look-up as a kernel program, with the maps that its structure needs.
 
 use weir_compiler::address::Family;
 use weir_compiler::classify::AddressMap;

@@ -1,4 +1,4 @@
-//! Address structures in the kernel: the verifier takes every look-up, and it finds what the map says.
+//! Address structures in the kernel: the verifier accepts every look-up, and each returns the same as the address map.
 
 #[path = "../../../compiler/tests/common/address_maps.rs"]
 mod address_maps;

@@ -60,7 +60,7 @@ pub(crate) fn must_load(kernel: &Kernel, insns: &[Insn]) -> Program {
     load(kernel, insns).unwrap_or_else(|error| panic!("{error}\n{}\n{}", error.log, disassemble(insns)))
 }
 
-/// What a run leaves behind.
+/// The result of a run: the verdict and the data that it wrote.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Left {
     pub(crate) verdict: u32,
@@ -120,7 +120,8 @@ fn text(asm: &Asm) -> String {
     disassemble(&asm.assemble().unwrap().insns)
 }
 
-/// A machine's map that stands for a kernel's: `MapRef(n)` is the n-th of both.
+/// Links the program to maps by number: `MapRef(n)` becomes the n-th of `maps` (ids of our machine's maps, or
+/// descriptors of the kernel's).
 pub(crate) fn link(asm: &Asm, maps: &[i32]) -> Vec<Insn> {
     asm.assemble().unwrap().link(|map| maps[map.0 as usize])
 }

@@ -162,7 +162,8 @@ fn forbidden_context_accesses_are_the_kernels() {
                 }
                 asm.mov(R0, 0);
                 asm.exit();
-                // Not modelled: the newest fields, and what the kernel misreads.
+                // Two things are not modelled: the newest fields, and reads beyond the bytes that the kernel keeps of a
+                // field.
                 let expected = load(&kernel, &link(&asm, &[])).is_ok();
                 let mut vm = Vm::new(1);
                 let program = vm.load(&link(&asm, &[])).unwrap();
@@ -203,7 +204,7 @@ fn packet_bytes_are_the_kernels() {
 fn load_bytes(offset: i32, length: i32, start: Option<i32>) -> Asm {
     let mut asm = asm();
     asm.load_map_value(R6, DATA, 0);
-    // What a failed load must clear.
+    // The load helper must clear its buffer when it fails, so fill it first.
     (1..9).for_each(|word| asm.store(Size::Dw, R6, word * 8, -1));
     asm.mov(R2, offset);
     asm.mov(R3, R6);

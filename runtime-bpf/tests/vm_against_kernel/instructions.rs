@@ -211,7 +211,8 @@ fn sign_extending_loads_are_the_kernels() {
     }
 }
 
-/// The operation on the stack, with `R0` now and then equal to what is there.
+/// The atomic operation on a stack slot. `R0` sometimes equals the slot's value, so that compare-and-exchange can
+/// succeed.
 fn atomic(asm: &mut Asm, random: &mut Random, op: AtomicOp, width: Width) {
     match random.below(3) {
         0 => asm.mov(R0, R1),

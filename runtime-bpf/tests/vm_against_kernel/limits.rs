@@ -1,4 +1,4 @@
-//! The limit checker says what the verifier says, on the two sides of every limit.
+//! Our limit checker and the kernel's verifier agree just below and just above each limit.
 
 use crate::bench::{asm, kernel, load};
 use Reg::{R0, R1, R2, R10};

@@ -1,4 +1,5 @@
-//! Maps: random operations from the program's side and from outside, in both machines, with every return value compared.
+//! Maps: random operations from the program's side and from outside, in both machines, with every return value
+//! compared.
 
 use crate::bench::{DATA, KEY, asm, data_map, data_spec, ids, kernel, link, must_load, packet};
 use crate::random::Random;
@@ -26,7 +27,7 @@ fn address(asm: &mut Asm, dst: Reg, at: usize) {
     asm.alu(AluOp::Add, dst, at as i32);
 }
 
-/// Does what the control value says: 0 look up, 1 update, 2 delete.
+/// Runs the operation that the control value selects: 0 look up, 1 update, 2 delete.
 fn driver(can_delete: bool) -> Asm {
     let mut asm = asm();
     let (update, delete, done) = (asm.label("update"), asm.label("delete"), asm.label("done"));
@@ -272,7 +273,7 @@ fn a_frozen_map_refuses_the_outside_only() {
     }
 }
 
-/// Looks a key up in an outer map and then in what it finds.
+/// Looks a key up in an outer map, and then in the inner map that it finds.
 fn two_steps() -> Asm {
     let mut asm = asm();
     let missing = asm.label("missing");

@@ -283,7 +283,7 @@ impl Tails {
     }
 }
 
-/// Counts its runs and calls itself; goes on when the kernel refuses.
+/// Counts its runs and tail-calls itself; continues after the call when the kernel refuses it.
 fn tail_caller(index: i32) -> Asm {
     let mut asm = asm();
     asm.load_map_value(R6, MapRef(0), 0);

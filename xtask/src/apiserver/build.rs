@@ -1,4 +1,4 @@
-//! The binaries.
+//! Builds the binaries of the API server.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,7 +14,7 @@ const KUBERNETES: &str = "1.35.4";
 const SERVER: &str = "k8s.io/kubernetes/cmd/kube-apiserver";
 const ETCD: &str = "go.etcd.io/etcd/server/v3";
 
-/// Where they are.
+/// The paths of the binaries.
 #[derive(Clone, Debug)]
 pub struct Binaries {
     /// kube-apiserver
@@ -23,7 +23,7 @@ pub struct Binaries {
     pub etcd: PathBuf,
 }
 
-/// The binaries, if they have been built, or else what to do.
+/// The binaries if they are built, else an error that says how to build them.
 pub fn built() -> Result<Binaries> {
     let directory = super::directory();
     let stamp = fs::read_to_string(directory.join("stamp")).unwrap_or_default();
@@ -32,7 +32,7 @@ pub fn built() -> Result<Binaries> {
     Ok(Binaries { apiserver: bin.join("kube-apiserver"), etcd: bin.join("etcd") })
 }
 
-/// Builds them, unless they are there.
+/// Builds the binaries, unless they exist.
 pub fn build() -> Result<Binaries> {
     if let Ok(binaries) = built() {
         return Ok(binaries);
@@ -46,14 +46,15 @@ pub fn build() -> Result<Binaries> {
     built()
 }
 
-/// Debian's etcd, which is so old that API servers on it cannot stream lists.
+/// Debian's etcd. It is so old that API servers cannot stream lists from it.
 pub fn old_etcd() -> Result<PathBuf> {
     let directory = super::directory().join("debian");
     debian::unpack(&directory, &["etcd-server"])?;
     Ok(directory.canonicalize()?.join("usr/bin/etcd"))
 }
 
-/// Builds programs of the same Kubernetes into a directory, under the last part of their names, unless they are there.
+/// Builds programs of the same Kubernetes version into a directory, named by the last part of their paths, unless they
+/// exist.
 pub fn build_packages(bin: &Path, packages: &[String]) -> Result<()> {
     let wanted = format!("{KUBERNETES} {}", packages.join(" "));
     let stamp = bin.join("stamp");
@@ -64,7 +65,7 @@ pub fn build_packages(bin: &Path, packages: &[String]) -> Result<()> {
     Ok(fs::write(stamp, wanted)?)
 }
 
-/// Builds the tests of a package of the same Kubernetes, unless they are there.
+/// Builds the tests of a package of the same Kubernetes version, unless they exist.
 pub fn build_tests(output: &Path, package: &str) -> Result<()> {
     let stamp = output.with_extension("stamp");
     if fs::read_to_string(&stamp).is_ok_and(|it| it == KUBERNETES) {
@@ -98,7 +99,8 @@ fn minor() -> &'static str {
     KUBERNETES.split('.').nth(1).unwrap_or_default()
 }
 
-/// The module that requires it. Its sums are upstream's; those of the staging modules are added and checked by `go`.
+/// The wrapper module that requires Kubernetes. Its checksums are upstream's; `go` adds and checks those of the staging
+/// modules.
 fn wrapper() -> Result<PathBuf> {
     let source = made(&super::directory().join("source"))?;
     fs::write(source.join("go.mod"), "module weir.dev/apiserver\n")?;
@@ -110,7 +112,7 @@ fn wrapper() -> Result<PathBuf> {
     Ok(source)
 }
 
-/// Where `go` keeps the module.
+/// The directory where `go` keeps the module.
 fn upstream(source: &Path) -> Result<PathBuf> {
     let module = format!("k8s.io/kubernetes@v{KUBERNETES}");
     let output = Command::new("go").current_dir(source).args(["mod", "download", "-json", &module]).output();
@@ -121,7 +123,8 @@ fn upstream(source: &Path) -> Result<PathBuf> {
     Ok(directory.with_context(|| format!("go cannot download {module}: {error}"))?.into())
 }
 
-/// Upstream's language lines, and for each module that it replaces by a directory the published one.
+/// The wrapper's `go.mod`: upstream's language version, and the published module for each one that upstream replaces by
+/// a directory.
 fn go_mod(upstream: &str) -> String {
     let mut text = "module weir.dev/apiserver\n".to_owned();
     for line in upstream.lines() {

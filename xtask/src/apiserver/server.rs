@@ -1,4 +1,4 @@
-//! The processes, on loopback.
+//! The server's processes, on loopback.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -12,21 +12,21 @@ use anyhow::{Context as _, Result, ensure};
 use super::Binaries;
 use crate::process::wait;
 
-/// What it takes on a busy machine.
+/// Time to start on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 const TOKEN: &str = "loopback";
 
-/// What can be chosen.
+/// The options of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Further flags of the API server.
     pub flags: Vec<String>,
-    /// The network namespace on whose loopback it is, as a path.
+    /// The path of the network namespace on whose loopback it listens.
     pub namespace: Option<PathBuf>,
 }
 
 impl Settings {
-    /// A program that is run where the server is.
+    /// A command that runs in the server's network namespace.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let Some(namespace) = &self.namespace else { return Command::new(program) };
         let mut command = Command::new("nsenter");
@@ -35,12 +35,12 @@ impl Settings {
     }
 }
 
-/// An API server with its etcd. Both end with it; what they stored stays in their directory.
+/// An API server with its etcd. Dropping it ends both processes; their data stays in the directory.
 #[derive(Debug)]
 pub struct Server {
     binaries: Binaries,
     directory: PathBuf,
-    /// Of the API server, of etcd's clients, of etcd's peers.
+    /// Ports of the API server, of etcd's clients and of etcd's peers.
     ports: [u16; 3],
     settings: Settings,
     etcd: Option<Child>,
@@ -55,7 +55,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts both on free ports, empty unless they have been in this directory before.
+    /// Starts both processes on free ports. They are empty unless the directory contains data of an earlier run.
     pub fn start(binaries: &Binaries, directory: &Path, settings: Settings) -> Result<Self> {
         fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let mut server = Self {
@@ -72,7 +72,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Asks the API server, as an administrator; the answer's body. A server that says no is an error.
+    /// Sends a request as an administrator and returns the answer's body. A refusal is an error.
     pub fn ask(&self, method: &str, path: &str, body: Option<&str>) -> Result<String> {
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         self.ask_as(kind, method, path, body)
@@ -83,7 +83,7 @@ impl Server {
         self.curl(method, &format!("{}{path}", self.url()), body, kind)
     }
 
-    /// Makes all versions of objects but the last expire.
+    /// Makes old versions of objects expire, so that only the newest is left.
     pub fn compact(&self) -> Result<()> {
         let etcd = format!("http://127.0.0.1:{}/v3/kv", self.ports[1]);
         let answer = self.curl("POST", &format!("{etcd}/range"), Some(r#"{"key":"AA=="}"#), "application/json")?;
@@ -111,7 +111,7 @@ impl Server {
         self.ports[0]
     }
 
-    /// What clients read.
+    /// The path of the kubeconfig file.
     pub fn kubeconfig(&self) -> PathBuf {
         self.directory.join("kubeconfig")
     }
@@ -121,12 +121,12 @@ impl Server {
         format!("https://127.0.0.1:{}", self.ports[0])
     }
 
-    /// Ends the API server, as a crash does.
+    /// Kills the API server, as a crash would.
     pub fn kill_apiserver(&mut self) {
         stop(&mut self.apiserver);
     }
 
-    /// Starts it again, where it was.
+    /// Starts it again, on the same port.
     pub fn start_apiserver(&mut self) -> Result<()> {
         let file = |name: &str| self.directory.join(name).display().to_string();
         let mut command = self.settings.command(&self.binaries.apiserver);
@@ -143,7 +143,7 @@ impl Server {
             "--service-account-issuer=https://kubernetes.default.svc",
             "--service-cluster-ip-range=10.96.0.0/16",
             "--endpoint-reconciler-type=none",
-            // Nobody is told it; without one, it looks for a default route.
+            // No client uses this address. Without the flag, the server looks for a default route.
             "--advertise-address=192.0.2.1",
             "--authorization-mode=RBAC",
             "--disable-admission-plugins=ServiceAccount",
@@ -158,7 +158,7 @@ impl Server {
         let [_, clients, peers] = self.ports.map(|port| format!("http://127.0.0.1:{port}"));
         let mut command = self.settings.command(&self.binaries.etcd);
         command.arg("--data-dir").arg(self.directory.join("etcd")).arg("--name=weir");
-        // As a variable: old ones do not know it as a flag.
+        // As an environment variable, because old versions do not have the flag.
         command.env("ETCD_UNSAFE_NO_FSYNC", "true");
         command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
         command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
@@ -189,7 +189,7 @@ impl Server {
         Ok(())
     }
 
-    /// The serving certificate's file holds the leaf and the authority that signed it.
+    /// The certificate file contains the server's certificate and the authority that signed it.
     fn write_kubeconfig(&self) -> Result<()> {
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: weir\n\
@@ -205,13 +205,13 @@ impl Server {
 
 fn stop(child: &mut Option<Child>) {
     if let Some(mut child) = child.take() {
-        // It may have ended by itself.
+        // It may have ended already.
         _ = child.kill();
         _ = child.wait();
     }
 }
 
-/// Held open together, so that they differ.
+/// All ports are open at the same time, so that they differ.
 fn free_ports() -> Result<[u16; 3]> {
     let listeners = [(); 3].map(|()| TcpListener::bind(("127.0.0.1", 0)));
     let mut ports = [0; 3];

@@ -1,9 +1,10 @@
-//! `cargo xtask bench attach`: compile, attach, switch and adopt, against the number of endpoints and of policies; and what the kernel
-//! charges for the maps that are then in force, beside what `weir inspect` said.
+//! `cargo xtask bench attach`: times of compile, attach, switch and adopt, by the number of endpoints and of policies;
+//! and the memory that the kernel charges for the maps, compared with the prediction of `weir inspect`.
 //!
-//! Strategy: the released binary, as an operator calls it, in a network namespace with as many veths as endpoints, from clusters of
-//! 10,000 pods. A switch is to the same policies and one more, adopting is the same command again, which looks at everything and changes
-//! nothing. Of several runs the median counts. Everything is in a mount namespace of this process and gone with it.
+//! Strategy: run the released binary as an operator does, in a network namespace with one veth per endpoint, on
+//! clusters of 10,000 pods. A switch adds one policy to the same policies. Adopting repeats the same command, which
+//! checks everything and changes nothing. The median of several runs counts. Everything is in a mount namespace of this
+//! process and disappears with it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,7 +26,7 @@ const RUNS: usize = 3;
 const INSIDE: &str = "--inside";
 const SPACE: &str = "wpk-attach";
 
-/// It selects a pod of this node.
+/// The policy that a switch adds; it selects a pod of this node.
 const ONE_MORE: &str = r#"{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"name":"more","namespace":"team-0"},"spec":{"podSelector":{},"ingress":[{"ports":[{"port":9999}]}]}}"#;
 
 const INTRODUCTION: &str = "\
@@ -56,13 +57,13 @@ pub(super) fn task(arguments: &[String]) -> Result<()> {
     isolated(&["bench", "attach", INSIDE])
 }
 
-/// What is measured of a size.
+/// The results for one size.
 struct Row {
     endpoints: usize,
     policies: usize,
     /// compile, attach, switch, adopt
     commands: [Measured; 4],
-    /// Predicted and charged.
+    /// For each map: the predicted bytes and the charged bytes.
     maps: BTreeMap<String, [u64; 2]>,
     flows: u64,
     file: u64,
@@ -99,7 +100,7 @@ fn measure() -> Result<()> {
     page::replace("memory", &memory(&rows))
 }
 
-/// One size.
+/// The measurement of one size.
 struct At<'a> {
     weir: &'a Path,
     directory: &'a Path,
@@ -167,7 +168,8 @@ impl At<'_> {
         Ok(Measured { seconds: time.as_secs_f64(), mebibytes: peak / 1_024 })
     }
 
-    /// Predicted and charged of each map, and charged of what is not in the prediction: flow tables, the file.
+    /// The predicted and charged bytes of each map, and the charged bytes of maps that the prediction leaves out: flow
+    /// tables, the file.
     fn maps(&self, artifact: &Path) -> Result<(BTreeMap<String, [u64; 2]>, u64, u64)> {
         let said = capture(Command::new(self.weir).args(["inspect", "--emit", "maps"]).arg(artifact))?;
         let (mut maps, mut flows) = (BTreeMap::new(), 0);

@@ -1,4 +1,5 @@
-//! `cargo xtask bench events` and `cargo xtask bench agent`: what the agent has to do when something changes, and what it takes.
+//! `cargo xtask bench events` and `cargo xtask bench agent`: the agent's work after changes in the cluster, and its
+//! cost.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -47,7 +48,7 @@ pub(super) fn events() -> Result<()> {
     page::replace("events", &text)
 }
 
-/// Runs `cargo xtask load`, and keeps what it says.
+/// Runs `cargo xtask load` and keeps its output.
 pub(super) fn agent() -> Result<()> {
     let said = capture(Command::new(std::env::current_exe()?).args(["load", "--secs", "10"]))?;
     print!("{said}");
@@ -59,5 +60,5 @@ pub(super) fn agent() -> Result<()> {
     page::replace("agent", &(AGENT.to_owned() + &rows.collect::<String>()))
 }
 
-/// Where `load` has its figures in a line.
+/// The column of the figures in a line of `load`.
 const COLUMN: usize = 26;

@@ -1,5 +1,5 @@
-//! Benchmarks in a mount namespace of their own, so that file systems of pins and names of network namespaces are gone with them,
-//! however they end.
+//! Runs benchmarks in a mount namespace of their own. Their bpf file systems and names of network namespaces disappear
+//! with it, even after a crash.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,15 +14,15 @@ pub(super) fn isolated(arguments: &[&str]) -> Result<()> {
     run(inside.args(arguments))
 }
 
-/// Where the release build is.
+/// The directory of the release build.
 pub(super) fn release() -> Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
     target.join("release").canonicalize().context("there is no release build")
 }
 
-/// A place for files, with a bpf file system in `bpf`, and names of network namespaces that nobody else sees. All is gone with the
-/// mount namespace; but the empty directory, which is removed in the end.
+/// A directory for files, with a bpf file system in `bpf`, and network namespaces whose names are visible only in this
+/// mount namespace. The contents disappear with the mount namespace; dropping it removes the empty directory.
 pub(super) struct Directory {
     path: PathBuf,
 }
@@ -49,7 +49,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // With the mounts, the rest goes.
+        // Unmounting removes the contents.
         _ = Command::new("umount").args(["--recursive", "--lazy"]).arg(&self.path).status();
         _ = std::fs::remove_dir(&self.path);
     }

@@ -1,12 +1,13 @@
-//! `cargo xtask bench packets`: what real packets cost between two pods of a node, with nothing in their way, with our programs, and
-//! with the rules of others.
+//! `cargo xtask bench packets`: the cost of real packets between two pods of a node without any policy, with our
+//! programs, and with netfilter rules as other implementations write them.
 //!
-//! Problem: a few hundred nanoseconds of ten thousand, on a machine that does other things too. Strategy: all [`paths`] stand at
-//! once, each with its [`guards`], and take turns in short slices, round after round; what is counted is CPU time of packets alone
-//! ([`traffic`] says how), and of all slices the least counts. A second path with nothing in its way says how far two paths
-//! differ that are the same.
+//! Problem: we look for a few hundred nanoseconds in ten thousand, on a machine that does other work too. Strategy: all
+//! [`paths`] exist at once, each with its [`guards`], and take turns in short slices, round after round. Only CPU time
+//! for packets is counted (see [`traffic`]), and the least of all slices counts. A second path without rules shows how
+//! much two identical paths differ.
 //!
-//! Everything is in network namespaces, a mount namespace and a bpf file system of this process: it leaves nothing, however it ends.
+//! Everything is in network namespaces, a mount namespace and a bpf file system of this process, so nothing is left
+//! even if it is killed.
 
 mod guards;
 mod paths;
@@ -25,7 +26,7 @@ use paths::Path;
 use traffic::{Ends, Load};
 
 const RULES: [usize; 4] = [10, 100, 1_000, 10_000];
-/// Streams are measured in one of so many rounds.
+/// Streams are measured in one round out of this number.
 const STREAM_EVERY: usize = 3;
 const INSIDE: &str = "--inside";
 
@@ -33,23 +34,23 @@ struct Options {
     rounds: usize,
     slice: Duration,
     cpu: usize,
-    /// Of these sizes; all, without any.
+    /// Only rules of these numbers; all numbers if empty.
     rules: Vec<usize>,
-    /// Of those whose name has this, and nothing.
+    /// Only implementations whose names contain this text, and the path without rules.
     only: String,
     is_inside: bool,
 }
 
-/// One path that is measured.
+/// A path that is measured.
 struct Row {
     by: By,
     rules: usize,
     ends: Ends,
-    /// Nanoseconds of CPU time for each unit: of each load, each round.
+    /// Nanoseconds of CPU time per unit: for each load, one figure per round.
     figures: [Vec<f64>; Load::ALL.len()],
 }
 
-/// `cargo xtask bench packets`; `--draw` makes the page again from figures that are there.
+/// `cargo xtask bench packets`; with `--draw`, only draws the page again from existing figures.
 pub(super) fn task(arguments: &[String]) -> Result<()> {
     if arguments.first().is_some_and(|it| it == "--draw") {
         return report::draw();
@@ -102,7 +103,7 @@ fn measure(options: &Options) -> Result<()> {
         rows.push(row.with_context(|| format!("{}, {rules} rules", by.name()))?);
     }
     for round in 0..options.rounds {
-        // iperf3 takes a second.
+        // iperf3 needs at least a second.
         let is_wanted = |load: &Load| *load != Load::Stream || round % STREAM_EVERY == 0;
         for (load, name) in Load::ALL.into_iter().enumerate().filter(|(_, load)| is_wanted(load)) {
             for row in &mut rows {
@@ -117,7 +118,7 @@ fn measure(options: &Options) -> Result<()> {
     report::write(&rows)
 }
 
-/// Nothing comes twice: the second says what a difference means.
+/// The path without rules is there twice: the difference between the two is the measurement's error.
 fn cases(options: &Options) -> Vec<(By, usize)> {
     let mut cases = vec![(By::Nothing, 0), (By::Nothing, 0)];
     for by in By::ALL.into_iter().filter(|by| *by != By::Nothing && by.name().contains(&options.only)) {

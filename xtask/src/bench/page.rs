@@ -1,30 +1,30 @@
-//! `docs/performance.md`: each benchmark has its own stretch of it, between `<!-- begin NAME -->` and `<!-- end NAME -->`,
-//! and replaces nothing else.
+//! `docs/performance.md`: each benchmark writes only its own section, between `<!-- begin NAME -->` and `<!-- end NAME
+//! -->`.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// Where the page and its pictures are.
+/// The directory of the page and its pictures.
 pub(super) fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
 }
 
-/// `target/bench/NAME.json`: where a benchmark leaves its figures.
+/// `target/bench/NAME.json`: the file with a benchmark's figures.
 pub(super) fn figures(name: &str) -> Result<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");
     std::fs::create_dir_all(&directory)?;
     Ok(directory.canonicalize()?.join(format!("{name}.json")))
 }
 
-/// The rows that a benchmark has left.
+/// The rows in a benchmark's file.
 pub(super) fn rows(figures: &Path) -> Result<Vec<Value>> {
     let text = std::fs::read_to_string(figures).with_context(|| format!("could not read {}", figures.display()))?;
     serde_json::from_str(&text).with_context(|| format!("{} is not what was expected", figures.display()))
 }
 
-/// Puts `text` in place of the stretch of this name.
+/// Replaces the section of this name.
 pub(super) fn replace(name: &str, text: &str) -> Result<()> {
     let path = docs().join("performance.md");
     let page = std::fs::read_to_string(&path).with_context(|| format!("could not read {}", path.display()))?;

@@ -1,4 +1,4 @@
-//! What `docs/performance.md` says of whole programs, and the picture, from the figures that their benchmark has left.
+//! Writes the section on whole programs of `docs/performance.md`, and its picture, from the benchmark's figures.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::page;
 
-/// What a figure is called in the file, and by people.
+/// The figures: their keys in the file and their titles.
 const FIGURES: [(&str, &str); 7] = [
     ("established_1", "established, 1 flow"),
     ("established_1024", "1,024 flows"),
@@ -31,7 +31,7 @@ ratios, not the digits.
 
 ";
 
-/// Writes both from the JSON that the benchmark has written.
+/// Writes both from the benchmark's JSON file.
 pub(super) fn write(figures: &Path) -> Result<()> {
     let rows = page::rows(figures)?;
     page::replace("programs", &markdown(&rows))?;
@@ -67,7 +67,7 @@ fn word(row: &Value) -> &str {
     row["flows"].as_str().unwrap_or_default()
 }
 
-/// With commas; nothing of the program by hand, which has no policies.
+/// A number with commas; empty for the minimal program, which has no policies.
 fn number(row: &Value, field: &str) -> String {
     if is_by_hand(row) {
         return String::new();

@@ -1,4 +1,4 @@
-//! What `docs/performance.md` says of big sets, from the figures that their benchmark has left.
+//! Writes the section on large sets of `docs/performance.md`, from the benchmark's figures.
 
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ one is made. To read the list from JSON comes before.
 
 ";
 
-/// Writes the stretch from the JSON that the benchmark has written.
+/// Writes the section from the benchmark's JSON file.
 pub(super) fn write() -> Result<()> {
     page::replace("sets", &markdown(&page::rows(&page::figures("sets")?)?))
 }
@@ -84,7 +84,7 @@ fn is_same_set(a: &Value, b: &Value) -> bool {
     ["what", "family", "set", "entries"].iter().all(|field| a[field] == b[field])
 }
 
-/// Whether it is what there would be without us.
+/// Whether the row is a structure of the kernel, which one would use without Weir.
 fn is_kernels(row: &Value) -> bool {
     row["structure"] == "hash" || row["structure"] == "lpm"
 }

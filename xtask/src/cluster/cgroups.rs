@@ -1,4 +1,5 @@
-//! The control groups below which a node's pods are. They are the machine's: made before the node, and removed after it.
+//! The parent control groups of each node's pods. They belong to the machine, so they are made before the node and
+//! removed after it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use crate::process::wait;
 const ROOT: &str = "/sys/fs/cgroup";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A node's group.
+/// The name of a node's group.
 pub(super) fn name(number: usize) -> String {
     format!("weir-{}", super::node::name(number))
 }
@@ -25,18 +26,18 @@ fn hierarchies() -> Vec<PathBuf> {
     mounted.filter(|path| path.join("cgroup.procs").exists()).collect()
 }
 
-/// Makes it, empty.
+/// Makes an empty group.
 pub(super) fn make(name: &str) -> Result<()> {
     for hierarchy in hierarchies() {
         let group = hierarchy.join(name);
         fs::create_dir_all(&group).with_context(|| format!("cannot make {}; this needs root", group.display()))?;
-        // Version 1 leaves these empty, and then nothing can run there.
+        // In version 1 these files are empty at first, and no process can join the group.
         for file in ["cpuset.cpus", "cpuset.mems"] {
             if let (true, Ok(all)) = (group.join("cgroup.clone_children").exists(), fs::read(hierarchy.join(file))) {
                 fs::write(group.join(file), all)?;
             }
         }
-        // Version 2 gives what is asked for.
+        // In version 2 a group's children get only the controllers that the group enables.
         if let Ok(controllers) = fs::read_to_string(group.join("cgroup.controllers")) {
             let wanted: String = controllers.split_whitespace().map(|it| format!("+{it} ")).collect();
             fs::write(group.join("cgroup.subtree_control"), wanted.trim_end())?;
@@ -45,7 +46,7 @@ pub(super) fn make(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes it with all below. What has been killed leaves a moment later.
+/// Removes the group with all groups below it. Killed processes take a moment to leave their group, so this waits.
 pub(super) fn remove(name: &str) -> Result<()> {
     for hierarchy in hierarchies() {
         let group = hierarchy.join(name);
@@ -60,6 +61,6 @@ pub(super) fn remove(name: &str) -> Result<()> {
 fn remove_below(group: &Path) {
     let inside = fs::read_dir(group).into_iter().flatten().flatten().map(|entry| entry.path());
     inside.filter(|path| path.is_dir()).for_each(|path| remove_below(&path));
-    // It is not empty yet: the next try will do it.
+    // A group that is not empty yet is removed on the next try.
     _ = fs::remove_dir(group);
 }

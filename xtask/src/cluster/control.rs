@@ -1,4 +1,5 @@
-//! The control plane, on the first node: etcd, the API server, its controllers, the scheduler. Clients have tokens.
+//! The control plane, on the first node: etcd, the API server, its controllers, the scheduler. Clients authenticate
+//! with tokens.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,12 +12,12 @@ use super::node::Node;
 use super::tools::Tools;
 use crate::process::{capture, wait};
 
-/// Of services.
+/// The address range of services.
 const SERVICES: &str = "10.96.0.0/16";
 const PATIENCE: Duration = Duration::from_secs(120);
 pub(super) const APISERVER: &str = "kube-apiserver";
 
-/// Starts it, and writes what clients read.
+/// Starts the control plane and writes the clients' kubeconfig files.
 pub(super) fn start(nodes: &[Node], tools: &Tools) -> Result<()> {
     let node = &nodes[0];
     fs::create_dir_all(directory(tools))?;
@@ -45,17 +46,17 @@ fn file(tools: &Tools, name: &str) -> String {
     directory(tools).join(name).display().to_string()
 }
 
-/// What a client reads.
+/// The kubeconfig file of a client.
 pub(super) fn kubeconfig(tools: &Tools, name: &str) -> PathBuf {
     directory(tools).join(format!("{name}.kubeconfig"))
 }
 
-/// An administrator, kube-proxy, and a kubelet for each node.
+/// The clients: an administrator, kube-proxy, and a kubelet for each node.
 fn clients(nodes: &[Node]) -> Vec<String> {
     ["admin".to_owned(), "kube-proxy".to_owned()].into_iter().chain(nodes.iter().map(Node::name)).collect()
 }
 
-/// The token of each client is its name: nobody else gets there.
+/// Each client's token is its name. This is safe because only the nodes' namespaces can reach the server.
 fn write_tokens(nodes: &[Node], tools: &Tools) -> Result<()> {
     let line = |name: String| match name.as_str() {
         "admin" => "admin,admin,admin,system:masters\n".to_owned(),
@@ -78,7 +79,7 @@ fn start_etcd(node: &Node, tools: &Tools) -> Result<()> {
     node.daemon("etcd", command)
 }
 
-/// Also again, after it has been ended.
+/// Starts the API server, also again after it was killed.
 pub(super) fn start_apiserver(node: &Node, tools: &Tools) -> Result<()> {
     let mut command = node.command(tools.bin(APISERVER));
     command.args([
@@ -93,7 +94,7 @@ pub(super) fn start_apiserver(node: &Node, tools: &Tools) -> Result<()> {
         "--etcd-servers=http://127.0.0.1:2379",
         "--service-account-issuer=https://kubernetes.default.svc",
         "--authorization-mode=Node,RBAC",
-        // Nothing knows the nodes by name.
+        // The nodes' names cannot be resolved.
         "--kubelet-preferred-address-types=InternalIP",
         "--allow-privileged",
     ]);
@@ -116,7 +117,7 @@ fn controllers(tools: &Tools) -> Vec<String> {
     ]
 }
 
-/// The serving certificate's file holds the leaf and the authority that signed it.
+/// The certificate file contains the server's certificate and the authority that signed it.
 fn write_kubeconfig(node: &Node, tools: &Tools, name: &str) -> Result<()> {
     let certificate = file(tools, "certificates/apiserver.crt");
     let made = || fs::metadata(&certificate).is_ok_and(|it| it.len() > 0);

@@ -8,11 +8,11 @@ use xtask::image::{self, Tar};
 
 use super::tools::Tools;
 
-/// A shell and small programs. What holds a pod's namespaces only sleeps, so it is that too.
+/// A shell and small programs. It is also the pause image: a pod's infrastructure container only sleeps.
 pub(super) const BUSYBOX: &str = "weir.dev/busybox:1";
 const PROGRAMS: [&str; 10] = ["sh", "cat", "httpd", "ip", "mkdir", "nc", "ping", "seq", "sleep", "timeout"];
 
-/// Those that every cluster has.
+/// Makes the images that every cluster has.
 pub(super) fn make(tools: &Tools) -> Result<Vec<PathBuf>> {
     Ok(vec![busybox(tools)?])
 }
@@ -23,7 +23,7 @@ fn busybox(tools: &Tools) -> Result<PathBuf> {
     write(tools, "busybox", &image::packed(BUSYBOX, &["/bin/sleep", "2147483647"], layer)?)
 }
 
-/// A shell, what it runs, and where that writes.
+/// Adds a shell, the programs that it runs, and a directory in which they may write.
 pub(super) fn add_busybox(layer: &mut Tar, tools: &Tools) -> Result<()> {
     let path = tools.debian("bin/busybox");
     let program = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -33,7 +33,7 @@ pub(super) fn add_busybox(layer: &mut Tar, tools: &Tools) -> Result<()> {
     Ok(())
 }
 
-/// Keeps it where nodes find it.
+/// Writes an image to the directory where nodes find it.
 pub(super) fn write(tools: &Tools, name: &str, image: &[u8]) -> Result<PathBuf> {
     fs::create_dir_all(tools.images())?;
     let path = tools.images().join(format!("{name}.tar"));

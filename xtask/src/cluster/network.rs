@@ -1,4 +1,4 @@
-//! What joins the nodes, and what gives their pods addresses.
+//! Connects the nodes, and configures the network of their pods.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use super::node::Node;
 use super::options::Cni;
 use crate::process::capture;
 
-/// Joins the nodes, and tells each how to connect its pods.
+/// Connects the nodes, and writes each node's CNI configuration.
 pub(super) fn connect(nodes: &[Node], cni: Cni) -> Result<()> {
     link(nodes)?;
     for node in nodes {
@@ -25,7 +25,7 @@ pub(super) fn connect(nodes: &[Node], cni: Cni) -> Result<()> {
     Ok(())
 }
 
-/// `eth0` of two nodes are the ends of one wire; of one node alone, an interface that leads nowhere.
+/// `eth0` of two nodes are the ends of one veth; `eth0` of a single node is a dummy interface.
 fn link(nodes: &[Node]) -> Result<()> {
     let mut ip = Command::new("ip");
     ip.args(["link", "add", "eth0", "netns", &nodes[0].init().to_string(), "type"]);
@@ -36,7 +36,7 @@ fn link(nodes: &[Node]) -> Result<()> {
     capture(&mut ip).map(|_| ())
 }
 
-/// The chain of plug-ins. Nothing is masqueraded: pods of other nodes keep their addresses.
+/// The chain of CNI plug-ins. There is no masquerading, so pods of other nodes keep their addresses.
 fn configuration(node: &Node, cni: Cni) -> serde_json::Value {
     let ipam = json!({
         "type": "host-local",

@@ -1,5 +1,6 @@
-//! A node: namespaces that one process holds. When it is killed the kernel ends every process in them, pods too, and removes
-//! interfaces, mounts and what is pinned: stopping is exact, however starting went.
+//! A node: namespaces that one process holds. When that process is killed, the kernel ends every process in the
+//! namespaces, pods too, and removes interfaces, mounts and pins. So stopping is complete, even if starting failed
+//! halfway.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -16,13 +17,13 @@ use crate::process::{capture, wait};
 const INIT: &str = include_str!("init.sh");
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One that runs.
+/// A running node.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) number: usize,
     directory: PathBuf,
     tools: Tools,
-    /// Its first process, as the machine counts.
+    /// Its first process, by the machine's process number.
     init: u32,
 }
 
@@ -32,7 +33,7 @@ pub(super) fn name(number: usize) -> String {
 }
 
 impl Node {
-    /// Starts an empty one. Its directory keeps the logs.
+    /// Starts an empty node. Its directory keeps the logs.
     pub(super) fn start(number: usize, run: &Path, tools: &Tools) -> Result<Self> {
         let directory = run.join(name(number));
         fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
@@ -42,7 +43,7 @@ impl Node {
         unshare.args(["--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc"]);
         unshare.args(["sh", "-euc", INIT, "sh"]).arg(&directory).arg(name(number));
         unshare.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        // An interrupt of the terminal is not for it.
+        // An interrupt from the terminal must not end the node.
         std::os::unix::process::CommandExt::process_group(&mut unshare, 0);
         let parent = unshare.spawn().context("could not start unshare")?.id();
         let ready = directory.join("ready");
@@ -59,7 +60,7 @@ impl Node {
         Ok(Self { number, directory, tools: tools.clone(), init })
     }
 
-    /// One that has been started before, if it is still there.
+    /// Finds a node that was started before, if it still runs.
     pub(super) fn find(number: usize, run: &Path, tools: &Tools) -> Option<Self> {
         let directory = run.join(name(number));
         let identity = fs::read_to_string(directory.join("pid")).ok()?;
@@ -76,27 +77,27 @@ impl Node {
         format!("172.31.0.{}", 10 + self.number)
     }
 
-    /// Of its pods.
+    /// The subnet of its pods.
     pub(super) fn subnet(&self) -> String {
         format!("10.244.{}.0/24", self.number)
     }
 
-    /// The control group that its pods are below.
+    /// The control group above those of its pods.
     pub(super) fn group(&self) -> String {
         cgroups::name(self.number)
     }
 
-    /// Where its logs are.
+    /// The directory of its logs.
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Its first process.
+    /// The number of its first process.
     pub(super) fn init(&self) -> u32 {
         self.init
     }
 
-    /// A program that is run on it.
+    /// A command that runs a program in the node's namespaces.
     pub(super) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.init.to_string(), "--mount", "--net", "--pid", "--uts", "--ipc", "--"]);
@@ -104,7 +105,7 @@ impl Node {
         command
     }
 
-    /// Runs a line of shell on it; what it says.
+    /// Runs a line of shell in the node and returns its output.
     pub(super) fn shell(&self, line: &str) -> Result<String> {
         capture(self.command("sh").args(["-euc", line]))
     }
@@ -114,7 +115,8 @@ impl Node {
         capture(self.command("sh").args(["-euc", r#"printf %s "$2" > "$1""#, "sh", path, text])).map(|_| ())
     }
 
-    /// Starts what goes on until the node ends, with a log and a file that has its number, as the machine counts.
+    /// Starts a daemon that runs until the node ends, with a log file and a file with its process number on the
+    /// machine.
     pub(super) fn daemon(&self, name: &str, mut command: Command) -> Result<()> {
         let path = self.directory.join(format!("{name}.log"));
         let log = File::options().create(true).append(true).open(path)?;
@@ -130,7 +132,7 @@ impl Node {
         Ok(fs::write(self.directory.join(format!("{name}.pid")), child)?)
     }
 
-    /// Ends a daemon, as a crash does.
+    /// Kills a daemon, as a crash would.
     pub(super) fn kill(&self, name: &str) -> Result<()> {
         let identity = fs::read_to_string(self.directory.join(format!("{name}.pid")));
         let id = identity.ok().and_then(|it| alive(&it)).with_context(|| format!("{name} does not run"))?;
@@ -146,24 +148,24 @@ impl Node {
         format!("{}:\n{}", path.display(), lines[lines.len().saturating_sub(20)..].join("\n"))
     }
 
-    /// Ends everything on it.
+    /// Ends all processes of the node.
     pub(super) fn stop(self) -> Result<()> {
         kill(self.init)?;
         Ok(fs::remove_file(self.directory.join("pid"))?)
     }
 }
 
-/// A process by number and time of its start: the number alone may be another's by now.
+/// Identifies a process by its number and start time: the number alone may belong to another process later.
 fn identity(id: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // The name may have anything in it, and ends with the last parenthesis.
+    // The name may contain any character; the last parenthesis ends it.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     let started = fields.nth(18)?;
     (state != "Z").then(|| format!("{id} {started}"))
 }
 
-/// The number, if it is still the same process.
+/// The process number, if it still belongs to the same process.
 fn alive(identity: &str) -> Option<u32> {
     let id = identity.split(' ').next()?.parse().ok()?;
     (self::identity(id)? == identity).then_some(id)

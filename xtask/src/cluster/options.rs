@@ -1,4 +1,4 @@
-//! What can be chosen.
+//! The options of a cluster.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ impl Cni {
     }
 }
 
-/// How kube-proxy makes services.
+/// The mode of kube-proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Proxy {
     Iptables,
@@ -31,7 +31,7 @@ pub(super) enum Proxy {
 }
 
 impl Proxy {
-    /// As kube-proxy calls it.
+    /// The mode's name in kube-proxy's flags.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Iptables => "iptables",

@@ -1,4 +1,4 @@
-//! What runs pods on a node, and what makes services there: containerd, kubelet, kube-proxy.
+//! The programs that run pods and implement services on a node: containerd, kubelet, kube-proxy.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(super) fn start(node: &Node, tools: &Tools, proxy: Proxy) -> Result<()> {
     let mut command = node.command(tools.bin("kube-proxy"));
     command.arg("--kubeconfig").arg(control::kubeconfig(tools, "kube-proxy"));
     command.args(["--proxy-mode", proxy.name(), "--hostname-override", &node.name(), "--cluster-cidr=10.244.0.0/16"]);
-    // What it would set there is the whole machine's.
+    // kube-proxy would change these settings for the whole machine.
     command.args(["--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0"]);
     command.args(["--conntrack-tcp-timeout-close-wait=0", "--oom-score-adj=0"]);
     node.daemon("kube-proxy", command)
@@ -60,7 +60,8 @@ fn start_kubelet(node: &Node, tools: &Tools) -> Result<()> {
     node.daemon("kubelet", command)
 }
 
-/// Nobody but the nodes gets to its port; there is nothing to evict for.
+/// The kubelet's configuration. Only the nodes can reach its port, so it needs no authentication; evictions are
+/// switched off.
 fn kubelet(group: &str) -> String {
     format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1\n\
@@ -82,7 +83,7 @@ fn kubelet(group: &str) -> String {
     )
 }
 
-/// Gives a node's containerd an image.
+/// Imports an image into a node's containerd.
 pub(super) fn import(node: &Node, tools: &Tools, image: &Path) -> Result<()> {
     let mut ctr = node.command(tools.debian("usr/bin/ctr"));
     capture(ctr.args(["--address", SOCKET, "--namespace", "k8s.io", "images", "import"]).arg(image)).map(|_| ())

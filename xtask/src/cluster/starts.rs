@@ -1,8 +1,9 @@
-//! Pods that start under a flood: what reaches them before policy is in force.
+//! Starts pods under a flood, to see which packets reach them before their policy is in force.
 //!
-//! A pod on each node sends to every address of every node's pods, all the time. Pods into which nothing may come start in waves and
-//! say how many packets their stack has seen when their first process runs, and again a while later. Some it has seen before: the
-//! interface is there a moment before plug-ins later in the chain are asked, and no process is. With `weir-cni`, a process sees none.
+//! A pod on each node sends to every address of the pods' subnets, all the time. Pods without any allowed ingress start
+//! in waves. Each reports how many packets its network stack has received when its first process runs, and again a
+//! while later. The first number may be above zero: the interface exists a moment before later plug-ins of the CNI
+//! chain are called, but no process does. With `weir-cni`, a process never receives one.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// Pods that start at once, on each node.
 const WAVE: usize = 10;
 
-/// One process sends to an address, five times a second, whether or not anybody is there.
+/// Pings every address of the pods' subnets five times a second, with one process per address, whether or not the
+/// address is in use.
 const FLOOD: &str = r#"
 for subnet in $SUBNETS; do
     for last in $(seq 2 254); do ping -q -i 0.2 "$subnet.$last" > /dev/null & done
@@ -27,16 +29,16 @@ wait
 "#;
 const VICTIM: &str = "cat /proc/net/snmp; sleep 2; cat /proc/net/snmp; echo end; exec sleep 3600";
 
-/// What a pod's stack has seen.
+/// The packets that a pod's network stack has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
-    /// Before there was a process: that there is a flood.
+    /// Before its first process ran: shows that the flood was there.
     early: u64,
-    /// From then on.
+    /// After that.
     late: u64,
 }
 
-/// Starts so many pods, and says what reached them.
+/// Starts `pods` pods, and reports the packets that reached them.
 pub(super) fn run(cluster: &Cluster, pods: usize) -> Result<()> {
     cluster.kubectl(&["delete", "namespace", NAMESPACE, "--ignore-not-found"])?;
     cluster.deploy()?;
@@ -72,7 +74,7 @@ pub(super) fn run(cluster: &Cluster, pods: usize) -> Result<()> {
     Ok(())
 }
 
-/// What each of these has seen.
+/// Starts a wave of pods, and returns the packets that each received.
 fn start(cluster: &Cluster, wave: &[usize]) -> Result<Vec<Seen>> {
     let name = |number: usize| format!("victim-{number}");
     let node = |number: usize| cluster.nodes[number % cluster.nodes.len()].name();
@@ -92,7 +94,7 @@ fn start(cluster: &Cluster, wave: &[usize]) -> Result<Vec<Seen>> {
     Ok(seen)
 }
 
-/// IP's packets, of what is said first and what is said last.
+/// The count of received IP packets in the first output of /proc/net/snmp, and its increase until the last one.
 fn received(snmp: &str) -> Option<Seen> {
     let lines: Vec<&str> = snmp.lines().filter_map(|line| line.strip_prefix("Ip: ")).collect();
     let place = lines.first()?.split(' ').position(|name| name == "InReceives")?;

@@ -1,6 +1,7 @@
-//! Kubernetes' own end-to-end tests of NetworkPolicy, on the cluster that runs.
+//! Kubernetes' own end-to-end tests of NetworkPolicy, on the running cluster.
 //!
-//! They are judged by their own report. What needs SCTP is left out where the kernel has none: the servers could not listen.
+//! The results come from the suite's own report. Tests of SCTP are left out if the kernel does not have it: their
+//! servers could not listen.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,12 +13,12 @@ use xtask::image::{self, Tar};
 
 use super::{Cluster, control, images, runtime};
 
-/// What the tests talk with, under the name that [`REPOSITORY`] leads them to.
+/// The image of the tests' pods, under the name to which [`REPOSITORY`] redirects.
 const AGNHOST: &str = "weir.dev/agnhost:2.59";
 const REPOSITORY: &str = "promoterE2eRegistry: weir.dev\n";
 const FOCUS: &str = "Netpol|NetworkPolicy";
 
-/// Runs those whose names match, or all about NetworkPolicy.
+/// Runs the tests whose names match, or all tests of NetworkPolicy.
 pub(super) fn run(cluster: &Cluster, focus: Option<&str>) -> Result<()> {
     let tests = build(cluster)?;
     cluster.deploy()?;
@@ -38,7 +39,7 @@ pub(super) fn run(cluster: &Cluster, focus: Option<&str>) -> Result<()> {
     }
     let log = reports.join("output.log");
     eprintln!("tests about {} begin; {} has what they say", focus.unwrap_or(FOCUS), log.display());
-    // It also fails when a test does; which, is in the report.
+    // The exit code is ignored: it is also nonzero if a test fails, and the report says which one.
     _ = command.stdout(fs::File::create(&log)?).status();
     let report = fs::read_to_string(&report).context("the tests have left no report")?;
     judge(&serde_json::from_str(&report)?)
@@ -48,7 +49,7 @@ fn has_sctp() -> bool {
     fs::metadata("/proc/sys/net/sctp").is_ok()
 }
 
-/// The tests, and what they run in pods.
+/// Builds the tests and the image of their pods.
 fn build(cluster: &Cluster) -> Result<PathBuf> {
     let bin = cluster.tools.bin("suite");
     apiserver::build_packages(&bin, &["k8s.io/kubernetes/test/images/agnhost".to_owned()])?;
@@ -62,7 +63,7 @@ fn build(cluster: &Cluster) -> Result<PathBuf> {
     Ok(bin.join("e2e.test"))
 }
 
-/// Says what has become of each, and of all.
+/// Prints the result of each test and the totals.
 fn judge(report: &Value) -> Result<()> {
     let tests =
         report.as_array().into_iter().flatten().flat_map(|suite| suite["SpecReports"].as_array().into_iter().flatten());

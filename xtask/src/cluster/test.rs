@@ -1,5 +1,5 @@
-//! The agent as it is shipped, on a real cluster: image, manifests, rights. It is killed, upgraded and left without an API server
-//! while pods talk.
+//! Tests the agent as it is released (image, manifests, permissions) on a real cluster. While pods talk, the agent is
+//! killed, upgraded and left without an API server.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use super::{Cluster, control, images, runtime};
 use crate::process::wait;
 
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long the API server is away.
+/// Time for which the API server is down.
 const AWAY: Duration = Duration::from_secs(10);
-/// What the agent is upgraded to: the same under another name.
+/// The image to which the agent is upgraded: the same image under another name.
 const NEXT: &str = "docker.io/library/weir:next";
 
-/// Everything, one after the other.
+/// Runs all tests, one after the other.
 pub(super) fn run(cluster: &Cluster) -> Result<()> {
-    // A run that has failed leaves its pods, to be looked at.
+    // A failed run leaves its pods for inspection; remove them now.
     cluster.kubectl(&["delete", "namespace", NAMESPACE, "--ignore-not-found"])?;
     cluster.deploy()?;
     let traffic = Traffic::start(cluster)?;
@@ -75,7 +75,7 @@ impl Cluster {
         Ok(self.kubectl(&ask)?.split_whitespace().filter_map(|it| it.parse::<u64>().ok()).sum())
     }
 
-    /// Every agent, as a crash does; the kubelets start them again.
+    /// Kills every agent, as a crash would; the kubelets start them again.
     fn kill_agents(&self) -> Result<()> {
         let before = self.restarts()?;
         for node in &self.nodes {

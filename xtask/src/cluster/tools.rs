@@ -1,4 +1,4 @@
-//! Programs that a cluster is made of: Kubernetes' own, built from their Go modules, and Debian's container runtime, unpacked.
+//! The programs of a cluster: Kubernetes' own, built from their Go modules, and Debian's container runtime, unpacked.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use xtask::{apiserver, debian};
 
-/// Beside kube-apiserver and etcd.
+/// Programs in addition to kube-apiserver and etcd.
 const KUBERNETES: [&str; 5] = ["kubelet", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl"];
 const DEBIAN: [&str; 4] = ["containerd", "runc", "containernetworking-plugins", "busybox-static"];
 
-/// Where they are.
+/// The paths of the programs.
 #[derive(Clone, Debug)]
 pub(super) struct Tools {
     directory: PathBuf,
@@ -21,7 +21,7 @@ impl Tools {
         Self { directory: directory.to_owned() }
     }
 
-    /// Makes those that are not there.
+    /// Makes the programs that do not exist yet.
     pub(super) fn build(directory: &Path) -> Result<Self> {
         fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let tools = Self { directory: directory.canonicalize()? };
@@ -38,7 +38,7 @@ impl Tools {
     fn link(&self, program: &Path, name: &str) -> Result<()> {
         let bin = self.directory.join("bin");
         fs::create_dir_all(&bin)?;
-        // Of another checkout, perhaps.
+        // The link may be from another checkout.
         _ = fs::remove_file(bin.join(name));
         Ok(std::os::unix::fs::symlink(program, bin.join(name))?)
     }
@@ -48,12 +48,12 @@ impl Tools {
         self.directory.join("bin").join(name)
     }
 
-    /// What Debian's packages have.
+    /// The path of a file from Debian's packages.
     pub(super) fn debian(&self, path: &str) -> PathBuf {
         self.directory.join("debian").join(path)
     }
 
-    /// Of the cluster that runs.
+    /// The directory of the running cluster.
     pub(super) fn run(&self) -> PathBuf {
         self.directory.join("run")
     }
@@ -62,7 +62,7 @@ impl Tools {
         self.directory.join("images")
     }
 
-    /// Where programs on a node look for others.
+    /// The search path for programs on a node.
     pub(super) fn path(&self) -> String {
         let ours = ["bin", "debian/usr/bin", "debian/usr/sbin"].map(|it| self.directory.join(it).display().to_string());
         format!("{}:{}:/usr/sbin:/sbin", ours.join(":"), std::env::var("PATH").unwrap_or_default())

@@ -1,9 +1,10 @@
-//! Connections between pods of all nodes, all the time, and what becomes of each.
+//! Connects pods of all nodes all the time, and counts the results.
 //!
-//! Servers `web-N`, and clients `friend-N` and `stranger-N` on each node. Every client connects again and again to every server by
-//! its pod's address and through the service's, and says a line for each; `friend-N` also holds one connection open and talks on it.
-//! What the kernel of a pod that may talk has sent twice is told, and no failure: on a busy machine it also sends again what is only
-//! late. Whether single packets get lost is for `cli/tests/packets`, which counts datagrams.
+//! Each node has a server `web-N` and clients `friend-N` and `stranger-N`. Every client connects again and again to
+//! every server, by its pod's address and by the service's, and prints a line for each connection; `friend-N` also
+//! keeps one connection open and uses it. Segments that an allowed pod's kernel retransmits are reported, but are not a
+//! failure: on a busy machine the kernel also retransmits segments that are only delayed. The tests in
+//! `cli/tests/packets` count datagrams and so detect single lost packets.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +19,7 @@ use crate::process::wait;
 
 pub(super) const NAMESPACE: &str = "weir-test";
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Every pair has had at least so many connections when something is said of them.
+/// Number of connections that every pair must have made before a result counts.
 const ENOUGH: u64 = 3;
 
 const SERVER: &str = "mkdir /tmp/www; echo ok > /tmp/www/index.html
@@ -39,17 +40,17 @@ fi
 wait
 "#;
 
-/// What has become of the connections between a client and a target.
+/// The counted results of the connections between a client and a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pair {
     passed: u64,
     failed: u64,
-    /// Of the connection that stays open: answers, and whether it has ended.
+    /// For the connection that stays open: number of answers, and how often it ended.
     answers: u64,
     ended: u64,
 }
 
-/// All there has been until now.
+/// All results since the start.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     pairs: BTreeMap<(String, String), Pair>,
@@ -81,7 +82,7 @@ impl Counts {
         self.of(who).count() > 0 && self.of(who).all(is_so)
     }
 
-    /// What came after `before`.
+    /// The results since `before`.
     fn since(&self, before: &Self) -> Self {
         let pairs = self.pairs.iter().map(|(name, now)| {
             let then = before.pairs.get(name).copied().unwrap_or_default();
@@ -108,13 +109,13 @@ impl Counts {
     }
 }
 
-/// Pods that talk.
+/// Pods that make connections.
 pub(super) struct Traffic<'c> {
     cluster: &'c Cluster,
 }
 
 impl<'c> Traffic<'c> {
-    /// Starts them, and waits until everybody has reached everybody.
+    /// Starts the pods, and waits until every friend has reached every server.
     pub(super) fn start(cluster: &'c Cluster) -> Result<Self> {
         let traffic = Self { cluster };
         let nodes = || (0..cluster.nodes.len()).map(|number| (number, cluster.nodes[number].name()));
@@ -139,7 +140,7 @@ impl<'c> Traffic<'c> {
         Ok(traffic)
     }
 
-    /// Of the servers, when all have one.
+    /// The addresses of the servers, once all have one.
     fn addresses(&self) -> Result<Vec<String>> {
         let ask = ["get", "pods", "-n", NAMESPACE, "-l", "app=web", "-o", "jsonpath={.items[*].status.podIP}"];
         let mut addresses = Vec::new();
@@ -151,13 +152,13 @@ impl<'c> Traffic<'c> {
         Ok(addresses)
     }
 
-    /// By name: the clients' environment has its address.
+    /// The service's address; the clients get it in their environment.
     fn service(&self) -> String {
         let ask = ["get", "service", "web", "-n", NAMESPACE, "-o", "jsonpath={.spec.clusterIP}"];
         self.cluster.kubectl(&ask).unwrap_or_default()
     }
 
-    /// What has happened until now.
+    /// The results until now.
     fn counts(&self) -> Result<Counts> {
         let mut counts = Counts::default();
         for number in 0..self.cluster.nodes.len() {
@@ -177,14 +178,14 @@ impl<'c> Traffic<'c> {
         Ok(counts)
     }
 
-    /// Waits until it is so of what has happened from now on.
+    /// Waits until `is_so` holds for the results from now on.
     pub(super) fn until(&self, what: &str, is_so: impl Fn(&Counts) -> bool) -> Result<()> {
         let mut last = Counts::default();
         let mut before = self.counts().unwrap_or_default();
         let waited = wait(what, PATIENCE, || {
             let Ok(now) = self.counts() else { return false };
             last = now.since(&before);
-            // Each look is at the time since the one before, if that was long enough to say something.
+            // Each check covers the time since the one before, unless that was too short for a result.
             if is_so(&last) {
                 return true;
             }
@@ -196,7 +197,8 @@ impl<'c> Traffic<'c> {
         waited.with_context(|| format!("{last:#?}"))
     }
 
-    /// Nothing that is allowed is lost, and nothing that is denied passes, while something is done and for a while after.
+    /// Runs `act`, and checks that meanwhile and for a while afterwards no allowed connection is lost and no denied one
+    /// gets through.
     pub(super) fn hold(&self, what: &str, act: impl FnOnce() -> Result<()>) -> Result<()> {
         let before = self.counts()?;
         act().with_context(|| what.to_owned())?;
@@ -215,22 +217,22 @@ impl<'c> Traffic<'c> {
     }
 }
 
-/// Enough has come of every pair.
+/// Whether every pair has made enough connections.
 fn says_something(counts: &Counts) -> bool {
     ["friend", "stranger"].iter().all(|who| counts.all(who, |it| it.passed + it.failed + it.answers >= ENOUGH))
 }
 
-/// Every pair of these gets through, and nothing fails.
+/// Whether every pair of these clients gets through without a failure.
 pub(super) fn passes(counts: &Counts, who: &str) -> bool {
     counts.all(who, |it| it.passed + it.answers >= ENOUGH && it.failed == 0)
 }
 
-/// No pair of these gets through.
+/// Whether no pair of these clients gets through.
 pub(super) fn is_kept_out(counts: &Counts, who: &str) -> bool {
     counts.all(who, |it| it.failed >= ENOUGH && it.passed == 0)
 }
 
-/// A pod of the image that every node has, with this label.
+/// A pod with this label, from the image that every node has.
 pub(super) fn pod(name: &str, app: &str, node: &str, script: &str, environment: Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -245,7 +247,7 @@ pub(super) fn pod(name: &str, app: &str, node: &str, script: &str, environment: 
     })
 }
 
-/// TCP's segments that were sent again.
+/// The number of retransmitted TCP segments.
 fn sent_twice(snmp: &str) -> Option<u64> {
     let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Tcp: "));
     let place = lines.next()?.split(' ').position(|name| name == "RetransSegs")?;
@@ -253,7 +255,7 @@ fn sent_twice(snmp: &str) -> Option<u64> {
 }
 
 impl Cluster {
-    /// Has these objects, as kubectl applies them.
+    /// Applies these objects with kubectl.
     pub(super) fn apply(&self, name: &str, objects: &[Value]) -> Result<()> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
         self.apply_text(name, &list.to_string())

@@ -1,43 +1,44 @@
-//! Tars as every reader takes them (ustar): headers of 512 bytes, contents in blocks of as many.
+//! Writes tar files that every reader accepts (ustar): headers of 512 bytes, and contents padded to blocks of 512
+//! bytes.
 
 const BLOCK: usize = 512;
 
-/// One in the making.
+/// A tar file that is being written.
 #[derive(Debug, Default)]
 pub struct Tar {
     bytes: Vec<u8>,
 }
 
 impl Tar {
-    /// Nothing in it.
+    /// An empty tar file.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A file; its directory comes before it.
+    /// Adds a file; its directory must be added before.
     pub fn file(&mut self, path: &str, contents: &[u8], mode: u32) {
         self.header(path, "", contents.len(), mode, b'0');
         self.bytes.extend(contents);
         self.bytes.resize(self.bytes.len().next_multiple_of(BLOCK), 0);
     }
 
-    /// A directory.
+    /// Adds a directory.
     pub fn directory(&mut self, path: &str) {
         self.header(&format!("{path}/"), "", 0, 0o755, b'5');
     }
 
-    /// A symbolic link.
+    /// Adds a symbolic link.
     pub fn link(&mut self, path: &str, to: &str) {
         self.header(path, to, 0, 0o777, b'2');
     }
 
-    /// Two empty blocks are its end.
+    /// Ends the file with two empty blocks.
     pub fn end(mut self) -> Vec<u8> {
         self.bytes.resize(self.bytes.len() + 2 * BLOCK, 0);
         self.bytes
     }
 
-    /// Owned by root, of the first second of 1970.
+    /// Writes a header; the owner is root and the time is 0.
     fn header(&mut self, path: &str, link: &str, size: usize, mode: u32, kind: u8) {
         let mut header = [0; BLOCK];
         let mut put = |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());

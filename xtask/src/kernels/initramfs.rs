@@ -1,4 +1,4 @@
-//! What a guest has instead of a disk.
+//! The initial RAM file system of a guest, which has no disk.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,10 +9,10 @@ use anyhow::{Context, Result, ensure};
 
 use super::{PASSED, TESTS, name};
 
-/// Modules that network namespaces with enforced interfaces want, and those that a service proxy's rules do.
+/// Modules for network namespaces with enforced interfaces, and for a service proxy's rules.
 const MODULES: [&str; 21] = [
     "bridge",
-    // Without it rules do not see what neighbours on a bridge say to each other, answers of a service before all.
+    // Without it, rules do not see packets between neighbours on a bridge, in particular a service's answers.
     "br_netfilter",
     "veth",
     "sch_ingress",
@@ -35,14 +35,14 @@ const MODULES: [&str; 21] = [
     "ip_set_hash_net",
 ];
 
-/// A program, under the names by which it is called.
+/// A program and the names under which it is called.
 const PROGRAMS: [(&str, &[&str]); 4] = [
     ("ip", &["ip"]),
     ("tc", &["tc"]),
     ("ipset", &["ipset"]),
     ("xtables-legacy-multi", &["iptables", "iptables-restore", "ip6tables", "ip6tables-restore"]),
 ];
-/// What it loads while it runs.
+/// The directory of the extensions that iptables loads at run time.
 const EXTENSIONS: &str = "xtables";
 
 const INIT: &str = "#!/bin/busybox sh
@@ -60,7 +60,7 @@ TESTS/bin/busybox echo GUEST: $result
 /bin/busybox poweroff -f
 ";
 
-/// Everything but the modules, which are each kernel's own.
+/// Everything except the modules, which depend on the kernel.
 pub(super) fn initramfs(work: &Path, binaries: &[PathBuf]) -> Result<PathBuf> {
     let root = work.join("root");
     if root.exists() {
@@ -76,7 +76,7 @@ pub(super) fn initramfs(work: &Path, binaries: &[PathBuf]) -> Result<PathBuf> {
     }
     with_extensions(&root)?;
     for binary in binaries {
-        // Cargo puts a hash behind a test's name.
+        // Cargo appends a hash to a test's name.
         let file = name(binary);
         let plain = TESTS.iter().map(|(_, test, _)| *test).find(|test| file.starts_with(&format!("{test}-")));
         fs::copy(binary, root.join("tests").join(plain.unwrap_or(&file)))?;
@@ -99,7 +99,7 @@ fn found(program: &str) -> Result<PathBuf> {
     Ok(PathBuf::from(String::from_utf8(path.stdout)?.trim()))
 }
 
-/// What iptables loads for each kind of match and target.
+/// Copies the libraries that iptables loads for each kind of match and target.
 fn with_extensions(root: &Path) -> Result<()> {
     let listed = Command::new("find").args(["/usr/lib", "/lib", "-type", "d", "-name", EXTENSIONS]).output()?;
     let listed = String::from_utf8(listed.stdout)?;
@@ -112,7 +112,7 @@ fn with_extensions(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies a program to `/bin`, and what it is linked to where it is looked for.
+/// Copies a program to `/bin`, and its libraries to the paths where the loader looks for them.
 fn with_libraries(root: &Path, program: &Path, called: &str) -> Result<()> {
     fs::copy(program, root.join("bin").join(called))?;
     let linked = Command::new("ldd").arg(program).output()?;
@@ -124,7 +124,7 @@ fn with_libraries(root: &Path, program: &Path, called: &str) -> Result<()> {
     Ok(())
 }
 
-/// The archive with a kernel's modules behind it: the kernel reads one after the other.
+/// The archive followed by a kernel's modules: the kernel unpacks one archive after the other.
 pub(super) fn with_modules(work: &Path, initramfs: &Path, modules: Option<&Path>) -> Result<PathBuf> {
     let Some(modules) = modules else { return Ok(initramfs.to_owned()) };
     let root = work.join("modules");
@@ -145,7 +145,7 @@ pub(super) fn with_modules(work: &Path, initramfs: &Path, modules: Option<&Path>
     Ok(both)
 }
 
-/// A module behind those that it wants itself; what is built into the kernel is no module.
+/// Adds a module after the modules that it depends on; a name without a file is built into the kernel and is skipped.
 fn add_module(modules: &Path, module: &str, ordered: &mut Vec<(String, Vec<u8>)>) -> Result<()> {
     let listed = Command::new("find").arg(modules).args(["-name", &format!("{module}.ko*")]).output()?;
     let listed = String::from_utf8(listed.stdout)?;
@@ -163,7 +163,7 @@ fn add_module(modules: &Path, module: &str, ordered: &mut Vec<(String, Vec<u8>)>
     Ok(())
 }
 
-/// As the module itself says: `depends=llc,stp`.
+/// The dependencies that the module itself lists: `depends=llc,stp`.
 fn wanted_by(module: &[u8]) -> Vec<String> {
     const DEPENDS: &[u8] = b"\0depends=";
     let at = module.windows(DEPENDS.len()).position(|it| it == DEPENDS);

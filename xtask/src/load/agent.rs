@@ -1,4 +1,4 @@
-//! The agent's process, and what can be known of it from outside.
+//! The agent's process, and the figures about it that are visible from outside.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -14,7 +14,7 @@ use xtask::simulated::Simulated;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Killed when it is dropped; what it has attached goes with its file system of pins.
+/// An agent that is killed on drop. Its attached programs go when its bpf file system is unmounted.
 pub(crate) struct Agent {
     child: Child,
     directory: PathBuf,
@@ -64,7 +64,7 @@ impl Agent {
         Ok(text)
     }
 
-    /// Resident now and at most, and of that what is no file's.
+    /// Resident memory now and at its peak, and the part of it that is not backed by files.
     pub(crate) fn memory(&self) -> Result<String> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let megabytes = |name: &str| {
@@ -76,7 +76,7 @@ impl Agent {
         Ok(format!("{now:>8.1} MiB (at most {most:.1}; its own {own:.1})"))
     }
 
-    /// Seconds so far.
+    /// CPU time so far, in seconds.
     pub(crate) fn cpu(&self) -> Result<f64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
@@ -92,7 +92,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // It may have ended; and its directory may be in use for a moment.
+        // The process may have ended already, and its directory may be busy for a moment.
         _ = self.child.kill();
         _ = self.child.wait();
         _ = Command::new("umount").arg(self.directory.join("bpf")).status();
@@ -100,13 +100,13 @@ impl Drop for Agent {
     }
 }
 
-/// A value of the page.
+/// The value of a metric on the agent's metrics page.
 pub(crate) fn value(metrics: &str, name: &str) -> f64 {
     let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.and_then(|value| value.parse().ok()).unwrap_or_default()
 }
 
-/// The bounds of the buckets that half and 99 of 100 are in.
+/// The upper bounds of the buckets with the median and the 99th percentile.
 pub(crate) fn quantiles(metrics: &str, name: &str) -> String {
     let prefix = format!("{name}_bucket{{le=\"");
     let buckets = metrics.lines().filter_map(|line| line.strip_prefix(&prefix)?.split_once("\"} "));

@@ -7,13 +7,14 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use xtask::simulated::near_address;
 
-/// Gone when it is dropped.
+/// A network namespace that is removed on drop.
 pub(crate) struct Node {
     name: String,
 }
 
 impl Node {
-    /// The other ends of the veths are in the same namespace: nobody talks, and each pod's route names its interface.
+    /// Makes a namespace with a veth for each pod. The other ends are in the same namespace, because no pod sends
+    /// packets; each pod's route names its interface.
     pub(crate) fn new(pods: u32) -> Result<Self> {
         let node = Self { name: format!("weirload{}", std::process::id()) };
         ip(&["netns", "add", &node.name], "")?;
@@ -33,7 +34,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // There is nothing else to be done about it.
+        // Errors are ignored: there is no way to handle them here.
         _ = ip(&["netns", "delete", &self.name], "");
     }
 }

@@ -1,4 +1,4 @@
-//! A cluster as large as one likes: pods of deployments in namespaces of teams, and policies between them.
+//! A cluster of any size: pods of deployments in the namespaces of teams, and policies between them.
 
 use std::net::Ipv4Addr;
 
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use super::Simulated;
 
-/// How much there is.
+/// The size of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     /// Pods, on all nodes.
     pub pods: u32,
-    /// Of those, on the node that is looked at.
+    /// Number of these pods on the agent's node.
     pub local: u32,
     /// Policies.
     pub policies: u32,
@@ -23,7 +23,7 @@ const NAMESPACES: u32 = 20;
 const APPS: u32 = 50;
 const NODES: u32 = 90;
 
-/// Puts it all there.
+/// Puts all objects into the server.
 pub fn populate(server: &Simulated, scale: Scale) {
     for index in 0..NAMESPACES {
         let labels = json!({"team": format!("t{}", index % 5), "kubernetes.io/metadata.name": format!("ns{index}")});
@@ -50,17 +50,18 @@ pub fn populate(server: &Simulated, scale: Scale) {
     }
 }
 
-/// The address of a pod of the node that is looked at.
+/// The address of a pod on the agent's node.
 pub fn near_address(index: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(Ipv4Addr::new(10, 199, 0, 10).to_bits() + index)
 }
 
-/// The address of a pod of another node.
+/// The address of a pod on another node.
 pub fn far_address(index: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(Ipv4Addr::new(10, 200, 0, 0).to_bits() + index)
 }
 
-/// A pod of a deployment, as a server has it: most of it is nothing to us. Without an address it is starting.
+/// A pod of a deployment as a server stores it: most of its fields do not matter to the agent. A pod without an address
+/// is still starting.
 pub fn pod(index: u32, node: &str, address: Option<Ipv4Addr>) -> Value {
     let (namespace, app) = (format!("ns{}", index % NAMESPACES), format!("a{}", index % APPS));
     let (hash, name) = (format!("{:08x}", index % APPS * 0x0101), format!("{app}-{index:08x}"));
@@ -98,7 +99,7 @@ pub fn pod(index: u32, node: &str, address: Option<Ipv4Addr>) -> Value {
     pod
 }
 
-/// What a server keeps of who wrote what: half of an object.
+/// The `managedFields` that a server keeps: about half of an object's size.
 fn managed() -> Value {
     json!([{"manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
         "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:metadata": {"f:generateName": {}, "f:labels": {".": {}, "f:app": {},
@@ -117,7 +118,8 @@ fn host(node: &str) -> String {
     }
 }
 
-/// A policy of one application: another one, a team, and for every fourth a block to go out to. `port` changes it.
+/// A policy for one application: allows another application, a team, and in every fourth policy egress to a block.
+/// `port` changes the policy.
 pub fn policy(index: u32, port: u32) -> Value {
     let app = |index: u32| json!({"matchLabels": {"app": format!("a{}", index % APPS)}});
     let name = json!({"name": format!("q{index}"), "namespace": format!("ns{}", index % NAMESPACES), "managedFields": managed()});
@@ -134,7 +136,7 @@ pub fn policy(index: u32, port: u32) -> Value {
     policy
 }
 
-/// A service, and its one slice.
+/// A service and its only slice.
 fn service(index: u32, members: impl Iterator<Item = u32>, scale: Scale) -> (Value, Value) {
     let (namespace, name) = (format!("ns{}", index % NAMESPACES), format!("s{index}"));
     let mut service = object("v1", "Service", json!({"name": name, "namespace": namespace}));

@@ -1,7 +1,7 @@
 //! Flows that end with an attach: those through services that have lost their backend since the artifact before.
 //!
-//! `weir_compiler::departed` says which. There is no agent that has followed the cluster, so only the artifact that was
-//! in force is compared with the new one, by the objects that both hold. Backends that left earlier are not known.
+//! `weir_compiler::departed` computes them. Without an agent that has watched the cluster, only the artifact that was
+//! in force and the new one can be compared, by the objects in both. Backends that left earlier are not known.
 
 use anyhow::{Context as _, Result};
 use weir_compiler::artifact::Artifact;
@@ -19,7 +19,7 @@ pub(super) fn end(runtime: &Runtime, before: &Artifact, now: &Artifact) -> Resul
 }
 
 fn ended(before: &Artifact, now: &Artifact) -> Result<Vec<EndedService>> {
-    // An artifact without objects says nothing of services.
+    // An artifact without objects contains no services.
     if before.objects.is_empty() || now.objects.is_empty() {
         return Ok(Vec::new());
     }

@@ -1,7 +1,7 @@
-//! Flows to measure: an endpoint, somebody whom it may speak with, somebody whom it may not.
+//! Finds flows to measure: an endpoint, a peer that it may talk to, and a peer that it may not talk to.
 //!
-//! The class tables have all that can be told apart, so the search is over classes: of each subject the first endpoint, of each peer
-//! class a few addresses, of each atom a port.
+//! The class tables contain every distinction that policies make, so the search is over classes: the first endpoint of
+//! each subject class, a few addresses of each peer class, a port of each atom.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,28 +12,28 @@ use weir_compiler::classify::{Atoms, Classes, PeerId, SubjectId, to_address, to_
 use weir_compiler::model::{Cluster, Direction, Protocol};
 use weir_runtime::trial::driver::MOST_OTHERS;
 
-/// Subjects that are looked at before what was found has to do.
+/// Number of subject classes that are searched; then the best pair so far is taken.
 const MOST_SUBJECTS: usize = 256;
 
-/// Whom packets come from or go to: addresses of one class, and the server's TCP port.
+/// The other end of packets: addresses of one peer class, and the server's TCP port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Flow {
     pub(super) others: Vec<IpAddr>,
     pub(super) port: u16,
 }
 
-/// What is measured of a program and a family.
+/// The flows to measure for one program and family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pair {
     pub(super) direction: Direction,
-    /// Its place among the artifact's endpoints.
+    /// Its index among the artifact's endpoints.
     pub(super) endpoint: usize,
     pub(super) own: IpAddr,
     pub(super) allowed: Option<Flow>,
     pub(super) denied: Option<Flow>,
 }
 
-/// One for each program and family that there is; the endpoint is one that has both, if one has.
+/// One pair for each program and family, of an endpoint with an allowed and a denied flow if there is one.
 pub(super) fn pairs(cluster: &Cluster, classes: &Classes, endpoints: &[NamedEndpoint]) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for family in [Family::V4, Family::V6] {
@@ -64,10 +64,10 @@ fn peers(classes: &Classes, family: Family) -> BTreeMap<PeerId, Vec<IpAddr>> {
     classes.addresses.exact.iter().for_each(|(address, peer)| note(*peer, *address));
     for stretch in classes.addresses.stretches.iter().filter(|it| Family::of(it.first) == family) {
         let (first, last) = (to_number(stretch.first).1, to_number(stretch.last).1);
-        // The first address of a block is seldom anybody's.
+        // The first address of a block is rarely a host's.
         (first..=last).skip(1).take(MOST_OTHERS).for_each(|it| note(stretch.peer, to_address(family, it)));
     }
-    // Whom nothing names: the addresses that are for documentation, unless somebody has named them.
+    // The peer class that no rule names: addresses reserved for documentation, unless a rule names them.
     let nobody = match family {
         Family::V4 => 0xcb00_7101,
         Family::V6 => 0x2001_0db8 << 96 | 0xffff_0001,
@@ -85,7 +85,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The first with both, else the first with one.
+    /// The first endpoint with an allowed and a denied flow, else the first with one of them.
     fn best(&self, endpoints: usize) -> Option<Pair> {
         let mut seen = vec![false; self.classes.subjects.len()];
         let mut best: Option<Pair> = None;

@@ -1,4 +1,4 @@
-//! Policies of one shape, as many as wanted, over the same pods: for who has no artifact yet.
+//! Generates policies of one shape, in any number, for the same pods: for users without an artifact.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Packets of flows that are established, begin or are denied, and what each takes.
+//! Sends packets of established, new and denied flows, and measures the time of each.
 
 use anyhow::{Context as _, Result, ensure};
 use weir_compiler::address::Family;
@@ -11,20 +11,20 @@ use weir_runtime::trial::{self, Trial};
 
 use super::find::{Flow, Pair};
 
-/// Established flows that take turns.
+/// Numbers of established flows that packets cycle through.
 pub(super) const FLOWS: [u32; 2] = [1, 1_024];
-/// Room for flows: twice as many as begin.
+/// Slots for flows: twice the number that begin.
 const SLOTS: u32 = 1 << 16;
-/// In each of so many rounds so many flows begin.
+/// Number of rounds; `NEW` flows begin in each.
 const ROUNDS: u32 = 4;
 const NEW: u32 = 1 << 13;
-/// How often the table is filled.
+/// Number of times that the table is filled.
 const FILLED: u32 = 4;
 const RUNS: usize = 20;
-/// Packets of a run.
+/// Packets per run.
 const REPEAT: u32 = 50_000;
 
-/// Nanoseconds; none where there is no such flow.
+/// Nanoseconds; `None` where there is no such flow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Figures {
     pub(super) established: [Option<f64>; FLOWS.len()],
@@ -32,12 +32,12 @@ pub(super) struct Figures {
     pub(super) denied: Option<f64>,
 }
 
-/// Programs that are loaded, and one that does nothing.
+/// The loaded programs, and a program that does nothing.
 pub(super) struct Bench<'a> {
     kernel: &'a Kernel,
     trial: Trial,
     empty: Program,
-    /// The least that the empty program took by itself, with the packets' making.
+    /// The least time of the empty program, including the driver that makes the packets.
     pub(super) nothing: f64,
 }
 
@@ -85,7 +85,7 @@ impl<'a> Bench<'a> {
         least(ROUNDS as usize, || ours.begin(round.next().unwrap_or_default() * NEW, NEW))
     }
 
-    /// What ours takes more; both in turns.
+    /// The time that our program takes in addition to the empty one, measured in turns.
     fn over(
         &mut self,
         empty: &Driver,

@@ -1,4 +1,4 @@
-//! What enforcing each side costs: both are compiled, and measured.
+//! The cost of enforcing each side: both are compiled, and the results are measured.
 
 use anyhow::{Result, anyhow};
 use serde::Serialize;
@@ -19,7 +19,7 @@ pub(super) struct Costs {
     base: Option<Cost>,
     head: Cost,
     cpus: u64,
-    /// Whether every workload was taken for one pod, since no pod has an address.
+    /// Whether every workload counts as one pod, because no pod has an address.
     assumed_pods: bool,
     node: Option<String>,
 }
@@ -34,7 +34,7 @@ struct Cost {
     instructions: u64,
     entries: u64,
     map_bytes: u64,
-    /// With what comes once for every CPU.
+    /// Bytes, including per-CPU copies.
     memory: u64,
     maps: BTreeMap<&'static str, Map>,
 }
@@ -45,7 +45,7 @@ struct Map {
     bytes: u64,
 }
 
-/// What came of it: the costs, and the budgets that the head exceeds.
+/// The costs of both sides, and the error for budgets that the head exceeds.
 pub(super) type Measured = (Costs, Option<BudgetError>);
 
 pub(super) fn measure(clusters: [&Cluster; 2], node: Option<&str>, budgets: &[(Budget, u64)]) -> Result<Measured> {
@@ -99,7 +99,7 @@ fn cost(compiled: &Compiled) -> Cost {
 }
 
 impl Costs {
-    /// Under what condition it costs that.
+    /// The assumption under which the costs hold, in words.
     pub(super) fn condition(&self) -> String {
         let whose = match &self.node {
             Some(node) => format!(", on node {node}"),

@@ -1,4 +1,5 @@
-//! For programs: docs/schema/diff.json. Groups of endpoints and addresses stand once, and rows refer to them by number.
+//! JSON for programs: docs/schema/diff.json. Each group of endpoints and addresses is listed once, and rows refer to it
+//! by number.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -90,7 +91,7 @@ struct Item<'d> {
 struct Ports {
     text: String,
     ports: Vec<PortRange>,
-    /// ICMP, and whatever else has no ports.
+    /// ICMP and all other protocols without ports.
     portless: bool,
 }
 
@@ -307,8 +308,8 @@ fn state(state: State) -> &'static str {
     }
 }
 
-/// A flow as `weir query` takes it. It is the same on both sides, unless an end has another address there and the families
-/// would be mistaken without one.
+/// A flow as `weir query` takes it. It is the same on both sides, unless an end has another address there and the
+/// families would be mistaken without one.
 fn witness<'d>(compared: &Compared, row: &Row) -> Witness<'d> {
     let verdict = |which: usize| match &row.witness.flows[which] {
         None => "absent",

@@ -1,4 +1,4 @@
-//! For a pull request's comment: the short of it first, the rest folded, never longer than GitHub takes.
+//! Markdown for a pull request's comment: a summary first, the rest folded, and never longer than GitHub accepts.
 
 use std::fmt::Write as _;
 
@@ -11,11 +11,11 @@ use super::words::{Words, count};
 use crate::page::Page;
 use crate::views::words::md;
 
-/// GitHub takes 65,536 characters.
+/// GitHub accepts 65,536 characters.
 const MOST_CHARACTERS: usize = 64_000;
-/// Rows that are told at once.
+/// Number of rows in the table, outside of the folded part.
 const MOST_AT_ONCE: usize = 10;
-/// A cell that is longer is cut: the folded part has all of it.
+/// Longer cells are cut; the folded part has the whole text.
 const LONGEST_CELL: usize = 160;
 
 /// The first line, by which a bot finds the comment that it wrote before.
@@ -35,7 +35,7 @@ pub(super) fn markdown(words: &Words<'_, '_>, costs: Option<&Costs>, most: usize
     if hidden > 0 {
         let names = &words.compared.names;
         let command = format!("weir diff {} {} --max 0", quote(&names[0]), quote(&names[1]));
-        // No letter is special within back quotes but the back quote itself.
+        // Within back quotes, only the back quote has a special meaning.
         let command = escape::line(&command).replace('`', "'");
         _ = writeln!(
             out,
@@ -77,7 +77,7 @@ fn isolation(words: &Words<'_, '_>, room: usize) -> String {
     fold(&format!("Isolation: {}", count(changes.len(), "change")), &format!("{text}{more}"))
 }
 
-/// Every row with its reasons and its example, as far as there is room; how many that are.
+/// Every row with its reasons and its example, as long as there is room; and the number of these rows.
 fn details(words: &Words<'_, '_>, rows: &[&Row], room: usize) -> (String, usize) {
     if rows.is_empty() {
         return (String::new(), 0);
@@ -108,7 +108,7 @@ fn fold(title: &str, text: &str) -> String {
     format!("\n<details><summary>{}</summary>\n\n{text}\n</details>\n", md(title))
 }
 
-/// The first of them that fit, and how many they are.
+/// The first lines that fit, and their number.
 fn fitting(lines: impl Iterator<Item = String>, room: usize) -> (String, usize) {
     let (mut text, mut told, mut left) = (String::new(), 0, room);
     for line in lines {
@@ -122,7 +122,7 @@ fn fitting(lines: impl Iterator<Item = String>, room: usize) -> (String, usize) 
 
 fn cut(text: &str) -> String {
     match text.char_indices().nth(LONGEST_CELL) {
-        // Not within an escape.
+        // Do not cut within an escape sequence.
         Some((end, _)) => {
             format!("{} …", text[..end].trim_end_matches(['\\', '&']).rsplit_once(' ').map_or("", |it| it.0))
         }

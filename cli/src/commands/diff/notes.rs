@@ -1,7 +1,7 @@
-//! Rows beside the lines that are responsible: SARIF for code scanning, and GitHub's workflow annotations.
+//! Rows at the lines that cause them: SARIF for code scanning, and GitHub's workflow annotations.
 //!
-//! A change stands at a line of the head, where there is one: the rule that allows, the policy that isolates. What nobody in
-//! the head is responsible for any more (a policy that is gone) stands at no line.
+//! A change is shown at a line of the head if one causes it: the rule that allows, or the policy that isolates. If no
+//! line of the head causes the change (a policy was deleted), it has no line.
 
 use serde_json::{Value, json};
 use weir_compiler::diff::{Change, Row};
@@ -43,7 +43,7 @@ fn notes<'w>(words: &Words<'w, '_>, most: usize) -> Vec<Note<'w>> {
     for row in words.compared.diff.rows.iter().take(most) {
         let kind = if row.change == Change::Added { &ADDED } else { &REMOVED };
         let lines = std::iter::once(words.sentence(row)).chain(words.why(row)).chain([words.example(row)]);
-        // Line breaks from outside are no line breaks of the note.
+        // A line break in a name is not a line break of the note.
         let lines: Vec<String> = lines.map(|line| escape::line(&line).into_owned()).collect();
         notes.push(Note { kind, text: lines.join("\n"), line: responsible(words, row) });
     }

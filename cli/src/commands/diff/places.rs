@@ -1,4 +1,4 @@
-//! Rules, policies and lists of a comparison, with the lines where they stand.
+//! The rules, policies and lists of a comparison, with their lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use weir_compiler::origin::Origin;
 use super::Compared;
 use crate::locate::Locator;
 
-/// Something that is responsible, on one side.
+/// A rule, policy or list that causes a verdict, on one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Culprit {
     Rule(Direction, RuleId),
@@ -27,7 +27,7 @@ pub(super) struct Line {
     pub(super) end_line: usize,
 }
 
-/// Where everything stands that rows speak of.
+/// The lines of everything that rows mention.
 pub(super) struct Places {
     lines: [BTreeMap<Culprit, Line>; 2],
 }
@@ -56,7 +56,7 @@ impl Places {
     }
 }
 
-/// Who is responsible for what an end says, on one side.
+/// The list, rules and policies that cause an end's verdict, on one side of the comparison.
 pub(super) fn culprits(direction: Direction, account: &Account) -> Vec<Culprit> {
     let list = match account.state {
         State::List(list) => Some(Culprit::List(list)),

@@ -1,4 +1,4 @@
-//! For people: what changes, in sentences, with who is responsible and one flow to try.
+//! Text for people: sentences about the changes, the policies that cause them, and one flow to try.
 
 use weir_compiler::diff::{Change, Presence, Row};
 
@@ -7,12 +7,13 @@ use super::words::Words;
 use crate::page::Style::{Bold, Dim, Green, Plain, Red};
 use crate::page::{Page, Style};
 
-/// Changes of isolation are shown up to so many.
+/// The largest number of changed isolations that are listed.
 const MOST_ISOLATED: usize = 20;
 
 type Wanted = fn(&Row) -> bool;
 
-/// What is about endpoints that are on both sides, then the others, then what only follows.
+/// The sections: changes between endpoints that exist on both sides, then those of new and of removed endpoints, then
+/// changes that only follow from others.
 pub(super) const SECTIONS: [(&str, Wanted); 5] = [
     ("Allowed now, and was not before", |row| is(row, Presence::Kept) && row.change == Change::Added),
     ("No longer allowed", |row| is(row, Presence::Kept) && row.change == Change::Removed),

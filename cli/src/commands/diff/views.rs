@@ -13,7 +13,7 @@ use crate::views::links::{End, Link, Mark};
 use crate::views::overlay::{self, Member, Members};
 use crate::views::{dot, svg};
 
-/// The report: what there shall be, with what is different.
+/// The report on the head, with the changes marked.
 pub(super) fn html(words: &Words<'_, '_>) -> Result<Page> {
     let head = &words.compared.sides[1];
     let reach = Reach::new(&head.cluster).context("cannot say who reaches whom")?;
@@ -44,7 +44,7 @@ fn row(words: &Words<'_, '_>, index: usize) -> (overlay::Change, serde_json::Val
     (change, value)
 }
 
-/// Services are in the list of changes alone: in the matrix are the pods behind them.
+/// The endpoints of a party. Services appear only in the list of changes: the matrix shows the pods behind them.
 fn members(words: &Words<'_, '_>, party: &Party) -> Members {
     let endpoint = |index: &u32| {
         let it = &words.compared.diff.endpoints[*index as usize];
@@ -67,7 +67,7 @@ pub(super) fn digraph(words: &Words<'_, '_>, most: usize) -> Page {
     dot::digraph(&links(words, most))
 }
 
-/// By destination, so that what leads to one stands together.
+/// The links sorted by destination, so that links to one destination are adjacent.
 fn links(words: &Words<'_, '_>, most: usize) -> Vec<Link> {
     let rows = words.compared.diff.rows.iter().take(most);
     let mut links: Vec<Link> = rows

@@ -1,4 +1,4 @@
-//! What there is to say of a comparison, in sentences, for every format that people read.
+//! The sentences about a comparison, shared by all formats for people.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use super::Compared;
 use super::flows;
 use super::places::{Culprit, Places, culprits};
 
-/// Culprits are listed up to so many.
+/// The largest number of culprits that are listed.
 const MOST_CULPRITS: usize = 3;
 
 /// Everything that sentences are made from.
@@ -50,7 +50,7 @@ impl Words<'_, '_> {
         format!("comparing {}", count(kept, "endpoint"))
     }
 
-    /// Endpoints that came, and that went.
+    /// Sentences about endpoints that were added and removed.
     pub(super) fn comings_and_goings(&self) -> Vec<String> {
         let endpoints = &self.compared.diff.endpoints;
         let mut lines = Vec::new();

@@ -9,10 +9,10 @@ use crate::page::Page;
 use crate::render::text::count;
 use crate::views::words;
 
-/// A heading, what stands below it, and what is said if there is nothing.
+/// A heading, its rows, and the sentence for a section without rows.
 struct Section {
     heading: &'static str,
-    /// Who, what, from where.
+    /// The columns: who, what, from where.
     rows: Vec<[String; 3]>,
     none: &'static str,
 }
@@ -67,7 +67,7 @@ pub(super) fn csv(found: &Findings<'_>) -> Page {
     page
 }
 
-/// What the sections are called in CSV.
+/// The names of the sections in CSV.
 const NAMES: [&str; 4] = ["outside", "service", "namespaces", "no-policy"];
 
 fn summary(found: &Findings<'_>) -> String {
@@ -112,7 +112,7 @@ fn from_namespaces(found: &Findings<'_>, groups: &[Group]) -> String {
 /// What passes, and from whom.
 type Way = Vec<(Passes, Vec<Group>)>;
 
-/// Parties that are open in the same way stand together.
+/// The rows of a section; parties that are exposed in the same way share a row.
 fn rows(found: &Findings<'_>, of: fn(&Exposure) -> &Way, whence: impl Fn(&[Group]) -> String) -> Vec<[String; 3]> {
     let mut rows = Vec::new();
     let mut ways: Vec<(&Way, Vec<&Exposure>)> = Vec::new();

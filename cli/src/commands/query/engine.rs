@@ -1,4 +1,4 @@
-//! Whoever was asked to judge, behind one face.
+//! The engines that judge flows, behind one interface.
 
 use anyhow::{Error, Result, anyhow};
 use weir_compiler::engine::{self, Engine, EngineError, Interpreter, Machine};
@@ -17,11 +17,11 @@ pub(super) enum Judge<'c> {
     Compiled(Engine<'c>),
 }
 
-/// Why a flow has no answer.
+/// The reason why a flow has no answer.
 pub(super) enum NoAnswer {
-    /// The flow's fault, or the engine's limit: the next one may have one.
+    /// The flow is invalid, or the engine cannot judge it; later flows may have answers.
     Skip(String),
-    /// There are no more answers.
+    /// The engine failed: no later flow has an answer.
     Failed(Error),
 }
 
@@ -32,7 +32,7 @@ impl<'c> Judge<'c> {
             args::Engine::Reference => Ok(Self::Reference(Oracle::new(cluster))),
             args::Engine::Iptables => {
                 let engine = iptables::Engine::new(cluster);
-                // What we rendered ourselves cannot be read back.
+                // The rules that we rendered could not be parsed again.
                 Ok(Self::Iptables(engine.unwrap_or_else(|error| panic!("the rendered rules are broken: {error}"))))
             }
             args::Engine::Ir => compiled(Interpreter::make()),
@@ -41,7 +41,7 @@ impl<'c> Judge<'c> {
         }
     }
 
-    /// Makes ready for flows that come next; says for how many of them.
+    /// Prepares for the next flows; returns for how many of them.
     pub(super) fn prepare(&mut self, flows: &[Flow]) -> usize {
         match self {
             Self::Reference(_) | Self::Iptables(_) => flows.len(),

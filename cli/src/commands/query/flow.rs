@@ -14,7 +14,7 @@ use crate::ends::{Ends, parse_protocol};
 #[serde(transparent)]
 struct Text<'l>(#[serde(borrow)] Cow<'l, str>);
 
-/// A flow as it was written. Fields that we do not know are the asker's own.
+/// A flow as it was written. Unknown fields are allowed: they belong to the program that asks.
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object with `src`, `dst`, `proto` and `port`")]
 pub(super) struct Written<'l> {
@@ -39,7 +39,7 @@ struct WrittenEnd<'l> {
     ip: Option<Text<'l>>,
 }
 
-/// What can be said about a line that is no flow.
+/// The parts of a line that can be read even if it is no valid flow.
 #[derive(Debug, Deserialize)]
 struct Identified<'l> {
     #[serde(borrow, default)]

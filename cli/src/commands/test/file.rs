@@ -1,4 +1,5 @@
-//! The expectations file: strict, with lines. A mistyped field must not make an expectation hold.
+//! The expectations file. Unknown fields are errors with their line: a mistyped field must not make an expectation
+//! pass.
 
 use anyhow::{Result, anyhow};
 use weir_compiler::model::eval::Verdict;

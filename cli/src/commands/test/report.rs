@@ -1,4 +1,4 @@
-//! How expectations fared: for people, for programs, for CI systems.
+//! The results of expectations: for people, for programs, for CI systems.
 
 use serde_json::{Value, json};
 use weir_compiler::escape::{self, is_hidden};
@@ -103,7 +103,7 @@ fn message(it: &Tried) -> String {
     format!("expected {}, but the verdict is {}", word(expected), word(opposite(expected)))
 }
 
-/// XML takes no control characters, not even as its own escapes.
+/// XML does not allow control characters, not even escaped.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {

@@ -1,7 +1,7 @@
 //! Flows through a service that end because of a backend that the service has lost.
 //!
-//! Problem and strategy are in `weir_compiler::departed`. Here: when it is asked, and what happens if the kernel does
-//! not take the answer. Invariant: flows that have to end are kept until the kernel has ended them.
+//! Problem and strategy are in `weir_compiler::departed`. This file decides when to ask it, and retries if the kernel
+//! refuses. Invariant: flows that must end are kept until the kernel has ended them.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use crate::watch::enforce::Enforce;
 #[derive(Debug, Default)]
 pub(super) struct Ending {
     departed: Departed,
-    /// What the kernel has not ended yet.
+    /// The services whose flows the kernel has not ended yet.
     pending: BTreeSet<EndedService>,
     retry: Option<Backoff>,
 }
@@ -35,14 +35,14 @@ impl Ending {
 }
 
 impl<E: Enforce> Agent<E> {
-    /// A generation came into force.
+    /// Called when a generation has come into force.
     pub(super) fn end_departed(&mut self, now: Instant) {
         let Some(Generation { cluster, scope, .. }) = self.index.generation() else { return };
         self.ending.pending.extend(self.ending.departed.observe(cluster, scope));
         self.end_flows(now);
     }
 
-    /// Tries again what the kernel has refused.
+    /// Tries again to end flows that the kernel refused to end.
     pub(super) fn end_flows_again(&mut self, now: Instant) {
         if self.ending.due().is_some_and(|due| due <= now) {
             self.end_flows(now);
@@ -68,8 +68,8 @@ impl<E: Enforce> Agent<E> {
         }
     }
 
-    /// A change of a pod that was written as single entries. If the pod was a backend and left its service, a
-    /// generation has to say which flows end.
+    /// Notes a change of a pod that was written as single entries. If the pod was a backend and left its service, a new
+    /// generation must compute the flows that end.
     pub(super) fn note_departed(&mut self, dirty: &Dirty, concerns: bool, at: Instant) {
         let changes_class = matches!(dirty, Dirty::Addresses(changes) if !changes.entries.is_empty());
         if concerns && changes_class && self.index.judges_services() {

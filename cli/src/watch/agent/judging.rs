@@ -1,16 +1,16 @@
 //! Single entries of the generation in force, and when flows are judged again because of them.
 //!
-//! Problem: a flow that was judged before an address changed hands goes on with the old verdict. A new epoch makes
-//! every flow be judged again on its next packet, which is dear for all of them, and pods come and go all the time.
-//! Strategy: entries are written at once. The epoch is raised with them if the last time is [`PAUSE`] ago, else at the
-//! end of that pause, once for all changes in between; so there are at most ten epochs a second however many pods there
-//! are.
-//! Invariants: a wish for a new epoch ends only with a new epoch: with a write that succeeded, or a generation with a
-//! new number that came into force. Entries that could not be written are kept and tried again, until a generation has
-//! them. Entries are written before the epoch is raised (`Runtime::write_addresses`), so nothing is judged with an old
-//! entry under a new epoch.
+//! Problem: after an address changes its owner, a flow that was judged before keeps the old verdict. A new epoch makes
+//! every flow be judged again on its next packet. This is expensive for all flows, and pods come and go all the time.
+//! Strategy: entries are written at once. The epoch is raised with them if the last time was at least [`PAUSE`] ago,
+//! else at the end of that pause, once for all changes in between. So there are at most ten epochs per second, however
+//! many pods there are.
+//! Invariants: a request for a new epoch ends only with a new epoch: after a write that succeeded, or when a generation
+//! with a new number comes into force. Entries that could not be written are kept and retried until a generation
+//! contains them. Entries are written before the epoch is raised (`Runtime::write_addresses`), so no flow is judged
+//! with an old entry under a new epoch.
 //!
-//! The epoch cannot come round while a flow waits for it: see `epoch` in `runtime-bpf/src/record.rs`.
+//! The epoch cannot wrap around while a flow waits for it: see `epoch` in `runtime-bpf/src/record.rs`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,15 +25,15 @@ use crate::watch::enforce::{Enforce, Trouble};
 /// The time between two epochs that are raised for single addresses.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
-/// What is to be written, and whether flows are to be judged again.
+/// The entries to write, and whether flows must be judged again.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
     entries: BTreeMap<IpAddr, Option<PeerId>>,
-    /// Since when flows have to be judged again.
+    /// The time since which flows have to be judged again.
     judge_since: Option<Instant>,
-    /// When the last epoch began.
+    /// The time at which the last epoch began.
     judged_at: Option<Instant>,
-    /// After a write that failed.
+    /// Set after a write that failed.
     retry: Option<Backoff>,
 }
 
@@ -45,22 +45,22 @@ impl Writes {
         }
     }
 
-    /// Flows have to be judged again.
+    /// Requests that flows are judged again.
     pub(super) fn judge_again(&mut self, at: Instant) {
         self.judge_since.get_or_insert(at);
     }
 
-    /// A generation has all entries, or will have.
+    /// Drops all entries: a generation has them, or will have them.
     pub(super) fn forget_entries(&mut self) {
         self.entries.clear();
     }
 
-    /// A new epoch has begun.
+    /// Notes that a new epoch has begun.
     pub(super) fn judged(&mut self, at: Instant) {
         (self.judge_since, self.judged_at) = (None, Some(at));
     }
 
-    /// A new generation is in force: a write that failed before says nothing of it.
+    /// Drops the retry: a new generation is in force, and the failed write was for an earlier one.
     pub(super) fn forget_failure(&mut self) {
         self.retry = None;
     }
@@ -85,8 +85,8 @@ impl Writes {
 }
 
 impl<E: Enforce> Agent<E> {
-    /// Writes single entries into the generation in force, and raises the epoch if that is due. If it fails there will
-    /// be a new generation; until then it is tried again.
+    /// Writes single entries into the generation in force, and raises the epoch if that is due. If this fails, a new
+    /// generation is made; until then it is retried.
     pub(super) fn write(&mut self, now: Instant) {
         if !self.is_indexed || self.pending.writes.waits(now) {
             return;
@@ -111,7 +111,8 @@ impl<E: Enforce> Agent<E> {
         self.in_force_now(written, Instant::now());
     }
 
-    /// A generation has room for other entries. If there were none, it could not do more than try again does.
+    /// Handles a failed write. If there were entries, a new generation is made, because it has room for them. Otherwise
+    /// a generation could not do more than a retry.
     fn refused(&mut self, has_entries: bool, Trouble(why): Trouble, now: Instant) {
         if has_entries {
             self.log.info("single entries need a new generation", &[("why", Value::from(why))]);

@@ -1,11 +1,11 @@
-//! What is particular about policies: numbers that last, and life beyond their deletion.
+//! State of policies that other objects do not have: lasting numbers, and policies that are kept after their deletion.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_compiler::index::{Index, Key};
 use weir_compiler::origin::ObjectId;
 
-/// Of everything that has rules.
+/// The state of all objects with rules.
 #[derive(Debug, Default)]
 pub(super) struct Policies {
     numbers: BTreeMap<Key, ObjectId>,
@@ -15,7 +15,7 @@ pub(super) struct Policies {
 }
 
 impl Policies {
-    /// The number of an object, by which origins name it. What has no rules is blamed for nothing and needs none.
+    /// The object's number in origins. Kinds without rules need no number: no verdict names them.
     pub(super) fn number(&mut self, key: &Key) -> ObjectId {
         if !matches!(key.kind.as_str(), "NetworkPolicy" | "CidrList") {
             return ObjectId(u32::MAX);
@@ -27,8 +27,8 @@ impl Policies {
         })
     }
 
-    /// A policy that was deleted stays as long as its namespace is being deleted: the pods in it may be there longer than their
-    /// policies, and would be open.
+    /// A deleted policy stays in force while its namespace is being deleted: the namespace's pods may run longer than
+    /// its policies exist, and would be open.
     pub(super) fn outlives(&mut self, key: &Key, index: &Index) -> bool {
         if key.kind != "NetworkPolicy" || index.get(key).is_none() {
             self.numbers.remove(key);
@@ -43,12 +43,12 @@ impl Policies {
         outlives
     }
 
-    /// It is there again.
+    /// Forgets that a policy was kept: it exists again.
     pub(super) fn keep_no_longer(&mut self, key: &Key) {
         self.kept.remove(key);
     }
 
-    /// What was kept for a namespace that is gone now.
+    /// Removes the policies that were kept for a namespace that is gone now, and returns them.
     pub(super) fn kept_for(&mut self, namespace: &str) -> Vec<Key> {
         let of_it: Vec<Key> = self.kept.iter().filter(|key| key.namespace == namespace).cloned().collect();
         for key in &of_it {

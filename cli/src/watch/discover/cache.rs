@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::Wanted;
 use crate::cni::Made;
 
-/// What a file says.
+/// The contents of a cache file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cached {
     pub(crate) namespace: String,
@@ -23,7 +23,7 @@ pub(crate) struct Cached {
 }
 
 impl Cached {
-    /// Whether it is about this pod, and not about one that had its name before.
+    /// Whether the file is about this pod, and not about an earlier pod with its name.
     pub(super) fn is_of(&self, pod: Wanted<'_>) -> bool {
         let same_pod = self.uid.as_deref().zip(pod.uid).is_none_or(|(a, b)| a == b);
         self.namespace == pod.namespace && self.name == pod.name && same_pod

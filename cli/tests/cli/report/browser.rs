@@ -1,4 +1,5 @@
-//! A real browser: chromedriver over plain HTTP on the loopback, as much of WebDriver as these tests need.
+//! A real browser, driven by chromedriver over plain HTTP on loopback. It supports only the parts of WebDriver that
+//! these tests need.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -23,10 +24,10 @@ const FLAGS: [&str; 9] = [
     "--window-size=1400,1000",
 ];
 
-/// A browser that does not answer in this time never will.
+/// The longest time for an answer of the browser.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One at a time: browsers are large.
+/// Only one browser runs at a time, because browsers need much memory.
 static ONE: Mutex<()> = Mutex::new(());
 
 pub(crate) struct Browser {
@@ -38,12 +39,12 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// What is missing to start one.
+    /// The first program that is missing to start a browser.
     pub(crate) fn missing() -> Option<&'static str> {
         [DRIVER, BROWSER].into_iter().find(|it| !Path::new(it).exists())
     }
 
-    /// With an empty profile, and the page open.
+    /// Opens the page in a browser with an empty profile.
     pub(crate) fn open(page: &Path) -> Self {
         let one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let profile = std::env::temp_dir().join(format!("weir-browser-{}", std::process::id()));
@@ -67,12 +68,12 @@ impl Browser {
         browser
     }
 
-    /// What a piece of script returns.
+    /// Runs a piece of script in the page and returns its result.
     pub(crate) fn run(&self, script: &str) -> Value {
         self.command("execute/sync", &json!({"script": script, "args": []}))
     }
 
-    /// The same, as text.
+    /// The result of a script, as text.
     pub(crate) fn text(&self, script: &str) -> String {
         match self.run(script) {
             Value::String(text) => text,
@@ -80,7 +81,7 @@ impl Browser {
         }
     }
 
-    /// Real keys, one after the other.
+    /// Presses keys, one after the other.
     pub(crate) fn press(&self, keys: &[&str]) {
         let actions: Vec<Value> = keys
             .iter()
@@ -95,7 +96,7 @@ impl Browser {
         self.press(&letters.iter().map(String::as_str).collect::<Vec<_>>());
     }
 
-    /// A real click in the middle of what a selector finds.
+    /// Clicks in the middle of the element that a selector finds, with real mouse events.
     pub(crate) fn click(&self, selector: &str) {
         let at = self.run(&format!(
             "const box = document.querySelector({selector:?}).getBoundingClientRect();
@@ -109,7 +110,7 @@ impl Browser {
         self.command("actions", &json!({"actions": [{"type": "pointer", "id": "mouse", "actions": actions}]}));
     }
 
-    /// Waits until a script says true.
+    /// Waits until a script returns true.
     #[track_caller]
     pub(crate) fn wait(&self, script: &str) {
         for _ in 0..200 {
@@ -121,7 +122,7 @@ impl Browser {
         panic!("never: {script}");
     }
 
-    /// `prefers-color-scheme`, and paper.
+    /// Emulates `prefers-color-scheme` and the media type, such as paper.
     pub(crate) fn emulate(&self, scheme: &str, media: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         let parameters = json!({"media": media, "features": features});
@@ -151,7 +152,7 @@ impl Drop for Browser {
     }
 }
 
-/// Chromedriver says which one it took.
+/// The port that chromedriver reports.
 fn port(driver: &mut Child) -> u16 {
     let output = BufReader::new(driver.stdout.take().expect("a pipe"));
     let mut lines = output.lines().map_while(Result::ok);

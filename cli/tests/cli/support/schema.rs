@@ -1,8 +1,8 @@
-//! As much of JSON Schema as docs/schema uses. A keyword that is not known here fails the test.
+//! The parts of JSON Schema that docs/schema uses. An unknown keyword fails the test.
 
 use serde_json::{Map, Value};
 
-/// Holds a document against `docs/schema/NAME.json`.
+/// Checks a document against `docs/schema/NAME.json`.
 #[track_caller]
 pub(crate) fn check_schema(name: &str, document: &Value) {
     let path = format!("{}/../docs/schema/{name}.json", env!("CARGO_MANIFEST_DIR"));

@@ -7,10 +7,10 @@ use crate::packet::Packet;
 use crate::stage::{ELSEWHERE, OUTSIDE, Stage};
 use crate::wire::{Wire, with_checksum};
 
-/// More than the least that every link carries, and less than every link here does.
+/// More bytes than every link must carry, and fewer than the links here carry.
 const LONG: usize = 1_400;
 
-/// An error that quotes a packet, to anywhere, with a marker at its end and so many bytes at least.
+/// An ICMP error that quotes a packet, to any destination, with a marker at its end and at least `bytes` bytes.
 fn error(source: IpAddr, destination: IpAddr, quoted: &Packet, marker: &[u8], bytes: usize) -> Packet {
     let mut packet = Packet::unreachable(source, quoted);
     packet.destination = destination;

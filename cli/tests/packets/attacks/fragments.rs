@@ -16,7 +16,7 @@ use crate::wire::Wire;
 const DESTINATION_OPTIONS: u8 = 60;
 const FRAGMENT: u8 = 44;
 const PORT: u16 = 40_000;
-/// In each piece.
+/// Bytes in each piece.
 const PIECES: [usize; 2] = [1_200, 800];
 
 /// A datagram in two pieces, the first with destination options before the fragment header; full of the marker.
@@ -38,7 +38,7 @@ fn pieces(source: IpAddr, destination: IpAddr, port: u16, marker: &[u8; 8]) -> [
     ]
 }
 
-/// The same ports, in one piece.
+/// The same ports in one unfragmented packet.
 fn whole(source: IpAddr, destination: IpAddr, marker: &[u8; 8]) -> Packet {
     let mut packet = Packet::udp((source, PORT), (destination, 9));
     packet.payload[8..16].copy_from_slice(marker);
@@ -51,7 +51,7 @@ fn fragments_with_a_spoofed_source_do_not_pass_for_the_nodes_own() {
         let (outside, sealed, other) =
             (Wire::outside(&stage.net).unwrap(), wire(stage, "sealed"), wire(stage, "other"));
         let send = |packet: &Packet| outside.send(packet).unwrap();
-        // Pods that nothing isolates get them: the way is open.
+        // Pods that no policy isolates get them: the path works.
         pieces(stage.either(ELSEWHERE), stage.address("other"), 9, b"way-open").iter().for_each(send);
         assert!(other.sees(b"way-open", true), "{}: fragments do not come through at all", stage.name());
         let sources = [(NODES[0], "the node"), (BRIDGE, "the bridge"), (["10.0.0.5", "fd00::5"], "the pod")];

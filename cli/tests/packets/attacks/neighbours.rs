@@ -45,12 +45,12 @@ fn arp(from: &Wire, operation: u8, sender: IpAddr, target: IpAddr, to: [u8; 6]) 
     frame
 }
 
-/// The neighbour table's entries for an address.
+/// The entries for an address in a neighbour table.
 fn belief(space: &Namespace, address: IpAddr) -> String {
     space.run("ip", &["neigh", "show", "to", &address.to_string()], "").unwrap()
 }
 
-/// The node's interface behind which a pod is.
+/// The node's interface to a pod.
 fn via(stage: &Stage, pod: &str) -> String {
     if stage.net.layout == Layout::Bridge {
         return "br0".to_owned();
@@ -69,7 +69,7 @@ fn neighbour_discovery_is_no_tunnel() {
         let (outside, sealed) = (Wire::outside(&stage.net).unwrap(), wire(stage, "sealed"));
         let (own, to) = (stage.address("sealed"), stage.either(ELSEWHERE));
         for (kind, marker) in [(SOLICITATION, b"tunnel-ns"), (ADVERTISEMENT, b"tunnel-na"), (133, b"tunnel-rs")] {
-            // A nonce, or so its number says.
+            // A nonce option, by its number.
             let payload = [&[14, 2, 0, 0, 0][..], marker, &[0, 0]].concat();
             let option = if kind == ADVERTISEMENT { TARGET_OPTION } else { SOURCE_OPTION };
             sealed.send(&message(kind, [own, to], own, (option, sealed.own_mac()), &payload)).unwrap();
@@ -90,7 +90,7 @@ fn payload_on_the_link(stage: &Stage, findings: &mut Findings, sealed: &Wire) {
         send(stage, sealed, &other, &message);
         findings.expect(!other.sees(b"payload!", false), format!("800 bytes in a solicitation to {to} arrive"));
     }
-    // Another pod has not asked.
+    // The other pod has not solicited.
     let to = stage.address("other");
     let unasked = message(ADVERTISEMENT, [own, to], own, (TARGET_OPTION, sealed.own_mac()), &[14, 1, 7, 7, 7, 7, 7, 1]);
     send(stage, sealed, &other, &unasked);
@@ -105,7 +105,7 @@ fn pods_do_not_take_over_another_pods_address() {
         let sealed = wire(stage, "sealed");
         let (victim, friend) = (stage.address("client"), stage.pod("friend"));
         let node = &stage.net.nodes[0].space;
-        // Else the kernel ignores a change of an entry that is less than a second old.
+        // Otherwise the kernel ignores a change of an entry that is less than a second old.
         node.set(&format!("ipv4/neigh/{}/locktime", via(stage, "sealed")), "0").unwrap();
         friend.set("ipv4/neigh/eth0/locktime", "0").unwrap();
         stage.between("friend", "client", Tcp, 7, true);
@@ -124,7 +124,7 @@ fn pods_do_not_take_over_another_pods_address() {
     });
 }
 
-/// `sealed` says that it has the victim's address, in every message that can say so.
+/// `sealed` claims the victim's address, in every message that can carry such a claim.
 fn lie(stage: &Stage, sealed: &Wire, to: [u8; 6], target: IpAddr, victim: IpAddr) {
     if !stage.v6 {
         let gateway = parsed("169.254.1.1");
@@ -152,7 +152,7 @@ fn lie(stage: &Stage, sealed: &Wire, to: [u8; 6], target: IpAddr, victim: IpAddr
 /// A pod is no router, whether policies select it or not.
 #[test]
 fn pods_do_not_advertise_routes() {
-    // Where pods are routed, only the host hears it, and hosts that forward do not listen.
+    // In the routed layout only the host receives it, and hosts that forward ignore router advertisements.
     attack_tracked(ON_BRIDGES_IN_IPV6, |stage, findings| {
         let [other, sealed, client] = ["other", "sealed", "client"].map(|it| wire(stage, it));
         for (from, name) in [(&other, "other"), (&sealed, "sealed")] {

@@ -10,14 +10,14 @@ use crate::packet::Packet;
 use crate::stage::{OUTSIDE, Stage};
 use crate::wire::Wire;
 
-/// How long answers are waited for.
+/// Waiting time for answers.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// More flows than the table has slots.
 const FLOOD: u16 = 64_000;
-/// Less than the outside's queue and the node's backlog take at once.
+/// Fewer packets than the outside's queue and the node's backlog hold.
 const BURST: usize = 64;
 const VICTIMS: u16 = 20;
-/// More first fragments than any table has places for.
+/// More first fragments than any table has slots for.
 const FRAGMENTS: u16 = 2_000;
 
 struct Scene<'s> {
@@ -26,11 +26,11 @@ struct Scene<'s> {
     server: Wire,
     other: Wire,
     outside: Wire,
-    /// Takes what is sent outside, so that its kernel sends no errors.
+    /// Receives the packets that are sent to the outside, so that its kernel sends no errors.
     _sink: UdpSocket,
 }
 
-/// `other` is isolated too, and may speak to the outside.
+/// `other` is isolated too, and may send to the outside.
 fn policies() -> String {
     let egress = "  egress: [{to: [{ipBlock: {cidr: 198.51.100.0/24}}, {ipBlock: {cidr: '2001:db8::/64'}}]}]\n";
     let server = policy("server", "Ingress, Egress", &(from("client") + egress));
@@ -54,7 +54,8 @@ impl<'s> Scene<'s> {
         Packet::udp((self.stage.address("server"), 53), (self.stage.address("client"), port))
     }
 
-    /// Flows from `client` to `server`: asked, and where `confirmed` answered and asked again.
+    /// Makes flows from `client` to `server`: one packet from the client; if `confirmed`, also an answer and another
+    /// packet.
     fn victims(&self, ports: std::ops::Range<u16>, confirmed: bool) {
         for port in ports {
             send(self.stage, &self.client, &self.server, &self.ask(port));
@@ -67,7 +68,7 @@ impl<'s> Scene<'s> {
         }
     }
 
-    /// How many of the flows still let the answers through, which the server may not send otherwise.
+    /// Number of these flows that still allow answers, which the server may not send otherwise.
     fn alive(&self, ports: std::ops::Range<u16>) -> usize {
         let expected = ports.len();
         ports.clone().for_each(|port| send(self.stage, &self.server, &self.client, &self.answer(port)));
@@ -97,18 +98,18 @@ impl<'s> Scene<'s> {
     }
 }
 
-/// The queue may be full for a moment.
+/// Sends a packet, and retries while the queue is full.
 fn persist(wire: &Wire, packet: &Packet) {
     while wire.send(packet).is_err() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Makes victims, floods the table with another pod's flows, and counts the victims that are left.
+/// Makes victims, floods the table with another pod's flows, and counts the victims that remain.
 fn flooded(scene: &Scene<'_>, findings: &mut Findings, first_port: u16, by_confirmed: bool) {
     let (established, fresh) = (first_port..first_port + VICTIMS, first_port + 1_000..first_port + 1_000 + VICTIMS);
     scene.victims(established.clone(), true);
-    // The fresh ones last: they must not be 30 s old when they are answered.
+    // The fresh flows are made last: they must be less than 30 s old when they are answered.
     scene.victims(fresh.clone(), false);
     scene.flood(by_confirmed);
     let flood = if by_confirmed { "confirmed" } else { "fresh" };
@@ -119,7 +120,7 @@ fn flooded(scene: &Scene<'_>, findings: &mut Findings, first_port: u16, by_confi
     }
 }
 
-/// Fresh flows used to give way to any fresh flow, and confirmed ones to any that became confirmed.
+/// Fresh flows used to be evicted by any fresh flow, and confirmed ones by any flow that became confirmed.
 #[test]
 fn one_pods_flows_evict_no_others() {
     attack(EVERYWHERE, |stage, findings| {
@@ -129,7 +130,7 @@ fn one_pods_flows_evict_no_others() {
     });
 }
 
-/// One table used to remember the first fragments of all pods.
+/// One table used to store the first fragments of all pods.
 #[test]
 fn one_pods_first_fragments_leave_others_datagrams_whole() {
     attack(EVERYWHERE, |stage, findings| {

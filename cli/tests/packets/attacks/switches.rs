@@ -1,9 +1,9 @@
 //! Policies that change while connections carry traffic.
 //!
-//! A connection that was cut used to come back: the end that policy lets speak (the server under an ingress policy,
-//! say) went on as a new flow in its own direction, and the packets of the other end passed as answers to it. And flows
-//! of a pod that no policy selected were not remembered, so that the first policy that selected it had nothing to judge
-//! and broke allowed connections.
+//! A cut connection used to come back: the end that policy allows to send (such as the server under an ingress policy)
+//! continued it as a new flow in its own direction, and the other end's packets passed as answers to it. And flows of a
+//! pod that no policy selected were not stored. So the first policy that selected the pod had no flows to judge, and
+//! broke allowed connections.
 
 mod lines;
 
@@ -14,11 +14,11 @@ use lines::{Kind, Line, Speaks, run, run_until};
 use super::{EVERYWHERE, Findings, IN_BOTH_AT_ONCE, attack, attack_tracked, from, generation, policy, switch};
 use crate::stage::{OUTSIDE, Stage};
 
-/// How long the last packets may be under way.
+/// Time for the last packets to arrive.
 const GRACE: Duration = Duration::from_millis(300);
-/// How long packets that should arrive are waited for.
+/// Waiting time for packets that should arrive.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long nothing may arrive.
+/// Time in which no packet may arrive.
 const WATCH: Duration = Duration::from_secs(6);
 const BEFORE: Duration = Duration::from_millis(600);
 const PAUSES: [u64; 3] = [1, 15, 1_000];
@@ -30,7 +30,7 @@ const PAIRS: [(&str, &str, &str); 3] = [
     ("other", "sealed", "both ends isolated"),
 ];
 
-/// Every pair may speak, or none.
+/// All pairs may send, or none.
 fn pairs(open: bool) -> String {
     let sources = |app: &str| from(if open { app } else { "nobody" });
     let other = if open { "  ingress: [{}]\n  egress: [{}]\n" } else { "" };
@@ -43,7 +43,7 @@ fn pairs(open: bool) -> String {
     .concat()
 }
 
-/// Both families are played at once, since most of this is waiting.
+/// Both families run at once, since most of the time is spent waiting.
 fn lines(stage: &mut Stage) -> Vec<Line> {
     let mut all = Vec::new();
     for (v6, (client, server, what)) in [false, true].into_iter().flat_map(|v6| PAIRS.map(|pair| (v6, pair))) {
@@ -82,7 +82,7 @@ fn tightened_policies_cut_connections_that_carry_traffic() {
     });
 }
 
-/// Which end of a connection from before the first policy speaks next.
+/// The end of a connection from before the first policy that sends next.
 #[test]
 fn the_first_policy_keeps_connections_that_it_allows() {
     attack_tracked(EVERYWHERE, |stage, findings| {
@@ -119,7 +119,8 @@ fn the_first_policy_keeps_connections_that_it_allows() {
 #[test]
 fn switches_lose_nothing_and_let_nothing_pass() {
     attack(EVERYWHERE, |stage, findings| {
-        // `server` is open in both. `friend` is closed in both, and was open when its connections began.
+        // In both generations `server`'s connections are allowed. `friend`'s are denied in both, and were allowed when
+        // they began.
         let [before, even, odd] = ["before", "even", "odd"].map(|name| {
             let sources = if name == "before" { "client" } else { "nobody" };
             let more = policy("other", "Ingress", &from(name));
@@ -179,7 +180,7 @@ fn lively(stage: &Stage) -> Vec<Line> {
 
 fn judge(findings: &mut Findings, switches: u32, open: &mut [Line], closed: &[Line]) {
     open.iter_mut().for_each(Line::hush);
-    // TCP sends lost bytes again, which needs time.
+    // TCP retransmits lost bytes, which needs time.
     run_until(open, PATIENCE, Line::is_complete);
     let sent: u64 = open.iter().map(|it| it.sent.iter().sum::<u64>()).sum();
     println!("  {}: {switches} switches, {sent} packets", findings.stage);

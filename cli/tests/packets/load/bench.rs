@@ -1,4 +1,4 @@
-//! How long attaching and switching take. Printed, not asserted: a busy machine is no fault.
+//! Measures the time of attaching and switching. The times are printed and not asserted, because a machine may be busy.
 
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ fn many_endpoints_are_attached_and_switched_at_once() {
     let port = |port: u16| policy(0, "Ingress", &format!("ingress: [{{ports: [{{port: {port}}}]}}]"));
     let [first, second] = [80, 81].map(|it| generation(&net, &place, &it.to_string(), endpoints, &port(it)));
     let begun = Instant::now();
-    // Nobody is behind the interfaces.
+    // No pod uses the other ends of the interfaces.
     let named: Vec<String> =
         (0..endpoints).flat_map(|it| ["--endpoint".to_owned(), format!("default/p{it}=pod{it}")]).collect();
     attach(&net.nodes[0], &place, &first, &named.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();

@@ -1,4 +1,4 @@
-//! Connections that stay while others knock.
+//! Established connections must survive a flood of new ones.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,8 +12,8 @@ use crate::wire::Wire;
 
 const FLOWS: usize = 1_000;
 
-/// The server may only answer, and it speaks first afterwards: a flow that was forgotten would be a new one, which it may not
-/// begin.
+/// The server may only answer, and after the flood it sends first. If its flow had been evicted, the packet would begin
+/// a new flow, which the server may not do.
 #[test]
 fn established_flows_outlive_a_flood_of_syns() {
     if let Err(reason) = crate::privilege() {
@@ -34,7 +34,7 @@ fn established_flows_outlive_a_flood_of_syns() {
     for _ in 0..FLOWS {
         let near = client.enter(|| TcpStream::connect(at)).unwrap().unwrap();
         let (mut far, _) = listener.accept().unwrap();
-        // Established: the beginner has spoken after the answer.
+        // The flow becomes established when the client sends after the answer.
         (&near).write_all(b"?").unwrap();
         far.read_exact(&mut [0]).unwrap();
         flows.push((near, far));
@@ -51,9 +51,9 @@ fn is_alive(mut near: &TcpStream, mut far: &TcpStream) -> bool {
     far.write_all(b"!").is_ok() && near.read_exact(&mut [0]).is_ok()
 }
 
-/// From outside, from ever other addresses and ports.
+/// From outside, with ever different addresses and ports.
 fn flood(net: &crate::topology::Net, to: SocketAddr, syns: u64) {
-    // What is answered goes nowhere.
+    // The outside must not forward the answers.
     net.outside.set("ipv4/ip_forward", "0").unwrap();
     let wire = Wire::outside(net).unwrap();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;

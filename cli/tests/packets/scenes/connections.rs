@@ -1,4 +1,4 @@
-//! Connections with sockets: data, replies, ports that come back.
+//! Connections with sockets: data, replies, reused ports.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -11,7 +11,7 @@ use crate::stage::{ELSEWHERE, OUTSIDE, Stage, everywhere};
 use crate::sys::{self, Kind};
 
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long what should not come is waited for.
+/// Waiting time for packets that should not arrive.
 const WAIT: Duration = Duration::from_millis(150);
 
 #[test]
@@ -67,7 +67,7 @@ fn connect(stage: &Stage, from: (&str, u16), to: (&str, u16), wait: Duration) ->
     let begun = std::time::Instant::now();
     let stream = loop {
         match stage.pod(from.0).enter(begin)? {
-            // The connection that had the port before ends when the other side has heard of it.
+            // The earlier connection with this port ends only when the other side has noticed.
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable && begun.elapsed() < wait => {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -109,7 +109,7 @@ fn connections_carry_data_and_end() {
                 (&stream).read_to_end(&mut got).map(|_| got)
             });
             assert_eq!(got.unwrap().len(), sent.len(), "{}: {client}", stage.name());
-            // Over on both sides.
+            // Both sides have closed the connection.
             assert_eq!(stream.read(&mut [0]).unwrap(), 0);
         }
     });
@@ -126,7 +126,7 @@ fn source_ports_can_be_used_again() {
             stream.write_all(b"?").unwrap();
             served.read_exact(&mut [0]).unwrap();
             if round % 2 == 0 {
-                // With a reset, which the server hears of; else in order, begun by the server.
+                // Closed with a reset, which the server receives; else in the normal way, by the server first.
                 let socket = OwnedFd::from(stream);
                 sys::reset_on_close(&socket).unwrap();
                 drop(socket);
@@ -160,7 +160,7 @@ fn replies_go_back_and_nowhere_else() {
             to.set_read_timeout(Some(WAIT)).unwrap();
             assert!(to.recv(&mut [0; 8]).is_err(), "{}: {from:?} to {to:?}", stage.name());
         }
-        // And a connection from the port that answers is none that answers.
+        // A new connection from the port of the reply is not a reply.
         let _listener = listen(stage, "client", 50_000);
         assert!(connect(stage, ("server", 80), ("client", 50_000), WAIT).is_err(), "{}", stage.name());
     });

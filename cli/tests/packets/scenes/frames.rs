@@ -1,4 +1,4 @@
-//! Packets by hand: what sockets do not send, or not in this order.
+//! Packets by hand: packets that sockets do not send, or not in this order.
 
 use crate::packet::{ACK, Packet, SYN};
 use crate::stage::{Stage, by_programs, everywhere};
@@ -9,7 +9,7 @@ fn wire(stage: &Stage, pod: &str) -> Wire {
     Wire::pod(&stage.net, &format!("default/{pod}")).unwrap()
 }
 
-/// From pod to pod: at once on a bridge, through the gateway elsewhere.
+/// Sends a packet from pod to pod: directly on a bridge, through the gateway otherwise.
 fn send(stage: &Stage, from: &Wire, to: &Wire, packet: &Packet) {
     let sent = if stage.net.layout == Layout::Bridge { from.send_to(to, packet) } else { from.send(packet) };
     sent.unwrap();
@@ -71,12 +71,12 @@ fn fragments_share_the_fate_of_the_first() {
         arrives(stage, &client, &server, &later(1, 5, false));
         is_dropped(stage, &client, &server, &first(2, 54));
         is_dropped(stage, &client, &server, &later(2, 3, false));
-        // What comes before the first one says nothing of its port.
+        // A later fragment that arrives before the first one is dropped: its port is not known yet.
         is_dropped(stage, &client, &server, &later(3, 3, true));
         arrives(stage, &client, &server, &first(3, 53));
         arrives(stage, &client, &server, &later(3, 5, false));
         arrives(stage, &client, &server, &later(3, 3, true));
-        // Another's fragments are not these.
+        // A fragment of another source with the same number is not part of the packet.
         let other = wire(stage, "other");
         let strange = Packet::new(stage.address("other"), ends.1, 17, vec![9; 16]).with_fragment(1, 5, false);
         is_dropped(stage, &other, &server, &strange);
@@ -89,7 +89,7 @@ fn both_sides_may_open_at_once() {
         let (client, server) = (wire(stage, "client"), wire(stage, "server"));
         let ends = [(stage.address("client"), 40_000), (stage.address("server"), 80)];
         let packet = |from: usize, flags| Packet::tcp(ends[from], ends[1 - from], flags);
-        // The server alone may not.
+        // The server may not begin the connection.
         is_dropped(stage, &server, &client, &packet(1, SYN));
         arrives(stage, &client, &server, &packet(0, SYN));
         // Whether this one passes makes no difference: each side has seen the other's by the end.
@@ -112,7 +112,7 @@ fn nobody_speaks_in_anothers_name() {
         for address in [crate::stage::NODES[0], crate::stage::OUTSIDE] {
             is_dropped(stage, &other, &server, &Packet::tcp((stage.either(address), 40_000), to, SYN));
         }
-        // In the name of a flow that lives.
+        // `other` also sends packets with the ends of a live flow.
         let own = Packet::tcp((stage.address("client"), 40_001), to, SYN);
         arrives(stage, &client, &server, &own);
         is_dropped(stage, &other, &server, &Packet::tcp((stage.address("client"), 40_001), to, ACK));
@@ -150,7 +150,7 @@ fn errors_about_a_flow_pass_and_others_do_not() {
     });
 }
 
-/// No address, no port: where nothing is enforced it passes, and nowhere else.
+/// Frames that are not IP have no address and no port: they pass only where nothing is enforced.
 #[test]
 fn what_is_no_ip_passes_only_the_unfiltered() {
     by_programs(&|stage: &mut Stage| {

@@ -1,4 +1,4 @@
-//! ARP and neighbour discovery of a pod that may speak to nobody, both ways.
+//! ARP and neighbour discovery of a pod that may neither send to nor receive from any peer.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn neighbours_find_each_other_where_all_else_is_denied() {
     });
 }
 
-/// Who has the gateway?
+/// Asks for the gateway's hardware address with ARP.
 fn ask(stage: &Stage, sealed: &Wire) {
     let mut frame = [vec![0xff; 6], sealed.own_mac().to_vec(), ARP.to_vec(), vec![0, 1, 8, 0, 6, 4, 0, 1]].concat();
     frame.extend(sealed.own_mac());
@@ -34,7 +34,7 @@ fn ask(stage: &Stage, sealed: &Wire) {
     assert!(sealed.find(PATIENCE, is_answer), "{}: no answer", stage.name());
 }
 
-/// The same in IPv6.
+/// The same with IPv6 neighbour discovery.
 fn solicit(stage: &Stage, sealed: &Wire) {
     let address = |text: &str| text.parse::<IpAddr>().unwrap();
     let mut message = vec![135, 0, 0, 0, 0, 0, 0, 0];
@@ -45,7 +45,7 @@ fn solicit(stage: &Stage, sealed: &Wire) {
     assert!(sealed.find(PATIENCE, |it| it.get(54) == Some(&136)), "{}: no answer", stage.name());
 }
 
-/// The host forgets the pod, and asks for it before it speaks to it.
+/// The host removes its entry for the pod, and must ask before it can send to the pod.
 fn is_asked(stage: &Stage, sealed: &Wire) {
     let (node, to) = (&stage.net.nodes[0], stage.address("sealed"));
     let via = if stage.net.layout == Layout::Bridge { "br0" } else { &stage.net.pod_named("default/sealed").interface };

@@ -1,4 +1,4 @@
-//! The own node, other nodes, and who hides behind a node's address; service addresses.
+//! The own node, other nodes, and senders behind a node's address; service addresses.
 
 use std::net::SocketAddr;
 
@@ -53,16 +53,16 @@ fn who_hides_behind_the_nodes_address_is_not_the_node() {
         {
             let what = format!("{}: from {from}", stage.name());
             assert!(!stage.reaches_behind(from, Tcp, to_server, behind("server"), false), "{what}");
-            // Which is how it looks where nothing is denied.
+            // Without a policy, the same connection gets through.
             assert!(stage.reaches_behind(from, Tcp, to_client, behind("client"), true), "{what}");
         }
-        // The node itself still does.
+        // The node itself still reaches the pod.
         let from = if stage.net.layout == Layout::Bridge { BRIDGE } else { NODES[0] };
         assert!(stage.reaches(stage.either(from), Tcp, stage.address("server"), 80, true), "{}", stage.name());
     });
 }
 
-/// Nor do Node objects say what a bridge's address is; kubelet's probes come from there.
+/// Node objects do not contain a bridge's address either, and kubelet's probes come from there.
 #[test]
 fn what_the_host_sends_from_its_bridge_is_the_nodes_though_no_object_says_so() {
     by_programs(&|stage: &mut Stage| {
@@ -79,12 +79,13 @@ fn what_the_host_sends_from_its_bridge_is_the_nodes_though_no_object_says_so() {
                 assert!(stage.reaches(bridge, protocol, stage.address(pod), 9, true), "{}: {protocol:?}", stage.name());
             }
         }
-        // Who hides behind it is not the node.
+        // A sender that is masqueraded with this address is not the node.
         let at = SocketAddr::new(stage.either(NODES[0]), 30_080);
         translate(node, &[frontend(stage, at, "server", true)]).unwrap();
         let behind = SocketAddr::new(stage.address("server"), 80);
         assert!(!stage.reaches_behind(stage.either(OUTSIDE), Tcp, at, behind, false), "{}", stage.name());
-        // An address that it gets later is the node's from the next repair on, and no longer than it has it.
+        // An address that the node gets later counts as the node's from the next repair on, and only as long as the
+        // node has it.
         let later = stage.either(["10.0.0.253", "fd00::fd"]);
         let length = if stage.v6 { 112 } else { 24 };
         let probe = |expected| {
@@ -127,7 +128,8 @@ fn services_are_judged_as_what_is_behind_them() {
             let reached = stage.reaches_behind(stage.address(from), Tcp, at, behind, expected);
             assert_eq!(reached, expected, "{}: {from}", stage.name());
         }
-        // Itself, by a way on which it gets the node's address. On a bridge nothing tells it from others of that address.
+        // A pod reaches itself on a path where it gets the node's address. On a bridge it cannot be distinguished from
+        // other senders with that address.
         if stage.by == By::Rules || stage.net.layout == Layout::Routed {
             let server = stage.address("server");
             assert!(stage.reaches_behind(server, Tcp, at, behind, true), "{}: itself", stage.name());

@@ -1,4 +1,4 @@
-//! Packets that are too large: fragments that a kernel made, and hops that say what they can take.
+//! Packets that are too large: fragments made by a kernel, and hops that report their MTU.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -34,7 +34,7 @@ fn large_datagrams_arrive_in_pieces() {
     });
 }
 
-/// A hop in the middle takes less than both ends; only its errors tell them.
+/// A hop in the middle has a smaller MTU than both ends, and they learn it only from its errors.
 #[test]
 fn a_narrow_hop_makes_itself_heard() {
     everywhere(|stage| {

@@ -1,11 +1,12 @@
-//! What lists deny to everybody, dropped where it enters the node: by the driver of its uplink, or by the kernel in its stead.
+//! Packets from addresses that lists deny to all pods are dropped where they enter the node: by the uplink's driver, or
+//! by the kernel if the driver cannot run programs.
 
 use crate::enforce::{ask, attach, compile};
 use crate::probe::Protocol::{Icmp, Tcp, Udp};
 use crate::stage::{ELSEWHERE, OUTSIDE, Stage, by_programs};
 use crate::topology::Layout;
 
-/// Packets that were counted as this.
+/// Number of packets that were counted with this outcome.
 fn counted(stage: &Stage, outcome: &str) -> u64 {
     let counters = ask(&stage.net.nodes[0], &stage.place, &["counters"]).unwrap();
     let of = |line: &str| {
@@ -21,7 +22,7 @@ fn what_lists_deny_to_everybody_enters_by_no_uplink() {
         let node = &stage.net.nodes[0];
         let generic = stage.net.layout == Layout::Bridge;
         if generic {
-            // More than a page of its peer's: the driver of a veth takes no program then.
+            // The MTU of the peer exceeds a page, so the veth driver accepts no XDP program.
             stage.net.fabric.ip("link set n0 mtu 9000\n").unwrap();
         }
         let (listed, other) = (stage.either(OUTSIDE), stage.either(ELSEWHERE));

@@ -1,4 +1,4 @@
-//! Packets of no flow: where they began, and what policy says.
+//! Packets that belong to no flow: where they began, and the policy's verdict.
 
 use weir_compiler::model::Direction;
 
@@ -47,7 +47,7 @@ impl Model {
         }
     }
 
-    /// Where a packet began that comes to the pod. What leaves the pod has no origin but the pod.
+    /// Where a packet to the pod began. A packet that leaves the pod always began there.
     pub(super) fn origin(&mut self, facts: &Facts) -> Origin {
         if facts.hook == Direction::Egress {
             return Origin::Elsewhere;
@@ -82,7 +82,7 @@ impl Model {
                 outcome
             }
             Ok(outcome) => {
-                // Which side began is not in the packet, unless the own node or the pod itself sent it.
+                // The packet does not show which side began, unless the own node or the pod itself sent it.
                 let origin = match self.origin_of_flow(facts, origin, policy) {
                     Origin::Elsewhere => Origin::MidStream,
                     known => known,
@@ -98,8 +98,8 @@ impl Model {
         }
     }
 
-    /// The origin that a flow is remembered with. The host's packets with an address of neither the node nor the pod are no different
-    /// from others, once policy was asked.
+    /// The origin that is stored with a flow. Once policy was asked, packets of the host with an address of neither the
+    /// node nor the pod are treated like packets from elsewhere.
     pub(super) fn origin_of_flow(&self, facts: &Facts, origin: Origin, policy: &dyn Policy) -> Origin {
         let remote = facts.key.remote;
         let is_own = policy.is_own_node(remote) || self.endpoint.as_ref().is_some_and(|it| it.has(remote));

@@ -7,7 +7,7 @@ use weir_compiler::model::Direction;
 use super::super::packet::{Arrival, INIT, Ip, Packet, Upper, tcp};
 use super::{Key, Ports};
 
-/// What the rules want to know of a packet.
+/// The facts about a packet that the rules use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub(super) hook: Direction,
@@ -28,7 +28,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// TCP and SCTP say where a connection begins.
+    /// TCP and SCTP packets show where a connection begins.
     pub(super) fn is_connection(&self) -> bool {
         matches!(self.key.protocol, 6 | 132)
     }
@@ -38,7 +38,7 @@ impl Facts {
         matches!(self.key.ports, Ports::Question(_, asked, _) if asked == self.hook)
     }
 
-    /// The port that policy speaks of, in a direction.
+    /// The port that policy rules name, for a direction.
     pub(super) fn port(&self, direction: Direction) -> u16 {
         match (self.key.ports, direction) {
             (Ports::Pair(remote, _), Direction::Egress) => remote,
@@ -80,7 +80,7 @@ pub(super) fn ends(hook: Direction, ip: &Ip) -> (IpAddr, IpAddr) {
     }
 }
 
-/// What stands for ports in the key, of a packet that goes in this direction.
+/// The part of a flow's key that identifies the ports, for a packet in this direction.
 pub(super) fn ports(hook: Direction, ip: &Ip) -> Ports {
     let opposite = if hook == Direction::Egress { Direction::Ingress } else { Direction::Egress };
     match ip.upper {

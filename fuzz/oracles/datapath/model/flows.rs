@@ -8,7 +8,7 @@ use super::facts::Facts;
 use super::{Flow, Key, Model, Origin, Outcome, Policy, State, is_group};
 
 impl Model {
-    /// The place of a live flow with this key. One that was silent for longer than its time-out is forgotten here.
+    /// The index of a live flow with this key. A flow that was silent for longer than its time-out is removed here.
     pub(super) fn find(&mut self, key: Key) -> Option<usize> {
         let at = self.flows.iter().position(|it| it.key == key)?;
         let flow = &self.flows[at];
@@ -20,7 +20,7 @@ impl Model {
         Some(at)
     }
 
-    /// What becomes of a packet that no other rule caught.
+    /// The outcome of a packet that no other rule handled.
     pub(super) fn of_flow(&mut self, facts: &Facts, policy: &mut dyn Policy) -> Outcome {
         let Some(at) = self.find(facts.key) else { return self.new_flow(facts, policy) };
         let flow = self.flows[at].clone();
@@ -106,7 +106,7 @@ impl Model {
         Err(Outcome::Cut)
     }
 
-    /// A packet of a flow that is in force: it passes, and the flow learns from it.
+    /// A packet of a flow that is in force: it passes, and the flow's state is updated.
     pub(super) fn goes_on(&mut self, at: usize, facts: &Facts) {
         self.note(Rule::Established);
         let mut flow = self.flows[at].clone();
@@ -144,7 +144,7 @@ impl Model {
         self.flows[at] = flow;
     }
 
-    /// A new flow, which takes the place of the one with its key.
+    /// Stores a new flow, and replaces an existing one with its key.
     pub(super) fn remember(&mut self, facts: &Facts, origin: Origin) {
         if facts.is_icmp && !facts.asks() {
             return self.note(Rule::AsksNothing);
@@ -173,7 +173,7 @@ impl Model {
     }
 }
 
-/// Why a beginning is not of this flow, if it is not.
+/// The rule by which a first packet does not belong to this flow, if there is one.
 fn begins_another(flow: &Flow, facts: &Facts) -> Option<Rule> {
     match flow {
         _ if flow.is_cut => Some(Rule::BeginsOnCut),
@@ -184,7 +184,7 @@ fn begins_another(flow: &Flow, facts: &Facts) -> Option<Rule> {
     }
 }
 
-/// Why a packet to the pod does not come from where this flow's packets come from, if it does not.
+/// The rule by which a packet to the pod has another origin than this flow, if there is one.
 fn of_other_origin(flow: &Flow, facts: &Facts) -> Option<Rule> {
     if facts.hook == Direction::Egress {
         return None;

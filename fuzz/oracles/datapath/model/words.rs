@@ -1,19 +1,20 @@
-//! The nouns of the rules: outcomes, flows and their states, and the questions that the model asks of policy.
+//! The terms of the rules: outcomes, flows and their states, and the questions that the model asks about policy.
 
 use std::net::IpAddr;
 
 use weir_compiler::model::Direction;
 
-/// What policy says in one generation about one endpoint.
+/// The policy of one generation for one endpoint.
 pub trait Policy {
-    /// Whether a connection in this direction may begin. `port` is the remote one of egress, the local one of ingress.
-    /// A packet of ingress is never taken for one of the endpoint itself or of its own node: the model decides about those.
+    /// Whether a connection in this direction may begin. `port` is the remote port for egress and the local port for
+    /// ingress. For ingress, the answer never treats the packet as one from the endpoint itself or from its own node:
+    /// the model decides about those.
     fn allows(&mut self, direction: Direction, remote: IpAddr, protocol: u8, port: u16) -> bool;
     /// Whether any packet could be denied in this direction.
     fn filters(&self, direction: Direction) -> bool;
     /// Whether this is an address of the endpoint's node.
     fn is_own_node(&self, address: IpAddr) -> bool;
-    /// Whether flows of older generations go on unasked.
+    /// Whether flows of older generations continue without a new verdict.
     fn keeps_established(&self) -> bool;
 }
 
@@ -35,7 +36,7 @@ impl Endpoint {
     }
 }
 
-/// What becomes of a packet.
+/// The outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names are the counters' own")]
 pub enum Outcome {
@@ -78,7 +79,7 @@ impl Outcome {
         Self::SourceRoute,
     ];
 
-    /// As the counters name it.
+    /// The name in the counters.
     pub fn name(self) -> &'static str {
         match self {
             Self::Established => "established",
@@ -100,7 +101,7 @@ impl Outcome {
         }
     }
 
-    /// Whether the packet goes on.
+    /// Whether the packet passes.
     pub fn passes(self) -> bool {
         match self {
             Self::Established
@@ -136,7 +137,7 @@ pub enum Origin {
     MidStream,
 }
 
-/// Where a flow is in its life.
+/// The state of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Its beginner has not sent anything since an answer.
@@ -147,14 +148,14 @@ pub enum State {
     Closing,
 }
 
-/// What stands for ports in a flow's key.
+/// The part of a flow's key that identifies the ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ports {
     /// The protocol has none.
     None,
     /// The remote one and the local one.
     Pair(u16, u16),
-    /// Of an ICMP question: what was asked, in which direction, with which identifier.
+    /// For an ICMP question: its type, the direction in which it is asked, and its identifier.
     Question(u8, Direction, u16),
 }
 
@@ -175,7 +176,7 @@ pub struct Flow {
     pub last: u64,
 }
 
-/// What finds a flow.
+/// The key under which a flow is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the words of the specification")]
 pub struct Key {

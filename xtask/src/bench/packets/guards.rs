@@ -1,13 +1,15 @@
-//! Who stands between client and server, with how many rules.
+//! The implementations that enforce rules between client and server.
 //!
-//! All say the same: the client may speak to the server, the server may be spoken to by the client, on any TCP or UDP port from
-//! 5000 to 5999, and to that come rules for addresses that nobody has. Half of the rules are the client's (egress), half the
-//! server's (ingress), and the one that matches is the last: a new connection is looked for in all of them.
+//! All enforce the same policy: the client may send to the server, and the server may receive from the client, on any
+//! TCP or UDP port from 5000 to 5999. The other rules are for addresses that no pod has. Half of the rules are the
+//! client's (egress) and half the server's (ingress). The matching rule is the last one, so a new connection is
+//! compared with all of them.
 //!
-//! The rules for netfilter are put as those that enforce policies with it do (Calico's Felix, kube-router): what is
-//! established is accepted by conntrack's word before anything else, what it finds invalid is dropped, then the interface
-//! picks the pod's chain. So only the first packet of a connection walks. What is called *stateless* has no conntrack, and for
-//! replies the same rules the other way round, so that every packet walks as many.
+//! The netfilter rules are written as in projects that enforce policies with them (Calico's Felix, kube-router): first
+//! accept connections that conntrack knows as established, then drop packets that it finds invalid, then jump to the
+//! pod's chain by interface. So only the first packet of a connection walks the rules. The *stateless* variant has no
+//! The *stateless* variant has no conntrack and repeats the rules in reverse for replies, so every packet walks the
+//! rules.
 
 use std::fmt::Write as _;
 use std::path::Path as FilePath;
@@ -17,25 +19,25 @@ use anyhow::Result;
 use super::paths::{CLIENT, Path, Place, SERVER, TO_CLIENT, TO_SERVER, run};
 
 pub(super) const PORTS: (u16, u16) = (5000, 5999);
-/// Ports of the other rules, in turns.
+/// Ports of the other rules, in rotation.
 const OTHER_PORTS: usize = 100;
 
-/// What enforces.
+/// An implementation of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     Nothing,
     /// Weir's programs.
     Tcx,
     Clsact,
-    /// Rules, one for each address, through either back end.
+    /// iptables with one rule per address, with either back end.
     Legacy,
     Nft,
-    /// The same without conntrack.
+    /// The same rules without conntrack.
     LegacyStateless,
     NftStateless,
-    /// One rule of the older back end, and a set.
+    /// iptables (legacy back end) with one rule and an ipset.
     Ipset,
-    /// nftables by itself: one rule and a set.
+    /// nftables with one rule and a set.
     Sets,
 }
 
@@ -67,14 +69,14 @@ impl By {
     }
 }
 
-/// Where weir is, and where files may be.
+/// The path of the weir binary, and a directory for files.
 pub(super) struct Means<'a> {
     pub(super) weir: &'a FilePath,
-    /// With a bpf file system in `bpf`.
+    /// The directory; it has a bpf file system in `bpf`.
     pub(super) directory: &'a FilePath,
 }
 
-/// Puts so many rules in force.
+/// Puts `rules` rules in force on a path.
 pub(super) fn enforce(by: By, path: &Path, rules: usize, means: &Means<'_>) -> Result<()> {
     let node = |program: &str, arguments: &[&str], input: &str| {
         run(path.command(Place::Node, program).args(arguments), input).map(drop)
@@ -95,13 +97,13 @@ pub(super) fn enforce(by: By, path: &Path, rules: usize, means: &Means<'_>) -> R
     }
 }
 
-/// The other rules of one side: address and port.
+/// Address and port of the other rules of one side.
 fn others(rules: usize) -> impl Iterator<Item = (String, usize)> {
     let (from, to) = (1, (rules / 2).max(1));
     (from..to).map(|it| (format!("198.{}.{}.{}", 18 + it / 65_536, it / 256 % 256, it % 256), 8_000 + it % OTHER_PORTS))
 }
 
-/// The rules of both sides, after the words that say which chain and what to do.
+/// The rules of both sides. Each begins with the words that select its chain.
 struct Rules {
     egress: String,
     ingress: String,
@@ -132,7 +134,7 @@ fn in_sets() -> Rules {
     Rules { egress: side("egress", "dst,dst", "RETURN"), ingress: side("ingress", "src,dst", "ACCEPT") }
 }
 
-/// What the egress chain allows goes on to the ingress chain.
+/// The iptables rules. A packet that the egress chain allows continues with the ingress chain.
 fn chains(Rules { egress, ingress }: &Rules) -> String {
     format!(
         "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n:egress - [0:0]\n:ingress - [0:0]
@@ -143,7 +145,7 @@ fn chains(Rules { egress, ingress }: &Rules) -> String {
     )
 }
 
-/// Replies have chains of their own, in which addresses and ports of the other end stand.
+/// The stateless rules. Replies have chains of their own: the same rules with source and destination swapped.
 fn stateless(Rules { egress, ingress }: &Rules) -> String {
     let turned = |rules: &str| {
         let words = rules.split_inclusive([' ', '\n']).map(|word| match word {
@@ -169,7 +171,7 @@ fn stateless(Rules { egress, ingress }: &Rules) -> String {
     )
 }
 
-/// Sets have no ranges of ports for one address: what matches is there once for each.
+/// Sets cannot hold a range of ports for an address, so each matching port is an entry.
 fn ipsets(rules: usize) -> String {
     let most = 131_072;
     let mut text = String::new();
@@ -185,7 +187,7 @@ fn ipsets(rules: usize) -> String {
     text
 }
 
-/// The ports that are spoken to.
+/// The ports that the traffic uses.
 pub(super) const MATCHED: [u16; 3] = [5201, 5300, 5301];
 
 fn nftables(rules: usize) -> String {
@@ -222,7 +224,7 @@ fn attach(path: &Path, rules: usize, means: &Means<'_>, hook: &str) -> Result<()
     run(&mut attach, "").map(drop)
 }
 
-/// A policy for each rule.
+/// The pods, and one policy per rule.
 fn objects(rules: usize) -> String {
     let mut text = String::new();
     for (name, address) in [("client", CLIENT), ("server", SERVER)] {
@@ -264,7 +266,7 @@ mod tests {
                 let mut rules: Vec<&str> =
                     text.lines().filter(|line| line.starts_with(&format!("-A {side} "))).collect();
                 assert_eq!(rules.pop(), Some(format!("-A {side} -j DROP").as_str()));
-                // The last says TCP and UDP: to policies that is one rule.
+                // The last rule allows TCP and UDP; in a policy this is one rule.
                 assert_eq!(rules.len(), size / 2 + 1, "{side} of {size}");
                 let is_ours = |rule: &&str| rule.contains(&format!(" {own}/32 "));
                 assert_eq!(rules.iter().position(is_ours), Some(size / 2 - 1), "{side} of {size}");

@@ -1,11 +1,12 @@
-//! A client, a node and a server in network namespaces: the way of a packet between two pods.
+//! A client, a node and a server in network namespaces: the path of a packet between two pods.
 //!
 //! ```text
 //!  client (10.77.0.1) eth0 ── veth-client │ node │ veth-server ── eth0 server (10.77.1.1)
 //! ```
 //!
-//! Each path has its own three namespaces and its own programs or rules in the node, so that all paths stand at once and are
-//! measured in turns. Names are seen by nobody else: `/run/netns` is a file system of this process's mount namespace.
+//! Each path has its own three namespaces and its own programs or rules in the node, so that all paths exist at once
+//! and are measured in turns. The names are visible to this process only: `/run/netns` is a file system in its mount
+//! namespace.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -18,7 +19,7 @@ pub(super) const SERVER: &str = "10.77.1.1";
 pub(super) const TO_CLIENT: &str = "veth-client";
 pub(super) const TO_SERVER: &str = "veth-server";
 
-/// Three namespaces, joined.
+/// Three connected namespaces.
 #[derive(Clone, Debug)]
 pub(super) struct Path {
     number: usize,
@@ -52,7 +53,8 @@ link set {TO_CLIENT} up\nlink set {TO_SERVER} up\n"
                 "link set lo up\naddr add {address}/24 dev eth0\nlink set eth0 up\nroute add default via {gateway}\n"
             );
             run(it.command(place, "ip").args(["-batch", "-"]), &lines)?;
-            // Not one that waits between packets; where it is not built in, it stays what it is.
+            // Cubic does not pace packets, as some other congestion controls do. If it is not built in, the setting
+            // stays as it is.
             let cubic = "echo cubic > /proc/sys/net/ipv4/tcp_congestion_control || true";
             run(it.command(place, "sh").args(["-c", cubic]), "")?;
         }
@@ -60,7 +62,7 @@ link set {TO_CLIENT} up\nlink set {TO_SERVER} up\n"
         Ok(it)
     }
 
-    /// A command that will run there.
+    /// A command that runs in one of the namespaces.
     pub(super) fn command(&self, place: Place, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.name(place))).arg(program);
@@ -72,13 +74,13 @@ link set {TO_CLIENT} up\nlink set {TO_SERVER} up\n"
     }
 }
 
-/// Runs a command with input; an error says what it said.
+/// Runs a command with input; an error contains its standard error.
 pub(super) fn run(command: &mut Command, input: &str) -> Result<String> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("could not start {command:?}"))?;
     let stdin = child.stdin.take();
     let output = std::thread::scope(|scope| {
-        // A child that does not read to the end has its reasons; its status tells.
+        // Ignore write errors: a child may stop reading, and its exit status shows whether it failed.
         scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
         child.wait_with_output()
     })?;

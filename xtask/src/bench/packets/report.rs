@@ -1,4 +1,5 @@
-//! What was measured: a table on standard output, JSON beside that of the other benchmarks, and its stretch of the page.
+//! Reports the results: a table on standard output, a JSON file next to those of the other benchmarks, and a section of
+//! the page.
 
 use std::fmt::Write as _;
 
@@ -10,7 +11,7 @@ use super::guards::By;
 use super::traffic::Load;
 use crate::bench::page;
 
-/// Nanoseconds of CPU for each unit.
+/// Nanoseconds of CPU time per unit.
 #[derive(Clone, Copy, Debug)]
 struct Figure {
     least: f64,
@@ -26,7 +27,7 @@ impl Figure {
     }
 }
 
-/// The size at which others are compared with us.
+/// The number of rules at which other implementations are compared with ours.
 const COMPARED: usize = 1_000;
 
 const INTRODUCTION: &str = "\
@@ -45,7 +46,7 @@ conntrack. *Stateless* is the same without conntrack: every packet walks all rul
 
 ";
 
-/// Prints and writes it.
+/// Prints the results and writes them.
 pub(super) fn write(rows: &[Row]) -> Result<()> {
     let names: String = Load::ALL.iter().map(|load| format!(" {:>24}", load.name())).collect();
     println!("{:<27} {:>7}{names}", "µs of CPU (over nothing)", "rules");
@@ -59,13 +60,13 @@ pub(super) fn write(rows: &[Row]) -> Result<()> {
     draw()
 }
 
-/// The lesser of those with nothing in their way.
+/// The lesser figure of the two paths without rules.
 fn nothing(rows: &[Row], load: usize) -> Figure {
     let all = rows.iter().filter(|row| row.by == By::Nothing).map(|row| Figure::of(&row.figures[load]));
     all.min_by(|one, other| one.least.total_cmp(&other.least)).unwrap_or(Figure { least: f64::NAN, median: f64::NAN })
 }
 
-/// Nanoseconds over nothing.
+/// Nanoseconds in addition to the path without rules.
 fn added(row: &Row, load: usize, rows: &[Row]) -> f64 {
     Figure::of(&row.figures[load]).least - nothing(rows, load).least
 }
@@ -93,7 +94,7 @@ fn json(row: &Row, rows: &[Row]) -> Value {
     json!({"by": row.by.name(), "rules": row.rules, "figures": figures})
 }
 
-/// The stretch of the page and its picture, from what the JSON has.
+/// Draws the section of the page and its picture from the JSON file.
 pub(super) fn draw() -> Result<()> {
     let rows = page::rows(&page::figures("packets")?)?;
     std::fs::write(page::docs().join("packets.svg"), picture(&rows))?;
@@ -124,10 +125,10 @@ fn markdown(rows: &[Value]) -> String {
     text + &comparison(rows)
 }
 
-/// What is compared: of a stream, what is added is less than what chance makes.
+/// The loads that are compared. Streams are left out: their differences are smaller than the measurement's error.
 const COUNTED: [Load; 3] = [Load::RoundTrip, Load::Connection, Load::Small];
 
-/// What is added at one size, and how many times what we add.
+/// The added time at one number of rules, and its ratio to ours.
 fn comparison(rows: &[Value]) -> String {
     let names: String = COUNTED.iter().map(|load| format!(" {} |", load.name())).collect();
     let mut text = format!(
@@ -150,12 +151,12 @@ fn comparison(rows: &[Value]) -> String {
 const LEFT: f64 = 190.0;
 const WIDTH: f64 = 720.0;
 const BAR: f64 = 12.0;
-/// Nanoseconds where bars begin, and where they end: each decade is as long.
+/// The nanoseconds at the two ends of the bars' logarithmic scale.
 const SHORTEST: f64 = 10.0;
 const LONGEST: f64 = 1e6;
 const COLOURS: [&str; 3] = ["#1f77b4", "#2ca02c", "#d98b2b"];
 
-/// What is added at one size, on a logarithmic scale.
+/// Draws the added time at one number of rules, on a logarithmic scale.
 fn picture(rows: &[Value]) -> String {
     let shown: Vec<&Value> = at_size(rows).collect();
     let group = BAR * COUNTED.len() as f64 + 10.0;

@@ -1,9 +1,9 @@
-//! Both ends of the traffic, on one CPU, and what they take of it.
+//! The two ends of the traffic, and the CPU time that their packets take.
 //!
-//! What is measured is CPU time, not elapsed time, and only that of packets: both ends, and all that the kernel does in between,
-//! run on one CPU; what interrupts do for packets there (softirqs) runs in the ends' own time or in `ksoftirqd`, and the scheduler
-//! counts the time of each in nanoseconds. So what others do on the machine takes turns with a measurement, and is not in it.
-//! (Not counted is what the kernel puts off to workers: destroying forgotten conntrack entries, say.)
+//! Only the CPU time of packets is measured, not elapsed time. Both ends, and all work of the kernel between them, run
+//! on one CPU. The packets' softirqs run there in the ends' own time or in `ksoftirqd`, and the scheduler counts the
+//! time of each in nanoseconds. Other processes take turns with the measurement, and their time is not included. (Work
+//! that the kernel defers to workers is not counted either, such as the destruction of old conntrack entries.)
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -16,12 +16,12 @@ use serde_json::Value;
 
 use super::paths::{Path, Place, SERVER, run};
 
-/// The generator's port for TCP; the next one is for UDP. And iperf3's.
+/// The generator's TCP port (the next port is for UDP), and iperf3's port.
 const PORT: u16 = 5300;
 const STREAM_PORT: u16 = 5201;
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is sent.
+/// The kinds of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
     RoundTrip,
@@ -33,7 +33,7 @@ pub(super) enum Load {
 impl Load {
     pub(super) const ALL: [Self; 4] = [Self::RoundTrip, Self::Connection, Self::Small, Self::Stream];
 
-    /// In the JSON.
+    /// The name in the JSON file.
     pub(super) fn key(self) -> &'static str {
         match self {
             Self::RoundTrip => "tcp_rr",
@@ -43,7 +43,7 @@ impl Load {
         }
     }
 
-    /// In tables.
+    /// The name in tables.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::RoundTrip => "TCP_RR transaction",
@@ -53,7 +53,7 @@ impl Load {
         }
     }
 
-    /// As the generator calls it; none where iperf3 serves.
+    /// The name for the generator; `None` if iperf3 sends it.
     fn word(self) -> Option<&'static str> {
         match self {
             Self::RoundTrip => Some("rr"),
@@ -64,16 +64,16 @@ impl Load {
     }
 }
 
-/// Client and servers of a path, waiting.
+/// The client and the servers of a path, waiting for a load.
 pub(super) struct Ends {
     path: Path,
     cpu: usize,
-    /// The thread that does softirqs when there are many.
+    /// The kernel thread that runs softirqs when there are many.
     softirqs: u32,
     client: Child,
     words: ChildStdin,
     answers: BufReader<ChildStdout>,
-    /// They end when their standard input does.
+    /// The servers; each ends when its standard input ends.
     servers: [Child; 2],
 }
 
@@ -93,7 +93,7 @@ impl Ends {
         Ok(ends)
     }
 
-    /// The servers are there, and nothing is in the way: not of TCP, not of UDP.
+    /// Waits until the servers listen, and until TCP and UDP get through.
     fn until_they_speak(&mut self) -> Result<()> {
         let begun = Instant::now();
         let is_listening = |path: &Path| {
@@ -110,7 +110,7 @@ impl Ends {
         Ok(())
     }
 
-    /// Nanoseconds of CPU time for each unit.
+    /// Measures a load; returns nanoseconds of CPU time per unit.
     pub(super) fn measure(&mut self, load: Load, slice: Duration) -> Result<f64> {
         let Some(word) = load.word() else { return self.stream(slice) };
         let before = self.taken()?;
@@ -125,15 +125,15 @@ impl Ends {
         line.trim().parse().with_context(|| format!("`{word}` came to nothing"))
     }
 
-    /// Nanoseconds that both ends and the CPU's softirqs have had.
+    /// Nanoseconds of CPU time that both ends and the CPU's softirqs have used so far.
     fn taken(&self) -> Result<u64> {
         let ends = [&self.client, &self.servers[0], &self.servers[1]].map(Child::id);
         ends.into_iter().chain([self.softirqs]).map(run_time).sum()
     }
 
-    /// iperf3 counts its ends' time itself; what `ksoftirqd` did comes to it.
+    /// iperf3 reports its own ends' time; the time of `ksoftirqd` is added.
     fn stream(&self, slice: Duration) -> Result<f64> {
-        // It knows whole seconds.
+        // iperf3 accepts only whole seconds.
         let seconds = slice.as_secs().max(1).to_string();
         let port = STREAM_PORT.to_string();
         let mut server = on_cpu(&self.path, Place::Server, self.cpu);
@@ -165,7 +165,7 @@ impl Ends {
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        // What is gone need not be ended.
+        // Errors are ignored: the processes may have ended already.
         for child in self.servers.iter_mut().chain([&mut self.client]) {
             _ = child.kill();
             _ = child.wait();
@@ -173,25 +173,26 @@ impl Drop for Ends {
     }
 }
 
-/// Ended when it is dropped.
+/// A child process that is killed on drop.
 struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // It may have ended.
+        // It may have ended already.
         _ = self.0.kill();
         _ = self.0.wait();
     }
 }
 
-/// As a batch process: who is woken waits until who runs has nothing more to do, so that ends take turns in the same way each time.
+/// Starts a command as a batch process. A process that is woken then waits until the running one has no more work, so
+/// the two ends take turns in the same way each time.
 fn on_cpu(path: &Path, place: Place, cpu: usize) -> Command {
     let mut command = path.command(place, "taskset");
     command.args(["--cpu-list", &cpu.to_string(), "chrt", "--batch", "0"]);
     command
 }
 
-/// What a process's first thread has had of a CPU.
+/// The CPU time of a process's first thread.
 fn run_time(process: u32) -> Result<u64> {
     let text =
         fs::read_to_string(format!("/proc/{process}/schedstat")).context("the kernel has no CONFIG_SCHED_INFO")?;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// In force, and long enough ago that an epoch may begin at once.
+/// A rig with a generation in force, and old enough that an epoch may begin at once.
 fn rested() -> Rig {
     let mut rig = Rig::in_force();
     assert_eq!(rig.after(PAUSE), NONE);
@@ -66,7 +66,7 @@ fn a_pod_that_is_gone_is_not_forgotten_when_neither_a_write_nor_a_generation_suc
     rig.seen().is_same = true;
     rig.delete("Pod", "db-2");
     assert_eq!(rig.after(QUIET / 2), ["remove 10.0.1.6, again"]);
-    // A generation that has the same number has judged nothing again.
+    // A generation with the same number does not cause flows to be judged again.
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
     assert_eq!(rig.after(FIRST_RETRY), ["again"], "it is tried once");
     rig.seen().refuse_write = false;
@@ -107,7 +107,7 @@ fn a_pod_that_goes_while_the_same_generation_is_made_again_is_not_forgotten() {
     let gone = [Event::Deleted(key("Pod", "db-2"))];
     let mut done = rig.make_while(gone.into_iter());
     assert!(done.iter().any(|it| it.starts_with("remove 10.0.1.6")), "{done:?}");
-    // While it is made, or afterwards: that depends on how long this machine takes.
+    // Whether this happens while the generation is made or afterwards depends on the machine's speed.
     done.extend(rig.after(Duration::from_secs(5)));
     assert!(done.iter().any(|it| it.contains("again")), "{done:?}");
 }
@@ -123,7 +123,7 @@ fn a_change_that_leads_to_the_same_generation_judges_flows_again() {
     assert_eq!(rig.after(Duration::from_secs(5)), NONE);
 }
 
-/// web may only reach what is labelled `app: db`, and there is a service.
+/// web may only reach pods labelled `app: db`; they have a service.
 const SERVICE: &str = "
 {apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: e, namespace: shop},
   spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress],

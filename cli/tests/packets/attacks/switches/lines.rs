@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_micros(300);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Tcp,
-    /// The client has said all that it will say.
+    /// The client has sent all its data.
     HalfClosed,
     Udp,
 }
@@ -39,7 +39,7 @@ impl End {
         }
     }
 
-    /// Payload bytes that have come.
+    /// Number of payload bytes that arrived.
     fn received(&self) -> u64 {
         let mut buffer = [0; 4_096];
         let read = |buffer: &mut [u8]| match self {
@@ -61,7 +61,7 @@ impl End {
     }
 }
 
-/// A connection: the client first.
+/// A connection; the client's end is first.
 pub(super) struct Line {
     pub(super) name: String,
     ends: [End; 2],
@@ -80,7 +80,7 @@ fn place<'s>(stage: &'s Stage, name: &str) -> (&'s Namespace, IpAddr) {
 }
 
 impl Line {
-    /// Opens a connection on which both ends have spoken, and the client again.
+    /// Opens a connection on which both ends have sent, and then the client again.
     pub(super) fn open(
         stage: &Stage,
         name: String,
@@ -106,7 +106,7 @@ impl Line {
         Self { name, ends, speaks, every, next, sent: [0; 2], received: [0; 2] }
     }
 
-    /// Reads all that has arrived, and sends a byte if it is due.
+    /// Reads all bytes that have arrived, and sends a byte if one is due.
     fn step(&mut self) {
         let is_due = Instant::now() >= self.next;
         for (side, end) in self.ends.iter().enumerate() {
@@ -126,28 +126,28 @@ impl Line {
         self.ends.iter().for_each(|end| _ = end.received());
     }
 
-    /// Begins to count anew.
+    /// Starts counting from zero.
     pub(super) fn forget(&mut self) {
         (self.sent, self.received) = ([0; 2], [0; 2]);
     }
 
-    /// Sends nothing more.
+    /// Stops sending.
     pub(super) fn hush(&mut self) {
         self.speaks = [false; 2];
     }
 
-    /// Whether each end that speaks was heard at the other.
+    /// Whether bytes of each sending end arrived at the other end.
     pub(super) fn is_heard(&self) -> bool {
         (0..2).all(|side| !self.speaks[side] || self.received[1 - side] > 0)
     }
 
-    /// Whether all that was sent has come.
+    /// Whether all bytes that were sent have arrived.
     pub(super) fn is_complete(&self) -> bool {
         self.received == [self.sent[1], self.sent[0]]
     }
 }
 
-/// Moves all lines for so long.
+/// Moves all lines for `length`.
 pub(super) fn run(lines: &mut [Line], length: Duration) {
     let begun = Instant::now();
     while begun.elapsed() < length {
@@ -156,7 +156,7 @@ pub(super) fn run(lines: &mut [Line], length: Duration) {
     }
 }
 
-/// Moves all lines until something holds of all, or for so long.
+/// Moves all lines until `holds` is true for each of them, but at most for `longest`.
 pub(super) fn run_until(lines: &mut [Line], longest: Duration, holds: impl Fn(&Line) -> bool) {
     let begun = Instant::now();
     while lines.iter().any(|line| !holds(line)) && begun.elapsed() < longest {
