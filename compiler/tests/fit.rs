@@ -2,13 +2,15 @@
 //! limits.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use proptest::prelude::*;
 use weir_compiler::classify::{ClassifyError, Limits, Scope, classify, classify_within};
 use weir_compiler::fit::{Fit, estimate, fit};
-use weir_compiler::k8s::Object;
+use weir_compiler::k8s::{Body, CidrList, ListAction, ListEntry, Meta, Object};
 use weir_compiler::model::eval::{Oracle, Verdict};
 use weir_compiler::model::{Assumptions, Cluster, NamespaceId};
+use weir_compiler::origin::ObjectId;
 use weir_compiler::resolve::resolve;
 use weir_fuzz::generators::hostile::{self, NAMESPACE, NODE, Shape};
 use weir_fuzz::generators::{Random, cluster, flows};
@@ -129,4 +131,30 @@ fn classification_stops_at_its_limits() {
         let enough = Limits { bytes: spent.bytes, steps: spent.steps };
         assert!(classify_within(&made, &scope, enough).is_ok(), "{shape:?}");
     }
+}
+
+/// Lists are the administrator's. A list with many addresses inside a tenant's block cuts the block into as many ranges, and
+/// the tenant's policies do not pay for them.
+#[test]
+fn the_length_of_lists_costs_policies_nothing() {
+    let address = |index: u8| IpAddr::from([192, 0, 2, 2 * index]);
+    let spent = |addresses: u8| {
+        let mut objects = hostile::cluster(Shape::Scattered, 0, 4, &mut Random::new(1));
+        let entries =
+            (0..addresses).map(|it| ListEntry { first: address(it), last: address(it), position: u32::from(it) });
+        let body = CidrList {
+            action: ListAction::Deny,
+            order: 1,
+            ingress: true,
+            egress: true,
+            namespaces: None,
+            pods: None,
+            entries: entries.collect(),
+        };
+        let meta = Meta { name: "listed".to_owned(), ..Meta::default() };
+        objects.push(Object { id: ObjectId(objects.len() as u32), meta, body: Body::CidrList(body) });
+        let cluster = cluster_of(&objects);
+        classify(&cluster, &Scope::node(&cluster, NODE).expect("it is there")).expect("there is no limit").spent.bytes
+    };
+    assert_eq!(spent(1), spent(120));
 }

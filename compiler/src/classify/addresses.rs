@@ -257,6 +257,12 @@ fn cut_family<N: Number>(cluster: &Cluster, rules: &Rules, sets: &mut Sets, mete
     let mut ends: Vec<(N, PredicateId)> = Vec::new();
     for (index, predicate) in rules.predicates.iter().enumerate() {
         let ranges = ranges(cluster, predicate);
+        // A range adds at most two segments. Those of lists are not metered: lists belong to the administrator, their
+        // segments are as many as their entries, and a long list must not take a tenant's policies out of the budget.
+        let count = 2 * ranges.len() as u64;
+        if matches!(predicate, Predicate::Block { .. }) && !meter.take(SEGMENT_BYTES * count, count) {
+            return Vec::new();
+        }
         starts.extend(ranges.iter().map(|(first, _)| (*first, PredicateId(index as u32))));
         ends.extend(ranges.iter().map(|(_, last)| (*last, PredicateId(index as u32))));
     }
@@ -306,7 +312,7 @@ fn sweep<N: Number>(
             next_end += 1;
         }
         let moved = active.len() as u64 / 8;
-        let Some(next) = after(last).filter(|_| meter.take(SEGMENT_BYTES, 1 + moved)) else { break };
+        let Some(next) = after(last).filter(|_| meter.take(0, 1 + moved)) else { break };
         at = next;
     }
     list
