@@ -1,8 +1,8 @@
 //! `weir-cni`: a chained CNI plug-in that holds a pod back until its policy is in force.
 //!
 //! ```text
-//!  runtime ──env, JSON──▶ Call ──add──▶ agent's socket: is it in force?  ──yes──▶ prevResult, as it came
-//!                           │                                        └─no, in time─▶ an error, or the interface is closed
+//!  runtime ──env, JSON──▶ Call ──add──▶ agent's socket: is it in force? ──yes──▶ prevResult, unchanged
+//!                           │                                           └──no──▶ error, or closed interface
 //!                           └──del, gc──▶ nothing to do: the agent sees that the interface is gone
 //! ```
 //!

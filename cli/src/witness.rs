@@ -1,8 +1,8 @@
 //! Witness packets: the packets of a flow, with the verdicts of the emitted programs and the classes involved.
 //!
-//! Strategy: the engine `vm` translates the flow into packets at endpoints; a recorder in place of the machine writes down
-//! each packet, its verdict and its classes. Only the endpoints in question are compiled for. So the cost in a large
-//! cluster is that of its classes, not that of its rows. The class numbers are those of this compile.
+//! Strategy: the engine `vm` translates the flow into packets at endpoints. A recorder around the machine notes each
+//! packet, its verdict and its classes. Only the endpoints in question are compiled, so the cost in a large cluster
+//! is that of its classes, not that of its rows. The class numbers are those of this compile.
 
 mod describe;
 
