@@ -132,6 +132,7 @@ pub(crate) struct Agent<E> {
     failure: Option<String>,
     /// Pods on which the kernel refused the generation, each with the error.
     refused: Vec<(String, String)>,
+    /// When to try the generation again on them.
     refused_until: Option<Backoff>,
     survey_at: Option<Instant>,
     rest_at: Option<Instant>,

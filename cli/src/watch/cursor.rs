@@ -7,7 +7,7 @@
 //!  Listing ──last page──▶ Watching   Streaming
 //! ```
 //!
-//! Problem: a streaming list costs the server and the client a tenth of an ordinary list, but servers differ. Some
+//! Problem: a streaming list costs the server and the client a tenth of a list in one answer, but servers differ. Some
 //! refuse it, some ignore the parameter without an error, and those on etcd 3.4 answer every attempt with an error.
 //! Strategy: a fault before the end of the initial events leads to one ordinary list; the next list is streamed
 //! again. If the server cannot be reached, or refuses in a way that an ordinary list would meet too (401, 403, 404,
@@ -76,7 +76,7 @@ impl fmt::Display for Fault {
 /// When to send the next request after a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// At once: the fault is part of the protocol.
+    /// At once: the fault is expected, or the next request is of another kind.
     AtOnce,
     /// After a wait.
     Later,
@@ -89,7 +89,7 @@ enum Place {
     Watching { version: String },
 }
 
-/// Progress in one kind of objects.
+/// The state of the protocol for one kind of objects.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     resource: Resource,

@@ -1,6 +1,6 @@
 //! Pod → interface: which of the host's interfaces leads to a pod.
 //!
-//! Problem: no API says it, and CNI plug-ins differ.
+//! Problem: no API reports this, and CNI plug-ins differ.
 //! Strategy: three witnesses, the best one first: the result that the container runtime stored when it made the
 //! interface (libcni's result cache), the pod's own network namespace (its veth names the other end), and the host's
 //! route to the pod's address. A witness is believed only if the interface that it names is a veth that exists. The

@@ -23,9 +23,9 @@ use super::log::{Log, Value};
 use super::metrics::Metrics;
 use super::resources::Resource;
 
-/// Servers send a bookmark every minute.
+/// The longest silence in a watch: servers send a bookmark every minute.
 const WATCH_SILENCE: Duration = Duration::from_secs(150);
-/// A list in the form of a stream does not pause.
+/// The longest silence in a list in the form of a stream, which does not pause.
 const INITIAL_SILENCE: Duration = Duration::from_secs(15);
 /// The limit for a page of a list, and for the beginning of any answer.
 const ANSWER: Duration = Duration::from_secs(60);
@@ -116,7 +116,8 @@ pub(crate) async fn follow(context: Context, resource: Resource, mut anew: Optio
     }
 }
 
-/// One request, to its end. `Ok` is a page, after which another question comes at once.
+/// Sends one request and reads its answer to the end. `Ok` means that a page was read: the next request follows at
+/// once.
 async fn ask(context: &Context, cursor: &mut Cursor) -> Result<(), Fault> {
     let request =
         Request::get(cursor.uri(chance())).body(Vec::new()).map_err(|error| Fault::Broken(error.to_string()))?;
@@ -202,7 +203,8 @@ impl Waits {
     }
 }
 
-/// A number that differs from node to node and from time to time. The standard library seeds its hash maps with such.
+/// A number that differs from node to node and from call to call. The standard library seeds its hash maps with such
+/// numbers.
 fn chance() -> u32 {
     use std::hash::{BuildHasher as _, RandomState};
     RandomState::new().hash_one(0) as u32

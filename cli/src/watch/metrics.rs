@@ -26,7 +26,7 @@ enum Type {
 
 use Type::{Counter, Gauge, Histogram};
 
-/// Name, type, meaning.
+/// All metrics: name, type, meaning.
 const METRICS: &[(&str, Type, &str)] = &[
     ("weir_address_writes_total", Counter, "Changes of pods that were single entries of a map."),
     ("weir_audit_policies", Gauge, "Policies in audit mode: evaluated and reported, not enforced."),
@@ -239,7 +239,7 @@ fn is(name: &str, kind: Type) -> bool {
     METRICS.iter().any(|(known, of, _)| *known == name && *of == kind)
 }
 
-/// `{kind="Pod",why="…"}`, or nothing.
+/// Labels as Prometheus reads them: `{kind="Pod",why="…"}`, or nothing.
 fn written(labels: &[Label<'_>]) -> String {
     if labels.is_empty() {
         return String::new();

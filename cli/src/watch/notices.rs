@@ -22,7 +22,7 @@ use super::log::{self, Log, Value};
 use super::metrics::Metrics;
 use super::resources;
 
-/// Servers keep Events for an hour.
+/// The time after which the same notice is sent again: servers keep Events for an hour.
 const REPEAT: Duration = Duration::from_secs(3_600);
 /// The most Events that may be sent at once.
 const BURST: u32 = 20;
@@ -129,7 +129,7 @@ fn namespace(notice: &Notice) -> &str {
 
 fn event(node: &str, notice: &Notice, now: SystemTime) -> serde_json::Value {
     let Notice { about, uid, reason, message } = notice;
-    // `kubectl describe` prints it to terminals.
+    // `kubectl describe` prints the message to terminals, so hidden characters are escaped.
     let message = escape::line(message);
     let mut cut = message.len().min(LONGEST_MESSAGE);
     while !message.is_char_boundary(cut) {

@@ -48,7 +48,7 @@ impl Pod {
 /// Namespace, name, UID.
 type Identity = (String, String, Option<String>);
 
-/// Looks at the host.
+/// Reads the state of the host.
 pub(crate) type Look = dyn FnMut(Depth) -> Inventory + Send;
 
 /// The interfaces of the local pods, as far as they are known.
@@ -86,7 +86,7 @@ impl Places {
         }
     }
 
-    /// The CNI plug-in has attached a pod to its network.
+    /// Takes the result that the CNI plug-in reports for a pod that it has attached to its network.
     pub(crate) fn tell(&mut self, attached: Cached) {
         self.told.retain(|(it, _)| (&it.namespace, &it.name) != (&attached.namespace, &attached.name));
         let now = (self.look)(Depth::Interfaces);

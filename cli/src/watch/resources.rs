@@ -16,7 +16,7 @@ use super::partial;
 pub(crate) struct Resource {
     pub(crate) kind: &'static str,
     pub(crate) version: &'static str,
-    /// Its place under the server's address.
+    /// Its path on the server.
     pub(crate) path: &'static str,
     /// Selects the objects that the server sends; all if it is `None`.
     pub(crate) field_selector: Option<String>,

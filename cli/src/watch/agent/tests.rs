@@ -45,7 +45,7 @@ struct Seen {
     refuse_pod: bool,
     refuse_end: bool,
     refuse_look: bool,
-    /// Pods without our programs.
+    /// Pods that a check reports to be without our programs.
     astray: Vec<String>,
     /// Installations report that the generation is the previous one, so it keeps its number.
     is_same: bool,
@@ -565,7 +565,7 @@ fn a_pod_whose_interface_stays_away_is_told_of_in_the_end() {
     assert!(rig.metrics.unready().is_some_and(|why| why.starts_with("pod shop/web: no interface")));
 }
 
-/// Its interface may exist without our knowledge.
+/// The interface of such a pod may exist without our knowledge.
 #[test]
 fn a_pod_that_was_never_found_is_told_of_though_it_is_being_deleted() {
     let mut rig = Rig::new();
