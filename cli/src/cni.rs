@@ -27,7 +27,7 @@ use call::{Call, Command, OnTimeout};
 pub(crate) use made::Made;
 use wire::{Question, Verb};
 
-/// The name of the binary's link under which it acts as the plug-in.
+/// The name of the binary under which it acts as the plug-in.
 pub(crate) const NAME: &str = "weir-cni";
 
 /// The name of a pod's main interface inside the pod. containerd and CRI-O always use this name.

@@ -108,7 +108,7 @@ struct Recorder {
     seen: Rc<RefCell<Vec<Seen>>>,
 }
 
-/// A question to the machine, its answer, and the classes that were in force.
+/// A question to the machine, its answer, and the classes of the compile.
 struct Seen {
     question: Question,
     verdict: Verdict,

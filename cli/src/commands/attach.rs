@@ -77,7 +77,7 @@ fn end_departed(global: &Global, runtime: &Runtime, attached: &Attached, before:
     }
 }
 
-/// Reports uplinks where the edge program runs in generic mode, drops nothing, or could not be attached.
+/// Reports uplinks where the edge program runs in generic mode, drops nothing, or is not of this generation.
 fn tell_of_uplinks(attached: &Attached) {
     for EdgeFailure { interface, why } in &attached.generic {
         page::complain(format_args!(

@@ -270,7 +270,7 @@ impl Cursor {
         self.place = Place::Streaming;
     }
 
-    /// Called if the server does not have the kind at all. Then it has no objects of the kind.
+    /// Reports an empty list, because the server does not have the kind at all.
     pub(crate) fn absent(&mut self, tell: impl FnOnce(Event)) {
         self.seen.clear();
         self.place = Place::Streaming;

@@ -108,7 +108,7 @@ struct Distribution {
 
 impl Metrics {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // After a panic in another thread, at most one number is not up to date.
+        // After a panic in another thread, at most one metric is incomplete.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -212,7 +212,8 @@ impl Sheet<'_> {
         self.line(2, "to allow it, remove the entry, or exempt it with an Allow list of a smaller order");
     }
 
-    /// Prints the lines of the input at `origin` with a label. If the input has no such place, prints the label alone.
+    /// Prints the lines of the input at `origin` with a label. If the input has no such place, prints only title and
+    /// label.
     fn snippet(&mut self, title: &str, origin: Origin, label: &str) {
         let Some(at) = self.locator.locate(&Place::Field(origin)) else {
             return self.line(2, &format!("{title}: {label}"));

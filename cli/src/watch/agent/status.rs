@@ -98,7 +98,7 @@ impl<E: Enforce> Agent<E> {
         }
     }
 
-    /// Reports a failed generation on the policies and lists that have changed since the last one.
+    /// Reports a failed generation on the policies and lists that have changed since the last one that came into force.
     pub(super) fn tell_policies(&mut self, error: &str, now: Instant) {
         for about in &self.pending.policies {
             let uid = self.index.get(about).and_then(|it| it.meta.uid.clone());
