@@ -1,4 +1,4 @@
-//! What one side's verdict rests on: rules that allow, policies that isolate, a list that denies.
+//! The reasons for one side's verdict: rules that allow, policies that isolate, a list that denies.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,13 @@ pub(crate) enum Reason {
     Policy(PolicyId, Option<u32>),
 }
 
-/// In policy order, then rule order. Empty where no policy has a say.
+/// The reasons in the order of policies, then of rules. Empty if neither a policy nor a list decides.
 pub(crate) fn reasons(side: &Side) -> Vec<Reason> {
     match &side.basis {
         Basis::Rules(rules) => rules.iter().map(|id| Reason::Policy(id.policy, Some(id.rule))).collect(),
         Basis::Isolated(policies) => policies.iter().map(|id| Reason::Policy(*id, None)).collect(),
         Basis::List(list) => vec![Reason::List(*list)],
-        // A service stands for its backends: those that are of the side's own mind say why.
+        // The reasons are those of the backends that have the same verdict as the whole service.
         Basis::Service(service) => {
             let agreeing = service.backends.iter().filter(|backend| backend.verdict == side.verdict);
             agreeing.flat_map(reasons).collect::<BTreeSet<_>>().into_iter().collect()
@@ -41,7 +41,7 @@ pub(crate) fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// What a judgement rests on, for people, one line each.
+/// The reasons for a judgement as text, one line for each.
 pub(crate) fn lines(cluster: &Cluster, judgement: &Judgement) -> Vec<String> {
     let mut lines = Vec::new();
     for direction in [Direction::Egress, Direction::Ingress] {

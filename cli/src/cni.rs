@@ -1,15 +1,16 @@
 //! `weir-cni`: a chained CNI plug-in that holds a pod back until its policy is in force.
 //!
 //! ```text
-//!  runtime ──env, JSON──▶ Call ──add──▶ agent's socket: is it in force?  ──yes──▶ prevResult, as it came
-//!                           │                                        └─no, in time─▶ an error, or the interface is closed
-//!                           └──del, gc──▶ nothing to do: the agent sees what is gone
+//!  runtime ──env, JSON──▶ Call ──add──▶ agent's socket: is it in force? ──yes──▶ prevResult, unchanged
+//!                           │                                           └──no──▶ error, or closed interface
+//!                           └──del, gc──▶ nothing to do: the agent sees that the interface is gone
 //! ```
 //!
-//! Problem: a pod may talk, and be talked to, from the moment when its interface is there. Strategy: the plug-in comes last in the
-//! chain, tells the agent which interface it is, and comes back when the agent has said that policy is in force there. It decides
-//! nothing else. Invariant: what the plug-ins before it have made is handed on byte for byte; whatever goes wrong, the pod is not let
-//! go without policy unless somebody has asked for that.
+//! Problem: a pod can send and receive packets as soon as its interface exists.
+//! Strategy: the plug-in is the last one in the chain. It reports the pod's interface to the agent, and returns when
+//! the agent answers that policy is in force there. It decides nothing else.
+//! Invariants: the result of the previous plug-ins is passed on byte for byte. After a fault, the pod starts without
+//! policy only if the configuration says so (`onTimeout: allow`).
 
 mod call;
 mod made;
@@ -26,19 +27,19 @@ use call::{Call, Command, OnTimeout};
 pub(crate) use made::Made;
 use wire::{Question, Verb};
 
-/// The name by which the binary is this.
+/// The name of the binary under which it acts as the plug-in.
 pub(crate) const NAME: &str = "weir-cni";
 
 /// The name of a pod's main interface inside the pod. containerd and CRI-O always use this name.
 const MAIN: &str = "eth0";
 
-/// Versions of CNI that say the same of what we read.
+/// The CNI versions in which the fields that we read have the same meaning.
 const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// What a runtime is told when something could not be done.
+/// The error that the runtime receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Refusal {
-    /// Of the specification; from 100 on our own.
+    /// A code of the CNI specification; from 100 on, a code of Weir.
     code: u32,
     message: String,
     details: String,
@@ -58,13 +59,13 @@ const TRY_LATER: u32 = 11;
 const NOT_AVAILABLE: u32 = 50;
 const NOT_ENFORCED: u32 = 100;
 
-/// One call of a runtime.
+/// Answers one call of a container runtime.
 pub(crate) fn main() -> ExitCode {
     let mut text = String::new();
-    // Whatever cannot be read is no JSON, and is told as that.
+    // Input that cannot be read is reported as invalid JSON.
     _ = std::io::stdin().take(wire::LONGEST).read_to_string(&mut text);
     let result = Call::read(|name| std::env::var(name).ok(), &text).and_then(|call| answer(&call));
-    // A runtime that has gone has no use for it.
+    // Printing fails if the runtime has closed its end. Then it does not need the answer.
     match result {
         Ok(output) => {
             _ = page::hand_over(output.as_bytes());
@@ -86,7 +87,7 @@ fn shown(refusal: &Refusal, configuration: &str) -> anyhow::Result<Page> {
     Ok(page)
 }
 
-/// What to print.
+/// The text to print.
 fn answer(call: &Call) -> Result<String, Refusal> {
     match call.command {
         Command::Version => Ok(json!({"cniVersion": "1.1.0", "supportedVersions": VERSIONS}).to_string() + "\n"),
@@ -175,7 +176,7 @@ fn ask(call: &Call, question: &Question) -> Result<(), Refusal> {
     })
 }
 
-/// Nothing passes until the agent has put policy in force.
+/// Closes the pod's interfaces: they drop all packets until the agent has put policy in force.
 fn close(call: &Call, who: &str, refusal: &Refusal) -> Result<(), Refusal> {
     let own = veths(&call.interfaces).map_err(|error| Refusal {
         details: format!("{}; and the host's interfaces cannot be listed: {error}", refusal.details),
@@ -201,7 +202,7 @@ fn close(call: &Call, who: &str, refusal: &Refusal) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The pod's own of the interfaces that a result names: a bridge is everybody's.
+/// The veths among the interfaces that a result names. Only these belong to the pod alone: all pods share a bridge.
 fn veths(named: &[String]) -> std::io::Result<Vec<String>> {
     let here = weir_runtime::sys::links::here()?.interfaces;
     let is_veth = |name: &&String| here.iter().any(|it| it.kind == "veth" && it.name == **name);

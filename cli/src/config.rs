@@ -31,7 +31,7 @@ pub(crate) struct Config {
     pub(crate) assume: Vec<(String, String)>,
 }
 
-/// The file that was named, or the nearest one, or nothing.
+/// Reads the named file, else the nearest one. Without a file, nothing is configured.
 pub(crate) fn load(named: Option<&Path>) -> Result<Config> {
     let path = match named {
         Some(path) => path.to_owned(),

@@ -20,7 +20,7 @@ use crate::failure::with_hint;
 /// The maps are allocated at once, and there is never more than one flow.
 const MOST_FLOWS: u32 = 64;
 
-/// For `weir_compiler::engine::Engine::new`.
+/// Returns the function with which an `Engine` loads compiled programs into the kernel.
 pub(crate) fn make() -> Result<Box<Make>> {
     let kernel = open("`--engine vm` runs the same programs without")?;
     let kernel = Rc::new(kernel);
@@ -83,7 +83,7 @@ impl Decide for Loaded {
     }
 }
 
-/// With its causes.
+/// Converts an error with its causes.
 fn broken(error: weir_runtime::Error) -> Broken {
     Broken(format!("{:#}", anyhow::Error::new(error)))
 }

@@ -13,9 +13,9 @@ use crate::nearest::nearest;
 /// How a lint is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// Not at all.
+    /// The lint is not reported.
     Off,
-    /// As this.
+    /// The lint is reported with this severity.
     At(Severity),
 }
 
@@ -23,7 +23,7 @@ impl Level {
     /// The words of `weir.toml`.
     pub(crate) const WORDS: [&'static str; 4] = ["off", "note", "warning", "error"];
 
-    /// From a word of `weir.toml`.
+    /// Parses a word of `weir.toml`.
     pub(crate) fn parse(word: &str) -> Option<Self> {
         match word {
             "off" => Some(Self::Off),

@@ -15,9 +15,9 @@ use weir_compiler::syntax::{Format, Node, Span, Value, json, yaml};
 /// A place in a file, for people and for programs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Location {
-    /// Which file.
+    /// The file that contains the place.
     pub(crate) file: FileId,
-    /// Where in it.
+    /// The bytes of the place in the file.
     pub(crate) span: Span,
     /// The document's number in the file, from 1; `None` for text that never became an object.
     pub(crate) document: Option<u32>,
@@ -38,19 +38,19 @@ pub(crate) struct Identity {
     pub(crate) name: String,
 }
 
-/// The part of a field that is meant.
+/// The part of a field to locate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Value,
     Name,
-    /// Of several with one name, the first.
+    /// The name of the first of several fields with the same name.
     FirstName,
 }
 
 /// Distance between two stored character counts.
 const STRIDE: usize = 1 << 12;
 
-/// Finds places.
+/// Finds the locations of places. It keeps the last tree and the line tables for the next search.
 pub(crate) struct Locator<'s> {
     sources: &'s SourceMap,
     /// The tree read last.
@@ -95,7 +95,7 @@ impl<'s> Locator<'s> {
         Some(artifact::Line::new(&file.name, file.text.get(start..end).unwrap_or_default(), number as u32))
     }
 
-    /// Who the object is.
+    /// The kind and name of an object.
     pub(crate) fn identity(&mut self, object: ObjectId) -> Option<Identity> {
         let source = self.sources.object(object)?;
         if source.format == Format::List {
@@ -221,7 +221,7 @@ fn whole(root: &Node<'_>) -> Span {
 
 fn entry<'n, 't>(node: &'n Node<'t>, name: &str) -> Option<(Span, &'n Node<'t>)> {
     let Value::Map(entries) = &node.value else { return None };
-    // Of several with one name the last counts, in findings about duplicates too.
+    // If several entries have the same name, the last one counts, in findings about duplicates too.
     entries.iter().rev().find(|entry| entry.key == name).map(|entry| (entry.key_span, &entry.value))
 }
 

@@ -1,7 +1,7 @@
 //! `weir`: reads files, asks the compiler, prints. The only crate that prints or exits.
 //!
 //! ```text
-//!  paths ──load──▶ inputs ──read──▶ cluster + diagnostics ──commands──▶ findings, answers ──render──▶ stdout, exit code
+//! paths ──load──▶ inputs ──read──▶ cluster + diagnostics ──commands──▶ findings, answers ──render──▶ stdout, exit code
 //! ```
 
 #![forbid(unsafe_code)]

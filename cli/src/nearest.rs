@@ -7,7 +7,7 @@ pub(crate) fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) 
     (scored.0 <= most).then_some(scored.1)
 }
 
-/// Edits (insert, delete, replace, swap of neighbours) from one word to the other, case aside.
+/// The number of edits (insert, delete, replace, swap of neighbours) from one word to the other. Case is ignored.
 fn distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.to_lowercase().chars().collect();
     let b: Vec<char> = b.to_lowercase().chars().collect();

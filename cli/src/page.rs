@@ -147,7 +147,7 @@ impl Page {
         self.blank();
     }
 
-    /// Another page's lines, further right.
+    /// Adds another page's lines, indented.
     pub(crate) fn insert(&mut self, indent: usize, page: &Self) {
         self.indented(indent, &page.text);
     }

@@ -45,12 +45,14 @@ fn read_with(global: &Global, paths: &Paths, note: fn(&[Input]) -> Vec<artifact:
     read_loaded(global, |loaded| add_with_lists(global, loaded, add), note)
 }
 
-/// The same, for the inputs that `add` adds.
+/// Reads the inputs that `add` adds, and the lists of the command line. `None` if there are errors, as in
+/// [`read_sound`].
 pub(crate) fn read_sound_from(global: &Global, add: impl FnOnce(&mut Loaded)) -> Result<Option<Read>> {
     sound(global, read_loaded(global, |loaded| add_with_lists(global, loaded, add), |_| Vec::new())?)
 }
 
-/// The same, for inputs that already contain their lists.
+/// Reads the inputs that `add` adds, which already contain their lists. `None` if there are errors, as in
+/// [`read_sound`].
 pub(crate) fn read_sound_without_lists(global: &Global, add: impl FnOnce(&mut Loaded)) -> Result<Option<Read>> {
     sound(global, read_loaded(global, add, |_| Vec::new())?)
 }
@@ -95,12 +97,13 @@ fn read_loaded(
     })
 }
 
-/// The same for commands that answer questions: if the input has errors, there is no answer and the exit code is 2.
+/// Reads the inputs of a command that answers questions. If they have errors, these are reported and the result is
+/// `None`: there is no answer, and the exit code is 2.
 pub(crate) fn read_sound(global: &Global, paths: &Paths) -> Result<Option<Read>> {
     sound(global, read(global, paths)?)
 }
 
-/// The same, with the digests of the inputs.
+/// As [`read_sound`], with the digests of the inputs.
 pub(crate) fn read_sound_with_digests(global: &Global, paths: &Paths) -> Result<Option<Read>> {
     sound(global, read_with(global, paths, digests)?)
 }

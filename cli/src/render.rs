@@ -10,7 +10,7 @@ use weir_compiler::source::SourceMap;
 
 use crate::locate::{Identity, Location, Locator, Position};
 
-/// A finding and where it stands.
+/// A finding and its location.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     pub(crate) diagnostic: Diagnostic,
@@ -30,7 +30,7 @@ pub(crate) struct Spot {
     pub(crate) end: Position,
 }
 
-/// Locates findings, sorts them by position and drops those that say the same at the same place.
+/// Locates findings, sorts them by position and drops repetitions of a finding at the same place.
 pub(crate) fn findings(sources: &SourceMap, diagnostics: &Diagnostics) -> Vec<Finding> {
     let mut locator = Locator::new(sources);
     let mut ordered: Vec<&Diagnostic> = diagnostics.iter().collect();
@@ -83,7 +83,7 @@ fn sort_key(finding: &Finding) -> (Option<&Location>, &str, &str) {
     (at, finding.diagnostic.code.name, &finding.diagnostic.message)
 }
 
-/// How many there are of each severity.
+/// The number of findings of each severity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) errors: usize,

@@ -1,11 +1,11 @@
-//! The agent of a node: watches the API, keeps the pods of the node enforced.
+//! The agent of a node: watches the API server, and keeps policy in force on the pods of the node.
 //!
 //! ```text
 //!  API ──follow──▶ Event ──agent──▶ generation ──enforce──▶ kernel        serve ◀── metrics
 //!        (tokio)           (thread)                                       (thread)
 //! ```
 //!
-//! Invariant: whatever ends the agent (a signal, a bug, the machine) leaves in force what is in force.
+//! Invariant: however the agent ends (by a signal, a bug, or a kill), the policy that is in force stays in force.
 
 mod agent;
 mod annotate;
@@ -52,15 +52,15 @@ use notices::Notices;
 use serve::{Address, Audience, Pages};
 use supervise::Supervisor;
 
-/// The agent that does not move for so long is not alive.
+/// If the agent's thread does not beat for this long, the agent counts as not alive.
 const LONGEST_STEP: Duration = Duration::from_secs(120);
-/// It moves at least as often.
+/// The longest time that the thread waits between two beats.
 const IDLE: Duration = Duration::from_secs(10);
 const CONNECT: Duration = Duration::from_secs(10);
-/// Events that wait to be told.
+/// The most Kubernetes Events that wait to be sent.
 const NOTICES: usize = 64;
 
-/// Choices of whoever starts it.
+/// The agent's options, from the command line.
 pub(crate) struct Options<'o> {
     pub(crate) kubeconfig: Option<&'o Path>,
     pub(crate) node: String,
@@ -75,12 +75,12 @@ pub(crate) struct Options<'o> {
     pub(crate) log: Log,
 }
 
-/// What the agent hears, and from whom.
+/// A message to the agent's thread, by its source.
 #[derive(Debug)]
 pub(crate) enum Heard {
-    /// From the API, at this time.
+    /// An event of the API, and the time at which it arrived.
     Told(cursor::Event, Instant),
-    /// From the CNI plug-in.
+    /// A question of the CNI plug-in.
     Waiting(hold::Waiting),
     /// The kernel notified the agent of a change on this host.
     Stirred(stir::Stirred),
@@ -139,7 +139,7 @@ pub(crate) fn run(options: Options<'_>, enforce: impl Enforce + Send + 'static) 
     let (ended, agent_ended) = tokio::sync::oneshot::channel::<()>();
     let agent = Agent::new(setup, enforce);
     let thread = thread::Builder::new().name("agent".to_owned()).spawn(move || {
-        // Dropped at the end, whatever the end is.
+        // Dropped when the thread ends, also if it panics.
         let _ended = ended;
         work(agent, &heard, &pulse);
     });
@@ -172,7 +172,7 @@ pub(crate) fn run(options: Options<'_>, enforce: impl Enforce + Send + 'static) 
     Ok(())
 }
 
-/// The agent's thread: takes all that has come, then does what is due.
+/// The agent's thread: handles all messages that have arrived, then does the work that is due.
 fn work(mut agent: Agent<impl Enforce>, heard: &Receiver<Heard>, pulse: &Pulse) {
     loop {
         pulse.beat();
@@ -196,12 +196,12 @@ fn work(mut agent: Agent<impl Enforce>, heard: &Receiver<Heard>, pulse: &Pulse) 
 fn join(thread: JoinHandle<()>) -> Result<()> {
     match thread.join() {
         Ok(()) => Ok(()),
-        // The hook has printed it; the exit code says that it was a bug.
+        // The panic hook has printed the message. Resuming gives the process the exit code of a bug.
         Err(panic) => std::panic::resume_unwind(panic),
     }
 }
 
-/// Until a signal comes or the agent's thread has ended.
+/// Waits until a signal comes or the agent's thread ends.
 async fn stopped(log: Log, agent_ended: tokio::sync::oneshot::Receiver<()>) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
@@ -213,7 +213,7 @@ async fn stopped(log: Log, agent_ended: tokio::sync::oneshot::Receiver<()>) -> R
     Ok(())
 }
 
-/// The named kubeconfig; else what kubectl would use; else the service account of the pod that this is.
+/// Reads the named kubeconfig; else the one that kubectl would use; else the service account of the agent's own pod.
 async fn config(path: Option<&Path>) -> Result<Config> {
     let config = match path {
         Some(path) => {
@@ -226,12 +226,12 @@ async fn config(path: Option<&Path>) -> Result<Config> {
         error.context(with_hint("there is no way to an API server", "name a kubeconfig: --kubeconfig FILE"))
     })?;
     config.connect_timeout = Some(CONNECT);
-    // Whoever follows does it, and knows better when.
+    // The followers retry instead, because they know which faults need which wait.
     config.default_retry = false;
     Ok(config)
 }
 
-/// `--node`, or what the pod's manifest says, or the host's own name.
+/// The node's name: from `--node`, else from `NODE_NAME` (which the pod's manifest sets), else the host's own name.
 pub(crate) fn node_name(named: Option<&str>) -> Result<String> {
     if let Some(name) = named {
         return Ok(name.to_owned());
@@ -246,7 +246,7 @@ pub(crate) fn node_name(named: Option<&str>) -> Result<String> {
     }
 }
 
-/// When the agent has moved last.
+/// The time of the last beat of the agent's thread.
 #[derive(Debug)]
 struct Pulse {
     started: Instant,
@@ -268,7 +268,8 @@ impl Pulse {
     }
 }
 
-/// The running kernel. Where it is old, and no x86-64, it may lack parts of the instruction set that came with its version.
+/// The target for the running kernel. Before 6.6, kernels of other architectures than x86-64 may lack instructions
+/// that the same version has on x86-64, so the base target is used for them.
 fn target() -> Target {
     let kernel = weir_runtime::sys::kernel_version().unwrap_or(Target::BASE.kernel);
     let is_whole = cfg!(target_arch = "x86_64") || kernel >= (6, 6);

@@ -1,8 +1,8 @@
-//! Witness packets: what the emitted programs make of a flow, in which classes.
+//! Witness packets: the packets of a flow, with the verdicts of the emitted programs and the classes involved.
 //!
-//! Strategy: the engine `vm` translates the flow into packets at endpoints; a recorder in place of the machine writes down
-//! each packet, its verdict and its classes on the way. Only the endpoints in question are compiled for, so that a large
-//! cluster costs its classes and not its rows; numbers of classes are those of that compile.
+//! Strategy: the engine `vm` translates the flow into packets at endpoints. A recorder around the machine notes each
+//! packet, its verdict and its classes. Only the endpoints in question are compiled, so the cost in a large cluster
+//! is that of its classes, not that of its rows. The class numbers are those of this compile.
 
 mod describe;
 
@@ -25,7 +25,7 @@ pub(crate) use describe::summary;
 pub(crate) struct Witness {
     pub(crate) direction: Direction,
     pub(crate) endpoint: EndpointId,
-    /// What the program says.
+    /// The program's verdict.
     pub(crate) verdict: Verdict,
     pub(crate) subject: Class,
     pub(crate) peer: Class,
@@ -34,18 +34,18 @@ pub(crate) struct Witness {
     pub(crate) destination: IpAddr,
     pub(crate) protocol: FlowProtocol,
     pub(crate) port: u16,
-    /// From the Ethernet header on.
+    /// The packet's bytes, from the Ethernet header on.
     pub(crate) packet: Vec<u8>,
 }
 
-/// A class: its name, and what makes one of it.
+/// A class: its name, and the properties that all its members share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Class {
     pub(crate) name: String,
     pub(crate) is: Vec<String>,
 }
 
-/// The packets of a judged flow; or why there are none.
+/// The packets of a judged flow, or the reason why the engine has no answer for it.
 pub(crate) fn of(cluster: &Cluster, flow: &Flow, judgement: &Judgement) -> Result<Vec<Witness>, String> {
     let seen: Rc<RefCell<Vec<Seen>>> = Rc::default();
     let asked = endpoints(cluster, flow, judgement);
@@ -67,7 +67,7 @@ fn reason(error: &EngineError) -> String {
     }
 }
 
-/// Who takes part: both ends, and what stands behind a service.
+/// The endpoints that take part: both ends, and the backends of services and host ports.
 fn endpoints(cluster: &Cluster, flow: &Flow, judgement: &Judgement) -> BTreeSet<EndpointId> {
     let directory = Directory::new(cluster);
     let mut found: BTreeSet<EndpointId> = BTreeSet::new();
@@ -108,7 +108,7 @@ struct Recorder {
     seen: Rc<RefCell<Vec<Seen>>>,
 }
 
-/// What was asked and answered.
+/// A question to the machine, its answer, and the classes of the compile.
 struct Seen {
     question: Question,
     verdict: Verdict,

@@ -1,4 +1,4 @@
-//! What a runtime asks: the environment and the configuration on standard input.
+//! A call of a container runtime: the environment, and the configuration on standard input.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -25,32 +25,32 @@ pub(super) enum Command {
     Collect,
 }
 
-/// What becomes of a pod on which policy is not in force in time.
+/// How to treat a pod on which policy is not in force in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum OnTimeout {
-    /// It is not started; the kubelet tries again.
+    /// The pod is not started; the kubelet tries again.
     #[default]
     Fail,
-    /// It is started, and nothing passes until policy is in force.
+    /// The pod is started, but its interface drops all packets until policy is in force.
     Deny,
-    /// It is started.
+    /// The pod is started without policy.
     Allow,
 }
 
-/// One call, understood.
+/// A parsed call.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) command: Command,
-    /// The pod's name for it.
+    /// The interface's name inside the pod.
     pub(super) interface: String,
     /// The path of the pod's network namespace.
     pub(super) netns: String,
     /// `None` if the runtime does not name a pod of Kubernetes.
     pub(super) pod: Option<Pod>,
-    /// What the plug-ins before have made, as it came.
+    /// The result of the previous plug-ins, byte for byte.
     pub(super) previous: String,
-    /// The interfaces on the host's side that it names, the last made first, and the pod's addresses.
+    /// The interfaces on the host's side that this result names, the last made first.
     pub(super) interfaces: Vec<String>,
     pub(super) addresses: Vec<IpAddr>,
     pub(super) socket: String,
@@ -77,7 +77,7 @@ struct Configuration<'c> {
 }
 
 impl Call {
-    /// From the environment and the text on standard input.
+    /// Parses a call from the environment and the text on standard input.
     pub(super) fn read(variable: impl Fn(&str) -> Option<String>, text: &str) -> Result<Self, Refusal> {
         let command = command(&variable("CNI_COMMAND").unwrap_or_default())?;
         if command == Command::Version {
@@ -150,7 +150,7 @@ fn command(text: &str) -> Result<Command, Refusal> {
     })
 }
 
-/// `K8S_POD_NAMESPACE=…;K8S_POD_NAME=…;K8S_POD_UID=…`, among others.
+/// Reads the pod from `CNI_ARGS`: `K8S_POD_NAMESPACE=…;K8S_POD_NAME=…;K8S_POD_UID=…`, among others.
 fn pod(arguments: &str) -> Option<Pod> {
     let argument = |name: &str| {
         let mut pairs = arguments.split(';').filter_map(|pair| pair.split_once('='));

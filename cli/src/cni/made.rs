@@ -16,14 +16,14 @@ pub(crate) struct Made {
 #[derive(Debug, Deserialize)]
 struct Interface {
     name: String,
-    /// Empty on the host's side.
+    /// The network namespace of the interface; empty on the host's side.
     #[serde(default)]
     sandbox: String,
 }
 
 #[derive(Debug, Deserialize)]
 struct Address {
-    /// With its length.
+    /// An address with its prefix length.
     address: String,
 }
 

@@ -1,4 +1,4 @@
-//! What plug-in and agent say to each other: one line of JSON each way, over a socket of the node.
+//! The protocol between plug-in and agent: one line of JSON each way, over a socket of the node.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::IpAddr;
@@ -8,35 +8,35 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// No question is longer.
+/// The most bytes in one line.
 pub(super) const LONGEST: u64 = 1 << 20;
 /// The longest wait that a question may ask for. Container runtimes give up earlier.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(600);
 /// The most interfaces, and the most addresses, in one question.
 const MOST: usize = 64;
-/// The agent says why it could not before the plug-in stops to listen.
+/// The agent gives up this much earlier than the plug-in, so that its reason still arrives.
 const MARGIN: Duration = Duration::from_millis(250);
-/// How often an agent is looked for that is not there.
+/// The interval between two attempts to connect while no agent listens.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// What is asked.
+/// The kind of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verb {
-    /// Answer when policy is in force on it.
+    /// Answer when policy is in force on the pod.
     Add,
-    /// Answer at once whether it is.
+    /// Answer at once whether policy is in force on the pod.
     Check,
     /// Answer at once whether the agent is ready.
     Status,
 }
 
-/// Whom it is about.
+/// The pod that a question is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pod {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// Not every runtime says it.
+    /// `None` if the runtime does not pass it on.
     pub(crate) uid: Option<String>,
 }
 
@@ -47,15 +47,15 @@ impl Pod {
     }
 }
 
-/// A question.
+/// A question of the plug-in to the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Question {
     pub(crate) verb: Verb,
     pub(crate) pod: Pod,
-    /// On the host's side, the likeliest first.
+    /// The interfaces on the host's side, the likeliest first.
     pub(crate) interfaces: Vec<String>,
     pub(crate) addresses: Vec<IpAddr>,
-    /// So long is waited for the answer.
+    /// How long the plug-in waits for the answer.
     pub(crate) wait: Duration,
 }
 
@@ -65,10 +65,10 @@ impl Question {
     }
 }
 
-/// The generation in force, or why there is none.
+/// The number of the generation in force, or the reason for a negative answer.
 pub(crate) type Answer = Result<u32, String>;
 
-/// Asks the agent, and waits for the answer; for an agent that is not there too.
+/// Asks the agent, and waits for the answer. [`Verb::Add`] also waits for an agent that does not listen yet.
 pub(super) fn ask(socket: &Path, question: &Question) -> io::Result<Answer> {
     let until = Instant::now() + question.wait;
     let mut stream = loop {

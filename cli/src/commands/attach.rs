@@ -39,7 +39,7 @@ pub(crate) fn run(global: &Global, arguments: &Attach) -> Result<Outcome> {
         keep: arguments.established.map(|it| it == Established::Keep),
         exact: None,
     };
-    // If it cannot be read, what is there is damaged, and `attach` says so.
+    // If it cannot be read, the kernel's state is damaged. `Runtime::attach` reports that.
     let before = runtime.artifact_in_force().unwrap_or_default();
     let attached = runtime.attach(&request)?;
     if attached.endpoints.is_empty() {
@@ -53,7 +53,7 @@ pub(crate) fn run(global: &Global, arguments: &Attach) -> Result<Outcome> {
         page.print()?;
     }
     tell_of_uplinks(&attached);
-    // It is in force; what is left is to throw away what it replaced.
+    // The generation is in force. Only the one that it replaced is left to remove.
     if let Err(error) = runtime.reap() {
         page::complain(format_args!(
             "warning: the generation before could not be removed, the next command will: {error}"
@@ -62,7 +62,7 @@ pub(crate) fn run(global: &Global, arguments: &Attach) -> Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-/// Flows through services that have lost their backend end, unless flows are kept.
+/// Ends flows to services that have lost the flow's backend, unless established flows are kept.
 fn end_departed(global: &Global, runtime: &Runtime, attached: &Attached, before: Option<&Artifact>, now: &Artifact) {
     let Some(before) = before.filter(|_| attached.before.is_some() && !attached.generation.keep) else { return };
     match departed::end(runtime, before, now) {
@@ -77,7 +77,7 @@ fn end_departed(global: &Global, runtime: &Runtime, attached: &Attached, before:
     }
 }
 
-/// Of uplinks where it is not as one might think.
+/// Reports uplinks where the edge program runs in generic mode, drops nothing, or is not of this generation.
 fn tell_of_uplinks(attached: &Attached) {
     for EdgeFailure { interface, why } in &attached.generic {
         page::complain(format_args!(
@@ -126,7 +126,7 @@ fn text(attached: &Attached) -> Page {
     page
 }
 
-/// Another's program on one of our hooks.
+/// Describes a program of another owner at one of our hooks.
 pub(super) fn neighbour_line(neighbour: &Neighbour) -> String {
     let Neighbour { interface, beside, before, program, name, .. } = neighbour;
     let order = if *before { "before" } else { "after" };

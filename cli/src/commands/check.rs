@@ -11,7 +11,7 @@ use crate::read::{self, Read};
 use crate::render::text::count;
 use crate::render::{self, Finding, Tally};
 
-/// Of findings for people, this many are shown unless `--max` says otherwise.
+/// The most findings to show to people, unless `--max` sets another limit.
 const MOST_FOR_PEOPLE: usize = 100;
 
 pub(crate) fn run(global: &Global, check: &Check) -> Result<Outcome> {

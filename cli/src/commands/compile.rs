@@ -24,14 +24,15 @@ use crate::read;
 
 pub(crate) fn run(global: &Global, arguments: &Compile) -> Result<Outcome> {
     let Some(read) = read::read_sound_with_digests(global, &arguments.input)? else { return Ok(Outcome::Failed) };
-    // The process ends soon: freeing a large snapshot piece by piece would take a tenth of the whole.
+    // The process ends soon, and freeing a large snapshot piece by piece would take a tenth of the command's time.
     let read = ManuallyDrop::new(read);
     let cluster = &read.cluster;
     let scope = scope(cluster, arguments.node.as_deref())?;
     let mut options =
         Options { budgets: Budgets(arguments.budget.clone()), target: arguments.target, ..Options::default() };
     options.forced.extend(&arguments.structure);
-    // What is stored of the input takes as long to write as the compiler takes, and neither waits for the other.
+    // Encoding the objects for the artifact takes as long as compiling them. Neither needs the other, so they run in
+    // parallel.
     let (compiled, objects) = std::thread::scope(|threads| {
         let objects = arguments.output.is_some().then(|| threads.spawn(|| artifact::objects(&read.objects)));
         (
@@ -91,8 +92,8 @@ fn scope(cluster: &Cluster, node: Option<&str>) -> Result<Scope> {
     })
 }
 
-/// Under another name first: whoever reads the file sees all of it or the one before. What is there and is no file (a
-/// device, a pipe) is written to as it is.
+/// Writes a temporary file and renames it, so that a reader sees either the whole new file or the previous one. A
+/// path that exists and is no regular file (a device, a pipe) is written to directly.
 fn write(path: &Path, artifact: &Artifact) -> Result<()> {
     let bytes = artifact.to_bytes().context("the artifact cannot be written")?;
     if std::fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir()) {
@@ -130,13 +131,13 @@ fn emit(what: Emit, cluster: &Cluster, compiled: &Compiled, artifact: &Artifact)
     page
 }
 
-/// All programs.
+/// The assembly text of all programs.
 pub(super) fn disassembly(artifact: &Artifact) -> String {
     let one = |(name, code)| format!("{name}:\n{}", view::disassembly(artifact, code));
     view::programs(artifact).map(one).collect::<Vec<_>>().join("\n")
 }
 
-/// What per-CPU maps cost is told for this machine.
+/// The number of CPUs. The sizes of per-CPU maps are reported for this machine.
 pub(super) fn cpus() -> u64 {
     std::thread::available_parallelism().map_or(1, |it| it.get() as u64)
 }

@@ -26,7 +26,7 @@ use words::Words;
 /// Rows shown as text, unless said otherwise.
 const MOST_ROWS: usize = 100;
 
-/// Both sides, and what differs.
+/// Both sides of a comparison, and their differences.
 pub(super) struct Compared {
     pub(super) names: [String; 2],
     pub(super) sides: [Read; 2],

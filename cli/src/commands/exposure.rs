@@ -1,4 +1,5 @@
-//! `weir exposure`: what is open to the outside, to other namespaces, and for want of any policy.
+//! `weir exposure`: the pods and services that are open to the outside or to other namespaces, and the pods that no
+//! policy isolates.
 
 mod json;
 mod text;
@@ -18,7 +19,7 @@ use crate::page::Page;
 use crate::read::{self, Read};
 use crate::render::text::count;
 
-/// Everything there is to print.
+/// The results to print.
 struct Findings<'r> {
     reach: &'r Reach<'r>,
     cells: Cells<'r>,

@@ -38,7 +38,7 @@ pub(crate) fn run(global: &Global, query: &Query) -> Result<Outcome> {
     Session { ends, directory, judge, names: Names::new(&read.cluster), skipped: false }.answer_all(source, writer)
 }
 
-/// Where flows come from, and whether more of them may have to be waited for.
+/// The source of the flows. `waits` is set if a read may have to wait for another program.
 struct Source {
     reader: BufReader<Box<dyn std::io::Read>>,
     waits: bool,

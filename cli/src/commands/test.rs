@@ -18,7 +18,7 @@ use crate::question::Question;
 use crate::read;
 use file::Expectation;
 
-/// How one expectation fared.
+/// The result of one expectation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fate {
     Passed,
@@ -28,7 +28,7 @@ enum Fate {
     Unresolved(String),
 }
 
-/// An expectation and how it fared.
+/// An expectation and its result.
 #[derive(Debug)]
 struct Tried {
     expectation: Expectation,

@@ -6,7 +6,7 @@ use weir_compiler::escape;
 use super::{Finding, Spot};
 use crate::page::Page;
 
-/// At most `max` of them, one a line.
+/// At most `max` findings, one per line.
 pub(crate) fn findings(findings: &[Finding], max: usize) -> Page {
     let mut page = Page::new();
     findings.iter().take(max).for_each(|finding| annotate(&mut page, finding));

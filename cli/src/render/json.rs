@@ -1,4 +1,4 @@
-//! For programs: docs/schema/check.json.
+//! Findings for programs: docs/schema/check.json.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! For people: as rustc draws it, with the line, the field and one next step.
+//! Findings for people: drawn as rustc does, with the line, the field and one next step.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ const CONTEXT: usize = 1;
 /// If a place has more lines than this, only its first line is underlined.
 const MOST_LINES: usize = 1;
 
-/// At most `max` of them, one after the other.
+/// At most `max` findings, one after the other.
 pub(crate) fn findings(sources: &SourceMap, findings: &[Finding], color: bool, max: usize) -> Page {
     let mut page = Page::colored(color);
     let mut locator = Locator::new(sources);
@@ -88,7 +88,7 @@ pub(crate) fn excerpt<'s: 'f, 'f>(
     let end = locator.line_start(spot.at.file, last_line + CONTEXT + 1);
     let mut starts = (first_shown..=last_line + CONTEXT + 1).map(|line| locator.line_start(spot.at.file, line));
     let mut before = starts.next().unwrap_or_default();
-    // With its line break.
+    // The length includes the line break.
     let too_long = |at: usize| at - std::mem::replace(&mut before, at) > LONGEST_LINE + 1;
     if starts.any(too_long) {
         return Origin::path(escape::line(&spot.file)).line(spot.start.line).char_column(spot.start.column).into();

@@ -212,20 +212,20 @@ fn end(end: &Shown, namespaces: &[&str]) -> Value {
     })
 }
 
-/// The default, and then pairs of peer and set.
+/// A row as numbers: the default set, and then pairs of peer class and set.
 fn row(row: &Row) -> Vec<u32> {
     let entries = row.entries.iter().flat_map(|(peer, set)| [peer.0, set.0]);
     std::iter::once(row.default.0).chain(entries).collect()
 }
 
-/// The bits as one number.
+/// The bits of a set as one hexadecimal number.
 fn hex(set: &AtomSet) -> String {
     let words: String = set.words().iter().rev().map(|word| format!("{word:016x}")).collect();
     let short = words.trim_start_matches('0');
     if short.is_empty() { "0".to_owned() } else { short.to_owned() }
 }
 
-/// As written.
+/// The ports of a rule as they are written.
 fn rule_ports(rule: &Rule) -> String {
     let port = |it: &weir_compiler::model::PortRule| {
         let protocol = ports::name(it.protocol);

@@ -19,7 +19,7 @@ pub(crate) struct Link {
     json: Value,
 }
 
-/// One end.
+/// One end of a link.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct End {
     pub(crate) name: String,
@@ -31,11 +31,11 @@ pub(crate) struct End {
 /// How a link is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// It is there.
+    /// The link exists.
     Plain,
     /// The link exists for some of the pairs that it represents.
     Some,
-    /// No source reaches it.
+    /// No source reaches the destination.
     Nobody,
     /// Newly allowed.
     Added,
@@ -131,7 +131,7 @@ fn joined<'t>(texts: impl Iterator<Item = &'t str>) -> String {
     texts.collect::<Vec<_>>().join(", ")
 }
 
-/// For people: by destination.
+/// Text for people, by destination.
 pub(crate) fn text(links: &[Link]) -> Page {
     let mut page = Page::new();
     for same in links.chunk_by(|a, b| a.to == b.to) {
@@ -146,7 +146,7 @@ pub(crate) fn text(links: &[Link]) -> Page {
     page
 }
 
-/// A table.
+/// A Markdown table.
 pub(crate) fn md(links: &[Link]) -> Page {
     let mut page = Page::new();
     page.line("| to | from | what passes |");

@@ -17,7 +17,7 @@ pub(crate) struct Change {
     pub(crate) to: Members,
 }
 
-/// Who takes part in a change.
+/// The endpoints and addresses that take part in a change.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Members {
     pub(crate) endpoints: Vec<Member>,

@@ -32,7 +32,7 @@ path{stroke:#9aa4ae}.arrow{fill:#9aa4ae}.all{stroke:#e3b341}path.added{stroke:#5
 text.added{fill:#56d364}text.removed{fill:#ff7b72}.nobody{fill:#9aa4ae}\
 .none{fill:#0d1117;stroke:#30363d}.part{fill:#1f4f87;stroke:#9aa4ae}.every{fill:#79b8ff;stroke:#79b8ff}.void{fill:#161b22}}";
 
-/// A box at the right: who, and the ways in.
+/// A box at the right: a destination, and the links to it.
 struct Target<'l> {
     links: &'l [Link],
     top: usize,

@@ -8,7 +8,7 @@ use super::words;
 use crate::args::Level;
 use crate::page::Page;
 
-/// Rows and columns are the same ends.
+/// A matrix whose rows and columns are the same ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Table {
     pub(crate) ends: Vec<String>,
@@ -32,7 +32,7 @@ pub(crate) enum Kind {
     /// Policies do not apply: both ends are outside, or the ends have no address family in common.
     Void,
     Nothing,
-    /// Some ports, or some pairs.
+    /// Only some ports, or only some pairs, are allowed.
     Part,
     Everything,
 }
@@ -139,7 +139,7 @@ impl Kind {
         }
     }
 
-    /// In JSON.
+    /// The name of the kind in JSON.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Void => "void",
@@ -192,7 +192,7 @@ pub(crate) fn text(table: &Table) -> Page {
     page
 }
 
-/// For pull requests.
+/// Markdown, for pull requests.
 pub(crate) fn md(table: &Table) -> Page {
     let mut page = Page::new();
     let ends: String = table.ends.iter().map(|end| format!(" {} |", words::md(end))).collect();
@@ -205,7 +205,7 @@ pub(crate) fn md(table: &Table) -> Page {
     page
 }
 
-/// For spreadsheets.
+/// CSV, for spreadsheets.
 pub(crate) fn csv(table: &Table) -> Page {
     let mut page = Page::new();
     let ends: String = table.ends.iter().map(|end| format!(",{}", words::csv(end))).collect();

@@ -62,7 +62,7 @@ fn list(all: &[(IpAddr, IpAddr)]) -> String {
     text
 }
 
-/// A prefix where it is one.
+/// A range as a prefix if it is one, else as its first and last address.
 pub(crate) fn range((first, last): (IpAddr, IpAddr)) -> String {
     if first == last {
         return first.to_string();

@@ -1,14 +1,16 @@
-//! What the API tells → generations in force. The whole of the agent that decides.
+//! The agent's decisions: from the events of the API server to generations in force.
 //!
 //! ```text
-//!  follow (threads) ──Event──▶ Agent ──▶ index: what is dirty ──▶ compile ──▶ places: interfaces ──▶ Enforce
+//!  follow (threads) ──Event──▶ Agent ──▶ index: required work ──▶ compile ──▶ places: interfaces ──▶ Enforce
 //!                               └─ single addresses ───────────────────────────────────────────────────▶ │
 //! ```
 //!
-//! Problem: everything can fail and come back at any time, and what is in force must never become weaker by it. Strategy: one thread,
-//! decisions by the time that it is told, the API on one side and the kernel behind [`Enforce`] on the other.
-//! Invariants: nothing is compiled before every kind has been listed; what cannot be read stays as it was read last; what
-//! cannot be compiled or installed leaves the generation before in force, and is tried again.
+//! Problem: every part can fail and come back at any time, and that must never weaken the policy in force.
+//! Strategy: one thread decides. It gets the time as an argument, the API's state as events, and the kernel through
+//! [`Enforce`], so tests can produce every order of events.
+//! Invariants: nothing is compiled before every kind has been listed. An object that cannot be read any more keeps
+//! its last readable content. If a generation cannot be compiled or installed, the previous one stays in force, and
+//! the agent retries.
 
 mod absent;
 pub(super) mod budget;
@@ -48,23 +50,24 @@ use super::place::{Look, Places, Pod};
 use local::remembered;
 pub(crate) use newcomers::UnknownPods;
 
-/// A generation is begun when nothing has happened for so long,
+/// A generation begins when there was no change for this time,
 const QUIET: Duration = Duration::from_millis(3);
-/// or when the first change has waited for so long.
+/// or when the first change has waited for this time.
 const GATHER: Duration = Duration::from_millis(15);
-/// Waits after a generation that did not come into force.
+/// The waits after a generation that failed: the first one, and the limit for their doubling.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
-/// As many changes are timed that wait for one generation.
+/// The most changes for which the agent measures the time until they are in force, for each generation.
 const MOST_HEARD: usize = 10_000;
-/// How often the kernel is looked at.
+/// The interval between two surveys of the kernel's state.
 const SURVEY: Duration = Duration::from_secs(30);
-/// How often the host's interfaces are looked at: nobody tells when one goes.
+/// The longest interval between two checks of the host's interfaces. A notification ([`super::stir`]) makes a check
+/// due at once; without notifications, the agent only polls.
 const CHECK: Duration = Duration::from_secs(1);
 /// A generation that was replaced is kept for as long as packets may be under way in it, and a little more.
 const REST: Duration = Duration::from_millis(100);
 
-/// What the agent is made with.
+/// The agent's configuration, and its connections to the rest of the process.
 pub(crate) struct Setup {
     pub(crate) node: String,
     pub(crate) assume: Assumptions,
@@ -73,7 +76,7 @@ pub(crate) struct Setup {
     pub(crate) look: Box<Look>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) notices: Notices,
-    /// Who wants to know what is in force.
+    /// Publishes the generation in force and its pods for the task that annotates pods.
     pub(crate) told: tokio::sync::watch::Sender<InForce>,
     /// Makes the follower of a kind list it again.
     pub(crate) relist: Box<Relist>,
@@ -100,7 +103,7 @@ pub(crate) struct Agent<E> {
     log: Log,
     target: Target,
     budgeted: budget::Budgeted,
-    /// Kinds that have not been listed to their end.
+    /// Kinds whose first list is not complete yet.
     unlisted: BTreeSet<&'static str>,
     /// Objects that cannot be read, and why.
     malformed: BTreeMap<Key, String>,
@@ -110,23 +113,26 @@ pub(crate) struct Agent<E> {
     look: look::Look,
     newcomers: newcomers::Newcomers,
     ending: ending::Ending,
-    /// Pods that were deleted, and whose interface is still there.
+    /// Deleted pods whose interface still exists.
     leaving: BTreeMap<Key, (Pod, Found)>,
     /// Local pods whose addresses other pods claim too; all packets at their interfaces are dropped. The value says
     /// whether to report the pod.
     unaddressed: BTreeMap<Pod, bool>,
     pending: Pending,
-    /// The number of the generation in force, and the pods that it is in force on.
+    /// The number of the generation in force.
     in_force: Option<u32>,
+    /// The pods on which it is in force, with their interfaces.
     enforced: BTreeMap<Pod, Found>,
     /// Pods that the CNI plug-in holds back.
     waiting: Vec<Waiting>,
-    /// Whether it is the index's: if not, the index's classes have other numbers than the kernel's tables.
+    /// Whether the generation in force is the index's. If not, the classes have other numbers in the index than in
+    /// the kernel's tables.
     is_indexed: bool,
     /// Why the generation that should be in force is not.
     failure: Option<String>,
-    /// Pods on which the kernel did not take it, and when to try again.
+    /// Pods on which the kernel refused the generation, each with the error.
     refused: Vec<(String, String)>,
+    /// When to try the generation again on them.
     refused_until: Option<Backoff>,
     survey_at: Option<Instant>,
     rest_at: Option<Instant>,
@@ -134,10 +140,10 @@ pub(crate) struct Agent<E> {
     is_to_end: bool,
 }
 
-/// What has come and was not heard yet.
+/// Returns the next message that the agent has not handled, if there is one.
 pub(crate) type Inbox<'i> = dyn FnMut() -> Option<Heard> + 'i;
 
-/// Not before the first; and how long to wait after that.
+/// The time of the next attempt, and the wait after it if it fails too.
 type Backoff = (Instant, Duration);
 
 fn back_off(before: Option<Backoff>, now: Instant) -> Backoff {
@@ -145,27 +151,28 @@ fn back_off(before: Option<Backoff>, now: Instant) -> Backoff {
     (now + wait, (wait * 2).min(LONGEST_RETRY))
 }
 
-/// What has to be done.
+/// The work that has to be done.
 #[derive(Default)]
 struct Pending {
-    /// A new generation: since when, and when the last change came.
+    /// If a new generation is needed: the times of the first and the last change that need it.
     generation: Option<(Instant, Instant)>,
-    /// After a failure.
+    /// Set after a generation that failed.
     retry: Option<Backoff>,
-    /// Whether changes that want a generation want flows judged again. A generation with a new number does that by
-    /// itself.
+    /// Whether flows must be judged again when the next generation is in force. A generation with a new number does
+    /// that by itself.
     judge_with_generation: bool,
-    /// Single entries.
+    /// Changes of single map entries.
     writes: judging::Writes,
-    /// When changes were heard of that are single entries, and not in force yet.
+    /// The times of changes of single entries that are not in force yet.
     single: Times,
-    /// The same of what wants a generation.
+    /// The times of changes that need a new generation.
     whole: Times,
-    /// What has changed of what people write, as far as there is a limit.
+    /// Policies and lists that have changed, at most [`MOST_NAMED`]. If the generation fails, an Event on each
+    /// reports it.
     policies: BTreeSet<Key>,
 }
 
-/// When changes were heard of.
+/// The times at which the agent heard of changes, for metrics.
 #[derive(Default)]
 struct Times {
     pods: Vec<Instant>,
@@ -186,7 +193,7 @@ impl Times {
     }
 }
 
-/// What a generation was begun for.
+/// The changes for which a generation was begun.
 struct Begun {
     since: (Instant, Instant),
     judge_again: bool,
@@ -194,11 +201,11 @@ struct Begun {
     policies: BTreeSet<Key>,
 }
 
-/// As many policies are told of that a generation failed with.
+/// The most policies and lists on which a failed generation is reported.
 const MOST_NAMED: usize = 10;
 
 impl Pending {
-    /// When a generation is to be begun.
+    /// The time at which a generation must begin.
     fn due(&self) -> Option<Instant> {
         let (first, last) = self.generation?;
         let gathered = (last + QUIET).min(first + GATHER);
@@ -211,7 +218,7 @@ impl Pending {
         }
     }
 
-    /// All that is wanted by now is in the generation that is begun; what is heard from here on is not.
+    /// Takes all changes that wait: they are in the generation that begins now. Later changes are not.
     fn begin(&mut self, now: Instant) -> Begun {
         self.whole.append(&mut self.single);
         Begun {
@@ -222,7 +229,7 @@ impl Pending {
         }
     }
 
-    /// It came to nothing.
+    /// Puts the changes back, because their generation failed.
     fn begin_again(&mut self, mut begun: Begun) {
         let (first, last) = begun.since;
         self.generation = Some((first, self.generation.map_or(last, |(_, last)| last)));
@@ -284,7 +291,7 @@ impl<E: Enforce> Agent<E> {
         self.is_to_end
     }
 
-    /// Something was heard.
+    /// Handles a message.
     pub(crate) fn hear(&mut self, heard: Heard) {
         match heard {
             Heard::Told(event, at) => self.take(event, at),
@@ -297,7 +304,7 @@ impl<E: Enforce> Agent<E> {
         }
     }
 
-    /// The API has told something.
+    /// Handles an event of the API server.
     pub(crate) fn take(&mut self, event: Event, at: Instant) {
         match event {
             Event::Applied(object) => self.applied(object, at),
@@ -377,7 +384,7 @@ impl<E: Enforce> Agent<E> {
         }
     }
 
-    /// Does what is due. What takes long hears of what comes meanwhile.
+    /// Does the work that is due. Compiling takes long, so it handles messages from `inbox` between its steps.
     pub(crate) fn act(&mut self, now: Instant, inbox: &mut Inbox<'_>) {
         self.judge_newcomers(now);
         if !self.unlisted.is_empty() {
@@ -410,7 +417,7 @@ impl<E: Enforce> Agent<E> {
         self.tell(now);
     }
 
-    /// When something will be due, if nothing happens before.
+    /// The time at which the next work is due, if no message comes before.
     pub(crate) fn due(&self) -> Option<Instant> {
         if !self.unlisted.is_empty() {
             return [self.let_go_due(), self.newcomers.due()].into_iter().flatten().min();
@@ -419,7 +426,7 @@ impl<E: Enforce> Agent<E> {
             let refused = self.refused_until.map(|(at, _)| at);
             [self.places.due(), refused].into_iter().flatten().min()
         });
-        // Nothing is written where the index does not answer for what is in force.
+        // If the generation in force is not the index's, no entries are written, so no write is due.
         let writes = self.pending.writes.due().filter(|_| self.is_indexed);
         let own = [generation, writes, self.ending.due(), self.early.due(), self.let_go_due()];
         let regular = [self.survey_at, self.rest_at, self.check_at, self.look_due(), self.newcomers.due()];
@@ -445,7 +452,8 @@ impl<E: Enforce> Agent<E> {
         changed
     }
 
-    /// Deleted pods stay enforced until their interfaces go, whoever deleted them; others may come back at another interface.
+    /// Checks which interfaces still exist. A deleted pod stays enforced until its interface is gone. Any other pod
+    /// that lost its interface may come back at another one, so it is searched for.
     fn check_interfaces(&mut self, now: Instant) {
         let (interfaces, lost) = self.places.check();
         let gone: Vec<Key> =
@@ -459,7 +467,7 @@ impl<E: Enforce> Agent<E> {
         }
     }
 
-    /// Pods whose interface was not there, or that the kernel refused, may be all right by now.
+    /// Retries pods whose interface was missing, and pods that the kernel refused.
     fn try_endpoints_again(&mut self, now: Instant) {
         let found = self.places.due().is_some_and(|due| due <= now) && self.find_again(now);
         if found || self.refused_until.is_some_and(|(at, _)| at <= now) {
@@ -467,12 +475,13 @@ impl<E: Enforce> Agent<E> {
         }
     }
 
-    /// How long pods were on their networks without policy. Those that were there before the agent say nothing.
+    /// Records how long new pods were on their networks without policy. The pods of the first generation are left
+    /// out: they may have been there before the agent.
     fn time_new_pods(&mut self) {
         let fresh = self.places.take_fresh();
         if self.in_force.is_some() {
             for made in fresh {
-                // A clock that was set back says nothing either.
+                // This is an error if the clock was set back. Then no time is recorded.
                 let open = SystemTime::now().duration_since(made);
                 open.into_iter().for_each(|open| self.metrics.observe("weir_interface_enforced_seconds", open));
             }
@@ -481,10 +490,10 @@ impl<E: Enforce> Agent<E> {
 
     fn rest(&mut self) {
         if let Err(trouble) = self.enforce.rest() {
-            // The next generation, or the next agent, does it.
+            // The rest after the next generation, or the next agent, removes it.
             self.log.warn("what was replaced is still there", &[("error", Value::from(trouble.0))]);
         }
-        // A compile takes as much as everything else together, for a moment.
+        // During a compile, the agent needs about twice its usual memory.
         weir_runtime::sys::give_memory_back();
     }
 
@@ -498,8 +507,8 @@ impl<E: Enforce> Agent<E> {
     }
 }
 
-/// Of pods of other nodes only what packets can feel is kept, and the UID, by which a pod is told from another one of
-/// the same name or address: there are many.
+/// Removes the owner of a pod on another node: it does not affect packets, and such pods are many. The UID stays,
+/// because it distinguishes pods with the same name or address.
 fn forget_particulars(node: &str, object: &mut Object) {
     match &mut object.body {
         Body::Pod(pod) if pod.node.as_deref() != Some(node) => pod.owner = None,

@@ -1,4 +1,4 @@
-//! Where we are in the stream of one kind of objects: what to ask next, and what an answer means.
+//! The list-and-watch protocol for one kind of objects: the next request, and the meaning of an answer.
 //!
 //! ```text
 //!  Streaming ──initial events end──▶ Watching(version) ──closed, broken──▶ Watching(version)
@@ -7,10 +7,12 @@
 //!  Listing ──last page──▶ Watching   Streaming
 //! ```
 //!
-//! Problem: a list that streams costs server and client a tenth of a list in one answer, but servers differ: some refuse it, some
-//! do not know it and say nothing, those on etcd 3.4 answer an error for ever. Strategy: whatever goes wrong before the initial
-//! events have ended leads to an ordinary list, once; the next time streaming is tried again.
-//! Invariants: no I/O here; what was listed is told to be complete only after the server has said so.
+//! Problem: a streaming list costs the server and the client a tenth of a list in one answer, but servers differ. Some
+//! refuse it, some ignore the parameter without an error, and those on etcd 3.4 answer every attempt with an error.
+//! Strategy: a fault before the end of the initial events leads to one ordinary list; the next list is streamed
+//! again. If the server cannot be reached, or refuses in a way that an ordinary list would meet too (401, 403, 404,
+//! 429), the stream itself is retried.
+//! Invariants: no I/O here; a list is reported as complete only after the server has said so.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,37 +24,38 @@ use weir_compiler::k8s::Object;
 
 use super::resources::{Head, HeadMeta, Resource};
 
-/// Objects on a page of a list.
+/// The number of objects on a page of a list.
 const PAGE: u32 = 500;
-/// A watch is ended by the server after so many seconds, at least; a part of it is added by chance.
+/// The shortest time, in seconds, after which the server ends a watch. A random part of it is added, so that the
+/// watches do not all end together.
 const WATCH_SECONDS: u32 = 240;
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 
-/// What the API has told.
+/// A change that the API server reports.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// An object is there, or is as it is now.
+    /// An object exists and has this content now.
     Applied(Object),
     /// An object of which only some parts can be read: those parts, and the error about the others.
     Partial { object: Object, message: String },
-    /// An object is there that we cannot read.
+    /// An object exists but cannot be read.
     Malformed { key: Key, uid: Option<String>, message: String },
     /// An object is gone.
     Deleted(Key),
-    /// All objects of the kind have been told: others are not there.
+    /// The list of the kind is complete: only the objects with these keys exist.
     Listed { kind: &'static str, keys: BTreeSet<Key> },
 }
 
 /// Why a request has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The server has said no.
+    /// The server has answered with an error.
     Refused { code: u16, message: String },
-    /// The connection, or what came over it.
+    /// The connection has failed, or the data is not valid.
     Broken(String),
-    /// Nothing has come for too long.
+    /// The server has sent nothing for too long.
     Silent,
-    /// The server watches, but does not stream lists.
+    /// The server supports watches, but does not stream lists.
     NoInitialEnd,
     /// The server has ended the answer, as it does from time to time.
     Closed,
@@ -70,12 +73,12 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What follows from a fault.
+/// When to send the next request after a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Ask again at once: nothing is wrong.
+    /// At once: the fault is expected, or the next request is of another kind.
     AtOnce,
-    /// Ask again after a while.
+    /// After a wait.
     Later,
 }
 
@@ -86,12 +89,12 @@ enum Place {
     Watching { version: String },
 }
 
-/// Progress in one kind of objects.
+/// The state of the protocol for one kind of objects.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     resource: Resource,
     place: Place,
-    /// What the list that is under way has named.
+    /// The keys of the objects in the current list so far.
     seen: BTreeSet<Key>,
 }
 
@@ -146,7 +149,7 @@ impl Cursor {
         self.place == Place::Streaming
     }
 
-    /// What to ask. `chance` spreads the ends of watches.
+    /// The path and query of the next request. `chance` is a random number that spreads the ends of watches.
     pub(crate) fn uri(&self, chance: u32) -> String {
         let seconds = WATCH_SECONDS + chance % (WATCH_SECONDS / 4);
         let watch = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}");
@@ -161,14 +164,14 @@ impl Cursor {
         format!("{}?{query}{select}", self.resource.path)
     }
 
-    /// A request begins.
+    /// Called before each request.
     pub(crate) fn begin(&mut self) {
         if matches!(self.place, Place::Streaming | Place::Listing { token: None }) {
             self.seen.clear();
         }
     }
 
-    /// A page of a list.
+    /// Reads a page of a list.
     pub(crate) fn page(&mut self, text: &str, mut tell: impl FnMut(Event)) -> Result<(), Fault> {
         let page: Page<'_> = serde_json::from_str(text).map_err(broken)?;
         for raw in page.items.unwrap_or_default() {
@@ -182,7 +185,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// A line of a stream.
+    /// Reads a line of a stream.
     pub(crate) fn line(&mut self, text: &str, tell: impl FnOnce(Event)) -> Result<(), Fault> {
         let line: Line<'_> = serde_json::from_str(text).map_err(broken)?;
         if line.kind == "ERROR" {
@@ -210,7 +213,7 @@ impl Cursor {
         let ends = meta.annotations.is_some_and(|it| it.get(INITIAL_END).is_some_and(|value| value == "true"));
         match &mut self.place {
             Place::Streaming if ends => self.complete(now, tell),
-            // A server that does not know of initial events has sent what it has, and will not say when it was all.
+            // The server does not know initial events. It has sent its objects, but will not mark the last one.
             Place::Streaming => return Err(Fault::NoInitialEnd),
             Place::Watching { version } => *version = now,
             Place::Listing { .. } => {}
@@ -239,7 +242,7 @@ impl Cursor {
         }
     }
 
-    /// A request has ended.
+    /// Called after a request that ended with a fault.
     pub(crate) fn failed(&mut self, fault: &Fault) -> Next {
         let is_known = |code: &u16| matches!(code, 401 | 403 | 404 | 429);
         match (&self.place, fault) {
@@ -267,7 +270,7 @@ impl Cursor {
         self.place = Place::Streaming;
     }
 
-    /// The server does not have the kind at all: then there are no objects of it.
+    /// Reports an empty list, because the server does not have the kind at all.
     pub(crate) fn absent(&mut self, tell: impl FnOnce(Event)) {
         self.seen.clear();
         self.place = Place::Streaming;
@@ -279,7 +282,7 @@ fn broken(error: serde_json::Error) -> Fault {
     Fault::Broken(format!("what the API server sent is not what was asked for: {error}"))
 }
 
-/// For a query: all but letters, digits and `-._~`.
+/// Percent-encodes a value for a query: every byte except letters, digits and `-._~`.
 fn escape(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {

@@ -1,6 +1,6 @@
 //! Pod → interface: which of the host's interfaces leads to a pod.
 //!
-//! Problem: no API says it, and CNI plug-ins differ.
+//! Problem: no API reports this, and CNI plug-ins differ.
 //! Strategy: three witnesses, the best one first: the result that the container runtime stored when it made the
 //! interface (libcni's result cache), the pod's own network namespace (its veth names the other end), and the host's
 //! route to the pod's address. A witness is believed only if the interface that it names is a veth that exists. The
@@ -24,7 +24,7 @@ use weir_runtime::sys::links::{self, Interface, Namespace};
 pub(crate) use assign::{Assignment, Claimant};
 pub(crate) use cache::Cached;
 
-/// The pod that is looked for. It is on a network of its own: whoever is on the host's has no interface.
+/// The pod to search for. It has a network of its own: a pod on the host's network has no interface.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'p> {
     pub(crate) uid: Option<&'p str>,
@@ -39,11 +39,11 @@ pub(crate) struct Found {
     pub(crate) ifindex: u32,
     pub(crate) name: String,
     pub(crate) by: Witness,
-    /// When the pod was attached to its network, as far as that is noted down.
+    /// When the pod was attached to its network, if the witness has this time.
     pub(crate) made: Option<SystemTime>,
 }
 
-/// Who said so.
+/// The source that named the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Witness {
     /// The kernel's record, which the previous agent wrote.
@@ -53,7 +53,7 @@ pub(crate) enum Witness {
     Route,
 }
 
-/// Why nothing was found: what each witness said.
+/// Why no interface was found: the answer of each witness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NotFound {
     reasons: Vec<String>,
@@ -67,12 +67,12 @@ impl fmt::Display for NotFound {
     }
 }
 
-/// Where to look.
+/// The paths to read.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     /// libcni's result cache.
     pub(crate) cache: PathBuf,
-    /// Where network namespaces are mounted.
+    /// The directory where network namespaces are mounted.
     pub(crate) namespaces: PathBuf,
     /// The kernel's routes, IPv4 and IPv6.
     pub(crate) routes: [PathBuf; 2],
@@ -88,14 +88,14 @@ impl Default for Places {
     }
 }
 
-/// All that witnesses can say.
+/// The state of the host, as all witnesses know it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inventory {
     pub(crate) interfaces: Vec<Interface>,
     pub(crate) cached: Vec<Cached>,
-    /// With the name under which it is mounted.
+    /// Network namespaces, each with the name under which it is mounted.
     pub(crate) namespaces: Vec<(String, Namespace)>,
-    /// Addresses that have a route of their own, and the interface that it names.
+    /// Addresses that have a route of their own, each with the interface of the route.
     pub(crate) routes: Vec<(IpAddr, String)>,
     /// Whether not even the host's interfaces could be read. Then no interface counts as gone.
     pub(crate) is_blind: bool,
@@ -103,19 +103,19 @@ pub(crate) struct Inventory {
     pub(crate) unread: Vec<String>,
 }
 
-/// How far to look. Each is dearer than the one before.
+/// How much of the host to read. Each level costs more than the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Depth {
     /// The host's interfaces.
     Interfaces,
-    /// And the result cache.
+    /// The interfaces and the result cache.
     Cache,
-    /// And every network namespace and route.
+    /// Also every network namespace and route.
     Everything,
 }
 
 impl Inventory {
-    /// As things are now.
+    /// Reads the present state of the host.
     pub(crate) fn read(places: &Places, depth: Depth) -> Self {
         let mut inventory = Self::default();
         match links::here() {
@@ -153,14 +153,14 @@ impl Inventory {
         for name in self.names(directory) {
             match links::inside(&directory.join(&name)) {
                 Ok(namespace) => self.namespaces.push((name, namespace)),
-                // It may have gone since it was listed.
+                // The namespace may have been deleted since it was listed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => self.unread.push(format!("network namespace {name}: {error}")),
             }
         }
     }
 
-    /// The texts in a directory; one that is not there has none.
+    /// The names and contents of the files in a directory. A directory that does not exist has none.
     fn files(&mut self, directory: &Path) -> Vec<(String, String)> {
         let read = |name: String| match fs::read_to_string(directory.join(&name)) {
             Ok(text) => Ok((name, text)),

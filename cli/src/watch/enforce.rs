@@ -1,4 +1,4 @@
-//! The seam between the agent and the kernel: what comes into force, and what is known of it.
+//! The interface between the agent and the kernel: installing generations, and reading the kernel's state.
 
 mod kernel;
 
@@ -13,7 +13,7 @@ pub(crate) use weir_runtime::runtime::Looked;
 
 pub(crate) use kernel::Kernel;
 
-/// A generation, and where it is to be in force.
+/// A generation, and the interfaces on which it should be in force.
 #[derive(Debug)]
 pub(crate) struct Wanted<'w> {
     pub(crate) artifact: &'w Artifact,
@@ -37,27 +37,27 @@ pub(crate) struct Left {
     pub(crate) ifindex: u32,
 }
 
-/// What an installation came to.
+/// The result of an installation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Installed {
     /// The number of the generation in force.
     pub(crate) epoch: u32,
-    /// Whether it has another number than what was in force before, so that all flows are judged again.
+    /// Whether this number differs from that of the previous generation. If so, all flows are judged again.
     pub(crate) is_new: bool,
-    /// Pods on which it is not, and why.
+    /// Pods on which the generation is not in force, and why.
     pub(crate) failed: Vec<(String, String)>,
 }
 
 /// The state of the kernel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Survey {
-    /// What was not as it should be, and is again.
+    /// Deviations that were found and repaired.
     pub(crate) repaired: Vec<String>,
     /// Packets since the beginning, by direction and outcome, and whether they were dropped.
     pub(crate) packets: Vec<(&'static str, &'static str, bool, u64)>,
-    /// What is still not as it should be.
+    /// Deviations that could not be repaired.
     pub(crate) drift: Vec<String>,
-    /// Name, entries, room.
+    /// Name, number of entries, and size of each map.
     pub(crate) maps: Vec<(String, u64, u64)>,
     /// Name and bytes of every map.
     pub(crate) memory: Vec<(String, u64)>,
@@ -65,11 +65,11 @@ pub(crate) struct Survey {
     pub(crate) lost: u32,
 }
 
-/// Why the kernel is not as it should be. What was in force before stays.
+/// Why the kernel could not carry out a request of the agent. Pods that were enforced stay enforced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trouble(pub(crate) String);
 
-/// Who enforces.
+/// Puts generations into force. Implemented by the kernel, by the dry run, and by tests.
 pub(crate) trait Enforce {
     /// The endpoints that the previous agent left enforced. Entries that cannot be read are left out: those pods are
     /// found again by other means.
@@ -77,17 +77,19 @@ pub(crate) trait Enforce {
         Vec::new()
     }
 
-    /// Puts a generation into force. When it returns, it is.
+    /// Puts a generation into force. When this returns without an error, it is in force on all pods except the failed
+    /// ones in the result.
     fn install(&mut self, wanted: &Wanted<'_>) -> Result<Installed, Trouble>;
 
-    /// Changes single entries of the exact address tables of the generation in force; `None` takes an entry out.
-    /// Flows that were judged before are judged again if `again` says so, also if nothing changes.
+    /// Changes single entries of the exact address tables of the generation in force; `None` removes an entry. If
+    /// `again` is set, flows that were judged before are judged again, even if `changes` is empty.
     fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)], again: bool) -> Result<(), Trouble>;
 
-    /// Ends flows to services in the generation in force; says how many there were.
+    /// Ends flows to services in the generation in force, and returns their number.
     fn end_flows(&mut self, ended: &[EndedService]) -> Result<usize, Trouble>;
 
-    /// Throws away what the last generation has replaced, once no packet can be under way in it.
+    /// Removes the programs and maps that the last generation has replaced. The caller waits until no packet can be
+    /// under way in them.
     fn rest(&mut self) -> Result<(), Trouble>;
 
     /// Checks every hook and repairs deviations. Reports the state after the repair.
@@ -96,11 +98,11 @@ pub(crate) trait Enforce {
     /// Closes an interface until a generation is in force on it.
     fn close(&mut self, interface: &str) -> Result<(), Trouble>;
 
-    /// Compares the kernel with what should be, mends it, and counts.
+    /// Compares the kernel's state with the record, repairs deviations, and reads the counters.
     fn survey(&mut self) -> Result<Survey, Trouble>;
 }
 
-/// Enforces nothing: what would be in force is written to a file, if one is named.
+/// Enforces nothing. If a file is named, each generation's artifact is written to it.
 #[derive(Debug, Default)]
 pub(crate) struct DryRun {
     pub(crate) artifact: Option<PathBuf>,
@@ -120,7 +122,8 @@ impl Enforce for DryRun {
         Ok(Installed { epoch: self.epoch, is_new: true, ..Installed::default() })
     }
 
-    /// The file is of a generation as a whole.
+    /// The file contains a whole generation. If there is one, single entries are refused, and the agent makes a new
+    /// generation instead.
     fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)], _: bool) -> Result<(), Trouble> {
         match &self.artifact {
             Some(_) if !changes.is_empty() => Err(Trouble("the artifact is to be written".to_owned())),

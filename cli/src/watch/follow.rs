@@ -1,7 +1,8 @@
 //! Follows one kind of objects for as long as the agent lives.
 //!
-//! [`Cursor`] decides; here are the connection, time and chance. Faults are told and waited for: longer each time, with chance in it,
-//! so that the nodes of a cluster do not come back all at once. Nothing here ever gives up.
+//! [`Cursor`] decides; this module adds the connection, the clock and randomness. A fault is logged and counted. The
+//! next attempt follows after a wait that grows each time and is partly random, so that the nodes of a cluster do not
+//! all reconnect at once. A follower never gives up.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -22,23 +23,23 @@ use super::log::{Log, Value};
 use super::metrics::Metrics;
 use super::resources::Resource;
 
-/// Servers send a bookmark every minute.
+/// The longest silence in a watch: servers send a bookmark every minute.
 const WATCH_SILENCE: Duration = Duration::from_secs(150);
-/// A list in the form of a stream does not pause.
+/// The longest silence in a list in the form of a stream, which does not pause.
 const INITIAL_SILENCE: Duration = Duration::from_secs(15);
-/// A page of a list, or the beginning of any answer.
+/// The limit for a page of a list, and for the beginning of any answer.
 const ANSWER: Duration = Duration::from_secs(60);
-/// Waits after faults.
+/// The waits after faults: the first one, and the limit for their doubling.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// How often a kind is asked for that the server does not have.
+/// The interval between requests for a kind that the server does not have.
 const ABSENT_WAIT: Duration = Duration::from_secs(30);
 /// If more versions than this expire in a row, the follower waits before it lists again.
 const EXPIRED_AT_ONCE: u32 = 2;
-/// After so long without a fault waits are short again.
+/// After a request that worked for longer than this, waits are short again.
 const SETTLED: Duration = Duration::from_secs(60);
 
-/// What all followers share.
+/// The connections that all followers share.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) client: Client,
@@ -79,7 +80,7 @@ async fn wanted_anew(anew: &mut Option<watch::Receiver<()>>) {
     }
 }
 
-/// Follows a kind, until it is dropped.
+/// Follows a kind until the future is dropped.
 pub(crate) async fn follow(context: Context, resource: Resource, mut anew: Option<watch::Receiver<()>>) -> Infallible {
     let mut cursor = Cursor::new(resource);
     let mut waits = Waits::new();
@@ -115,13 +116,14 @@ pub(crate) async fn follow(context: Context, resource: Resource, mut anew: Optio
     }
 }
 
-/// One request, to its end. `Ok` is a page, after which another question comes at once.
+/// Sends one request and reads its answer to the end. `Ok` means that a page was read: the next request follows at
+/// once.
 async fn ask(context: &Context, cursor: &mut Cursor) -> Result<(), Fault> {
     let request =
         Request::get(cursor.uri(chance())).body(Vec::new()).map_err(|error| Fault::Broken(error.to_string()))?;
     let kind = cursor.resource().kind;
     let tell = |event: Event| {
-        // Nobody listens any more when the agent stops, and then this is dropped.
+        // An error means that the agent is stopping. The follower is dropped soon.
         _ = context.told.send(Heard::Told(event, Instant::now()));
     };
     if cursor.wants_page() {
@@ -193,7 +195,7 @@ impl Waits {
         (next == Next::Later || self.expired > EXPIRED_AT_ONCE).then(|| self.next())
     }
 
-    /// Between a half and all of it, by chance.
+    /// A random wait between half of the present wait and all of it. Doubles the present wait.
     fn next(&mut self) -> Duration {
         let now = self.next;
         self.next = (now * 2).min(LONGEST_WAIT);
@@ -201,7 +203,8 @@ impl Waits {
     }
 }
 
-/// A number that differs from node to node and from time to time. The standard library seeds its hash maps with such.
+/// A number that differs from node to node and from call to call. The standard library seeds its hash maps with such
+/// numbers.
 fn chance() -> u32 {
     use std::hash::{BuildHasher as _, RandomState};
     RandomState::new().hash_one(0) as u32

@@ -1,4 +1,5 @@
-//! The socket on which `weir-cni` asks whether policy is in force on a new pod. One thread a question: there are few at a time.
+//! The socket on which `weir-cni` asks whether policy is in force on a new pod. Each question has its own thread,
+//! because there are few at a time.
 
 use std::fs;
 use std::io;
@@ -15,14 +16,14 @@ use anyhow::{Context as _, Result};
 use super::Heard;
 use crate::cni::wire::{self, Answer, Question, hear_line, say};
 
-/// Who connects has so long to say what.
+/// The time in which a client must send its question, and the limit for writing the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The most questions at a time. A node has fewer pods.
 const MOST: usize = 512;
-/// The agent answers in time by itself; this is for when it does not move.
+/// The agent answers within the wait of the question. If its thread hangs, the socket answers this much later.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// A pod that waits.
+/// A question of the CNI plug-in that waits for its answer.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) question: Question,
@@ -30,7 +31,7 @@ pub(crate) struct Waiting {
     pub(crate) reply: Sender<Answer>,
 }
 
-/// The socket; it goes with its process, and with this.
+/// The socket. Dropping it removes the file.
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,
@@ -38,7 +39,7 @@ pub(crate) struct Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // The next agent makes it anew.
+        // A file that stays does no harm: the next agent replaces it.
         _ = fs::remove_file(&self.path);
     }
 }
@@ -66,7 +67,7 @@ pub(crate) fn listen(path: &Path, agent: Sender<Heard>) -> Result<Socket> {
     Ok(Socket { path: path.to_owned() })
 }
 
-/// For root alone. What an agent before has left is nobody's.
+/// Binds the socket, for the agent's user (root) alone. Replaces the file that a previous agent left.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     if let Some(directory) = path.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;

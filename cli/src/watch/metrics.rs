@@ -1,7 +1,7 @@
-//! What the agent tells about itself, as Prometheus text, and whether it is ready.
+//! The agent's metrics as Prometheus text, and its readiness.
 //!
-//! Everything that is counted stands in [`METRICS`] with its unit and meaning; a name that does not is a panic in tests and is not
-//! shown otherwise.
+//! Every metric is listed in [`METRICS`] with its unit and meaning. A name that is not listed panics in debug builds
+//! (so in tests), and is not shown in release builds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use weir_compiler::escape;
 const BUCKETS: [f64; 16] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1_800.0, 3_600.0];
 
-/// A check that is older than this does not count for readiness.
+/// If the last check of the kernel is older than this, the agent is not ready.
 const LONGEST_LOOK: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ enum Type {
 
 use Type::{Counter, Gauge, Histogram};
 
-/// Name, type, meaning.
+/// All metrics: name, type, meaning.
 const METRICS: &[(&str, Type, &str)] = &[
     ("weir_address_writes_total", Counter, "Changes of pods that were single entries of a map."),
     ("weir_audit_policies", Gauge, "Policies in audit mode: evaluated and reported, not enforced."),
@@ -83,7 +83,7 @@ const METRICS: &[(&str, Type, &str)] = &[
 /// A label's name and value.
 pub(crate) type Label<'l> = (&'static str, &'l str);
 
-/// All of it, shared by threads.
+/// All metrics and the readiness, shared by threads.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     inner: Mutex<Inner>,
@@ -100,7 +100,7 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Distribution {
-    /// By bucket, not added up.
+    /// The count of each bucket alone. [`Distribution::write`] adds them up.
     counts: [u64; BUCKETS.len()],
     count: u64,
     sum: f64,
@@ -108,28 +108,28 @@ struct Distribution {
 
 impl Metrics {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Numbers cannot be left half-written in a way that matters.
+        // After a panic in another thread, at most one metric is incomplete.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts.
+    /// Adds to a counter.
     pub(crate) fn add(&self, name: &'static str, labels: &[Label<'_>], by: f64) {
         debug_assert!(is(name, Counter), "{name} is no counter");
         *self.lock().values.entry((name, written(labels))).or_default() += by;
     }
 
-    /// A value as it is now: of a gauge, or of a counter that somebody else counts.
+    /// Sets the value of a gauge, or of a counter that is kept elsewhere, such as in the kernel.
     pub(crate) fn set(&self, name: &'static str, labels: &[Label<'_>], value: f64) {
         debug_assert!(is(name, Gauge) || is(name, Counter), "{name} is no value");
         self.lock().values.insert((name, written(labels)), value);
     }
 
-    /// Takes all values of a name out, before it is set anew.
+    /// Removes all values of a metric, so that labels that are not set again disappear.
     pub(crate) fn clear(&self, name: &'static str) {
         self.lock().values.retain(|(known, _), _| *known != name);
     }
 
-    /// One more that took so long.
+    /// Adds a duration to a histogram.
     pub(crate) fn observe(&self, name: &'static str, took: Duration) {
         debug_assert!(is(name, Histogram), "{name} is no histogram");
         let seconds = took.as_secs_f64();
@@ -150,7 +150,7 @@ impl Metrics {
         self.add("weir_watch_faults_total", &[("kind", kind)], 1.0);
     }
 
-    /// What is missing for being ready; nothing if it is.
+    /// Sets the reasons why the agent is not ready. With an empty list, it is ready.
     pub(crate) fn set_unready(&self, why: Vec<String>) {
         let mut inner = self.lock();
         inner.unready = why.iter().map(|it| escape::line(it).into_owned()).collect();
@@ -162,7 +162,7 @@ impl Metrics {
         self.lock().looked = Some(at);
     }
 
-    /// Why it is not ready, if it is not.
+    /// The reasons why the agent is not ready; `None` if it is ready.
     pub(crate) fn unready(&self) -> Option<String> {
         let inner = self.lock();
         match inner.synced {
@@ -206,7 +206,7 @@ impl Metrics {
         text
     }
 
-    /// From `/proc/self`, in pages and in ticks of a hundredth of a second.
+    /// Reads memory and CPU time from `/proc/self`, where they are in pages and in ticks of a hundredth of a second.
     fn read_process(&self) {
         const PAGE: f64 = 4_096.0;
         let number = |text: Option<&str>| text.and_then(|it| it.parse::<f64>().ok());
@@ -239,7 +239,7 @@ fn is(name: &str, kind: Type) -> bool {
     METRICS.iter().any(|(known, of, _)| *known == name && *of == kind)
 }
 
-/// `{kind="Pod",why="…"}`, or nothing.
+/// Labels as Prometheus reads them: `{kind="Pod",why="…"}`, or nothing.
 fn written(labels: &[Label<'_>]) -> String {
     if labels.is_empty() {
         return String::new();
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// Names that begin as ours do.
+    /// The words of a text that begin like the names of our metrics.
     fn named(text: &str) -> BTreeSet<&str> {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         words.filter(|word| word.starts_with("weir_") || word.starts_with("process_")).collect()

@@ -1,8 +1,10 @@
-//! Kubernetes Events: what is wrong with an object, told where whoever wrote it looks.
+//! Kubernetes Events: they report a fault on the object that has it, where the author of the object looks.
 //!
-//! Problem: the agents of all nodes see the same malformed policy, again and again. Strategy: an Event's name is made of what it says,
-//! so the server refuses the second one that says it, and that is as good; an agent does not repeat itself while the server keeps
-//! Events; and there is a limit on how many are told at all. Invariant: nothing waits for an Event; one that cannot be told is counted.
+//! Problem: the agents of all nodes see the same malformed policy, again and again.
+//! Strategy: the name of an Event contains a digest of its content, so the server refuses a second Event with the
+//! same content. This counts as success, because the first one is there. An agent does not repeat an Event while the
+//! server keeps it, and the rate of all Events is limited.
+//! Invariant: the agent never waits for an Event. An Event that is not sent is counted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,36 +22,38 @@ use super::log::{self, Log, Value};
 use super::metrics::Metrics;
 use super::resources;
 
-/// Servers keep Events for an hour.
+/// The time after which the same notice is sent again: servers keep Events for an hour.
 const REPEAT: Duration = Duration::from_secs(3_600);
-/// At most so many at once,
+/// The most Events that may be sent at once.
 const BURST: u32 = 20;
-/// and one more after so long.
+/// After each such interval, one more Event may be sent.
 const REFILL: Duration = Duration::from_secs(3);
-/// What the server takes.
+/// The server's limit for a message.
 const LONGEST_MESSAGE: usize = 1_024;
+/// The part of an object's name that goes into an Event's name. With the digest, it fits into the server's limit of
+/// 253.
 const LONGEST_NAME: usize = 200;
-/// Events of objects that have no namespace are here.
+/// The namespace for Events on objects that have no namespace.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// What is to be told of an object.
+/// A fault of an object that should be reported.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Notice {
     pub(crate) about: Key,
     pub(crate) uid: Option<String>,
-    /// A word for programs.
+    /// The Event's reason: one word for programs.
     pub(crate) reason: &'static str,
-    /// For people.
+    /// The Event's text, for people.
     pub(crate) message: String,
 }
 
-/// Decides which are told.
+/// Decides which notices are sent.
 #[derive(Debug)]
 pub(crate) struct Notices {
     out: Sender<Notice>,
     metrics: Arc<Metrics>,
     told: BTreeMap<Notice, Instant>,
-    /// How many may be told now, and since when that is so.
+    /// How many notices may be sent now, and the time up to which [`REFILL`] has been applied to this number.
     left: u32,
     since: Option<Instant>,
 }
@@ -59,7 +63,8 @@ impl Notices {
         Self { out, metrics, told: BTreeMap::new(), left: BURST, since: None }
     }
 
-    /// Tells it, unless that has been done.
+    /// Queues a notice, unless the same notice was queued within [`REPEAT`]. If the rate limit is reached or the
+    /// queue is full, the notice is dropped and counted.
     pub(crate) fn tell(&mut self, notice: Notice, now: Instant) {
         self.told.retain(|_, at| now.saturating_duration_since(*at) < REPEAT);
         if self.told.contains_key(&notice) {
@@ -86,7 +91,7 @@ fn count(metrics: &Metrics, outcome: &str) {
     metrics.add("weir_kubernetes_events_total", &[("outcome", outcome)], 1.0);
 }
 
-/// Tells the server what comes.
+/// Sends queued notices to the API server.
 pub(crate) async fn post(
     client: Client,
     node: String,
@@ -99,7 +104,7 @@ pub(crate) async fn post(
         let result = send(&client, &node, &notice).await;
         match result {
             Ok(()) => count(&metrics, "told"),
-            // Another agent was first.
+            // The Event exists: another agent was first.
             Err(Error::Api(status)) if status.code == 409 => count(&metrics, "known"),
             Err(error) => {
                 count(&metrics, "refused");
@@ -124,7 +129,7 @@ fn namespace(notice: &Notice) -> &str {
 
 fn event(node: &str, notice: &Notice, now: SystemTime) -> serde_json::Value {
     let Notice { about, uid, reason, message } = notice;
-    // `kubectl describe` prints it to terminals.
+    // `kubectl describe` prints the message to terminals, so hidden characters are escaped.
     let message = escape::line(message);
     let mut cut = message.len().min(LONGEST_MESSAGE);
     while !message.is_char_boundary(cut) {
@@ -141,7 +146,7 @@ fn event(node: &str, notice: &Notice, now: SystemTime) -> serde_json::Value {
     })
 }
 
-/// The object's name, and a digest (FNV-1a) of what is told.
+/// The Event's name: the object's name, and a digest (FNV-1a) of the notice.
 fn name(notice: &Notice) -> String {
     let Notice { about, uid, reason, message } = notice;
     let texts = [about.kind.as_str(), uid.as_deref().unwrap_or_default(), reason, message];

@@ -36,7 +36,7 @@ fn policy(written: &Value, decode: &Decode<'_>) -> Option<Object> {
         return Some(object);
     }
     let spec = &written["spec"];
-    // What is copied for each rule must be small.
+    // This is copied for each rule, so it must be small.
     (sound["metadata"], sound["spec"]) = (bare(&sound["metadata"]), Value::Null);
     let with = |spec: Value| {
         let mut it = sound.clone();
@@ -109,8 +109,8 @@ fn list(written: &Value, decode: &Decode<'_>) -> Option<Object> {
     decode(&with(kept))
 }
 
-/// A slice without the ports that cannot be read. The API server does not check port numbers, and kube-proxy uses the other ports
-/// of the slice, so they must count.
+/// A slice without the ports that cannot be read. The API server does not check port numbers, and kube-proxy uses the
+/// other ports of the slice, so they must count.
 fn slice(written: &Value, decode: &Decode<'_>) -> Option<Object> {
     let mut kept = written.clone();
     let ports = kept["ports"].take();
@@ -127,8 +127,9 @@ fn slice(written: &Value, decode: &Decode<'_>) -> Option<Object> {
     decode(&kept)
 }
 
-/// A pod without the container ports that cannot be read. The API server does not check `hostIP`; a port whose `hostIP` cannot be
-/// read is one of all addresses. The pod itself must be known: otherwise it would not be enforced.
+/// A pod without the container ports that cannot be read. The API server does not check `hostIP`; a port whose
+/// `hostIP` cannot be read counts for all addresses. The pod itself must be known: otherwise it would not be
+/// enforced.
 fn pod(written: &Value, decode: &Decode<'_>) -> Option<Object> {
     let mut kept = written.clone();
     let shell =

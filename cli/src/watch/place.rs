@@ -13,7 +13,7 @@ use weir_runtime::sys::links::Interface;
 
 use super::discover::{Assignment, Cached, Claimant, Depth, Found, Inventory, NotFound, Wanted};
 
-/// Waits between searches.
+/// The first wait between two searches.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// Searches that notifications start are at least this far apart: a pod can cause notifications without end.
 const BETWEEN_HURRIES: Duration = Duration::from_millis(50);
@@ -48,10 +48,10 @@ impl Pod {
 /// Namespace, name, UID.
 type Identity = (String, String, Option<String>);
 
-/// Looks at the host.
+/// Reads the state of the host.
 pub(crate) type Look = dyn FnMut(Depth) -> Inventory + Send;
 
-/// What is known of the local pods' interfaces.
+/// The interfaces of the local pods, as far as they are known.
 pub(crate) struct Places {
     look: Box<Look>,
     /// Results that the CNI plug-in has reported, which the result cache may not contain yet. With the numbers of their
@@ -63,9 +63,9 @@ pub(crate) struct Places {
     contested: BTreeMap<String, String>,
     /// Pods whose interface is gone, and the addresses that they had there.
     lost: BTreeMap<Identity, Vec<IpAddr>>,
-    /// When those were attached to their networks that were found since they were asked for.
+    /// The times at which pods were attached to their networks, for pods found since the last [`Places::take_fresh`].
     fresh: Vec<SystemTime>,
-    /// When to look for those again, and how long to wait after that.
+    /// When to search for missing pods again, and how long to wait after that.
     again: Option<(Instant, Duration)>,
     /// The last search that a notification started.
     hurried: Option<Instant>,
@@ -86,7 +86,7 @@ impl Places {
         }
     }
 
-    /// The CNI plug-in has attached a pod to its network.
+    /// Takes the result that the CNI plug-in reports for a pod that it has attached to its network.
     pub(crate) fn tell(&mut self, attached: Cached) {
         self.told.retain(|(it, _)| (&it.namespace, &it.name) != (&attached.namespace, &attached.name));
         let now = (self.look)(Depth::Interfaces);
@@ -111,7 +111,8 @@ impl Places {
         self.found.extend(attached);
     }
 
-    /// Finds the interfaces of these pods, and forgets all others. Says whether anything is otherwise than before.
+    /// Finds the interfaces of these pods, and forgets all other pods. Returns whether the result differs from the
+    /// last one.
     pub(crate) fn find(&mut self, pods: &BTreeSet<Pod>, now: Instant) -> bool {
         let mut assigned = Assignment::default();
         for depth in [Depth::Interfaces, Depth::Cache, Depth::Everything] {
@@ -170,7 +171,7 @@ impl Places {
         Claimant { pod: pod.wanted(), known, has_lost }
     }
 
-    /// Soon if somebody is newly missing, else later each time.
+    /// The time of the next search for missing pods: soon if a pod is newly missing, else later each time.
     fn next_search(&self, missing: &BTreeMap<Pod, NotFound>, now: Instant) -> Option<(Instant, Duration)> {
         if missing.is_empty() {
             return None;
@@ -180,7 +181,7 @@ impl Places {
         Some((now + wait, (wait * 2).min(LONGEST_WAIT)))
     }
 
-    /// Of these pods the ones that the result cache knows by their UIDs, at interfaces that are there, with their addresses.
+    /// The addresses of those pods that the result cache knows by their UIDs, and whose interfaces exist.
     pub(crate) fn attached(&mut self, pods: Vec<(Key, Option<String>)>) -> Vec<(Key, Option<String>, Vec<IpAddr>)> {
         let inventory = self.look(Depth::Cache);
         let addresses = |(key, uid): (Key, Option<String>)| {
@@ -211,7 +212,7 @@ impl Places {
         self.again = Some((at.min(soonest), FIRST_WAIT));
     }
 
-    /// See there.
+    /// Returns the times at which newly found pods were attached to their networks, once for each pod.
     pub(crate) fn take_fresh(&mut self) -> Vec<SystemTime> {
         std::mem::take(&mut self.fresh)
     }
@@ -228,14 +229,14 @@ impl Places {
         self.remembered(pod).is_some_and(|(_, it)| it.ifindex == found.ifindex)
     }
 
-    /// The host's interfaces; and whether one of those that were found is no longer among them.
+    /// The host's interfaces, and whether the interface of a pod is no longer among them.
     pub(crate) fn check(&mut self) -> (Inventory, bool) {
         let now = self.look(Depth::Interfaces);
         let lost = self.found.values().any(|found| !now.has(found));
         (now, lost)
     }
 
-    /// When to look again, if somebody is missing.
+    /// When to search again, if a pod is missing.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.again.map(|(at, _)| at)
     }

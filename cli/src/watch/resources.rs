@@ -1,4 +1,4 @@
-//! What is watched: paths of the API, and how their objects become ours.
+//! The kinds that the agent watches: their paths in the API, and how their objects are decoded.
 
 use anyhow::Result;
 use serde::Deserialize;
@@ -11,20 +11,21 @@ use weir_compiler::k8s::Object;
 
 use super::partial;
 
-/// One kind of objects.
+/// A kind of objects that the agent watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resource {
     pub(crate) kind: &'static str,
     pub(crate) version: &'static str,
-    /// Its place under the server's address.
+    /// Its path on the server.
     pub(crate) path: &'static str,
-    /// Asks for these only.
+    /// Selects the objects that the server sends; all if it is `None`.
     pub(crate) field_selector: Option<String>,
-    /// Whether a server may not have it: then there are no objects of it.
+    /// Whether a server may lack the kind. Then it has no objects of the kind.
     pub(crate) optional: bool,
 }
 
-/// Everything that an agent of this node has to know. Pods that have ended are nobody's peer: they are not even sent.
+/// All kinds that the agent of this node needs. The server does not send pods that have ended, because no rule can
+/// mean them.
 pub(crate) fn resources(node: &str) -> Vec<Resource> {
     let resource = |kind, version, path| Resource { kind, version, path, field_selector: None, optional: false };
     let select = |selector: String, resource| Resource { field_selector: Some(selector), ..resource };
@@ -40,7 +41,7 @@ pub(crate) fn resources(node: &str) -> Vec<Resource> {
     ]
 }
 
-/// What can be known of any object, also of one that we do not understand.
+/// The fields that every object has, even one that cannot be decoded.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Head {
     #[serde(default)]
@@ -60,22 +61,22 @@ pub(crate) struct HeadMeta {
     pub(crate) uid: Option<String>,
     #[serde(default)]
     pub(crate) resource_version: Option<String>,
-    /// Only looked at in bookmarks.
+    /// Only read in bookmarks.
     #[serde(default)]
     pub(crate) annotations: Option<std::collections::BTreeMap<String, String>>,
 }
 
 impl Resource {
-    /// What names an object of it.
+    /// The key of an object of this kind.
     pub(crate) fn key(&self, meta: &HeadMeta) -> Key {
         Key { kind: self.kind.to_owned(), namespace: meta.namespace.clone(), name: meta.name.clone() }
     }
 
-    /// An object as the API sent it, or what is wrong with it: the same findings as of a file.
+    /// Decodes an object that the API sent. The errors are the same as for an object in a file.
     pub(crate) fn object(&self, head: &Head, raw: &RawValue) -> Result<Object, String> {
         let bytes = match head.kind {
             Some(_) => raw.get().as_bytes().to_vec(),
-            // Items of a list do not say what they are.
+            // Items of a list have no `apiVersion` and no `kind`.
             None => {
                 let rest = raw.get().trim_start().trim_start_matches('{');
                 format!(r#"{{"apiVersion":"{}","kind":"{}",{rest}"#, self.version, self.kind).into_bytes()

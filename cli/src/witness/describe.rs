@@ -1,4 +1,4 @@
-//! Classes and packets in words.
+//! Describes classes and packets in words.
 
 use weir_compiler::classify::{AtomId, Atoms, Classes, PeerId, Predicate, SubjectId};
 use weir_compiler::engine::packet::CLIENT_PORT;
@@ -9,14 +9,14 @@ use weir_compiler::model::{Cluster, Protocol, SelectorId};
 use super::{Class, Witness};
 use crate::near::protocol_name;
 
-/// Classes with the cluster that they were made of.
+/// Classes, with the cluster that they were compiled from.
 pub(super) struct Classed<'c> {
     pub(super) cluster: &'c Cluster,
     pub(super) classes: &'c Classes,
 }
 
 impl Classed<'_> {
-    /// What is in force on it.
+    /// Describes a subject class: the policies and lists that apply to its pods, and the numbers of their named ports.
     pub(super) fn subject(&self, id: SubjectId) -> Class {
         let subject = &self.classes.subjects[id.index()];
         let policies = subject.policies.iter().map(|id| format!("selected by {}", self.cluster.policy_name(*id)));
@@ -27,7 +27,8 @@ impl Classed<'_> {
         Class { name: id.to_string(), is }
     }
 
-    /// What rules say of it.
+    /// Describes a peer class: the predicates that match its addresses, the numbers of named ports, and the nodes,
+    /// services and host ports that have the addresses.
     pub(super) fn peer(&self, id: PeerId) -> Class {
         let peer = &self.classes.peers[id.index()];
         let predicates = self.classes.predicates();
@@ -43,7 +44,7 @@ impl Classed<'_> {
         Class { name: id.to_string(), is }
     }
 
-    /// The ports of it.
+    /// Describes an atom: its port ranges. Atom 0 has none.
     pub(super) fn atom(&self, id: AtomId) -> Class {
         let intervals = self.classes.atoms.intervals.iter().filter(|it| it.atom == id && id != Atoms::REST);
         let is = intervals.map(|it| ports(it.spec.first, it.spec.last, it.spec.protocol)).collect();
@@ -81,7 +82,7 @@ impl Classed<'_> {
         }
     }
 
-    /// As kubectl writes it; `None` for the one that selects everything.
+    /// A selector as kubectl prints it; `None` if it selects everything.
     fn selector(&self, id: SelectorId) -> Option<String> {
         let LabelSelector { match_labels, match_expressions } = self.cluster.labels.selector(id);
         let labels = match_labels.iter().map(|(key, value)| format!("{key}={value}"));

@@ -54,7 +54,7 @@ const EVERYWHERE: Where = (&[Layout::Routed, Layout::Bridge], &[false, true]);
 const IN_IPV6: Where = (EVERYWHERE.0, &[true]);
 const ON_BRIDGES: Where = (&[Layout::Bridge], EVERYWHERE.1);
 const ON_BRIDGES_IN_IPV6: Where = (&[Layout::Bridge], &[true]);
-/// The scene plays both families itself.
+/// For a scene that plays both families itself.
 const IN_BOTH_AT_ONCE: Where = (EVERYWHERE.0, &[false]);
 
 /// Plays a scene, and fails if it found anything.
@@ -69,7 +69,7 @@ fn attack((layouts, families): Where, scene: impl Fn(&mut Stage, &mut Findings))
     assert!(wrong.is_empty(), "{} findings:\n  {}", wrong.len(), wrong.join("\n  "));
 }
 
-/// Whether rules of iptables can be made here; a guest of `cargo xtask kernels` has none.
+/// Checks that iptables rules can be made here. A guest of `cargo xtask kernels` has no iptables.
 fn netfilter() -> Result<(), Error> {
     crate::privilege()?;
     Namespace::new()?.run("ip6tables-restore", &[], "*nat\nCOMMIT\n").map(drop)

@@ -1,7 +1,8 @@
 //! Every row of the corpus with real packets: pods at the addresses that the case names, and a connection for each row.
 //!
-//! Where a pod, a node or the outside is follows from addresses alone: an address that is nobody's is outside. The control is
-//! the same topology with the same policies as iptables rules. What no packet can tell is skipped, counted and printed.
+//! Addresses alone decide where an end is: at a pod, at a node, or outside if neither a pod, a node nor a service has
+//! the address. The control is the same topology with the same policies as iptables rules. Rows that no packet can
+//! test are skipped, counted and printed.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -21,10 +22,10 @@ use crate::probe::{self, Protocol, Try};
 use crate::services::{self, Frontend};
 use crate::topology::{Layout, Net, NodePlan, Plan, PodPlan};
 
-/// Cases that are laid out at the same time.
+/// The number of cases that run at the same time.
 const AT_ONCE: usize = 3;
 
-/// What came of all rows.
+/// The results of all rows.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,
@@ -40,7 +41,7 @@ pub(crate) fn files() -> (PathBuf, Vec<PathBuf>) {
     for area in std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
         cases.extend(std::fs::read_dir(area).unwrap().map(|entry| entry.unwrap().path()));
     }
-    // Beside the cases stands what is made of them.
+    // The directories also contain snapshots of the compiler's output for the cases.
     cases.retain(|path: &PathBuf| path.extension().is_some_and(|it| it == "yaml"));
     cases.sort();
     (directory.join("cluster.yaml"), cases)
@@ -65,7 +66,7 @@ pub(crate) fn run(by: By, layout: Layout) -> Tally {
     tally.into_inner().unwrap()
 }
 
-/// What became of a row.
+/// The result of a row.
 enum Fate {
     Reached(bool),
     Skipped(&'static str),
@@ -112,7 +113,7 @@ fn one(by: By, layout: Layout, case: &Case, files: &[PathBuf]) -> Result<Vec<Fat
     Ok(tries.into_iter().map(fate).collect())
 }
 
-/// Nodes as the cluster has them, and one more for pods that say nothing of a node.
+/// The cluster's nodes with their pods. Addresses of the rows and backends that are not the cluster's are outside.
 fn plan(case: &Case) -> Plan {
     let cluster = &case.cluster;
     let mut plan = Plan::default();
@@ -167,7 +168,7 @@ fn node_addresses(cluster: &Cluster, index: usize) -> Vec<IpAddr> {
     cluster.nodes.get(index).map(|node| node.addresses.clone()).unwrap_or_default()
 }
 
-/// A row as a connection.
+/// The connection that tests a row, or the reason why the row is skipped.
 fn attempt<'n>(by: By, net: &'n Net, case: &Case, row: &Row) -> Result<Try<'n>, &'static str> {
     let flow = &row.flow;
     let to = flow.destination.address.ok_or("an end without an address")?;
@@ -219,7 +220,7 @@ fn backends<'n>(net: &'n Net, frontend: &Frontend) -> Vec<(&'n crate::namespace:
     frontend.backends.iter().filter_map(|at| Some((net.holder(at.ip())?, *at))).collect()
 }
 
-/// An end's address of a family.
+/// The address of an end in the given family.
 fn address(cluster: &Cluster, end: &End, v6: bool) -> Result<IpAddr, &'static str> {
     let named = end.endpoint.map(|id| cluster.endpoints[id.index()].addresses.as_slice()).unwrap_or_default();
     let mut all = end.address.iter().chain(named);

@@ -35,7 +35,7 @@ const SETTINGS: [(&str, &str); 9] = [
 ];
 
 impl Namespace {
-    /// A new one, with loopback up.
+    /// Makes a network namespace with loopback up.
     pub(crate) fn new() -> Result<Self, Error> {
         let file = on_thread(sys::unshare_network)??;
         let it = Self { file };
@@ -69,7 +69,7 @@ impl Namespace {
         run(self.command(program).args(arguments), input)
     }
 
-    /// Lines for `ip -batch`.
+    /// Runs lines of `ip -batch` inside.
     pub(crate) fn ip(&self, lines: &str) -> Result<(), Error> {
         self.run("ip", &["-batch", "-"], lines).map(drop).map_err(|error| format!("{error}\n{lines}").into())
     }

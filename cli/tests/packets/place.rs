@@ -21,7 +21,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// A new one, with its bpffs.
+    /// Makes a directory with a bpffs in it.
     pub(crate) fn new() -> Result<Self, Error> {
         SWEPT.call_once(|| remove_stale(&std::env::temp_dir()));
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -37,7 +37,7 @@ impl Place {
         self.path.join("bpf")
     }
 
-    /// A file in it.
+    /// The path of a file in the directory.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }

@@ -30,7 +30,7 @@ fn done(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// A network namespace of its own for the calling thread. Gives it.
+/// Moves the calling thread into a new network namespace, and returns the namespace.
 pub(crate) fn unshare_network() -> io::Result<File> {
     // SAFETY: no pointers; only the calling thread changes.
     done(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
@@ -80,7 +80,7 @@ pub(crate) fn frames(interface: &str) -> io::Result<File> {
     Ok(File::from(socket))
 }
 
-/// In the calling thread's namespace.
+/// The number of an interface in the calling thread's namespace.
 pub(crate) fn interface_number(name: &str) -> io::Result<i32> {
     let name = CString::new(name)?;
     // SAFETY: a string that ends with a zero and outlives the call.
@@ -101,7 +101,7 @@ fn bind_to(socket: &OwnedFd, address: *const libc::sockaddr, length: usize) -> i
     done(unsafe { libc::bind(socket.as_raw_fd(), address, length as u32) }).map(drop)
 }
 
-/// Begins to connect.
+/// Begins to connect a socket. It does not wait for the connection.
 pub(crate) fn connect(socket: &OwnedFd, to: SocketAddr) -> io::Result<()> {
     // SAFETY: the address is valid for its length.
     let connect = |address, length| done(unsafe { libc::connect(socket.as_raw_fd(), address, length as u32) });
@@ -111,13 +111,13 @@ pub(crate) fn connect(socket: &OwnedFd, to: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Takes connections.
+/// Makes a socket accept connections.
 pub(crate) fn listen(socket: &OwnedFd) -> io::Result<()> {
     // SAFETY: no pointers.
     done(unsafe { libc::listen(socket.as_raw_fd(), 4096) }).map(drop)
 }
 
-/// Sets a number.
+/// Sets a socket option to a number.
 pub(crate) fn set(socket: &OwnedFd, level: i32, option: i32, value: i32) -> io::Result<()> {
     let size = mem::size_of_val(&value) as u32;
     // SAFETY: a number that outlives the call, and its size.
@@ -151,7 +151,7 @@ fn with_address<T>(to: SocketAddr, use_it: impl FnOnce(*const libc::sockaddr, us
     }
 }
 
-/// Mounts a bpffs of its own.
+/// Mounts a new bpffs.
 pub(crate) fn mount_bpffs(at: &Path) -> io::Result<()> {
     let at = CString::new(at.as_os_str().as_bytes())?;
     // SAFETY: strings that end with a zero and outlive the call; no data.

@@ -16,7 +16,8 @@ use crate::rig::{Directory, server, until, within};
 
 const WEB: &str = "10.231.7.2";
 
-/// What the plug-in before made of it, in nobody's usual form. As the bridge plug-in does, it names what is everybody's first.
+/// The result of the previous plug-in, with unusual spaces and line breaks, to see that it is passed on byte for
+/// byte. As with the bridge plug-in, the shared bridge comes first.
 fn previous(network: &Network) -> String {
     let sandbox = network.namespace("web");
     format!(
@@ -25,7 +26,7 @@ fn previous(network: &Network) -> String {
     )
 }
 
-/// The plug-in, and the node that it is on.
+/// The plug-in on a node.
 struct Plugin<'n> {
     network: &'n Network,
     binary: PathBuf,
@@ -33,7 +34,7 @@ struct Plugin<'n> {
     uid: String,
 }
 
-/// How a call ended.
+/// The result of a call.
 struct Ended {
     success: bool,
     output: String,
@@ -52,7 +53,7 @@ impl<'n> Plugin<'n> {
         Self { network, binary, socket: directory.path().join("run/cni.sock"), uid: String::new() }
     }
 
-    /// The pod as the API has it by now.
+    /// Reads the pod's UID from the API.
     fn read_uid(&mut self, server: &Server) {
         let pod = server.ask("GET", &format!("{PODS}/web"), None).expect("it was made");
         let pod: Value = serde_json::from_str(&pod).expect("JSON");
@@ -90,7 +91,8 @@ impl<'n> Plugin<'n> {
     }
 }
 
-/// Datagrams to `web`, hundreds a second, whether there is such a pod or not. Nobody listens there: the pod's kernel counts them.
+/// Sends hundreds of datagrams per second to `web`, whether the pod exists or not. No process listens on the port, so
+/// the kernel counts the datagrams in the pod's network namespace.
 struct Flood<'n> {
     network: &'n Network,
     sender: Child,
@@ -105,7 +107,7 @@ impl<'n> Flood<'n> {
         Self { network, sender: sender.spawn().expect("bash starts") }
     }
 
-    /// How many have come to the pod.
+    /// The number of datagrams that have arrived at the pod.
     fn arrived(&self) -> u64 {
         let inside = format!("--net=/run/netns/{}", self.network.namespace("web"));
         let output = Command::new("nsenter").args([inside.as_str(), "cat", "/proc/net/snmp"]).output();
@@ -150,7 +152,7 @@ fn a_pod_is_let_go_when_its_policy_is_in_force() {
     let starts: u32 = std::env::var("WEIR_POD_STARTS").ok().and_then(|it| it.parse().ok()).unwrap_or(10);
     for start in 0..starts {
         network.plug("web").expect("it is not there");
-        // The agent may have found the interface of a pod that it knows before it was told.
+        // From the second start on, the agent knows the pod, and may find its interface before the plug-in reports it.
         let came = within(Duration::from_millis(300), || flood.arrived() > 0);
         assert!(came || start > 0, "packets come: nothing is in force on it");
         plugin.add();
@@ -172,7 +174,7 @@ fn a_pod_is_let_go_when_its_policy_is_in_force() {
         assert!(ended.success && ended.output.is_empty(), "{command}: {}", ended.output);
     }
     assert!(plugin.call("VERSION", 5, "fail").json()["supportedVersions"].as_array().is_some_and(|it| it.len() > 3));
-    // A pod that the API does not know is not let go, and the runtime is told why.
+    // A pod that the API does not know is not started, and the runtime gets the reason.
     plugin.uid = "00000000-0000-4000-8000-000000000000".to_owned();
     let refused = plugin.call("CHECK", 5, "fail");
     assert_eq!((refused.success, &refused.json()["code"]), (false, &json!(100)), "{}", refused.output);

@@ -250,7 +250,7 @@ fn pods_that_end_are_no_failure() {
 fn strangers_learn_no_names_and_the_agent_ends_when_it_is_told() {
     let socket = std::env::temp_dir().join(format!("weir-host-{}.sock", std::process::id()));
     let mut host = host!(&["--cni-socket", &socket.display().to_string()]);
-    // A pod that has no interface here.
+    // This pod has no interface here, so the agent is not ready and its health page names the pod.
     host.api.apply(PODS, running("lost", "10.231.7.9"));
     until("it is not ready", || host.agent().health("/readyz").1.contains("shop/lost"));
     let (status, text) = host.agent().page("/readyz");

@@ -1,4 +1,4 @@
-//! `weir watch` against a real API server.
+//! `weir watch` against a real API server, and against simulated ones.
 
 mod api;
 mod cni;

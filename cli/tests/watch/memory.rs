@@ -9,7 +9,8 @@ use xtask::simulated::{Scale, Simulated, policy, populate};
 
 use crate::rig::{Agent, Directory, until};
 
-/// Of its own: not of the binary's pages, which are the system's to keep or drop. With those it is to be less than 40 MiB.
+/// The limit for the agent's own (anonymous) memory. The pages of the binary are not counted, because the kernel
+/// decides whether to keep them. With them, the agent should need less than 40 MiB.
 const MOST_MEBIBYTES: f64 = 28.0;
 
 #[test]

@@ -1,5 +1,5 @@
-//! Real packets between pods that are network namespaces, on a node that is one: policies come from a real API server, and are
-//! in force on the wire.
+//! Real packets between pods on a node. Pods and node are network namespaces, and the policies come from a real API
+//! server.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -17,7 +17,7 @@ pub(crate) const DENY: &str = r#"{"metadata":{"name":"deny"},"spec":{"podSelecto
 const ALLOW_DB: &str = r#"{"metadata":{"name":"allow"},"spec":{"podSelector":{"matchLabels":{"app":"web"}},
     "ingress":[{"from":[{"podSelector":{"matchLabels":{"app":"db"}}}]}]}}"#;
 
-/// A node and pods `web`, `db`, `cron`, routed as the ptp plug-in does.
+/// A node and the pods `web`, `db` and `cron`, with routes as the ptp plug-in makes them.
 pub(crate) struct Network {
     name: String,
     bpffs: PathBuf,
@@ -52,7 +52,7 @@ impl Network {
         Settings { namespace: Some(format!("/run/netns/{}", self.namespace("node")).into()), ..Settings::default() }
     }
 
-    /// What a CNI plug-in does for a pod.
+    /// Connects a pod to the network, as a CNI plug-in does.
     pub(crate) fn plug(&self, pod: &str) -> Result<(), String> {
         let (node, inside, veth) = (self.namespace("node"), self.namespace(pod), format!("v-{pod}"));
         let address = PODS.iter().find(|(name, _)| *name == pod).map_or("", |(_, address)| address);
@@ -73,7 +73,7 @@ impl Network {
     }
 
     pub(crate) fn unplug(&self, pod: &str) {
-        // Its veth would go with it, but nobody knows when.
+        // The kernel deletes the veth with the namespace, but at some later time. So it is deleted here.
         run("ip", &["-n", &self.namespace("node"), "link", "delete", &format!("v-{pod}")]).expect("it was made here");
         run("ip", &["netns", "delete", &self.namespace(pod)]).expect("it was made here");
     }
@@ -131,7 +131,8 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // All that are there; the node's last, for the interfaces.
+        // Deletes all namespaces that exist. The node's is the last one, because it has the other ends of the pods'
+        // interfaces.
         for place in PODS.map(|(pod, _)| pod).into_iter().chain(["node"]) {
             _ = run("ip", &["netns", "delete", &self.namespace(place)]);
         }
@@ -185,7 +186,7 @@ fn policies_of_the_api_are_in_force_on_the_wire() {
         pods.replace(": ", ":").matches(&generation).count() == PODS.len()
     });
 
-    // Without an agent, and without an API server, what is in force stays.
+    // Policy stays in force without an agent and without an API server.
     let before = agent.metric("weir_generation");
     agent.kill();
     assert!(network.reaches("db", "web") && !network.reaches("cron", "web"), "the agent was killed");
@@ -246,7 +247,7 @@ fn a_policy_in_audit_mode_is_reported_and_comes_into_force_with_the_annotation_g
     assert_eq!(agent.metric("weir_audit_policies"), 1.0);
     mode("null");
     until("it is in force", || !network.reaches("db", "web"));
-    // A mode that is none changes nothing, and is told.
+    // An unknown mode changes nothing, and is reported.
     mode("\"off\"");
     let told = "weir_unenforced_objects{kind=\"NetworkPolicy\",why=\"malformed\"}";
     until("the mode is told to be none", || agent.metric(told) == 1.0);

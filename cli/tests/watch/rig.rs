@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use xtask::apiserver::{self, Server, Settings};
 
-/// On a busy machine.
+/// The longest wait, for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An API server wants a machine for itself: one test at a time.
+/// An API server needs the whole machine, so one test runs at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A test's turn, and a directory that goes with it.
+/// The right of a test to run, and its temporary directory, which is deleted unless the test fails.
 pub(crate) struct Directory {
     path: PathBuf,
     _alone: MutexGuard<'static, ()>,
@@ -47,14 +47,14 @@ impl Drop for Directory {
     }
 }
 
-/// A server, unless it is not built: then the test is skipped, aloud.
+/// Starts an API server. An error means that its binaries are not built; the caller then skips the test with a message.
 pub(crate) fn server(directory: &Directory, settings: Settings) -> Result<Server, String> {
     let binaries = apiserver::built().map_err(|error| format!("{error:#}"))?;
     let server = Server::start(&binaries, &directory.path().join("server"), settings);
     Ok(server.unwrap_or_else(|error| panic!("the API server does not start: {error:#}")))
 }
 
-/// Waits until it is so.
+/// Waits until the condition holds. Panics if that takes longer than [`PATIENCE`].
 #[track_caller]
 pub(crate) fn until(what: &str, is_so: impl FnMut() -> bool) {
     assert!(within(PATIENCE, is_so), "{what}: not within {} s", PATIENCE.as_secs());
@@ -71,7 +71,7 @@ pub(crate) fn within(time: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// The agent's process; killed with the test.
+/// The agent's process. Dropping this kills it.
 pub(crate) struct Agent {
     child: Child,
     log: PathBuf,
@@ -80,7 +80,7 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Starts it, where the server is.
+    /// Starts the agent in the network namespace of the server.
     pub(crate) fn start(directory: &Directory, kubeconfig: &Path, settings: &Settings, arguments: &[&str]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let log = directory.path().join(format!("agent-{}.log", COUNT.fetch_add(1, Ordering::Relaxed)));
@@ -134,13 +134,13 @@ impl Agent {
         self.child.id()
     }
 
-    /// As a crash does.
+    /// Ends the agent as a crash does.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
     }
 
-    /// As the kubelet does; its exit code.
+    /// Ends the agent as the kubelet does, and returns its exit code.
     pub(crate) fn terminate(mut self) -> Option<i32> {
         let id = self.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().is_ok_and(|it| it.success()));
@@ -155,7 +155,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // It may have ended.
+        // An error means that the agent has already ended.
         _ = self.child.kill();
         _ = self.child.wait();
         if thread::panicking() {
@@ -196,7 +196,7 @@ impl Wire {
     pub(crate) fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
         for stream in self.open.lock().expect("nobody panics with it").drain(..) {
-            // The other end may have gone first.
+            // An error means that the other end was closed first.
             _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -205,7 +205,7 @@ impl Wire {
         self.cut.store(false, Ordering::SeqCst);
     }
 
-    /// The server's kubeconfig, by way of the wire.
+    /// A kubeconfig that leads to the server through the wire.
     pub(crate) fn kubeconfig(&self, server: &Server, directory: &Directory) -> PathBuf {
         let text = fs::read_to_string(server.kubeconfig()).expect("the server has one");
         let path = directory.path().join("kubeconfig");
@@ -225,7 +225,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream) {
             }
         }
     })();
-    // Ended either way.
+    // With or without an error, the connection has ended.
     _ = copied;
     _ = to.shutdown(Shutdown::Both);
 }

@@ -1,4 +1,4 @@
-//! Flows that end with an attach: those through services that have lost their backend since the artifact before.
+//! Flows that end with an attach: flows to services that have lost the flow's backend since the previous artifact.
 //!
 //! `weir_compiler::departed` computes them. Without an agent that has watched the cluster, only the artifact that was
 //! in force and the new one can be compared, by the objects in both. Backends that left earlier are not known.

@@ -17,7 +17,7 @@ const NAMESPACES: usize = 20;
 const APPS: usize = 40;
 const TIERS: usize = 7;
 
-/// As the agent would compile them for this kernel.
+/// Compiles the policies as the agent would for this kernel.
 pub(super) fn subject(policies: usize) -> Result<Subject> {
     let input = Input { name: "made".to_owned(), bytes: text(policies).into_bytes(), kind: InputKind::Manifest };
     let (decoded, found) = decode(vec![input], &decode::Options { default_namespace: "default".to_owned() });

@@ -1,4 +1,4 @@
-//! What `weir compile` prints when it is done.
+//! The summary that `weir compile` prints at its end.
 
 use weir_compiler::artifact::{Artifact, view};
 use weir_compiler::compile::{Budget, Compiled};

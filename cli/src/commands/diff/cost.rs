@@ -12,7 +12,7 @@ use weir_compiler::model::Cluster;
 
 use super::super::compile::cpus;
 
-/// Of both sides; the base's is `None` if it cannot be compiled.
+/// The costs of both sides; the base's is `None` if it cannot be compiled.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Costs {
@@ -109,7 +109,8 @@ impl Costs {
         format!("{whose}{assumed}")
     }
 
-    /// What, before, after, change: totals, and the maps that change.
+    /// The lines of the table: name, cost before, cost after, change. There is one for each total and each map that
+    /// changes.
     pub(super) fn lines(&self) -> Vec<[String; 4]> {
         let of = |cost: &Cost| {
             [

@@ -8,7 +8,7 @@ use weir_compiler::model::eval::{End, Flow, FlowProtocol, Verdict};
 
 use super::Compared;
 
-/// As `weir query` takes it: `shop/web`, or `deployment/shop/web`.
+/// An endpoint's name as `weir query` takes it: `shop/web`, or `deployment/shop/web`.
 pub(super) fn reference(diff: &Diff, endpoint: u32) -> String {
     let it = &diff.endpoints[endpoint as usize];
     match it.kind.as_str() {

@@ -130,7 +130,7 @@ fn cut(text: &str) -> String {
     }
 }
 
-/// As a shell takes it.
+/// Quotes a text for a shell.
 fn quote(text: &str) -> String {
     let plain = |it: char| it.is_ascii_alphanumeric() || "-._/:,@".contains(it);
     if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }

@@ -13,7 +13,7 @@ use super::words::Words;
 use crate::page::Page;
 use crate::render::sarif::{SCHEMA, uri};
 
-/// Something to note, where it stands.
+/// A note at the line that causes a change.
 struct Note<'w> {
     kind: &'static Kind,
     text: String,
@@ -23,7 +23,7 @@ struct Note<'w> {
 struct Kind {
     id: &'static str,
     title: &'static str,
-    /// For SARIF, and for GitHub.
+    /// The names of the severity in SARIF and in GitHub's commands.
     levels: [&'static str; 2],
 }
 

@@ -89,7 +89,7 @@ impl Culprit {
     }
 }
 
-/// In the order of the objects, so that no document is read twice.
+/// The lines of these culprits. They are searched in the order of the objects, so that no document is parsed twice.
 fn lines(compared: &Compared, which: usize, wanted: BTreeSet<Culprit>) -> BTreeMap<Culprit, Line> {
     let mut locator = Locator::new(&compared.sides[which].sources);
     let mut ordered: Vec<(Origin, Culprit)> =

@@ -24,7 +24,7 @@ pub(super) struct Words<'a, 'c> {
 pub(super) struct Isolated {
     pub(super) begins: bool,
     pub(super) text: String,
-    /// By what, on the side where it is in force.
+    /// The policies that isolate the group, on the side where it is isolated.
     pub(super) policies: Vec<Culprit>,
 }
 
@@ -146,7 +146,7 @@ impl Words<'_, '_> {
         })
     }
 
-    /// Names with their lines.
+    /// The names of culprits with their lines.
     fn list(&self, which: usize, culprits: &[Culprit]) -> String {
         let mut names = Vec::new();
         for culprit in culprits.iter().take(MOST_CULPRITS) {

@@ -19,16 +19,16 @@ use crate::render::Spot;
 use crate::render::text::{count, excerpt};
 use crate::witness::{self, Class, Witness};
 
-/// Of the rules that do not match, this many are told apart.
+/// The most rules that do not match to explain in detail. The others are counted.
 const MOST_MISSES: usize = 3;
 /// A rule longer than this is shown by its first line.
 const MOST_LINES: usize = 12;
-/// So many packets are shown, the rest are counted.
+/// The most witness packets to show. The others are counted.
 const MOST_WITNESSES: usize = 6;
-/// So much of what makes a class.
+/// The most properties of a class to show. The others are counted.
 const MOST_PARTS: usize = 5;
 
-/// Everything about one question.
+/// The whole explanation of one question.
 pub(super) fn answer(read: &Read, answer: &Answer, color: bool) -> Page {
     let mut sheet = Sheet { read, locator: Locator::new(&read.sources), page: Page::colored(color) };
     sheet.line(0, word(answer.verdict()).to_uppercase().as_str());
@@ -69,7 +69,7 @@ impl Sheet<'_> {
         self.page.line(format_args!("{:indent$}{text}", ""));
     }
 
-    /// What is written meanwhile stands further right.
+    /// Indents the lines that `write` prints.
     fn indented(&mut self, indent: usize, write: impl FnOnce(&mut Self)) {
         let inner = self.page.empty_like();
         let before = std::mem::replace(&mut self.page, inner);
@@ -212,7 +212,8 @@ impl Sheet<'_> {
         self.line(2, "to allow it, remove the entry, or exempt it with an Allow list of a smaller order");
     }
 
-    /// The lines of the input that are meant.
+    /// Prints the lines of the input at `origin` with a label. If the input has no such place, prints only title and
+    /// label.
     fn snippet(&mut self, title: &str, origin: Origin, label: &str) {
         let Some(at) = self.locator.locate(&Place::Field(origin)) else {
             return self.line(2, &format!("{title}: {label}"));
@@ -247,7 +248,7 @@ fn behind(backends: usize) -> &'static str {
     }
 }
 
-/// Why policies pass an end over.
+/// Why no policy applies to an end.
 fn not_subject(cluster: &Cluster, end: &End) -> String {
     let node = || end.address.and_then(|address| cluster.nodes.iter().find(|node| node.addresses.contains(&address)));
     match end.endpoint.map(|id| cluster.endpoints[id.index()].standing) {
@@ -269,7 +270,8 @@ fn what_is_wrong(miss: &Miss) -> String {
         (true, false) => "the peer matches, the port does not".to_owned(),
         (false, true) => "the port matches, the peer does not".to_owned(),
         (false, false) => "neither peer nor port matches".to_owned(),
-        // The oracle asks more of a service address behind which nothing stands: nothing but the address is known.
+        // This happens for a service address without ready backends: only the address is known, and there the oracle
+        // requires more than a rule that matches.
         (true, true) => "matches, but nothing ready stands behind this service address".to_owned(),
     }
 }

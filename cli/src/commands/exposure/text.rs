@@ -109,7 +109,7 @@ fn from_namespaces(found: &Findings<'_>, groups: &[Group]) -> String {
     }
 }
 
-/// What passes, and from whom.
+/// Traffic that passes, and its sources.
 type Way = Vec<(Passes, Vec<Group>)>;
 
 /// The rows of a section; parties that are exposed in the same way share a row.

@@ -75,7 +75,7 @@ fn write_all(writer: &mut impl Write, pieces: &[&str]) -> io::Result<()> {
     pieces.iter().try_for_each(|piece| writer.write_all(piece.as_bytes()))
 }
 
-/// As a JSON string.
+/// A text as a JSON string.
 fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -67,7 +67,7 @@ impl<'l> Line<'l> {
         }
     }
 
-    /// As it was written; it need be no more than JSON.
+    /// The flow's `id` as it was written: any JSON value.
     pub(super) fn id(&self) -> Option<&'l RawValue> {
         match self {
             Self::Flow(written) => written.id,
@@ -84,7 +84,7 @@ impl<'l> Line<'l> {
 }
 
 impl Written<'_> {
-    /// Names and addresses → the flow that is meant.
+    /// Finds the flow between the ends that the names and addresses refer to.
     pub(super) fn resolve<'c>(&self, ends: &Ends<'c>, directory: &Directory<'c>) -> Result<Flow, String> {
         let protocol = parse_protocol(&self.proto.0)?;
         let port = match (protocol, self.port) {

@@ -8,7 +8,7 @@ use crate::because::word;
 use crate::page::Page;
 use crate::render::text::count;
 
-/// As cargo prints tests: one line each, then what failed.
+/// As cargo prints tests: one line for each, then the failures.
 pub(super) fn text(file: &str, tried: &[Tried], quiet: bool) -> Page {
     let mut page = Page::new();
     for it in tried {

@@ -1,9 +1,10 @@
-//! Local pods on their networks before the API says so.
+//! Addresses of local pods before the API reports them.
 //!
-//! Problem: the kubelet tells the API a pod's address a second or more after the pod has begun to talk. Strategy: the CNI plug-in
-//! says it; without one, the result cache has it as soon as the interface is there, and is looked at for pods that are starting on
-//! this node. What either says of the pod's own UID stands until the API says something new. A pod that starts for long is looked for
-//! less often.
+//! Problem: the kubelet reports a pod's address to the API a second or more after the pod has begun to send packets.
+//! Strategy: the CNI plug-in reports the address to the agent. Without the plug-in, the agent reads the result cache
+//! for pods that are starting on this node; it contains the address as soon as the interface exists. Such an address
+//! counts for the pod with the same UID, until the API reports an address that is new. The longer a pod takes to
+//! start, the less often the cache is read.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,19 +22,20 @@ const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// Pods that are starting.
 #[derive(Debug, Default)]
 pub(super) struct Early {
-    /// As the API has them: without an address.
+    /// The objects as the API has them, without an address.
     starting: BTreeMap<Key, Object>,
-    /// What is known of pods that the API does not have yet.
+    /// Addresses that the API does not have yet.
     learned: BTreeMap<Key, Learned>,
     look: Option<Backoff>,
 }
 
 #[derive(Debug)]
 struct Learned {
-    /// Of which pod, if that was said.
+    /// The pod's UID, if the CNI plug-in or the cache gave it.
     uid: Option<String>,
     addresses: Vec<IpAddr>,
-    /// What the API has, as long as it does not have these: none, or those that the pod had before its network was made anew.
+    /// The addresses in the API while it does not have the new ones: none, or those that the pod had before its
+    /// network was recreated.
     instead_of: Vec<IpAddr>,
 }
 
@@ -44,7 +46,7 @@ impl Learned {
 }
 
 impl Early {
-    /// When to look.
+    /// When to read the result cache next.
     pub(super) fn due(&self) -> Option<Instant> {
         self.look.map(|(at, _)| at)
     }
@@ -56,7 +58,7 @@ impl Early {
         }
     }
 
-    /// A pod is gone, or is no pod.
+    /// Forgets a pod that is gone, has ended, or has its address in the API.
     pub(super) fn forget(&mut self, key: &Key) {
         self.starting.remove(key);
         self.learned.remove(key);
@@ -65,13 +67,14 @@ impl Early {
         }
     }
 
-    /// Somebody who knows says which addresses a pod has.
+    /// Takes the addresses that the CNI plug-in reports for a pod.
     pub(super) fn tell(&mut self, key: &Key, uid: Option<String>, addresses: Vec<IpAddr>, instead_of: Vec<IpAddr>) {
         self.starting.remove(key);
         self.learned.insert(key.clone(), Learned { uid, addresses, instead_of });
     }
 
-    /// What the API says, with what is known beyond it.
+    /// Returns an object of the API with the addresses that the API does not have yet. If a starting pod has no known
+    /// address, it is searched for from now on.
     pub(super) fn complete(&mut self, node: &str, key: &Key, mut object: Object, now: Instant) -> Object {
         let known = self.learned.get(key).filter(|it| it.is_of(&object));
         if let Some(known) = known.filter(|it| is_on_network(node, &object).is_some_and(|has| has == it.instead_of)) {
@@ -91,7 +94,7 @@ impl Early {
     }
 }
 
-/// The addresses that the API has of it; `None` if it is no pod of this node with a network of its own.
+/// The pod's addresses in the API. `None` if the object is no pod of this node with a network of its own, or has ended.
 fn is_on_network<'o>(node: &str, object: &'o Object) -> Option<&'o [IpAddr]> {
     let Body::Pod(pod) = &object.body else { return None };
     let has_ended = matches!(pod.phase, Some(Phase::Succeeded | Phase::Failed));
@@ -105,7 +108,7 @@ fn set_addresses(object: &mut Object, addresses: &[IpAddr]) {
 }
 
 impl<E: Enforce> Agent<E> {
-    /// Looks whether pods that are starting have their interfaces.
+    /// Reads the result cache, if that is due, for the addresses of pods that are starting.
     pub(super) fn look_early(&mut self, now: Instant) {
         let Some((_, wait)) = self.early.look.filter(|(at, _)| *at <= now) else { return };
         self.early.look = Some((now + wait, (wait * 2).min(LONGEST_LOOK)));

@@ -1,8 +1,9 @@
-//! From objects to a generation in force.
+//! Makes a generation from the objects of the index and puts it into force.
 //!
-//! Problem: it takes a tenth of a second and more, in which pods come and go. Strategy: between its steps the agent hears what has
-//! come, and writes into the generation before what can be written singly; all of that is in the new one from its first moment on.
-//! Invariant: single entries are written only while the index answers for what is in force.
+//! Problem: this takes a tenth of a second or more, and pods come and go in the meantime.
+//! Strategy: between the steps, the agent handles the messages that have arrived. It writes changes of single entries
+//! into the generation that is still in force, and the new generation contains them from its first moment on.
+//! Invariant: single entries are written only while the generation in force is the index's.
 
 use std::time::{Duration, Instant};
 
@@ -18,12 +19,13 @@ use super::{Agent, InForce, Inbox, Pod, REST, Value, back_off};
 use crate::watch::enforce::{Enforce, Installed, Wanted};
 use crate::watch::follow::chain;
 
-/// Where single addresses are written: the kernel's own maps, which can be changed in place, before what stands in lists. All else
-/// is laid out as costs the least.
+/// The structures for exact addresses: a kernel hash, which can be changed in place, in front of the compiled table
+/// of listed addresses. All other structures are chosen by cost.
 const WRITTEN: [(Place, Structure); 2] = [(Place::Exact4, Structure::Layered), (Place::Exact6, Structure::Layered)];
 
 impl<E: Enforce> Agent<E> {
-    /// Compiles and installs what there is. That takes some time, in which single entries of the generation before go on to be written.
+    /// Compiles and installs a generation. In the meantime, single entries of the previous generation are still
+    /// written.
     pub(super) fn generation(&mut self, now: Instant, inbox: &mut Inbox<'_>) {
         self.judge_newcomers_first(now);
         let begun = self.pending.begin(now);
@@ -43,7 +45,8 @@ impl<E: Enforce> Agent<E> {
                     // The same generation as before, under the same number, judges no flow again.
                     self.pending.writes.judge_again(now);
                 }
-                // If there is one: what came late is in it.
+                // The new generation contains the entries of late changes. This raises the epoch if that is due, and
+                // records the times of the late changes.
                 self.write(now);
                 self.end_departed(now);
             }
@@ -53,11 +56,11 @@ impl<E: Enforce> Agent<E> {
                 self.failed(stage, error, now);
             }
         }
-        // Nobody waits for it.
+        // Freeing memory comes last: no pod waits for it.
         self.index.settle();
     }
 
-    /// From the objects as they are to a generation in force.
+    /// Compiles the present objects, with fewer rules if they exceed the budget, and installs the result.
     fn make(&mut self, now: Instant, inbox: &mut Inbox<'_>) -> Result<Installed, (&'static str, String)> {
         let options = Options {
             forced: WRITTEN.to_vec(),
@@ -111,7 +114,8 @@ impl<E: Enforce> Agent<E> {
         (compiled.map(|compiled| (generation, compiled)), fit)
     }
 
-    /// Hears what has come meanwhile, and does as much of it as can be done at once.
+    /// Handles the messages that have arrived in the meantime, closes interfaces of new pods, and writes single
+    /// entries.
     fn catch_up(&mut self, inbox: &mut Inbox<'_>, now: Instant) {
         while let Some(heard) = inbox() {
             self.hear(heard);
@@ -120,8 +124,8 @@ impl<E: Enforce> Agent<E> {
         self.write(now);
     }
 
-    /// What was heard since the generation was begun is not in it. What is written in the one before is in this one from its first
-    /// moment on.
+    /// Makes the compiled generation the index's. Changes since its beginning are not compiled in: changes of
+    /// addresses are added to its tables here, and any other change requests another generation.
     fn adopt(
         &mut self,
         generation: Generation,
@@ -129,7 +133,8 @@ impl<E: Enforce> Agent<E> {
         options: &Options,
         now: Instant,
     ) -> Result<Artifact, (&'static str, String)> {
-        // If it cannot be installed it may have come into force all the same, and its classes have other numbers.
+        // An installation that fails may still have put the generation into force, and its classes have other
+        // numbers. So no entries are written until an installation succeeds.
         self.is_indexed = false;
         self.pending.writes.forget_entries();
         let late = self.index.adopt(generation);
@@ -179,7 +184,7 @@ impl<E: Enforce> Agent<E> {
         Ok(installed)
     }
 
-    /// What is in force stays; it is tried again, later each time.
+    /// Reports the failure and schedules a retry, later each time. The previous generation stays in force.
     fn failed(&mut self, stage: &'static str, error: String, now: Instant) {
         self.metrics.add("weir_failures_total", &[("stage", stage)], 1.0);
         if self.failure.as_ref() != Some(&error) {
@@ -207,7 +212,7 @@ fn compiled(generation: &Generation, options: &Options) -> Result<Compiled, Comp
     compile::compile_classes(cluster, scope, classes.clone(), options)
 }
 
-/// How long several things took together.
+/// The total time of several steps.
 #[derive(Default)]
 struct Stopwatch {
     elapsed: Duration,

@@ -1,4 +1,4 @@
-//! Pods that wait for their policy: the CNI plug-in lets them go when it is in force.
+//! Pods that wait for their policy: the CNI plug-in holds their start back until policy is in force on them.
 
 use std::time::{Instant, SystemTime};
 
@@ -12,9 +12,10 @@ use crate::watch::enforce::Enforce;
 use crate::watch::hold::Waiting;
 
 impl<E: Enforce> Agent<E> {
-    /// The plug-in asks.
+    /// Handles a question of the plug-in.
     pub(crate) fn asked(&mut self, waiting: Waiting) {
-        // An interface that comes back has the same name, and is another one.
+        // A recreated interface has the same name, but policy is not in force on it. So interfaces that are gone are
+        // forgotten before the question is answered.
         let (interfaces, _) = self.places.check();
         self.enforced.retain(|_, at| interfaces.has(at));
         match waiting.question.verb {
@@ -36,7 +37,8 @@ impl<E: Enforce> Agent<E> {
         }
     }
 
-    /// What is known of the pod from here on: its interface and its addresses, before the API has them.
+    /// Takes the pod's interface and addresses from the question, because the API does not have them yet. The
+    /// question then waits for its answer.
     fn hold(&mut self, waiting: Waiting) {
         let Question { pod, interfaces, addresses, .. } = &waiting.question;
         let since = waiting.since;
@@ -56,13 +58,14 @@ impl<E: Enforce> Agent<E> {
             let object = self.early.complete(&self.node, &key, object, since);
             let dirty = self.index.apply(object);
             self.note(dirty, true, since);
-            // The classes may be the same, and the interface another.
+            // Even if no class changes, the interface may be another one.
             self.pending.want_generation(since);
         }
         self.waiting.push(waiting);
     }
 
-    /// Lets those go on whom policy is in force, and tells those why not who have waited for long enough.
+    /// Answers the questions about pods on which policy is in force. Questions whose time is over get the reason why
+    /// it is not.
     pub(super) fn let_go(&mut self, now: Instant) {
         for waiting in std::mem::take(&mut self.waiting) {
             let waited = now.saturating_duration_since(waiting.since);
@@ -83,7 +86,7 @@ impl<E: Enforce> Agent<E> {
         }
     }
 
-    /// When the first of them has waited for long enough.
+    /// The time at which the first waiting question is over.
     pub(super) fn let_go_due(&self) -> Option<Instant> {
         self.waiting.iter().filter_map(|it| it.since.checked_add(it.question.wait)).min()
     }
@@ -120,7 +123,7 @@ impl<E: Enforce> Agent<E> {
     }
 }
 
-/// A plug-in that has gone has no use for it.
+/// Sends the answer. An error means that the plug-in no longer waits for it.
 fn reply(waiting: &Waiting, answer: Answer) {
     _ = waiting.reply.send(answer);
 }

@@ -1,4 +1,4 @@
-//! What the agent tells of itself: readiness, objects, endpoints, and the kernel's counts.
+//! The agent's reports on itself: readiness, objects, endpoints, and the kernel's counters.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -55,7 +55,7 @@ impl<E: Enforce> Agent<E> {
         }
     }
 
-    /// Looks at the kernel, and has it mended.
+    /// Compares the kernel's state with the record, has deviations repaired, and updates the metrics of the kernel.
     pub(super) fn survey(&mut self) {
         self.count_objects();
         if self.in_force.is_none() {
@@ -98,7 +98,7 @@ impl<E: Enforce> Agent<E> {
         }
     }
 
-    /// A generation failed with what has changed since the last one.
+    /// Reports a failed generation on the policies and lists that have changed since the last one that came into force.
     pub(super) fn tell_policies(&mut self, error: &str, now: Instant) {
         for about in &self.pending.policies {
             let uid = self.index.get(about).and_then(|it| it.meta.uid.clone());
@@ -107,7 +107,7 @@ impl<E: Enforce> Agent<E> {
         }
     }
 
-    /// The kernel refused it at these.
+    /// Reports on pods that policy is not in force on them, and why.
     pub(super) fn tell_pods(&mut self, failed: &[(String, String)], now: Instant) {
         for (pod, why) in failed {
             let Some((namespace, name)) = pod.split_once('/') else { continue };

@@ -31,7 +31,7 @@ const CLUSTER: &str = "
 
 const KINDS: [&str; 4] = ["Namespace", "Node", "Pod", "NetworkPolicy"];
 
-/// What the kernel was asked to do, and what it answers.
+/// A fake kernel. It records the agent's requests, and can be set to refuse them.
 #[derive(Clone, Default)]
 struct Kernel(Arc<Mutex<Seen>>);
 
@@ -45,9 +45,9 @@ struct Seen {
     refuse_pod: bool,
     refuse_end: bool,
     refuse_look: bool,
-    /// Pods without our programs.
+    /// Pods that a check reports to be without our programs.
     astray: Vec<String>,
-    /// A generation is the one before: it keeps its number.
+    /// Installations report that the generation is the previous one, so it keeps its number.
     is_same: bool,
 }
 
@@ -57,7 +57,7 @@ impl Enforce for Kernel {
         let at = wanted.endpoints.iter().map(|(pod, interface)| format!("{pod}@{interface}")).collect::<Vec<_>>();
         let isolated = wanted.artifact.endpoints.iter().any(|it| it.value[endpoint::FLAGS as usize] != 0);
         let isolated = if isolated { " isolated" } else { "" };
-        // The one address that tests give to pods that come later.
+        // The tests give this address to the pod that they add later.
         let exact = wanted.artifact.map(MapName::Exact4);
         let late = exact.is_some_and(|map| map.entries.iter().any(|(key, _)| key[..] == [10, 0, 1, 6]));
         let late = if late { " with 10.0.1.6" } else { "" };
@@ -112,7 +112,7 @@ impl Enforce for Kernel {
     }
 }
 
-/// An agent, its kernel, and a host where a pod's interface is there as soon as the cache has it.
+/// An agent, a fake kernel, and a host on which a pod's interface and its entry in the result cache appear together.
 struct Rig {
     agent: Agent<Kernel>,
     kernel: Kernel,
@@ -154,7 +154,7 @@ impl Rig {
         Self { agent, kernel, host, metrics, told, now: Instant::now() }
     }
 
-    /// With the cluster listed and in force.
+    /// A rig whose agent has listed the cluster and put it into force.
     fn in_force() -> Self {
         let mut rig = Self::new();
         rig.plug("web", "u1", "veth7", [10, 0, 0, 5]);
@@ -200,7 +200,7 @@ impl Rig {
         }
     }
 
-    /// Lets time pass, as the agent asks for it; says what the kernel was asked to do.
+    /// Moves the clock forward, and calls the agent whenever its work is due. Returns the requests to the kernel.
     fn after(&mut self, time: Duration) -> Vec<String> {
         let end = self.now + time;
         self.agent.act(self.now, &mut || None);
@@ -214,10 +214,10 @@ impl Rig {
         std::mem::take(&mut self.seen().done)
     }
 
-    /// Makes the generation that is due, and is told of objects meanwhile; says what the kernel was asked to do.
+    /// Makes the generation that is due, while these objects arrive. Returns the requests to the kernel.
     fn make_while_told(&mut self, text: &str) -> Vec<String> {
         let done = self.make_while(objects(text).into_iter().map(Event::Applied));
-        // It depends on how long this machine takes.
+        // Whether a new epoch is due in the meantime depends on the speed of this machine.
         done.into_iter().map(|it| it.replace(", again", "")).collect()
     }
 
@@ -228,7 +228,7 @@ impl Rig {
         std::mem::take(&mut self.seen().done)
     }
 
-    /// What was told of objects since the last time.
+    /// The notices about objects since the last call, as text.
     fn told(&mut self) -> Vec<String> {
         let told = std::iter::from_fn(|| self.told.try_recv().ok());
         told.map(|it| format!("{} {}/{}: {}", it.reason, it.about.kind, it.about.name, it.message)).collect()
@@ -350,7 +350,7 @@ fn what_is_nothing_to_one_generation_may_be_something_to_the_next() {
         "{apiVersion: v1, kind: Pod, metadata: {name: api, namespace: shop, uid: u3, labels: {app: api}},
           spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.8}}",
     );
-    // It selects nobody in the generation in force.
+    // In the generation in force, this policy selects no pod.
     let late = NARROW.replace("name: p", "name: q").replace("app: web", "app: api");
     let done = rig.make_while_told(&late);
     let both = ["install shop/api@veth8,shop/web@veth7 isolated"];
@@ -367,7 +367,7 @@ fn what_came_late_is_in_the_generation_after_one_that_failed() {
     let done = rig.make_while_told(&late);
     assert_eq!(done, ["write 10.0.1.6", "install shop/web@veth7 isolated with 10.0.1.6"]);
     rig.seen().refuse_install = false;
-    // It is no more a late one, and in no other way there.
+    // The pod is no late change of this generation, so only the compile can have put its address there.
     assert_eq!(rig.after(GATHER + FIRST_RETRY), ["install shop/web@veth7 isolated with 10.0.1.6"]);
 }
 
@@ -405,12 +405,12 @@ fn a_malformed_object_keeps_what_it_said_before() {
     let mut rig = Rig::in_force();
     let event = Event::Malformed { key: key("NetworkPolicy", "p"), uid: None, message: "odd".to_owned() };
     rig.agent.take(event, rig.now);
-    // Another change makes a new generation: the policy is in it as it was.
+    // Another change leads to a new generation. It contains the policy with its last readable content.
     rig.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {a: b}}}");
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
     let line = "weir_unenforced_objects{kind=\"NetworkPolicy\",why=\"malformed\"} 1";
     assert!(rig.metrics.text().contains(line), "{}", rig.metrics.text());
-    // A list that names it does not take it away either; one that does not, does.
+    // A list that names the policy does not remove it. A list without it does.
     rig.agent.take(Event::Listed { kind: "NetworkPolicy", keys: [key("NetworkPolicy", "p")].into() }, rig.now);
     assert_eq!(rig.after(GATHER), NONE);
     rig.agent.take(Event::Listed { kind: "NetworkPolicy", keys: BTreeSet::new() }, rig.now);
@@ -456,7 +456,7 @@ fn a_generation_that_fails_is_tried_again_and_nothing_is_written_into_the_one_be
     rig.apply(NARROW);
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
     assert!(rig.metrics.unready().is_some_and(|why| why.contains("no memory")));
-    // The index has gone on to classes that the kernel does not have.
+    // The index has new classes, which the kernel does not have. So nothing may be written.
     rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
     assert_eq!(rig.after(GATHER), NONE);
     let with_both = ["install shop/web@veth7 isolated with 10.0.1.6"];
@@ -565,7 +565,7 @@ fn a_pod_whose_interface_stays_away_is_told_of_in_the_end() {
     assert!(rig.metrics.unready().is_some_and(|why| why.starts_with("pod shop/web: no interface")));
 }
 
-/// Its interface may exist without our knowledge.
+/// The interface of such a pod may exist without our knowledge.
 #[test]
 fn a_pod_that_was_never_found_is_told_of_though_it_is_being_deleted() {
     let mut rig = Rig::new();
@@ -594,13 +594,13 @@ fn a_pod_is_enforced_before_the_api_knows_its_address() {
     };
     rig.apply(&starting("{phase: Pending}"));
     rig.after(Duration::from_secs(3));
-    // Another pod had the name, and left its result behind.
+    // An earlier pod of this name has left its result in the cache.
     rig.plug("web-2", "u6", "veth6", [10, 0, 0, 6]);
     assert_eq!(rig.after(Duration::from_secs(3)), NONE);
     rig.plug("web-2", "u7", "veth8", [10, 0, 0, 7]);
     let both = ["install shop/web@veth7,shop/web-2@veth8 isolated"];
     assert_eq!(rig.after(Duration::from_secs(1) + GATHER), both);
-    // What the API says next still has no address.
+    // The next update of the API still has no address.
     rig.apply(&starting("{phase: Pending, conditions: [{type: PodScheduled, status: 'True'}]}"));
     assert_eq!(rig.after(Duration::from_secs(3)), NONE);
     rig.apply(&starting("{phase: Running, podIP: 10.0.0.7}"));

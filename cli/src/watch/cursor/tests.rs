@@ -28,7 +28,7 @@ fn bookmark(version: u32, annotations: &str) -> String {
 
 const END: &str = r#"{"k8s.io/initial-events-end":"true"}"#;
 
-/// Feeds lines; says what was told, and the fault that ended it.
+/// Feeds lines to the cursor. Returns its events and faults as text.
 fn feed(cursor: &mut Cursor, lines: &[String]) -> String {
     let mut told = Vec::new();
     for line in lines {
@@ -125,7 +125,7 @@ fn an_expired_version_is_listed_anew() {
 
 #[test]
 fn servers_that_cannot_stream_are_asked_for_a_list() {
-    // 422: the feature is off. 500, 504: etcd 3.4. Others ignore the question, or pause in the middle.
+    // 422: the feature is off. 500, 504: etcd 3.4. Other servers ignore the parameter, or stop in the middle.
     for fault in
         [refused(422), refused(400), refused(500), refused(504), Fault::NoInitialEnd, Fault::Silent, Fault::Closed]
     {

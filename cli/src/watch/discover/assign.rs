@@ -25,10 +25,10 @@ pub(crate) struct Claimant<'p> {
     pub(crate) has_lost: bool,
 }
 
-/// Which pod has which interface.
+/// The result for all pods: the interface of each, and the contested interfaces.
 #[derive(Debug, Default)]
 pub(crate) struct Assignment {
-    /// In the order of the claimants.
+    /// The result for each claimant, in the order of the claimants.
     pub(crate) outcomes: Vec<Result<Found, NotFound>>,
     /// Interfaces that may belong to several pods, each with the index of one of these claimants.
     pub(crate) contested: BTreeMap<String, usize>,

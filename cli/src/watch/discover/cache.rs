@@ -13,7 +13,7 @@ use crate::cni::Made;
 pub(crate) struct Cached {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// Not every container runtime passes it.
+    /// `None` if the container runtime does not pass it on.
     pub(crate) uid: Option<String>,
     /// Interfaces on the host's side, the last made first: a bridge comes before its port.
     pub(crate) host_interfaces: Vec<String>,
@@ -29,7 +29,7 @@ impl Cached {
         self.namespace == pod.namespace && self.name == pod.name && same_pod
     }
 
-    /// Whether it can be the attachment that has the pod's addresses; before they are known, any can.
+    /// Whether this can be the attachment that has the pod's addresses. Before they are known, every attachment can.
     pub(super) fn could_have(&self, addresses: &[IpAddr]) -> bool {
         addresses.is_empty() || addresses.iter().any(|address| self.addresses.contains(address))
     }

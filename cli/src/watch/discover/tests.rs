@@ -14,7 +14,7 @@ fn host() -> Vec<Interface> {
     ]
 }
 
-/// As libcni 1.1 of containerd writes it for the bridge plug-in.
+/// A result as libcni 1.1 of containerd writes it for the bridge plug-in.
 fn bridge(uid: &str, veth: &str, address: &str) -> String {
     format!(
         r#"{{"kind":"cniCacheV1","containerId":"0a1b","config":"e30=","ifName":"eth0","networkName":"pods",

@@ -11,12 +11,12 @@ use weir_runtime::{Endpoint, Error, Generation, Now, Way};
 use super::{Enforce, Installed, Left, Looked, Survey, Trouble, Wanted};
 use crate::watch::follow::chain;
 
-/// Enforcement under a directory of pins. What is there already is adopted, and stays when the agent ends.
+/// Enforcement with pins under a directory. Existing pins are adopted, and all pins stay when the agent ends.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     bpffs: PathBuf,
     way: Option<Way>,
-    /// Opened with the first use, and again after a failure: until then another agent may hold it.
+    /// Opened on first use. If that fails, the next use tries again: another agent may have held the directory.
     runtime: Option<Runtime>,
 }
 
@@ -72,7 +72,7 @@ impl Enforce for Kernel {
                 Ok(Installed { epoch, is_new: epoch != before, failed: Vec::new() })
             }
             Err(Error::Partial(failures)) => {
-                // A pod whose interface has gone needs nothing any more.
+                // A pod whose interface is gone needs no enforcement any more.
                 let failed = failures.into_iter().filter(|it| it.now != Now::Gone).map(|it| (it.pod, it.why)).collect();
                 let epoch = self.epoch().map_err(trouble)?;
                 Ok(Installed { epoch, is_new: epoch != before, failed })

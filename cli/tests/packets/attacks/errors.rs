@@ -133,7 +133,7 @@ fn outdate(stage: &Stage) {
     switch(stage, &generation(stage, "tight", &tight));
 }
 
-/// Also once a packet of the flow was denied.
+/// The error must not pass either after a packet of the flow was denied.
 fn still_denied(scene: &Scene<'_>, findings: &mut Findings, live: &Packet, error: &Packet) {
     send(scene.stage, &scene.client, &scene.server, live);
     findings.expect(scene.server.misses(live), "a packet of a forbidden flow passes");

@@ -1,5 +1,5 @@
-//! Packets that claim to be of a flow: forged ends, another's packets under the node's address and port, associations
-//! begun the wrong way round.
+//! Packets that claim to belong to a flow: forged ends, packets of another sender under the node's address and port,
+//! associations that begin in the wrong direction.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};

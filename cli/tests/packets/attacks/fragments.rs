@@ -38,7 +38,7 @@ fn pieces(source: IpAddr, destination: IpAddr, port: u16, marker: &[u8; 8]) -> [
     ]
 }
 
-/// The same ports in one unfragmented packet.
+/// An unfragmented packet with the same ports.
 fn whole(source: IpAddr, destination: IpAddr, marker: &[u8; 8]) -> Packet {
     let mut packet = Packet::udp((source, PORT), (destination, 9));
     packet.payload[8..16].copy_from_slice(marker);

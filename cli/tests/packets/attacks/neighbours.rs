@@ -62,7 +62,7 @@ fn gateway_mac(stage: &Stage, pod: &str) -> [u8; 6] {
     mac(&stage.net.nodes[0].space, &via(stage, pod)).unwrap()
 }
 
-/// A router sends it on, with a hop limit of 254 and everything in it.
+/// A router forwards such a message with all its payload; only the hop limit is then 254.
 #[test]
 fn neighbour_discovery_is_no_tunnel() {
     attack_tracked(IN_IPV6, |stage, findings| {
@@ -209,7 +209,7 @@ fn genuine_neighbours_find_each_other_after_all_is_forgotten() {
     });
 }
 
-/// The address that every IPv6 interface makes of its hardware address is a pod's own, too.
+/// A pod's own addresses include the link-local address that its IPv6 interface derives from its hardware address.
 #[test]
 fn link_local_addresses_are_found() {
     attack_tracked(ON_BRIDGES_IN_IPV6, |stage, findings| {

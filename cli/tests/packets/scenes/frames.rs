@@ -33,12 +33,12 @@ fn options_and_extension_headers_hide_no_port() {
         let (client, server) = (wire(stage, "client"), wire(stage, "server"));
         let ends = (stage.address("client"), stage.address("server"));
         let dressed: Vec<Box<dyn Fn(Packet) -> Packet>> = match stage.v6 {
-            // No-operations; a router alert.
+            // First no-operations, then a router alert.
             false => vec![
                 Box::new(|it| it.with_options(&[1, 1, 1, 0])),
                 Box::new(|it| it.with_options(&[148, 4, 0, 0, 1, 1, 1, 0])),
             ],
-            // Padding for the destination and for every hop, and both.
+            // Padding in destination options, in hop-by-hop options, and in both.
             true => vec![
                 Box::new(|it| it.with_extension(60, &PADDING)),
                 Box::new(|it| it.with_extension(0, &PADDING)),
@@ -56,7 +56,7 @@ fn options_and_extension_headers_hide_no_port() {
     });
 }
 
-/// Of an options header: nothing more, and an option that pads.
+/// An options header without its first byte: the length field (no further 8 bytes), and a padding option.
 const PADDING: [u8; 7] = [0, 1, 4, 0, 0, 0, 0];
 
 #[test]

@@ -137,7 +137,7 @@ fn ends(done: &[String]) -> Vec<&str> {
     done.iter().map(String::as_str).filter(|it| it.starts_with("end ")).collect()
 }
 
-/// With a service of two backends in force.
+/// A rig with a service of two backends in force.
 fn serving() -> Rig {
     let mut rig = Rig::in_force();
     rig.apply(SERVICE);

@@ -1,5 +1,5 @@
-//! Random lives of the agent. Events come in any order. When they have stopped, the kernel must do what the reference
-//! model says about the existing objects.
+//! Random lives of the agent. Events come in any order. When they have stopped, the kernel must give the verdicts of
+//! the reference model for the existing objects.
 //!
 //! Problem: the agent's bookkeeping can fail in orders of events that no hand-written test covers. Examples: a deletion
 //! arrives after another pod has the address, a new list loses events, the agent dies between two steps.

@@ -183,7 +183,7 @@ impl Enforce for Host {
         Ok(Looked::default())
     }
 
-    /// The entry has no pod until a generation names it.
+    /// Adds a closed endpoint. It has no pod until a generation names one for the interface.
     fn close(&mut self, interface: &str) -> Result<(), Trouble> {
         let mut state = self.lock();
         let ifindex = state.interface(interface).ok_or_else(|| Trouble("it is gone".to_owned()))?;
