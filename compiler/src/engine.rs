@@ -74,7 +74,7 @@ pub enum EngineError {
     /// The cluster cannot be compiled.
     #[error(transparent)]
     Compile(#[from] CompileError),
-    /// It went wrong.
+    /// The engine failed.
     #[error(transparent)]
     Broken(#[from] Broken),
 }

@@ -65,7 +65,7 @@ pub(crate) const NOTHING: [u8; 16] = [0xb7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x9
 /// A program that is not ours.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Neighbour {
-    /// Where: the interface's name.
+    /// The interface's name.
     pub interface: String,
     /// Which program of ours is on the same hook.
     pub beside: &'static str,

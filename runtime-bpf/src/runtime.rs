@@ -2,14 +2,14 @@
 //!
 //! Problem: the process can die between any two operations, and any operation can fail; the rules in force must stay in
 //! force.
-//! Strategy: the [`Record`] is the desired state, and [`Runtime::settle`] reconciles the kernel with it, whatever the
-//! present state is. A change is: settle; make the new objects, not yet in use; write the record; settle. So recovery,
+//! Strategy: the [`Record`] is the desired state, and [`Runtime::settle`] reconciles the kernel with it, from any
+//! state. A change is: settle; make the new objects, not yet in use; write the record; settle. So recovery,
 //! adoption, repair and the change itself share one implementation.
 //!
 //! A switch to another generation:
 //!
 //! ```text
-//!  make next (maps filled, programs loaded, pinned under next/)     nobody sees it
+//!  make next (maps filled, programs loaded, pinned under next/)     not yet in use
 //!  pair it with current: each knows the other's mark and program    packets that one has seen go through both hooks of that one
 //!  record: next                                                     from here on, recovery goes forward
 //!  replace the program at each uplink, then at each point           atomic each

@@ -38,7 +38,7 @@ pub(crate) struct Settled {
     pub(crate) generic: Vec<EdgeFailure>,
 }
 
-/// The program of ours that was found at each side of each interface a moment ago.
+/// Which of our programs was found at each side of each interface a moment ago.
 pub(crate) type Seen = BTreeMap<(u32, Side), Option<u32>>;
 
 /// The value in `endpoints` for each pod: from the artifact at hand, or from the one that was kept in the kernel.

@@ -168,7 +168,7 @@ impl Runtime {
             let (name, Some(map)) = (image.name.name(), loaded.map(image.name)) else { continue };
             let there = self.entries_of(map, name)?;
             let expected: BTreeMap<Vec<u8>, Vec<u8>> = match image.name {
-                // Frozen maps cannot be written, and the flow shape's content is this machine's own.
+                // Each switch writes `other`. `flow_shape` is frozen, and its content is this machine's own.
                 MapName::Other | MapName::FlowShape => continue,
                 MapName::Exact4 | MapName::Exact6 if loaded.generation.patched => continue,
                 MapName::Config => {

@@ -190,7 +190,7 @@ impl<'c> Natures<'c> {
     }
 
     fn nodes_of(&self, endpoint: Option<&Endpoint>, address: Option<IpAddr>) -> Vec<NodeId> {
-        // Pods on the host's network have the node's address, if the node has one.
+        // A pod on the host's network is its node, even if the node has no address. Otherwise the address decides.
         let host = endpoint.filter(|it| it.standing == Standing::HostNetwork).and_then(|it| it.node);
         let is_it = |id: &NodeId| {
             let has = |address: IpAddr| self.cluster.nodes[id.index()].addresses.contains(&address);
