@@ -184,8 +184,8 @@ fn a_cluster(seed: u64, tally: &mut Tally) -> Result<()> {
     }
 }
 
-/// Compares two versions of a cluster with `weir diff`, and checks the result against both clusters' answers to every
-/// question.
+/// Compares a cluster with a changed version of it, and checks the rows against the reference oracle's verdicts on
+/// both.
 fn a_change(seed: u64, tally: &mut Tally) -> Result<()> {
     let mut random = Random::new(seed);
     let (objects, assume) = (cluster::objects(&mut random), assumptions(&mut random));

@@ -109,7 +109,7 @@ pub enum CompileError {
     /// Numbers of classes have 31 bits in keys.
     #[error("{count} {what}, the limit is {limit}")]
     Classes {
-        /// The classes that are counted, in words.
+        /// The kind of classes.
         what: &'static str,
         /// How many.
         count: u64,

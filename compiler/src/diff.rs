@@ -11,8 +11,8 @@
 //! endpoints are the same if namespace, name and kind are equal. Left out, since nothing can forbid them: flows from a
 //! pod to itself; between a pod and its own node (its addresses, its host-network pods); and from a pod to a service
 //! that leads to one of these.
-//! Invariants: rows are exact: a flow within a row differs as the row says, and every flow that differs is in one;
-//! nothing here is asked pod by pod, and nothing depends on the order of the input.
+//! Invariants: rows are exact: a flow within a row differs as the row shows, and every flow that differs is in a row;
+//! no step examines pods one by one, and nothing depends on the order of the input.
 
 /// An index type of this module.
 macro_rules! number {
@@ -149,7 +149,7 @@ pub struct Party {
     pub services: Vec<u32>,
 }
 
-/// Whether an endpoint is there on both sides.
+/// Whether an endpoint exists on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Presence {
     /// On both.

@@ -1,4 +1,4 @@
-//! The agent's picture of the cluster: it takes changes of objects, and says what must be updated.
+//! The agent's picture of the cluster: it takes changes of objects, and returns the updates that they require.
 //!
 //! Problem: a cluster's objects change all the time, and most changes concern nothing on this node. Compiling anew for
 //! each of 100 pod events a second is waste; missing one is a hole.
@@ -111,7 +111,7 @@ pub struct Index {
     relisted: BTreeMap<IpAddr, Vec<PredicateId>>,
     /// How many pods have an address.
     holders: HashMap<IpAddr, u32>,
-    /// How many pods say that their node has an address.
+    /// How many pods name an address as their node's.
     hosted: HashMap<IpAddr, u32>,
 }
 
@@ -463,7 +463,7 @@ impl Index {
     }
 
     fn is_only_a_peer(&self, generation: &Generation, object: &Object, pod: &Pod, after: Option<&Object>) -> bool {
-        // A pod that names no node is located by its addresses.
+        // A pod that names no node, but has node addresses, may be on this node.
         let is_placed = pod.node.is_some() || pod.node_addresses.is_empty();
         let local = self.node.is_none() || pod.node == self.node || !is_placed;
         let backs = generation.selecting.iter().any(|(namespace, selector)| {
@@ -513,8 +513,8 @@ impl Index {
 }
 
 /// The entry to write for an address that should have this class; `None` removes the entry, because the prefixes
-/// already give this class. Addresses that lists contain always get an entry: they are in a table of their own, which
-/// may not be changeable.
+/// already give this class. Addresses that lists contain always get an entry: it is not known here whether the table
+/// of these addresses can be changed in place.
 fn written(generation: &Generation, address: IpAddr, peer: PeerId) -> Option<PeerId> {
     let addresses = &generation.classes.addresses;
     let is_said = addresses.find_stretch(address) == peer && !addresses.is_listed(address);
@@ -528,8 +528,8 @@ fn as_pod(object: &Object) -> Option<(&Object, &Pod)> {
     }
 }
 
-/// Whether the previous pod loses one of its addresses: the pod or the address is gone, or another pod has the same
-/// name. If an address moves between pods of different names, one of them loses it first.
+/// Whether the previous pod loses one of its addresses: the pod or the address is gone, or another pod has taken
+/// its name. If an address moves between pods of different names, one of them loses it first.
 fn loses_owner(before: Option<&Object>, after: Option<&Object>) -> bool {
     let Some((old, pod)) = before.and_then(as_pod) else { return false };
     let kept = after.and_then(as_pod).filter(|(new, _)| new.meta.uid == old.meta.uid);

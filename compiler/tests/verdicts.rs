@@ -103,7 +103,7 @@ fn the_reference_gives_the_reasons_that_the_text_gives() {
     assert!(compared >= 200, "only {compared} reasons compared");
 }
 
-/// Many pods may be behind a service or hostPort. The engine judges each backend as a pod, not as the address.
+/// Many pods may be behind a service or hostPort. Each of them is tested as a pod of its own, not through the address.
 const BEHIND: (&str, usize) = ("behind a service", 116);
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Problem: engines that are asked only sensible questions agree.
 //! Strategy: few names, labels, addresses and ports, so that everything touches everything; every feature of the
-//! model turns up every few clusters. Objects are valid as the API server would have it, and the same seed gives the
+//! model turns up every few clusters. Objects are valid by the API server's rules, and the same seed gives the
 //! same objects on every machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -111,7 +111,7 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// Only for tests without packets: removes the previous generation without waiting for packets under way.
+    /// Removes previous generations without waiting for packets under way. Only for tests in which there are none.
     pub fn without_grace(mut self) -> Self {
         self.grace = Duration::ZERO;
         self

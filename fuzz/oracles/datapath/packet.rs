@@ -134,7 +134,7 @@ pub struct Neighbour {
 pub struct Arp {
     /// A request, or a reply.
     pub is_request: bool,
-    /// Ethernet and IPv4, as ARP says of itself.
+    /// Whether the ARP header's hardware and protocol types are Ethernet and IPv4.
     pub is_ethernet: bool,
     /// The sender's hardware address.
     pub sender_hardware: [u8; 6],

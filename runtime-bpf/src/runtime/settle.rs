@@ -417,7 +417,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Tells each generation the other's stamp and program, from the time when packets of either can arrive.
+    /// Gives each generation the other's stamp and program, from the time when packets of either can arrive.
     pub(crate) fn pair(&self, one: &Loaded, other: &Loaded) -> Result<(), Error> {
         use std::os::fd::AsFd as _;
         let pairing = "pair two generations";

@@ -22,7 +22,7 @@ use crate::sys::MapType;
 pub struct Status {
     /// The generation in force; `None` if the first one never came into force.
     pub generation: Option<Generation>,
-    /// The generation that a switch was interrupted on the way to.
+    /// The generation to which an interrupted switch was under way.
     pub switching_to: Option<Generation>,
     /// Where it is enforced.
     pub endpoints: Vec<EndpointState>,

@@ -33,7 +33,7 @@ impl Row {
     }
 }
 
-/// Plain natures by what holds for them.
+/// Plain natures by the rules' peers that match and the lists that contain them.
 pub(in crate::verify) struct Holders {
     by_peer: Vec<Vec<u32>>,
     listed: Vec<u32>,
