@@ -1,8 +1,8 @@
 //! The differences of one family, as regions: from all of these sources to all of those destinations.
 //!
 //! Strategy: the [`Grid`] classifies all ends. Pairs of classes are then related for each kind of ends: endpoints to
-//! endpoints, endpoints to outside addresses, outside addresses to endpoints, and endpoints to services. Finally,
-//! regions with the same sources or the same destinations are merged into one.
+//! endpoints, endpoints to outside addresses, outside addresses to endpoints, and endpoints to services. Regions
+//! of the first three kinds that have the same sources or the same destinations are merged.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -217,8 +217,8 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Eq, Reg::R4, 0, whole);
         self.asm.alu(AluOp::And, Reg::R3, 0xfff8);
         self.asm.jump_if(Cond::Eq, Reg::R3, 0, first);
-        // The first fragment gives the type of the upper header; a later fragment only repeats the number. The number is
-        // part of the hash, so a fragment with another number does not find the ports.
+        // The first fragment gives the type of the upper header; a later fragment only repeats the number. The number
+        // is part of the hash, so a fragment with another number does not find the ports.
         self.store_protocol(Family::V6, Reg::R2);
         self.recall_fragment(Family::V6, parsed);
         self.asm.bind(first);

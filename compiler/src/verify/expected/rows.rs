@@ -33,7 +33,7 @@ impl Row {
     }
 }
 
-/// Plain natures by the rules' peers that match and the lists that contain them.
+/// The plain natures that each peer of a rule matches, and those that any list contains.
 pub(in crate::verify) struct Holders {
     by_peer: Vec<Vec<u32>>,
     listed: Vec<u32>,
