@@ -111,7 +111,7 @@ pub enum CompileError {
     Classes {
         /// The kind of classes.
         what: &'static str,
-        /// How many.
+        /// How many there are.
         count: u64,
         /// How many there may be.
         limit: u64,

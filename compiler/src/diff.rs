@@ -152,7 +152,7 @@ pub struct Party {
 /// Whether an endpoint exists on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Presence {
-    /// On both.
+    /// On both sides.
     Kept,
     /// In the head alone: everything it may do is new.
     Appeared,
@@ -234,7 +234,7 @@ pub struct Witness {
 /// Endpoints whose isolation begins or ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Isolation {
-    /// In which direction.
+    /// The direction of the isolation.
     pub direction: Direction,
     /// Whether it begins.
     pub begins: bool,

@@ -23,10 +23,10 @@ use crate::k8s::{Body, Labels, Mode, Object, Phase, Pod};
 use crate::model::{Assumptions, Cluster, NamespaceId};
 use crate::resolve::{named_ports, resolve};
 
-/// What names an object among those of its kind.
+/// The identity of an object: kind, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Its kind; workloads by their own kind.
+    /// Its kind; for a workload, such as `Deployment`, the workload's kind.
     pub kind: String,
     /// Its namespace; empty for kinds that have none.
     pub namespace: String,
@@ -35,7 +35,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// Of an object.
+    /// The key of an object.
     pub fn of(object: &Object) -> Self {
         let kind = kind(&object.body).to_owned();
         Self { kind, namespace: object.meta.namespace.clone(), name: object.meta.name.clone() }

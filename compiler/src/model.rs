@@ -30,7 +30,7 @@ macro_rules! id {
         pub struct $name(pub u32);
 
         impl $name {
-            /// As an index.
+            /// The id as an index of its list.
             pub fn index(self) -> usize {
                 self.0 as usize
             }
@@ -75,7 +75,7 @@ pub struct Cluster {
     pub frontends: Vec<Frontend>,
     /// The hostPorts of pods that have an address, sorted; none where node ports are only addresses.
     pub host_ports: Vec<HostPort>,
-    /// In the order in which they are decided.
+    /// In the order in which they are evaluated.
     pub lists: Vec<CidrList>,
     /// Those that are enforced. Sorted by namespace, name.
     pub policies: Vec<Policy>,

@@ -12,7 +12,7 @@ use crate::sys::netlink::{Filter, Put};
 use crate::sys::{Hook, Link, Program};
 use crate::system::System;
 
-/// How programs get onto an interface.
+/// The way in which programs are attached to an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {

@@ -19,7 +19,7 @@ pub struct Provenance {
     pub policies: Vec<Policy>,
     /// The lists that apply to any local endpoint, in the order in which they decide.
     pub lists: Vec<List>,
-    /// By subject class.
+    /// The subject classes, in the order of their numbers.
     pub subjects: Vec<Subject>,
     /// By predicate: the peer classes for which it holds.
     pub predicates: Vec<Vec<u32>>,

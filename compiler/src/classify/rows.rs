@@ -23,7 +23,7 @@ use crate::model::{
 /// The atoms that one subject class allows, in one direction.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Row {
-    /// For every peer class that has no entry.
+    /// The set for every peer class without an entry.
     pub default: AtomSetId,
     /// The classes whose set differs from the default, sorted by peer class.
     pub entries: Vec<(PeerId, AtomSetId)>,

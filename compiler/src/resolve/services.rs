@@ -15,7 +15,7 @@ use crate::k8s::{self, Body, EndpointSlice, Labels, Object, Pod, SliceEndpoint, 
 use crate::model::directory::Directory;
 use crate::model::{Backend, Cluster, Endpoint, EndpointId, NamespaceId, Service, ServicePort, Standing};
 
-/// By namespace and name of the service.
+/// The slices of each service, by its namespace and name.
 type Slices<'o> = HashMap<(&'o str, &'o str), Vec<Slice<'o>>>;
 
 struct Slice<'o> {

@@ -24,9 +24,9 @@ pub struct Status {
     pub generation: Option<Generation>,
     /// The generation to which an interrupted switch was under way.
     pub switching_to: Option<Generation>,
-    /// Where it is enforced.
+    /// The endpoints at which the generation is enforced.
     pub endpoints: Vec<EndpointState>,
-    /// Where packets are dropped before the pods.
+    /// The uplinks, where packets are dropped before they reach a pod.
     pub uplinks: Vec<UplinkState>,
     /// Differences between the kernel's state and the record.
     pub drift: Vec<String>,
