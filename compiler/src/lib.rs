@@ -14,8 +14,7 @@
 //! * `syntax`: one tree for YAML and JSON, a span on every value; bounded in depth, size and time.
 //! * `decode`: every object is valid according to the API server's rules, or is an error in the [`diagnostic`]s.
 //! * `resolve`: every name is a number, everything is sorted by name; the order of the input has no effect.
-//! * `classify`: addresses, endpoints and ports that no rule in force distinguishes are one class; verdicts are a
-//! table.
+//! * `classify`: addresses, endpoints and ports that no rule distinguishes are one class; verdicts are a table.
 //! * `lower`, `passes`: a decision without loops, narrowed to the input; verified after each pass.
 //! * `emit`: instructions whose number does not depend on how many policies, pods or prefixes there are.
 //! * `artifact`: one file that tools load unchanged; the same input gives the same bytes, a changed byte is detected.

@@ -245,7 +245,8 @@ impl Runtime {
         Ok(false)
     }
 
-    /// Places our programs at every point. An endpoint where a program cannot be placed is closed.
+    /// Places our programs at every point. If one of an endpoint's programs cannot be placed, the endpoint is closed;
+    /// if none of them runs, it is open. Both are failures.
     pub(crate) fn place_programs(&self, record: &Record, loaded: &Loaded, seen: &Seen, settled: &mut Settled) {
         for local in &record.endpoints {
             // A program may run at a point that cannot be queried.
