@@ -142,8 +142,8 @@ pub struct Classes {
     pub egress: Vec<Row>,
     /// Rows for ingress and egress as they would be if the staged policies were enforced; `None` if nothing is staged.
     pub staged: Option<[Vec<Row>; 2]>,
-    /// For each subject class, the peer classes that its lists deny in ingress, sorted. `None` if lists deny no peer class in
-    /// ingress.
+    /// For each subject class, the peer classes that its lists deny in ingress, sorted. `None` if lists deny no peer
+    /// class in ingress.
     pub denied_by_lists: Option<Vec<Vec<PeerId>>>,
     /// Services behind addresses.
     pub fronts: Vec<Front>,
@@ -255,8 +255,8 @@ impl Classes {
         self.addresses.find(address)
     }
 
-    /// The class that the address of a pod has or would have, if these blocks and lists contain it; `None` if there is no such
-    /// class yet.
+    /// The class that the address of a pod has or would have, if these blocks and lists contain it; `None` if there is
+    /// no such class yet.
     pub fn peer_of_pod(
         &self,
         cluster: &Cluster,

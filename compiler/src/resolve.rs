@@ -97,8 +97,8 @@ impl<'o> Resolver<'o> {
         }
         for (index, (name, declared)) in found.into_iter().enumerate() {
             let mut labels = declared.map_or_else(Labels::new, |object| Labels::clone(&object.meta.labels));
-            // Spec: "The Kubernetes control plane sets an immutable label kubernetes.io/metadata.name on all namespaces;
-            // the value of the label is the namespace name."
+            // Spec: "The Kubernetes control plane sets an immutable label kubernetes.io/metadata.name on all
+            // namespaces; the value of the label is the namespace name."
             labels.insert(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned());
             let labels = self.cluster.labels.intern_labels(&labels.into());
             let object = declared.map(|object| object.id);

@@ -1,7 +1,7 @@
 //! The `bpf` system call, as safe functions on owned descriptors.
 //!
-//! Strategy: one private function per command that fills the command's part of `union bpf_attr` ([`attr`]) and makes the call;
-//! the public methods check every length first, so that the kernel never reads or writes past a Rust buffer.
+//! Strategy: one private function per command that fills the command's part of `union bpf_attr` ([`attr`]) and makes
+//! the call; the public methods check every length first, so that the kernel never reads or writes past a Rust buffer.
 
 #![expect(unsafe_code, reason = "system calls have no safe form")]
 
@@ -478,8 +478,8 @@ fn new_fd<T: attr::Attr>(command: i32, attr: &mut T) -> io::Result<OwnedFd> {
 
 fn call<T: attr::Attr>(command: i32, attr: &mut T) -> io::Result<i32> {
     let size = size_of::<T>();
-    // SAFETY: `attr` is a plain C structure without padding that begins as `union bpf_attr` does for `command`; every address
-    // and length in it was taken by the caller from a buffer that is borrowed until this call returns.
+    // SAFETY: `attr` is a plain C structure without padding that begins as `union bpf_attr` does for `command`; every
+    // address and length in it was taken by the caller from a buffer that is borrowed until this call returns.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
 }

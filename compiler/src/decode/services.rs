@@ -47,8 +47,8 @@ fn external_addresses(object: View<'_, '_>, report: &mut Report) -> Vec<IpAddr> 
     let at = balancer.field("ingress");
     let mut addresses = listed(object.get("spec").get("externalIPs"), &spec.field("externalIPs"), report);
     for (index, entry) in object.get("status").get("loadBalancer").get("ingress").items().enumerate() {
-        // Spec: "Setting this to "Proxy" indicates that traffic is delivered to the node or pod with the destination set
-        // to the node's IP and node port or the pod's IP and port."
+        // Spec: "Setting this to "Proxy" indicates that traffic is delivered to the node or pod with the destination
+        // set to the node's IP and node port or the pod's IP and port."
         if entry.get("ipMode").str() == Some("Proxy") {
             continue;
         }

@@ -118,7 +118,8 @@ impl<'c> Oracle<'c> {
             return Side { verdict: Verdict::Deny, basis: Basis::List(list) };
         }
         let isolating = self.isolating(direction, endpoint);
-        // Spec: "By default, a pod is non-isolated for egress; all outbound connections are allowed." (ingress likewise)
+        // Spec: "By default, a pod is non-isolated for egress; all outbound connections are allowed." (ingress
+        // likewise)
         if isolating.is_empty() {
             return Side::allow(Basis::NotIsolated);
         }
@@ -161,8 +162,8 @@ impl<'c> Oracle<'c> {
     }
 
     /// Whether policies select the endpoint, and selectors find it.
-    // Spec: "Behavior when a Pod is in hostNetwork mode is undefined"; the commonest: "hostNetwork pods are ignored when
-    // matching podSelector and namespaceSelector. Traffic to/from them is treated as traffic to/from the node IP."
+    // Spec: "Behavior when a Pod is in hostNetwork mode is undefined"; the commonest: "hostNetwork pods are ignored
+    // when matching podSelector and namespaceSelector. Traffic to/from them is treated as traffic to/from the node IP."
     fn is_member(&self, id: EndpointId) -> bool {
         match self.endpoint(id).standing {
             Standing::Member => true,
@@ -193,8 +194,8 @@ impl<'c> Oracle<'c> {
     }
 
     /// The policies that isolate the endpoint in this direction.
-    // Spec: "A pod is isolated for egress if there is any NetworkPolicy that both selects the pod and has "Egress" in its
-    // policyTypes" (ingress likewise).
+    // Spec: "A pod is isolated for egress if there is any NetworkPolicy that both selects the pod and has "Egress" in
+    // its policyTypes" (ingress likewise).
     fn isolating(&mut self, direction: Direction, id: EndpointId) -> Vec<PolicyId> {
         let policies = &self.cluster.policies;
         let selecting = self.selecting(id);

@@ -245,8 +245,8 @@ impl Runtime {
         Ok(false)
     }
 
-    /// Places our programs at every point. If one of an endpoint's programs cannot be placed, the endpoint is closed;
-    /// if none of them runs, it is open. Both are failures.
+    /// Places our programs at every point. An endpoint where one cannot be placed fails, and gets no new entry. It is
+    /// reported as closed if one of its programs may run, and else as open.
     pub(crate) fn place_programs(&self, record: &Record, loaded: &Loaded, seen: &Seen, settled: &mut Settled) {
         for local in &record.endpoints {
             // A program may run at a point that cannot be queried.
