@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: the generators and oracles, round and round, without a fuzzing engine.
+//! `cargo xtask fuzz`: runs the generators and oracles in a loop, without a fuzzing engine.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -19,13 +19,14 @@ use weir_fuzz::oracles::datapath::worlds::{World, worlds};
 use weir_fuzz::oracles::engines::{Effort, agree, scopes};
 use weir_fuzz::oracles::{bounds, decoding, difference, shrink};
 
-/// Fewer valid texts than one in so many, and the mutations are too wild to find anything behind the reader.
+/// At least one text in this many must be valid. With fewer, the mutations are too strong to test any code after the
+/// reader.
 const VALID_ONE_IN: usize = 20;
-/// Before that many texts, chance decides.
+/// With fewer texts or changes than this, the share is left to chance.
 const ENOUGH: usize = 500;
 /// Sequences of packets for each cluster.
 const SEQUENCES: u64 = 200;
-/// By then every rule of the datapath has occurred.
+/// After this number of sequences, every rule of the datapath has occurred.
 const ENOUGH_SEQUENCES: usize = 4_000;
 
 /// Clusters for each hostile tenant, because a hostile tenant takes as long as a hundred of them.
@@ -140,7 +141,7 @@ fn corpus() -> Result<Vec<String>> {
     Ok(texts)
 }
 
-/// A mutated text is read; if it is accepted, the engines are asked about what it says.
+/// Reads a mutated text; if it is accepted, compares the engines on its objects.
 fn a_text(seed: u64, corpus: &[String], tally: &mut Tally) -> Result<()> {
     let mut random = Random::new(seed);
     let text = texts::mutate(&random.pick(corpus), &mut random);
@@ -160,7 +161,7 @@ fn a_text(seed: u64, corpus: &[String], tally: &mut Tally) -> Result<()> {
     }
 }
 
-/// Those that programs can tell apart.
+/// Assumptions that programs can enforce.
 fn assumptions(random: &mut Random) -> Assumptions {
     Assumptions { hostnetwork_pods: HostNetworkPods::Node, icmp: Icmp::Policy, ..cluster::assumptions(random) }
 }
@@ -183,7 +184,8 @@ fn a_cluster(seed: u64, tally: &mut Tally) -> Result<()> {
     }
 }
 
-/// What a comparison says of a cluster and what became of it, beside both asked about everything.
+/// Compares a cluster with a changed version of it, and checks the rows against the reference oracle's verdicts on
+/// both.
 fn a_change(seed: u64, tally: &mut Tally) -> Result<()> {
     let mut random = Random::new(seed);
     let (objects, assume) = (cluster::objects(&mut random), assumptions(&mut random));
@@ -248,12 +250,12 @@ fn disagreement(objects: &[Object], assume: Assumptions, effort: Effort, seed: u
     scopes(&cluster).into_iter().map(|scope| agree(&cluster, scope, effort, &mut random)).sum()
 }
 
-/// A panic is an error like others; its message has been printed.
+/// Turns a panic into an error; its message has been printed.
 fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err("it panicked".to_owned()))
 }
 
-/// Leaves the case where it can be looked at.
+/// Writes the failing case to a file.
 fn left(seed: u64, kind: &str, case: &str, error: &str) -> Result<()> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/fuzz");
     std::fs::create_dir_all(&directory)?;

@@ -87,7 +87,7 @@ pub struct Artifact {
     pub programs: [Program; 2],
     /// `at_edge`, if lists deny any address to every endpoint. None of its instructions belongs to a policy line.
     pub edge: Option<Assembled>,
-    /// Where instructions came from.
+    /// The source positions of instructions.
     pub lines: LineTable,
     /// The maps, sorted by name.
     pub maps: Vec<MapImage>,

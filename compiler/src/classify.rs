@@ -1,11 +1,11 @@
-//! The cluster → classes and tables: what makes a verdict's cost independent of the policy's size.
+//! The cluster → classes and tables, which make the cost of a verdict independent of the size of the policies.
 //!
-//! Problem: a verdict is a union over policies, rules, peers, blocks with holes, named ports, lists and services; asking
-//! them one by one for every packet is what others do.
-//! Strategy: ask beforehand, once for every *class*. Addresses under the same predicates are one peer class; local
-//! endpoints under the same policies, lists and port names are one subject class; (protocol, port) under the same
-//! ranges are one atom. What is left is a table from (direction, subject class, peer class) to a set of atoms; each row
-//! has a default, and holds only what differs from it.
+//! Problem: a verdict is a union over policies, rules, peers, blocks with holes, named ports, lists and services.
+//! Evaluating them one by one for every packet costs more with every policy.
+//! Strategy: evaluate them beforehand, once for every *class*. Addresses for which the same predicates hold are one
+//! peer class; local endpoints with the same policies, lists and port names are one subject class; (protocol, port)
+//! pairs in the same ranges are one atom. The result is a table from (direction, subject class, peer class) to a set of
+//! atoms; each row has a default, and holds only the entries that differ from it.
 //! Invariants: peer class 0 matches no predicate; two runs over the same objects, in any order, give the same numbers;
 //! nothing here is quadratic in pods × policies: selectors find their pods through an index of labels, and a row is
 //! made from its subject's own rules alone.
@@ -56,7 +56,7 @@ id!(/// A subject class. Prints as `subject3`.
 pub struct Scope {
     /// Sorted.
     local: Vec<EndpointId>,
-    /// Addresses that stand for endpoints which have none: no block and no list contains them.
+    /// Placeholder addresses for endpoints that have none: no block and no list contains them.
     stand_ins: BTreeMap<IpAddr, EndpointId>,
 }
 
@@ -66,7 +66,7 @@ impl Scope {
         Self::filter(cluster, |_| true)
     }
 
-    /// No pod at all: a node that nobody has heard of yet.
+    /// No pod at all: for a node that does not exist in the input yet.
     pub fn nothing() -> Self {
         Self { local: Vec::new(), stand_ins: BTreeMap::new() }
     }
@@ -88,13 +88,14 @@ impl Scope {
         Self { local, stand_ins: BTreeMap::new() }
     }
 
-    /// The same, with addresses that stand for endpoints which have none. In the cluster they are the endpoints' own;
-    /// as peers, the endpoints are what their labels say, whatever block the address lies in.
+    /// The same scope, with placeholder addresses for endpoints that have none. The cluster then counts these addresses
+    /// as the endpoints' own. As peers, the endpoints match by their labels alone, even if a block contains the
+    /// placeholder.
     pub fn with_stand_ins(self, stand_ins: BTreeMap<IpAddr, EndpointId>) -> Self {
         Self { stand_ins, ..self }
     }
 
-    /// Of these local endpoints only the given ones.
+    /// Keeps only the given local endpoints.
     pub fn among(mut self, endpoints: &BTreeSet<EndpointId>) -> Self {
         self.local.retain(|id| endpoints.contains(id));
         self
@@ -109,7 +110,7 @@ impl Scope {
 /// Why a cluster cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClassifyError {
-    /// An assumption that no program on a packet can tell apart.
+    /// The assumption requires a distinction that programs cannot make on packets.
     #[error("`hostnetwork-pods=pod` cannot be enforced: packets of host-network pods carry their node's address")]
     HostNetworkPods,
     /// ICMP shares its atom with the protocols that have no ports: letting it through would let them through.
@@ -139,14 +140,14 @@ pub struct Classes {
     pub ingress: Vec<Row>,
     /// Rows for egress, by subject class.
     pub egress: Vec<Row>,
-    /// Rows for ingress and egress as they were if what is staged were enforced; nothing if nothing is staged.
+    /// Rows for ingress and egress as they would be if the staged policies were enforced; `None` if nothing is staged.
     pub staged: Option<[Vec<Row>; 2]>,
-    /// For each subject class, the peer classes that its lists deny in ingress, sorted. `None` if lists deny no peer class in
-    /// ingress.
+    /// For each subject class, the peer classes that its lists deny in ingress, sorted. `None` if lists deny no peer
+    /// class in ingress.
     pub denied_by_lists: Option<Vec<Vec<PeerId>>>,
     /// Services behind addresses.
     pub fronts: Vec<Front>,
-    /// Where things stand that can become instructions.
+    /// The positions in the input from which instructions can come.
     pub sources: Sources,
     /// The cost of making these classes.
     pub spent: Spent,
@@ -154,26 +155,26 @@ pub struct Classes {
     lookup: peers::Peers,
 }
 
-/// Local endpoints that nothing in force tells apart.
+/// Local endpoints to which the same policies, lists, named ports and node apply.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subject {
     /// The policies that are enforced on it, sorted.
     pub policies: Vec<PolicyId>,
     /// The lists that apply to it, in the order they are decided.
     pub lists: Vec<ListId>,
-    /// What the named ports of its ingress rules are on it: (name as listed in [`Atoms`], number), sorted.
+    /// The numbers of its ports that ingress rules name: (name as listed in [`Atoms`], number), sorted.
     pub named: Vec<(u32, u16)>,
-    /// Its node, where that has addresses.
+    /// Its node, if the node has addresses.
     pub node: Option<NodeId>,
     /// Service ports that it may reach only because it is a backend of them itself.
     pub own_services: Vec<(u32, u32, Family)>,
     /// hostPorts that it may reach only because it is the pod behind them: indices into [`Cluster::host_ports`].
     pub own_host_ports: Vec<u32>,
-    /// What is staged for it.
+    /// The staged policies and their effect on it.
     pub staged: Option<Staged>,
 }
 
-/// What would hold for a subject class if what is staged were enforced.
+/// The properties that a subject class gets if the staged policies are enforced.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Staged {
     /// The staged policies that select it, sorted.
@@ -190,7 +191,7 @@ impl Subject {
         self.staged.as_ref().map_or(&[], |staged| &staged.policies)
     }
 
-    /// As if what is staged were enforced.
+    /// The subject class as it would be if its staged policies were enforced.
     #[must_use]
     pub fn with_staged_enforced(mut self) -> Self {
         if let Some(staged) = self.staged.take() {
@@ -203,12 +204,12 @@ impl Subject {
     }
 }
 
-/// Remote addresses that nothing in force tells apart.
+/// Remote addresses that no rule, list, service or node in force distinguishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer {
     /// The predicates that hold, sorted.
     pub predicates: Arc<[PredicateId]>,
-    /// What the named ports of egress rules are on it, sorted.
+    /// The numbers of its ports that egress rules name, sorted.
     pub named: Vec<(u32, u16)>,
     /// The nodes whose address it is, of those that local endpoints run on, sorted. Two may share one to the outside.
     pub nodes: Vec<NodeId>,
@@ -218,7 +219,7 @@ pub struct Peer {
     pub front: Option<u32>,
     /// The hostPorts on it, of nodes that local endpoints run on: indices into [`Cluster::host_ports`], sorted.
     pub host_ports: Vec<u32>,
-    /// Whether it is pods: named ports and `ipblock-pods` look at that.
+    /// Whether its addresses are pods' addresses: named ports and `ipblock-pods` depend on that.
     pub pods: bool,
 }
 
@@ -254,8 +255,8 @@ impl Classes {
         self.addresses.find(address)
     }
 
-    /// The class that the address of a pod has or would have, if these blocks and lists contain it; `None` if there is no such
-    /// class yet.
+    /// The class that the address of a pod has or would have, if these blocks and lists contain it; `None` if there is
+    /// no such class yet.
     pub fn peer_of_pod(
         &self,
         cluster: &Cluster,
@@ -268,12 +269,12 @@ impl Classes {
         self.lookup.of_pod(cluster, &self.rules, &pod, of_address)
     }
 
-    /// The predicates that hold for an address whatever stands behind it: blocks and lists.
+    /// The predicates that hold for an address regardless of the pod or service there: blocks and lists.
     pub fn predicates_at(&self, address: IpAddr) -> &[PredicateId] {
         self.lookup.predicates_at(address)
     }
 
-    /// The class of an address for which these hold and nothing else; `None` if there is no such class yet.
+    /// The class of an address for which only these predicates hold; `None` if there is no such class yet.
     pub fn peer_of_predicates(&self, predicates: &[PredicateId]) -> Option<PeerId> {
         self.lookup.of_predicates(predicates)
     }
@@ -292,7 +293,7 @@ impl Classes {
         }
     }
 
-    /// Lets go of all but the classes of addresses, as far as a pod's is looked for.
+    /// Frees everything but the classes of addresses and the data that finds a pod's class.
     pub(crate) fn forget_verdicts(&mut self) {
         (self.ingress, self.egress, self.atom_sets) = (Vec::new(), Vec::new(), Vec::new());
         self.staged = None;
@@ -311,7 +312,7 @@ impl Classes {
         rows::provenance(self, direction, subject, peer, atom)
     }
 
-    /// Whether anything is in force on what leaves a local endpoint.
+    /// Whether any policy or list applies to egress of a local endpoint.
     pub fn judges_egress(&self, cluster: &Cluster) -> bool {
         self.subjects.iter().any(|subject| {
             subject.policies.iter().chain(subject.staged()).any(|id| cluster.policy(*id).egress.is_some())
@@ -319,7 +320,7 @@ impl Classes {
         })
     }
 
-    /// The peer predicates of a rule, any of which is enough; `None` if it names no peer, and so means every one.
+    /// The peer predicates of a rule, any of which is enough; `None` if the rule names no peer, so every peer matches.
     pub fn peers_of(&self, direction: Direction, id: RuleId) -> Option<&[PredicateId]> {
         self.rules.of(id.policy, direction)?.get(id.rule as usize)?.peers.as_deref()
     }
@@ -341,7 +342,7 @@ impl Classes {
         found
     }
 
-    /// The rules of a policy in force, in numbers; `None` where it does not isolate.
+    /// The rules of a policy in force, as predicate numbers and atoms; `None` if it does not isolate in this direction.
     pub fn drafted(&self, policy: PolicyId, direction: Direction) -> Option<Vec<RuleParts>> {
         let rules = self.rules.of(policy, direction)?;
         Some(rules.iter().map(|rule| rule.parts(&self.atoms)).collect())

@@ -1,9 +1,9 @@
-//! The whole pipeline behind one call: a cluster and a scope in, everything that an artifact is made of out.
+//! The whole pipeline behind one call: from a cluster and a scope to everything that an artifact consists of.
 //!
-//! Strategy: one stage after the other, as in the picture of the crate; then measure what came out and hold it to the
-//! limits of the kernel and to the caller's budgets.
-//! Invariants: no limit is silent: whatever is too large is an error that names it, with how much there is and how much
-//! there may be; nothing is left out to make it fit.
+//! Strategy: one stage after the other, as in the picture of the crate; then measure the result and check it against
+//! the limits of the kernel and the caller's budgets.
+//! Invariants: every exceeded limit is an error that names the limit, the actual size and the permitted size; nothing
+//! is left out to make the result fit.
 
 mod budget;
 
@@ -29,14 +29,14 @@ use crate::structures::{Note, Options as StructureOptions, Place, Structure};
 
 pub use budget::{Budget, BudgetError, Budgets};
 
-/// What can be chosen.
+/// Options of a compile.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The oldest kernel that the programs must load on.
     pub target: Target,
-    /// What map sizes depend on beside the input.
+    /// The figures besides the input that map sizes depend on.
     pub sizes: Sizes,
-    /// What must not be exceeded.
+    /// Limits of the caller.
     pub budgets: Budgets,
     /// Structures to take instead of the cost model's choice, where it can be done.
     pub forced: Vec<(Place, Structure)>,
@@ -48,12 +48,12 @@ impl Default for Options {
     }
 }
 
-/// What came out.
+/// The result of a compile.
 #[derive(Clone, Debug)]
 pub struct Compiled {
     /// Classes and rows, with provenance.
     pub classes: Classes,
-    /// What the decisions look into.
+    /// The tables that the decisions look up.
     pub tables: Tables,
     /// The decisions as lowered: ingress, egress.
     pub general: [Program; 2],
@@ -63,60 +63,60 @@ pub struct Compiled {
     pub programs: [Assembled; 2],
     /// Their measures.
     pub reports: [Report; 2],
-    /// `at_edge`, where lists deny something to everybody.
+    /// `at_edge`, if lists deny addresses to every pod.
     pub edge: Option<Assembled>,
     /// The maps, `endpoints` without entries.
     pub maps: Vec<MapImage>,
-    /// What `endpoints` holds for each local endpoint, in the order of the scope.
+    /// The value in the map `endpoints` for each local endpoint, in the order of the scope.
     pub endpoints: Vec<EndpointEntry>,
 }
 
-/// Why there is nothing.
+/// Why a compile failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
-    /// It cannot be told apart on packets.
+    /// Classification failed: programs cannot enforce an assumption, or a limit is exceeded.
     #[error(transparent)]
     Classify(#[from] ClassifyError),
-    /// Our own bug.
+    /// A bug in Weir.
     #[error(transparent)]
     Pass(#[from] PassError),
-    /// The assembler's limits, or the stack frame's.
+    /// A limit of the assembler or of the stack frame is exceeded.
     #[error("program {program}: {error}")]
     Emit {
-        /// Which.
+        /// The program's name.
         program: &'static str,
-        /// What.
+        /// The limit, in words.
         error: EmitError,
     },
     /// The kernel would refuse the program.
     #[error("program {program}: {violation}")]
     Program {
-        /// Which.
+        /// The program's name.
         program: &'static str,
-        /// For what.
+        /// The rule of the kernel that the program breaks.
         violation: Violation,
     },
-    /// The kernel has no map of that size.
+    /// The kernel has no maps of this size.
     #[error("map {}: {entries} entries, the limit is {limit}", map.name())]
     Map {
-        /// Which.
+        /// The map.
         map: MapName,
-        /// How many it has.
+        /// How many entries it has.
         entries: u64,
-        /// How many it may have.
+        /// How many entries it may have.
         limit: u64,
     },
     /// Numbers of classes have 31 bits in keys.
     #[error("{count} {what}, the limit is {limit}")]
     Classes {
-        /// Of what.
+        /// The kind of classes.
         what: &'static str,
-        /// How many.
+        /// How many there are.
         count: u64,
         /// How many there may be.
         limit: u64,
     },
-    /// The caller's own limits.
+    /// A budget of the caller is exceeded.
     #[error(transparent)]
     Budget(#[from] BudgetError),
 }
@@ -132,7 +132,7 @@ pub fn compile(cluster: &Cluster, scope: &Scope, options: &Options) -> Result<Co
     compile_classes(cluster, scope, classes, options)
 }
 
-/// The same, of classes that are known already.
+/// The same, for classes that are known already.
 pub fn compile_classes(
     cluster: &Cluster,
     scope: &Scope,
@@ -177,12 +177,14 @@ pub fn compile_classes(
 }
 
 impl Compiled {
-    /// Writes what has changed since the cluster was as it is here; `None` takes an address out. Says whether all of it could be done.
+    /// Writes changes of addresses since the cluster was compiled; `None` removes an address. Returns whether all of
+    /// them could be written.
     pub fn write_addresses(&mut self, changes: &BTreeMap<IpAddr, Option<PeerId>>) -> bool {
         image::write_addresses(&mut self.maps, changes)
     }
 
-    /// Links everything into what the file holds. `complete` adds what only the caller knows: inputs, the node.
+    /// Links everything into the content of the artifact's file. `complete` adds the facts that only the caller knows:
+    /// inputs, the node.
     pub fn artifact(
         &self,
         cluster: &Cluster,
@@ -192,7 +194,7 @@ impl Compiled {
         self.artifact_of_files(cluster, options, &mut |_| None, complete)
     }
 
-    /// The same for objects that came from files; `locate` says on which line something stands.
+    /// The same for objects that came from files; `locate` finds the line of an origin.
     pub fn artifact_of_files(
         &self,
         cluster: &Cluster,
@@ -217,7 +219,7 @@ impl Compiled {
         })
     }
 
-    /// What each set that is looked up lives in, and why.
+    /// The structure of each set that the programs look up, and the reason for it.
     pub fn structures(&self) -> Vec<Note> {
         let used = |map: &MapImage| {
             let uses = self.programs.iter().flat_map(|program| &program.maps);
@@ -236,7 +238,7 @@ impl Compiled {
         notes
     }
 
-    /// Of both families together.
+    /// The flow tables of both families together.
     fn flow_table(&self) -> Note {
         let tables = self.maps.iter().filter(|map| image::bucket_family(map.name).is_some());
         let (mut entries, mut bytes) = (0, 0);

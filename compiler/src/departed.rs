@@ -7,7 +7,7 @@
 //! Strategy: [`Departed`] is shown the cluster of every generation. It remembers which backends each service port had
 //! in earlier generations, for as long as the pod behind the address exists: a pod that is gone has no connections. The
 //! reference oracle says which local endpoints may not reach such a backend; the flows of these endpoints to the
-//! service port have to end. From the packet alone one cannot tell which backend a flow uses, so flows of the same
+//! service port have to end. The packet does not show which backend a flow uses, so flows of the same
 //! endpoint to backends that are allowed end too: their clients connect again, and get a backend that the service has
 //! now.
 //! Invariants: a pure value, no clock; a flow is ended at most once for each departure, because flows that begin
@@ -26,8 +26,8 @@ use crate::model::{
     Cluster, Endpoint, EndpointId, Established, Frontend, FrontendPort, NodeId, ServiceAddress, ServicePort, Standing,
 };
 
-/// So many departed backends that are no pod's are remembered. Nothing tells when the machine behind such an address is
-/// gone, so the oldest beyond this number are forgotten, and the flows that may use them end.
+/// The maximum number of departed backends without a pod that are remembered. Nothing reports when the machine behind
+/// such an address is gone, so the oldest ones beyond this number are forgotten, and the flows that may use them end.
 const MOST_UNOWNED: usize = 4_096;
 
 /// Flows of a local endpoint to a service port, which have to end.
@@ -224,7 +224,7 @@ fn node_addresses(cluster: &Cluster, node: Option<NodeId>) -> &[IpAddr] {
     node.and_then(|node| cluster.nodes.get(node.index())).map_or(&[], |node| &node.addresses)
 }
 
-/// What tells a pod from another one at the same address.
+/// Distinguishes a pod from another one at the same address.
 fn owner(cluster: &Cluster, endpoint: &Endpoint) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&cluster.namespaces[endpoint.namespace.index()].name, &endpoint.name, &endpoint.uid).hash(&mut hasher);

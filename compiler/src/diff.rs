@@ -1,18 +1,20 @@
-//! Two clusters → what one allows and the other does not, exactly.
+//! Two clusters → the traffic that one allows and the other does not, exactly.
 //!
-//! Problem: a change of a policy is read as text, and what it lets through is guessed. Asking every pair of pods is slow, and
-//! its answer is as long as it is unreadable.
-//! Strategy: class both clusters, cut their ports and addresses by each other, and compare entries of the tables instead of
-//! flows ([`tables`]). Ends with equal rows and columns are one class ([`grid`]); differing pairs of classes become boxes
-//! "all of these → all of those" ([`boxes`]), with the rules behind them ([`cells`]); boxes of both families become rows
-//! ([`rows`]), and each row gets a flow that the reference oracle judges differently on the two sides ([`witness`]).
-//! What is compared: flows between endpoints, and between endpoints and outside addresses, as both ends together judge them;
-//! endpoints are the same if namespace, name and kind are. Never spoken of, since nothing can forbid it: a pod and itself; a
-//! pod and its own node (its addresses, its host-network pods); a pod and a service that leads to one of these.
-//! Invariants: rows are exact: a flow within a row differs as the row says, and every flow that differs is in one;
-//! nothing here is asked pod by pod, and nothing depends on the order of the input.
+//! Problem: a change of a policy is read as text, and its effect on traffic is guessed. Asking about every pair of pods
+//! is slow, and the answer is too long to read.
+//! Strategy: classify both clusters, cut their ports and addresses by each other, and compare entries of the tables
+//! instead of flows ([`tables`]). Ends with equal rows and columns are one class ([`grid`]); differing pairs of classes
+//! become boxes "all of these → all of those" ([`boxes`]), with the rules behind them ([`cells`]); boxes of both
+//! families become rows ([`rows`]), and each row gets a flow that the reference oracle judges differently on the two
+//! sides ([`witness`]).
+//! Scope: flows between endpoints, and between endpoints and outside addresses, as both ends together judge them;
+//! endpoints are the same if namespace, name and kind are equal. Left out, since nothing can forbid them: flows from a
+//! pod to itself; between a pod and its own node (its addresses, its host-network pods); and from a pod to a service
+//! that leads to one of these.
+//! Invariants: rows are exact: a flow within a row differs as the row shows, and every flow that differs is in a row;
+//! no step examines pods one by one, and nothing depends on the order of the input.
 
-/// A number of this module's own.
+/// An index type of this module.
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -63,7 +65,7 @@ pub struct Diff {
     pub isolation: Vec<Isolation>,
 }
 
-/// An endpoint, by name.
+/// An endpoint, identified by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Its namespace.
@@ -72,7 +74,7 @@ pub struct Endpoint {
     pub name: String,
     /// `Pod`, or the workload's kind.
     pub kind: String,
-    /// What it is in the base, and in the head.
+    /// Its ids in the base and in the head.
     pub ids: [Option<EndpointId>; 2],
 }
 
@@ -85,7 +87,7 @@ pub struct ServiceAddress {
     pub services: [Vec<ServiceId>; 2],
 }
 
-/// Addresses from first to last. Those that are an endpoint's (and, as destinations, a service's) are not meant.
+/// Addresses from first to last, without the addresses of endpoints (and, as destinations, of services).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddressRange {
     /// The first one.
@@ -101,33 +103,33 @@ impl AddressRange {
     }
 }
 
-/// All of these, to all of those.
+/// A region: traffic from all of the sources to all of the destinations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Whether all of its endpoints are on both sides.
+    /// Whether all of its endpoints exist on both sides.
     pub presence: Presence,
     /// Allowed now, or no longer.
     pub change: Change,
-    /// Which end decides.
+    /// Which end causes the difference.
     pub decides: Decides,
-    /// Who sends.
+    /// The sources.
     pub source: Party,
-    /// Who gets it.
+    /// The destinations.
     pub destination: Party,
-    /// What they may send.
+    /// The traffic between them that differs.
     pub traffic: Traffic,
-    /// Set if endpoints of both families differ in this one alone.
+    /// Set if the difference exists in this family alone, though endpoints of both families take part.
     pub family: Option<Family>,
-    /// At the source, in the base and in the head; `None` if it does not decide.
+    /// The source's account in the base and in the head; `None` if the source does not decide.
     pub egress: Option<[Account; 2]>,
-    /// At the destination; `None` if it does not decide.
+    /// The destination's account in the base and in the head; `None` if the destination does not decide.
     pub ingress: Option<[Account; 2]>,
-    /// One flow of it.
+    /// An example flow of this row.
     pub witness: Witness,
 }
 
 impl Row {
-    /// What the end of a direction has to say, if it decides.
+    /// The account of the end that a direction belongs to, if that end decides.
     pub fn accounts(&self, direction: Direction) -> Option<&[Account; 2]> {
         match direction {
             Direction::Ingress => self.ingress.as_ref(),
@@ -136,7 +138,7 @@ impl Row {
     }
 }
 
-/// Who takes part in a row.
+/// The sources or the destinations of a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Party {
     /// Indexes into [`Diff::endpoints`], sorted.
@@ -147,10 +149,10 @@ pub struct Party {
     pub services: Vec<u32>,
 }
 
-/// Whether an endpoint is there on both sides.
+/// Whether an endpoint exists on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Presence {
-    /// On both.
+    /// On both sides.
     Kept,
     /// In the head alone: everything it may do is new.
     Appeared,
@@ -158,7 +160,7 @@ pub enum Presence {
     Disappeared,
 }
 
-/// What became of the traffic.
+/// How the verdict on the traffic changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Change {
     /// The head allows it, the base did not.
@@ -178,16 +180,16 @@ pub enum Decides {
     Both,
 }
 
-/// Ports, and what has none.
+/// A set of ports and of traffic without ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Traffic {
     /// Sorted, disjoint, never touching; port 0 is left out.
     pub ranges: Vec<PortSpec>,
-    /// Whether what has no ports is meant: ICMP, and every protocol but TCP, UDP and SCTP.
+    /// Whether traffic without ports is included: ICMP, and every protocol but TCP, UDP and SCTP.
     pub portless: bool,
 }
 
-/// How an end stands to the other one, on one side.
+/// The state of one end towards the other, on one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// One of the two is not there.
@@ -196,69 +198,70 @@ pub enum State {
     Free,
     /// No policy isolates it in this direction.
     Open,
-    /// Policies isolate it: what rules allow passes.
+    /// Policies isolate it: only traffic that rules allow passes.
     Isolated,
     /// A list denies the other one's address.
     List(ListId),
-    /// What stands behind a service's address decides; the witness says how.
+    /// The backends of a service's address decide; the witness shows how.
     Service,
 }
 
-/// What an end has to say of a row, on one side.
+/// The reason for the verdict of one end on a row, on one side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// How it stands.
+    /// The state of this end.
     pub state: State,
-    /// The rules that allow the row's traffic, each some of it; only where this side allows it.
+    /// The rules that allow traffic of the row, each at least some of it; only where this side allows it.
     pub rules: Vec<RuleId>,
-    /// The policies that isolate the row's endpoints, where this side does not allow it; those that the other side does not have
-    /// or has otherwise, if there are any.
+    /// The policies that isolate the row's endpoints, where this side does not allow the traffic. If some of them are
+    /// missing or different on the other side, only those.
     pub isolating: Vec<PolicyId>,
 }
 
 /// A flow that the two sides judge differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Witness {
-    /// Who sends: an index into [`Diff::endpoints`]; `None` for an outside address.
+    /// The sender: an index into [`Diff::endpoints`]; `None` for an outside address.
     pub source: Option<u32>,
-    /// Who gets it.
+    /// The receiver, likewise.
     pub destination: Option<u32>,
-    /// As the base and the head know it; `None` where an end is not there.
+    /// The flow in the terms of the base and of the head; `None` if an end does not exist there.
     pub flows: [Option<Flow>; 2],
-    /// What becomes of it. What cannot be sent is not allowed.
+    /// The verdicts of the base and of the head. A flow that cannot be sent counts as denied.
     pub verdicts: [Verdict; 2],
 }
 
 /// Endpoints whose isolation begins or ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Isolation {
-    /// In which direction.
+    /// The direction of the isolation.
     pub direction: Direction,
     /// Whether it begins.
     pub begins: bool,
-    /// Of whom: indexes into [`Diff::endpoints`], sorted.
+    /// The endpoints: indexes into [`Diff::endpoints`], sorted.
     pub endpoints: Vec<u32>,
-    /// By which policies, of the side where it is in force.
+    /// The isolating policies, of the side where the isolation is in force.
     pub policies: Vec<PolicyId>,
 }
 
-/// Why there is no comparison.
+/// Why the comparison failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DiffError {
     /// An assumption that classes cannot express.
     #[error(transparent)]
     Classify(#[from] ClassifyError),
-    /// Our own bug.
+    /// A bug in Weir: the reference contradicts the comparison.
     #[error("the reference says otherwise than the comparison: {0}")]
     Witness(String),
 }
 
-/// What differs.
+/// Compares two clusters.
 pub fn compare(base: &Cluster, head: &Cluster) -> Result<Diff, DiffError> {
     between([Some(side::Side::new(base)?), Some(side::Side::new(head)?)])
 }
 
-/// What one cluster allows: all of it is "added" to nothing, and every endpoint has appeared.
+/// Everything that one cluster allows: as if compared with an empty cluster, so all of it is "added" and every endpoint
+/// has appeared.
 pub fn survey(cluster: &Cluster) -> Result<Diff, DiffError> {
     between([None, Some(side::Side::new(cluster)?)])
 }

@@ -1,12 +1,12 @@
-//! Engines: what was compiled, asked about flows, with answers in the reference oracle's words.
+//! Engines: they answer questions about flows with the compiled result, in the reference oracle's terms.
 //!
 //! Problem: an engine decides one packet at one endpoint; a question is a flow between two ends that may be named
-//! without an address, stand behind a service, or carry an address that the cluster gives to somebody else.
-//! Strategy: bring every flow to packets at endpoints ([`Question`]), let the engine ([`Decide`]) say allow or deny, and
-//! read off the classes why. Endpoints without an address get one that stands for them ([`world`]); a packet to a service
-//! is asked of `from_pod` as it leaves, and of `to_pod` at each backend.
-//! Invariants: the verdict is the engine's, never the oracle's; of the oracle only the translation of service addresses
-//! is used, which is no policy; what no packet can tell apart is skipped with a reason.
+//! without an address, be behind a service, or carry an address that the cluster gives to another endpoint.
+//! Strategy: translate every flow to packets at endpoints ([`Question`]), let the engine ([`Decide`]) allow or deny
+//! them, and read the reasons off the classes. Endpoints without an address get a placeholder ([`world`]); a packet to
+//! a service is judged by `from_pod` as it leaves, and by `to_pod` at each backend.
+//! Invariants: the verdict is the engine's, never the oracle's; the oracle is used only to translate service addresses,
+//! which is not policy. A question that depends on a distinction which no packet shows is skipped with a reason.
 
 mod because;
 pub mod edge;
@@ -36,7 +36,7 @@ use world::World;
 /// One packet at one local endpoint: the first of a new flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// As the endpoint sees it.
+    /// The direction, seen from the endpoint.
     pub direction: Direction,
     /// The endpoint's place among [`Compiled::endpoints`].
     pub place: usize,
@@ -46,7 +46,7 @@ pub struct Question {
     pub own: IpAddr,
     /// The other end's address.
     pub remote: IpAddr,
-    /// Over what.
+    /// The protocol.
     pub protocol: FlowProtocol,
     /// The destination port.
     pub port: u16,
@@ -54,38 +54,38 @@ pub struct Question {
     pub own_node: bool,
 }
 
-/// Something that gives verdicts on packets.
+/// Gives verdicts on packets.
 pub trait Decide {
-    /// What becomes of the packet.
+    /// The verdict on the packet.
     fn decide(&mut self, question: &Question) -> Result<Verdict, Broken>;
 }
 
-/// Sets up what was compiled.
+/// Makes an engine from a compile result.
 pub type Make = dyn Fn(&Compiled) -> Result<Box<dyn Decide>, Broken>;
 
-/// An engine that goes wrong: our own bug, or the kernel's refusal.
+/// An engine failed: a bug in Weir, or the kernel refused an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Broken(pub String);
 
-/// Why there is no engine, or no more.
+/// Why an engine could not be made or cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
     /// The cluster cannot be compiled.
     #[error(transparent)]
     Compile(#[from] CompileError),
-    /// It went wrong.
+    /// The engine failed.
     #[error(transparent)]
     Broken(#[from] Broken),
 }
 
-/// Why a flow has no answer.
+/// Why there is no answer for a flow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
-    /// No packet says it.
+    /// No packet expresses the question.
     #[error("{0}")]
     Skip(String),
-    /// The engine is at its end.
+    /// The engine cannot continue.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
@@ -96,19 +96,19 @@ impl From<Broken> for NoAnswer {
     }
 }
 
-/// The most worlds that are kept.
+/// The maximum number of worlds that are kept.
 const MOST_WORLDS: usize = 16;
 
-/// Who has an address for the length of one flow, where that is not who has it in the cluster.
+/// The owners of addresses during one flow, where they differ from the cluster's.
 type Owners = BTreeMap<IpAddr, Option<EndpointId>>;
 
-/// Answers for one cluster.
+/// An engine with the worlds of one cluster.
 pub struct Engine<'c> {
     oracle: Oracle<'c>,
     cluster: &'c Cluster,
     make: Box<Make>,
     asked: Asked,
-    /// By what differs from the cluster; nearly always there is one.
+    /// By the differences from the cluster. There is nearly always only one world.
     worlds: BTreeMap<Vec<(IpAddr, Option<EndpointId>)>, World<'c>>,
 }
 
@@ -119,17 +119,18 @@ impl std::fmt::Debug for Engine<'_> {
 }
 
 impl<'c> Engine<'c> {
-    /// Compiles the cluster, and sets up what decides: for every endpoint, or in a large cluster in parts.
+    /// Compiles the cluster, and makes the engine: for every endpoint at once, or in parts if the cluster is large.
     pub fn new(cluster: &'c Cluster, make: Box<Make>) -> Result<Self, EngineError> {
         Self::make(cluster, make, Asked::suiting(cluster))
     }
 
-    /// Compiles it for these endpoints alone. Others are peers: flows that they take part in are judged at one end.
+    /// Compiles the cluster for these endpoints alone. Others are peers: flows that they take part in are judged at one
+    /// end.
     pub fn among(cluster: &'c Cluster, make: Box<Make>, endpoints: BTreeSet<EndpointId>) -> Result<Self, EngineError> {
         Self::make(cluster, make, Asked::These(endpoints))
     }
 
-    /// Compiles it for so many endpoints at once: those of the flows that come next.
+    /// Compiles the cluster for at most `most` endpoints at once: those of the flows to be judged next.
     pub fn in_parts(cluster: &'c Cluster, make: Box<Make>, most: usize) -> Result<Self, EngineError> {
         Self::make(cluster, make, Asked::part(most))
     }
@@ -140,19 +141,19 @@ impl<'c> Engine<'c> {
         Ok(Self { oracle: Oracle::new(cluster), cluster, make, asked, worlds })
     }
 
-    /// Makes ready for flows that come next, and says for how many of them. Whoever does not ask ahead gets the same
-    /// answers, each perhaps after a compile of its own.
+    /// Prepares for the next flows, and returns for how many of them it did. Without this call the answers are the
+    /// same, but each may need a compile of its own.
     pub fn prepare(&mut self, flows: &[Flow]) -> usize {
         let (taken, part) = self.asked.next(self.cluster, &self.oracle, flows);
         if let (Some(part), Asked::Part { now, .. }) = (part, &mut self.asked) {
-            // The old part goes before the new one comes: one at a time fits.
+            // The old part is freed before the new one is made, because memory may not be enough for both.
             self.worlds.clear();
             *now = part;
         }
         taken
     }
 
-    /// What becomes of a new connection.
+    /// Judges a new connection.
     pub fn judge(&mut self, flow: &Flow) -> Result<Judgement, NoAnswer> {
         self.prepare(std::slice::from_ref(flow));
         let (behind, host_ports) = (self.oracle.services_behind(flow), self.oracle.host_ports_of(flow));
@@ -182,7 +183,8 @@ impl<'c> Engine<'c> {
         }
     }
 
-    /// A finished pod may carry an address that is another's by now; a workload has whatever address the flow says.
+    /// The owners of the flow's addresses that differ from the cluster's. The address of a finished pod may belong to
+    /// another pod, and a workload has the address that the flow gives it.
     fn owners(&self, source: End, destination: End) -> Result<Owners, NoAnswer> {
         let mut owners = Owners::new();
         if source.address.is_some() && source.address == destination.address {
@@ -211,7 +213,7 @@ struct Target {
     port: u16,
 }
 
-/// One flow in its world.
+/// One flow and its world.
 struct Session<'w, 'c> {
     world: &'w mut World<'c>,
     flow_ends: [End; 2],
@@ -235,7 +237,7 @@ impl Session<'_, '_> {
         })
     }
 
-    /// The same; whether the other end counts as the subject's own node.
+    /// The same, with `own_node`: whether the other end counts as the subject's own node.
     fn judge_by(
         &mut self,
         direction: Direction,
@@ -263,7 +265,8 @@ impl Session<'_, '_> {
         Ok(Side { verdict, basis: because::basis(self.world, &question, verdict) })
     }
 
-    /// The family of whichever end has an address; of the flow's other end for a backend.
+    /// The address family: that of the end that has an address, or for a backend without one, that of the flow's other
+    /// end.
     fn family(&self, subject: End, remote: End) -> Result<Family, NoAnswer> {
         let of = |end: &End| end.address.map(Family::of);
         match (of(&subject), of(&remote)) {
@@ -280,7 +283,8 @@ impl Session<'_, '_> {
         end.address.or_else(stand_in).ok_or_else(|| skip("one end has no address of the other's family".into()))
     }
 
-    /// What leaves is asked for the address, whose answer knows of hostPorts; what arrives, of the pods behind them.
+    /// For egress, the verdict of the address already includes hostPorts. For ingress, the pods behind the hostPorts
+    /// are judged.
     fn judge_host_ports(
         &mut self,
         source: End,
@@ -337,7 +341,7 @@ impl Session<'_, '_> {
         Ok(Judgement { egress: Side { verdict, ..egress }, ingress: otherwise.ingress.with_claims(ingress) })
     }
 
-    /// The address is asked as it is seen by `from_pod`, the backends by their `to_pod`.
+    /// `from_pod` judges the service address, and the `to_pod` programs judge the backends.
     fn judge_service(
         &mut self,
         source: End,

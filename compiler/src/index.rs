@@ -1,12 +1,12 @@
-//! The watcher's picture of the cluster: objects in, what became dirty out.
+//! The agent's picture of the cluster: it takes changes of objects, and returns the updates that they require.
 //!
 //! Problem: a cluster's objects change all the time, and most changes concern nothing on this node. Compiling anew for
 //! each of 100 pod events a second is waste; missing one is a hole.
-//! Strategy: the index holds every object and the classes of the last compile. A change is answered with the least that
-//! has to be done: nothing, a few single entries of the exact address table, or a new compile. Only what is *proved*
-//! small is answered with less than a compile: the proofs are in [`Index::pod_changes`] and in [`lists`].
-//! Invariants: a pure value, no clock and no API server; after any series of changes, what the answers add up to gives
-//! every packet the verdict that a compile from scratch gives (`tests/index.rs` holds it).
+//! Strategy: the index holds every object and the classes of the last compile. It answers a change with the least work
+//! that is enough: nothing, a few single entries of the exact address table, or a new compile. An answer smaller than a
+//! compile is given only where it is *proved* to be enough: the proofs are in [`Index::pod_changes`] and in [`lists`].
+//! Invariants: a pure value, without a clock and without an API server; after any series of changes, applying the
+//! answers gives every packet the verdict that a compile from scratch gives (`tests/index.rs` holds it).
 
 mod lists;
 
@@ -23,10 +23,10 @@ use crate::k8s::{Body, Labels, Mode, Object, Phase, Pod};
 use crate::model::{Assumptions, Cluster, NamespaceId};
 use crate::resolve::{named_ports, resolve};
 
-/// What names an object among those of its kind.
+/// The identity of an object: kind, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Its kind; workloads by their own kind.
+    /// Its kind; for a workload, such as `Deployment`, the workload's kind.
     pub kind: String,
     /// Its namespace; empty for kinds that have none.
     pub namespace: String,
@@ -35,7 +35,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// Of an object.
+    /// The key of an object.
     pub fn of(object: &Object) -> Self {
         let kind = kind(&object.body).to_owned();
         Self { kind, namespace: object.meta.namespace.clone(), name: object.meta.name.clone() }
@@ -55,12 +55,12 @@ fn kind(body: &Body) -> &str {
     }
 }
 
-/// What a change asks for.
+/// The work that a change requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dirty {
-    /// Nothing: no packet on this node could tell.
+    /// Nothing: the change cannot affect any packet on this node.
     Nothing,
-    /// Entries of the exact address table, flows to judge again, or both.
+    /// A few changes: entries of the exact address table, flows to judge again, or both.
     Addresses(Changes),
     /// A new generation.
     Everything,
@@ -78,7 +78,7 @@ pub struct Changes {
 }
 
 impl Dirty {
-    /// The more of the two.
+    /// The answer that includes both.
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Everything, _) | (_, Self::Everything) => Self::Everything,
@@ -102,19 +102,20 @@ pub struct Index {
     /// The sets of labels that they share.
     labels: BTreeSet<Arc<Labels>>,
     generation: Option<Generation>,
-    /// As they were when a generation was begun that has not been adopted: objects that have changed since.
+    /// The previous state of each object that has changed since a generation was begun; `None` if no generation is in
+    /// the making.
     since: Option<BTreeMap<Key, Option<Object>>>,
     /// Entries of the exact table that differ from the generation's.
     changed: BTreeMap<IpAddr, Option<PeerId>>,
-    /// Addresses that other blocks and lists contain by now than the generation has it.
+    /// Addresses whose blocks and lists differ from the generation's, with the present predicates.
     relisted: BTreeMap<IpAddr, Vec<PredicateId>>,
     /// How many pods have an address.
     holders: HashMap<IpAddr, u32>,
-    /// How many pods say that their node has an address.
+    /// How many pods name an address as their node's.
     hosted: HashMap<IpAddr, u32>,
 }
 
-/// What the last compile made.
+/// The result of the last compile.
 #[derive(Debug)]
 pub struct Generation {
     /// The cluster as it was.
@@ -125,9 +126,9 @@ pub struct Generation {
     pub classes: Classes,
     /// Addresses of local pods, nodes and services, and those that hostPorts name: never touched singly.
     fixed: BTreeSet<IpAddr>,
-    /// The addresses of every node.
+    /// The addresses of every node. A pod can name its node's addresses too.
     nodes: BTreeSet<IpAddr>,
-    /// Those of them that Nodes name themselves.
+    /// Those of them that Node objects declare.
     declared: BTreeSet<IpAddr>,
     /// Addresses behind services and hostPorts.
     backing: BTreeSet<IpAddr>,
@@ -135,18 +136,18 @@ pub struct Generation {
     selecting: Vec<(String, Labels)>,
 }
 
-/// What has changed while a generation was in the making.
+/// The changes that arrived while a generation was being compiled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Late {
     /// Entries of the generation's exact address table; `None` takes an entry out.
     pub addresses: BTreeMap<IpAddr, Option<PeerId>>,
     /// Whether flows have to be judged again that the generation before allowed: see [`Changes::judge_again`].
     pub judge_again: bool,
-    /// Whether there is more, for which there must be another generation.
+    /// Whether there are further changes, which need another generation.
     pub is_more: bool,
 }
 
-/// A generation in the making. It needs nothing of the index, which hears of changes meanwhile.
+/// A generation in the making. It borrows nothing from the index, which takes further changes meanwhile.
 #[derive(Debug)]
 pub struct Draft {
     cluster: Cluster,
@@ -161,7 +162,7 @@ impl Draft {
         fit::fit(&mut self.cluster, &self.scope, limits, highest)
     }
 
-    /// With its classes.
+    /// Makes the classes, without limits.
     pub fn classify(self) -> Result<Generation, ClassifyError> {
         self.classify_within(Limits::NONE)
     }
@@ -199,7 +200,7 @@ impl Index {
         }
     }
 
-    /// An object is there, or is as it is now.
+    /// Handles an object that was created or changed.
     pub fn apply(&mut self, mut object: Object) -> Dirty {
         let key = Key::of(&object);
         self.share_labels(&mut object);
@@ -210,7 +211,7 @@ impl Index {
         dirty
     }
 
-    /// Equal sets of labels are one.
+    /// Makes objects with equal sets of labels share one set.
     fn share_labels(&mut self, object: &mut Object) {
         match self.labels.get(&object.meta.labels) {
             Some(known) => object.meta.labels = Arc::clone(known),
@@ -218,7 +219,7 @@ impl Index {
         }
     }
 
-    /// An object is gone.
+    /// Handles the deletion of an object.
     pub fn delete(&mut self, key: &Key) -> Dirty {
         let before = self.objects.remove(key);
         let dirty = self.judge(before.as_ref(), None);
@@ -226,7 +227,7 @@ impl Index {
         dirty
     }
 
-    /// A generation that was begun has this object as it was before.
+    /// Keeps the previous state of an object for the generation that was begun before this change.
     fn remember(&mut self, key: &Key, before: Option<Object>, after: Option<&Object>) {
         if let Some(since) = &mut self.since
             && !is_same(before.as_ref(), after)
@@ -235,7 +236,8 @@ impl Index {
         }
     }
 
-    /// All objects of a kind, listed anew: what is not among them is gone.
+    /// Replaces all objects of a kind, after a new list from the API server. Objects that are not in the list were
+    /// deleted.
     pub fn reset(&mut self, kind: &str, objects: Vec<Object>) -> Dirty {
         let listed: BTreeSet<Key> = objects.iter().map(Key::of).collect();
         let gone: Vec<Key> =
@@ -265,18 +267,18 @@ impl Index {
         self.generation.as_ref()
     }
 
-    /// The class that an address has by now: the generation's, and what has changed since.
+    /// The present class of an address: the generation's, with the changes since.
     pub fn peer_at(&self, address: IpAddr) -> Option<PeerId> {
         let addresses = &self.generation.as_ref()?.classes.addresses;
         Some(match self.changed.get(&address) {
             Some(Some(peer)) => *peer,
-            // What stands in lists is in a table of its own, and stays there.
+            // Addresses that lists contain are in a table of their own, and stay there.
             Some(None) if !addresses.is_listed(address) => addresses.find_stretch(address),
             Some(None) | None => addresses.find(address),
         })
     }
 
-    /// Compiles the objects as they are now, and answers for them from here on.
+    /// Compiles the objects as they are now. From here on, changes are answered relative to the result.
     pub fn compile(&mut self) -> Result<&Generation, ClassifyError> {
         let generation = self.begin().classify();
         self.since = None;
@@ -289,7 +291,8 @@ impl Index {
         self.generation.insert(generation)
     }
 
-    /// A generation of the objects as they are now. Until it is adopted, changes are answered for the one before.
+    /// Begins a generation of the objects as they are now. Until it is adopted, changes are answered relative to the
+    /// generation before.
     pub fn begin(&mut self) -> Draft {
         let (cluster, _) = resolve(self.objects.values(), self.assume);
         let scope = match &self.node {
@@ -302,7 +305,8 @@ impl Index {
         Draft { cluster, scope, declared, selecting: selecting(&self.objects) }
     }
 
-    /// From here on changes are answered for this generation; those since it was begun are answered now.
+    /// From here on, changes are answered relative to this generation. Returns the changes that arrived since it was
+    /// begun.
     pub fn adopt(&mut self, generation: Generation) -> Late {
         self.replace(generation);
         let mut late = Late::default();
@@ -321,13 +325,13 @@ impl Index {
         late
     }
 
-    /// The generation that was begun comes to nothing.
+    /// Drops the generation that was begun.
     pub fn abandon(&mut self) {
         self.since = None;
     }
 
-    /// Lets go of what nobody asks of a generation once it is compiled: verdicts, services, the particulars of pods that are not local.
-    /// On a large cluster that is most of it.
+    /// Frees the data of a generation that is not read after the compile: verdicts, services, and the details of pods
+    /// that are not local. On a large cluster that is most of the data.
     pub fn settle(&mut self) {
         let Some(generation) = &mut self.generation else { return };
         let Generation { cluster, scope, classes, .. } = generation;
@@ -378,7 +382,7 @@ impl Index {
         dirty
     }
 
-    /// Whether a service can matter: only where something is in force on what leaves a local pod.
+    /// Whether services can affect verdicts: only if a policy or list applies to egress of a local pod.
     pub fn judges_services(&self) -> bool {
         self.generation.as_ref().is_none_or(|generation| generation.classes.judges_egress(&generation.cluster))
     }
@@ -387,7 +391,7 @@ impl Index {
         if let Some((_, pod)) = before.and_then(as_pod) {
             let less = |counts: &mut HashMap<IpAddr, u32>, addresses: &[IpAddr]| {
                 for address in addresses {
-                    // Addresses are many over time.
+                    // Over time, many different addresses occur, so counts of zero are removed.
                     if let Entry::Occupied(mut count) = counts.entry(*address) {
                         *count.get_mut() -= 1;
                         if *count.get() == 0 {
@@ -420,8 +424,8 @@ impl Index {
         })
     }
 
-    /// A pod that is local to nothing and backs no service is only ever a peer: its addresses have a class, and
-    /// nothing else in the tables speaks of it. If that class is there already, its entries are all there is to do.
+    /// A pod that is not local and backs no service is only ever a peer: its addresses have a class, and nothing else
+    /// in the tables depends on it. If that class exists already, it is enough to update the entries of its addresses.
     fn pod_changes(&self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
         let Some(generation) = &self.generation else { return Dirty::Everything };
         let mut classes: BTreeMap<IpAddr, PeerId> = BTreeMap::new();
@@ -439,7 +443,7 @@ impl Index {
                 classes.insert(*address, peer);
             }
         }
-        // Services are judged by the classes that their backends had when the generation was made.
+        // Services are judged by the classes that their backends had when the generation was compiled.
         let is_behind = |address: &IpAddr| generation.backing.contains(address) && self.judges_services();
         if classes.iter().any(|(address, peer)| self.peer_at(*address) != Some(*peer) && is_behind(address)) {
             return Dirty::Everything;
@@ -447,7 +451,7 @@ impl Index {
         self.changes(generation, classes, loses_owner(before, after))
     }
 
-    /// What is to be done so that these addresses have these classes.
+    /// The changes that give these addresses these classes.
     fn changes(&self, generation: &Generation, classes: BTreeMap<IpAddr, PeerId>, other_owner: bool) -> Dirty {
         let judge_again = other_owner || classes.iter().any(|(address, peer)| self.peer_at(*address) != Some(*peer));
         let entries = classes.into_iter().map(|(address, peer)| (address, written(generation, address, peer)));
@@ -459,7 +463,7 @@ impl Index {
     }
 
     fn is_only_a_peer(&self, generation: &Generation, object: &Object, pod: &Pod, after: Option<&Object>) -> bool {
-        // A pod that names no node is where its addresses say.
+        // A pod that names no node, but has node addresses, may be on this node.
         let is_placed = pod.node.is_some() || pod.node_addresses.is_empty();
         let local = self.node.is_none() || pod.node == self.node || !is_placed;
         let backs = generation.selecting.iter().any(|(namespace, selector)| {
@@ -477,7 +481,7 @@ impl Index {
             && !addresses(pod).iter().any(shares)
     }
 
-    /// Whether an address was a node's when the generation was made, and somebody still says so.
+    /// Whether an address was a node's when the generation was compiled, and a pod or a Node object still says so.
     fn stays_a_nodes(&self, generation: &Generation, address: &IpAddr) -> bool {
         let is_said = self.hosted.get(address).is_some_and(|count| *count > 0);
         generation.nodes.contains(address) && (is_said || generation.declared.contains(address))
@@ -492,13 +496,13 @@ impl Index {
         generation.classes.peer_of_pod(&generation.cluster, namespace, &object.meta.labels, &ports, of_address)
     }
 
-    /// The blocks and lists that contain an address by now.
+    /// The blocks and lists that contain an address at present.
     fn predicates_at<'a>(&'a self, generation: &'a Generation, address: IpAddr) -> &'a [PredicateId] {
         let changed = self.relisted.get(&address);
         changed.map_or_else(|| generation.classes.predicates_at(address), Vec::as_slice)
     }
 
-    /// What the exact table has for an address by now.
+    /// The present entry of an address in the exact table.
     fn entry(&self, address: IpAddr) -> Option<PeerId> {
         if let Some(changed) = self.changed.get(&address) {
             return *changed;
@@ -508,8 +512,9 @@ impl Index {
     }
 }
 
-/// What is to be written for an address that should have a class; `None` takes out what was. In what table addresses stand that
-/// lists speak of, and whether it can be changed, is no matter: those are written whatever they have.
+/// The entry to write for an address that should have this class; `None` removes the entry, because the prefixes
+/// already give this class. Addresses that lists contain always get an entry: it is not known here whether the table
+/// of these addresses can be changed in place.
 fn written(generation: &Generation, address: IpAddr, peer: PeerId) -> Option<PeerId> {
     let addresses = &generation.classes.addresses;
     let is_said = addresses.find_stretch(address) == peer && !addresses.is_listed(address);
@@ -523,8 +528,8 @@ fn as_pod(object: &Object) -> Option<(&Object, &Pod)> {
     }
 }
 
-/// Whether an address of the pod before is no longer that pod's: the pod or the address is gone, or another pod has
-/// taken its name. An address that passes on between pods of different names is lost by one of them first.
+/// Whether the previous pod loses one of its addresses: the pod or the address is gone, or another pod has taken
+/// its name. If an address moves between pods of different names, one of them loses it first.
 fn loses_owner(before: Option<&Object>, after: Option<&Object>) -> bool {
     let Some((old, pod)) = before.and_then(as_pod) else { return false };
     let kept = after.and_then(as_pod).filter(|(new, _)| new.meta.uid == old.meta.uid);
@@ -532,13 +537,13 @@ fn loses_owner(before: Option<&Object>, after: Option<&Object>) -> bool {
     addresses(pod).iter().any(|address| !kept.contains(address))
 }
 
-/// The addresses by which packets know the pod: none on the host's network, none when it has finished.
+/// The addresses that identify the pod in packets: none if it is on the host's network or has finished.
 fn addresses(pod: &Pod) -> &[IpAddr] {
     let away = pod.host_network || matches!(pod.phase, Some(Phase::Succeeded | Phase::Failed));
     if away { &[] } else { &pod.addresses }
 }
 
-/// Whether nothing has changed that anything here looks at: an object's number is not the object.
+/// Whether nothing has changed that the index reads. The object's number in the input does not count.
 fn is_same(before: Option<&Object>, after: Option<&Object>) -> bool {
     match (before, after) {
         (Some(a), Some(b)) => discriminant(&a.body) == discriminant(&b.body) && a.meta == b.meta && a.body == b.body,

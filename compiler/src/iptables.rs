@@ -1,14 +1,14 @@
-//! An engine of its own for verdicts: policies as iptables rules, and a model of how the kernel walks them.
+//! An independent engine for verdicts: policies as iptables rules, and a model of how the kernel evaluates them.
 //!
 //! ```text
 //! model::Cluster ─render─▶ iptables-save, ip6tables-save, ipset save text ─parse─▶ Evaluator ─walk─▶ verdict, comments
 //! ```
 //!
-//! Problem: a reference that nothing independent contradicts is only an opinion.
-//! Strategy: say the same policies in a language whose meaning the kernel defines, and evaluate only the text. The same
-//! text can be given to the real `iptables-restore`.
-//! Invariants: of [`crate::model::eval`] only the words are used (flows, verdicts, what decided), none of its thinking;
-//! what the text cannot say is a [`Skip`] with its reason, never a guess.
+//! Problem: a reference is only trustworthy if an independent implementation agrees with it.
+//! Strategy: express the same policies in a language whose meaning the kernel defines, and evaluate only the text. The
+//! same text can be given to the real `iptables-restore`.
+//! Invariants: of [`crate::model::eval`] only the types are used (flows, verdicts, reasons), none of its logic; if the
+//! text cannot express a flow, the answer is a [`Skip`] with its reason, never a guess.
 
 mod facts;
 mod ipset;
@@ -32,7 +32,7 @@ use crate::model::{
     Cluster, Direction, EndpointId, FrontendPorts, HostNetworkPods, NodeId, Protocol, ServiceAddress, Standing,
 };
 
-/// Answers for one cluster, by its rules.
+/// The engine for one cluster.
 #[derive(Debug)]
 pub struct Engine<'c> {
     facts: Facts<'c>,
@@ -46,7 +46,7 @@ pub enum Skip {
     /// Rules match addresses.
     #[error("{0} has no address, and iptables rules match nothing else")]
     NoAddress(String),
-    /// The flow says otherwise than the cluster.
+    /// The flow gives the endpoint an address that it does not have in the cluster.
     #[error("{address} is not {endpoint}'s, and iptables rules know a pod by its address")]
     NotItsAddress {
         /// The address of the flow.
@@ -54,19 +54,19 @@ pub enum Skip {
         /// The endpoint of the flow.
         endpoint: String,
     },
-    /// `hostnetwork-pods: pod`
+    /// With `hostnetwork-pods: pod`, the address does not show which pod is meant.
     #[error("{0} is on its node's network, and an address does not tell them apart")]
     HostNetwork(String),
-    /// No packet is like that.
+    /// No packet can have such addresses.
     #[error("source and destination are of different address families")]
     TwoFamilies,
-    /// Translated before the filter table sees it.
+    /// The destination is translated before the filter table sees the packet.
     #[error("{0} is the address of a service or hostPort, which is translated before iptables filters")]
     ServiceAddress(IpAddr),
 }
 
 impl<'c> Engine<'c> {
-    /// Renders a cluster and reads the text back. An error is a bug of ours: the text is not what we meant to write.
+    /// Renders a cluster and parses the text. An error is a bug in Weir: the rendered text is invalid.
     pub fn new(cluster: &'c Cluster) -> Result<Self, ParseError> {
         let (rendering, facts) = render::render_facts(Facts::new(cluster));
         let evaluator = Evaluator::parse(&rendering.v4, &rendering.v6, &rendering.sets)?;
@@ -78,7 +78,7 @@ impl<'c> Engine<'c> {
         &self.evaluator
     }
 
-    /// What becomes of a new connection. The two stages are walked one by one.
+    /// Judges a new connection. The two stages are evaluated separately.
     pub fn judge(&self, flow: &Flow) -> Result<Judgement, Skip> {
         let packet = self.packet(flow)?;
         Ok(Judgement { egress: self.side(Direction::Egress, &packet), ingress: self.side(Direction::Ingress, &packet) })
@@ -104,7 +104,7 @@ impl<'c> Engine<'c> {
         Ok(Packet { source, destination, protocol, port, state: State::New, mark: 0 })
     }
 
-    /// The address, if it tells all that the flow says of this end.
+    /// The address of an end; fails if the address alone does not identify the end of the flow.
     fn address(&self, end: End) -> Result<IpAddr, Skip> {
         let name = |id| self.facts.cluster.endpoint_name(id);
         let Some(address) = end.address else {
@@ -172,7 +172,7 @@ impl<'c> Engine<'c> {
     }
 
     fn side(&self, direction: Direction, packet: &Packet) -> Side {
-        // A table without the chain would be one that drops nothing.
+        // If the table does not have the chain, nothing is dropped.
         let walk = self.evaluator.walk(stage(direction), packet);
         let walk = walk.unwrap_or(Walk { ending: Ending::Return, comments: Vec::new() });
         let verdict = match walk.ending {
@@ -184,7 +184,7 @@ impl<'c> Engine<'c> {
     }
 }
 
-/// What decided, by the rules that matched on the way.
+/// The reason for the verdict, from the rules that matched.
 fn basis(verdict: Verdict, meanings: impl Iterator<Item = Meaning>) -> Basis {
     let (mut policies, mut rules, mut last, mut subject) = (Vec::new(), Vec::new(), None, false);
     for meaning in meanings {
@@ -192,7 +192,7 @@ fn basis(verdict: Verdict, meanings: impl Iterator<Item = Meaning>) -> Basis {
         match meaning {
             Meaning::Pod(_) => subject = true,
             Meaning::Policy(id) => policies.push(id),
-            // A rule may take several lines, and more than one of them may match.
+            // A policy rule may be several lines, and more than one of them may match.
             Meaning::Rule(id, _) if !rules.contains(&id) => rules.push(id),
             _ => {}
         }

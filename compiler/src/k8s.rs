@@ -1,8 +1,8 @@
-//! The objects we read, cut down to the fields that matter, after their own validation.
+//! The objects that Weir reads, reduced to the fields that matter, after validation.
 //!
-//! Written by `decode` (files) and by the watcher (API); read by `resolve` and by lints. Lists keep the positions of
-//! the source, so `ingress[2]` here is `spec.ingress[2]` there. These are not `k8s-openapi`'s types: those drop
-//! positions and unknown fields, and carry a hundred fields that no packet ever sees.
+//! Written by `decode` (files) and by the agent's watches (API); read by `resolve` and by lints. Lists keep the
+//! positions of the source, so `ingress[2]` here is `spec.ingress[2]` there. These are not `k8s-openapi`'s types: those
+//! drop positions and unknown fields, and have a hundred fields that no verdict depends on.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,10 +14,10 @@ use crate::origin::ObjectId;
 /// Label keys and values, sorted.
 pub type Labels = BTreeMap<String, String>;
 
-/// What every object has.
+/// The metadata of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// `metadata.name`, or `generateName` where the server would make one up.
+    /// `metadata.name`, or `generateName` if the server would generate the name.
     pub name: String,
     /// `metadata.namespace`; filled with the default namespace for namespaced kinds; empty for others.
     pub namespace: String,
@@ -34,13 +34,13 @@ pub struct Meta {
 pub struct Object {
     /// Its number in the input.
     pub id: ObjectId,
-    /// Name, namespace, labels.
+    /// Name, namespace, labels and UID.
     pub meta: Meta,
-    /// The rest.
+    /// The fields of its kind.
     pub body: Body,
 }
 
-/// The kinds we read.
+/// The kinds that Weir reads.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are Kubernetes' own")]
 pub enum Body {
@@ -54,7 +54,7 @@ pub enum Body {
     CidrList(CidrList),
 }
 
-/// A node: what names its addresses.
+/// A node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// `status.addresses` of the kinds that are addresses, in order.
@@ -95,7 +95,7 @@ pub enum Phase {
     Unknown,
 }
 
-/// A named port of a container: of `containers`, and of `initContainers` that go on running (`restartPolicy: Always`).
+/// A named port of a container: of `containers`, and of `initContainers` that keep running (`restartPolicy: Always`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NamedPort {
     /// Its name.
@@ -129,7 +129,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The number that IP gives it.
+    /// Its number in the IP header.
     pub fn number(self) -> u8 {
         match self {
             Self::Tcp => 6,
@@ -138,7 +138,7 @@ impl Protocol {
         }
     }
 
-    /// As in the API.
+    /// Its name in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
@@ -148,7 +148,7 @@ impl Protocol {
     }
 }
 
-/// A workload: the template of pods that are not there.
+/// A workload: a template for pods that are not in the input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
     /// `Deployment`, `StatefulSet` …
@@ -159,7 +159,7 @@ pub struct Workload {
     pub host_network: bool,
     /// Named container ports of the template.
     pub ports: Vec<NamedPort>,
-    /// The controller that owns it (`Deployment/shop`): the owner stands for it if it is in the input too.
+    /// The controller that owns it (`Deployment/shop`). If the owner is in the input too, the owner is used instead.
     pub owner: Option<String>,
 }
 
@@ -201,7 +201,7 @@ pub struct ServicePort {
     pub node_port: Option<u16>,
 }
 
-/// Where a service port leads to on the pod.
+/// The port of the pod that a service port leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetPort {
     /// By number.
@@ -238,7 +238,7 @@ pub struct SliceEndpoint {
     pub pod: Option<(String, String)>,
 }
 
-/// One port of a slice; without a number it stands for all ports.
+/// One port of a slice; without a number it means all ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlicePort {
     /// The service port's name; empty if absent.
@@ -266,10 +266,10 @@ pub struct NetworkPolicy {
     pub mode: Mode,
 }
 
-/// The annotation that says what becomes of a policy's verdicts.
+/// The annotation with a policy's mode.
 pub const MODE: &str = "weir.dev/mode";
 
-/// What becomes of a policy's verdicts.
+/// How the verdicts of a policy are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// They are enforced.
@@ -324,7 +324,7 @@ pub struct PolicyPort {
     pub port: PortMatch,
 }
 
-/// Which ports of the protocol.
+/// A rule's ports of one protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortMatch {
     /// All of them.
@@ -373,7 +373,7 @@ pub enum Operator {
     DoesNotExist,
 }
 
-/// Our own kind: a list of addresses that is decided before NetworkPolicy.
+/// Weir's own kind: a list of addresses that is evaluated before NetworkPolicy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CidrList {
     /// `spec.action`
@@ -392,12 +392,13 @@ pub struct CidrList {
     pub entries: Vec<ListEntry>,
 }
 
-/// What a list does with an address it contains. `Deny` sorts first, as it is decided first on a tie.
+/// The effect of a list on the addresses that it contains. `Deny` sorts first, as it decides first among lists of the
+/// same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ListAction {
     /// The packet is dropped.
     Deny,
-    /// No later list is asked; NetworkPolicy goes on to decide.
+    /// Later lists do not apply; NetworkPolicy decides.
     Allow,
 }
 
@@ -413,7 +414,7 @@ pub struct ListEntry {
 }
 
 impl ListEntry {
-    /// Whether the address is of this family and inside.
+    /// Whether the entry contains the address, which may be of either family.
     pub fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.first.is_ipv4() && self.first <= address && address <= self.last
     }

@@ -1,25 +1,25 @@
-//! Weir's compiler: from Kubernetes objects to what packets meet.
+//! Weir's compiler: from Kubernetes objects to the verdicts on packets.
 //!
 //! ```text
 //!  text ──syntax──▶ trees ──decode──▶ k8s::Object ──resolve──▶ model::Cluster ──▶ lint: habits that hurt
 //!                     │                    │                      │       ├─▶ model::eval: the reference oracle
 //!                     └──── SourceMap ─────┘                  classify    └─▶ iptables: rules, and a walk through them
 //!                                                                 ▼
-//!  vm: userspace machine ◀── ebpf ◀──emit── ir::Program ◀──passes,lower── Classes ──image──▶ maps and what is in them
+//!  vm: userspace machine ◀── ebpf ◀──emit── ir::Program ◀──passes,lower── Classes ──image──▶ maps and their entries
 //!                            └──────────────────────────▶ artifact ◀───────────────────────────┘
 //! ```
 //!
-//! What holds at each arrow:
+//! The guarantees at each arrow:
 //!
 //! * `syntax`: one tree for YAML and JSON, a span on every value; bounded in depth, size and time.
-//! * `decode`: every object is valid as the API server would have it, or is an error in the [`diagnostic`]s.
-//! * `resolve`: every name is a number, everything is sorted by name; the order of the input no longer shows.
-//! * `classify`: addresses, endpoints and ports that nothing in force tells apart are one class; verdicts are a table.
+//! * `decode`: every object is valid according to the API server's rules, or is an error in the [`diagnostic`]s.
+//! * `resolve`: every name is a number, everything is sorted by name; the order of the input has no effect.
+//! * `classify`: addresses, endpoints and ports that no rule distinguishes are one class; verdicts are a table.
 //! * `lower`, `passes`: a decision without loops, narrowed to the input; verified after each pass.
 //! * `emit`: instructions whose number does not depend on how many policies, pods or prefixes there are.
-//! * `artifact`: one file that tools load unchanged; the same input gives the same bytes, a changed byte is found.
+//! * `artifact`: one file that tools load unchanged; the same input gives the same bytes, a changed byte is detected.
 //!
-//! The crate is pure: no file, socket, clock, thread or environment variable is touched here.
+//! The crate is pure: it uses no file, socket, clock, thread or environment variable.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

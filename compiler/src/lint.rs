@@ -1,13 +1,13 @@
-//! Valid, and probably not what was meant.
+//! Warnings about manifests that are valid, but probably differ from the author's intention.
 //!
 //! Problem: policies that mean less, more or something other than their author thought, in inputs that range from one
 //! policy without any pod to a whole cluster of 100,000.
 //! Strategy: one file a lint. All of them share a [`Context`], which knows pods only as [`groups`] (pods of one
-//! namespace that no selector tells apart) and [`cohorts`] (groups that the same policies select), so that their work
-//! follows the number of different pods, not of pods.
-//! Invariants: what the input does not show is not held against it: a lint that needs pods or namespaces is silent
-//! where the input has none. Every lint has the same budget of steps; one that runs out says so
-//! ([`lint_incomplete`]) and is never silently partial. The order of the input's objects does not show.
+//! namespace that no selector distinguishes) and [`cohorts`] (groups that the same policies select), so that their work
+//! grows with the number of different pods, not of all pods.
+//! Invariants: missing input causes no finding: a lint that needs pods or namespaces is silent if the input has none.
+//! Every lint has the same budget of steps; a lint that exceeds it reports that ([`lint_incomplete`]), so incomplete
+//! results are always visible. The order of the input's objects has no effect.
 
 mod allow_list_without_effect;
 mod and_or_peers;
@@ -87,8 +87,8 @@ pub fn lint(objects: &[Object], cluster: &Cluster) -> Diagnostics {
     lint_within(STEPS, objects, cluster)
 }
 
-/// Runs every lint, each for at most so many steps. Of policies that are staged it is said what would be said if they were enforced;
-/// of the others, what is so without them.
+/// Runs every lint, each for at most `steps` steps. Findings about staged policies are those of the cluster with all
+/// staged policies enforced; findings about other objects are those without staged policies.
 pub fn lint_within(steps: u64, objects: &[Object], cluster: &Cluster) -> Diagnostics {
     let mut found = run(steps, objects, cluster);
     if !cluster.staged.is_empty() {

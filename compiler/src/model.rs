@@ -1,8 +1,8 @@
-//! What the objects mean together: the cluster, with every name resolved and every rule ready to be asked.
+//! The meaning of all objects together: the cluster, with every name resolved and every rule ready to be evaluated.
 //!
-//! Built by [`crate::resolve`]; asked by [`eval`], the reference oracle, and by everything to the right. Everything is
-//! sorted by name, so the order of the input's objects never shows. Label sets and selectors are interned: two pods
-//! with the same labels share a [`LabelSetId`], two rules with the same selector share a [`SelectorId`].
+//! Built by [`crate::resolve`]; read by [`eval`], the reference oracle, and by all later stages. Everything is sorted
+//! by name, so the order of the input's objects has no effect. Label sets and selectors are interned: two pods with the
+//! same labels share a [`LabelSetId`], two rules with the same selector share a [`SelectorId`].
 
 pub mod directory;
 pub mod eval;
@@ -30,7 +30,7 @@ macro_rules! id {
         pub struct $name(pub u32);
 
         impl $name {
-            /// As an index.
+            /// The id as an index of its list.
             pub fn index(self) -> usize {
                 self.0 as usize
             }
@@ -58,7 +58,7 @@ id!(/// A policy. Prints as `pol3`.
 id!(/// An address list. Prints as `list3`.
     ListId, "list");
 
-/// Everything a verdict can depend on.
+/// Everything that a verdict can depend on.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
     /// Sorted by name.
@@ -75,7 +75,7 @@ pub struct Cluster {
     pub frontends: Vec<Frontend>,
     /// The hostPorts of pods that have an address, sorted; none where node ports are only addresses.
     pub host_ports: Vec<HostPort>,
-    /// In the order in which they are decided.
+    /// In the order in which they are evaluated.
     pub lists: Vec<CidrList>,
     /// Those that are enforced. Sorted by namespace, name.
     pub policies: Vec<Policy>,
@@ -83,7 +83,7 @@ pub struct Cluster {
     pub staged: Vec<Policy>,
     /// Label sets and selectors.
     pub labels: labels::Labelling,
-    /// How to read what the API leaves open.
+    /// The choices where the API text is open.
     pub assume: Assumptions,
 }
 
@@ -98,7 +98,7 @@ pub struct Namespace {
     pub object: Option<ObjectId>,
 }
 
-/// Something that policies select: a pod, or a workload that stands for its pods.
+/// Something that policies select: a pod, or a workload that represents its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Its namespace.
@@ -109,7 +109,7 @@ pub struct Endpoint {
     pub kind: Cow<'static, str>,
     /// Its labels.
     pub labels: LabelSetId,
-    /// How it takes part.
+    /// Its role on the network.
     pub standing: Standing,
     /// Its addresses, the primary one first; none for a workload, or a pod that is only a manifest.
     pub addresses: Vec<IpAddr>,
@@ -117,7 +117,7 @@ pub struct Endpoint {
     pub node: Option<NodeId>,
     /// Named ports, in the order of the containers; several may share a name.
     pub named_ports: Arc<[NamedPort]>,
-    /// The controller that owns it (`Kind/name`): verdicts never depend on it, reports group by it.
+    /// The controller that owns it (`Kind/name`): verdicts never depend on it, but reports group by it.
     pub owner: Option<String>,
     /// Whether it is being deleted. It counts until its address goes.
     pub terminating: bool,
@@ -134,7 +134,7 @@ pub enum Standing {
     Member,
     /// In the node's network namespace: its address is the node's.
     HostNetwork,
-    /// Succeeded or Failed: its address may be another's by now.
+    /// Succeeded or Failed: its address may belong to another pod.
     Finished,
     /// Not on the network yet.
     Pending,
@@ -151,7 +151,7 @@ pub struct Node {
     pub object: Option<ObjectId>,
 }
 
-/// A service and what stands behind it.
+/// A service with its ports and backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     /// Its namespace.
@@ -181,12 +181,12 @@ pub struct ServicePort {
     pub backends: Vec<Backend>,
 }
 
-/// Where a service port leads.
+/// A backend of a service port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Backend {
-    /// The endpoint, if the address is one's.
+    /// The endpoint, if the address belongs to one.
     pub endpoint: Option<EndpointId>,
-    /// The address; `None` for endpoints without addresses.
+    /// The address; `None` if the endpoint has none.
     pub address: Option<IpAddr>,
     /// The port there.
     pub port: u16,
@@ -197,21 +197,21 @@ pub struct Backend {
 pub struct CidrList {
     /// Its name.
     pub name: String,
-    /// What it does.
+    /// Whether its addresses are allowed or denied.
     pub action: ListAction,
-    /// Its place among the lists.
+    /// Its rank among the lists: lower ones decide first.
     pub order: i64,
-    /// Asked for packets to the pod.
+    /// Whether it applies to packets to the pod.
     pub ingress: bool,
-    /// Asked for packets from the pod.
+    /// Whether it applies to packets from the pod.
     pub egress: bool,
     /// Namespaces of the pods it applies to.
     pub namespaces: SelectorId,
     /// The pods it applies to.
     pub pods: SelectorId,
-    /// What it contains.
+    /// Its address ranges.
     pub entries: Vec<ListEntry>,
-    /// The object (list files are one too).
+    /// The object. A list file is an object too.
     pub object: ObjectId,
 }
 
@@ -237,13 +237,13 @@ pub struct Policy {
 /// One rule; its position is its index in the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Who; empty means everyone.
+    /// The peers; empty means every peer.
     pub peers: Vec<Peer>,
-    /// Which ports; empty means all, of every protocol.
+    /// The ports; empty means all ports of every protocol.
     pub ports: Vec<PortRule>,
 }
 
-/// Who.
+/// The other end of a rule's traffic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
     /// Pods by labels.
@@ -257,17 +257,17 @@ pub enum Peer {
     Block {
         /// The block.
         cidr: Prefix,
-        /// Holes in this block, and in no other.
+        /// Blocks that are excepted from this block, and from no other.
         except: Vec<Prefix>,
     },
 }
 
-/// Which ports.
+/// The ports of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortRule {
-    /// Of this protocol.
+    /// The protocol.
     pub protocol: Protocol,
-    /// These.
+    /// The port, range of ports or port name.
     pub port: PortMatch,
 }
 
@@ -302,7 +302,7 @@ impl Policy {
         }
     }
 
-    /// Where a rule stands.
+    /// The position of a rule in its object.
     pub fn rule_origin(&self, direction: Direction, rule: usize) -> Origin {
         Origin::new(self.object, rule_path(direction, rule))
     }
@@ -348,7 +348,7 @@ impl Cluster {
         id.index() >= self.policies.len()
     }
 
-    /// The same cluster with everything enforced that is staged. Policies keep their numbers.
+    /// The same cluster, with its staged policies enforced. Policies keep their numbers.
     #[must_use]
     pub fn with_staged_enforced(&self) -> Self {
         let policies = self.policies.iter().chain(&self.staged).cloned().collect();
@@ -362,22 +362,22 @@ impl Cluster {
     }
 }
 
-/// How to read what the API leaves open (`--assume KEY=VALUE`). The defaults are in docs/semantics.md, with reasons.
+/// Choices where the API text is open (`--assume KEY=VALUE`). The defaults are in docs/semantics.md, with reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Assumptions {
     /// `ipblock-pods`: does `ipBlock` match pods' addresses?
     pub ipblock_pods: IpBlockPods,
-    /// `hostnetwork-pods`: are they their node, or pods like others?
+    /// `hostnetwork-pods`: do these pods count as their node, or as pods like others?
     pub hostnetwork_pods: HostNetworkPods,
-    /// `icmp`: what is it subject to?
+    /// `icmp`: which rules apply to it?
     pub icmp: Icmp,
-    /// `named-port-twice`: which of several ports of one name in one pod?
+    /// `named-port-twice`: which port is meant if a pod has several of one name?
     pub named_port_twice: NamedPortTwice,
     /// `service-address`: how is a packet to a service address judged?
     pub service_address: ServiceAddress,
-    /// `established`: what becomes of connections that policy no longer allows?
+    /// `established`: what happens to connections that policy no longer allows?
     pub established: Established,
-    /// `audit`: what are policies in audit mode?
+    /// `audit`: how do policies in audit mode count?
     pub audit: Audit,
 }
 
@@ -402,7 +402,7 @@ macro_rules! assumption {
 
 assumption!(/// Does `ipBlock` match pods' addresses?
     IpBlockPods, "ipblock-pods",
-    /// Yes: the block stands for addresses, whoever has them.
+    /// Yes: the block matches addresses, also those of pods.
     #[default] Match = "match",
     /// No: only addresses outside the cluster's pods.
     Ignore = "ignore");
@@ -434,7 +434,7 @@ assumption!(/// What becomes of connections that policy no longer allows?
     Established, "established",
     /// They are cut.
     #[default] Cut = "cut",
-    /// They go on until they end.
+    /// They continue until they end.
     Keep = "keep");
 
 assumption!(/// What are policies in audit mode?
@@ -479,7 +479,7 @@ impl Assumptions {
         (Audit::KEY, Audit::VALUES),
     ];
 
-    /// Switches one reading.
+    /// Sets one assumption.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), AssumptionError> {
         let done = match key {
             IpBlockPods::KEY => IpBlockPods::parse(value).map(|it| self.ipblock_pods = it),
@@ -501,7 +501,7 @@ impl Assumptions {
     }
 }
 
-// Kinds that cross from objects to the model unchanged.
+// Types that the model takes from objects unchanged.
 impl From<&k8s::PolicyPort> for PortRule {
     fn from(port: &k8s::PolicyPort) -> Self {
         Self { protocol: port.protocol, port: port.port.clone() }

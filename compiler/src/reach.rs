@@ -1,11 +1,12 @@
-//! Who can reach whom in one cluster: what `matrix`, `graph`, `exposure` and the HTML report show.
+//! Reachability in one cluster: the data behind `matrix`, `graph`, `exposure` and the HTML report.
 //!
-//! Problem: 100,000 pods are ten thousand million pairs, and nobody reads pairs.
-//! Strategy: endpoints of one workload that nothing in force tells apart are one *party*; outside addresses that nothing
-//! tells apart are one *zone*. What holds between two of them is read from the class tables: egress of the one and ingress
-//! of the other, both must allow.
-//! Invariants: exact, for every pair of a party's members. Services are left out, since what is behind them is judged
-//! ([`exposure`] names them); so are nodes: a pod and its own node always reach each other, and a pod itself.
+//! Problem: 100,000 pods are ten thousand million pairs, too many to read.
+//! Strategy: endpoints of one workload that no rule or list in force distinguishes are one *party*; outside addresses
+//! that none distinguishes are one *zone*. The traffic between two of them is read from the class tables: egress of the
+//! one and ingress of the other must both allow it.
+//! Invariants: exact, for every pair of a party's members. Services are left out, since their backends are judged
+//! ([`exposure`] names the services); so are nodes: a pod and its own node always reach each other, and a pod always
+//! reaches itself.
 
 pub mod edges;
 pub mod exposure;
@@ -32,16 +33,16 @@ impl CellId {
     pub const EVERYTHING: Self = Self(1);
 }
 
-/// Endpoints of one workload that nothing in force tells apart.
+/// Endpoints of one workload that no rule or list in force distinguishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Party {
     /// Its namespace.
     pub namespace: NamespaceId,
-    /// The workload's name; with a distinction where a workload is more than one party.
+    /// The workload's name, with a suffix if a workload is more than one party.
     pub name: String,
     /// `Pod`, or the workload's kind.
     pub kind: String,
-    /// Who it is, sorted.
+    /// Its endpoints, sorted.
     pub members: Vec<EndpointId>,
     /// Its class as a subject.
     pub subject: SubjectId,
@@ -49,18 +50,19 @@ pub struct Party {
     pub peers: [Option<PeerId>; 2],
 }
 
-/// Addresses outside of the cluster that nothing in force tells apart.
+/// Addresses outside of the cluster that no rule or list in force distinguishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Zone {
     /// IPv4 or IPv6.
     pub family: Family,
     /// Their class.
     pub peer: PeerId,
-    /// Sorted, disjoint, both ends inclusive. Addresses of pods that lie within are the pods'.
+    /// Sorted, disjoint, both ends inclusive. Addresses of pods inside these ranges belong to the pods, not to the
+    /// zone.
     pub ranges: Vec<(IpAddr, IpAddr)>,
 }
 
-/// One end of what passes. Sorted: parties by namespace and name, then zones by address.
+/// One end of a connection. Sorted: parties by namespace and name, then zones by address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Who {
     /// An index into [`Reach::parties`].
@@ -69,12 +71,12 @@ pub enum Who {
     Zone(u32),
 }
 
-/// What passes from one end to another.
+/// The traffic that passes from one end to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Passes {
-    /// The same over every family that they have in common.
+    /// The same over every family that both ends have.
     Cell(CellId),
-    /// Something else over IPv4 than over IPv6.
+    /// Different traffic over IPv4 and over IPv6.
     ByFamily(CellId, CellId),
 }
 
@@ -85,16 +87,16 @@ impl Passes {
     pub const EVERYTHING: Self = Self::Cell(CellId::EVERYTHING);
 }
 
-/// Endpoints that take no part, by why.
+/// Numbers of endpoints that are left out, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// On their node's network: their address is the node's.
     pub host_network: usize,
-    /// Finished, not on the network yet, or with an address that is another's by now.
+    /// Finished, not on the network yet, or without an address because another pod has it.
     pub absent: usize,
 }
 
-/// Who can reach whom.
+/// The parties and zones of a cluster, with the tables for their traffic.
 #[derive(Debug)]
 pub struct Reach<'c> {
     /// The cluster.
@@ -105,11 +107,11 @@ pub struct Reach<'c> {
     pub parties: Vec<Party>,
     /// Sorted by family and first address.
     pub zones: Vec<Zone>,
-    /// Who is in no party.
+    /// The endpoints that are in no party.
     pub left_out: LeftOut,
 }
 
-/// What passes, remembered: pairs of table entries come again and again.
+/// The traffic between ends, cached: the same pairs of table entries occur again and again.
 #[derive(Debug)]
 pub struct Cells<'r> {
     reach: &'r Reach<'r>,
@@ -119,7 +121,7 @@ pub struct Cells<'r> {
 }
 
 impl<'c> Reach<'c> {
-    /// Of a cluster.
+    /// Finds the parties and zones of a cluster.
     pub fn new(cluster: &'c Cluster) -> Result<Self, ClassifyError> {
         let mut seen = Cow::Borrowed(cluster);
         let reshaped = seen.to_mut();
@@ -132,14 +134,14 @@ impl<'c> Reach<'c> {
         let classes = classify(&seen, &scope)?;
         let (parties, left_out) = parties::parties(&seen, &classes);
         let directory = Directory::new(&seen);
-        // What stands for endpoints is nobody's address.
+        // The placeholder addresses of endpoints belong to no zone.
         let given: HashSet<IpAddr> = given.into_iter().map(|(_, address)| address).collect();
         let is_pod = |at| directory.endpoint_at(at).is_some() || given.contains(&at);
         let zones = zones::zones(&classes, is_pod);
         Ok(Self { cluster, classes, parties, zones, left_out })
     }
 
-    /// Everyone, parties first.
+    /// All ends, parties first.
     pub fn everyone(&self) -> Vec<Who> {
         let parties = (0..self.parties.len() as u32).map(Who::Party);
         parties.chain((0..self.zones.len() as u32).map(Who::Zone)).collect()
@@ -182,7 +184,7 @@ impl<'c> Reach<'c> {
 }
 
 impl<'r> Cells<'r> {
-    /// Nothing asked yet.
+    /// An empty cache.
     pub fn new(reach: &'r Reach<'r>) -> Self {
         let count = reach.classes.atoms.count();
         let sets = vec![AtomSet::none(count), AtomSet::all(count)];
@@ -190,12 +192,12 @@ impl<'r> Cells<'r> {
         Self { reach, sets, ids, known: HashMap::new() }
     }
 
-    /// A set.
+    /// The set of a number.
     pub fn set(&self, id: CellId) -> &AtomSet {
         &self.sets[id.index()]
     }
 
-    /// The number of a set.
+    /// The number of a set; a new set gets the next number.
     pub fn intern(&mut self, set: AtomSet) -> CellId {
         let next = CellId(self.sets.len() as u32);
         *self.ids.entry(set).or_insert_with_key(|set| {
@@ -204,8 +206,8 @@ impl<'r> Cells<'r> {
         })
     }
 
-    /// What passes from one to another; `None` where they have no address family in common. Two addresses outside are
-    /// nobody's business.
+    /// The traffic that passes from one end to another; `None` if they have no address family in common, or if both are
+    /// outside addresses.
     pub fn passes(&mut self, from: Who, to: Who) -> Option<Passes> {
         match [Family::V4, Family::V6].map(|family| self.passes_over(family, from, to)) {
             [None, None] => None,
@@ -215,7 +217,7 @@ impl<'r> Cells<'r> {
         }
     }
 
-    /// What passes, in words.
+    /// The traffic, in words.
     pub fn words(&self, passes: Passes) -> String {
         let words = |id| ports::words(&self.reach.classes.atoms, self.set(id));
         match passes {

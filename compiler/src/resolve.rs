@@ -1,11 +1,12 @@
 //! Objects → [`Cluster`]: every name becomes a number, everything is sorted.
 //!
-//! Problem: objects name each other (policies their namespace, slices their service, pods their node), may name what
-//! the input does not have, and come in any order.
-//! Strategy: namespaces first, since everything lies in one; then endpoints; then what needs them (services,
-//! hostPorts); policies and lists need only namespaces. Each is sorted by name before it gets its number.
+//! Problem: objects name each other (policies their namespace, slices their service, pods their node), may name objects
+//! that are not in the input, and come in any order.
+//! Strategy: namespaces first, since all other objects are in one; then endpoints; then the objects that refer to
+//! endpoints (services, hostPorts); policies and lists need only namespaces. Each is sorted by name before it gets its
+//! number.
 //! Invariants: the same objects in another order give the same cluster; every policy of the input is in the cluster,
-//! whole; what is missing is made up in the one way that the API defines (a namespace has its name as a label).
+//! complete; missing namespaces are added as the API defines them (with their name as a label).
 
 mod backends;
 mod codes;
@@ -30,7 +31,7 @@ pub const CODES: &[&Code] = &[&codes::duplicate_address::CODE];
 /// The label that the API server puts on every namespace.
 const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Puts the objects together. Reports everything and stops at nothing.
+/// Builds the cluster from all objects. Findings are reported, and never stop the process.
 pub fn resolve<'o>(objects: impl IntoIterator<Item = &'o Object>, assume: Assumptions) -> (Cluster, Diagnostics) {
     let objects = Objects::new(objects);
     let mut resolver = Resolver {
@@ -50,7 +51,7 @@ pub fn resolve<'o>(objects: impl IntoIterator<Item = &'o Object>, assume: Assump
     (resolver.cluster, resolver.diagnostics)
 }
 
-/// Most objects are pods, and most questions are not about them.
+/// The objects, with pods apart: most objects are pods, and most searches are for other kinds.
 struct Objects<'o> {
     pods: Vec<(&'o Object, &'o Pod)>,
     rest: Vec<&'o Object>,
@@ -72,18 +73,18 @@ impl<'o> Objects<'o> {
 struct Resolver<'o> {
     cluster: Cluster,
     namespace_ids: HashMap<&'o str, NamespaceId>,
-    /// By where they are: objects share sets of labels, which are long.
+    /// By the address in memory: objects share sets of labels, which are long, so comparing pointers is faster.
     known_labels: HashMap<*const Labels, LabelSetId>,
-    /// What a pod's ports come to: most pods have a thousand others' ports.
+    /// The named ports for each list of container ports: most pods have the same ports as a thousand others.
     known_ports: HashMap<&'o [NamedPort], Arc<[NamedPort]>>,
     diagnostics: Diagnostics,
 }
 
 impl<'o> Resolver<'o> {
-    /// Those that are declared and those that are only mentioned.
+    /// Adds the namespaces that are declared, and those that objects mention.
     fn add_namespaces(&mut self, objects: &Objects<'o>) {
         let mut found: BTreeMap<&str, Option<&Object>> = BTreeMap::new();
-        // Those of one namespace often follow each other.
+        // Pods of one namespace often follow each other.
         for pods in objects.pods.chunk_by(|(a, _), (b, _)| a.meta.namespace == b.meta.namespace) {
             pods.first().into_iter().for_each(|(pod, _)| _ = found.insert(&pod.meta.namespace, None));
         }
@@ -96,8 +97,8 @@ impl<'o> Resolver<'o> {
         }
         for (index, (name, declared)) in found.into_iter().enumerate() {
             let mut labels = declared.map_or_else(Labels::new, |object| Labels::clone(&object.meta.labels));
-            // Spec: "The Kubernetes control plane sets an immutable label kubernetes.io/metadata.name on all namespaces;
-            // the value of the label is the namespace name."
+            // Spec: "The Kubernetes control plane sets an immutable label kubernetes.io/metadata.name on all
+            // namespaces; the value of the label is the namespace name."
             labels.insert(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned());
             let labels = self.cluster.labels.intern_labels(&labels.into());
             let object = declared.map(|object| object.id);
@@ -116,13 +117,13 @@ impl<'o> Resolver<'o> {
         Arc::clone(self.known_ports.entry(ports).or_insert_with(|| named_ports(ports, assume).into()))
     }
 
-    /// The number of a namespace; every one that an object mentions has one.
+    /// The number of an object's namespace; every namespace that an object mentions has one.
     fn namespace(&self, object: &Object) -> NamespaceId {
         self.namespace_ids.get(object.meta.namespace.as_str()).copied().unwrap_or(NamespaceId(0))
     }
 }
 
-/// The objects that the function takes something from, sorted by namespace and name.
+/// The objects for which `pick` returns a value, sorted by namespace and name.
 fn sorted<'o, T>(objects: &[&'o Object], pick: impl Fn(&'o Body) -> Option<T>) -> Vec<(&'o Object, T)> {
     let mut picked: Vec<_> =
         objects.iter().filter_map(|object| pick(&object.body).map(|body| (*object, body))).collect();

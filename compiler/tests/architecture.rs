@@ -1,9 +1,9 @@
-//! What the crate promises about its own sources: no outside world, and stages that look to their left alone.
+//! Checks two rules for the crate's sources: no access to the outside world, and each stage uses only earlier stages.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// The modules, from left to right. Each may use what stands before it, and no more.
+/// The modules in the order of the stages. Each may use only those before it.
 const STAGES: [&str; 33] = [
     "escape",
     "origin",
@@ -40,7 +40,7 @@ const STAGES: [&str; 33] = [
     "verify",
 ];
 
-/// What a crate without an outside world has no use for.
+/// Parts of the standard library that a crate without access to the outside world does not need.
 const OUTSIDE: [&str; 9] = [
     "std::fs",
     "std::env",
@@ -57,7 +57,7 @@ fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-/// Files under a directory: paths from there, and their text without comments and unit tests.
+/// The files in a directory: paths relative to it, and their text without comments and unit tests.
 fn files(directory: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).expect("a readable directory") {
@@ -79,13 +79,13 @@ fn code(text: &str) -> String {
     lines.map(|line| line.to_owned() + "\n").collect()
 }
 
-/// The top-level module a file belongs to.
+/// The top-level module that a file belongs to.
 fn module(path: &Path) -> String {
     let first = path.iter().next().expect("a name").to_string_lossy();
     first.trim_end_matches(".rs").to_owned()
 }
 
-/// The modules that a text names after `crate::`, in lists too.
+/// The modules that a text names after `crate::`, also in lists.
 fn used(text: &str) -> BTreeSet<String> {
     let word = |text: &str| text.chars().take_while(|it| it.is_alphanumeric() || *it == '_').collect::<String>();
     let mut names = BTreeSet::new();

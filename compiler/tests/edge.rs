@@ -273,7 +273,7 @@ fn it_drops_exactly_what_the_reference_says_lists_deny_to_everybody() {
             for protocol in PROTOCOLS {
                 let packet = packet::build(remote, *local, protocol, 80).unwrap();
                 let drops = machine.as_mut().is_some_and(|it| it.drops(packet.clone()).unwrap());
-                // A service's address may pass, whatever lists contain it: no packet has it as its source.
+                // A service's address may pass even if lists contain it: no packet has it as its source.
                 let may_go_on = cluster.services.iter().any(|it| it.addresses.contains(&remote));
                 assert!(drops == denied || (may_go_on && !drops), "seed {seed}: {remote} to {local}, {protocol:?}");
                 *(if drops { &mut dropped } else { &mut passed }) += 1;

@@ -1,4 +1,4 @@
-//! Every engine says what the reference oracle says, with the same reasons, on clusters by the seed.
+//! Every engine gives the reference oracle's verdicts, with the same reasons, on random clusters.
 
 use weir_compiler::engine::{Engine, EngineError, Interpreter, Machine, Make, NoAnswer};
 use weir_compiler::model::Cluster;
@@ -10,7 +10,7 @@ use weir_fuzz::generators::{Random, cluster, flows};
 const SEEDS: std::ops::Range<u64> = 0..150;
 const FLOWS: usize = 120;
 
-/// What an answer shows of a side.
+/// The part of a side that is compared.
 #[derive(Debug, PartialEq, Eq)]
 struct Shown {
     verdict: Verdict,
@@ -45,7 +45,7 @@ fn show(judgement: &Judgement) -> [Shown; 2] {
 /// Makes an engine for a cluster.
 type Begin = dyn Fn(&Cluster) -> Result<Engine<'_>, EngineError>;
 
-/// How many flows had an answer, and how many clusters cannot be compiled.
+/// Returns how many flows had an answer, and how many clusters cannot be compiled.
 fn ask(seeds: std::ops::Range<u64>, begin: &Begin) -> (usize, usize) {
     let (mut answered, mut refused) = (0, 0);
     for seed in seeds {
@@ -118,7 +118,7 @@ fn a_part_takes_flows_in_their_order_until_it_is_full() {
         let flows = flows::flows(&cluster, FLOWS, &mut random);
         (seed, cluster, flows)
     };
-    // A cluster of a few endpoints is one part.
+    // A cluster of a few endpoints is a single part.
     let mut clusters = (0..).map(make).filter(|(_, cluster, _)| Engine::new(cluster, Machine::make()).is_ok());
     let (seed, cluster, flows) = clusters.find(|(_, cluster, _)| cluster.endpoints.len() > 8).expect("a larger one");
     let mut engine = Engine::in_parts(&cluster, Machine::make(), MOST).expect("the cluster compiles");

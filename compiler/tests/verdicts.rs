@@ -1,5 +1,5 @@
-//! The corpus of verdicts: ordinary Kubernetes YAML, and in comments what the API text says of it. Written by hand, never
-//! re-made; every engine is asked.
+//! The corpus of verdicts: ordinary Kubernetes YAML, with the verdicts that the API text requires in comments. Written
+//! by hand, never regenerated; every engine is tested with it.
 //!
 //! ```text
 //! # flow: shop/web -> shop/db tcp/5432 = allow because shop/db spec.ingress[0]
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! An end is `namespace/pod` (its first address), `namespace/pod@address`, or an address. The verdict is `allow`, `deny
-//! egress`, `deny ingress` or `deny both`. `because` names every rule that allows and every policy that isolates where none
-//! does; `because no policy` says that there is none; without it, only the verdict is compared. Every case is added to the
-//! objects of `corpus/verdicts/cluster.yaml`.
+//! egress`, `deny ingress` or `deny both`. `because` names every rule that allows the flow, or every isolating policy
+//! if no rule does; `because no policy` means that no policy isolates; without `because`, only the verdict is compared.
+//! Every case is added to the objects of `corpus/verdicts/cluster.yaml`.
 
 #[path = "verdicts/case.rs"]
 mod case;
@@ -26,7 +26,7 @@ use weir_compiler::model::Direction;
 
 const AREAS: [&str; 7] = ["lists", "peers", "ports", "reading", "selection", "services", "traffic"];
 
-/// What an engine said, all in all.
+/// The results of one engine over all cases.
 #[derive(Default)]
 struct Tally {
     judged: usize,
@@ -67,7 +67,7 @@ fn cases() -> Vec<Case> {
     AREAS.iter().flat_map(|area| files(&directory().join(area))).map(|path| Case::read(path, &base)).collect()
 }
 
-/// Asks one engine everything. What it skips is printed, and must be what is announced.
+/// Tests one engine with every row. The sides that it skips are printed, and must be the expected ones.
 #[track_caller]
 fn check(name: &str, at_least: usize, skips: &[(&str, usize)], engine: impl Fn(&Case) -> Vec<Answer>) {
     let mut tally = Tally::default();
@@ -103,7 +103,7 @@ fn the_reference_gives_the_reasons_that_the_text_gives() {
     assert!(compared >= 200, "only {compared} reasons compared");
 }
 
-/// Behind a service or hostPort may be many pods: each is asked as itself, not as the address.
+/// Many pods may be behind a service or hostPort. Each of them is tested as a pod of its own, not through the address.
 const BEHIND: (&str, usize) = ("behind a service", 116);
 
 #[test]

@@ -100,7 +100,7 @@ fn a_row_with_another_set_is_found() {
     assert!(matches!(found.first(), Some(Difference::Verdict { .. })), "{found:?}");
 }
 
-/// Every bit of the staged verdict, and of the flags that say where there is one.
+/// A changed bit is found in every staged verdict, and in the flags that show where there is one.
 #[test]
 fn a_bit_of_what_is_staged_is_found() {
     let cluster = read(&(SHOP.to_owned() + STAGED));

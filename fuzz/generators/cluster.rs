@@ -2,7 +2,7 @@
 //!
 //! Problem: engines that are asked only sensible questions agree.
 //! Strategy: few names, labels, addresses and ports, so that everything touches everything; every feature of the
-//! model turns up every few clusters. Objects are valid as the API server would have it, and the same seed gives the
+//! model turns up every few clusters. Objects are valid by the API server's rules, and the same seed gives the
 //! same objects on every machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -22,7 +22,7 @@ use super::Random;
 const NAMESPACES: [&str; 3] = ["a", "b", "c"];
 const KEYS: [&str; 3] = ["app", "tier", "zone"];
 const VALUES: [&str; 3] = ["x", "y", ""];
-/// The only ports there are.
+/// The only ports that clusters use.
 pub const PORTS: [u16; 8] = [53, 80, 81, 443, 8080, 8081, 1, 65535];
 const PORT_NAMES: [&str; 3] = ["http", "dns", "admin"];
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
@@ -57,7 +57,7 @@ pub fn objects(random: &mut Random) -> Vec<Object> {
     objects
 }
 
-/// Some policies are only reported.
+/// Puts some policies in audit mode.
 fn stage(objects: &mut [Object], random: &mut Random) {
     for object in objects {
         if let Body::NetworkPolicy(policy) = &mut object.body
@@ -68,14 +68,14 @@ fn stage(objects: &mut [Object], random: &mut Random) {
     }
 }
 
-/// Gives every object the number of its place.
+/// Numbers the objects in their order.
 pub fn number(objects: &mut [Object]) {
     for (index, object) in objects.iter_mut().enumerate() {
         object.id = ObjectId(index as u32);
     }
 }
 
-/// Mostly the defaults.
+/// Random assumptions, mostly the defaults.
 pub fn assumptions(random: &mut Random) -> Assumptions {
     let mut assume = Assumptions::default();
     for (key, values) in Assumptions::KEYS {
@@ -123,10 +123,10 @@ fn pod_v6(index: usize) -> IpAddr {
 fn pod(index: usize, nodes: usize, random: &mut Random) -> Object {
     let node = random.below(nodes);
     let host_network = random.once_in(8);
-    // Now and then a terminating or finished pod still carries the address that its successor has.
+    // Sometimes a terminating or finished pod still has the address of its successor.
     let gone = random.once_in(8);
     let place = if gone && index > 0 { index - 1 } else { index };
-    // Or it claims its node's.
+    // Or it claims its node's address.
     let addresses = match host_network || random.once_in(25) {
         true => vec![node_v4(node)],
         false => match random.below(6) {
@@ -158,14 +158,14 @@ fn pod(index: usize, nodes: usize, random: &mut Random) -> Object {
     object(meta, Body::Pod(body))
 }
 
-/// Few ports, so that several claim the same, and node ports among them.
+/// A hostPort of few numbers, so that several pods claim the same, and node ports are among them.
 fn host_port(node: usize, random: &mut Random) -> HostPort {
     let address = match random.below(10) {
         0 => Some(node_v4(node)),
         1 => Some(node_v6(node)),
         2 => Some(Ipv4Addr::UNSPECIFIED.into()),
         3 => Some(Ipv6Addr::UNSPECIFIED.into()),
-        // No Node has it; and two that others have.
+        // An address that no Node has, and addresses that other objects have.
         4 => Some(Ipv4Addr::new(203, 0, 113, 1).into()),
         5 => Some(random.pick(&[service_v4(0), node_v4(node + 1), pod_v4(1), Ipv4Addr::LOCALHOST.into()])),
         _ => None,
@@ -196,7 +196,7 @@ fn workload(random: &mut Random) -> Workload {
     }
 }
 
-/// Alone, or with a slice.
+/// A service, alone or with a slice.
 fn service(index: usize, random: &mut Random) -> Vec<Object> {
     let meta = meta(random.pick(&NAMESPACES), &format!("service-{index}"));
     let mut meta = meta;
@@ -251,7 +251,7 @@ fn service(index: usize, random: &mut Random) -> Vec<Object> {
     objects
 }
 
-/// Now and then adds a label because of which kube-proxy ignores the object.
+/// Sometimes adds a label because of which kube-proxy ignores the object.
 fn other_proxy(meta: &mut Meta, random: &mut Random) {
     if random.once_in(8) {
         let label = random.pick(&["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"]);
@@ -294,7 +294,7 @@ pub fn policy(index: usize, random: &mut Random) -> Object {
     object(meta(random.pick(&NAMESPACES), &format!("policy-{index}")), Body::NetworkPolicy(body))
 }
 
-/// The empty selector more often than chance would have it.
+/// A selector; the empty one is more frequent than pure chance would make it.
 fn selector(random: &mut Random) -> LabelSelector {
     match random.below(3) {
         0 => LabelSelector::default(),
@@ -318,7 +318,7 @@ fn requirement(random: &mut Random) -> Requirement {
 /// A rule of either direction.
 pub fn rule(random: &mut Random) -> PolicyRule {
     let ports = if random.once_in(3) { 0 } else { 3 };
-    // More than one `--dports` takes, now and then.
+    // Sometimes more ports than one `--dports` takes.
     let ports = if random.once_in(12) { 30 } else { ports };
     PolicyRule { peers: random.several(3, peer), ports: random.several(ports, policy_port) }
 }
@@ -359,7 +359,7 @@ fn block(random: &mut Random) -> PolicyPeer {
     PolicyPeer::Block { cidr, except }
 }
 
-/// Around the pods, the nodes and the services, of all sizes.
+/// A prefix around the pods, the nodes and the services, of any size.
 fn prefix(random: &mut Random) -> Prefix {
     let address = address(random.once_in(3), random);
     let lengths: &[u8] = match address.is_ipv4() {
@@ -369,13 +369,13 @@ fn prefix(random: &mut Random) -> Prefix {
     Prefix::new(address, random.pick(lengths))
 }
 
-/// An address inside: one of the cluster's if there is one, or the first.
+/// An address inside the prefix: one of the cluster's if possible, or else the first.
 fn near(cidr: Prefix, random: &mut Random) -> IpAddr {
     let candidates: Vec<IpAddr> = (0..8).map(|_| address(!cidr.address().is_ipv4(), random)).collect();
     candidates.into_iter().find(|address| cidr.contains(*address)).unwrap_or(cidr.address())
 }
 
-/// A pod's, a node's, a service's, or nobody's.
+/// An address of a pod, a node or a service, or one without an owner.
 pub fn address(v6: bool, random: &mut Random) -> IpAddr {
     let any = random.below(256);
     match (random.below(6), v6) {
@@ -430,7 +430,7 @@ fn list(index: usize, random: &mut Random) -> Object {
     object(meta("", &format!("list-{index}")), Body::CidrList(body))
 }
 
-/// A prefix, or any range.
+/// A list entry: a prefix, or any range.
 fn entry(position: u32, random: &mut Random) -> ListEntry {
     let v6 = random.once_in(3);
     let (one, other) = (address(v6, random), address(v6, random));

@@ -5,7 +5,7 @@
 pub struct Random(u64);
 
 impl Random {
-    /// From a seed.
+    /// A generator that starts at a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -34,7 +34,7 @@ impl Random {
         from[self.below(from.len())].clone()
     }
 
-    /// Up to `most` of what `make` makes.
+    /// A random number of results of `make`, up to `most`.
     pub fn several<T>(&mut self, most: usize, mut make: impl FnMut(&mut Self) -> T) -> Vec<T> {
         (0..self.below(most + 1)).map(|_| make(self)).collect()
     }

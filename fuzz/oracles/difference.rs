@@ -1,7 +1,8 @@
-//! The comparison of two clusters, held to asking both about everything.
+//! The comparison of two clusters, checked against the reference oracle's answers for both.
 //!
-//! Strategy: every endpoint and every address at which anything begins or ends, in both roles, over ports at which anything
-//! begins or ends; the reference oracle judges each on both sides, and a flow must differ exactly if a row says so.
+//! Strategy: take every endpoint and every address at which a range begins or ends, as source and as destination, over
+//! the ports at which a range begins or ends; the reference oracle judges each flow on both sides, and the flow must
+//! differ exactly if a row contains it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,18 +17,18 @@ use weir_compiler::model::{Cluster, Direction, EndpointId, Peer, Policy, Protoco
 use crate::generators::Random;
 use crate::generators::cluster::PORTS;
 
-/// How much was asked, and how much of it differed.
+/// How many flows were asked about, and how many of them differed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asked {
     /// Flows.
     pub flows: usize,
-    /// Of those, the ones that differ.
+    /// Those of them that differ.
     pub differing: usize,
     /// Rows.
     pub rows: usize,
 }
 
-/// At most so many addresses of a family, each time others.
+/// The number of addresses of a family that are tested, chosen at random.
 const ADDRESSES: usize = 24;
 
 /// An end, as both sides know it.
@@ -37,7 +38,7 @@ enum Who {
     Address(IpAddr),
 }
 
-/// Whether the rows are exactly what differs.
+/// Whether the rows contain exactly the flows that differ.
 pub fn agree(base: &Cluster, head: &Cluster, random: &mut Random) -> Result<Asked, String> {
     let diff = compare(base, head).map_err(|error| error.to_string())?;
     let mut judge = Judge {
@@ -82,7 +83,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// As it takes part in a family: with its first address that is its own.
+    /// The endpoint as it takes part in a family: with its first address that is its own.
     fn endpoint(&self, index: u32, family: Family) -> Option<Who> {
         let ids = self.diff.endpoints[index as usize].ids;
         let end = |which: usize, id: EndpointId| {
@@ -96,7 +97,7 @@ impl Judge<'_> {
             (it.addresses.is_empty() || address.is_some()).then_some(End { endpoint: Some(id), address })
         };
         let mut ends = [ids[0].and_then(|id| end(0, id)), ids[1].and_then(|id| end(1, id))];
-        // What has no address on one side alone is compared in the families of the other.
+        // An endpoint without an address on only one side is compared in the families of the other side.
         for (this, other) in [(0, 1), (1, 0)] {
             if ends[this].is_some_and(|it| it.address.is_none()) && ends[other].is_none() && ids[other].is_some() {
                 ends = [None, None];
@@ -110,7 +111,7 @@ impl Judge<'_> {
             && !self.directories[which].services_at(address).is_empty()
     }
 
-    /// Every address that is written somewhere, its neighbours, and the ends of every block; none that is an endpoint's.
+    /// Every address in the input, its neighbours, and the ends of every block, without addresses of endpoints.
     fn addresses(&self, family: Family) -> Vec<IpAddr> {
         let mut found: BTreeSet<IpAddr> = BTreeSet::new();
         for cluster in self.clusters {
@@ -188,7 +189,8 @@ impl Judge<'_> {
         }
     }
 
-    /// What nothing can forbid is not compared, and what outside addresses do among themselves neither.
+    /// Whether a flow is part of the comparison: not if nothing can forbid it, and not if both ends are outside
+    /// addresses.
     fn is_meant(&self, from: Who, to: Who) -> bool {
         match (from, to) {
             (Who::Endpoint(one, _), Who::Endpoint(other, ends)) => {
@@ -313,7 +315,7 @@ fn covers(diff: &Diff, row: &Row, family: Family, from: Who, to: Who, protocol: 
             row.traffic.ranges.iter().any(|it| it.protocol == of && (it.first..=it.last).contains(&port))
         }
     };
-    // A row about endpoints that came or went is about those alone.
+    // A row about endpoints that exist on one side only is about those alone.
     let presence = [from, to].into_iter().map(presence).max().unwrap_or(Presence::Kept);
     of_traffic
         && presence == row.presence
@@ -340,7 +342,7 @@ fn is_in(diff: &Diff, party: &Party, who: Who, as_source: bool) -> bool {
     }
 }
 
-/// What the row says of why holds for this flow.
+/// Checks that the reasons of the row apply to this flow.
 fn check_reasons(row: &Row, judgements: &[Option<Judgement>; 2]) -> Result<(), String> {
     let (lacking, having) = if row.change == Change::Added { (0, 1) } else { (1, 0) };
     let Some(before) = &judgements[lacking] else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! What to ask: one side of a flow, at the boundaries of everything that is in force.
+//! Questions for engines: one side of a flow, at the boundaries of all rules in force.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,13 +12,13 @@ use crate::generators::Random;
 /// A packet at a local endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// To it, or from it.
+    /// Whether the packet goes to the endpoint or comes from it.
     pub direction: Direction,
     /// The endpoint.
     pub endpoint: EndpointId,
     /// Its address.
     pub own: IpAddr,
-    /// The other end.
+    /// The other end's address.
     pub remote: IpAddr,
     /// `None` for ICMP.
     pub protocol: Option<Protocol>,
@@ -27,7 +27,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// As the reference oracle is asked.
+    /// The question as a flow for the reference oracle.
     pub fn flow(&self) -> Flow {
         let own = End { endpoint: Some(self.endpoint), address: Some(self.own) };
         let other = End { endpoint: None, address: Some(self.remote) };
@@ -43,16 +43,16 @@ impl Question {
 /// Where verdicts can change: endpoints' own addresses, remote addresses, ports.
 #[derive(Clone, Debug)]
 pub struct Boundaries {
-    /// Local endpoints with each address that is theirs.
+    /// Local endpoints with each of their own addresses.
     pub own: Vec<(EndpointId, IpAddr)>,
-    /// Of everything that has a name, and both ends of every stretch.
+    /// The addresses of all objects, and both ends of every stretch.
     pub remotes: Vec<IpAddr>,
     /// Both ends of every port interval.
     pub ports: Vec<(Option<Protocol>, u16)>,
 }
 
 impl Boundaries {
-    /// Of what is compiled.
+    /// The boundaries of a compile result.
     pub fn of(compiled: &Compiled<'_>) -> Self {
         let cluster = compiled.cluster;
         let directory = &compiled.directory;
@@ -65,7 +65,7 @@ impl Boundaries {
         Self { own, remotes: remotes(compiled), ports: ports(compiled) }
     }
 
-    /// One question, by chance; `None` if nothing is local.
+    /// A random question; `None` if no endpoint is local.
     pub fn pick(&self, random: &mut Random) -> Option<Question> {
         if self.own.is_empty() {
             return None;

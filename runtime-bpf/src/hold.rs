@@ -1,8 +1,9 @@
-//! An interface that is closed until somebody enforces policy on it.
+//! Closes an interface until policy is enforced on it.
 //!
-//! Strategy: a program that drops everything, on both sides. With TCX it has links of its own, beside which those of a generation come;
-//! they are removed once a generation is in force there. With clsact it stands where a generation's program will take its place.
-//! Invariant: at no moment is neither there.
+//! Strategy: a program that drops everything, on both sides. With TCX it has links of its own beside those of a
+//! generation's programs; they are removed once a generation is in force there. With clsact it is the filter that the
+//! generation's program replaces.
+//! Invariant: at every moment, one of the two programs is attached.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,7 +18,7 @@ use crate::system::System;
 /// `r0 = TC_ACT_SHOT; exit`
 const DROP: [u8; 16] = [0xb7, 0, 0, 0, 2, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
 
-/// Under the directory of pins.
+/// A directory under the directory of pins.
 const DIRECTORY: &str = "held";
 
 fn pins(bpffs: &Path) -> Pins {
@@ -51,7 +52,8 @@ pub(crate) fn move_to_front(system: &System, bpffs: &Path, point: &Point<'_>, pr
     point.move_to_front(program, &Point { pins: &pins, ..*point }, &closed).doing(moving)
 }
 
-/// Opens those on which a generation is in force by now, and forgets those that are gone; all of them if it says so of each.
+/// Opens the closed interfaces on which a generation is in force now (`is_done`), and forgets those that are gone.
+/// Returns both.
 pub(crate) fn open(system: &System, bpffs: &Path, is_done: impl Fn(u32) -> bool) -> Result<Vec<u32>, Error> {
     let (pins, opening) = (pins(bpffs), "open interfaces that were held");
     let mut opened = BTreeSet::new();
@@ -59,7 +61,7 @@ pub(crate) fn open(system: &System, bpffs: &Path, is_done: impl Fn(u32) -> bool)
         let Some(ifindex) = Pins::link_of(&name) else { continue };
         let is_there = system.interface_numbered(ifindex).doing(opening)?.is_some();
         if is_done(ifindex) || !is_there {
-            // Without its pin the link ends.
+            // The link ends when its pin is removed.
             system.unpin(&pins.links().join(&name)).doing(opening)?;
             opened.insert(ifindex);
         }
@@ -67,7 +69,7 @@ pub(crate) fn open(system: &System, bpffs: &Path, is_done: impl Fn(u32) -> bool)
     Ok(opened.into_iter().collect())
 }
 
-/// Nothing is held any more.
+/// Removes the directories of closed interfaces, which must be empty.
 pub(crate) fn forget(system: &System, bpffs: &Path) -> Result<(), Error> {
     let pins = pins(bpffs);
     for directory in [pins.links(), pins.root().to_owned()] {
@@ -77,7 +79,7 @@ pub(crate) fn forget(system: &System, bpffs: &Path) -> Result<(), Error> {
 }
 
 impl Runtime {
-    /// Lets those interfaces go that were held, and on which a generation is in force by now.
+    /// Opens the closed interfaces on which a generation is in force now.
     pub fn open_held(&self) -> Result<Vec<u32>, Error> {
         self.bring_back()?;
         if self.system.list(&pins(self.pins.root()).links()).doing("list what is held")?.is_empty() {

@@ -1,7 +1,7 @@
 //! Weir's runtime: loads the compiler's output into the kernel and keeps it there.
 //!
 //! ```text
-//!  Artifact ──runtime──▶ maps, programs, points, pins          what changes: attach, switch, mend, detach
+//!  Artifact ──runtime──▶ maps, programs, points, pins          operations: attach, switch, mend, detach
 //!                            │
 //!                        system: the seam ── sys: system calls
 //! ```

@@ -1,7 +1,7 @@
 //! The layout of the pins under the root directory.
 //!
 //! ```text
-//!  DIR/record             what should be so: crate::record
+//!  DIR/record             the desired state: crate::record
 //!  DIR/progs/from_pod     the programs of the generation in force
 //!  DIR/progs/to_pod
 //!  DIR/progs/at_edge      and the one at uplinks, where there are any

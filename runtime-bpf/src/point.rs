@@ -1,7 +1,8 @@
 //! A point of enforcement: one side of one interface, through TCX or clsact.
 //!
-//! Both say "put this program here, in place of ours if it is there, and before what others have put". Our programs let
-//! packets go on to the next, so that others keep working; another's that comes first and ends the walk would be in our place.
+//! Both ways can put a program before those of others, in place of ours if it is there already. Our programs let the
+//! next program handle the packets that they allow, so that others keep working. A program that runs before ours and
+//! ends the walk would bypass ours.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +12,7 @@ use crate::sys::netlink::{Filter, Put};
 use crate::sys::{Hook, Link, Program};
 use crate::system::System;
 
-/// How programs get onto an interface.
+/// The way in which programs are attached to an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
@@ -21,17 +22,17 @@ pub enum Way {
     Clsact,
 }
 
-/// Which of the two programs.
+/// One of the two programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
-    /// What comes to the pod leaves the host through its interface.
+    /// Packets to the pod leave the host through its interface.
     ToPod,
-    /// What the pod sends comes in through it.
+    /// Packets from the pod enter the host through its interface.
     FromPod,
 }
 
 impl Side {
-    /// Both; what comes to the pod first.
+    /// Both, `to_pod` first.
     pub const BOTH: [Self; 2] = [Self::ToPod, Self::FromPod];
 
     /// The program's name.
@@ -50,9 +51,9 @@ impl Side {
     }
 }
 
-/// Smaller is earlier, and nothing is smaller.
+/// The priority of our filters: the smallest possible, so they run first.
 const PRIORITY: u16 = 1;
-/// `weir` in ASCII: unlikely to be another's.
+/// `weir` in ASCII: unlikely to be used by another program.
 const HANDLE: u32 = 0x7765_6972;
 
 /// The filter that drops all packets while our program is moved.
@@ -64,15 +65,15 @@ pub(crate) const NOTHING: [u8; 16] = [0xb7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x9
 /// A program that is not ours.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Neighbour {
-    /// Where: the interface's name.
+    /// The interface's name.
     pub interface: String,
-    /// Beside which program of ours.
+    /// Which program of ours is on the same hook.
     pub beside: &'static str,
     /// Whether it runs before ours.
     pub before: bool,
     /// TCX or clsact.
     pub way: Way,
-    /// Its number; 0 for a filter that is no program.
+    /// Its number; 0 for a filter that is not a BPF program.
     pub program: u32,
     /// Its name.
     pub name: String,
@@ -92,7 +93,7 @@ fn filter(side: Side) -> Filter {
     Filter { priority: PRIORITY, handle: HANDLE, name: format!("weir_{}", side.program()), program: 0 }
 }
 
-/// The way that this kernel has, or the one that was asked for.
+/// The way that was asked for, or else the best that this kernel has.
 pub(crate) fn choose(system: &System, asked: Option<Way>) -> Result<Way, Error> {
     const LOOPBACK: u32 = 1;
     if asked == Some(Way::Clsact) {
@@ -124,7 +125,7 @@ impl Point<'_> {
         }
     }
 
-    /// Puts the program here, in place of the one that is.
+    /// Puts the program here, in place of the present one.
     pub(crate) fn place(&self, program: &Program) -> std::io::Result<()> {
         match self.way {
             Way::Tcx => self.place_link(program),
@@ -132,7 +133,8 @@ impl Point<'_> {
         }
     }
 
-    /// Where there is none of ours yet, it is seen to first that there is a clsact and nothing that looks like one.
+    /// If our filter does not exist yet, makes sure that there is a clsact qdisc, and not a qdisc of another kind in
+    /// its place.
     fn place_filter(&self, program: &Program) -> std::io::Result<()> {
         let (hook, filter) = (self.side.hook(), filter(self.side));
         match self.system.put_filter(self.ifindex, hook, &filter, program, Put::Instead) {
@@ -145,7 +147,8 @@ impl Point<'_> {
         }
     }
 
-    /// A priority has filters of one kind and one protocol alone, and no other is as early.
+    /// Explains why a filter was refused: all filters of one priority must be of one kind and one protocol, and no
+    /// other priority is as early as ours.
     fn explained(&self, error: std::io::Error) -> std::io::Error {
         let filters = self.system.filters(self.ifindex, self.side.hook()).unwrap_or_default();
         let other = filters.iter().find(|it| it.priority == PRIORITY && it.handle != HANDLE);
@@ -166,7 +169,7 @@ impl Point<'_> {
             if info.ifindex == self.ifindex {
                 return self.system.replace(&link, program);
             }
-            // The interface that it was made for is gone; another has its number.
+            // The interface that the link was made for is gone; another has its number.
             self.system.unpin(&path)?;
         }
         let link = self.system.attach(program, self.ifindex, self.side.hook())?;
@@ -242,13 +245,13 @@ impl Point<'_> {
         }
     }
 
-    /// Takes our program away. `nothing` is a program that does nothing, if there is one.
+    /// Removes our program. `nothing` is a program that does nothing, if there is one.
     pub(crate) fn remove(&self, nothing: Option<&Program>) -> std::io::Result<()> {
         match self.way {
             Way::Tcx => {
                 let path = self.pins.link(self.ifindex, self.side);
                 if let Some(link) = self.system.pinned_link(&path)? {
-                    // A link whose interface is gone says so.
+                    // The kernel reports `ENOLINK` if the interface of a link is gone.
                     match self.end(&link, nothing) {
                         Err(error) if error.raw_os_error() != Some(libc::ENOLINK) => return Err(error),
                         _ => {}
@@ -260,8 +263,9 @@ impl Point<'_> {
         }
     }
 
-    /// To detach a link takes some milliseconds each, in which the kernel waits for every CPU and nobody can change an interface. To
-    /// put in a program that does nothing takes none; the kernel takes the link away by itself once it is not pinned.
+    /// To detach a link takes some milliseconds, in which the kernel waits for every CPU and blocks all changes of
+    /// interfaces. Replacing its program by one that does nothing takes no such time; the kernel removes the link
+    /// itself once it is not pinned.
     fn end(&self, link: &Link, nothing: Option<&Program>) -> std::io::Result<()> {
         match nothing.map(|nothing| self.system.replace(link, nothing)) {
             Some(Ok(())) => Ok(()),

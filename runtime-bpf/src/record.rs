@@ -1,10 +1,11 @@
-//! The record: what should be so, as the last command that changed it has said.
+//! The record: the desired state, as set by the last command that changed it.
 //!
-//! It is the value of a map that is pinned beside everything else, so that it lives and ends with it. A new record is a new map
-//! that takes the old one's name in one step: whoever reads it sees all of one or all of the other.
+//! It is the value of a map that is pinned beside all other objects, so that it exists exactly as long as they do. A
+//! new record is a new map that replaces the old one's pin in one atomic step: a reader sees either the old or the new
+//! record, completely.
 //!
-//! Kernel numbers of programs and maps are in it. They are never used twice, so that what is pinned under the right name but
-//! is not what was put there is found out.
+//! It contains the kernel's numbers of programs and maps. The kernel never uses a number twice, so an object that
+//! another process pinned under one of our names is detected.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
@@ -17,35 +18,35 @@ use crate::point::Way;
 use crate::sys::{MapDefinition, MapType};
 use crate::system::System;
 
-/// The form of the record and of the maps that generations share.
+/// The format version of the record and of the maps that generations share.
 const FORM: u32 = 1;
 
-/// What should be so.
+/// The desired state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     form: u32,
-    /// The network namespace whose interfaces are meant.
+    /// The network namespace to which the interfaces belong.
     pub(crate) namespace: u64,
     /// Maps that all generations share: name → number.
     pub(crate) shared: BTreeMap<String, u32>,
     /// The generation in force.
     pub(crate) current: Option<Generation>,
-    /// The one that is being switched to.
+    /// The generation to which a switch is under way.
     pub(crate) next: Option<Generation>,
-    /// The one before, with the time (since boot, ms) of the switch.
+    /// The previous generation, with the time (since boot, ms) of the switch.
     pub(crate) retired: Option<(Generation, u64)>,
-    /// The number of the last generation that was made, also if it never came into force.
+    /// The number of the last generation that was made, even if it never came into force.
     pub(crate) last_epoch: u32,
-    /// Where it is enforced, sorted by interface.
+    /// The enforced endpoints, sorted by interface.
     pub(crate) endpoints: Vec<Endpoint>,
-    /// Where it was, and what it left there is to be removed.
+    /// Former endpoints whose programs, entries and flows are still to be removed.
     pub(crate) leaving: Vec<Endpoint>,
-    /// How often something was found that was not so, and mended.
+    /// How many repairs have been made.
     pub(crate) repaired: u64,
-    /// What flows stand by in tables of our own; none before the first generation.
+    /// The seeds of the hash that places flows in the flow tables; none before the first generation.
     #[serde(default)]
     pub(crate) seeds: Vec<u64>,
-    /// Where packets are dropped before there are any, sorted by interface.
+    /// The uplinks, where packets are dropped before they reach a pod, sorted by interface.
     #[serde(default)]
     pub(crate) uplinks: Vec<Uplink>,
 }
@@ -53,19 +54,19 @@ pub(crate) struct Record {
 /// A compile result in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Generation {
-    /// Its number; flows carry the number that was in force when they were judged last, and are judged again once it is
-    /// another.
+    /// Its number. Each flow has the number that was in force when it was judged last, and is judged again when the
+    /// numbers differ.
     ///
     /// Slots of flow tables only have the lower 24 bits. They do not come round while a flow waits: a flow is gone
     /// after two hours without packets, and the agent makes at most ten numbers a second for single addresses and one
     /// for each generation, of which there are at most 67 a second (it gathers changes for 15 ms). That is 554,400
     /// numbers in two hours, and there are 16,777,216.
     pub epoch: u32,
-    /// The digest of what is enforced.
+    /// The digest of the artifact that is enforced.
     pub digest: String,
-    /// Whether flows of other generations go on unasked.
+    /// Whether flows of other generations continue without being judged again.
     pub keep: bool,
-    /// What it marks packets with: 1 to 3.
+    /// The stamp that its programs write into packets: 1 to 3.
     pub(crate) stamp: u8,
     /// `to_pod`, `from_pod`.
     pub(crate) programs: [u32; 2],
@@ -74,7 +75,7 @@ pub struct Generation {
     pub(crate) edge: Option<u32>,
     /// Its own maps: name → number.
     pub(crate) maps: BTreeMap<String, u32>,
-    /// Whether single addresses are by now otherwise than in its artifact.
+    /// Whether entries of single addresses differ from its artifact.
     #[serde(default)]
     pub(crate) patched: bool,
 }
@@ -96,12 +97,12 @@ pub struct Endpoint {
     /// The hardware address of the pod's end, if it was known when the endpoint was attached.
     #[serde(default)]
     pub(crate) pod_address: Option<[u8; 6]>,
-    /// Its number on this node, from 0: no two endpoints have the same.
+    /// Its number on this node, from 0. No two endpoints have the same number.
     #[serde(default)]
     pub(crate) number: u16,
-    /// How programs got there.
+    /// How its programs are attached.
     pub way: Way,
-    /// It is that way because there were many at once, and can be moved.
+    /// Whether this way was chosen because many endpoints were attached at once. It can be changed later.
     #[serde(default)]
     pub(crate) hurried: bool,
     /// All packets are dropped here: the programs are attached, but the map has no entry. Either it is not known to
@@ -110,7 +111,7 @@ pub struct Endpoint {
     pub closed: bool,
 }
 
-/// An interface that packets of others come in through.
+/// An interface on which packets of other hosts arrive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uplink {
     /// Its name when it was attached.
@@ -141,7 +142,7 @@ impl Record {
         }
     }
 
-    /// The record in force; `None` if nothing is.
+    /// The pinned record; `None` if there is none.
     pub(crate) fn read(system: &System, pins: &Pins) -> Result<Option<Self>, Error> {
         let Some(map) = system.pinned_map(&pins.record()).doing("read the record")? else { return Ok(None) };
         let value = system.lookup(&map, &[0; 4]).doing("read the record")?.unwrap_or_default();
@@ -153,11 +154,11 @@ impl Record {
         }
     }
 
-    /// From now on this is what should be so.
+    /// Makes this the record in force.
     pub(crate) fn write(&self, system: &System, pins: &Pins) -> Result<(), Error> {
         let writing = "write the record";
         let mut value = serde_json::to_vec(self).map_err(std::io::Error::other).doing(writing)?;
-        // JSON may end in white space; the kernel's values are of whole words.
+        // JSON may end in white space, and the kernel's values consist of whole words.
         value.resize(value.len().next_multiple_of(8), b' ');
         let definition = MapDefinition {
             map_type: MapType::Array,
@@ -168,7 +169,7 @@ impl Record {
         };
         let map = system.create_map("weir_record", &definition).doing(writing)?;
         system.update(&map, &[0; 4], &value).doing(writing)?;
-        // What a process that died has left.
+        // Left by a process that died.
         system.unpin(&pins.new_record()).doing(writing)?;
         system.pin(map.as_fd(), &pins.new_record()).doing(writing)?;
         system.rename(&pins.new_record(), &pins.record()).doing(writing)

@@ -1,13 +1,15 @@
-//! Enforcement on this machine: attach, switch, mend, detach.
+//! Enforcement on this machine: attach, switch, repair, detach.
 //!
-//! Problem: the process can die between any two operations, and any operation can fail; what was in force must stay in force.
-//! Strategy: the [`Record`] says what should be so, and [`Runtime::settle`] makes it so, from whatever it finds. A change is:
-//! settle; make what is new, unseen; write the record; settle. So recovery, adoption, repair and the change itself are one code.
+//! Problem: the process can die between any two operations, and any operation can fail; the rules in force must stay in
+//! force.
+//! Strategy: the [`Record`] is the desired state, and [`Runtime::settle`] reconciles the kernel with it, from any
+//! state. A change is: settle; make the new objects, not yet in use; write the record; settle. So recovery,
+//! adoption, repair and the change itself share one implementation.
 //!
 //! A switch to another generation:
 //!
 //! ```text
-//!  make next (maps filled, programs loaded, pinned under next/)     nobody sees it
+//!  make next (maps filled, programs loaded, pinned under next/)     not yet in use
 //!  pair it with current: each knows the other's mark and program    packets that one has seen go through both hooks of that one
 //!  record: next                                                     from here on, recovery goes forward
 //!  replace the program at each uplink, then at each point           atomic each
@@ -52,17 +54,17 @@ pub(crate) use measure::LOST;
 pub(crate) use nodes::{OWN, OwnAddresses, of};
 pub use status::{EndpointState, Fill, State, Status, UplinkState};
 
-/// As long as a packet may take from the one hook of this host to the other.
+/// The longest time that a packet may take from one hook of this host to the other.
 pub const GRACE: Duration = Duration::from_millis(50);
-/// As long is waited for another process to end its change.
+/// How long to wait for another process to end its change.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is wanted of a directory of pins.
+/// The purpose for which a directory of pins is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// To look.
+    /// To read.
     Read,
-    /// To change; nobody else can meanwhile.
+    /// To change; other processes cannot change anything meanwhile.
     Change,
 }
 
@@ -78,7 +80,7 @@ pub struct Runtime {
     grace: Duration,
     /// Whether an endpoint that fails is closed, and the operation continues with the others.
     apart: bool,
-    /// Paths of pins lead through it.
+    /// Keeps the directory open through which the paths of pins lead.
     _root: Option<File>,
 }
 
@@ -88,7 +90,7 @@ impl Runtime {
         Self::with_system(System::open().map_err(Error::NoBpf)?, bpffs, access)
     }
 
-    /// The same on a [`System`] that may have faults.
+    /// The same on a [`System`] that may inject faults.
     pub fn with_system(system: System, bpffs: &Path, access: Access) -> Result<Self, Error> {
         let (path, root) = reach(&system, bpffs)?;
         let pins = Pins::new(&path);
@@ -109,7 +111,7 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// Where no packet can be under way: nothing waits until it has arrived.
+    /// Removes previous generations without waiting for packets under way. Only for tests in which there are none.
     pub fn without_grace(mut self) -> Self {
         self.grace = Duration::ZERO;
         self
@@ -146,7 +148,8 @@ impl Runtime {
         }
     }
 
-    /// An old kernel says no more than that something is invalid, or not there.
+    /// Adds the kernel's version to an error if the kernel is too old: such kernels only report that something is
+    /// invalid or missing.
     pub(crate) fn because_of_age(&self, error: Error) -> Error {
         let refused = match &error {
             Error::Refused { .. } => true,
@@ -190,7 +193,7 @@ impl Runtime {
         Ok(Record::read(&self.system, &self.pins)?.map(|record| record.endpoints).unwrap_or_default())
     }
 
-    /// The artifact of the generation in force; `None` if there is none.
+    /// The artifact of the generation in force; `None` if no generation is.
     pub fn artifact_in_force(&self) -> Result<Option<Artifact>, Error> {
         let Some(record) = Record::read(&self.system, &self.pins)? else { return Ok(None) };
         self.current(&record)?.map(|loaded| self.artifact(&loaded)).transpose()
@@ -205,9 +208,10 @@ impl Runtime {
     }
 }
 
-/// Where to find a directory for pins, and what has to stay open meanwhile. `ip netns exec` gives its command a `/sys` of its own, in
-/// which there is no bpf file system: then it is the one that a process before it sees at the same place, the machine's first
-/// before all. None is ever mounted: it would end with the command, and enforcement with it.
+/// Finds the directory for pins, and the directory that has to stay open meanwhile. `ip netns exec` gives its command a
+/// `/sys` of its own without a bpf file system: then the file system at the same path of an ancestor process is taken,
+/// and the machine's first process is tried first. The runtime never mounts a bpf file system: it would end with the
+/// command, and enforcement with it.
 pub(crate) fn reach(system: &System, bpffs: &Path) -> Result<(PathBuf, Option<File>), Error> {
     let is_there = |path: &Path| {
         let first = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
@@ -229,7 +233,7 @@ pub(crate) fn reach(system: &System, bpffs: &Path) -> Result<(PathBuf, Option<Fi
     Err(Error::NotBpffs { path: bpffs.to_owned(), apart })
 }
 
-/// The oldest kernel that we know.
+/// The oldest supported kernel.
 const OLDEST: [u32; 2] = [5, 14];
 
 fn is_too_old(release: &str) -> bool {
@@ -247,7 +251,7 @@ pub(crate) fn uptime() -> u64 {
     (seconds * 1_000.0) as u64
 }
 
-/// The process that holds a lock, as /proc/locks tells.
+/// The process that holds a lock, according to /proc/locks.
 fn holder(path: &Path) -> Option<u32> {
     use std::os::unix::fs::MetadataExt as _;
     let inode = format!(":{} ", std::fs::metadata(path).ok()?.ino());

@@ -1,7 +1,7 @@
 //! The `bpf` system call, as safe functions on owned descriptors.
 //!
-//! Strategy: one private function per command that fills the command's part of `union bpf_attr` ([`attr`]) and makes the call;
-//! the public methods check every length first, so that the kernel never reads or writes past a Rust buffer.
+//! Strategy: one private function per command that fills the command's part of `union bpf_attr` ([`attr`]) and makes
+//! the call; the public methods check every length first, so that the kernel never reads or writes past a Rust buffer.
 
 #![expect(unsafe_code, reason = "system calls have no safe form")]
 
@@ -43,7 +43,7 @@ pub enum MapType {
     RingBuf = 27,
 }
 
-/// What a program is for: `BPF_PROG_TYPE_SCHED_CLS`, `BPF_PROG_TYPE_XDP`.
+/// The type of a program: `BPF_PROG_TYPE_SCHED_CLS`, `BPF_PROG_TYPE_XDP`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 enum For {
@@ -57,17 +57,17 @@ const LOG_STATISTICS: u32 = 4;
 /// Entries that one call reads.
 const BATCH_ENTRIES: usize = 1024;
 
-/// Why the kernel did not take a program.
+/// Why the kernel refused a program.
 #[derive(Debug, thiserror::Error)]
 #[error("the kernel refused the program: {error}")]
 pub struct LoadError {
     /// The system call's error.
     pub error: io::Error,
-    /// The verifier's log; empty if it had nothing to say.
+    /// The verifier's log; empty if it is.
     pub log: String,
 }
 
-/// What a map is made from, in the kernel's words.
+/// The properties of a map, in the kernel's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapDefinition {
     /// Its type.
@@ -82,7 +82,7 @@ pub struct MapDefinition {
     pub flags: u32,
 }
 
-/// Leave to use the `bpf` system call, once it was found to work.
+/// Access to the `bpf` system call, which was found to work.
 #[derive(Debug)]
 pub struct Kernel {
     possible_cpus: usize,
@@ -103,14 +103,14 @@ pub struct Program {
     fd: OwnedFd,
 }
 
-/// What a test run gave.
+/// The result of a test run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestRun {
-    /// What the program returned.
+    /// The program's return value.
     pub verdict: u32,
     /// The packet afterwards.
     pub packet: Vec<u8>,
-    /// The context afterwards, as long as it went in.
+    /// The context afterwards, of the same length as before.
     pub context: Vec<u8>,
     /// Mean nanoseconds of a run.
     pub nanoseconds: u32,
@@ -128,7 +128,7 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// CPUs that per-CPU values have room for.
+    /// The number of CPUs for which per-CPU values have room.
     pub fn possible_cpus(&self) -> usize {
         self.possible_cpus
     }
@@ -138,7 +138,7 @@ impl Kernel {
         self.create_named_map("", definition, inner)
     }
 
-    /// Makes a map that tools show under this name.
+    /// Makes a map with a name that tools show.
     pub fn create_named_map(
         &self,
         name: &str,
@@ -171,16 +171,16 @@ impl Kernel {
         self.load_named("", instructions, None)
     }
 
-    /// Loads a tc program that tools show under this name, and with its lines where the kernel takes them.
+    /// Loads a tc program with a name that tools show, and with its source lines if the kernel accepts them.
     pub fn load_named(&self, name: &str, instructions: &[u8], debug: Option<&DebugInfo>) -> Result<Program, LoadError> {
-        // What is loaded is the same without.
+        // Without its source lines, the program is the same.
         if let Some(program) = debug.and_then(|debug| self.load_with_lines(name, instructions, debug).ok()) {
             return Ok(program);
         }
         self.load_plain(For::Tc, name, instructions)
     }
 
-    /// Loads an XDP program that tools show under this name.
+    /// Loads an XDP program with a name that tools show.
     pub fn load_xdp(&self, name: &str, instructions: &[u8]) -> Result<Program, LoadError> {
         self.load_plain(For::Xdp, name, instructions)
     }
@@ -198,7 +198,8 @@ impl Kernel {
         })
     }
 
-    /// Loads a tc program and tells how many instructions the verifier walked: what a load costs, on any machine.
+    /// Loads a tc program and returns how many instructions the verifier processed. This measures the cost of a load
+    /// independently of the machine.
     pub fn load_counted(&self, instructions: &[u8]) -> io::Result<(Program, u64)> {
         let mut log = vec![0; 1 << 16];
         let program = self.load_at(For::Tc, "", instructions, LOG_STATISTICS, &mut log)?;
@@ -246,7 +247,7 @@ impl Kernel {
     }
 }
 
-/// A tc program without a log. Only as long as the instructions are borrowed can it be used.
+/// The attributes of a tc program without a log. Valid only while the instructions are borrowed.
 fn program_attr(name: &str, instructions: &[u8]) -> attr::ProgLoad {
     attr::ProgLoad {
         prog_type: For::Tc as u32,
@@ -291,7 +292,7 @@ fn check_length(actual: usize, expected: usize) -> io::Result<()> {
 }
 
 impl Map {
-    /// What it was made from.
+    /// The properties that the map was created with.
     pub fn definition(&self) -> MapDefinition {
         self.definition
     }
@@ -342,7 +343,7 @@ impl Map {
         self.elem(attr::MAP_DELETE_ELEM, key.as_ptr() as u64, 0, 0)
     }
 
-    /// The key after `key`, or the first one; none at the end.
+    /// The key after `key`, or the first one; `None` at the end.
     pub fn next_key(&self, key: Option<&[u8]>) -> io::Result<Option<Vec<u8>>> {
         key.map_or(Ok(()), |key| self.check_key(key))?;
         let mut next = vec![0; self.definition.key_size as usize];
@@ -354,13 +355,13 @@ impl Map {
         }
     }
 
-    /// From now on only programs may write.
+    /// From now on only programs may write entries.
     pub fn freeze(&self) -> io::Result<()> {
         let mut attr = attr::MapElem { map_fd: self.fd.as_raw_fd() as u32, ..attr::MapElem::default() };
         call(attr::MAP_FREEZE, &mut attr).map(|_| ())
     }
 
-    /// Writes many entries in one call; keys and values lie one after the other. Returns how many were written.
+    /// Writes many entries in one call; keys and values are concatenated. Returns how many were written.
     pub fn update_batch(&self, keys: &[u8], values: &[u8], flags: u64) -> io::Result<u32> {
         let count = self.batch_count(keys)?;
         check_length(values.len(), count as usize * self.value_bytes)?;
@@ -373,7 +374,7 @@ impl Map {
         self.batch(attr::MAP_DELETE_BATCH, count, keys, 0, 0)
     }
 
-    /// All entries, in the kernel's order, a batch at a time. Entries that change meanwhile may be missed or come twice.
+    /// All entries, in the kernel's order, read in batches. Entries that change meanwhile may be missed or occur twice.
     pub fn entries(&self) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut entries = Vec::new();
         self.each(|key, value| entries.push((key.to_vec(), value.to_vec())))?;
@@ -471,19 +472,19 @@ impl Program {
 
 fn new_fd<T: attr::Attr>(command: i32, attr: &mut T) -> io::Result<OwnedFd> {
     let fd = call(command, attr)?;
-    // SAFETY: the kernel has just given this descriptor to us, and nobody else knows it.
+    // SAFETY: the kernel has just returned this descriptor to us, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn call<T: attr::Attr>(command: i32, attr: &mut T) -> io::Result<i32> {
     let size = size_of::<T>();
-    // SAFETY: `attr` is a plain C structure without padding that begins as `union bpf_attr` does for `command`; every address
-    // and length in it was taken by the caller from a buffer that is borrowed until this call returns.
+    // SAFETY: `attr` is a plain C structure without padding that begins as `union bpf_attr` does for `command`; every
+    // address and length in it was taken by the caller from a buffer that is borrowed until this call returns.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
 }
 
-/// A descriptor, or why there is none.
+/// Turns the result of a socket call into a descriptor or an error.
 fn call_socket(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

@@ -25,7 +25,7 @@ pub(crate) fn run_ci() -> Result<()> {
     run(&mut cargo(&["run", "--release", "--locked", "--", "check", "policies/examples"]))
 }
 
-/// Random inputs, for as long as asked. The arguments are the runner's.
+/// Runs the tests with random inputs. The arguments are the runner's, such as the time to run.
 pub(crate) fn fuzz(arguments: impl Iterator<Item = String>) -> Result<()> {
     let mut runner = cargo(&["run", "--release", "--locked", "-p", "weir-fuzz", "--"]);
     run(runner.args(arguments))
@@ -48,7 +48,7 @@ pub(crate) fn bless() -> Result<()> {
     run(cargo(&["test", "--workspace", "--locked"]).env("BLESS", "1"))
 }
 
-/// Where tests say that they could not run, and why.
+/// The log in which tests report that they could not run, and why.
 struct SkipLog {
     path: PathBuf,
 }

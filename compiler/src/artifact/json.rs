@@ -1,10 +1,11 @@
-//! JSON out: members in the order given, one top-level member a line, so that two manifests can be compared with `diff`.
+//! JSON output: members in the order given, one line for each top-level member, so that `diff` can compare two
+//! manifests.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// A value. Members of objects stand in the order of their making. Texts are borrowed where they can be: a snapshot has
-/// millions of them.
+/// A JSON value. The members of an object keep the order in which they were added. Texts are borrowed where possible: a
+/// snapshot has millions of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Json<'a> {
     Number(u64),
@@ -52,7 +53,7 @@ impl<'a> Json<'a> {
         Self::Object(members.into_iter().collect())
     }
 
-    /// The text; the members and items of the first two levels have a line each.
+    /// The JSON text; the members and items of the first two levels have a line each.
     pub(super) fn text(&self) -> String {
         let mut out = String::new();
         self.write(&mut out, 0);
@@ -60,7 +61,7 @@ impl<'a> Json<'a> {
         out
     }
 
-    /// The same at the end of a text, so many levels down.
+    /// Appends the JSON text to `out`, as a value `depth` levels down.
     pub(super) fn write(&self, out: &mut String, depth: usize) {
         match self {
             Self::Number(number) => {
@@ -117,7 +118,7 @@ fn new_line(out: &mut String, depth: usize) {
 fn quote(out: &mut String, text: &str) {
     out.push('"');
     let mut plain = 0;
-    // What is escaped is ASCII, so both ends of a stretch are ends of characters.
+    // Escaped characters are ASCII, so the plain text between them begins and ends at character boundaries.
     for (at, byte) in text.bytes().enumerate().filter(|(_, byte)| *byte < b' ' || matches!(byte, b'"' | b'\\')) {
         out.push_str(text.get(plain..at).unwrap_or_default());
         plain = at + 1;

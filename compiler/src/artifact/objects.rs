@@ -1,7 +1,8 @@
-//! The objects that an artifact was made from, cut down to what we read: what it means can be told without the files.
+//! The objects that an artifact was made from, reduced to the fields that Weir reads: with them, the artifact can be
+//! explained without the files.
 //!
-//! JSON as the decoder reads it, sorted by kind, namespace and name. Nothing that no packet can feel is in it: no container's
-//! environment, no annotation but [`MODE`].
+//! JSON as the decoder reads it, sorted by kind, namespace and name. It contains only fields that verdicts can depend
+//! on: no container's environment, and no annotation but [`MODE`].
 
 use std::net::IpAddr;
 
@@ -12,14 +13,14 @@ use crate::k8s::{
     Protocol, Requirement, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload,
 };
 
-/// What says whose slice it is.
+/// The label with the name of the service that a slice belongs to.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// A `List` of the objects.
 pub fn objects(objects: &[Object]) -> String {
     let mut sorted: Vec<&Object> = objects.iter().collect();
     sorted.sort_by_key(|it| (kind(&it.body), &it.meta.namespace, &it.meta.name));
-    // An object's tree is many times its text: one at a time.
+    // An object's tree is many times larger than its text, so only one tree exists at a time.
     let mut out = "{\n  \"apiVersion\": \"v1\",\n  \"kind\": \"List\",\n  \"items\": [".to_owned();
     for (index, item) in sorted.into_iter().enumerate() {
         out.push_str(if index == 0 { "\n    " } else { ",\n    " });
@@ -29,12 +30,12 @@ pub fn objects(objects: &[Object]) -> String {
     out
 }
 
-/// The text as it is stored: the same words come again for every pod.
+/// Compresses the text, because the same words occur for every pod.
 pub(super) fn pack(objects: &str) -> Vec<u8> {
     lz4_flex::block::compress_prepend_size(objects.as_bytes())
 }
 
-/// The text that was stored. `None` if it is none, also if it says that it is longer than it can be.
+/// The text that was stored. `None` if the data is damaged, or claims a length that compression cannot reach.
 pub(super) fn unpack(stored: &[u8]) -> Option<String> {
     const MOST_RATIO: usize = 255;
     let (length, _) = stored.split_first_chunk()?;
@@ -86,7 +87,7 @@ fn object(object: &Object) -> Json<'_> {
 fn meta<'a>(object: &'a Object, owner: Option<&'a str>) -> Json<'a> {
     let Meta { name, namespace, uid, labels, deleting } = &object.meta;
     let name = match &object.body {
-        // The name of a list file is no name of an object's; no verdict depends on it.
+        // The name of a list file may not be valid as an object's name; no verdict depends on it.
         Body::CidrList(_) => object_name(name).into(),
         _ => text(name),
     };
@@ -343,7 +344,7 @@ fn labels(labels: &Labels) -> Json<'_> {
     members(labels_and(labels, None))
 }
 
-/// Labels by their keys, and one more among them.
+/// The labels in the order of their keys, with one more label among them.
 fn labels_and<'a>(labels: &'a Labels, more: Option<(&'a str, &'a str)>) -> Vec<(&'a str, Json<'a>)> {
     let mut all: Vec<_> = labels.iter().map(|(key, value)| (key.as_str(), text(value))).collect();
     if let Some((key, value)) = more {

@@ -1,8 +1,9 @@
-//! Which rules, lists and services stand behind what the tables say.
+//! The rules, lists and services behind each entry of the tables.
 //!
-//! Problem: written out for every entry, it is as much as subjects × peers × atoms × rules. Strategy: its factors. A
-//! subject class names its policies and lists; a rule names its predicates, and stretches of atoms; a predicate names the
-//! peer classes for which it holds. [`Provenance::rules`] multiplies them out for one entry.
+//! Problem: written out for every entry, the provenance is as large as subjects × peers × atoms × rules.
+//! Strategy: store the factors. A subject class names its policies and lists; a rule names its predicates and ranges of
+//! atoms; a predicate names the peer classes for which it holds. [`Provenance::rules`] multiplies them out for one
+//! entry.
 //! Invariant: that product is [`Classes::provenance`] (a test of each entry holds it).
 
 use super::json::Json;
@@ -10,20 +11,21 @@ use crate::classify::{AtomSet, Classes, FrontPort, Predicate, RuleParts};
 use crate::model::{Cluster, Direction, ListAction, PolicyId};
 use crate::origin::{FieldPath, Origin};
 
-/// Numbers of policies, lists, predicates, classes and atoms are positions, here and in the tables.
+/// Provenance of all tables. Numbers of policies, lists, predicates, classes and atoms are positions, here and in the
+/// tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Provenance {
-    /// The policies on any local endpoint, staged ones last.
+    /// The policies that select any local endpoint, staged ones last.
     pub policies: Vec<Policy>,
-    /// The lists in force on any, in the order in which they decide.
+    /// The lists that apply to any local endpoint, in the order in which they decide.
     pub lists: Vec<List>,
-    /// By subject class.
+    /// The subject classes, in the order of their numbers.
     pub subjects: Vec<Subject>,
     /// By predicate: the peer classes for which it holds.
     pub predicates: Vec<Vec<u32>>,
-    /// Peer classes with named ports that egress rules speak of: (name, atom).
+    /// Peer classes with named ports that egress rules use: (name, atom).
     pub named: Vec<(u32, Vec<(u32, u32)>)>,
-    /// What addresses of services and hostPorts stand for: peer class, and (atom, service port or hostPort).
+    /// The services and hostPorts on addresses: peer class, and (atom, service port or hostPort).
     pub services: Vec<(u32, Vec<(u32, String)>)>,
 }
 
@@ -34,22 +36,22 @@ pub struct Policy {
     pub name: String,
     /// Whether it is only reported.
     pub is_staged: bool,
-    /// Where it stands: `file:line`; nothing for an object without a file.
+    /// Its position: `file:line`; `None` for an object without a file.
     pub place: Option<String>,
     /// Ingress and egress; `None` where it does not isolate.
     pub rules: [Option<Vec<Rule>>; 2],
 }
 
-/// A rule; its position is that in the policy.
+/// A rule; its position is the same as in the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Where it stands.
+    /// Its position.
     pub place: Option<String>,
-    /// Any of these has to hold; `None`: for every peer.
+    /// Any of these has to hold; `None` if the rule applies to every peer.
     pub predicates: Option<Vec<u32>>,
     /// Atoms, from first to last; `None`: all.
     pub atoms: Option<Vec<(u32, u32)>>,
-    /// And the ports that have these names, on the subject (ingress) or on the peer (egress).
+    /// The names of further ports, on the subject (ingress) or on the peer (egress).
     pub names: Vec<u32>,
 }
 
@@ -58,13 +60,13 @@ pub struct Rule {
 pub struct List {
     /// Its name.
     pub name: String,
-    /// Where it stands.
+    /// Its position.
     pub place: Option<String>,
     /// `Allow` or `Deny`.
     pub action: &'static str,
-    /// The directions in which it is asked: ingress, egress.
+    /// The directions in which it applies: ingress, egress.
     pub asked: [bool; 2],
-    /// The predicate that holds for what it contains.
+    /// The predicate that holds for its addresses.
     pub predicate: u32,
 }
 
@@ -77,12 +79,12 @@ pub struct Subject {
     pub staged: Vec<u32>,
     /// The lists that apply to it.
     pub lists: Vec<u32>,
-    /// What the named ports of ingress rules are on it: (name, atom).
+    /// Its ports that ingress rules name: (name, atom).
     pub named: Vec<(u32, u32)>,
 }
 
 impl Provenance {
-    /// Of these classes; `place` says where something stands.
+    /// The provenance of these classes; `place` finds the position of an origin.
     pub fn new(cluster: &Cluster, classes: &Classes, place: &mut dyn FnMut(&Origin) -> Option<String>) -> Self {
         let mut made = Self { predicates: vec![Vec::new(); classes.predicates().len()], ..Self::default() };
         let (policies, lists) = (classes.policies(), classes.lists());
@@ -135,8 +137,8 @@ impl Provenance {
         }
     }
 
-    /// The rules that allow what an entry allows: positions of policies, and of rules in them. What follows from services and
-    /// from the pod's own node is no rule's.
+    /// The rules that allow an entry: positions of policies, and of rules in them. Traffic to services and to the pod's
+    /// own node can be allowed without a rule.
     pub fn rules(&self, direction: Direction, subject: u32, peer: u32, atom: u32) -> Vec<(u32, u32)> {
         let Some(of) = self.subjects.get(subject as usize) else { return Vec::new() };
         let of_peer = self.named.binary_search_by_key(&peer, |(number, _)| *number);
@@ -158,7 +160,7 @@ impl Provenance {
         found
     }
 
-    /// As members of the manifest.
+    /// The members of the manifest.
     pub(super) fn json<'a>(&'a self) -> [(&'static str, Json<'a>); 6] {
         let lists = |numbers: &'a [Vec<u32>]| numbers.iter().map(|it| Json::Numbers(it)).collect();
         [
@@ -206,7 +208,7 @@ fn service_port(cluster: &Cluster, front: &FrontPort) -> String {
     format!("{} {}/{}", cluster.service_name(front.service), port.port, port.protocol.name())
 }
 
-/// First and last of every run of atoms.
+/// The first and last atom of every run of atoms.
 fn stretches(set: &AtomSet) -> Vec<(u32, u32)> {
     let mut found: Vec<(u32, u32)> = Vec::new();
     for atom in set.atoms().map(|it| it.0) {

@@ -1,7 +1,7 @@
 //! Addresses → classes: single addresses in one table, stretches in another.
 //!
-//! Every block and list cuts the address space at its ends; between two cuts the same address predicates hold. What is
-//! one address long goes to the exact table: a list of a million hosts never makes a stretch.
+//! Every block and list cuts the address space at its ends; between two cuts the same address predicates hold. Ranges
+//! of a single address go to the exact table, so a list of a million hosts makes no stretch.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,11 +21,12 @@ const SEGMENT_BYTES: u64 = 60;
 /// Address → peer class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressMap {
-    /// Sorted; asked first.
+    /// Sorted; looked up first.
     pub exact: Vec<(IpAddr, PeerId)>,
-    /// Sorted, disjoint; what is between them is class 0.
+    /// Sorted, disjoint; all other addresses are of class 0.
     pub stretches: Vec<Stretch>,
-    /// Those of `exact` that come and go one by one, as pods do; all others stand in blocks and lists. Sorted.
+    /// Those of `exact` that are added and removed one by one, such as pods' addresses; all others are from blocks and
+    /// lists. Sorted.
     pub moving: Vec<IpAddr>,
 }
 
@@ -46,12 +47,12 @@ impl AddressMap {
         self.exact.iter().copied().filter(move |(at, _)| Family::of(*at) == family)
     }
 
-    /// Those that come and go one by one.
+    /// The single addresses that are added and removed one by one.
     pub fn moving(&self, family: Family) -> impl Iterator<Item = (IpAddr, PeerId)> {
         self.split(family, true)
     }
 
-    /// Those that stand in blocks and lists.
+    /// The single addresses of blocks and lists.
     pub fn listed(&self, family: Family) -> impl Iterator<Item = (IpAddr, PeerId)> {
         self.split(family, false)
     }
@@ -64,7 +65,7 @@ impl AddressMap {
         })
     }
 
-    /// Whether an address stands in the exact table, and does not come and go.
+    /// Whether an address is in the exact table because of a block or list.
     pub fn is_listed(&self, address: IpAddr) -> bool {
         let stands = self.exact.binary_search_by_key(&address, |(at, _)| *at).is_ok();
         stands && self.moving.binary_search(&address).is_err()
@@ -95,10 +96,10 @@ struct Segment<N> {
     set: u32,
 }
 
-/// An address as a number: a million of 4 bytes are sorted four times as fast as of 16.
+/// An address as a number: sorting a million numbers of 4 bytes is four times as fast as of 16.
 pub(crate) trait Number: Copy + Ord {
     const FAMILY: Family;
-    /// Of a number of the family's width.
+    /// Converts from a number of the family's width.
     fn of(number: u128) -> Self;
     fn wide(self) -> u128;
 }
@@ -171,7 +172,7 @@ impl Segments {
         })
     }
 
-    /// All of them, with the class of each set.
+    /// All stretches of the address space, with the class of each set.
     pub(super) fn stretches(&self, of_sets: &[PeerId]) -> impl Iterator<Item = Stretch> {
         let v4 = self.v4.iter().map(|it| stretch(it, of_sets));
         v4.chain(self.v6.iter().map(|it| stretch(it, of_sets)))
@@ -296,7 +297,7 @@ fn sweep<N: Number>(
             at = *first;
             continue;
         }
-        // The stretch goes on until the next predicate begins or one of these ends.
+        // The stretch continues until the next predicate begins or one of these ends.
         let end = ends[next_end].0;
         let last = starts.get(next_start).map_or(end, |(first, _)| end.min(before(*first)));
         let Some(found) = sets.number(number, &changes, &active, meter) else { break };
@@ -342,7 +343,7 @@ pub(crate) fn ranges_of_block<N: Number>(cidr: Prefix, except: &[Prefix]) -> Vec
     subtract(bounds(cidr), &union(holes))
 }
 
-/// What a list contains of a family: sorted, disjoint, never touching.
+/// The addresses of a list's entries in a family: sorted, disjoint, never touching.
 pub(crate) fn ranges_of<N: Number>(entries: &[ListEntry]) -> Vec<(N, N)> {
     let number = |address| N::of(to_number(address).1);
     let of_family = entries.iter().filter(|entry| Family::of(entry.first) == N::FAMILY);
@@ -399,7 +400,7 @@ pub fn to_address(family: Family, number: u128) -> IpAddr {
 pub(super) fn assemble(segments: impl Iterator<Item = Stretch>, moving: Vec<(IpAddr, PeerId)>) -> AddressMap {
     let mut stretches: Vec<Stretch> = Vec::new();
     let mut singles: Vec<(IpAddr, PeerId)> = Vec::new();
-    // How far, from the last stretch on, there are only addresses that the exact table has.
+    // Up to this address, from the last stretch on, all addresses are in the exact table.
     let mut reach: Option<IpAddr> = None;
     for segment in segments {
         let adjacent = reach.is_some_and(|reach| follows(reach, segment.first));
@@ -414,7 +415,7 @@ pub(super) fn assemble(segments: impl Iterator<Item = Stretch>, moving: Vec<(IpA
         }
         reach = Some(segment.last);
     }
-    // What the stretches already say need not be said again.
+    // A single address needs no entry if the stretches already give its class.
     let mut next = stretches.iter().peekable();
     let mut is_said = |(address, peer): (IpAddr, PeerId)| {
         while next.next_if(|it| it.last < address).is_some() {}

@@ -1,4 +1,5 @@
-//! Service addresses: what a packet to them is judged by, since it is seen before it is translated.
+//! Service addresses: programs see a packet before it is translated, so its verdict depends on the services at its
+//! destination.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,18 +13,18 @@ use crate::model::{Cluster, Frontend, HostPort, ServiceAddress, ServiceId};
 /// The services on one address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Front {
-    /// Backends of another family are behind another address.
+    /// The family of the address. Backends of the other family are reached through another address.
     pub family: Family,
     /// The service ports.
     pub ports: Vec<FrontPort>,
-    /// What becomes of other ports.
+    /// The verdict for other ports.
     pub rest: Rest,
 }
 
 /// One claim of a service on a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrontPort {
-    /// The atom of the port on the address; it stands for no other port.
+    /// The atom of the port on the address; it covers no other port.
     pub atom: AtomId,
     /// The service.
     pub service: ServiceId,
@@ -61,7 +62,7 @@ pub(super) fn by_address(cluster: &Cluster, atoms: &Atoms, is_pod: impl Fn(IpAdd
     cluster.frontends.iter().map(front).filter(|(_, it)| !it.ports.is_empty() || it.rest == Rest::Closed).collect()
 }
 
-/// What a node answers for on its own addresses.
+/// The node ports of all services, which every node claims on its own addresses.
 pub(super) fn node_ports(cluster: &Cluster, atoms: &Atoms) -> Vec<FrontPort> {
     let mut found: Vec<FrontPort> = Vec::new();
     if cluster.assume.service_address == ServiceAddress::Address {
@@ -77,7 +78,8 @@ pub(super) fn node_ports(cluster: &Cluster, atoms: &Atoms) -> Vec<FrontPort> {
     found
 }
 
-/// The hostPorts of nodes that local endpoints run on; on other nodes' addresses nothing is known of what they lead to.
+/// The hostPorts of nodes that local endpoints run on. For addresses of other nodes, it is not known which pods their
+/// hostPorts lead to.
 pub(super) fn host_ports<'c>(cluster: &'c Cluster, draft: &Draft) -> impl Iterator<Item = (usize, &'c HostPort)> {
     draft.nodes().into_iter().flat_map(|node| cluster.host_ports_of(node))
 }

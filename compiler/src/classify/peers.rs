@@ -1,7 +1,7 @@
 //! Peer classes: which predicates hold for which address.
 //!
-//! A predicate finds its pods through an index of labels, so its cost is what it matches. Pods of one namespace with
-//! the same labels are asked once.
+//! A predicate finds its pods through an index of labels, so its cost depends on the number of pods that it matches.
+//! Pods of one namespace with the same labels are evaluated once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -22,20 +22,20 @@ use crate::model::{
     Cluster, Direction, Endpoint, EndpointId, IpBlockPods, LabelSetId, NamedPort, NamespaceId, SelectorId, Standing,
 };
 
-/// Every peer class, and the way to them.
+/// Every peer class, and the data that finds them.
 #[derive(Clone, Debug)]
 pub(super) struct Peers {
     pub(super) list: Vec<Peer>,
-    /// Of backends that have no address.
+    /// The classes of backends that have no address.
     pub(super) without_address: HashMap<EndpointId, PeerId>,
-    /// The class of what is known of an address.
+    /// The class of each key: of everything that is known of an address.
     ids: HashMap<Peer, PeerId>,
     segments: Arc<Segments>,
     /// The pod predicates that hold, by namespace and labels.
     held: HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>>,
 }
 
-/// What there is to know of a pod that has just come.
+/// The facts about a new pod that its class depends on.
 pub(super) struct NewPod<'a> {
     pub(super) namespace: NamespaceId,
     pub(super) labels: &'a Labels,
@@ -43,7 +43,7 @@ pub(super) struct NewPod<'a> {
 }
 
 impl Peers {
-    /// Lets go of what the classes are; their numbers stay.
+    /// Frees the descriptions of the classes; their numbers stay.
     pub(super) fn forget_list(&mut self) {
         self.list = Vec::new();
     }
@@ -53,7 +53,7 @@ impl Peers {
         self.segments.find(address)
     }
 
-    /// The class of an address that is nothing but in these blocks and lists, if there is such a class.
+    /// The class of an address for which only these predicates hold, if there is such a class.
     pub(super) fn of_predicates(&self, predicates: &[PredicateId]) -> Option<PeerId> {
         self.ids.get(&Peer { predicates: predicates.into(), ..Peer::default() }).copied()
     }
@@ -72,7 +72,7 @@ impl Peers {
     }
 }
 
-/// The pod predicates that hold for labels that nobody had before.
+/// The pod predicates that hold for a set of labels that is new to the cluster.
 fn predicates_of(cluster: &Cluster, rules: &Rules, pod: &NewPod<'_>) -> Vec<PredicateId> {
     let namespace_labels = cluster.labels.labels(cluster.namespaces[pod.namespace.index()].labels);
     let holds = |predicate: &Predicate| match predicate {
@@ -87,7 +87,7 @@ fn predicates_of(cluster: &Cluster, rules: &Rules, pod: &NewPod<'_>) -> Vec<Pred
     found.map(|(index, _)| PredicateId(index as u32)).collect()
 }
 
-/// What is known of a pod's address.
+/// The key of a pod's address: predicates and named ports.
 fn pod_key(
     cluster: &Cluster,
     rules: &Rules,
@@ -96,7 +96,7 @@ fn pod_key(
     ports: &[NamedPort],
 ) -> Peer {
     let named = ports::named(ports, &rules.ids[Direction::Egress as usize]);
-    // A pod that nothing in force speaks of is as good as any address.
+    // A pod to which no pod predicate or named port in force applies is equal to an address without a pod.
     let pods = !held.is_empty() || !named.is_empty();
     let blocks = cluster.assume.ipblock_pods == IpBlockPods::Match;
     let is_block = |id: PredicateId| matches!(rules.predicates[id.index()], Predicate::Block { .. });
@@ -145,21 +145,21 @@ pub(super) fn classify(
     Ok((classifier.peers, map, fronts))
 }
 
-/// What there is to say of an address.
+/// The key of an address.
 enum Key {
     Own(Peer),
-    /// The same as of other pods: an index into [`PodKeys::list`].
+    /// A key that pods share: an index into [`PodKeys::list`].
     Pods(usize),
 }
 
-/// What there is to say of pods, each once.
+/// The keys of pods, each once.
 #[derive(Default)]
 struct PodKeys {
     list: Vec<Peer>,
     known: HashMap<PodKind, usize>,
 }
 
-/// What makes a pod another peer than the next one.
+/// The facts that distinguish a pod's key from another pod's.
 #[derive(PartialEq, Eq, Hash)]
 struct PodKind {
     namespace: NamespaceId,
@@ -186,7 +186,7 @@ impl Classifier<'_> {
         id
     }
 
-    /// What there is to say of single addresses, sorted: pods, services, nodes, hostPorts.
+    /// The keys of single addresses, sorted: pods, services, nodes, hostPorts.
     fn exact_keys(&self, draft: &Draft, atoms: &Atoms) -> (BTreeMap<IpAddr, Key>, PodKeys, Vec<Front>) {
         let mut keys: BTreeMap<IpAddr, Peer> = BTreeMap::new();
         let mut fronts: Vec<Front> = Vec::new();
@@ -237,7 +237,8 @@ impl Classifier<'_> {
         (keys, pods, fronts)
     }
 
-    /// What a pod is at its address. Thousands of pods are a few classes, and what makes a class is long.
+    /// The number of the key of a pod's address. Thousands of pods have few different keys, and a key is long, so it is
+    /// stored once.
     fn key_among(&self, pods: &mut PodKeys, endpoint: &Endpoint, address: IpAddr) -> usize {
         let kind = PodKind {
             namespace: endpoint.namespace,
@@ -256,7 +257,7 @@ impl Classifier<'_> {
         })
     }
 
-    /// What an endpoint without an address is as a peer: its labels, or its node's.
+    /// The key of an endpoint without an address: by its labels, or its node's.
     fn key_of_stand_in(&self, draft: &Draft, address: IpAddr, endpoint: &Endpoint) -> Peer {
         match endpoint.standing {
             Standing::Member => self.key_of_pod(endpoint, None),
@@ -280,7 +281,8 @@ impl Classifier<'_> {
         pod_key(self.cluster, self.rules, held, of_address, &endpoint.named_ports)
     }
 
-    /// The class of each set of address predicates that some stretch is under; a million addresses have a handful.
+    /// The class of each set of address predicates that holds for some stretch. A million addresses have few different
+    /// sets.
     fn of_sets(&mut self) -> Vec<PeerId> {
         let sets = self.peers.segments.sets.clone();
         sets.into_iter().map(|predicates| self.intern(Peer { predicates, ..Peer::default() })).collect()
@@ -376,7 +378,7 @@ impl<'c> Groups<'c> {
         it
     }
 
-    /// A superset of the groups that a selector matches, as small as a look-up makes it.
+    /// A superset of the groups that a selector matches, as small as one lookup can make it.
     fn candidates<'s>(&'s self, cluster: &'s Cluster, pods: SelectorId, own: Option<NamespaceId>) -> &'s [u32] {
         let found = match (needed_label(cluster.labels.selector(pods)), own) {
             (Some((key, value)), Some(own)) => self.by_namespace_and_label.get(&(own, key, value)),

@@ -1,4 +1,4 @@
-//! Port atoms: (protocol, port) pairs that no range in force tells apart.
+//! Port atoms: sets of (protocol, port) pairs that no range in force distinguishes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -53,13 +53,13 @@ impl AtomSet {
         }
     }
 
-    /// This set, and another behind it, which begins with a word of its own.
+    /// This set followed by another one, which begins in a word of its own.
     #[must_use]
     pub fn beside(&self, other: &Self) -> Self {
         Self { words: [self.words.as_slice(), &other.words].concat() }
     }
 
-    /// Takes an atom out.
+    /// Removes an atom.
     pub fn remove(&mut self, atom: AtomId) {
         if let Some(word) = self.words.get_mut(atom.index() / 64) {
             *word &= !(1 << (atom.index() % 64));
@@ -71,12 +71,12 @@ impl AtomSet {
         self.words.iter_mut().zip(&other.words).for_each(|(word, more)| *word |= more);
     }
 
-    /// Keeps what is in another set too.
+    /// Keeps the atoms that are in the other set too.
     pub fn intersect(&mut self, other: &Self) {
         self.words.iter_mut().zip(&other.words).for_each(|(word, kept)| *word &= kept);
     }
 
-    /// Takes all of another set out.
+    /// Removes all atoms of another set.
     pub fn subtract(&mut self, other: &Self) {
         self.words.iter_mut().zip(&other.words).for_each(|(word, gone)| *word &= !gone);
     }
@@ -86,7 +86,7 @@ impl AtomSet {
         self.words.get(atom.index() / 64).is_some_and(|word| word >> (atom.index() % 64) & 1 == 1)
     }
 
-    /// What is in it, in order.
+    /// The atoms in the set, in order.
     pub fn atoms(&self) -> impl Iterator<Item = AtomId> {
         (0..).zip(&self.words).flat_map(|(at, word)| {
             let mut rest = *word;
@@ -129,24 +129,24 @@ pub struct PortInterval {
     pub atom: AtomId,
 }
 
-/// The atoms of everything in force.
+/// The atoms of all ranges in force.
 #[derive(Clone, Debug)]
 pub struct Atoms {
-    /// Sorted, disjoint; what is between them is atom 0.
+    /// Sorted, disjoint; all other ports are atom 0.
     pub intervals: Vec<PortInterval>,
-    /// Named ports that ingress rules speak of.
+    /// Named ports in ingress rules.
     pub ingress_names: Vec<(Protocol, String)>,
-    /// Named ports that egress rules speak of.
+    /// Named ports in egress rules.
     pub egress_names: Vec<(Protocol, String)>,
     count: usize,
     by_spec: HashMap<PortSpec, AtomSet>,
 }
 
 impl Atoms {
-    /// Everything without ports, and every port that no range covers.
+    /// All traffic without ports, and every port that no range covers.
     pub const REST: AtomId = AtomId(0);
 
-    /// How many there are.
+    /// The number of atoms.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -161,7 +161,7 @@ impl Atoms {
         }
     }
 
-    /// The atoms that a range in force is made of.
+    /// The atoms of a range in force.
     pub(super) fn of_range(&self, protocol: Protocol, first: u16, last: u16) -> Option<&AtomSet> {
         self.by_spec.get(&PortSpec { protocol, first, last })
     }
@@ -189,7 +189,7 @@ fn atoms_of(spec: PortSpec, intervals: &[PortInterval], count: usize, meter: &Me
     Some(set)
 }
 
-/// Every range that can tell two ports apart, and the first thing that says so.
+/// Every range that can distinguish two ports, with the first origin in the input that requires it.
 pub(super) fn specs(cluster: &Cluster, draft: &Draft, rules: &Rules) -> BTreeMap<PortSpec, Origin> {
     let mut specs = BTreeMap::new();
     let mut add = |protocol, (first, last), from: &dyn Fn() -> Origin| {
@@ -244,7 +244,8 @@ pub(super) fn specs(cluster: &Cluster, draft: &Draft, rules: &Rules) -> BTreeMap
     specs
 }
 
-/// Whether anything is in force on packets that leave: else a service's ports need not be told apart.
+/// Whether any policy or list applies to egress of a local endpoint. Otherwise a service's ports need no atoms of their
+/// own.
 pub(super) fn judges_egress(cluster: &Cluster, draft: &Draft) -> bool {
     draft.policies.iter().any(|id| cluster.policy(*id).egress.is_some())
         || draft.lists.iter().any(|id| cluster.lists[id.index()].egress)
@@ -269,7 +270,7 @@ impl NameIds {
     }
 }
 
-/// What names mean on a pod: (index of the name, number), sorted.
+/// The numbers of a pod's named ports: (index of the name, number), sorted.
 pub(super) fn named(ports: &[NamedPort], names: &NameIds) -> Vec<(u32, u16)> {
     if names.0.is_empty() {
         return Vec::new();
@@ -313,7 +314,7 @@ fn sweep(specs: &[PortSpec], meter: &Meter) -> (Vec<PortInterval>, usize) {
     (intervals, atoms.len())
 }
 
-/// Neighbours of one atom are one interval.
+/// Adds an interval. Adjacent intervals of one atom are merged.
 fn push_interval(intervals: &mut Vec<PortInterval>, spec: PortSpec, atom: AtomId) {
     if let Some(before) = intervals.last_mut() {
         let adjacent = before.spec.protocol == spec.protocol && before.spec.last.checked_add(1) == Some(spec.first);

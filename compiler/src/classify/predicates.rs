@@ -1,4 +1,4 @@
-//! What rules say about the other end, each distinct thing once.
+//! The conditions of rules on the other end, each stored once.
 
 use std::collections::HashMap;
 
@@ -14,26 +14,26 @@ use crate::origin::{FieldPath, Origin};
 id!(/// A peer predicate. Prints as `is3`.
     PredicateId, "is");
 
-/// Something that holds for an address or not.
+/// A condition that holds for an address or not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Predicate {
-    /// It is a pod with these labels.
+    /// The address is a pod's, with these labels.
     Pods {
-        /// Of this one namespace …
+        /// The namespace of the pod: this one …
         own: Option<NamespaceId>,
         /// … or of namespaces with these labels.
         namespaces: Option<SelectorId>,
         /// The pod's own labels.
         pods: SelectorId,
     },
-    /// It lies in a block and in none of its holes.
+    /// The address is in a block, and in none of its exceptions.
     Block {
         /// The block.
         cidr: Prefix,
-        /// Its holes, sorted.
+        /// Its exceptions, sorted.
         except: Vec<Prefix>,
     },
-    /// It lies in a list.
+    /// The address is in a list.
     List(ListId),
 }
 
@@ -41,38 +41,38 @@ pub enum Predicate {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rules {
     pub(super) predicates: Vec<Predicate>,
-    /// The first place that speaks of each.
+    /// For each predicate, its first position in the input.
     pub(super) predicates_from: Vec<Origin>,
-    /// Named ports that ingress rules speak of.
+    /// Named ports in ingress rules.
     pub(super) ingress_names: Vec<(Protocol, String)>,
-    /// Named ports that egress rules speak of.
+    /// Named ports in egress rules.
     pub(super) egress_names: Vec<(Protocol, String)>,
-    /// The first place that speaks of each.
+    /// For each of these names, its first position in the input.
     pub(super) ingress_names_from: Vec<Origin>,
-    /// The first place that speaks of each.
+    /// For each of these names, its first position in the input.
     pub(super) egress_names_from: Vec<Origin>,
     /// The numbers of named ports, by direction.
     pub(super) ids: [NameIds; 2],
     rules: HashMap<(PolicyId, Direction), Vec<DraftRule>>,
 }
 
-/// A rule, with numbers for what it speaks of.
+/// A rule with predicates and names replaced by their numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DraftRule {
-    /// `None`: every peer.
+    /// `None` for every peer.
     pub(super) peers: Option<Vec<PredicateId>>,
-    /// `None`: every port and protocol.
+    /// `None` for every port and protocol.
     pub(super) ports: Option<DraftPorts>,
 }
 
 /// A rule in numbers, as the tables have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleParts {
-    /// Any of these has to hold; `None`: for every peer.
+    /// Any of these has to hold; `None` if the rule applies to every peer.
     pub predicates: Option<Vec<PredicateId>>,
-    /// The atoms of its numbered ports; `None`: it allows everything.
+    /// The atoms of its numbered ports; `None` if it allows everything.
     pub atoms: Option<AtomSet>,
-    /// Indices into the direction's names in [`Atoms`]: ports that have these names are allowed too.
+    /// Indices into the direction's names in [`Atoms`]: ports with these names are allowed too.
     pub names: Vec<u32>,
 }
 
@@ -99,7 +99,7 @@ pub(super) struct DraftPorts {
 }
 
 impl DraftPorts {
-    /// Whether every port of the protocol is among them.
+    /// Whether the rule allows every port of the protocol.
     pub(super) fn cover(&self, protocol: Protocol) -> bool {
         self.ranges.iter().any(|(of, first, last)| *of == protocol && *first <= 1 && *last == u16::MAX)
     }

@@ -1,7 +1,7 @@
 //! Verdict rows: for a subject class, which atoms each peer class may use.
 //!
-//! A row's default is what holds for a peer of class 0; entries are what differs. A row costs what its own subject's
-//! rules match: nothing is asked of other subjects' policies.
+//! A row's default is the set for a peer of class 0; its entries are the peer classes with other sets. The cost of a
+//! row depends only on the matches of its own subject's rules: other subjects' policies are not examined.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,12 +20,12 @@ use crate::model::{
     ServicePort, Standing,
 };
 
-/// What one subject class allows, in one direction.
+/// The atoms that one subject class allows, in one direction.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Row {
-    /// For every peer class that has no entry.
+    /// The set for every peer class without an entry.
     pub default: AtomSetId,
-    /// What differs, sorted by peer class.
+    /// The classes whose set differs from the default, sorted by peer class.
     pub entries: Vec<(PeerId, AtomSetId)>,
 }
 
@@ -119,17 +119,17 @@ struct Builder<'a> {
     naming: Vec<Vec<(PeerId, u16)>>,
     /// Classes of addresses that services have or claim, of local nodes, and of hostPorts there.
     special: Vec<PeerId>,
-    /// By service and port, for IPv4 and IPv6: what its backends come to. Thousands of backends are a few classes.
+    /// By service and port, for IPv4 and IPv6: the different backends. Thousands of backends are a few classes.
     behind: Vec<Vec<[Vec<Behind>; 2]>>,
     sets: Sets,
 }
 
-/// A backend, as far as a verdict can tell it from another.
+/// The properties of a backend that a verdict can depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Behind {
     peer: PeerId,
     atom: AtomId,
-    /// The node of a host-network pod that is only a manifest: it has no address, and a node all the same.
+    /// The node of a host-network pod that is only a manifest: it has a node but no address.
     node: Option<NodeId>,
 }
 
@@ -273,7 +273,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The subject class of every local endpoint, in full.
+    /// The subject class of every local endpoint, with services and hostPorts.
     fn subjects(&mut self, draft: &Draft) -> Vec<(EndpointId, Subject)> {
         let mut subjects: Vec<_> = draft.local.iter().map(|local| (local.endpoint, self.subject(local))).collect();
         let of_staged =
@@ -294,7 +294,7 @@ impl<'a> Builder<'a> {
 
     fn subject(&self, local: &Local) -> Subject {
         let endpoint = &self.cluster.endpoints[local.endpoint.index()];
-        // A name that none of its policies speaks of tells it from nobody.
+        // Ignores named ports that none of its policies mention: they cannot affect its class.
         let mut spoken: Vec<u32> = local
             .policies
             .iter()
@@ -317,8 +317,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Service ports all of whose backends are allowed but the pod itself, which always reaches itself. Subjects are sorted by
-    /// endpoint.
+    /// Service ports all of whose backends are allowed except the pod itself, which always reaches itself. Subjects are
+    /// sorted by endpoint.
     fn own_services(&self, subjects: &[(EndpointId, Subject)]) -> HashMap<EndpointId, Vec<(u32, u32, Family)>> {
         let subject_of = |id| {
             let found = subjects.binary_search_by_key(&id, |(id, _)| *id).ok()?;
@@ -352,8 +352,8 @@ impl<'a> Builder<'a> {
         found
     }
 
-    /// hostPorts that lead to the pod itself, which always reaches itself, where its policies would not let it.
-    /// Subjects are sorted by endpoint.
+    /// hostPorts that lead to the pod itself, and that its policies do not allow: a pod always reaches itself. Subjects
+    /// are sorted by endpoint.
     fn own_host_ports(&self, subjects: &[(EndpointId, Subject)]) -> HashMap<EndpointId, Vec<u32>> {
         let mut found: HashMap<EndpointId, Vec<u32>> = HashMap::new();
         for (id, subject) in subjects.iter().filter(|(_, it)| self.is_judged(Direction::Egress, it)) {
@@ -371,13 +371,13 @@ impl<'a> Builder<'a> {
         found
     }
 
-    /// Whether a backend is this pod: it may have the address of another that is going.
+    /// Whether a backend is this pod: the backend may be a terminating pod whose address this pod has now.
     fn is_backend(&self, backend: &Backend, own: EndpointId) -> bool {
         let at = |address| self.cluster.endpoints[own.index()].addresses.contains(&address);
         backend.endpoint == Some(own) || backend.address.is_some_and(at)
     }
 
-    /// The rows as they were if what is staged were enforced; most are those that are.
+    /// The rows as they would be if the staged policies were enforced; most of them are equal to the enforced ones.
     fn staged(&mut self, subjects: &[Subject], enforced: [&[Row]; 2]) -> [Vec<Row>; 2] {
         let mut row = |direction, subject: &Subject, row: &Row| match &subject.staged {
             Some(_) => self.row(direction, &subject.clone().with_staged_enforced()),
@@ -423,14 +423,14 @@ impl<'a> Builder<'a> {
         id
     }
 
-    /// Whether anything is in force on it.
+    /// Whether any policy or list applies to it in this direction.
     fn is_judged(&self, direction: Direction, subject: &Subject) -> bool {
         let lists = || subject.lists.iter().map(|id| &self.cluster.lists[id.index()]);
         subject.policies.iter().any(|id| self.rules.of(*id, direction).is_some())
             || lists().any(|list| asks(list, direction))
     }
 
-    /// Policies and lists, as if every address were only an address.
+    /// The effect of policies and lists, without services, nodes and hostPorts.
     fn ordinary(&self, direction: Direction, subject: &Subject) -> OpenRow {
         let mut open = match self.rules_of(direction, subject) {
             None => OpenRow { default: AtomSet::all(self.atoms.count()), entries: Vec::new() },
@@ -480,7 +480,7 @@ impl<'a> Builder<'a> {
         self.add_names(direction, rule, Some(peers), entries);
     }
 
-    /// Egress rules' named ports: each peer has its own numbers.
+    /// Adds the named ports of an egress rule: each peer has its own numbers.
     fn add_names(&self, direction: Direction, rule: &DraftRule, peers: Option<&[PredicateId]>, entries: &mut Entries) {
         let named = rule.ports.as_ref().filter(|_| direction == Direction::Egress).map(|ports| &ports.named);
         for name in named.into_iter().flatten() {
@@ -529,7 +529,8 @@ impl<'a> Builder<'a> {
         self.meter.give_back(before - open.bytes());
     }
 
-    /// The peer classes that the lists deny. The first list that contains an address decides; all it can do is deny.
+    /// The peer classes that the lists deny. The first list that contains an address decides; a list can deny a packet,
+    /// but not allow one that policies deny.
     fn denied_by_lists(&self, direction: Direction, subject: &Subject) -> Vec<PeerId> {
         let mut decided: BTreeMap<PeerId, ListAction> = BTreeMap::new();
         for id in &subject.lists {
@@ -544,7 +545,7 @@ impl<'a> Builder<'a> {
         denied.map(|(peer, _)| peer).collect()
     }
 
-    /// Service addresses, the pod's own node, and hostPorts there.
+    /// Overwrites the entries of service addresses, of the pod's own node, and of hostPorts there.
     fn overlay_special(&self, subject: &Subject, open: &mut OpenRow) {
         let mut special = Vec::with_capacity(self.special.len());
         for id in &self.special {
@@ -609,7 +610,8 @@ impl<'a> Builder<'a> {
         ports
     }
 
-    /// A hostPort only takes away. Several may claim the same, and a service too: all must be allowed.
+    /// Applies hostPorts, which can only deny. If several pods or a service claim the same port, all of them must be
+    /// allowed.
     fn take_host_ports(&self, subject: &Subject, open: &OpenRow, id: PeerId, set: &mut AtomSet) {
         for (index, claim) in self.claims(subject, id) {
             let is_itself = subject.own_host_ports.binary_search(&index).is_ok();
@@ -627,7 +629,7 @@ impl<'a> Builder<'a> {
         claims.filter(move |(_, claim)| node == Some(claim.node))
     }
 
-    /// What rules that name no peer allow.
+    /// The atoms that rules without peers allow.
     fn without_peers(
         &self,
         subject: &Subject,
@@ -669,7 +671,7 @@ impl<'a> Builder<'a> {
         let family = self.family_of(address);
         let behind = &self.behind[service as usize][port.port as usize][usize::from(family == Family::V6)];
         if behind.is_empty() {
-            // While nothing is known of the ports to come, only a rule that allows them all reaches it.
+            // If the service port may get backends with any port, only a rule that allows all ports reaches it.
             let allows_all =
                 |rule: &DraftRule| rule.ports.as_ref().is_none_or(|ports| ports.cover(of_service.protocol));
             return self.without_peers(subject, rules, allows_all).contains(port.atom);
@@ -697,7 +699,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Whether a list speaks of what goes in this direction.
+/// Whether a list applies to packets in this direction.
 fn asks(list: &CidrList, direction: Direction) -> bool {
     match direction {
         Direction::Ingress => list.ingress,
@@ -709,7 +711,7 @@ fn serves(backend: &Backend, family: Family) -> bool {
     backend.address.is_none_or(|address| Family::of(address) == family)
 }
 
-/// The rules behind an entry of an ordinary peer class.
+/// The rules behind an entry of a peer class without services.
 pub(super) fn provenance(
     classes: &Classes,
     direction: Direction,

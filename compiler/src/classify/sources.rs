@@ -24,7 +24,7 @@ pub const MOST_COMPARES: usize = 16;
 /// The origins of the parts of tables that can become instructions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
-    /// By [`SourceId`].
+    /// The position in the input for each [`SourceId`].
     pub origins: Vec<Origin>,
     /// Ports at which a range begins or after which one ends, by protocol number and port.
     pub cuts: BTreeMap<(u8, u32), SourceId>,

@@ -1,4 +1,4 @@
-//! Local endpoints and what is in force on them.
+//! Local endpoints with the policies and lists that apply to them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use crate::k8s::LabelSelector;
 use crate::model::labels::Selection;
 use crate::model::{Cluster, Endpoint, EndpointId, LabelSetId, ListId, NamespaceId, NodeId, PolicyId};
 
-/// Local endpoints with the policies and lists that apply, before ports and services tell them further apart.
+/// Local endpoints with the policies and lists that apply, before they are divided further by ports and services.
 pub(crate) struct Draft {
     /// By endpoint, in the order of the scope.
     pub(crate) local: Vec<Local>,
@@ -16,7 +16,7 @@ pub(crate) struct Draft {
     pub(crate) policies: Vec<PolicyId>,
     /// The lists that apply to any of them, in the order they are decided.
     pub(crate) lists: Vec<ListId>,
-    /// Addresses that stand for endpoints which have none.
+    /// Placeholder addresses for endpoints that have none.
     pub(crate) stand_ins: BTreeMap<IpAddr, EndpointId>,
 }
 
@@ -81,7 +81,8 @@ struct Finder<'c> {
 }
 
 impl Finder<'_> {
-    /// Endpoints of one namespace with the same labels share the answer.
+    /// The policies and lists that apply to an endpoint. Endpoints of one namespace with the same labels share the
+    /// result.
     fn in_force(&mut self, endpoint: &Endpoint) -> &(Vec<PolicyId>, Vec<ListId>) {
         let key = (endpoint.namespace, endpoint.labels);
         if !self.known.contains_key(&key) {

@@ -1,4 +1,4 @@
-//! Budgets: what the result may cost at most, by the caller's word.
+//! Budgets: the maximum costs of a compile, set by the caller.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use super::Compiled;
 use crate::artifact::memory;
 use crate::classify::Limits;
 
-/// What can be limited.
+/// A cost that can be limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Budget {
     /// Instructions of all programs together.
     Instructions,
-    /// Bytes of all maps together, in the kernel, without what comes once for every CPU.
+    /// Bytes of all maps together, in the kernel, without the memory that is allocated once for every CPU.
     MapBytes,
     /// Entries of all maps together.
     Entries,
     /// Subject and peer classes together.
     Classes,
-    /// Bytes of memory for classes and tables, as far as they depend on policies.
+    /// Bytes of memory for classes and tables, without the memory that does not depend on policies.
     Memory,
     /// Elementary steps of classification.
     Steps,
@@ -40,12 +40,12 @@ impl Budget {
         }
     }
 
-    /// The budget of this key.
+    /// The budget with this key.
     pub fn named(key: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|budget| budget.key() == key)
     }
 
-    /// What there is of it.
+    /// The amount that a compile result has used.
     pub fn spent(self, compiled: &Compiled) -> u64 {
         match self {
             Self::Instructions => {
@@ -68,7 +68,7 @@ pub struct Budgets(pub Vec<(Budget, u64)>);
 /// Budgets that are exceeded, all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetError {
-    /// Which, what there is, what there may be.
+    /// The exceeded budget, the amount used and the limit.
     pub exceeded: Vec<(Budget, u64, u64)>,
 }
 
@@ -93,7 +93,7 @@ impl Budgets {
         Limits { bytes: of(Budget::Memory), steps: of(Budget::Steps) }
     }
 
-    /// Whether all are kept.
+    /// Checks all budgets.
     pub fn check(&self, compiled: &Compiled) -> Result<(), BudgetError> {
         let spent = self.0.iter().map(|(budget, limit)| (*budget, budget.spent(compiled), *limit));
         let exceeded: Vec<_> = spent.filter(|(_, spent, limit)| spent > limit).collect();

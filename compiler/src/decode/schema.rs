@@ -19,7 +19,7 @@ pub(crate) enum Shape {
     IntOrStr,
     /// A point in time, as RFC 3339 has it.
     Time,
-    /// Anything in which no key is there twice.
+    /// Any value in which no key occurs twice.
     Any,
     /// A map with free keys and string values.
     StrMap,

@@ -47,8 +47,8 @@ fn external_addresses(object: View<'_, '_>, report: &mut Report) -> Vec<IpAddr> 
     let at = balancer.field("ingress");
     let mut addresses = listed(object.get("spec").get("externalIPs"), &spec.field("externalIPs"), report);
     for (index, entry) in object.get("status").get("loadBalancer").get("ingress").items().enumerate() {
-        // Spec: "Setting this to "Proxy" indicates that traffic is delivered to the node or pod with the destination set
-        // to the node's IP and node port or the pod's IP and port."
+        // Spec: "Setting this to "Proxy" indicates that traffic is delivered to the node or pod with the destination
+        // set to the node's IP and node port or the pod's IP and port."
         if entry.get("ipMode").str() == Some("Proxy") {
             continue;
         }
@@ -58,7 +58,7 @@ fn external_addresses(object: View<'_, '_>, report: &mut Report) -> Vec<IpAddr> 
     addresses
 }
 
-/// The addresses of a list; `None` (of a headless service) is none.
+/// The addresses of a list; the entry `None` (of a headless service) is skipped.
 fn listed(list: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Vec<IpAddr> {
     let mut addresses = Vec::with_capacity(list.items().len());
     for (index, entry) in list.items().enumerate() {
@@ -95,7 +95,7 @@ fn service_port(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Opt
     })
 }
 
-/// Reads a slice. Slices of names (`addressType: FQDN`) have no endpoints for us: no packet carries a name.
+/// Reads a slice. Slices of host names (`addressType: FQDN`) have no endpoints here, because packets carry no names.
 pub(super) fn read_slice(object: View<'_, '_>, report: &mut Report) -> EndpointSlice {
     let labels = object.get("metadata").get("labels").strings();
     let service = labels.filter(|(key, _)| *key == "kubernetes.io/service-name").last();

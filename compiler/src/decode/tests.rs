@@ -1,4 +1,4 @@
-//! What becomes of whole inputs: documents, lists, list files, names, and the fields of the kinds read for context.
+//! The results for whole inputs: documents, lists, list files, names, and the fields of the kinds read for context.
 
 use super::{Decoded, Input, InputKind, Options, decode};
 use crate::diagnostic::{Diagnostics, Place, Severity};
@@ -16,7 +16,7 @@ fn manifest(text: &str) -> (Decoded, Diagnostics) {
     read(vec![input("a.yaml", text, InputKind::Manifest)])
 }
 
-/// Objects, what was passed over, and findings, a line each.
+/// Objects, skipped documents and findings, a line each.
 fn print((decoded, diagnostics): &(Decoded, Diagnostics)) -> String {
     let objects = decoded.objects.iter().map(|object| {
         let kind = match &object.body {
@@ -85,7 +85,7 @@ fn a_plain_list_does_not_guess_what_its_items_are() {
 fn lists_without_items_are_empty() {
     check("apiVersion: v1\nkind: List\nitems: null\n---\napiVersion: v1\nkind: PodList\n", "");
     check("apiVersion: v1\nkind: List\nitems: {}\n", "wrong-type o0 items");
-    // A version that no list has, and still nothing in it is passed over.
+    // No list has this version, but its items are read all the same.
     check("apiVersion: v2\nkind: List\nitems: [{apiVersion: v1, kind: Node, metadata: {name: a}}]\n", "o0 Node /a");
 }
 

@@ -1,4 +1,4 @@
-//! Ports that neither side tells apart, and sets of them, each once.
+//! Ports that neither side distinguishes, and sets of them, each stored once.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -19,15 +19,15 @@ impl SetId {
 
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
-/// The atoms of both sides, cut by each other. Atom 0 is everything that has no ports.
+/// The atoms of both sides, cut by each other. Atom 0 is all traffic without ports.
 pub(super) struct JointAtoms {
     /// Sorted; together every port from 1 on.
     intervals: Vec<(PortSpec, u32)>,
-    /// What each atom is on the sides.
+    /// For each joint atom, its atoms on both sides.
     on: Vec<[AtomId; 2]>,
     list: Vec<AtomSet>,
     ids: HashMap<AtomSet, SetId>,
-    /// By side and its set.
+    /// A cache, by side and set of that side.
     mapped: [HashMap<AtomSetId, SetId>; 2],
 }
 
@@ -51,7 +51,7 @@ impl JointAtoms {
                     side.as_ref().map_or(Atoms::REST, |it| it.classes.atoms.find(protocol, *first))
                 };
                 let on = [find(&sides[0]), find(&sides[1])];
-                // A service port leads elsewhere than its neighbours, whatever rules say of it.
+                // A service port leads to other destinations than its neighbours, even if no rule distinguishes them.
                 let service = Some((protocol, *first)).filter(|it| service_ports.contains(it));
                 let atom = *known.entry((on, service)).or_insert(it.on.len() as u32);
                 if atom as usize == it.on.len() {
@@ -104,7 +104,7 @@ impl JointAtoms {
         AtomId(after.checked_sub(1).map_or(0, |index| self.intervals[index].1))
     }
 
-    /// What a set stands for.
+    /// The traffic of a set.
     pub(super) fn traffic(&self, id: SetId) -> Traffic {
         let set = self.get(id);
         let mut ranges: Vec<PortSpec> = Vec::new();
@@ -125,7 +125,7 @@ fn service_ports(sides: &[Option<Side<'_>>; 2]) -> BTreeSet<(Protocol, u16)> {
     frontends.flat_map(|it| &it.at.ports).map(|port| (port.protocol, port.port)).collect()
 }
 
-/// Where a new stretch of ports begins. Port 0 is nobody's.
+/// The first ports of all ranges. Port 0 is left out.
 fn starts(sides: &[Option<Side<'_>>; 2], protocol: Protocol, service_ports: &BTreeSet<(Protocol, u16)>) -> Vec<u16> {
     let mut starts: BTreeSet<u16> = BTreeSet::from([1]);
     let mut cut = |first: u16, last: u16| {

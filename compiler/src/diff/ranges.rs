@@ -1,4 +1,4 @@
-//! Ranges of addresses and ports in few words: listed, or as "all but", whichever is shorter.
+//! Short texts for ranges of addresses and ports: a list, or "all but" a list, whichever is shorter.
 
 use std::net::IpAddr;
 

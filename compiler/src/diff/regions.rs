@@ -1,7 +1,8 @@
-//! One family's differences, from all of these to all of those.
+//! The differences of one family, as regions: from all of these sources to all of those destinations.
 //!
-//! Strategy: everyone who takes part is classed by the [`Grid`]; endpoints are related to endpoints, to outside addresses and
-//! from them, and to services, each by itself; what then has the same source or the same destination is one region.
+//! Strategy: the [`Grid`] classifies all ends. Pairs of classes are then related for each kind of ends: endpoints to
+//! endpoints, endpoints to outside addresses, outside addresses to endpoints, and endpoints to services. Regions
+//! of the first three kinds that have the same sources or the same destinations are merged.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,7 +16,7 @@ use super::universe::Frame;
 use super::{Endpoint, Presence, ServiceAddress};
 use crate::address::Family;
 
-/// Who takes part: numbers of endpoints, of outside classes, of services; each sorted.
+/// The sources or destinations of a region: numbers of endpoints, of outside classes, of services; each sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Members {
     pub(super) endpoints: Vec<u32>,

@@ -1,7 +1,8 @@
-//! One of the two clusters, classed so that every endpoint can be asked about by name.
+//! One of the two clusters, classified so that every endpoint has a peer class.
 //!
-//! Endpoints without addresses get some that stand for them. Nodes are left out: a pod and its own node always reach each
-//! other, so that no comparison speaks of the two, and endpoints that differ in their node alone stay one class.
+//! Endpoints without addresses get placeholder addresses. Nodes are left out: a pod and its own node always reach each
+//! other, so the comparison does not include such pairs, and endpoints that differ only in their node stay in one
+//! class.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -22,12 +23,12 @@ pub(super) struct Side<'c> {
     given: HashSet<IpAddr>,
 }
 
-/// What an endpoint is to others, in one family.
+/// An endpoint as a peer of others, in one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
-    /// It has no address of this family, or none that is its own.
+    /// It has no address of this family, or only addresses that belong to others.
     Gone,
-    /// It has no address at all: what holds for it holds in both families.
+    /// It has no address at all: the class applies in both families.
     Any(PeerId),
     /// It has this address.
     At(IpAddr, PeerId),
@@ -85,7 +86,8 @@ impl<'c> Side<'c> {
         own.map_or(View::Gone, |at| View::At(*at, self.classes.peer_at(*at)))
     }
 
-    /// An address that is another pod's by now is that pod's; one that services share with a node is theirs.
+    /// Whether an address counts as the endpoint's: not if it belongs to another pod now, and not if a service has the
+    /// address of the endpoint's node.
     fn has(&self, id: EndpointId, address: IpAddr) -> bool {
         match self.cluster.endpoints[id.index()].standing {
             Standing::Member => self.directory.endpoint_at(address) == Some(id),
@@ -93,7 +95,7 @@ impl<'c> Side<'c> {
         }
     }
 
-    /// The services on an address, where that makes a difference.
+    /// The services on an address; empty if the assumptions treat service addresses as ordinary ones.
     pub(super) fn services_at(&self, address: IpAddr) -> &[ServiceId] {
         match self.cluster.assume.service_address {
             ServiceAddress::Backends => self.directory.services_at(address),
@@ -107,7 +109,7 @@ impl<'c> Side<'c> {
         self.cluster.frontend(address).filter(|_| makes_a_difference)
     }
 
-    /// The class of an address that is no endpoint's. Addresses that stand for endpoints are nobody's.
+    /// The class of an address that does not belong to an endpoint. Placeholder addresses of endpoints are skipped.
     pub(super) fn peer_outside(&self, address: IpAddr) -> PeerId {
         match self.given.contains(&address) {
             true => self.classes.addresses.find_stretch(address),

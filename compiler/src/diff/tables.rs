@@ -1,7 +1,8 @@
-//! One direction of both sides at once: for (subject, peer), what each side allows, and by which rules.
+//! One direction of both sides at once: for (subject, peer), the traffic that each side allows, and the rules that
+//! allow it.
 //!
-//! An entry is a pair of sets with the reasons for what differs. Entries are numbered, so that whole rows and columns can be
-//! compared by their numbers: endpoints with equal rows and columns are one class, whatever made them so.
+//! An entry is a pair of sets with the reasons for the differences. Entries are numbered, so that whole rows and
+//! columns can be compared by their numbers: endpoints with equal rows and columns are one class.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -27,11 +28,11 @@ number!(
 /// An end of a flow as the subject of its own policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum End {
-    /// Not there.
+    /// It does not exist on this side.
     Absent,
     /// No policy applies to it.
     Free,
-    /// It is of this class.
+    /// Its subject class.
     Subject(SubjectId),
 }
 
@@ -44,23 +45,23 @@ pub(super) struct Gate {
     pub(super) frontends: [Option<IpAddr>; 2],
 }
 
-/// What both sides say.
+/// The sets of both sides for one pair of ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Entry {
     pub(super) sets: [SetId; 2],
-    /// Of what differs.
+    /// The reason for the difference.
     pub(super) reason: ReasonId,
 }
 
-/// Why both sides say what they say.
+/// The reasons for the sets of both sides.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Reason {
     pub(super) states: [State; 2],
-    /// The rules that allow what the other side does not, each with what it allows of that.
+    /// The rules that allow traffic which the other side denies, each with the part of that traffic that it allows.
     pub(super) rules: [Vec<(RuleId, SetId)>; 2],
 }
 
-/// Everything that was ever asked.
+/// All entries, sets and reasons, each once.
 pub(super) struct Tables<'s, 'c> {
     pub(super) sides: &'s [Option<Side<'c>>; 2],
     pub(super) atoms: JointAtoms,
@@ -90,7 +91,7 @@ impl<'s, 'c> Tables<'s, 'c> {
         &self.reasons[id.index()]
     }
 
-    /// A row: what a gate says of each of the peers.
+    /// A row: the entries of a gate for each of the peers.
     pub(super) fn row(&mut self, direction: Direction, gate: &Gate, peers: &[PeerPair]) -> Vec<EntryId> {
         let base = self.sets(0, direction, gate, peers);
         let head = self.sets(1, direction, gate, peers);
@@ -105,7 +106,7 @@ impl<'s, 'c> Tables<'s, 'c> {
         row
     }
 
-    /// What one side says.
+    /// The sets of one side.
     fn sets(&mut self, which: usize, direction: Direction, gate: &Gate, peers: &[PeerPair]) -> Vec<SetId> {
         let Some(side) = &self.sides[which] else { return vec![SetId::NONE; peers.len()] };
         let with = |mut find: Box<dyn FnMut(PeerId) -> SetId + '_>| -> Vec<SetId> {
@@ -199,7 +200,7 @@ impl Reason {
     }
 }
 
-/// How an end stands to a peer.
+/// The state of a subject class towards a peer class.
 fn state(side: &Side<'_>, direction: Direction, subject: SubjectId, peer: PeerId) -> State {
     if let Some(list) = side.classes.denying_list(side.cluster, direction, subject, peer) {
         return State::List(list);
@@ -221,7 +222,7 @@ pub(super) fn isolating<'a>(
     policies.filter(move |id| cluster.policies[id.index()].rules(direction).is_some())
 }
 
-/// A service port, and who stands behind it: (subject class, port there).
+/// A service port with its backends: (subject class, port there).
 struct Port {
     protocol: crate::model::Protocol,
     number: u16,

@@ -1,7 +1,8 @@
-//! Who is compared: endpoints by name, addresses that are nobody's, addresses of services.
+//! The ends that are compared: endpoints by name, outside addresses, addresses of services.
 //!
-//! Invariants: an address that is an endpoint's on either side is that endpoint and no address; as a destination, one that
-//! is a service's on either side is the service. Outside addresses are kept as stretches that neither side tells apart.
+//! Invariants: an address that belongs to an endpoint on either side counts as that endpoint, not as an outside
+//! address; as a destination, an address that belongs to a service on either side counts as the service. Outside
+//! addresses are kept as ranges whose addresses neither side distinguishes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -12,22 +13,22 @@ use crate::address::Family;
 use crate::classify::{PeerId, to_address, to_number};
 use crate::model::EndpointId;
 
-/// Classes as peers, on both sides; `None` where it is not there.
+/// Peer classes on both sides; `None` if the end does not exist there.
 pub(super) type PeerPair = [Option<PeerId>; 2];
 
-/// Everything of one family.
+/// The ends of one family.
 pub(super) struct Frame {
     pub(super) family: Family,
-    /// By endpoint: what it is, where it is to be compared in this family.
+    /// By endpoint: its view on both sides, as it is compared in this family.
     pub(super) views: Vec<[View; 2]>,
     pub(super) outside: Vec<Outside>,
-    /// Sorted: addresses that are endpoints', on either side.
+    /// The addresses of endpoints on either side, sorted.
     taken: Vec<u128>,
-    /// The same, and those of services.
+    /// The same, with the addresses of services.
     taken_or_service: Vec<u128>,
 }
 
-/// Outside addresses that neither side tells apart.
+/// Outside addresses that neither side distinguishes.
 pub(super) struct Outside {
     pub(super) peers: PeerPair,
     /// Sorted, as numbers.
@@ -55,7 +56,7 @@ pub(super) fn endpoints(sides: &[Option<Side<'_>>; 2]) -> Vec<Endpoint> {
     found.into_iter().map(make).collect()
 }
 
-/// Every address of a service that is no endpoint's, sorted.
+/// Every address of a service that does not belong to an endpoint, sorted.
 pub(super) fn services(sides: &[Option<Side<'_>>; 2]) -> Vec<ServiceAddress> {
     let of = |side: &Side<'_>| -> BTreeSet<IpAddr> { side.cluster.frontends.iter().map(|it| it.address).collect() };
     let all: BTreeSet<IpAddr> = sides.iter().flatten().flat_map(of).collect();
@@ -93,7 +94,7 @@ impl Frame {
         self.views[endpoint].map(View::peer)
     }
 
-    /// The stretches of several classes, joined where only addresses lie between them that are no outside addresses.
+    /// The ranges of several classes, joined where only addresses of endpoints or services lie between them.
     pub(super) fn ranges(&self, classes: &[u32], as_source: bool) -> Vec<AddressRange> {
         let holes = if as_source { &self.taken } else { &self.taken_or_service };
         let of = |it: &u32| {
@@ -134,7 +135,7 @@ fn views(sides: &[Option<Side<'_>>; 2], endpoint: &Endpoint, family: Family) -> 
         _ => View::Gone,
     };
     let both = [on(0, family), on(1, family)];
-    // What has no address on one side is compared where it has one on the other.
+    // An endpoint that has no address on one side is compared in the families of its addresses on the other side.
     match both {
         [View::Any(_), View::Gone] if endpoint.ids[1].is_some() => [View::Gone; 2],
         [View::Gone, View::Any(_)] if endpoint.ids[0].is_some() => [View::Gone; 2],

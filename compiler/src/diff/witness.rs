@@ -1,6 +1,7 @@
-//! One flow of a row that both sides can be asked about, and what the reference oracle says of it.
+//! One flow of a row, and the reference oracle's verdicts on it for both sides.
 //!
-//! Every row is held to it: a row whose flow the oracle judges otherwise is a bug of ours, and told as one.
+//! Every row is checked this way: if the oracle judges the flow otherwise than the row says, that is a bug in Weir and
+//! is reported as one.
 
 use std::net::IpAddr;
 
@@ -23,7 +24,7 @@ enum Try {
     Service(u32),
 }
 
-/// A flow of the row; `None` if no flow of it is meant.
+/// An example flow of the row; `None` if all of its flows are excluded from the comparison.
 pub(super) fn find(
     context: &Context<'_, '_>,
     oracles: &mut Oracles<'_>,
@@ -55,13 +56,13 @@ fn ends(party: &Party) -> impl Iterator<Item = Try> {
     endpoints.chain(services).chain(party.ranges.iter().map(|it| Try::Range(*it)))
 }
 
-/// Both ends, by side: who, and at which address.
+/// Both ends on both sides: endpoint and address.
 struct Pair {
     names: [Option<u32>; 2],
     ends: [[Option<End>; 2]; 2],
 }
 
-/// Two ends that meet in a family, and that are meant.
+/// Two ends with addresses of one family whose traffic is part of the comparison.
 fn pair(context: &Context<'_, '_>, part: &Part, family: Family, from: Try, to: Try) -> Option<Pair> {
     let having = if part.change == Change::Added { 1 } else { 0 };
     let sender = match from {
@@ -108,7 +109,7 @@ fn pair(context: &Context<'_, '_>, part: &Part, family: Family, from: Try, to: T
     (presence == part.presence).then_some(Pair { names: [sender, receiver], ends: [source, destination] })
 }
 
-/// In one family an endpoint may be there on one side, and in the other on both.
+/// In one family an endpoint may exist on one side only, and in the other family on both.
 fn presence(ends: &[Option<End>; 2]) -> Presence {
     match ends {
         [None, _] => Presence::Appeared,
@@ -117,7 +118,7 @@ fn presence(ends: &[Option<End>; 2]) -> Presence {
     }
 }
 
-/// An address of the range that is nobody's, and not of the other end's node.
+/// An address of the range that belongs to no endpoint, and not to the other end's node.
 fn outside(
     context: &Context<'_, '_>,
     family: Family,
@@ -130,7 +131,7 @@ fn outside(
     }
     let frame = &context.frames[family as usize];
     let fits = |address: &IpAddr| frame.is_outside(*address, as_source) && !is_own_node(context, other, *address);
-    // Addresses that documents use, before the first that will do; those at the very ends of a range mislead.
+    // Prefers addresses that are reserved for documentation, because addresses at the very ends of a range mislead.
     let familiar = match family {
         Family::V4 => IpAddr::from([192, 0, 2, 1]),
         Family::V6 => IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]),
@@ -179,7 +180,7 @@ fn are_of_one_node(context: &Context<'_, '_>, one: u32, other: u32) -> bool {
     on(0) || on(1)
 }
 
-/// Whether one is on the host's network of the node that the other runs on.
+/// Whether the first endpoint is on the host's network of the node that the second runs on.
 fn is_host_of(side: &Side<'_>, host: EndpointId, guest: EndpointId) -> bool {
     let [host, of_guest] = [host, guest].map(|it| &side.cluster.endpoints[it.index()]);
     host.standing == Standing::HostNetwork

@@ -166,7 +166,7 @@ impl Emitter<'_> {
         self.asm.bind(fragment);
         self.fragment_v6(parsed);
         self.asm.bind(next);
-        // Verifier: the code that follows is walked only once, whatever the lengths of the headers (see
+        // Verifier: the verifier walks the code that follows only once for all lengths of the headers (see
         // `forget_where`).
         self.asm.store(Size::W, Reg::R10, Frame::SCRATCH + 4, Reg::R9);
         self.asm.load(Size::W, Reg::R9, Reg::R10, Frame::SCRATCH + 4);
@@ -217,8 +217,8 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Eq, Reg::R4, 0, whole);
         self.asm.alu(AluOp::And, Reg::R3, 0xfff8);
         self.asm.jump_if(Cond::Eq, Reg::R3, 0, first);
-        // The first fragment says what the upper header is; a later fragment only repeats the number. The number is
-        // part of the hash, so a fragment with another number does not find the ports.
+        // The first fragment gives the type of the upper header; a later fragment only repeats the number. The number
+        // is part of the hash, so a fragment with another number does not find the ports.
         self.store_protocol(Family::V6, Reg::R2);
         self.recall_fragment(Family::V6, parsed);
         self.asm.bind(first);

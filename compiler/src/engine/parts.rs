@@ -1,39 +1,40 @@
-//! Who is compiled at once: everybody in most clusters; in a large one those whom the next flows ask about.
+//! The endpoints that are compiled at once: all of them in most clusters; in a large cluster, those that the next flows
+//! need.
 //!
 //! Problem: a table for every pair of a hundred thousand endpoints' classes does not fit into memory, and a question
-//! asks about two of them.
+//! needs only two endpoints.
 //! Strategy: take flows in their order until a part is full, and compile for their endpoints.
-//! Invariants: every endpoint whose own verdict a flow asks for is compiled before it is judged, so a part changes no
-//! answer; what stays in force from one part to the next is nothing.
+//! Invariants: every endpoint whose own verdict a flow needs is compiled before the flow is judged, so the division
+//! into parts changes no answer; no state is kept from one part to the next.
 
 use std::collections::BTreeSet;
 
 use crate::model::eval::{Flow, Oracle};
 use crate::model::{Cluster, EndpointId};
 
-/// A cluster of up to so many endpoints is compiled as one.
+/// A cluster of at most this number of endpoints is compiled as a whole.
 const WHOLE: usize = 10_000;
-/// The endpoints of a part of a larger one: a few hundred megabytes.
+/// The number of endpoints in a part of a larger cluster: a few hundred megabytes.
 const PART: usize = 2_048;
 
-/// Who is asked.
+/// The endpoints whose verdicts can be asked for.
 #[derive(Clone, Debug)]
 pub(super) enum Asked {
     /// Every endpoint.
     Everybody,
-    /// These, whoever else takes part in a flow.
+    /// Only these; other endpoints of a flow are peers.
     These(BTreeSet<EndpointId>),
-    /// Those of the flows that come next, up to so many.
+    /// Those of the flows to be judged next, up to a number.
     Part {
         /// The most endpoints at once, unless a single flow asks about more.
         most: usize,
-        /// Who can be asked now.
+        /// The endpoints that can be asked about now.
         now: BTreeSet<EndpointId>,
     },
 }
 
 impl Asked {
-    /// What suits a cluster.
+    /// The best choice for a cluster.
     pub(super) fn suiting(cluster: &Cluster) -> Self {
         match cluster.endpoints.len() {
             0..=WHOLE => Self::Everybody,
@@ -41,12 +42,12 @@ impl Asked {
         }
     }
 
-    /// Nobody yet.
+    /// An empty part.
     pub(super) fn part(most: usize) -> Self {
         Self::Part { most, now: BTreeSet::new() }
     }
 
-    /// The endpoints that are compiled now; `None`: all.
+    /// The endpoints that are compiled now; `None` for all.
     pub(super) fn now(&self) -> Option<&BTreeSet<EndpointId>> {
         match self {
             Self::Everybody => None,
@@ -77,7 +78,7 @@ impl Asked {
     }
 }
 
-/// Whose verdicts a flow asks for: its ends', and those of the pods behind a service or hostPort.
+/// The endpoints whose verdicts a flow needs: its ends, and the pods behind a service or hostPort.
 fn ends(cluster: &Cluster, oracle: &Oracle<'_>, flow: &Flow) -> BTreeSet<EndpointId> {
     let ends = [flow.source, flow.destination].map(|end| oracle.complete(end).endpoint);
     let claimed = oracle.services_behind(flow).map_or_else(Vec::new, |behind| behind.claims);

@@ -1,4 +1,4 @@
-//! Decides what a change of a list's entries requires.
+//! Decides which updates a change of a list's entries requires.
 //!
 //! Take an address that a list begins or ceases to contain, and that belongs to nothing else (no pod, service, node or
 //! backend of a service). The change affects only the set of blocks and lists that contain it. If there is already a

@@ -274,7 +274,8 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// Conditions with as many ports as one match allows. A rule without `ports` matches every port and protocol.
+    /// Conditions that each contain as many ports as one match allows. A rule without `ports` matches every port and
+    /// protocol.
     fn ports(&mut self, ports: &[PortRule]) -> Vec<Conditions> {
         if ports.is_empty() {
             return vec![Conditions::default()];

@@ -26,7 +26,7 @@
 //!   (`BPF_CMPXCHG`, `BPF_XCHG`); those are fully ordered in the kernel's memory model, on every architecture.
 //! * *Word before the rest, the rest before the word again.* Address dependencies: the address of each load of the rest
 //!   is computed from the first word (`+ (word & 0)`), that of the second load of the word from all of the rest.
-//!   Processors keep the order of loads whose addresses depend on each other, whatever the arithmetic yields. No
+//!   Processors keep the order of loads whose addresses depend on each other, for any result of the arithmetic. No
 //!   compiler removes the arithmetic: JITs translate instruction by instruction, and the verifier rewrites none of it.
 //!
 //! `compiler/tests/buckets` tries all orders that these rules allow, and shows that each rule is needed. Words are read

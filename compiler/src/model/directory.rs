@@ -1,6 +1,6 @@
-//! Finding things of a cluster by name and by address.
+//! Finds the objects of a cluster by name and by address.
 //!
-//! Names are found by searching what the cluster has sorted; only addresses need an index of their own.
+//! Names are found by binary search in the cluster's sorted lists; only addresses need an index of their own.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use super::{Cluster, EndpointId, NamespaceId, NodeId, ServiceId, Standing};
 #[derive(Debug)]
 pub struct Directory<'c> {
     cluster: &'c Cluster,
-    /// Every endpoint's, in order: those of one name are a part of it.
+    /// All endpoints, in order: the endpoints of one name are a part of this list.
     endpoints: Vec<EndpointId>,
     endpoint_addresses: HashMap<IpAddr, EndpointId>,
     service_addresses: HashMap<IpAddr, Vec<ServiceId>>,
@@ -19,7 +19,7 @@ pub struct Directory<'c> {
 }
 
 impl<'c> Directory<'c> {
-    /// Of a cluster.
+    /// The directory of a cluster.
     pub fn new(cluster: &'c Cluster) -> Self {
         let mut it = Self {
             cluster,
@@ -44,7 +44,7 @@ impl<'c> Directory<'c> {
             let id = EndpointId(index as u32);
             for address in &endpoint.addresses {
                 let holder = self.endpoint_addresses.entry(*address).or_insert(id);
-                // A terminating pod counts until its address goes: if that has gone to another, it is the other's.
+                // A terminating pod has its address until another pod that is not terminating gets it.
                 if endpoints[holder.index()].terminating && !endpoint.terminating {
                     *holder = id;
                 }
@@ -57,7 +57,7 @@ impl<'c> Directory<'c> {
         Some(NamespaceId(found as u32))
     }
 
-    /// Pods and workloads of this name, a pod first.
+    /// The pods and workloads with this name, a pod first.
     pub fn endpoints_named(&self, namespace: &str, name: &str) -> &[EndpointId] {
         let Some(namespace) = self.namespace(namespace) else { return &[] };
         let key = |id: &EndpointId| {
@@ -69,7 +69,7 @@ impl<'c> Directory<'c> {
         &named[..named.partition_point(|id| key(id) == (namespace, name))]
     }
 
-    /// The service of this name.
+    /// The service with this name.
     pub fn service_named(&self, namespace: &str, name: &str) -> Option<ServiceId> {
         let namespace = self.namespace(namespace)?;
         let services = &self.cluster.services;

@@ -1,9 +1,9 @@
-//! The reference oracle: the text of the API, transcribed. Obviously right before anything else.
+//! The reference oracle: a transcription of the API text. Being obviously correct is more important than speed.
 //!
-//! Problem: everything to the right (classes, tables, bytecode) is clever, and needs something to be wrong against.
-//! Strategy: ask, for one flow, exactly what the API documentation says, rule by rule; the sentence stands beside the
-//! code as `// Spec:`. The only concession to speed is memory: which policies select a pod, and whether a selector
-//! matches a label set, are asked once.
+//! Problem: all later stages (classes, tables, bytecode) are optimized, and need a reference that shows their errors.
+//! Strategy: evaluate one flow exactly as the API documentation describes, rule by rule; the sentence is quoted beside
+//! the code as `// Spec:`. The only optimization is a cache: the policies that select a pod, and the result of a
+//! selector for a label set, are computed once.
 //! Invariants: shares no code with classify and lower; never looks at more than the [`Cluster`].
 
 mod answer;
@@ -26,19 +26,19 @@ pub use answer::{
 };
 use ranges::Ranges;
 
-/// Answers for one cluster.
+/// The oracle for one cluster.
 #[derive(Debug)]
 pub struct Oracle<'c> {
     cluster: &'c Cluster,
     directory: Directory<'c>,
     selection: Selection,
     policies_of: HashMap<NamespaceId, Vec<PolicyId>>,
-    /// By endpoint, once asked.
+    /// A cache, by endpoint.
     selecting: Vec<Option<Vec<PolicyId>>>,
     lists: Vec<Ranges>,
 }
 
-/// The ports of one question: of the flow, or of a backend behind a service.
+/// The protocol and port of one question: of the flow, or of a backend behind a service.
 #[derive(Clone, Copy)]
 struct Target {
     protocol: FlowProtocol,
@@ -46,7 +46,7 @@ struct Target {
 }
 
 impl<'c> Oracle<'c> {
-    /// For a cluster.
+    /// An oracle for a cluster.
     pub fn new(cluster: &'c Cluster) -> Self {
         let mut policies_of: HashMap<NamespaceId, Vec<PolicyId>> = HashMap::new();
         for (index, policy) in cluster.policies.iter().enumerate() {
@@ -67,7 +67,7 @@ impl<'c> Oracle<'c> {
         &self.directory
     }
 
-    /// What becomes of a new connection.
+    /// Judges a new connection.
     // Spec: "For a connection from a source pod to a destination pod to be allowed, both the egress policy on the
     // source pod and the ingress policy on the destination pod need to allow the connection."
     pub fn judge(&mut self, flow: &Flow) -> Judgement {
@@ -95,13 +95,13 @@ impl<'c> Oracle<'c> {
         self.find_behind(self.complete(flow.source), self.complete(flow.destination), target)
     }
 
-    /// The hostPorts that a flow's destination is, as indices into [`Cluster::host_ports`].
+    /// The hostPorts at a flow's destination, as indices into [`Cluster::host_ports`].
     pub fn host_ports_of(&self, flow: &Flow) -> Vec<usize> {
         let target = Target { protocol: flow.protocol, port: flow.port };
         self.find_host_ports(self.complete(flow.source), self.complete(flow.destination), target)
     }
 
-    /// An address alone stands for the pod that has it.
+    /// Adds the endpoint to an end that has only an address: the pod that has it.
     pub fn complete(&self, end: End) -> End {
         let endpoint = end.endpoint.or_else(|| self.directory.endpoint_at(end.address?));
         End { endpoint, address: end.address }
@@ -118,7 +118,8 @@ impl<'c> Oracle<'c> {
             return Side { verdict: Verdict::Deny, basis: Basis::List(list) };
         }
         let isolating = self.isolating(direction, endpoint);
-        // Spec: "By default, a pod is non-isolated for egress; all outbound connections are allowed." (ingress likewise)
+        // Spec: "By default, a pod is non-isolated for egress; all outbound connections are allowed." (ingress
+        // likewise)
         if isolating.is_empty() {
             return Side::allow(Basis::NotIsolated);
         }
@@ -129,7 +130,7 @@ impl<'c> Oracle<'c> {
         }
     }
 
-    /// What no policy can forbid.
+    /// The reason why no policy can forbid the traffic, if there is one.
     fn beyond_policy(&self, subject: EndpointId, remote: End, target: Target) -> Option<Basis> {
         let endpoint = self.endpoint(subject);
         // Spec: "A Pod cannot block access to itself."
@@ -152,7 +153,7 @@ impl<'c> Oracle<'c> {
             if self.is_member(id) {
                 return false;
             }
-            // Other pods have the node's address, if they have one.
+            // A pod on the host's network is its node, even if the node has no address.
             if other.standing == Standing::HostNetwork && other.node == Some(node) {
                 return true;
             }
@@ -161,8 +162,8 @@ impl<'c> Oracle<'c> {
     }
 
     /// Whether policies select the endpoint, and selectors find it.
-    // Spec: "Behavior when a Pod is in hostNetwork mode is undefined"; the commonest: "hostNetwork pods are ignored when
-    // matching podSelector and namespaceSelector. Traffic to/from them is treated as traffic to/from the node IP."
+    // Spec: "Behavior when a Pod is in hostNetwork mode is undefined"; the commonest: "hostNetwork pods are ignored
+    // when matching podSelector and namespaceSelector. Traffic to/from them is treated as traffic to/from the node IP."
     fn is_member(&self, id: EndpointId) -> bool {
         match self.endpoint(id).standing {
             Standing::Member => true,
@@ -193,8 +194,8 @@ impl<'c> Oracle<'c> {
     }
 
     /// The policies that isolate the endpoint in this direction.
-    // Spec: "A pod is isolated for egress if there is any NetworkPolicy that both selects the pod and has "Egress" in its
-    // policyTypes" (ingress likewise).
+    // Spec: "A pod is isolated for egress if there is any NetworkPolicy that both selects the pod and has "Egress" in
+    // its policyTypes" (ingress likewise).
     fn isolating(&mut self, direction: Direction, id: EndpointId) -> Vec<PolicyId> {
         let policies = &self.cluster.policies;
         let selecting = self.selecting(id);

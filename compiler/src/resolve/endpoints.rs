@@ -10,7 +10,7 @@ use crate::model::{Assumptions, Endpoint, EndpointId, NamedPortTwice, Node, Node
 use crate::origin::ObjectId;
 
 impl<'o> Resolver<'o> {
-    /// Nodes of the input, and those that only pods tell of (`spec.nodeName`, `status.hostIPs`).
+    /// Adds the nodes of the input, and the nodes that only pods mention (`spec.nodeName`, `status.hostIPs`).
     pub(super) fn add_nodes(&mut self, objects: &Objects<'o>) {
         let mut found: BTreeMap<Cow<'_, str>, (BTreeSet<IpAddr>, Option<ObjectId>)> = BTreeMap::new();
         let declared = declared_nodes(objects);
@@ -52,7 +52,7 @@ impl<'o> Resolver<'o> {
                 endpoints.push(self.workload_endpoint(object, workload));
             }
         }
-        // A pod before a workload of its name.
+        // A pod comes before a workload of the same name.
         endpoints.sort_by(|a, b| {
             let key = |it: &Endpoint| (it.namespace, it.kind != "Pod");
             (key(a).0, &a.name, key(a).1, &a.kind).cmp(&(key(b).0, &b.name, key(b).1, &b.kind))
@@ -167,7 +167,8 @@ fn is_at_its_addresses(endpoint: &Endpoint) -> bool {
     endpoint.standing == Standing::Member
 }
 
-/// In the order of the containers, and of several with one name and protocol those that count.
+/// The named ports, in the order of the containers. If several ports have one name and protocol, only those that the
+/// assumption selects.
 pub(crate) fn named_ports(ports: &[NamedPort], assume: Assumptions) -> Vec<NamedPort> {
     let all = assume.named_port_twice == NamedPortTwice::All;
     let mut kept: Vec<NamedPort> = Vec::with_capacity(ports.len());
@@ -187,7 +188,7 @@ fn declared_nodes<'o>(objects: &Objects<'o>) -> HashMap<IpAddr, &'o str> {
         if let Body::Node(node) = &object.body {
             for address in &node.addresses {
                 let name = names.entry(*address).or_insert(&object.meta.name);
-                // Whatever the order of the input.
+                // The smallest name, so that the order of the input has no effect.
                 *name = object.meta.name.as_str().min(name);
             }
         }
@@ -195,7 +196,7 @@ fn declared_nodes<'o>(objects: &Objects<'o>) -> HashMap<IpAddr, &'o str> {
     names
 }
 
-/// A pod that names no node but has its address is on the node of that address, declared or not.
+/// The node of a pod. A pod that names no node but has a node's address is on that node, declared or not.
 fn node_name<'o>(pod: &'o Pod, declared: &HashMap<IpAddr, &'o str>) -> Option<Cow<'o, str>> {
     let by_address = || {
         let known = pod.node_addresses.iter().find_map(|address| declared.get(address));
@@ -227,7 +228,7 @@ fn workload_key(object: &Object) -> Option<(String, String)> {
     }
 }
 
-/// Whether its controller is in the input and stands for it.
+/// Whether its controller is in the input and replaces it.
 fn is_owned(object: &Object, workload: &Workload, workloads: &HashSet<(String, String)>) -> bool {
     let owner = workload.owner.clone().map(|owner| (object.meta.namespace.clone(), owner));
     owner.is_some_and(|owner| workloads.contains(&owner))

@@ -15,7 +15,7 @@ use crate::k8s::{self, Body, EndpointSlice, Labels, Object, Pod, SliceEndpoint, 
 use crate::model::directory::Directory;
 use crate::model::{Backend, Cluster, Endpoint, EndpointId, NamespaceId, Service, ServicePort, Standing};
 
-/// By namespace and name of the service.
+/// The slices of each service, by its namespace and name.
 type Slices<'o> = HashMap<(&'o str, &'o str), Vec<Slice<'o>>>;
 
 struct Slice<'o> {
@@ -65,7 +65,7 @@ struct Finder<'c, 'o> {
     cluster: &'c Cluster,
     directory: Directory<'c>,
     slices: Slices<'o>,
-    /// Namespace and name.
+    /// The pods that are not ready, by namespace and name.
     unready: BTreeSet<(&'o str, &'o str)>,
     by_namespace: HashMap<NamespaceId, Vec<EndpointId>>,
 }
@@ -120,7 +120,7 @@ impl<'c, 'o> Finder<'c, 'o> {
         found
     }
 
-    /// The service proxy uses the first address alone.
+    /// The backend of a slice's endpoint. The service proxy uses only the first address.
     fn slice_backend(&self, namespace: &str, slice: &SliceEndpoint, port: u16) -> Option<Backend> {
         let address = *slice.addresses.first()?;
         let named = slice.pod.as_ref().and_then(|(pod_namespace, name)| {
@@ -138,14 +138,14 @@ impl<'c, 'o> Finder<'c, 'o> {
         service: &k8s::Service,
         port: &k8s::ServicePort,
     ) -> Vec<Candidate<'c>> {
-        // Spec: a service without a selector has no endpoints but those that somebody writes by hand.
+        // Spec: a service without a selector has no endpoints but those that a user writes by hand.
         if service.selector.is_empty() {
             return Vec::new();
         }
         let candidates = self.by_namespace.get(&namespace).map_or(&[][..], Vec::as_slice);
         let selected = candidates.iter().copied().filter(|id| self.is_selected(*id, &service.selector));
         let selected = selected.filter(|id| !self.has_lost_its_address(*id));
-        // What only a manifest speaks of stands for pods as long as none is there.
+        // Endpoints that are only in manifests represent future pods, so they count only if no pod has an address.
         let (pods, manifests): (Vec<_>, Vec<_>) = selected.partition(|id| !self.endpoint(*id).addresses.is_empty());
         let mut found = Vec::new();
         for id in if pods.is_empty() { manifests } else { pods } {
@@ -171,13 +171,13 @@ impl<'c, 'o> Finder<'c, 'o> {
         selector.iter().all(|(key, value)| labels.get(key) == Some(value))
     }
 
-    /// Whether another endpoint got the address that this one reported. Unlike a manifest, this endpoint does not stand
-    /// for pods that do not exist yet.
+    /// Whether another endpoint got the address that this one reported. Unlike a manifest, this endpoint does not
+    /// represent future pods.
     fn has_lost_its_address(&self, id: EndpointId) -> bool {
         self.endpoint(id).addresses.is_empty() && self.cluster.lost_addresses.iter().any(|(lost, _)| *lost == id)
     }
 
-    /// By its name: not every pod's object has a number of its own.
+    /// Whether a pod is not ready. Looked up by name: not every pod's object has a number of its own.
     fn is_unready(&self, endpoint: &Endpoint) -> bool {
         let namespace = &self.cluster.namespaces[endpoint.namespace.index()].name;
         endpoint.kind == "Pod" && self.unready.contains(&(namespace.as_str(), endpoint.name.as_str()))
@@ -197,7 +197,8 @@ impl<'c, 'o> Finder<'c, 'o> {
         }
     }
 
-    /// A packet goes to whoever has the address now, whatever pod it was written down for.
+    /// The endpoint that gets packets to an address: the present owner of the address, even if the slice names another
+    /// pod.
     fn holder(&self, named: Option<EndpointId>, address: IpAddr) -> Option<EndpointId> {
         self.directory.endpoint_at(address).or(named)
     }

@@ -54,7 +54,7 @@ fn build(stretches: &[(u128, u128, PeerId)], first: u128, depth: u8, bits: u8) -
     Tree::Node { classes, halves: Box::new([low, high]) }
 }
 
-/// The classes that both have; if there are none, the classes of either.
+/// The classes that are in both lists; or, if they have none in common, all classes of the two.
 fn join(a: &[PeerId], b: &[PeerId]) -> Vec<PeerId> {
     let both: Vec<PeerId> = a.iter().copied().filter(|peer| b.contains(peer)).collect();
     if !both.is_empty() {

@@ -46,8 +46,8 @@ pub(super) fn scope(artifact: &Artifact, cluster: &Cluster) -> Result<Vec<Endpoi
     Ok(local.map(|(index, _)| EndpointId(index as u32)).collect())
 }
 
-/// Matches endpoints by name and compares their values. Adds each disagreement to `told` and returns the endpoints that
-/// agree.
+/// Matches endpoints by name and compares their values. Reports each difference in `told`, and returns the endpoints
+/// that agree.
 pub(super) fn check(
     artifact: &Artifact,
     cluster: &Cluster,

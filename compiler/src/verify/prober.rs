@@ -96,7 +96,7 @@ impl Prober {
         self.set_value(self.own)
     }
 
-    /// Makes the packet to be run, after whatever earlier packets left in the flow table has expired.
+    /// Expires the flows that earlier packets have left in the flow table, and makes the packet to be run.
     fn pack(&mut self, instance: Instance, own: IpAddr, remote: IpAddr, (protocol, port): Port) -> Result<(), Broken> {
         self.loaded.expire_flows();
         let mut bytes = std::mem::take(&mut self.skb.packet);

@@ -1,9 +1,9 @@
 //! Addresses and ports that occur in the artifact: a damaged table or program may differ from the cluster there,
 //! although the cluster has no boundary there.
 //!
-//! Any address may be asked about, so extra ones cost only time. Taken are: every key of a kernel map; every group of
-//! bytes in a table that could be an address, and every word that look-ups compare with ([`beside`]); every constant in
-//! the programs.
+//! Any address may be asked about, so extra ones cost only time. The addresses are: every key of a kernel map; every
+//! group of bytes in a table that could be an address, and every word that look-ups compare with ([`beside`]); every
+//! constant in the programs.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

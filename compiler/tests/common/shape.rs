@@ -1,4 +1,4 @@
-//! Clusters that differ only in the number of policies of one shape, to test what that number must not change.
+//! Clusters that differ only in the number of policies of one shape, to test that the number has no other effect.
 
 use std::fmt::Write;
 

@@ -154,8 +154,7 @@ facts! {
     }
 }
 
-/// Errors from routers pass whatever the policies are, but not those from machines on a deny list, because an error
-/// carries data.
+/// Errors from routers pass under all policies, but not from machines on a deny list, because an error carries data.
 #[test]
 fn lists_deny_the_sender_of_an_error() {
     for parts in [listed(), listed_and_staged()] {

@@ -122,7 +122,7 @@ fn a_pod_speaks_of_itself_alone() {
             lie.payload[26..32].copy_from_slice(&ANOTHER);
             rig.from_pod(&lie).is(Source);
         }
-        // Whatever the policies allow: a pod is not a router.
+        // A pod is not a router, even if the policies allow everything.
         rig.plug("open");
         for kind in [134, 137] {
             rig.from_pod(&Packet::icmp(ip(LINK), group, kind, 0).with_hop_limit(255)).is(Source);

@@ -1,4 +1,4 @@
-//! The address map: class by class what the predicates say, in the tables and in the map images.
+//! The address map agrees with the predicates for every class, in the tables and in the map images.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use weir_fuzz::oracles::engines::{Compiled, edges, scopes};
 
 use crate::{generated, resolved};
 
-/// Both ends of everything and their neighbours.
+/// Both ends of every block and list, and their neighbours.
 fn boundaries(compiled: &Compiled<'_>) -> BTreeSet<IpAddr> {
     let mut found = BTreeSet::new();
     let cluster = compiled.cluster;
@@ -37,7 +37,7 @@ fn boundaries(compiled: &Compiled<'_>) -> BTreeSet<IpAddr> {
     found
 }
 
-/// Asks every predicate, one by one.
+/// Evaluates every predicate, one by one.
 fn expected(compiled: &Compiled<'_>, directory: &Directory<'_>, address: IpAddr) -> Vec<PredicateId> {
     let cluster = compiled.cluster;
     let predicates = compiled.classes.predicates().iter().enumerate();
@@ -86,7 +86,7 @@ fn an_address_s_class_holds_the_predicates_that_hold_for_the_address() {
     assert!(asked > 20_000 && held > 15_000, "{asked} addresses, {held} predicates held");
 }
 
-/// As the kernel reads the images: the exact entry, else the longest prefix, else 0.
+/// The class that the kernel finds in the images: the exact entry, else the longest prefix, else 0.
 fn looked_up(images: &[weir_compiler::image::MapImage], address: IpAddr) -> PeerId {
     let (exact, prefixes) = match Family::of(address) {
         Family::V4 => (MapName::Exact4, MapName::Prefixes4),

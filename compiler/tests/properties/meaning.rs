@@ -1,4 +1,5 @@
-//! What policies mean when there is one more: rules only add; a policy isolates, and then only adds.
+//! The effect of adding a rule or a policy: a rule only allows more; a policy isolates its pods, and then only allows
+//! more.
 
 use weir_compiler::k8s::{Body, NetworkPolicy, Object, PolicyType};
 use weir_compiler::model::eval::{Basis, Flow, Judgement, Oracle, Side, Verdict};
@@ -24,7 +25,7 @@ fn isolates(policy: &NetworkPolicy, direction: Direction) -> bool {
     policy.policy_types.contains(&named) || (policy.policy_types.is_empty() && default)
 }
 
-/// Adds a rule to a policy that isolates anyway; false if there is none.
+/// Adds a rule to a policy that isolates in the rule's direction; false if there is none.
 fn add_rule(objects: &mut [Object], random: &mut Random) -> bool {
     let direction = random.pick(&Direction::ALL);
     let mut policies: Vec<&mut NetworkPolicy> = objects
@@ -69,7 +70,7 @@ fn one_more_rule_never_denies() {
     assert!(allowed > 20_000 && opened > 300, "{allowed} flows were allowed before, {opened} only after");
 }
 
-/// A policy more, on a side that is not a service's: those are many sides in one.
+/// The effect of one more policy on a side that is not a service's: a service's side consists of many sides.
 fn check_policy(first: &Side, second: &Side) -> bool {
     match &first.basis {
         Basis::NotIsolated => second.verdict >= first.verdict,
@@ -81,7 +82,7 @@ fn check_policy(first: &Side, second: &Side) -> bool {
 
 fn with_policy(objects: &[Object], assume: Assumptions, random: &mut Random) -> Cluster {
     let mut objects = objects.to_vec();
-    // A name that comes first or last among the others must not matter.
+    // The position of the policy's name among the others must not matter.
     let mut added = policy(100, random);
     if random.once_in(2) {
         added.meta.name = "a".to_owned();

@@ -1,4 +1,4 @@
-//! What views say of two ends is what the oracle says of every pair of their members, on every port.
+//! A view's traffic between two ends equals the oracle's verdict for every pair of their members, on every port.
 
 use std::net::IpAddr;
 
@@ -37,7 +37,7 @@ fn members(cluster: &Cluster, directory: &Directory<'_>, reach: &Reach<'_>, who:
     }
 }
 
-/// Whether views speak of it: not of a pod and itself, of a pod and its own node, and of services.
+/// Whether views show the traffic: not between a pod and itself, between a pod and its own node, and to services.
 fn is_told(cluster: &Cluster, directory: &Directory<'_>, from: End, to: End) -> bool {
     let near = |pod: End, other: End| {
         let node = pod.endpoint.and_then(|id| cluster.endpoints[id.index()].node);
@@ -45,7 +45,7 @@ fn is_told(cluster: &Cluster, directory: &Directory<'_>, from: End, to: End) -> 
     };
     let is_service = to.endpoint.is_none() && to.address.is_some_and(|at| !directory.services_at(at).is_empty());
     let is_itself = from.endpoint.is_some() && from.endpoint == to.endpoint;
-    // 0.64.0.0/10 stands for endpoints without addresses; nothing is there.
+    // Endpoints without addresses have placeholder addresses in 0.64.0.0/10, which no real endpoint has.
     let stands_in = |end: End| matches!(end.address, Some(IpAddr::V4(v4)) if v4.octets()[0] == 0);
     !stands_in(from) && !stands_in(to) && !is_itself && !is_service && !near(from, to) && !near(to, from)
 }
@@ -117,7 +117,7 @@ fn views_say_of_every_pair_what_the_oracle_says() {
     assert!(asked > 200_000 && allowed > 20_000 && asked - allowed > 20_000, "too little: {asked} {allowed}");
 }
 
-/// Who a group stands for.
+/// Whether a group contains an end.
 fn stands_for(reach: &Reach<'_>, group: &Group, who: Who) -> bool {
     match (group, who) {
         (Group::Everyone, _) | (Group::Pods, Who::Party(_)) | (Group::Outside, Who::Zone(_)) => true,

@@ -1,4 +1,4 @@
-//! Who is asked, and how a flow is put to them.
+//! The engines under test, and how each of them is asked about a flow.
 
 use std::net::IpAddr;
 
@@ -47,7 +47,8 @@ pub(crate) fn reference(case: &Case) -> Vec<Answer> {
     case.rows.iter().map(&mut judge).collect()
 }
 
-/// `policy spec.ingress[0]` for what allows, `policy spec.ingress` for what isolates; sorted.
+/// The oracle's reasons: `policy spec.ingress[0]` for a rule that allows, `policy spec.ingress` for a policy that
+/// isolates; sorted.
 pub(crate) fn reasons(case: &Case) -> Vec<Vec<String>> {
     let mut oracle = Oracle::new(&case.cluster);
     let mut reasons = |row: &Row| {
@@ -104,7 +105,7 @@ pub(crate) fn bytecode(case: &Case) -> Vec<Answer> {
     })
 }
 
-/// A row that rules cannot speak of is skipped at both ends.
+/// Asks the iptables engine. A row that iptables rules cannot express is skipped at both ends.
 pub(crate) fn iptables(case: &Case) -> Vec<Answer> {
     let engine = Engine::new(&case.cluster).unwrap_or_else(|error| panic!("{}: {error}", case.path.display()));
     let judge = |row: &Row| match engine.judge(&row.flow) {
@@ -131,7 +132,8 @@ fn compiled(case: &Case, scope: Scope) -> Compiled<'_> {
 
 type Ask<'a> = dyn FnMut(&Question) -> Result<Verdict, String> + 'a;
 
-/// Compiles for the whole cluster and for each node: a pod is asked in both, and must get one answer.
+/// Compiles for the whole cluster and for each node: each pod is judged in both scopes, and the verdicts
+/// must be equal.
 fn in_all_scopes(case: &Case, engine: impl Fn(&Compiled<'_>, &mut dyn FnMut(&mut Ask<'_>))) -> Vec<Answer> {
     let mut answers = Vec::new();
     let whole = compiled(case, Scope::everything(&case.cluster));

@@ -41,7 +41,7 @@ pub fn upper_length(packet: &Ip) -> usize {
     upper(packet).len()
 }
 
-/// From the IP header on.
+/// The bytes of a packet from the IP header on.
 pub fn ip(packet: &Ip) -> Vec<u8> {
     let upper = upper(packet);
     match (packet.source, packet.destination) {

@@ -24,7 +24,7 @@ pub const INIT: u8 = 1;
 pub struct Packet {
     /// Egress: the packet leaves the pod (`from_pod`). Ingress: it comes to the pod (`to_pod`).
     pub hook: Direction,
-    /// How it came to this host.
+    /// The way on which it reached this host.
     pub arrival: Arrival,
     /// Whether a socket of this host sent it.
     pub has_socket: bool,
@@ -61,9 +61,9 @@ pub enum Body {
 /// An IP packet. Both addresses are of one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ip {
-    /// From.
+    /// The source address.
     pub source: IpAddr,
-    /// To.
+    /// The destination address.
     pub destination: IpAddr,
     /// Time to live or hop limit.
     pub hop_limit: u8,
@@ -80,9 +80,9 @@ pub struct Ip {
 /// A part of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// The same for all parts.
+    /// The identification, which is the same for all fragments of a packet.
     pub identification: u16,
-    /// In units of eight bytes.
+    /// The fragment's offset, in units of eight bytes.
     pub offset: u16,
     /// Not the last part.
     pub more: bool,
@@ -134,7 +134,7 @@ pub struct Neighbour {
 pub struct Arp {
     /// A request, or a reply.
     pub is_request: bool,
-    /// Ethernet and IPv4, as ARP says of itself.
+    /// Whether the ARP header's hardware and protocol types are Ethernet and IPv4.
     pub is_ethernet: bool,
     /// The sender's hardware address.
     pub sender_hardware: [u8; 6],

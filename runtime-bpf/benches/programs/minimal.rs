@@ -8,7 +8,7 @@
 //! * *new flow*: endpoint (a kernel hash, as it changes), where it came from or its source, class of the other end in
 //!   one step of a hash, atom by compares, row, bit; a slot that is claimed, filled and published by atomic
 //!   instructions;
-//! * *account*: packets and bytes per CPU; of drops a limit by the second and what went beyond it.
+//! * *account*: packets and bytes per CPU; for drops, a limit per second and the number of drops beyond it.
 //!
 //! It does not support fragments, options, extension headers, other protocols, ICMP, generations in parallel, the own
 //! node's addresses, prefixes, eviction or records. Packets that need them are dropped, and so are packets without a

@@ -1,5 +1,5 @@
-//! From a list as the API has it to programs in force on an interface, stage by stage as the agent goes; then the same list with one
-//! entry in a hundred replaced.
+//! Measures the way of a list from the API's text to programs in force on an interface, in the stages of the agent;
+//! then that of the same list with one entry in a hundred replaced.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -39,7 +39,7 @@ metadata: {name: web, namespace: default}
 spec: {podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{port: 80}]}]}
 ";
 
-/// The least of so many runs.
+/// Each time is the least of this number of runs.
 const RUNS: usize = 5;
 
 pub(super) fn rows(sets: &[(Kind, usize)]) -> Vec<Value> {
@@ -58,8 +58,8 @@ pub(super) fn rows(sets: &[(Kind, usize)]) -> Vec<Value> {
     rows
 }
 
-/// Milliseconds: to read the list, to find classes, to lay out and link, to bring into force; then, of the changed list, to read
-/// it, to find out what it asks for, to bring that into force.
+/// Milliseconds: to read the list, to find classes, to lay out and link, to bring the result into force; then, for the
+/// changed list, to read it, to find the changes that it requires, to bring these into force.
 #[derive(Clone, Copy)]
 struct Stages([f64; 7]);
 
@@ -113,7 +113,7 @@ fn stages(node: &Node, family: Family, kind: Kind, count: usize, seed: u64) -> S
     Stages([read, classify, lay_out, install, read_again, judge, write])
 }
 
-/// As the agent makes a generation.
+/// Makes a generation in the same way as the agent.
 fn generation(node: &Node, index: &mut Index) -> [f64; 3] {
     let (classify, _) = timed(|| _ = index.compile().unwrap());
     let generation = index.generation().unwrap();
@@ -139,7 +139,7 @@ fn generation(node: &Node, index: &mut Index) -> [f64; 3] {
     let install = node.here(|| {
         let runtime = runtime(node);
         let (install, _) = timed(|| runtime.attach(&request).unwrap());
-        // What is replaced goes when nobody waits for it.
+        // The replaced generation is removed outside of the measured time.
         runtime.reap().unwrap();
         install
     });
@@ -157,7 +157,7 @@ fn timed<T>(what: impl FnOnce() -> T) -> (f64, T) {
     (milliseconds(begun), made)
 }
 
-/// The entries behind the first `skipped` of an endless row.
+/// The entries after the first `skipped` ones of an endless sequence.
 fn list(family: Family, kind: Kind, count: usize, seed: u64, skipped: usize) -> String {
     let mut random = Random::new(seed);
     let head = r#"{"apiVersion":"weir.dev/v1alpha1","kind":"CidrList","metadata":{"name":"bad"},"spec":{"action":"Deny","cidrs":["#;

@@ -14,7 +14,7 @@ use crate::point::{self, Neighbour, Side, Way};
 use crate::record::{Endpoint, Generation, Record, Uplink};
 use crate::sys::netlink::Interface;
 
-/// What is to be in force.
+/// The desired state.
 #[derive(Debug)]
 pub struct Request<'a> {
     /// The artifact.
@@ -23,12 +23,12 @@ pub struct Request<'a> {
     pub file: &'a [u8],
     /// Pods (`namespace/name`) and their interfaces; those that are attached already stay.
     pub endpoints: Vec<(String, String)>,
-    /// Interfaces that others' packets come in through, to drop there what lists deny to everybody; those that are attached already
-    /// stay.
+    /// Interfaces on which packets of other hosts arrive, to drop packets there that lists deny to every pod. Uplinks
+    /// that are attached already stay.
     pub uplinks: Vec<String>,
-    /// How to get onto interfaces; `None` is TCX where the kernel has it.
+    /// How to attach programs to interfaces; `None` is TCX if the kernel has it.
     pub way: Option<Way>,
-    /// Whether flows of other generations go on unasked; `None` is what the artifact says.
+    /// Whether flows of other generations continue without being judged again; `None` takes the artifact's setting.
     pub keep: Option<bool>,
     /// Given if `endpoints` names every pod of this host: further facts about these pods.
     pub exact: Option<Exact>,
@@ -45,7 +45,7 @@ pub struct Exact {
     pub uids: BTreeMap<String, String>,
 }
 
-/// What is in force now.
+/// The state that is in force now.
 #[derive(Clone, Debug)]
 pub struct Attached {
     /// The generation.
@@ -54,15 +54,15 @@ pub struct Attached {
     pub before: Option<Generation>,
     /// All endpoints.
     pub endpoints: Vec<Endpoint>,
-    /// Endpoints whose interface was gone; they are forgotten.
+    /// Endpoints whose interface was gone; they were removed from the record.
     pub gone: Vec<Endpoint>,
-    /// What was found that was not as it should be, and mended.
+    /// Differences from the record that were found and repaired, in words.
     pub mended: Vec<String>,
-    /// All uplinks, and what is there.
+    /// All uplinks with their states.
     pub uplinks: Vec<UplinkState>,
-    /// Uplinks whose drivers took no program just now, and why: the kernel runs it.
+    /// Uplinks whose drivers did not take the program in this operation, and why: the kernel runs it instead.
     pub generic: Vec<EdgeFailure>,
-    /// Uplinks that were there before and are not as they should be.
+    /// Uplinks that were attached before and now deviate from the record.
     pub edge_failures: Vec<EdgeFailure>,
 }
 
@@ -84,7 +84,7 @@ impl Runtime {
         let before = record.current.clone();
         let keep = request.keep.unwrap_or_else(|| keeps(request.artifact));
         let digest = digest(request.artifact)?;
-        // What was written into it since then is no part of the digest.
+        // The digest does not cover entries that were written later.
         let same = record.current.as_ref().is_some_and(|it| it.digest == digest && it.keep == keep && !it.patched);
         let enforced = record.endpoints.clone();
         let moves = merge(&mut record, wanted);
@@ -125,7 +125,7 @@ impl Runtime {
         })
     }
 
-    /// What is there, mended; an empty record where nothing is.
+    /// Reads the record and reconciles the kernel with it. Returns an empty record if there is none.
     fn adopt(&self) -> Result<(Record, Settled), Error> {
         let Some(mut record) = Record::read(&self.system, &self.pins)? else {
             let links = self.system.list(&self.pins.links()).doing("list links")?;
@@ -142,12 +142,12 @@ impl Runtime {
         self.check_namespace(&record)?;
         match self.settle(&mut record, None) {
             Ok(mut settled) => {
-                // Endpoints that could not be mended are tried again, and told of if that fails too.
+                // Endpoints that could not be repaired are tried again below, and reported if that fails too.
                 settled.failures.clear();
                 self.reap_retired(&mut record)?;
                 Ok((record, settled))
             }
-            // Not all of the generation in force is there any more: another takes its place.
+            // Objects of the generation in force are missing: a new generation takes its place.
             Err(Error::Damaged { what, .. }) => {
                 record.current = None;
                 record.next = None;
@@ -163,7 +163,7 @@ impl Runtime {
         artifact.maps.iter().filter(|it| is_shared(it.name)).count()
     }
 
-    /// The endpoints that were asked for, with what is known of their interfaces.
+    /// The endpoints of the request, with the facts known about their interfaces.
     fn wanted(
         &self,
         record: &mut Record,
@@ -232,7 +232,7 @@ impl Runtime {
         Ok(wanted)
     }
 
-    /// The generation is in force already: only endpoints are new.
+    /// Adds endpoints to the generation that is in force already.
     fn add_endpoints(
         &self,
         record: &mut Record,
@@ -299,7 +299,7 @@ impl Runtime {
         mut done: Settled,
         settled: &mut Settled,
     ) -> Result<(), Error> {
-        // What was enforced before is still to be, and is tried again by whoever comes next.
+        // An endpoint that was enforced before stays in the record, and the next operation tries it again.
         let lost = |it: &Endpoint| {
             let is_open = done.failures.iter().any(|f| f.interface == it.interface && f.now == Now::Open);
             is_open && !is_among(enforced, it)
@@ -372,8 +372,8 @@ fn shared_maps(record: &Record) -> usize {
     record.shared.keys().filter(|name| *name != MapName::EdgeDrops.name()).count()
 }
 
-/// Adds endpoints. One that was another pod's leaves first; one that is to get there another way is moved afterwards: returned
-/// are the interfaces and their ways.
+/// Adds endpoints. An endpoint that belonged to another pod leaves first. An endpoint that is to be attached in another
+/// way is moved afterwards: the interfaces to move and their new ways are returned.
 fn merge(record: &mut Record, wanted: Vec<Endpoint>) -> Vec<(u32, Way)> {
     let mut moves = Vec::new();
     for mut new in wanted {
@@ -393,7 +393,7 @@ fn merge(record: &mut Record, wanted: Vec<Endpoint>) -> Vec<(u32, Way)> {
     moves
 }
 
-/// The same pod at the same interface, whatever that is called by now.
+/// Whether the list has the same pod at the same interface. The interface may have a new name.
 fn is_among(endpoints: &[Endpoint], it: &Endpoint) -> bool {
     endpoints.iter().any(|known| (known.ifindex, &known.pod) == (it.ifindex, &it.pod))
 }
@@ -403,7 +403,7 @@ fn digest(artifact: &Artifact) -> Result<String, Error> {
     Ok(digest.to_string())
 }
 
-/// What the compiler was told of established flows.
+/// The setting in the artifact: whether established flows are kept.
 fn keeps(artifact: &Artifact) -> bool {
     let image = artifact.map(MapName::Config).and_then(|image| image.entries.first());
     image.and_then(|(_, value)| value.get(config::KEEP_ESTABLISHED as usize)).is_some_and(|it| *it != 0)

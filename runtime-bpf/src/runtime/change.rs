@@ -1,4 +1,4 @@
-//! From one generation to the next: every point, one after the other, and back again if one refuses.
+//! The switch from one generation to the next: every point, one after the other, and back again if one of them fails.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::point::Side;
 use crate::record::{Endpoint, Record};
 
 impl Runtime {
-    /// Goes on with the switch that the record speaks of.
+    /// Continues the switch that the record names.
     pub(crate) fn go_forward(&self, record: &mut Record, settled: &mut Settled) -> Result<(), Error> {
         let Some(generation) = record.next.clone() else { return Ok(()) };
         let current = self.current(record)?;
@@ -24,7 +24,7 @@ impl Runtime {
         }
     }
 
-    /// The record says which generation is next: puts it in force everywhere, or leaves the one that is.
+    /// Puts the record's next generation in force everywhere, or keeps the present one.
     pub(crate) fn switch(
         &self,
         record: &mut Record,
@@ -48,7 +48,7 @@ impl Runtime {
                     settled.failures.push(failure(&local, Now::Gone, &why));
                     gone.push(local);
                 }
-                // An endpoint that was not in force before has nothing to go back to.
+                // An endpoint that was not in force before has no previous program to restore.
                 Err(why) if !self.was_enforced(&local, current, &replaced) => {
                     let half = replaced.iter().any(|(it, _)| *it == local);
                     settled.failures.push(failure(&local, if half { Now::Closed } else { Now::Open }, &why));
@@ -90,7 +90,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Whether the generation before is still, or was until now, at this endpoint; what cannot be seen may be.
+    /// Whether the previous generation is, or was until now, in force at this endpoint. If the query fails, it counts
+    /// as in force.
     fn was_enforced(&self, local: &Endpoint, current: Option<&Loaded>, replaced: &[(Endpoint, Side)]) -> bool {
         let Some(current) = current else { return false };
         Side::BOTH.into_iter().zip(current.generation.programs).any(|(side, number)| {
@@ -99,7 +100,7 @@ impl Runtime {
         })
     }
 
-    /// The generation in force, wherever the next one has got to.
+    /// Puts the present generation in force again where the next one has replaced it.
     fn go_back(
         &self,
         record: &mut Record,
@@ -107,7 +108,7 @@ impl Runtime {
         replaced: &[(Endpoint, Side)],
     ) -> Result<(), Error> {
         let Some(current) = current else { return Ok(()) };
-        // What it does not come back to, the next command does.
+        // If this fails, the next command tries it again.
         self.place_edge(record, current, &mut Settled::default());
         let mut failed = Vec::new();
         for (local, side) in replaced {
@@ -116,7 +117,7 @@ impl Runtime {
             }
         }
         if !failed.is_empty() {
-            // Both generations stay; whoever comes next goes forward.
+            // Both generations stay. The next operation continues the switch.
             return Err(Error::Partial(failed));
         }
         record.next = None;

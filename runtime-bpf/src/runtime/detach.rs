@@ -1,4 +1,4 @@
-//! `weir detach`: takes enforcement away.
+//! `weir detach`: removes enforcement.
 
 use super::Runtime;
 use crate::error::{Doing as _, Error};
@@ -6,7 +6,7 @@ use crate::hold;
 use crate::record::{Endpoint, Record};
 
 impl Runtime {
-    /// Takes a pod's endpoints out of enforcement, or all; with the last one, everything that is pinned goes.
+    /// Removes a pod's endpoints, or all. With the last endpoint, everything that is pinned is removed.
     pub fn detach(&self, pod: Option<&str>) -> Result<Vec<Endpoint>, Error> {
         let leaving = self.kept_during(|| self.detach_here(pod))?;
         if Record::read(&self.system, &self.pins)?.is_none() {
@@ -26,7 +26,7 @@ impl Runtime {
             return Err(Error::NotAttached(pod.to_owned()));
         }
         record.leaving.extend(leaving.iter().cloned());
-        // From here on, whoever comes next goes on with it.
+        // From here on, the next operation continues the removal if this one fails.
         record.write(&self.system, &self.pins)?;
         if record.endpoints.is_empty() {
             self.remove_everything(&mut record)?;
@@ -36,7 +36,7 @@ impl Runtime {
         Ok(leaving)
     }
 
-    /// No record: links may still be pinned.
+    /// Handles a missing record: links may still be pinned.
     fn nothing(&self, pod: Option<&str>) -> Result<Vec<Endpoint>, Error> {
         let links = self.pins.links();
         let names = self.system.list(&links).doing("list links")?;
@@ -50,7 +50,7 @@ impl Runtime {
         Ok(Vec::new())
     }
 
-    /// Programs first: without them nothing else matters.
+    /// Removes the programs first: without them, the other objects have no effect.
     fn remove_everything(&self, record: &mut Record) -> Result<(), Error> {
         self.leave_uplinks(record, |_| true)?;
         self.remove_leaving(record, None, &[])?;

@@ -3,7 +3,7 @@
 //! A packet to a service address does not show which backend it will reach, so the programs cannot know that a flow
 //! still uses a backend which its client may not reach any more (`weir_compiler::departed` finds out). The runtime
 //! marks such flows in the table of buckets. Each mark is a compare-and-swap of a slot's word, like every other change
-//! of it, so it never lands on another flow. One pass over the tables, whatever the number of flows that end.
+//! of it, so it never affects another flow. One pass over the tables is enough for any number of flows that end.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -63,7 +63,8 @@ impl Runtime {
 /// The interface, the remote address and port, and the protocol.
 type Key = (u32, IpAddr, u16, u8);
 
-/// Whichever side began it: of a flow whose first packet here came from the service, the beginner is not known.
+/// The key is the same for both beginners: if the flow's first packet here came from the service, the beginner is not
+/// known.
 fn key(slot: &Slot) -> Option<Key> {
     let Flow { tuple, .. } = slot.flow()?;
     Some((tuple.ifindex, tuple.remote, tuple.remote_port, tuple.protocol))

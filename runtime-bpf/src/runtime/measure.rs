@@ -7,7 +7,7 @@ use crate::error::{Doing as _, Error};
 use crate::observe::word;
 use crate::sys::Map;
 
-/// In the value of `event_limit`.
+/// The offset of the number of lost events in the value of `event_limit`.
 pub(crate) const LOST: usize = 12;
 
 impl Runtime {

@@ -1,7 +1,7 @@
-//! Makes so what the record says: pins, points, entries. Changes nothing that is right.
+//! Reconciles the kernel with the record: pins, points, entries. Does not touch objects that are as recorded.
 //!
-//! Order matters: nothing that is in force is taken away before what follows it is there, and an endpoint's entry (without which
-//! nothing passes) is written only once both of its programs are in place.
+//! Order matters: an object in force is removed only after its successor is in place, and an endpoint's entry (without
+//! which all packets are dropped) is written only after both of its programs are attached.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,25 +23,25 @@ use crate::point::{NOTHING, Point, Side, Way};
 use crate::record::{Endpoint, Generation, Record};
 use crate::sys::{Map, Program};
 
-/// What settling came to.
+/// The result of settling.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
-    /// Endpoints that are not as they should be.
+    /// Endpoints that deviate from the record.
     pub(crate) failures: Vec<Failure>,
     /// Endpoints whose interface is gone; they are forgotten.
     pub(crate) gone: Vec<Endpoint>,
-    /// What was not so, in words.
+    /// The deviations that were repaired, in words.
     pub(crate) mended: Vec<String>,
-    /// Uplinks that are not as they should be.
+    /// Uplinks that deviate from the record.
     pub(crate) edge_failures: Vec<EdgeFailure>,
-    /// Uplinks whose driver took no program just now, and why.
+    /// Uplinks whose drivers did not take the program in this operation, and why.
     pub(crate) generic: Vec<EdgeFailure>,
 }
 
-/// Which program of ours was at a side of an interface a moment ago.
+/// Which of our programs was found at each side of each interface a moment ago.
 pub(crate) type Seen = BTreeMap<(u32, Side), Option<u32>>;
 
-/// What stands in `endpoints` for each pod: in the artifact at hand, or in the one that was kept.
+/// The value in `endpoints` for each pod: from the artifact at hand, or from the one that was kept in the kernel.
 pub(crate) struct Values<'a> {
     given: Option<&'a Artifact>,
     kept: OnceCell<Artifact>,
@@ -90,7 +90,7 @@ impl Runtime {
         Point { system: &self.system, pins: &self.pins, ifindex: local.ifindex, side, way: local.way }
     }
 
-    /// Makes so what the record says. The record is written where it changes.
+    /// Reconciles the kernel with the record. Changes of the record itself are written.
     pub(crate) fn settle(&self, record: &mut Record, given: Option<&Artifact>) -> Result<Settled, Error> {
         let mut settled = Settled::default();
         if record.next.is_some() {
@@ -119,7 +119,7 @@ impl Runtime {
         Ok(settled)
     }
 
-    /// The kernel's numbers of everything that the record knows, and where each belongs.
+    /// The kernel's numbers of all objects in the record, with the paths where they belong.
     pub(crate) fn places(&self, record: &Record) -> Vec<(bool, u32, PathBuf)> {
         let mut places = Vec::new();
         let ages = [(&record.current, Age::Current), (&record.next, Age::Next)];
@@ -191,7 +191,7 @@ impl Runtime {
         Ok((is_program, number.unwrap_or(0)))
     }
 
-    /// Somebody has removed a pin; what it was for may live on.
+    /// Another process has removed a pin. The object may still exist: it is found by its number and pinned again.
     fn pin_again(&self, is_program: bool, number: u32, place: &std::path::Path) -> Result<(), Error> {
         use std::os::fd::AsFd as _;
         let pinning = format!("pin {}", place.display());
@@ -204,8 +204,9 @@ impl Runtime {
         }
     }
 
-    /// Interfaces come back under the same name, or with the same number; our programs on them do not. As long as those run it is the
-    /// same one, whatever it is called and whichever address it has by now.
+    /// Finds endpoints whose interfaces are gone. A new interface can have the name or the number of an old one, but
+    /// never our programs. So while our programs run on an interface, it is the same one, even if its name or hardware
+    /// address has changed: the record takes the new ones.
     fn find_gone(&self, record: &mut Record, settled: &mut Settled) -> Result<Seen, Error> {
         let mut seen = Seen::new();
         let interfaces = self.system.interfaces().doing("list this host's interfaces")?;
@@ -244,10 +245,11 @@ impl Runtime {
         Ok(false)
     }
 
-    /// Our programs at every point; an endpoint where one cannot be placed is closed.
+    /// Places our programs at every point. An endpoint where one cannot be placed fails, and gets no new entry. It is
+    /// reported as closed if one of its programs may run, and else as open.
     pub(crate) fn place_programs(&self, record: &Record, loaded: &Loaded, seen: &Seen, settled: &mut Settled) {
         for local in &record.endpoints {
-            // What cannot be seen may well be there.
+            // A program may run at a point that cannot be queried.
             let (mut may_run, mut why) = (0, None);
             for (side, number) in Side::BOTH.into_iter().zip(loaded.generation.programs) {
                 let point = self.point(local, side);
@@ -271,7 +273,8 @@ impl Runtime {
         }
     }
 
-    /// Says whether it was not there; or why it is not, and whether that is not known.
+    /// Places a program at a point. Returns whether it was missing. On failure, returns whether another program of ours
+    /// may still run there, and the reason.
     fn place_at(
         &self,
         point: &Point<'_>,
@@ -286,8 +289,8 @@ impl Runtime {
         point.place(program).map(|()| true).map_err(|error| (there.is_some(), error.to_string()))
     }
 
-    /// What was enforced at endpoints that leave, and the flows that they had: another may get the interface's number. What is
-    /// enforced by one way stays while the other fails.
+    /// Removes the programs, entries and flows of endpoints that leave, because a later interface can get the same
+    /// number. If an endpoint is attached in a new way and that fails, the programs of the old way stay.
     pub(crate) fn remove_leaving(
         &self,
         record: &mut Record,
@@ -315,7 +318,7 @@ impl Runtime {
                 for side in Side::BOTH {
                     let removing = format!("remove {} from {}", side.program(), local.interface);
                     match self.point(local, side).remove(nothing.as_ref()) {
-                        // No such interface, no such program.
+                        // The interface is gone, and the program with it.
                         Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
                         // The endpoint has no entry any more, so its packets are dropped. The next change removes the
                         // program.
@@ -363,7 +366,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Entries for the endpoints that have their programs, and for no others.
+    /// Writes entries for the endpoints whose programs are in place, and removes all others.
     pub(crate) fn open_endpoints(
         &self,
         record: &Record,
@@ -400,7 +403,7 @@ impl Runtime {
         written.map_err(|error| refused(map, MapName::Endpoints, Some(local.pod.clone()), error))
     }
 
-    /// Links of interfaces that nobody owns.
+    /// Removes links of interfaces that are not in the record.
     fn remove_stray_links(&self, record: &Record) -> Result<(), Error> {
         let links = self.pins.links();
         for name in self.system.list(&links).doing("list links")? {
@@ -408,14 +411,14 @@ impl Runtime {
                 || Pins::uplink_of(&name).is_some_and(|index| record.uplinks.iter().any(|it| it.ifindex == index));
             if !owned {
                 let path = links.join(name);
-                // Without its pin it ends.
+                // The link ends when its pin is removed.
                 self.system.unpin(&path).doing(format!("remove {}", path.display()))?;
             }
         }
         Ok(())
     }
 
-    /// Each knows the other's mark and program, from the moment when either can be met.
+    /// Gives each generation the other's stamp and program, from the time when packets of either can arrive.
     pub(crate) fn pair(&self, one: &Loaded, other: &Loaded) -> Result<(), Error> {
         use std::os::fd::AsFd as _;
         let pairing = "pair two generations";
@@ -430,7 +433,7 @@ impl Runtime {
         self.set_config(other, config::OTHER, u32::from(one.generation.stamp))
     }
 
-    /// One number of a generation's configuration, such as which other generation's packets are to be handed to it.
+    /// Writes one number of a generation's configuration, such as the stamp of the other generation.
     pub(crate) fn set_config(&self, loaded: &Loaded, at: i32, number: u32) -> Result<(), Error> {
         let Some(map) = loaded.map(MapName::Config) else { return Ok(()) };
         let setting = "write the map config";
@@ -451,12 +454,13 @@ impl Runtime {
     pub(crate) fn unpair(&self, loaded: &Loaded) -> Result<(), Error> {
         self.set_config(loaded, config::OTHER, mark::NONE)?;
         let Some(slot) = loaded.map(MapName::Other) else { return Ok(()) };
-        // Itself and not nothing: before it empties a slot, the kernel waits for every CPU.
+        // The slot gets the program itself instead of being emptied: the kernel waits for every CPU before it empties a
+        // slot.
         let itself = std::os::fd::AsFd::as_fd(loaded.program(Side::ToPod));
         self.system.update_descriptor(slot, &[0; 4], itself).doing("unpair two generations")
     }
 
-    /// Removes the generation before, once no packet that it has seen can be under way; waits for that.
+    /// Removes the previous generation, after waiting until no packet that it has stamped can be under way.
     pub fn reap(&self) -> Result<(), Error> {
         self.kept_during(|| self.reap_retired(&mut self.record()?))
     }

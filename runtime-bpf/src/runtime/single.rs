@@ -1,4 +1,4 @@
-//! What an agent does between two generations: single addresses, and mending.
+//! The agent's operations between two generations: updates of single addresses, and repairs.
 
 use std::net::IpAddr;
 
@@ -11,10 +11,10 @@ use crate::record::Record;
 use crate::sys::MapType;
 
 impl Runtime {
-    /// Gives addresses other peer classes in the generation in force; `None` takes an entry out. Classes are those of
-    /// this generation: the caller has compiled it. Entries are written before others are taken out. With `again`,
-    /// flows that were judged before are judged again on their next packet, by a new epoch; there may be no change at
-    /// all then.
+    /// Gives addresses other peer classes in the generation in force; `None` removes an entry. The classes are those of
+    /// this generation: the caller has compiled it. New entries are written before others are removed. With `again`,
+    /// the epoch changes, so flows that were judged before are judged again on their next packet; `changes` may then be
+    /// empty.
     ///
     /// The programs see the new epoch last. A flow gets the epoch that was in force when its judgement began, so a flow
     /// that was judged with an entry from before has an epoch from before, and is judged again.
@@ -45,7 +45,7 @@ impl Runtime {
             [(MapName::Exact4, MapName::Nodes4, true), (MapName::Exact6, MapName::Nodes6, false)]
         {
             let of_family: Vec<_> = changes.iter().filter(|(address, _)| address.is_ipv4() == is_v4).collect();
-            // No local endpoint has an address of this family: nobody asks.
+            // If no local endpoint has an address of this family, the programs never look one up.
             if !of_family.is_empty() && loaded.map(nodes).is_some() {
                 self.write_family(&loaded, name, &of_family)?;
             }
@@ -64,7 +64,7 @@ impl Runtime {
             let keys: Vec<u8> = batch.iter().flat_map(|(address, _)| address_bytes(*address)).collect();
             let values: Vec<u8> = batch.iter().flat_map(|(_, class)| class.to_le_bytes()).collect();
             let done = batch.len() > 1 && self.system.update_batch(map, &keys, &values).is_ok();
-            // No batches in this kernel, or one entry that is not taken: which one?
+            // The kernel has no batches, or refuses one of the entries: written one by one, the error names the entry.
             for (address, class) in batch.iter().filter(|_| !done) {
                 let written = self.system.update(map, &address_bytes(*address), &class.to_le_bytes());
                 written.map_err(|error| refused(map, name, Some(address.to_string()), error))?;
@@ -86,7 +86,7 @@ impl Runtime {
         Ok(record.and_then(|record| record.current).map_or(0, |generation| generation.epoch))
     }
 
-    /// Makes so what should be so; says what was not.
+    /// Reconciles the kernel with the record, and returns the repairs.
     pub fn mend(&self) -> Result<Vec<String>, Error> {
         let mut mended = self.kept_during(|| self.mend_here())?;
         mended.extend(self.take_restored());

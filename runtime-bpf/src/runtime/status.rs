@@ -1,4 +1,4 @@
-//! `weir status`: what should be so, what is so, and how full the maps are. Changes nothing.
+//! `weir status`: the desired state, the kernel's state, and how full the maps are. Changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -17,46 +17,46 @@ use crate::point::{Neighbour, Side};
 use crate::record::{Endpoint, Generation, Record, Uplink};
 use crate::sys::MapType;
 
-/// Everything that there is to say.
+/// The report of `weir status`.
 #[derive(Clone, Debug)]
 pub struct Status {
     /// The generation in force; `None` if the first one never came into force.
     pub generation: Option<Generation>,
-    /// The one that was being switched to when something ended it.
+    /// The generation to which an interrupted switch was under way.
     pub switching_to: Option<Generation>,
-    /// Where it is enforced.
+    /// The endpoints at which the generation is enforced.
     pub endpoints: Vec<EndpointState>,
-    /// Where packets are dropped before the pods.
+    /// The uplinks, where packets are dropped before they reach a pod.
     pub uplinks: Vec<UplinkState>,
-    /// What is not as it should be.
+    /// Differences between the kernel's state and the record.
     pub drift: Vec<String>,
     /// Programs of others on the same hooks.
     pub neighbours: Vec<Neighbour>,
     /// How full the maps are.
     pub maps: Vec<Fill>,
-    /// How often something was found that was not as it should be, and mended.
+    /// How many repairs the runtime has made.
     pub repaired: u64,
 }
 
-/// An uplink, and what is so there.
+/// An uplink and its state.
 #[derive(Clone, Debug)]
 pub struct UplinkState {
-    /// Which.
+    /// The uplink, as in the record.
     pub uplink: Uplink,
-    /// What.
+    /// Its state in the kernel.
     pub state: EdgeState,
 }
 
-/// An endpoint, and what is so there.
+/// An endpoint and its state.
 #[derive(Clone, Debug)]
 pub struct EndpointState {
-    /// Which.
+    /// The endpoint, as in the record.
     pub endpoint: Endpoint,
-    /// What.
+    /// Its state in the kernel.
     pub state: State,
 }
 
-/// What is so at an endpoint.
+/// The state of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -66,7 +66,7 @@ pub enum State {
     Closed,
     /// A program is of another generation.
     Other,
-    /// No program of ours is there.
+    /// None of our programs is attached.
     Open,
     /// Its interface is gone.
     Gone,
@@ -79,12 +79,12 @@ pub struct Fill {
     pub name: String,
     /// How many entries it has.
     pub entries: u64,
-    /// How many fit.
+    /// How many entries fit.
     pub max_entries: u32,
 }
 
 impl Runtime {
-    /// Compares what should be so with what is.
+    /// Compares the record with the kernel's state.
     pub fn status(&self) -> Result<Status, Error> {
         let record = self.record()?;
         let mut drift = self.check(&record)?;
@@ -119,7 +119,7 @@ impl Runtime {
         record.uplinks.iter().map(state).collect()
     }
 
-    /// What is not as the record says, in words.
+    /// Compares the kernel's state with the record and returns the differences, in words.
     fn check(&self, record: &Record) -> Result<Vec<String>, Error> {
         let mut drift = Vec::new();
         if record.next.is_some() {
@@ -160,7 +160,7 @@ impl Runtime {
         Ok(drift)
     }
 
-    /// What the compiler put into maps must be there, and nothing else.
+    /// The maps must contain exactly the entries that the compiler made.
     fn check_contents(&self, record: &Record, loaded: &Loaded, drift: &mut Vec<String>) -> Result<(), Error> {
         let artifact = self.artifact(loaded)?;
         let own = self.own_addresses(&artifact, &record.endpoints)?;
@@ -168,7 +168,7 @@ impl Runtime {
             let (name, Some(map)) = (image.name.name(), loaded.map(image.name)) else { continue };
             let there = self.entries_of(map, name)?;
             let expected: BTreeMap<Vec<u8>, Vec<u8>> = match image.name {
-                // Nobody can write what is frozen; and its content is this machine's.
+                // Each switch writes `other`. `flow_shape` is frozen, and its content is this machine's own.
                 MapName::Other | MapName::FlowShape => continue,
                 MapName::Exact4 | MapName::Exact6 if loaded.generation.patched => continue,
                 MapName::Config => {
@@ -194,7 +194,7 @@ impl Runtime {
                 }
             };
             let missing = expected.iter().filter(|(key, value)| there.get(*key) != Some(value)).count();
-            // An array has all its entries from the first, and at least one: empty where there is nothing to say.
+            // An array has all of its entries, at least one, from the beginning: unused entries are zero.
             let is_unset = |value: &[u8]| image.spec.kind == MapKind::Array && value.iter().all(|byte| *byte == 0);
             let is_extra = |key: &Vec<u8>, value: &[u8]| !expected.contains_key(key) && !is_unset(value);
             let extra = there.iter().filter(|(key, value)| is_extra(key, value)).count();
@@ -238,7 +238,7 @@ impl Runtime {
         })
     }
 
-    /// Only what grows: what the compiler laid out is as full as it is.
+    /// Only for maps that grow at run time: the compiler sized the others to their content.
     fn fill_of(&self, loaded: &Loaded) -> Result<Vec<Fill>, Error> {
         let mut fills = Vec::new();
         for (name, map) in &loaded.maps {

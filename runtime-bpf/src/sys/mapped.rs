@@ -41,7 +41,7 @@ impl Map {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // SAFETY: what `flow_table` has mapped, and nothing else; no reference into it outlives `self`.
+        // SAFETY: exactly the range that `flow_table` has mapped; no reference into it outlives `self`.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.words * 8) };
     }
 }

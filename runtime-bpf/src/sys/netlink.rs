@@ -1,6 +1,7 @@
 //! rtnetlink: interfaces by name and number, and filters on clsact.
 //!
-//! A message is bytes that grow ([`Message`]), an answer is a list of payloads ([`Socket::ask`]). Only what is needed.
+//! A [`Message`] is a growing byte buffer, and the answer is a list of payloads ([`Socket::ask`]). Only the requests
+//! that the runtime needs.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -33,22 +34,24 @@ const CLSACT: u32 = 0xffff_fff1;
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its number, which a later interface may have too.
+    /// Its number, which a later interface can get too.
     pub ifindex: u32,
-    /// Its name, which a later interface may have too.
+    /// Its name, which a later interface can get too.
     pub name: String,
     /// Its hardware address.
     pub address: Vec<u8>,
-    /// Of a veth: the number of its other end, and the namespace where that is, by the number that this namespace has for it.
+    /// For a veth: the number of the other end, and the namespace of that end, by the number that this namespace has
+    /// for it.
     pub other_end: Option<(u32, Option<u32>)>,
 }
 
-/// Whether there may be no filter yet.
+/// Whether the filter may be a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
-    /// A new one, or in place of what has its priority and handle.
+    /// Creates the filter, or replaces the one with its priority and handle.
     New,
-    /// In place of that alone. `ENOENT` if there is none, and `EINVAL` if there is no qdisc.
+    /// Only replaces the filter with its priority and handle. `ENOENT` if there is none, and `EINVAL` if there is no
+    /// qdisc.
     Instead,
 }
 
@@ -59,7 +62,7 @@ pub struct Filter {
     pub priority: u16,
     /// Its number among those of the same priority.
     pub handle: u32,
-    /// What its maker called it.
+    /// The name that its creator gave it.
     pub name: String,
     /// The program's number; 0 for a filter of another type.
     pub program: u32,
@@ -69,7 +72,7 @@ pub struct Filter {
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
-    /// Of the last question: what answers an earlier one, which was given up, is not taken for its answer.
+    /// The number of the last request: answers to an earlier request that was given up are skipped.
     sequence: AtomicU32,
 }
 
@@ -111,7 +114,7 @@ impl Message {
         self.0.resize(self.0.len().next_multiple_of(4), 0);
     }
 
-    /// Attributes inside of one.
+    /// Adds an attribute that contains attributes.
     fn nested(&mut self, kind: u16, inside: impl FnOnce(&mut Self)) {
         let mut inner = Self(Vec::new());
         inside(&mut inner);
@@ -133,16 +136,16 @@ fn parent(hook: Hook) -> u32 {
 }
 
 impl Socket {
-    /// In this thread's network namespace.
+    /// Opens a connection in this thread's network namespace.
     pub fn open() -> io::Result<Self> {
         // SAFETY: no pointers.
         let fd = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE) };
         let fd = call_socket(fd)?;
-        // SAFETY: the kernel has just given this descriptor to us, and nobody else knows it.
+        // SAFETY: the kernel has just returned this descriptor to us, and nothing else owns it.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, sequence: AtomicU32::new(0) })
     }
 
-    /// Sends a message; gives the payloads of what came back until the kernel is done.
+    /// Sends a message, and returns the payloads of the answer up to its end.
     fn ask(&self, mut message: Message) -> io::Result<Vec<Vec<u8>>> {
         let length = (message.0.len() as u32).to_ne_bytes();
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
@@ -172,7 +175,7 @@ impl Socket {
         }
     }
 
-    /// The interface of this name.
+    /// The interface with this name.
     pub fn interface_named(&self, name: &str) -> io::Result<Interface> {
         const NAME: u16 = 3;
         let mut message = Message::link(0, 0);
@@ -180,12 +183,12 @@ impl Socket {
         self.interface(message)
     }
 
-    /// The interface of this number.
+    /// The interface with this number.
     pub fn interface_numbered(&self, ifindex: u32) -> io::Result<Interface> {
         self.interface(Message::link(ifindex, 0))
     }
 
-    /// The other end of a veth, in whichever network namespace it is. An error if the interface is no veth.
+    /// The other end of a veth, in its own network namespace. Fails if the interface is no veth.
     pub fn other_end(&self, interface: &Interface) -> io::Result<Interface> {
         const TARGET_NAMESPACE: u16 = 46;
         let Some((index, namespace)) = interface.other_end else {
@@ -209,8 +212,8 @@ impl Socket {
         found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
     }
 
-    /// Makes an interface's clsact; it may be there already. An error if `ingress` is in its place, which has one list of
-    /// filters and takes those of the other side into it.
+    /// Makes an interface's clsact; it may exist already. Fails if an `ingress` qdisc is in its place: that has one
+    /// list of filters, and would put the filters of the egress side into it.
     pub fn add_clsact(&self, ifindex: u32) -> io::Result<()> {
         let mut message = Message::tc(NEW_QDISC, ACK | CREATE | EXCLUSIVE, ifindex, 0xffff_0000, CLSACT, 0);
         message.text(1, "clsact");
@@ -227,7 +230,7 @@ impl Socket {
 
     fn has_clsact(&self, ifindex: u32) -> io::Result<bool> {
         let payloads = self.ask(Message::tc(GET_QDISC, DUMP, ifindex, 0, 0, 0))?;
-        // Older kernels tell of every interface.
+        // Older kernels report the qdiscs of all interfaces.
         let is_here = |payload: &&Vec<u8>| word(payload, 4) == Some(ifindex) && word(payload, 12) == Some(CLSACT);
         let kind = |payload: &Vec<u8>| {
             let rest = payload.get(20..).unwrap_or_default();
@@ -241,7 +244,7 @@ impl Socket {
         self.ask(Message::tc(DEL_QDISC, ACK, ifindex, 0xffff_0000, CLSACT, 0)).map(|_| ())
     }
 
-    /// Puts a program on clsact. No packet goes unseen by what it takes the place of.
+    /// Puts a program on clsact. If it replaces a filter, every packet is seen by the old or the new one.
     pub fn put_filter(&self, ifindex: u32, hook: Hook, filter: &Filter, program: &Program, put: Put) -> io::Result<()> {
         const DIRECT_ACTION: u32 = 1;
         let create = if put == Put::New { CREATE } else { 0 };
@@ -255,7 +258,7 @@ impl Socket {
         self.ask(message).map(|_| ())
     }
 
-    /// Takes a filter off clsact.
+    /// Removes a filter from clsact.
     pub fn delete_filter(&self, ifindex: u32, hook: Hook, filter: &Filter) -> io::Result<()> {
         let mut message = Self::filter(DEL_FILTER, ACK, ifindex, hook, filter);
         message.text(1, "bpf");
@@ -278,13 +281,13 @@ impl Socket {
     }
 }
 
-/// Collects the payloads of a question's answer; `true` once the kernel says that this was all.
+/// Collects the payloads of an answer. Returns `true` at its end.
 fn take(mut bytes: &[u8], sequence: u32, payloads: &mut Vec<Vec<u8>>) -> io::Result<bool> {
     while let Some(length) = word(bytes, 0).map(|it| it as usize).filter(|it| (16..=bytes.len()).contains(it)) {
         let (kind, payload) = (half(bytes, 4), &bytes[16..length]);
         match kind {
             _ if word(bytes, 8) != Some(sequence) => {}
-            // A dump that failed on its way ends with the reason.
+            // A dump that failed midway ends with the reason.
             Some(DONE | ERROR) => {
                 return match word(payload, 0).map_or(0, |it| it as i32) {
                     number @ ..0 => Err(io::Error::from_raw_os_error(-number)),
@@ -306,7 +309,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|it| u32::from_ne_bytes(*it))
 }
 
-/// Kind and payload of each attribute.
+/// The kind and payload of each attribute.
 fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
     let mut found = Vec::new();
     while let Some(length) = half(bytes, 0).map(usize::from).filter(|it| (4..=bytes.len()).contains(it)) {
@@ -356,6 +359,6 @@ fn read_filter(payload: &[u8]) -> Option<Filter> {
             }
         }
     }
-    // The head of a priority's list comes as a filter without handle.
+    // The kernel also reports the head of each priority's list, as a filter without a handle.
     (handle != 0).then_some(filter)
 }

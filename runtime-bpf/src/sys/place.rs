@@ -1,4 +1,4 @@
-//! What else the runtime asks of the system: file systems, locks, the namespace, the clock's tick.
+//! Further services of the operating system: file systems, locks, the namespace, the clock's tick.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// Held until it is dropped, or its process ends.
+/// A lock that is held until it is dropped, or until its process ends.
 #[derive(Debug)]
 pub struct Lock {
     #[expect(dead_code, reason = "open is locked")]
@@ -16,7 +16,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Locks a directory; `EWOULDBLOCK` if somebody else has.
+    /// Locks a directory; `EWOULDBLOCK` if another process holds the lock.
     pub fn take(directory: &Path) -> io::Result<Self> {
         let directory = File::open(directory)?;
         // SAFETY: a descriptor that is open during the call.
@@ -25,7 +25,7 @@ impl Lock {
     }
 }
 
-/// Whether a path lies in a bpf file system.
+/// Whether a path is in a bpf file system.
 pub fn is_bpffs(path: &Path) -> io::Result<bool> {
     const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
     let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
@@ -39,13 +39,13 @@ pub fn is_bpffs(path: &Path) -> io::Result<bool> {
     Ok(unsafe { about.assume_init() }.f_type as u32 == BPF_FS_MAGIC)
 }
 
-/// The number of this thread's network namespace. Numbers of interfaces mean something only there.
+/// The number of this thread's network namespace. Numbers of interfaces are valid only within a namespace.
 pub fn namespace() -> io::Result<u64> {
     Ok(std::fs::metadata("/proc/thread-self/ns/net")?.ino())
 }
 
-/// Roots of processes that this one descends from and whose mounts are others, the machine's first process's before all: their
-/// mounts outlive this process. Some may not be looked at.
+/// The root directories of ancestor processes that have another mount namespace, the machine's first process first:
+/// mounts in them outlive this process. Roots that may not be opened are left out.
 pub fn roots_outside() -> Vec<File> {
     let mounts = |process: u32| std::fs::metadata(format!("/proc/{process}/ns/mnt")).ok().map(|it| it.ino());
     let own = mounts(std::process::id());
@@ -57,7 +57,7 @@ pub fn roots_outside() -> Vec<File> {
 
 fn parent(process: u32) -> Option<u32> {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // A process's name may hold anything, but for what is behind the last bracket.
+    // A process's name may contain any character, so the fields are read after the last bracket.
     let parent = text.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()?;
     (parent != 0).then_some(parent)
 }
@@ -73,7 +73,7 @@ pub fn tick() -> io::Result<Duration> {
     Ok(Duration::new(resolution.tv_sec as u64, resolution.tv_nsec as u32))
 }
 
-/// Waits until there is something to read; `false` if the time is over first.
+/// Waits until the descriptor is readable; `false` if the time is over first.
 pub fn wait_readable(fd: BorrowedFd<'_>, at_most: Duration) -> io::Result<bool> {
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let milliseconds = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
@@ -85,14 +85,14 @@ pub fn wait_readable(fd: BorrowedFd<'_>, at_most: Duration) -> io::Result<bool> 
     }
 }
 
-/// The descriptor of something that owns it, for as long as that is borrowed.
+/// Borrows a descriptor from its owner.
 pub fn borrow<T: AsRawFd>(owner: &T) -> BorrowedFd<'_> {
     // SAFETY: the owner keeps it open while it is borrowed.
     unsafe { BorrowedFd::borrow_raw(owner.as_raw_fd()) }
 }
 
-/// All threads allocate from one heap. What one thread frees another can use; otherwise each keeps its own for the day that it may
-/// want it. To be called before there are other threads.
+/// Makes all threads allocate from one heap, so that memory that one thread frees can be used by another. Otherwise
+/// each thread keeps its free memory. Call it before there are other threads.
 pub fn share_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: a number, and no other thread yet.
@@ -101,7 +101,7 @@ pub fn share_heap() {
     }
 }
 
-/// Gives memory that is free back to the system. The allocator does so by itself at the end of its heap only.
+/// Returns free memory to the system. The allocator itself returns only memory at the end of its heap.
 pub fn give_memory_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: no pointers.
@@ -126,7 +126,7 @@ pub fn raise_descriptor_limit() -> io::Result<()> {
     Ok(())
 }
 
-/// A number that nobody can guess.
+/// A random number from the kernel's secure generator.
 pub fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];
     // SAFETY: the kernel fills these eight bytes; so few come in one piece.

@@ -1,4 +1,4 @@
-//! Attach, switch, detach: what passes and what does not.
+//! Attach, switch, detach: which packets pass and which are dropped.
 
 use weir_compiler::artifact::Artifact;
 use weir_runtime::runtime::{Access, Attached, Exact, Looked, Request, Runtime, State, Status};

@@ -96,7 +96,7 @@ fn programs_of_others_before_and_after_ours_work_and_are_named() {
         };
         let expected = [("stands_before".to_owned(), true), ("stands_after".to_owned(), false)];
         assert_eq!(named(&status(node).unwrap().neighbours), expected, "{way:?}");
-        // A switch leaves them where they are, and says so too.
+        // A switch leaves them where they are, and its result lists them too.
         let attached = attach(node, &only_port(81), &[], None).unwrap();
         let there = node.here(|| Runtime::open(&node.bpffs(), Access::Read)?.neighbours(&attached.endpoints)).unwrap();
         assert_eq!(named(&there), expected, "{way:?}");
@@ -133,7 +133,7 @@ fn what_is_in_the_way_is_named_and_nothing_is_said_to_be_in_force() {
         assert!(connect(&node, 0, pod_address(1, false), 81).is_some(), "as it said: not enforced");
         let enforced = status(&node).unwrap().endpoints;
         assert_eq!(enforced.iter().map(|it| it.endpoint.pod.as_str()).collect::<Vec<_>>(), ["default/p0"]);
-        // As the error says.
+        // The step that the error's text advises.
         node.tc(&format!("qdisc del dev veth1 {qdisc}"));
         attach(&node, &only_port(80), &[1], Some(Way::Clsact)).unwrap();
         assert!(connect(&node, 0, pod_address(1, false), 80).is_some());

@@ -54,7 +54,7 @@ pub(crate) fn load(kernel: &Kernel, insns: &[Insn]) -> Result<Program, weir_runt
     kernel.load(&encode(insns, ByteOrder::Little))
 }
 
-/// Loads what must load.
+/// Loads a program that the kernel must accept.
 #[track_caller]
 pub(crate) fn must_load(kernel: &Kernel, insns: &[Insn]) -> Program {
     load(kernel, insns).unwrap_or_else(|error| panic!("{error}\n{}\n{}", error.log, disassemble(insns)))

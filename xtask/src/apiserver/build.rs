@@ -46,7 +46,7 @@ pub fn build() -> Result<Binaries> {
     built()
 }
 
-/// Debian's etcd. It is so old that API servers cannot stream lists from it.
+/// Debian's etcd, which is too old for API servers to stream lists from it.
 pub fn old_etcd() -> Result<PathBuf> {
     let directory = super::directory().join("debian");
     debian::unpack(&directory, &["etcd-server"])?;

@@ -170,7 +170,7 @@ impl Emitter<'_> {
             Family::V4 => self.compare_v4(next),
             Family::V6 => self.compare_v6(moved, next),
         }
-        // The second load of the word depends on all of these loads, so it comes after them.
+        // The second load of the word depends on all of these loads, so it is performed last.
         self.asm.mov(Reg::R8, Reg::R9);
         self.asm.alu(AluOp::Or, Reg::R8, Reg::R2);
         self.asm.alu(AluOp::And, Reg::R8, 0);

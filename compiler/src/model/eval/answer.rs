@@ -1,4 +1,4 @@
-//! Questions and answers of the oracle: flows, verdicts and what decided them.
+//! Questions and answers of the oracle: flows, verdicts and their reasons.
 
 use std::net::IpAddr;
 
@@ -7,11 +7,11 @@ use crate::model::{Direction, EndpointId, ListId, PolicyId, Protocol, ServiceId}
 /// A new connection as the pods see it: after DNAT, before SNAT, unless the destination is a service address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Who begins it.
+    /// The end that opens the connection.
     pub source: End,
-    /// Who it goes to.
+    /// The end that it is opened to.
     pub destination: End,
-    /// Over what.
+    /// The protocol.
     pub protocol: FlowProtocol,
     /// The destination port; 0 where the protocol has none.
     pub port: u16,
@@ -26,7 +26,7 @@ pub struct End {
     pub address: Option<IpAddr>,
 }
 
-/// What a flow runs over.
+/// The protocol of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FlowProtocol {
     /// A protocol with ports.
@@ -35,7 +35,7 @@ pub enum FlowProtocol {
     Icmp,
 }
 
-/// Pass or drop.
+/// The verdict on a packet or connection: pass or drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
     /// Pass.
@@ -59,7 +59,7 @@ impl Judgement {
         self.egress.verdict.max(self.ingress.verdict)
     }
 
-    /// One end.
+    /// The verdict at the end that a direction belongs to.
     pub fn side(&self, direction: Direction) -> &Side {
         match direction {
             Direction::Ingress => &self.ingress,
@@ -68,19 +68,19 @@ impl Judgement {
     }
 }
 
-/// The verdict at one end, and what decided it.
+/// The verdict at one end, and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Side {
     /// Pass or drop.
     pub verdict: Verdict,
-    /// What decided.
+    /// The reason for the verdict.
     pub basis: Basis,
 }
 
-/// What decided a side.
+/// The reason for the verdict of a side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Basis {
-    /// The end is no subject: outside the cluster, on the host's network, finished or not there yet.
+    /// The end is no subject: outside the cluster, on the host's network, finished or pending.
     NotSubject,
     /// A pod reaches itself.
     Itself,
@@ -96,11 +96,11 @@ pub enum Basis {
     Rules(Vec<RuleId>),
     /// The pod is isolated by these policies, and none of their rules allows.
     Isolated(Vec<PolicyId>),
-    /// The destination is a service's address: what its backends say.
+    /// The destination is a service's address: the verdicts on its backends decide.
     Service(ServiceBasis),
     /// The destination is a contested port: every claim must be allowed, and so must the address itself.
     Claims(ClaimsBasis),
-    /// The destination is a hostPort: what the pods behind it say.
+    /// The destination is a hostPort: the verdicts on the pods behind it decide.
     HostPorts(HostPortBasis),
 }
 
@@ -120,7 +120,7 @@ pub struct ServiceBasis {
     pub service: ServiceId,
     /// The index of its port; `None` if the service has no such port.
     pub port: Option<u32>,
-    /// What each ready backend gets, in the service's order.
+    /// The verdict for each ready backend, in the service's order.
     pub backends: Vec<Side>,
 }
 
@@ -163,12 +163,13 @@ impl ClaimsBasis {
     }
 }
 
-/// What decides at an address and port that pods claim as their hostPort.
+/// The sides that decide about an address and port that pods claim as their hostPort.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPortBasis {
-    /// The claims, as indices into [`Cluster::host_ports`](crate::model::Cluster::host_ports), and what each gets.
+    /// The claims, as indices into [`Cluster::host_ports`](crate::model::Cluster::host_ports), with the verdict on
+    /// each.
     pub claims: Vec<(usize, Side)>,
-    /// What the address and port would get if no pod claimed it.
+    /// The verdict on the address and port as if no pod claimed it.
     pub otherwise: Box<Side>,
 }
 
@@ -181,7 +182,8 @@ impl HostPortBasis {
 }
 
 impl Side {
-    /// A hostPort only takes away: every pod that claims it must be allowed, and so must be what is there otherwise.
+    /// Adds hostPorts, which can only deny: every pod that claims the port must be allowed, and so must the address and
+    /// port itself.
     #[must_use]
     pub(crate) fn with_host_ports(self, claims: Vec<(usize, Self)>) -> Self {
         let verdict = claims.iter().map(|(_, side)| side.verdict).max();

@@ -1,4 +1,4 @@
-//! Services: the packet is seen before it is translated, so its address stands for what is behind it.
+//! Services: policy sees the packet before it is translated, so its address represents the backends.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ impl Oracle<'_> {
     /// The services behind the destination address; `None` if it is an ordinary address.
     pub(super) fn find_behind(&self, source: End, destination: End, target: Target) -> Option<ServicesBehind> {
         let address = destination.address?;
-        // A host-network pod is its node: what is sent to its address may be a node port.
+        // A host-network pod has its node's address, so a packet to it may be for a node port.
         let pod = destination.endpoint.filter(|id| self.is_member(*id));
         let is_host = pod.is_some_and(|id| self.endpoint(id).standing == Standing::HostNetwork);
         // A pod's packets to its own address do not leave the pod.
@@ -39,7 +39,8 @@ impl Oracle<'_> {
         of_pod.or_else(|| self.directory.node_at(source.address?))
     }
 
-    /// A node translates what is sent to its own addresses; another node is an ordinary address until it does.
+    /// The node ports at an address. A node translates only packets to its own addresses; packets to another node are
+    /// translated there.
     fn find_node_ports(&self, source: End, address: IpAddr, target: Target) -> Vec<(ServiceId, u32)> {
         let is_own = |node: NodeId| self.cluster.nodes[node.index()].addresses.contains(&address);
         if !self.node_of(source).is_some_and(is_own) {
@@ -130,8 +131,8 @@ impl Oracle<'_> {
         if matches!(&behind.basis, Basis::Service(basis) if !basis.backends.is_empty()) {
             return behind;
         }
-        // Nothing is behind it: only a rule that names no peer reaches it; and while nothing is known of the ports to
-        // come behind a service port, only one that allows them all.
+        // The service port has no backend, so only a rule that names no peer reaches it. If the ports of later backends
+        // are not known, the rule must also allow all ports.
         let isolating = self.isolating(Direction::Egress, subject);
         if isolating.is_empty() {
             return Side::allow(Basis::NotIsolated);

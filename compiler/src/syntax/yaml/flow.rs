@@ -118,7 +118,7 @@ impl<'t> Builder<'t> {
         Ok(long)
     }
 
-    /// Reads a value in brackets; `None` if there is none before the next comma, colon or bracket.
+    /// Reads a value in brackets; `None` if a comma, colon or bracket follows instead.
     fn flow_simple(&mut self, depth: usize) -> Result<Option<Simple<'t>>> {
         match self.cursor.peek() {
             Some(b',' | b':' | b']' | b'}') | None => Ok(None),

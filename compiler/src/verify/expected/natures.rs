@@ -1,4 +1,4 @@
-//! What policies can see of an address.
+//! The properties of an address that policies can depend on.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -12,20 +12,20 @@ use crate::model::{
     Peer, PolicyId, PortMatch, Protocol, SelectorId, ServiceAddress, Standing,
 };
 
-/// As a peer of rules and lists: what is no service's address is only this.
+/// An address as a peer of rules and lists. An address without services has no other properties.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::verify) struct Plain {
     /// The peers of rules that match.
     pub(super) peers: Vec<u32>,
     /// The lists that contain it.
     pub(super) lists: Vec<ListId>,
-    /// The named ports that rules speak of.
+    /// Its named ports that rules use.
     pub(super) named: Vec<(String, Protocol, u16)>,
-    /// The nodes that it is, of those with local endpoints.
+    /// The nodes whose address it is, of those with local endpoints.
     pub(super) nodes: Vec<NodeId>,
 }
 
-/// All of it.
+/// All properties of an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::verify) struct Nature<'c> {
     pub(super) plain: u32,
@@ -35,7 +35,7 @@ pub(in crate::verify) struct Nature<'c> {
     pub(super) on_pod: bool,
     /// The hostPorts on it, of nodes with local endpoints: indices into [`Cluster::host_ports`].
     pub(super) host_ports: Vec<usize>,
-    /// For what has services or is a node: which backends it leads to.
+    /// For an address with services or a node's address: the family of the backends that it leads to.
     pub(super) family: Option<Family>,
 }
 
@@ -43,7 +43,8 @@ pub(in crate::verify) struct Nature<'c> {
 pub(super) struct Natures<'c> {
     cluster: &'c Cluster,
     directory: &'c Directory<'c>,
-    /// Peers of rules in force; pods' with the namespace of their policy where they name none.
+    /// The number of each peer of rules in force. Pod peers that name no namespace have their policy's namespace as a
+    /// key.
     peers: HashMap<(Option<NamespaceId>, &'c Peer), u32>,
     pods: Vec<PodPeer>,
     blocks: Blocks<'c>,
@@ -51,7 +52,7 @@ pub(super) struct Natures<'c> {
     names: BTreeSet<(&'c str, usize)>,
     nodes: Vec<NodeId>,
     projection: Projection<'c>,
-    /// The pods' peers that match, by namespace and what selectors can see of the labels.
+    /// The matching pod peers, by namespace and the labels that selectors depend on.
     held: HashMap<(NamespaceId, u32), Vec<u32>>,
     pub(super) plains: Vec<Plain>,
     plain_numbers: HashMap<Plain, u32>,
@@ -61,7 +62,7 @@ pub(super) struct Natures<'c> {
 
 struct PodPeer {
     number: u32,
-    /// The policy's namespace, where the peer names none.
+    /// The policy's namespace, if the peer names none.
     own: Option<NamespaceId>,
     namespaces: Option<SelectorId>,
     pods: SelectorId,
@@ -124,7 +125,7 @@ impl<'c> Natures<'c> {
         self.peers.get(&key_of(namespace, peer)).copied()
     }
 
-    /// How many peers rules have.
+    /// How many peers the rules have.
     pub(super) fn peer_count(&self) -> usize {
         self.peers.len()
     }
@@ -156,20 +157,20 @@ impl<'c> Natures<'c> {
         claims.filter(|(_, it)| it.is_at(self.cluster, address)).map(|(index, _)| index).collect()
     }
 
-    /// The lists that contain what is neither a service nor a node.
+    /// The lists that contain an address; `None` if the address is a service's or a node's.
     pub(super) fn lists_of_plain(&self, nature: u32) -> Option<&[ListId]> {
         let nature = self.list.get(nature as usize).filter(|it| it.frontend.is_none())?;
         let plain = self.plains.get(nature.plain as usize).filter(|it| it.nodes.is_empty())?;
         Some(&plain.lists)
     }
 
-    /// What an endpoint, an address, or both are to rules and lists.
+    /// The number of the properties of an endpoint, an address, or both as a peer of rules and lists.
     pub(super) fn plain(&mut self, endpoint: Option<EndpointId>, address: Option<IpAddr>) -> u32 {
         let cluster = self.cluster;
         let endpoint = endpoint.map(|id| &cluster.endpoints[id.index()]);
         let member = endpoint.filter(|it| it.standing == Standing::Member);
         let mut peers = member.map_or_else(Vec::new, |pod| self.held(pod).to_vec());
-        // Spec: "Selects particular IPBlocks to allow": of whoever has the address, unless it is assumed otherwise.
+        // Spec: "Selects particular IPBlocks to allow": also of addresses of pods, unless the assumption is otherwise.
         if member.is_none() || cluster.assume.ipblock_pods == IpBlockPods::Match {
             peers.extend(address.map_or(&[][..], |address| self.blocks.containing(address)));
         }
@@ -189,7 +190,7 @@ impl<'c> Natures<'c> {
     }
 
     fn nodes_of(&self, endpoint: Option<&Endpoint>, address: Option<IpAddr>) -> Vec<NodeId> {
-        // Other pods have the node's address, if they have one.
+        // A pod on the host's network is its node, even if the node has no address. Otherwise the address decides.
         let host = endpoint.filter(|it| it.standing == Standing::HostNetwork).and_then(|it| it.node);
         let is_it = |id: &NodeId| {
             let has = |address: IpAddr| self.cluster.nodes[id.index()].addresses.contains(&address);
@@ -220,7 +221,8 @@ impl<'c> Natures<'c> {
         })
     }
 
-    /// Where blocks and lists begin and end, with the addresses outside, and all that are somebody's.
+    /// The ends of blocks and lists with the addresses just outside, and all addresses of endpoints, services and
+    /// nodes.
     pub(super) fn cuts(&self) -> BTreeSet<IpAddr> {
         let cluster = self.cluster;
         let owned = cluster.endpoints.iter().flat_map(|it| &it.addresses);
@@ -261,7 +263,7 @@ pub(in crate::verify) fn around(first: IpAddr, last: IpAddr) -> impl Iterator<It
     [low.checked_sub(1), Some(low), Some(high), after].into_iter().flatten().map(move |it| to_address(family, it))
 }
 
-/// A list's entries, sorted, overlapping ones as one.
+/// A list's entries, sorted; overlapping entries are merged.
 fn ranges(cluster: &Cluster, id: ListId) -> Vec<(IpAddr, IpAddr)> {
     let mut entries: Vec<_> = cluster.lists[id.index()].entries.iter().map(|it| (it.first, it.last)).collect();
     entries.sort_unstable();
@@ -280,11 +282,11 @@ fn is_in(ranges: &[(IpAddr, IpAddr)], address: IpAddr) -> bool {
     after.checked_sub(1).and_then(|index| ranges.get(index)).is_some_and(|(_, last)| address <= *last)
 }
 
-/// Blocks with their holes. Between two cuts, all addresses are in the same ones.
+/// Blocks with their exceptions. All addresses between two cuts are in the same blocks.
 struct Blocks<'c> {
     list: Vec<(u32, Prefix, &'c [Prefix])>,
     cuts: Vec<IpAddr>,
-    /// By family and the number of cuts at or before an address, once asked.
+    /// A cache, by family and the number of cuts at or before an address.
     known: HashMap<(bool, usize), Vec<u32>>,
 }
 
@@ -312,7 +314,7 @@ impl<'c> Blocks<'c> {
     }
 }
 
-/// Labels as far as selectors can see them: those under keys that a selector names.
+/// Labels reduced to the keys that selectors name.
 struct Projection<'c> {
     keys: BTreeSet<&'c str>,
     numbers: HashMap<Vec<Option<&'c str>>, u32>,

@@ -33,7 +33,7 @@ impl Row {
     }
 }
 
-/// Plain natures by what holds for them.
+/// The plain natures that each peer of a rule matches, and those that any list contains.
 pub(in crate::verify) struct Holders {
     by_peer: Vec<Vec<u32>>,
     listed: Vec<u32>,
@@ -92,7 +92,8 @@ impl<'c> Expected<'c> {
         let words = words(self.slots.count());
         let isolating = self.isolating(kind, direction);
         let count = self.natures.plains.len();
-        // Spec: "By default, a pod is non-isolated for egress; all outbound connections are allowed." (ingress likewise)
+        // Spec: "By default, a pod is non-isolated for egress; all outbound connections are allowed." (ingress
+        // likewise)
         let begin = if isolating.is_empty() { bits::full(self.slots.count()) } else { vec![0; words] };
         let mut row = Row { words, sets: begin.repeat(count) };
         for policy in isolating {
@@ -109,7 +110,8 @@ impl<'c> Expected<'c> {
         row
     }
 
-    /// ICMP errors about live flows come in from every address that no list denies, and leave to the other end of the flow.
+    /// ICMP errors about live flows pass ingress from every address that no list denies, and pass egress to the other
+    /// end of the flow.
     fn add_errors(&self, kind: u32, direction: Direction, row: &mut Row) {
         for (number, plain) in self.natures.plains.iter().enumerate() {
             if direction == Direction::Egress || !self.is_denied(kind, direction, plain) {
@@ -118,8 +120,8 @@ impl<'c> Expected<'c> {
         }
     }
 
-    // Spec: "A pod is isolated for egress if there is any NetworkPolicy that both selects the pod and has "Egress" in its
-    // policyTypes" (ingress likewise).
+    // Spec: "A pod is isolated for egress if there is any NetworkPolicy that both selects the pod and has "Egress" in
+    // its policyTypes" (ingress likewise).
     fn isolating(&self, kind: u32, direction: Direction) -> Vec<&'c Policy> {
         let policies = self.kinds[kind as usize].policies.iter().map(|id| &self.cluster.policies[id.index()]);
         policies.filter(|policy| policy.rules(direction).is_some()).collect()

@@ -2,7 +2,7 @@
 //!
 //! Problem: a program's result does not show a port's atom. Strategy: find the set for one class and one subject class,
 //! overwrite its bytes where the program reads them, and look at the verdicts. Six runs show which bit of eight bytes
-//! decides, whatever the words mean.
+//! decides, for any meaning of the words.
 
 use std::collections::HashMap;
 
