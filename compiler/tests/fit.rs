@@ -77,6 +77,10 @@ fn only_the_heavy_namespace_is_held() {
         let hostile = namespace(&full, NAMESPACE);
         assert!(!fit.held.is_empty(), "{shape:?}");
         assert!(fit.held.iter().all(|it| full.policy(it.policy).namespace == hostile), "{shape:?}: {fit:?}");
+        for policy in fit.held.iter().map(|it| held.policy(it.policy)) {
+            let is_empty = |rules: &Option<Vec<_>>| rules.as_ref().is_none_or(Vec::is_empty);
+            assert!(is_empty(&policy.ingress) && is_empty(&policy.egress), "{shape:?}: {}", policy.name);
+        }
         for (before, after) in full.policies.iter().zip(&held.policies) {
             assert_eq!(before.ingress.is_some(), after.ingress.is_some(), "it isolates as before");
             assert_eq!(before.egress.is_some(), after.egress.is_some(), "it isolates as before");
