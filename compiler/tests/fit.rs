@@ -137,8 +137,8 @@ fn classification_stops_at_its_limits() {
     }
 }
 
-/// Lists are the administrator's. A list with many addresses inside a tenant's block cuts the block into as many ranges, and
-/// the tenant's policies do not pay for them.
+/// Lists belong to the administrator. Each address of a list inside a tenant's block cuts the block once more. These
+/// ranges are not charged to the tenant's policies.
 #[test]
 fn the_length_of_lists_costs_policies_nothing() {
     let address = |index: u8| IpAddr::from([192, 0, 2, 2 * index]);
@@ -161,4 +161,23 @@ fn the_length_of_lists_costs_policies_nothing() {
         classify(&cluster, &Scope::node(&cluster, NODE).expect("it is there")).expect("there is no limit").spent.bytes
     };
     assert_eq!(spent(1), spent(120));
+}
+
+/// Of the policies of a heavy namespace, the light ones stay.
+#[test]
+fn a_light_policy_of_a_heavy_namespace_keeps_its_rules() {
+    let mut objects = hostile::cluster(Shape::Scattered, 3, 1, &mut Random::new(1));
+    let of_hostile = objects.iter_mut().filter(|it| it.meta.namespace == NAMESPACE);
+    let mut policies = of_hostile.filter_map(|it| match &mut it.body {
+        Body::NetworkPolicy(policy) => Some((it.meta.name.clone(), policy)),
+        _ => None,
+    });
+    let (light, policy) = policies.next().expect("there are three");
+    policy.ingress.truncate(5);
+    policy.egress.truncate(5);
+    let mut cluster = cluster_of(&objects);
+    let scope = Scope::node(&cluster, NODE).expect("it is there");
+    let fit = fit(&mut cluster, &scope, Limits::NONE, Some(128));
+    let held: Vec<&str> = fit.held.iter().map(|it| cluster.policy(it.policy).name.as_str()).collect();
+    assert!(held.len() == 2 && !held.contains(&light.as_str()), "{held:?}, and {light} is light");
 }

@@ -3,10 +3,17 @@
 //! A row's default is the set for a peer of class 0; its entries are the peer classes with other sets. The cost of a
 //! row depends only on the matches of its own subject's rules: other subjects' policies are not examined.
 
+mod open;
+mod provenance;
+mod services;
+
 use std::collections::{BTreeMap, HashMap};
 
+use open::{Entries, OpenRow, entry_bytes};
+pub(super) use provenance::provenance;
+
 use super::addresses::AddressMap;
-use super::fronts::{self, Front, FrontPort, Rest};
+use super::fronts::{self, Front, FrontPort};
 use super::meter::{ENTRY_BYTES, Meter, SET_COPIES, Spent};
 use super::peers::Peers;
 use super::ports::{self, AtomId, AtomSet, AtomSetId, Atoms};
@@ -14,10 +21,9 @@ use super::predicates::{DraftPorts, DraftRule, PredicateId, Rules};
 use super::subjects::{Draft, Local};
 use super::{Classes, Peer, PeerId, Staged, Subject, SubjectId};
 use crate::address::Family;
-use crate::model::eval::RuleId;
 use crate::model::{
-    Backend, CidrList, Cluster, Direction, EndpointId, HostPort, ListAction, ListId, NodeId, Protocol, ServiceId,
-    ServicePort, Standing,
+    Backend, CidrList, Cluster, Direction, EndpointId, HostPort, ListAction, ListId, NodeId, Protocol, ServicePort,
+    Standing,
 };
 
 /// The atoms that one subject class allows, in one direction.
@@ -133,73 +139,9 @@ struct Behind {
     node: Option<NodeId>,
 }
 
-/// A row before its sets are numbered. Only classes in `entries` differ from `default`.
-struct OpenRow {
-    default: AtomSet,
-    /// Sorted.
-    entries: Vec<(PeerId, AtomSet)>,
-}
-
-impl OpenRow {
-    fn get(&self, peer: PeerId) -> &AtomSet {
-        let found = self.entries.binary_search_by_key(&peer, |(id, _)| *id);
-        found.map_or(&self.default, |index| &self.entries[index].1)
-    }
-
-    /// Adds entries. A new entry replaces the old entry of the same class.
-    fn overlay(&mut self, mut entries: Vec<(PeerId, AtomSet)>) {
-        entries.append(&mut self.entries);
-        // The sort is stable: of two entries for one class, the new one comes first.
-        entries.sort_by_key(|(peer, _)| *peer);
-        entries.dedup_by_key(|(peer, _)| *peer);
-        self.entries = entries;
-    }
-
-    /// Bytes that the meter counts for this row.
-    fn bytes(&self) -> u64 {
-        self.entries.len() as u64 * entry_bytes(&self.default)
-    }
-}
-
-/// Bytes of an entry of an [`OpenRow`] whose sets are as long as `like`.
-fn entry_bytes(like: &AtomSet) -> u64 {
-    (size_of::<(PeerId, AtomSet)>() + size_of_val(like.words())) as u64
-}
-
 /// Steps that it takes to go through a set of atoms.
 fn set_steps(atoms: &Atoms) -> u64 {
     1 + atoms.count() as u64 / 256
-}
-
-/// The entries of a row that is not finished. Every rule of a subject adds to the entries of its peers, so entries must
-/// be found quickly.
-struct Entries {
-    list: Vec<(PeerId, AtomSet)>,
-    /// The position in `list`, by peer class.
-    positions: Vec<u32>,
-    default: AtomSet,
-}
-
-impl Entries {
-    fn new(peers: usize, default: AtomSet) -> Self {
-        Self { list: Vec::new(), positions: vec![u32::MAX; peers], default }
-    }
-
-    /// The set of a class, which starts as the default.
-    fn of(&mut self, peer: PeerId) -> &mut AtomSet {
-        let position = &mut self.positions[peer.index()];
-        if *position == u32::MAX {
-            *position = self.list.len() as u32;
-            self.list.push((peer, self.default.clone()));
-        }
-        &mut self.list[*position as usize].1
-    }
-
-    fn sorted(self) -> OpenRow {
-        let Self { mut list, default, .. } = self;
-        list.sort_unstable_by_key(|(peer, _)| *peer);
-        OpenRow { default, entries: list }
-    }
 }
 
 impl<'a> Builder<'a> {
@@ -545,155 +487,6 @@ impl<'a> Builder<'a> {
         denied.map(|(peer, _)| peer).collect()
     }
 
-    /// Overwrites the entries of service addresses, of the pod's own node, and of hostPorts there.
-    fn overlay_special(&self, subject: &Subject, open: &mut OpenRow) {
-        let mut special = Vec::with_capacity(self.special.len());
-        for id in &self.special {
-            let peer = self.peer(*id);
-            let own_node = subject.node.is_some_and(|node| peer.nodes.contains(&node));
-            let front = peer.front.map(|front| &self.fronts[front as usize]);
-            if own_node || front.is_some() || self.claims(subject, *id).next().is_some() {
-                // This also counts its entry in the finished row.
-                let bytes = ENTRY_BYTES + entry_bytes(&open.default);
-                if !self.meter.take_for_services(bytes, set_steps(self.atoms)) {
-                    return;
-                }
-                special.push((*id, self.special_set(subject, open, *id, front, own_node)));
-            }
-        }
-        open.overlay(special);
-    }
-
-    fn special_set(
-        &self,
-        subject: &Subject,
-        open: &OpenRow,
-        id: PeerId,
-        front: Option<&Front>,
-        own_node: bool,
-    ) -> AtomSet {
-        let denied = !own_node && self.is_denied_by_list(subject, id);
-        let rules = self.rules_of(Direction::Egress, subject);
-        let mut set = match (own_node, front.map(|front| front.rest)) {
-            (true, _) => AtomSet::all(self.atoms.count()),
-            (false, Some(Rest::Closed)) if denied => AtomSet::none(self.atoms.count()),
-            (false, Some(Rest::Closed)) => self.without_peers(subject, rules.as_deref(), |_| true),
-            (false, _) => open.get(id).clone(),
-        };
-        for port in self.ports_at(front, own_node) {
-            let allowed = !denied && self.is_service_port_allowed(subject, open, rules.as_deref(), id, port);
-            match (allowed, port.contested) {
-                (true, true) => {}
-                (true, false) => set.insert(port.atom),
-                (false, _) => set.remove(port.atom),
-            }
-        }
-        self.take_host_ports(subject, open, id, &mut set);
-        set
-    }
-
-    /// The claims on an address. On the pod's own node, they include the node ports of services.
-    fn ports_at(&self, front: Option<&Front>, own_node: bool) -> Vec<FrontPort> {
-        let mut ports: Vec<FrontPort> = front.map_or_else(Vec::new, |front| front.ports.clone());
-        if own_node {
-            ports.extend(&self.node_ports);
-        }
-        ports.sort_unstable();
-        ports.dedup_by(|again, first| {
-            let is_same = (again.atom, again.service, again.port) == (first.atom, first.service, first.port);
-            first.contested |= is_same && again.contested;
-            is_same
-        });
-        for of_one in ports.chunk_by_mut(|a, b| a.atom == b.atom).filter(|it| it.len() > 1) {
-            of_one.iter_mut().for_each(|it| it.contested = true);
-        }
-        ports
-    }
-
-    /// Applies hostPorts, which can only deny. If several pods or a service claim the same port, all of them must be
-    /// allowed.
-    fn take_host_ports(&self, subject: &Subject, open: &OpenRow, id: PeerId, set: &mut AtomSet) {
-        for (index, claim) in self.claims(subject, id) {
-            let is_itself = subject.own_host_ports.binary_search(&index).is_ok();
-            let behind = self.stands_behind(&claim.backend, claim.protocol);
-            if !is_itself && !self.reaches(open, subject, behind) {
-                set.remove(self.atoms.find(claim.protocol, claim.port));
-            }
-        }
-    }
-
-    /// The hostPorts on a peer's address that the subject's own node translates.
-    fn claims(&self, subject: &Subject, id: PeerId) -> impl Iterator<Item = (u32, &'a HostPort)> {
-        let (node, claims) = (subject.node, &self.cluster.host_ports);
-        let claims = self.peer(id).host_ports.iter().map(|index| (*index, &claims[*index as usize]));
-        claims.filter(move |(_, claim)| node == Some(claim.node))
-    }
-
-    /// The atoms that rules without peers allow.
-    fn without_peers(
-        &self,
-        subject: &Subject,
-        rules: Option<&[&DraftRule]>,
-        keep: impl Fn(&DraftRule) -> bool,
-    ) -> AtomSet {
-        let Some(rules) = rules else { return AtomSet::all(self.atoms.count()) };
-        let mut set = AtomSet::none(self.atoms.count());
-        // Skipped rules cost steps too, because each of them is examined.
-        if !self.meter.take_for_services(0, rules.len() as u64 / 4) {
-            return set;
-        }
-        for rule in rules.iter().filter(|rule| rule.peers.is_none() && keep(rule)) {
-            set.add(&self.atoms_of(Direction::Egress, subject, rule.ports.as_ref()));
-        }
-        set
-    }
-
-    fn is_denied_by_list(&self, subject: &Subject, peer: PeerId) -> bool {
-        let predicates = &self.peer(peer).predicates;
-        let contains = |list: &&ListId| {
-            let holds = |id: &PredicateId| predicates.binary_search(id).is_ok();
-            self.cluster.lists[list.index()].egress && self.list_predicates.get(list).is_some_and(holds)
-        };
-        let first = subject.lists.iter().find(contains);
-        first.is_some_and(|list| self.cluster.lists[list.index()].action == ListAction::Deny)
-    }
-
-    fn is_service_port_allowed(
-        &self,
-        subject: &Subject,
-        open: &OpenRow,
-        rules: Option<&[&DraftRule]>,
-        address: PeerId,
-        port: FrontPort,
-    ) -> bool {
-        let ServiceId(service) = port.service;
-        let of_service = &self.cluster.services[service as usize].ports[port.port as usize];
-        let family = self.family_of(address);
-        let behind = &self.behind[service as usize][port.port as usize][usize::from(family == Family::V6)];
-        if behind.is_empty() {
-            // If the service port may get backends with any port, only a rule that allows all ports reaches it.
-            let allows_all =
-                |rule: &DraftRule| rule.ports.as_ref().is_none_or(|ports| ports.cover(of_service.protocol));
-            return self.without_peers(subject, rules, allows_all).contains(port.atom);
-        }
-        if !self.meter.take_for_services(0, 4 * behind.len() as u64) {
-            return false;
-        }
-        subject.own_services.binary_search(&(service, port.port, family)).is_ok()
-            || behind.iter().all(|it| self.reaches(open, subject, *it))
-    }
-
-    fn reaches(&self, open: &OpenRow, subject: &Subject, behind: Behind) -> bool {
-        let Behind { peer, atom, node } = behind;
-        let own_node = subject.node.is_some_and(|own| self.peer(peer).nodes.contains(&own) || node == Some(own));
-        own_node || open.get(peer).contains(atom)
-    }
-
-    fn family_of(&self, peer: PeerId) -> Family {
-        let peer = self.peer(peer);
-        peer.family.or(peer.front.map(|front| self.fronts[front as usize].family)).unwrap_or(Family::V4)
-    }
-
     fn peer(&self, id: PeerId) -> &'a Peer {
         &self.peers.list[id.index()]
     }
@@ -709,61 +502,4 @@ fn asks(list: &CidrList, direction: Direction) -> bool {
 
 fn serves(backend: &Backend, family: Family) -> bool {
     backend.address.is_none_or(|address| Family::of(address) == family)
-}
-
-/// The rules behind an entry of a peer class without services.
-pub(super) fn provenance(
-    classes: &Classes,
-    direction: Direction,
-    subject: SubjectId,
-    peer: PeerId,
-    atom: AtomId,
-) -> Vec<RuleId> {
-    let question = Question {
-        classes,
-        direction,
-        subject: &classes.subjects[subject.index()],
-        peer: &classes.peers[peer.index()],
-        atom,
-    };
-    let mut found = Vec::new();
-    for policy in &question.subject.policies {
-        for (index, rule) in classes.rules.of(*policy, direction).unwrap_or_default().iter().enumerate() {
-            if question.is_allowed_by(rule) {
-                found.push(RuleId { policy: *policy, rule: index as u32 });
-            }
-        }
-    }
-    found
-}
-
-struct Question<'a> {
-    classes: &'a Classes,
-    direction: Direction,
-    subject: &'a Subject,
-    peer: &'a Peer,
-    atom: AtomId,
-}
-
-impl Question<'_> {
-    fn is_allowed_by(&self, rule: &DraftRule) -> bool {
-        let holds = |predicate: &PredicateId| self.peer.predicates.binary_search(predicate).is_ok();
-        rule.peers.as_ref().is_none_or(|peers| peers.iter().any(holds))
-            && rule.ports.as_ref().is_none_or(|ports| self.is_among(ports))
-    }
-
-    fn is_among(&self, ports: &DraftPorts) -> bool {
-        let atoms = &self.classes.atoms;
-        let (numbers, names) = match self.direction {
-            Direction::Ingress => (&self.subject.named, &atoms.ingress_names),
-            Direction::Egress => (&self.peer.named, &atoms.egress_names),
-        };
-        let in_range = |(protocol, first, last): &(_, u16, u16)| {
-            atoms.of_range(*protocol, *first, *last).is_some_and(|set| set.contains(self.atom))
-        };
-        let is_named = |(name, number): &(u32, u16)| {
-            ports.named.contains(name) && atoms.find(names[*name as usize].0, *number) == self.atom
-        };
-        self.atom != Atoms::REST && (ports.ranges.iter().any(in_range) || numbers.iter().any(is_named))
-    }
 }

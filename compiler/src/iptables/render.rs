@@ -274,7 +274,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// Conditions that each contain as many ports as one match allows. A rule without `ports` matches every port and
+    /// Splits ports into conditions, because one match takes a limited number of ports. A rule without `ports` matches every port and
     /// protocol.
     fn ports(&mut self, ports: &[PortRule]) -> Vec<Conditions> {
         if ports.is_empty() {

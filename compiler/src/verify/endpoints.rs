@@ -46,7 +46,7 @@ pub(super) fn scope(artifact: &Artifact, cluster: &Cluster) -> Result<Vec<Endpoi
     Ok(local.map(|(index, _)| EndpointId(index as u32)).collect())
 }
 
-/// Matches endpoints by name and compares their values. Reports each difference in `told`, and returns the endpoints
+/// Matches endpoints by name and compares their values. Appends each difference to the report, and returns the endpoints
 /// that agree.
 pub(super) fn check(
     artifact: &Artifact,
