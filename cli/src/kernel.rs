@@ -9,8 +9,9 @@ use std::rc::Rc;
 use anyhow::Result;
 use weir_compiler::address::Family;
 use weir_compiler::compile::Compiled;
-use weir_compiler::engine::machine::{DROP, NEXT};
-use weir_compiler::engine::{Broken, Decide, Make, Question, packet};
+use weir_compiler::engine::{Decide, Make, Question};
+use weir_compiler::machine::Broken;
+use weir_compiler::machine::{DROP, NEXT};
 use weir_compiler::model::eval::Verdict;
 use weir_runtime::sys::Kernel;
 use weir_runtime::trial::{ELSEWHERE, INTERFACE, Trial, context};
@@ -64,7 +65,7 @@ impl Loaded {
 impl Decide for Loaded {
     fn decide(&mut self, question: &Question) -> Result<Verdict, Broken> {
         self.stand_at(question.place)?;
-        let packet = packet::first(question).ok_or_else(|| Broken("a packet of two families".to_owned()))?;
+        let packet = question.first_packet().ok_or_else(|| Broken("a packet of two families".to_owned()))?;
         let came_in = match (question.own_node, question.remote == question.own) {
             (true, _) => 0,
             (_, true) => INTERFACE,

@@ -12,7 +12,8 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use weir_compiler::classify::{Atoms, Classes};
-use weir_compiler::engine::{Broken, Decide, Engine, EngineError, Machine, Make, NoAnswer, Question, packet};
+use weir_compiler::engine::{Decide, Engine, EngineError, Machine, Make, NoAnswer, Question};
+use weir_compiler::machine::Broken;
 use weir_compiler::model::directory::Directory;
 use weir_compiler::model::eval::{Basis, Flow, FlowProtocol, Judgement, Verdict};
 use weir_compiler::model::{Cluster, Direction, EndpointId, ServiceId};
@@ -147,6 +148,6 @@ fn witness(cluster: &Cluster, seen: &Seen) -> Option<Witness> {
         destination,
         protocol: question.protocol,
         port: question.port,
-        packet: packet::first(question)?,
+        packet: question.first_packet()?,
     })
 }

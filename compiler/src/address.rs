@@ -249,6 +249,22 @@ fn unmap(address: IpAddr) -> (IpAddr, bool) {
     }
 }
 
+/// The family, and the address as a number of its width.
+pub fn to_number(address: IpAddr) -> (Family, u128) {
+    match address {
+        IpAddr::V4(v4) => (Family::V4, u128::from(v4.to_bits())),
+        IpAddr::V6(v6) => (Family::V6, v6.to_bits()),
+    }
+}
+
+/// The address of a number of the family's width.
+pub fn to_address(family: Family, number: u128) -> IpAddr {
+    match family {
+        Family::V4 => IpAddr::V4(Ipv4Addr::from_bits(number as u32)),
+        Family::V6 => IpAddr::V6(Ipv6Addr::from_bits(number)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

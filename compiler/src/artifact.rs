@@ -25,35 +25,37 @@
 mod btf;
 mod bytes;
 mod debug;
-mod describe;
 mod digest;
 mod elf;
 mod images;
 mod json;
 mod line;
 mod manifest;
+pub mod map_image;
 pub mod memory;
 mod object;
 mod objects;
+pub mod packet;
 pub mod provenance;
+pub mod structure;
 pub mod view;
 
 pub use debug::DebugInfo;
-pub use describe::describe;
 pub use digest::Digest;
 pub use images::map_type;
 pub use line::{Line, LineTable};
 pub use manifest::{Description, Input};
+pub use object::with_digest;
 pub use objects::objects;
 pub use provenance::Provenance;
 
 use std::mem;
 use std::ops::Range;
 
+use crate::artifact::map_image::MapImage;
 use crate::ebpf::asm::{Assembled, MapRef};
 use crate::ebpf::insn::Imm64;
 use crate::ebpf::insn::Insn;
-use crate::image::MapImage;
 use crate::layout::MapName;
 use crate::model::Direction;
 
@@ -269,6 +271,3 @@ fn uses(code: &Assembled) -> impl Iterator<Item = (Option<MapName>, bool)> {
         (name, matches!(insn, Some(Insn::LoadImm64 { value: Imm64::MapValue { .. }, .. })))
     })
 }
-
-#[cfg(test)]
-mod tests;

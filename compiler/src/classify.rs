@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub use addresses::{AddressMap, Stretch, to_address, to_number};
+pub use addresses::{AddressMap, Stretch};
 pub(crate) use addresses::{Number, after, ranges_of, ranges_of_block};
 pub use fronts::{Front, FrontPort, Rest};
 pub(crate) use meter::{CLASS_BYTES, ENTRY_BYTES, Meter, PAIR_BYTES, SET_COPIES};

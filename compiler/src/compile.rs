@@ -7,25 +7,32 @@
 
 mod budget;
 
+use crate::artifact::map_image::bucket_family;
+use crate::artifact::map_image::flow_room;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::address::Family;
-use crate::artifact::{Artifact, Description, Line, LineTable, LinkError, NamedEndpoint, Parts, describe, memory};
+use crate::artifact::map_image::MapImage;
+use crate::artifact::structure::{Note, Place, Structure};
+use crate::artifact::{Artifact, Description, Line, LinkError, Parts, memory};
 use crate::classify::{self, Classes, ClassifyError, PeerId, Scope};
+use crate::describe::lines::{line_of_object, line_table};
+use crate::describe::{describe, named_endpoint};
 use crate::ebpf::asm::Assembled;
 use crate::ebpf::limits::{self, Report, Violation};
 use crate::ebpf::target::Target;
 use crate::edge::Edge;
-use crate::emit::{self, AT_EDGE, EmitError, Plan, program_name};
-use crate::image::{self, EndpointEntry, MapImage, Sizes};
+use crate::emit::{self, EmitError, Plan};
+use crate::image::{self, EndpointEntry, Sizes};
 use crate::ir::{Program, Tables};
 use crate::layout::MapName;
+use crate::layout::{AT_EDGE, program_name};
 use crate::lower;
 use crate::model::{Cluster, Direction};
 use crate::origin::Origin;
 use crate::passes::{self, PassError};
-use crate::structures::{Note, Options as StructureOptions, Place, Structure};
+use crate::structures::Options as StructureOptions;
 
 pub use budget::{Budget, BudgetError, Budgets};
 
@@ -207,14 +214,14 @@ impl Compiled {
         description.structures = self.structures();
         complete(&mut description);
         let mut programs = self.programs.clone();
-        let mut line = |origin: &Origin| locate(origin).unwrap_or_else(|| Line::of_object(cluster, origin));
-        let lines = LineTable::of(&mut programs, &self.tables.sources, &mut line);
+        let mut line = |origin: &Origin| locate(origin).unwrap_or_else(|| line_of_object(cluster, origin));
+        let lines = line_table(&mut programs, &self.tables.sources, &mut line);
         Artifact::link(Parts {
             programs,
             edge: self.edge.clone(),
             lines,
             maps: self.maps.clone(),
-            endpoints: self.endpoints.iter().map(|entry| NamedEndpoint::new(cluster, entry)).collect(),
+            endpoints: self.endpoints.iter().map(|entry| named_endpoint(cluster, entry)).collect(),
             description,
         })
     }
@@ -240,10 +247,10 @@ impl Compiled {
 
     /// The flow tables of both families together.
     fn flow_table(&self) -> Note {
-        let tables = self.maps.iter().filter(|map| image::bucket_family(map.name).is_some());
+        let tables = self.maps.iter().filter(|map| bucket_family(map.name).is_some());
         let (mut entries, mut bytes) = (0, 0);
         for map in tables {
-            entries += image::flow_room(map) as usize;
+            entries += flow_room(map) as usize;
             bytes += memory::full(map).fixed;
         }
         let why = "read without a call".to_owned();

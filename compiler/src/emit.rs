@@ -32,6 +32,8 @@ mod options;
 mod parse;
 mod verdict;
 
+use crate::layout::AT_EDGE;
+use crate::layout::program_name;
 use std::collections::BTreeMap;
 
 use crate::address::Family;
@@ -112,17 +114,6 @@ pub fn emit_look_up(plan: &Plan<'_>, family: Family, address: impl FnOnce(&mut A
 
 /// The stack offset from r10 where [`emit_look_up`] expects the address.
 pub const REMOTE: i16 = frame::Key::REMOTE;
-
-/// The name of a hook's program.
-pub fn program_name(hook: Direction) -> &'static str {
-    match hook {
-        Direction::Ingress => "to_pod",
-        Direction::Egress => "from_pod",
-    }
-}
-
-/// The name of the program at the edge of the node.
-pub const AT_EDGE: &str = "at_edge";
 
 struct Emitter<'a> {
     asm: Asm,

@@ -9,10 +9,7 @@
 //! which is not policy. A question that depends on a distinction which no packet shows is skipped with a reason.
 
 mod because;
-pub mod edge;
 mod ir;
-pub mod machine;
-pub mod packet;
 mod parts;
 mod vm;
 mod world;
@@ -21,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::address::Family;
+use crate::artifact::packet;
 use crate::classify::SubjectId;
 use crate::compile::{CompileError, Compiled};
 use crate::model::eval::{
@@ -28,6 +26,7 @@ use crate::model::eval::{
 };
 use crate::model::{Cluster, Direction, EndpointId, ServiceId, Standing};
 
+pub use crate::machine::Broken;
 pub use ir::Interpreter;
 use parts::Asked;
 pub use vm::Machine;
@@ -54,6 +53,17 @@ pub struct Question {
     pub own_node: bool,
 }
 
+impl Question {
+    /// The first packet of the flow in question; `None` if its addresses are of two families.
+    pub fn first_packet(&self) -> Option<Vec<u8>> {
+        let (source, destination) = match self.direction {
+            Direction::Ingress => (self.remote, self.own),
+            Direction::Egress => (self.own, self.remote),
+        };
+        packet::build(source, destination, self.protocol, self.port)
+    }
+}
+
 /// Gives verdicts on packets.
 pub trait Decide {
     /// The verdict on the packet.
@@ -62,11 +72,6 @@ pub trait Decide {
 
 /// Makes an engine from a compile result.
 pub type Make = dyn Fn(&Compiled) -> Result<Box<dyn Decide>, Broken>;
-
-/// An engine failed: a bug in Weir, or the kernel refused an operation.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Broken(pub String);
 
 /// Why an engine could not be made or cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -119,6 +119,28 @@ pub struct HostPort {
     pub number: u16,
 }
 
+/// The two directions, as the pod sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// To the pod.
+    Ingress,
+    /// From the pod.
+    Egress,
+}
+
+impl Direction {
+    /// Both, in the order of the API text.
+    pub const ALL: [Self; 2] = [Self::Ingress, Self::Egress];
+
+    /// `ingress` or `egress`, as in field paths and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        }
+    }
+}
+
 /// A transport protocol that policies can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names are the protocols' own")]
@@ -146,6 +168,15 @@ impl Protocol {
             Self::Sctp => "SCTP",
         }
     }
+}
+
+/// The protocol of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FlowProtocol {
+    /// A protocol with ports.
+    Transport(Protocol),
+    /// ICMP or ICMPv6.
+    Icmp,
 }
 
 /// A workload: a template for pods that are not in the input.

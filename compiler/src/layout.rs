@@ -7,6 +7,8 @@ pub mod buckets;
 
 use std::net::IpAddr;
 
+use crate::k8s::Direction;
+
 /// The maps of a generation; programs refer to them by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
@@ -413,16 +415,42 @@ impl Origin {
     pub const ALL: [Self; 4] = [Self::Elsewhere, Self::Host, Self::Itself, Self::MidStream];
 }
 
+/// The name of a hook's program.
+pub fn program_name(hook: Direction) -> &'static str {
+    match hook {
+        Direction::Ingress => "to_pod",
+        Direction::Egress => "from_pod",
+    }
+}
+
+/// The name of the program at the edge of the node.
+pub const AT_EDGE: &str = "at_edge";
+
+/// The entries that the runtime writes into a map of protected addresses, for the endpoints with these values.
+pub fn protected<'a>(map: MapName, values: impl Iterator<Item = &'a [u8]>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let (at, bytes) = match map {
+        MapName::Local4 => (endpoint::V4 as usize, 4),
+        MapName::Local6 => (endpoint::V6 as usize, 16),
+        _ => return Vec::new(),
+    };
+    let addresses = values.filter_map(|value| value.get(at..at + bytes));
+    let given = addresses.filter(|address| address.iter().any(|byte| *byte != 0));
+    given.map(|address| (address.to_vec(), PROTECTED.to_vec())).collect()
+}
+
+/// The map value of every protected address.
+pub const PROTECTED: [u8; 4] = [1, 0, 0, 0];
+
 /// Egress is 1, ingress 0, in keys, flows and counters.
-pub fn direction_number(direction: crate::model::Direction) -> u32 {
+pub fn direction_number(direction: Direction) -> u32 {
     match direction {
-        crate::model::Direction::Ingress => 0,
-        crate::model::Direction::Egress => 1,
+        Direction::Ingress => 0,
+        Direction::Egress => 1,
     }
 }
 
 /// The key of `rows`.
-pub fn row_key(direction: crate::model::Direction, subject: u32, peer: u32) -> [u8; 8] {
+pub fn row_key(direction: Direction, subject: u32, peer: u32) -> [u8; 8] {
     let upper = subject | direction_number(direction) << 31;
     (u64::from(upper) << 32 | u64::from(peer)).to_le_bytes()
 }

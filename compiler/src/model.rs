@@ -20,7 +20,7 @@ pub use labels::{LabelSetId, SelectorId};
 
 use crate::address::Prefix;
 use crate::k8s;
-pub use crate::k8s::{ListAction, ListEntry, NamedPort, PortMatch, Protocol};
+pub use crate::k8s::{Direction, ListAction, ListEntry, NamedPort, PortMatch, Protocol};
 use crate::origin::{FieldPath, ObjectId, Origin};
 
 macro_rules! id {
@@ -269,28 +269,6 @@ pub struct PortRule {
     pub protocol: Protocol,
     /// The port, range of ports or port name.
     pub port: PortMatch,
-}
-
-/// The two directions, as the pod sees them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Direction {
-    /// To the pod.
-    Ingress,
-    /// From the pod.
-    Egress,
-}
-
-impl Direction {
-    /// Both, in the order of the API text.
-    pub const ALL: [Self; 2] = [Self::Ingress, Self::Egress];
-
-    /// `ingress` or `egress`, as in field paths and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ingress => "ingress",
-            Self::Egress => "egress",
-        }
-    }
 }
 
 impl Policy {

@@ -5,19 +5,20 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use weir_compiler::address::Family;
+use weir_compiler::address::{to_address, to_number};
 use weir_compiler::artifact::Artifact;
-use weir_compiler::classify::{Scope, to_address, to_number};
+use weir_compiler::artifact::packet;
+use weir_compiler::artifact::structure::Place;
+use weir_compiler::classify::Scope;
 use weir_compiler::compile::{Options, compile};
 use weir_compiler::decode;
 use weir_compiler::ebpf::target::Target;
-use weir_compiler::engine::edge::AtEdge;
-use weir_compiler::engine::machine::Loaded;
-use weir_compiler::engine::packet;
 use weir_compiler::layout::{MapName, config, endpoint};
+use weir_compiler::machine::Loaded;
+use weir_compiler::machine::edge::AtEdge;
 use weir_compiler::model::eval::{Basis, End, Flow, FlowProtocol, Oracle, Verdict};
 use weir_compiler::model::{Assumptions, Cluster, Direction, EndpointId, Established, HostNetworkPods, Icmp, Protocol};
 use weir_compiler::resolve;
-use weir_compiler::structures::Place;
 use weir_compiler::verify::{Difference, verify};
 use weir_fuzz::generators::{Random, cluster};
 

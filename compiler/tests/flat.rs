@@ -3,9 +3,10 @@
 #[path = "common/shape.rs"]
 mod shape;
 
+use weir_compiler::artifact::structure::{Place, Structure};
 use weir_compiler::classify::Scope;
 use weir_compiler::compile::{Compiled, Options, compile};
-use weir_compiler::structures::{Options as Structures, Place, Structure};
+use weir_compiler::structures::Options as Structures;
 
 fn compiled(policies: usize, forced: &[(Place, Structure)]) -> Compiled {
     let cluster = shape::cluster(policies);

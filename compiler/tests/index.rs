@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use weir_compiler::artifact::structure::{Place, Structure};
 use weir_compiler::classify::{Classes, PeerId, Scope, SubjectId, classify};
 use weir_compiler::compile::{self, Compiled, compile_classes};
 use weir_compiler::decode::{Input, InputKind, Options, decode};
@@ -11,7 +12,6 @@ use weir_compiler::k8s::{Body, Object, Phase, Pod};
 use weir_compiler::layout::{MapName, address_bytes};
 use weir_compiler::model::{Assumptions, Cluster, Direction, Protocol};
 use weir_compiler::resolve::resolve;
-use weir_compiler::structures::{Place, Structure};
 
 const FIXED: &str = "
 {apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: a}}}

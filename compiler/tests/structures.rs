@@ -8,7 +8,9 @@ use std::net::IpAddr;
 
 use address_maps::generate;
 use weir_compiler::address::Family;
-use weir_compiler::classify::{AddressMap, to_number};
+use weir_compiler::address::to_number;
+use weir_compiler::artifact::structure::{Place, Structure};
+use weir_compiler::classify::AddressMap;
 use weir_compiler::ebpf::asm::{Asm, MapRef};
 use weir_compiler::ebpf::insn::{Reg, Size};
 use weir_compiler::ebpf::limits;
@@ -20,7 +22,7 @@ use weir_compiler::layout::address_bytes;
 use weir_compiler::lower;
 use weir_compiler::model::Direction;
 use weir_compiler::structures::rows::Rows;
-use weir_compiler::structures::{Exact, Options, Place, Prefixes, Structure, Structures, key};
+use weir_compiler::structures::{Exact, Options, Prefixes, Structures, key};
 use weir_compiler::vm::{Host, MapFlags, MapKind, MapSpec, Skb, Vm};
 use weir_fuzz::generators::Random;
 

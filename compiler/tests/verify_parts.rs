@@ -2,16 +2,21 @@
 
 use std::net::IpAddr;
 
-use weir_compiler::artifact::{Artifact, Line, LineTable, NamedEndpoint, Parts, describe};
+use weir_compiler::artifact::map_image::MapImage;
+use weir_compiler::artifact::structure::{Place, Structure};
+use weir_compiler::artifact::{Artifact, Parts};
 use weir_compiler::classify::{Scope, classify};
+use weir_compiler::describe::describe;
+use weir_compiler::describe::lines::{line_of_object, line_table};
+use weir_compiler::describe::named_endpoint;
 use weir_compiler::ebpf::asm::Tag;
 use weir_compiler::ebpf::insn::{Insn, Operand};
 use weir_compiler::ebpf::target::Target;
-use weir_compiler::image::{self, MapImage};
+use weir_compiler::image;
 use weir_compiler::layout::{MapName, endpoint};
 use weir_compiler::model::{Assumptions, Cluster, Established, HostNetworkPods, Icmp};
 use weir_compiler::origin::Origin;
-use weir_compiler::structures::{Options, Place, Structure};
+use weir_compiler::structures::Options;
 use weir_compiler::verify::{Difference, Part, Report, verify_within};
 use weir_compiler::{decode, diagnostic::Severity, resolve};
 use weir_fuzz::generators::{Random, cluster};
@@ -38,14 +43,14 @@ fn artifact(cluster: &Cluster, scope: Scope, options: &Options) -> Artifact {
     let compiled = Compiled::with(cluster, scope, options).expect("compiled");
     let endpoints = image::endpoints(cluster, &compiled.classes, &compiled.tables);
     let mut programs = compiled.programs().expect("emitted");
-    let mut line = |origin: &Origin| Line::of_object(cluster, origin);
-    let lines = LineTable::of(&mut programs, &compiled.tables.sources, &mut line);
+    let mut line = |origin: &Origin| line_of_object(cluster, origin);
+    let lines = line_table(&mut programs, &compiled.tables.sources, &mut line);
     let parts = Parts {
         programs,
         edge: None,
         lines,
         maps: compiled.maps(),
-        endpoints: endpoints.iter().map(|entry| NamedEndpoint::new(cluster, entry)).collect(),
+        endpoints: endpoints.iter().map(|entry| named_endpoint(cluster, entry)).collect(),
         description: describe(cluster, &compiled.classes, Target::BASE, &mut |_| None),
     };
     Artifact::link(parts).expect("linked")

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use weir_compiler::address::Family;
-use weir_compiler::classify::{to_address, to_number};
+use weir_compiler::address::{to_address, to_number};
 use weir_compiler::diff::{Account, Change, Decides, Diff, Party, Presence, Row, State, compare};
 use weir_compiler::model::directory::Directory;
 use weir_compiler::model::eval::{Basis, End, Flow, FlowProtocol, Judgement, Oracle, Side, Verdict};

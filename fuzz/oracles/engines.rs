@@ -3,16 +3,18 @@
 use std::net::IpAddr;
 
 use weir_compiler::address::Family;
+use weir_compiler::artifact::map_image::MapImage;
+use weir_compiler::artifact::structure::Place;
 use weir_compiler::classify::{Atoms, Classes, Scope, classify};
 use weir_compiler::ebpf::asm::Assembled;
 use weir_compiler::ebpf::target::Target;
 use weir_compiler::emit::{Plan, emit};
-use weir_compiler::image::{self, MapImage, Sizes};
+use weir_compiler::image::{self, Sizes};
 use weir_compiler::ir::{self, Facts, Program, Reason, Tables};
 use weir_compiler::model::directory::Directory;
 use weir_compiler::model::eval::{Basis, Oracle, RuleId, Side, Verdict};
 use weir_compiler::model::{Cluster, Direction, EndpointId};
-use weir_compiler::structures::{Options, Place};
+use weir_compiler::structures::Options;
 use weir_compiler::{lower, passes};
 
 use super::packets::Machine;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use weir_compiler::artifact::map_image::with_few_flows;
 use weir_compiler::ebpf::limits;
 use weir_compiler::image;
 use weir_compiler::ir::protocol_number;
@@ -39,7 +40,7 @@ impl<'a> Machine<'a> {
         let mut vm = Vm::new(1);
         let mut maps: BTreeMap<u32, MapId> = BTreeMap::new();
         for map in compiled.maps() {
-            let map = image::with_few_flows(&map, MOST_FLOWS);
+            let map = with_few_flows(&map, MOST_FLOWS);
             let id = vm.create_map(map.spec).map_err(|error| format!("{:?}: {error:?}", map.name))?;
             for (key, value) in &map.entries {
                 vm.map_update(id, key, value, 0).map_err(|error| format!("{:?}: {error:?}", map.name))?;

@@ -20,14 +20,15 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use weir_compiler::address::Family;
+use weir_compiler::artifact::map_image::{MapImage, bucket_family, with_few_flows};
+use weir_compiler::artifact::structure::{Place, Structure};
 use weir_compiler::classify::Scope;
 use weir_compiler::compile::{Compiled, Options, compile};
 use weir_compiler::ebpf::code::{ByteOrder, encode};
 use weir_compiler::ebpf::target::Target;
-use weir_compiler::image::{MapImage, bucket_family, with_few_flows};
 use weir_compiler::layout::{MapName, buckets};
 use weir_compiler::model::{Cluster, Direction};
-use weir_compiler::structures::{Options as Structures, Place, Structure};
+use weir_compiler::structures::Options as Structures;
 use weir_compiler::vm::{MapFlags, MapKind, MapSpec};
 use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType, Program};
 use weir_runtime::trial::driver::MOST_OTHERS as SOURCES;

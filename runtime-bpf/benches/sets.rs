@@ -19,9 +19,10 @@ use kernel::{lay_out, make};
 use keys::{costs, misses, prefixes, singles};
 use serde_json::{Value, json};
 use weir_compiler::address::Family;
+use weir_compiler::artifact::structure::{Place, Structure};
 use weir_compiler::ebpf::target::Target;
 use weir_compiler::image::address_maps;
-use weir_compiler::structures::{Options, Place, Structure};
+use weir_compiler::structures::Options;
 use weir_fuzz::generators::Random;
 use weir_runtime::sys::{Kernel, Map};
 

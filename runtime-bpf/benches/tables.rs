@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use kernel::lay_out;
 use keys::{costs, misses, prefixes, singles};
 use weir_compiler::address::Family;
+use weir_compiler::artifact::structure::{Place, Structure};
 use weir_compiler::ebpf::target::Target;
-use weir_compiler::structures::{Options, Place, Structure};
+use weir_compiler::structures::Options;
 use weir_fuzz::generators::Random;
 use weir_runtime::sys::Kernel;
 

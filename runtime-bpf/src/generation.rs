@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
+use weir_compiler::artifact::map_image::{MapImage, bucket_family};
 use weir_compiler::artifact::{Artifact, map_type};
 use weir_compiler::ebpf::asm::Assembled;
 use weir_compiler::ebpf::code::{ByteOrder, encode};
-use weir_compiler::emit::AT_EDGE;
-use weir_compiler::image::{MapImage, bucket_family};
+use weir_compiler::layout::AT_EDGE;
 use weir_compiler::layout::{MapName, config, mark};
 use weir_compiler::vm::{MapFlags, MapKind};
 

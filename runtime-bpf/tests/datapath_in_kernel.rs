@@ -38,9 +38,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rig::{Arrival, Entries, INTERFACE, Parts, Rig};
+use weir_compiler::artifact::map_image::bucket_family;
 use weir_compiler::ebpf::code::{ByteOrder, encode};
 use weir_compiler::ebpf::context as field;
-use weir_compiler::image::bucket_family;
 use weir_compiler::layout::{MapName, Outcome};
 use weir_compiler::model::Direction;
 use weir_compiler::vm::{MapFlags, MapKind, MapSpec};

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
+use weir_compiler::artifact::structure::{Place, Structure};
 use weir_compiler::compile::Budget;
 use weir_compiler::ebpf::target::Target;
-use weir_compiler::structures::{self, Place, Structure};
+use weir_compiler::structures;
 
 use super::Paths;
 

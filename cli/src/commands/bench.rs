@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use serde_json::{Value, json};
 use weir_compiler::artifact::Artifact;
 use weir_compiler::classify::{Classes, Scope, classify};
-use weir_compiler::emit::program_name;
+use weir_compiler::layout::program_name;
 use weir_compiler::model::Cluster;
 
 use super::{Outcome, inspect};

@@ -9,11 +9,12 @@
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use weir_compiler::artifact::Artifact;
+use weir_compiler::artifact::structure::{Place, Structure};
 use weir_compiler::classify::Scope;
 use weir_compiler::compile::{Options, compile};
 use weir_compiler::ebpf::target::Target;
 use weir_compiler::model::Cluster;
-use weir_compiler::structures::{Place, Structure, parse_forced};
+use weir_compiler::structures::parse_forced;
 use weir_compiler::verify::{self, Difference, Part, Report};
 
 use super::Outcome;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use weir_compiler::address::Family;
-use weir_compiler::classify::{to_address, to_number};
+use weir_compiler::address::{to_address, to_number};
 use weir_compiler::model::EndpointId;
 use weir_compiler::reach::{Party, Reach, Zone};
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 use weir_compiler::address::{Family, Prefix};
-use weir_compiler::classify::{to_address, to_number};
+use weir_compiler::address::{to_address, to_number};
 use weir_compiler::escape::{self, is_hidden};
 use weir_compiler::reach::edges::{Group, Place};
 use weir_compiler::reach::{CellId, Cells, Party, Passes, Reach, ports};

@@ -1,7 +1,7 @@
 //! Describes classes and packets in words.
 
+use weir_compiler::artifact::packet::CLIENT_PORT;
 use weir_compiler::classify::{AtomId, Atoms, Classes, PeerId, Predicate, SubjectId};
-use weir_compiler::engine::packet::CLIENT_PORT;
 use weir_compiler::k8s::{LabelSelector, Operator, Requirement};
 use weir_compiler::model::eval::FlowProtocol;
 use weir_compiler::model::{Cluster, Protocol, SelectorId};

@@ -4,7 +4,7 @@ use serde_json::Value;
 use weir_compiler::classify::Scope;
 use weir_compiler::compile::{Options, compile};
 use weir_compiler::decode::{self, Input, InputKind};
-use weir_compiler::engine::machine::Loaded;
+use weir_compiler::machine::Loaded;
 use weir_compiler::model::eval::Verdict;
 use weir_compiler::model::{Assumptions, Direction};
 use weir_compiler::resolve::resolve;

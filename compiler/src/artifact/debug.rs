@@ -9,7 +9,7 @@ use super::btf::lines::{FUNCTION_RECORD, LINE_RECORD, line_record};
 use super::bytes::Sink;
 use super::{Artifact, object};
 use crate::ebpf::code::SLOT_BYTES;
-use crate::emit::program_name;
+use crate::layout::program_name;
 use crate::model::Direction;
 
 /// The debug information of one program.

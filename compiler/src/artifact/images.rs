@@ -6,7 +6,7 @@
 
 use super::bytes::{Sink, Source};
 use super::{LinkError, NamedEndpoint};
-use crate::image::MapImage;
+use crate::artifact::map_image::MapImage;
 use crate::layout::MapName;
 use crate::vm::{MapFlags, MapKind, MapSpec};
 

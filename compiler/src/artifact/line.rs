@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::classify::Sources;
-use crate::ebpf::asm::{Assembled, Tag};
-use crate::model::Cluster;
-use crate::origin::{ObjectId, Origin};
+use crate::ebpf::asm::Tag;
 
 /// A line of source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,34 +31,10 @@ impl Line {
         Self { file: plain(file), text: plain(text.trim()), number: number.min(LARGEST) }
     }
 
-    /// The line of an object that came without a file: its name, and the field.
-    pub fn of_object(cluster: &Cluster, origin: &Origin) -> Self {
-        Self::new(&object_name(cluster, origin.object), &origin.path.to_string(), 0)
-    }
-
     /// The line of instructions that belong to no particular policy.
     pub fn datapath() -> Self {
         Self::new("weir/datapath", "datapath", 1)
     }
-}
-
-/// `NetworkPolicy shop/web`
-fn object_name(cluster: &Cluster, object: ObjectId) -> String {
-    let name = |kind: &str, namespace: Option<crate::model::NamespaceId>, name: &str| {
-        let namespace = namespace.map(|id| format!("{}/", cluster.namespaces[id.index()].name));
-        format!("{kind} {}{name}", namespace.unwrap_or_default())
-    };
-    let policies = cluster
-        .policies
-        .iter()
-        .chain(&cluster.staged)
-        .map(|it| ("NetworkPolicy", it.object, Some(it.namespace), &it.name));
-    let lists = cluster.lists.iter().map(|it| ("CidrList", it.object, None, &it.name));
-    let services = cluster.services.iter().map(|it| ("Service", it.object, Some(it.namespace), &it.name));
-    let nodes = cluster.nodes.iter().filter_map(|it| Some(("Node", it.object?, None, &it.name)));
-    let mut all = policies.chain(lists).chain(services).chain(nodes);
-    let found = all.find(|(_, it, _, _)| *it == object);
-    found.map_or_else(|| object.to_string(), |(kind, _, namespace, its)| name(kind, namespace, its))
 }
 
 /// Lines by the tags that instructions carry.
@@ -80,20 +53,9 @@ impl Default for LineTable {
 }
 
 impl LineTable {
-    /// The lines of newly emitted programs, whose tags are 0 or a source's number plus one. Replaces these tags with
-    /// the table's.
-    pub fn of(programs: &mut [Assembled; 2], sources: &Sources, line: &mut dyn FnMut(&Origin) -> Line) -> Self {
-        let mut of_tag = |tag: Tag| {
-            let source = (tag.0 as usize).checked_sub(1).and_then(|source| sources.origins.get(source));
-            Some(source.map_or_else(Line::datapath, &mut *line))
-        };
-        let tags = programs.iter_mut().map(|program| &mut program.tags);
-        Self::numbered(tags, &mut of_tag).unwrap_or_default()
-    }
-
     /// Builds the table of the tags' lines, numbered in the order of their first use, so that a reader of the file gets
     /// the same numbers. `Err` with a tag that has no line.
-    pub(super) fn numbered<'t>(
+    pub fn numbered<'t>(
         tags: impl Iterator<Item = &'t mut Vec<Tag>>,
         line: &mut dyn FnMut(Tag) -> Option<Line>,
     ) -> Result<Self, Tag> {

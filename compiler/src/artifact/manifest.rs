@@ -7,12 +7,12 @@
 use super::json::Json;
 use super::memory::{self, Bytes};
 use super::{Artifact, Digest, LinkError, Provenance};
+use crate::artifact::map_image::MapImage;
+use crate::artifact::structure::{Note, Place, Structure};
 use crate::ebpf::asm::Assembled;
 use crate::ebpf::limits;
 use crate::ebpf::target::Target;
-use crate::image::MapImage;
 use crate::layout::endpoint;
-use crate::structures::{Note, Place, Structure};
 use crate::syntax::{Node, Span, Value, json};
 
 /// The version of the manifest's format.

@@ -9,7 +9,7 @@
 //! the sizes of structures depend on the kernel's configuration and were taken from a 6.18 x86-64 kernel. A test of the
 //! runtime compares them with the kernel that it runs on.
 
-use crate::image::MapImage;
+use crate::artifact::map_image::MapImage;
 use crate::vm::{MapFlags, MapKind, MapSpec};
 
 /// A number of bytes: one part is needed once, the other once for every possible CPU.

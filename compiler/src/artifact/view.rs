@@ -6,9 +6,9 @@ use super::memory::{self, Bytes};
 use super::{Artifact, manifest};
 use crate::ebpf::asm::Assembled;
 use crate::ebpf::{disasm, limits};
-use crate::emit::{AT_EDGE, program_name};
 use crate::escape;
 use crate::layout::MapName;
+use crate::layout::{AT_EDGE, program_name};
 use crate::vm::MapKind;
 
 /// The name of a kind of map in bpftool.

@@ -4,14 +4,14 @@
 //! of a single address go to the exact table, so a list of a million hosts makes no stretch.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::PeerId;
 use super::meter::{CLASS_BYTES, Meter, PAIR_BYTES};
 use super::predicates::{Predicate, PredicateId, Rules};
 use super::shared_sets::{SharedSet, SharedSets};
-use crate::address::{Family, Prefix};
+use crate::address::{Family, Prefix, to_address, to_number};
 use crate::k8s::ListEntry;
 use crate::model::Cluster;
 
@@ -378,22 +378,6 @@ fn subtract<N: Number>((first, last): (N, N), holes: &[(N, N)]) -> Vec<(N, N)> {
 
 fn bounds<N: Number>(prefix: Prefix) -> (N, N) {
     (N::of(to_number(prefix.address()).1), N::of(to_number(prefix.last()).1))
-}
-
-/// The family, and the address as a number of its width.
-pub fn to_number(address: IpAddr) -> (Family, u128) {
-    match address {
-        IpAddr::V4(v4) => (Family::V4, u128::from(v4.to_bits())),
-        IpAddr::V6(v6) => (Family::V6, v6.to_bits()),
-    }
-}
-
-/// The address of a number of the family's width.
-pub fn to_address(family: Family, number: u128) -> IpAddr {
-    match family {
-        Family::V4 => IpAddr::V4(Ipv4Addr::from_bits(number as u32)),
-        Family::V6 => IpAddr::V6(Ipv6Addr::from_bits(number)),
-    }
 }
 
 /// Puts the two tables together. Both are sorted; `moving` overrides `segments`.

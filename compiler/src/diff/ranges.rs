@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use super::{AddressRange, Traffic};
 use crate::address::{Family, Prefix};
-use crate::classify::{PortSpec, to_address, to_number};
+use crate::address::{to_address, to_number};
+use crate::classify::PortSpec;
 use crate::model::Protocol;
 
 /// At most this many ranges are listed.

@@ -10,7 +10,8 @@ use std::net::IpAddr;
 use super::side::{Side, View};
 use super::{AddressRange, Endpoint, ServiceAddress};
 use crate::address::Family;
-use crate::classify::{PeerId, to_address, to_number};
+use crate::address::{to_address, to_number};
+use crate::classify::PeerId;
 use crate::model::EndpointId;
 
 /// Peer classes on both sides; `None` if the end does not exist there.

@@ -10,7 +10,7 @@ use super::rows::Context;
 use super::side::{Side, View};
 use super::{AddressRange, Change, DiffError, Party, Presence, Traffic, Witness};
 use crate::address::Family;
-use crate::classify::{to_address, to_number};
+use crate::address::{to_address, to_number};
 use crate::model::eval::{End, Flow, FlowProtocol, Oracle, Verdict};
 use crate::model::{EndpointId, Standing};
 

@@ -1,8 +1,8 @@
 //! Engine `vm`: sends a packet through the emitted programs with the emitted maps.
 
-use super::machine::Loaded;
-use super::{Broken, Decide, Make, Question, packet};
+use super::{Broken, Decide, Make, Question};
 use crate::compile::Compiled;
+use crate::machine::Loaded;
 use crate::model::eval::Verdict;
 
 /// The emitted programs of one compile, in the userspace machine.
@@ -24,7 +24,7 @@ impl Machine {
 
 impl Decide for Machine {
     fn decide(&mut self, question: &Question) -> Result<Verdict, Broken> {
-        let packet = packet::first(question).ok_or_else(|| Broken("a packet of two families".to_owned()))?;
+        let packet = question.first_packet().ok_or_else(|| Broken("a packet of two families".to_owned()))?;
         self.0.run(question.direction, question.place, packet, question.own_node)
     }
 }

@@ -11,10 +11,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::Held;
 use crate::address::Prefix;
+use crate::address::to_number;
 use crate::classify::subjects::{Draft, needed_label};
 use crate::classify::{
     CLASS_BYTES, ENTRY_BYTES, Limits, Meter, Number, PAIR_BYTES, SET_COPIES, Scope, Spent, after, ranges_of_block,
-    subjects, to_number,
+    subjects,
 };
 use crate::model::{
     Cluster, Direction, LabelSetId, NamespaceId, Peer, PolicyId, PortMatch, Protocol, Rule, SelectorId, Standing,

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::{Dirty, Generation, Index};
-use crate::classify::{Number, PeerId, PredicateId, ranges_of, to_address};
+use crate::address::to_address;
+use crate::classify::{Number, PeerId, PredicateId, ranges_of};
 use crate::k8s::CidrList;
 
 /// For more addresses a new generation is compiled: it takes no longer, and programs find the addresses faster.

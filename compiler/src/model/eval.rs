@@ -20,9 +20,9 @@ use super::{
     NamespaceId, Peer, PolicyId, PortMatch, PortRule, Protocol, Rule, SelectorId, Standing,
 };
 
+pub use crate::k8s::FlowProtocol;
 pub use answer::{
-    Basis, ClaimsBasis, End, Flow, FlowProtocol, HostPortBasis, Judgement, RuleId, ServiceBasis, ServicesBehind, Side,
-    Verdict,
+    Basis, ClaimsBasis, End, Flow, HostPortBasis, Judgement, RuleId, ServiceBasis, ServicesBehind, Side, Verdict,
 };
 use ranges::Ranges;
 

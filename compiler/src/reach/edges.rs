@@ -9,7 +9,8 @@ use std::net::IpAddr;
 
 use super::{CellId, Cells, Passes, Reach, Who};
 use crate::address::Family;
-use crate::classify::{AtomSet, to_number};
+use crate::address::to_number;
+use crate::classify::AtomSet;
 use crate::model::NamespaceId;
 
 /// A group of ends, as a description names it.

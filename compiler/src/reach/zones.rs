@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use super::Zone;
 use crate::address::Family;
-use crate::classify::{Classes, PeerId, to_address, to_number};
+use crate::address::{to_address, to_number};
+use crate::classify::{Classes, PeerId};
 
 /// Every address that belongs to no pod, by class.
 pub(super) fn zones(classes: &Classes, is_pod: impl Fn(IpAddr) -> bool) -> Vec<Zone> {

@@ -7,7 +7,8 @@
 use std::net::IpAddr;
 
 use crate::address::{Family, Prefix};
-use crate::classify::{PeerId, Stretch, to_address, to_number};
+use crate::address::{to_address, to_number};
+use crate::classify::{PeerId, Stretch};
 
 /// The prefixes of one family, sorted. Addresses without a prefix have class 0.
 pub(super) fn aggregate(stretches: &[Stretch], family: Family) -> Vec<(Prefix, PeerId)> {

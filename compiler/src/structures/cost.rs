@@ -8,8 +8,9 @@
 use super::perfect::{self, Width};
 use super::rows::{Rows, Shape};
 use super::search::Cut;
-use super::{Note, Options, Place, Structure, dxr, width};
+use super::{Options, dxr, width};
 use crate::address::Family;
+use crate::artifact::structure::{Note, Place, Structure};
 use crate::classify::{AddressMap, MOST_COMPARES, Stretch};
 
 /// A helper call and the work of a kernel hash.

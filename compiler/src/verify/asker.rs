@@ -6,9 +6,9 @@ use super::errors::{self, ICMP_ERROR};
 use super::prober::{Instance, write};
 use super::slots::Port;
 use super::{Difference, MOST_TOLD, Part, Report};
-use crate::engine::Broken;
-use crate::engine::machine::{Loaded, arrived, interface};
 use crate::layout::direction_number;
+use crate::machine::Broken;
+use crate::machine::{Loaded, arrived, interface};
 use crate::model::eval::{Basis, End, Flow, FlowProtocol, Oracle, Verdict};
 use crate::model::{Cluster, Direction, EndpointId};
 

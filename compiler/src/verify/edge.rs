@@ -12,10 +12,10 @@ use super::survey::Survey;
 use super::{Difference, Part, Report};
 use crate::address::Family;
 use crate::artifact::Artifact;
-use crate::engine::Broken;
-use crate::engine::edge::AtEdge;
-use crate::engine::packet;
+use crate::artifact::packet;
 use crate::layout::endpoint;
+use crate::machine::Broken;
+use crate::machine::edge::AtEdge;
 use crate::model::Protocol;
 use crate::model::eval::FlowProtocol;
 

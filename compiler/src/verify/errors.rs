@@ -8,9 +8,10 @@ use std::net::IpAddr;
 
 use super::prober::other_than;
 use super::slots::Port;
-use crate::engine::machine::Loaded;
-use crate::engine::{Broken, packet};
+use crate::artifact::packet;
 use crate::layout::buckets::Tuple;
+use crate::machine::Broken;
+use crate::machine::Loaded;
 use crate::model::Direction;
 
 /// An ICMP error as a port. All other ports without a protocol are numbers of IP protocols, at most 255.

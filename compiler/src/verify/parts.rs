@@ -20,8 +20,8 @@ use super::prober::{Instance, Prober, Reach};
 use super::slots::Port;
 use super::survey::{Remote, Survey};
 use super::{Difference, Part, Report, bits};
-use crate::engine::Broken;
 use crate::layout::{FILTERS_EGRESS, FILTERS_INGRESS, direction_number};
+use crate::machine::Broken;
 use crate::model::{Cluster, Direction};
 use sets::Measured;
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::errors::ICMP_ERROR;
 use super::slots::Port;
-use crate::engine::Broken;
+use crate::machine::Broken;
 use crate::model::eval::Verdict;
 use crate::model::{Direction, Protocol};
 

@@ -8,8 +8,8 @@ use super::prober::{ClassKey, Instance, Prober, Reach};
 use super::suspects;
 use crate::address::Family;
 use crate::artifact::Artifact;
-use crate::engine::Broken;
 use crate::layout::{MapName, direction_number};
+use crate::machine::Broken;
 use crate::model::Direction;
 use crate::model::eval::Verdict;
 use crate::vm::Spot;
@@ -163,6 +163,6 @@ impl Surveyor<'_> {
 
 /// The stretch of addresses in which the same word of a table means the same boundary.
 fn stretch_of(address: IpAddr) -> IpAddr {
-    let (family, number) = crate::classify::to_number(address);
-    crate::classify::to_address(family, number >> 16 << 16)
+    let (family, number) = crate::address::to_number(address);
+    crate::address::to_address(family, number >> 16 << 16)
 }

@@ -12,10 +12,10 @@ use super::endpoints::{address, entries};
 use super::expected::around;
 use super::slots::{PROTOCOLS, Port};
 use crate::address::{Family, Prefix};
+use crate::address::{to_address, to_number};
 use crate::artifact::Artifact;
-use crate::classify::{to_address, to_number};
+use crate::artifact::map_image::MapImage;
 use crate::ebpf::insn::{Insn, Operand};
-use crate::image::MapImage;
 use crate::layout::MapName;
 
 /// The smallest size of a table with an entry for each 16-bit value.

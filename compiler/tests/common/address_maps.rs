@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use weir_compiler::address::Family;
-use weir_compiler::classify::{AddressMap, PeerId, Stretch, to_address, to_number};
+use weir_compiler::address::{to_address, to_number};
+use weir_compiler::classify::{AddressMap, PeerId, Stretch};
 use weir_fuzz::generators::Random;
 
 /// Single addresses and ranges of one family, and every address at or next to one of their boundaries.

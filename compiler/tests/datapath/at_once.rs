@@ -1,7 +1,7 @@
 //! The fast path: established packets take it, and it has the same results as the slow path.
 
 use weir_compiler::address::Family;
-use weir_compiler::image::with_few_flows;
+use weir_compiler::artifact::map_image::with_few_flows;
 use weir_compiler::layout::MapName;
 use weir_compiler::model::Direction;
 

@@ -5,13 +5,14 @@
 use std::net::IpAddr;
 
 use weir_compiler::address::Family;
+use weir_compiler::artifact::map_image::{MapImage, with_few_flows};
 use weir_compiler::classify::{Scope, classify};
 use weir_compiler::decode::{Input, InputKind, Options, decode};
 use weir_compiler::ebpf::asm::Assembled;
 use weir_compiler::ebpf::limits::check;
 use weir_compiler::ebpf::target::Target;
 use weir_compiler::emit::{Plan, emit};
-use weir_compiler::image::{MapImage, Sizes, endpoints, has_family, maps, with_few_flows};
+use weir_compiler::image::{Sizes, endpoints, has_family, maps};
 use weir_compiler::layout::buckets::{self, Flow, Tuple};
 use weir_compiler::layout::{MapName, OUTCOMES, Origin, Outcome, config, direction_number, endpoint};
 use weir_compiler::model::{Assumptions, Direction};

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use weir_compiler::address::Family;
-use weir_compiler::classify::{PeerId, Predicate, PredicateId, to_address, to_number};
+use weir_compiler::address::{to_address, to_number};
+use weir_compiler::classify::{PeerId, Predicate, PredicateId};
 use weir_compiler::layout::{MapName, address_bytes};
 use weir_compiler::model::directory::Directory;
 use weir_compiler::model::labels::matches;
@@ -87,7 +88,7 @@ fn an_address_s_class_holds_the_predicates_that_hold_for_the_address() {
 }
 
 /// The class that the kernel finds in the images: the exact entry, else the longest prefix, else 0.
-fn looked_up(images: &[weir_compiler::image::MapImage], address: IpAddr) -> PeerId {
+fn looked_up(images: &[weir_compiler::artifact::map_image::MapImage], address: IpAddr) -> PeerId {
     let (exact, prefixes) = match Family::of(address) {
         Family::V4 => (MapName::Exact4, MapName::Prefixes4),
         Family::V6 => (MapName::Exact6, MapName::Prefixes6),

@@ -1,7 +1,7 @@
 //! The manifest describes the entries as the tables contain them.
 
-use weir_compiler::artifact::Provenance;
 use weir_compiler::classify::{AtomId, PeerId, Scope, SubjectId, classify};
+use weir_compiler::describe::provenance::provenance;
 use weir_compiler::model::Direction;
 
 use crate::{generated, resolved};
@@ -13,7 +13,7 @@ fn the_manifest_names_the_rules_of_every_entry() {
         let (objects, assume, _) = generated(seed);
         let cluster = resolved(&objects, assume);
         let classes = classify(&cluster, &Scope::everything(&cluster)).expect("it can be classified");
-        let provenance = Provenance::new(&cluster, &classes, &mut |_| None);
+        let provenance = provenance(&cluster, &classes, &mut |_| None);
         let policies = classes.policies();
         let (subjects, peers, atoms) = (classes.subjects.len(), classes.peers.len(), classes.atoms.count());
         for direction in Direction::ALL {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weir_compiler::structures::{Place, Structure};
+use weir_compiler::artifact::structure::{Place, Structure};
 use weir_fuzz::oracles::engines::{Compiled, Effort, agree_on, forced, rounds, scopes};
 
 use crate::{generated, resolved};

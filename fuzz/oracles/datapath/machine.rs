@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_compiler::image::with_few_flows;
+use weir_compiler::artifact::map_image::with_few_flows;
 use weir_compiler::layout::{MapName, OUTCOMES, Outcome, buckets, config, direction_number};
 use weir_compiler::model::Direction;
 use weir_compiler::vm::{ANY, Host, MapId, MapKind, ProgramId, Skb, Vm};

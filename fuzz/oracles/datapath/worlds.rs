@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
+use weir_compiler::artifact::map_image::MapImage;
 use weir_compiler::classify::Scope;
 use weir_compiler::decode::{Input, InputKind, Options as Decoding, decode};
 use weir_compiler::ebpf::asm::Assembled;
-use weir_compiler::image::{self, MapImage};
+use weir_compiler::image;
 use weir_compiler::model::eval::{End, Flow, FlowProtocol, Oracle, Verdict};
 use weir_compiler::model::{Assumptions, Cluster, Direction, EndpointId, Established, Protocol};
 use weir_compiler::resolve::resolve;

@@ -5,8 +5,9 @@
 
 use std::net::IpAddr;
 
+use weir_compiler::address::to_address;
 use weir_compiler::address::{Family, Prefix};
-use weir_compiler::classify::{AddressMap, PeerId, Stretch, to_address};
+use weir_compiler::classify::{AddressMap, PeerId, Stretch};
 use weir_compiler::ebpf::asm::{Asm, MapRef};
 use weir_compiler::ebpf::insn::{AluOp, Reg, Size};
 use weir_compiler::emit::REMOTE;

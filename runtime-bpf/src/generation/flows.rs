@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_compiler::image::{MapImage, bucket_family};
+use weir_compiler::artifact::map_image::{MapImage, bucket_family};
 use weir_compiler::layout::{MapName, buckets, fragments};
 
 use super::Source;

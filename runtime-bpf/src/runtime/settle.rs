@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use weir_compiler::artifact::Artifact;
-use weir_compiler::emit::AT_EDGE;
-use weir_compiler::image::bucket_family;
+use weir_compiler::artifact::map_image::bucket_family;
+use weir_compiler::layout::AT_EDGE;
 use weir_compiler::layout::buckets::Slot;
 use weir_compiler::layout::{MapName, config, endpoint, mark};
 

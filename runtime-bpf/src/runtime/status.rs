@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use weir_compiler::emit::AT_EDGE;
-use weir_compiler::engine::edge::protected;
-use weir_compiler::image::bucket_family;
+use weir_compiler::artifact::map_image::bucket_family;
+use weir_compiler::layout::AT_EDGE;
+use weir_compiler::layout::protected;
 use weir_compiler::layout::{MapName, buckets, config};
 use weir_compiler::vm::MapKind;
 

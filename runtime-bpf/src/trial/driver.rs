@@ -11,13 +11,13 @@ use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use weir_compiler::address::Family;
+use weir_compiler::artifact::packet;
 use weir_compiler::ebpf::asm::{Asm, AsmError, Assembled, MapRef};
 use weir_compiler::ebpf::code::{ByteOrder, encode};
 use weir_compiler::ebpf::context as field;
 use weir_compiler::ebpf::helper::Helper;
 use weir_compiler::ebpf::insn::{AluOp, Cond, Reg, Size};
 use weir_compiler::ebpf::target::Target;
-use weir_compiler::engine::packet;
 use weir_compiler::model::eval::FlowProtocol;
 use weir_compiler::model::{Direction, Protocol};
 

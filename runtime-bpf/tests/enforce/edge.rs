@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weir_compiler::artifact::Artifact;
-use weir_compiler::engine::edge::{AtEdge, DROP, PASS as PASSES};
-use weir_compiler::engine::packet;
+use weir_compiler::artifact::packet;
+use weir_compiler::machine::edge::{AtEdge, DROP, PASS as PASSES};
 use weir_compiler::model::Protocol;
 use weir_compiler::model::eval::FlowProtocol;
 use weir_runtime::observe::Counter;

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use weir_compiler::artifact::Artifact;
+use weir_compiler::artifact::structure::{Place, Structure};
 use weir_compiler::classify::{PeerId, Scope, classify};
 use weir_compiler::model::Assumptions;
-use weir_compiler::structures::{Options as Structures, Place, Structure};
+use weir_compiler::structures::Options as Structures;
 use weir_runtime::runtime::{Access, Runtime};
 use weir_runtime::system::{Operation, System};
 use weir_runtime::{Error, Way, skip};

@@ -1,7 +1,7 @@
 //! Compares our estimate of the memory of maps with the kernel's figures.
 
+use weir_compiler::artifact::map_image::MapImage;
 use weir_compiler::artifact::memory;
-use weir_compiler::image::MapImage;
 use weir_compiler::vm::MapKind;
 use weir_runtime::skip;
 use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType};

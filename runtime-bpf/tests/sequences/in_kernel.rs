@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use weir_compiler::artifact::map_image::with_few_flows;
 use weir_compiler::ebpf::code::{ByteOrder, encode};
-use weir_compiler::image::with_few_flows;
 use weir_compiler::layout::MapName;
 use weir_compiler::model::Direction;
 use weir_compiler::vm::{MapFlags, MapKind};
@@ -71,7 +71,7 @@ impl<'w> InKernel<'w> {
     }
 }
 
-fn filled(kernel: &Kernel, image: &weir_compiler::image::MapImage) -> Map {
+fn filled(kernel: &Kernel, image: &weir_compiler::artifact::map_image::MapImage) -> Map {
     let map = kernel.create_map(&definition(&image.spec), None).unwrap();
     for (key, value) in &image.entries {
         map.update(key, value, 0).unwrap();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_compiler::address::Family;
-use weir_compiler::image::bucket_family;
+use weir_compiler::artifact::map_image::bucket_family;
 use weir_compiler::layout::buckets::{Slot, WAYS};
 use weir_compiler::layout::{MapName, Outcome};
 

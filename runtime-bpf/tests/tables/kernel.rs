@@ -61,7 +61,7 @@ pub(crate) fn load(
     LookUp { program, walked, _maps: maps }
 }
 
-pub(crate) fn make(kernel: &Kernel, image: &weir_compiler::image::MapImage) -> Map {
+pub(crate) fn make(kernel: &Kernel, image: &weir_compiler::artifact::map_image::MapImage) -> Map {
     let map_type = match image.spec.kind {
         MapKind::Array => MapType::Array,
         MapKind::Hash => MapType::Hash,

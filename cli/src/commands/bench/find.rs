@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use weir_compiler::address::Family;
+use weir_compiler::address::{to_address, to_number};
 use weir_compiler::artifact::NamedEndpoint;
-use weir_compiler::classify::{Atoms, Classes, PeerId, SubjectId, to_address, to_number};
+use weir_compiler::classify::{Atoms, Classes, PeerId, SubjectId};
 use weir_compiler::model::{Cluster, Direction, Protocol};
 use weir_runtime::trial::driver::MOST_OTHERS;
 

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use weir_compiler::address::Family;
 use weir_compiler::artifact::Artifact;
-use weir_compiler::engine::machine::DROP;
+use weir_compiler::machine::DROP;
 use weir_compiler::model::Direction;
 use weir_runtime::sys::{Kernel, Program};
 use weir_runtime::trial::driver::{Driver, Traffic};

@@ -3,7 +3,7 @@
 use weir_compiler::artifact::{Artifact, view};
 use weir_compiler::compile::{Budget, Compiled};
 use weir_compiler::ebpf::limits;
-use weir_compiler::emit::{AT_EDGE, program_name};
+use weir_compiler::layout::{AT_EDGE, program_name};
 use weir_compiler::model::{Cluster, Direction};
 use weir_compiler::verify::Report;
 

@@ -81,7 +81,7 @@ fn compiled(cluster: &Cluster, node: Option<&str>, assumed_pods: bool) -> Result
 fn cost(compiled: &Compiled) -> Cost {
     let classes = &compiled.classes;
     let total: Bytes = compiled.maps.iter().map(memory::full).sum();
-    let map = |map: &weir_compiler::image::MapImage| {
+    let map = |map: &weir_compiler::artifact::map_image::MapImage| {
         let (entries, bytes) = (map.entries.len() as u64, memory::full(map).on(cpus()));
         (map.name.name(), Map { entries, bytes })
     };

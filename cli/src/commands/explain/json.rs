@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use weir_compiler::diagnostic::Place;
-use weir_compiler::emit::program_name;
+use weir_compiler::layout::program_name;
 use weir_compiler::model::eval::{Basis, End, Flow, FlowProtocol, Side};
 use weir_compiler::model::{Cluster, Direction};
 use weir_compiler::origin::Origin;

@@ -2,8 +2,8 @@
 
 use annotate_snippets::{AnnotationKind, Element, Group, Level};
 use weir_compiler::diagnostic::Place;
-use weir_compiler::emit::program_name;
 use weir_compiler::escape;
+use weir_compiler::layout::program_name;
 use weir_compiler::model::eval::{Basis, End, Flow, Side};
 use weir_compiler::model::{Cluster, Direction, ListId, PolicyId, Standing};
 use weir_compiler::origin::{FieldPath, Origin};

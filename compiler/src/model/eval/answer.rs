@@ -1,8 +1,9 @@
 //! Questions and answers of the oracle: flows, verdicts and their reasons.
 
+use crate::model::eval::FlowProtocol;
 use std::net::IpAddr;
 
-use crate::model::{Direction, EndpointId, ListId, PolicyId, Protocol, ServiceId};
+use crate::model::{Direction, EndpointId, ListId, PolicyId, ServiceId};
 
 /// A new connection as the pods see it: after DNAT, before SNAT, unless the destination is a service address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,15 +25,6 @@ pub struct End {
     pub endpoint: Option<EndpointId>,
     /// The address; `None` for an endpoint without addresses.
     pub address: Option<IpAddr>,
-}
-
-/// The protocol of a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum FlowProtocol {
-    /// A protocol with ports.
-    Transport(Protocol),
-    /// ICMP or ICMPv6.
-    Icmp,
 }
 
 /// The verdict on a packet or connection: pass or drop.

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use crate::address::{Family, Prefix};
-use crate::classify::{to_address, to_number};
+use crate::address::{to_address, to_number};
 use crate::model::directory::Directory;
 use crate::model::labels::matches;
 use crate::model::{

@@ -12,7 +12,7 @@ use super::super::prober::{Instance, Prober};
 use super::super::slots::Port;
 use super::super::{Part, Report};
 use super::ports::Asks;
-use crate::engine::Broken;
+use crate::machine::Broken;
 use crate::model::eval::Verdict;
 use crate::vm::{MapId, Spot};
 

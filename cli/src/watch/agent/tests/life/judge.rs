@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use weir_compiler::artifact::packet;
 use weir_compiler::decode::{self, Input, InputKind};
-use weir_compiler::engine::machine::Loaded;
-use weir_compiler::engine::packet;
 use weir_compiler::k8s::Object;
+use weir_compiler::machine::Loaded;
 use weir_compiler::model::eval::{End, Flow, FlowProtocol, Oracle, Verdict};
 use weir_compiler::model::{Assumptions, Direction, Protocol};
 use weir_compiler::resolve::resolve;

@@ -1,16 +1,24 @@
 //! Runs the emitted programs over the emitted map images, in the userspace machine. The engine `vm` and the
 //! verification use it.
 
+pub mod edge;
+
 use crate::address::Family;
+use crate::artifact::map_image::MapImage;
+use crate::artifact::map_image::with_few_flows;
 use crate::ebpf::asm::Assembled;
-use crate::image::{self, MapImage};
 use crate::layout::buckets::{self, Flow, Tuple};
 use crate::layout::{MapName, Outcome, config, direction_number};
 use crate::model::Direction;
 use crate::model::eval::Verdict;
 use crate::vm::{Host, MapId, ProgramId, Skb, Spot, Vm};
 
-use super::{Broken, packet};
+use crate::artifact::packet;
+
+/// An engine failed: a bug in Weir, or the kernel refused an operation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Broken(pub String);
 
 /// tc's result "next": other programs on the hook still run.
 pub const NEXT: i32 = -1;
@@ -46,7 +54,7 @@ impl Loaded {
         let mut vm = Vm::new(1);
         let mut ids = [None; MapName::ALL.len()];
         for map in maps {
-            let map = image::with_few_flows(map, MOST_FLOWS);
+            let map = with_few_flows(map, MOST_FLOWS);
             let refused = |errno| Broken(format!("map {} is refused: {errno:?}", map.name.name()));
             let id = vm.create_map(map.spec).map_err(refused)?;
             for (key, value) in &map.entries {
@@ -163,7 +171,7 @@ pub(crate) fn verdict(hook: Direction, outcome: crate::vm::Outcome) -> Result<Ve
     match outcome.verdict() {
         NEXT => Ok(Verdict::Allow),
         DROP => Ok(Verdict::Deny),
-        other => Err(Broken(format!("{} returned {other}", crate::emit::program_name(hook)))),
+        other => Err(Broken(format!("{} returned {other}", crate::layout::program_name(hook)))),
     }
 }
 

@@ -1,13 +1,18 @@
-use proptest::prelude::*;
+//! The artifact: the same parts give the same bytes, a file reads back as it was written, and damage is found.
 
-use super::*;
-use crate::address::Family;
-use crate::classify::{Scope, classify};
-use crate::ebpf::asm::Tag;
-use crate::ebpf::target::Target;
-use crate::emit::{self, Plan};
-use crate::model::Assumptions;
-use crate::{decode, image, lower, passes, resolve};
+use proptest::prelude::*;
+use weir_compiler::address::Family;
+use weir_compiler::artifact::*;
+use weir_compiler::classify::{Scope, classify};
+use weir_compiler::describe::lines::{line_of_object, line_table};
+use weir_compiler::describe::{describe, named_endpoint};
+use weir_compiler::ebpf::asm::MapRef;
+use weir_compiler::ebpf::asm::Tag;
+use weir_compiler::ebpf::target::Target;
+use weir_compiler::emit::{self, Plan};
+use weir_compiler::layout::MapName;
+use weir_compiler::model::{Assumptions, Direction};
+use weir_compiler::{decode, image, lower, passes, resolve};
 
 const CLUSTER: &str = "
 apiVersion: v1
@@ -47,7 +52,7 @@ fn parts() -> Parts {
     let scope = Scope::everything(&cluster);
     let classes = classify(&cluster, &scope).unwrap();
     // Kernel maps, because this test looks at their entries and names.
-    let tables = lower::tables_with(&classes, &crate::structures::Options::kernel_maps());
+    let tables = lower::tables_with(&classes, &weir_compiler::structures::Options::kernel_maps());
     let decisions = Direction::ALL.map(|direction| {
         let mut decision = lower::lower(direction, &tables);
         passes::optimize(&mut decision, &tables).unwrap();
@@ -60,8 +65,8 @@ fn parts() -> Parts {
         families: vec![Family::V4, Family::V6],
     };
     let mut programs = Direction::ALL.map(|hook| emit::emit(&plan, hook).unwrap());
-    let lines = LineTable::of(&mut programs, &tables.sources, &mut |origin| Line::of_object(&cluster, origin));
-    let place = |origin: &crate::origin::Origin| Some(format!("shop.yaml:{}", origin.path));
+    let lines = line_table(&mut programs, &tables.sources, &mut |origin| line_of_object(&cluster, origin));
+    let place = |origin: &weir_compiler::origin::Origin| Some(format!("shop.yaml:{}", origin.path));
     let mut description = describe(&cluster, &classes, Target::BASE, &mut { place });
     description.inputs.push(Input { name: "shop.yaml".to_owned(), digest: Digest::of(CLUSTER.as_bytes()) });
     let endpoints = image::endpoints(&cluster, &classes, &tables);
@@ -69,8 +74,14 @@ fn parts() -> Parts {
         programs,
         edge: None,
         lines,
-        maps: image::maps(&cluster, &scope, &tables, image::Sizes::default(), crate::ebpf::target::Target::BASE),
-        endpoints: endpoints.iter().map(|entry| NamedEndpoint::new(&cluster, entry)).collect(),
+        maps: image::maps(
+            &cluster,
+            &scope,
+            &tables,
+            image::Sizes::default(),
+            weir_compiler::ebpf::target::Target::BASE,
+        ),
+        endpoints: endpoints.iter().map(|entry| named_endpoint(&cluster, entry)).collect(),
         description,
     }
 }
@@ -164,7 +175,7 @@ proptest! {
             let at = at.index(file.len());
             file[at] ^= bits;
         }
-        let _ = Artifact::read(&object::sealed(file));
+        let _ = Artifact::read(&with_digest(file));
     }
 
     #[test]
@@ -206,7 +217,7 @@ fn parts_that_do_not_fit_are_refused() {
 #[test]
 fn the_manifest_is_json_and_names_rules() {
     let manifest = Artifact::link(parts()).unwrap().manifest;
-    assert!(crate::syntax::json::parse(&manifest, crate::syntax::Span::of(&manifest)).is_ok());
+    assert!(weir_compiler::syntax::json::parse(&manifest, weir_compiler::syntax::Span::of(&manifest)).is_ok());
     for text in [
         "\"place\": \"shop.yaml:spec.ingress[0]\"",
         "\"name\": \"shop.yaml\"",

@@ -2,9 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::Question;
-use crate::model::eval::FlowProtocol;
-use crate::model::{Direction, Protocol};
+use crate::k8s::{FlowProtocol, Protocol};
 
 /// The client's port.
 pub const CLIENT_PORT: u16 = 40_000;
@@ -15,17 +13,8 @@ pub const ECHO_ID: u16 = 7;
 const TCP_SYN: u8 = 2;
 const SCTP_INIT: u8 = 1;
 
-/// The first packet of the flow in question; `None` if its addresses are of two families.
-pub fn first(question: &Question) -> Option<Vec<u8>> {
-    let (source, destination) = match question.direction {
-        Direction::Ingress => (question.remote, question.own),
-        Direction::Egress => (question.own, question.remote),
-    };
-    build(source, destination, question.protocol, question.port)
-}
-
 /// Whether a packet's source and destination address are equal.
-pub(super) fn is_to_itself(packet: &[u8]) -> bool {
+pub fn is_to_itself(packet: &[u8]) -> bool {
     let (from, to) = if packet.get(12..14) == Some(&[0x08, 0x00]) { (26..30, 30..34) } else { (22..38, 38..54) };
     packet.get(from).is_some_and(|from| Some(from) == packet.get(to))
 }

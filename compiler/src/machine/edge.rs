@@ -3,7 +3,8 @@
 use super::Broken;
 use crate::artifact::Artifact;
 use crate::ebpf::asm::MapRef;
-use crate::layout::{MapName, endpoint};
+use crate::layout::MapName;
+use crate::layout::protected;
 use crate::vm::{Host, MapId, ProgramId, Skb, Vm};
 
 /// XDP's result "drop the packet".
@@ -61,21 +62,6 @@ impl AtEdge {
         self.vm.map_update(id, key, value, 0).map_err(|errno| Broken(format!("{}: {errno:?}", map.name())))
     }
 }
-
-/// The entries that the runtime writes into a map of protected addresses, for the endpoints with these values.
-pub fn protected<'a>(map: MapName, values: impl Iterator<Item = &'a [u8]>) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let (at, bytes) = match map {
-        MapName::Local4 => (endpoint::V4 as usize, 4),
-        MapName::Local6 => (endpoint::V6 as usize, 16),
-        _ => return Vec::new(),
-    };
-    let addresses = values.filter_map(|value| value.get(at..at + bytes));
-    let given = addresses.filter(|address| address.iter().any(|byte| *byte != 0));
-    given.map(|address| (address.to_vec(), PROTECTED.to_vec())).collect()
-}
-
-/// The map value of every protected address.
-pub const PROTECTED: [u8; 4] = [1, 0, 0, 0];
 
 fn local_entries(artifact: &Artifact, map: MapName) -> Vec<(Vec<u8>, Vec<u8>)> {
     protected(map, artifact.endpoints.iter().map(|it| it.value.as_slice()))

@@ -1,6 +1,9 @@
 //! The manifest's description of a cluster and its classes.
 
-use super::{Description, NamedEndpoint, Provenance};
+pub mod lines;
+pub mod provenance;
+
+use crate::artifact::{Description, NamedEndpoint};
 use crate::classify::Classes;
 use crate::ebpf::target::Target;
 use crate::image::EndpointEntry;
@@ -23,17 +26,15 @@ pub fn describe(
         counts: counts(cluster, classes),
         structures: Vec::new(),
         assumptions: assumptions(cluster),
-        provenance: Provenance::new(cluster, classes, place),
+        provenance: provenance::provenance(cluster, classes, place),
     }
 }
 
-impl NamedEndpoint {
-    /// A local endpoint with its names.
-    pub fn new(cluster: &Cluster, entry: &EndpointEntry) -> Self {
-        let endpoint = &cluster.endpoints[entry.endpoint.index()];
-        let namespace = cluster.namespaces[endpoint.namespace.index()].name.clone();
-        Self { namespace, name: endpoint.name.clone(), value: entry.value.clone() }
-    }
+/// A local endpoint with its names.
+pub fn named_endpoint(cluster: &Cluster, entry: &EndpointEntry) -> NamedEndpoint {
+    let endpoint = &cluster.endpoints[entry.endpoint.index()];
+    let namespace = cluster.namespaces[endpoint.namespace.index()].name.clone();
+    NamedEndpoint { namespace, name: endpoint.name.clone(), value: entry.value.clone() }
 }
 
 fn counts(cluster: &Cluster, classes: &Classes) -> Vec<(String, u64)> {
