@@ -6,10 +6,6 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use weir_compiler::decode::InputKind;
-use weir_compiler::k8s::Object;
-use weir_compiler::model::{Assumptions, HostNetworkPods, Icmp};
-use weir_compiler::resolve::resolve;
 use weir_fuzz::generators::hostile::{self, Shape};
 use weir_fuzz::generators::sequences::{self, Abilities};
 use weir_fuzz::generators::{Random, change, cluster, texts};
@@ -18,6 +14,10 @@ use weir_fuzz::oracles::datapath::machine::InVm;
 use weir_fuzz::oracles::datapath::worlds::{World, worlds};
 use weir_fuzz::oracles::engines::{Effort, agree, scopes};
 use weir_fuzz::oracles::{bounds, decoding, difference, shrink};
+use weir_model::resolve::resolve;
+use weir_model::{Assumptions, HostNetworkPods, Icmp};
+use weir_objects::decode::InputKind;
+use weir_objects::k8s::Object;
 
 /// At least one text in this many must be valid. With fewer, the mutations are too strong to test any code after the
 /// reader.
@@ -125,7 +125,7 @@ fn options() -> Result<Options> {
 /// The YAML files of the compiler's corpus.
 fn corpus() -> Result<Vec<String>> {
     let mut texts = Vec::new();
-    let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../compiler/tests/corpus")];
+    let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../compiler/corpus")];
     while let Some(directory) = open.pop() {
         let entries = std::fs::read_dir(&directory).with_context(|| directory.display().to_string())?;
         let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<PathBuf>>>()?;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use weir_compiler::model::Assumptions;
+use weir_model::Assumptions;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository is there")
@@ -125,8 +125,6 @@ fn defines(text: &str, name: &str) -> bool {
 fn module_files(modules: &[&str]) -> Vec<PathBuf> {
     let tail = modules.join("/");
     let directories = [
-        "compiler/src",
-        "compiler/tests",
         "runtime-bpf/src",
         "runtime-bpf/tests",
         "runtime-bpf/tests/vm_against_kernel",
@@ -135,13 +133,24 @@ fn module_files(modules: &[&str]) -> Vec<PathBuf> {
         "cli/tests/packets",
         "cli/tests/watch",
         "cli/tests/cli",
-        "compiler/tests/properties",
+        "compiler/codegen/tests/properties",
+        "xtask/tests",
         "cli/src",
         "cli/tests",
         "xtask/src",
     ];
-    let candidates = directories.iter().map(|directory| root().join(directory).join(format!("{tail}.rs")));
-    candidates.filter(|path| path.is_file()).collect()
+    let mut candidates: Vec<PathBuf> =
+        directories.iter().map(|directory| root().join(directory).join(format!("{tail}.rs"))).collect();
+    for entry in std::fs::read_dir(root().join("compiler")).expect("a readable directory") {
+        let krate = entry.expect("a readable entry").path();
+        candidates.extend(["src", "tests"].map(|folder| krate.join(folder).join(format!("{tail}.rs"))));
+        // A path may begin with the crate's own name: `model::eval` is `compiler/model/src/eval.rs`.
+        if let Some((_, rest)) = modules.split_first().filter(|(first, _)| krate.ends_with(first)) {
+            let file = if rest.is_empty() { "lib.rs".to_owned() } else { format!("{}.rs", rest.join("/")) };
+            candidates.push(krate.join("src").join(file));
+        }
+    }
+    candidates.into_iter().filter(|path| path.is_file()).collect()
 }
 
 /// `a::b::Name` is defined in `a/b.rs`, or `Name` of the type `b` in `a.rs`, or in the module `b` inside of `a.rs`.

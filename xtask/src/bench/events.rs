@@ -31,10 +31,10 @@ simulated API server; churned with 100 pods a second that come or go and 2 polic
 | --- | --- |
 ";
 
-/// Runs `compiler/benches/index.rs`.
+/// Runs `compiler/classes/benches/index.rs`.
 pub(super) fn events() -> Result<()> {
     let figures = page::figures("events")?;
-    let mut bench = cargo(&["bench", "--locked", "--package", "weir-compiler", "--bench", "index"]);
+    let mut bench = cargo(&["bench", "--locked", "--package", "weir-classes", "--bench", "index"]);
     run(bench.env("WEIR_BENCH_JSON", &figures))?;
     let mut text = EVENTS.to_owned();
     for row in page::rows(&figures)? {
