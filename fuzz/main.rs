@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use weir_compiler::decode::InputKind;
-use weir_compiler::k8s::Object;
-use weir_compiler::model::{Assumptions, HostNetworkPods, Icmp};
-use weir_compiler::resolve::resolve;
+use weir_objects::decode::InputKind;
+use weir_objects::k8s::Object;
+use weir_model::{Assumptions, HostNetworkPods, Icmp};
+use weir_model::resolve::resolve;
 use weir_fuzz::generators::hostile::{self, Shape};
 use weir_fuzz::generators::sequences::{self, Abilities};
 use weir_fuzz::generators::{Random, change, cluster, texts};
@@ -125,7 +125,7 @@ fn options() -> Result<Options> {
 /// The YAML files of the compiler's corpus.
 fn corpus() -> Result<Vec<String>> {
     let mut texts = Vec::new();
-    let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../compiler/tests/corpus")];
+    let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../compiler/corpus")];
     while let Some(directory) = open.pop() {
         let entries = std::fs::read_dir(&directory).with_context(|| directory.display().to_string())?;
         let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<PathBuf>>>()?;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use weir_compiler::model::eval::{Basis, Judgement, Side, Verdict};
-use weir_compiler::model::{Cluster, Direction, ListId, PolicyId};
+use weir_model::eval::{Basis, Judgement, Side, Verdict};
+use weir_model::{Cluster, Direction, ListId, PolicyId};
 
 /// A list, or a policy with the rule that allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -44,9 +44,9 @@ mod tests {
     #[test]
     fn the_page_says_what_broke_and_what_to_report() {
         for payload in [&"no such block" as &dyn Any, &"no such block".to_owned()] {
-            let page = page(payload, "compiler/src/ir.rs:7:9");
+            let page = page(payload, "compiler/codegen/src/ir.rs:7:9");
             let page = page.as_str();
-            for line in ["error: this is a bug in weir", "what: no such block\n", "where: compiler/src/ir.rs:7:9\n"] {
+            for line in ["error: this is a bug in weir", "what: no such block\n", "where: compiler/codegen/src/ir.rs:7:9\n"] {
                 assert!(page.contains(line), "{page}");
             }
             assert!(page.contains("please report these lines"), "{page}");

@@ -159,7 +159,7 @@ fn line_of(text: &str, offset: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use weir_compiler::diagnostic::Severity;
+    use weir_objects::diagnostic::Severity;
 
     use super::*;
 

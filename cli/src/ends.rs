@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use weir_compiler::address::Family;
-use weir_compiler::model::directory::Directory;
-use weir_compiler::model::eval::{End, FlowProtocol};
-use weir_compiler::model::{Cluster, EndpointId, Protocol, ServiceId};
+use weir_objects::address::Family;
+use weir_model::directory::Directory;
+use weir_model::eval::{End, FlowProtocol};
+use weir_model::{Cluster, EndpointId, Protocol, ServiceId};
 
 use crate::nearest::nearest;
 
@@ -203,8 +203,8 @@ pub(crate) fn parse_protocol(text: &str) -> Result<FlowProtocol, String> {
 
 #[cfg(test)]
 mod tests {
-    use weir_compiler::decode::{Input, InputKind, Options, decode};
-    use weir_compiler::resolve::resolve;
+    use weir_objects::decode::{Input, InputKind, Options, decode};
+    use weir_model::resolve::resolve;
 
     use super::*;
 
@@ -227,7 +227,7 @@ mod tests {
         let input = Input { name: "-".to_owned(), bytes: OBJECTS.into(), kind: InputKind::Manifest };
         let (decoded, found) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
         assert!(!found.has_errors(), "{found:?}");
-        resolve(&decoded.objects, weir_compiler::model::Assumptions::default()).0
+        resolve(&decoded.objects, weir_model::Assumptions::default()).0
     }
 
     #[track_caller]

@@ -7,12 +7,12 @@
 use std::rc::Rc;
 
 use anyhow::Result;
-use weir_compiler::address::Family;
-use weir_compiler::compile::Compiled;
-use weir_compiler::engine::{Decide, Make, Question};
-use weir_compiler::machine::Broken;
-use weir_compiler::machine::{DROP, NEXT};
-use weir_compiler::model::eval::Verdict;
+use weir_objects::address::Family;
+use weir_codegen::compile::Compiled;
+use weir_codegen::engine::{Decide, Make, Question};
+use weir_machine::Broken;
+use weir_machine::{DROP, NEXT};
+use weir_model::eval::Verdict;
 use weir_runtime::sys::Kernel;
 use weir_runtime::trial::{ELSEWHERE, INTERFACE, Trial, context};
 

@@ -4,8 +4,8 @@
 use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
-use weir_compiler::codes;
-use weir_compiler::diagnostic::{Code, Diagnostics, Severity};
+use weir_lint::codes;
+use weir_objects::diagnostic::{Code, Diagnostics, Severity};
 
 use crate::failure::with_hint;
 use crate::nearest::nearest;

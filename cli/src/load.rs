@@ -14,7 +14,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Error, anyhow};
-use weir_compiler::decode::{Input, InputKind};
+use weir_objects::decode::{Input, InputKind};
 
 use crate::failure::with_hint;
 

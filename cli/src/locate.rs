@@ -6,11 +6,11 @@
 
 use std::collections::HashMap;
 
-use weir_compiler::artifact;
-use weir_compiler::diagnostic::Place;
-use weir_compiler::origin::{FieldPath, ObjectId, Origin, Step};
-use weir_compiler::source::{FileId, ObjectSource, SourceMap};
-use weir_compiler::syntax::{Format, Node, Span, Value, json, yaml};
+use weir_artifact as artifact;
+use weir_objects::diagnostic::Place;
+use weir_objects::origin::{FieldPath, ObjectId, Origin, Step};
+use weir_objects::source::{FileId, ObjectSource, SourceMap};
+use weir_objects::syntax::{Format, Node, Span, Value, json, yaml};
 
 /// A place in a file, for people and for programs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

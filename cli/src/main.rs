@@ -36,7 +36,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
-use weir_compiler::escape;
+use weir_objects::escape;
 
 use args::{Cli, Command};
 use commands::Outcome;

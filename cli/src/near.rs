@@ -4,14 +4,11 @@
 //! answer. It never decides anything: a test checks that a rule has no mismatch here exactly if the oracle says that it
 //! matches.
 
-use weir_compiler::address::Prefix;
-use weir_compiler::k8s::{LabelSelector, Labels, Operator, Requirement};
-use weir_compiler::model::eval::{End, Flow, FlowProtocol};
-use weir_compiler::model::labels::matches;
-use weir_compiler::model::{
-    Cluster, Direction, EndpointId, HostNetworkPods, IpBlockPods, NamespaceId, Peer, PolicyId, PortMatch, PortRule,
-    Protocol, Rule, SelectorId, Standing,
-};
+use weir_objects::address::Prefix;
+use weir_objects::k8s::{LabelSelector, Labels, Operator, Requirement};
+use weir_model::eval::{End, Flow, FlowProtocol};
+use weir_model::labels::matches;
+use weir_model::{Cluster, Direction, EndpointId, HostNetworkPods, IpBlockPods, NamespaceId, Peer, PolicyId, PortMatch, PortRule, Protocol, Rule, SelectorId, Standing};
 
 /// Why one rule does not match a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]

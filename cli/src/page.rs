@@ -2,7 +2,7 @@
 //!
 //! Problem: nearly every output contains names and values from other people's files. If one message forgets to escape
 //! them, a file can paint over a diff or give a CI system a command. Strategy: a [`Page`] consists of lines. Each line
-//! is escaped as a whole, including line breaks in it (see [`weir_compiler::escape`]), so only the page ends lines, and
+//! is escaped as a whole, including line breaks in it (see [`weir_objects::escape`]), so only the page ends lines, and
 //! only the page sets colours. A filter over finished text could not do that: it cannot see which line breaks came from
 //! a name. JSON is for programs and gets JSON's own escapes.
 //!
@@ -21,7 +21,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use annotate_snippets::{Group, Renderer};
 use anyhow::{Context as _, Result};
 use serde::Serialize;
-use weir_compiler::escape;
+use weir_objects::escape;
 
 use crate::args::ColorChoice;
 

@@ -3,9 +3,9 @@
 //! A service without an address of its own (headless, or a manifest that no cluster has given one) is asked about
 //! backend by backend; a service with an address is one question, and the oracle looks behind it.
 
-use weir_compiler::model::directory::Directory;
-use weir_compiler::model::eval::{End, Flow, FlowProtocol, Judgement, Oracle, Verdict};
-use weir_compiler::model::{Cluster, EndpointId, Protocol, Service, ServiceId};
+use weir_model::directory::Directory;
+use weir_model::eval::{End, Flow, FlowProtocol, Judgement, Oracle, Verdict};
+use weir_model::{Cluster, EndpointId, Protocol, Service, ServiceId};
 
 use crate::ends::{Ends, Named, parse_ip, parse_protocol};
 
@@ -204,6 +204,6 @@ fn service_ends(service: &Service, (protocol, port): (FlowProtocol, u16)) -> Res
     if known.backends.is_empty() {
         return Err(format!("service {} has neither an address nor a ready backend", service.name));
     }
-    let end = |backend: &weir_compiler::model::Backend| End { endpoint: backend.endpoint, address: backend.address };
+    let end = |backend: &weir_model::Backend| End { endpoint: backend.endpoint, address: backend.address };
     Ok(known.backends.iter().map(|backend| (end(backend), backend.port)).collect())
 }

@@ -1,13 +1,14 @@
 //! The beginning of every command: configuration, inputs, objects, the cluster.
 
 use anyhow::{Context as _, Result};
-use weir_compiler::artifact::{self, Digest};
-use weir_compiler::decode::{self, Input, InputKind, Options};
-use weir_compiler::diagnostic::{Diagnostics, Severity};
-use weir_compiler::k8s::{Body, Object};
-use weir_compiler::model::{Assumptions, Cluster};
-use weir_compiler::resolve;
-use weir_compiler::source::SourceMap;
+use weir_artifact as artifact;
+use weir_artifact::Digest;
+use weir_objects::decode::{Input, InputKind, Options, self};
+use weir_objects::diagnostic::{Diagnostics, Severity};
+use weir_objects::k8s::{Body, Object};
+use weir_model::{Assumptions, Cluster};
+use weir_model::resolve;
+use weir_objects::source::SourceMap;
 
 use crate::args::{Global, Paths};
 use crate::config::{self, Config};

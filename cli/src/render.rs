@@ -5,8 +5,8 @@ pub(crate) mod json;
 pub(crate) mod sarif;
 pub(crate) mod text;
 
-use weir_compiler::diagnostic::{Diagnostic, Diagnostics, Label, Place, Severity};
-use weir_compiler::source::SourceMap;
+use weir_objects::diagnostic::{Diagnostic, Diagnostics, Label, Place, Severity};
+use weir_objects::source::SourceMap;
 
 use crate::locate::{Identity, Location, Locator, Position};
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, anyhow};
-use weir_compiler::index::Key;
+use weir_classes::index::Key;
 
 use crate::args::Global;
 use crate::failure::with_hint;

@@ -8,7 +8,7 @@ pub(crate) mod svg;
 pub(crate) mod table;
 pub(crate) mod words;
 
-use weir_compiler::reach::Reach;
+use weir_analysis::reach::Reach;
 
 use crate::args::{Level, ViewFormat};
 

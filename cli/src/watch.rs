@@ -36,9 +36,9 @@ use anyhow::{Context as _, Result, bail};
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
-use weir_compiler::compile::Budget;
-use weir_compiler::ebpf::target::Target;
-use weir_compiler::model::Assumptions;
+use weir_codegen::compile::Budget;
+use weir_ebpf::target::Target;
+use weir_model::Assumptions;
 
 use crate::failure::with_hint;
 pub(crate) use agent::UnknownPods;

@@ -11,12 +11,12 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use weir_compiler::classify::{Atoms, Classes};
-use weir_compiler::engine::{Decide, Engine, EngineError, Machine, Make, NoAnswer, Question};
-use weir_compiler::machine::Broken;
-use weir_compiler::model::directory::Directory;
-use weir_compiler::model::eval::{Basis, Flow, FlowProtocol, Judgement, Verdict};
-use weir_compiler::model::{Cluster, Direction, EndpointId, ServiceId};
+use weir_classes::{Atoms, Classes};
+use weir_codegen::engine::{Decide, Engine, EngineError, Machine, Make, NoAnswer, Question};
+use weir_machine::Broken;
+use weir_model::directory::Directory;
+use weir_model::eval::{Basis, Flow, FlowProtocol, Judgement, Verdict};
+use weir_model::{Cluster, Direction, EndpointId, ServiceId};
 
 use describe::Classed;
 pub(crate) use describe::summary;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use weir_compiler::model::Assumptions;
+use weir_model::Assumptions;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository is there")
@@ -135,7 +135,7 @@ fn module_files(modules: &[&str]) -> Vec<PathBuf> {
         "cli/tests/packets",
         "cli/tests/watch",
         "cli/tests/cli",
-        "compiler/tests/properties",
+        "compiler/codegen/tests/properties",
         "cli/src",
         "cli/tests",
         "xtask/src",

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use weir_compiler::decode::{self, Input, InputKind, Options};
-use weir_compiler::diagnostic::{Diagnostics, Severity};
-use weir_compiler::model::Assumptions;
-use weir_compiler::{lint, resolve};
+use weir_objects::decode::{Input, InputKind, Options, self};
+use weir_objects::diagnostic::{Diagnostics, Severity};
+use weir_model::Assumptions;
+use weir_lint as lint;
+use weir_model::resolve;
 
 const CLUSTER: &str = "policies/examples/00-cluster.yaml";
 

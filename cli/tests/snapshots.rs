@@ -22,7 +22,7 @@ const CASES: [&str; 6] = [
 const MOST_ROWS: usize = 3;
 
 fn corpus() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../compiler/tests/corpus/verdicts")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../compiler/corpus/verdicts")
 }
 
 fn weir(arguments: &[&str]) -> String {

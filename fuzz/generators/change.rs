@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_compiler::k8s::{Body, Labels, Object, PolicyType};
+use weir_objects::k8s::{Body, Labels, Object, PolicyType};
 
 use super::Random;
 use super::cluster;

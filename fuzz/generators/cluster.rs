@@ -8,14 +8,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use weir_compiler::address::Prefix;
-use weir_compiler::k8s::{
-    Body, CidrList, EndpointSlice, HostPort, LabelSelector, Labels, ListAction, ListEntry, Meta, Mode, NamedPort,
-    NetworkPolicy, Node, Object, Operator, Phase, Pod, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch,
-    Protocol, Requirement, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload,
-};
-use weir_compiler::model::Assumptions;
-use weir_compiler::origin::ObjectId;
+use weir_objects::address::Prefix;
+use weir_objects::k8s::{Body, CidrList, EndpointSlice, HostPort, LabelSelector, Labels, ListAction, ListEntry, Meta, Mode, NamedPort, NetworkPolicy, Node, Object, Operator, Phase, Pod, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch, Protocol, Requirement, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload};
+use weir_model::Assumptions;
+use weir_objects::origin::ObjectId;
 
 use super::Random;
 

@@ -1,8 +1,8 @@
 //! Random flows for the clusters that [`cluster`](super::cluster) makes, between ends that exist in the cluster and
 //! ends that do not.
 
-use weir_compiler::model::eval::{End, Flow, FlowProtocol};
-use weir_compiler::model::{Cluster, EndpointId, Protocol};
+use weir_model::eval::{End, Flow, FlowProtocol};
+use weir_model::{Cluster, EndpointId, Protocol};
 
 use super::Random;
 use super::cluster::{PORTS, address};

@@ -7,13 +7,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use weir_compiler::address::Prefix;
-use weir_compiler::k8s::{
-    Body, EndpointSlice, LabelSelector, Labels, Meta, Mode, NamedPort, NetworkPolicy, Node, Object, Operator, Phase,
-    Pod, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch, Protocol, Requirement, Service, ServicePort,
-    SliceEndpoint, SlicePort, TargetPort,
-};
-use weir_compiler::origin::ObjectId;
+use weir_objects::address::Prefix;
+use weir_objects::k8s::{Body, EndpointSlice, LabelSelector, Labels, Meta, Mode, NamedPort, NetworkPolicy, Node, Object, Operator, Phase, Pod, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch, Protocol, Requirement, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort};
+use weir_objects::origin::ObjectId;
 
 use super::Random;
 

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use weir_compiler::model::Direction;
+use weir_model::Direction;
 
 use super::Random;
 use crate::oracles::datapath::compare::{Sequence, Step};

@@ -3,12 +3,12 @@
 //!
 //! The limits are counts of the compiler's own meter, so the same seed gives the same result on every machine.
 
-use weir_compiler::classify::{ClassifyError, Exceeded, Limits, Scope, classify_within};
-use weir_compiler::fit::fit;
-use weir_compiler::k8s::Object;
-use weir_compiler::model::eval::{Oracle, Verdict};
-use weir_compiler::model::{Assumptions, Cluster};
-use weir_compiler::resolve::resolve;
+use weir_classes::{ClassifyError, Exceeded, Limits, Scope, classify_within};
+use weir_classes::fit::fit;
+use weir_objects::k8s::Object;
+use weir_model::eval::{Oracle, Verdict};
+use weir_model::{Assumptions, Cluster};
+use weir_model::resolve::resolve;
 
 use crate::generators::hostile::{NAMESPACE, NODE};
 use crate::generators::{Random, flows};

@@ -1,8 +1,8 @@
 //! Decoding: for any bytes there is a result, and every finding points into the bytes.
 
-use weir_compiler::decode::{Input, InputKind, Options, decode};
-use weir_compiler::diagnostic::Place;
-use weir_compiler::k8s::Object;
+use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_objects::diagnostic::Place;
+use weir_objects::k8s::Object;
 
 /// The decoded objects, if the text was accepted.
 ///

@@ -7,12 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use weir_compiler::address::Family;
-use weir_compiler::address::{to_address, to_number};
-use weir_compiler::diff::{Account, Change, Decides, Diff, Party, Presence, Row, State, compare};
-use weir_compiler::model::directory::Directory;
-use weir_compiler::model::eval::{Basis, End, Flow, FlowProtocol, Judgement, Oracle, Side, Verdict};
-use weir_compiler::model::{Cluster, Direction, EndpointId, Peer, Policy, Protocol, ServiceAddress, Standing};
+use weir_objects::address::Family;
+use weir_objects::address::{to_address, to_number};
+use weir_analysis::diff::{Account, Change, Decides, Diff, Party, Presence, Row, State, compare};
+use weir_model::directory::Directory;
+use weir_model::eval::{Basis, End, Flow, FlowProtocol, Judgement, Oracle, Side, Verdict};
+use weir_model::{Cluster, Direction, EndpointId, Peer, Policy, Protocol, ServiceAddress, Standing};
 
 use crate::generators::Random;
 use crate::generators::cluster::PORTS;
@@ -271,7 +271,7 @@ impl Judge<'_> {
         let labels = cluster.labels.labels(endpoint.labels);
         let selects = |it: &&Policy| {
             let selector = cluster.labels.selector(it.subjects);
-            it.namespace == endpoint.namespace && weir_compiler::model::labels::matches(selector, labels)
+            it.namespace == endpoint.namespace && weir_model::labels::matches(selector, labels)
         };
         endpoint.standing == Standing::Member
             && cluster.policies.iter().filter(selects).any(|it| it.rules(direction).is_some())

@@ -2,20 +2,20 @@
 
 use std::net::IpAddr;
 
-use weir_compiler::address::Family;
-use weir_compiler::artifact::map_image::MapImage;
-use weir_compiler::artifact::structure::Place;
-use weir_compiler::classify::{Atoms, Classes, Scope, classify};
-use weir_compiler::ebpf::asm::Assembled;
-use weir_compiler::ebpf::target::Target;
-use weir_compiler::emit::{Plan, emit};
-use weir_compiler::image::{self, Sizes};
-use weir_compiler::ir::{self, Facts, Program, Reason, Tables};
-use weir_compiler::model::directory::Directory;
-use weir_compiler::model::eval::{Basis, Oracle, RuleId, Side, Verdict};
-use weir_compiler::model::{Cluster, Direction, EndpointId};
-use weir_compiler::structures::Options;
-use weir_compiler::{lower, passes};
+use weir_objects::address::Family;
+use weir_artifact::map_image::MapImage;
+use weir_artifact::structure::Place;
+use weir_classes::{Atoms, Classes, Scope, classify};
+use weir_ebpf::asm::Assembled;
+use weir_ebpf::target::Target;
+use weir_codegen::emit::{Plan, emit};
+use weir_codegen::image::{Sizes, self};
+use weir_codegen::ir::{Facts, Program, Reason, Tables, self};
+use weir_model::directory::Directory;
+use weir_model::eval::{Basis, Oracle, RuleId, Side, Verdict};
+use weir_model::{Cluster, Direction, EndpointId};
+use weir_codegen::structures::Options;
+use weir_codegen::{lower, passes};
 
 use super::packets::Machine;
 use super::questions::{Boundaries, Question};

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use weir_compiler::artifact::map_image::with_few_flows;
-use weir_compiler::ebpf::limits;
-use weir_compiler::image;
-use weir_compiler::ir::protocol_number;
-use weir_compiler::layout::{MapName, OUTCOMES, Outcome, config, direction_number};
-use weir_compiler::model::eval::Verdict;
-use weir_compiler::model::{Direction, Protocol};
-use weir_compiler::vm::{Host, MapId, ProgramId, Skb, Vm};
+use weir_artifact::map_image::with_few_flows;
+use weir_ebpf::limits;
+use weir_codegen::image;
+use weir_codegen::ir::protocol_number;
+use weir_artifact::layout::{MapName, OUTCOMES, Outcome, config, direction_number};
+use weir_model::eval::Verdict;
+use weir_model::{Direction, Protocol};
+use weir_ebpf::vm::{Host, MapId, ProgramId, Skb, Vm};
 
 use super::engines::{Compiled, FIRST_INTERFACE, index, interface};
 use super::questions::Question;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use weir_compiler::model::eval::{End, Flow, FlowProtocol};
-use weir_compiler::model::{Direction, EndpointId, Protocol};
+use weir_model::eval::{End, Flow, FlowProtocol};
+use weir_model::{Direction, EndpointId, Protocol};
 
 use super::engines::Compiled;
 use crate::generators::Random;

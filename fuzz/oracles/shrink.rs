@@ -1,6 +1,6 @@
 //! A smaller case that still fails.
 
-use weir_compiler::k8s::Object;
+use weir_objects::k8s::Object;
 
 /// Removes objects as long as `fails` still returns a failure; returns the remaining objects and their failure.
 pub fn smallest(mut objects: Vec<Object>, fails: impl Fn(&[Object]) -> Option<String>) -> (Vec<Object>, String) {

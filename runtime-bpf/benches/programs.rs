@@ -10,7 +10,7 @@
 mod measure;
 #[path = "programs/minimal.rs"]
 mod minimal;
-#[path = "../../compiler/tests/common/shape.rs"]
+#[path = "../../compiler/codegen/tests/common/shape.rs"]
 mod shape;
 
 use std::cell::Cell;
@@ -19,17 +19,17 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::time::Instant;
 
-use weir_compiler::address::Family;
-use weir_compiler::artifact::map_image::{MapImage, bucket_family, with_few_flows};
-use weir_compiler::artifact::structure::{Place, Structure};
-use weir_compiler::classify::Scope;
-use weir_compiler::compile::{Compiled, Options, compile};
-use weir_compiler::ebpf::code::{ByteOrder, encode};
-use weir_compiler::ebpf::target::Target;
-use weir_compiler::layout::{MapName, buckets};
-use weir_compiler::model::{Cluster, Direction};
-use weir_compiler::structures::Options as Structures;
-use weir_compiler::vm::{MapFlags, MapKind, MapSpec};
+use weir_objects::address::Family;
+use weir_artifact::map_image::{MapImage, bucket_family, with_few_flows};
+use weir_artifact::structure::{Place, Structure};
+use weir_classes::Scope;
+use weir_codegen::compile::{Compiled, Options, compile};
+use weir_ebpf::code::{ByteOrder, encode};
+use weir_ebpf::target::Target;
+use weir_artifact::layout::{MapName, buckets};
+use weir_model::{Cluster, Direction};
+use weir_codegen::structures::Options as Structures;
+use weir_ebpf::vm::{MapFlags, MapKind, MapSpec};
 use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType, Program};
 use weir_runtime::trial::driver::MOST_OTHERS as SOURCES;
 use weir_runtime::trial::{self, INTERFACE};
@@ -294,7 +294,7 @@ impl Subject for ByHand<'_> {
         let may: Vec<IpAddr> = self.ends.allowed.iter().chain(&self.ends.outside).copied().collect();
         maps[2].update(&[0; 4], &minimal::tables(&may), 0).expect("tables");
         maps[4].update(&[0; 4], &minimal::config(), 0).expect("a configuration");
-        let descriptor = |map: weir_compiler::ebpf::asm::MapRef| maps[map.0 as usize].descriptor();
+        let descriptor = |map: weir_ebpf::asm::MapRef| maps[map.0 as usize].descriptor();
         let load = |hook| {
             let insns = minimal::minimal(hook, self.family, flow_bytes, descriptor);
             let loaded = self.kernel.load(&encode(&insns, ByteOrder::Little));

@@ -18,11 +18,11 @@ use std::time::Instant;
 use kernel::{lay_out, make};
 use keys::{costs, misses, prefixes, singles};
 use serde_json::{Value, json};
-use weir_compiler::address::Family;
-use weir_compiler::artifact::structure::{Place, Structure};
-use weir_compiler::ebpf::target::Target;
-use weir_compiler::image::address_maps;
-use weir_compiler::structures::Options;
+use weir_objects::address::Family;
+use weir_artifact::structure::{Place, Structure};
+use weir_ebpf::target::Target;
+use weir_codegen::image::address_maps;
+use weir_codegen::structures::Options;
 use weir_fuzz::generators::Random;
 use weir_runtime::sys::{Kernel, Map};
 

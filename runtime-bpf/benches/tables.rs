@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use kernel::lay_out;
 use keys::{costs, misses, prefixes, singles};
-use weir_compiler::address::Family;
-use weir_compiler::artifact::structure::{Place, Structure};
-use weir_compiler::ebpf::target::Target;
-use weir_compiler::structures::Options;
+use weir_objects::address::Family;
+use weir_artifact::structure::{Place, Structure};
+use weir_ebpf::target::Target;
+use weir_codegen::structures::Options;
 use weir_fuzz::generators::Random;
 use weir_runtime::sys::Kernel;
 
@@ -63,9 +63,9 @@ fn size(kernel: &Kernel, place: Place, family: Family, count: usize) {
         }
         let times = costs(kernel, &tables, &options, family, [&hits, &misses]);
         let [hit, miss] = control.get_or_insert([times[1], times[2]]).map(|it| it);
-        let bytes = weir_compiler::image::address_maps(&tables, family)
+        let bytes = weir_codegen::image::address_maps(&tables, family)
             .iter()
-            .map(|it| weir_compiler::artifact::memory::full(it).fixed)
+            .map(|it| weir_artifact::memory::full(it).fixed)
             .sum::<u64>();
         row(place, count, *structure, times, [hit / times[1], miss / times[2]], bytes, built);
     }

@@ -12,7 +12,7 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, SystemTime};
 
 use aya::maps::{Map as AyaMap, MapData, RingBuf};
-use weir_compiler::layout::{MapName, Outcome, event};
+use weir_artifact::layout::{MapName, Outcome, event};
 
 use crate::error::{Doing as _, Error};
 use crate::generation::{self, Loaded};

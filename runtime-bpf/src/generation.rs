@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
-use weir_compiler::artifact::map_image::{MapImage, bucket_family};
-use weir_compiler::artifact::{Artifact, map_type};
-use weir_compiler::ebpf::asm::Assembled;
-use weir_compiler::ebpf::code::{ByteOrder, encode};
-use weir_compiler::layout::AT_EDGE;
-use weir_compiler::layout::{MapName, config, mark};
-use weir_compiler::vm::{MapFlags, MapKind};
+use weir_artifact::map_image::{MapImage, bucket_family};
+use weir_artifact::{Artifact, map_type};
+use weir_ebpf::asm::Assembled;
+use weir_ebpf::code::{ByteOrder, encode};
+use weir_artifact::layout::AT_EDGE;
+use weir_artifact::layout::{MapName, config, mark};
+use weir_ebpf::vm::{MapFlags, MapKind};
 
 use crate::error::{Doing as _, Error};
 use crate::names;

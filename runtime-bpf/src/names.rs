@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::Deserialize;
-use weir_compiler::artifact::Artifact;
-use weir_compiler::layout::{MapName, endpoint};
+use weir_artifact::Artifact;
+use weir_artifact::layout::{MapName, endpoint};
 
 /// The names for the numbers of one artifact.
 #[derive(Debug, Default)]

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use serde::Serialize;
-use weir_compiler::address::Family;
-use weir_compiler::layout::buckets::{self, Slot};
-use weir_compiler::layout::{MapName, OUTCOMES, Origin, Outcome, State, config};
-use weir_compiler::model::Direction;
+use weir_objects::address::Family;
+use weir_artifact::layout::buckets::{Slot, self};
+use weir_artifact::layout::{MapName, OUTCOMES, Origin, Outcome, State, config};
+use weir_model::Direction;
 
 use crate::error::{Doing as _, Error};
 use crate::generation::Loaded;

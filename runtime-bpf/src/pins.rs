@@ -14,7 +14,7 @@
 
 use std::path::{Path, PathBuf};
 
-use weir_compiler::layout::AT_EDGE;
+use weir_artifact::layout::AT_EDGE;
 
 use crate::point::Side;
 

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use weir_compiler::artifact::Artifact;
+use weir_artifact::Artifact;
 
 use crate::error::{Doing as _, Error};
 use crate::generation::{self, Loaded};

@@ -24,7 +24,7 @@ pub use place::{
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use weir_compiler::artifact::DebugInfo;
+use weir_artifact::DebugInfo;
 
 /// Map types by the kernel's numbers. Only these: the size of a value in a system call depends on the type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

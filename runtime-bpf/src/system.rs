@@ -10,9 +10,9 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-use weir_compiler::address::Family;
-use weir_compiler::artifact::DebugInfo;
-use weir_compiler::layout::buckets::Slot;
+use weir_objects::address::Family;
+use weir_artifact::DebugInfo;
+use weir_artifact::layout::buckets::Slot;
 
 use crate::sys::netlink::{Filter, Interface, Put, Socket};
 use crate::sys::{

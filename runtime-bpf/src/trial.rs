@@ -6,16 +6,16 @@
 
 pub mod driver;
 
-use weir_compiler::address::Family;
-use weir_compiler::artifact::map_image::{MapImage, bucket_family, with_few_flows};
-use weir_compiler::ebpf::asm::{Asm, Assembled};
-use weir_compiler::ebpf::code::{ByteOrder, encode};
-use weir_compiler::ebpf::context as field;
-use weir_compiler::ebpf::insn::Reg;
-use weir_compiler::ebpf::target::Target;
-use weir_compiler::layout::{MapName, direction_number};
-use weir_compiler::model::Direction;
-use weir_compiler::vm::MapFlags;
+use weir_objects::address::Family;
+use weir_artifact::map_image::{MapImage, bucket_family, with_few_flows};
+use weir_ebpf::asm::{Asm, Assembled};
+use weir_ebpf::code::{ByteOrder, encode};
+use weir_ebpf::context as field;
+use weir_ebpf::insn::Reg;
+use weir_ebpf::target::Target;
+use weir_artifact::layout::{MapName, direction_number};
+use weir_model::Direction;
+use weir_ebpf::vm::MapFlags;
 
 use crate::error::{Doing as _, Error};
 use crate::generation::definition;

@@ -2,48 +2,48 @@
 //!
 //! The binary needs no file but /sys, so that a guest with nothing else can run it (`cargo xtask kernels`).
 
-#[path = "../../compiler/tests/datapath/flows.rs"]
+#[path = "../../compiler/codegen/tests/datapath/flows.rs"]
 mod flows;
-#[path = "../../compiler/tests/datapath/fragments.rs"]
+#[path = "../../compiler/codegen/tests/datapath/fragments.rs"]
 mod fragments;
-#[path = "../../compiler/tests/datapath/icmp.rs"]
+#[path = "../../compiler/codegen/tests/datapath/icmp.rs"]
 mod icmp;
-#[path = "../../compiler/tests/datapath/mutations.rs"]
+#[path = "../../compiler/codegen/tests/datapath/mutations.rs"]
 mod mutations;
-#[path = "../../compiler/tests/datapath/neighbours.rs"]
+#[path = "../../compiler/codegen/tests/datapath/neighbours.rs"]
 mod neighbours;
-#[path = "../../compiler/tests/datapath/node.rs"]
+#[path = "../../compiler/codegen/tests/datapath/node.rs"]
 mod node;
-#[path = "../../compiler/tests/common/packet.rs"]
+#[path = "../../compiler/codegen/tests/common/packet.rs"]
 mod packet;
-#[path = "../../compiler/tests/datapath/parse.rs"]
+#[path = "../../compiler/codegen/tests/datapath/parse.rs"]
 mod parse;
 #[expect(dead_code, reason = "the kernel's clock is not ours to move")]
-#[path = "../../compiler/tests/datapath/rig.rs"]
+#[path = "../../compiler/codegen/tests/datapath/rig.rs"]
 mod rig;
-#[path = "../../compiler/tests/datapath/room.rs"]
+#[path = "../../compiler/codegen/tests/datapath/room.rs"]
 mod room;
 #[path = "sequences/in_kernel.rs"]
 mod sequences;
-#[path = "../../compiler/tests/datapath/source.rs"]
+#[path = "../../compiler/codegen/tests/datapath/source.rs"]
 mod source;
-#[path = "../../compiler/tests/datapath/staged.rs"]
+#[path = "../../compiler/codegen/tests/datapath/staged.rs"]
 mod staged;
 #[path = "stress/flows.rs"]
 mod stress;
-#[path = "../../compiler/tests/datapath/vm.rs"]
+#[path = "../../compiler/codegen/tests/datapath/vm.rs"]
 mod vm;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rig::{Arrival, Entries, INTERFACE, Parts, Rig};
-use weir_compiler::artifact::map_image::bucket_family;
-use weir_compiler::ebpf::code::{ByteOrder, encode};
-use weir_compiler::ebpf::context as field;
-use weir_compiler::layout::{MapName, Outcome};
-use weir_compiler::model::Direction;
-use weir_compiler::vm::{MapFlags, MapKind, MapSpec};
+use weir_artifact::map_image::bucket_family;
+use weir_ebpf::code::{ByteOrder, encode};
+use weir_ebpf::context as field;
+use weir_artifact::layout::{MapName, Outcome};
+use weir_model::Direction;
+use weir_ebpf::vm::{MapFlags, MapKind, MapSpec};
 use weir_runtime::skip;
 use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType, Program};
 

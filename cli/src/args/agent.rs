@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
-use weir_compiler::compile::Budget;
+use weir_codegen::compile::Budget;
 
 use super::compile::parse_budget;
 use super::{HookChoice, Pinned};

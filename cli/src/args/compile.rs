@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
-use weir_compiler::artifact::structure::{Place, Structure};
-use weir_compiler::compile::Budget;
-use weir_compiler::ebpf::target::Target;
-use weir_compiler::structures;
+use weir_artifact::structure::{Place, Structure};
+use weir_codegen::compile::Budget;
+use weir_ebpf::target::Target;
+use weir_codegen::structures;
 
 use super::Paths;
 

@@ -1,7 +1,7 @@
 //! Who can reach whom, and what a change does to that.
 
 use clap::{Args, ValueEnum};
-use weir_compiler::compile::Budget;
+use weir_codegen::compile::Budget;
 
 use super::Paths;
 use super::compile::parse_budget;

@@ -4,7 +4,7 @@ mod departed;
 mod trust;
 
 use anyhow::{Context as _, Result};
-use weir_compiler::artifact::Artifact;
+use weir_artifact::Artifact;
 use weir_runtime::Neighbour;
 use weir_runtime::runtime::{Access, Attached, EdgeFailure, EdgeState, Request, Runtime, UplinkState};
 

@@ -12,10 +12,10 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use serde_json::{Value, json};
-use weir_compiler::artifact::Artifact;
-use weir_compiler::classify::{Classes, Scope, classify};
-use weir_compiler::layout::program_name;
-use weir_compiler::model::Cluster;
+use weir_artifact::Artifact;
+use weir_classes::{Classes, Scope, classify};
+use weir_artifact::layout::program_name;
+use weir_model::Cluster;
 
 use super::{Outcome, inspect};
 use crate::args::{Bench, Global, TextOrJson};

@@ -1,7 +1,7 @@
 //! `weir check`: every finding in every input.
 
 use anyhow::Result;
-use weir_compiler::lint;
+use weir_lint as lint;
 
 use super::Outcome;
 use crate::args::{Check, CheckFormat, Global};

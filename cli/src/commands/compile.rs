@@ -8,12 +8,13 @@ use std::panic::resume_unwind;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow};
-use weir_compiler::artifact::{self, Artifact, view};
-use weir_compiler::classify::{ClassifyError, Scope};
-use weir_compiler::compile::{self, Budgets, CompileError, Compiled, Options};
-use weir_compiler::iptables;
-use weir_compiler::model::Cluster;
-use weir_compiler::verify;
+use weir_artifact as artifact;
+use weir_artifact::{Artifact, view};
+use weir_classes::{ClassifyError, Scope};
+use weir_codegen::compile::{Budgets, CompileError, Compiled, Options, self};
+use weir_iptables as iptables;
+use weir_model::Cluster;
+use weir_verify as verify;
 
 use super::Outcome;
 use crate::args::{Compile, Emit, Global};

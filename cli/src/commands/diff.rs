@@ -11,7 +11,7 @@ mod views;
 mod words;
 
 use anyhow::{Result, anyhow};
-use weir_compiler::diff::{self, DiffError, Namer};
+use weir_analysis::diff::{DiffError, Namer, self};
 
 use super::Outcome;
 use crate::args::{Diff, DiffFormat, Global};

@@ -5,10 +5,8 @@ mod json;
 mod text;
 
 use anyhow::{Result, anyhow};
-use weir_compiler::model::eval::{
-    End, Flow, FlowProtocol, HostPortBasis, Judgement, Oracle, ServiceBasis, Side, Verdict,
-};
-use weir_compiler::model::{Backend, Cluster};
+use weir_model::eval::{End, Flow, FlowProtocol, HostPortBasis, Judgement, Oracle, ServiceBasis, Side, Verdict};
+use weir_model::{Backend, Cluster};
 
 use super::Outcome;
 use crate::args::{Expected, Explain, Global, TextOrJson};

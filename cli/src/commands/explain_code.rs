@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use weir_compiler::codes;
-use weir_compiler::diagnostic::Code;
+use weir_lint::codes;
+use weir_objects::diagnostic::Code;
 
 use super::Outcome;
 use crate::args::{ExplainCode, TextOrJson};

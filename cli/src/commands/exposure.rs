@@ -7,10 +7,10 @@ mod text;
 use std::collections::HashMap;
 
 use anyhow::{Context as _, Result, anyhow};
-use weir_compiler::k8s::Body;
-use weir_compiler::model::Service;
-use weir_compiler::reach::exposure::{Entrance, Exposure, entrances, exposures};
-use weir_compiler::reach::{Cells, Reach};
+use weir_objects::k8s::Body;
+use weir_model::Service;
+use weir_analysis::reach::exposure::{Entrance, Exposure, entrances, exposures};
+use weir_analysis::reach::{Cells, Reach};
 
 use super::Outcome;
 use crate::args::{Exposed, ExposureFormat, Global};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use weir_compiler::artifact::{Artifact, view};
+use weir_artifact::{Artifact, view};
 
 use super::Outcome;
 use super::compile::{cpus, disassembly};

@@ -1,7 +1,7 @@
 //! `weir matrix` and `weir graph`: who can reach whom, as a table and as edges.
 
 use anyhow::{Context as _, Result};
-use weir_compiler::reach::Reach;
+use weir_analysis::reach::Reach;
 
 use super::Outcome;
 use crate::args::{Global, View, ViewFormat};

@@ -9,8 +9,8 @@ use std::io::{BufRead as _, BufReader, BufWriter, Write};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use weir_compiler::model::directory::Directory;
-use weir_compiler::model::eval::Flow;
+use weir_model::directory::Directory;
+use weir_model::eval::Flow;
 
 use super::Outcome;
 use crate::args::{Global, Query, QueryFormat};

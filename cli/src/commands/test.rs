@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use weir_compiler::model::eval::{Oracle, Verdict};
+use weir_model::eval::{Oracle, Verdict};
 
 use super::Outcome;
 use crate::args::{Global, Test, TestFormat};

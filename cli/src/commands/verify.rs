@@ -8,14 +8,15 @@
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
-use weir_compiler::artifact::Artifact;
-use weir_compiler::artifact::structure::{Place, Structure};
-use weir_compiler::classify::Scope;
-use weir_compiler::compile::{Options, compile};
-use weir_compiler::ebpf::target::Target;
-use weir_compiler::model::Cluster;
-use weir_compiler::structures::parse_forced;
-use weir_compiler::verify::{self, Difference, Part, Report};
+use weir_artifact::Artifact;
+use weir_artifact::structure::{Place, Structure};
+use weir_classes::Scope;
+use weir_codegen::compile::{Options, compile};
+use weir_ebpf::target::Target;
+use weir_model::Cluster;
+use weir_codegen::structures::parse_forced;
+use weir_verify as verify;
+use weir_verify::{Difference, Part, Report};
 
 use super::Outcome;
 use super::inspect::load;

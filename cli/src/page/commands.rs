@@ -6,7 +6,7 @@
 //!
 //! [runner]: https://github.com/actions/runner/blob/v2.320.0/src/Runner.Common/ActionCommand.cs
 
-use weir_compiler::escape;
+use weir_objects::escape;
 
 /// Escapes one character of the line if a CI system would take the line for a command.
 pub(super) fn disarm(mut line: String) -> String {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 
-use weir_compiler::escape::is_hidden;
+use weir_objects::escape::is_hidden;
 
 use super::{commands, to_stdout};
 

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-use weir_compiler::escape;
+use weir_objects::escape;
 
 /// The line is shown for loads that take longer than this.
 const PATIENCE: Duration = Duration::from_millis(500);

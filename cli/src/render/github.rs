@@ -1,7 +1,7 @@
 //! GitHub Actions: one workflow command per finding, shown next to the line in the pull request.
 
-use weir_compiler::diagnostic::Severity;
-use weir_compiler::escape;
+use weir_objects::diagnostic::Severity;
+use weir_objects::escape;
 
 use super::{Finding, Spot};
 use crate::page::Page;

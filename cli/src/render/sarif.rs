@@ -1,7 +1,7 @@
 //! SARIF 2.1.0, for code scanning. Codes become rules, with their documentation.
 
 use serde_json::{Value, json};
-use weir_compiler::diagnostic::{Code, Severity};
+use weir_objects::diagnostic::{Code, Severity};
 
 use super::{Finding, Spot};
 use crate::page::Page;

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use annotate_snippets::{AnnotationKind, Element, Group, Level, Origin, Snippet};
-use weir_compiler::diagnostic::Severity;
-use weir_compiler::escape;
-use weir_compiler::source::SourceMap;
+use weir_objects::diagnostic::Severity;
+use weir_objects::escape;
+use weir_objects::source::SourceMap;
 
 use super::{Finding, Spot};
 use crate::locate::Locator;

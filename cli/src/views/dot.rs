@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_compiler::escape::{self, is_hidden};
+use weir_objects::escape::{is_hidden, self};
 
 use super::links::{End, Link, Mark};
 use crate::page::Page;

@@ -6,14 +6,14 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use weir_compiler::artifact::Digest;
-use weir_compiler::classify::{AtomSet, Predicate, Row};
-use weir_compiler::diagnostic::Place;
-use weir_compiler::escape;
-use weir_compiler::model::eval::RuleId;
-use weir_compiler::model::{Direction, ListId, PolicyId, PortMatch, Rule, rule_path};
-use weir_compiler::origin::Origin;
-use weir_compiler::reach::{Reach, ports};
+use weir_artifact::Digest;
+use weir_classes::{AtomSet, Predicate, Row};
+use weir_objects::diagnostic::Place;
+use weir_objects::escape;
+use weir_model::eval::RuleId;
+use weir_model::{Direction, ListId, PolicyId, PortMatch, Rule, rule_path};
+use weir_objects::origin::Origin;
+use weir_analysis::reach::{Reach, ports};
 
 use super::overlay::{self, Change, Shown};
 use crate::args::Level;
@@ -227,7 +227,7 @@ fn hex(set: &AtomSet) -> String {
 
 /// The ports of a rule as they are written.
 fn rule_ports(rule: &Rule) -> String {
-    let port = |it: &weir_compiler::model::PortRule| {
+    let port = |it: &weir_model::PortRule| {
         let protocol = ports::name(it.protocol);
         match &it.port {
             PortMatch::Any => format!("all {protocol}"),

@@ -1,8 +1,8 @@
 //! Edges with their ends in words: what `graph` prints, and what pictures are drawn from.
 
 use serde_json::{Value, json};
-use weir_compiler::reach::edges::{self, Group};
-use weir_compiler::reach::{CellId, Cells, Passes, Reach};
+use weir_analysis::reach::edges::{Group, self};
+use weir_analysis::reach::{CellId, Cells, Passes, Reach};
 
 use super::words;
 use crate::args::Level;

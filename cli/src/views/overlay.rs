@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use weir_compiler::address::Family;
-use weir_compiler::address::{to_address, to_number};
-use weir_compiler::model::EndpointId;
-use weir_compiler::reach::{Party, Reach, Zone};
+use weir_objects::address::Family;
+use weir_objects::address::{to_address, to_number};
+use weir_model::EndpointId;
+use weir_analysis::reach::{Party, Reach, Zone};
 
 use super::words;
 

@@ -1,8 +1,8 @@
 //! The matrix: sources (rows), destinations (columns), and the allowed traffic as letters.
 
 use serde_json::{Value, json};
-use weir_compiler::reach::edges::{self, Group, Place, Sum};
-use weir_compiler::reach::{Cells, Passes, Reach, Who};
+use weir_analysis::reach::edges::{Group, Place, Sum, self};
+use weir_analysis::reach::{Cells, Passes, Reach, Who};
 
 use super::words;
 use crate::args::Level;

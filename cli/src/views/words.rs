@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
-use weir_compiler::address::{Family, Prefix};
-use weir_compiler::address::{to_address, to_number};
-use weir_compiler::escape::{self, is_hidden};
-use weir_compiler::reach::edges::{Group, Place};
-use weir_compiler::reach::{CellId, Cells, Party, Passes, Reach, ports};
+use weir_objects::address::{Family, Prefix};
+use weir_objects::address::{to_address, to_number};
+use weir_objects::escape::{is_hidden, self};
+use weir_analysis::reach::edges::{Group, Place};
+use weir_analysis::reach::{CellId, Cells, Party, Passes, Reach, ports};
 
 /// The largest number of ranges that are listed; for more, the first ones and the number.
 const MOST_RANGES: usize = 8;

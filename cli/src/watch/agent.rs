@@ -31,11 +31,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use weir_compiler::compile::Budgets;
-use weir_compiler::ebpf::target::Target;
-use weir_compiler::index::{Dirty, Generation, Index, Key};
-use weir_compiler::k8s::{Body, Object};
-use weir_compiler::model::Assumptions;
+use weir_codegen::compile::Budgets;
+use weir_ebpf::target::Target;
+use weir_classes::index::{Dirty, Generation, Index, Key};
+use weir_objects::k8s::{Body, Object};
+use weir_model::Assumptions;
 
 use super::Heard;
 use super::annotate::InForce;

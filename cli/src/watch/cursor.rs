@@ -19,8 +19,8 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use weir_compiler::index::Key;
-use weir_compiler::k8s::Object;
+use weir_classes::index::Key;
+use weir_objects::k8s::Object;
 
 use super::resources::{Head, HeadMeta, Resource};
 

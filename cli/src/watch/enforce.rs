@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use weir_compiler::artifact::Artifact;
-use weir_compiler::classify::PeerId;
-use weir_compiler::departed::EndedService;
+use weir_artifact::Artifact;
+use weir_classes::PeerId;
+use weir_classes::departed::EndedService;
 pub(crate) use weir_runtime::runtime::Looked;
 
 pub(crate) use kernel::Kernel;

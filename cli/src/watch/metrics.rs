@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_compiler::escape;
+use weir_objects::escape;
 
 /// Upper bounds in seconds: those of Kubernetes' own tests of policy latency, and finer ones below.
 const BUCKETS: [f64; 16] =

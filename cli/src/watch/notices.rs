@@ -14,8 +14,8 @@ use kube_client::{Client, Error};
 use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender};
-use weir_compiler::escape;
-use weir_compiler::index::Key;
+use weir_objects::escape;
+use weir_classes::index::Key;
 
 use super::follow::chain;
 use super::log::{self, Log, Value};

@@ -8,7 +8,7 @@
 //! Invariant: only the agent does this. `weir check` and `weir compile` report the error and stop.
 
 use serde_json::{Value, json};
-use weir_compiler::k8s::{MODE, Object};
+use weir_objects::k8s::{MODE, Object};
 
 /// Entries that are decoded together: fewer than the limit of findings about one object.
 const AT_ONCE: usize = 50;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
-use weir_compiler::index::Key;
+use weir_classes::index::Key;
 use weir_runtime::sys::links::Interface;
 
 use super::discover::{Assignment, Cached, Claimant, Depth, Found, Inventory, NotFound, Wanted};

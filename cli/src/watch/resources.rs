@@ -4,10 +4,10 @@ use anyhow::Result;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use weir_compiler::decode::{self, Input, InputKind, Options};
-use weir_compiler::diagnostic::{Place, Severity};
-use weir_compiler::index::Key;
-use weir_compiler::k8s::Object;
+use weir_objects::decode::{Input, InputKind, Options, self};
+use weir_objects::diagnostic::{Place, Severity};
+use weir_classes::index::Key;
+use weir_objects::k8s::Object;
 
 use super::partial;
 

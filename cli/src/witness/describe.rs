@@ -1,10 +1,10 @@
 //! Describes classes and packets in words.
 
-use weir_compiler::artifact::packet::CLIENT_PORT;
-use weir_compiler::classify::{AtomId, Atoms, Classes, PeerId, Predicate, SubjectId};
-use weir_compiler::k8s::{LabelSelector, Operator, Requirement};
-use weir_compiler::model::eval::FlowProtocol;
-use weir_compiler::model::{Cluster, Protocol, SelectorId};
+use weir_artifact::packet::CLIENT_PORT;
+use weir_classes::{AtomId, Atoms, Classes, PeerId, Predicate, SubjectId};
+use weir_objects::k8s::{LabelSelector, Operator, Requirement};
+use weir_model::eval::FlowProtocol;
+use weir_model::{Cluster, Protocol, SelectorId};
 
 use super::{Class, Witness};
 use crate::near::protocol_name;

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use weir_compiler::syntax::{Node, Span, Value, yaml};
+use weir_objects::syntax::{Node, Span, Value, yaml};
 
 use crate::support::{Place, Ran, SHOP};
 

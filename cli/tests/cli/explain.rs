@@ -1,13 +1,13 @@
 //! `weir explain` and `weir test`: one flow for people, many flows for CI.
 
 use serde_json::Value;
-use weir_compiler::classify::Scope;
-use weir_compiler::compile::{Options, compile};
-use weir_compiler::decode::{self, Input, InputKind};
-use weir_compiler::machine::Loaded;
-use weir_compiler::model::eval::Verdict;
-use weir_compiler::model::{Assumptions, Direction};
-use weir_compiler::resolve::resolve;
+use weir_classes::Scope;
+use weir_codegen::compile::{Options, compile};
+use weir_objects::decode::{Input, InputKind, self};
+use weir_machine::Loaded;
+use weir_model::eval::Verdict;
+use weir_model::{Assumptions, Direction};
+use weir_model::resolve::resolve;
 
 use crate::support::schema::check_schema;
 use crate::support::{Place, SHOP};

@@ -5,8 +5,8 @@
 
 use std::path::Path;
 
-use weir_compiler::artifact::Artifact;
-use weir_compiler::ebpf::insn::{AluOp, Cond, Insn, Operand, Reg, Size, Width};
+use weir_artifact::Artifact;
+use weir_ebpf::insn::{AluOp, Cond, Insn, Operand, Reg, Size, Width};
 
 use crate::support::{Place, Ran, SHOP};
 

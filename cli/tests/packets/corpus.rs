@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weir_compiler::model::directory::Directory;
-use weir_compiler::model::eval::{End, FlowProtocol, Verdict};
-use weir_compiler::model::{self, Cluster, Direction, EndpointId, NodeId, Standing};
+use weir_model::directory::Directory;
+use weir_model::eval::{End, FlowProtocol, Verdict};
+use weir_model as model;
+use weir_model::{Cluster, Direction, EndpointId, NodeId, Standing};
 
 use crate::case::{Case, Row};
 use crate::enforce::{By, enforce};
@@ -36,7 +37,7 @@ pub(crate) struct Tally {
 
 /// The files of all cases, and the cluster that they are added to.
 pub(crate) fn files() -> (PathBuf, Vec<PathBuf>) {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../compiler/tests/corpus/verdicts");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../compiler/corpus/verdicts");
     let mut cases = Vec::new();
     for area in std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
         cases.extend(std::fs::read_dir(area).unwrap().map(|entry| entry.unwrap().path()));

@@ -5,7 +5,7 @@
 
 mod attacks;
 #[expect(dead_code, reason = "reasons are not on the wire")]
-#[path = "../../../compiler/tests/verdicts/case.rs"]
+#[path = "../../../compiler/codegen/tests/verdicts/case.rs"]
 mod case;
 mod corpus;
 mod enforce;
@@ -14,7 +14,7 @@ mod look;
 mod mounts;
 mod namespace;
 #[expect(dead_code, reason = "other tests have other packets")]
-#[path = "../../../compiler/tests/common/packet.rs"]
+#[path = "../../../compiler/codegen/tests/common/packet.rs"]
 mod packet;
 mod place;
 mod probe;

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
-use weir_compiler::model::{Cluster, Protocol, ServicePort};
+use weir_model::{Cluster, Protocol, ServicePort};
 
 use crate::namespace::Error;
 use crate::topology::Node;

@@ -1,7 +1,7 @@
 //! For any bytes, `decode` returns a result, and its findings point into the bytes.
 #![no_main]
 
-use weir_compiler::decode::InputKind;
+use weir_objects::decode::InputKind;
 use weir_fuzz::oracles::decoding::read;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

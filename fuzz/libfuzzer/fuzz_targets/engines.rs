@@ -1,8 +1,8 @@
 //! For any seed, all engines agree on its cluster, with any structures.
 #![no_main]
 
-use weir_compiler::model::Assumptions;
-use weir_compiler::resolve::resolve;
+use weir_model::Assumptions;
+use weir_model::resolve::resolve;
 use weir_fuzz::generators::{Random, cluster};
 use weir_fuzz::oracles::engines::{Effort, agree, scopes};
 

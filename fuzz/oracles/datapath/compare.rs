@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_compiler::model::Direction;
+use weir_model::Direction;
 
 use super::machine::{Machine, Seen};
 use super::model::{Model, Outcome};

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use weir_compiler::artifact::map_image::with_few_flows;
-use weir_compiler::layout::{MapName, OUTCOMES, Outcome, buckets, config, direction_number};
-use weir_compiler::model::Direction;
-use weir_compiler::vm::{ANY, Host, MapId, MapKind, ProgramId, Skb, Vm};
+use weir_artifact::map_image::with_few_flows;
+use weir_artifact::layout::{MapName, OUTCOMES, Outcome, buckets, config, direction_number};
+use weir_model::Direction;
+use weir_ebpf::vm::{ANY, Host, MapId, MapKind, ProgramId, Skb, Vm};
 
 use super::bytes;
 use super::packet::{Arrival, Body, Packet};

@@ -15,7 +15,7 @@ mod words;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 
-use weir_compiler::model::Direction;
+use weir_model::Direction;
 
 use super::packet::{Body, Fault, Ip, Packet, Upper};
 use super::rules::Rule;

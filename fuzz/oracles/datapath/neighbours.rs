@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use weir_compiler::model::Direction;
+use weir_model::Direction;
 
 use super::bytes;
 use super::model::{Endpoint, Model, Outcome, is_group, is_link_local};

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use weir_compiler::model::Direction;
+use weir_model::Direction;
 
 /// TCP's flags.
 pub mod tcp {

@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 
-use weir_compiler::artifact::map_image::MapImage;
-use weir_compiler::classify::Scope;
-use weir_compiler::decode::{Input, InputKind, Options as Decoding, decode};
-use weir_compiler::ebpf::asm::Assembled;
-use weir_compiler::image;
-use weir_compiler::model::eval::{End, Flow, FlowProtocol, Oracle, Verdict};
-use weir_compiler::model::{Assumptions, Cluster, Direction, EndpointId, Established, Protocol};
-use weir_compiler::resolve::resolve;
+use weir_artifact::map_image::MapImage;
+use weir_classes::Scope;
+use weir_objects::decode::{Input, InputKind, Options as Decoding, decode};
+use weir_ebpf::asm::Assembled;
+use weir_codegen::image;
+use weir_model::eval::{End, Flow, FlowProtocol, Oracle, Verdict};
+use weir_model::{Assumptions, Cluster, Direction, EndpointId, Established, Protocol};
+use weir_model::resolve::resolve;
 
 use super::model::{Endpoint, Policy};
 use crate::oracles::engines::Compiled;

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
-use weir_compiler::address::Family;
-use weir_compiler::layout::direction_number;
-use weir_compiler::model::Direction;
+use weir_objects::address::Family;
+use weir_artifact::layout::direction_number;
+use weir_model::Direction;
 use weir_runtime::sys::{Kernel, Program};
 
 use weir_runtime::trial::driver::{Driver, Traffic};

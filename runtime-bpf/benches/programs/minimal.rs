@@ -16,14 +16,14 @@
 
 use std::net::IpAddr;
 
-use weir_compiler::address::Family;
-use weir_compiler::ebpf::asm::{Asm, Label, MapRef};
-use weir_compiler::ebpf::context as field;
-use weir_compiler::ebpf::helper::Helper;
-use weir_compiler::ebpf::insn::{AluOp, AtomicOp, Cond, Insn, Reg, Size, Width};
-use weir_compiler::ebpf::target::Target;
-use weir_compiler::layout::buckets::{self, LIVE, SEQUENCE_SHIFT, WAYS};
-use weir_compiler::model::Direction;
+use weir_objects::address::Family;
+use weir_ebpf::asm::{Asm, Label, MapRef};
+use weir_ebpf::context as field;
+use weir_ebpf::helper::Helper;
+use weir_ebpf::insn::{AluOp, AtomicOp, Cond, Insn, Reg, Size, Width};
+use weir_ebpf::target::Target;
+use weir_artifact::layout::buckets::{LIVE, SEQUENCE_SHIFT, WAYS, self};
+use weir_model::Direction;
 
 use crate::PORT;
 
@@ -350,7 +350,7 @@ impl Hand {
         asm.load(Size::Dw, Reg::R1, Reg::R2, 0);
         let port = if self.hook == Direction::Ingress { ENDS + 6 } else { ENDS + 4 };
         asm.load(Size::H, Reg::R2, Reg::R10, port);
-        asm.swap_be(weir_compiler::ebpf::insn::SwapBits::B16, Reg::R2);
+        asm.swap_be(weir_ebpf::insn::SwapBits::B16, Reg::R2);
         // The comparisons of a binary tree with 16 leaves.
         asm.jump_if(Cond::Gt, Reg::R2, i32::from(PORT) + 4_000, other_port);
         asm.jump_if(Cond::Lt, Reg::R2, i32::from(PORT) - 4_000, other_port);
@@ -459,7 +459,7 @@ pub(super) fn tables(allowed: &[IpAddr]) -> Vec<u8> {
     const SET: u16 = 5;
     let mut bytes = vec![0; TABLE_BYTES as usize];
     for address in allowed {
-        let octets = weir_compiler::layout::address_bytes(*address);
+        let octets = weir_artifact::layout::address_bytes(*address);
         let words = octets.as_chunks().0.iter().map(|it| u64::from(u32::from_le_bytes(*it)));
         let mixed = words.fold(0u64, |sum, word| (sum ^ word).wrapping_mul(buckets::MIX));
         let place = (mixed >> 32) as usize & (ADDRESS_SLOT * (ADDRESS_SLOTS - 1)) as usize;
@@ -488,7 +488,7 @@ pub(super) fn config() -> Vec<u8> {
 /// An endpoint of subject class 0 with this address.
 pub(super) fn endpoint(own: IpAddr) -> Vec<u8> {
     let mut bytes = vec![0; ENDPOINT_BYTES as usize];
-    let octets = weir_compiler::layout::address_bytes(own);
+    let octets = weir_artifact::layout::address_bytes(own);
     bytes[OWN as usize..OWN as usize + octets.len()].copy_from_slice(&octets);
     bytes
 }

@@ -5,15 +5,15 @@
 
 use std::net::IpAddr;
 
-use weir_compiler::address::to_address;
-use weir_compiler::address::{Family, Prefix};
-use weir_compiler::classify::{AddressMap, PeerId, Stretch};
-use weir_compiler::ebpf::asm::{Asm, MapRef};
-use weir_compiler::ebpf::insn::{AluOp, Reg, Size};
-use weir_compiler::emit::REMOTE;
-use weir_compiler::ir::Tables;
-use weir_compiler::layout::address_bytes;
-use weir_compiler::structures::Options;
+use weir_objects::address::to_address;
+use weir_objects::address::{Family, Prefix};
+use weir_classes::{AddressMap, PeerId, Stretch};
+use weir_ebpf::asm::{Asm, MapRef};
+use weir_ebpf::insn::{AluOp, Reg, Size};
+use weir_codegen::emit::REMOTE;
+use weir_codegen::ir::Tables;
+use weir_artifact::layout::address_bytes;
+use weir_codegen::structures::Options;
 use weir_fuzz::generators::Random;
 use weir_runtime::sys::{Kernel, Map};
 

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::AsFd as _;
 
-use weir_compiler::artifact::Artifact;
-use weir_compiler::layout::MapName;
-use weir_compiler::vm::MapFlags;
+use weir_artifact::Artifact;
+use weir_artifact::layout::MapName;
+use weir_ebpf::vm::MapFlags;
 
 use super::{FILE, Source};
 use crate::error::{Doing as _, Error};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use weir_compiler::artifact::map_image::{MapImage, bucket_family};
-use weir_compiler::layout::{MapName, buckets, fragments};
+use weir_artifact::map_image::{MapImage, bucket_family};
+use weir_artifact::layout::{MapName, buckets, fragments};
 
 use super::Source;
 use crate::error::{Doing as _, Error};

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_compiler::artifact::Artifact;
-use weir_compiler::layout::{MapName, config};
+use weir_artifact::Artifact;
+use weir_artifact::layout::{MapName, config};
 
 use super::settle::{Seen, Settled, Values, value_of};
 use super::ways::FEW;

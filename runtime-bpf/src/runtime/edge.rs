@@ -13,8 +13,8 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use weir_compiler::layout::MapName;
-use weir_compiler::layout::{PROTECTED, protected};
+use weir_artifact::layout::MapName;
+use weir_artifact::layout::{PROTECTED, protected};
 
 use super::Runtime;
 use super::settle::{Settled, text};

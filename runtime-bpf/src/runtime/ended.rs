@@ -1,16 +1,16 @@
 //! Flows that end although nothing in their packets says so.
 //!
 //! A packet to a service address does not show which backend it will reach, so the programs cannot know that a flow
-//! still uses a backend which its client may not reach any more (`weir_compiler::departed` finds out). The runtime
+//! still uses a backend which its client may not reach any more (`weir_classes::departed` finds out). The runtime
 //! marks such flows in the table of buckets. Each mark is a compare-and-swap of a slot's word, like every other change
 //! of it, so it never affects another flow. One pass over the tables is enough for any number of flows that end.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use weir_compiler::address::Family;
-use weir_compiler::layout::MapName;
-use weir_compiler::layout::buckets::{self, Flow, Slot};
+use weir_objects::address::Family;
+use weir_artifact::layout::MapName;
+use weir_artifact::layout::buckets::{Flow, Slot, self};
 
 use super::Runtime;
 use crate::error::{Doing as _, Error};

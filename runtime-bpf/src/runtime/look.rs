@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use weir_compiler::layout::MapName;
+use weir_artifact::layout::MapName;
 
 use super::{Runtime, State};
 use crate::error::{Doing as _, Error};

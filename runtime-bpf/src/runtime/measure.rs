@@ -1,6 +1,6 @@
 //! Measurements: the memory that enforcement takes, and the records that were lost.
 
-use weir_compiler::layout::MapName;
+use weir_artifact::layout::MapName;
 
 use super::Runtime;
 use crate::error::{Doing as _, Error};

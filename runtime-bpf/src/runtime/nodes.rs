@@ -9,8 +9,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use weir_compiler::artifact::{Artifact, NamedEndpoint};
-use weir_compiler::layout::{MapName, address_bytes, endpoint};
+use weir_artifact::{Artifact, NamedEndpoint};
+use weir_artifact::layout::{MapName, address_bytes, endpoint};
 
 use super::Runtime;
 use super::settle::Settled;

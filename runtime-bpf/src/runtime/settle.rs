@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weir_compiler::artifact::Artifact;
-use weir_compiler::artifact::map_image::bucket_family;
-use weir_compiler::layout::AT_EDGE;
-use weir_compiler::layout::buckets::Slot;
-use weir_compiler::layout::{MapName, config, endpoint, mark};
+use weir_artifact::Artifact;
+use weir_artifact::map_image::bucket_family;
+use weir_artifact::layout::AT_EDGE;
+use weir_artifact::layout::buckets::Slot;
+use weir_artifact::layout::{MapName, config, endpoint, mark};
 
 use super::ways::FEW;
 use super::{EdgeFailure, Runtime, uptime};

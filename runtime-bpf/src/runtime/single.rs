@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use weir_compiler::layout::{MapName, address_bytes, config};
+use weir_artifact::layout::{MapName, address_bytes, config};
 
 use super::Runtime;
 use crate::error::Error;

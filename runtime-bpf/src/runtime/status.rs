@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use weir_compiler::artifact::map_image::bucket_family;
-use weir_compiler::layout::AT_EDGE;
-use weir_compiler::layout::protected;
-use weir_compiler::layout::{MapName, buckets, config};
-use weir_compiler::vm::MapKind;
+use weir_artifact::map_image::bucket_family;
+use weir_artifact::layout::AT_EDGE;
+use weir_artifact::layout::protected;
+use weir_artifact::layout::{MapName, buckets, config};
+use weir_ebpf::vm::MapKind;
 
 use super::settle::{Seen, value_of};
 use super::{EdgeState, OWN, Runtime, of};

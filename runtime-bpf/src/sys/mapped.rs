@@ -1,4 +1,4 @@
-//! The value of a map as memory of this process: [`weir_compiler::layout::buckets`] while programs run on it.
+//! The value of a map as memory of this process: [`weir_artifact::layout::buckets`] while programs run on it.
 //!
 //! Words are read and changed with atomic operations, as the protocol there requires. If the map cannot be mapped, the
 //! error is that of the system call.
@@ -8,8 +8,8 @@ use std::os::fd::AsRawFd as _;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_compiler::address::Family;
-use weir_compiler::layout::buckets::{self, Slot};
+use weir_objects::address::Family;
+use weir_artifact::layout::buckets::{Slot, self};
 
 use super::Map;
 

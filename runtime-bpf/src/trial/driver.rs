@@ -10,16 +10,16 @@ use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
-use weir_compiler::address::Family;
-use weir_compiler::artifact::packet;
-use weir_compiler::ebpf::asm::{Asm, AsmError, Assembled, MapRef};
-use weir_compiler::ebpf::code::{ByteOrder, encode};
-use weir_compiler::ebpf::context as field;
-use weir_compiler::ebpf::helper::Helper;
-use weir_compiler::ebpf::insn::{AluOp, Cond, Reg, Size};
-use weir_compiler::ebpf::target::Target;
-use weir_compiler::model::eval::FlowProtocol;
-use weir_compiler::model::{Direction, Protocol};
+use weir_objects::address::Family;
+use weir_artifact::packet;
+use weir_ebpf::asm::{Asm, AsmError, Assembled, MapRef};
+use weir_ebpf::code::{ByteOrder, encode};
+use weir_ebpf::context as field;
+use weir_ebpf::helper::Helper;
+use weir_ebpf::insn::{AluOp, Cond, Reg, Size};
+use weir_ebpf::target::Target;
+use weir_model::eval::FlowProtocol;
+use weir_model::{Direction, Protocol};
 
 use super::{CONTEXT_BYTES, ELSEWHERE, INTERFACE};
 use crate::error::{Doing as _, Error};

@@ -1,6 +1,6 @@
 //! Attach, switch, detach: which packets pass and which are dropped.
 
-use weir_compiler::artifact::Artifact;
+use weir_artifact::Artifact;
 use weir_runtime::runtime::{Access, Attached, Exact, Looked, Request, Runtime, State, Status};
 use weir_runtime::{Error, Way, skip};
 

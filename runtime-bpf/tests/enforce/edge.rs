@@ -7,11 +7,11 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weir_compiler::artifact::Artifact;
-use weir_compiler::artifact::packet;
-use weir_compiler::machine::edge::{AtEdge, DROP, PASS as PASSES};
-use weir_compiler::model::Protocol;
-use weir_compiler::model::eval::FlowProtocol;
+use weir_artifact::Artifact;
+use weir_artifact::packet;
+use weir_machine::edge::{AtEdge, DROP, PASS as PASSES};
+use weir_model::Protocol;
+use weir_model::eval::FlowProtocol;
 use weir_runtime::observe::Counter;
 use weir_runtime::runtime::{Access, Attached, EdgeState, Request, Runtime};
 use weir_runtime::sys::{Kernel, XdpMode};

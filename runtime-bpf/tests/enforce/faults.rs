@@ -16,7 +16,7 @@ use crate::net::{Layout, Node, pod_address, possible};
 use crate::policy::{artifact, cluster, policy};
 use crate::probe::{connect, serve};
 
-type Made = (weir_compiler::artifact::Artifact, Vec<u8>);
+type Made = (weir_artifact::Artifact, Vec<u8>);
 
 /// A port that all policies allow.
 const BOTH: u16 = 82;

@@ -10,7 +10,7 @@ use crate::policy::{artifact, cluster, policy};
 use crate::probe::{connect, is_alive, serve};
 
 /// p1 is isolated in both directions, and p0 may reach its port 80. The cluster has `pods` pods.
-fn made(pods: usize) -> (weir_compiler::artifact::Artifact, Vec<u8>) {
+fn made(pods: usize) -> (weir_artifact::Artifact, Vec<u8>) {
     let rules = "ingress: [{from: [{podSelector: {matchLabels: {pod: p0}}}], ports: [{port: 80}]}]";
     artifact(&cluster(pods, &policy(1, "Ingress, Egress", rules)))
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use weir_compiler::artifact::Artifact;
+use weir_artifact::Artifact;
 use weir_runtime::runtime::{Access, Looked, Request, Runtime, State};
 use weir_runtime::sys::netlink::{Filter, Put, Socket};
 use weir_runtime::sys::{Hook, Kernel, Program};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use weir_compiler::artifact::Artifact;
-use weir_compiler::layout::MapName;
-use weir_compiler::structures::Options as Structures;
-use weir_compiler::vm::MapKind;
+use weir_artifact::Artifact;
+use weir_artifact::layout::MapName;
+use weir_codegen::structures::Options as Structures;
+use weir_ebpf::vm::MapKind;
 use weir_runtime::runtime::{Access, Runtime, State};
 use weir_runtime::system::{Operation, System};
 use weir_runtime::{Error, Way, skip};

@@ -1,13 +1,13 @@
 //! Artifacts for the pods of a [`crate::net::Node`].
 
-use weir_compiler::artifact::{Artifact, Digest, Input as Named};
-use weir_compiler::classify::Scope;
-use weir_compiler::compile::{Options as CompileOptions, compile};
-use weir_compiler::decode::{Input, InputKind, Options, decode};
-use weir_compiler::k8s::Object;
-use weir_compiler::model::Assumptions;
-use weir_compiler::resolve::resolve;
-use weir_compiler::structures::Options as Structures;
+use weir_artifact::{Artifact, Digest, Input as Named};
+use weir_classes::Scope;
+use weir_codegen::compile::{Options as CompileOptions, compile};
+use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_objects::k8s::Object;
+use weir_model::Assumptions;
+use weir_model::resolve::resolve;
+use weir_codegen::structures::Options as Structures;
 
 use crate::net::{GATEWAY, pod_address};
 

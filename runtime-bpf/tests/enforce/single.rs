@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use weir_compiler::artifact::Artifact;
-use weir_compiler::artifact::structure::{Place, Structure};
-use weir_compiler::classify::{PeerId, Scope, classify};
-use weir_compiler::model::Assumptions;
-use weir_compiler::structures::Options as Structures;
+use weir_artifact::Artifact;
+use weir_artifact::structure::{Place, Structure};
+use weir_classes::{PeerId, Scope, classify};
+use weir_model::Assumptions;
+use weir_codegen::structures::Options as Structures;
 use weir_runtime::runtime::{Access, Runtime};
 use weir_runtime::system::{Operation, System};
 use weir_runtime::{Error, Way, skip};
@@ -44,7 +44,7 @@ fn made() -> (Artifact, Vec<u8>) {
 
 /// The peer classes of p0 and of a listed address.
 fn classes() -> [PeerId; 2] {
-    let (cluster, _) = weir_compiler::resolve::resolve(&objects(&yaml()), Assumptions::default());
+    let (cluster, _) = weir_model::resolve::resolve(&objects(&yaml()), Assumptions::default());
     let classes = classify(&cluster, &Scope::node(&cluster, "here").unwrap()).unwrap();
     [pod_address(0, false), listed(7)].map(|address| classes.peer_at(address))
 }

@@ -17,7 +17,7 @@ use crate::probe::PATIENCE;
 /// Switches in a test: each takes about as long as the grace period of the one before.
 const SWITCHES: usize = 12;
 
-type Made = (weir_compiler::artifact::Artifact, Vec<u8>);
+type Made = (weir_artifact::Artifact, Vec<u8>);
 
 fn pair(first: &str, second: &str) -> [Made; 2] {
     [first, second].map(|policies| artifact(&cluster(2, policies)))

@@ -1,11 +1,12 @@
 //! A small cluster, compiled: both families, prefixes, port ranges, a list.
 
-use weir_compiler::artifact::{Artifact, Description, Digest, Input, Line};
-use weir_compiler::classify::Scope;
-use weir_compiler::compile::{Options, compile};
-use weir_compiler::ebpf::target::Target;
-use weir_compiler::model::Assumptions;
-use weir_compiler::{decode, resolve};
+use weir_artifact::{Artifact, Description, Digest, Input, Line};
+use weir_classes::Scope;
+use weir_codegen::compile::{Options, compile};
+use weir_ebpf::target::Target;
+use weir_model::Assumptions;
+use weir_model::resolve;
+use weir_objects::decode;
 
 /// The file name in the instructions' line information.
 pub(crate) const FILE: &str = "policies/shop.yaml";

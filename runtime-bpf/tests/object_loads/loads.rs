@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use weir_compiler::ebpf::target::Target;
+use weir_ebpf::target::Target;
 use weir_runtime::skip;
 use weir_runtime::sys::{Kernel, kernel_version};
 

@@ -1,8 +1,8 @@
 //! Compares our estimate of the memory of maps with the kernel's figures.
 
-use weir_compiler::artifact::map_image::MapImage;
-use weir_compiler::artifact::memory;
-use weir_compiler::vm::MapKind;
+use weir_artifact::map_image::MapImage;
+use weir_artifact::memory;
+use weir_ebpf::vm::MapKind;
 use weir_runtime::skip;
 use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType};
 

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use weir_compiler::artifact::map_image::with_few_flows;
-use weir_compiler::ebpf::code::{ByteOrder, encode};
-use weir_compiler::layout::MapName;
-use weir_compiler::model::Direction;
-use weir_compiler::vm::{MapFlags, MapKind};
+use weir_artifact::map_image::with_few_flows;
+use weir_ebpf::code::{ByteOrder, encode};
+use weir_artifact::layout::MapName;
+use weir_model::Direction;
+use weir_ebpf::vm::{MapFlags, MapKind};
 use weir_fuzz::generators::Random;
 use weir_fuzz::generators::sequences::{Abilities, sequence};
 use weir_fuzz::oracles::datapath::bytes;
@@ -71,7 +71,7 @@ impl<'w> InKernel<'w> {
     }
 }
 
-fn filled(kernel: &Kernel, image: &weir_compiler::artifact::map_image::MapImage) -> Map {
+fn filled(kernel: &Kernel, image: &weir_artifact::map_image::MapImage) -> Map {
     let map = kernel.create_map(&definition(&image.spec), None).unwrap();
     for (key, value) in &image.entries {
         map.update(key, value, 0).unwrap();

@@ -8,10 +8,10 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use weir_compiler::address::Family;
-use weir_compiler::artifact::map_image::bucket_family;
-use weir_compiler::layout::buckets::{Slot, WAYS};
-use weir_compiler::layout::{MapName, Outcome};
+use weir_objects::address::Family;
+use weir_artifact::map_image::bucket_family;
+use weir_artifact::layout::buckets::{Slot, WAYS};
+use weir_artifact::layout::{MapName, Outcome};
 
 use crate::mutations::Random;
 use crate::packet::{ACK, Packet, SYN};

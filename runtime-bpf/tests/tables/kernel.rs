@@ -1,18 +1,18 @@
 //! One look-up as a kernel program, with the maps that its structure needs.
 
-use weir_compiler::address::Family;
-use weir_compiler::classify::AddressMap;
-use weir_compiler::ebpf::asm::Asm;
-use weir_compiler::ebpf::code::{ByteOrder, encode};
-use weir_compiler::ebpf::target::Target;
-use weir_compiler::emit::{Plan, emit_look_up};
-use weir_compiler::image::address_maps;
-use weir_compiler::ir::{Program, Tables};
-use weir_compiler::lower;
-use weir_compiler::model::Direction;
-use weir_compiler::structures::rows::Rows;
-use weir_compiler::structures::{Options, Structures};
-use weir_compiler::vm::{MapFlags, MapKind};
+use weir_objects::address::Family;
+use weir_classes::AddressMap;
+use weir_ebpf::asm::Asm;
+use weir_ebpf::code::{ByteOrder, encode};
+use weir_ebpf::target::Target;
+use weir_codegen::emit::{Plan, emit_look_up};
+use weir_codegen::image::address_maps;
+use weir_codegen::ir::{Program, Tables};
+use weir_codegen::lower;
+use weir_model::Direction;
+use weir_codegen::structures::rows::Rows;
+use weir_codegen::structures::{Options, Structures};
+use weir_ebpf::vm::{MapFlags, MapKind};
 use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType};
 
 /// The numbers of the caller's own maps begin here.
@@ -61,7 +61,7 @@ pub(crate) fn load(
     LookUp { program, walked, _maps: maps }
 }
 
-pub(crate) fn make(kernel: &Kernel, image: &weir_compiler::artifact::map_image::MapImage) -> Map {
+pub(crate) fn make(kernel: &Kernel, image: &weir_artifact::map_image::MapImage) -> Map {
     let map_type = match image.spec.kind {
         MapKind::Array => MapType::Array,
         MapKind::Hash => MapType::Hash,

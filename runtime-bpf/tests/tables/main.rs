@@ -1,18 +1,18 @@
 //! Address structures in the kernel: the verifier accepts every look-up, and each returns the same as the address map.
 
-#[path = "../../../compiler/tests/common/address_maps.rs"]
+#[path = "../../../compiler/codegen/tests/common/address_maps.rs"]
 mod address_maps;
 mod kernel;
 
 use address_maps::generate;
 use kernel::{OWN, lay_out, load, packet, value};
-use weir_compiler::address::Family;
-use weir_compiler::artifact::structure::{Place, Structure};
-use weir_compiler::ebpf::asm::{Asm, MapRef};
-use weir_compiler::ebpf::insn::{Reg, Size};
-use weir_compiler::emit::REMOTE;
-use weir_compiler::layout::address_bytes;
-use weir_compiler::structures::{Exact, Options};
+use weir_objects::address::Family;
+use weir_artifact::structure::{Place, Structure};
+use weir_ebpf::asm::{Asm, MapRef};
+use weir_ebpf::insn::{Reg, Size};
+use weir_codegen::emit::REMOTE;
+use weir_artifact::layout::address_bytes;
+use weir_codegen::structures::{Exact, Options};
 use weir_fuzz::generators::Random;
 use weir_runtime::skip;
 use weir_runtime::sys::Kernel;

@@ -1,11 +1,11 @@
 //! One program, two machines: a one-element array is the program's input and output.
 
-use weir_compiler::ebpf::asm::{Asm, MapRef};
-use weir_compiler::ebpf::code::{ByteOrder, encode};
-use weir_compiler::ebpf::disasm::disassemble;
-use weir_compiler::ebpf::insn::{AluOp, AtomicOp, Insn, Operand, Reg, Width};
-use weir_compiler::ebpf::target::{Feature, Target};
-use weir_compiler::vm::{ANY, Host, MapFlags, MapId, MapKind, MapSpec, Skb, Vm};
+use weir_ebpf::asm::{Asm, MapRef};
+use weir_ebpf::code::{ByteOrder, encode};
+use weir_ebpf::disasm::disassemble;
+use weir_ebpf::insn::{AluOp, AtomicOp, Insn, Operand, Reg, Width};
+use weir_ebpf::target::{Feature, Target};
+use weir_ebpf::vm::{ANY, Host, MapFlags, MapId, MapKind, MapSpec, Skb, Vm};
 use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType, Program};
 
 /// The map that programs under test read and write.
@@ -41,7 +41,7 @@ pub(crate) fn supports(kernel: &Kernel, feature: Feature) -> bool {
     match feature {
         Feature::V4 => asm.alu(AluOp::Sdiv, Reg::R0, 1),
         Feature::Atomics => {
-            asm.store(weir_compiler::ebpf::insn::Size::Dw, Reg::R10, -8, 0);
+            asm.store(weir_ebpf::insn::Size::Dw, Reg::R10, -8, 0);
             asm.atomic(AtomicOp::Xchg, Width::W64, Reg::R10, -8, Reg::R0);
         }
         _ => {}

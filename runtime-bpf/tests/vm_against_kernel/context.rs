@@ -3,11 +3,11 @@
 use crate::bench::{DATA, KEY, asm, data_map, data_spec, ids, kernel, link, load, must_load};
 use crate::random::Random;
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8};
-use weir_compiler::ebpf::asm::Asm;
-use weir_compiler::ebpf::context as field;
-use weir_compiler::ebpf::helper::Helper;
-use weir_compiler::ebpf::insn::{AluOp, Cond, Reg, Size};
-use weir_compiler::vm::{ANY, Host, Skb, Vm};
+use weir_ebpf::asm::Asm;
+use weir_ebpf::context as field;
+use weir_ebpf::helper::Helper;
+use weir_ebpf::insn::{AluOp, Cond, Reg, Size};
+use weir_ebpf::vm::{ANY, Host, Skb, Vm};
 use weir_runtime::sys::Kernel;
 
 /// Bytes of `struct __sk_buff`.

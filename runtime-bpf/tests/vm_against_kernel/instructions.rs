@@ -3,11 +3,9 @@
 use crate::bench::{DATA, alu, asm, compare, kernel, supports};
 use crate::random::Random;
 use Reg::{R0, R1, R2, R3, R9, R10};
-use weir_compiler::ebpf::asm::Asm;
-use weir_compiler::ebpf::insn::{
-    AluOp, AtomicOp, Cond, Extend, Insn, Narrow, Operand, Reg, Size, Swap, SwapBits, Width,
-};
-use weir_compiler::ebpf::target::Feature;
+use weir_ebpf::asm::Asm;
+use weir_ebpf::insn::{AluOp, AtomicOp, Cond, Extend, Insn, Narrow, Operand, Reg, Size, Swap, SwapBits, Width};
+use weir_ebpf::target::Feature;
 use weir_runtime::skip;
 use weir_runtime::sys::Kernel;
 
@@ -138,7 +136,7 @@ fn constants_are_the_kernels() {
     let mut random = Random(6);
     check(&kernel, "constants", &mut random, |asm, random| {
         let (wide, any) = (random.value(), random.value());
-        asm.emit(Insn::LoadImm64 { dst: R1, value: weir_compiler::ebpf::insn::Imm64::Value(wide) });
+        asm.emit(Insn::LoadImm64 { dst: R1, value: weir_ebpf::insn::Imm64::Value(wide) });
         asm.constant(R2, any);
     });
 }

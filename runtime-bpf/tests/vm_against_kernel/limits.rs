@@ -2,10 +2,10 @@
 
 use crate::bench::{asm, kernel, load};
 use Reg::{R0, R1, R2, R10};
-use weir_compiler::ebpf::asm::Asm;
-use weir_compiler::ebpf::helper::Helper;
-use weir_compiler::ebpf::insn::{AluOp, Cond, Insn, Reg, Size};
-use weir_compiler::ebpf::limits;
+use weir_ebpf::asm::Asm;
+use weir_ebpf::helper::Helper;
+use weir_ebpf::insn::{AluOp, Cond, Insn, Reg, Size};
+use weir_ebpf::limits;
 
 #[track_caller]
 fn check(insns: &[Insn], sound: bool) {

@@ -5,10 +5,10 @@ use crate::bench::{DATA, KEY, asm, data_map, data_spec, ids, kernel, link, must_
 use crate::random::Random;
 use Reg::{R0, R1, R2, R3, R4, R6, R7, R10};
 use std::os::fd::AsFd;
-use weir_compiler::ebpf::asm::{Asm, MapRef};
-use weir_compiler::ebpf::helper::Helper;
-use weir_compiler::ebpf::insn::{AluOp, Cond, Insn, Reg, Size};
-use weir_compiler::vm::{ANY, Errno, Host, MapFlags, MapId, MapKind, MapSpec, ProgramId, Skb, Vm};
+use weir_ebpf::asm::{Asm, MapRef};
+use weir_ebpf::helper::Helper;
+use weir_ebpf::insn::{AluOp, Cond, Insn, Reg, Size};
+use weir_ebpf::vm::{ANY, Errno, Host, MapFlags, MapId, MapKind, MapSpec, ProgramId, Skb, Vm};
 use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType, Program};
 
 const TESTED: MapRef = MapRef(1);

@@ -4,13 +4,11 @@ use crate::bench::{DATA, KEY, alu, asm, compare, data_map, data_spec, ids, kerne
 use crate::random::Random;
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use std::os::fd::AsFd;
-use weir_compiler::ebpf::asm::{Asm, Label, MapRef};
-use weir_compiler::ebpf::helper::Helper;
-use weir_compiler::ebpf::insn::{
-    AluOp, AtomicOp, Cond, Extend, Insn, Narrow, Operand, Reg, Size, Swap, SwapBits, Width,
-};
-use weir_compiler::ebpf::target::Feature;
-use weir_compiler::vm::{Host, MapFlags, MapId, MapKind, MapSpec, Skb, Vm};
+use weir_ebpf::asm::{Asm, Label, MapRef};
+use weir_ebpf::helper::Helper;
+use weir_ebpf::insn::{AluOp, AtomicOp, Cond, Extend, Insn, Narrow, Operand, Reg, Size, Swap, SwapBits, Width};
+use weir_ebpf::target::Feature;
+use weir_ebpf::vm::{Host, MapFlags, MapId, MapKind, MapSpec, Skb, Vm};
 use weir_runtime::skip;
 use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType};
 

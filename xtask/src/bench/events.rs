@@ -31,7 +31,7 @@ simulated API server; churned with 100 pods a second that come or go and 2 polic
 | --- | --- |
 ";
 
-/// Runs `compiler/benches/index.rs`.
+/// Runs `compiler/classes/benches/index.rs`.
 pub(super) fn events() -> Result<()> {
     let figures = page::figures("events")?;
     let mut bench = cargo(&["bench", "--locked", "--package", "weir-compiler", "--bench", "index"]);

@@ -1,15 +1,15 @@
 //! Flows that end with an attach: flows to services that have lost the flow's backend since the previous artifact.
 //!
-//! `weir_compiler::departed` computes them. Without an agent that has watched the cluster, only the artifact that was
+//! `weir_classes::departed` computes them. Without an agent that has watched the cluster, only the artifact that was
 //! in force and the new one can be compared, by the objects in both. Backends that left earlier are not known.
 
 use anyhow::{Context as _, Result};
-use weir_compiler::artifact::Artifact;
-use weir_compiler::classify::Scope;
-use weir_compiler::decode::{Input, InputKind, Options, decode};
-use weir_compiler::departed::{Departed, EndedService};
-use weir_compiler::model::{Assumptions, Cluster};
-use weir_compiler::resolve::resolve;
+use weir_artifact::Artifact;
+use weir_classes::Scope;
+use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_classes::departed::{Departed, EndedService};
+use weir_model::{Assumptions, Cluster};
+use weir_model::resolve::resolve;
 use weir_runtime::runtime::{EndedFlows, Runtime};
 
 /// Ends the flows; returns how many there were.
@@ -54,8 +54,8 @@ fn cluster_of(artifact: &Artifact) -> Result<(Cluster, Scope)> {
 
 #[cfg(test)]
 mod tests {
-    use weir_compiler::artifact::objects;
-    use weir_compiler::compile::{self, compile};
+    use weir_artifact::objects;
+    use weir_codegen::compile::{compile, self};
 
     use super::*;
 
@@ -83,7 +83,7 @@ mod tests {
         let scope = Scope::node(&cluster, "near").expect("it is there");
         let options = compile::Options::default();
         let compiled = compile(&cluster, &scope, &options).expect("it compiles");
-        let describe = |description: &mut weir_compiler::artifact::Description| {
+        let describe = |description: &mut weir_artifact::Description| {
             description.node = Some("near".to_owned());
             description.objects = objects(&decoded.objects);
         };

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use minisign_verify::{PublicKey, Signature};
-use weir_compiler::artifact::Artifact;
-use weir_compiler::verify;
+use weir_artifact::Artifact;
+use weir_verify as verify;
 
 use super::super::Outcome;
 use super::super::verify::{is_as_compiled, line, print_differences};

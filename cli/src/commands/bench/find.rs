@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use weir_compiler::address::Family;
-use weir_compiler::address::{to_address, to_number};
-use weir_compiler::artifact::NamedEndpoint;
-use weir_compiler::classify::{Atoms, Classes, PeerId, SubjectId};
-use weir_compiler::model::{Cluster, Direction, Protocol};
+use weir_objects::address::Family;
+use weir_objects::address::{to_address, to_number};
+use weir_artifact::NamedEndpoint;
+use weir_classes::{Atoms, Classes, PeerId, SubjectId};
+use weir_model::{Cluster, Direction, Protocol};
 use weir_runtime::trial::driver::MOST_OTHERS;
 
 /// Number of subject classes that are searched; then the best pair so far is taken.

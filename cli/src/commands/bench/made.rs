@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use weir_compiler::classify::Scope;
-use weir_compiler::compile::{Options, compile};
-use weir_compiler::decode::{self, Input, InputKind, decode};
-use weir_compiler::ebpf::target::Target;
-use weir_compiler::model::Assumptions;
-use weir_compiler::resolve::resolve;
+use weir_classes::Scope;
+use weir_codegen::compile::{Options, compile};
+use weir_objects::decode::{Input, InputKind, decode, self};
+use weir_ebpf::target::Target;
+use weir_model::Assumptions;
+use weir_model::resolve::resolve;
 
 use super::Subject;
 

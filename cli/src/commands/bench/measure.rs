@@ -1,10 +1,10 @@
 //! Sends packets of established, new and denied flows, and measures the time of each.
 
 use anyhow::{Context as _, Result, ensure};
-use weir_compiler::address::Family;
-use weir_compiler::artifact::Artifact;
-use weir_compiler::machine::DROP;
-use weir_compiler::model::Direction;
+use weir_objects::address::Family;
+use weir_artifact::Artifact;
+use weir_machine::DROP;
+use weir_model::Direction;
 use weir_runtime::sys::{Kernel, Program};
 use weir_runtime::trial::driver::{Driver, Traffic};
 use weir_runtime::trial::{self, Trial};

@@ -1,11 +1,11 @@
 //! The summary that `weir compile` prints at its end.
 
-use weir_compiler::artifact::{Artifact, view};
-use weir_compiler::compile::{Budget, Compiled};
-use weir_compiler::ebpf::limits;
-use weir_compiler::layout::{AT_EDGE, program_name};
-use weir_compiler::model::{Cluster, Direction};
-use weir_compiler::verify::Report;
+use weir_artifact::{Artifact, view};
+use weir_codegen::compile::{Budget, Compiled};
+use weir_ebpf::limits;
+use weir_artifact::layout::{AT_EDGE, program_name};
+use weir_model::{Cluster, Direction};
+use weir_verify::Report;
 
 use super::super::verify::line;
 use super::cpus;

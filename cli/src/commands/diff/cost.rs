@@ -5,10 +5,10 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_compiler::artifact::memory::{self, Bytes};
-use weir_compiler::classify::{Scope, stand_ins};
-use weir_compiler::compile::{self, Budget, BudgetError, Budgets, CompileError, Compiled, Options};
-use weir_compiler::model::Cluster;
+use weir_artifact::memory::{Bytes, self};
+use weir_classes::{Scope, stand_ins};
+use weir_codegen::compile::{Budget, BudgetError, Budgets, CompileError, Compiled, Options, self};
+use weir_model::Cluster;
 
 use super::super::compile::cpus;
 
@@ -81,7 +81,7 @@ fn compiled(cluster: &Cluster, node: Option<&str>, assumed_pods: bool) -> Result
 fn cost(compiled: &Compiled) -> Cost {
     let classes = &compiled.classes;
     let total: Bytes = compiled.maps.iter().map(memory::full).sum();
-    let map = |map: &weir_compiler::artifact::map_image::MapImage| {
+    let map = |map: &weir_artifact::map_image::MapImage| {
         let (entries, bytes) = (map.entries.len() as u64, memory::full(map).on(cpus()));
         (map.name.name(), Map { entries, bytes })
     };

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use weir_compiler::diff::{Diff, Row};
-use weir_compiler::model::Protocol;
-use weir_compiler::model::eval::{End, Flow, FlowProtocol, Verdict};
+use weir_analysis::diff::{Diff, Row};
+use weir_model::Protocol;
+use weir_model::eval::{End, Flow, FlowProtocol, Verdict};
 
 use super::Compared;
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::Serialize;
-use weir_compiler::diff::{Account, Change, Decides, Diff, Namer, Party, Presence, Row, State, Traffic};
-use weir_compiler::model::Direction;
+use weir_analysis::diff::{Account, Change, Decides, Diff, Namer, Party, Presence, Row, State, Traffic};
+use weir_model::Direction;
 
 use super::Compared;
 use super::cost::Costs;
@@ -250,7 +250,7 @@ impl<'d> Maker<'d, '_> {
     }
 
     fn isolation(&self) -> Vec<Isolation<'d>> {
-        let one = |change: &'d weir_compiler::diff::Isolation| Isolation {
+        let one = |change: &'d weir_analysis::diff::Isolation| Isolation {
             direction: change.direction.name(),
             change: if change.begins { "begins" } else { "ends" },
             endpoints: change.endpoints.iter().map(|it| reference(&self.compared.diff, *it)).collect(),
@@ -266,7 +266,7 @@ impl<'d> Maker<'d, '_> {
 }
 
 fn traffic(traffic: &Traffic) -> Ports {
-    let range = |it: &weir_compiler::classify::PortSpec| PortRange {
+    let range = |it: &weir_classes::PortSpec| PortRange {
         protocol: protocol(it.protocol),
         first: it.first,
         last: it.last,

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use weir_compiler::diff::{Change, Row};
-use weir_compiler::escape;
+use weir_analysis::diff::{Change, Row};
+use weir_objects::escape;
 
 use super::cost::Costs;
 use super::text::SECTIONS;

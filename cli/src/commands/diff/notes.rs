@@ -4,9 +4,9 @@
 //! line of the head causes the change (a policy was deleted), it has no line.
 
 use serde_json::{Value, json};
-use weir_compiler::diff::{Change, Row};
-use weir_compiler::escape;
-use weir_compiler::model::Direction;
+use weir_analysis::diff::{Change, Row};
+use weir_objects::escape;
+use weir_model::Direction;
 
 use super::places::{Culprit, Line, culprits};
 use super::words::Words;

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_compiler::diagnostic::Place;
-use weir_compiler::diff::{Account, State};
-use weir_compiler::model::eval::RuleId;
-use weir_compiler::model::{Direction, ListId, PolicyId};
-use weir_compiler::origin::Origin;
+use weir_objects::diagnostic::Place;
+use weir_analysis::diff::{Account, State};
+use weir_model::eval::RuleId;
+use weir_model::{Direction, ListId, PolicyId};
+use weir_objects::origin::Origin;
 
 use super::Compared;
 use crate::locate::Locator;

@@ -1,6 +1,6 @@
 //! Text for people: sentences about the changes, the policies that cause them, and one flow to try.
 
-use weir_compiler::diff::{Change, Presence, Row};
+use weir_analysis::diff::{Change, Presence, Row};
 
 use super::cost::Costs;
 use super::words::Words;

@@ -2,8 +2,8 @@
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
-use weir_compiler::diff::{Change, Party};
-use weir_compiler::reach::Reach;
+use weir_analysis::diff::{Change, Party};
+use weir_analysis::reach::Reach;
 
 use super::flows::protocol;
 use super::words::Words;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use weir_compiler::diff::{Account, Change, Decides, Namer, Presence, Row, State};
-use weir_compiler::model::{Direction, PolicyId};
+use weir_analysis::diff::{Account, Change, Decides, Namer, Presence, Row, State};
+use weir_model::{Direction, PolicyId};
 
 use super::Compared;
 use super::flows;

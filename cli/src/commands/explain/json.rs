@@ -1,11 +1,11 @@
 //! The explanation for programs: docs/schema/explain.json.
 
 use serde_json::{Value, json};
-use weir_compiler::diagnostic::Place;
-use weir_compiler::layout::program_name;
-use weir_compiler::model::eval::{Basis, End, Flow, FlowProtocol, Side};
-use weir_compiler::model::{Cluster, Direction};
-use weir_compiler::origin::Origin;
+use weir_objects::diagnostic::Place;
+use weir_artifact::layout::program_name;
+use weir_model::eval::{Basis, End, Flow, FlowProtocol, Side};
+use weir_model::{Cluster, Direction};
+use weir_objects::origin::Origin;
 
 use super::{backends, claims, hex, protocol, with_audit};
 use crate::because::{self, Reason, word};

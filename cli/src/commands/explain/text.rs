@@ -1,12 +1,12 @@
 //! The explanation as text.
 
 use annotate_snippets::{AnnotationKind, Element, Group, Level};
-use weir_compiler::diagnostic::Place;
-use weir_compiler::escape;
-use weir_compiler::layout::program_name;
-use weir_compiler::model::eval::{Basis, End, Flow, Side};
-use weir_compiler::model::{Cluster, Direction, ListId, PolicyId, Standing};
-use weir_compiler::origin::{FieldPath, Origin};
+use weir_objects::diagnostic::Place;
+use weir_objects::escape;
+use weir_artifact::layout::program_name;
+use weir_model::eval::{Basis, End, Flow, Side};
+use weir_model::{Cluster, Direction, ListId, PolicyId, Standing};
+use weir_objects::origin::{FieldPath, Origin};
 
 use super::{backends, claims, hex, packet, with_audit};
 use crate::because::word;

@@ -1,10 +1,10 @@
 //! Exposure for programs: docs/schema/exposure.json.
 
 use serde_json::{Value, json};
-use weir_compiler::reach::Passes;
-use weir_compiler::reach::edges::Group;
-use weir_compiler::reach::exposure::{Entrance, Exposure};
-use weir_compiler::reach::ports;
+use weir_analysis::reach::Passes;
+use weir_analysis::reach::edges::Group;
+use weir_analysis::reach::exposure::{Entrance, Exposure};
+use weir_analysis::reach::ports;
 
 use super::Findings;
 use crate::page::Page;

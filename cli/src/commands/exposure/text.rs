@@ -1,8 +1,8 @@
 //! Exposure for people: the same sections as text and as Markdown, and one table as CSV.
 
-use weir_compiler::reach::edges::Group;
-use weir_compiler::reach::exposure::{Entrance, Exposure};
-use weir_compiler::reach::{Passes, ports};
+use weir_analysis::reach::edges::Group;
+use weir_analysis::reach::exposure::{Entrance, Exposure};
+use weir_analysis::reach::{Passes, ports};
 
 use super::Findings;
 use crate::page::Page;

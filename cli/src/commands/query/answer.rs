@@ -6,8 +6,8 @@
 use std::io::{self, Write};
 
 use serde_json::value::RawValue;
-use weir_compiler::model::eval::Judgement;
-use weir_compiler::model::{Cluster, Direction, PolicyId};
+use weir_model::eval::Judgement;
+use weir_model::{Cluster, Direction, PolicyId};
 
 use crate::because::{self, Reason, word};
 

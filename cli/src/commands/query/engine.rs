@@ -1,10 +1,10 @@
 //! The engines that judge flows, behind one interface.
 
 use anyhow::{Error, Result, anyhow};
-use weir_compiler::engine::{self, Engine, EngineError, Interpreter, Machine};
-use weir_compiler::iptables;
-use weir_compiler::model::Cluster;
-use weir_compiler::model::eval::{Flow, Judgement, Oracle};
+use weir_codegen::engine::{Engine, EngineError, Interpreter, Machine, self};
+use weir_iptables as iptables;
+use weir_model::Cluster;
+use weir_model::eval::{Flow, Judgement, Oracle};
 
 use crate::args;
 use crate::failure::with_hint;

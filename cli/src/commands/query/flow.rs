@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use weir_compiler::model::directory::Directory;
-use weir_compiler::model::eval::{Flow, FlowProtocol};
+use weir_model::directory::Directory;
+use weir_model::eval::{Flow, FlowProtocol};
 
 use crate::ends::{Ends, parse_protocol};
 

@@ -2,9 +2,9 @@
 //! pass.
 
 use anyhow::{Result, anyhow};
-use weir_compiler::model::eval::Verdict;
-use weir_compiler::source::{FileId, SourceMap};
-use weir_compiler::syntax::{self, Entry, Format, Node, Span, Value, json, yaml};
+use weir_model::eval::Verdict;
+use weir_objects::source::{FileId, SourceMap};
+use weir_objects::syntax::{Entry, Format, Node, Span, Value, json, self, yaml};
 
 use crate::failure::with_hint;
 use crate::locate::Locator;

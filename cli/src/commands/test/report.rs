@@ -1,7 +1,7 @@
 //! The results of expectations: for people, for programs, for CI systems.
 
 use serde_json::{Value, json};
-use weir_compiler::escape::{self, is_hidden};
+use weir_objects::escape::{is_hidden, self};
 
 use super::{Fate, Tried, opposite};
 use crate::because::word;

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use weir_compiler::index::Key;
+use weir_classes::index::Key;
 
 use super::{Agent, Pod, Value};
 use crate::watch::discover::NotFound;

@@ -3,7 +3,7 @@
 //!
 //! Problem: the policies of one namespace can need more memory than the agent has. The kernel would kill the agent
 //! again and again, and no pod's policy on the node could change any more.
-//! Strategy: before the agent builds a generation, `weir_compiler::fit` removes the rules of policies that do not fit.
+//! Strategy: before the agent builds a generation, `weir_classes::fit` removes the rules of policies that do not fit.
 //! If the estimate was too low, classification stops at the limit. The next attempt starts at a lower level, and the
 //! agent remembers that level for a while.
 //! Invariant: a policy that does not fit isolates its pods and allows nothing, and an Event on the policy reports this.
@@ -11,11 +11,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use weir_compiler::classify::Limits;
-use weir_compiler::compile::{Budget, Budgets};
-use weir_compiler::fit::Fit;
-use weir_compiler::index::{Generation, Key};
-use weir_compiler::model::Cluster;
+use weir_classes::Limits;
+use weir_codegen::compile::{Budget, Budgets};
+use weir_classes::fit::Fit;
+use weir_classes::index::{Generation, Key};
+use weir_model::Cluster;
 
 use super::{Agent, Notice, Value, shown};
 use crate::watch::enforce::Enforce;
@@ -130,7 +130,7 @@ impl<E: Enforce> Agent<E> {
 
 fn reasons(cluster: &Cluster, fit: &Fit) -> BTreeMap<Key, String> {
     let level = fit.level.unwrap_or_default();
-    let reason = |held: &weir_compiler::fit::Held| {
+    let reason = |held: &weir_classes::fit::Held| {
         let policy = cluster.policy(held.policy);
         let key = Key {
             kind: "NetworkPolicy".to_owned(),

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use weir_compiler::index::Key;
-use weir_compiler::k8s::{Body, Object, Phase};
+use weir_classes::index::Key;
+use weir_objects::k8s::{Body, Object, Phase};
 
 use super::{Agent, Backoff};
 use crate::watch::enforce::Enforce;

@@ -1,14 +1,14 @@
 //! Flows through a service that end because of a backend that the service has lost.
 //!
-//! Problem and strategy are in `weir_compiler::departed`. This file decides when to ask it, and retries if the kernel
+//! Problem and strategy are in `weir_classes::departed`. This file decides when to ask it, and retries if the kernel
 //! refuses. Invariant: flows that must end are kept until the kernel has ended them.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use weir_compiler::departed::{Departed, EndedService};
-use weir_compiler::index::{Dirty, Generation};
-use weir_compiler::k8s::Object;
+use weir_classes::departed::{Departed, EndedService};
+use weir_classes::index::{Dirty, Generation};
+use weir_objects::k8s::Object;
 
 use super::{Agent, Backoff, Value, back_off};
 use crate::watch::enforce::Enforce;

@@ -7,12 +7,12 @@
 
 use std::time::{Duration, Instant};
 
-use weir_compiler::artifact::Artifact;
-use weir_compiler::artifact::structure::{Place, Structure};
-use weir_compiler::classify::{ClassifyError, Exceeded};
-use weir_compiler::compile::{self, CompileError, Compiled, Options};
-use weir_compiler::fit::Fit;
-use weir_compiler::index::Generation;
+use weir_artifact::Artifact;
+use weir_artifact::structure::{Place, Structure};
+use weir_classes::{ClassifyError, Exceeded};
+use weir_codegen::compile::{CompileError, Compiled, Options, self};
+use weir_classes::fit::Fit;
+use weir_classes::index::Generation;
 
 use super::local::Interfaces;
 use super::{Agent, InForce, Inbox, Pod, REST, Value, back_off};

@@ -2,8 +2,8 @@
 
 use std::time::{Instant, SystemTime};
 
-use weir_compiler::index::Key;
-use weir_compiler::k8s::{Body, Object};
+use weir_classes::index::Key;
+use weir_objects::k8s::{Body, Object};
 
 use super::{Agent, Value};
 use crate::cni::wire::{Answer, Pod, Question, Verb};

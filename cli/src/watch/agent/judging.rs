@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use weir_compiler::classify::PeerId;
-use weir_compiler::index::Changes;
+use weir_classes::PeerId;
+use weir_classes::index::Changes;
 
 use super::{Agent, Backoff, Value, back_off};
 use crate::watch::enforce::{Enforce, Trouble};

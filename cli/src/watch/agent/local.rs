@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use weir_compiler::index::{Generation, Key};
-use weir_compiler::k8s::{Body, Object};
-use weir_compiler::model::{Cluster, EndpointId, Standing};
+use weir_classes::index::{Generation, Key};
+use weir_objects::k8s::{Body, Object};
+use weir_model::{Cluster, EndpointId, Standing};
 
 use super::{Agent, shown};
 use crate::watch::discover::{Found, Witness};

@@ -9,8 +9,8 @@
 
 use std::time::Instant;
 
-use weir_compiler::index::Key;
-use weir_compiler::k8s::{Body, NetworkPolicy, Object, PolicyType};
+use weir_classes::index::Key;
+use weir_objects::k8s::{Body, NetworkPolicy, Object, PolicyType};
 
 use super::{Agent, Value};
 use crate::watch::enforce::Enforce;

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use weir_compiler::index::Key;
+use weir_classes::index::Key;
 
 use super::{Agent, CHECK, Value};
 use crate::watch::discover::Cached;

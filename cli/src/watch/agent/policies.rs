@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_compiler::index::{Index, Key};
-use weir_compiler::origin::ObjectId;
+use weir_classes::index::{Index, Key};
+use weir_objects::origin::ObjectId;
 
 /// The state of all objects with rules.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use weir_compiler::index::Key;
+use weir_classes::index::Key;
 
 use super::{Agent, Notice, Value};
 use crate::watch::enforce::{Enforce, Survey};

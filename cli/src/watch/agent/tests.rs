@@ -1,11 +1,11 @@
 use std::net::IpAddr;
 use std::sync::Mutex;
 
-use weir_compiler::classify::PeerId;
-use weir_compiler::compile::Budget;
-use weir_compiler::decode::{self, Input, InputKind};
-use weir_compiler::departed::EndedService;
-use weir_compiler::layout::{MapName, endpoint};
+use weir_classes::PeerId;
+use weir_codegen::compile::Budget;
+use weir_objects::decode::{Input, InputKind, self};
+use weir_classes::departed::EndedService;
+use weir_artifact::layout::{MapName, endpoint};
 use weir_runtime::sys::links::Interface;
 
 use super::judging::PAUSE;

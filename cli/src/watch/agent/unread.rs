@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use weir_compiler::index::Key;
-use weir_compiler::k8s::{Body, CidrList, ListAction, Object};
+use weir_classes::index::Key;
+use weir_objects::k8s::{Body, CidrList, ListAction, Object};
 
 use super::{Agent, Notice, Value, shown};
 use crate::watch::enforce::Enforce;

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use weir_compiler::classify::PeerId;
-use weir_compiler::departed::EndedService;
+use weir_classes::PeerId;
+use weir_classes::departed::EndedService;
 use weir_runtime::runtime::{Access, Attached, EndedFlows, Exact, Request, Runtime};
 use weir_runtime::{Endpoint, Error, Generation, Now, Way};
 

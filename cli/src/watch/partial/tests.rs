@@ -1,5 +1,5 @@
-use weir_compiler::decode::{self, Input, InputKind};
-use weir_compiler::k8s::{Body, CidrList, ListAction, Mode, NetworkPolicy, PolicyType};
+use weir_objects::decode::{Input, InputKind, self};
+use weir_objects::k8s::{Body, CidrList, ListAction, Mode, NetworkPolicy, PolicyType};
 
 use super::*;
 

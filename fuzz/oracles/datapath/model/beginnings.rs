@@ -1,6 +1,6 @@
 //! Packets that belong to no flow: where they began, and the policy's verdict.
 
-use weir_compiler::model::Direction;
+use weir_model::Direction;
 
 use super::super::packet::{Arrival, tcp};
 use super::super::rules::Rule;

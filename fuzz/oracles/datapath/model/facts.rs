@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use weir_compiler::model::Direction;
+use weir_model::Direction;
 
 use super::super::packet::{Arrival, INIT, Ip, Packet, Upper, tcp};
 use super::{Key, Ports};

@@ -1,6 +1,6 @@
 //! Packets of flows that the table knows, and how a flow gets there.
 
-use weir_compiler::model::Direction;
+use weir_model::Direction;
 
 use super::super::packet::{Arrival, tcp};
 use super::super::rules::Rule;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use weir_compiler::model::Direction;
+use weir_model::Direction;
 
 /// The policy of one generation for one endpoint.
 pub trait Policy {

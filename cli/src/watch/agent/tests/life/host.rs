@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
-use weir_compiler::artifact::Artifact;
-use weir_compiler::classify::PeerId;
-use weir_compiler::departed::EndedService;
-use weir_compiler::layout::{MapName, address_bytes};
+use weir_artifact::Artifact;
+use weir_classes::PeerId;
+use weir_classes::departed::EndedService;
+use weir_artifact::layout::{MapName, address_bytes};
 use weir_runtime::sys::links::{Interface, Namespace};
 
 use crate::watch::discover::{Cached, Depth, Inventory};

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use weir_compiler::artifact::packet;
-use weir_compiler::decode::{self, Input, InputKind};
-use weir_compiler::k8s::Object;
-use weir_compiler::machine::Loaded;
-use weir_compiler::model::eval::{End, Flow, FlowProtocol, Oracle, Verdict};
-use weir_compiler::model::{Assumptions, Direction, Protocol};
-use weir_compiler::resolve::resolve;
+use weir_artifact::packet;
+use weir_objects::decode::{Input, InputKind, self};
+use weir_objects::k8s::Object;
+use weir_machine::Loaded;
+use weir_model::eval::{End, Flow, FlowProtocol, Oracle, Verdict};
+use weir_model::{Assumptions, Direction, Protocol};
+use weir_model::resolve::resolve;
 
 use super::host::State;
 use super::server::Server;

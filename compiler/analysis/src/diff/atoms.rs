@@ -1,0 +1,141 @@
+//! Ports that neither side distinguishes, and sets of them, each stored once.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::Traffic;
+use super::side::Side;
+use weir_classes::{AtomId, AtomSet, AtomSetId, Atoms, PortSpec};
+use weir_model::Protocol;
+
+number!(
+    /// A set of joint atoms.
+    SetId
+);
+
+impl SetId {
+    pub(super) const NONE: Self = Self(0);
+    pub(super) const ALL: Self = Self(1);
+}
+
+const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+
+/// The atoms of both sides, cut by each other. Atom 0 is all traffic without ports.
+pub(super) struct JointAtoms {
+    /// Sorted; together every port from 1 on.
+    intervals: Vec<(PortSpec, u32)>,
+    /// For each joint atom, its atoms on both sides.
+    on: Vec<[AtomId; 2]>,
+    list: Vec<AtomSet>,
+    ids: HashMap<AtomSet, SetId>,
+    /// A cache, by side and set of that side.
+    mapped: [HashMap<AtomSetId, SetId>; 2],
+}
+
+impl JointAtoms {
+    pub(super) fn new(sides: &[Option<Side<'_>>; 2]) -> Self {
+        let mut it = Self {
+            intervals: Vec::new(),
+            on: vec![[Atoms::REST; 2]],
+            list: Vec::new(),
+            ids: HashMap::new(),
+            mapped: [HashMap::new(), HashMap::new()],
+        };
+        let service_ports = service_ports(sides);
+        type Told = ([AtomId; 2], Option<(Protocol, u16)>);
+        let mut known: HashMap<Told, u32> = HashMap::new();
+        for protocol in PROTOCOLS {
+            let starts = starts(sides, protocol, &service_ports);
+            for (index, first) in starts.iter().enumerate() {
+                let last = starts.get(index + 1).map_or(u16::MAX, |next| next - 1);
+                let find = |side: &Option<Side<'_>>| {
+                    side.as_ref().map_or(Atoms::REST, |it| it.classes.atoms.find(protocol, *first))
+                };
+                let on = [find(&sides[0]), find(&sides[1])];
+                // A service port leads to other destinations than its neighbours, even if no rule distinguishes them.
+                let service = Some((protocol, *first)).filter(|it| service_ports.contains(it));
+                let atom = *known.entry((on, service)).or_insert(it.on.len() as u32);
+                if atom as usize == it.on.len() {
+                    it.on.push(on);
+                }
+                it.intervals.push((PortSpec { protocol, first: *first, last }, atom));
+            }
+        }
+        it.intern(AtomSet::none(it.on.len()));
+        it.intern(AtomSet::all(it.on.len()));
+        it
+    }
+
+    pub(super) fn intern(&mut self, set: AtomSet) -> SetId {
+        if let Some(id) = self.ids.get(&set) {
+            return *id;
+        }
+        let id = SetId(self.list.len() as u32);
+        self.list.push(set.clone());
+        self.ids.insert(set, id);
+        id
+    }
+
+    pub(super) fn get(&self, id: SetId) -> &AtomSet {
+        &self.list[id.index()]
+    }
+
+    /// A side's set, in joint atoms.
+    pub(super) fn of_side(&mut self, which: usize, side: &Side<'_>, id: AtomSetId) -> SetId {
+        if let Some(known) = self.mapped[which].get(&id) {
+            return *known;
+        }
+        let joint = self.joint(which, &side.classes.atom_sets[id.index()]);
+        let joint = self.intern(joint);
+        self.mapped[which].insert(id, joint);
+        joint
+    }
+
+    /// A side's atoms, in joint atoms.
+    pub(super) fn joint(&self, which: usize, set: &AtomSet) -> AtomSet {
+        let mut joint = AtomSet::none(self.on.len());
+        let inside = self.on.iter().enumerate().filter(|(_, on)| set.contains(on[which]));
+        inside.for_each(|(atom, _)| joint.insert(AtomId(atom as u32)));
+        joint
+    }
+
+    /// The joint atom of a port.
+    pub(super) fn find(&self, protocol: Protocol, port: u16) -> AtomId {
+        let after = self.intervals.partition_point(|(it, _)| (it.protocol, it.first) <= (protocol, port));
+        AtomId(after.checked_sub(1).map_or(0, |index| self.intervals[index].1))
+    }
+
+    /// The traffic of a set.
+    pub(super) fn traffic(&self, id: SetId) -> Traffic {
+        let set = self.get(id);
+        let mut ranges: Vec<PortSpec> = Vec::new();
+        for (spec, _) in self.intervals.iter().filter(|(_, atom)| set.contains(AtomId(*atom))) {
+            match ranges.last_mut() {
+                Some(before) if before.protocol == spec.protocol && before.last.checked_add(1) == Some(spec.first) => {
+                    before.last = spec.last;
+                }
+                _ => ranges.push(*spec),
+            }
+        }
+        Traffic { ranges, portless: set.contains(AtomId(0)) }
+    }
+}
+
+fn service_ports(sides: &[Option<Side<'_>>; 2]) -> BTreeSet<(Protocol, u16)> {
+    let frontends = sides.iter().flatten().flat_map(|side| &side.cluster.frontends);
+    frontends.flat_map(|it| &it.at.ports).map(|port| (port.protocol, port.port)).collect()
+}
+
+/// The first ports of all ranges. Port 0 is left out.
+fn starts(sides: &[Option<Side<'_>>; 2], protocol: Protocol, service_ports: &BTreeSet<(Protocol, u16)>) -> Vec<u16> {
+    let mut starts: BTreeSet<u16> = BTreeSet::from([1]);
+    let mut cut = |first: u16, last: u16| {
+        starts.insert(first.max(1));
+        starts.extend(last.checked_add(1));
+    };
+    for side in sides.iter().flatten() {
+        let of_protocol = side.classes.atoms.intervals.iter().filter(|it| it.spec.protocol == protocol);
+        of_protocol.for_each(|it| cut(it.spec.first, it.spec.last));
+    }
+    service_ports.iter().filter(|it| it.0 == protocol).for_each(|(_, port)| cut(*port, *port));
+    starts.into_iter().collect()
+}

@@ -1,0 +1,129 @@
+//! The verdict of both ends on a flow: the differences between a source class and a destination class, as numbered
+//! parts.
+
+use std::collections::HashMap;
+
+use super::atoms::SetId;
+use super::tables::{EntryId, Reason, ReasonId, Tables};
+use super::{Change, Decides, Presence, State};
+use weir_classes::AtomSet;
+
+number!(
+    /// The number of a [`Part`].
+    PartId
+);
+
+/// A difference that many cells share.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Part {
+    pub(super) presence: Presence,
+    pub(super) change: Change,
+    pub(super) decides: Decides,
+    pub(super) set: SetId,
+    /// The reasons at the source and at the destination; `None` where that end does not decide.
+    pub(super) egress: Option<ReasonId>,
+    pub(super) ingress: Option<ReasonId>,
+}
+
+/// Numbered parts, and the parts of pairs of entries that are already known.
+#[derive(Default)]
+pub(super) struct Cells {
+    list: Vec<Part>,
+    ids: HashMap<Part, PartId>,
+    known: HashMap<(EntryId, EntryId, Presence), Vec<PartId>>,
+}
+
+impl Cells {
+    pub(super) fn part(&self, id: PartId) -> &Part {
+        &self.list[id.index()]
+    }
+
+    /// The differences for a pair of the source's entry and the destination's entry.
+    pub(super) fn parts(
+        &mut self,
+        tables: &mut Tables<'_, '_>,
+        egress: EntryId,
+        ingress: EntryId,
+        presence: Presence,
+    ) -> &[PartId] {
+        let key = (egress, ingress, presence);
+        if !self.known.contains_key(&key) {
+            let parts = self.make(tables, egress, ingress, presence);
+            self.known.insert(key, parts);
+        }
+        &self.known[&key]
+    }
+
+    fn make(
+        &mut self,
+        tables: &mut Tables<'_, '_>,
+        egress: EntryId,
+        ingress: EntryId,
+        presence: Presence,
+    ) -> Vec<PartId> {
+        let (out, into) = (tables.entry(egress), tables.entry(ingress));
+        let get = |id: SetId| tables.atoms.get(id).clone();
+        let (outs, intos) = (out.sets.map(get), into.sets.map(get));
+        let allowed = [and(&outs[0], &intos[0]), and(&outs[1], &intos[1])];
+        let mut found = Vec::new();
+        for (change, lacking, having) in [(Change::Added, 0, 1), (Change::Removed, 1, 0)] {
+            let differs = minus(&allowed[having], &allowed[lacking]);
+            if differs.is_empty() {
+                continue;
+            }
+            // The end that did not allow it before or does not allow it now decides.
+            let by_egress = and(&differs, &intos[lacking]);
+            let by_ingress = and(&differs, &outs[lacking]);
+            let by_both = minus(&minus(&differs, &by_egress), &by_ingress);
+            let split = [(Decides::Egress, by_egress), (Decides::Ingress, by_ingress), (Decides::Both, by_both)];
+            for (decides, set) in split.into_iter().filter(|(_, set)| !set.is_empty()) {
+                let set = tables.atoms.intern(set);
+                let of = |tables: &mut Tables<'_, '_>, reason, decides| {
+                    if decides { Some(narrow(tables, reason, having, set)) } else { None }
+                };
+                let egress = of(tables, out.reason, decides != Decides::Ingress);
+                let ingress = of(tables, into.reason, decides != Decides::Egress);
+                found.push(self.intern(Part { presence, change, decides, set, egress, ingress }));
+            }
+        }
+        found
+    }
+
+    fn intern(&mut self, part: Part) -> PartId {
+        if let Some(id) = self.ids.get(&part) {
+            return *id;
+        }
+        let id = PartId(self.list.len() as u32);
+        self.list.push(part.clone());
+        self.ids.insert(part, id);
+        id
+    }
+}
+
+/// The part of a reason that concerns a set: the rules that allow any of it on the side that allows it.
+fn narrow(tables: &mut Tables<'_, '_>, reason: ReasonId, having: usize, set: SetId) -> ReasonId {
+    let whole = tables.reason(reason).clone();
+    let allows = |of_rule: SetId| !and(tables.atoms.get(of_rule), tables.atoms.get(set)).is_empty();
+    let mut rules = [Vec::new(), Vec::new()];
+    let kept = whole.rules[having].iter().filter(|(_, of_rule)| allows(*of_rule));
+    // Forgets which ports of the set each rule allows, so that rows with the same rules become one.
+    rules[having] = kept.map(|(rule, _)| (*rule, SetId::ALL)).collect();
+    let mut states = whole.states;
+    // If an end is absent on the side that allows the set, it counts as absent on both.
+    if states[having] == State::Absent {
+        states[1 - having] = State::Absent;
+    }
+    tables.intern_reason(Reason { states, rules })
+}
+
+fn and(a: &AtomSet, b: &AtomSet) -> AtomSet {
+    let mut both = a.clone();
+    both.intersect(b);
+    both
+}
+
+fn minus(a: &AtomSet, b: &AtomSet) -> AtomSet {
+    let mut rest = a.clone();
+    rest.subtract(b);
+    rest
+}

@@ -1,0 +1,87 @@
+//! Isolation that begins or ends, by endpoint and direction; and the policies that changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::side::Side;
+use super::tables::isolating;
+use super::{Endpoint, Isolation};
+use weir_objects::k8s::LabelSelector;
+use weir_model::{Cluster, Direction, EndpointId, Peer, Policy, PolicyId, Rule};
+
+/// The changes for endpoints that exist on both sides.
+pub(super) fn changes(sides: &[Option<Side<'_>>; 2], endpoints: &[Endpoint]) -> Vec<Isolation> {
+    let [Some(base), Some(head)] = sides else { return Vec::new() };
+    let mut found: BTreeMap<(Direction, bool, Vec<PolicyId>), Vec<u32>> = BTreeMap::new();
+    for (index, endpoint) in endpoints.iter().enumerate() {
+        let [Some(before), Some(after)] = endpoint.ids else { continue };
+        for direction in Direction::ALL {
+            let (was, is) = (of(base, before, direction), of(head, after, direction));
+            let change = match (was.is_empty(), is.is_empty()) {
+                (true, false) => (direction, true, is),
+                (false, true) => (direction, false, was),
+                _ => continue,
+            };
+            found.entry(change).or_default().push(index as u32);
+        }
+    }
+    let make = |((direction, begins, policies), endpoints)| Isolation { direction, begins, endpoints, policies };
+    found.into_iter().map(make).collect()
+}
+
+/// The policies that isolate an endpoint.
+pub(super) fn of(side: &Side<'_>, id: EndpointId, direction: Direction) -> Vec<PolicyId> {
+    let subject = side.subject(id);
+    subject.map_or(Vec::new(), |subject| isolating(side.cluster, &side.classes, direction, subject).collect())
+}
+
+/// For each side, the policies that the other side lacks or has in another form.
+pub(super) fn changed_policies(sides: &[Option<Side<'_>>; 2]) -> [BTreeSet<PolicyId>; 2] {
+    let [Some(base), Some(head)] = sides else { return Default::default() };
+    let by_name = |cluster: &Cluster| -> BTreeMap<String, PolicyId> {
+        (0..cluster.policies.len() as u32).map(|id| (cluster.policy_name(PolicyId(id)), PolicyId(id))).collect()
+    };
+    let names = [by_name(base.cluster), by_name(head.cluster)];
+    let mut changed = [BTreeSet::new(), BTreeSet::new()];
+    for (which, other) in [(0, 1), (1, 0)] {
+        for (name, id) in &names[which] {
+            let clusters = if which == 0 { [base.cluster, head.cluster] } else { [head.cluster, base.cluster] };
+            let same = names[other].get(name).is_some_and(|it| is_same(clusters, *id, *it));
+            if !same {
+                changed[which].insert(*id);
+            }
+        }
+    }
+    changed
+}
+
+/// Whether two policies have the same content, each in its own cluster.
+fn is_same(clusters: [&Cluster; 2], one: PolicyId, other: PolicyId) -> bool {
+    let (one, other) = (&clusters[0].policies[one.index()], &clusters[1].policies[other.index()]);
+    let subjects = |which: usize, policy: &Policy| clusters[which].labels.selector(policy.subjects).clone();
+    subjects(0, one) == subjects(1, other)
+        && Direction::ALL.iter().all(|direction| {
+            let spoken = |which: usize, policy: &Policy| {
+                let rules = policy.rules(*direction)?;
+                Some(rules.iter().map(|rule| spelled(clusters[which], rule)).collect::<Vec<_>>())
+            };
+            spoken(0, one) == spoken(1, other)
+        })
+}
+
+/// A rule with the selectors themselves instead of their numbers.
+type Spelled = (Vec<SpelledPeer>, Vec<weir_model::PortRule>);
+
+#[derive(PartialEq)]
+enum SpelledPeer {
+    Pods(Option<LabelSelector>, LabelSelector),
+    Block(Peer),
+}
+
+fn spelled(cluster: &Cluster, rule: &Rule) -> Spelled {
+    let selector = |id| cluster.labels.selector(id).clone();
+    let peer = |peer: &Peer| match peer {
+        Peer::Pods { namespaces, pods } => SpelledPeer::Pods(namespaces.map(selector), selector(*pods)),
+        Peer::Block { .. } => SpelledPeer::Block(peer.clone()),
+    };
+    (rule.peers.iter().map(peer).collect(), rule.ports.clone())
+}

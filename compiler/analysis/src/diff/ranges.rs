@@ -1,0 +1,202 @@
+//! Short texts for ranges of addresses and ports: a list, or "all but" a list, whichever is shorter.
+
+use std::net::IpAddr;
+
+use super::{AddressRange, Traffic};
+use weir_objects::address::{Family, Prefix};
+use weir_objects::address::{to_address, to_number};
+use weir_classes::PortSpec;
+use weir_model::Protocol;
+
+/// At most this many ranges are listed.
+const MOST: usize = 6;
+
+/// Outside addresses, in words.
+pub(super) fn text(ranges: &[AddressRange]) -> String {
+    let of = |family| -> Vec<(u128, u128)> {
+        let of_family = ranges.iter().filter(|it| Family::of(it.first) == family);
+        of_family.map(|it| (to_number(it.first).1, to_number(it.last).1)).collect()
+    };
+    let (v4, v6) = (of(Family::V4), of(Family::V6));
+    let everything = |family| vec![(0, most(family))];
+    if v4 == everything(Family::V4) && v6 == everything(Family::V6) {
+        return "any outside address".to_owned();
+    }
+    let families = [(Family::V4, v4), (Family::V6, v6)].into_iter().filter(|(_, ranges)| !ranges.is_empty());
+    families.map(|(family, ranges)| of_family(family, &ranges)).collect::<Vec<_>>().join(", ")
+}
+
+fn of_family(family: Family, ranges: &[(u128, u128)]) -> String {
+    let others = complement(ranges, 0, most(family));
+    if others.is_empty() {
+        return format!("any outside {family} address");
+    }
+    if others.len() < ranges.len() {
+        return format!("any outside {family} address but {}", listed(family, &others));
+    }
+    if let [(first, _), .., (_, last)] = ranges
+        && let Some(around) = block(to_address(family, *first), to_address(family, *last))
+    {
+        return format!("{around} but {}", listed(family, &complement(ranges, *first, *last)));
+    }
+    listed(family, ranges)
+}
+
+fn listed(family: Family, ranges: &[(u128, u128)]) -> String {
+    let mut texts: Vec<String> = ranges.iter().take(MOST).map(|it| range(family, *it)).collect();
+    if ranges.len() > MOST {
+        texts.push(format!("{} more ranges", ranges.len() - MOST));
+    }
+    texts.join(", ")
+}
+
+/// As a prefix, if the range is one.
+fn range(family: Family, (first, last): (u128, u128)) -> String {
+    let (from, to) = (to_address(family, first), to_address(family, last));
+    match block(from, to) {
+        _ if first == last => from.to_string(),
+        Some(prefix) => prefix.to_string(),
+        None => format!("{from}-{to}"),
+    }
+}
+
+fn block(first: IpAddr, last: IpAddr) -> Option<Prefix> {
+    let family = Family::of(first);
+    let differing = to_number(first).1 ^ to_number(last).1;
+    let host_bits = u128::BITS - differing.leading_zeros();
+    let prefix = Prefix::new(first, family.bits().checked_sub(host_bits as u8)?);
+    (prefix.address() == first && prefix.last() == last).then_some(prefix)
+}
+
+fn most(family: Family) -> u128 {
+    if family == Family::V4 { u128::from(u32::MAX) } else { u128::MAX }
+}
+
+/// The gaps between sorted ranges.
+fn complement(ranges: &[(u128, u128)], least: u128, most: u128) -> Vec<(u128, u128)> {
+    let mut rest = Vec::new();
+    let mut next = Some(least);
+    for (first, last) in ranges {
+        if let Some(from) = next.filter(|from| from < first) {
+            rest.push((from, first - 1));
+        }
+        next = last.checked_add(1).filter(|it| *it <= most);
+    }
+    rest.extend(next.map(|from| (from, most)));
+    rest
+}
+
+const PROTOCOLS: [(Protocol, &str); 3] = [(Protocol::Tcp, "TCP"), (Protocol::Udp, "UDP"), (Protocol::Sctp, "SCTP")];
+
+impl Traffic {
+    /// Whether it contains all traffic.
+    pub fn is_everything(&self) -> bool {
+        self.portless && PROTOCOLS.iter().all(|(protocol, _)| self.is_all_of(*protocol))
+    }
+
+    fn is_all_of(&self, protocol: Protocol) -> bool {
+        self.ranges.iter().any(|it| (it.protocol, it.first, it.last) == (protocol, 1, u16::MAX))
+    }
+}
+
+impl std::fmt::Display for Traffic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.is_everything() {
+            return f.write_str("all traffic");
+        }
+        let others = self.complement();
+        if pieces(&others) < pieces(self) {
+            return write!(f, "all traffic but {}", spelled(&others).join(" and "));
+        }
+        f.write_str(&spelled(self).join("; "))
+    }
+}
+
+impl Traffic {
+    fn complement(&self) -> Self {
+        let mut ranges = Vec::new();
+        for (protocol, _) in PROTOCOLS {
+            let own: Vec<(u128, u128)> = self
+                .ranges
+                .iter()
+                .filter(|it| it.protocol == protocol)
+                .map(|it| (u128::from(it.first), u128::from(it.last)))
+                .collect();
+            let rest = complement(&own, 1, u128::from(u16::MAX)).into_iter();
+            ranges.extend(rest.map(|(first, last)| PortSpec { protocol, first: first as u16, last: last as u16 }));
+        }
+        Self { ranges, portless: !self.portless }
+    }
+}
+
+fn pieces(traffic: &Traffic) -> usize {
+    traffic.ranges.len() + usize::from(traffic.portless)
+}
+
+fn spelled(traffic: &Traffic) -> Vec<String> {
+    let mut parts = Vec::new();
+    for (protocol, name) in PROTOCOLS {
+        let ports: Vec<String> = traffic.ranges.iter().filter(|it| it.protocol == protocol).map(ports).collect();
+        if traffic.is_all_of(protocol) {
+            parts.push(format!("all {name}"));
+        } else if !ports.is_empty() {
+            parts.push(format!("{name} {}", ports.join(", ")));
+        }
+    }
+    parts.extend(traffic.portless.then(|| "ICMP and whatever else has no ports".to_owned()));
+    parts
+}
+
+fn ports(spec: &PortSpec) -> String {
+    match spec.first == spec.last {
+        true => spec.first.to_string(),
+        false => format!("{}-{}", spec.first, spec.last),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(ranges: &[(&str, &str)], expected: &str) {
+        let address = |text: &str| text.parse().expect("an address");
+        let ranges: Vec<AddressRange> =
+            ranges.iter().map(|(first, last)| AddressRange { first: address(first), last: address(last) }).collect();
+        assert_eq!(text(&ranges), expected);
+    }
+
+    #[test]
+    fn addresses_are_told_the_shorter_way() {
+        let (v4, v6) = (("0.0.0.0", "255.255.255.255"), ("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"));
+        check(&[v4, v6], "any outside address");
+        check(&[v4], "any outside IPv4 address");
+        check(&[("10.0.0.0", "10.255.255.255")], "10.0.0.0/8");
+        check(&[("10.0.0.1", "10.0.0.1"), ("10.0.0.4", "10.0.0.6")], "10.0.0.1, 10.0.0.4-10.0.0.6");
+        check(&[("10.0.0.0", "10.0.255.255"), ("10.2.0.0", "10.255.255.255")], "10.0.0.0/8 but 10.1.0.0/16");
+        let around = [("0.0.0.0", "9.255.255.255"), ("11.0.0.0", "255.255.255.255")];
+        check(&around, "any outside IPv4 address but 10.0.0.0/8");
+    }
+
+    #[track_caller]
+    fn check_traffic(ranges: &[(Protocol, u16, u16)], portless: bool, expected: &str) {
+        let spec = |(protocol, first, last): &(Protocol, u16, u16)| PortSpec {
+            protocol: *protocol,
+            first: *first,
+            last: *last,
+        };
+        let traffic = Traffic { ranges: ranges.iter().map(spec).collect(), portless };
+        assert_eq!(traffic.to_string(), expected);
+    }
+
+    #[test]
+    fn ports_are_told_the_shorter_way() {
+        use Protocol::{Sctp, Tcp, Udp};
+        let all = [(Tcp, 1, 65535), (Udp, 1, 65535), (Sctp, 1, 65535)];
+        check_traffic(&all, true, "all traffic");
+        check_traffic(&all, false, "all traffic but ICMP and whatever else has no ports");
+        check_traffic(&[(Tcp, 80, 80), (Tcp, 8000, 8100), (Udp, 53, 53)], false, "TCP 80, 8000-8100; UDP 53");
+        let but = [(Tcp, 1, 79), (Tcp, 81, 65535), (Udp, 1, 65535), (Sctp, 1, 65535)];
+        check_traffic(&but, true, "all traffic but TCP 80");
+    }
+}

@@ -1,0 +1,199 @@
+//! The differences of one family, as regions: from all of these sources to all of those destinations.
+//!
+//! Strategy: the [`Grid`] classifies all ends. Pairs of classes are then related for each kind of ends: endpoints to
+//! endpoints, endpoints to outside addresses, outside addresses to endpoints, and endpoints to services. Regions
+//! of the first three kinds that have the same sources or the same destinations are merged.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::boxes::relate;
+use super::cells::{Cells, PartId};
+use super::grid::{Actor, Destination, Grid, Source, Who};
+use super::side::Side;
+use super::tables::{End, Gate, Tables};
+use super::universe::Frame;
+use super::{Endpoint, Presence, ServiceAddress};
+use weir_objects::address::Family;
+
+/// The sources or destinations of a region: numbers of endpoints, of outside classes, of services; each sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Members {
+    pub(super) endpoints: Vec<u32>,
+    pub(super) outside: Vec<u32>,
+    pub(super) services: Vec<u32>,
+}
+
+/// A difference.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Region {
+    pub(super) part: PartId,
+    pub(super) source: Members,
+    pub(super) destination: Members,
+}
+
+/// Every difference of a family.
+pub(super) fn regions(
+    tables: &mut Tables<'_, '_>,
+    cells: &mut Cells,
+    frame: &Frame,
+    endpoints: &[Endpoint],
+    services: &[ServiceAddress],
+) -> Vec<Region> {
+    let actors = actors(tables.sides, frame, endpoints, services);
+    let grid = Grid::new(tables, &actors);
+    let is = |it: &&Actor, sort: Sort| sort.has(it.who);
+    let sources = |sort| group(actors.iter().filter(|it| is(it, sort)), |it| grid.source(it));
+    let destinations = |sort| group(actors.iter().filter(|it| is(it, sort)), |it| grid.destination(it));
+    let mut relate = |from: Sort, to: Sort| {
+        let (from, to): (Classes<Source>, Classes<Destination>) = (sources(from), destinations(to));
+        let products = relate(tables, cells, &grid, &from.classes, &to.classes);
+        let region = |part, (sources, destinations): (Vec<u32>, Vec<u32>)| Region {
+            part,
+            source: from.members(&sources),
+            destination: to.members(&destinations),
+        };
+        let of_part = |(part, products): (PartId, Vec<_>)| products.into_iter().map(move |it| (part, it));
+        products.into_iter().flat_map(of_part).map(|(part, product)| region(part, product)).collect::<Vec<Region>>()
+    };
+    let mut found = relate(Sort::Endpoint, Sort::Endpoint);
+    found.extend(relate(Sort::Outside, Sort::Endpoint));
+    let found = join(found, |it| (it.part, it.destination.clone()), |into, it| into.source.add(it.source));
+    let mut found: Vec<Region> = found.into_iter().chain(relate(Sort::Endpoint, Sort::Outside)).collect();
+    found = join(found, |it| (it.part, it.source.clone()), |into, it| into.destination.add(it.destination));
+    found.extend(relate(Sort::Endpoint, Sort::Service));
+    found
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sort {
+    Endpoint,
+    Outside,
+    Service,
+}
+
+impl Sort {
+    fn has(self, who: Who) -> bool {
+        matches!(
+            (self, who),
+            (Self::Endpoint, Who::Endpoint(_)) | (Self::Outside, Who::Outside(_)) | (Self::Service, Who::Service(_))
+        )
+    }
+}
+
+/// Classes with who is in them.
+struct Classes<C> {
+    classes: Vec<C>,
+    members: Vec<Vec<Who>>,
+}
+
+fn group<'a, C: Ord>(actors: impl Iterator<Item = &'a Actor>, class: impl Fn(&Actor) -> Option<C>) -> Classes<C> {
+    let mut found: BTreeMap<C, Vec<Who>> = BTreeMap::new();
+    for actor in actors {
+        if let Some(class) = class(actor) {
+            found.entry(class).or_default().push(actor.who);
+        }
+    }
+    let (classes, members) = found.into_iter().unzip();
+    Classes { classes, members }
+}
+
+impl<C> Classes<C> {
+    fn members(&self, classes: &[u32]) -> Members {
+        let mut members = Members::default();
+        for who in classes.iter().flat_map(|it| &self.members[*it as usize]) {
+            match who {
+                Who::Endpoint(id) => members.endpoints.push(*id),
+                Who::Outside(id) => members.outside.push(*id),
+                Who::Service(id) => members.services.push(*id),
+            }
+        }
+        members.sort();
+        members
+    }
+}
+
+impl Members {
+    pub(super) fn add(&mut self, other: Self) {
+        self.endpoints.extend(other.endpoints);
+        self.outside.extend(other.outside);
+        self.services.extend(other.services);
+        self.sort();
+    }
+
+    fn sort(&mut self) {
+        for list in [&mut self.endpoints, &mut self.outside, &mut self.services] {
+            list.sort_unstable();
+            list.dedup();
+        }
+    }
+}
+
+/// Regions with the same key are one.
+fn join<K: Ord>(regions: Vec<Region>, key: impl Fn(&Region) -> K, add: impl Fn(&mut Region, Region)) -> Vec<Region> {
+    let mut joined: BTreeMap<K, Region> = BTreeMap::new();
+    for region in regions {
+        match joined.entry(key(&region)) {
+            std::collections::btree_map::Entry::Vacant(free) => _ = free.insert(region),
+            std::collections::btree_map::Entry::Occupied(mut known) => add(known.get_mut(), region),
+        }
+    }
+    joined.into_values().collect()
+}
+
+fn actors(
+    sides: &[Option<Side<'_>>; 2],
+    frame: &Frame,
+    endpoints: &[Endpoint],
+    services: &[ServiceAddress],
+) -> Vec<Actor> {
+    let free = sides.each_ref().map(|side| if side.is_some() { End::Free } else { End::Absent });
+    let mut actors: Vec<Actor> = Vec::new();
+    for (index, endpoint) in endpoints.iter().enumerate() {
+        let peers = frame.peers(index);
+        let end = |which: usize| match (&sides[which], endpoint.ids[which], peers[which]) {
+            (Some(side), Some(id), Some(_)) => side.subject(id).map_or(End::Free, End::Subject),
+            _ => End::Absent,
+        };
+        let presence = match [end(0), end(1)] {
+            [End::Absent, End::Absent] => continue,
+            [End::Absent, _] => Presence::Appeared,
+            [_, End::Absent] => Presence::Disappeared,
+            _ => Presence::Kept,
+        };
+        let ends = [end(0), end(1)];
+        let who = Who::Endpoint(index as u32);
+        let address = |which: usize| frame.views[index][which].address();
+        let entrance = Some(Gate { ends, frontends: [0, 1].map(|which| claimed(&sides[which], address(which))) });
+        actors.push(Actor { who, presence, exit: Some(Gate { ends, frontends: [None; 2] }), entrance, peers });
+    }
+    for (index, outside) in frame.outside.iter().enumerate() {
+        let gate = Gate { ends: free, frontends: [None; 2] };
+        actors.push(Actor {
+            who: Who::Outside(index as u32),
+            presence: Presence::Kept,
+            exit: Some(gate.clone()),
+            entrance: Some(gate).filter(|_| !outside.as_destination.is_empty()),
+            peers: outside.peers,
+        });
+    }
+    for (index, service) in services.iter().enumerate().filter(|it| Family::of(it.1.address) == frame.family) {
+        actors.push(Actor {
+            who: Who::Service(index as u32),
+            presence: Presence::Kept,
+            exit: None,
+            entrance: Some(Gate {
+                ends: free,
+                frontends: sides.each_ref().map(|side| claimed(side, Some(service.address))),
+            }),
+            peers: sides.each_ref().map(|side| side.as_ref().map(|it| it.classes.peer_at(service.address))),
+        });
+    }
+    actors
+}
+
+/// The address, if services claim ports of it.
+fn claimed(side: &Option<Side<'_>>, address: Option<IpAddr>) -> Option<IpAddr> {
+    let has_ports = |at: &IpAddr| side.as_ref()?.frontend(*at).map(|it| !it.ports.is_empty());
+    address.filter(|at| has_ports(at) == Some(true))
+}

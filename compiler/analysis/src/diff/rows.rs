@@ -1,0 +1,197 @@
+//! Regions of both families → rows, with all details for the reader.
+//!
+//! Two regions, one of each family, become one row if they agree on every endpoint that has both families.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::cells::{Cells, Part, PartId};
+use super::isolation::{self, changed_policies};
+use super::regions::{Members, Region};
+use super::side::Side;
+use super::tables::{ReasonId, Tables};
+use super::universe::Frame;
+use super::{
+    Account, AddressRange, Change, Decides, DiffError, Endpoint, Party, Presence, Row, ServiceAddress, State, Traffic,
+    witness,
+};
+use weir_objects::address::Family;
+use weir_model::eval::Oracle;
+use weir_model::{Direction, PolicyId};
+
+/// The data that all rows refer to.
+pub(super) struct Context<'a, 'c> {
+    pub(super) sides: &'a [Option<Side<'c>>; 2],
+    pub(super) endpoints: &'a [Endpoint],
+    pub(super) services: &'a [ServiceAddress],
+    pub(super) frames: &'a [Frame; 2],
+}
+
+/// A row without its reasons.
+struct Draft {
+    part: PartId,
+    source: Party,
+    destination: Party,
+    family: Option<Family>,
+}
+
+/// Every row, in order.
+pub(super) fn rows(
+    context: &Context<'_, '_>,
+    tables: &Tables<'_, '_>,
+    cells: &Cells,
+    found: [Vec<Region>; 2],
+) -> Result<Vec<Row>, DiffError> {
+    let changed = changed_policies(context.sides);
+    let mut oracles = context.sides.each_ref().map(|side| side.as_ref().map(|it| Oracle::new(it.cluster)));
+    let mut rows = Vec::new();
+    for mut draft in drafts(context, cells, found) {
+        trim(&mut draft);
+        let part = cells.part(draft.part);
+        let traffic = tables.atoms.traffic(part.set);
+        let Some(witness) =
+            witness::find(context, &mut oracles, part, &traffic, &draft.source, &draft.destination, draft.family)?
+        else {
+            continue;
+        };
+        let account = |reason: Option<ReasonId>, direction, party: &Party| {
+            let reason = reason?;
+            Some([0, 1].map(|which| account(context, tables, part, reason, which, direction, party, &changed)))
+        };
+        rows.push(Row {
+            presence: part.presence,
+            change: part.change,
+            decides: part.decides,
+            egress: account(part.egress, Direction::Egress, &draft.source),
+            ingress: account(part.ingress, Direction::Ingress, &draft.destination),
+            source: draft.source,
+            destination: draft.destination,
+            traffic,
+            family: draft.family,
+            witness,
+        });
+    }
+    rows.sort_by_cached_key(sort_key);
+    Ok(rows)
+}
+
+type SortKey = (bool, Presence, Change, bool, Party, Party, Traffic, Decides, Option<Family>);
+
+/// The order of rows. Added traffic comes first, because readers look for it. Rows about services are last, because
+/// they follow from rows about their backends.
+fn sort_key(row: &Row) -> SortKey {
+    let to_services = !row.destination.services.is_empty();
+    let from_outside = row.source.ranges.is_empty();
+    (
+        to_services,
+        row.presence,
+        row.change,
+        from_outside,
+        row.destination.clone(),
+        row.source.clone(),
+        row.traffic.clone(),
+        row.decides,
+        row.family,
+    )
+}
+
+/// Combines the regions of both families where they agree.
+fn drafts(context: &Context<'_, '_>, cells: &Cells, found: [Vec<Region>; 2]) -> Vec<Draft> {
+    let [v4, v6] = found;
+    let key = |region: &Region| {
+        let presence = cells.part(region.part).presence;
+        let dual = |members: &Members| {
+            members.endpoints.iter().copied().filter(|it| is_dual(context, presence, *it)).collect()
+        };
+        let to_services = !region.destination.services.is_empty();
+        let (from, to): (Vec<u32>, Vec<u32>) = (dual(&region.source), dual(&region.destination));
+        (region.part, to_services, from, to)
+    };
+    let mut waiting: BTreeMap<_, VecDeque<Region>> = BTreeMap::new();
+    v6.into_iter().for_each(|region| waiting.entry(key(&region)).or_default().push_back(region));
+    let mut drafts = Vec::new();
+    for region in v4 {
+        let key = key(&region);
+        let other = waiting.get_mut(&key).and_then(VecDeque::pop_front);
+        let shared = !key.2.is_empty() && !key.3.is_empty();
+        let family = (shared && other.is_none()).then_some(Family::V4);
+        drafts.push(draft(context, family, [Some(region), other]));
+    }
+    for (key, regions) in waiting {
+        let shared = !key.2.is_empty() && !key.3.is_empty();
+        let family = shared.then_some(Family::V6);
+        drafts.extend(regions.into_iter().map(|region| draft(context, family, [None, Some(region)])));
+    }
+    drafts
+}
+
+/// Whether an endpoint has addresses of both families on the sides that rows of this presence compare.
+fn is_dual(context: &Context<'_, '_>, presence: Presence, endpoint: u32) -> bool {
+    let takes_part = |frame: &Frame| {
+        let [base, head] = frame.peers(endpoint as usize);
+        match presence {
+            Presence::Kept => base.is_some() && head.is_some(),
+            Presence::Appeared => head.is_some(),
+            Presence::Disappeared => base.is_some(),
+        }
+    };
+    context.frames.iter().all(takes_part)
+}
+
+fn draft(context: &Context<'_, '_>, family: Option<Family>, regions: [Option<Region>; 2]) -> Draft {
+    let part = regions.iter().flatten().map(|it| it.part).next().unwrap_or(PartId(0));
+    let party = |of: fn(&Region) -> &Members, as_source: bool| {
+        let mut members = Members::default();
+        let mut ranges: Vec<AddressRange> = Vec::new();
+        for (region, frame) in regions.iter().zip(context.frames) {
+            let Some(region) = region else { continue };
+            members.add(of(region).clone());
+            ranges.extend(frame.ranges(&of(region).outside, as_source));
+        }
+        Party { endpoints: members.endpoints, ranges, services: members.services }
+    };
+    let (source, destination) = (party(|it| &it.source, true), party(|it| &it.destination, false));
+    Draft { part, source, destination, family }
+}
+
+/// Traffic of a pod to itself is never meant: if one party is a single pod, it is removed from the other party.
+fn trim(draft: &mut Draft) {
+    let only = |party: &Party| match party.endpoints[..] {
+        [one] if party.ranges.is_empty() && party.services.is_empty() => Some(one),
+        _ => None,
+    };
+    if let Some(one) = only(&draft.source) {
+        draft.destination.endpoints.retain(|it| *it != one);
+    }
+    if let Some(one) = only(&draft.destination) {
+        draft.source.endpoints.retain(|it| *it != one);
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "everything that a reason is told from")]
+fn account(
+    context: &Context<'_, '_>,
+    tables: &Tables<'_, '_>,
+    part: &Part,
+    reason: ReasonId,
+    which: usize,
+    direction: Direction,
+    party: &Party,
+    changed: &[BTreeSet<PolicyId>; 2],
+) -> Account {
+    let reason = tables.reason(reason);
+    let having = if part.change == Change::Added { 1 } else { 0 };
+    let state = reason.states[which];
+    let mut isolating: BTreeSet<PolicyId> = BTreeSet::new();
+    if let (Some(side), State::Isolated, true) = (&context.sides[which], state, which != having) {
+        let ids = party.endpoints.iter().filter_map(|it| context.endpoints[*it as usize].ids[which]);
+        // For each endpoint, the isolating policies that changed, or all of them if none changed.
+        for id in ids {
+            let of_endpoint = isolation::of(side, id, direction);
+            let is_changed = |id: &PolicyId| changed[which].contains(id);
+            let any = of_endpoint.iter().any(is_changed);
+            isolating.extend(of_endpoint.into_iter().filter(|id| !any || is_changed(id)));
+        }
+    }
+    let rules = reason.rules[which].iter().map(|(rule, _)| *rule).collect();
+    Account { state, rules, isolating: isolating.into_iter().collect() }
+}

@@ -1,0 +1,263 @@
+//! One direction of both sides at once: for (subject, peer), the traffic that each side allows, and the rules that
+//! allow it.
+//!
+//! An entry is a pair of sets with the reasons for the differences. Entries are numbered, so that whole rows and
+//! columns can be compared by their numbers: endpoints with equal rows and columns are one class.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use super::State;
+use super::atoms::{JointAtoms, SetId};
+use super::side::Side;
+use super::universe::PeerPair;
+use weir_objects::address::Family;
+use weir_classes::{AtomSet, Classes, PeerId, SubjectId};
+use weir_model::eval::RuleId;
+use weir_model::{Cluster, Direction, EndpointId};
+
+number!(
+    /// An entry.
+    EntryId
+);
+number!(
+    /// A reason.
+    ReasonId
+);
+
+/// An end of a flow as the subject of its own policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum End {
+    /// It does not exist on this side.
+    Absent,
+    /// No policy applies to it.
+    Free,
+    /// Its subject class.
+    Subject(SubjectId),
+}
+
+/// Everything that decides at one end: the end itself on both sides, and the backends of the services that claim ports
+/// of its address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Gate {
+    pub(super) ends: [End; 2],
+    /// For destinations: the address on each side, if services have or claim it.
+    pub(super) frontends: [Option<IpAddr>; 2],
+}
+
+/// The sets of both sides for one pair of ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Entry {
+    pub(super) sets: [SetId; 2],
+    /// The reason for the difference.
+    pub(super) reason: ReasonId,
+}
+
+/// The reasons for the sets of both sides.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Reason {
+    pub(super) states: [State; 2],
+    /// The rules that allow traffic which the other side denies, each with the part of that traffic that it allows.
+    pub(super) rules: [Vec<(RuleId, SetId)>; 2],
+}
+
+/// All entries, sets and reasons, each once.
+pub(super) struct Tables<'s, 'c> {
+    pub(super) sides: &'s [Option<Side<'c>>; 2],
+    pub(super) atoms: JointAtoms,
+    entries: Vec<Entry>,
+    entry_ids: HashMap<Entry, EntryId>,
+    reasons: Vec<Reason>,
+    reason_ids: HashMap<Reason, ReasonId>,
+}
+
+impl<'s, 'c> Tables<'s, 'c> {
+    pub(super) fn new(sides: &'s [Option<Side<'c>>; 2], atoms: JointAtoms) -> Self {
+        Self {
+            sides,
+            atoms,
+            entries: Vec::new(),
+            entry_ids: HashMap::new(),
+            reasons: Vec::new(),
+            reason_ids: HashMap::new(),
+        }
+    }
+
+    pub(super) fn entry(&self, id: EntryId) -> Entry {
+        self.entries[id.index()]
+    }
+
+    pub(super) fn reason(&self, id: ReasonId) -> &Reason {
+        &self.reasons[id.index()]
+    }
+
+    /// A row: the entries of a gate for each of the peers.
+    pub(super) fn row(&mut self, direction: Direction, gate: &Gate, peers: &[PeerPair]) -> Vec<EntryId> {
+        let base = self.sets(0, direction, gate, peers);
+        let head = self.sets(1, direction, gate, peers);
+        let mut row = Vec::with_capacity(peers.len());
+        for (peer, sets) in peers.iter().zip(base.into_iter().zip(head)) {
+            let sets = [sets.0, sets.1];
+            let reason =
+                if sets[0] == sets[1] { Reason::none() } else { self.reasons_for(direction, gate, peer, sets) };
+            let reason = self.intern_reason(reason);
+            row.push(self.intern(Entry { sets, reason }));
+        }
+        row
+    }
+
+    /// The sets of one side.
+    fn sets(&mut self, which: usize, direction: Direction, gate: &Gate, peers: &[PeerPair]) -> Vec<SetId> {
+        let Some(side) = &self.sides[which] else { return vec![SetId::NONE; peers.len()] };
+        let with = |mut find: Box<dyn FnMut(PeerId) -> SetId + '_>| -> Vec<SetId> {
+            peers.iter().map(|peer| peer[which].map_or(SetId::NONE, &mut find)).collect()
+        };
+        let mut found = match gate.ends[which] {
+            End::Absent => with(Box::new(|_| SetId::NONE)),
+            End::Free => with(Box::new(|_| SetId::ALL)),
+            End::Subject(subject) => {
+                let row = side.classes.row(direction, subject);
+                let atoms = &mut self.atoms;
+                let mut dense = vec![atoms.of_side(which, side, row.default); side.classes.peers.len()];
+                for (peer, set) in &row.entries {
+                    dense[peer.index()] = atoms.of_side(which, side, *set);
+                }
+                with(Box::new(move |peer| dense[peer.index()]))
+            }
+        };
+        if let Some(address) = gate.frontends[which].filter(|_| direction == Direction::Ingress) {
+            let ports = service_ports(side, address);
+            let atoms = &mut self.atoms;
+            let mut known: HashMap<(SetId, PeerId), SetId> = HashMap::new();
+            for (set, peer) in found.iter_mut().zip(peers).filter_map(|(set, peer)| Some((set, peer[which]?))) {
+                let key = (*set, peer);
+                *set = *known.entry(key).or_insert_with(|| behind(atoms, &side.classes, &ports, key));
+            }
+        }
+        found
+    }
+
+    fn reasons_for(&mut self, direction: Direction, gate: &Gate, peers: &PeerPair, sets: [SetId; 2]) -> Reason {
+        let mut reason = Reason::none();
+        for which in [0, 1] {
+            let Some((side, peer)) = self.sides[which].as_ref().zip(peers[which]) else { continue };
+            if gate.frontends[which].is_some() && direction == Direction::Ingress {
+                reason.states[which] = State::Service;
+                continue;
+            }
+            let subject = match gate.ends[which] {
+                End::Absent => continue,
+                End::Free => {
+                    reason.states[which] = State::Free;
+                    continue;
+                }
+                End::Subject(subject) => subject,
+            };
+            if side.classes.peers[peer.index()].front.is_some() && direction == Direction::Egress {
+                reason.states[which] = State::Service;
+                continue;
+            }
+            reason.states[which] = state(side, direction, subject, peer);
+            let mut gained = self.atoms.get(sets[which]).clone();
+            gained.subtract(self.atoms.get(sets[1 - which]));
+            if gained.is_empty() || reason.states[which] != State::Isolated {
+                continue;
+            }
+            for (rule, of_side) in side.classes.contributions(direction, subject, peer) {
+                let mut atoms = self.atoms.joint(which, &of_side);
+                atoms.intersect(&gained);
+                if !atoms.is_empty() {
+                    reason.rules[which].push((rule, self.atoms.intern(atoms)));
+                }
+            }
+        }
+        reason
+    }
+
+    fn intern(&mut self, entry: Entry) -> EntryId {
+        let next = EntryId(self.entries.len() as u32);
+        let id = *self.entry_ids.entry(entry).or_insert(next);
+        if id == next {
+            self.entries.push(entry);
+        }
+        id
+    }
+
+    pub(super) fn intern_reason(&mut self, reason: Reason) -> ReasonId {
+        if let Some(id) = self.reason_ids.get(&reason) {
+            return *id;
+        }
+        let id = ReasonId(self.reasons.len() as u32);
+        self.reasons.push(reason.clone());
+        self.reason_ids.insert(reason, id);
+        id
+    }
+}
+
+impl Reason {
+    fn none() -> Self {
+        Self { states: [State::Absent; 2], rules: [Vec::new(), Vec::new()] }
+    }
+}
+
+/// The state of a subject class towards a peer class.
+fn state(side: &Side<'_>, direction: Direction, subject: SubjectId, peer: PeerId) -> State {
+    if let Some(list) = side.classes.denying_list(side.cluster, direction, subject, peer) {
+        return State::List(list);
+    }
+    match isolating(side.cluster, &side.classes, direction, subject).next() {
+        Some(_) => State::Isolated,
+        None => State::Open,
+    }
+}
+
+/// The policies that isolate a subject class.
+pub(super) fn isolating<'a>(
+    cluster: &'a Cluster,
+    classes: &'a Classes,
+    direction: Direction,
+    subject: SubjectId,
+) -> impl Iterator<Item = weir_model::PolicyId> + 'a {
+    let policies = classes.subjects[subject.index()].policies.iter().copied();
+    policies.filter(move |id| cluster.policies[id.index()].rules(direction).is_some())
+}
+
+/// A service port with its backends: (subject class, port there).
+struct Port {
+    protocol: weir_model::Protocol,
+    number: u16,
+    backends: Vec<(SubjectId, u16)>,
+}
+
+/// The service ports at an address, each with the backends of all claims on it. All of them must be allowed.
+fn service_ports(side: &Side<'_>, address: IpAddr) -> Vec<Port> {
+    let family = Family::of(address);
+    let mut ports: Vec<Port> = Vec::new();
+    for port in side.frontend(address).into_iter().flat_map(|it| &it.ports) {
+        let claims =
+            port.claims.iter().map(|(id, index)| &side.cluster.services[id.index()].ports[*index as usize].backends);
+        let serving = claims.flatten().filter(|it| it.address.is_none_or(|at| Family::of(at) == family));
+        let subject = |id: EndpointId| side.subject(id);
+        let mut backends: Vec<(SubjectId, u16)> =
+            serving.filter_map(|it| Some((subject(it.endpoint?)?, it.port))).collect();
+        backends.sort_unstable();
+        backends.dedup();
+        ports.push(Port { protocol: port.protocol, number: port.port, backends });
+    }
+    ports
+}
+
+/// The ports on which the address itself and all backends allow a peer's packets.
+fn behind(atoms: &mut JointAtoms, classes: &Classes, ports: &[Port], (own, peer): (SetId, PeerId)) -> SetId {
+    let mut set: AtomSet = atoms.get(own).clone();
+    for port in ports {
+        let lets_in = |(subject, number): &(SubjectId, u16)| {
+            let allowed = classes.allowed(Direction::Ingress, *subject, peer);
+            allowed.contains(classes.atoms.find(port.protocol, *number))
+        };
+        if !port.backends.iter().all(lets_in) {
+            set.remove(atoms.find(port.protocol, port.number));
+        }
+    }
+    atoms.intern(set)
+}

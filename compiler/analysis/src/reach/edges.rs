@@ -1,0 +1,244 @@
+//! Pairs → edges: the fewest edges that describe all pairs, and sums by namespace.
+//!
+//! Destinations that all sources reach in the same way share an edge. Of their sources, those that reach them in the
+//! same way are grouped. Both groups are described in the largest exact terms: everyone, every pod, a namespace, a
+//! party, ranges.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+use super::{CellId, Cells, Passes, Reach, Who};
+use weir_objects::address::Family;
+use weir_objects::address::to_number;
+use weir_classes::AtomSet;
+use weir_model::NamespaceId;
+
+/// A group of ends, as a description names it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    /// Every pod and every address.
+    Everyone,
+    /// Every pod.
+    Pods,
+    /// Every party of a namespace.
+    Namespace(NamespaceId),
+    /// One party: an index into [`Reach::parties`].
+    Party(u32),
+    /// Every address outside of the cluster.
+    Outside,
+    /// Addresses outside of the cluster, of one family: sorted, disjoint.
+    Ranges(Vec<(IpAddr, IpAddr)>),
+}
+
+/// All sources of `from` reach all destinations of `to` in the same way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// The sources; empty if nothing passes.
+    pub from: Vec<Group>,
+    /// The destinations.
+    pub to: Vec<Group>,
+    /// The traffic that passes.
+    pub passes: Passes,
+}
+
+/// All edges, by destination.
+pub fn edges(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Edge> {
+    let everyone = reach.everyone();
+    let mut columns: BTreeMap<Vec<Option<Passes>>, Vec<Who>> = BTreeMap::new();
+    for to in &everyone {
+        let column = everyone.iter().map(|from| cells.passes(*from, *to)).collect();
+        columns.entry(column).or_default().push(*to);
+    }
+    let mut columns: Vec<(Vec<Who>, Vec<Option<Passes>>)> = columns.into_iter().map(|(a, b)| (b, a)).collect();
+    columns.sort();
+    let mut found = Vec::new();
+    for (to, column) in columns {
+        let mut by_value: BTreeMap<Passes, Vec<Who>> = BTreeMap::new();
+        let mut void = Vec::new();
+        for (from, passes) in everyone.iter().zip(&column) {
+            match passes {
+                None => void.push(*from),
+                Some(Passes::NOTHING) => {}
+                Some(passes) => by_value.entry(*passes).or_default().push(*from),
+            }
+        }
+        let to = describe(reach, &to, &[]);
+        if by_value.is_empty() {
+            found.push(Edge { from: Vec::new(), to: to.clone(), passes: Passes::NOTHING });
+        }
+        for (passes, from) in by_value {
+            found.push(Edge { from: describe(reach, &from, &void), to: to.clone(), passes });
+        }
+    }
+    found
+}
+
+/// Describes ends in the largest exact terms. Ends in `void` share no address family with the other end, so a
+/// description may include them.
+pub fn describe(reach: &Reach<'_>, members: &[Who], void: &[Who]) -> Vec<Group> {
+    let is = |it: &Who, of: &[Who]| of.binary_search(it).is_ok();
+    let all = |mut who: Box<dyn Iterator<Item = Who> + '_>| {
+        let mut any = false;
+        who.all(|it| {
+            is(&it, void) || {
+                any |= is(&it, members);
+                is(&it, members)
+            }
+        }) && any
+    };
+    let parties = || (0..reach.parties.len() as u32).map(Who::Party);
+    let zones = || (0..reach.zones.len() as u32).map(Who::Zone);
+    let (every_pod, everywhere) = (all(Box::new(parties())), all(Box::new(zones())));
+    let mut found = Vec::new();
+    match (every_pod, everywhere) {
+        (true, true) => return vec![Group::Everyone],
+        (true, false) => found.push(Group::Pods),
+        (false, _) => {
+            let mut index = 0;
+            for of_namespace in reach.parties.chunk_by(|a, b| a.namespace == b.namespace) {
+                let range = index..index + of_namespace.len() as u32;
+                index = range.end;
+                match all(Box::new(range.clone().map(Who::Party))) {
+                    true => found.push(Group::Namespace(of_namespace[0].namespace)),
+                    false => found.extend(range.filter(|it| is(&Who::Party(*it), members)).map(Group::Party)),
+                }
+            }
+        }
+    }
+    match everywhere {
+        true => found.push(Group::Outside),
+        false => found.extend(ranges(reach, members).map(Group::Ranges)),
+    }
+    found
+}
+
+/// The ranges of the zones in `members`, by family.
+fn ranges<'a>(reach: &'a Reach<'_>, members: &'a [Who]) -> impl Iterator<Item = Vec<(IpAddr, IpAddr)>> + 'a {
+    let of = move |family| {
+        let zones = members.iter().filter_map(|it| match it {
+            Who::Zone(index) => Some(&reach.zones[*index as usize]),
+            Who::Party(_) => None,
+        });
+        let mut all: Vec<(IpAddr, IpAddr)> =
+            zones.filter(|it| it.family == family).flat_map(|it| it.ranges.iter().copied()).collect();
+        all.sort_unstable();
+        let mut joined: Vec<(IpAddr, IpAddr)> = Vec::with_capacity(all.len());
+        for (first, last) in all {
+            match joined.last_mut() {
+                Some(before) if to_number(before.1).1.checked_add(1) == Some(to_number(first).1) => before.1 = last,
+                _ => joined.push((first, last)),
+            }
+        }
+        joined
+    };
+    [Family::V4, Family::V6].into_iter().map(of).filter(|it| !it.is_empty())
+}
+
+/// A namespace, or outside.
+pub type Place = Option<NamespaceId>;
+
+/// The traffic between the parties of two places, summarized.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sum {
+    /// The number of pairs with a common address family.
+    pub pairs: usize,
+    /// The number of pairs between which any traffic passes.
+    pub passing: usize,
+    /// The traffic that passes between at least one pair.
+    pub any: CellId,
+    /// The traffic that passes between all pairs.
+    pub all: CellId,
+}
+
+/// The sums of all pairs of places: namespaces in order, then outside.
+pub fn sums(reach: &Reach<'_>, cells: &mut Cells<'_>) -> BTreeMap<(usize, usize), Sum> {
+    let places = places(reach);
+    let of_place = |place: &Place| -> Vec<(Who, usize)> {
+        let all = reach.everyone();
+        let here = all.into_iter().filter(|who| place_of(reach, *who) == *place);
+        // Parties of the same classes are computed once.
+        let mut known: HashMap<_, usize> = HashMap::new();
+        let mut found: Vec<(Who, usize)> = Vec::new();
+        for who in here {
+            let class = match who {
+                Who::Party(index) => {
+                    let party = &reach.parties[index as usize];
+                    (Some(party.subject), party.peers)
+                }
+                Who::Zone(index) => (None, [Some(reach.zones[index as usize].peer), None]),
+            };
+            match (matches!(who, Who::Party(_)), known.get(&class)) {
+                (true, Some(at)) => found[*at].1 += 1,
+                _ => {
+                    known.insert(class, found.len());
+                    found.push((who, 1));
+                }
+            }
+        }
+        found
+    };
+    let members: Vec<Vec<(Who, usize)>> = places.iter().map(of_place).collect();
+    let mut found = BTreeMap::new();
+    for (row, from) in members.iter().enumerate() {
+        for (column, to) in members.iter().enumerate() {
+            found.extend(sum(cells, from, to).map(|sum| ((row, column), sum)));
+        }
+    }
+    found
+}
+
+/// The namespaces that have parties, in order, and then outside.
+pub fn places(reach: &Reach<'_>) -> Vec<Place> {
+    let mut found: Vec<Place> = reach.parties.iter().map(|it| Some(it.namespace)).collect();
+    found.dedup();
+    found.push(None);
+    found
+}
+
+/// The place of an end.
+pub fn place_of(reach: &Reach<'_>, who: Who) -> Place {
+    match who {
+        Who::Party(index) => Some(reach.parties[index as usize].namespace),
+        Who::Zone(_) => None,
+    }
+}
+
+fn sum(cells: &mut Cells<'_>, from: &[(Who, usize)], to: &[(Who, usize)]) -> Option<Sum> {
+    let mut values: HashMap<Passes, usize> = HashMap::new();
+    for (from, from_count) in from {
+        for (to, to_count) in to {
+            if let Some(passes) = cells.passes(*from, *to) {
+                *values.entry(passes).or_default() += from_count * to_count;
+            }
+        }
+    }
+    let values: BTreeMap<Passes, usize> = values.into_iter().collect();
+    let mut any: Option<AtomSet> = None;
+    let mut all: Option<AtomSet> = None;
+    for passes in values.keys() {
+        let sets = match passes {
+            Passes::Cell(cell) => vec![*cell],
+            Passes::ByFamily(v4, v6) => vec![*v4, *v6],
+        };
+        for set in sets.into_iter().map(|id| cells.set(id).clone()) {
+            any = Some(any.map_or_else(
+                || set.clone(),
+                |mut any| {
+                    any.add(&set);
+                    any
+                },
+            ));
+            all = Some(all.map_or_else(
+                || set.clone(),
+                |mut all| {
+                    all.intersect(&set);
+                    all
+                },
+            ));
+        }
+    }
+    let (any, all) = (cells.intern(any?), cells.intern(all?));
+    let pairs = values.values().sum();
+    let passing = values.iter().filter(|(passes, _)| **passes != Passes::NOTHING).map(|(_, count)| count).sum();
+    Some(Sum { pairs, passing, any, all })
+}

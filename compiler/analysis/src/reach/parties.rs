@@ -1,0 +1,163 @@
+//! Endpoints → parties: grouped by workload, and by the classes that policies and lists distinguish.
+//!
+//! A pod is assigned to its controller's controller if names show it: a ReplicaSet to its Deployment, a Job to its
+//! CronJob. Pods without a controller are grouped by their labels.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+use super::{LeftOut, Party};
+use weir_objects::address::Family;
+use weir_classes::{Classes, PeerId, SubjectId};
+use weir_objects::k8s::Labels;
+use weir_model::directory::Directory;
+use weir_model::{Cluster, Endpoint, EndpointId, NamespaceId, Standing};
+
+/// Labels that controllers give to single pods or revisions.
+const VOLATILE: [&str; 8] = [
+    "pod-template-hash",
+    "controller-revision-hash",
+    "pod-template-generation",
+    "statefulset.kubernetes.io/pod-name",
+    "apps.kubernetes.io/pod-index",
+    "controller-uid",
+    "batch.kubernetes.io/controller-uid",
+    "batch.kubernetes.io/job-completion-index",
+];
+
+/// The properties that endpoints of one party share.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    namespace: NamespaceId,
+    workload: Workload,
+    subject: SubjectId,
+    peers: [Option<PeerId>; 2],
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Workload {
+    /// Name and kind.
+    Named(String, String),
+    /// Pods without a controller.
+    Labelled(Labels),
+}
+
+pub(super) fn parties(cluster: &Cluster, classes: &Classes) -> (Vec<Party>, LeftOut) {
+    let subjects: HashMap<EndpointId, SubjectId> = classes.subject_of.iter().copied().collect();
+    let directory = Directory::new(cluster);
+    let mut left_out = LeftOut::default();
+    let mut found: BTreeMap<Key, Vec<EndpointId>> = BTreeMap::new();
+    for (index, endpoint) in cluster.endpoints.iter().enumerate() {
+        let id = EndpointId(index as u32);
+        let own = |at: &&IpAddr| directory.endpoint_at(**at) == Some(id);
+        let peer = |family| {
+            let mut own = endpoint.addresses.iter().filter(own);
+            own.find(|at| Family::of(**at) == family).map(|at| classes.peer_at(*at))
+        };
+        let peers = [Family::V4, Family::V6].map(peer);
+        match (endpoint.standing, subjects.get(&id)) {
+            (Standing::Member, Some(subject)) if peers != [None; 2] => {
+                let workload = workload(cluster, endpoint);
+                let key = Key { namespace: endpoint.namespace, workload, subject: *subject, peers };
+                found.entry(key).or_default().push(id);
+            }
+            (Standing::HostNetwork, _) => left_out.host_network += 1,
+            _ => left_out.absent += 1,
+        }
+    }
+    let mut parties: Vec<Party> = found.into_iter().map(|(key, members)| party(cluster, key, members)).collect();
+    distinguish(cluster, &mut parties);
+    parties.sort_by(|a, b| (a.namespace, &a.name, &a.members).cmp(&(b.namespace, &b.name, &b.members)));
+    (parties, left_out)
+}
+
+fn workload(cluster: &Cluster, endpoint: &Endpoint) -> Workload {
+    let labels = cluster.labels.labels(endpoint.labels);
+    let owner = endpoint.owner.as_deref().and_then(|it| it.split_once('/'));
+    match (endpoint.kind.as_ref(), owner) {
+        (_, Some((kind, name))) => {
+            let (name, kind) = controller(kind, name, labels);
+            Workload::Named(name.to_owned(), kind.to_owned())
+        }
+        ("Pod", None) => {
+            let kept = labels.iter().filter(|(key, _)| !VOLATILE.contains(&key.as_str()));
+            let kept: Labels = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
+            match kept.is_empty() {
+                true => Workload::Named(endpoint.name.clone(), endpoint.kind.to_string()),
+                false => Workload::Labelled(kept),
+            }
+        }
+        (kind, None) => Workload::Named(endpoint.name.clone(), kind.to_owned()),
+    }
+}
+
+/// The name and kind of the workload behind a controller, as far as its name shows it.
+fn controller<'n>(kind: &'n str, name: &'n str, labels: &Labels) -> (&'n str, &'n str) {
+    let Some((stem, tail)) = name.rsplit_once('-') else { return (name, kind) };
+    match kind {
+        "ReplicaSet" if labels.get("pod-template-hash").is_some_and(|hash| hash == tail) => (stem, "Deployment"),
+        // The suffix is the scheduled time in minutes since 1970.
+        "Job" if tail.len() >= 8 && tail.bytes().all(|it| it.is_ascii_digit()) => (stem, "CronJob"),
+        _ => (name, kind),
+    }
+}
+
+fn party(cluster: &Cluster, key: Key, members: Vec<EndpointId>) -> Party {
+    let (name, kind) = match key.workload {
+        Workload::Named(name, kind) => (name, kind),
+        Workload::Labelled(labels) => (name_of_several(cluster, &members, &labels), "Pod".to_owned()),
+    };
+    Party { namespace: key.namespace, name, kind, members, subject: key.subject, peers: key.peers }
+}
+
+/// The name of one pod; for several pods the common prefix of their names, or else a label that describes them.
+fn name_of_several(cluster: &Cluster, members: &[EndpointId], labels: &Labels) -> String {
+    let names: Vec<&str> = members.iter().map(|id| cluster.endpoints[id.index()].name.as_str()).collect();
+    let [first, others @ ..] = names.as_slice() else { return String::new() };
+    if others.is_empty() {
+        return (*first).to_owned();
+    }
+    const TELLING: [&str; 5] = ["app.kubernetes.io/name", "app", "k8s-app", "name", "component"];
+    let telling = TELLING.iter().find_map(|key| labels.get_key_value(*key)).or(labels.first_key_value());
+    let common = others.iter().fold(*first, |common, name| common_stem(common, name));
+    match (common.is_empty(), telling) {
+        (true, Some((key, value))) => format!("{key}={value}"),
+        _ => format!("{common}-*"),
+    }
+}
+
+/// The common prefix of both names, in whole words.
+fn common_stem<'n>(a: &'n str, b: &str) -> &'n str {
+    let words = a.split('-').zip(b.split('-')).take_while(|(a, b)| a == b);
+    let length: usize = words.map(|(word, _)| word.len() + 1).sum();
+    a.get(..length.saturating_sub(1)).unwrap_or(a)
+}
+
+/// Adds the kind to parties that share a name, or their first member if they share the kind as well.
+fn distinguish(cluster: &Cluster, parties: &mut [Party]) {
+    let count = |parties: &[Party]| {
+        let mut count: HashMap<(NamespaceId, String), (usize, Vec<String>)> = HashMap::new();
+        for party in parties {
+            let of_name = count.entry((party.namespace, party.name.clone())).or_default();
+            of_name.0 += 1;
+            of_name.1.push(party.kind.clone());
+        }
+        count
+    };
+    let of_name = count(parties);
+    for party in parties.iter_mut() {
+        let (number, kinds) = &of_name[&(party.namespace, party.name.clone())];
+        if *number < 2 {
+            continue;
+        }
+        let first = &cluster.endpoints[party.members[0].index()];
+        party.name = match kinds.iter().filter(|kind| **kind == party.kind).count() {
+            1 => format!("{} ({})", party.name, party.kind),
+            _ if first.kind == "Pod" && party.members.len() == 1 => format!("{} ({})", party.name, first.name),
+            _ if first.kind == "Pod" => {
+                format!("{} ({} and {} more)", party.name, first.name, party.members.len() - 1)
+            }
+            _ => format!("{} (template)", party.name),
+        };
+    }
+}

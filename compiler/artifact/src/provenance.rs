@@ -1,0 +1,180 @@
+//! The rules, lists and services behind each entry of the tables.
+//!
+//! Problem: written out for every entry, the provenance is as large as subjects × peers × atoms × rules.
+//! Strategy: store the factors. A subject class names its policies and lists; a rule names its predicates and ranges of
+//! atoms; a predicate names the peer classes for which it holds. [`Provenance::rules`] multiplies them out for one
+//! entry.
+//! Invariant: that product is [`Classes::provenance`] (a test of each entry holds it).
+
+use super::json::Json;
+use weir_objects::k8s::Direction;
+
+/// Provenance of all tables. Numbers of policies, lists, predicates, classes and atoms are positions, here and in the
+/// tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Provenance {
+    /// The policies that select any local endpoint, staged ones last.
+    pub policies: Vec<Policy>,
+    /// The lists that apply to any local endpoint, in the order in which they decide.
+    pub lists: Vec<List>,
+    /// The subject classes, in the order of their numbers.
+    pub subjects: Vec<Subject>,
+    /// By predicate: the peer classes for which it holds.
+    pub predicates: Vec<Vec<u32>>,
+    /// Peer classes with named ports that egress rules use: (name, atom).
+    pub named: Vec<(u32, Vec<(u32, u32)>)>,
+    /// The services and hostPorts on addresses: peer class, and (atom, service port or hostPort).
+    pub services: Vec<(u32, Vec<(u32, String)>)>,
+}
+
+/// A policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// `namespace/name`
+    pub name: String,
+    /// Whether it is only reported.
+    pub is_staged: bool,
+    /// Its position: `file:line`; `None` for an object without a file.
+    pub place: Option<String>,
+    /// Ingress and egress; `None` where it does not isolate.
+    pub rules: [Option<Vec<Rule>>; 2],
+}
+
+/// A rule; its position is the same as in the policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Its position.
+    pub place: Option<String>,
+    /// Any of these has to hold; `None` if the rule applies to every peer.
+    pub predicates: Option<Vec<u32>>,
+    /// Atoms, from first to last; `None`: all.
+    pub atoms: Option<Vec<(u32, u32)>>,
+    /// The names of further ports, on the subject (ingress) or on the peer (egress).
+    pub names: Vec<u32>,
+}
+
+/// A list of addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct List {
+    /// Its name.
+    pub name: String,
+    /// Its position.
+    pub place: Option<String>,
+    /// `Allow` or `Deny`.
+    pub action: &'static str,
+    /// The directions in which it applies: ingress, egress.
+    pub asked: [bool; 2],
+    /// The predicate that holds for its addresses.
+    pub predicate: u32,
+}
+
+/// A subject class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// The policies that are enforced on it.
+    pub policies: Vec<u32>,
+    /// Those that are only reported.
+    pub staged: Vec<u32>,
+    /// The lists that apply to it.
+    pub lists: Vec<u32>,
+    /// Its ports that ingress rules name: (name, atom).
+    pub named: Vec<(u32, u32)>,
+}
+
+impl Provenance {
+    /// The rules that allow an entry: positions of policies, and of rules in them. Traffic to services and to the pod's
+    /// own node can be allowed without a rule.
+    pub fn rules(&self, direction: Direction, subject: u32, peer: u32, atom: u32) -> Vec<(u32, u32)> {
+        let Some(of) = self.subjects.get(subject as usize) else { return Vec::new() };
+        let of_peer = self.named.binary_search_by_key(&peer, |(number, _)| *number);
+        let of_peer = of_peer.ok().and_then(|at| self.named.get(at)).map_or(&[][..], |(_, named)| named);
+        let named = if direction == Direction::Ingress { &of.named } else { of_peer };
+        let holds = |id: &u32| self.predicates.get(*id as usize).is_some_and(|it| it.binary_search(&peer).is_ok());
+        let allows = |rule: &Rule| {
+            let among = |atoms: &Vec<(u32, u32)>| atoms.iter().any(|(first, last)| (*first..=*last).contains(&atom));
+            let is_named = || named.iter().any(|(name, at)| *at == atom && rule.names.contains(name));
+            rule.predicates.as_ref().is_none_or(|ids| ids.iter().any(holds))
+                && (rule.atoms.as_ref().is_none_or(among) || is_named())
+        };
+        let mut found = Vec::new();
+        for number in &of.policies {
+            let policy = self.policies.get(*number as usize);
+            let rules = policy.and_then(|policy| policy.rules[direction as usize].as_deref()).unwrap_or_default();
+            found.extend((0..).zip(rules).filter(|(_, rule)| allows(rule)).map(|(index, _)| (*number, index)));
+        }
+        found
+    }
+
+    /// The members of the manifest.
+    pub(super) fn json<'a>(&'a self) -> [(&'static str, Json<'a>); 6] {
+        let lists = |numbers: &'a [Vec<u32>]| numbers.iter().map(|it| Json::Numbers(it)).collect();
+        [
+            ("policies", Json::List(self.policies.iter().map(Policy::json).collect())),
+            ("lists", Json::List(self.lists.iter().map(List::json).collect())),
+            ("predicates", Json::List(lists(&self.predicates))),
+            ("subjects", Json::List(self.subjects.iter().map(Subject::json).collect())),
+            ("named_ports", Json::List(self.named.iter().map(|(peer, named)| at(*peer, pairs(named))).collect())),
+            ("services", Json::List(self.services.iter().map(|(peer, ports)| at(*peer, served(ports))).collect())),
+        ]
+    }
+}
+
+fn pairs(pairs: &[(u32, u32)]) -> Json<'static> {
+    Json::List(pairs.iter().map(|(a, b)| Json::list([*a, *b])).collect())
+}
+
+fn at(peer: u32, ports: Json<'_>) -> Json<'_> {
+    Json::object([("peer", peer.into()), ("ports", ports)])
+}
+
+fn served(ports: &[(u32, String)]) -> Json<'_> {
+    Json::List(ports.iter().map(|(atom, name)| Json::List(vec![(*atom).into(), name.as_str().into()])).collect())
+}
+
+impl Policy {
+    fn json(&self) -> Json<'_> {
+        let rules = |direction: Direction| {
+            let rules = self.rules[direction as usize].as_ref()?;
+            Some((direction.name(), Json::List(rules.iter().map(Rule::json).collect())))
+        };
+        let mode = self.is_staged.then(|| ("mode", "audit".into()));
+        let head = [("name", self.name.as_str().into())].into_iter().chain(mode).chain(placed(self.place.as_ref()));
+        Json::object(head.chain(Direction::ALL.into_iter().filter_map(rules)))
+    }
+}
+
+impl Rule {
+    fn json(&self) -> Json<'_> {
+        let predicates = self.predicates.as_ref().map(|ids| ("predicates", Json::Numbers(ids)));
+        let atoms = self.atoms.as_ref().map(|atoms| ("atoms", pairs(atoms)));
+        let names = (!self.names.is_empty()).then(|| ("names", Json::Numbers(&self.names)));
+        Json::object(placed(self.place.as_ref()).into_iter().chain(predicates).chain(atoms).chain(names))
+    }
+}
+
+impl List {
+    fn json(&self) -> Json<'_> {
+        let asked = Direction::ALL.into_iter().zip(self.asked).filter(|(_, asked)| *asked);
+        let rest = [
+            ("action", self.action.into()),
+            ("directions", Json::list(asked.map(|(direction, _)| direction.name()))),
+            ("predicate", self.predicate.into()),
+        ];
+        let head = [("name", self.name.as_str().into())].into_iter().chain(placed(self.place.as_ref()));
+        Json::object(head.chain(rest))
+    }
+}
+
+impl Subject {
+    fn json(&self) -> Json<'_> {
+        let policies = ("policies", Json::list(self.policies.iter().copied()));
+        let lists = (!self.lists.is_empty()).then(|| ("lists", Json::list(self.lists.iter().copied())));
+        let named = (!self.named.is_empty()).then(|| ("named_ports", pairs(&self.named)));
+        let staged = (!self.staged.is_empty()).then(|| ("staged", Json::list(self.staged.iter().copied())));
+        Json::object([policies].into_iter().chain(staged).chain(lists).chain(named))
+    }
+}
+
+fn placed(place: Option<&String>) -> Option<(&'static str, Json<'_>)> {
+    place.map(|place| ("place", place.as_str().into()))
+}

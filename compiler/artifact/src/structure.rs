@@ -1,0 +1,146 @@
+//! The sets that programs look up, and the names of the structures that can hold them: what the manifest says of each.
+
+use std::fmt;
+
+use weir_objects::address::Family;
+
+/// The sets that need a structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names say it all")]
+pub enum Place {
+    Exact4,
+    Prefixes4,
+    Exact6,
+    Prefixes6,
+    Ports,
+    Rows,
+    Flows,
+}
+
+/// How a set is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Structure {
+    /// The set is empty.
+    Empty,
+    /// Compares in the program.
+    Compares,
+    /// A hash of the kernel; for rows, a hash and an array.
+    Hash,
+    /// Kernel hash of (length, prefix), looked up from the longest length on.
+    HashPerLength,
+    /// Kernel trie.
+    Lpm,
+    /// Compiled: [`perfect`].
+    Perfect,
+    /// Kernel hash for addresses that come and go and for changes between two generations; behind it, for addresses
+    /// from blocks and lists, [`perfect`].
+    Layered,
+    /// Compiled: [`search`].
+    Search,
+    /// Compiled: [`dxr`]; for IPv6, [`search::build_with_first`].
+    Dxr,
+    /// Compiled: [`rows`], by position.
+    Matrix,
+    /// For flows: [`crate::layout::buckets`].
+    Buckets,
+}
+
+impl Place {
+    /// All of them, in order.
+    pub const ALL: [Self; 7] =
+        [Self::Exact4, Self::Prefixes4, Self::Exact6, Self::Prefixes6, Self::Ports, Self::Rows, Self::Flows];
+
+    /// The name in `--structure`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact4 => "exact4",
+            Self::Prefixes4 => "prefixes4",
+            Self::Exact6 => "exact6",
+            Self::Prefixes6 => "prefixes6",
+            Self::Ports => "ports",
+            Self::Rows => "rows",
+            Self::Flows => "flows",
+        }
+    }
+
+    /// The single addresses of a family.
+    pub fn exact(family: Family) -> Self {
+        if family == Family::V4 { Self::Exact4 } else { Self::Exact6 }
+    }
+
+    /// The prefixes of a family.
+    pub fn prefixes(family: Family) -> Self {
+        if family == Family::V4 { Self::Prefixes4 } else { Self::Prefixes6 }
+    }
+
+    /// The structures that this set can have, except [`Structure::Empty`].
+    pub fn structures(self) -> &'static [Structure] {
+        match self {
+            Self::Exact4 | Self::Exact6 => {
+                &[Structure::Compares, Structure::Hash, Structure::Perfect, Structure::Layered]
+            }
+            Self::Prefixes4 | Self::Prefixes6 => {
+                &[Structure::Lpm, Structure::HashPerLength, Structure::Search, Structure::Dxr]
+            }
+            Self::Ports => &[Structure::Compares, Structure::Search],
+            Self::Rows => &[Structure::Hash, Structure::Perfect, Structure::Matrix],
+            Self::Flows => &[Structure::Buckets],
+        }
+    }
+}
+
+impl Structure {
+    /// All of them, in order.
+    pub const ALL: [Self; 11] = [
+        Self::Empty,
+        Self::Compares,
+        Self::Hash,
+        Self::HashPerLength,
+        Self::Lpm,
+        Self::Perfect,
+        Self::Layered,
+        Self::Search,
+        Self::Dxr,
+        Self::Matrix,
+        Self::Buckets,
+    ];
+
+    /// The name in `--structure`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Empty => "none",
+            Self::Compares => "compares",
+            Self::Hash => "hash",
+            Self::HashPerLength => "hash-per-length",
+            Self::Lpm => "lpm",
+            Self::Perfect => "perfect",
+            Self::Layered => "layered",
+            Self::Search => "search",
+            Self::Dxr => "dxr",
+            Self::Matrix => "matrix",
+            Self::Buckets => "buckets",
+        }
+    }
+}
+
+/// The structure that was chosen for a set, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The set.
+    pub place: Place,
+    /// The chosen structure.
+    pub structure: Structure,
+    /// The number of entries.
+    pub entries: usize,
+    /// The size of the compiled table; for kernel maps, an estimate.
+    pub bytes: u64,
+    /// The reason, in words for the report.
+    pub why: String,
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, structure, entries, bytes, why } = self;
+        write!(f, "{}: {}, {entries} entries, {bytes} bytes: {why}", place.name(), structure.name())
+    }
+}

@@ -1,0 +1,125 @@
+//! The agent's cost of an event: pods of known classes that come and go, policies that change, in clusters of several
+//! sizes.
+//!
+//! `cargo xtask bench events`. Each figure is CPU-bound and single-threaded. A changed policy takes all of the agent's
+//! steps except for the kernel's: the index, new classes for everything, tables, programs, the file. With
+//! `WEIR_BENCH_JSON`, the same figures are written to that file.
+
+#![expect(clippy::print_stdout, reason = "a benchmark tells its figures")]
+
+use std::time::{Duration, Instant};
+
+use generate::{Size, snapshot};
+use weir_codegen::compile;
+use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_classes::index::{Dirty, Generation, Index, Key};
+use weir_objects::k8s::{Body, Object};
+use weir_model::Assumptions;
+
+#[expect(dead_code, reason = "shared with xtask, which needs more of it")]
+#[path = "../../xtask/src/generate.rs"]
+mod generate;
+
+const SIZES: [Size; 6] = [
+    Size { pods: 2_000, policies: 1_000, namespaces: 20 },
+    Size { pods: 10_000, policies: 10, namespaces: 20 },
+    Size { pods: 10_000, policies: 100, namespaces: 20 },
+    Size { pods: 10_000, policies: 1_000, namespaces: 20 },
+    Size { pods: 10_000, policies: 10_000, namespaces: 20 },
+    Size { pods: 100_000, policies: 10_000, namespaces: 200 },
+];
+const EVENTS: usize = 20_000;
+const NODE: &str = "node-5";
+/// The number of policies that change, one after the other.
+const CHANGES: usize = 5;
+
+fn main() {
+    println!(
+        "{:<28} {:>12} {:>14} {:>14} {:>10} {:>12} {:>12}",
+        "cluster", "compile ms", "pod comes, µs", "pod goes, µs", "single", "classify ms", "emit ms"
+    );
+    let mut rows = Vec::new();
+    for Size { pods, policies, namespaces } in SIZES {
+        let objects = objects(Size { pods, policies, namespaces });
+        let mut index = Index::new(Some(NODE.to_owned()), Assumptions::default());
+        objects.iter().for_each(|object| drop(index.apply(object.clone())));
+        let start = Instant::now();
+        index.compile().expect("it compiles");
+        let compile = start.elapsed().as_secs_f64() * 1e3;
+        let (comes, goes, single) = events(&mut index, &objects);
+        let [comes, goes] = [comes, goes].map(|it| it.as_secs_f64() * 1e6 / EVENTS as f64);
+        let [classify, emit] = changes(&mut index, &objects).map(|it| it.as_secs_f64() * 1e3);
+        let name = format!("{pods} pods, {policies} policies");
+        println!(
+            "{name:<28} {compile:>12.1} {comes:>14.2} {goes:>14.2} {:>9.1}% {classify:>12.1} {emit:>12.1}",
+            100.0 * single
+        );
+        rows.push(format!(
+            r#"{{"pods": {pods}, "policies": {policies}, "compile_ms": {compile:.2}, "pod_comes_us": {comes:.3}, "pod_goes_us": {goes:.3}, "single": {single:.4}, "classify_ms": {classify:.2}, "emit_ms": {emit:.2}}}"#
+        ));
+    }
+    if let Some(path) = std::env::var_os("WEIR_BENCH_JSON") {
+        std::fs::write(path, format!("[\n{}\n]\n", rows.join(",\n"))).expect("the file can be written");
+    }
+}
+
+/// Changes policies. Returns the median time until the classes are known, and from then on until the file is written.
+fn changes(index: &mut Index, objects: &[Object]) -> [Duration; 2] {
+    let policies = objects.iter().filter(|it| matches!(it.body, Body::NetworkPolicy(_)));
+    let (mut classified, mut emitted) = (Vec::new(), Vec::new());
+    let policies: Vec<&Object> = policies.collect();
+    for turn in 0..CHANGES {
+        let (mut changed, other) = (policies[turn % policies.len()].clone(), policies[(turn + 1) % policies.len()]);
+        changed.body = other.body.clone();
+        let start = Instant::now();
+        index.apply(changed);
+        let generation = index.compile().expect("it compiles");
+        classified.push(start.elapsed());
+        let start = Instant::now();
+        let options = compile::Options::default();
+        let Generation { cluster, scope, classes, .. } = generation;
+        let compiled = compile::compile_classes(cluster, scope, classes.clone(), &options).expect("it compiles");
+        let artifact = compiled.artifact(cluster, &options, |_| ()).expect("an artifact");
+        std::hint::black_box(artifact.to_bytes().expect("a file"));
+        emitted.push(start.elapsed());
+    }
+    [classified, emitted].map(|mut all| {
+        all.sort();
+        all[CHANGES / 2]
+    })
+}
+
+fn objects(size: Size) -> Vec<Object> {
+    let bytes = snapshot(size).into_bytes();
+    let input = Input { name: "snapshot".to_owned(), bytes, kind: InputKind::Manifest };
+    decode(vec![input], &Options { default_namespace: "default".to_owned() }).0.objects
+}
+
+/// Adds and removes copies of pods of other nodes, each with a name and an address of its own. Returns the time to add
+/// and to remove them, and the fraction that were single entries.
+fn events(index: &mut Index, objects: &[Object]) -> (Duration, Duration, f64) {
+    let elsewhere = |it: &&Object| matches!(&it.body, Body::Pod(pod) if pod.node.as_deref() != Some(NODE));
+    let pods: Vec<&Object> = objects.iter().filter(elsewhere).collect();
+    let copies: Vec<Object> = (0..EVENTS).map(|number| copy(pods[number * 7_919 % pods.len()], number)).collect();
+    let keys: Vec<Key> = copies.iter().map(Key::of).collect();
+    let mut single = 0;
+    let start = Instant::now();
+    for object in copies {
+        single += usize::from(matches!(index.apply(object), Dirty::Addresses(_)));
+    }
+    let comes = start.elapsed();
+    let start = Instant::now();
+    for key in &keys {
+        single += usize::from(matches!(index.delete(key), Dirty::Addresses(_)));
+    }
+    (comes, start.elapsed(), single as f64 / (2 * EVENTS) as f64)
+}
+
+fn copy(pod: &Object, number: usize) -> Object {
+    let mut object = pod.clone();
+    object.meta.name = format!("copy-{number}");
+    if let Body::Pod(pod) = &mut object.body {
+        pod.addresses = vec![[172, 20, (number >> 8) as u8, number as u8].into()];
+    }
+    object
+}

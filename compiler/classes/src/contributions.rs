@@ -1,0 +1,71 @@
+//! The rules behind an entry, with the ports that each rule adds to it.
+
+use super::ports::AtomSet;
+use super::predicates::{DraftPorts, DraftRule, Predicate, PredicateId};
+use super::{Classes, Peer, PeerId, Subject, SubjectId};
+use weir_model::eval::RuleId;
+use weir_model::{Cluster, Direction, ListAction, ListId};
+
+impl Classes {
+    /// The rules that allow anything between a subject class and a peer class that is no service, each with the traffic
+    /// that it allows.
+    pub fn contributions(&self, direction: Direction, subject: SubjectId, peer: PeerId) -> Vec<(RuleId, AtomSet)> {
+        let (subject, peer) = (&self.subjects[subject.index()], &self.peers[peer.index()]);
+        let mut found = Vec::new();
+        for policy in &subject.policies {
+            for (index, rule) in self.rules.of(*policy, direction).unwrap_or_default().iter().enumerate() {
+                if is_meant(rule, peer) {
+                    let atoms = self.atoms_of(direction, subject, peer, rule.ports.as_ref());
+                    found.push((RuleId { policy: *policy, rule: index as u32 }, atoms));
+                }
+            }
+        }
+        found.retain(|(_, atoms)| !atoms.is_empty());
+        found
+    }
+
+    /// The list that denies everything between a subject class and a peer class. The first list that contains the peer
+    /// decides, so the result is `None` if that is an allow list.
+    pub fn denying_list(
+        &self,
+        cluster: &Cluster,
+        direction: Direction,
+        subject: SubjectId,
+        peer: PeerId,
+    ) -> Option<ListId> {
+        let predicates = &self.peers[peer.index()].predicates;
+        let contains = |list: &&ListId| {
+            let is_it = |id: &PredicateId| self.rules.predicates[id.index()] == Predicate::List(**list);
+            let asked = match direction {
+                Direction::Ingress => cluster.lists[list.index()].ingress,
+                Direction::Egress => cluster.lists[list.index()].egress,
+            };
+            asked && predicates.iter().any(is_it)
+        };
+        let first = self.subjects[subject.index()].lists.iter().find(contains)?;
+        (cluster.lists[first.index()].action == ListAction::Deny).then_some(*first)
+    }
+
+    fn atoms_of(&self, direction: Direction, subject: &Subject, peer: &Peer, ports: Option<&DraftPorts>) -> AtomSet {
+        let Some(ports) = ports else { return AtomSet::all(self.atoms.count()) };
+        let mut set = AtomSet::none(self.atoms.count());
+        for (protocol, first, last) in &ports.ranges {
+            if let Some(atoms) = self.atoms.of_range(*protocol, *first, *last) {
+                set.add(atoms);
+            }
+        }
+        let (numbers, names) = match direction {
+            Direction::Ingress => (&subject.named, &self.rules.ingress_names),
+            Direction::Egress => (&peer.named, &self.rules.egress_names),
+        };
+        for (name, number) in numbers.iter().filter(|(name, _)| ports.named.contains(name)) {
+            set.insert(self.atoms.find(names[*name as usize].0, *number));
+        }
+        set
+    }
+}
+
+fn is_meant(rule: &DraftRule, peer: &Peer) -> bool {
+    let holds = |predicate: &PredicateId| peer.predicates.binary_search(predicate).is_ok();
+    rule.peers.as_ref().is_none_or(|peers| peers.iter().any(holds))
+}

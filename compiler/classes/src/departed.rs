@@ -1,0 +1,257 @@
+//! Backends that services have lost, and that connections may still use.
+//!
+//! Problem: a flow to a service address is judged by the backends that are ready *now*, but the kernel's connection
+//! tracking keeps the backend that it chose when the connection began. A pod that is taken out of its service (new
+//! labels, for a quarantine) keeps the connections that clients opened through the service address, even if no policy
+//! lets these clients reach the pod any more. The same connection made to the pod's own address is cut.
+//! Strategy: [`Departed`] is shown the cluster of every generation. It remembers which backends each service port had
+//! in earlier generations, for as long as the pod behind the address exists: a pod that is gone has no connections. The
+//! reference oracle says which local endpoints may not reach such a backend; the flows of these endpoints to the
+//! service port have to end. The packet does not show which backend a flow uses, so flows of the same
+//! endpoint to backends that are allowed end too: their clients connect again, and get a backend that the service has
+//! now.
+//! Invariants: a pure value, no clock; a flow is ended at most once for each departure, because flows that begin
+//! afterwards cannot use the departed backend.
+//! `compiler/classes/tests/departed.rs` holds this.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::net::IpAddr;
+
+use weir_objects::address::Family;
+use crate::Scope;
+use weir_objects::k8s::{Body, Object, Phase, Protocol};
+use weir_model::eval::{End, Flow, FlowProtocol, Oracle, Verdict};
+use weir_model::{Cluster, Endpoint, EndpointId, Established, Frontend, FrontendPort, NodeId, ServiceAddress, ServicePort, Standing};
+
+/// The maximum number of departed backends without a pod that are remembered. Nothing reports when the machine behind
+/// such an address is gone, so the oldest ones beyond this number are forgotten, and the flows that may use them end.
+const MOST_UNOWNED: usize = 4_096;
+
+/// Flows of a local endpoint to a service port, which have to end.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EndedService {
+    /// The local endpoint, `namespace/name`.
+    pub pod: String,
+    /// The address of the service, or of the endpoint's node for a node port.
+    pub address: IpAddr,
+    /// The port there.
+    pub port: u16,
+    /// Its protocol.
+    pub protocol: Protocol,
+}
+
+/// A port that packets are sent to before they are translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Front {
+    address: IpAddr,
+    port: u16,
+    protocol: Protocol,
+    /// Only the pods of the node that has the address are translated by it.
+    is_node_port: bool,
+}
+
+/// Where a front leads, or has led.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Behind {
+    address: IpAddr,
+    port: u16,
+    /// The pod that has the address, as a hash of its names and UID; `None` if no pod has it. Two pods with one hash
+    /// only mean that a backend is remembered for longer than needed.
+    owner: Option<u64>,
+}
+
+/// The backends of earlier generations.
+#[derive(Clone, Debug, Default)]
+pub struct Departed {
+    /// The number of clusters that were observed.
+    turn: u64,
+    /// The last turn in which a backend was one.
+    fronts: BTreeMap<Front, BTreeMap<Behind, u64>>,
+    /// The local pods with their UID. Their flows are not older than this turn.
+    pods: BTreeMap<String, (Option<String>, u64)>,
+    /// The turn in which the flows of a local pod to a front were ended last. Later flows do not use backends that had
+    /// departed then.
+    ended: BTreeMap<(String, Front), u64>,
+    /// The addresses of departed backends.
+    addresses: BTreeSet<IpAddr>,
+}
+
+impl Departed {
+    /// The cluster of a generation that came into force: remembers its backends, and returns the flows that have to
+    /// end.
+    pub fn observe(&mut self, cluster: &Cluster, scope: &Scope) -> Vec<EndedService> {
+        self.turn += 1;
+        for (front, behind) in present(cluster, scope) {
+            self.fronts.entry(front).or_default().insert(behind, self.turn);
+        }
+        self.meet(cluster, scope);
+        self.forget_gone(cluster);
+        let assume = cluster.assume;
+        if assume.established == Established::Keep || assume.service_address == ServiceAddress::Address {
+            return Vec::new();
+        }
+        let mut ended = self.forget_oldest(cluster, scope);
+        ended.extend(self.denied(cluster, scope));
+        for (pod, front) in &ended {
+            self.ended.insert((pod.clone(), *front), self.turn);
+        }
+        let service = |(pod, Front { address, port, protocol, .. })| EndedService { pod, address, port, protocol };
+        ended.into_iter().map(service).collect()
+    }
+
+    /// Whether a pod, as it is now, has the address of a departed backend: if its class changes, flows through the
+    /// service that it has left may have to end.
+    pub fn concerns(&self, object: &Object) -> bool {
+        let Body::Pod(pod) = &object.body else { return false };
+        let has_ended = matches!(pod.phase, Some(Phase::Succeeded | Phase::Failed));
+        !has_ended && pod.addresses.iter().any(|address| self.addresses.contains(address))
+    }
+
+    /// Local pods that are new may have begun flows since the last turn.
+    fn meet(&mut self, cluster: &Cluster, scope: &Scope) {
+        let mut known = std::mem::take(&mut self.pods);
+        for id in scope.endpoints() {
+            let (name, uid) = (cluster.endpoint_name(*id), cluster.endpoints[id.index()].uid.clone());
+            let since = known.remove(&name).filter(|it| it.0 == uid).map_or(self.turn - 1, |(_, since)| since);
+            self.pods.insert(name, (uid, since));
+        }
+        let (pods, fronts) = (&self.pods, &self.fronts);
+        self.ended.retain(|(pod, front), _| pods.contains_key(pod) && fronts.contains_key(front));
+    }
+
+    /// Forgets departed backends whose pod is gone, or whose address is another pod's.
+    fn forget_gone(&mut self, cluster: &Cluster) {
+        let turn = self.turn;
+        let departed = |behind: &BTreeMap<Behind, u64>| {
+            behind.iter().filter(|(_, last)| **last < turn).map(|(it, _)| it.address).collect::<Vec<_>>()
+        };
+        let addresses: BTreeSet<IpAddr> = self.fronts.values().flat_map(departed).collect();
+        let there = owners(cluster, &addresses);
+        let is_there = |it: &Behind| match it.owner {
+            Some(owner) => there.contains(&(it.address, owner)),
+            None => there.range((it.address, 0)..=(it.address, u64::MAX)).next().is_none(),
+        };
+        for behind in self.fronts.values_mut() {
+            behind.retain(|it, last| *last == turn || is_there(it));
+        }
+        self.fronts.retain(|_, behind| !behind.is_empty());
+        self.addresses = self.fronts.values().flat_map(departed).collect();
+    }
+
+    /// Forgets the oldest departed backends that are no pod's, if there are too many; returns the flows that may use
+    /// them.
+    fn forget_oldest(&mut self, cluster: &Cluster, scope: &Scope) -> BTreeSet<(String, Front)> {
+        let mut unowned: Vec<(u64, Front, Behind)> = Vec::new();
+        for (front, behind) in &self.fronts {
+            let departed = behind.iter().filter(|(it, last)| it.owner.is_none() && **last < self.turn);
+            unowned.extend(departed.map(|(it, last)| (*last, *front, *it)));
+        }
+        unowned.sort();
+        unowned.truncate(unowned.len().saturating_sub(MOST_UNOWNED));
+        let mut ended = BTreeSet::new();
+        for (last, front, it) in unowned {
+            let users = scope.endpoints().iter().filter(|id| self.may_use(cluster, **id, &front, last));
+            ended.extend(users.map(|id| (cluster.endpoint_name(*id), front)));
+            self.fronts.entry(front).or_default().remove(&it);
+        }
+        ended
+    }
+
+    /// The local pods and fronts with a departed backend that the pod may no longer reach, and that its flows may use.
+    fn denied(&self, cluster: &Cluster, scope: &Scope) -> BTreeSet<(String, Front)> {
+        let mut ended = BTreeSet::new();
+        if self.addresses.is_empty() {
+            return ended;
+        }
+        let mut oracle = Oracle::new(cluster);
+        for (front, behind) in &self.fronts {
+            let departed: Vec<_> = behind.iter().filter(|(_, last)| **last < self.turn).collect();
+            for id in scope.endpoints() {
+                let mut used = departed.iter().filter(|(_, last)| self.may_use(cluster, *id, front, **last));
+                if used.any(|(it, _)| is_denied(&mut oracle, cluster, *id, front, it)) {
+                    ended.insert((cluster.endpoint_name(*id), *front));
+                }
+            }
+        }
+        ended
+    }
+
+    /// Whether flows of a local endpoint to a front may be as old as the turn in which a backend was one last.
+    fn may_use(&self, cluster: &Cluster, id: EndpointId, front: &Front, last: u64) -> bool {
+        let endpoint = &cluster.endpoints[id.index()];
+        if front.is_node_port && !node_addresses(cluster, endpoint.node).contains(&front.address) {
+            return false;
+        }
+        let pod = cluster.endpoint_name(id);
+        let since = self.pods.get(&pod).map_or(0, |(_, since)| *since);
+        let ended = self.ended.get(&(pod, *front)).copied().unwrap_or(0);
+        last >= since.max(ended)
+    }
+}
+
+/// The fronts of a cluster and their backends.
+fn present(cluster: &Cluster, scope: &Scope) -> BTreeSet<(Front, Behind)> {
+    let nodes: BTreeSet<NodeId> =
+        scope.endpoints().iter().filter_map(|id| cluster.endpoints[id.index()].node).collect();
+    let of_nodes: BTreeSet<IpAddr> =
+        nodes.into_iter().flat_map(|node| node_addresses(cluster, Some(node))).copied().collect();
+    let mut found = BTreeSet::new();
+    let mut add = |front: Front, port: &ServicePort| {
+        found.extend(port.backends.iter().filter_map(|backend| {
+            let at = backend.address.filter(|at| Family::of(*at) == Family::of(front.address))?;
+            let owner = backend.endpoint.map(|id| owner(cluster, &cluster.endpoints[id.index()]));
+            Some((front, Behind { address: at, port: backend.port, owner }))
+        }));
+    };
+    for Frontend { address, at } in &cluster.frontends {
+        for FrontendPort { protocol, port, claims, .. } in &at.ports {
+            let front = Front { address: *address, port: *port, protocol: *protocol, is_node_port: false };
+            claims.iter().for_each(|(id, index)| add(front, &cluster.services[id.index()].ports[*index as usize]));
+        }
+    }
+    for port in cluster.services.iter().flat_map(|service| &service.ports) {
+        for (number, address) in port.node_port.into_iter().flat_map(|it| of_nodes.iter().map(move |at| (it, at))) {
+            add(Front { address: *address, port: number, protocol: port.protocol, is_node_port: true }, port);
+        }
+    }
+    found
+}
+
+fn node_addresses(cluster: &Cluster, node: Option<NodeId>) -> &[IpAddr] {
+    node.and_then(|node| cluster.nodes.get(node.index())).map_or(&[], |node| &node.addresses)
+}
+
+/// Distinguishes a pod from another one at the same address.
+fn owner(cluster: &Cluster, endpoint: &Endpoint) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&cluster.namespaces[endpoint.namespace.index()].name, &endpoint.name, &endpoint.uid).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The pods that have these addresses and may have connections.
+fn owners(cluster: &Cluster, addresses: &BTreeSet<IpAddr>) -> BTreeSet<(IpAddr, u64)> {
+    let mut found = BTreeSet::new();
+    if addresses.is_empty() {
+        return found;
+    }
+    let is_up = |it: &&Endpoint| matches!(it.standing, Standing::Member | Standing::HostNetwork);
+    for endpoint in cluster.endpoints.iter().filter(is_up) {
+        let theirs = endpoint.addresses.iter().filter(|address| addresses.contains(address));
+        found.extend(theirs.map(|address| (*address, owner(cluster, endpoint))));
+    }
+    found
+}
+
+/// Whether the endpoint may not reach a backend of its address's family.
+fn is_denied(oracle: &mut Oracle<'_>, cluster: &Cluster, id: EndpointId, front: &Front, to: &Behind) -> bool {
+    let is_of_family = |address: &&IpAddr| Family::of(**address) == Family::of(front.address);
+    let Some(address) = cluster.endpoints[id.index()].addresses.iter().find(is_of_family) else { return false };
+    let flow = Flow {
+        source: End { endpoint: Some(id), address: Some(*address) },
+        destination: End { endpoint: None, address: Some(to.address) },
+        protocol: FlowProtocol::Transport(front.protocol),
+        port: to.port,
+    };
+    oracle.judge(&flow).verdict() == Verdict::Deny
+}

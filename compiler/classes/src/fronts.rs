@@ -1,0 +1,85 @@
+//! Service addresses: programs see a packet before it is translated, so its verdict depends on the services at its
+//! destination.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::AtomId;
+use super::ports::Atoms;
+use super::subjects::Draft;
+use weir_objects::address::Family;
+use weir_model::{Cluster, Frontend, HostPort, ServiceAddress, ServiceId};
+
+/// The services on one address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Front {
+    /// The family of the address. Backends of the other family are reached through another address.
+    pub family: Family,
+    /// The service ports.
+    pub ports: Vec<FrontPort>,
+    /// The verdict for other ports.
+    pub rest: Rest,
+}
+
+/// One claim of a service on a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrontPort {
+    /// The atom of the port on the address; it covers no other port.
+    pub atom: AtomId,
+    /// The service.
+    pub service: ServiceId,
+    /// The index of its port.
+    pub port: u32,
+    /// Whether the claim can only deny: the address itself must be allowed, and so must every other claim on the port.
+    pub contested: bool,
+}
+
+/// Ports of an address that no service has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rest {
+    /// Nothing is there: only a rule that names no peer reaches it.
+    Closed,
+    /// The other ports are those of an ordinary address: a node's, a pod's, or one that services only claim.
+    Address,
+}
+
+/// The front of every service address, sorted by address.
+pub(super) fn by_address(cluster: &Cluster, atoms: &Atoms, is_pod: impl Fn(IpAddr) -> bool) -> BTreeMap<IpAddr, Front> {
+    if cluster.assume.service_address == ServiceAddress::Address {
+        return BTreeMap::new();
+    }
+    let front = |Frontend { address, at }: &Frontend| {
+        let is_pod = is_pod(*address);
+        let rest = if at.owner.is_some() && !is_pod { Rest::Closed } else { Rest::Address };
+        let ports = at.ports.iter().flat_map(|port| {
+            let atom = atoms.find(port.protocol, port.port);
+            let contested = port.contested || is_pod;
+            port.claims.iter().map(move |(service, port)| FrontPort { atom, service: *service, port: *port, contested })
+        });
+        (*address, Front { family: Family::of(*address), ports: ports.collect(), rest })
+    };
+    // If a pod has the ClusterIP of a service without ports, the address is the pod's alone.
+    cluster.frontends.iter().map(front).filter(|(_, it)| !it.ports.is_empty() || it.rest == Rest::Closed).collect()
+}
+
+/// The node ports of all services, which every node claims on its own addresses.
+pub(super) fn node_ports(cluster: &Cluster, atoms: &Atoms) -> Vec<FrontPort> {
+    let mut found: Vec<FrontPort> = Vec::new();
+    if cluster.assume.service_address == ServiceAddress::Address {
+        return found;
+    }
+    for (id, service) in cluster.services.iter().enumerate() {
+        for (index, port) in service.ports.iter().enumerate() {
+            let Some(number) = port.node_port else { continue };
+            let atom = atoms.find(port.protocol, number);
+            found.push(FrontPort { atom, service: ServiceId(id as u32), port: index as u32, contested: false });
+        }
+    }
+    found
+}
+
+/// The hostPorts of nodes that local endpoints run on. For addresses of other nodes, it is not known which pods their
+/// hostPorts lead to.
+pub(super) fn host_ports<'c>(cluster: &'c Cluster, draft: &Draft) -> impl Iterator<Item = (usize, &'c HostPort)> {
+    draft.nodes().into_iter().flat_map(|node| cluster.host_ports_of(node))
+}

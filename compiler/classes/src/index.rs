@@ -1,0 +1,592 @@
+//! The agent's picture of the cluster: it takes changes of objects, and returns the updates that they require.
+//!
+//! Problem: a cluster's objects change all the time, and most changes concern nothing on this node. Compiling anew for
+//! each of 100 pod events a second is waste; missing one is a hole.
+//! Strategy: the index holds every object and the classes of the last compile. It answers a change with the least work
+//! that is enough: nothing, a few single entries of the exact address table, or a new compile. An answer smaller than a
+//! compile is given only where it is *proved* to be enough: the proofs are in [`Index::pod_changes`] and in [`lists`].
+//! Invariants: a pure value, without a clock and without an API server; after any series of changes, applying the
+//! answers gives every packet the verdict that a compile from scratch gives (`tests/index.rs` holds it).
+
+mod lists;
+
+use std::borrow::Cow;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::mem::discriminant;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::{Classes, ClassifyError, Limits, PeerId, PredicateId, Scope, classify_within};
+use crate::fit::{Fit, self};
+use weir_objects::k8s::{Body, Labels, Mode, Object, Phase, Pod};
+use weir_model::{Assumptions, Cluster, NamespaceId};
+use weir_model::resolve::{named_ports, resolve};
+
+/// The identity of an object: kind, namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Its kind; for a workload, such as `Deployment`, the workload's kind.
+    pub kind: String,
+    /// Its namespace; empty for kinds that have none.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Key {
+    /// The key of an object.
+    pub fn of(object: &Object) -> Self {
+        let kind = kind(&object.body).to_owned();
+        Self { kind, namespace: object.meta.namespace.clone(), name: object.meta.name.clone() }
+    }
+}
+
+fn kind(body: &Body) -> &str {
+    match body {
+        Body::Namespace => "Namespace",
+        Body::Node(_) => "Node",
+        Body::Pod(_) => "Pod",
+        Body::Workload(workload) => &workload.kind,
+        Body::Service(_) => "Service",
+        Body::EndpointSlice(_) => "EndpointSlice",
+        Body::NetworkPolicy(_) => "NetworkPolicy",
+        Body::CidrList(_) => "CidrList",
+    }
+}
+
+/// The work that a change requires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dirty {
+    /// Nothing: the change cannot affect any packet on this node.
+    Nothing,
+    /// A few changes: entries of the exact address table, flows to judge again, or both.
+    Addresses(Changes),
+    /// A new generation.
+    Everything,
+}
+
+/// Changes that the generation in force can take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Entries of the exact address table; `None` takes an entry out. Empty if an address only has another owner.
+    pub entries: Vec<(IpAddr, Option<PeerId>)>,
+    /// Whether flows that exist already have to be judged again: the class of an address is not the one that a look-up
+    /// gave before, or the pod that had the address is gone or another one. An address without a pod so far that keeps
+    /// its class needs no such thing: its flows were judged with this class, and they are not another pod's.
+    pub judge_again: bool,
+}
+
+impl Dirty {
+    /// The answer that includes both.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Everything, _) | (_, Self::Everything) => Self::Everything,
+            (Self::Nothing, it) | (it, Self::Nothing) => it,
+            (Self::Addresses(mut a), Self::Addresses(b)) => {
+                a.entries.extend(b.entries);
+                a.judge_again |= b.judge_again;
+                Self::Addresses(a)
+            }
+        }
+    }
+}
+
+/// Objects, and the classes of the generation in force.
+#[derive(Debug)]
+pub struct Index {
+    /// The node whose pods are local; `None`: every pod is.
+    node: Option<String>,
+    assume: Assumptions,
+    objects: BTreeMap<Key, Object>,
+    /// The sets of labels that they share.
+    labels: BTreeSet<Arc<Labels>>,
+    generation: Option<Generation>,
+    /// The previous state of each object that has changed since a generation was begun; `None` if no generation is in
+    /// the making.
+    since: Option<BTreeMap<Key, Option<Object>>>,
+    /// Entries of the exact table that differ from the generation's.
+    changed: BTreeMap<IpAddr, Option<PeerId>>,
+    /// Addresses whose blocks and lists differ from the generation's, with the present predicates.
+    relisted: BTreeMap<IpAddr, Vec<PredicateId>>,
+    /// How many pods have an address.
+    holders: HashMap<IpAddr, u32>,
+    /// How many pods name an address as their node's.
+    hosted: HashMap<IpAddr, u32>,
+}
+
+/// The result of the last compile.
+#[derive(Debug)]
+pub struct Generation {
+    /// The cluster as it was.
+    pub cluster: Cluster,
+    /// The local endpoints.
+    pub scope: Scope,
+    /// Its classes.
+    pub classes: Classes,
+    /// Addresses of local pods, nodes and services, and those that hostPorts name: never touched singly.
+    fixed: BTreeSet<IpAddr>,
+    /// The addresses of every node. A pod can name its node's addresses too.
+    nodes: BTreeSet<IpAddr>,
+    /// Those of them that Node objects declare.
+    declared: BTreeSet<IpAddr>,
+    /// Addresses behind services and hostPorts.
+    backing: BTreeSet<IpAddr>,
+    /// Label selectors of services that have no slices: (namespace, labels).
+    selecting: Vec<(String, Labels)>,
+}
+
+/// The changes that arrived while a generation was being compiled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Late {
+    /// Entries of the generation's exact address table; `None` takes an entry out.
+    pub addresses: BTreeMap<IpAddr, Option<PeerId>>,
+    /// Whether flows have to be judged again that the generation before allowed: see [`Changes::judge_again`].
+    pub judge_again: bool,
+    /// Whether there are further changes, which need another generation.
+    pub is_more: bool,
+}
+
+/// A generation in the making. It borrows nothing from the index, which takes further changes meanwhile.
+#[derive(Debug)]
+pub struct Draft {
+    cluster: Cluster,
+    scope: Scope,
+    declared: BTreeSet<IpAddr>,
+    selecting: Vec<(String, Labels)>,
+}
+
+impl Draft {
+    /// Removes the rules of policies that do not fit the limits: see [`fit::fit`].
+    pub fn fit(&mut self, limits: Limits, highest: Option<u64>) -> Fit {
+        fit::fit(&mut self.cluster, &self.scope, limits, highest)
+    }
+
+    /// Makes the classes, without limits.
+    pub fn classify(self) -> Result<Generation, ClassifyError> {
+        self.classify_within(Limits::NONE)
+    }
+
+    /// Makes the classes, unless they cost more than the limits allow.
+    pub fn classify_within(self, limits: Limits) -> Result<Generation, ClassifyError> {
+        let Self { cluster, scope, declared, selecting } = self;
+        Ok(Generation {
+            classes: classify_within(&cluster, &scope, limits)?,
+            fixed: fixed_addresses(&cluster, &scope),
+            nodes: cluster.nodes.iter().flat_map(|node| node.addresses.iter().copied()).collect(),
+            declared,
+            backing: backing(&cluster),
+            selecting,
+            cluster,
+            scope,
+        })
+    }
+}
+
+impl Index {
+    /// An empty index for a node, or for all pods.
+    pub fn new(node: Option<String>, assume: Assumptions) -> Self {
+        Self {
+            node,
+            assume,
+            objects: BTreeMap::new(),
+            labels: BTreeSet::new(),
+            generation: None,
+            since: None,
+            changed: BTreeMap::new(),
+            relisted: BTreeMap::new(),
+            holders: HashMap::new(),
+            hosted: HashMap::new(),
+        }
+    }
+
+    /// Handles an object that was created or changed.
+    pub fn apply(&mut self, mut object: Object) -> Dirty {
+        let key = Key::of(&object);
+        self.share_labels(&mut object);
+        let before = self.objects.remove(&key);
+        let dirty = self.judge(before.as_ref(), Some(&object));
+        self.remember(&key, before, Some(&object));
+        self.objects.insert(key, object);
+        dirty
+    }
+
+    /// Makes objects with equal sets of labels share one set.
+    fn share_labels(&mut self, object: &mut Object) {
+        match self.labels.get(&object.meta.labels) {
+            Some(known) => object.meta.labels = Arc::clone(known),
+            None => _ = self.labels.insert(Arc::clone(&object.meta.labels)),
+        }
+    }
+
+    /// Handles the deletion of an object.
+    pub fn delete(&mut self, key: &Key) -> Dirty {
+        let before = self.objects.remove(key);
+        let dirty = self.judge(before.as_ref(), None);
+        self.remember(key, before, None);
+        dirty
+    }
+
+    /// Keeps the previous state of an object for the generation that was begun before this change.
+    fn remember(&mut self, key: &Key, before: Option<Object>, after: Option<&Object>) {
+        if let Some(since) = &mut self.since
+            && !is_same(before.as_ref(), after)
+        {
+            since.entry(key.clone()).or_insert(before);
+        }
+    }
+
+    /// Replaces all objects of a kind, after a new list from the API server. Objects that are not in the list were
+    /// deleted.
+    pub fn reset(&mut self, kind: &str, objects: Vec<Object>) -> Dirty {
+        let listed: BTreeSet<Key> = objects.iter().map(Key::of).collect();
+        let gone: Vec<Key> =
+            self.objects.keys().filter(|key| key.kind == kind && !listed.contains(key)).cloned().collect();
+        let deleted = gone.iter().fold(Dirty::Nothing, |dirty, key| dirty.and(self.delete(key)));
+        objects.into_iter().fold(deleted, |dirty, object| dirty.and(self.apply(object)))
+    }
+
+    /// An object as it is now.
+    pub fn get(&self, key: &Key) -> Option<&Object> {
+        self.objects.get(key)
+    }
+
+    /// The objects of a kind.
+    pub fn keys(&self, kind: &str) -> impl Iterator<Item = &Key> {
+        self.objects.keys().filter(move |key| key.kind == kind)
+    }
+
+    /// How many policies are in audit mode.
+    pub fn audited(&self) -> usize {
+        let is_audited = |object: &&Object| matches!(&object.body, Body::NetworkPolicy(it) if it.mode == Mode::Audit);
+        self.objects.values().filter(is_audited).count()
+    }
+
+    /// The generation in force, if one was compiled.
+    pub fn generation(&self) -> Option<&Generation> {
+        self.generation.as_ref()
+    }
+
+    /// The present class of an address: the generation's, with the changes since.
+    pub fn peer_at(&self, address: IpAddr) -> Option<PeerId> {
+        let addresses = &self.generation.as_ref()?.classes.addresses;
+        Some(match self.changed.get(&address) {
+            Some(Some(peer)) => *peer,
+            // Addresses that lists contain are in a table of their own, and stay there.
+            Some(None) if !addresses.is_listed(address) => addresses.find_stretch(address),
+            Some(None) | None => addresses.find(address),
+        })
+    }
+
+    /// Compiles the objects as they are now. From here on, changes are answered relative to the result.
+    pub fn compile(&mut self) -> Result<&Generation, ClassifyError> {
+        let generation = self.begin().classify();
+        self.since = None;
+        Ok(self.replace(generation?))
+    }
+
+    fn replace(&mut self, generation: Generation) -> &Generation {
+        self.changed.clear();
+        self.relisted.clear();
+        self.generation.insert(generation)
+    }
+
+    /// Begins a generation of the objects as they are now. Until it is adopted, changes are answered relative to the
+    /// generation before.
+    pub fn begin(&mut self) -> Draft {
+        let (cluster, _) = resolve(self.objects.values(), self.assume);
+        let scope = match &self.node {
+            Some(node) => Scope::node(&cluster, node).unwrap_or_else(Scope::nothing),
+            None => Scope::everything(&cluster),
+        };
+        self.since = Some(BTreeMap::new());
+        self.labels.retain(|labels| Arc::strong_count(labels) > 1);
+        let declared = self.objects.values().flat_map(node_addresses).copied().collect();
+        Draft { cluster, scope, declared, selecting: selecting(&self.objects) }
+    }
+
+    /// From here on, changes are answered relative to this generation. Returns the changes that arrived since it was
+    /// begun.
+    pub fn adopt(&mut self, generation: Generation) -> Late {
+        self.replace(generation);
+        let mut late = Late::default();
+        for (key, before) in self.since.take().unwrap_or_default() {
+            let after = self.objects.remove(&key);
+            match self.answer(before.as_ref(), after.as_ref()) {
+                Dirty::Nothing => {}
+                Dirty::Addresses(changes) => {
+                    late.addresses.extend(changes.entries);
+                    late.judge_again |= changes.judge_again;
+                }
+                Dirty::Everything => late.is_more = true,
+            }
+            self.objects.extend(after.map(|after| (key, after)));
+        }
+        late
+    }
+
+    /// Drops the generation that was begun.
+    pub fn abandon(&mut self) {
+        self.since = None;
+    }
+
+    /// Frees the data of a generation that is not read after the compile: verdicts, services, and the details of pods
+    /// that are not local. On a large cluster that is most of the data.
+    pub fn settle(&mut self) {
+        let Some(generation) = &mut self.generation else { return };
+        let Generation { cluster, scope, classes, .. } = generation;
+        let local: BTreeSet<usize> = scope.endpoints().iter().map(|id| id.index()).collect();
+        for (_, endpoint) in cluster.endpoints.iter_mut().enumerate().filter(|(index, _)| !local.contains(index)) {
+            endpoint.name = String::new();
+            endpoint.kind = Cow::default();
+            endpoint.addresses = Vec::new();
+            endpoint.named_ports = Arc::default();
+            endpoint.owner = None;
+            endpoint.uid = None;
+        }
+        (cluster.services, cluster.frontends, cluster.host_ports) = Default::default();
+        cluster.lists.iter_mut().for_each(|list| list.entries = Vec::new());
+        classes.forget_verdicts();
+    }
+
+    fn judge(&mut self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
+        self.count_holders(before, after);
+        self.answer(before, after)
+    }
+
+    fn answer(&mut self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
+        if self.generation.is_none() {
+            return if before.is_none() && after.is_none() { Dirty::Nothing } else { Dirty::Everything };
+        }
+        if is_same(before, after) {
+            return Dirty::Nothing;
+        }
+        let dirty = match (before.map(|it| &it.body), after.map(|it| &it.body)) {
+            (None | Some(Body::Pod(_)), None | Some(Body::Pod(_))) => self.pod_changes(before, after),
+            (None | Some(Body::NetworkPolicy(_)), None | Some(Body::NetworkPolicy(_))) => {
+                let concerns = [before, after].into_iter().flatten().any(|policy| self.concerns_local(policy));
+                if concerns { Dirty::Everything } else { Dirty::Nothing }
+            }
+            (
+                None | Some(Body::Service(_) | Body::EndpointSlice(_)),
+                None | Some(Body::Service(_) | Body::EndpointSlice(_)),
+            ) if !self.judges_services() => Dirty::Nothing,
+            (Some(Body::CidrList(old)), Some(Body::CidrList(new))) => {
+                self.list_changes(before.map_or("", |it| &it.meta.name), old, new)
+            }
+            _ => Dirty::Everything,
+        };
+        if let Dirty::Addresses(changes) = &dirty {
+            self.changed.extend(changes.entries.iter().copied());
+        }
+        dirty
+    }
+
+    /// Whether services can affect verdicts: only if a policy or list applies to egress of a local pod.
+    pub fn judges_services(&self) -> bool {
+        self.generation.as_ref().is_none_or(|generation| generation.classes.judges_egress(&generation.cluster))
+    }
+
+    fn count_holders(&mut self, before: Option<&Object>, after: Option<&Object>) {
+        if let Some((_, pod)) = before.and_then(as_pod) {
+            let less = |counts: &mut HashMap<IpAddr, u32>, addresses: &[IpAddr]| {
+                for address in addresses {
+                    // Over time, many different addresses occur, so counts of zero are removed.
+                    if let Entry::Occupied(mut count) = counts.entry(*address) {
+                        *count.get_mut() -= 1;
+                        if *count.get() == 0 {
+                            count.remove();
+                        }
+                    }
+                }
+            };
+            less(&mut self.holders, addresses(pod));
+            less(&mut self.hosted, &pod.node_addresses);
+        }
+        if let Some((_, pod)) = after.and_then(as_pod) {
+            let more = |counts: &mut HashMap<IpAddr, u32>, addresses: &[IpAddr]| {
+                addresses.iter().for_each(|address| *counts.entry(*address).or_default() += 1);
+            };
+            more(&mut self.holders, addresses(pod));
+            more(&mut self.hosted, &pod.node_addresses);
+        }
+    }
+
+    /// Whether a policy selects a local pod, as the last compile knew them.
+    fn concerns_local(&self, object: &Object) -> bool {
+        let (Some(generation), Body::NetworkPolicy(policy)) = (&self.generation, &object.body) else { return true };
+        let cluster = &generation.cluster;
+        generation.classes.subject_of.iter().any(|(id, _)| {
+            let endpoint = &cluster.endpoints[id.index()];
+            let labels = cluster.labels.labels(endpoint.labels);
+            cluster.namespaces[endpoint.namespace.index()].name == object.meta.namespace
+                && weir_model::labels::matches(&policy.pod_selector, labels)
+        })
+    }
+
+    /// A pod that is not local and backs no service is only ever a peer: its addresses have a class, and nothing else
+    /// in the tables depends on it. If that class exists already, it is enough to update the entries of its addresses.
+    fn pod_changes(&self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
+        let Some(generation) = &self.generation else { return Dirty::Everything };
+        let mut classes: BTreeMap<IpAddr, PeerId> = BTreeMap::new();
+        for (object, is_now) in [(before, false), (after, true)] {
+            let Some((object, pod)) = object.and_then(as_pod) else { continue };
+            if !self.is_only_a_peer(generation, object, pod, after) {
+                return Dirty::Everything;
+            }
+            for address in addresses(pod) {
+                let peer = match is_now {
+                    true => self.class(generation, object, pod, *address),
+                    false => generation.classes.peer_of_predicates(self.predicates_at(generation, *address)),
+                };
+                let Some(peer) = peer else { return Dirty::Everything };
+                classes.insert(*address, peer);
+            }
+        }
+        // Services are judged by the classes that their backends had when the generation was compiled.
+        let is_behind = |address: &IpAddr| generation.backing.contains(address) && self.judges_services();
+        if classes.iter().any(|(address, peer)| self.peer_at(*address) != Some(*peer) && is_behind(address)) {
+            return Dirty::Everything;
+        }
+        self.changes(generation, classes, loses_owner(before, after))
+    }
+
+    /// The changes that give these addresses these classes.
+    fn changes(&self, generation: &Generation, classes: BTreeMap<IpAddr, PeerId>, other_owner: bool) -> Dirty {
+        let judge_again = other_owner || classes.iter().any(|(address, peer)| self.peer_at(*address) != Some(*peer));
+        let entries = classes.into_iter().map(|(address, peer)| (address, written(generation, address, peer)));
+        let entries: Vec<_> = entries.filter(|(address, peer)| self.entry(*address) != *peer).collect();
+        match entries.is_empty() && !judge_again {
+            true => Dirty::Nothing,
+            false => Dirty::Addresses(Changes { entries, judge_again }),
+        }
+    }
+
+    fn is_only_a_peer(&self, generation: &Generation, object: &Object, pod: &Pod, after: Option<&Object>) -> bool {
+        // A pod that names no node, but has node addresses, may be on this node.
+        let is_placed = pod.node.is_some() || pod.node_addresses.is_empty();
+        let local = self.node.is_none() || pod.node == self.node || !is_placed;
+        let backs = generation.selecting.iter().any(|(namespace, selector)| {
+            *namespace == object.meta.namespace
+                && selector.iter().all(|(key, value)| object.meta.labels.get(key) == Some(value))
+        });
+        let now = after.and_then(as_pod).map_or(&[][..], |(_, pod)| addresses(pod));
+        let shares = |address: &IpAddr| {
+            let own = u32::from(now.contains(address));
+            generation.fixed.contains(address) || self.holders.get(address).is_some_and(|count| *count > own)
+        };
+        !local
+            && !backs
+            && pod.node_addresses.iter().all(|address| self.stays_a_nodes(generation, address))
+            && !addresses(pod).iter().any(shares)
+    }
+
+    /// Whether an address was a node's when the generation was compiled, and a pod or a Node object still says so.
+    fn stays_a_nodes(&self, generation: &Generation, address: &IpAddr) -> bool {
+        let is_said = self.hosted.get(address).is_some_and(|count| *count > 0);
+        generation.nodes.contains(address) && (is_said || generation.declared.contains(address))
+    }
+
+    fn class(&self, generation: &Generation, object: &Object, pod: &Pod, address: IpAddr) -> Option<PeerId> {
+        let namespaces = &generation.cluster.namespaces;
+        let namespace = namespaces.binary_search_by(|it| it.name.as_str().cmp(&object.meta.namespace)).ok()?;
+        let namespace = NamespaceId(namespace as u32);
+        let ports = named_ports(&pod.ports, self.assume);
+        let of_address = self.predicates_at(generation, address);
+        generation.classes.peer_of_pod(&generation.cluster, namespace, &object.meta.labels, &ports, of_address)
+    }
+
+    /// The blocks and lists that contain an address at present.
+    fn predicates_at<'a>(&'a self, generation: &'a Generation, address: IpAddr) -> &'a [PredicateId] {
+        let changed = self.relisted.get(&address);
+        changed.map_or_else(|| generation.classes.predicates_at(address), Vec::as_slice)
+    }
+
+    /// The present entry of an address in the exact table.
+    fn entry(&self, address: IpAddr) -> Option<PeerId> {
+        if let Some(changed) = self.changed.get(&address) {
+            return *changed;
+        }
+        let exact = &self.generation.as_ref()?.classes.addresses.exact;
+        exact.binary_search_by_key(&address, |(at, _)| *at).ok().map(|index| exact[index].1)
+    }
+}
+
+/// The entry to write for an address that should have this class; `None` removes the entry, because the prefixes
+/// already give this class. Addresses that lists contain always get an entry: it is not known here whether the table
+/// of these addresses can be changed in place.
+fn written(generation: &Generation, address: IpAddr, peer: PeerId) -> Option<PeerId> {
+    let addresses = &generation.classes.addresses;
+    let is_said = addresses.find_stretch(address) == peer && !addresses.is_listed(address);
+    (!is_said).then_some(peer)
+}
+
+fn as_pod(object: &Object) -> Option<(&Object, &Pod)> {
+    match &object.body {
+        Body::Pod(pod) => Some((object, pod)),
+        _ => None,
+    }
+}
+
+/// Whether the previous pod loses one of its addresses: the pod or the address is gone, or another pod has taken
+/// its name. If an address moves between pods of different names, one of them loses it first.
+fn loses_owner(before: Option<&Object>, after: Option<&Object>) -> bool {
+    let Some((old, pod)) = before.and_then(as_pod) else { return false };
+    let kept = after.and_then(as_pod).filter(|(new, _)| new.meta.uid == old.meta.uid);
+    let kept = kept.map_or(&[][..], |(_, pod)| addresses(pod));
+    addresses(pod).iter().any(|address| !kept.contains(address))
+}
+
+/// The addresses that identify the pod in packets: none if it is on the host's network or has finished.
+fn addresses(pod: &Pod) -> &[IpAddr] {
+    let away = pod.host_network || matches!(pod.phase, Some(Phase::Succeeded | Phase::Failed));
+    if away { &[] } else { &pod.addresses }
+}
+
+/// Whether nothing has changed that the index reads. The object's number in the input does not count.
+fn is_same(before: Option<&Object>, after: Option<&Object>) -> bool {
+    match (before, after) {
+        (Some(a), Some(b)) => discriminant(&a.body) == discriminant(&b.body) && a.meta == b.meta && a.body == b.body,
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+fn fixed_addresses(cluster: &Cluster, scope: &Scope) -> BTreeSet<IpAddr> {
+    let local = scope.endpoints().iter().flat_map(|id| &cluster.endpoints[id.index()].addresses);
+    let nodes = cluster.nodes.iter().flat_map(|node| &node.addresses);
+    let services = cluster.frontends.iter().map(|frontend| &frontend.address);
+    let named = cluster.host_ports.iter().filter_map(|it| it.address.as_ref());
+    local.chain(nodes).chain(services).chain(named).copied().collect()
+}
+
+fn node_addresses(object: &Object) -> &[IpAddr] {
+    match &object.body {
+        Body::Node(node) => &node.addresses,
+        _ => &[],
+    }
+}
+
+fn backing(cluster: &Cluster) -> BTreeSet<IpAddr> {
+    let backends = cluster.services.iter().flat_map(|it| &it.ports).flat_map(|port| &port.backends);
+    backends.chain(cluster.host_ports.iter().map(|it| &it.backend)).filter_map(|it| it.address).collect()
+}
+
+/// Services whose backends are found by their selector, since they have no slices.
+fn selecting(objects: &BTreeMap<Key, Object>) -> Vec<(String, Labels)> {
+    let sliced: BTreeSet<(&str, &str)> = objects
+        .values()
+        .filter_map(|object| match &object.body {
+            Body::EndpointSlice(slice) => Some((object.meta.namespace.as_str(), slice.service.as_deref()?)),
+            _ => None,
+        })
+        .collect();
+    let by_selector = objects.values().filter_map(|object| match &object.body {
+        Body::Service(service) if !service.selector.is_empty() => {
+            let key = (object.meta.namespace.as_str(), object.meta.name.as_str());
+            (!sliced.contains(&key)).then(|| (object.meta.namespace.clone(), service.selector.clone()))
+        }
+        _ => None,
+    });
+    by_selector.collect()
+}

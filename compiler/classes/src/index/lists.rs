@@ -1,0 +1,122 @@
+//! Decides which updates a change of a list's entries requires.
+//!
+//! Take an address that a list begins or ceases to contain, and that belongs to nothing else (no pod, service, node or
+//! backend of a service). The change affects only the set of blocks and lists that contain it. If there is already a
+//! class for the new set, every row has its verdicts, and one entry of the exact table is the only update. This also
+//! works for ranges, as long as they contain few addresses: each gets an exact entry of its own, which has precedence
+//! over all prefixes that contain the address.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::{Dirty, Generation, Index};
+use weir_objects::address::to_address;
+use crate::{Number, PeerId, PredicateId, ranges_of};
+use weir_objects::k8s::CidrList;
+
+/// For more addresses a new generation is compiled: it takes no longer, and programs find the addresses faster.
+const MOST_RELISTED: u128 = 65_536;
+
+impl Index {
+    /// A list changed from `old` to `new`.
+    pub(super) fn list_changes(&mut self, name: &str, old: &CidrList, new: &CidrList) -> Dirty {
+        let Some(generation) = &self.generation else { return Dirty::Everything };
+        let without = |list: &CidrList| CidrList { entries: Vec::new(), ..shallow(list) };
+        if without(old) != without(new) {
+            return Dirty::Everything;
+        }
+        let Some(list) = generation.cluster.list_named(name) else { return Dirty::Everything };
+        // No local endpoint uses the list.
+        let Some(predicate) = generation.classes.predicate_of_list(list) else { return Dirty::Nothing };
+        let Some(differing) = differing(old, new) else { return Dirty::Everything };
+        let relisted = differing.into_iter().map(|(address, is_listed)| {
+            let (set, peer) = self.relist(generation, address, predicate, is_listed)?;
+            Some((address, set, peer))
+        });
+        let Some(relisted) = relisted.collect::<Option<Vec<_>>>() else { return Dirty::Everything };
+        let classes: BTreeMap<IpAddr, PeerId> = relisted.iter().map(|(address, _, peer)| (*address, *peer)).collect();
+        let dirty = self.changes(generation, classes, false);
+        self.relisted.extend(relisted.into_iter().map(|(address, set, _)| (address, set)));
+        dirty
+    }
+
+    /// The blocks and lists that contain an address after the change, and the class for them. `None` if the address
+    /// belongs to anything else, or there is no such class.
+    fn relist(
+        &self,
+        generation: &Generation,
+        address: IpAddr,
+        list: PredicateId,
+        is_listed: bool,
+    ) -> Option<(Vec<PredicateId>, PeerId)> {
+        let is_more = generation.fixed.contains(&address)
+            || generation.backing.contains(&address)
+            || self.holders.get(&address).is_some_and(|count| *count > 0);
+        if is_more {
+            return None;
+        }
+        let mut set = self.predicates_at(generation, address).to_vec();
+        match (set.binary_search(&list), is_listed) {
+            (Err(at), true) => set.insert(at, list),
+            (Ok(at), false) => _ = set.remove(at),
+            _ => {}
+        }
+        let peer = generation.classes.peer_of_predicates(&set)?;
+        Some((set, peer))
+    }
+}
+
+/// A copy of the list without its entries.
+fn shallow(list: &CidrList) -> CidrList {
+    let CidrList { action, order, ingress, egress, namespaces, pods, entries: _ } = list;
+    CidrList {
+        action: *action,
+        order: *order,
+        ingress: *ingress,
+        egress: *egress,
+        namespaces: namespaces.clone(),
+        pods: pods.clone(),
+        entries: Vec::new(),
+    }
+}
+
+/// The addresses that only one of two lists contains, and whether that is the new one; `None` if there are too many.
+fn differing(old: &CidrList, new: &CidrList) -> Option<Vec<(IpAddr, bool)>> {
+    let mut found = Vec::new();
+    of_family::<u32>(old, new, &mut found)?;
+    of_family::<u128>(old, new, &mut found)?;
+    Some(found)
+}
+
+fn of_family<N: Number>(old: &CidrList, new: &CidrList, found: &mut Vec<(IpAddr, bool)>) -> Option<()> {
+    let [old, new] = [old, new].map(|list| ranges_of::<N>(&list.entries));
+    for (only, other, is_new) in [(&old, &new, false), (&new, &old, true)] {
+        let mut rest = other.iter().peekable();
+        for (first, last) in only {
+            while rest.next_if(|it| it.1 < *first).is_some() {}
+            // The parts of the range that no range of the other list covers. The last of those may reach into the next
+            // range.
+            let mut at = Some(first.wide());
+            for (hole, end) in rest.clone().take_while(|it| it.0 <= *last) {
+                let Some(start) = at else { break };
+                push::<N>(start, hole.wide(), is_new, found)?;
+                at = end.wide().checked_add(1).filter(|next| *next <= last.wide());
+            }
+            if let Some(start) = at {
+                push::<N>(start, last.wide(), is_new, found)?;
+                found.push((to_address(N::FAMILY, last.wide()), is_new));
+            }
+        }
+    }
+    Some(())
+}
+
+/// Adds the addresses from `first` to before `end`.
+fn push<N: Number>(first: u128, end: u128, is_new: bool, found: &mut Vec<(IpAddr, bool)>) -> Option<()> {
+    let count = end.saturating_sub(first);
+    if found.len() as u128 + count >= MOST_RELISTED {
+        return None;
+    }
+    found.extend((first..end).map(|number| (to_address(N::FAMILY, number), is_new)));
+    Some(())
+}

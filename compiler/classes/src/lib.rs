@@ -1,0 +1,352 @@
+//! The cluster → classes and tables, which make the cost of a verdict independent of the size of the policies.
+//!
+//! Problem: a verdict is a union over policies, rules, peers, blocks with holes, named ports, lists and services.
+//! Evaluating them one by one for every packet costs more with every policy.
+//! Strategy: evaluate them beforehand, once for every *class*. Addresses for which the same predicates hold are one
+//! peer class; local endpoints with the same policies, lists and port names are one subject class; (protocol, port)
+//! pairs in the same ranges are one atom. The result is a table from (direction, subject class, peer class) to a set of
+//! atoms; each row has a default, and holds only the entries that differ from it.
+//! Invariants: peer class 0 matches no predicate; two runs over the same objects, in any order, give the same numbers;
+//! nothing here is quadratic in pods × policies: selectors find their pods through an index of labels, and a row is
+//! made from its subject's own rules alone.
+
+mod addresses;
+mod contributions;
+mod fronts;
+mod meter;
+mod peers;
+mod ports;
+mod predicates;
+mod rows;
+mod shared_sets;
+mod sources;
+mod stand_ins;
+pub(crate) mod subjects;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+pub use addresses::{AddressMap, Stretch};
+pub(crate) use addresses::{Number, after, ranges_of, ranges_of_block};
+pub use fronts::{Front, FrontPort, Rest};
+pub(crate) use meter::{CLASS_BYTES, ENTRY_BYTES, Meter, PAIR_BYTES, SET_COPIES};
+pub use meter::{Exceeded, Limits, Spent};
+pub use ports::{AtomId, AtomSet, AtomSetId, Atoms, PortInterval, PortSpec};
+pub use predicates::{Predicate, PredicateId, RuleParts};
+pub use rows::Row;
+pub use sources::{MOST_COMPARES, SourceId, Sources};
+pub use stand_ins::stand_ins;
+
+use weir_objects::address::Family;
+use weir_objects::k8s::Labels;
+use weir_model::eval::RuleId;
+use weir_model::{Cluster, Direction, EndpointId, HostNetworkPods, Icmp, ListId, NamedPort, NamespaceId, NodeId, PolicyId, Standing, id};
+
+id!(/// A peer class. Prints as `peer3`; `peer0` matches nothing.
+    PeerId, "peer");
+id!(/// A subject class. Prints as `subject3`.
+    SubjectId, "subject");
+
+/// Which endpoints are local: the ones that are enforced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// Sorted.
+    local: Vec<EndpointId>,
+    /// Placeholder addresses for endpoints that have none: no block and no list contains them.
+    stand_ins: BTreeMap<IpAddr, EndpointId>,
+}
+
+impl Scope {
+    /// Every pod that has an address.
+    pub fn everything(cluster: &Cluster) -> Self {
+        Self::filter(cluster, |_| true)
+    }
+
+    /// No pod at all: for a node that does not exist in the input yet.
+    pub fn nothing() -> Self {
+        Self { local: Vec::new(), stand_ins: BTreeMap::new() }
+    }
+
+    /// The pods of one node; `None` if the input knows no such node.
+    pub fn node(cluster: &Cluster, name: &str) -> Option<Self> {
+        let node = cluster.nodes.iter().position(|node| node.name == name)?;
+        Some(Self::filter(cluster, |on| on == Some(NodeId(node as u32))))
+    }
+
+    fn filter(cluster: &Cluster, keep: impl Fn(Option<NodeId>) -> bool) -> Self {
+        let local = cluster
+            .endpoints
+            .iter()
+            .enumerate()
+            .filter(|(_, it)| it.standing == Standing::Member && !it.addresses.is_empty() && keep(it.node))
+            .map(|(index, _)| EndpointId(index as u32))
+            .collect();
+        Self { local, stand_ins: BTreeMap::new() }
+    }
+
+    /// The same scope, with placeholder addresses for endpoints that have none. The cluster then counts these addresses
+    /// as the endpoints' own. As peers, the endpoints match by their labels alone, even if a block contains the
+    /// placeholder.
+    pub fn with_stand_ins(self, stand_ins: BTreeMap<IpAddr, EndpointId>) -> Self {
+        Self { stand_ins, ..self }
+    }
+
+    /// Keeps only the given local endpoints.
+    pub fn among(mut self, endpoints: &BTreeSet<EndpointId>) -> Self {
+        self.local.retain(|id| endpoints.contains(id));
+        self
+    }
+
+    /// The local endpoints, sorted.
+    pub fn endpoints(&self) -> &[EndpointId] {
+        &self.local
+    }
+}
+
+/// Why a cluster cannot be compiled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClassifyError {
+    /// The assumption requires a distinction that programs cannot make on packets.
+    #[error("`hostnetwork-pods=pod` cannot be enforced: packets of host-network pods carry their node's address")]
+    HostNetworkPods,
+    /// ICMP shares its atom with the protocols that have no ports: letting it through would let them through.
+    #[error("`icmp=allow` cannot be enforced: programs do not tell ICMP from other protocols without ports")]
+    Icmp,
+    /// Classification exceeds a limit.
+    #[error(transparent)]
+    Exceeded(#[from] Exceeded),
+}
+
+/// Everything the tables are made of.
+#[derive(Clone, Debug)]
+pub struct Classes {
+    /// The subject classes.
+    pub subjects: Vec<Subject>,
+    /// The subject class of every local endpoint, in the order of the scope.
+    pub subject_of: Vec<(EndpointId, SubjectId)>,
+    /// The peer classes; the first one matches nothing.
+    pub peers: Vec<Peer>,
+    /// Address → peer class.
+    pub addresses: Arc<AddressMap>,
+    /// (Protocol, port) → atom.
+    pub atoms: Atoms,
+    /// Sets of atoms, each once.
+    pub atom_sets: Vec<AtomSet>,
+    /// Rows for ingress, by subject class.
+    pub ingress: Vec<Row>,
+    /// Rows for egress, by subject class.
+    pub egress: Vec<Row>,
+    /// Rows for ingress and egress as they would be if the staged policies were enforced; `None` if nothing is staged.
+    pub staged: Option<[Vec<Row>; 2]>,
+    /// For each subject class, the peer classes that its lists deny in ingress, sorted. `None` if lists deny no peer
+    /// class in ingress.
+    pub denied_by_lists: Option<Vec<Vec<PeerId>>>,
+    /// Services behind addresses.
+    pub fronts: Vec<Front>,
+    /// The positions in the input from which instructions can come.
+    pub sources: Sources,
+    /// The cost of making these classes.
+    pub spent: Spent,
+    rules: predicates::Rules,
+    lookup: peers::Peers,
+}
+
+/// Local endpoints to which the same policies, lists, named ports and node apply.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Subject {
+    /// The policies that are enforced on it, sorted.
+    pub policies: Vec<PolicyId>,
+    /// The lists that apply to it, in the order they are decided.
+    pub lists: Vec<ListId>,
+    /// The numbers of its ports that ingress rules name: (name as listed in [`Atoms`], number), sorted.
+    pub named: Vec<(u32, u16)>,
+    /// Its node, if the node has addresses.
+    pub node: Option<NodeId>,
+    /// Service ports that it may reach only because it is a backend of them itself.
+    pub own_services: Vec<(u32, u32, Family)>,
+    /// hostPorts that it may reach only because it is the pod behind them: indices into [`Cluster::host_ports`].
+    pub own_host_ports: Vec<u32>,
+    /// The staged policies and their effect on it.
+    pub staged: Option<Staged>,
+}
+
+/// The properties that a subject class gets if the staged policies are enforced.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Staged {
+    /// The staged policies that select it, sorted.
+    pub policies: Vec<PolicyId>,
+    /// Service ports that it might reach only because it is a backend of them itself.
+    pub own_services: Vec<(u32, u32, Family)>,
+    /// hostPorts that it might reach only because it is the pod behind them.
+    pub own_host_ports: Vec<u32>,
+}
+
+impl Subject {
+    /// The staged policies that select it.
+    pub fn staged(&self) -> &[PolicyId] {
+        self.staged.as_ref().map_or(&[], |staged| &staged.policies)
+    }
+
+    /// The subject class as it would be if its staged policies were enforced.
+    #[must_use]
+    pub fn with_staged_enforced(mut self) -> Self {
+        if let Some(staged) = self.staged.take() {
+            // Their numbers follow those of the enforced ones.
+            self.policies.extend(staged.policies);
+            self.own_services = staged.own_services;
+            self.own_host_ports = staged.own_host_ports;
+        }
+        self
+    }
+}
+
+/// Remote addresses that no rule, list, service or node in force distinguishes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Peer {
+    /// The predicates that hold, sorted.
+    pub predicates: Arc<[PredicateId]>,
+    /// The numbers of its ports that egress rules name, sorted.
+    pub named: Vec<(u32, u16)>,
+    /// The nodes whose address it is, of those that local endpoints run on, sorted. Two may share one to the outside.
+    pub nodes: Vec<NodeId>,
+    /// The family of a node's address: its node ports lead to backends of that family.
+    pub family: Option<Family>,
+    /// The services on it: an index into [`Classes::fronts`].
+    pub front: Option<u32>,
+    /// The hostPorts on it, of nodes that local endpoints run on: indices into [`Cluster::host_ports`], sorted.
+    pub host_ports: Vec<u32>,
+    /// Whether its addresses are pods' addresses: named ports and `ipblock-pods` depend on that.
+    pub pods: bool,
+}
+
+/// Makes the classes of a cluster, for the endpoints in scope.
+pub fn classify(cluster: &Cluster, scope: &Scope) -> Result<Classes, ClassifyError> {
+    classify_within(cluster, scope, Limits::NONE)
+}
+
+/// Like [`classify`], but fails as soon as the cost exceeds the limits.
+pub fn classify_within(cluster: &Cluster, scope: &Scope, limits: Limits) -> Result<Classes, ClassifyError> {
+    if cluster.assume.hostnetwork_pods == HostNetworkPods::Pod {
+        return Err(ClassifyError::HostNetworkPods);
+    }
+    if cluster.assume.icmp == Icmp::Allow {
+        return Err(ClassifyError::Icmp);
+    }
+    let meter = Meter::new(limits);
+    let draft = subjects::draft(cluster, scope);
+    let rules = predicates::collect(cluster, &draft);
+    let specs = ports::specs(cluster, &draft, &rules);
+    let atoms = ports::atoms(&specs, &rules, &meter);
+    meter.check()?;
+    let (peers, addresses, fronts) = peers::classify(cluster, &draft, &rules, &atoms, &meter)?;
+    let sources = sources::of(cluster, &rules, &specs, &peers, &addresses, &fronts);
+    let classes = rows::build(cluster, draft, rules, atoms, peers, addresses, fronts, &meter);
+    meter.check()?;
+    Ok(Classes { sources, spent: meter.spent(), ..classes })
+}
+
+impl Classes {
+    /// The peer class of an address.
+    pub fn peer_at(&self, address: IpAddr) -> PeerId {
+        self.addresses.find(address)
+    }
+
+    /// The class that the address of a pod has or would have, if these blocks and lists contain it; `None` if there is
+    /// no such class yet.
+    pub fn peer_of_pod(
+        &self,
+        cluster: &Cluster,
+        namespace: NamespaceId,
+        labels: &Labels,
+        ports: &[NamedPort],
+        of_address: &[PredicateId],
+    ) -> Option<PeerId> {
+        let pod = peers::NewPod { namespace, labels, ports };
+        self.lookup.of_pod(cluster, &self.rules, &pod, of_address)
+    }
+
+    /// The predicates that hold for an address regardless of the pod or service there: blocks and lists.
+    pub fn predicates_at(&self, address: IpAddr) -> &[PredicateId] {
+        self.lookup.predicates_at(address)
+    }
+
+    /// The class of an address for which only these predicates hold; `None` if there is no such class yet.
+    pub fn peer_of_predicates(&self, predicates: &[PredicateId]) -> Option<PeerId> {
+        self.lookup.of_predicates(predicates)
+    }
+
+    /// The predicate of a list; `None` if it applies to no local endpoint.
+    pub fn predicate_of_list(&self, list: ListId) -> Option<PredicateId> {
+        let index = self.rules.predicates.iter().position(|it| *it == Predicate::List(list))?;
+        Some(PredicateId(index as u32))
+    }
+
+    /// The row of a subject class.
+    pub fn row(&self, direction: Direction, subject: SubjectId) -> &Row {
+        match direction {
+            Direction::Ingress => &self.ingress[subject.index()],
+            Direction::Egress => &self.egress[subject.index()],
+        }
+    }
+
+    /// Frees everything but the classes of addresses and the data that finds a pod's class.
+    pub(crate) fn forget_verdicts(&mut self) {
+        (self.ingress, self.egress, self.atom_sets) = (Vec::new(), Vec::new(), Vec::new());
+        self.staged = None;
+        (self.fronts, self.peers, self.sources) = (Vec::new(), Vec::new(), Sources::default());
+        self.lookup.forget_list();
+    }
+
+    /// The atoms allowed between a subject class and a peer class.
+    pub fn allowed(&self, direction: Direction, subject: SubjectId, peer: PeerId) -> &AtomSet {
+        let row = self.row(direction, subject);
+        &self.atom_sets[row.find(peer).index()]
+    }
+
+    /// The rules that allow an atom: the provenance of a table entry.
+    pub fn provenance(&self, direction: Direction, subject: SubjectId, peer: PeerId, atom: AtomId) -> Vec<RuleId> {
+        rows::provenance(self, direction, subject, peer, atom)
+    }
+
+    /// Whether any policy or list applies to egress of a local endpoint.
+    pub fn judges_egress(&self, cluster: &Cluster) -> bool {
+        self.subjects.iter().any(|subject| {
+            subject.policies.iter().chain(subject.staged()).any(|id| cluster.policy(*id).egress.is_some())
+                || subject.lists.iter().any(|id| cluster.lists[id.index()].egress)
+        })
+    }
+
+    /// The peer predicates of a rule, any of which is enough; `None` if the rule names no peer, so every peer matches.
+    pub fn peers_of(&self, direction: Direction, id: RuleId) -> Option<&[PredicateId]> {
+        self.rules.of(id.policy, direction)?.get(id.rule as usize)?.peers.as_deref()
+    }
+
+    /// The policies that select a local endpoint, staged ones too, sorted.
+    pub fn policies(&self) -> Vec<PolicyId> {
+        let of = |subject: &Subject| subject.policies.iter().chain(subject.staged()).copied().collect::<Vec<_>>();
+        let mut found: Vec<PolicyId> = self.subjects.iter().flat_map(of).collect();
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    /// The lists that apply to a local endpoint, in the order in which they decide.
+    pub fn lists(&self) -> Vec<ListId> {
+        let mut found: Vec<ListId> = self.subjects.iter().flat_map(|subject| subject.lists.clone()).collect();
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    /// The rules of a policy in force, as predicate numbers and atoms; `None` if it does not isolate in this direction.
+    pub fn drafted(&self, policy: PolicyId, direction: Direction) -> Option<Vec<RuleParts>> {
+        let rules = self.rules.of(policy, direction)?;
+        Some(rules.iter().map(|rule| rule.parts(&self.atoms)).collect())
+    }
+
+    /// Peer predicates in force.
+    pub fn predicates(&self) -> &[Predicate] {
+        &self.rules.predicates
+    }
+}

@@ -1,0 +1,389 @@
+//! Peer classes: which predicates hold for which address.
+//!
+//! A predicate finds its pods through an index of labels, so its cost depends on the number of pods that it matches.
+//! Pods of one namespace with the same labels are evaluated once.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::addresses::{self, AddressMap, Segments, SetId};
+use super::fronts::{self, Front};
+use super::meter::{CLASS_BYTES, Exceeded, Meter, PAIR_BYTES};
+use super::ports::{self, Atoms};
+use super::predicates::{Predicate, PredicateId, Rules};
+use super::subjects::{Draft, needed_label};
+use super::{Peer, PeerId};
+use weir_objects::address::Family;
+use weir_objects::k8s::Labels;
+use weir_model::directory::Directory;
+use weir_model::labels::{Selection, matches};
+use weir_model::{Cluster, Direction, Endpoint, EndpointId, IpBlockPods, LabelSetId, NamedPort, NamespaceId, SelectorId, Standing};
+
+/// Every peer class, and the data that finds them.
+#[derive(Clone, Debug)]
+pub(super) struct Peers {
+    pub(super) list: Vec<Peer>,
+    /// The classes of backends that have no address.
+    pub(super) without_address: HashMap<EndpointId, PeerId>,
+    /// The class of each key: of everything that is known of an address.
+    ids: HashMap<Peer, PeerId>,
+    segments: Arc<Segments>,
+    /// The pod predicates that hold, by namespace and labels.
+    held: HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>>,
+}
+
+/// The facts about a new pod that its class depends on.
+pub(super) struct NewPod<'a> {
+    pub(super) namespace: NamespaceId,
+    pub(super) labels: &'a Labels,
+    pub(super) ports: &'a [NamedPort],
+}
+
+impl Peers {
+    /// Frees the descriptions of the classes; their numbers stay.
+    pub(super) fn forget_list(&mut self) {
+        self.list = Vec::new();
+    }
+
+    /// The blocks and lists that contain an address.
+    pub(super) fn predicates_at(&self, address: IpAddr) -> &[PredicateId] {
+        self.segments.find(address)
+    }
+
+    /// The class of an address for which only these predicates hold, if there is such a class.
+    pub(super) fn of_predicates(&self, predicates: &[PredicateId]) -> Option<PeerId> {
+        self.ids.get(&Peer { predicates: predicates.into(), ..Peer::default() }).copied()
+    }
+
+    /// The class of a pod's address that these blocks and lists contain, if there is such a class.
+    pub(super) fn of_pod(
+        &self,
+        cluster: &Cluster,
+        rules: &Rules,
+        pod: &NewPod<'_>,
+        of_address: &[PredicateId],
+    ) -> Option<PeerId> {
+        let known = cluster.labels.find_labels(pod.labels).and_then(|labels| self.held.get(&(pod.namespace, labels)));
+        let held = known.cloned().unwrap_or_else(|| predicates_of(cluster, rules, pod));
+        self.ids.get(&pod_key(cluster, rules, held, of_address, pod.ports)).copied()
+    }
+}
+
+/// The pod predicates that hold for a set of labels that is new to the cluster.
+fn predicates_of(cluster: &Cluster, rules: &Rules, pod: &NewPod<'_>) -> Vec<PredicateId> {
+    let namespace_labels = cluster.labels.labels(cluster.namespaces[pod.namespace.index()].labels);
+    let holds = |predicate: &Predicate| match predicate {
+        Predicate::Pods { own, namespaces, pods } => {
+            own.is_none_or(|own| own == pod.namespace)
+                && namespaces.is_none_or(|it| matches(cluster.labels.selector(it), namespace_labels))
+                && matches(cluster.labels.selector(*pods), pod.labels)
+        }
+        _ => false,
+    };
+    let found = rules.predicates.iter().enumerate().filter(|(_, predicate)| holds(predicate));
+    found.map(|(index, _)| PredicateId(index as u32)).collect()
+}
+
+/// The key of a pod's address: predicates and named ports.
+fn pod_key(
+    cluster: &Cluster,
+    rules: &Rules,
+    held: Vec<PredicateId>,
+    of_address: &[PredicateId],
+    ports: &[NamedPort],
+) -> Peer {
+    let named = ports::named(ports, &rules.ids[Direction::Egress as usize]);
+    // A pod to which no pod predicate or named port in force applies is equal to an address without a pod.
+    let pods = !held.is_empty() || !named.is_empty();
+    let blocks = cluster.assume.ipblock_pods == IpBlockPods::Match;
+    let is_block = |id: PredicateId| matches!(rules.predicates[id.index()], Predicate::Block { .. });
+    let mut predicates = held;
+    predicates.extend(of_address.iter().copied().filter(|id| blocks || !is_block(*id)));
+    predicates.sort();
+    Peer { predicates: predicates.into(), named, pods, ..Peer::default() }
+}
+
+pub(super) fn classify(
+    cluster: &Cluster,
+    draft: &Draft,
+    rules: &Rules,
+    atoms: &Atoms,
+    meter: &Meter,
+) -> Result<(Peers, AddressMap, Vec<Front>), Exceeded> {
+    let segments = addresses::cut(cluster, rules, meter);
+    // The next step costs at least as much again, so classification stops here if a limit is exceeded.
+    meter.check()?;
+    let held = held_by_pods(cluster, rules, meter);
+    meter.check()?;
+    let mut classifier = Classifier {
+        cluster,
+        rules,
+        meter,
+        peers: Peers {
+            list: vec![Peer::default()],
+            without_address: HashMap::new(),
+            ids: HashMap::from([(Peer::default(), PeerId(0))]),
+            segments: segments.into(),
+            held,
+        },
+    };
+    let (keys, pods, fronts) = classifier.exact_keys(draft, atoms);
+    meter.check()?;
+    let mut of_pods: Vec<Option<PeerId>> = vec![None; pods.list.len()];
+    let mut number = |key| match key {
+        Key::Own(peer) => classifier.intern(peer),
+        Key::Pods(index) => *of_pods[index].get_or_insert_with(|| classifier.intern(pods.list[index].clone())),
+    };
+    let exact = keys.into_iter().map(|(address, key)| (address, number(key))).collect();
+    let of_sets = classifier.of_sets();
+    classifier.peers.without_address = classifier.without_address();
+    let map = addresses::assemble(classifier.peers.segments.stretches(&of_sets), exact);
+    meter.check()?;
+    Ok((classifier.peers, map, fronts))
+}
+
+/// The key of an address.
+enum Key {
+    Own(Peer),
+    /// A key that pods share: an index into [`PodKeys::list`].
+    Pods(usize),
+}
+
+/// The keys of pods, each once.
+#[derive(Default)]
+struct PodKeys {
+    list: Vec<Peer>,
+    known: HashMap<PodKind, usize>,
+}
+
+/// The facts that distinguish a pod's key from another pod's.
+#[derive(PartialEq, Eq, Hash)]
+struct PodKind {
+    namespace: NamespaceId,
+    labels: LabelSetId,
+    of_address: SetId,
+    named: Vec<(u32, u16)>,
+}
+
+struct Classifier<'a> {
+    cluster: &'a Cluster,
+    rules: &'a Rules,
+    meter: &'a Meter,
+    peers: Peers,
+}
+
+impl Classifier<'_> {
+    fn intern(&mut self, peer: Peer) -> PeerId {
+        if let Some(id) = self.peers.ids.get(&peer) {
+            return *id;
+        }
+        let id = PeerId(self.peers.list.len() as u32);
+        self.peers.list.push(peer.clone());
+        self.peers.ids.insert(peer, id);
+        id
+    }
+
+    /// The keys of single addresses, sorted: pods, services, nodes, hostPorts.
+    fn exact_keys(&self, draft: &Draft, atoms: &Atoms) -> (BTreeMap<IpAddr, Key>, PodKeys, Vec<Front>) {
+        let mut keys: BTreeMap<IpAddr, Peer> = BTreeMap::new();
+        let mut fronts: Vec<Front> = Vec::new();
+        let mut of_claimed_pods: BTreeMap<IpAddr, u32> = BTreeMap::new();
+        let directory = Directory::new(self.cluster);
+        let mut numbers: HashMap<Front, u32> = HashMap::new();
+        for node in draft.nodes() {
+            for address in &self.cluster.nodes[node.index()].addresses {
+                let key = self.key_of_address(&mut keys, *address);
+                key.nodes.push(node);
+                key.family = Some(Family::of(*address));
+            }
+        }
+        if ports::judges_egress(self.cluster, draft) {
+            let is_pod = |address| directory.endpoint_at(address).is_some();
+            for (address, front) in fronts::by_address(self.cluster, atoms, is_pod) {
+                let next = fronts.len() as u32;
+                let number = *numbers.entry(front.clone()).or_insert(next);
+                if number == next {
+                    fronts.push(front);
+                }
+                match is_pod(address) {
+                    true => _ = of_claimed_pods.insert(address, number),
+                    false => self.key_of_address(&mut keys, address).front = Some(number),
+                }
+            }
+            for (index, port) in fronts::host_ports(self.cluster, draft) {
+                for address in port.addresses(self.cluster) {
+                    self.key_of_address(&mut keys, address).host_ports.push(index as u32);
+                }
+            }
+        }
+        let mut keys: BTreeMap<IpAddr, Key> = keys.into_iter().map(|(address, key)| (address, Key::Own(key))).collect();
+        let mut pods = PodKeys::default();
+        for (index, endpoint) in self.cluster.endpoints.iter().enumerate() {
+            let id = EndpointId(index as u32);
+            for address in endpoint.addresses.iter().filter(|at| directory.endpoint_at(**at) == Some(id)) {
+                let index = self.key_among(&mut pods, endpoint, *address);
+                let claimed = of_claimed_pods.get(address).copied();
+                let with_claims = |front| Key::Own(Peer { front: Some(front), ..pods.list[index].clone() });
+                keys.insert(*address, claimed.map_or(Key::Pods(index), with_claims));
+            }
+        }
+        for (address, id) in &draft.stand_ins {
+            let key = self.key_of_stand_in(draft, *address, &self.cluster.endpoints[id.index()]);
+            keys.insert(*address, Key::Own(key));
+        }
+        (keys, pods, fronts)
+    }
+
+    /// The number of the key of a pod's address. Thousands of pods have few different keys, and a key is long, so it is
+    /// stored once.
+    fn key_among(&self, pods: &mut PodKeys, endpoint: &Endpoint, address: IpAddr) -> usize {
+        let kind = PodKind {
+            namespace: endpoint.namespace,
+            labels: endpoint.labels,
+            of_address: self.peers.segments.set_of(address),
+            named: ports::named(&endpoint.named_ports, &self.rules.ids[Direction::Egress as usize]),
+        };
+        let PodKeys { list, known } = pods;
+        *known.entry(kind).or_insert_with(|| {
+            let key = self.key_of_pod(endpoint, Some(address));
+            let length = key.predicates.len() as u64;
+            // If a limit is exceeded, the result is discarded, so any key will do.
+            let fits = self.meter.take(PAIR_BYTES * length + CLASS_BYTES, length);
+            list.push(if fits { key } else { Peer::default() });
+            list.len() - 1
+        })
+    }
+
+    /// The key of an endpoint without an address: by its labels, or its node's.
+    fn key_of_stand_in(&self, draft: &Draft, address: IpAddr, endpoint: &Endpoint) -> Peer {
+        match endpoint.standing {
+            Standing::Member => self.key_of_pod(endpoint, None),
+            Standing::HostNetwork => {
+                let nodes: Vec<_> = endpoint.node.into_iter().filter(|node| draft.nodes().contains(node)).collect();
+                let family = (!nodes.is_empty()).then(|| Family::of(address));
+                Peer { nodes, family, ..Peer::default() }
+            }
+            Standing::Finished | Standing::Pending => Peer::default(),
+        }
+    }
+
+    fn key_of_address<'k>(&self, keys: &'k mut BTreeMap<IpAddr, Peer>, address: IpAddr) -> &'k mut Peer {
+        keys.entry(address)
+            .or_insert_with(|| Peer { predicates: self.peers.segments.shared(address), ..Peer::default() })
+    }
+
+    fn key_of_pod(&self, endpoint: &Endpoint, address: Option<IpAddr>) -> Peer {
+        let held = self.peers.held.get(&(endpoint.namespace, endpoint.labels)).cloned().unwrap_or_default();
+        let of_address = address.map_or(&[][..], |address| self.peers.segments.find(address));
+        pod_key(self.cluster, self.rules, held, of_address, &endpoint.named_ports)
+    }
+
+    /// The class of each set of address predicates that holds for some stretch. A million addresses have few different
+    /// sets.
+    fn of_sets(&mut self) -> Vec<PeerId> {
+        let sets = self.peers.segments.sets.clone();
+        sets.into_iter().map(|predicates| self.intern(Peer { predicates, ..Peer::default() })).collect()
+    }
+
+    fn without_address(&mut self) -> HashMap<EndpointId, PeerId> {
+        let backends = self.cluster.services.iter().flat_map(|it| &it.ports).flat_map(|port| &port.backends);
+        let mut found: Vec<EndpointId> =
+            backends.filter(|it| it.address.is_none()).filter_map(|it| it.endpoint).collect();
+        found.sort();
+        found.dedup();
+        found
+            .into_iter()
+            .map(|id| (id, self.intern(self.key_of_pod(&self.cluster.endpoints[id.index()], None))))
+            .collect()
+    }
+}
+
+/// The pod predicates that hold, by namespace and labels.
+fn held_by_pods(
+    cluster: &Cluster,
+    rules: &Rules,
+    meter: &Meter,
+) -> HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>> {
+    let groups = Groups::new(cluster);
+    let mut selection = Selection::new(&cluster.labels);
+    let mut held: HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>> =
+        groups.list.iter().map(|group| (*group, Vec::new())).collect();
+    let mut namespaces_of: HashMap<SelectorId, Vec<bool>> = HashMap::new();
+    for (index, predicate) in rules.predicates.iter().enumerate() {
+        let Predicate::Pods { own, namespaces, pods } = predicate else { continue };
+        let mut matched = 0;
+        let in_scope = namespaces.map(|selector| {
+            namespaces_of.entry(selector).or_insert_with(|| {
+                let mut select = |labels| selection.matches(&cluster.labels, selector, labels);
+                cluster.namespaces.iter().map(|namespace| select(namespace.labels)).collect()
+            })
+        });
+        let candidates = groups.candidates(cluster, *pods, *own);
+        let asked = cluster.labels.selector(*pods).size();
+        if !meter.take(0, asked.saturating_mul(candidates.len() as u64)) {
+            return held;
+        }
+        for group in candidates {
+            let (namespace, labels) = groups.list[*group as usize];
+            let in_namespace = match (&in_scope, own) {
+                (Some(selected), _) => selected[namespace.index()],
+                (None, Some(own)) => namespace == *own,
+                (None, None) => true,
+            };
+            if in_namespace && matches(cluster.labels.selector(*pods), cluster.labels.labels(labels)) {
+                held.entry((namespace, labels)).or_default().push(PredicateId(index as u32));
+                matched += 1;
+            }
+        }
+        if !meter.take(matched * size_of::<PredicateId>() as u64, matched) {
+            return held;
+        }
+    }
+    held
+}
+
+/// Pods of one namespace with the same labels, and ways to find them.
+struct Groups<'c> {
+    list: Vec<(NamespaceId, LabelSetId)>,
+    all: Vec<u32>,
+    by_namespace: HashMap<NamespaceId, Vec<u32>>,
+    by_label: HashMap<(&'c str, &'c str), Vec<u32>>,
+    by_namespace_and_label: HashMap<(NamespaceId, &'c str, &'c str), Vec<u32>>,
+}
+
+impl<'c> Groups<'c> {
+    fn new(cluster: &'c Cluster) -> Self {
+        let members = cluster.endpoints.iter().filter(|it| it.standing == Standing::Member);
+        let mut list: Vec<_> = members.map(|it| (it.namespace, it.labels)).collect();
+        list.sort();
+        list.dedup();
+        let mut it = Self {
+            all: (0..list.len() as u32).collect(),
+            by_namespace: HashMap::new(),
+            by_label: HashMap::new(),
+            by_namespace_and_label: HashMap::new(),
+            list,
+        };
+        for (index, (namespace, labels)) in it.list.iter().enumerate() {
+            let index = index as u32;
+            it.by_namespace.entry(*namespace).or_default().push(index);
+            for (key, value) in cluster.labels.labels(*labels) {
+                it.by_label.entry((key, value)).or_default().push(index);
+                it.by_namespace_and_label.entry((*namespace, key, value)).or_default().push(index);
+            }
+        }
+        it
+    }
+
+    /// A superset of the groups that a selector matches, as small as one lookup can make it.
+    fn candidates<'s>(&'s self, cluster: &'s Cluster, pods: SelectorId, own: Option<NamespaceId>) -> &'s [u32] {
+        let found = match (needed_label(cluster.labels.selector(pods)), own) {
+            (Some((key, value)), Some(own)) => self.by_namespace_and_label.get(&(own, key, value)),
+            (Some(label), None) => self.by_label.get(&label),
+            (None, Some(own)) => self.by_namespace.get(&own),
+            (None, None) => Some(&self.all),
+        };
+        found.map_or(&[], Vec::as_slice)
+    }
+}

@@ -1,0 +1,327 @@
+//! Port atoms: sets of (protocol, port) pairs that no range in force distinguishes.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::fronts;
+use super::meter::Meter;
+use super::predicates::Rules;
+use super::shared_sets::{SharedSet, SharedSets};
+use super::sources::RulePlace;
+use super::subjects::Draft;
+use weir_model::{Cluster, Direction, NamedPort, PortMatch, Protocol, Standing, id};
+use weir_objects::origin::{FieldPath, Origin};
+
+id!(/// A port atom. Prints as `atom3`; `atom0` is whatever no range covers, and whatever has no ports.
+    AtomId, "atom");
+id!(/// A set of atoms. Prints as `set3`.
+    AtomSetId, "set");
+
+/// Bytes that each end of a range costs in a sweep: a path of new nodes in [`SharedSets`].
+const SWEEP_BYTES: u64 = 500;
+
+/// A set of atoms, as bits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AtomSet {
+    words: Vec<u64>,
+}
+
+impl AtomSet {
+    /// None of `count` atoms.
+    pub fn none(count: usize) -> Self {
+        Self { words: vec![0; count.div_ceil(64)] }
+    }
+
+    /// All of `count` atoms.
+    pub fn all(count: usize) -> Self {
+        let mut all = Self::none(count);
+        (0..count).for_each(|atom| all.insert(AtomId(atom as u32)));
+        all
+    }
+
+    /// The same atoms with room for `count`, which is not less than before.
+    #[must_use]
+    pub fn widened(&self, count: usize) -> Self {
+        let mut words = self.words.clone();
+        words.resize(count.div_ceil(64), 0);
+        Self { words }
+    }
+
+    /// Adds an atom.
+    pub fn insert(&mut self, atom: AtomId) {
+        if let Some(word) = self.words.get_mut(atom.index() / 64) {
+            *word |= 1 << (atom.index() % 64);
+        }
+    }
+
+    /// This set followed by another one, which begins in a word of its own.
+    #[must_use]
+    pub fn beside(&self, other: &Self) -> Self {
+        Self { words: [self.words.as_slice(), &other.words].concat() }
+    }
+
+    /// Removes an atom.
+    pub fn remove(&mut self, atom: AtomId) {
+        if let Some(word) = self.words.get_mut(atom.index() / 64) {
+            *word &= !(1 << (atom.index() % 64));
+        }
+    }
+
+    /// Adds all of another set.
+    pub fn add(&mut self, other: &Self) {
+        self.words.iter_mut().zip(&other.words).for_each(|(word, more)| *word |= more);
+    }
+
+    /// Keeps the atoms that are in the other set too.
+    pub fn intersect(&mut self, other: &Self) {
+        self.words.iter_mut().zip(&other.words).for_each(|(word, kept)| *word &= kept);
+    }
+
+    /// Removes all atoms of another set.
+    pub fn subtract(&mut self, other: &Self) {
+        self.words.iter_mut().zip(&other.words).for_each(|(word, gone)| *word &= !gone);
+    }
+
+    /// Whether an atom is in it.
+    pub fn contains(&self, atom: AtomId) -> bool {
+        self.words.get(atom.index() / 64).is_some_and(|word| word >> (atom.index() % 64) & 1 == 1)
+    }
+
+    /// The atoms in the set, in order.
+    pub fn atoms(&self) -> impl Iterator<Item = AtomId> {
+        (0..).zip(&self.words).flat_map(|(at, word)| {
+            let mut rest = *word;
+            std::iter::from_fn(move || {
+                let bit = (rest != 0).then(|| rest.trailing_zeros())?;
+                rest &= rest - 1;
+                Some(AtomId(64 * at + bit))
+            })
+        })
+    }
+
+    /// Whether no atom is in it.
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| *word == 0)
+    }
+
+    /// The bits, 64 atoms a word, the lowest first.
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+}
+
+/// A range of ports of one protocol, both ends inclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortSpec {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The first port.
+    pub first: u16,
+    /// The last port.
+    pub last: u16,
+}
+
+/// A stretch of ports that are one atom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortInterval {
+    /// The stretch.
+    pub spec: PortSpec,
+    /// Its atom.
+    pub atom: AtomId,
+}
+
+/// The atoms of all ranges in force.
+#[derive(Clone, Debug)]
+pub struct Atoms {
+    /// Sorted, disjoint; all other ports are atom 0.
+    pub intervals: Vec<PortInterval>,
+    /// Named ports in ingress rules.
+    pub ingress_names: Vec<(Protocol, String)>,
+    /// Named ports in egress rules.
+    pub egress_names: Vec<(Protocol, String)>,
+    count: usize,
+    by_spec: HashMap<PortSpec, AtomSet>,
+}
+
+impl Atoms {
+    /// All traffic without ports, and every port that no range covers.
+    pub const REST: AtomId = AtomId(0);
+
+    /// The number of atoms.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The atom of a port.
+    pub fn find(&self, protocol: Protocol, port: u16) -> AtomId {
+        let after = self.intervals.partition_point(|it| (it.spec.protocol, it.spec.first) <= (protocol, port));
+        let before = after.checked_sub(1).map(|index| self.intervals[index]);
+        match before {
+            Some(it) if it.spec.protocol == protocol && port <= it.spec.last => it.atom,
+            _ => Self::REST,
+        }
+    }
+
+    /// The atoms of a range in force.
+    pub(super) fn of_range(&self, protocol: Protocol, first: u16, last: u16) -> Option<&AtomSet> {
+        self.by_spec.get(&PortSpec { protocol, first, last })
+    }
+}
+
+pub(super) fn atoms(specs: &BTreeMap<PortSpec, Origin>, rules: &Rules, meter: &Meter) -> Atoms {
+    let specs: Vec<PortSpec> = specs.keys().copied().collect();
+    let (intervals, count) = sweep(&specs, meter);
+    let by_spec = specs.iter().map_while(|spec| Some((*spec, atoms_of(*spec, &intervals, count, meter)?))).collect();
+    let (ingress_names, egress_names) = (rules.ingress_names.clone(), rules.egress_names.clone());
+    Atoms { intervals, ingress_names, egress_names, count, by_spec }
+}
+
+/// The atoms of a range; `None` if listing them exceeds the meter's limits.
+fn atoms_of(spec: PortSpec, intervals: &[PortInterval], count: usize, meter: &Meter) -> Option<AtomSet> {
+    let before = intervals.partition_point(|it| (it.spec.protocol, it.spec.last) < (spec.protocol, spec.first));
+    let within = |it: &&PortInterval| it.spec.protocol == spec.protocol && it.spec.first <= spec.last;
+    let covered = || intervals[before..].iter().take_while(within);
+    let bytes = 8 * count.div_ceil(64) as u64;
+    if !meter.take(bytes, bytes + covered().count() as u64) {
+        return None;
+    }
+    let mut set = AtomSet::none(count);
+    covered().for_each(|it| set.insert(it.atom));
+    Some(set)
+}
+
+/// Every range that can distinguish two ports, with the first origin in the input that requires it.
+pub(super) fn specs(cluster: &Cluster, draft: &Draft, rules: &Rules) -> BTreeMap<PortSpec, Origin> {
+    let mut specs = BTreeMap::new();
+    let mut add = |protocol, (first, last), from: &dyn Fn() -> Origin| {
+        specs.entry(PortSpec { protocol, first, last }).or_insert_with(from);
+    };
+    for id in &draft.policies {
+        let policy = cluster.policy(*id);
+        for direction in Direction::ALL {
+            for (rule, of_rule) in policy.rules(direction).unwrap_or_default().iter().enumerate() {
+                let place = RulePlace { policy, direction, rule };
+                for (index, port) in of_rule.ports.iter().enumerate() {
+                    let range = match port.port {
+                        PortMatch::Any => (0, u16::MAX),
+                        PortMatch::Range(first, last) => (first, last),
+                        PortMatch::Named(_) => continue,
+                    };
+                    add(port.protocol, range, &|| place.port(index));
+                }
+            }
+        }
+    }
+    let local = draft.local.iter().map(|local| &cluster.endpoints[local.endpoint.index()]);
+    for (name, number) in
+        local.flat_map(|endpoint| named(&endpoint.named_ports, &rules.ids[Direction::Ingress as usize]))
+    {
+        let name = name as usize;
+        add(rules.ingress_names[name].0, (number, number), &|| rules.ingress_names_from[name].clone());
+    }
+    let members = cluster.endpoints.iter().filter(|it| it.standing == Standing::Member);
+    for (name, number) in
+        members.flat_map(|endpoint| named(&endpoint.named_ports, &rules.ids[Direction::Egress as usize]))
+    {
+        let name = name as usize;
+        add(rules.egress_names[name].0, (number, number), &|| rules.egress_names_from[name].clone());
+    }
+    if judges_egress(cluster, draft) {
+        for service in &cluster.services {
+            for (index, port) in service.ports.iter().enumerate() {
+                let path = || FieldPath::root().field("spec").field("ports").index(index);
+                // A headless service is reached at its pods' own ports.
+                let at_address = Some(port.port).filter(|_| !service.addresses.is_empty());
+                for number in [at_address, port.node_port].into_iter().flatten() {
+                    add(port.protocol, (number, number), &|| Origin::new(service.object, path()));
+                }
+            }
+        }
+        for (_, port) in fronts::host_ports(cluster, draft) {
+            let object = cluster.endpoints[port.pod.index()].object;
+            add(port.protocol, (port.port, port.port), &|| Origin::new(object, FieldPath::root()));
+        }
+    }
+    specs
+}
+
+/// Whether any policy or list applies to egress of a local endpoint. Otherwise a service's ports need no atoms of their
+/// own.
+pub(super) fn judges_egress(cluster: &Cluster, draft: &Draft) -> bool {
+    draft.policies.iter().any(|id| cluster.policy(*id).egress.is_some())
+        || draft.lists.iter().any(|id| cluster.lists[id.index()].egress)
+}
+
+/// The numbers of port names, by name and protocol. The ports of every pod are looked up here.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NameIds(HashMap<String, [Option<u32>; 3]>);
+
+impl NameIds {
+    fn get(&self, name: &str, protocol: Protocol) -> Option<u32> {
+        self.0.get(name)?[protocol as usize]
+    }
+
+    /// Returns the number of a name. A new name gets the number `next`.
+    pub(super) fn number(&mut self, name: &str, protocol: Protocol, next: u32) -> u32 {
+        if let Some(known) = self.get(name, protocol) {
+            return known;
+        }
+        self.0.entry(name.to_owned()).or_default()[protocol as usize] = Some(next);
+        next
+    }
+}
+
+/// The numbers of a pod's named ports: (index of the name, number), sorted.
+pub(super) fn named(ports: &[NamedPort], names: &NameIds) -> Vec<(u32, u16)> {
+    if names.0.is_empty() {
+        return Vec::new();
+    }
+    let find = |port: &NamedPort| Some((names.get(&port.name, port.protocol)?, port.number));
+    let mut found: Vec<_> = ports.iter().filter_map(find).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// Cuts the port space at both ends of every range, and gives stretches inside the same ranges the same atom. Returns
+/// the number of atoms.
+fn sweep(specs: &[PortSpec], meter: &Meter) -> (Vec<PortInterval>, usize) {
+    let mut sets = SharedSets::new(specs.len());
+    let mut atoms: HashMap<SharedSet, AtomId> = HashMap::from([(SharedSet::EMPTY, Atoms::REST)]);
+    let mut intervals: Vec<PortInterval> = Vec::new();
+    for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
+        // Where a range begins or ends, the set of ranges that contain a port changes by that range.
+        let mut changes: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (index, spec) in specs.iter().enumerate().filter(|(_, spec)| spec.protocol == protocol) {
+            for cut in [u32::from(spec.first), u32::from(spec.last) + 1] {
+                changes.entry(cut).or_default().push(index as u32);
+            }
+        }
+        let mut active = SharedSet::EMPTY;
+        let ends = changes.keys().copied().skip(1).collect::<Vec<_>>();
+        for ((first, changed), end) in changes.iter().zip(ends) {
+            if !meter.take(SWEEP_BYTES * changed.len() as u64, 1) {
+                return (intervals, atoms.len());
+            }
+            active = changed.iter().fold(active, |set, index| sets.toggle(set, *index));
+            if active == SharedSet::EMPTY {
+                continue;
+            }
+            let next = AtomId(atoms.len() as u32);
+            let atom = *atoms.entry(active).or_insert(next);
+            push_interval(&mut intervals, PortSpec { protocol, first: *first as u16, last: (end - 1) as u16 }, atom);
+        }
+    }
+    (intervals, atoms.len())
+}
+
+/// Adds an interval. Adjacent intervals of one atom are merged.
+fn push_interval(intervals: &mut Vec<PortInterval>, spec: PortSpec, atom: AtomId) {
+    if let Some(before) = intervals.last_mut() {
+        let adjacent = before.spec.protocol == spec.protocol && before.spec.last.checked_add(1) == Some(spec.first);
+        if adjacent && before.atom == atom {
+            before.spec.last = spec.last;
+            return;
+        }
+    }
+    intervals.push(PortInterval { spec, atom });
+}

@@ -1,0 +1,213 @@
+//! The conditions of rules on the other end, each stored once.
+
+use std::collections::HashMap;
+
+use super::ports::{AtomSet, Atoms, NameIds};
+use super::sources::RulePlace;
+use super::subjects::Draft;
+use weir_objects::address::Prefix;
+use weir_model::{Cluster, Direction, ListId, NamespaceId, Peer, PolicyId, PortMatch, PortRule, Protocol, Rule, SelectorId, id};
+use weir_objects::origin::{FieldPath, Origin};
+
+id!(/// A peer predicate. Prints as `is3`.
+    PredicateId, "is");
+
+/// A condition that holds for an address or not.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Predicate {
+    /// The address is a pod's, with these labels.
+    Pods {
+        /// The namespace of the pod: this one …
+        own: Option<NamespaceId>,
+        /// … or of namespaces with these labels.
+        namespaces: Option<SelectorId>,
+        /// The pod's own labels.
+        pods: SelectorId,
+    },
+    /// The address is in a block, and in none of its exceptions.
+    Block {
+        /// The block.
+        cidr: Prefix,
+        /// Its exceptions, sorted.
+        except: Vec<Prefix>,
+    },
+    /// The address is in a list.
+    List(ListId),
+}
+
+/// The rules of the policies in force.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rules {
+    pub(super) predicates: Vec<Predicate>,
+    /// For each predicate, its first position in the input.
+    pub(super) predicates_from: Vec<Origin>,
+    /// Named ports in ingress rules.
+    pub(super) ingress_names: Vec<(Protocol, String)>,
+    /// Named ports in egress rules.
+    pub(super) egress_names: Vec<(Protocol, String)>,
+    /// For each of these names, its first position in the input.
+    pub(super) ingress_names_from: Vec<Origin>,
+    /// For each of these names, its first position in the input.
+    pub(super) egress_names_from: Vec<Origin>,
+    /// The numbers of named ports, by direction.
+    pub(super) ids: [NameIds; 2],
+    rules: HashMap<(PolicyId, Direction), Vec<DraftRule>>,
+}
+
+/// A rule with predicates and names replaced by their numbers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DraftRule {
+    /// `None` for every peer.
+    pub(super) peers: Option<Vec<PredicateId>>,
+    /// `None` for every port and protocol.
+    pub(super) ports: Option<DraftPorts>,
+}
+
+/// A rule in numbers, as the tables have them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleParts {
+    /// Any of these has to hold; `None` if the rule applies to every peer.
+    pub predicates: Option<Vec<PredicateId>>,
+    /// The atoms of its numbered ports; `None` if it allows everything.
+    pub atoms: Option<AtomSet>,
+    /// Indices into the direction's names in [`Atoms`]: ports with these names are allowed too.
+    pub names: Vec<u32>,
+}
+
+impl DraftRule {
+    pub(super) fn parts(&self, atoms: &Atoms) -> RuleParts {
+        let numbered = self.ports.as_ref().map(|ports| {
+            let mut set = AtomSet::none(atoms.count());
+            let ranges =
+                ports.ranges.iter().filter_map(|(protocol, first, last)| atoms.of_range(*protocol, *first, *last));
+            ranges.for_each(|of_range| set.add(of_range));
+            set
+        });
+        let names = self.ports.as_ref().map_or_else(Vec::new, |ports| ports.named.clone());
+        RuleParts { predicates: self.peers.clone(), atoms: numbered, names }
+    }
+}
+
+/// The ports of a rule.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DraftPorts {
+    pub(super) ranges: Vec<(Protocol, u16, u16)>,
+    /// Indices into the direction's names.
+    pub(super) named: Vec<u32>,
+}
+
+impl DraftPorts {
+    /// Whether the rule allows every port of the protocol.
+    pub(super) fn cover(&self, protocol: Protocol) -> bool {
+        self.ranges.iter().any(|(of, first, last)| *of == protocol && *first <= 1 && *last == u16::MAX)
+    }
+}
+
+impl Rules {
+    /// The rules of a policy; `None` if it does not isolate in this direction.
+    pub(super) fn of(&self, policy: PolicyId, direction: Direction) -> Option<&[DraftRule]> {
+        self.rules.get(&(policy, direction)).map(Vec::as_slice)
+    }
+
+    /// The predicate of each list.
+    pub(super) fn of_lists(&self) -> HashMap<ListId, PredicateId> {
+        let lists = self.predicates.iter().enumerate().filter_map(|(index, predicate)| match predicate {
+            Predicate::List(list) => Some((*list, PredicateId(index as u32))),
+            _ => None,
+        });
+        lists.collect()
+    }
+}
+
+pub(super) fn collect(cluster: &Cluster, draft: &Draft) -> Rules {
+    let mut collector = Collector::default();
+    for id in &draft.policies {
+        let policy = cluster.policy(*id);
+        for direction in Direction::ALL {
+            if let Some(of_policy) = policy.rules(direction) {
+                let drafted = of_policy.iter().enumerate().map(|(rule, of_rule)| {
+                    let place = RulePlace { policy, direction, rule };
+                    collector.rule(place, of_rule)
+                });
+                let drafted = drafted.collect();
+                collector.rules.rules.insert((*id, direction), drafted);
+            }
+        }
+    }
+    for list in &draft.lists {
+        let from = || Origin::new(cluster.lists[list.index()].object, FieldPath::root());
+        collector.predicate(Predicate::List(*list), &from);
+    }
+    collector.rules
+}
+
+#[derive(Default)]
+struct Collector {
+    rules: Rules,
+    ids: HashMap<Predicate, PredicateId>,
+}
+
+impl Collector {
+    fn rule(&mut self, place: RulePlace<'_>, rule: &Rule) -> DraftRule {
+        let peers = (!rule.peers.is_empty()).then(|| {
+            let peers = rule.peers.iter().enumerate();
+            let mut peers: Vec<_> = peers.map(|(index, peer)| self.peer(place, index, peer)).collect();
+            peers.sort();
+            peers.dedup();
+            peers
+        });
+        let ports = (!rule.ports.is_empty()).then(|| self.ports(place, &rule.ports));
+        DraftRule { peers, ports }
+    }
+
+    fn peer(&mut self, place: RulePlace<'_>, index: usize, peer: &Peer) -> PredicateId {
+        let own = place.policy.namespace;
+        let predicate = match peer {
+            Peer::Pods { namespaces: None, pods } => Predicate::Pods { own: Some(own), namespaces: None, pods: *pods },
+            Peer::Pods { namespaces, pods } => Predicate::Pods { own: None, namespaces: *namespaces, pods: *pods },
+            Peer::Block { cidr, except } => {
+                let mut except = except.clone();
+                except.sort();
+                except.dedup();
+                Predicate::Block { cidr: *cidr, except }
+            }
+        };
+        self.predicate(predicate, &|| place.peer(index))
+    }
+
+    fn predicate(&mut self, predicate: Predicate, from: &dyn Fn() -> Origin) -> PredicateId {
+        if let Some(id) = self.ids.get(&predicate) {
+            return *id;
+        }
+        let id = PredicateId(self.rules.predicates.len() as u32);
+        self.rules.predicates.push(predicate.clone());
+        self.rules.predicates_from.push(from());
+        self.ids.insert(predicate, id);
+        id
+    }
+
+    fn ports(&mut self, place: RulePlace<'_>, ports: &[PortRule]) -> DraftPorts {
+        let Rules { ingress_names, egress_names, ingress_names_from, egress_names_from, ids, .. } = &mut self.rules;
+        let (names, from) = match place.direction {
+            Direction::Ingress => (ingress_names, ingress_names_from),
+            Direction::Egress => (egress_names, egress_names_from),
+        };
+        let mut drafted = DraftPorts::default();
+        for (index, port) in ports.iter().enumerate() {
+            match &port.port {
+                PortMatch::Any => drafted.ranges.push((port.protocol, 0, u16::MAX)),
+                PortMatch::Range(first, last) => drafted.ranges.push((port.protocol, *first, *last)),
+                PortMatch::Named(name) => {
+                    let next = names.len() as u32;
+                    let number = ids[place.direction as usize].number(name, port.protocol, next);
+                    drafted.named.push(number);
+                    if number == next {
+                        names.push((port.protocol, name.clone()));
+                        from.push(place.port(index));
+                    }
+                }
+            }
+        }
+        drafted
+    }
+}

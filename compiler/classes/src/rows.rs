@@ -1,0 +1,502 @@
+//! Verdict rows: for a subject class, which atoms each peer class may use.
+//!
+//! A row's default is the set for a peer of class 0; its entries are the peer classes with other sets. The cost of a
+//! row depends only on the matches of its own subject's rules: other subjects' policies are not examined.
+
+mod open;
+mod provenance;
+mod services;
+
+use std::collections::{BTreeMap, HashMap};
+
+use open::{Entries, OpenRow, entry_bytes};
+pub(super) use provenance::provenance;
+
+use super::addresses::AddressMap;
+use super::fronts::{self, Front, FrontPort};
+use super::meter::{ENTRY_BYTES, Meter, SET_COPIES, Spent};
+use super::peers::Peers;
+use super::ports::{self, AtomId, AtomSet, AtomSetId, Atoms};
+use super::predicates::{DraftPorts, DraftRule, PredicateId, Rules};
+use super::subjects::{Draft, Local};
+use super::{Classes, Peer, PeerId, Staged, Subject, SubjectId};
+use weir_objects::address::Family;
+use weir_model::{Backend, CidrList, Cluster, Direction, EndpointId, HostPort, ListAction, ListId, NodeId, Protocol, ServicePort, Standing};
+
+/// The atoms that one subject class allows, in one direction.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Row {
+    /// The set for every peer class without an entry.
+    pub default: AtomSetId,
+    /// The classes whose set differs from the default, sorted by peer class.
+    pub entries: Vec<(PeerId, AtomSetId)>,
+}
+
+impl Row {
+    /// The set for a peer class.
+    pub fn find(&self, peer: PeerId) -> AtomSetId {
+        let found = self.entries.binary_search_by_key(&peer, |(id, _)| *id);
+        found.map_or(self.default, |index| self.entries[index].1)
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "each stage before this one made one of them")]
+pub(super) fn build(
+    cluster: &Cluster,
+    draft: Draft,
+    rules: Rules,
+    atoms: Atoms,
+    peers: Peers,
+    addresses: AddressMap,
+    fronts: Vec<Front>,
+    meter: &Meter,
+) -> Classes {
+    let mut builder = Builder::new(cluster, &rules, &atoms, &peers, &addresses, &fronts, meter);
+    let subject_of = builder.subjects(&draft);
+    let mut subjects: Vec<Subject> = subject_of.iter().map(|(_, subject)| subject.clone()).collect();
+    subjects.sort();
+    subjects.dedup();
+    let ingress: Vec<Row> = subjects.iter().map(|subject| builder.row(Direction::Ingress, subject)).collect();
+    let egress: Vec<Row> = subjects.iter().map(|subject| builder.row(Direction::Egress, subject)).collect();
+    let is_staged = subjects.iter().any(|subject| subject.staged.is_some());
+    let staged = is_staged.then(|| builder.staged(&subjects, [&ingress, &egress]));
+    let denied: Vec<_> = subjects.iter().map(|it| builder.denied_by_lists(Direction::Ingress, it)).collect();
+    let denied_by_lists = denied.iter().any(|peers| !peers.is_empty()).then_some(denied);
+    let number = |subject: &Subject| SubjectId(subjects.partition_point(|it| it < subject) as u32);
+    let subject_of = subject_of.iter().map(|(id, subject)| (*id, number(subject))).collect();
+    let atom_sets = builder.sets.list;
+    let lookup = peers;
+    let peers = lookup.list.clone();
+    let sources = super::Sources::default();
+    Classes {
+        subject_of,
+        subjects,
+        ingress,
+        egress,
+        staged,
+        denied_by_lists,
+        atom_sets,
+        rules,
+        peers,
+        lookup,
+        addresses: addresses.into(),
+        atoms,
+        fronts,
+        sources,
+        spent: Spent::default(),
+    }
+}
+
+/// Sets of atoms, each once.
+#[derive(Default)]
+struct Sets {
+    list: Vec<AtomSet>,
+    ids: HashMap<AtomSet, AtomSetId>,
+}
+
+impl Sets {
+    fn intern(&mut self, set: &AtomSet) -> AtomSetId {
+        if let Some(id) = self.ids.get(set) {
+            return *id;
+        }
+        let id = AtomSetId(self.list.len() as u32);
+        self.list.push(set.clone());
+        self.ids.insert(set.clone(), id);
+        id
+    }
+}
+
+struct Builder<'a> {
+    cluster: &'a Cluster,
+    rules: &'a Rules,
+    atoms: &'a Atoms,
+    peers: &'a Peers,
+    addresses: &'a AddressMap,
+    fronts: &'a [Front],
+    meter: &'a Meter,
+    node_ports: Vec<FrontPort>,
+    list_predicates: HashMap<ListId, PredicateId>,
+    /// By predicate: the classes for which it holds.
+    holding: Vec<Vec<PeerId>>,
+    /// By egress name: the classes that have it, with its number there.
+    naming: Vec<Vec<(PeerId, u16)>>,
+    /// Classes of addresses that services have or claim, of local nodes, and of hostPorts there.
+    special: Vec<PeerId>,
+    /// By service and port, for IPv4 and IPv6: the different backends. Thousands of backends are a few classes.
+    behind: Vec<Vec<[Vec<Behind>; 2]>>,
+    sets: Sets,
+}
+
+/// The properties of a backend that a verdict can depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Behind {
+    peer: PeerId,
+    atom: AtomId,
+    /// The node of a host-network pod that is only a manifest: it has a node but no address.
+    node: Option<NodeId>,
+}
+
+/// Steps that it takes to go through a set of atoms.
+fn set_steps(atoms: &Atoms) -> u64 {
+    1 + atoms.count() as u64 / 256
+}
+
+impl<'a> Builder<'a> {
+    fn new(
+        cluster: &'a Cluster,
+        rules: &'a Rules,
+        atoms: &'a Atoms,
+        peers: &'a Peers,
+        addresses: &'a AddressMap,
+        fronts: &'a [Front],
+        meter: &'a Meter,
+    ) -> Self {
+        let mut holding = vec![Vec::new(); rules.predicates.len()];
+        let mut naming = vec![Vec::new(); rules.egress_names.len()];
+        let mut special = Vec::new();
+        for (index, peer) in peers.list.iter().enumerate() {
+            let id = PeerId(index as u32);
+            peer.predicates.iter().for_each(|predicate| holding[predicate.index()].push(id));
+            peer.named.iter().for_each(|(name, number)| naming[*name as usize].push((id, *number)));
+            if peer.front.is_some() || !peer.nodes.is_empty() || !peer.host_ports.is_empty() {
+                special.push(id);
+            }
+        }
+        let node_ports = fronts::node_ports(cluster, atoms);
+        let (sets, behind) = (Sets::default(), Vec::new());
+        let mut builder = Self {
+            cluster,
+            rules,
+            atoms,
+            peers,
+            addresses,
+            fronts,
+            meter,
+            node_ports,
+            list_predicates: rules.of_lists(),
+            holding,
+            naming,
+            special,
+            behind,
+            sets,
+        };
+        builder.behind =
+            cluster.services.iter().map(|it| it.ports.iter().map(|port| builder.behind(port)).collect()).collect();
+        builder
+    }
+
+    fn behind(&self, port: &ServicePort) -> [Vec<Behind>; 2] {
+        [Family::V4, Family::V6].map(|family| {
+            let backends = port.backends.iter().filter(|it| serves(it, family));
+            if !self.meter.take_for_services(0, 4 * port.backends.len() as u64) {
+                return Vec::new();
+            }
+            let mut behind: Vec<Behind> = backends.map(|it| self.stands_behind(it, port.protocol)).collect();
+            behind.sort_unstable();
+            behind.dedup();
+            let fits = self.meter.take_for_services(size_of_val(behind.as_slice()) as u64, 0);
+            if fits { behind } else { Vec::new() }
+        })
+    }
+
+    fn stands_behind(&self, backend: &Backend, protocol: Protocol) -> Behind {
+        let by_address = backend.address.map(|address| self.addresses.find(address));
+        let by_endpoint = backend.endpoint.and_then(|id| self.peers.without_address.get(&id).copied());
+        let host = backend.endpoint.filter(|id| {
+            backend.address.is_none() && self.cluster.endpoints[id.index()].standing == Standing::HostNetwork
+        });
+        Behind {
+            peer: by_address.or(by_endpoint).unwrap_or(PeerId(0)),
+            atom: self.atoms.find(protocol, backend.port),
+            node: host.and_then(|id| self.cluster.endpoints[id.index()].node),
+        }
+    }
+
+    /// The subject class of every local endpoint, with services and hostPorts.
+    fn subjects(&mut self, draft: &Draft) -> Vec<(EndpointId, Subject)> {
+        let mut subjects: Vec<_> = draft.local.iter().map(|local| (local.endpoint, self.subject(local))).collect();
+        let of_staged =
+            |(id, it): &(EndpointId, Subject)| it.staged.is_some().then(|| (*id, it.clone().with_staged_enforced()));
+        let staged: Vec<_> = subjects.iter().filter_map(of_staged).collect();
+        let [mut own_host_ports, mut staged_host_ports] = [&subjects, &staged].map(|of| self.own_host_ports(of));
+        let [mut own_services, mut staged] = [&subjects, &staged].map(|of| self.own_services(of));
+        for (endpoint, subject) in &mut subjects {
+            subject.own_services = own_services.remove(endpoint).unwrap_or_default();
+            subject.own_host_ports = own_host_ports.remove(endpoint).unwrap_or_default();
+            if let Some(of_staged) = &mut subject.staged {
+                of_staged.own_services = staged.remove(endpoint).unwrap_or_default();
+                of_staged.own_host_ports = staged_host_ports.remove(endpoint).unwrap_or_default();
+            }
+        }
+        subjects
+    }
+
+    fn subject(&self, local: &Local) -> Subject {
+        let endpoint = &self.cluster.endpoints[local.endpoint.index()];
+        // Ignores named ports that none of its policies mention: they cannot affect its class.
+        let mut spoken: Vec<u32> = local
+            .policies
+            .iter()
+            .chain(&local.staged)
+            .flat_map(|policy| self.rules.of(*policy, Direction::Ingress).unwrap_or_default())
+            .filter_map(|rule| rule.ports.as_ref())
+            .flat_map(|ports| ports.named.iter().copied())
+            .collect();
+        spoken.sort_unstable();
+        let mut named = ports::named(&endpoint.named_ports, &self.rules.ids[Direction::Ingress as usize]);
+        named.retain(|(name, _)| spoken.binary_search(name).is_ok());
+        Subject {
+            policies: local.policies.clone(),
+            lists: local.lists.clone(),
+            named,
+            node: local.node,
+            own_services: Vec::new(),
+            own_host_ports: Vec::new(),
+            staged: (!local.staged.is_empty()).then(|| Staged { policies: local.staged.clone(), ..Staged::default() }),
+        }
+    }
+
+    /// Service ports all of whose backends are allowed except the pod itself, which always reaches itself. Subjects are
+    /// sorted by endpoint.
+    fn own_services(&self, subjects: &[(EndpointId, Subject)]) -> HashMap<EndpointId, Vec<(u32, u32, Family)>> {
+        let subject_of = |id| {
+            let found = subjects.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+            Some((id, &subjects[found].1))
+        };
+        let mut rows: HashMap<&Subject, OpenRow> = HashMap::new();
+        let mut found: HashMap<EndpointId, Vec<(u32, u32, Family)>> = HashMap::new();
+        for (service, of_service) in self.cluster.services.iter().enumerate() {
+            for (index, port) in of_service.ports.iter().enumerate() {
+                let behind = |it: &Backend| self.stands_behind(it, port.protocol);
+                for family in [Family::V4, Family::V6] {
+                    let backends = || port.backends.iter().filter(|it| serves(it, family));
+                    let mut local: Vec<_> = backends().filter_map(|it| subject_of(it.endpoint?)).collect();
+                    local.sort_unstable_by_key(|(id, _)| *id);
+                    local.dedup_by_key(|(id, _)| *id);
+                    for (own, subject) in local {
+                        if !self.meter.take_for_services(0, 4 * port.backends.len() as u64) {
+                            return found;
+                        }
+                        let row = rows.entry(subject).or_insert_with(|| self.ordinary(Direction::Egress, subject));
+                        let reached = |it: &Backend| self.reaches(row, subject, behind(it));
+                        let mut own_backends = backends().filter(|it| self.is_backend(it, own));
+                        if !own_backends.all(reached) && backends().all(|it| self.is_backend(it, own) || reached(it)) {
+                            found.entry(own).or_default().push((service as u32, index as u32, family));
+                        }
+                    }
+                }
+            }
+        }
+        self.meter.give_back(rows.into_values().map(|row| row.bytes()).sum());
+        found
+    }
+
+    /// hostPorts that lead to the pod itself, and that its policies do not allow: a pod always reaches itself. Subjects
+    /// are sorted by endpoint.
+    fn own_host_ports(&self, subjects: &[(EndpointId, Subject)]) -> HashMap<EndpointId, Vec<u32>> {
+        let mut found: HashMap<EndpointId, Vec<u32>> = HashMap::new();
+        for (id, subject) in subjects.iter().filter(|(_, it)| self.is_judged(Direction::Egress, it)) {
+            let claims = subject.node.into_iter().flat_map(|node| self.cluster.host_ports_of(node));
+            let own: Vec<_> = claims.filter(|(_, it)| self.is_backend(&it.backend, *id)).collect();
+            if own.is_empty() {
+                continue;
+            }
+            let row = self.ordinary(Direction::Egress, subject);
+            let reached = |it: &HostPort| self.reaches(&row, subject, self.stands_behind(&it.backend, it.protocol));
+            let only_itself = own.into_iter().filter(|(_, it)| !reached(it));
+            found.insert(*id, only_itself.map(|(index, _)| index as u32).collect());
+            self.meter.give_back(row.bytes());
+        }
+        found
+    }
+
+    /// Whether a backend is this pod: the backend may be a terminating pod whose address this pod has now.
+    fn is_backend(&self, backend: &Backend, own: EndpointId) -> bool {
+        let at = |address| self.cluster.endpoints[own.index()].addresses.contains(&address);
+        backend.endpoint == Some(own) || backend.address.is_some_and(at)
+    }
+
+    /// The rows as they would be if the staged policies were enforced; most of them are equal to the enforced ones.
+    fn staged(&mut self, subjects: &[Subject], enforced: [&[Row]; 2]) -> [Vec<Row>; 2] {
+        let mut row = |direction, subject: &Subject, row: &Row| match &subject.staged {
+            Some(_) => self.row(direction, &subject.clone().with_staged_enforced()),
+            None => row.clone(),
+        };
+        let mut rows = |direction, enforced: &[Row]| {
+            subjects.iter().zip(enforced).map(|(subject, it)| row(direction, subject, it)).collect()
+        };
+        [rows(Direction::Ingress, enforced[0]), rows(Direction::Egress, enforced[1])]
+    }
+
+    fn row(&mut self, direction: Direction, subject: &Subject) -> Row {
+        let mut open = self.ordinary(direction, subject);
+        let bytes = open.bytes();
+        // Where everything is allowed, all backends are.
+        if direction == Direction::Egress && self.is_judged(direction, subject) {
+            self.overlay_special(subject, &mut open);
+        }
+        let default = self.intern(&open.default, false);
+        let mut entries: Vec<(PeerId, AtomSetId)> = Vec::new();
+        for (peer, set) in open.entries {
+            let is_special = self.special.binary_search(&peer).is_ok();
+            let set = self.intern(&set, is_special);
+            if set == default {
+                continue;
+            }
+            if !is_special && !self.meter.take(ENTRY_BYTES, 1) {
+                break;
+            }
+            entries.push((peer, set));
+        }
+        self.meter.give_back(bytes);
+        Row { default, entries }
+    }
+
+    fn intern(&mut self, set: &AtomSet, is_special: bool) -> AtomSetId {
+        let before = self.sets.list.len();
+        let id = self.sets.intern(set);
+        let new = (self.sets.list.len() - before) as u64;
+        let (bytes, steps) = (new * SET_COPIES * entry_bytes(set), set_steps(self.atoms));
+        // The result is ignored here: the caller asks the meter again at its next step.
+        _ = if is_special { self.meter.take_for_services(bytes, steps) } else { self.meter.take(bytes, steps) };
+        id
+    }
+
+    /// Whether any policy or list applies to it in this direction.
+    fn is_judged(&self, direction: Direction, subject: &Subject) -> bool {
+        let lists = || subject.lists.iter().map(|id| &self.cluster.lists[id.index()]);
+        subject.policies.iter().any(|id| self.rules.of(*id, direction).is_some())
+            || lists().any(|list| asks(list, direction))
+    }
+
+    /// The effect of policies and lists, without services, nodes and hostPorts.
+    fn ordinary(&self, direction: Direction, subject: &Subject) -> OpenRow {
+        let mut open = match self.rules_of(direction, subject) {
+            None => OpenRow { default: AtomSet::all(self.atoms.count()), entries: Vec::new() },
+            Some(rules) => self.union(direction, subject, &rules),
+        };
+        self.overlay_lists(direction, subject, &mut open);
+        open
+    }
+
+    /// Every rule of every policy that isolates; `None` if none does.
+    fn rules_of(&self, direction: Direction, subject: &Subject) -> Option<Vec<&'a DraftRule>> {
+        let isolating: Vec<_> = subject.policies.iter().filter_map(|id| self.rules.of(*id, direction)).collect();
+        (!isolating.is_empty()).then(|| isolating.into_iter().flatten().collect())
+    }
+
+    fn union(&self, direction: Direction, subject: &Subject, rules: &[&DraftRule]) -> OpenRow {
+        let mut default = AtomSet::none(self.atoms.count());
+        for rule in rules.iter().filter(|rule| rule.peers.is_none()) {
+            default.add(&self.atoms_of(direction, subject, rule.ports.as_ref()));
+        }
+        let mut entries = Entries::new(self.peers.list.len(), default);
+        let scratch = size_of_val(entries.positions.as_slice()) as u64;
+        let mut fits = self.meter.take(scratch, 0);
+        for rule in rules {
+            if !fits {
+                break;
+            }
+            let before = entries.list.len();
+            self.add_rule(direction, subject, rule, &mut entries);
+            let new = (entries.list.len() - before) as u64;
+            fits = self.meter.take(new * entry_bytes(&entries.default), 1);
+        }
+        self.meter.give_back(scratch);
+        entries.sorted()
+    }
+
+    fn add_rule(&self, direction: Direction, subject: &Subject, rule: &DraftRule, entries: &mut Entries) {
+        let Some(peers) = &rule.peers else { return self.add_names(direction, rule, None, entries) };
+        let atoms = self.atoms_of(direction, subject, rule.ports.as_ref());
+        for predicate in peers {
+            let holding = &self.holding[predicate.index()];
+            if !self.meter.take(0, holding.len() as u64 * set_steps(self.atoms)) {
+                return;
+            }
+            holding.iter().for_each(|peer| entries.of(*peer).add(&atoms));
+        }
+        self.add_names(direction, rule, Some(peers), entries);
+    }
+
+    /// Adds the named ports of an egress rule: each peer has its own numbers.
+    fn add_names(&self, direction: Direction, rule: &DraftRule, peers: Option<&[PredicateId]>, entries: &mut Entries) {
+        let named = rule.ports.as_ref().filter(|_| direction == Direction::Egress).map(|ports| &ports.named);
+        for name in named.into_iter().flatten() {
+            let protocol = self.rules.egress_names[*name as usize].0;
+            let naming = &self.naming[*name as usize];
+            if !self.meter.take(0, naming.len() as u64 * (1 + 4 * peers.map_or(0, <[_]>::len) as u64)) {
+                return;
+            }
+            for (peer, number) in naming {
+                let holds = |predicate: &PredicateId| self.peer(*peer).predicates.binary_search(predicate).is_ok();
+                if peers.is_none_or(|peers| peers.iter().any(holds)) {
+                    entries.of(*peer).insert(self.atoms.find(protocol, *number));
+                }
+            }
+        }
+    }
+
+    /// The atoms of a rule's ports that do not depend on the peer.
+    fn atoms_of(&self, direction: Direction, subject: &Subject, ports: Option<&DraftPorts>) -> AtomSet {
+        let Some(ports) = ports else { return AtomSet::all(self.atoms.count()) };
+        let mut set = AtomSet::none(self.atoms.count());
+        for (protocol, first, last) in &ports.ranges {
+            if !self.meter.take(0, set_steps(self.atoms)) {
+                return set;
+            }
+            if let Some(atoms) = self.atoms.of_range(*protocol, *first, *last) {
+                set.add(atoms);
+            }
+        }
+        if direction == Direction::Ingress {
+            for (name, number) in subject.named.iter().filter(|(name, _)| ports.named.contains(name)) {
+                set.insert(self.atoms.find(self.rules.ingress_names[*name as usize].0, *number));
+            }
+        }
+        set
+    }
+
+    fn overlay_lists(&self, direction: Direction, subject: &Subject, open: &mut OpenRow) {
+        let denied = self.denied_by_lists(direction, subject).into_iter().map_while(|peer| {
+            let fits = self.meter.take(entry_bytes(&open.default), set_steps(self.atoms));
+            fits.then(|| (peer, AtomSet::none(self.atoms.count())))
+        });
+        let denied = denied.collect::<Vec<_>>();
+        let before = open.bytes() + denied.len() as u64 * entry_bytes(&open.default);
+        open.overlay(denied);
+        self.meter.give_back(before - open.bytes());
+    }
+
+    /// The peer classes that the lists deny. The first list that contains an address decides; a list can deny a packet,
+    /// but not allow one that policies deny.
+    fn denied_by_lists(&self, direction: Direction, subject: &Subject) -> Vec<PeerId> {
+        let mut decided: BTreeMap<PeerId, ListAction> = BTreeMap::new();
+        for id in &subject.lists {
+            let list = &self.cluster.lists[id.index()];
+            let predicate = self.list_predicates.get(id).filter(|_| asks(list, direction));
+            for peer in predicate.into_iter().flat_map(|predicate| &self.holding[predicate.index()]) {
+                decided.entry(*peer).or_insert(list.action);
+            }
+        }
+        let fits = self.meter.take((size_of::<PeerId>() * decided.len()) as u64, decided.len() as u64);
+        let denied = decided.into_iter().filter(|(_, action)| fits && *action == ListAction::Deny);
+        denied.map(|(peer, _)| peer).collect()
+    }
+
+    fn peer(&self, id: PeerId) -> &'a Peer {
+        &self.peers.list[id.index()]
+    }
+}
+
+/// Whether a list applies to packets in this direction.
+fn asks(list: &CidrList, direction: Direction) -> bool {
+    match direction {
+        Direction::Ingress => list.ingress,
+        Direction::Egress => list.egress,
+    }
+}
+
+fn serves(backend: &Backend, family: Family) -> bool {
+    backend.address.is_none_or(|address| Family::of(address) == family)
+}

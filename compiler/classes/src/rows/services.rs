@@ -1,0 +1,163 @@
+//! The entries that other entries decide: addresses of services, node ports and hostPorts lead to backends.
+//!
+//! A service port is allowed if all of its backends are. Their entries are in the row already, so this step comes last.
+
+use super::{Behind, Builder, OpenRow, entry_bytes, set_steps};
+use weir_objects::address::Family;
+use crate::fronts::{Front, FrontPort, Rest};
+use crate::meter::ENTRY_BYTES;
+use crate::ports::AtomSet;
+use crate::predicates::{DraftRule, PredicateId};
+use crate::{PeerId, Subject};
+use weir_model::{Direction, HostPort, ListAction, ListId, ServiceId};
+
+impl<'a> Builder<'a> {
+    /// Overwrites the entries of service addresses, of the pod's own node, and of hostPorts there.
+    pub(super) fn overlay_special(&self, subject: &Subject, open: &mut OpenRow) {
+        let mut special = Vec::with_capacity(self.special.len());
+        for id in &self.special {
+            let peer = self.peer(*id);
+            let own_node = subject.node.is_some_and(|node| peer.nodes.contains(&node));
+            let front = peer.front.map(|front| &self.fronts[front as usize]);
+            if own_node || front.is_some() || self.claims(subject, *id).next().is_some() {
+                // This also counts its entry in the finished row.
+                let bytes = ENTRY_BYTES + entry_bytes(&open.default);
+                if !self.meter.take_for_services(bytes, set_steps(self.atoms)) {
+                    return;
+                }
+                special.push((*id, self.special_set(subject, open, *id, front, own_node)));
+            }
+        }
+        open.overlay(special);
+    }
+
+    fn special_set(
+        &self,
+        subject: &Subject,
+        open: &OpenRow,
+        id: PeerId,
+        front: Option<&Front>,
+        own_node: bool,
+    ) -> AtomSet {
+        let denied = !own_node && self.is_denied_by_list(subject, id);
+        let rules = self.rules_of(Direction::Egress, subject);
+        let mut set = match (own_node, front.map(|front| front.rest)) {
+            (true, _) => AtomSet::all(self.atoms.count()),
+            (false, Some(Rest::Closed)) if denied => AtomSet::none(self.atoms.count()),
+            (false, Some(Rest::Closed)) => self.without_peers(subject, rules.as_deref(), |_| true),
+            (false, _) => open.get(id).clone(),
+        };
+        for port in self.ports_at(front, own_node) {
+            let allowed = !denied && self.is_service_port_allowed(subject, open, rules.as_deref(), id, port);
+            match (allowed, port.contested) {
+                (true, true) => {}
+                (true, false) => set.insert(port.atom),
+                (false, _) => set.remove(port.atom),
+            }
+        }
+        self.take_host_ports(subject, open, id, &mut set);
+        set
+    }
+
+    /// The claims on an address. On the pod's own node, they include the node ports of services.
+    fn ports_at(&self, front: Option<&Front>, own_node: bool) -> Vec<FrontPort> {
+        let mut ports: Vec<FrontPort> = front.map_or_else(Vec::new, |front| front.ports.clone());
+        if own_node {
+            ports.extend(&self.node_ports);
+        }
+        ports.sort_unstable();
+        ports.dedup_by(|again, first| {
+            let is_same = (again.atom, again.service, again.port) == (first.atom, first.service, first.port);
+            first.contested |= is_same && again.contested;
+            is_same
+        });
+        for of_one in ports.chunk_by_mut(|a, b| a.atom == b.atom).filter(|it| it.len() > 1) {
+            of_one.iter_mut().for_each(|it| it.contested = true);
+        }
+        ports
+    }
+
+    /// Applies hostPorts, which can only deny. If several pods or a service claim the same port, all of them must be
+    /// allowed.
+    fn take_host_ports(&self, subject: &Subject, open: &OpenRow, id: PeerId, set: &mut AtomSet) {
+        for (index, claim) in self.claims(subject, id) {
+            let is_itself = subject.own_host_ports.binary_search(&index).is_ok();
+            let behind = self.stands_behind(&claim.backend, claim.protocol);
+            if !is_itself && !self.reaches(open, subject, behind) {
+                set.remove(self.atoms.find(claim.protocol, claim.port));
+            }
+        }
+    }
+
+    /// The hostPorts on a peer's address that the subject's own node translates.
+    pub(super) fn claims(&self, subject: &Subject, id: PeerId) -> impl Iterator<Item = (u32, &'a HostPort)> {
+        let (node, claims) = (subject.node, &self.cluster.host_ports);
+        let claims = self.peer(id).host_ports.iter().map(|index| (*index, &claims[*index as usize]));
+        claims.filter(move |(_, claim)| node == Some(claim.node))
+    }
+
+    /// The atoms that rules without peers allow.
+    fn without_peers(
+        &self,
+        subject: &Subject,
+        rules: Option<&[&DraftRule]>,
+        keep: impl Fn(&DraftRule) -> bool,
+    ) -> AtomSet {
+        let Some(rules) = rules else { return AtomSet::all(self.atoms.count()) };
+        let mut set = AtomSet::none(self.atoms.count());
+        // Skipped rules cost steps too, because each of them is examined.
+        if !self.meter.take_for_services(0, rules.len() as u64 / 4) {
+            return set;
+        }
+        for rule in rules.iter().filter(|rule| rule.peers.is_none() && keep(rule)) {
+            set.add(&self.atoms_of(Direction::Egress, subject, rule.ports.as_ref()));
+        }
+        set
+    }
+
+    fn is_denied_by_list(&self, subject: &Subject, peer: PeerId) -> bool {
+        let predicates = &self.peer(peer).predicates;
+        let contains = |list: &&ListId| {
+            let holds = |id: &PredicateId| predicates.binary_search(id).is_ok();
+            self.cluster.lists[list.index()].egress && self.list_predicates.get(list).is_some_and(holds)
+        };
+        let first = subject.lists.iter().find(contains);
+        first.is_some_and(|list| self.cluster.lists[list.index()].action == ListAction::Deny)
+    }
+
+    fn is_service_port_allowed(
+        &self,
+        subject: &Subject,
+        open: &OpenRow,
+        rules: Option<&[&DraftRule]>,
+        address: PeerId,
+        port: FrontPort,
+    ) -> bool {
+        let ServiceId(service) = port.service;
+        let of_service = &self.cluster.services[service as usize].ports[port.port as usize];
+        let family = self.family_of(address);
+        let behind = &self.behind[service as usize][port.port as usize][usize::from(family == Family::V6)];
+        if behind.is_empty() {
+            // If the service port may get backends with any port, only a rule that allows all ports reaches it.
+            let allows_all =
+                |rule: &DraftRule| rule.ports.as_ref().is_none_or(|ports| ports.cover(of_service.protocol));
+            return self.without_peers(subject, rules, allows_all).contains(port.atom);
+        }
+        if !self.meter.take_for_services(0, 4 * behind.len() as u64) {
+            return false;
+        }
+        subject.own_services.binary_search(&(service, port.port, family)).is_ok()
+            || behind.iter().all(|it| self.reaches(open, subject, *it))
+    }
+
+    pub(super) fn reaches(&self, open: &OpenRow, subject: &Subject, behind: Behind) -> bool {
+        let Behind { peer, atom, node } = behind;
+        let own_node = subject.node.is_some_and(|own| self.peer(peer).nodes.contains(&own) || node == Some(own));
+        own_node || open.get(peer).contains(atom)
+    }
+
+    fn family_of(&self, peer: PeerId) -> Family {
+        let peer = self.peer(peer);
+        peer.family.or(peer.front.map(|front| self.fronts[front as usize].family)).unwrap_or(Family::V4)
+    }
+}

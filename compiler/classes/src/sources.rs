@@ -1,0 +1,139 @@
+//! The objects behind the parts of tables that become instructions: cuts between ports, and single addresses.
+//!
+//! If several objects have the same effect, the first policy (in the order of namespaces and names) is named, so that
+//! the result does not depend on the order of the input.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+use super::fronts::Front;
+use super::peers::Peers;
+use super::ports::PortSpec;
+use super::predicates::{Predicate, Rules};
+use super::{AddressMap, Peer};
+use weir_objects::address::Family;
+use weir_model::{Cluster, Direction, Policy, id, rule_path};
+use weir_objects::origin::{FieldPath, Origin};
+
+id!(/// An object field that instructions can come from. Prints as `s3`.
+    SourceId, "s");
+
+/// The most single addresses of a family that can become compares; larger tables have no instructions.
+pub const MOST_COMPARES: usize = 16;
+
+/// The origins of the parts of tables that can become instructions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// The position in the input for each [`SourceId`].
+    pub origins: Vec<Origin>,
+    /// Ports at which a range begins or after which one ends, by protocol number and port.
+    pub cuts: BTreeMap<(u8, u32), SourceId>,
+    /// Single addresses, of families with at most [`MOST_COMPARES`] of them.
+    pub addresses: BTreeMap<IpAddr, SourceId>,
+}
+
+/// Origins, numbered; each is stored once.
+#[derive(Default)]
+struct Numbers(HashMap<Origin, SourceId>);
+
+impl Numbers {
+    fn add(&mut self, sources: &mut Sources, origin: Origin) -> SourceId {
+        *self.0.entry(origin).or_insert_with_key(|origin| {
+            sources.origins.push(origin.clone());
+            SourceId(sources.origins.len() as u32 - 1)
+        })
+    }
+}
+
+/// A rule, with the origins of its peers and ports.
+#[derive(Clone, Copy)]
+pub(super) struct RulePlace<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) direction: Direction,
+    pub(super) rule: usize,
+}
+
+impl RulePlace<'_> {
+    /// `spec.ingress[0].from[2]`
+    pub(super) fn peer(self, index: usize) -> Origin {
+        let field = if self.direction == Direction::Ingress { "from" } else { "to" };
+        Origin::new(self.policy.object, rule_path(self.direction, self.rule).field(field).index(index))
+    }
+
+    /// `spec.ingress[0].ports[2]`
+    pub(super) fn port(self, index: usize) -> Origin {
+        Origin::new(self.policy.object, rule_path(self.direction, self.rule).field("ports").index(index))
+    }
+}
+
+pub(super) fn of(
+    cluster: &Cluster,
+    rules: &Rules,
+    ports: &BTreeMap<PortSpec, Origin>,
+    peers: &Peers,
+    addresses: &AddressMap,
+    fronts: &[Front],
+) -> Sources {
+    let (mut sources, mut numbers) = (Sources::default(), Numbers::default());
+    // Ports are in the order of ranges. For each cut, the first range that begins or ends there gives the origin.
+    for (spec, origin) in ports {
+        let protocol = spec.protocol.number();
+        let ends = [u32::from(spec.first), u32::from(spec.last) + 1];
+        for cut in ends.map(|port| (protocol, port)) {
+            if !sources.cuts.contains_key(&cut) {
+                let source = numbers.add(&mut sources, origin.clone());
+                sources.cuts.insert(cut, source);
+            }
+        }
+    }
+    let finder = Finder { cluster, rules, fronts };
+    for family in [Family::V4, Family::V6] {
+        let of_family = || addresses.exact.iter().filter(|(at, _)| Family::of(*at) == family);
+        if of_family().nth(MOST_COMPARES).is_some() {
+            continue;
+        }
+        for (address, peer) in of_family() {
+            if let Some(origin) = finder.address(*address, &peers.list[peer.index()]) {
+                let source = numbers.add(&mut sources, origin);
+                sources.addresses.insert(*address, source);
+            }
+        }
+    }
+    sources
+}
+
+struct Finder<'a> {
+    cluster: &'a Cluster,
+    rules: &'a Rules,
+    fronts: &'a [Front],
+}
+
+impl Finder<'_> {
+    /// The origin of a single address: a rule or list that mentions it; otherwise the service or node that has the
+    /// address, or the pod that names it as `hostIP`.
+    fn address(&self, address: IpAddr, peer: &Peer) -> Option<Origin> {
+        let front = peer.front.and_then(|front| self.fronts.get(front as usize)?.ports.first());
+        let spoken = || peer.predicates.first().map(|id| self.predicate(id.index(), address));
+        let named = || peer.named.first().map(|(name, _)| self.rules.egress_names_from[*name as usize].clone());
+        let service = || front.map(|it| Origin::new(self.cluster.services[it.service.index()].object, root()));
+        let node = || peer.nodes.first().and_then(|id| self.cluster.nodes[id.index()].object);
+        let host_port = peer.host_ports.first().and_then(|index| self.cluster.host_ports.get(*index as usize));
+        let pod = || host_port.map(|it| self.cluster.endpoints[it.pod.index()].object);
+        spoken()
+            .or_else(named)
+            .or_else(service)
+            .or_else(|| node().or_else(pod).map(|object| Origin::new(object, root())))
+    }
+
+    fn predicate(&self, index: usize, address: IpAddr) -> Origin {
+        let origin = &self.rules.predicates_from[index];
+        let Predicate::List(list) = self.rules.predicates[index] else { return origin.clone() };
+        let entry = self.cluster.list_entry(list, address).map(|at| self.cluster.lists[list.index()].entries[at]);
+        let path = |position: u32| origin.path.field("spec").field("cidrs").index(position as usize);
+        entry.map_or_else(|| origin.clone(), |entry| Origin::new(origin.object, path(entry.position)))
+    }
+}
+
+fn root() -> FieldPath {
+    FieldPath::root()
+}

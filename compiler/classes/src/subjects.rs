@@ -1,0 +1,135 @@
+//! Local endpoints with the policies and lists that apply to them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use super::Scope;
+use weir_objects::k8s::LabelSelector;
+use weir_model::labels::Selection;
+use weir_model::{Cluster, Endpoint, EndpointId, LabelSetId, ListId, NamespaceId, NodeId, PolicyId};
+
+/// Local endpoints with the policies and lists that apply, before they are divided further by ports and services.
+pub(crate) struct Draft {
+    /// By endpoint, in the order of the scope.
+    pub(crate) local: Vec<Local>,
+    /// The policies that select any of them, staged ones too, sorted.
+    pub(crate) policies: Vec<PolicyId>,
+    /// The lists that apply to any of them, in the order they are decided.
+    pub(crate) lists: Vec<ListId>,
+    /// Placeholder addresses for endpoints that have none.
+    pub(crate) stand_ins: BTreeMap<IpAddr, EndpointId>,
+}
+
+impl Draft {
+    /// The nodes that local endpoints run on, sorted.
+    pub(crate) fn nodes(&self) -> Vec<NodeId> {
+        let mut nodes: Vec<NodeId> = self.local.iter().filter_map(|local| local.node).collect();
+        nodes.sort();
+        nodes.dedup();
+        nodes
+    }
+}
+
+/// One local endpoint.
+pub(crate) struct Local {
+    pub(crate) endpoint: EndpointId,
+    pub(crate) policies: Vec<PolicyId>,
+    pub(crate) staged: Vec<PolicyId>,
+    pub(crate) lists: Vec<ListId>,
+    pub(crate) node: Option<NodeId>,
+}
+
+pub(crate) fn draft(cluster: &Cluster, scope: &Scope) -> Draft {
+    let mut finder = Finder {
+        cluster,
+        selection: Selection::new(&cluster.labels),
+        policies: index_policies(cluster),
+        known: HashMap::new(),
+    };
+    let mut local = Vec::with_capacity(scope.endpoints().len());
+    for id in scope.endpoints() {
+        let endpoint = &cluster.endpoints[id.index()];
+        let (mut policies, lists) = finder.in_force(endpoint).clone();
+        let staged = policies.split_off(policies.partition_point(|policy| !cluster.is_staged(*policy)));
+        let node = endpoint.node.filter(|node| cluster.has_addresses(*node));
+        local.push(Local { endpoint: *id, policies, staged, lists, node });
+    }
+    let policies: BTreeSet<_> = local.iter().flat_map(|it| it.policies.iter().chain(&it.staged)).copied().collect();
+    let lists: BTreeSet<_> = local.iter().flat_map(|it| &it.lists).copied().collect();
+    Draft {
+        local,
+        policies: policies.into_iter().collect(),
+        lists: lists.into_iter().collect(),
+        stand_ins: scope.stand_ins.clone(),
+    }
+}
+
+/// The policies of a namespace, by one label that they need.
+#[derive(Default)]
+struct NamespacePolicies<'c> {
+    /// Those that need a label with a certain value.
+    by_label: HashMap<(&'c str, &'c str), Vec<PolicyId>>,
+    /// The others.
+    rest: Vec<PolicyId>,
+}
+
+struct Finder<'c> {
+    cluster: &'c Cluster,
+    selection: Selection,
+    policies: HashMap<NamespaceId, NamespacePolicies<'c>>,
+    known: HashMap<(NamespaceId, LabelSetId), (Vec<PolicyId>, Vec<ListId>)>,
+}
+
+impl Finder<'_> {
+    /// The policies and lists that apply to an endpoint. Endpoints of one namespace with the same labels share the
+    /// result.
+    fn in_force(&mut self, endpoint: &Endpoint) -> &(Vec<PolicyId>, Vec<ListId>) {
+        let key = (endpoint.namespace, endpoint.labels);
+        if !self.known.contains_key(&key) {
+            let answer = (self.policies(key), self.lists(key));
+            self.known.insert(key, answer);
+        }
+        &self.known[&key]
+    }
+
+    fn policies(&mut self, (namespace, labels): (NamespaceId, LabelSetId)) -> Vec<PolicyId> {
+        let Some(index) = self.policies.get(&namespace) else { return Vec::new() };
+        let mut candidates = index.rest.clone();
+        for (key, value) in self.cluster.labels.labels(labels) {
+            candidates.extend(index.by_label.get(&(key.as_str(), value.as_str())).into_iter().flatten());
+        }
+        candidates.sort();
+        let selects = |id: &PolicyId| {
+            let subjects = self.cluster.policy(*id).subjects;
+            self.selection.matches(&self.cluster.labels, subjects, labels)
+        };
+        candidates.into_iter().filter(selects).collect()
+    }
+
+    fn lists(&mut self, (namespace, labels): (NamespaceId, LabelSetId)) -> Vec<ListId> {
+        let namespace_labels = self.cluster.namespaces[namespace.index()].labels;
+        let applies = |(_, list): &(usize, &weir_model::CidrList)| {
+            self.selection.matches(&self.cluster.labels, list.namespaces, namespace_labels)
+                && self.selection.matches(&self.cluster.labels, list.pods, labels)
+        };
+        self.cluster.lists.iter().enumerate().filter(applies).map(|(id, _)| ListId(id as u32)).collect()
+    }
+}
+
+fn index_policies(cluster: &Cluster) -> HashMap<NamespaceId, NamespacePolicies<'_>> {
+    let mut index: HashMap<NamespaceId, NamespacePolicies<'_>> = HashMap::new();
+    for (id, policy) in cluster.policies.iter().chain(&cluster.staged).enumerate() {
+        let id = PolicyId(id as u32);
+        let of_namespace = index.entry(policy.namespace).or_default();
+        match needed_label(cluster.labels.selector(policy.subjects)) {
+            Some(label) => of_namespace.by_label.entry(label).or_default().push(id),
+            None => of_namespace.rest.push(id),
+        }
+    }
+    index
+}
+
+/// A label without which the selector matches nothing.
+pub(crate) fn needed_label(selector: &LabelSelector) -> Option<(&str, &str)> {
+    selector.match_labels.first_key_value().map(|(key, value)| (key.as_str(), value.as_str()))
+}

@@ -1,0 +1,190 @@
+//! Flows to a service end when they may use a backend that the service has lost and that their client may not reach.
+
+use weir_classes::Scope;
+use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_classes::departed::Departed;
+use weir_objects::k8s::Object;
+use weir_model::Assumptions;
+use weir_model::resolve::resolve;
+
+/// Clients c1 and c2 may reach pods with the label `role: serves`; the service has backends of any role.
+const FIXED: &str = "
+{apiVersion: v1, kind: Namespace, metadata: {name: shop}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: near}, status: {addresses: [{type: InternalIP, address: 172.16.0.1}]}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: far}, status: {addresses: [{type: InternalIP, address: 172.16.0.2}]}}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: to-serving, namespace: shop}
+spec: {podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {role: serves}}}]}]}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: c1, namespace: shop, uid: c1, labels: {app: client}},
+  spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.1}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: c2, namespace: shop, uid: c2, labels: {app: client}},
+  spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.2}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: free, namespace: shop, uid: free, labels: {app: free}},
+  spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.3}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: elsewhere, namespace: shop, uid: elsewhere, labels: {app: client}},
+  spec: {nodeName: far}, status: {phase: Running, podIP: 10.0.0.4}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: db, namespace: shop},
+  spec: {type: NodePort, clusterIP: 10.96.0.1, selector: {app: db}, ports: [{port: 80, targetPort: 8080, nodePort: 30080}]}}
+";
+
+/// A pod, which is a backend of the service if its `app` is `db`.
+fn pod(name: &str, uid: &str, labels: &str, host: u8) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, uid: {uid}, labels: {{{labels}}}}}, \
+         spec: {{nodeName: far}}, status: {{phase: Running, podIP: 10.0.1.{host}}}}}"
+    )
+}
+
+const SERVES: &str = "app: db, role: serves";
+const QUARANTINED: &str = "role: none";
+/// Not in the service any more, but still allowed.
+const DRAINED: &str = "role: serves";
+
+fn objects(texts: &[String]) -> Vec<Object> {
+    let text = format!("{FIXED}---\n{}", texts.join("\n---\n"));
+    let input = Input { name: "test".to_owned(), bytes: text.into_bytes(), kind: InputKind::Manifest };
+    let (decoded, diagnostics) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+    assert!(!diagnostics.has_errors(), "{:?}", diagnostics.into_vec());
+    decoded.objects
+}
+
+/// Observes a generation. Returns the flows that end, as `pod address:port`.
+fn observe(departed: &mut Departed, texts: &[String]) -> Vec<String> {
+    observe_assuming(departed, texts, Assumptions::default())
+}
+
+fn observe_assuming(departed: &mut Departed, texts: &[String], assume: Assumptions) -> Vec<String> {
+    let objects = objects(texts);
+    let (cluster, _) = resolve(&objects, assume);
+    let scope = Scope::node(&cluster, "near").expect("the node is there");
+    let ended = departed.observe(&cluster, &scope);
+    ended.iter().map(|it| format!("{} {}:{}", it.pod, it.address, it.port)).collect()
+}
+
+const NONE: [&str; 0] = [];
+const ALL: [&str; 4] =
+    ["shop/c1 10.96.0.1:80", "shop/c1 172.16.0.1:30080", "shop/c2 10.96.0.1:80", "shop/c2 172.16.0.1:30080"];
+
+fn started() -> Departed {
+    let mut departed = Departed::default();
+    assert_eq!(observe(&mut departed, &[pod("a", "a1", SERVES, 1), pod("b", "b1", SERVES, 2)]), NONE);
+    departed
+}
+
+#[test]
+fn flows_to_the_service_end_once_when_a_backend_is_quarantined() {
+    let mut departed = started();
+    let now = [pod("a", "a1", QUARANTINED, 1), pod("b", "b1", SERVES, 2)];
+    assert_eq!(observe(&mut departed, &now), ALL);
+    assert_eq!(observe(&mut departed, &now), NONE, "flows that began since then do not use it");
+    // The pod returns, and leaves again.
+    observe(&mut departed, &[pod("a", "a1", SERVES, 1), pod("b", "b1", SERVES, 2)]);
+    assert_eq!(observe(&mut departed, &now), ALL);
+}
+
+#[test]
+fn a_backend_that_left_may_become_forbidden_later() {
+    let mut departed = started();
+    let drained = [pod("a", "a1", DRAINED, 1), pod("b", "b1", SERVES, 2)];
+    assert_eq!(observe(&mut departed, &drained), NONE);
+    assert_eq!(observe(&mut departed, &drained), NONE);
+    let object = |labels| objects(&[pod("a", "a1", labels, 1)]).pop().expect("the last one");
+    assert!(departed.concerns(&object(QUARANTINED)));
+    assert_eq!(observe(&mut departed, &[pod("a", "a1", QUARANTINED, 1), pod("b", "b1", SERVES, 2)]), ALL);
+}
+
+#[test]
+fn a_pod_that_is_gone_has_no_connections() {
+    let b = pod("b", "b1", SERVES, 2);
+    for now in [
+        vec![b.clone()],
+        vec![pod("a", "a2", QUARANTINED, 1), b.clone()],
+        vec![pod("other", "a1", QUARANTINED, 1), b.clone()],
+        vec![pod("a", "a1", QUARANTINED, 1).replace("Running", "Succeeded"), b.clone()],
+    ] {
+        let mut departed = started();
+        assert_eq!(observe(&mut departed, &now), NONE, "{now:?}");
+        let object = objects(&[pod("a", "a1", QUARANTINED, 1)]).pop().expect("the last one");
+        assert!(!departed.concerns(&object));
+    }
+}
+
+#[test]
+fn a_service_that_is_gone_has_lost_its_backends() {
+    let mut departed = started();
+    let pods = [pod("a", "a1", QUARANTINED, 1)];
+    let (cluster, _) = resolve(
+        &objects(&pods).into_iter().filter(|it| it.meta.name != "db").collect::<Vec<_>>(),
+        Assumptions::default(),
+    );
+    let scope = Scope::node(&cluster, "near").expect("the node is there");
+    assert_eq!(departed.observe(&cluster, &scope).len(), ALL.len());
+}
+
+#[test]
+fn clients_that_came_later_did_not_use_it() {
+    let mut departed = started();
+    let drained = [pod("a", "a1", DRAINED, 1), pod("b", "b1", SERVES, 2)];
+    observe(&mut departed, &drained);
+    observe(&mut departed, &drained);
+    let late = "{apiVersion: v1, kind: Pod, metadata: {name: c9, namespace: shop, uid: c9, labels: {app: client}}, \
+        spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.9}}"
+        .to_owned();
+    let now = [pod("a", "a1", QUARANTINED, 1), pod("b", "b1", SERVES, 2), late];
+    assert_eq!(observe(&mut departed, &now), ALL);
+}
+
+#[test]
+fn what_assumptions_leave_alone_goes_on() {
+    for (key, value) in [("established", "keep"), ("service-address", "address")] {
+        let mut assume = Assumptions::default();
+        assume.set(key, value).expect("it exists");
+        let mut departed = Departed::default();
+        let b = pod("b", "b1", SERVES, 2);
+        observe_assuming(&mut departed, &[pod("a", "a1", SERVES, 1), b.clone()], assume);
+        assert_eq!(observe_assuming(&mut departed, &[pod("a", "a1", QUARANTINED, 1), b], assume), NONE);
+    }
+}
+
+/// A slice with addresses that no pod has.
+fn outside(hosts: std::ops::Range<u32>) -> String {
+    let addresses = hosts.map(|host| {
+        let address = std::net::Ipv4Addr::from_bits(0xc633_0000 + host);
+        format!("{{addresses: [{address}], conditions: {{ready: true}}}}")
+    });
+    let addresses = addresses.collect::<Vec<_>>().join(", ");
+    format!(
+        "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: db-1, namespace: shop, \
+         labels: {{kubernetes.io/service-name: db}}}}, addressType: IPv4, ports: [{{port: 8080}}], endpoints: [{addresses}]}}"
+    )
+}
+
+/// A client that may reach every address outside.
+const WIDE: &str = "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: wide, namespace: shop}, \
+    spec: {podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 198.51.0.0/16}}]}]}}";
+
+#[test]
+fn backends_that_are_no_pods_are_remembered_up_to_a_limit_and_flows_end_beyond_it() {
+    let mut departed = Departed::default();
+    let wide = WIDE.to_owned();
+    observe(&mut departed, &[outside(0..1000), wide.clone()]);
+    assert_eq!(observe(&mut departed, &[outside(1000..2000), wide.clone()]), NONE, "they may be reached");
+    assert_eq!(observe(&mut departed, &[outside(2000..3500), wide.clone()]), NONE);
+    // Each backend is reachable through two addresses.
+    let ended = observe(&mut departed, &[outside(3500..4000), wide.clone()]);
+    let users: Vec<&str> = ended.iter().map(String::as_str).filter(|it| it.ends_with(":80")).collect();
+    assert_eq!(users, ["shop/c1 10.96.0.1:80", "shop/c2 10.96.0.1:80", "shop/free 10.96.0.1:80"]);
+    assert_eq!(observe(&mut departed, &[outside(4000..4001), wide]), NONE, "no flow is older than that");
+    let mut departed = Departed::default();
+    observe(&mut departed, &[outside(0..3)]);
+    assert_eq!(observe(&mut departed, &[outside(1..3)]), ALL, "they may not");
+}

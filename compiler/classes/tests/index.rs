@@ -1,0 +1,528 @@
+//! After any series of changes, the index's answers give every packet the verdict of a compile from scratch.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use weir_artifact::structure::{Place, Structure};
+use weir_classes::{Classes, PeerId, Scope, SubjectId, classify};
+use weir_codegen::compile::{Compiled, compile_classes, self};
+use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_classes::index::{Dirty, Index, Key, Late};
+use weir_objects::k8s::{Body, Object, Phase, Pod};
+use weir_artifact::layout::{MapName, address_bytes};
+use weir_model::{Assumptions, Cluster, Direction, Protocol};
+use weir_model::resolve::resolve;
+
+const FIXED: &str = "
+{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: a}}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: ops, labels: {team: b}}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: near}, status: {addresses: [{type: InternalIP, address: 172.16.0.1}]}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: far}, status: {addresses: [{type: InternalIP, address: 172.16.0.2}]}}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: by-labels, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: web}}
+  policyTypes: [Ingress, Egress]
+  ingress:
+  - from: [{podSelector: {matchLabels: {app: db}}}, {namespaceSelector: {matchLabels: {team: b}}}]
+    ports: [{port: http}]
+  - from: [{ipBlock: {cidr: 10.0.0.0/28, except: [10.0.0.4/30]}}]
+    ports: [{port: 9000, endPort: 9010}]
+  egress:
+  - to: [{podSelector: {matchExpressions: [{key: app, operator: NotIn, values: [web]}]}}]
+    ports: [{port: http}, {port: 53, protocol: UDP}]
+  - to: [{ipBlock: {cidr: 10.96.0.0/16}}]
+    ports: [{port: 9000}]
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: everyone, namespace: ops}
+spec: {podSelector: {}, ingress: [{from: [{namespaceSelector: {}}]}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: db, namespace: shop}
+spec: {clusterIP: 10.96.0.1, selector: {app: db}, ports: [{port: 80, targetPort: http}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: outside, namespace: shop}
+spec: {clusterIP: 10.97.0.1, ports: [{name: a, port: 9000, targetPort: 9000}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: outside-1, namespace: shop, labels: {kubernetes.io/service-name: outside}}
+addressType: IPv4
+ports: [{name: a, port: 9000}]
+endpoints: [{addresses: [192.0.2.9], conditions: {ready: true}}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: sliced, namespace: shop}
+spec: {clusterIP: 10.97.0.2, ports: [{name: a, port: 80, targetPort: 8080}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: sliced-1, namespace: shop, labels: {kubernetes.io/service-name: sliced}}
+addressType: IPv4
+ports: [{name: a, port: 8080}]
+endpoints: [{addresses: [10.0.0.5], conditions: {ready: true}}]
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: outside, namespace: shop}
+spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 192.0.2.8/30}}]}]}
+";
+
+fn objects(text: &str) -> Vec<Object> {
+    let input = Input { name: "test".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
+    let (decoded, diagnostics) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+    assert!(!diagnostics.has_errors(), "{:?}", diagnostics.into_vec());
+    decoded.objects
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+
+    fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.below(of.len() as u64) as usize]
+    }
+}
+
+/// A pod with one of few names, labels and addresses, so that events repeat and addresses move between pods.
+fn pod(random: &mut Random) -> Object {
+    let name = random.below(8);
+    let namespace = random.pick(&["shop", "ops"]);
+    let app = random.pick(&["web", "db", "cron"]);
+    let node = random.pick(&["near", "far", "far"]);
+    let phase = random.pick(&["Running", "Running", "Running", "Succeeded"]);
+    let host = random.pick(&["false", "false", "false", "true"]);
+    let port = random.pick(&["8080", "8081"]);
+    let uid = random.pick(&["u1", "u1", "u1", "u2"]);
+    let host_port =
+        random.pick(&["", "", ", hostPort: 9000", ", hostPort: 53", ", hostPort: 9000, hostIP: 192.0.2.40"]);
+    // A load balancer may use a node's own address.
+    let host_ip = match (node, random.below(8)) {
+        ("far", 0) => ", hostIP: 10.96.0.1",
+        _ => "",
+    };
+    let address = match host {
+        "true" if random.below(2) == 0 => "172.16.0.2".to_owned(),
+        _ => format!("10.0.0.{}", random.below(18)),
+    };
+    let text = format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: p{name}, namespace: {namespace}, uid: {uid}, labels: {{app: {app}}}}}, \
+         spec: {{nodeName: {node}, hostNetwork: {host}, \
+         containers: [{{name: c, ports: [{{name: http, containerPort: {port}{host_port}}}]}}]}}, \
+         status: {{phase: {phase}, podIP: {address}{host_ip}}}}}"
+    );
+    objects(&text).remove(0)
+}
+
+/// A policy with one of few names, selectors and peers.
+fn policy(random: &mut Random) -> Object {
+    let name = random.below(4);
+    let namespace = random.pick(&["shop", "ops"]);
+    let subjects =
+        random.pick(&["{}", "{matchLabels: {app: web}}", "{matchLabels: {app: db}}", "{matchLabels: {app: nobody}}"]);
+    let peers = random.pick(&[
+        "[]",
+        "[{podSelector: {matchLabels: {app: cron}}}]",
+        "[{namespaceSelector: {matchLabels: {team: b}}}]",
+        "[{ipBlock: {cidr: 10.0.0.8/29}}]",
+    ]);
+    let text = format!(
+        "{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {{name: n{name}, namespace: {namespace}}}, \
+         spec: {{podSelector: {subjects}, ingress: [{{from: {peers}}}]}}}}"
+    );
+    objects(&text).remove(0)
+}
+
+/// A service with a selector.
+fn service(random: &mut Random) -> Object {
+    let selector = random.pick(&["{app: web}", "{app: cron}"]);
+    let text = format!(
+        "{{apiVersion: v1, kind: Service, metadata: {{name: other, namespace: shop}}, \
+         spec: {{clusterIP: 10.96.0.2, selector: {selector}, ports: [{{port: 80, targetPort: http}}]}}}}"
+    );
+    objects(&text).remove(0)
+}
+
+/// Possible list entries: addresses and ranges, some of pods, nodes and services, but most of them unused.
+fn menu() -> Vec<String> {
+    let hosts = (0..12).map(|host| format!("192.0.2.{host}"));
+    let others = (0..4).map(|host| format!("'2001:db8::{host}'"));
+    let stretches =
+        ["192.0.2.4/30", "192.0.2.2-192.0.2.5", "192.0.2.0/27", "10.0.0.8/29", "192.0.0.0/8", "'2001:db8::2/127'"];
+    let somebodys =
+        ["10.0.0.1", "10.0.0.3", "10.0.0.6", "10.0.0.9", "10.0.0.12", "10.0.0.14", "172.16.0.2", "10.96.0.1"];
+    hosts.chain(others).chain(stretches.map(str::to_owned)).chain(somebodys.map(str::to_owned)).collect()
+}
+
+/// A list with one of few names and a spec that rarely changes. Each call adds or removes an entry or two.
+fn list(random: &mut Random, contents: &mut [BTreeSet<String>; 3]) -> Object {
+    let menu = menu();
+    let name = random.below(3) as usize;
+    for _ in 0..1 + random.below(2) {
+        let entry = &menu[random.below(menu.len() as u64) as usize];
+        if !contents[name].remove(entry) {
+            contents[name].insert(entry.clone());
+        }
+    }
+    let head = match (name, random.below(16)) {
+        (_, 0) => "action: Deny, order: 7",
+        (0, _) => "action: Deny",
+        (1, _) => "action: Allow, order: 0, directions: [Ingress]",
+        _ => "action: Deny, order: 50, appliesTo: {podSelector: {matchLabels: {app: web}}}",
+    };
+    let entries = contents[name].iter().cloned().collect::<Vec<_>>().join(", ");
+    let text = format!(
+        "{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {{name: l{name}}}, spec: {{{head}, cidrs: [{entries}]}}}}"
+    );
+    objects(&text).remove(0)
+}
+
+/// A random change, mostly of pods, as in a cluster.
+fn change(random: &mut Random, lists: &mut [BTreeSet<String>; 3]) -> Object {
+    match random.below(16) {
+        0 | 1 => policy(random),
+        2 => service(random),
+        3..=6 => list(random, lists),
+        _ => pod(random),
+    }
+}
+
+fn addresses() -> Vec<IpAddr> {
+    let pods = (0..18).map(|host| format!("10.0.0.{host}"));
+    let others = [
+        "10.96.0.1",
+        "10.96.0.2",
+        "10.97.0.1",
+        "10.97.0.2",
+        "172.16.0.1",
+        "172.16.0.2",
+        "8.8.8.8",
+        "192.0.2.40",
+        "192.1.0.0",
+    ];
+    let listed = (0..13).map(|host| format!("192.0.2.{host}")).chain((0..6).map(|host| format!("2001:db8::{host}")));
+    pods.chain(others.map(str::to_owned)).chain(listed).map(|text| text.parse().expect("an address")).collect()
+}
+
+/// For some ports, whether a subject class allows them to a peer class.
+fn allowed(classes: &Classes, direction: Direction, subject: SubjectId, peer: PeerId) -> Vec<bool> {
+    let set = classes.allowed(direction, subject, peer);
+    let ports = [53, 80, 8080, 8081, 9000, 9010, 9011];
+    let atoms =
+        [Protocol::Tcp, Protocol::Udp].into_iter().flat_map(|of| ports.map(|port| classes.atoms.find(of, port)));
+    atoms.map(|atom| set.contains(atom)).collect()
+}
+
+#[track_caller]
+fn check_agrees(index: &Index, live: &[Object]) {
+    let (cluster, _) = resolve(live, Assumptions::default());
+    let scope = Scope::node(&cluster, "near").expect("the node is there");
+    let scratch = classify(&cluster, &scope).expect("classes");
+    let generation = index.generation().expect("compiled");
+    let names = |cluster: &Cluster, classes: &Classes| -> Vec<(String, SubjectId)> {
+        classes.subject_of.iter().map(|(id, subject)| (cluster.endpoint_name(*id), *subject)).collect()
+    };
+    let (ours, theirs) = (names(&generation.cluster, &generation.classes), names(&cluster, &scratch));
+    assert_eq!(ours.iter().map(|it| &it.0).collect::<Vec<_>>(), theirs.iter().map(|it| &it.0).collect::<Vec<_>>());
+    for ((name, own), (_, other)) in ours.iter().zip(&theirs) {
+        for address in addresses() {
+            for direction in Direction::ALL {
+                let peer = index.peer_at(address).expect("compiled");
+                let incremental = allowed(&generation.classes, direction, *own, peer);
+                let expected = allowed(&scratch, direction, *other, scratch.peer_at(address));
+                assert_eq!(incremental, expected, "{name} {direction:?} {address}");
+            }
+        }
+    }
+}
+
+/// The owners of addresses, as packets see them.
+fn owners(live: &[Object]) -> BTreeSet<(IpAddr, Key, Option<String>)> {
+    let of = |object: &Object| {
+        let Body::Pod(pod) = &object.body else { return Vec::new() };
+        let is_away = pod.host_network || matches!(pod.phase, Some(Phase::Succeeded | Phase::Failed));
+        let addresses = pod.addresses.iter().filter(|_| !is_away);
+        addresses.map(|address| (*address, Key::of(object), object.meta.uid.clone())).collect()
+    };
+    live.iter().flat_map(of).collect()
+}
+
+/// The state that decides whether flows must be judged again: the class of each address, and the pods that have it.
+struct Picture {
+    classes: Vec<Option<PeerId>>,
+    owners: BTreeSet<(IpAddr, Key, Option<String>)>,
+}
+
+impl Picture {
+    fn of(index: &Index, live: &[Object]) -> Self {
+        let classes = addresses().into_iter().map(|address| index.peer_at(address)).collect();
+        Self { classes, owners: owners(live) }
+    }
+
+    /// Whether a flow may have been allowed by a class or owner that its address no longer has.
+    fn is_outdated(&self, now: &Self) -> bool {
+        self.classes != now.classes || !self.owners.is_subset(&now.owners)
+    }
+}
+
+#[test]
+fn incremental_equals_from_scratch() {
+    let (mut nothing, mut addresses, mut relisted, mut everything, mut late, mut later) = (0, 0, 0, 0, 0, 0);
+    for seed in 0..120 {
+        let mut random = Random(seed);
+        let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
+        objects(FIXED).into_iter().for_each(|object| _ = index.apply(object));
+        index.compile().expect("classes");
+        let mut live = objects(FIXED);
+        let mut lists = [const { BTreeSet::new() }; 3];
+        let mut change = |random: &mut Random, index: &mut Index, live: &mut Vec<Object>| {
+            let object = change(random, &mut lists);
+            let is_list = matches!(object.body, Body::CidrList(_));
+            let key = Key::of(&object);
+            live.retain(|it| Key::of(it) != key);
+            let dirty = match random.below(if is_list { 40 } else { 3 }) {
+                0 => index.delete(&key),
+                _ => {
+                    live.push(object.clone());
+                    index.apply(object)
+                }
+            };
+            (dirty, is_list)
+        };
+        for _ in 0..100 {
+            let before = Picture::of(&index, &live);
+            let (dirty, is_list) = change(&mut random, &mut index, &mut live);
+            let judges_again = match &dirty {
+                Dirty::Nothing => false,
+                Dirty::Addresses(changes) => changes.judge_again,
+                Dirty::Everything => true,
+            };
+            let is_outdated = before.is_outdated(&Picture::of(&index, &live));
+            assert!(judges_again || !is_outdated, "seed {seed}: {dirty:?}");
+            // Judging again has a cost: the first packet of every flow takes the slow path.
+            assert!(is_outdated || !judges_again || dirty == Dirty::Everything, "seed {seed}: {dirty:?}");
+            match (dirty, is_list) {
+                (Dirty::Nothing, _) => nothing += 1,
+                (Dirty::Addresses(_), true) => relisted += 1,
+                (Dirty::Addresses(_), false) => addresses += 1,
+                (Dirty::Everything, _) => {
+                    everything += 1;
+                    let draft = index.begin();
+                    // Changes during the compilation are not included in it.
+                    for _ in 0..random.below(4) {
+                        change(&mut random, &mut index, &mut live);
+                    }
+                    let found = index.adopt(draft.classify().expect("classes"));
+                    late += usize::from(!found.addresses.is_empty() && !found.is_more);
+                    if found.is_more {
+                        later += 1;
+                        index.compile().expect("classes");
+                    }
+                }
+            }
+            check_agrees(&index, &live);
+        }
+    }
+    // Each kind of answer must occur, otherwise the test proves nothing.
+    let counts = format!("{nothing} {addresses} {relisted} {everything} {late} {later}");
+    assert!(
+        nothing > 50 && addresses > 200 && relisted > 200 && everything > 200 && late > 100 && later > 100,
+        "{counts}"
+    );
+}
+
+/// A pod on another node, in the namespace shop.
+fn far(name: &str, uid: &str, app: &str, address: &str) -> Object {
+    let text = format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, uid: {uid}, labels: {{app: {app}}}}}, \
+         spec: {{nodeName: far}}, status: {{phase: Running, podIP: {address}}}}}"
+    );
+    objects(&text).remove(0)
+}
+
+/// An index with a local pod, and one pod of each kind on another node.
+fn compiled() -> Index {
+    let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
+    let near = far("near", "u0", "web", "10.0.0.1");
+    let near = match near.body {
+        Body::Pod(pod) => Object { body: Body::Pod(Pod { node: Some("near".to_owned()), ..pod }), ..near },
+        _ => near,
+    };
+    let others = [far("db", "u1", "db", "10.1.0.1"), far("cron", "u2", "cron", "10.1.0.2")];
+    objects(FIXED).into_iter().chain([near]).chain(others).for_each(|object| _ = index.apply(object));
+    index.compile().expect("classes");
+    index
+}
+
+/// The number of single entries, and whether flows are judged again.
+#[track_caller]
+fn singly(dirty: Dirty) -> (usize, bool) {
+    match dirty {
+        Dirty::Nothing => (0, false),
+        Dirty::Addresses(changes) => (changes.entries.len(), changes.judge_again),
+        Dirty::Everything => panic!("it can be written singly"),
+    }
+}
+
+#[test]
+fn flows_are_judged_again_when_an_address_gets_another_class_or_another_owner() {
+    let mut index = compiled();
+    let new = |uid: &str, app: &str| far("new", uid, app, "10.1.0.9");
+    assert_eq!(singly(index.apply(new("u3", "cron"))), (1, true), "it was no pod's");
+    assert_eq!(singly(index.apply(new("u3", "cron"))), (0, false));
+    assert_eq!(singly(index.apply(new("u3", "web"))), (1, true), "other labels");
+    assert_eq!(singly(index.apply(new("u3", "cron"))), (1, true), "and back");
+    assert_eq!(singly(index.apply(new("u3", "api"))), (0, false), "labels that nothing tells apart");
+    assert_eq!(singly(index.apply(new("u4", "api"))), (0, true), "another pod of the same name");
+    assert_eq!(singly(index.delete(&Key::of(&new("", "")))), (1, true), "it is no pod's again");
+}
+
+#[test]
+fn a_pod_that_is_like_any_address_asks_for_nothing_until_it_goes() {
+    let mut index = compiled();
+    assert_eq!(singly(index.apply(far("new", "u3", "web", "10.1.0.9"))), (0, false));
+    assert_eq!(singly(index.apply(far("new", "u4", "web", "10.1.0.9"))), (0, true), "another pod of the same name");
+    assert_eq!(singly(index.apply(far("new", "u4", "web", "10.1.0.8"))), (0, true), "it has left an address");
+    assert_eq!(singly(index.delete(&Key::of(&far("new", "", "web", "10.1.0.8")))), (0, true));
+}
+
+#[test]
+fn a_pod_that_goes_while_a_generation_is_made_is_late_for_it() {
+    let mut index = compiled();
+    index.apply(far("new", "u3", "web", "10.1.0.9"));
+    let draft = index.begin();
+    index.delete(&Key::of(&far("new", "", "web", "10.1.0.9")));
+    let late = index.adopt(draft.classify().expect("classes"));
+    assert_eq!(late, Late { judge_again: true, ..Late::default() });
+}
+
+#[test]
+fn a_backend_of_another_class_changes_what_its_service_is_judged_by() {
+    let mut index = compiled();
+    index.apply(far("behind", "u3", "db", "10.0.0.5"));
+    index.compile().expect("classes");
+    assert_eq!(index.apply(far("behind", "u3", "cron", "10.0.0.5")), Dirty::Everything);
+}
+
+#[test]
+fn a_policy_that_selects_no_local_pod_changes_nothing() {
+    let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
+    objects(FIXED).into_iter().for_each(|object| _ = index.apply(object));
+    index.compile().expect("classes");
+    let policy = "
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: elsewhere, namespace: shop}
+spec: {podSelector: {matchLabels: {app: nobody}}}
+";
+    let policy = objects(policy).remove(0);
+    assert_eq!(index.apply(policy.clone()), Dirty::Nothing);
+    assert_eq!(index.apply(policy.clone()), Dirty::Nothing);
+    assert_eq!(index.delete(&Key::of(&policy)), Dirty::Nothing);
+}
+
+#[test]
+fn a_pod_with_a_host_port_makes_a_generation_on_its_own_node_alone() {
+    let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
+    objects(FIXED).into_iter().for_each(|object| _ = index.apply(object));
+    let pod = |name: &str, node: &str, address: &str, port: &str| {
+        let text = format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, labels: {{app: web}}}}, spec: \
+             {{nodeName: {node}, containers: [{{name: c, ports: [{{containerPort: 80{port}}}]}}]}}, \
+             status: {{phase: Running, podIP: {address}}}}}"
+        );
+        objects(&text).remove(0)
+    };
+    let port = ", hostPort: 9000, hostIP: 192.0.2.40";
+    let (known, elsewhere) = (pod("known", "far", "10.0.0.1", ""), pod("elsewhere", "far", "10.0.0.2", port));
+    let (client, near) = (pod("client", "near", "10.0.0.3", ""), pod("near", "near", "10.0.0.4", port));
+    [known, client].into_iter().for_each(|it| _ = index.apply(it));
+    index.compile().expect("classes");
+    assert_ne!(index.apply(elsewhere), Dirty::Everything, "another node's hostPorts concern nothing here");
+    assert_eq!(index.apply(near.clone()), Dirty::Everything);
+    index.compile().expect("classes");
+    let mut moved = near.clone();
+    let Body::Pod(body) = &mut moved.body else { panic!("a pod") };
+    body.host_ports.clear();
+    assert_eq!(index.apply(moved), Dirty::Everything, "it is no hostPort any more");
+    assert_eq!(index.apply(near.clone()), Dirty::Everything);
+    index.compile().expect("classes");
+    // A pod on another node takes the address of the hostPort, or the pod's own address.
+    assert_eq!(index.apply(pod("taker", "far", "192.0.2.40", "")), Dirty::Everything);
+    assert_eq!(index.delete(&Key::of(&near)), Dirty::Everything);
+}
+
+#[test]
+fn a_reset_with_the_same_objects_changes_nothing() {
+    let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
+    objects(FIXED).into_iter().for_each(|object| _ = index.apply(object));
+    let mut random = Random(7);
+    let mut pods: Vec<Object> = (0..20).map(|_| pod(&mut random)).collect();
+    pods.sort_by_key(Key::of);
+    pods.dedup_by_key(|it| Key::of(it));
+    assert_eq!(index.reset("Pod", pods.clone()), Dirty::Everything);
+    index.compile().expect("classes");
+    assert_eq!(index.reset("Pod", pods.clone()), Dirty::Nothing);
+    pods.clear();
+    assert_ne!(index.reset("Pod", pods), Dirty::Nothing);
+}
+
+/// The value of an address in the exact table.
+fn written(compiled: &Compiled, address: IpAddr) -> Option<Vec<u8>> {
+    let map = compiled.maps.iter().find(|map| map.name == MapName::Exact4).expect("there are pods");
+    let key = address_bytes(address);
+    assert!(map.entries.is_sorted(), "whoever reads them relies on it");
+    map.entries.iter().find(|(it, _)| *it == key).map(|(_, value)| value.clone())
+}
+
+#[test]
+fn what_is_late_is_written_into_compiled_tables_as_far_as_there_is_room() {
+    let near = "
+{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop, labels: {app: web}},
+  spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.1}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: db, namespace: shop, labels: {app: db}},
+  spec: {nodeName: far}, status: {phase: Running, podIP: 10.0.0.2}}
+";
+    let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
+    objects(FIXED).into_iter().chain(objects(near)).for_each(|object| _ = index.apply(object));
+    let generation = index.compile().expect("classes");
+    let options = compile::Options { forced: vec![(Place::Exact4, Structure::Layered)], ..Default::default() };
+    let compiled = compile_classes(&generation.cluster, &generation.scope, generation.classes.clone(), &options);
+    let mut compiled = compiled.expect("it compiles");
+    let at = |host: u32| -> IpAddr { std::net::Ipv4Addr::from_bits(0x0a01_0000 + host).into() };
+    let db: IpAddr = "10.0.0.2".parse().expect("an address");
+    let class = |number: u32| Some(number.to_le_bytes().to_vec());
+    assert_ne!(written(&compiled, db), class(7));
+    assert!(compiled.write_addresses(&[(db, Some(PeerId(7))), (at(1), Some(PeerId(8))), (at(2), None)].into()));
+    assert_eq!([db, at(1), at(2)].map(|it| written(&compiled, it)), [class(7), class(8), None]);
+    assert!(compiled.write_addresses(&[(db, None)].into()));
+    assert_eq!(written(&compiled, db), None);
+    // No endpoint has an address of that family, so there is no table for it.
+    let maps = compiled.maps.clone();
+    assert!(compiled.write_addresses(&[("2001:db8::1".parse().expect("an address"), Some(PeerId(1)))].into()));
+    assert_eq!(compiled.maps, maps);
+    // If there are more entries than room, the call says so, and writes as many as fit.
+    let room = maps.iter().find(|map| map.name == MapName::Exact4).expect("it is there").spec.max_entries;
+    assert!(!compiled.write_addresses(&(0..=room).map(|host| (at(host), Some(PeerId(9)))).collect()));
+    assert_eq!([at(0), at(1)].map(|it| written(&compiled, it)), [class(9), class(9)]);
+    assert_eq!(written(&compiled, at(room)), None);
+}

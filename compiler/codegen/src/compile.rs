@@ -1,0 +1,317 @@
+//! The whole pipeline behind one call: from a cluster and a scope to everything that an artifact consists of.
+//!
+//! Strategy: one stage after the other, as in the picture of the crate; then measure the result and check it against
+//! the limits of the kernel and the caller's budgets.
+//! Invariants: every exceeded limit is an error that names the limit, the actual size and the permitted size; nothing
+//! is left out to make the result fit.
+
+mod budget;
+
+use weir_artifact::map_image::bucket_family;
+use weir_artifact::map_image::flow_room;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use weir_objects::address::Family;
+use weir_artifact::map_image::MapImage;
+use weir_artifact::structure::{Note, Place, Structure};
+use weir_artifact::{Artifact, Description, Line, LinkError, Parts, memory};
+use weir_classes as classify;
+use weir_classes::{Classes, ClassifyError, PeerId, Scope};
+use crate::describe::lines::{line_of_object, line_table};
+use crate::describe::{describe, named_endpoint};
+use weir_ebpf::asm::Assembled;
+use weir_ebpf::limits::{Report, Violation, self};
+use weir_ebpf::target::Target;
+use weir_classes::edge::Edge;
+use crate::emit::{EmitError, Plan, self};
+use crate::image::{EndpointEntry, Sizes, self};
+use crate::ir::{Program, Tables};
+use weir_artifact::layout::MapName;
+use weir_artifact::layout::{AT_EDGE, program_name};
+use crate::lower;
+use weir_model::{Cluster, Direction};
+use weir_objects::origin::Origin;
+use crate::passes::{PassError, self};
+use crate::structures::Options as StructureOptions;
+
+pub use budget::{Budget, BudgetError, Budgets};
+
+/// Options of a compile.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The oldest kernel that the programs must load on.
+    pub target: Target,
+    /// The figures besides the input that map sizes depend on.
+    pub sizes: Sizes,
+    /// Limits of the caller.
+    pub budgets: Budgets,
+    /// Structures to take instead of the cost model's choice, where it can be done.
+    pub forced: Vec<(Place, Structure)>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { target: Target::BASE, sizes: Sizes::default(), budgets: Budgets::default(), forced: Vec::new() }
+    }
+}
+
+/// The result of a compile.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// Classes and rows, with provenance.
+    pub classes: Classes,
+    /// The tables that the decisions look up.
+    pub tables: Tables,
+    /// The decisions as lowered: ingress, egress.
+    pub general: [Program; 2],
+    /// The decisions after the passes.
+    pub decisions: [Program; 2],
+    /// `to_pod`, `from_pod`.
+    pub programs: [Assembled; 2],
+    /// Their measures.
+    pub reports: [Report; 2],
+    /// `at_edge`, if lists deny addresses to every pod.
+    pub edge: Option<Assembled>,
+    /// The maps, `endpoints` without entries.
+    pub maps: Vec<MapImage>,
+    /// The value in the map `endpoints` for each local endpoint, in the order of the scope.
+    pub endpoints: Vec<EndpointEntry>,
+}
+
+/// Why a compile failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    /// Classification failed: programs cannot enforce an assumption, or a limit is exceeded.
+    #[error(transparent)]
+    Classify(#[from] ClassifyError),
+    /// A bug in Weir.
+    #[error(transparent)]
+    Pass(#[from] PassError),
+    /// A limit of the assembler or of the stack frame is exceeded.
+    #[error("program {program}: {error}")]
+    Emit {
+        /// The program's name.
+        program: &'static str,
+        /// The limit, in words.
+        error: EmitError,
+    },
+    /// The kernel would refuse the program.
+    #[error("program {program}: {violation}")]
+    Program {
+        /// The program's name.
+        program: &'static str,
+        /// The rule of the kernel that the program breaks.
+        violation: Violation,
+    },
+    /// The kernel has no maps of this size.
+    #[error("map {}: {entries} entries, the limit is {limit}", map.name())]
+    Map {
+        /// The map.
+        map: MapName,
+        /// How many entries it has.
+        entries: u64,
+        /// How many entries it may have.
+        limit: u64,
+    },
+    /// Numbers of classes have 31 bits in keys.
+    #[error("{count} {what}, the limit is {limit}")]
+    Classes {
+        /// The kind of classes.
+        what: &'static str,
+        /// How many there are.
+        count: u64,
+        /// How many there may be.
+        limit: u64,
+    },
+    /// A budget of the caller is exceeded.
+    #[error(transparent)]
+    Budget(#[from] BudgetError),
+}
+
+/// The kernel rounds the number of buckets up to a power of two that must fit 32 bits.
+const MOST_ENTRIES: u64 = 1 << 31;
+/// The upper bit of a row's key is the direction.
+const MOST_CLASSES: u64 = 1 << 31;
+
+/// Compiles a cluster for the endpoints in scope.
+pub fn compile(cluster: &Cluster, scope: &Scope, options: &Options) -> Result<Compiled, CompileError> {
+    let classes = classify::classify_within(cluster, scope, options.budgets.limits())?;
+    compile_classes(cluster, scope, classes, options)
+}
+
+/// The same, for classes that are known already.
+pub fn compile_classes(
+    cluster: &Cluster,
+    scope: &Scope,
+    classes: Classes,
+    options: &Options,
+) -> Result<Compiled, CompileError> {
+    check_classes(&classes)?;
+    let structures =
+        StructureOptions { most_value_bytes: options.target.most_value_bytes(), forced: options.forced.clone() };
+    let tables = lower::tables_with(&classes, &structures);
+    let general = Direction::ALL.map(|direction| lower::lower(direction, &tables));
+    let mut decisions = general.clone();
+    for decision in &mut decisions {
+        passes::optimize(decision, &tables)?;
+    }
+    let families = [Family::V4, Family::V6].into_iter().filter(|it| image::has_family(cluster, scope, *it)).collect();
+    let plan = Plan { target: options.target, decisions: decisions.each_ref(), tables: &tables, families };
+    let (to_pod, to_pod_report) = program(&plan, Direction::Ingress)?;
+    let (from_pod, from_pod_report) = program(&plan, Direction::Egress)?;
+    let mut maps = image::maps(cluster, scope, &tables, options.sizes, options.target);
+    let mut at_edge = None;
+    if let Some(edge) = Edge::of(cluster, &classes) {
+        at_edge = Some(checked(AT_EDGE, emit::emit_edge(&plan, &edge))?.0);
+        maps.extend(image::edge_maps(cluster, scope, &edge));
+        maps.sort_by_key(|map| map.name);
+    }
+    check_maps(&maps)?;
+    let endpoints = image::endpoints(cluster, &classes, &tables);
+    let compiled = Compiled {
+        programs: [to_pod, from_pod],
+        reports: [to_pod_report, from_pod_report],
+        edge: at_edge,
+        classes,
+        tables,
+        general,
+        decisions,
+        maps,
+        endpoints,
+    };
+    options.budgets.check(&compiled)?;
+    Ok(compiled)
+}
+
+impl Compiled {
+    /// Writes changes of addresses since the cluster was compiled; `None` removes an address. Returns whether all of
+    /// them could be written.
+    pub fn write_addresses(&mut self, changes: &BTreeMap<IpAddr, Option<PeerId>>) -> bool {
+        image::write_addresses(&mut self.maps, changes)
+    }
+
+    /// Links everything into the content of the artifact's file. `complete` adds the facts that only the caller knows:
+    /// inputs, the node.
+    pub fn artifact(
+        &self,
+        cluster: &Cluster,
+        options: &Options,
+        complete: impl FnOnce(&mut Description),
+    ) -> Result<Artifact, LinkError> {
+        self.artifact_of_files(cluster, options, &mut |_| None, complete)
+    }
+
+    /// The same for objects that came from files; `locate` finds the line of an origin.
+    pub fn artifact_of_files(
+        &self,
+        cluster: &Cluster,
+        options: &Options,
+        locate: &mut dyn FnMut(&Origin) -> Option<Line>,
+        complete: impl FnOnce(&mut Description),
+    ) -> Result<Artifact, LinkError> {
+        let mut place = |origin: &Origin| locate(origin).map(|line| format!("{}:{}", line.file, line.number));
+        let mut description = describe(cluster, &self.classes, options.target, &mut place);
+        description.structures = self.structures();
+        complete(&mut description);
+        let mut programs = self.programs.clone();
+        let mut line = |origin: &Origin| locate(origin).unwrap_or_else(|| line_of_object(cluster, origin));
+        let lines = line_table(&mut programs, &self.tables.sources, &mut line);
+        Artifact::link(Parts {
+            programs,
+            edge: self.edge.clone(),
+            lines,
+            maps: self.maps.clone(),
+            endpoints: self.endpoints.iter().map(|entry| named_endpoint(cluster, entry)).collect(),
+            description,
+        })
+    }
+
+    /// The structure of each set that the programs look up, and the reason for it.
+    pub fn structures(&self) -> Vec<Note> {
+        let used = |map: &MapImage| {
+            let uses = self.programs.iter().flat_map(|program| &program.maps);
+            uses.into_iter().any(|used| used.map.0 == map.name as u32)
+        };
+        let mut notes = Vec::new();
+        for note in &self.tables.structures.notes {
+            let maps = || self.maps.iter().filter(|map| place_of(map.name) == Some(note.place));
+            let in_program = note.structure == Structure::Compares && self.judges(note.place);
+            if in_program || maps().any(used) {
+                let bytes = if in_program { note.bytes } else { maps().map(|map| memory::full(map).fixed).sum() };
+                notes.push(Note { bytes, ..note.clone() });
+            }
+        }
+        notes.push(self.flow_table());
+        notes
+    }
+
+    /// The flow tables of both families together.
+    fn flow_table(&self) -> Note {
+        let tables = self.maps.iter().filter(|map| bucket_family(map.name).is_some());
+        let (mut entries, mut bytes) = (0, 0);
+        for map in tables {
+            entries += flow_room(map) as usize;
+            bytes += memory::full(map).fixed;
+        }
+        let why = "read without a call".to_owned();
+        Note { place: Place::Flows, structure: Structure::Buckets, entries, bytes, why }
+    }
+
+    /// Whether a local endpoint has addresses of the family that a set is of.
+    fn judges(&self, place: Place) -> bool {
+        let nodes = match place {
+            Place::Exact4 | Place::Prefixes4 => MapName::Nodes4,
+            Place::Exact6 | Place::Prefixes6 => MapName::Nodes6,
+            Place::Ports | Place::Rows | Place::Flows => return true,
+        };
+        self.maps.iter().any(|map| map.name == nodes)
+    }
+}
+
+/// The set that a map is of.
+fn place_of(map: MapName) -> Option<Place> {
+    Some(match map {
+        MapName::Exact4 | MapName::Listed4 => Place::Exact4,
+        MapName::Prefixes4 => Place::Prefixes4,
+        MapName::Exact6 | MapName::Listed6 => Place::Exact6,
+        MapName::Prefixes6 => Place::Prefixes6,
+        MapName::Ports => Place::Ports,
+        MapName::Rows => Place::Rows,
+        _ => return None,
+    })
+}
+
+fn program(plan: &Plan<'_>, hook: Direction) -> Result<(Assembled, Report), CompileError> {
+    checked(program_name(hook), emit::emit(plan, hook))
+}
+
+/// A program as the kernel takes it, and its measures.
+fn checked(program: &'static str, emitted: Result<Assembled, EmitError>) -> Result<(Assembled, Report), CompileError> {
+    let assembled = emitted.map_err(|error| CompileError::Emit { program, error })?;
+    let report = limits::check(&assembled.insns);
+    match report.violations.first() {
+        Some(violation) => Err(CompileError::Program { program, violation: violation.clone() }),
+        None => Ok((assembled, report)),
+    }
+}
+
+fn check_classes(classes: &Classes) -> Result<(), CompileError> {
+    let counts = [("subject classes", classes.subjects.len()), ("peer classes", classes.peers.len())];
+    for (what, count) in counts {
+        if count as u64 > MOST_CLASSES {
+            return Err(CompileError::Classes { what, count: count as u64, limit: MOST_CLASSES });
+        }
+    }
+    Ok(())
+}
+
+fn check_maps(maps: &[MapImage]) -> Result<(), CompileError> {
+    for map in maps {
+        let entries = (map.entries.len() as u64).max(u64::from(map.spec.max_entries));
+        if entries > MOST_ENTRIES || map.entries.len() as u64 > u64::from(map.spec.max_entries) {
+            return Err(CompileError::Map { map: map.name, entries, limit: MOST_ENTRIES });
+        }
+    }
+    Ok(())
+}

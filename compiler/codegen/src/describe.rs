@@ -1,0 +1,70 @@
+//! The manifest's description of a cluster and its classes.
+
+pub mod lines;
+pub mod provenance;
+
+use weir_artifact::{Description, NamedEndpoint};
+use weir_classes::Classes;
+use weir_ebpf::target::Target;
+use crate::image::EndpointEntry;
+use weir_model::{Audit, Cluster, Established, HostNetworkPods, Icmp, IpBlockPods, NamedPortTwice, ServiceAddress};
+use weir_objects::origin::Origin;
+
+/// Describes all but the inputs, the objects, the node and the structures, which the caller adds. `place` names the
+/// file and line of a field.
+pub fn describe(
+    cluster: &Cluster,
+    classes: &Classes,
+    target: Target,
+    place: &mut dyn FnMut(&Origin) -> Option<String>,
+) -> Description {
+    Description {
+        inputs: Vec::new(),
+        objects: String::new(),
+        target,
+        node: None,
+        counts: counts(cluster, classes),
+        structures: Vec::new(),
+        assumptions: assumptions(cluster),
+        provenance: provenance::provenance(cluster, classes, place),
+    }
+}
+
+/// A local endpoint with its names.
+pub fn named_endpoint(cluster: &Cluster, entry: &EndpointEntry) -> NamedEndpoint {
+    let endpoint = &cluster.endpoints[entry.endpoint.index()];
+    let namespace = cluster.namespaces[endpoint.namespace.index()].name.clone();
+    NamedEndpoint { namespace, name: endpoint.name.clone(), value: entry.value.clone() }
+}
+
+fn counts(cluster: &Cluster, classes: &Classes) -> Vec<(String, u64)> {
+    let entries = |rows: &[weir_classes::Row]| rows.iter().map(|row| row.entries.len()).sum::<usize>();
+    let counts = [
+        ("policies", cluster.policies.len()),
+        ("audit_policies", cluster.staged.len()),
+        ("lists", cluster.lists.len()),
+        ("endpoints", cluster.endpoints.len()),
+        ("local_endpoints", classes.subject_of.len()),
+        ("subject_classes", classes.subjects.len()),
+        ("peer_classes", classes.peers.len()),
+        ("port_atoms", classes.atoms.count()),
+        ("atom_sets", classes.atom_sets.len()),
+        ("ingress_entries", entries(&classes.ingress)),
+        ("egress_entries", entries(&classes.egress)),
+    ];
+    counts.map(|(name, count)| (name.to_owned(), count as u64)).to_vec()
+}
+
+fn assumptions(cluster: &Cluster) -> Vec<(String, String)> {
+    let assume = &cluster.assume;
+    let pairs = [
+        (IpBlockPods::KEY, IpBlockPods::VALUES[assume.ipblock_pods as usize]),
+        (HostNetworkPods::KEY, HostNetworkPods::VALUES[assume.hostnetwork_pods as usize]),
+        (Icmp::KEY, Icmp::VALUES[assume.icmp as usize]),
+        (NamedPortTwice::KEY, NamedPortTwice::VALUES[assume.named_port_twice as usize]),
+        (ServiceAddress::KEY, ServiceAddress::VALUES[assume.service_address as usize]),
+        (Established::KEY, Established::VALUES[assume.established as usize]),
+        (Audit::KEY, Audit::VALUES[assume.audit as usize]),
+    ];
+    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec()
+}

@@ -1,0 +1,111 @@
+//! The rules, lists and services behind each entry of the tables, from the classes.
+
+use weir_artifact::Provenance;
+use weir_artifact::provenance::{List, Policy, Rule, Subject};
+use weir_classes::{AtomSet, Classes, FrontPort, Predicate, RuleParts};
+use weir_model::{Cluster, Direction, ListAction, PolicyId};
+use weir_objects::origin::{FieldPath, Origin};
+
+/// The provenance of these classes; `place` finds the position of an origin.
+pub fn provenance(
+    cluster: &Cluster,
+    classes: &Classes,
+    place: &mut dyn FnMut(&Origin) -> Option<String>,
+) -> Provenance {
+    let predicates = vec![Vec::new(); classes.predicates().len()];
+    let mut made = Provenance { predicates, ..Provenance::default() };
+    let (policies, lists) = (classes.policies(), classes.lists());
+    for id in &policies {
+        made.policies.push(policy(cluster, classes, *id, place));
+    }
+    for id in &lists {
+        let list = &cluster.lists[id.index()];
+        let predicate = classes.predicates().iter().position(|it| *it == Predicate::List(*id));
+        made.lists.push(List {
+            name: list.name.clone(),
+            place: place(&Origin::new(list.object, FieldPath::root())),
+            action: if list.action == ListAction::Deny { "Deny" } else { "Allow" },
+            asked: [list.ingress, list.egress],
+            predicate: predicate.map_or(u32::MAX, |index| index as u32),
+        });
+    }
+    for subject in &classes.subjects {
+        let number = |at: Result<usize, usize>| at.unwrap_or_else(|at| at) as u32;
+        let of_list = |id| lists.iter().position(|it| it == id).map(|index| index as u32);
+        let numbers = |ids: &[PolicyId]| ids.iter().map(|id| number(policies.binary_search(id))).collect();
+        made.subjects.push(Subject {
+            policies: numbers(&subject.policies),
+            staged: numbers(subject.staged()),
+            lists: subject.lists.iter().filter_map(of_list).collect(),
+            named: named(classes, Direction::Ingress, &subject.named),
+        });
+    }
+    add_peers(&mut made, cluster, classes);
+    made
+}
+
+fn add_peers(made: &mut Provenance, cluster: &Cluster, classes: &Classes) {
+    for (number, peer) in (0..).zip(&classes.peers) {
+        peer.predicates.iter().for_each(|id| made.predicates[id.index()].push(number));
+        if !peer.named.is_empty() {
+            made.named.push((number, named(classes, Direction::Egress, &peer.named)));
+        }
+        let front = peer.front.and_then(|front| classes.fronts.get(front as usize));
+        let port = |it: &FrontPort| (it.atom.0, service_port(cluster, it));
+        let of_service = front.into_iter().flat_map(|front| &front.ports).map(port);
+        let host_port = |index: &u32| {
+            let it = cluster.host_ports.get(*index as usize)?;
+            Some((classes.atoms.find(it.protocol, it.port).0, cluster.host_port_name(*index as usize)))
+        };
+        let stands_for: Vec<_> = of_service.chain(peer.host_ports.iter().filter_map(host_port)).collect();
+        if !stands_for.is_empty() {
+            made.services.push((number, stands_for));
+        }
+    }
+}
+
+fn policy(
+    cluster: &Cluster,
+    classes: &Classes,
+    id: PolicyId,
+    place: &mut dyn FnMut(&Origin) -> Option<String>,
+) -> Policy {
+    let policy = cluster.policy(id);
+    let rules = Direction::ALL.map(|direction| {
+        let drafted = classes.drafted(id, direction)?;
+        let rule = |(index, parts): (usize, RuleParts)| Rule {
+            place: place(&policy.rule_origin(direction, index)),
+            predicates: parts.predicates.map(|ids| ids.iter().map(|id| id.0).collect()),
+            atoms: parts.atoms.as_ref().map(stretches),
+            names: parts.names,
+        };
+        Some(drafted.into_iter().enumerate().map(rule).collect())
+    });
+    let place = place(&Origin::new(policy.object, FieldPath::root()));
+    Policy { name: cluster.policy_name(id), is_staged: cluster.is_staged(id), place, rules }
+}
+
+fn named(classes: &Classes, direction: Direction, named: &[(u32, u16)]) -> Vec<(u32, u32)> {
+    let names = match direction {
+        Direction::Ingress => &classes.atoms.ingress_names,
+        Direction::Egress => &classes.atoms.egress_names,
+    };
+    named.iter().map(|(name, number)| (*name, classes.atoms.find(names[*name as usize].0, *number).0)).collect()
+}
+
+fn service_port(cluster: &Cluster, front: &FrontPort) -> String {
+    let port = &cluster.services[front.service.index()].ports[front.port as usize];
+    format!("{} {}/{}", cluster.service_name(front.service), port.port, port.protocol.name())
+}
+
+/// The first and last atom of every run of atoms.
+fn stretches(set: &AtomSet) -> Vec<(u32, u32)> {
+    let mut found: Vec<(u32, u32)> = Vec::new();
+    for atom in set.atoms().map(|it| it.0) {
+        match found.last_mut() {
+            Some((_, last)) if *last + 1 == atom => *last = atom,
+            _ => found.push((atom, atom)),
+        }
+    }
+    found
+}

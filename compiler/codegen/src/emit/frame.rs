@@ -1,0 +1,121 @@
+//! The register and stack contract of the emitted programs.
+//!
+//! | register | holds |
+//! | --- | --- |
+//! | r6 | the context, throughout |
+//! | r7 | packet start while parsing; from the flow look-up on, the flow's slot, or 0 |
+//! | r8 | packet end while parsing; from the flow look-up on, the time in ticks |
+//! | r9 | while parsing, the transport header's offset; then the flow's last time; in the decision, the endpoint |
+//! | r0–r5 | scratch, lost at every call |
+//!
+//! The stack frame is laid out by [`Frame`]; every byte that a program may read is written on every path before
+//! (the verifier insists on this). The entry clears the slots that only some paths write; `FLOW` and `SCRATCH` are
+//! written completely before every use.
+
+/// Stack offsets, from r10 down.
+pub(super) struct Frame;
+
+impl Frame {
+    /// The flow key: interface, remote address, remote port, local port, protocol. 16 bytes for IPv4, 32 for IPv6. Its
+    /// start is chosen so that the address is aligned.
+    pub(super) const KEY: i16 = -36;
+    /// The pod's address.
+    pub(super) const LOCAL: i16 = Self::KEY - 20;
+    /// Facts about the flow.
+    const FLOW: i16 = Self::LOCAL - 32;
+    /// The place in the flow table of the flow's slot, or of a new flow's home slot.
+    pub(super) const SLOT: i16 = Self::FLOW;
+    /// The slot's word as it was read. A change of the word expects this value.
+    pub(super) const WORD: i16 = Self::FLOW + 8;
+    /// The epoch in force when the decision about this packet began. No branch tests it.
+    pub(super) const EPOCH: i16 = Self::FLOW + 16;
+    /// For a new flow: 1 if it must get the slot in `SLOT` and no other.
+    pub(super) const TAKES: i16 = Self::FLOW + 20;
+    /// A key for the look-up of a prefix, a fragment or a node. The largest is that of an IPv6 fragment.
+    pub(super) const SCRATCH: i16 = Self::FLOW - 48;
+    /// The flow key of the packet that an ICMP error quotes, within `SCRATCH`.
+    pub(super) const QUOTED: i16 = Self::SCRATCH + 4;
+    // Verifier: values that programs branch on are in the upper half of an eight-byte slot. In lower halves, kernels up
+    // to 6.18 at least track constants and the results of compares, and would walk the rest of the program once for
+    // each combination.
+    /// The IP protocol.
+    pub(super) const PROTOCOL: i16 = Self::SCRATCH - 4;
+    /// The fragment's identification. No branch tests it.
+    pub(super) const FRAGMENT_ID: i16 = Self::PROTOCOL - 4;
+    /// TCP's flags; for SCTP the equivalent flag (SYN for INIT); 0 for other protocols.
+    pub(super) const TCP_FLAGS: i16 = Self::PROTOCOL - 8;
+    /// The direction whose policies decide: that of the packet, or the one in which its flow began.
+    pub(super) const JUDGED: i16 = Self::TCP_FLAGS - 8;
+    /// Where a packet to the pod originated: [`weir_artifact::layout::Origin`].
+    pub(super) const ORIGIN: i16 = Self::JUDGED - 8;
+    /// The outcome that is counted at the end.
+    pub(super) const OUTCOME: i16 = Self::ORIGIN - 8;
+    /// [`Self::FIRST`] for a first fragment, whose ports must be remembered; [`Self::LATER`] for a later fragment and,
+    /// in IPv6, for every other packet with a fragment header.
+    pub(super) const FRAGMENT: i16 = Self::OUTCOME - 8;
+    pub(super) const FIRST: i32 = 1;
+    pub(super) const LATER: i32 = 2;
+    /// The family, for events: 4 or 6, 0 if unknown.
+    pub(super) const FAMILY: i16 = Self::FRAGMENT - 8;
+    /// 1 for a packet in the middle of a connection, which needs a decision in both directions.
+    pub(super) const BOTH: i16 = Self::FAMILY - 8;
+    /// For a packet that needs a decision in both directions: the outcome of the first one.
+    pub(super) const FIRST_OUTCOME: i16 = Self::BOTH - 8;
+    /// 1 for an ICMP error about a live flow, whose sender is checked against the lists.
+    pub(super) const ICMP_ERROR: i16 = Self::FIRST_OUTCOME - 8;
+    /// The entry clears everything from here to `SCRATCH`.
+    pub(super) const CLEARED: i16 = Self::ICMP_ERROR - 4;
+    /// IPv6's payload length, in host order.
+    pub(super) const PAYLOAD: i16 = Self::CLEARED - 8;
+    /// IPv6's hop limit.
+    pub(super) const HOP_LIMIT: i16 = Self::PAYLOAD + 4;
+    /// The other end's peer class, after it was looked up. Eight bytes, so that the next slot is aligned.
+    pub(super) const PEER: i16 = Self::PAYLOAD - 8;
+    /// The decision's values, eight bytes each.
+    pub(super) const VALUES: i16 = Self::PEER - 8;
+    /// The maximum number of values in a decision.
+    pub(super) const MOST_VALUES: u32 = 24;
+
+    /// The stack offset of a value of the decision.
+    pub(super) fn value(index: u32) -> i16 {
+        Self::VALUES - 8 * index as i16
+    }
+}
+
+const _: () = assert!(-(Frame::VALUES as i32 - 8 * Frame::MOST_VALUES as i32) <= 512, "the kernel gives 512 bytes");
+const _: () = assert!(
+    Frame::VALUES % 8 == 0 && Frame::SCRATCH % 8 == 0 && Frame::CLEARED % 8 == 0 && Frame::LOCAL % 8 == 0,
+    "eight-byte slots are aligned"
+);
+
+const _: () = assert!(Key::REMOTE % 8 == 0 && (Frame::QUOTED - Frame::KEY) % 8 == 0, "so are addresses");
+
+/// The offsets of ports and protocol in a family's flow key.
+pub(super) struct Key {
+    pub(super) remote_port: i16,
+    pub(super) local_port: i16,
+    pub(super) protocol: i16,
+}
+
+impl Key {
+    pub(super) const IFINDEX: i16 = Frame::KEY;
+    pub(super) const REMOTE: i16 = Frame::KEY + 4;
+
+    pub(super) fn of(address_bytes: i16) -> Self {
+        let ports = Self::REMOTE + address_bytes;
+        Self { remote_port: ports, local_port: ports + 2, protocol: ports + 4 }
+    }
+}
+
+/// Offsets in `struct __sk_buff`.
+pub(super) mod skb {
+    pub(crate) const LEN: i16 = 0;
+    pub(crate) const PROTOCOL: i16 = 16;
+    pub(crate) const VLAN_PRESENT: i16 = 20;
+    pub(crate) const INGRESS_IFINDEX: i16 = 36;
+    pub(crate) const IFINDEX: i16 = 40;
+    pub(crate) const TC_INDEX: i16 = 44;
+    pub(crate) const SK: i16 = 168;
+    pub(crate) const DATA: i16 = 76;
+    pub(crate) const DATA_END: i16 = 80;
+}

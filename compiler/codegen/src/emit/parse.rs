@@ -1,0 +1,384 @@
+//! Header parsing: from the packet's headers to facts on the stack.
+//!
+//! Headers outside of the linear area are pulled in, once at the start and again where options or extension headers
+//! reach further. A packet whose headers are still out of reach is malformed. IPv4 options are skipped with the help of
+//! IHL, and walked to find source routes. IPv6 extension headers are followed up to a bound. A first fragment must
+//! contain its whole transport header: a sender that splits the header tries to hide it from filters.
+
+use super::Emitter;
+use super::flows::{ACK, RST, SYN};
+use super::frame::{Frame, Key, skb};
+use weir_objects::address::Family;
+use weir_ebpf::asm::Label;
+use weir_ebpf::helper::Helper;
+use weir_ebpf::insn::{AluOp, Cond, Reg, Size, SwapBits};
+use weir_artifact::layout::Outcome;
+use weir_model::Direction;
+
+/// Bytes of an Ethernet header.
+pub(super) const ETHERNET: i32 = 14;
+/// The number of extension headers that are followed. A packet with more is malformed.
+const MOST_EXTENSIONS: usize = 6;
+/// The largest offset at which a header is read. It also bounds the offset for the verifier.
+pub(super) const FARTHEST: i32 = 1_024;
+/// How many bytes are pulled in.
+const PULLED: i32 = FARTHEST + 64;
+
+pub(super) const ICMP: i32 = 1;
+pub(super) const TCP: i32 = 6;
+pub(super) const UDP: i32 = 17;
+pub(super) const ICMPV6: i32 = 58;
+pub(super) const SCTP: i32 = 132;
+
+/// The length of a TCP header without options.
+const TCP_BYTES: i32 = 20;
+/// The length of the common header of every SCTP packet.
+const SCTP_BYTES: i32 = 12;
+/// The length of an SCTP chunk's header.
+const CHUNK_BYTES: i32 = 4;
+/// SCTP chunk types.
+const INIT: i32 = 1;
+const INIT_ACK: i32 = 2;
+const ABORT: i32 = 6;
+
+/// IPv6 extension headers that are skipped: hop-by-hop, routing, fragment, authentication, destination options,
+/// mobility.
+pub(super) const ROUTING: i32 = 43;
+pub(super) const FRAGMENT: i32 = 44;
+const AUTHENTICATION: i32 = 51;
+pub(super) const OPTIONS: [i32; 3] = [0, 60, 135];
+
+impl Emitter<'_> {
+    /// Parses an IPv4 packet and continues at `parsed`.
+    pub(super) fn parse_v4(&mut self, parsed: Label) {
+        let malformed = self.drop_unless_open(Outcome::Malformed);
+        self.need_linear(ETHERNET + 20);
+        self.addresses(Family::V4, ETHERNET as i16 + 12, ETHERNET as i16 + 16);
+        self.asm.load(Size::B, Reg::R9, Reg::R7, ETHERNET as i16);
+        self.asm.mov(Reg::R1, Reg::R9);
+        self.asm.alu(AluOp::Rsh, Reg::R1, 4);
+        self.asm.jump_if(Cond::Ne, Reg::R1, 4, malformed);
+        self.asm.alu(AluOp::And, Reg::R9, 15);
+        self.asm.alu(AluOp::Lsh, Reg::R9, 2);
+        self.asm.jump_if(Cond::Lt, Reg::R9, 20, malformed);
+        self.asm.load(Size::B, Reg::R2, Reg::R7, ETHERNET as i16 + 9);
+        self.store_protocol(Family::V4, Reg::R2);
+        self.options_v4();
+        self.fragment_v4(parsed);
+        self.asm.alu(AluOp::Add, Reg::R9, ETHERNET);
+        self.transport(Family::V4, parsed);
+    }
+
+    /// Stores the protocol, which `reg` holds, in the frame and in the flow key.
+    fn store_protocol(&mut self, family: Family, reg: Reg) {
+        self.asm.store(Size::W, Reg::R10, Frame::PROTOCOL, reg);
+        self.asm.store(Size::W, Reg::R10, key(family).protocol, reg);
+    }
+
+    /// Handles fragmentation: later fragments take their ports from the first one. r2 is the protocol, r9 the header
+    /// length.
+    fn fragment_v4(&mut self, parsed: Label) {
+        let (fragment, whole) = (self.drop_unless_open(Outcome::Fragment), self.asm.label("whole"));
+        let later = self.asm.label("later fragment");
+        self.asm.load(Size::H, Reg::R1, Reg::R7, ETHERNET as i16 + 6);
+        self.asm.swap_be(SwapBits::B16, Reg::R1);
+        self.asm.mov(Reg::R3, Reg::R1);
+        self.asm.alu(AluOp::And, Reg::R3, 0x3fff);
+        self.asm.jump_if(Cond::Eq, Reg::R3, 0, whole);
+        self.asm.load(Size::H, Reg::R4, Reg::R7, ETHERNET as i16 + 4);
+        self.asm.store(Size::W, Reg::R10, Frame::FRAGMENT_ID, Reg::R4);
+        self.asm.alu(AluOp::And, Reg::R1, 0x1fff);
+        self.asm.jump_if(Cond::Ne, Reg::R1, 0, later);
+        self.store_constant(Frame::FRAGMENT, Frame::FIRST as u32);
+        // The total length less the header's length: how much of the transport header is in this fragment.
+        self.asm.load(Size::H, Reg::R3, Reg::R7, ETHERNET as i16 + 2);
+        self.asm.swap_be(SwapBits::B16, Reg::R3);
+        self.asm.alu(AluOp::Sub, Reg::R3, Reg::R9);
+        self.whole_header(fragment);
+        self.asm.jump(whole);
+        self.asm.bind(later);
+        // A fragment at offset 1 (8 bytes) would overwrite TCP's flags at reassembly.
+        let not_tcp = self.asm.label("no tiny overlap");
+        self.asm.jump_if(Cond::Ne, Reg::R2, TCP, not_tcp);
+        self.asm.jump_if(Cond::Eq, Reg::R1, 1, fragment);
+        self.asm.bind(not_tcp);
+        self.recall_fragment(Family::V4, parsed);
+        self.asm.bind(whole);
+    }
+
+    /// r3 is the number of bytes after the IP header, r2 the protocol. Goes to `fragment` if they do not contain the
+    /// whole transport header.
+    fn whole_header(&mut self, fragment: Label) {
+        let [enough, not_sctp] = ["whole header", "no sctp header"].map(|it| self.asm.label(it));
+        self.asm.jump_if(Cond::Slt, Reg::R3, 8, fragment);
+        self.asm.jump_if(Cond::Ne, Reg::R2, SCTP, not_sctp);
+        self.asm.jump_if(Cond::Slt, Reg::R3, SCTP_BYTES + CHUNK_BYTES, fragment);
+        self.asm.bind(not_sctp);
+        self.asm.jump_if(Cond::Ne, Reg::R2, TCP, enough);
+        self.asm.jump_if(Cond::Slt, Reg::R3, TCP_BYTES, fragment);
+        self.asm.bind(enough);
+    }
+
+    /// Parses an IPv6 packet and continues at `parsed`.
+    pub(super) fn parse_v6(&mut self, parsed: Label) {
+        let malformed = self.drop_unless_open(Outcome::Malformed);
+        self.need_linear(ETHERNET + 40);
+        self.asm.load(Size::B, Reg::R1, Reg::R7, ETHERNET as i16);
+        self.asm.alu(AluOp::Rsh, Reg::R1, 4);
+        self.asm.jump_if(Cond::Ne, Reg::R1, 6, malformed);
+        self.addresses(Family::V6, ETHERNET as i16 + 8, ETHERNET as i16 + 24);
+        self.asm.load(Size::H, Reg::R3, Reg::R7, ETHERNET as i16 + 4);
+        self.asm.swap_be(SwapBits::B16, Reg::R3);
+        self.asm.store(Size::W, Reg::R10, Frame::PAYLOAD, Reg::R3);
+        self.asm.load(Size::B, Reg::R3, Reg::R7, ETHERNET as i16 + 7);
+        self.asm.store(Size::W, Reg::R10, Frame::HOP_LIMIT, Reg::R3);
+        self.asm.load(Size::B, Reg::R2, Reg::R7, ETHERNET as i16 + 6);
+        self.asm.mov(Reg::R9, ETHERNET + 40);
+        let upper = self.asm.label("upper header");
+        for _ in 0..MOST_EXTENSIONS {
+            self.extension(upper, parsed);
+        }
+        let too_many = self.too_many_headers();
+        self.asm.jump(too_many);
+        self.asm.bind(upper);
+        self.store_protocol(Family::V6, Reg::R2);
+        self.transport(Family::V6, parsed);
+    }
+
+    /// Skips one extension header; r2 is its type. Goes to `upper` if r2 is not an extension header.
+    fn extension(&mut self, upper: Label, parsed: Label) {
+        let [options, routing, fragment, next] =
+            ["options", "routing header", "fragment header", "next header"].map(|name| self.asm.label(name));
+        let malformed = self.too_many_headers();
+        for header in OPTIONS {
+            self.asm.jump_if(Cond::Eq, Reg::R2, header, options);
+        }
+        self.asm.jump_if(Cond::Eq, Reg::R2, ROUTING, routing);
+        self.asm.jump_if(Cond::Eq, Reg::R2, FRAGMENT, fragment);
+        self.asm.jump_if(Cond::Ne, Reg::R2, AUTHENTICATION, upper);
+        self.extension_header(4);
+        self.asm.jump(next);
+        self.asm.bind(routing);
+        self.routing_header();
+        self.asm.bind(options);
+        self.extension_header(8);
+        self.asm.jump(next);
+        self.asm.bind(fragment);
+        self.fragment_v6(parsed);
+        self.asm.bind(next);
+        // Verifier: the verifier walks the code that follows only once for all lengths of the headers (see
+        // `forget_where`).
+        self.asm.store(Size::W, Reg::R10, Frame::SCRATCH + 4, Reg::R9);
+        self.asm.load(Size::W, Reg::R9, Reg::R10, Frame::SCRATCH + 4);
+        self.asm.jump_if(Cond::Gt, Reg::R9, FARTHEST, malformed);
+    }
+
+    /// The label for packets whose headers are too many or too long. Such a packet from a pod is always dropped:
+    /// neighbour discovery could be hidden behind the headers.
+    fn too_many_headers(&mut self) -> Label {
+        match self.hook {
+            Direction::Egress => self.end(Outcome::Malformed),
+            Direction::Ingress => self.drop_unless_open(Outcome::Malformed),
+        }
+    }
+
+    /// If segments are left, the destination address in the header is not the final destination.
+    fn routing_header(&mut self) {
+        let source_route = self.drop_unless_open(Outcome::SourceRoute);
+        self.need_at(8);
+        self.asm.load(Size::B, Reg::R2, Reg::R1, 3);
+        self.asm.jump_if(Cond::Ne, Reg::R2, 0, source_route);
+    }
+
+    /// r2 = type of the next header, r9 += length of this header. Its length field counts units beyond the first eight
+    /// bytes.
+    fn extension_header(&mut self, unit: i32) {
+        self.need_at(8);
+        self.asm.load(Size::B, Reg::R2, Reg::R1, 0);
+        self.asm.load(Size::B, Reg::R3, Reg::R1, 1);
+        self.asm.alu(AluOp::Mul, Reg::R3, unit);
+        self.asm.alu(AluOp::Add, Reg::R3, 8);
+        self.asm.alu(AluOp::Add, Reg::R9, Reg::R3);
+    }
+
+    fn fragment_v6(&mut self, parsed: Label) {
+        let fragment = self.drop_unless_open(Outcome::Fragment);
+        let [first, whole] = ["first fragment", "atomic fragment"].map(|name| self.asm.label(name));
+        self.need_at(8);
+        self.asm.load(Size::B, Reg::R2, Reg::R1, 0);
+        self.asm.load(Size::W, Reg::R4, Reg::R1, 4);
+        self.asm.store(Size::W, Reg::R10, Frame::FRAGMENT_ID, Reg::R4);
+        self.store_constant(Frame::FRAGMENT, Frame::LATER as u32);
+        self.asm.load(Size::H, Reg::R3, Reg::R1, 2);
+        self.asm.swap_be(SwapBits::B16, Reg::R3);
+        self.asm.alu(AluOp::Add, Reg::R9, 8);
+        self.asm.mov(Reg::R4, Reg::R3);
+        self.asm.alu(AluOp::And, Reg::R4, 0xfff9);
+        self.asm.jump_if(Cond::Eq, Reg::R4, 0, whole);
+        self.asm.alu(AluOp::And, Reg::R3, 0xfff8);
+        self.asm.jump_if(Cond::Eq, Reg::R3, 0, first);
+        // The first fragment gives the type of the upper header; a later fragment only repeats the number. The number
+        // is part of the hash, so a fragment with another number does not find the ports.
+        self.store_protocol(Family::V6, Reg::R2);
+        self.recall_fragment(Family::V6, parsed);
+        self.asm.bind(first);
+        self.store_constant(Frame::FRAGMENT, Frame::FIRST as u32);
+        // The ports must be in this fragment. A further extension header could continue in the second fragment, and the
+        // ports with it.
+        for header in OPTIONS.into_iter().chain([ROUTING, FRAGMENT, AUTHENTICATION]) {
+            self.asm.jump_if(Cond::Eq, Reg::R2, header, fragment);
+        }
+        // The payload length less the length of the extension headers.
+        self.asm.load(Size::W, Reg::R3, Reg::R10, Frame::PAYLOAD);
+        self.asm.alu(AluOp::Add, Reg::R3, ETHERNET + 40);
+        self.asm.alu(AluOp::Sub, Reg::R3, Reg::R9);
+        self.whole_header(fragment);
+        self.asm.bind(whole);
+    }
+
+    /// Stores ports, flags and ICMP facts; r2 is the protocol, r9 the offset of the transport header. Continues at
+    /// `parsed`.
+    fn transport(&mut self, family: Family, parsed: Label) {
+        let [tcp, udp, sctp, icmp] = ["tcp", "udp", "sctp", "icmp"].map(|name| self.asm.label(name));
+        self.asm.jump_if(Cond::Eq, Reg::R2, TCP, tcp);
+        self.asm.jump_if(Cond::Eq, Reg::R2, UDP, udp);
+        self.asm.jump_if(Cond::Eq, Reg::R2, SCTP, sctp);
+        self.asm.jump_if(Cond::Eq, Reg::R2, icmp_number(family), icmp);
+        self.asm.jump(parsed);
+        self.asm.bind(tcp);
+        self.need_at(TCP_BYTES);
+        self.asm.load(Size::B, Reg::R2, Reg::R1, 13);
+        self.asm.store(Size::W, Reg::R10, Frame::TCP_FLAGS, Reg::R2);
+        self.read_ports(family, parsed);
+        self.asm.bind(udp);
+        self.need_at(8);
+        self.read_ports(family, parsed);
+        self.asm.bind(sctp);
+        self.need_at(SCTP_BYTES + CHUNK_BYTES);
+        self.sctp_flags();
+        self.read_ports(family, parsed);
+        self.asm.bind(icmp);
+        self.need_at(8);
+        self.icmp(family, parsed);
+    }
+
+    /// r1 points to an SCTP packet. Stores the effect of its first chunk on the association, expressed in TCP's flags.
+    fn sctp_flags(&mut self) {
+        let known = self.asm.label("sctp chunk");
+        self.asm.load(Size::B, Reg::R2, Reg::R1, SCTP_BYTES as i16);
+        for (chunk, flags) in [(INIT, SYN), (INIT_ACK, SYN | ACK), (ABORT, RST | ACK)] {
+            self.asm.mov(Reg::R3, flags);
+            self.asm.jump_if(Cond::Eq, Reg::R2, chunk, known);
+        }
+        self.asm.mov(Reg::R3, ACK);
+        self.asm.bind(known);
+        self.asm.store(Size::W, Reg::R10, Frame::TCP_FLAGS, Reg::R3);
+    }
+
+    /// r1 points to the source port; the destination port follows it. In the key the remote port comes first.
+    fn read_ports(&mut self, family: Family, parsed: Label) {
+        // One load and one store for both ports. Two stores and a later load of both would stall: the CPU cannot
+        // forward them.
+        self.asm.load(Size::W, Reg::R2, Reg::R1, 0);
+        if self.hook == Direction::Egress {
+            self.asm.mov32(Reg::R3, Reg::R2);
+            self.asm.alu32(AluOp::Rsh, Reg::R2, 16);
+            self.asm.alu32(AluOp::Lsh, Reg::R3, 16);
+            self.asm.alu32(AluOp::Or, Reg::R2, Reg::R3);
+        }
+        self.asm.store(Size::W, Reg::R10, key(family).remote_port, Reg::R2);
+        self.asm.jump(parsed);
+    }
+
+    /// Copies the source and the destination address to their places on the stack for this hook. Sets `FAMILY`, which
+    /// says that the frame holds addresses: before, there is no source address to check.
+    fn addresses(&mut self, family: Family, source: i16, destination: i16) {
+        self.store_constant(Frame::FAMILY, family_number(family));
+        let bytes = address_bytes(family);
+        let (local, remote) = match self.hook {
+            Direction::Ingress => (destination, source),
+            Direction::Egress => (source, destination),
+        };
+        let (size, step) = if family == Family::V4 { (Size::W, 4) } else { (Size::Dw, 8) };
+        for offset in (0..bytes).step_by(step) {
+            for (from, to) in [(local, Frame::LOCAL), (remote, Key::REMOTE)] {
+                self.asm.load(size, Reg::R1, Reg::R7, from + offset);
+                self.asm.store(size, Reg::R10, to + offset, Reg::R1);
+            }
+        }
+    }
+
+    /// r7, r8 = start and end of the packet's linear area, with at least `bytes` bytes between them.
+    pub(super) fn need_linear(&mut self, bytes: i32) {
+        let there = self.asm.label("linear");
+        self.load_packet();
+        self.asm.mov(Reg::R1, Reg::R7);
+        self.asm.alu(AluOp::Add, Reg::R1, bytes);
+        self.asm.jump_if(Cond::Le, Reg::R1, Reg::R8, there);
+        self.pull();
+        let malformed = self.drop_unless_open(Outcome::Malformed);
+        self.asm.mov(Reg::R1, Reg::R7);
+        self.asm.alu(AluOp::Add, Reg::R1, bytes);
+        self.asm.jump_if(Cond::Gt, Reg::R1, Reg::R8, malformed);
+        self.asm.bind(there);
+    }
+
+    /// r1 = packet start + r9, with at least `bytes` bytes after it. A pull destroys r2 to r5, so they must not hold
+    /// live values.
+    pub(super) fn need_at(&mut self, bytes: i32) {
+        let there = self.asm.label("in reach");
+        let malformed = self.drop_unless_open(Outcome::Malformed);
+        self.point_at(bytes);
+        self.asm.jump_if(Cond::Le, Reg::R3, Reg::R8, there);
+        self.pull();
+        self.point_at(bytes);
+        self.asm.jump_if(Cond::Gt, Reg::R3, Reg::R8, malformed);
+        self.asm.bind(there);
+    }
+
+    fn point_at(&mut self, bytes: i32) {
+        self.asm.mov(Reg::R1, Reg::R7);
+        self.asm.alu(AluOp::Add, Reg::R1, Reg::R9);
+        self.asm.mov(Reg::R3, Reg::R1);
+        self.asm.alu(AluOp::Add, Reg::R3, bytes);
+    }
+
+    /// Pulls the headers into the linear area, up to [`PULLED`] bytes.
+    fn pull(&mut self) {
+        let whole = self.asm.label("short packet");
+        self.asm.load(Size::W, Reg::R2, Reg::R6, skb::LEN);
+        self.asm.jump_if(Cond::Le, Reg::R2, PULLED, whole);
+        self.asm.mov(Reg::R2, PULLED);
+        self.asm.bind(whole);
+        self.asm.mov(Reg::R1, Reg::R6);
+        self.asm.call(Helper::SKB_PULL_DATA);
+        self.load_packet();
+    }
+
+    fn load_packet(&mut self) {
+        self.asm.load(Size::W, Reg::R7, Reg::R6, skb::DATA);
+        self.asm.load(Size::W, Reg::R8, Reg::R6, skb::DATA_END);
+    }
+}
+
+/// The offsets in a family's flow key.
+pub(super) fn key(family: Family) -> Key {
+    Key::of(address_bytes(family))
+}
+
+/// The protocol number of ICMP for a family.
+pub(super) fn icmp_number(family: Family) -> i32 {
+    if family == Family::V4 { ICMP } else { ICMPV6 }
+}
+
+/// The family's number in events and on the stack.
+pub(super) fn family_number(family: Family) -> u32 {
+    match family {
+        Family::V4 => 4,
+        Family::V6 => 6,
+    }
+}
+
+pub(super) fn address_bytes(family: Family) -> i16 {
+    i16::from(family.bits()) / 8
+}

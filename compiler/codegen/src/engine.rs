@@ -1,0 +1,385 @@
+//! Engines: they answer questions about flows with the compiled result, in the reference oracle's terms.
+//!
+//! Problem: an engine decides one packet at one endpoint; a question is a flow between two ends that may be named
+//! without an address, be behind a service, or carry an address that the cluster gives to another endpoint.
+//! Strategy: translate every flow to packets at endpoints ([`Question`]), let the engine ([`Decide`]) allow or deny
+//! them, and read the reasons off the classes. Endpoints without an address get a placeholder ([`world`]); a packet to
+//! a service is judged by `from_pod` as it leaves, and by `to_pod` at each backend.
+//! Invariants: the verdict is the engine's, never the oracle's; the oracle is used only to translate service addresses,
+//! which is not policy. A question that depends on a distinction which no packet shows is skipped with a reason.
+
+mod because;
+mod ir;
+mod parts;
+mod vm;
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use weir_objects::address::Family;
+use weir_artifact::packet;
+use weir_classes::SubjectId;
+use crate::compile::{CompileError, Compiled};
+use weir_model::eval::{Basis, End, Flow, FlowProtocol, Judgement, Oracle, ServiceBasis, ServicesBehind, Side, Verdict};
+use weir_model::{Cluster, Direction, EndpointId, ServiceId, Standing};
+
+pub use weir_machine::Broken;
+pub use ir::Interpreter;
+use parts::Asked;
+pub use vm::Machine;
+use world::World;
+
+/// One packet at one local endpoint: the first of a new flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The direction, seen from the endpoint.
+    pub direction: Direction,
+    /// The endpoint's place among [`Compiled::endpoints`].
+    pub place: usize,
+    /// Its subject class.
+    pub subject: SubjectId,
+    /// Its address.
+    pub own: IpAddr,
+    /// The other end's address.
+    pub remote: IpAddr,
+    /// The protocol.
+    pub protocol: FlowProtocol,
+    /// The destination port.
+    pub port: u16,
+    /// Whether the other end is the endpoint's own node.
+    pub own_node: bool,
+}
+
+impl Question {
+    /// The first packet of the flow in question; `None` if its addresses are of two families.
+    pub fn first_packet(&self) -> Option<Vec<u8>> {
+        let (source, destination) = match self.direction {
+            Direction::Ingress => (self.remote, self.own),
+            Direction::Egress => (self.own, self.remote),
+        };
+        packet::build(source, destination, self.protocol, self.port)
+    }
+}
+
+/// Gives verdicts on packets.
+pub trait Decide {
+    /// The verdict on the packet.
+    fn decide(&mut self, question: &Question) -> Result<Verdict, Broken>;
+}
+
+/// Makes an engine from a compile result.
+pub type Make = dyn Fn(&Compiled) -> Result<Box<dyn Decide>, Broken>;
+
+/// Why an engine could not be made or cannot continue.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// The cluster cannot be compiled.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    /// The engine failed.
+    #[error(transparent)]
+    Broken(#[from] Broken),
+}
+
+/// Why there is no answer for a flow.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoAnswer {
+    /// No packet expresses the question.
+    #[error("{0}")]
+    Skip(String),
+    /// The engine cannot continue.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+impl From<Broken> for NoAnswer {
+    fn from(broken: Broken) -> Self {
+        Self::Engine(broken.into())
+    }
+}
+
+/// The maximum number of worlds that are kept.
+const MOST_WORLDS: usize = 16;
+
+/// The owners of addresses during one flow, where they differ from the cluster's.
+type Owners = BTreeMap<IpAddr, Option<EndpointId>>;
+
+/// An engine with the worlds of one cluster.
+pub struct Engine<'c> {
+    oracle: Oracle<'c>,
+    cluster: &'c Cluster,
+    make: Box<Make>,
+    asked: Asked,
+    /// By the differences from the cluster. There is nearly always only one world.
+    worlds: BTreeMap<Vec<(IpAddr, Option<EndpointId>)>, World<'c>>,
+}
+
+impl std::fmt::Debug for Engine<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("worlds", &self.worlds.len()).finish_non_exhaustive()
+    }
+}
+
+impl<'c> Engine<'c> {
+    /// Compiles the cluster, and makes the engine: for every endpoint at once, or in parts if the cluster is large.
+    pub fn new(cluster: &'c Cluster, make: Box<Make>) -> Result<Self, EngineError> {
+        Self::make(cluster, make, Asked::suiting(cluster))
+    }
+
+    /// Compiles the cluster for these endpoints alone. Others are peers: flows that they take part in are judged at one
+    /// end.
+    pub fn among(cluster: &'c Cluster, make: Box<Make>, endpoints: BTreeSet<EndpointId>) -> Result<Self, EngineError> {
+        Self::make(cluster, make, Asked::These(endpoints))
+    }
+
+    /// Compiles the cluster for at most `most` endpoints at once: those of the flows to be judged next.
+    pub fn in_parts(cluster: &'c Cluster, make: Box<Make>, most: usize) -> Result<Self, EngineError> {
+        Self::make(cluster, make, Asked::part(most))
+    }
+
+    fn make(cluster: &'c Cluster, make: Box<Make>, asked: Asked) -> Result<Self, EngineError> {
+        let base = World::new(cluster, &Owners::new(), asked.now(), &make)?;
+        let worlds = BTreeMap::from([(Vec::new(), base)]);
+        Ok(Self { oracle: Oracle::new(cluster), cluster, make, asked, worlds })
+    }
+
+    /// Prepares for the next flows, and returns for how many of them it did. Without this call the answers are the
+    /// same, but each may need a compile of its own.
+    pub fn prepare(&mut self, flows: &[Flow]) -> usize {
+        let (taken, part) = self.asked.next(self.cluster, &self.oracle, flows);
+        if let (Some(part), Asked::Part { now, .. }) = (part, &mut self.asked) {
+            // The old part is freed before the new one is made, because memory may not be enough for both.
+            self.worlds.clear();
+            *now = part;
+        }
+        taken
+    }
+
+    /// Judges a new connection.
+    pub fn judge(&mut self, flow: &Flow) -> Result<Judgement, NoAnswer> {
+        self.prepare(std::slice::from_ref(flow));
+        let (behind, host_ports) = (self.oracle.services_behind(flow), self.oracle.host_ports_of(flow));
+        let (source, destination) = (self.oracle.complete(flow.source), self.oracle.complete(flow.destination));
+        let owners = self.owners(source, destination)?;
+        let key: Vec<_> = owners.iter().map(|(address, owner)| (*address, *owner)).collect();
+        if !self.worlds.contains_key(&key) {
+            if self.worlds.len() >= self.most_worlds() {
+                self.worlds.retain(|differs, _| differs.is_empty());
+            }
+            self.worlds.insert(key.clone(), World::new(self.cluster, &owners, self.asked.now(), &self.make)?);
+        }
+        let Some(world) = self.worlds.get_mut(&key) else { return Err(skip("no world".to_owned())) };
+        let target = Target { protocol: flow.protocol, port: flow.port };
+        let mut session = Session { world, flow_ends: [source, destination] };
+        let judgement = match behind {
+            Some(behind) => session.judge_behind(source, destination, target, &behind)?,
+            None => session.judge_plain(source, destination, target)?,
+        };
+        session.judge_host_ports(source, target, &host_ports, judgement)
+    }
+
+    fn most_worlds(&self) -> usize {
+        match self.asked {
+            Asked::Part { .. } => 2,
+            Asked::Everybody | Asked::These(_) => MOST_WORLDS,
+        }
+    }
+
+    /// The owners of the flow's addresses that differ from the cluster's. The address of a finished pod may belong to
+    /// another pod, and a workload has the address that the flow gives it.
+    fn owners(&self, source: End, destination: End) -> Result<Owners, NoAnswer> {
+        let mut owners = Owners::new();
+        if source.address.is_some() && source.address == destination.address {
+            return Ok(owners);
+        }
+        for end in [source, destination] {
+            let Some(address) = end.address else { continue };
+            let is_member = |id: &EndpointId| self.cluster.endpoints[id.index()].standing == Standing::Member;
+            let owner = end.endpoint.filter(is_member);
+            if owner != self.oracle.directory().endpoint_at(address) {
+                owners.insert(address, owner);
+            }
+        }
+        Ok(owners)
+    }
+}
+
+fn skip(reason: String) -> NoAnswer {
+    NoAnswer::Skip(reason)
+}
+
+/// The ports of one question.
+#[derive(Clone, Copy)]
+struct Target {
+    protocol: FlowProtocol,
+    port: u16,
+}
+
+/// One flow and its world.
+struct Session<'w, 'c> {
+    world: &'w mut World<'c>,
+    flow_ends: [End; 2],
+}
+
+impl Session<'_, '_> {
+    fn judge_side(
+        &mut self,
+        direction: Direction,
+        subject: End,
+        remote: End,
+        target: Target,
+    ) -> Result<Side, NoAnswer> {
+        self.judge_by(direction, subject, remote, target, true)
+    }
+
+    fn judge_plain(&mut self, source: End, destination: End, target: Target) -> Result<Judgement, NoAnswer> {
+        Ok(Judgement {
+            egress: self.judge_side(Direction::Egress, source, destination, target)?,
+            ingress: self.judge_side(Direction::Ingress, destination, source, target)?,
+        })
+    }
+
+    /// The same, with `own_node`: whether the other end counts as the subject's own node.
+    fn judge_by(
+        &mut self,
+        direction: Direction,
+        subject: End,
+        remote: End,
+        target: Target,
+        by_own_node: bool,
+    ) -> Result<Side, NoAnswer> {
+        let place = subject.endpoint.and_then(|id| self.world.place(id));
+        let Some((place, class)) = place else { return Ok(Side { verdict: Verdict::Allow, basis: Basis::NotSubject }) };
+        let family = self.family(subject, remote)?;
+        let (own, other) = (self.address(subject, family)?, self.address(remote, family)?);
+        let is_pod = remote.endpoint.is_some_and(|id| self.world.place(id).is_some());
+        let question = Question {
+            direction,
+            place,
+            subject: class,
+            own,
+            remote: other,
+            protocol: target.protocol,
+            port: target.port,
+            own_node: by_own_node && !is_pod && self.world.is_own_node(place, other),
+        };
+        let verdict = self.world.decide.decide(&question)?;
+        Ok(Side { verdict, basis: because::basis(self.world, &question, verdict) })
+    }
+
+    /// The address family: that of the end that has an address, or for a backend without one, that of the flow's other
+    /// end.
+    fn family(&self, subject: End, remote: End) -> Result<Family, NoAnswer> {
+        let of = |end: &End| end.address.map(Family::of);
+        match (of(&subject), of(&remote)) {
+            (Some(a), Some(b)) if a != b => {
+                Err(skip("source and destination are of different address families".into()))
+            }
+            (Some(family), _) | (None, Some(family)) => Ok(family),
+            (None, None) => Ok(self.flow_ends.iter().find_map(of).unwrap_or(Family::V4)),
+        }
+    }
+
+    fn address(&self, end: End, family: Family) -> Result<IpAddr, NoAnswer> {
+        let stand_in = || self.world.stand_in(end.endpoint?, family);
+        end.address.or_else(stand_in).ok_or_else(|| skip("one end has no address of the other's family".into()))
+    }
+
+    /// For egress, the verdict of the address already includes hostPorts. For ingress, the pods behind the hostPorts
+    /// are judged.
+    fn judge_host_ports(
+        &mut self,
+        source: End,
+        target: Target,
+        claims: &[usize],
+        otherwise: Judgement,
+    ) -> Result<Judgement, NoAnswer> {
+        let mut sides = |direction| -> Result<Vec<(usize, Side)>, NoAnswer> {
+            let mut judged = Vec::with_capacity(claims.len());
+            for (index, backend, port) in self.world.claims(claims) {
+                let target = Target { port, ..target };
+                let side = match direction {
+                    Direction::Egress => self.judge_side(direction, source, backend, target)?,
+                    Direction::Ingress => self.judge_side(direction, backend, source, target)?,
+                };
+                judged.push((index, side));
+            }
+            Ok(judged)
+        };
+        let (behind, ingress) = (sides(Direction::Egress)?, sides(Direction::Ingress)?);
+        let verdict = otherwise.egress.verdict;
+        let egress = otherwise.egress.with_host_ports(behind);
+        Ok(Judgement { egress: Side { verdict, ..egress }, ingress: otherwise.ingress.with_host_ports(ingress) })
+    }
+
+    /// The egress verdict of the address already includes all claims on it. The ingress verdict also depends on the
+    /// backends of each claim.
+    fn judge_behind(
+        &mut self,
+        source: End,
+        destination: End,
+        target: Target,
+        behind: &ServicesBehind,
+    ) -> Result<Judgement, NoAnswer> {
+        if let Some(one) = behind.single() {
+            return self.judge_service(source, destination, target, one);
+        }
+        let otherwise = match behind.owner {
+            Some(owner) => self.judge_service(source, destination, target, (owner, None))?,
+            None => self.judge_plain(source, destination, target)?,
+        };
+        let (mut egress, mut ingress) = (Vec::new(), Vec::new());
+        for (service, port) in &behind.claims {
+            let sides = self.judge_backends(source, destination, target, (*service, Some(*port)))?;
+            let [of_ingress, of_egress] = sides.map(|basis| {
+                let verdict = basis.backends.iter().map(|side| side.verdict).max().unwrap_or(Verdict::Allow);
+                Side { verdict, basis: Basis::Service(basis) }
+            });
+            egress.push(((*service, *port), of_egress));
+            ingress.push(((*service, *port), of_ingress));
+        }
+        let verdict = otherwise.egress.verdict;
+        let egress = otherwise.egress.with_claims(egress);
+        Ok(Judgement { egress: Side { verdict, ..egress }, ingress: otherwise.ingress.with_claims(ingress) })
+    }
+
+    /// `from_pod` judges the service address, and the `to_pod` programs judge the backends.
+    fn judge_service(
+        &mut self,
+        source: End,
+        destination: End,
+        target: Target,
+        (service, port): (ServiceId, Option<u32>),
+    ) -> Result<Judgement, NoAnswer> {
+        let [ingress, behind] = self.judge_backends(source, destination, target, (service, port))?;
+        let worst = ingress.backends.iter().map(|side| side.verdict).max().unwrap_or(Verdict::Allow);
+        // A node port leads away from the node: that it is the pod's own allows nothing.
+        let mut egress = self.judge_by(Direction::Egress, source, destination, target, false)?;
+        egress.basis = match egress.basis {
+            Basis::NotSubject => Basis::NotSubject,
+            Basis::List(list) => Basis::List(list),
+            _ if !behind.backends.is_empty() => Basis::Service(behind),
+            basis => because::without_peers(self.world, basis, target.protocol, port.is_some()),
+        };
+        Ok(Judgement { egress, ingress: Side { verdict: worst, basis: Basis::Service(ingress) } })
+    }
+
+    /// The verdicts for each backend of a service port: at the backend's ingress, and at the source's egress.
+    fn judge_backends(
+        &mut self,
+        source: End,
+        destination: End,
+        target: Target,
+        (service, port): (ServiceId, Option<u32>),
+    ) -> Result<[ServiceBasis; 2], NoAnswer> {
+        let family = destination.address.map(Family::of);
+        let backends: Vec<(End, Target)> = self.world.backends(service, port, family, target);
+        let (mut arriving, mut leaving) = (Vec::new(), Vec::new());
+        for (backend, target) in backends {
+            arriving.push(self.judge_side(Direction::Ingress, backend, source, target)?);
+            leaving.push(self.judge_side(Direction::Egress, source, backend, target)?);
+        }
+        Ok([arriving, leaving].map(|backends| ServiceBasis { service, port, backends }))
+    }
+}

@@ -1,0 +1,66 @@
+//! The reason for a verdict, from the compiled classes.
+
+use super::Question;
+use super::world::{World, transport};
+use weir_classes::Atoms;
+use weir_model::eval::{Basis, FlowProtocol, RuleId, Verdict};
+use weir_model::{Cluster, Direction, ListId, PolicyId, PortMatch};
+
+/// The basis of a verdict.
+pub(super) fn basis(world: &World<'_>, question: &Question, verdict: Verdict) -> Basis {
+    let classes = &world.compiled.classes;
+    let peer = classes.peer_at(question.remote);
+    if verdict == Verdict::Deny {
+        let list = denying_list(world, question);
+        return list.map_or_else(|| Basis::Isolated(isolating(world, question)), Basis::List);
+    }
+    let endpoint = world.endpoint(question.place).and_then(|id| world.cluster.endpoints.get(id.index()));
+    if endpoint.is_some_and(|it| it.addresses.contains(&question.remote)) {
+        return Basis::Itself;
+    }
+    if question.own_node {
+        return Basis::OwnNode;
+    }
+    if isolating(world, question).is_empty() {
+        return Basis::NotIsolated;
+    }
+    let atom = transport(question.protocol).map_or(Atoms::REST, |it| classes.atoms.find(it, question.port));
+    Basis::Rules(classes.provenance(question.direction, question.subject, peer, atom))
+}
+
+/// The first list that contains the remote address, if it denies. Lists are not asked about a pod's own node.
+fn denying_list(world: &World<'_>, question: &Question) -> Option<ListId> {
+    let classes = &world.compiled.classes;
+    let peer = classes.peer_at(question.remote);
+    let node = classes.subjects.get(question.subject.index()).and_then(|subject| subject.node);
+    let of_peer = classes.peers.get(peer.index()).map_or(&[][..], |peer| &peer.nodes);
+    if node.is_some_and(|node| of_peer.contains(&node)) {
+        return None;
+    }
+    classes.denying_list(&world.cluster, question.direction, question.subject, peer)
+}
+
+fn isolating(world: &World<'_>, question: &Question) -> Vec<PolicyId> {
+    let subject = world.compiled.classes.subjects.get(question.subject.index());
+    let policies = subject.map_or(&[][..], |subject| &subject.policies);
+    let isolates = |id: &&PolicyId| world.cluster.policies[id.index()].rules(question.direction).is_some();
+    policies.iter().filter(isolates).copied().collect()
+}
+
+/// The basis for an address without a pod or service behind it: only rules without peers match it. For a service port,
+/// only those of them that allow every port.
+pub(super) fn without_peers(world: &World<'_>, basis: Basis, protocol: FlowProtocol, is_service_port: bool) -> Basis {
+    let Basis::Rules(mut rules) = basis else { return basis };
+    rules.retain(|id| reaches(&world.cluster, *id, protocol, is_service_port));
+    Basis::Rules(rules)
+}
+
+fn reaches(cluster: &Cluster, id: RuleId, protocol: FlowProtocol, is_service_port: bool) -> bool {
+    let rules = cluster.policies.get(id.policy.index()).and_then(|policy| policy.rules(Direction::Egress));
+    let Some(rule) = rules.and_then(|rules| rules.get(id.rule as usize)) else { return false };
+    let is_all = |port: &weir_model::PortRule| {
+        let every = matches!(port.port, PortMatch::Any | PortMatch::Range(0..=1, u16::MAX));
+        every && FlowProtocol::Transport(port.protocol) == protocol
+    };
+    rule.peers.is_empty() && (!is_service_port || rule.ports.is_empty() || rule.ports.iter().any(is_all))
+}

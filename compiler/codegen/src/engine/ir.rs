@@ -1,0 +1,51 @@
+//! Engine `ir`: interprets the decision before and after the passes; both verdicts must be equal.
+
+use super::world::transport;
+use super::{Broken, Decide, Make, Question};
+use crate::compile::Compiled;
+use crate::ir::{Facts, Program, Tables, self};
+use weir_artifact::layout::direction_number;
+use weir_model::Direction;
+use weir_model::eval::Verdict;
+
+/// The decisions of one compile.
+#[derive(Debug)]
+pub struct Interpreter {
+    general: [Program; 2],
+    decisions: [Program; 2],
+    tables: Tables,
+}
+
+impl Interpreter {
+    /// An interpreter of the decisions in `compiled`.
+    pub fn new(compiled: &Compiled) -> Self {
+        let (general, decisions) = (compiled.general.clone(), compiled.decisions.clone());
+        Self { general, decisions, tables: compiled.tables.clone() }
+    }
+
+    /// For [`super::Engine::new`].
+    pub fn make() -> Box<Make> {
+        Box::new(|compiled| Ok(Box::new(Self::new(compiled))))
+    }
+}
+
+impl Decide for Interpreter {
+    fn decide(&mut self, question: &Question) -> Result<Verdict, Broken> {
+        let facts = Facts {
+            subject: question.subject.0,
+            remote: question.remote,
+            protocol: transport(question.protocol),
+            port: question.port,
+            itself: question.own == question.remote,
+            own_node: question.own_node && question.direction == Direction::Ingress,
+            icmp_error: false,
+        };
+        let direction = direction_number(question.direction) as usize;
+        let run = |program: &Program| ir::run(program, &self.tables, &facts).map_err(|it| Broken(it.to_string()));
+        let (general, narrowed) = (run(&self.general[direction])?, run(&self.decisions[direction])?);
+        match general == narrowed {
+            true => Ok(general.0),
+            false => Err(Broken(format!("the passes changed a verdict: {question:?}"))),
+        }
+    }
+}

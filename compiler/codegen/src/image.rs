@@ -1,0 +1,353 @@
+//! Tables → map images: every map of a generation with its size and its contents.
+//!
+//! Sizes follow the input, with headroom for changes between two generations. No map is allocated for a maximum.
+
+use weir_artifact::map_image::MapImage;
+use weir_artifact::map_image::shape_of;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use weir_objects::address::{Family, Prefix};
+use weir_classes::{AtomSet, Classes, PeerId, Scope};
+use weir_ebpf::target::Target;
+use weir_classes::edge::Edge;
+use crate::ir::Tables;
+use weir_artifact::layout::buckets::{self, shape};
+use weir_artifact::layout::{FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, STAGED_SHIFT, State, config, endpoint, self};
+use weir_model::{Cluster, Direction, EndpointId, Established};
+use crate::structures::{Exact, Ports, Prefixes, RowTable};
+use weir_ebpf::vm::{MapFlags, MapKind, MapSpec};
+
+/// Settings that sizes depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// The number of flows that an endpoint can have at the same time, on average.
+    pub flows_per_endpoint: u32,
+    /// The size of the event ring in bytes.
+    pub ring_bytes: u32,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { flows_per_endpoint: 1_024, ring_bytes: 1 << 16 }
+    }
+}
+
+/// A local endpoint, as the runtime enters it under its interface's number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointEntry {
+    /// The endpoint.
+    pub endpoint: EndpointId,
+    /// The value in `endpoints`.
+    pub value: Vec<u8>,
+}
+
+/// Every map. `endpoints` has no entries, because only the runtime knows its keys.
+pub fn maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes, target: Target) -> Vec<MapImage> {
+    let local = scope.endpoints().len() as u32;
+    // An endpoint whose interface is replaced has two entries until its old interface is gone.
+    let places = headroom(local).max(local.saturating_mul(2));
+    let mut maps = vec![
+        empty(MapName::Endpoints, hash(4, endpoint::BYTES, places)),
+        config_image(cluster),
+        empty(MapName::Counters, array(MapKind::PercpuArray, 16, 2 * OUTCOMES)),
+        empty(MapName::Events, ring(sizes.ring_bytes)),
+        empty(MapName::EventLimit, array(MapKind::Array, 16, 1)),
+        empty(MapName::Other, array(MapKind::ProgArray, 4, 1)),
+        empty(MapName::Fragments, array(MapKind::Array, 8, places.saturating_mul(layout::fragments::PLACES))),
+    ];
+    for family in [Family::V4, Family::V6] {
+        if has_family(cluster, scope, family) {
+            maps.extend(family_maps(cluster, tables, family));
+            maps.push(flow_table(flows(scope, sizes), target, family));
+        }
+    }
+    let shape = MapSpec { flags: MapFlags::RDONLY_PROG, ..array(MapKind::Array, shape::BYTES, 1) };
+    maps.push(MapImage { name: MapName::FlowShape, spec: shape, entries: vec![(vec![0; 4], shape_of(&maps))] });
+    match &tables.structures.rows {
+        RowTable::Maps => maps.extend([rows(tables), defaults(tables)]),
+        RowTable::Compiled(table) => maps.push(compiled(MapName::Rows, &table.bytes)),
+    }
+    if let Ports::Search(table) = &tables.structures.ports {
+        maps.push(compiled(MapName::Ports, &table.bytes));
+    }
+    maps.sort_by_key(|map| map.name);
+    maps
+}
+
+/// The additional maps of the program at the edge. The runtime enters the addresses of the pods that it protects.
+pub fn edge_maps(cluster: &Cluster, scope: &Scope, edge: &Edge) -> Vec<MapImage> {
+    let local = scope.endpoints().len() as u32;
+    let families = [Family::V4, Family::V6].into_iter().filter(|it| has_family(cluster, scope, *it));
+    let protected = families.map(|family| {
+        let name = pick(family, MapName::Local4, MapName::Local6);
+        empty(name, hash(u32::from(family.bits() / 8), 4, headroom(local)))
+    });
+    let counted = empty(MapName::EdgeDrops, array(MapKind::PercpuArray, 16, 1));
+    protected.chain([compiled(MapName::Edge, &edge.bits()), counted]).collect()
+}
+
+/// Whether a local endpoint has an address of the family.
+pub fn has_family(cluster: &Cluster, scope: &Scope, family: Family) -> bool {
+    let addresses = scope.endpoints().iter().flat_map(|id| &cluster.endpoints[id.index()].addresses);
+    addresses.into_iter().any(|address| Family::of(*address) == family)
+}
+
+/// The value in `endpoints` for every local endpoint.
+pub fn endpoints(cluster: &Cluster, classes: &Classes, tables: &Tables) -> Vec<EndpointEntry> {
+    let entry = |(id, subject): &(EndpointId, weir_classes::SubjectId)| {
+        let local = &cluster.endpoints[id.index()];
+        let mut value = vec![0; endpoint::BYTES as usize];
+        let mut put = |at: i16, bytes: &[u8]| value[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+        put(endpoint::SUBJECT, &subject.0.to_le_bytes());
+        put(endpoint::FLAGS, &flags(tables, subject.0).to_le_bytes());
+        put(endpoint::NODE, &local.node.map_or(u32::MAX, |node| node.0).to_le_bytes());
+        for address in &local.addresses {
+            let at = if address.is_ipv4() { endpoint::V4 } else { endpoint::V6 };
+            put(at, &layout::address_bytes(*address));
+        }
+        EndpointEntry { endpoint: *id, value }
+    };
+    classes.subject_of.iter().map(entry).collect()
+}
+
+/// The directions that a subject class filters, and those that it would filter if the staged policies were enforced.
+fn flags(tables: &Tables, subject: u32) -> u32 {
+    let full = AtomSet::all(tables.atoms);
+    let half = full.words().len();
+    let filters = |direction, from: usize| {
+        let row = &tables.rows(direction)[subject as usize];
+        let mut sets = row.entries.iter().map(|(_, set)| *set).chain([row.default]);
+        sets.any(|set| tables.sets[set.index()].words()[from..from + half] != *full.words())
+    };
+    let mut flags = 0;
+    for (direction, flag) in [(Direction::Ingress, FILTERS_INGRESS), (Direction::Egress, FILTERS_EGRESS)] {
+        flags |= if filters(direction, 0) { flag } else { 0 };
+        flags |= if tables.is_staged && filters(direction, half) { flag << STAGED_SHIFT } else { 0 };
+    }
+    flags
+}
+
+fn config_image(cluster: &Cluster) -> MapImage {
+    const TICKS: u32 = 250;
+    let mut value = vec![0; config::BYTES as usize];
+    value[config::EPOCH as usize] = 1;
+    value[config::KEEP_ESTABLISHED as usize] = u8::from(cluster.assume.established == Established::Keep);
+    for (state, seconds) in State::SECONDS.iter().enumerate() {
+        let at = config::TIMEOUTS as usize + 4 * state;
+        value[at..at + 4].copy_from_slice(&(seconds * TICKS).to_le_bytes());
+    }
+    for (at, seed) in (config::SEEDS as usize..).step_by(8).zip(buckets::KNOWN_SEEDS) {
+        value[at..at + 8].copy_from_slice(&seed.to_le_bytes());
+    }
+    for (at, number) in [(config::TICKS, TICKS), (config::STAMP, 1), (config::OTHER, layout::mark::NONE)] {
+        value[at as usize..at as usize + 4].copy_from_slice(&number.to_le_bytes());
+    }
+    let entries = vec![(vec![0; 4], value)];
+    MapImage { name: MapName::Config, spec: array(MapKind::Array, config::BYTES, 1), entries }
+}
+
+fn family_maps(cluster: &Cluster, tables: &Tables, family: Family) -> Vec<MapImage> {
+    use MapName::{Nodes4, Nodes6};
+    let address = u32::from(family.bits() / 8);
+    let nodes = node_entries(cluster, family);
+    let mut maps =
+        vec![filled(pick(family, Nodes4, Nodes6), hash(4 + address, 4, headroom(nodes.len() as u32)), nodes)];
+    maps.extend(address_maps(tables, family));
+    maps
+}
+
+/// The number of flows that may exist at the same time.
+fn flows(scope: &Scope, sizes: Sizes) -> u32 {
+    sizes.flows_per_endpoint.saturating_mul(scope.endpoints().len().max(1) as u32)
+}
+
+fn flow_table(flows: u32, target: Target, family: Family) -> MapImage {
+    let bytes = buckets::table_bytes(family, flows.into(), target.most_value_bytes());
+    // Mappable, so that the value begins at a page and slots do not straddle cache lines.
+    let spec = MapSpec { flags: MapFlags::MMAPABLE, ..array(MapKind::Array, bytes, 1) };
+    empty(pick(family, MapName::FlowBuckets4, MapName::FlowBuckets6), spec)
+}
+
+/// The maps in which a family's addresses are looked up.
+pub fn address_maps(tables: &Tables, family: Family) -> Vec<MapImage> {
+    let mut maps = exact_images(tables, family);
+    maps.extend(prefix_image(tables, family));
+    maps
+}
+
+fn exact_images(tables: &Tables, family: Family) -> Vec<MapImage> {
+    let [name, listed_name] =
+        [pick(family, MapName::Exact4, MapName::Exact6), pick(family, MapName::Listed4, MapName::Listed6)];
+    let addresses = &tables.addresses;
+    match tables.structures.exact(family) {
+        Exact::Empty | Exact::Compares => Vec::new(),
+        Exact::Perfect(table) => vec![compiled(name, &table.bytes)],
+        Exact::Hash | Exact::Layered(None) => vec![exact_hash(name, family, addresses.of_family(family), 0)],
+        Exact::Layered(Some(table)) => {
+            // Until the next generation, the hash overrides the listed table, so it needs room for changed list entries
+            // too.
+            let changes = addresses.listed(family).count() as u32 / LISTED_PER_CHANGE;
+            vec![exact_hash(name, family, addresses.moving(family), changes), compiled(listed_name, &table.bytes)]
+        }
+    }
+}
+
+/// Changes entries of the exact address tables; `None` removes one. Returns whether all changes were made: it fails for
+/// a table that cannot be changed in place and for one without room.
+pub(crate) fn write_addresses(maps: &mut [MapImage], changes: &BTreeMap<IpAddr, Option<PeerId>>) -> bool {
+    let mut all = true;
+    for (address, peer) in changes {
+        let family = Family::of(*address);
+        // No local endpoint has an address of this family, so the programs never look one up.
+        if !maps.iter().any(|map| map.name == pick(family, MapName::Nodes4, MapName::Nodes6)) {
+            continue;
+        }
+        let name = pick(family, MapName::Exact4, MapName::Exact6);
+        let map = maps.iter_mut().find(|map| map.name == name && map.spec.kind == MapKind::Hash);
+        all &= map.is_some_and(|map| write_address(map, *address, *peer));
+    }
+    all
+}
+
+fn write_address(map: &mut MapImage, address: IpAddr, peer: Option<PeerId>) -> bool {
+    let key = layout::address_bytes(address);
+    let place = map.entries.binary_search_by(|(it, _)| it.cmp(&key));
+    match (place, peer.map(|peer| peer.0.to_le_bytes().to_vec())) {
+        (Ok(at), Some(value)) => map.entries[at].1 = value,
+        (Ok(at), None) => _ = map.entries.remove(at),
+        (Err(at), Some(value)) => {
+            if map.entries.len() as u64 >= u64::from(map.spec.max_entries) {
+                return false;
+            }
+            map.entries.insert(at, (key, value));
+        }
+        (Err(_), None) => {}
+    }
+    true
+}
+
+/// A hash with the usual headroom and room for `more` further entries.
+fn exact_hash(name: MapName, family: Family, of: impl Iterator<Item = (IpAddr, PeerId)>, more: u32) -> MapImage {
+    let entry = |(at, peer): (IpAddr, PeerId)| (layout::address_bytes(at), peer.0.to_le_bytes().to_vec());
+    let entries: Vec<_> = of.map(entry).collect();
+    filled(name, hash(u32::from(family.bits() / 8), 4, headroom(entries.len() as u32).saturating_add(more)), entries)
+}
+
+fn prefix_image(tables: &Tables, family: Family) -> Option<MapImage> {
+    let name = pick(family, MapName::Prefixes4, MapName::Prefixes6);
+    let key_size = 4 + u32::from(family.bits() / 8);
+    match tables.structures.prefixes(family) {
+        Prefixes::Empty => None,
+        Prefixes::Search(table) => Some(compiled(name, &table.bytes)),
+        Prefixes::Dxr(table) => Some(compiled(name, &table.bytes)),
+        Prefixes::Lpm(prefixes) => {
+            let flags = MapFlags::NO_PREALLOC;
+            let spec = MapSpec { kind: MapKind::LpmTrie, flags, ..hash(key_size, 4, headroom(prefixes.len() as u32)) };
+            Some(filled(name, spec, prefix_entries(prefixes)))
+        }
+        Prefixes::HashPerLength(prefixes) => {
+            Some(filled(name, hash(key_size, 4, headroom(prefixes.len() as u32)), prefix_entries(prefixes)))
+        }
+    }
+}
+
+/// (length, address) → class
+fn prefix_entries(prefixes: &[(Prefix, PeerId)]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let entry = |(prefix, peer): &(Prefix, PeerId)| {
+        let mut key = u32::from(prefix.len()).to_le_bytes().to_vec();
+        key.extend(layout::address_bytes(prefix.address()));
+        (key, peer.0.to_le_bytes().to_vec())
+    };
+    prefixes.iter().map(entry).collect()
+}
+
+/// A table that programs read directly.
+fn compiled(name: MapName, bytes: &[u8]) -> MapImage {
+    let spec = MapSpec { flags: MapFlags::RDONLY_PROG, ..array(MapKind::Array, bytes.len() as u32, 1) };
+    MapImage { name, spec, entries: vec![(vec![0; 4], bytes.to_vec())] }
+}
+
+fn node_entries(cluster: &Cluster, family: Family) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut entries = Vec::new();
+    for (node, of_node) in cluster.nodes.iter().enumerate() {
+        for address in of_node.addresses.iter().filter(|at| Family::of(**at) == family) {
+            entries.push((node_key(node as u32, *address), vec![1, 0, 0, 0]));
+        }
+    }
+    entries
+}
+
+fn node_key(node: u32, address: IpAddr) -> Vec<u8> {
+    let mut key = node.to_le_bytes().to_vec();
+    key.extend(layout::address_bytes(address));
+    key
+}
+
+fn rows(tables: &Tables) -> MapImage {
+    let mut entries = Vec::new();
+    for direction in Direction::ALL {
+        for (subject, row) in tables.rows(direction).iter().enumerate() {
+            for (peer, set) in &row.entries {
+                entries.push((
+                    layout::row_key(direction, subject as u32, peer.0).to_vec(),
+                    set_bytes(tables, set.index()),
+                ));
+            }
+        }
+    }
+    let spec = hash(8, set_size(tables), headroom(entries.len() as u32));
+    filled(MapName::Rows, spec, entries)
+}
+
+fn defaults(tables: &Tables) -> MapImage {
+    let sets = Direction::ALL.into_iter().flat_map(|direction| tables.rows(direction)).map(|row| row.default);
+    let entries: Vec<_> = sets
+        .enumerate()
+        .map(|(index, set)| ((index as u32).to_le_bytes().to_vec(), set_bytes(tables, set.index())))
+        .collect();
+    let spec = array(MapKind::Array, set_size(tables), entries.len().max(1) as u32);
+    MapImage { name: MapName::Defaults, spec, entries }
+}
+
+fn set_size(tables: &Tables) -> u32 {
+    8 * tables.words() as u32
+}
+
+fn set_bytes(tables: &Tables, set: usize) -> Vec<u8> {
+    tables.sets[set].words().iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn pick<T>(family: Family, v4: T, v6: T) -> T {
+    if family == Family::V4 { v4 } else { v6 }
+}
+
+/// Adds a quarter, for entries that arrive before the next generation.
+fn headroom(entries: u32) -> u32 {
+    entries.saturating_add(entries / 4).saturating_add(16)
+}
+
+/// One in this many entries of a list can change in the hash before the next generation must include the changes. An
+/// entry of the hash is eight times as large as an entry of the table.
+const LISTED_PER_CHANGE: u32 = 16;
+
+fn hash(key_size: u32, value_size: u32, max_entries: u32) -> MapSpec {
+    MapSpec { kind: MapKind::Hash, key_size, value_size, max_entries, flags: MapFlags::default() }
+}
+
+fn array(kind: MapKind, value_size: u32, max_entries: u32) -> MapSpec {
+    MapSpec { kind, key_size: 4, value_size, max_entries, flags: MapFlags::default() }
+}
+
+fn ring(bytes: u32) -> MapSpec {
+    MapSpec { kind: MapKind::RingBuf, key_size: 0, value_size: 0, max_entries: bytes, flags: MapFlags::default() }
+}
+
+fn empty(name: MapName, spec: MapSpec) -> MapImage {
+    MapImage { name, spec, entries: Vec::new() }
+}
+
+fn filled(name: MapName, spec: MapSpec, mut entries: Vec<(Vec<u8>, Vec<u8>)>) -> MapImage {
+    entries.sort();
+    MapImage { name, spec, entries }
+}

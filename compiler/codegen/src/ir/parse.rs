@@ -1,0 +1,127 @@
+//! Text → program. The inverse of printing.
+
+use super::{Block, BlockId, End, Fact, Inst, Program, Reason, Test, Value};
+use weir_objects::address::Family;
+use weir_classes::SourceId;
+use weir_model::Direction;
+use weir_model::eval::Verdict;
+
+/// Why a text is not a program.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {message}")]
+pub struct ParseError {
+    /// The number of the line, from 1.
+    pub line: usize,
+    /// The error message.
+    pub message: String,
+}
+
+/// Reads a program. `#` begins a comment.
+pub fn parse(text: &str) -> Result<Program, ParseError> {
+    let mut program: Option<Program> = None;
+    let mut open: Option<(Option<SourceId>, Vec<Inst>)> = None;
+    for (index, line) in text.lines().enumerate() {
+        let line_number = index + 1;
+        let fail = |message: &str| ParseError { line: line_number, message: message.to_owned() };
+        let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
+        if words.is_empty() {
+            continue;
+        }
+        let Some(known) = &mut program else {
+            program = Some(Program { direction: header(&words).ok_or_else(|| fail("no `program`"))?, blocks: vec![] });
+            continue;
+        };
+        match (label(&words), &mut open) {
+            (Some((id, source)), None) if id == known.blocks.len() => open = Some((source, Vec::new())),
+            (Some(_), None) => return Err(fail("blocks are numbered in order")),
+            (Some(_), Some(_)) => return Err(fail("the block before does not end")),
+            (None, None) => return Err(fail("no block is open")),
+            (None, Some((source, insts))) => {
+                if let Some(inst) = inst(&words) {
+                    insts.push(inst);
+                } else {
+                    let end = end(&words).ok_or_else(|| fail("neither an instruction nor an end"))?;
+                    known.blocks.push(Block { insts: std::mem::take(insts), end, source: *source });
+                    open = None;
+                }
+            }
+        }
+    }
+    let lines = text.lines().count();
+    let fail = |message: &str| ParseError { line: lines, message: message.to_owned() };
+    if open.is_some() {
+        return Err(fail("the last block does not end"));
+    }
+    program.ok_or_else(|| fail("no `program`"))
+}
+
+fn header(words: &[&str]) -> Option<Direction> {
+    match words {
+        ["program", "ingress"] => Some(Direction::Ingress),
+        ["program", "egress"] => Some(Direction::Egress),
+        _ => None,
+    }
+}
+
+/// `b3:`, or `b3: from s2`
+fn label(words: &[&str]) -> Option<(usize, Option<SourceId>)> {
+    let (word, source) = match words {
+        [word] => (word, None),
+        [word, "from", source] => (word, Some(SourceId(source.strip_prefix('s')?.parse().ok()?))),
+        _ => return None,
+    };
+    Some((block(word.strip_suffix(':')?)?.index(), source))
+}
+
+fn inst(words: &[&str]) -> Option<Inst> {
+    let (to, rest) = match words {
+        [to, "=", rest @ ..] => (value(to)?, rest),
+        _ => return None,
+    };
+    Some(match rest {
+        ["const", number] => Inst::Const(to, number.parse().ok()?),
+        ["class4", of] => Inst::Class(to, Family::V4, value(of)?),
+        ["class6", of] => Inst::Class(to, Family::V6, value(of)?),
+        ["prefix4", of] => Inst::Prefix(to, Family::V4, value(of)?),
+        ["prefix6", of] => Inst::Prefix(to, Family::V6, value(of)?),
+        ["row", subject, peer] => Inst::Row(to, value(subject)?, value(peer)?),
+        ["default", subject] => Inst::Default(to, value(subject)?),
+        ["atom", protocol, port] => Inst::Atom(to, value(protocol)?, value(port)?),
+        [word] => Inst::Fact(to, find(&Fact::WORDS, word)?),
+        _ => return None,
+    })
+}
+
+fn end(words: &[&str]) -> Option<End> {
+    Some(match words {
+        ["jump", to] => End::Jump(block(to)?),
+        ["allow", reason] => End::Verdict(Verdict::Allow, find(&Reason::WORDS, reason)?),
+        ["deny", reason] => End::Verdict(Verdict::Deny, find(&Reason::WORDS, reason)?),
+        ["if", test @ .., then, otherwise] => End::If(self::test(test)?, block(then)?, block(otherwise)?),
+        _ => return None,
+    })
+}
+
+fn test(words: &[&str]) -> Option<Test> {
+    Some(match words {
+        [of, "==", number] => Test::Equal(value(of)?, number.parse().ok()?),
+        [of, "<", number] => Test::Less(value(of)?, number.parse().ok()?),
+        [of, "is", address] => Test::Is(value(of)?, address.parse().ok()?),
+        [set, "has", atom] => Test::Has(value(set)?, value(atom)?),
+        [set, "staged", atom] => Test::Staged(value(set)?, value(atom)?),
+        [set, "full"] => Test::Full(value(set)?),
+        _ => return None,
+    })
+}
+
+fn value(word: &str) -> Option<Value> {
+    Some(Value(word.strip_prefix('v')?.parse().ok()?))
+}
+
+fn block(word: &str) -> Option<BlockId> {
+    Some(BlockId(word.strip_prefix('b')?.parse().ok()?))
+}
+
+fn find<T: Copy>(words: &[(T, &str)], word: &str) -> Option<T> {
+    words.iter().find(|(_, it)| *it == word).map(|(it, _)| *it)
+}

@@ -1,0 +1,58 @@
+//! A handful of single addresses is compared, not looked up.
+// Preserves verdicts: the compares cover all of the family's single addresses, each with the class that the map gives.
+// All other addresses are looked up among the prefixes, as the map does.
+
+use std::net::IpAddr;
+
+use weir_objects::address::Family;
+use weir_classes::PeerId;
+use crate::ir::{Block, BlockId, End, Inst, Program, Tables, Test, Value};
+use crate::structures::Exact;
+
+pub(super) fn run(program: &mut Program, tables: &Tables) {
+    for family in [Family::V4, Family::V6] {
+        if let Some(addresses) = few(tables, family) {
+            expand(program, tables, family, &addresses);
+        }
+    }
+}
+
+/// The family's single addresses, if the cost model chose compares.
+fn few(tables: &Tables, family: Family) -> Option<Vec<(IpAddr, PeerId)>> {
+    if *tables.structures.exact(family) != Exact::Compares {
+        return None;
+    }
+    let of_family = tables.addresses.exact.iter().filter(|(address, _)| Family::of(*address) == family);
+    Some(of_family.copied().collect())
+}
+
+fn expand(program: &mut Program, tables: &Tables, family: Family, addresses: &[(IpAddr, PeerId)]) {
+    let is_look_up = |inst: &Inst| matches!(inst, Inst::Class(_, it, _) if *it == family);
+    let place = program.blocks.iter().enumerate().find_map(|(index, block)| {
+        let at = block.insts.iter().position(is_look_up)?;
+        Some((index, at))
+    });
+    let Some((index, at)) = place else { return };
+    let Inst::Class(to, _, of) = program.blocks[index].insts[at] else { return };
+    let rest = program.blocks[index].insts.split_off(at + 1);
+    program.blocks[index].insts.pop();
+    let Block { end, source, .. } = program.blocks[index];
+    let after = push(program, Block { insts: rest, end, source });
+    let mut next = push(program, Block::new(vec![Inst::Prefix(to, family, of)], End::Jump(after)));
+    for (address, peer) in addresses.iter().rev() {
+        let source = tables.sources.addresses.get(address).copied();
+        let found = push(program, assign(to, *peer, after).of(source));
+        let test = End::If(Test::Is(of, *address), found, next);
+        next = push(program, Block::new(Vec::new(), test).of(source));
+    }
+    program.blocks[index].end = End::Jump(next);
+}
+
+fn assign(to: Value, peer: PeerId, after: BlockId) -> Block {
+    Block::new(vec![Inst::Const(to, peer.0)], End::Jump(after))
+}
+
+fn push(program: &mut Program, block: Block) -> BlockId {
+    program.blocks.push(block);
+    BlockId(program.blocks.len() as u32 - 1)
+}

@@ -1,0 +1,296 @@
+//! The data structures for single addresses, prefixes, ports and verdict rows, and their bytes.
+//!
+//! Problem: a look-up in the kernel's maps costs a call and several cache lines. A compiler knows its sets beforehand.
+//! Strategy: two layers. *Kernel maps* (hash, hash per prefix length, trie) can be changed in place. *Compiled tables*
+//! (perfect hash, branch-free search, DXR, matrix) are the value of a read-only array that programs read without a
+//! call. [`cost`] chooses, for each [`Place`] by itself, and says why; [`Options::forced`] overrides it.
+//! Invariants: every structure answers as [`AddressMap::find`] and [`Row::find`] do; the choice depends on the input
+//! alone; a structure that does not fit is not built, and the note says so.
+
+mod aggregate;
+mod cost;
+pub mod dxr;
+pub mod perfect;
+pub mod rows;
+pub mod search;
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use weir_objects::address::to_number;
+use weir_objects::address::{Family, Prefix};
+use weir_artifact::structure::{Note, Place, Structure};
+use weir_classes::{AddressMap, PeerId, PortInterval, Stretch};
+use perfect::{Key, Width};
+use rows::Rows;
+use search::Cut;
+
+/// Parameters of the choice besides the input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The maximum size of a map's value on the target.
+    pub most_value_bytes: u64,
+    /// Structures that override the cost model, where they can be built.
+    pub forced: Vec<(Place, Structure)>,
+}
+
+impl Options {
+    /// The maximum size of a map's value on the oldest kernels.
+    pub const VALUE_BYTES_BASE: u64 = 4 << 20;
+
+    /// Only kernel maps, for tests and benchmarks.
+    pub fn kernel_maps() -> Self {
+        let forced = vec![
+            (Place::Exact4, Structure::Hash),
+            (Place::Prefixes4, Structure::Lpm),
+            (Place::Exact6, Structure::Hash),
+            (Place::Prefixes6, Structure::Lpm),
+            (Place::Rows, Structure::Hash),
+        ];
+        Self { forced, ..Self::default() }
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { most_value_bytes: Self::VALUE_BYTES_BASE, forced: Vec::new() }
+    }
+}
+
+/// Why a text is not a list of overrides.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not PLACE=STRUCTURE, such as {}", examples())]
+pub struct ParseError {
+    text: String,
+}
+
+fn examples() -> String {
+    let of = |place: Place| place.structures().iter().map(move |it| format!("{}={}", place.name(), it.name()));
+    Place::ALL.into_iter().flat_map(of).collect::<Vec<_>>().join(", ")
+}
+
+/// Parses a list of overrides such as `exact4=hash,prefixes4=lpm`.
+pub fn parse_forced(text: &str) -> Result<Vec<(Place, Structure)>, ParseError> {
+    let one = |text: &str| {
+        let (place, structure) = text.split_once('=')?;
+        let place = *Place::ALL.iter().find(|it| it.name() == place.trim())?;
+        Some((place, *place.structures().iter().find(|it| it.name() == structure.trim())?))
+    };
+    let parts = text.split(',').filter(|part| !part.trim().is_empty());
+    parts.map(|part| one(part).ok_or_else(|| ParseError { text: part.to_owned() })).collect()
+}
+
+impl FromStr for Options {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        Ok(Self { forced: parse_forced(text)?, ..Self::default() })
+    }
+}
+
+/// The structure for a family's single addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Exact {
+    /// There are no single addresses.
+    #[default]
+    Empty,
+    /// Compares in the program; there is no table.
+    Compares,
+    /// Kernel hash.
+    Hash,
+    /// Perfect hash.
+    Perfect(perfect::Table),
+    /// Kernel hash, then a perfect hash of the addresses from blocks and lists. Without the second, the kernel hash has
+    /// all.
+    Layered(Option<perfect::Table>),
+}
+
+/// With fewer listed addresses, a second look-up is not worth its cost.
+const LEAST_LISTED: usize = 256;
+
+/// The structure for a family's prefixes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Prefixes {
+    /// There are no prefixes.
+    #[default]
+    Empty,
+    /// Kernel trie with these entries.
+    Lpm(Vec<(Prefix, PeerId)>),
+    /// Kernel hash with these entries.
+    HashPerLength(Vec<(Prefix, PeerId)>),
+    /// Branch-free binary search.
+    Search(search::Table),
+    /// DXR: a first table and short searches.
+    Dxr(dxr::Table),
+}
+
+/// The structure for ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Ports {
+    /// A tree of compares in the program.
+    #[default]
+    Compares,
+    /// Branch-free binary search over [`port_key`].
+    Search(search::Table),
+}
+
+/// The structure for verdict rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RowTable {
+    /// Kernel hash, and an array of defaults.
+    #[default]
+    Maps,
+    /// Matrix or perfect hash.
+    Compiled(rows::Table),
+}
+
+/// The layout of all tables that a decision reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Structures {
+    exact: [Exact; 2],
+    prefixes: [Prefixes; 2],
+    /// The structure for ports.
+    pub ports: Ports,
+    /// The structure for verdict rows.
+    pub rows: RowTable,
+    /// The structure that was chosen for each set, and why.
+    pub notes: Vec<Note>,
+}
+
+impl Structures {
+    /// The single addresses of a family.
+    pub fn exact(&self, family: Family) -> &Exact {
+        &self.exact[usize::from(family == Family::V6)]
+    }
+
+    /// The prefixes of a family.
+    pub fn prefixes(&self, family: Family) -> &Prefixes {
+        &self.prefixes[usize::from(family == Family::V6)]
+    }
+
+    /// Chooses the structures and builds them.
+    pub fn build(addresses: &AddressMap, ports: &[PortInterval], rows: Rows<'_>, options: &Options) -> Self {
+        let mut made = Self::default();
+        for (index, family) in [Family::V4, Family::V6].into_iter().enumerate() {
+            let cuts = cuts(&addresses.stretches, family);
+            let ranked = cost::exact(addresses, family, options);
+            let build = |it| exact(addresses, family, it, options.most_value_bytes);
+            made.exact[index] = made.first(Place::exact(family), ranked, build);
+            let ranked = cost::prefixes(&addresses.stretches, &cuts, family, options);
+            let build = |it| prefixes(&addresses.stretches, &cuts, family, it);
+            made.prefixes[index] = made.first(Place::prefixes(family), ranked, build);
+        }
+        let cuts = port_cuts(ports);
+        made.ports = made.first(Place::Ports, cost::ports(&cuts, options), |it| match it {
+            Structure::Search => search::build(1, &cuts).map(Ports::Search),
+            _ => Some(Ports::Compares),
+        });
+        made.rows = made.first(Place::Rows, cost::rows(rows, options), |it| match it {
+            Structure::Matrix => rows::matrix(rows).map(RowTable::Compiled),
+            Structure::Perfect => rows::hash(rows).map(RowTable::Compiled),
+            _ => Some(RowTable::Maps),
+        });
+        made
+    }
+
+    /// Builds the best-ranked structure that can be built. Every place has one that can always be built.
+    fn first<T: Default>(&mut self, place: Place, ranked: cost::Ranked, build: impl Fn(Structure) -> Option<T>) -> T {
+        let found = ranked.list.iter().find_map(|it| Some((it, build(it.structure)?)));
+        let Some((chosen, built)) = found else { return T::default() };
+        self.notes.push(ranked.note(place, chosen));
+        built
+    }
+}
+
+fn exact(addresses: &AddressMap, family: Family, structure: Structure, most_bytes: u64) -> Option<Exact> {
+    match structure {
+        Structure::Empty => Some(Exact::Empty),
+        Structure::Compares => Some(Exact::Compares),
+        Structure::Perfect => perfect_of(addresses.of_family(family), family).map(Exact::Perfect),
+        Structure::Layered => {
+            let listed = addresses.listed(family).count();
+            let fits = perfect::predict(width(family), listed) as u64 <= most_bytes;
+            let table = (listed >= LEAST_LISTED && fits).then(|| perfect_of(addresses.listed(family), family));
+            Some(Exact::Layered(table.flatten()))
+        }
+        _ => Some(Exact::Hash),
+    }
+}
+
+fn perfect_of(of: impl Iterator<Item = (IpAddr, PeerId)>, family: Family) -> Option<perfect::Table> {
+    let entries: Vec<(Key, u32)> = of.map(|(at, peer)| (key(at), peer.0)).collect();
+    perfect::build(width(family), &entries)
+}
+
+fn width(family: Family) -> Width {
+    if family == Family::V4 { Width::W4 } else { Width::W16 }
+}
+
+fn prefixes(stretches: &[Stretch], cuts: &[Cut], family: Family, structure: Structure) -> Option<Prefixes> {
+    match structure {
+        Structure::Empty => Some(Prefixes::Empty),
+        Structure::Search => search::build(usize::from(family.bits() / 32), cuts).map(Prefixes::Search),
+        Structure::Dxr if family == Family::V4 => dxr::build(cuts).map(Prefixes::Dxr),
+        Structure::Dxr => search::build_with_first(4, cuts).map(Prefixes::Search),
+        Structure::HashPerLength => Some(Prefixes::HashPerLength(aggregate::aggregate(stretches, family))),
+        _ => Some(Prefixes::Lpm(aggregate::aggregate(stretches, family))),
+    }
+}
+
+/// An address as a key: its bytes as on the wire, the first byte lowest.
+pub fn key(address: IpAddr) -> Key {
+    match address {
+        IpAddr::V4(v4) => [u64::from(u32::from_le_bytes(v4.octets())), 0],
+        IpAddr::V6(v6) => {
+            let number = u128::from_le_bytes(v6.octets());
+            [number as u64, (number >> 64) as u64]
+        }
+    }
+}
+
+/// The addresses at which the class changes, from the first address with a class other than 0.
+pub fn cuts(stretches: &[Stretch], family: Family) -> Vec<Cut> {
+    let mut cuts: Vec<Cut> = Vec::new();
+    let last = to_number(Prefix::new(weir_objects::address::to_address(family, 0), 0).last()).1;
+    let mut push = |at: u128, class: u32| {
+        cuts.pop_if(|cut| cut.0 == at);
+        if cuts.last().map_or(0, |cut| cut.1) != class {
+            cuts.push((at, class));
+        }
+    };
+    for stretch in stretches.iter().filter(|it| Family::of(it.first) == family) {
+        push(to_number(stretch.first).1, stretch.peer.0);
+        let end = to_number(stretch.last).1;
+        if end < last {
+            push(end + 1, 0);
+        }
+    }
+    cuts
+}
+
+/// The ports at which the atom changes, as [`port_key`]. Before the first, the atom is 0.
+pub fn port_cuts(ports: &[PortInterval]) -> Vec<Cut> {
+    let mut sorted: Vec<(u32, u32, u32)> = Vec::with_capacity(ports.len());
+    for interval in ports {
+        let key = |port| port_key(interval.spec.protocol.number().into(), port);
+        sorted.push((key(interval.spec.first), key(interval.spec.last), interval.atom.0));
+    }
+    sorted.sort_unstable();
+    let mut cuts: Vec<Cut> = Vec::new();
+    for (first, last, atom) in sorted {
+        cuts.pop_if(|cut| cut.0 == u128::from(first));
+        if cuts.last().map_or(0, |cut| cut.1) != atom {
+            cuts.push((first.into(), atom));
+        }
+        cuts.push((u128::from(last) + 1, 0));
+    }
+    cuts
+}
+
+/// A protocol number and a port as one number.
+pub fn port_key(protocol: u32, port: u16) -> u32 {
+    protocol << 16 | u32::from(port)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! Ranges → prefixes: the smallest set of prefixes whose longest match gives every address its class.
+//!
+//! Strategy: optimal routing table construction (Draves, King, Venkatachary, Zill) on a sparse tree. From the leaves
+//! up, it computes the classes that a subtree could have at its top. From the root down, it adds a prefix wherever the
+//! inherited class is not among them. Exact by construction: no address changes its class.
+
+use std::net::IpAddr;
+
+use weir_objects::address::{Family, Prefix};
+use weir_objects::address::{to_address, to_number};
+use weir_classes::{PeerId, Stretch};
+
+/// The prefixes of one family, sorted. Addresses without a prefix have class 0.
+pub(super) fn aggregate(stretches: &[Stretch], family: Family) -> Vec<(Prefix, PeerId)> {
+    let of_family: Vec<(u128, u128, PeerId)> = stretches
+        .iter()
+        .filter(|it| Family::of(it.first) == family)
+        .map(|it| (to_number(it.first).1, to_number(it.last).1, it.peer))
+        .collect();
+    let tree = build(&of_family, 0, 0, family.bits());
+    let mut prefixes = Vec::new();
+    assign(&tree, PeerId(0), 0, 0, family, &mut prefixes);
+    prefixes.sort();
+    prefixes
+}
+
+enum Tree {
+    Leaf(PeerId),
+    Node { classes: Vec<PeerId>, halves: Box<[Tree; 2]> },
+}
+
+impl Tree {
+    fn classes(&self) -> &[PeerId] {
+        match self {
+            Self::Leaf(peer) => std::slice::from_ref(peer),
+            Self::Node { classes, .. } => classes,
+        }
+    }
+}
+
+/// The tree of the prefix `first/depth`. `stretches` are the ranges that overlap it.
+fn build(stretches: &[(u128, u128, PeerId)], first: u128, depth: u8, bits: u8) -> Tree {
+    let last = first | ones(bits - depth);
+    match stretches {
+        [] => return Tree::Leaf(PeerId(0)),
+        [(start, end, peer)] if *start <= first && last <= *end => return Tree::Leaf(*peer),
+        _ => {}
+    }
+    let middle = first | (ones(bits - depth) ^ ones(bits - depth - 1));
+    let low_end = stretches.partition_point(|(start, _, _)| *start < middle);
+    let high_start = stretches.partition_point(|(_, end, _)| *end < middle);
+    let low = build(&stretches[..low_end], first, depth + 1, bits);
+    let high = build(&stretches[high_start..], middle, depth + 1, bits);
+    let classes = join(low.classes(), high.classes());
+    Tree::Node { classes, halves: Box::new([low, high]) }
+}
+
+/// The classes that are in both lists; or, if they have none in common, all classes of the two.
+fn join(a: &[PeerId], b: &[PeerId]) -> Vec<PeerId> {
+    let both: Vec<PeerId> = a.iter().copied().filter(|peer| b.contains(peer)).collect();
+    if !both.is_empty() {
+        return both;
+    }
+    let mut either = [a, b].concat();
+    either.sort();
+    either
+}
+
+fn assign(
+    tree: &Tree,
+    inherited: PeerId,
+    first: u128,
+    depth: u8,
+    family: Family,
+    prefixes: &mut Vec<(Prefix, PeerId)>,
+) {
+    let mut peer = inherited;
+    if !tree.classes().contains(&inherited) {
+        peer = tree.classes()[0];
+        prefixes.push((Prefix::new(address(family, first), depth), peer));
+    }
+    if let Tree::Node { halves, .. } = tree {
+        let bits = family.bits();
+        let middle = first | (ones(bits - depth) ^ ones(bits - depth - 1));
+        assign(&halves[0], peer, first, depth + 1, family, prefixes);
+        assign(&halves[1], peer, middle, depth + 1, family, prefixes);
+    }
+}
+
+fn address(family: Family, number: u128) -> IpAddr {
+    to_address(family, number)
+}
+
+/// The lowest `count` bits.
+fn ones(count: u8) -> u128 {
+    1u128.checked_shl(u32::from(count)).map_or(u128::MAX, |bit| bit - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stretch(first: &str, last: &str, peer: u32) -> Stretch {
+        let parse = |text: &str| text.parse().expect("an address");
+        Stretch { first: parse(first), last: parse(last), peer: PeerId(peer) }
+    }
+
+    #[track_caller]
+    fn check(stretches: &[Stretch], family: Family, expected: &[&str]) {
+        let prefixes = aggregate(stretches, family);
+        let shown: Vec<String> = prefixes.iter().map(|(prefix, peer)| format!("{prefix} {peer}")).collect();
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn neighbours_of_one_class_are_one_prefix() {
+        check(
+            &[stretch("10.0.0.0", "10.0.0.127", 1), stretch("10.0.0.128", "10.0.0.255", 1)],
+            Family::V4,
+            &["10.0.0.0/24 peer1"],
+        );
+    }
+
+    #[test]
+    fn a_hole_is_one_more_entry_and_not_the_rest_cut_up() {
+        let around = [
+            stretch("10.0.0.0", "10.0.255.255", 1),
+            stretch("10.1.0.0", "10.1.255.255", 2),
+            stretch("10.2.0.0", "10.255.255.255", 1),
+        ];
+        check(&around, Family::V4, &["10.0.0.0/8 peer1", "10.1.0.0/16 peer2"]);
+    }
+
+    #[test]
+    fn a_family_sees_only_its_own() {
+        let both = [stretch("0.0.0.0", "255.255.255.255", 1), stretch("2001:db8::", "2001:db8::ffff", 2)];
+        check(&both, Family::V4, &["0.0.0.0/0 peer1"]);
+        check(&both, Family::V6, &["2001:db8::/112 peer2"]);
+    }
+}

@@ -1,0 +1,191 @@
+//! The cost model: which structure a set gets.
+//!
+//! `t = calls × cost + dependent cache lines × latency(footprint)`, with the figures of one machine (x86-64, Zen 4,
+//! Safe RET on; `cargo xtask bench tables` measures them again). On other machines the ratios hold, but the absolute
+//! figures do not. All figures are integers, in tenths of a nanosecond, so that the choice is the same everywhere. If
+//! two structures cost the same, the smaller one is taken.
+
+use super::perfect::{self, Width};
+use super::rows::{Rows, Shape};
+use super::search::Cut;
+use super::{Options, dxr, width};
+use weir_objects::address::Family;
+use weir_artifact::structure::{Note, Place, Structure};
+use weir_classes::{AddressMap, MOST_COMPARES, Stretch};
+
+/// A helper call and the work of a kernel hash.
+const HASH: u64 = 240;
+/// A helper call and a trie's root.
+const TRIE: u64 = 240;
+/// A node of a trie, without its cache line.
+const NODE: u64 = 45;
+/// Three multiplications that wait for each other, and two scalings.
+const PERFECT: u64 = 35;
+/// A level of a branch-free search.
+const LEVEL: u64 = 25;
+/// A compare with an immediate, with the average cost of mispredictions.
+const COMPARE: u64 = 5;
+/// A level of a tree of compares, with its share of mispredictions.
+const BRANCH: u64 = 20;
+/// The cost of each further compare in the instruction cache and for the kernel's verifier. It keeps programs small.
+const CODE: u64 = 2;
+/// The access to DXR's first table, and the jump to the right level.
+const DXR: u64 = 45;
+
+/// The bytes of an entry as the kernel charges them.
+const HASH_ENTRY: u64 = 88;
+const TRIE_ENTRY: u64 = 125;
+
+/// (footprint, cost of a dependent cache line).
+const LATENCY: [(u64, u64); 7] = [
+    (32 << 10, 10),
+    (256 << 10, 40),
+    (1 << 20, 90),
+    (4 << 20, 150),
+    (16 << 20, 360),
+    (64 << 20, 1520),
+    (512 << 20, 1950),
+];
+
+fn latency(bytes: u64) -> u64 {
+    LATENCY.iter().find(|(footprint, _)| bytes <= *footprint).map_or(2_000, |(_, cost)| *cost)
+}
+
+/// A structure that could be chosen, with its estimated size and time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub(super) structure: Structure,
+    bytes: u64,
+    tenths: u64,
+    /// Whether the bytes are the value of one map.
+    compiled: bool,
+}
+
+/// The candidates for a place, the best first.
+pub(super) struct Ranked {
+    pub(super) list: Vec<Candidate>,
+    /// The candidates that are larger than a map's value may be.
+    too_large: Vec<Structure>,
+    forced: Option<Structure>,
+    entries: usize,
+}
+
+impl Ranked {
+    fn new(place: Place, entries: usize, candidates: Vec<Candidate>, options: &Options) -> Self {
+        if entries == 0 {
+            let nothing = Candidate { structure: Structure::Empty, bytes: 0, tenths: 0, compiled: false };
+            return Self { list: vec![nothing], too_large: Vec::new(), forced: None, entries };
+        }
+        let too_large = |it: &Candidate| it.compiled && it.bytes > options.most_value_bytes;
+        let (dropped, mut list): (Vec<_>, Vec<_>) = candidates.into_iter().partition(too_large);
+        let forced = options.forced.iter().rev().find(|(at, _)| *at == place).map(|(_, structure)| *structure);
+        list.sort_by_key(|it| (Some(it.structure) != forced, it.tenths, it.bytes));
+        Self { list, too_large: dropped.iter().map(|it| it.structure).collect(), forced, entries }
+    }
+
+    pub(super) fn note(&self, place: Place, chosen: &Candidate) -> Note {
+        let mut why = match self.forced {
+            _ if chosen.structure == Structure::Empty => "nothing to look up".to_owned(),
+            Some(forced) if forced == chosen.structure => "as asked".to_owned(),
+            Some(forced) => format!("{} was asked for and cannot be; ", forced.name()) + &self.compared(chosen),
+            None => self.compared(chosen),
+        };
+        for large in &self.too_large {
+            why += &format!("; {} is larger than the target's map values", large.name());
+        }
+        Note { place, structure: chosen.structure, entries: self.entries, bytes: chosen.bytes, why }
+    }
+
+    fn compared(&self, chosen: &Candidate) -> String {
+        let nanoseconds = |it: &Candidate| format!("{}.{} ns", it.tenths / 10, it.tenths % 10);
+        let others = self.list.iter().filter(|it| it.structure != chosen.structure);
+        let others: Vec<String> = others.map(|it| format!("{} {}", it.structure.name(), nanoseconds(it))).collect();
+        let rest = if others.is_empty() { String::new() } else { format!("; {}", others.join(", ")) };
+        format!("about {}{rest}", nanoseconds(chosen))
+    }
+}
+
+fn map(structure: Structure, bytes: u64, tenths: u64) -> Candidate {
+    Candidate { structure, bytes, tenths, compiled: false }
+}
+
+fn table(structure: Structure, bytes: u64, tenths: u64) -> Candidate {
+    Candidate { structure, bytes, tenths, compiled: true }
+}
+
+pub(super) fn exact(addresses: &AddressMap, family: Family, options: &Options) -> Ranked {
+    let entries = addresses.of_family(family).count();
+    let listed = addresses.listed(family).count();
+    let [hash, moving] = [entries, entries - listed].map(|it| HASH_ENTRY * it as u64);
+    let [perfect, behind] = [entries, listed].map(|it| perfect::predict(width(family), it) as u64);
+    let mut candidates = vec![
+        map(Structure::Hash, hash, HASH + 2 * latency(hash)),
+        table(Structure::Perfect, perfect, PERFECT + 2 * latency(perfect)),
+    ];
+    // Offered only if asked for: only the agent, which changes entries in place, needs it.
+    if options.forced.contains(&(Place::exact(family), Structure::Layered)) {
+        let tenths = HASH + 2 * latency(moving) + PERFECT + 2 * latency(behind);
+        candidates.push(map(Structure::Layered, moving + behind, tenths));
+    }
+    if entries <= MOST_COMPARES {
+        candidates.push(map(Structure::Compares, 0, 10 + COMPARE * entries as u64));
+    }
+    Ranked::new(Place::exact(family), entries, candidates, options)
+}
+
+pub(super) fn prefixes(stretches: &[Stretch], cuts: &[Cut], family: Family, options: &Options) -> Ranked {
+    let count = stretches.iter().filter(|it| Family::of(it.first) == family).count() as u64;
+    let depth = u64::from(count.max(1).ilog2());
+    let [trie, hash] = [TRIE_ENTRY * count, HASH_ENTRY * count];
+    // The prefix lengths are not known before the prefixes are computed; a dozen is usual.
+    let lengths = count.min(12);
+    let levels = u64::from((cuts.len() as u64 + 1).next_power_of_two().ilog2());
+    let groups = u64::from(family.bits() / 32);
+    let search = 16 * cuts.len() as u64;
+    let mut candidates = vec![
+        map(Structure::Lpm, trie, TRIE + depth * (NODE + latency(trie))),
+        map(Structure::HashPerLength, hash, lengths * (HASH + latency(hash))),
+        table(Structure::Search, search, levels * LEVEL + groups.min(levels / 3 + 1) * latency(search)),
+    ];
+    let (bytes, tenths) = match family {
+        // A chunk holds the changes within one value of the upper 16 bits: a few levels unless the input is lopsided.
+        Family::V4 => {
+            let bytes = dxr::FIRST_BYTES as u64 + 8 * cuts.len() as u64;
+            (bytes, DXR + 2 * latency(bytes) + (1 + levels.saturating_sub(14)) * LEVEL)
+        }
+        // The first table takes about half of the levels.
+        Family::V6 => {
+            let bytes = search + search / 4;
+            (bytes, DXR + levels / 2 * LEVEL + (1 + groups.min(levels / 6)) * latency(bytes))
+        }
+    };
+    candidates.push(table(Structure::Dxr, bytes, tenths));
+    Ranked::new(Place::prefixes(family), cuts.len(), candidates, options)
+}
+
+/// Ranks the structures for ports. The kernel has no map for port ranges.
+pub(super) fn ports(cuts: &[Cut], options: &Options) -> Ranked {
+    let levels = u64::from((cuts.len() as u64 + 1).next_power_of_two().ilog2());
+    let (count, bytes) = (cuts.len() as u64, 8 * (cuts.len() as u64 + 1).next_power_of_two() * 2);
+    let candidates = vec![
+        map(Structure::Compares, 0, BRANCH * levels + CODE * count),
+        table(Structure::Search, bytes, LEVEL * levels + 2 * latency(bytes)),
+    ];
+    Ranked::new(Place::Ports, cuts.len(), candidates, options)
+}
+
+/// Ranks the structures for rows. The kernel's maps are always possible.
+pub(super) fn rows(rows: Rows<'_>, options: &Options) -> Ranked {
+    let shape: Shape = rows.shape();
+    let entries = rows.entries();
+    let sets = shape.index_at() as u64;
+    let hash = HASH_ENTRY * entries as u64;
+    let perfect = sets + perfect::predict(Width::W8, entries) as u64;
+    let matrix = sets + shape.matrix_bytes() as u64;
+    let candidates = vec![
+        map(Structure::Hash, hash, HASH + 2 * latency(hash)),
+        table(Structure::Perfect, perfect, PERFECT + 3 * latency(perfect)),
+        table(Structure::Matrix, matrix, 10 + 2 * latency(matrix)),
+    ];
+    Ranked::new(Place::Rows, entries + 2 * shape.subjects as usize, candidates, options)
+}

@@ -1,0 +1,174 @@
+//! Verdict rows: (direction, subject class, peer class) → set of atoms, in bytes that a program reads directly.
+//!
+//! Strategy: every set is stored once, one after the other, and an index leads to them. A dense index is a matrix,
+//! including the defaults. A sparse index is a perfect hash of the entries that differ from the default; a miss is the
+//! row's default.
+//!
+//! ```text
+//!  sets: u64 × words × sets │ defaults: u32 × 2 × subjects, padded to 8 │ matrix: u16 or u32 × 2 × subjects × peers
+//!                                                                       │ or a perfect hash
+//! ```
+
+use super::perfect::{self, Width};
+use weir_classes::{AtomSet, Row};
+
+/// The index over the entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Index {
+    /// A matrix, indexed by position.
+    Matrix {
+        /// Whether set numbers have four bytes instead of two.
+        wide: bool,
+    },
+    /// A perfect hash.
+    Perfect(perfect::Shape),
+    /// No entries: every row is its default.
+    Defaults,
+}
+
+/// The parameters with which a program reads the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// 64-bit words of a set.
+    pub words: u32,
+    /// The number of sets.
+    pub sets: u32,
+    /// The number of subject classes.
+    pub subjects: u32,
+    /// The number of peer classes, including 0.
+    pub peers: u32,
+    /// The index over the entries.
+    pub index: Index,
+}
+
+impl Shape {
+    /// The offset of the defaults.
+    pub fn defaults_at(self) -> usize {
+        8 * self.words as usize * self.sets as usize
+    }
+
+    /// The offset of the index.
+    pub fn index_at(self) -> usize {
+        self.defaults_at() + 8 * self.subjects as usize
+    }
+
+    /// The size of a matrix.
+    pub fn matrix_bytes(self) -> usize {
+        let cells = 2 * self.subjects as usize * self.peers as usize;
+        if self.sets > 1 << 16 { 4 * cells } else { 2 * cells }
+    }
+}
+
+/// A row table: its bytes and their shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// The value of the map.
+    pub bytes: Vec<u8>,
+    /// The parameters for reading the bytes.
+    pub shape: Shape,
+}
+
+/// The rows as they come from the classes: by direction, by subject class.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    /// The rows of ingress and egress; both have one row per subject class.
+    pub directions: [&'a [Row]; 2],
+    /// Sets of atoms.
+    pub sets: &'a [AtomSet],
+    /// 64-bit words of a set.
+    pub words: usize,
+}
+
+impl Rows<'_> {
+    /// The number of entries that differ from their row's default.
+    pub fn entries(self) -> usize {
+        self.directions.iter().flat_map(|rows| rows.iter()).map(|row| row.entries.len()).sum()
+    }
+
+    /// The shape, still without an index.
+    pub fn shape(self) -> Shape {
+        let rows = self.directions.iter().flat_map(|rows| rows.iter());
+        let last = rows.filter_map(|row| row.entries.last()).map(|(peer, _)| peer.0).max();
+        Shape {
+            words: self.words as u32,
+            sets: self.sets.len() as u32,
+            subjects: self.directions[0].len() as u32,
+            peers: last.map_or(1, |last| last + 1),
+            index: Index::Defaults,
+        }
+    }
+}
+
+/// Builds a matrix. `None` without rows.
+pub fn matrix(rows: Rows<'_>) -> Option<Table> {
+    let (mut bytes, mut shape) = begin(rows)?;
+    let wide = shape.sets > 1 << 16;
+    shape.index = Index::Matrix { wide };
+    for row in rows.directions.iter().flat_map(|rows| rows.iter()) {
+        let mut entries = row.entries.iter().peekable();
+        for peer in 0..shape.peers {
+            let entry = entries.next_if(|(at, _)| at.0 == peer);
+            let set = entry.map_or(row.default, |(_, set)| *set);
+            bytes.extend(&set.0.to_le_bytes()[..if wide { 4 } else { 2 }]);
+        }
+    }
+    Some(Table { bytes, shape })
+}
+
+/// Builds a perfect hash. `None` without rows, or if no hash was found.
+pub fn hash(rows: Rows<'_>) -> Option<Table> {
+    let (mut bytes, mut shape) = begin(rows)?;
+    let mut entries = Vec::with_capacity(rows.entries());
+    for (direction, of_direction) in rows.directions.iter().enumerate() {
+        for (subject, row) in of_direction.iter().enumerate() {
+            let upper = (direction as u64) << 31 | subject as u64;
+            entries.extend(row.entries.iter().map(|(peer, set)| ([upper << 32 | u64::from(peer.0), 0], set.0)));
+        }
+    }
+    if !entries.is_empty() {
+        let table = perfect::build(Width::W8, &entries)?;
+        bytes.extend(&table.bytes);
+        shape.index = Index::Perfect(table.shape);
+    }
+    Some(Table { bytes, shape })
+}
+
+fn begin(rows: Rows<'_>) -> Option<(Vec<u8>, Shape)> {
+    let shape = rows.shape();
+    if shape.subjects == 0 || rows.directions[1].len() != rows.directions[0].len() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    for set in rows.sets {
+        set.words().iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+    }
+    for row in rows.directions.iter().flat_map(|rows| rows.iter()) {
+        bytes.extend(row.default.0.to_le_bytes());
+    }
+    (bytes.len() == shape.index_at()).then_some((bytes, shape))
+}
+
+impl Table {
+    /// The number of the set that a program finds in the bytes.
+    pub fn find(&self, direction: usize, subject: u32, peer: u32) -> Option<u32> {
+        let number = |at: usize, bytes: usize| {
+            let found = self.bytes.get(at..at + bytes)?;
+            Some(found.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte)))
+        };
+        let row = direction * self.shape.subjects as usize + subject as usize;
+        let default = number(self.shape.defaults_at() + 4 * row, 4);
+        match self.shape.index {
+            _ if peer >= self.shape.peers => default,
+            Index::Matrix { wide } => {
+                let bytes = if wide { 4 } else { 2 };
+                number(self.shape.index_at() + bytes * (row * self.shape.peers as usize + peer as usize), bytes)
+            }
+            Index::Perfect(shape) => {
+                let upper = (direction as u64) << 31 | u64::from(subject);
+                let index = self.bytes.get(self.shape.index_at()..)?;
+                perfect::find(index, shape, [upper << 32 | u64::from(peer), 0]).or(default)
+            }
+            Index::Defaults => default,
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Clusters that differ only in the number of policies of one shape, to test that the number has no other effect.
+
+use std::fmt::Write;
+
+use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_model::{Assumptions, Cluster};
+use weir_model::resolve::resolve;
+
+/// The numbers of pods, of their namespaces and of their apps.
+const PODS: usize = 1_000;
+const NAMESPACES: usize = 20;
+const APPS: usize = 40;
+
+/// A cluster with this many policies.
+pub(crate) fn cluster(policies: usize) -> Cluster {
+    read(text(policies))
+}
+
+/// The objects of such a cluster, as YAML.
+pub(crate) fn text(policies: usize) -> String {
+    let mut text = String::new();
+    for namespace in 0..NAMESPACES {
+        let labels = format!("{{team: t{}}}", namespace % 10);
+        _ = write!(
+            text,
+            "---\n{{apiVersion: v1, kind: Namespace, metadata: {{name: ns{namespace}, labels: {labels}}}}}\n"
+        );
+    }
+    for pod in 0..PODS {
+        let (namespace, app, tier) = (pod % NAMESPACES, pod / NAMESPACES % APPS, pod % 7);
+        let address = format!("10.0.{}.{}", pod / 250, pod % 250 + 1);
+        let meta = format!("{{name: pod{pod}, namespace: ns{namespace}, labels: {{app: a{app}, tier: t{tier}}}}}");
+        _ = write!(
+            text,
+            "---\n{{apiVersion: v1, kind: Pod, metadata: {meta}, spec: {{nodeName: n{}}}, status: {{phase: Running, podIPs: [{{ip: {address}}}]}}}}\n",
+            pod / 100
+        );
+    }
+    (0..policies).for_each(|policy| text.push_str(&policy_text(policy)));
+    text
+}
+
+/// The cluster of a text.
+pub(crate) fn read(text: String) -> Cluster {
+    let input = Input { name: "shape.yaml".to_owned(), bytes: text.into_bytes(), kind: InputKind::Manifest };
+    let (decoded, found) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+    assert!(!found.has_errors(), "{found:#?}");
+    let (cluster, found) = resolve(&decoded.objects, Assumptions::default());
+    assert!(!found.has_errors(), "{found:#?}");
+    cluster
+}
+
+/// One policy. The first of them selects the first pod, and allows tier 1 to port 8000.
+fn policy_text(policy: usize) -> String {
+    let (namespace, app) = (policy % NAMESPACES, policy / NAMESPACES % APPS);
+    let (tier, port, block) = ((policy + 1) % 7, 8000 + policy % 100, policy % 4);
+    let ingress = format!(
+        "[{{from: [{{podSelector: {{matchLabels: {{tier: t{tier}}}}}}}, {{namespaceSelector: {{matchLabels: {{team: t{}}}}}, podSelector: {{matchLabels: {{tier: t{tier}}}}}}}], ports: [{{port: {port}, endPort: {}}}]}}]",
+        policy % 10,
+        port + 10
+    );
+    let egress = format!(
+        "[{{to: [{{ipBlock: {{cidr: 10.{block}.0.0/16, except: [10.{block}.7.0/24]}}}}], ports: [{{port: 8080}}]}}, {{ports: [{{port: 53, protocol: UDP}}]}}]"
+    );
+    format!(
+        "---\n{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {{name: p{policy}, namespace: ns{namespace}}}, spec: {{podSelector: {{matchLabels: {{app: a{app}}}}}, policyTypes: [Ingress, Egress], ingress: {ingress}, egress: {egress}}}}}\n"
+    )
+}

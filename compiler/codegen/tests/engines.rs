@@ -1,0 +1,136 @@
+//! Every engine gives the reference oracle's verdicts, with the same reasons, on random clusters.
+
+use weir_codegen::engine::{Engine, EngineError, Interpreter, Machine, Make, NoAnswer};
+use weir_model::Cluster;
+use weir_model::eval::{Basis, Flow, Judgement, Oracle, RuleId, Side, Verdict};
+use weir_model::resolve;
+
+use weir_fuzz::generators::{Random, cluster, flows};
+
+const SEEDS: std::ops::Range<u64> = 0..150;
+const FLOWS: usize = 120;
+
+/// The part of a side that is compared.
+#[derive(Debug, PartialEq, Eq)]
+struct Shown {
+    verdict: Verdict,
+    because: Vec<String>,
+}
+
+fn shown(side: &Side) -> Shown {
+    let mut because = reasons(side);
+    because.sort();
+    because.dedup();
+    Shown { verdict: side.verdict, because }
+}
+
+fn reasons(side: &Side) -> Vec<String> {
+    match &side.basis {
+        Basis::Rules(rules) => rules.iter().map(|RuleId { policy, rule }| format!("{policy} {rule}")).collect(),
+        Basis::Isolated(policies) => policies.iter().map(ToString::to_string).collect(),
+        Basis::List(list) => vec![list.to_string()],
+        Basis::Service(service) => {
+            service.backends.iter().filter(|it| it.verdict == side.verdict).flat_map(reasons).collect()
+        }
+        Basis::Claims(claimed) => claimed.deciding(side.verdict).flat_map(reasons).collect(),
+        Basis::HostPorts(claimed) => claimed.deciding(side.verdict).flat_map(reasons).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn show(judgement: &Judgement) -> [Shown; 2] {
+    [shown(&judgement.egress), shown(&judgement.ingress)]
+}
+
+/// Makes an engine for a cluster.
+type Begin = dyn Fn(&Cluster) -> Result<Engine<'_>, EngineError>;
+
+/// Returns how many flows had an answer, and how many clusters cannot be compiled.
+fn ask(seeds: std::ops::Range<u64>, begin: &Begin) -> (usize, usize) {
+    let (mut answered, mut refused) = (0, 0);
+    for seed in seeds {
+        let mut random = Random::new(seed);
+        let objects = cluster::objects(&mut random);
+        let (cluster, _) = resolve::resolve(&objects, cluster::assumptions(&mut random));
+        let flows = flows::flows(&cluster, FLOWS, &mut random);
+        match begin(&cluster) {
+            Ok(mut engine) => answered += flows.iter().filter(|flow| agrees(seed, &cluster, &mut engine, flow)).count(),
+            Err(EngineError::Compile(_)) => refused += 1,
+            Err(error) => panic!("seed {seed}: {error}"),
+        }
+    }
+    (answered, refused)
+}
+
+#[track_caller]
+fn agrees(seed: u64, cluster: &Cluster, engine: &mut Engine<'_>, flow: &Flow) -> bool {
+    let expected = Oracle::new(cluster).judge(flow);
+    match engine.judge(flow) {
+        Ok(judgement) => {
+            assert_eq!(
+                show(&judgement),
+                show(&expected),
+                "seed {seed}, {flow:?}\nengine {judgement:?}\noracle {expected:?}"
+            );
+            true
+        }
+        Err(NoAnswer::Skip(reason)) => {
+            let families = [flow.source.address, flow.destination.address].map(|it| it.map(|it| it.is_ipv4()));
+            assert!(families[0] != families[1], "seed {seed}, {flow:?}: {reason}");
+            false
+        }
+        Err(error) => panic!("seed {seed}, {flow:?}: {error}"),
+    }
+}
+
+#[track_caller]
+fn check(make: fn() -> Box<Make>) {
+    let (answered, refused) = ask(SEEDS, &move |cluster| Engine::new(cluster, make()));
+    assert!(answered > 5_000, "only {answered} flows were answered");
+    assert!(refused < 100, "{refused} clusters were refused");
+}
+
+#[test]
+fn the_interpreter_says_what_the_oracle_says() {
+    check(Interpreter::make);
+}
+
+#[test]
+fn the_machine_says_what_the_oracle_says() {
+    check(Machine::make);
+}
+
+#[test]
+fn a_cluster_compiled_in_parts_gives_the_same_answers() {
+    const FEW: std::ops::Range<u64> = 0..25;
+    for most in [1, 3] {
+        let (answered, _) = ask(FEW, &move |cluster| Engine::in_parts(cluster, Machine::make(), most));
+        assert!(answered > 1_000, "only {answered} flows were answered");
+    }
+}
+
+#[test]
+fn a_part_takes_flows_in_their_order_until_it_is_full() {
+    const MOST: usize = 2;
+    let make = |seed| {
+        let mut random = Random::new(seed);
+        let (cluster, _) = resolve::resolve(&cluster::objects(&mut random), cluster::assumptions(&mut random));
+        let flows = flows::flows(&cluster, FLOWS, &mut random);
+        (seed, cluster, flows)
+    };
+    // A cluster of a few endpoints is a single part.
+    let mut clusters = (0..).map(make).filter(|(_, cluster, _)| Engine::new(cluster, Machine::make()).is_ok());
+    let (seed, cluster, flows) = clusters.find(|(_, cluster, _)| cluster.endpoints.len() > 8).expect("a larger one");
+    let mut engine = Engine::in_parts(&cluster, Machine::make(), MOST).expect("the cluster compiles");
+    let (mut done, mut parts) = (0, 0);
+    while done < flows.len() {
+        let taken = engine.prepare(&flows[done..]);
+        assert!(taken > 0, "no flow fits");
+        for flow in &flows[done..done + taken] {
+            agrees(seed, &cluster, &mut engine, flow);
+        }
+        done += taken;
+        parts += 1;
+    }
+    assert!(parts > 1 && parts < flows.len(), "{parts} parts for {} flows", flows.len());
+}

@@ -1,0 +1,274 @@
+//! The kernel helpers that the machine supports.
+//!
+//! Each helper checks its arguments as the verifier would (a map where a map is expected, readable keys, writable
+//! buffers) and traps where the verifier would reject the program. Where the kernel returns an error, the helper
+//! returns the same error.
+
+use super::errno::{Errno, to_r0};
+use super::exec::Machine;
+use super::map::{Content, Found, MapId, MapKind};
+use super::memory::RegionId;
+use super::trap::{Access, Cause, Region};
+use super::{MAX_TAIL_CALLS, POISON};
+use crate::helper::Helper;
+
+/// A record that a program has reserved.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reserved {
+    region: RegionId,
+    ring: MapId,
+    position: u64,
+}
+
+/// The longest reservation and the largest offset, as in the kernel.
+const MAX_RECORD: u64 = u32::MAX as u64 / 4;
+const MAX_OFFSET: u64 = i32::MAX as u64;
+
+impl Machine<'_> {
+    /// Calls a helper. Returns its result, or `None` if a tail call replaced the program.
+    pub(super) fn helper(&mut self, helper: Helper) -> Result<Option<u64>, Cause> {
+        let is_for_tc = [Helper::SKB_LOAD_BYTES, Helper::SKB_LOAD_BYTES_RELATIVE, Helper::SKB_PULL_DATA];
+        if self.is_xdp && is_for_tc.contains(&helper) {
+            return Err(Cause::Argument { helper, argument: 1, expected: "the context of a tc program" });
+        }
+        let r0 = match helper {
+            Helper::MAP_LOOKUP_ELEM => self.map_lookup(helper),
+            Helper::MAP_UPDATE_ELEM => self.map_update(helper),
+            Helper::MAP_DELETE_ELEM => self.map_delete(helper),
+            Helper::KTIME_GET_NS | Helper::KTIME_GET_BOOT_NS | Helper::KTIME_GET_COARSE_NS => Ok(self.host.ktime_ns),
+            Helper::JIFFIES64 => Ok(self.host.jiffies),
+            Helper::GET_PRANDOM_U32 => Ok(u64::from(self.host.next_random())),
+            Helper::GET_SMP_PROCESSOR_ID => Ok(u64::from(self.host.cpu)),
+            Helper::SKB_LOAD_BYTES => self.skb_load_bytes(helper),
+            Helper::SKB_LOAD_BYTES_RELATIVE => self.skb_load_bytes_relative(helper),
+            Helper::SKB_PULL_DATA => self.skb_pull_data(helper),
+            Helper::RINGBUF_OUTPUT => self.ringbuf_output(helper),
+            Helper::RINGBUF_RESERVE => self.ringbuf_reserve(helper),
+            Helper::RINGBUF_SUBMIT => self.ringbuf_finish(helper, true),
+            Helper::RINGBUF_DISCARD => self.ringbuf_finish(helper, false),
+            Helper::RINGBUF_QUERY => self.ringbuf_query(helper),
+            Helper::TAIL_CALL => return self.tail_call(helper),
+            _ => Err(Cause::UnknownHelper(helper)),
+        };
+        r0.map(Some)
+    }
+
+    fn check_context(&self, helper: Helper) -> Result<(), Cause> {
+        if self.argument(1) == RegionId::CONTEXT.base() {
+            Ok(())
+        } else {
+            Err(Cause::Argument { helper, argument: 1, expected: "the context" })
+        }
+    }
+
+    /// The map in an argument, if the helper accepts its kind.
+    fn map_argument(&self, helper: Helper, argument: u8, kinds: &[MapKind]) -> Result<usize, Cause> {
+        let map = self.memory.map(self.argument(argument)).map(|id| id.0 as usize);
+        let found = map.and_then(|index| Some((index, self.maps.get(index)?.spec.kind)));
+        let (index, kind) = found.ok_or(Cause::Argument { helper, argument, expected: "a map" })?;
+        if kinds.contains(&kind) { Ok(index) } else { Err(Cause::WrongMap { helper, kind }) }
+    }
+
+    fn read(&self, address: u64, bytes: u64) -> Result<&[u8], Cause> {
+        let slice = self.memory.slice(address, bytes);
+        slice.map_err(|fault| self.refuse_bytes(fault, Access::Read, address, bytes))
+    }
+
+    /// Fills the buffer at an address with the bytes, or with zeros.
+    fn fill(&mut self, address: u64, bytes: u64, with: Option<&[u8]>) -> Result<(), Cause> {
+        match self.memory.slice_mut(address, bytes) {
+            Ok(slice) => {
+                match with {
+                    Some(from) => slice.iter_mut().zip(from).for_each(|(to, from)| *to = *from),
+                    None => slice.fill(0),
+                }
+                Ok(())
+            }
+            Err(fault) => Err(self.refuse_bytes(fault, Access::Write, address, bytes)),
+        }
+    }
+
+    fn key(&self, map: usize) -> Result<&[u8], Cause> {
+        let size = self.maps.get(map).map_or(0, |map| map.spec.key_size);
+        self.read(self.argument(2), u64::from(size))
+    }
+
+    fn map_lookup(&mut self, helper: Helper) -> Result<u64, Cause> {
+        let map = self.map_argument(helper, 1, &LOOKUP)?;
+        let size = self.maps.get(map).map_or(0, |map| u64::from(map.spec.key_size));
+        let (address, cpu) = (self.argument(2), self.host.cpu);
+        let found = match (self.memory.slice(address, size), self.maps.get_mut(map)) {
+            (Ok(key), Some(map)) => map.find(key, cpu, self.memory),
+            (Err(fault), _) => return Err(self.refuse_bytes(fault, Access::Read, address, size)),
+            (_, None) => None,
+        };
+        Ok(match found {
+            Some(Found::Value(address)) => address,
+            Some(Found::Map(inner)) => self.maps.get(inner.0 as usize).map_or(0, |map| map.handle.base()),
+            None => 0,
+        })
+    }
+
+    fn map_for_write(&self, helper: Helper) -> Result<usize, Cause> {
+        let index = self.map_argument(helper, 1, &WRITE)?;
+        match self.maps.get(index).filter(|map| map.is_read_only()) {
+            Some(map) => Err(Cause::ReadOnlyMap { helper, map: map.id }),
+            None => Ok(index),
+        }
+    }
+
+    fn map_update(&mut self, helper: Helper) -> Result<u64, Cause> {
+        let index = self.map_for_write(helper)?;
+        let key = self.key(index)?.to_vec();
+        let size = self.maps.get(index).map_or(0, |map| map.spec.value_size);
+        let value = self.read(self.argument(3), u64::from(size))?.to_vec();
+        let (flags, cpu) = (self.argument(4), self.host.cpu);
+        let map = self.maps.get_mut(index);
+        Ok(to_r0(map.map_or(Err(Errno::Inval), |map| map.put(&key, &value, flags, cpu, self.memory))))
+    }
+
+    fn map_delete(&mut self, helper: Helper) -> Result<u64, Cause> {
+        let index = self.map_for_write(helper)?;
+        let key = self.key(index)?.to_vec();
+        Ok(to_r0(self.maps.get_mut(index).map_or(Err(Errno::Inval), |map| map.remove(&key))))
+    }
+
+    /// Fills the buffer in argument 3 from the packet, or with zeros if the packet is too short.
+    fn load_packet(&mut self, start: u64, within: usize) -> Result<u64, Cause> {
+        let (to, bytes) = (self.argument(3), self.argument(4) & u64::from(u32::MAX));
+        let range = start as usize..start.saturating_add(bytes) as usize;
+        let (packet, _) = self.memory.packet();
+        let found = packet.get(..within).and_then(|packet| packet.get(range)).map(<[u8]>::to_vec);
+        self.fill(to, bytes, found.as_deref())?;
+        Ok(to_r0(found.map(|_| ()).ok_or(Errno::Fault)))
+    }
+
+    fn skb_load_bytes(&mut self, helper: Helper) -> Result<u64, Cause> {
+        self.check_context(helper)?;
+        let offset = self.argument(2) & u64::from(u32::MAX);
+        let all = self.memory.packet().0.len();
+        self.load_packet(if offset > MAX_OFFSET { u64::MAX } else { offset }, all)
+    }
+
+    fn skb_load_bytes_relative(&mut self, helper: Helper) -> Result<u64, Cause> {
+        self.check_context(helper)?;
+        let offset = self.argument(2) & u64::from(u32::MAX);
+        let start = match self.argument(5) & u64::from(u32::MAX) {
+            _ if offset > 0xffff => u64::MAX,
+            0 => offset,
+            1 => offset + self.skb.network_offset as u64,
+            _ => u64::MAX,
+        };
+        let (_, linear) = self.memory.packet();
+        self.load_packet(start, linear)
+    }
+
+    fn skb_pull_data(&mut self, helper: Helper) -> Result<u64, Cause> {
+        self.check_context(helper)?;
+        let (packet, linear) = self.memory.packet();
+        let (all, wanted) = (packet.len(), (self.argument(2) & u64::from(u32::MAX)) as usize);
+        // Old pointers become invalid even if the call fails.
+        self.memory.move_packet(if wanted <= all { linear.max(wanted) } else { linear });
+        Ok(to_r0(if wanted <= all { Ok(()) } else { Err(Errno::NoMem) }))
+    }
+
+    fn tail_call(&mut self, helper: Helper) -> Result<Option<u64>, Cause> {
+        self.check_context(helper)?;
+        let map = self.map_argument(helper, 2, &[MapKind::ProgArray])?;
+        let index = self.argument(3) as u32;
+        let program = self.maps.get(map).and_then(|map| map.program(index));
+        match program.filter(|_| self.tail_calls < MAX_TAIL_CALLS) {
+            Some(program) => {
+                self.tail_calls += 1;
+                self.enter_program(program);
+                Ok(None)
+            }
+            None => Ok(Some(POISON)),
+        }
+    }
+
+    /// The number of the ring in argument 1.
+    fn ring(&mut self, helper: Helper) -> Result<usize, Cause> {
+        self.map_argument(helper, 1, &[MapKind::RingBuf])
+    }
+
+    fn reserve(&mut self, map: usize, bytes: u64) -> Result<u64, Errno> {
+        match self.maps.get_mut(map).map(|map| &mut map.content) {
+            Some(Content::Ring(ring)) => ring.reserve(bytes),
+            _ => Err(Errno::Inval),
+        }
+    }
+
+    fn ringbuf_output(&mut self, helper: Helper) -> Result<u64, Cause> {
+        let map = self.ring(helper)?;
+        let (address, bytes) = (self.argument(2), self.argument(3));
+        let data = self.read(address, bytes)?.to_vec();
+        if self.argument(4) & !3 != 0 {
+            return Ok(Errno::Inval.negative());
+        }
+        let reserved = self.reserve(map, bytes);
+        if let (Ok(position), Some(Content::Ring(ring))) =
+            (reserved, self.maps.get_mut(map).map(|map| &mut map.content))
+        {
+            ring.finish(position, Some(data));
+        }
+        Ok(to_r0(reserved.map(|_| ())))
+    }
+
+    fn ringbuf_reserve(&mut self, helper: Helper) -> Result<u64, Cause> {
+        let map = self.ring(helper)?;
+        let (bytes, flags) = (self.argument(2), self.argument(3));
+        if flags != 0 || bytes > MAX_RECORD {
+            return Ok(0);
+        }
+        let Ok(position) = self.reserve(map, bytes) else { return Ok(0) };
+        let ring = MapId(map as u32);
+        let region = self.memory.add(Region::Record(ring), bytes, true);
+        self.memory.grow(region, 1);
+        self.records.push(Reserved { region, ring, position });
+        Ok(region.base())
+    }
+
+    fn ringbuf_finish(&mut self, helper: Helper, submit: bool) -> Result<u64, Cause> {
+        let record = self.memory.record(self.argument(1));
+        let held = record.and_then(|(_, region)| self.records.iter().position(|held| held.region == region));
+        let held = held.ok_or(Cause::Argument { helper, argument: 1, expected: "a reserved record" })?;
+        let record = self.records.swap_remove(held);
+        self.finish_record(record, submit);
+        Ok(POISON)
+    }
+
+    /// Submits or discards a record; its address becomes stale.
+    pub(super) fn finish_record(&mut self, record: Reserved, submit: bool) {
+        let data = self.memory.retire(record.region, Region::StaleRecord(record.ring));
+        if let Some(Content::Ring(ring)) = self.maps.get_mut(record.ring.0 as usize).map(|map| &mut map.content) {
+            ring.finish(record.position, submit.then_some(data));
+        }
+        self.memory.release(record.region);
+    }
+
+    fn ringbuf_query(&mut self, helper: Helper) -> Result<u64, Cause> {
+        let map = self.ring(helper)?;
+        let what = self.argument(2);
+        match self.maps.get(map).map(|map| &map.content) {
+            Some(Content::Ring(ring)) => Ok(ring.query(what)),
+            _ => Ok(0),
+        }
+    }
+}
+
+/// Maps that programs may write.
+const WRITE: [MapKind; 6] =
+    [MapKind::Array, MapKind::PercpuArray, MapKind::Hash, MapKind::PercpuHash, MapKind::LruHash, MapKind::LpmTrie];
+
+/// Maps in which programs may look up.
+const LOOKUP: [MapKind; 8] = [
+    MapKind::Array,
+    MapKind::PercpuArray,
+    MapKind::Hash,
+    MapKind::PercpuHash,
+    MapKind::LruHash,
+    MapKind::LpmTrie,
+    MapKind::ArrayOfMaps,
+    MapKind::HashOfMaps,
+];

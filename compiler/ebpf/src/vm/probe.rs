@@ -1,0 +1,206 @@
+//! Runs that stop early: to see which data a program reads, and to resume it many times from the same state.
+//!
+//! Problem: verification runs one program on very many combinations of a few inputs, and most of each run is the same.
+//! Strategy: stop a run before it reads a certain byte of a map's value ([`Vm::run_to`]). The [`State`] there can be
+//! resumed many times, each time after a change in a map. A state can be reduced to some of its registers and stack
+//! ([`State::forget`]). A read of forgotten stack traps, which proves that the program needs no more than was kept.
+//! Invariants: a state contains no packet and no map; a resumed run reads the maps as they are then.
+
+use super::exec::{End, Machine, Saved, Watch};
+use super::map::Content;
+use super::memory::{FRAME, Memory, RegionId};
+use super::{Errno, Host, MapId, Outcome, POISON, ProgramId, Skb, Trap, Vm};
+use crate::helper::Helper;
+
+/// A byte in a value of a map, which a program reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Spot {
+    /// The map.
+    pub map: MapId,
+    /// The number of the entry.
+    pub element: u64,
+    /// The byte within its value.
+    pub offset: u64,
+}
+
+/// The end of a run that should stop at a read.
+#[derive(Clone, Debug)]
+pub enum Stop {
+    /// The run has stopped before the read.
+    Before(Box<State>),
+    /// The run has ended without the read.
+    Ended(Outcome),
+}
+
+/// A run that was stopped and can be resumed.
+#[derive(Clone, Debug)]
+pub struct State(Saved);
+
+/// A part of a [`State`]: a register, or four bytes of the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// `R0` to `R9`.
+    Register(u8),
+    /// A word of the stack, numbered from the lowest address.
+    Stack(u8),
+}
+
+impl Part {
+    /// Every part that a program in its outermost function has.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..10).map(Self::Register).chain((0..(FRAME / 4) as u8).map(Self::Stack))
+    }
+}
+
+/// The position of a stack word in the bitmap of written bytes: the index of the 64-bit word, and the mask.
+fn bits(word: u8) -> (usize, u64) {
+    (usize::from(word) / 16, 0xf << (4 * (u32::from(word) % 16)))
+}
+
+impl State {
+    /// The value of a part; `None` for stack that was not written.
+    pub fn part(&self, part: Part) -> Option<u64> {
+        match part {
+            Part::Register(number) => self.0.registers.get(usize::from(number)).copied(),
+            Part::Stack(word) => {
+                let (index, mask) = bits(word);
+                self.0.stack.written.get(index).filter(|written| *written & mask == mask)?;
+                let bytes = self.0.stack.bytes.get(4 * usize::from(word)..)?.first_chunk()?;
+                Some(u64::from(u32::from_le_bytes(*bytes)))
+            }
+        }
+    }
+
+    /// Clears a part: a register gets [`POISON`], stack becomes unwritten.
+    pub fn forget(&mut self, part: Part) {
+        match part {
+            Part::Register(number) => {
+                if let Some(register) = self.0.registers.get_mut(usize::from(number)) {
+                    *register = POISON;
+                }
+            }
+            Part::Stack(word) => {
+                let (index, mask) = bits(word);
+                if let Some(written) = self.0.stack.written.get_mut(index) {
+                    *written &= !mask;
+                }
+            }
+        }
+    }
+}
+
+/// Passes the address of each read outside of stack, context and packet to `read`, and the map of each look-up (`None`
+/// for other helpers) to `look_up`. If either returns true, the run stops.
+struct Watcher<R, L> {
+    read: R,
+    look_up: L,
+}
+
+impl<R: FnMut(u64) -> bool, L: FnMut(Option<MapId>) -> bool> Watch for Watcher<R, L> {
+    #[inline]
+    fn reads(&mut self, address: u64) -> bool {
+        RegionId::of(address).is_beyond_packets() && (self.read)(address)
+    }
+
+    #[inline]
+    fn calls(&mut self, helper: Helper, memory: &Memory, argument: u64) -> bool {
+        let map = if helper == Helper::MAP_LOOKUP_ELEM { memory.map(argument) } else { None };
+        (self.look_up)(map)
+    }
+}
+
+impl Vm {
+    /// Runs a program until it is about to read at this offset of any value of a map. Before that, records its reads
+    /// from the values of `note` in `noted`.
+    pub fn run_to(
+        &mut self,
+        program: ProgramId,
+        skb: &mut Skb,
+        host: &mut Host,
+        (map, offset): (MapId, u64),
+        (note, noted): (Option<MapId>, &mut Vec<Spot>),
+    ) -> Result<Stop, Box<Trap>> {
+        let region = self.values(map);
+        let note = note.and_then(|map| self.values(map));
+        let mask = (1 << region.map_or(0, |region| self.memory.shift(region))) - 1;
+        let mut addresses = Vec::new();
+        let read = |address: u64| {
+            let of = Some(RegionId::of(address));
+            if note.is_some() && of == note {
+                addresses.push(address);
+            }
+            of == region && address & mask == offset
+        };
+        let budget = self.budget;
+        let mut machine = Machine::new(self, program, skb, host);
+        machine.enter_frame();
+        machine.enter_program(program);
+        let result = machine.start(budget, &mut Watcher { read, look_up: |_| false });
+        let saved = machine.save();
+        machine.finish();
+        noted.extend(addresses.into_iter().filter_map(|address| self.spot(address)));
+        Ok(match (result?, saved) {
+            ((_, End::Stopped), Some(saved)) => Stop::Before(Box::new(State(saved))),
+            ((outcome, _), _) => Stop::Ended(outcome),
+        })
+    }
+
+    /// Resumes a state and runs while the program touches only `maps`, and values of `also`. Returns the last byte that
+    /// it read in `maps`; reads in `also` are not recorded.
+    pub fn follow(
+        &mut self,
+        state: &State,
+        skb: &mut Skb,
+        host: &mut Host,
+        maps: [Option<MapId>; 2],
+        also: [Option<MapId>; 2],
+    ) -> Result<Option<Spot>, Box<Trap>> {
+        let regions = maps.map(|map| self.values(map?));
+        let also = also.map(|map| self.values(map?));
+        let mut last = None;
+        let read = |address: u64| {
+            let region = Some(RegionId::of(address));
+            let noted = region == regions[0] || region == regions[1];
+            if noted {
+                last = Some(address);
+            }
+            !noted && region != also[0] && region != also[1]
+        };
+        let look_up = |map: Option<MapId>| map.is_none() || !maps.contains(&map);
+        let budget = self.budget;
+        let mut machine = Machine::new(self, state.0.program, skb, host);
+        machine.restore(&state.0);
+        let result = machine.start(budget, &mut Watcher { read, look_up });
+        machine.finish();
+        result?;
+        Ok(last.and_then(|address| self.spot(address)))
+    }
+
+    fn spot(&self, address: u64) -> Option<Spot> {
+        self.memory.value(address).map(|(map, element, offset)| Spot { map, element, offset })
+    }
+
+    /// The bytes of a value, by the number of its entry.
+    pub fn value_at(&self, map: MapId, element: u64) -> &[u8] {
+        self.values(map).map_or(&[], |region| self.memory.bytes(region, element))
+    }
+
+    /// Overwrites bytes of a value, even if programs may only read it. The kernel has no such operation.
+    pub fn poke(&mut self, spot: Spot, bytes: &[u8]) -> Result<(), Errno> {
+        let region = self.values(spot.map).ok_or(Errno::Inval)?;
+        let value = self.memory.bytes_mut(region, spot.element);
+        let end = (spot.offset as usize).saturating_add(bytes.len());
+        value.get_mut(spot.offset as usize..end).ok_or(Errno::Inval)?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn values(&self, map: MapId) -> Option<RegionId> {
+        match self.maps.get(map.0 as usize)?.content {
+            Content::Values(region) => Some(region),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

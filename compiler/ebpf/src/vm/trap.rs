@@ -1,0 +1,165 @@
+//! Traps: exactly where and why a program was stopped.
+
+use super::map::MapId;
+use super::{ProgramId, map::MapKind};
+use crate::helper::Helper;
+use crate::insn::Insn;
+use std::fmt;
+
+/// The kind of object that an address belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Region {
+    /// No object: NULL and small numbers.
+    Nothing,
+    /// The stack; its elements are call frames.
+    Stack,
+    /// The context.
+    Context,
+    /// The linear part of the packet.
+    Packet,
+    /// The packet before a helper invalidated its pointers.
+    StalePacket,
+    /// A map itself; programs may only pass its address to helpers.
+    Map(MapId),
+    /// A map's values; their elements are entries.
+    Value(MapId),
+    /// A reserved ring-buffer record.
+    Record(MapId),
+    /// A record that was submitted or discarded.
+    StaleRecord(MapId),
+}
+
+impl fmt::Display for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("nothing"),
+            Self::Stack => f.write_str("the stack"),
+            Self::Context => f.write_str("the context"),
+            Self::Packet => f.write_str("the packet"),
+            Self::StalePacket => f.write_str("the packet before it moved"),
+            Self::Map(map) => write!(f, "map {}", map.0),
+            Self::Value(map) => write!(f, "a value of map {}", map.0),
+            Self::Record(map) => write!(f, "a record of ring {}", map.0),
+            Self::StaleRecord(map) => write!(f, "a released record of ring {}", map.0),
+        }
+    }
+}
+
+/// A decoded address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The address.
+    pub address: u64,
+    /// The object that it belongs to.
+    pub region: Region,
+    /// The number of the element within the object.
+    pub element: u64,
+    /// The byte within the element; negative before its beginning.
+    pub offset: i64,
+    /// The size of an element in bytes.
+    pub size: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, region, element, offset, size } = self;
+        write!(f, "{address:#x}: byte {offset} of {region} (element {element}, {size} bytes)")
+    }
+}
+
+/// The kind of access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it all")]
+pub enum Access {
+    Read,
+    Write,
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        })
+    }
+}
+
+/// Why memory rejects an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Outside,
+    ReadOnly,
+    Uninitialised,
+    Misaligned,
+    NotAllowed,
+}
+
+/// The reason of a trap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum Cause {
+    #[error("{access} of {bytes} bytes out of bounds at {place}")]
+    OutOfBounds { access: Access, bytes: u64, place: Place },
+    #[error("write of {bytes} bytes to read-only memory at {place}")]
+    ReadOnly { bytes: u64, place: Place },
+    #[error("read of {bytes} bytes of stack that were never written at {place}")]
+    Uninitialised { bytes: u64, place: Place },
+    #[error("{access} of {bytes} bytes is not aligned at {place}")]
+    Misaligned { access: Access, bytes: u64, place: Place },
+    #[error("{access} of {bytes} bytes is not allowed at {place}")]
+    NotAllowed { access: Access, bytes: u64, place: Place },
+    #[error("write to the frame pointer")]
+    FramePointer,
+    #[error("control left the program")]
+    OffTheEnd,
+    #[error("more than {0} instructions")]
+    Budget(u64),
+    #[error("more than 8 nested calls")]
+    CallDepth,
+    #[error("argument {argument} of {helper} is not {expected}")]
+    Argument { helper: Helper, argument: u8, expected: &'static str },
+    #[error("{helper} does not work on a map of type {kind:?}")]
+    WrongMap { helper: Helper, kind: MapKind },
+    #[error("{helper} writes to map {}, which programs may only read", map.0)]
+    ReadOnlyMap { helper: Helper, map: MapId },
+    #[error("{0} is not modelled")]
+    UnknownHelper(Helper),
+    #[error("kernel function {0} is not modelled")]
+    KernelFunction(i32),
+    #[error("{0} ring-buffer records were neither submitted nor discarded")]
+    LeakedRecords(usize),
+}
+
+/// A program that the machine stopped.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("program {}, slot {slot}{}: {cause}", program.0, Named(insn))]
+pub struct Trap {
+    /// The program that was running, after tail calls.
+    pub program: ProgramId,
+    /// The slot of the instruction.
+    pub slot: usize,
+    /// The instruction, unless control has left the program.
+    pub insn: Option<Insn>,
+    /// The reason.
+    pub cause: Cause,
+}
+
+struct Named<'a>(&'a Option<Insn>);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |insn| write!(f, " `{insn}`"))
+    }
+}
+
+impl Cause {
+    pub(super) fn memory(fault: Fault, access: Access, bytes: u64, place: Place) -> Self {
+        match fault {
+            Fault::Outside => Self::OutOfBounds { access, bytes, place },
+            Fault::ReadOnly => Self::ReadOnly { bytes, place },
+            Fault::Uninitialised => Self::Uninitialised { bytes, place },
+            Fault::Misaligned => Self::Misaligned { access, bytes, place },
+            Fault::NotAllowed => Self::NotAllowed { access, bytes, place },
+        }
+    }
+}

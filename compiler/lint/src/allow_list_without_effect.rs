@@ -1,0 +1,77 @@
+//! An allow list without a later deny list.
+
+use super::context::Context;
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_model::{CidrList, ListAction};
+use weir_objects::origin::{FieldPath, Origin};
+
+pub(super) static CODE: Code = Code {
+    name: "allow-list-without-effect",
+    severity: Severity::Warning,
+    lint: true,
+    what: "An Allow list exempts addresses from later Deny lists, and there is none.",
+    why: "Allow does not mean that traffic is allowed: it means that no later list is asked. Without a Deny list of a larger \
+          order for the same direction the list does nothing, and policies decide as if it were not there.",
+    example: "\
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: bad-hosts}
+spec:
+  action: Deny
+  order: 10
+  cidrs: [192.0.2.0/24]
+---
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: partner}
+spec:
+  action: Allow
+  order: 20
+  cidrs: [192.0.2.7]
+",
+    fixed: "\
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: bad-hosts}
+spec:
+  action: Deny
+  order: 10
+  cidrs: [192.0.2.0/24]
+---
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: partner}
+spec:
+  action: Allow
+  order: 5
+  cidrs: [192.0.2.7]
+",
+};
+
+pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+    let (mut ingress, mut egress) = (false, false);
+    let denies: Vec<&CidrList> = context.cluster.lists.iter().filter(|list| list.action == ListAction::Deny).collect();
+    // From the last list to the first: the directions in which a later list denies.
+    for list in context.cluster.lists.iter().rev() {
+        if list.action == ListAction::Deny {
+            ingress |= list.ingress;
+            egress |= list.egress;
+        } else if !(list.ingress && ingress || list.egress && egress) {
+            found.push(describe(list, denies.last().copied()));
+        }
+    }
+}
+
+fn describe(list: &CidrList, last_deny: Option<&CidrList>) -> Diagnostic {
+    let spec = FieldPath::root().field("spec");
+    let message = format!("allow list {} has no effect: no deny list comes after it", list.name);
+    let diagnostic = Diagnostic::at(&CODE, Origin::new(list.object, spec.field("action")), message)
+        .label("exempts from later deny lists only")
+        .note("an Allow list does not allow traffic; NetworkPolicy goes on to decide");
+    match last_deny {
+        Some(deny) => diagnostic
+            .also(Origin::object(deny.object), format!("the last deny list, order {}", deny.order))
+            .help(format!("give it an order below {} and the same directions, or remove it", deny.order)),
+        None => diagnostic.help("remove it, or add the Deny list that it is an exemption from"),
+    }
+}

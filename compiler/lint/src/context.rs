@@ -1,0 +1,281 @@
+//! The queries that all lints share: the pods that a selector matches, whether the input would show such pods, and the
+//! remaining budget of steps.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::cohorts::Cohorts;
+use super::groups::{Group, GroupId, Groups};
+use super::lookup::{Lookup, Wanted};
+use super::near::Census;
+use weir_objects::k8s::{LabelSelector, Object, Operator};
+use weir_model::labels::matches;
+use weir_model::{Cluster, Direction, EndpointId, IpBlockPods, NamespaceId, Peer, Policy, Rule, SelectorId};
+use weir_objects::origin::ObjectId;
+
+/// The input, with indices for lints.
+#[derive(Debug)]
+pub(super) struct Context<'c> {
+    /// The decoded objects: lints see here how something was written, and not only its meaning.
+    pub(super) objects: &'c [Object],
+    /// The model of the cluster.
+    pub(super) cluster: &'c Cluster,
+    groups: Groups,
+    group_lookup: Lookup<'c>,
+    namespace_lookup: Lookup<'c>,
+    /// Whether the input declares namespaces: then a namespace without declaration is suspicious.
+    pub(super) declares_namespaces: bool,
+    /// Whether the input looks like a whole cluster. Then an object that is not in the input does not exist.
+    pub(super) whole: bool,
+    found: RefCell<HashMap<Query, Rc<[GroupId]>>>,
+    namespaces_found: RefCell<HashMap<SelectorId, Rc<[NamespaceId]>>>,
+    cohorts: OnceCell<Cohorts>,
+    censuses: RefCell<HashMap<Option<NamespaceId>, Rc<Census<'c>>>>,
+    steps_left: Cell<u64>,
+    stopped: Cell<Option<ObjectId>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Query {
+    In(NamespaceId, SelectorId),
+    Across(SelectorId, SelectorId),
+    Anywhere(SelectorId),
+}
+
+impl<'c> Context<'c> {
+    pub(super) fn new(objects: &'c [Object], cluster: &'c Cluster) -> Self {
+        let wanted = Wanted::new(cluster);
+        let groups = Groups::new(cluster, &wanted);
+        let declared = |name: &str| cluster.namespaces.iter().any(|it| it.name == name && it.object.is_some());
+        Self {
+            objects,
+            cluster,
+            group_lookup: Lookup::new(cluster, &wanted, groups.all.iter().map(|group| group.labels)),
+            namespace_lookup: Lookup::new(cluster, &wanted, cluster.namespaces.iter().map(|it| it.labels)),
+            declares_namespaces: cluster.namespaces.iter().any(|namespace| namespace.object.is_some()),
+            // Users write no manifest for kube-system, but a cluster's own list of namespaces contains it.
+            whole: declared("kube-system") && !groups.all.is_empty(),
+            groups,
+            found: RefCell::default(),
+            namespaces_found: RefCell::default(),
+            cohorts: OnceCell::new(),
+            censuses: RefCell::default(),
+            steps_left: Cell::new(0),
+            stopped: Cell::new(None),
+        }
+    }
+
+    /// Every rule of every policy, with its direction and index, until the budget is spent.
+    pub(super) fn rules(&self) -> impl Iterator<Item = (&'c Policy, Direction, usize, &'c Rule)> {
+        let of = |policy: &'c Policy, direction| {
+            let rules = policy.rules(direction).unwrap_or_default().iter().enumerate();
+            rules.map(move |(index, rule)| (policy, direction, index, rule))
+        };
+        let all =
+            self.cluster.policies.iter().flat_map(move |it| Direction::ALL.into_iter().flat_map(move |at| of(it, at)));
+        all.take_while(|(policy, ..)| !self.is_spent(policy.object))
+    }
+
+    /// All groups.
+    pub(super) fn groups(&self) -> &[Group] {
+        &self.groups.all
+    }
+
+    /// A group by its id.
+    pub(super) fn group(&self, id: GroupId) -> &Group {
+        &self.groups.all[id.index()]
+    }
+
+    /// The group of an endpoint; `None` if policies ignore the endpoint.
+    pub(super) fn group_of(&self, endpoint: EndpointId) -> Option<GroupId> {
+        self.groups.of_endpoint.get(endpoint.index()).copied().flatten()
+    }
+
+    /// Whether the input has pods or workloads of this namespace.
+    pub(super) fn has_pods(&self, namespace: NamespaceId) -> bool {
+        !self.groups.range(namespace).is_empty()
+    }
+
+    /// The cohorts: groups by the policies that select them.
+    pub(super) fn cohorts(&self) -> &Cohorts {
+        self.cohorts.get_or_init(|| Cohorts::new(self))
+    }
+
+    /// The counted labels of a namespace's pods, or of the namespaces themselves.
+    pub(super) fn census(&self, namespace: Option<NamespaceId>) -> Rc<Census<'c>> {
+        if let Some(known) = self.censuses.borrow().get(&namespace) {
+            return known.clone();
+        }
+        let census = Rc::new(Census::new(self.cluster, namespace));
+        self.censuses.borrow_mut().insert(namespace, census.clone());
+        census
+    }
+}
+
+/// The budget.
+impl Context<'_> {
+    /// Starts a lint with a budget of `steps`.
+    pub(super) fn begin(&self, steps: u64) {
+        self.steps_left.set(steps);
+        self.stopped.set(None);
+    }
+
+    /// Takes steps from the budget.
+    pub(super) fn spend(&self, steps: usize) {
+        self.steps_left.set(self.steps_left.get().saturating_sub(steps as u64));
+    }
+
+    /// Whether the budget is spent; then the lint stops at this object.
+    pub(super) fn is_spent(&self, at: ObjectId) -> bool {
+        let spent = self.steps_left.get() == 0;
+        if spent && self.stopped.get().is_none() {
+            self.stopped.set(Some(at));
+        }
+        spent
+    }
+
+    /// The object at which the lint stopped, if it did not finish.
+    pub(super) fn stopped_at(&self) -> Option<ObjectId> {
+        self.stopped.get()
+    }
+}
+
+/// Selectors.
+impl<'c> Context<'c> {
+    pub(super) fn selector(&self, id: SelectorId) -> &'c LabelSelector {
+        self.cluster.labels.selector(id)
+    }
+
+    /// The groups that a policy selects.
+    pub(super) fn subjects(&self, policy: &Policy) -> Rc<[GroupId]> {
+        self.find(Query::In(policy.namespace, policy.subjects))
+    }
+
+    /// The groups of a namespace that a selector matches.
+    pub(super) fn find_in(&self, namespace: NamespaceId, pods: SelectorId) -> Rc<[GroupId]> {
+        self.find(Query::In(namespace, pods))
+    }
+
+    /// The groups of any namespace that a selector matches.
+    pub(super) fn find_anywhere(&self, pods: SelectorId) -> Rc<[GroupId]> {
+        self.find(Query::Anywhere(pods))
+    }
+
+    /// The groups that a peer matches; none for a block.
+    pub(super) fn peer_groups(&self, own: NamespaceId, peer: &Peer) -> Rc<[GroupId]> {
+        match peer {
+            Peer::Pods { namespaces: None, pods } => self.find(Query::In(own, *pods)),
+            Peer::Pods { namespaces: Some(namespaces), pods } => self.find(Query::Across(*namespaces, *pods)),
+            Peer::Block { .. } => Rc::from([]),
+        }
+    }
+
+    /// Whether a block may contain one of the group's pods.
+    pub(super) fn may_be_in_block(&self, group: GroupId, peer: &Peer) -> bool {
+        match peer {
+            Peer::Block { cidr, except } if self.cluster.assume.ipblock_pods == IpBlockPods::Match => {
+                self.group(group).may_be_in(*cidr, except)
+            }
+            _ => false,
+        }
+    }
+
+    /// A pod with hostNetwork that a selector would match if policies did not ignore such pods.
+    pub(super) fn on_host(&self, namespaces: &[NamespaceId], pods: SelectorId) -> Option<EndpointId> {
+        let selector = self.selector(pods);
+        self.groups.on_host.iter().copied().find(|id| {
+            self.spend(1);
+            let endpoint = &self.cluster.endpoints[id.index()];
+            namespaces.binary_search(&endpoint.namespace).is_ok()
+                && matches(selector, self.cluster.labels.labels(endpoint.labels))
+        })
+    }
+
+    fn find(&self, query: Query) -> Rc<[GroupId]> {
+        if let Some(known) = self.found.borrow().get(&query) {
+            return known.clone();
+        }
+        let found: Rc<[GroupId]> = match query {
+            Query::In(namespace, pods) => self.matching(self.in_namespace(namespace, pods), pods).into(),
+            Query::Across(namespaces, pods) => self.search(namespaces, pods).into(),
+            Query::Anywhere(pods) => {
+                let all = || (0..self.groups.all.len() as u32).collect();
+                let by_label = self.group_lookup.candidates(self.selector(pods));
+                self.matching(by_label.map_or_else(all, <[u32]>::to_vec), pods).into()
+            }
+        };
+        self.found.borrow_mut().insert(query, found.clone());
+        found
+    }
+
+    fn search(&self, namespaces: SelectorId, pods: SelectorId) -> Vec<GroupId> {
+        let namespaces = self.namespaces(namespaces);
+        let by_label = self.group_lookup.candidates(self.selector(pods));
+        let by_namespace: usize = namespaces.iter().map(|id| self.groups.range(*id).len()).sum();
+        match by_label {
+            Some(list) if list.len() <= by_namespace => {
+                let inside = |id: &u32| namespaces.binary_search(&self.group(GroupId(*id)).namespace).is_ok();
+                self.matching(list.iter().copied().filter(inside).collect(), pods)
+            }
+            _ => self.matching(namespaces.iter().flat_map(|id| self.groups.range(*id)).collect(), pods),
+        }
+    }
+
+    /// The groups of a namespace that the selector could match.
+    fn in_namespace(&self, namespace: NamespaceId, pods: SelectorId) -> Vec<u32> {
+        let range = self.groups.range(namespace);
+        match self.group_lookup.candidates(self.selector(pods)) {
+            Some(list) if list.len() <= range.len() => list.iter().copied().filter(|id| range.contains(id)).collect(),
+            _ => range.collect(),
+        }
+    }
+
+    fn matching(&self, candidates: Vec<u32>, pods: SelectorId) -> Vec<GroupId> {
+        self.spend(candidates.len() + 1);
+        let selector = self.selector(pods);
+        let is_match = |id: &GroupId| matches(selector, self.cluster.labels.labels(self.group(*id).labels));
+        candidates.into_iter().map(GroupId).filter(is_match).collect()
+    }
+
+    /// The namespaces that a selector matches, sorted.
+    pub(super) fn namespaces(&self, selector: SelectorId) -> Rc<[NamespaceId]> {
+        if let Some(known) = self.namespaces_found.borrow().get(&selector) {
+            return known.clone();
+        }
+        let all = 0..self.cluster.namespaces.len() as u32;
+        let wanted = self.selector(selector);
+        let candidates = self.namespace_lookup.candidates(wanted).map_or_else(|| all.collect(), <[u32]>::to_vec);
+        self.spend(candidates.len() + 1);
+        let labels = |id: &NamespaceId| self.cluster.labels.labels(self.cluster.namespaces[id.index()].labels);
+        let found: Rc<[_]> = candidates.into_iter().map(NamespaceId).filter(|id| matches(wanted, labels(id))).collect();
+        self.namespaces_found.borrow_mut().insert(selector, found.clone());
+        found
+    }
+}
+
+/// Which objects the input can be expected to contain.
+impl Context<'_> {
+    /// Whether the input would show the pods of a peer, if there were any.
+    ///
+    /// A manifest in one repository may name peers from another repository. So pods of the policy's own namespace are
+    /// expected if the input has pods there. Pods of other namespaces are expected if the input is a whole cluster, or
+    /// if the selector names particular namespaces and the input has pods of all of them.
+    pub(super) fn shows_pods(&self, own: NamespaceId, peer: &Peer) -> bool {
+        match peer {
+            Peer::Block { .. } => false,
+            Peer::Pods { namespaces: None, .. } => self.has_pods(own),
+            Peer::Pods { .. } if self.whole => true,
+            Peer::Pods { namespaces: Some(selector), .. } => {
+                let found = self.namespaces(*selector);
+                !is_open(self.selector(*selector)) && !found.is_empty() && found.iter().all(|id| self.has_pods(*id))
+            }
+        }
+    }
+}
+
+/// Whether a selector also matches objects that have none of the labels it names.
+pub(super) fn is_open(selector: &LabelSelector) -> bool {
+    let negative = |operator| matches!(operator, Operator::NotIn | Operator::DoesNotExist);
+    selector.match_labels.is_empty() && selector.match_expressions.iter().all(|it| negative(it.operator))
+}

@@ -1,0 +1,128 @@
+//! Warnings about manifests that are valid, but probably differ from the author's intention.
+//!
+//! Problem: policies that mean less, more or something other than their author thought, in inputs that range from one
+//! policy without any pod to a whole cluster of 100,000.
+//! Strategy: one file a lint. All of them share a [`Context`], which knows pods only as [`groups`] (pods of one
+//! namespace that no selector distinguishes) and [`cohorts`] (groups that the same policies select), so that their work
+//! grows with the number of different pods, not of all pods.
+//! Invariants: missing input causes no finding: a lint that needs pods or namespaces is silent if the input has none.
+//! Every lint has the same budget of steps; a lint that exceeds it reports that ([`lint_incomplete`]), so incomplete
+//! results are always visible. The order of the input's objects has no effect.
+
+mod allow_list_without_effect;
+mod and_or_peers;
+mod cohorts;
+mod context;
+mod cover;
+mod dns_not_allowed;
+mod except_excludes_nothing;
+mod groups;
+mod inert_rules;
+mod lint_incomplete;
+mod list_entry_covered;
+mod list_hits_cluster;
+mod list_redundant;
+mod lookup;
+mod named_port_unknown;
+mod namespace_missing;
+mod near;
+mod one_sided_allow;
+mod policy_selects_nothing;
+mod prefixes;
+mod ranges;
+mod rule_covered;
+mod rule_matches_no_peer;
+mod service_address_contested;
+mod service_partly_allowed;
+mod words;
+
+use std::collections::BTreeSet;
+
+use context::Context;
+
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Place};
+use weir_objects::k8s::Object;
+use weir_model::Cluster;
+use weir_objects::origin::ObjectId;
+
+type Check = fn(&Context<'_>, &mut Diagnostics);
+
+const LINTS: &[(&Code, Check)] = &[
+    (&allow_list_without_effect::CODE, allow_list_without_effect::check),
+    (&and_or_peers::CODE, and_or_peers::check),
+    (&dns_not_allowed::CODE, dns_not_allowed::check),
+    (&except_excludes_nothing::CODE, except_excludes_nothing::check),
+    (&inert_rules::CODE, inert_rules::check),
+    (&list_entry_covered::CODE, list_entry_covered::check),
+    (&list_hits_cluster::CODE, list_hits_cluster::check),
+    (&list_redundant::CODE, list_redundant::check),
+    (&named_port_unknown::CODE, named_port_unknown::check),
+    (&namespace_missing::CODE, namespace_missing::check),
+    (&one_sided_allow::CODE, one_sided_allow::check),
+    (&policy_selects_nothing::CODE, policy_selects_nothing::check),
+    (&rule_covered::CODE, rule_covered::check),
+    (&rule_matches_no_peer::CODE, rule_matches_no_peer::check),
+    (&service_address_contested::CODE, service_address_contested::check),
+    (&service_partly_allowed::CODE, service_partly_allowed::check),
+];
+
+/// The codes of this stage.
+pub const CODES: &[&Code] = &codes();
+
+const fn codes() -> [&'static Code; LINTS.len() + 1] {
+    let mut codes = [&lint_incomplete::CODE; LINTS.len() + 1];
+    let mut index = 0;
+    while index < LINTS.len() {
+        codes[index] = LINTS[index].0;
+        index += 1;
+    }
+    codes
+}
+
+/// Steps that one lint may take: some tenths of a second. 10,000 policies over 100,000 pods need a small part of it.
+pub const STEPS: u64 = 30_000_000;
+
+/// Runs every lint.
+pub fn lint(objects: &[Object], cluster: &Cluster) -> Diagnostics {
+    lint_within(STEPS, objects, cluster)
+}
+
+/// Runs every lint, each for at most `steps` steps. Findings about staged policies are those of the cluster with all
+/// staged policies enforced; findings about other objects are those without staged policies.
+pub fn lint_within(steps: u64, objects: &[Object], cluster: &Cluster) -> Diagnostics {
+    let mut found = run(steps, objects, cluster);
+    if !cluster.staged.is_empty() {
+        let staged: BTreeSet<ObjectId> = cluster.staged.iter().map(|policy| policy.object).collect();
+        let is_of_staged = |it: &Diagnostic| position(it).0.is_some_and(|origin| staged.contains(&origin.object));
+        found.retain(|it| !is_of_staged(it));
+        found.extend(run(steps, objects, &cluster.with_staged_enforced()).into_iter().filter(is_of_staged));
+    }
+    found.sort_by(|a, b| position(a).cmp(&position(b)));
+    found.into_iter().fold(Diagnostics::new(), |mut all, it| {
+        all.push(it);
+        all
+    })
+}
+
+fn run(steps: u64, objects: &[Object], cluster: &Cluster) -> Vec<Diagnostic> {
+    let context = Context::new(objects, cluster);
+    let mut found = Diagnostics::new();
+    for (code, check) in LINTS {
+        context.begin(steps);
+        check(&context, &mut found);
+        if let Some(object) = context.stopped_at() {
+            found.push(lint_incomplete::found(code, object, steps));
+        }
+    }
+    found.into_vec()
+}
+
+/// By object, then field, then code. Lints point at fields only.
+fn position(diagnostic: &Diagnostic) -> (Option<&weir_objects::origin::Origin>, &str) {
+    match &diagnostic.primary.place {
+        Place::Field(origin) | Place::FieldName(origin) | Place::FirstFieldName(origin) => {
+            (Some(origin), diagnostic.code.name)
+        }
+        Place::Text(_) => (None, diagnostic.code.name),
+    }
+}

@@ -1,0 +1,164 @@
+//! A deny list that contains addresses of the cluster itself.
+
+use std::net::IpAddr;
+
+use super::context::Context;
+use super::cover::selects_all;
+use super::ranges::Ranges;
+use super::words;
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_model::{CidrList, EndpointId, ListAction, NodeId, ServiceId, Standing};
+
+pub(super) static CODE: Code = Code {
+    name: "list-hits-cluster",
+    severity: Severity::Warning,
+    lint: true,
+    what: "A deny list for every pod contains addresses of the cluster's own pods, nodes or services.",
+    why: "Lists are decided before policies, so no policy can allow what a list denies: pods lose each other, or the \
+          cluster's name servers. Public lists of bogus networks contain the private ranges that clusters use. A list that \
+          applies to selected pods only is taken to mean it, and what an earlier list exempts does not count.",
+    example: "\
+apiVersion: v1
+kind: Service
+metadata: {name: api, namespace: shop}
+spec:
+  clusterIP: 10.96.0.10
+  ports: [{port: 80}]
+---
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: bogons}
+spec:
+  action: Deny
+  cidrs: [10.0.0.0/8, 192.0.2.0/24]
+",
+    fixed: "\
+apiVersion: v1
+kind: Service
+metadata: {name: api, namespace: shop}
+spec:
+  clusterIP: 10.96.0.10
+  ports: [{port: 80}]
+---
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: bogons}
+spec:
+  action: Deny
+  cidrs: [10.0.0.0/9, 192.0.2.0/24]
+---
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: cluster}
+spec:
+  action: Allow
+  order: 0
+  cidrs: [10.96.0.0/12]
+",
+};
+
+/// The owner of an address. Ordered as in the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Holder {
+    Endpoint(EndpointId),
+    Node(NodeId),
+    Service(ServiceId),
+}
+
+pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+    let lists = &context.cluster.lists;
+    if !lists.iter().any(|list| list.action == ListAction::Deny) {
+        return;
+    }
+    let addresses = addresses(context);
+    let mut exemptions: Vec<(&CidrList, Ranges)> = Vec::new();
+    for list in lists {
+        if context.is_spent(list.object) {
+            return;
+        }
+        let ranges = Ranges::of(list);
+        match (list.action, applies_to_all(context, list)) {
+            (_, false) => {}
+            (ListAction::Allow, true) => exemptions.push((list, ranges)),
+            (ListAction::Deny, true) => {
+                let hits = hits(context, list, &ranges, &addresses, &exemptions);
+                if let Some(diagnostic) = describe(context, list, &hits) {
+                    found.push(diagnostic);
+                }
+            }
+        }
+    }
+}
+
+fn applies_to_all(context: &Context<'_>, list: &CidrList) -> bool {
+    let labels = &context.cluster.labels;
+    selects_all(labels, list.namespaces) && selects_all(labels, list.pods)
+}
+
+/// Every address of the cluster, sorted.
+fn addresses(context: &Context<'_>) -> Vec<(IpAddr, Holder)> {
+    let cluster = context.cluster;
+    let mut all = Vec::new();
+    for (index, endpoint) in cluster.endpoints.iter().enumerate() {
+        if endpoint.standing == Standing::Member {
+            all.extend(endpoint.addresses.iter().map(|at| (*at, Holder::Endpoint(EndpointId(index as u32)))));
+        }
+    }
+    for (index, node) in cluster.nodes.iter().enumerate() {
+        all.extend(node.addresses.iter().map(|at| (*at, Holder::Node(NodeId(index as u32)))));
+    }
+    for (index, service) in cluster.services.iter().enumerate() {
+        all.extend(service.addresses.iter().map(|at| (*at, Holder::Service(ServiceId(index as u32)))));
+    }
+    all.sort_unstable();
+    all
+}
+
+fn hits(
+    context: &Context<'_>,
+    list: &CidrList,
+    ranges: &Ranges,
+    addresses: &[(IpAddr, Holder)],
+    exemptions: &[(&CidrList, Ranges)],
+) -> Vec<(IpAddr, Holder)> {
+    let exempt = |at: IpAddr| {
+        exemptions.iter().any(|(allow, inside)| {
+            let as_wide = (allow.ingress || !list.ingress) && (allow.egress || !list.egress);
+            as_wide && inside.contains(at)
+        })
+    };
+    let mut hits = Vec::new();
+    for (first, last) in ranges.iter() {
+        let start = addresses.partition_point(|(at, _)| *at < first);
+        let inside = addresses.iter().skip(start).take_while(|(at, _)| *at <= last);
+        hits.extend(inside.inspect(|_| context.spend(1)).filter(|(at, _)| !exempt(*at)));
+    }
+    hits
+}
+
+fn describe(context: &Context<'_>, list: &CidrList, hits: &[(IpAddr, Holder)]) -> Option<Diagnostic> {
+    let (address, holder) = hits.first()?;
+    let entry = list.entries.iter().find(|entry| entry.contains(*address))?;
+    let pods = hits.iter().filter(|(_, holder)| matches!(holder, Holder::Endpoint(_))).count();
+    let nodes = hits.iter().filter(|(_, holder)| matches!(holder, Holder::Node(_))).count();
+    let services = hits.len() - pods - nodes;
+    let parts = [(pods, "pod"), (nodes, "node"), (services, "service")];
+    let parts = parts.iter().filter(|(number, _)| *number > 0).map(|(number, noun)| words::count(*number, noun));
+    let whose = parts.collect::<Vec<_>>().join(", ");
+    let message = format!("deny list {} contains addresses of the cluster itself: of {whose}", list.name);
+    Some(
+        Diagnostic::at(&CODE, words::entry_origin(list, entry.position), message)
+            .label(format!("contains {address} of {}", name(context, *holder)))
+            .note("lists are decided before policies: no policy can allow what this list denies")
+            .help("exempt the cluster's addresses with an Allow list of a smaller order, or take them out of this one"),
+    )
+}
+
+fn name(context: &Context<'_>, holder: Holder) -> String {
+    let cluster = context.cluster;
+    match holder {
+        Holder::Endpoint(id) => words::endpoint(cluster, id),
+        Holder::Node(id) => format!("node {}", cluster.nodes[id.index()].name),
+        Holder::Service(id) => format!("service {}", cluster.service_name(id)),
+    }
+}

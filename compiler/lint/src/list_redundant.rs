@@ -1,0 +1,94 @@
+//! A list that another list makes superfluous.
+
+use super::context::Context;
+use super::cover::selects_all;
+use super::ranges::Ranges;
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_model::{CidrList, ListAction, SelectorId};
+use weir_objects::origin::{FieldPath, Origin};
+
+pub(super) static CODE: Code = Code {
+    name: "list-redundant",
+    severity: Severity::Warning,
+    lint: true,
+    what: "Every address of a list is in another list that does the same to the same pods.",
+    why: "The list changes nothing: taking it away, or an address out of it, neither opens nor closes anything. Lists \
+          between which one of the other action is decided are never compared, since there the order matters.",
+    example: "\
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: bad-hosts}
+spec:
+  action: Deny
+  cidrs: [192.0.2.7, 192.0.2.9]
+---
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: bad-networks}
+spec:
+  action: Deny
+  cidrs: [192.0.2.0/24]
+",
+    fixed: "\
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: bad-hosts}
+spec:
+  action: Deny
+  cidrs: [192.0.2.7, 198.51.100.9]
+---
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: bad-networks}
+spec:
+  action: Deny
+  cidrs: [192.0.2.0/24]
+",
+};
+
+pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+    let lists = &context.cluster.lists;
+    // Successive lists with the same action: their order does not matter.
+    for run in lists.chunk_by(|a, b| a.action == b.action) {
+        let ranges: Vec<Ranges> = run.iter().map(Ranges::of).collect();
+        for (index, list) in run.iter().enumerate() {
+            let is_wider = |other: &usize| {
+                context.spend(1 + ranges[index].len());
+                let (a, b) = (&ranges[index], &ranges[*other]);
+                let does_as_much = *other != index && applies_as_widely(context, &run[*other], list);
+                // Of two identical lists, the first is kept and the second is reported.
+                let stays = *other < index || !(b.len() == a.len() && same(context, &run[*other], list, a, b));
+                does_as_much && stays && a.len() > 0 && b.contains_all(a)
+            };
+            if context.is_spent(list.object) {
+                return;
+            }
+            if let Some(other) = (0..run.len()).find(is_wider) {
+                found.push(describe(list, &run[other]));
+            }
+        }
+    }
+}
+
+fn same(context: &Context<'_>, wide: &CidrList, list: &CidrList, a: &Ranges, b: &Ranges) -> bool {
+    applies_as_widely(context, list, wide) && a.contains_all(b)
+}
+
+/// Whether the wide list applies wherever the other one does.
+fn applies_as_widely(context: &Context<'_>, wide: &CidrList, list: &CidrList) -> bool {
+    let covers = |wide: SelectorId, narrow| wide == narrow || selects_all(&context.cluster.labels, wide);
+    (wide.ingress || !list.ingress)
+        && (wide.egress || !list.egress)
+        && covers(wide.namespaces, list.namespaces)
+        && covers(wide.pods, list.pods)
+}
+
+fn describe(list: &CidrList, wide: &CidrList) -> Diagnostic {
+    let cidrs = FieldPath::root().field("spec").field("cidrs");
+    let verb = if list.action == ListAction::Deny { "denies" } else { "exempts" };
+    let message = format!("list {} changes nothing: list {} {verb} all of its addresses", list.name, wide.name);
+    Diagnostic::at(&CODE, Origin::new(list.object, cidrs.clone()), message)
+        .label(format!("each of these is in list {} too", wide.name))
+        .also(Origin::new(wide.object, cidrs), format!("{verb} them for the same pods and directions"))
+        .help("remove one of the two lists")
+}

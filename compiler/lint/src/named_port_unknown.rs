@@ -1,0 +1,165 @@
+//! A named port that none of the pods in question has.
+
+use std::collections::BTreeMap;
+
+use super::context::Context;
+use super::groups::GroupId;
+use super::words;
+use weir_objects::decode::nearest;
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::k8s::{PortMatch, Protocol};
+use weir_model::{Direction, Peer, Policy, Rule, rule_path};
+use weir_objects::origin::Origin;
+
+pub(super) static CODE: Code = Code {
+    name: "named-port-unknown",
+    severity: Severity::Warning,
+    lint: true,
+    what: "A rule names a port that none of the pods it leads to has.",
+    why: "A named port is looked up on the destination: the selected pods for ingress, the peers for egress. A pod whose \
+          containers have no port of this name and protocol is not reached, and an address outside of the cluster never \
+          has named ports.",
+    example: "\
+apiVersion: v1
+kind: Pod
+metadata: {name: api-1, namespace: shop, labels: {app: api}}
+spec:
+  containers:
+  - name: api
+    ports: [{name: http, containerPort: 8080}]
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: api, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: api}}
+  ingress:
+  - ports: [{port: htttp}]
+",
+    fixed: "\
+apiVersion: v1
+kind: Pod
+metadata: {name: api-1, namespace: shop, labels: {app: api}}
+spec:
+  containers:
+  - name: api
+    ports: [{name: http, containerPort: 8080}]
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: api, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: api}}
+  ingress:
+  - ports: [{port: http}]
+",
+};
+
+pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+    for (policy, direction, index, rule) in context.rules() {
+        check_rule(context, policy, direction, index, rule, found);
+    }
+}
+
+fn check_rule(
+    context: &Context<'_>,
+    policy: &Policy,
+    direction: Direction,
+    index: usize,
+    rule: &Rule,
+    found: &mut Diagnostics,
+) {
+    let named = rule.ports.iter().enumerate().filter_map(|(position, port)| match &port.port {
+        PortMatch::Named(name) => Some((position, name.as_str(), port.protocol)),
+        _ => None,
+    });
+    let named: Vec<_> = named.collect();
+    if named.is_empty() {
+        return;
+    }
+    let Some(destinations) = destinations(context, policy, direction, rule) else { return };
+    for (position, name, protocol) in named {
+        let has_it = destinations.iter().any(|id| {
+            context.spend(1);
+            context.group(*id).has_port(name, protocol)
+        });
+        if !has_it {
+            let origin = Origin::new(policy.object, words::port_path(direction, index, position).field("port"));
+            let message = format!(
+                "no pod that {} of policy {} leads to has a port `{name}`",
+                rule_path(direction, index),
+                words::policy(context.cluster, policy)
+            );
+            found.push(describe(context, Diagnostic::at(&CODE, origin, message), &destinations, name, protocol));
+        }
+    }
+}
+
+/// The pods at the destination of a rule; `None` if the input does not show all of them.
+fn destinations(context: &Context<'_>, policy: &Policy, direction: Direction, rule: &Rule) -> Option<Vec<GroupId>> {
+    let all = || (0..context.groups().len() as u32).map(GroupId);
+    let mut destinations: Vec<GroupId> = match direction {
+        Direction::Ingress => context.subjects(policy).to_vec(),
+        Direction::Egress if rule.peers.is_empty() => context.whole.then(|| all().collect())?,
+        Direction::Egress => {
+            let mut reached = Vec::new();
+            for peer in &rule.peers {
+                match peer {
+                    // A block does not suppress the finding: addresses outside of the cluster have no named ports.
+                    Peer::Block { .. } => {
+                        context.spend(context.groups().len());
+                        reached.extend(all().filter(|id| context.may_be_in_block(*id, peer)));
+                    }
+                    Peer::Pods { .. } if context.shows_pods(policy.namespace, peer) => {
+                        reached.extend_from_slice(&context.peer_groups(policy.namespace, peer));
+                    }
+                    Peer::Pods { .. } => return None,
+                }
+            }
+            reached
+        }
+    };
+    context.spend(destinations.len());
+    destinations.sort_unstable();
+    destinations.dedup();
+    let only_blocks =
+        direction == Direction::Egress && rule.peers.iter().all(|peer| matches!(peer, Peer::Block { .. }));
+    (!destinations.is_empty() || (only_blocks && !context.groups().is_empty())).then_some(destinations)
+}
+
+fn describe(
+    context: &Context<'_>,
+    diagnostic: Diagnostic,
+    destinations: &[GroupId],
+    name: &str,
+    protocol: Protocol,
+) -> Diagnostic {
+    let protocol_name = words::protocol(protocol);
+    let Some(first) = destinations.first().map(|id| context.group(*id)) else {
+        return diagnostic
+            .label("an address outside of the cluster has no named ports")
+            .help("write the number of the port");
+    };
+    let mut known: BTreeMap<&str, (u16, Protocol)> = BTreeMap::new();
+    for port in destinations.iter().take(1000).flat_map(|id| &context.group(*id).ports) {
+        known.entry(&port.name).or_insert((port.number, port.protocol));
+    }
+    let pods: usize = destinations.iter().map(|id| context.group(*id).pods).sum();
+    let label = format!("none of {} has it", words::count(pods, "pod"));
+    let diagnostic = diagnostic.label(if pods == 1 { "the pod does not have it".to_owned() } else { label });
+    let example = words::endpoint(context.cluster, first.first);
+    if let Some((number, other)) = known.get(name) {
+        return diagnostic
+            .note(format!("`{name}` is port {number}/{} there, the rule says {protocol_name}", words::protocol(*other)))
+            .help(format!("write `protocol: {}`", words::protocol(*other)));
+    }
+    match nearest(name, known.keys().copied()) {
+        Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
+        None if known.is_empty() => diagnostic
+            .note(format!("{example} has no named ports at all"))
+            .help(format!("name the container's port `{name}`, or write its number here")),
+        None => diagnostic
+            .note(format!("they have: {}", words::some(known.keys().map(|it| format!("`{it}`")), 5)))
+            .help("name one of these, or write the number of the port"),
+    }
+}

@@ -1,0 +1,76 @@
+//! A policy for a namespace that does not exist.
+
+use super::context::Context;
+use super::words;
+use weir_objects::decode::nearest;
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::origin::{FieldPath, Origin};
+
+pub(super) static CODE: Code = Code {
+    name: "namespace-missing",
+    severity: Severity::Warning,
+    lint: true,
+    what: "A policy is for a namespace that the input does not have.",
+    why: "A policy selects pods of its own namespace only. In a namespace that is not there it protects nothing, and the \
+          pods it was meant for are not isolated. The lint asks only where the input declares namespaces at all, and not \
+          for those that every cluster has or that pods of the input live in.",
+    example: "\
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: deny-all, namespace: shopp}
+spec:
+  podSelector: {}
+  policyTypes: [Ingress]
+",
+    fixed: "\
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: deny-all, namespace: shop}
+spec:
+  podSelector: {}
+  policyTypes: [Ingress]
+",
+};
+
+/// Namespaces that every cluster has, although no manifest declares them.
+const BUILT_IN: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
+pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+    if !context.declares_namespaces {
+        return;
+    }
+    let namespaces = &context.cluster.namespaces;
+    let inhabited = |index: usize| {
+        let at = context.cluster.endpoints.partition_point(|endpoint| endpoint.namespace.index() < index);
+        context.cluster.endpoints.get(at).is_some_and(|endpoint| endpoint.namespace.index() == index)
+    };
+    let is_missing = |index: usize| {
+        let namespace = &namespaces[index];
+        namespace.object.is_none() && !BUILT_IN.contains(&namespace.name.as_str()) && !inhabited(index)
+    };
+    let missing: Vec<bool> = (0..namespaces.len()).map(is_missing).collect();
+    for policy in &context.cluster.policies {
+        if !missing[policy.namespace.index()] {
+            continue;
+        }
+        let namespace = &namespaces[policy.namespace.index()].name;
+        let name = words::policy(context.cluster, policy);
+        let path = FieldPath::root().field("metadata").field("namespace");
+        let message = format!("policy {name} is for a namespace that the input does not have");
+        let diagnostic = Diagnostic::at(&CODE, Origin::new(policy.object, path), message)
+            .label(format!("no Namespace `{namespace}`, and no pod in it"));
+        let declared = namespaces.iter().filter(|it| it.object.is_some()).map(|it| it.name.as_str());
+        found.push(match nearest(namespace, declared) {
+            Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
+            None => diagnostic.help("declare the namespace, or name one that is there"),
+        });
+    }
+}

@@ -1,0 +1,73 @@
+//! A policy that selects no pod.
+
+use super::context::Context;
+use super::{cover, words};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_model::Policy;
+use weir_objects::origin::{FieldPath, Origin};
+
+pub(super) static CODE: Code = Code {
+    name: "policy-selects-nothing",
+    severity: Severity::Warning,
+    lint: true,
+    what: "A policy selects no pod, although its namespace has pods.",
+    why: "The pods it was written for are not isolated by it: everything reaches them that no other policy keeps out. A \
+          namespace without any pod or workload in the input says nothing, and a policy for every pod is never reported. \
+          Pods on their node's network are passed over by policies and do not count.",
+    example: "\
+apiVersion: v1
+kind: Pod
+metadata: {name: api-1, namespace: shop, labels: {app: api}}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: api, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: apii}}
+  policyTypes: [Ingress]
+",
+    fixed: "\
+apiVersion: v1
+kind: Pod
+metadata: {name: api-1, namespace: shop, labels: {app: api}}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: api, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: api}}
+  policyTypes: [Ingress]
+",
+};
+
+pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+    let cluster = context.cluster;
+    for policy in &cluster.policies {
+        if context.is_spent(policy.object) {
+            return;
+        }
+        let suspicious = context.has_pods(policy.namespace) && !cover::selects_all(&cluster.labels, policy.subjects);
+        if suspicious && context.subjects(policy).is_empty() {
+            found.push(describe(context, policy));
+        }
+    }
+}
+
+fn describe(context: &Context<'_>, policy: &Policy) -> Diagnostic {
+    let cluster = context.cluster;
+    let path = FieldPath::root().field("spec").field("podSelector");
+    let message = format!("policy {} selects no pod", words::policy(cluster, policy));
+    let selector = context.selector(policy.subjects);
+    if let Some(id) = context.on_host(&[policy.namespace], policy.subjects) {
+        let name = words::endpoint(cluster, id);
+        return Diagnostic::at(&CODE, Origin::new(policy.object, path), message)
+            .label("only pods on their node's network match")
+            .note(format!("{name} has hostNetwork: policies pass such pods over, their address is the node's"))
+            .help("restrict them on the node, or take them off the host's network");
+    }
+    let hint = context.census(Some(policy.namespace)).explain(selector, &path);
+    let diagnostic = Diagnostic::at(&CODE, Origin::new(policy.object, hint.path), message)
+        .label("no pod of the namespace matches")
+        .note(hint.note);
+    diagnostic.help(hint.help.unwrap_or_else(|| "compare with: kubectl get pods --show-labels".to_owned()))
+}

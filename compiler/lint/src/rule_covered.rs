@@ -1,0 +1,198 @@
+//! A rule that another one makes redundant, whatever pods there are.
+
+use std::collections::HashMap;
+
+use super::context::Context;
+use super::cover::rule_covers;
+use super::prefixes::PrefixIndex;
+use super::words;
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::k8s::LabelSelector;
+use weir_model::{Direction, NamespaceId, Peer, Policy, PolicyId, Rule, SelectorId, rule_path};
+
+pub(super) static CODE: Code = Code {
+    name: "rule-covered",
+    severity: Severity::Warning,
+    lint: true,
+    what: "A rule allows nothing that another rule for the same pods does not allow already.",
+    why: "Rules add up, so the covered rule changes no verdict; narrowing or removing it later will not close anything. \
+          The other rule stands in the same policy, or in one that selects the same pods or every pod of the namespace. \
+          Policies are often written so that each is complete in itself, so a rule that another policy covers is a note, \
+          unless that policy allows everything and leaves the narrow one no effect at all. Only what holds in every cluster is reported: equal or empty selectors, blocks inside blocks, ports inside ports.",
+    example: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: api, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: api}}
+  ingress:
+  - from: [{podSelector: {}}]
+  - from: [{podSelector: {matchLabels: {app: web}}}]
+    ports: [{port: 8080}]
+",
+    fixed: "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: api, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: api}}
+  ingress:
+  - from: [{podSelector: {matchLabels: {app: web}}}]
+    ports: [{port: 8080}]
+",
+};
+
+/// A rule with its position. Ordered as in the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    policy: PolicyId,
+    rule: usize,
+}
+
+/// The rules that could cover others, by the properties that both must share.
+struct Index<'q, 'c> {
+    places: Vec<Place>,
+    /// By namespace, subjects and a peer; the peer `None` means any peer.
+    by_peer: HashMap<(NamespaceId, SelectorId, Option<PodPeer>), Vec<u32>>,
+    by_block: HashMap<(NamespaceId, SelectorId), PrefixIndex>,
+    /// The id of the empty selector, if there is one.
+    everything: Option<SelectorId>,
+    context: &'q Context<'c>,
+    direction: Direction,
+}
+
+type PodPeer = (Option<SelectorId>, SelectorId);
+
+pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+    for direction in Direction::ALL {
+        let index = Index::new(context, direction);
+        for place in &index.places {
+            if index.at(*place).is_none_or(|(policy, _)| context.is_spent(policy.object)) {
+                return;
+            }
+            if let Some(diagnostic) = index.covering(*place).and_then(|other| index.describe(*place, other)) {
+                found.push(diagnostic);
+            }
+        }
+    }
+}
+
+impl<'q, 'c> Index<'q, 'c> {
+    fn new(context: &'q Context<'c>, direction: Direction) -> Self {
+        let labels = &context.cluster.labels;
+        let selectors = (0..labels.selector_count() as u32).map(SelectorId);
+        let mut it = Self {
+            places: Vec::new(),
+            by_peer: HashMap::new(),
+            by_block: HashMap::new(),
+            everything: selectors.into_iter().find(|id| *labels.selector(*id) == LabelSelector::default()),
+            context,
+            direction,
+        };
+        for (index, policy) in context.cluster.policies.iter().enumerate() {
+            for (rule, body) in policy.rules(direction).unwrap_or_default().iter().enumerate() {
+                it.add(policy, Place { policy: PolicyId(index as u32), rule }, body);
+            }
+        }
+        it
+    }
+
+    fn add(&mut self, policy: &Policy, place: Place, rule: &Rule) {
+        let number = self.places.len() as u32;
+        self.places.push(place);
+        let subjects = (policy.namespace, policy.subjects);
+        if rule.peers.is_empty() {
+            self.by_peer.entry((subjects.0, subjects.1, None)).or_default().push(number);
+        }
+        for peer in &rule.peers {
+            match peer {
+                Peer::Pods { namespaces, pods } => {
+                    let key = (subjects.0, subjects.1, Some((*namespaces, *pods)));
+                    self.by_peer.entry(key).or_default().push(number);
+                }
+                Peer::Block { cidr, .. } => self.by_block.entry(subjects).or_default().insert(*cidr, number),
+            }
+        }
+    }
+
+    /// The first rule that covers this one. Of two rules that cover each other, the first is kept.
+    fn covering(&self, place: Place) -> Option<Place> {
+        let (policy, rule) = self.at(place)?;
+        let labels = &self.context.cluster.labels;
+        let wider = self.everything.filter(|id| *id != policy.subjects);
+        let candidates = std::iter::once(policy.subjects)
+            .chain(wider)
+            .flat_map(|subjects| self.candidates(policy.namespace, subjects, rule))
+            .filter_map(|number| self.places.get(number as usize).copied());
+        let covers = |other: &Place| {
+            self.context.spend(1 + rule.peers.len() + rule.ports.len());
+            let Some((other_policy, other_rule)) = self.at(*other) else { return false };
+            let mutual = || other_policy.subjects == policy.subjects && rule_covers(labels, rule, other_rule);
+            *other != place && rule_covers(labels, other_rule, rule) && (*other < place || !mutual())
+        };
+        candidates.take_while(|_| !self.context.is_spent(policy.object)).filter(covers).min()
+    }
+
+    /// Rules that could cover this one: they must cover its first peer, so they have the same peer, a wider one, or
+    /// none.
+    fn candidates(&self, namespace: NamespaceId, subjects: SelectorId, rule: &Rule) -> Vec<u32> {
+        let mut keys = vec![None];
+        let mut found = Vec::new();
+        match rule.peers.first() {
+            None => {}
+            Some(Peer::Pods { namespaces, pods }) => {
+                let wider = |id: SelectorId| std::iter::once(id).chain(self.everything.filter(|it| *it != id));
+                let across = self.everything.filter(|it| Some(*it) != *namespaces);
+                for pods in wider(*pods) {
+                    keys.push(Some((*namespaces, pods)));
+                    keys.extend(across.map(|all| Some((Some(all), pods))));
+                }
+            }
+            Some(Peer::Block { cidr, .. }) => {
+                found.extend(self.by_block.get(&(namespace, subjects)).into_iter().flat_map(|it| it.covering(*cidr)));
+            }
+        }
+        let lists = keys.into_iter().filter_map(|peer| self.by_peer.get(&(namespace, subjects, peer)));
+        found.extend(lists.flatten());
+        found
+    }
+
+    fn at(&self, place: Place) -> Option<(&'c Policy, &'c Rule)> {
+        let policy = self.context.cluster.policies.get(place.policy.index())?;
+        Some((policy, policy.rules(self.direction)?.get(place.rule)?))
+    }
+
+    fn describe(&self, place: Place, other: Place) -> Option<Diagnostic> {
+        let ((policy, rule), (other_policy, other_rule)) = (self.at(place)?, self.at(other)?);
+        let cluster = self.context.cluster;
+        let same_policy = place.policy == other.policy;
+        let path = |place: Place| rule_path(self.direction, place.rule).to_string();
+        let (name, other_name) = (words::policy(cluster, policy), words::policy(cluster, other_policy));
+        let other_text = if same_policy { path(other) } else { format!("{} of policy {other_name}", path(other)) };
+        let equal = rule == other_rule;
+        let verb = if equal { "repeats" } else { "allows nothing that is not allowed by" };
+        let message = format!("{} of policy {name} {verb} {other_text}", path(place));
+        let diagnostic = Diagnostic::at(&CODE, policy.rule_origin(self.direction, place.rule), message)
+            .label(if equal { "the same again" } else { "covered" })
+            .also(other_policy.rule_origin(self.direction, other.rule), "this rule allows all of it");
+        let whom = match (same_policy, policy.subjects == other_policy.subjects) {
+            (true, _) => None,
+            (false, true) => Some("the same pods"),
+            (false, false) => Some("every pod of the namespace"),
+        };
+        let diagnostic = match whom {
+            Some(whom) => diagnostic.note(format!("policy {other_name} selects {whom}")),
+            None => diagnostic,
+        };
+        let mut diagnostic =
+            diagnostic.help("remove the covered rule and leave policyTypes as they are, or narrow the other one");
+        diagnostic.severity = severity(same_policy, other_rule);
+        Some(diagnostic)
+    }
+}
+
+/// A rule repeated across policies is a harmless habit. A rule that another rule for all traffic overrides is not.
+fn severity(same_policy: bool, other: &Rule) -> Severity {
+    let allows_everything = other.peers.is_empty() && other.ports.is_empty();
+    if same_policy || allows_everything { Severity::Warning } else { Severity::Note }
+}

@@ -1,0 +1,185 @@
+//! A rule, or one of its peers, that no pod of the input matches.
+
+use super::context::Context;
+use super::words;
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_model::{Direction, NamespaceId, Peer, Policy, Rule, SelectorId, rule_path};
+use weir_objects::origin::{FieldPath, Origin};
+
+pub(super) static CODE: Code = Code {
+    name: "rule-matches-no-peer",
+    severity: Severity::Warning,
+    lint: true,
+    what: "A rule allows traffic with pods that the input does not have.",
+    why: "The selectors match no pod, so the rule allows nothing: most often a label is misspelt, or a podSelector without \
+          a namespaceSelector looks for pods of another namespace in the policy's own. The lint asks only where the input \
+          would show such pods: it has pods of the namespaces in question, or is all of a cluster. Address blocks always \
+          match something.",
+    example: "\
+apiVersion: v1
+kind: Pod
+metadata: {name: api-1, namespace: shop, labels: {app: api}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-1, namespace: shop, labels: {app: web}}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: api, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: api}}
+  ingress:
+  - from: [{podSelector: {matchLabels: {app: wev}}}]
+",
+    fixed: "\
+apiVersion: v1
+kind: Pod
+metadata: {name: api-1, namespace: shop, labels: {app: api}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-1, namespace: shop, labels: {app: web}}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: api, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: api}}
+  ingress:
+  - from: [{podSelector: {matchLabels: {app: web}}}]
+",
+};
+
+/// The selector that matches nothing.
+enum Lack {
+    Namespace(SelectorId),
+    Pod(SelectorId),
+}
+
+pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+    for (policy, direction, index, rule) in context.rules() {
+        check_rule(context, policy, direction, index, rule, found);
+    }
+}
+
+fn check_rule(
+    context: &Context<'_>,
+    policy: &Policy,
+    direction: Direction,
+    index: usize,
+    rule: &Rule,
+    found: &mut Diagnostics,
+) {
+    context.spend(rule.peers.len());
+    let lacks: Vec<_> = rule.peers.iter().map(|peer| lack(context, policy.namespace, peer)).collect();
+    let dead = lacks.iter().filter(|lack| lack.is_some()).count();
+    let name = words::policy(context.cluster, policy);
+    for (position, (peer, lack)) in rule.peers.iter().zip(&lacks).enumerate() {
+        let Some(lack) = lack else { continue };
+        let path = words::peer_path(direction, index, position);
+        let message = match dead == lacks.len() {
+            true => format!("{} of policy {name} matches no peer", rule_path(direction, index)),
+            false => format!("a peer of {} of policy {name} matches nothing", rule_path(direction, index)),
+        };
+        found.push(describe(context, policy, peer, lack, &path, message));
+        if dead == lacks.len() {
+            break;
+        }
+    }
+}
+
+fn lack(context: &Context<'_>, own: NamespaceId, peer: &Peer) -> Option<Lack> {
+    let Peer::Pods { namespaces, pods } = peer else { return None };
+    if let Some(selector) = namespaces
+        && context.namespaces(*selector).is_empty()
+    {
+        return shows_namespaces(context, *selector).then_some(Lack::Namespace(*selector));
+    }
+    let shown = context.shows_pods(own, peer);
+    (shown && context.peer_groups(own, peer).is_empty()).then_some(Lack::Pod(*pods))
+}
+
+/// Whether the input would show the namespace if it existed. A namespace that is selected by name and is not similar to
+/// a declared one may come from another repository. So may one that is selected by label, if the input declares only
+/// the policies' own namespace and has no pods.
+fn shows_namespaces(context: &Context<'_>, selector: SelectorId) -> bool {
+    let wanted = context.selector(selector);
+    let is_named = wanted.match_labels.contains_key("kubernetes.io/metadata.name");
+    let is_near = || context.census(None).explain(wanted, &FieldPath::root()).help.is_some();
+    let would_show = || (!is_named && !context.groups().is_empty()) || is_near();
+    context.whole || (context.declares_namespaces && would_show())
+}
+
+fn describe(
+    context: &Context<'_>,
+    policy: &Policy,
+    peer: &Peer,
+    lack: &Lack,
+    path: &FieldPath,
+    message: String,
+) -> Diagnostic {
+    let Peer::Pods { namespaces, .. } = peer else {
+        return Diagnostic::at(&CODE, Origin::new(policy.object, path.clone()), message);
+    };
+    match lack {
+        Lack::Namespace(selector) => {
+            let hint = context.census(None).explain(context.selector(*selector), &path.field("namespaceSelector"));
+            Diagnostic::at(&CODE, Origin::new(policy.object, hint.path), message)
+                .label("no namespace of the input matches")
+                .note(hint.note)
+                .help(hint.help.unwrap_or_else(|| "compare with: kubectl get namespaces --show-labels".to_owned()))
+        }
+        Lack::Pod(pods) => {
+            let places = match namespaces {
+                Some(selector) => context.namespaces(*selector).to_vec(),
+                None => vec![policy.namespace],
+            };
+            describe_pods(context, policy, *pods, &places, path, message)
+        }
+    }
+}
+
+fn describe_pods(
+    context: &Context<'_>,
+    policy: &Policy,
+    pods: SelectorId,
+    places: &[NamespaceId],
+    path: &FieldPath,
+    message: String,
+) -> Diagnostic {
+    let selector = context.selector(pods);
+    let path = path.field("podSelector");
+    if let Some(id) = context.on_host(places, pods) {
+        let name = words::endpoint(context.cluster, id);
+        return Diagnostic::at(&CODE, Origin::new(policy.object, path), message)
+            .label("only pods on their node's network match")
+            .note(format!("{name} has hostNetwork: its address is the node's, and selectors do not find it"))
+            .help("allow the nodes' addresses with an ipBlock");
+    }
+    let [place] = places else {
+        return Diagnostic::at(&CODE, Origin::new(policy.object, path), message)
+            .label(format!("no pod of {} has {}", words::count(places.len(), "namespace"), words::selector(selector)))
+            .help("compare with: kubectl get pods --all-namespaces --show-labels");
+    };
+    let hint = context.census(Some(*place)).explain(selector, &path);
+    let elsewhere = elsewhere(context, pods, *place);
+    let diagnostic = Diagnostic::at(&CODE, Origin::new(policy.object, hint.path), message)
+        .label(format!("no pod in `{}` matches", context.cluster.namespaces[place.index()].name))
+        .note(hint.note);
+    match (hint.help, elsewhere) {
+        (Some(help), _) => diagnostic.help(help),
+        (None, Some((pod, namespace))) => diagnostic
+            .note(format!("{pod} would match, but a podSelector alone looks in the policy's own namespace"))
+            .help(format!("add a namespaceSelector beside it: kubernetes.io/metadata.name: {namespace}")),
+        (None, None) => diagnostic.help("compare with: kubectl get pods --show-labels"),
+    }
+}
+
+/// A pod of another namespace that the selector would match.
+fn elsewhere(context: &Context<'_>, pods: SelectorId, own: NamespaceId) -> Option<(String, String)> {
+    let cluster = context.cluster;
+    let other = context.find_anywhere(pods).iter().map(|id| context.group(*id)).find(|it| it.namespace != own)?;
+    let namespace = cluster.namespaces[other.namespace.index()].name.clone();
+    Some((words::endpoint(cluster, other.first), namespace))
+}

@@ -1,0 +1,106 @@
+//! A service claims an address that another object has or claims too.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::context::Context;
+use super::words;
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_model::ServiceId;
+use weir_model::directory::Directory;
+use weir_objects::origin::Origin;
+
+pub(super) static CODE: Code = Code {
+    name: "service-address-contested",
+    severity: Severity::Warning,
+    lint: true,
+    what: "A service claims an address and port that another service claims too, or an address that is the ClusterIP of \
+           another service or the address of a pod.",
+    why: "Any author of a Service may write any address into `externalIPs`, and the service proxy then sends packets for \
+          other services and pods to this one. Which of several claims it carries out is chance. A ClusterIP is judged as \
+          its own service's. Every other port that is claimed twice is only allowed where all claimants and the address \
+          itself are.",
+    example: "\
+apiVersion: v1
+kind: Service
+metadata: {name: dns, namespace: kube-system}
+spec:
+  clusterIP: 10.96.0.10
+  ports: [{port: 53, protocol: UDP}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: mine, namespace: shop}
+spec:
+  clusterIP: 10.96.0.20
+  externalIPs: [10.96.0.10]
+  ports: [{port: 53, protocol: UDP}]
+",
+    fixed: "\
+apiVersion: v1
+kind: Service
+metadata: {name: dns, namespace: kube-system}
+spec:
+  clusterIP: 10.96.0.10
+  ports: [{port: 53, protocol: UDP}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: mine, namespace: shop}
+spec:
+  clusterIP: 10.96.0.20
+  externalIPs: [198.51.100.20]
+  ports: [{port: 53, protocol: UDP}]
+",
+};
+
+/// The most claimants to name. Further claimants are only counted.
+const MOST_NAMES: usize = 5;
+
+pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+    let directory = Directory::new(context.cluster);
+    for (index, service) in context.cluster.services.iter().enumerate() {
+        if context.is_spent(service.object) {
+            return;
+        }
+        let id = ServiceId(index as u32);
+        let rivals = |address: &IpAddr| Some((*address, rivals(context, &directory, id, *address)?));
+        if let Some((address, rivals)) = service.addresses.iter().find_map(rivals) {
+            found.push(describe(context, id, address, &rivals));
+        }
+    }
+}
+
+/// The other objects that have or claim an address of a service, in words; `None` if no other object does.
+fn rivals(context: &Context<'_>, directory: &Directory<'_>, id: ServiceId, address: IpAddr) -> Option<Vec<String>> {
+    let cluster = context.cluster;
+    let at = cluster.frontend(address)?;
+    context.spend(1 + at.ports.len());
+    let owner = at.owner.filter(|owner| *owner != id);
+    let pod = directory.endpoint_at(address).map(|pod| format!("{} has it", words::endpoint(cluster, pod)));
+    let mut claimants: BTreeSet<ServiceId> = BTreeSet::new();
+    for port in at.ports.iter().filter(|port| port.claims.iter().any(|(claimant, _)| *claimant == id)) {
+        context.spend(port.claims.len());
+        claimants
+            .extend(port.claims.iter().map(|(claimant, _)| *claimant).filter(|it| *it != id && Some(*it) != owner));
+    }
+    let owner = owner.map(|it| format!("it is the ClusterIP of service {}", cluster.service_name(it)));
+    let more = claimants.len().saturating_sub(MOST_NAMES);
+    let named = claimants.iter().take(MOST_NAMES).map(|it| format!("service {} claims it", cluster.service_name(*it)));
+    let mut found: Vec<String> = pod.into_iter().chain(owner).chain(named).collect();
+    found.extend((more > 0).then(|| format!("{} more claim it", words::count(more, "service"))));
+    (!found.is_empty()).then_some(found)
+}
+
+fn describe(context: &Context<'_>, id: ServiceId, address: IpAddr, rivals: &[String]) -> Diagnostic {
+    let service = &context.cluster.services[id.index()];
+    let name = context.cluster.service_name(id);
+    let message = format!("service {name} is not alone at {address}: {}", rivals.join(", "));
+    Diagnostic::at(&CODE, Origin::object(service.object), message)
+        .label(format!("claims {address}"))
+        .note(
+            "the service proxy may send packets for this address to any of the claimants: what is claimed twice is allowed \
+             only where all of them and the address itself are, and a ClusterIP stays its own service's",
+        )
+        .help("give each service addresses of its own; the admission plug-in DenyServiceExternalIPs refuses `externalIPs`")
+}

@@ -1,0 +1,67 @@
+//! Checks the documentation of every code: names, sentences and examples.
+
+use weir_lint::codes;
+use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_objects::diagnostic::Code;
+use weir_lint::{STEPS, lint_within};
+use weir_model::Assumptions;
+use weir_model::resolve::resolve;
+
+/// The codes that all stages together find in an input.
+fn findings(text: &str, lint_steps: u64) -> Vec<&'static str> {
+    let input = Input { name: "input.yaml".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
+    let (decoded, mut found) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+    let (cluster, more) = resolve(&decoded.objects, Assumptions::default());
+    found.extend(more);
+    found.extend(lint_within(lint_steps, &decoded.objects, &cluster));
+    found.iter().map(|diagnostic| diagnostic.code.name).collect()
+}
+
+/// Only a lint without a budget is incomplete on a small input.
+fn steps_for(code: &Code) -> u64 {
+    if code.name == "lint-incomplete" { 0 } else { STEPS }
+}
+
+#[test]
+fn every_example_shows_its_finding() {
+    for code in codes::all() {
+        let found = findings(code.example, steps_for(code));
+        assert!(found.contains(&code.name), "the example of {} shows {found:?}", code.name);
+    }
+}
+
+#[test]
+fn the_mended_example_no_longer_shows_it() {
+    for code in codes::all() {
+        let found = findings(code.fixed, steps_for(code));
+        assert!(!found.contains(&code.name), "the mended example of {} shows {found:?}", code.name);
+    }
+}
+
+#[test]
+fn the_mended_example_of_a_lint_shows_nothing_at_all() {
+    for code in weir_lint::CODES {
+        assert_eq!(findings(code.fixed, steps_for(code)), Vec::<&str>::new(), "the mended example of {}", code.name);
+    }
+}
+
+#[test]
+fn names_are_unique_and_kebab_case() {
+    let names: Vec<_> = codes::all().iter().map(|code| code.name).collect();
+    assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
+    for name in names {
+        let is_kebab =
+            |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
+        assert!(name.split('-').all(is_kebab), "{name}");
+    }
+}
+
+#[test]
+fn what_is_one_sentence_and_why_is_written() {
+    for code in codes::all() {
+        let begins = code.what.starts_with(|first: char| first.is_uppercase() || first == '`');
+        let is_sentence = begins && code.what.ends_with('.') && !code.what.contains(". ");
+        assert!(is_sentence, "what of {}: {}", code.name, code.what);
+        assert!(!code.why.is_empty(), "why of {}", code.name);
+    }
+}

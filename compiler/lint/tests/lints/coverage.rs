@@ -1,0 +1,125 @@
+//! Rules, exceptions and lists that another one makes redundant.
+
+use weir_objects::diagnostic::Severity;
+
+use super::*;
+
+fn two(first: &str, second: &str) -> String {
+    policy("p", &format!("{API}, ingress: [{first}, {second}]"))
+}
+
+const WEB: &str = "{from: [{podSelector: {matchLabels: {app: web}}}]}";
+
+#[test]
+fn an_empty_rule_covers_every_other() {
+    check("rule-covered", &two("{}", WEB), &["shop/p spec.ingress[1]"]);
+    check("rule-covered", &two(WEB, "{}"), &["shop/p spec.ingress[0]"]);
+}
+
+#[test]
+fn what_is_in_audit_mode_covers_nothing_that_is_enforced() {
+    let of = |name: &str, rule: &str| policy(name, &format!("{API}, ingress: [{rule}]"));
+    let audited = |name: &str, rule: &str| {
+        of(name, rule)
+            .replace(&format!("name: {name}"), &format!("annotations: {{weir.dev/mode: audit}}, name: {name}"))
+    };
+    check("rule-covered", &(of("p", WEB) + &of("q", "{}")), &["shop/p spec.ingress[0]"]);
+    check("rule-covered", &(of("p", WEB) + &audited("q", "{}")), &[]);
+    check("rule-covered", &(of("p", "{}") + &audited("q", WEB)), &["shop/q spec.ingress[0]"]);
+    check("rule-covered", &audited("p", &format!("{{}}, {WEB}")), &["shop/p spec.ingress[1]"]);
+}
+
+#[test]
+fn of_two_equal_rules_the_second_is_reported() {
+    check("rule-covered", &two(WEB, WEB), &["shop/p spec.ingress[1]"]);
+}
+
+#[test]
+fn what_only_overlaps_is_not_covered() {
+    let on = |ports: &str| format!("{{from: [{{podSelector: {{}}}}], ports: [{ports}]}}");
+    check("rule-covered", &two(&on("{port: 80}"), &on("{port: 81}")), &[]);
+    check("rule-covered", &two(&on("{port: 80, endPort: 90}"), &on("{port: 85, endPort: 95}")), &[]);
+    check("rule-covered", &two(&on("{port: 80, endPort: 90}"), &on("{port: 85}")), &["shop/p spec.ingress[1]"]);
+    check("rule-covered", &two(&on("{port: 80}"), &on("{port: 80, protocol: UDP}")), &[]);
+    check("rule-covered", &two(&on(""), WEB), &["shop/p spec.ingress[1]"]);
+    check("rule-covered", &two("{from: [{namespaceSelector: {}}]}", WEB), &["shop/p spec.ingress[1]"]);
+    let labelled = "{from: [{namespaceSelector: {matchLabels: {team: a}}}]}";
+    check("rule-covered", &two(labelled, WEB), &[]);
+}
+
+#[test]
+fn blocks_cover_blocks_unless_a_hole_shows() {
+    let block = |block: &str| format!("{{from: [{{ipBlock: {{{block}}}}}]}}");
+    let wide = block("cidr: 10.0.0.0/8, except: [10.1.0.0/16]");
+    check("rule-covered", &two(&wide, &block("cidr: 10.2.0.0/16")), &["shop/p spec.ingress[1]"]);
+    check("rule-covered", &two(&wide, &block("cidr: 10.1.2.0/24")), &[]);
+    check("rule-covered", &two(&wide, &block("cidr: 10.0.0.0/8")), &["shop/p spec.ingress[0]"]);
+    check("rule-covered", &two(&block("cidr: 0.0.0.0/0"), WEB), &[]);
+}
+
+#[test]
+fn a_policy_for_the_same_or_all_pods_covers_too() {
+    let narrow = policy("a", &format!("{API}, ingress: [{WEB}]"));
+    let all = policy("b", "podSelector: {}, ingress: [{from: [{podSelector: {}}]}]");
+    check("rule-covered", &(narrow.clone() + &all), &["shop/a spec.ingress[0]"]);
+    let other = policy("b", "podSelector: {matchLabels: {app: db}}, ingress: [{}]");
+    check("rule-covered", &(narrow.clone() + &other), &[]);
+    let elsewhere = policy_in("other", "b", "podSelector: {}, ingress: [{}]");
+    check("rule-covered", &(narrow.clone() + &elsewhere), &[]);
+    let inert = policy("b", "podSelector: {}, policyTypes: [Egress], ingress: [{}]");
+    check("rule-covered", &(narrow + &inert), &[]);
+}
+
+#[track_caller]
+fn check_severity(text: &str, expected: Severity) {
+    let found = run(&read(text), STEPS).into_vec();
+    let found: Vec<_> = found.iter().filter(|it| it.code.name == "rule-covered").map(|it| it.severity).collect();
+    assert_eq!(found, [expected]);
+}
+
+#[test]
+fn across_policies_a_repetition_is_a_note_unless_everything_is_allowed() {
+    let narrow = policy("a", &format!("{API}, ingress: [{WEB}]"));
+    let wide = policy("b", "podSelector: {}, ingress: [{from: [{podSelector: {}}]}]");
+    check_severity(&(narrow.clone() + &wide), Severity::Note);
+    let open = policy("b", "podSelector: {}, ingress: [{}]");
+    check_severity(&(narrow + &open), Severity::Warning);
+    check_severity(&two(WEB, "{from: [{podSelector: {}}]}"), Severity::Warning);
+}
+
+#[test]
+fn every_peer_must_be_covered() {
+    let both = "{from: [{podSelector: {matchLabels: {app: web}}}, {podSelector: {matchLabels: {app: db}}}]}";
+    check("rule-covered", &two(WEB, both), &["shop/p spec.ingress[0]"]);
+}
+
+fn outbound(rules: &str) -> String {
+    policy("p", &format!("podSelector: {{}}, egress: [{rules}, {DNS}]"))
+}
+
+#[test]
+fn a_hole_that_another_block_fills_excludes_nothing() {
+    let hole = "{ipBlock: {cidr: 0.0.0.0/0, except: [10.0.0.0/8]}}";
+    let code = "except-excludes-nothing";
+    let expected = ["shop/p spec.egress[0].to[0].ipBlock.except[0]"];
+    check(code, &outbound(&format!("{{to: [{hole}, {{ipBlock: {{cidr: 10.0.0.0/8}}}}]}}")), &expected);
+    check(code, &outbound(&format!("{{to: [{hole}, {{ipBlock: {{cidr: 10.0.0.0/9}}}}]}}")), &[]);
+    let other_ports = format!("{{to: [{hole}]}}, {{to: [{{ipBlock: {{cidr: 10.0.0.0/8}}}}], ports: [{{port: 443}}]}}");
+    check(code, &outbound(&other_ports), &[]);
+    let other_rule = format!("{{to: [{hole}], ports: [{{port: 443}}]}}, {{to: [{{ipBlock: {{cidr: 10.0.0.0/8}}}}]}}");
+    check(code, &outbound(&other_rule), &expected);
+    let holed = format!("{{to: [{hole}, {{ipBlock: {{cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}}}]}}");
+    check(code, &outbound(&holed), &[]);
+}
+
+#[test]
+fn a_hole_inside_a_hole_excludes_nothing() {
+    let code = "except-excludes-nothing";
+    let text = outbound("{to: [{ipBlock: {cidr: 0.0.0.0/0, except: [10.1.0.0/16, 10.0.0.0/8, 10.0.0.0/8]}}]}");
+    check(
+        code,
+        &text,
+        &["shop/p spec.egress[0].to[0].ipBlock.except[0]", "shop/p spec.egress[0].to[0].ipBlock.except[2]"],
+    );
+    check(code, &outbound("{to: [{ipBlock: {cidr: 0.0.0.0/0, except: [10.0.0.0/8, 172.16.0.0/12]}}]}"), &[]);
+}

@@ -1,0 +1,67 @@
+//! Decides which services have or claim which addresses: [`crate::Frontend`].
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::services::Resolved;
+use crate::directory::Directory;
+use crate::{Frontend, FrontendPort, FrontendPorts, Protocol, ServiceId};
+
+/// The claims on the ports of one address.
+type Claims = BTreeMap<(Protocol, u16), Vec<(ServiceId, u32)>>;
+
+/// The service that has an address, and the claims on it.
+#[derive(Default)]
+struct Found {
+    owner: Option<ServiceId>,
+    own: Claims,
+    foreign: Claims,
+}
+
+pub(super) fn frontends(services: &[Resolved], directory: &Directory<'_>) -> Vec<Frontend> {
+    let mut found: BTreeMap<IpAddr, Found> = BTreeMap::new();
+    for (index, resolved) in services.iter().enumerate() {
+        let id = ServiceId(index as u32);
+        for address in &resolved.own {
+            let at = found.entry(*address).or_default();
+            at.owner.get_or_insert(id);
+            claim(&mut at.own, id, resolved);
+        }
+        for address in resolved.claimed.iter().filter(|address| !resolved.own.contains(address)) {
+            claim(&mut found.entry(*address).or_default().foreign, id, resolved);
+        }
+    }
+    let frontend = |(address, found): (IpAddr, Found)| Frontend { address, at: found.resolve(address, directory) };
+    found.into_iter().map(frontend).filter(|it| it.at != FrontendPorts::default()).collect()
+}
+
+/// Adds the claims of a service. If several of its ports have the same number, the first one counts.
+fn claim(claims: &mut Claims, id: ServiceId, resolved: &Resolved) {
+    for (index, port) in resolved.service.ports.iter().enumerate() {
+        let of_port = claims.entry((port.protocol, port.port)).or_default();
+        if of_port.last().is_none_or(|(service, _)| *service != id) {
+            of_port.push((id, index as u32));
+        }
+    }
+}
+
+impl Found {
+    fn resolve(self, address: IpAddr, directory: &Directory<'_>) -> FrontendPorts {
+        let is_pod = directory.endpoint_at(address).is_some();
+        let is_in_use = is_pod || self.owner.is_some();
+        // Claims of other services do not affect the ports of the ClusterIP's own service.
+        let foreign = self.foreign.into_iter().filter(|(port, _)| !self.own.contains_key(port));
+        let foreign = foreign.map(|(port, claims)| (port, claims, is_in_use)).collect::<Vec<_>>();
+        let own = self.own.into_iter().map(|(port, claims)| (port, claims, is_pod));
+        let port = |((protocol, port), claims, is_in_use): (_, Vec<_>, bool)| FrontendPort {
+            protocol,
+            port,
+            contested: is_in_use || claims.len() > 1,
+            claims,
+        };
+        let mut ports: Vec<FrontendPort> = own.chain(foreign).map(port).collect();
+        ports.sort_unstable_by_key(|it| (it.protocol, it.port));
+        // If a node has the address, its other ports are the node's.
+        FrontendPorts { owner: self.owner.filter(|_| directory.node_at(address).is_none()), ports }
+    }
+}

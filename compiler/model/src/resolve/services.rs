@@ -1,0 +1,274 @@
+//! Services, their addresses, and their endpoints.
+//!
+//! EndpointSlices are the best source, because the service proxy reads them too. A service without slices gets its
+//! endpoints from its selector: pods with addresses or, if the selector finds none (manifests), workloads and pods
+//! without addresses.
+//! [`super::backends`] decides which endpoints are used, [`super::frontends`] decides which claims on addresses count.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use super::backends::{Candidate, backends};
+use super::{Objects, Resolver, frontends, key, sorted};
+use weir_objects::address::Family;
+use weir_objects::k8s::{Body, EndpointSlice, Labels, Object, Pod, SliceEndpoint, TargetPort, self};
+use crate::directory::Directory;
+use crate::{Backend, Cluster, Endpoint, EndpointId, NamespaceId, Service, ServicePort, Standing};
+
+/// The slices of each service, by its namespace and name.
+type Slices<'o> = HashMap<(&'o str, &'o str), Vec<Slice<'o>>>;
+
+struct Slice<'o> {
+    slice: &'o EndpointSlice,
+    has_other_proxy: bool,
+}
+
+/// kube-proxy does not list services and slices with either of these labels.
+const NOT_PROXIED: [&str; 2] = ["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"];
+
+impl<'o> Resolver<'o> {
+    pub(super) fn add_services(&mut self, objects: &Objects<'o>) {
+        let services = sorted(&objects.rest, |body| match body {
+            Body::Service(service) => Some(service),
+            _ => None,
+        });
+        if services.is_empty() {
+            return;
+        }
+        let finder = Finder {
+            cluster: &self.cluster,
+            directory: Directory::new(&self.cluster),
+            slices: slices_by_service(&objects.rest),
+            unready: unready_pods(&objects.pods),
+            by_namespace: endpoints_by_namespace(&self.cluster),
+        };
+        let resolved: Vec<Resolved> = services
+            .into_iter()
+            .map(|(object, service)| finder.service(self.namespace(object), object, service))
+            .collect();
+        let frontends = frontends::frontends(&resolved, &finder.directory);
+        self.cluster.services = resolved.into_iter().map(|it| it.service).collect();
+        self.cluster.frontends = frontends;
+    }
+}
+
+/// A service, with the addresses that it has and the addresses that it claims.
+pub(super) struct Resolved {
+    pub(super) service: Service,
+    /// ClusterIPs.
+    pub(super) own: Vec<IpAddr>,
+    /// External and load-balancer addresses that a service proxy translates.
+    pub(super) claimed: Vec<IpAddr>,
+}
+
+struct Finder<'c, 'o> {
+    cluster: &'c Cluster,
+    directory: Directory<'c>,
+    slices: Slices<'o>,
+    /// The pods that are not ready, by namespace and name.
+    unready: BTreeSet<(&'o str, &'o str)>,
+    by_namespace: HashMap<NamespaceId, Vec<EndpointId>>,
+}
+
+impl<'c, 'o> Finder<'c, 'o> {
+    fn service(&self, namespace: NamespaceId, object: &Object, service: &'o k8s::Service) -> Resolved {
+        let has_none = service.external_name || service.headless;
+        let own = if has_none { Vec::new() } else { sorted_once(service.cluster_addresses.clone()) };
+        let claimed: Vec<IpAddr> = sorted_once(claimed(object, service));
+        let addresses = sorted_once([own.as_slice(), &claimed].concat());
+        let slices = self.slices.get(&(object.meta.namespace.as_str(), object.meta.name.as_str()));
+        let port = |port: &k8s::ServicePort| ServicePort {
+            name: port.name.clone(),
+            protocol: port.protocol,
+            port: port.port,
+            node_port: port.node_port,
+            backends: match slices {
+                Some(slices) => {
+                    let is_read = |it: &&Slice<'o>| has_other_proxy(&object.meta.labels) || !it.has_other_proxy;
+                    let slices = slices.iter().filter(is_read).map(|it| it.slice);
+                    let candidates = slices.flat_map(|it| self.slice_candidates(&object.meta.namespace, it, port));
+                    backends(candidates, service.local_traffic)
+                }
+                None => backends(self.selector_candidates(namespace, service, port), service.local_traffic),
+            },
+        };
+        let ports = if service.external_name { Vec::new() } else { service.ports.iter().map(port).collect() };
+        let name = object.meta.name.clone();
+        Resolved { service: Service { namespace, name, addresses, ports, object: object.id }, own, claimed }
+    }
+
+    fn slice_candidates(
+        &self,
+        namespace: &str,
+        slice: &'o EndpointSlice,
+        port: &k8s::ServicePort,
+    ) -> Vec<Candidate<'o>> {
+        let mut found = Vec::new();
+        for of_slice in slice.ports.iter().filter(|it| it.name == port.name && it.protocol == port.protocol) {
+            let Some(number) = of_slice.number.or_else(|| number_of(&port.target)) else { continue };
+            for endpoint in &slice.endpoints {
+                let Some(backend) = self.slice_backend(namespace, endpoint, number) else { continue };
+                found.push(Candidate {
+                    backend,
+                    node: endpoint.node.as_deref(),
+                    ready: endpoint.ready,
+                    is_fallback: endpoint.serving && endpoint.terminating,
+                    is_certain: of_slice.number.is_some(),
+                });
+            }
+        }
+        found
+    }
+
+    /// The backend of a slice's endpoint. The service proxy uses only the first address.
+    fn slice_backend(&self, namespace: &str, slice: &SliceEndpoint, port: u16) -> Option<Backend> {
+        let address = *slice.addresses.first()?;
+        let named = slice.pod.as_ref().and_then(|(pod_namespace, name)| {
+            let namespace = if pod_namespace.is_empty() { namespace } else { pod_namespace };
+            let mut found = self.directory.endpoints_named(namespace, name).iter().copied();
+            found.find(|id| self.endpoint(*id).addresses.contains(&address))
+        });
+        Some(Backend { endpoint: self.holder(named, address), address: Some(address), port })
+    }
+
+    /// The endpoints that the EndpointSlice controller would write.
+    fn selector_candidates(
+        &self,
+        namespace: NamespaceId,
+        service: &k8s::Service,
+        port: &k8s::ServicePort,
+    ) -> Vec<Candidate<'c>> {
+        // Spec: a service without a selector has no endpoints but those that a user writes by hand.
+        if service.selector.is_empty() {
+            return Vec::new();
+        }
+        let candidates = self.by_namespace.get(&namespace).map_or(&[][..], Vec::as_slice);
+        let selected = candidates.iter().copied().filter(|id| self.is_selected(*id, &service.selector));
+        let selected = selected.filter(|id| !self.has_lost_its_address(*id));
+        // Endpoints that are only in manifests represent future pods, so they count only if no pod has an address.
+        let (pods, manifests): (Vec<_>, Vec<_>) = selected.partition(|id| !self.endpoint(*id).addresses.is_empty());
+        let mut found = Vec::new();
+        for id in if pods.is_empty() { manifests } else { pods } {
+            let endpoint = self.endpoint(id);
+            // A finished pod is never a backend, even if its service publishes pods that are not ready.
+            if !matches!(endpoint.standing, Standing::Member | Standing::HostNetwork) {
+                continue;
+            }
+            let serving = !self.is_unready(endpoint);
+            found.extend(self.selected_backends(id, port).into_iter().map(|backend| Candidate {
+                backend,
+                node: endpoint.node.map(|node| self.cluster.nodes[node.index()].name.as_str()),
+                ready: service.publish_not_ready || serving && !endpoint.terminating,
+                is_fallback: serving && endpoint.terminating,
+                is_certain: true,
+            }));
+        }
+        found
+    }
+
+    fn is_selected(&self, id: EndpointId, selector: &Labels) -> bool {
+        let labels = self.cluster.labels.labels(self.endpoint(id).labels);
+        selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+    }
+
+    /// Whether another endpoint got the address that this one reported. Unlike a manifest, this endpoint does not
+    /// represent future pods.
+    fn has_lost_its_address(&self, id: EndpointId) -> bool {
+        self.endpoint(id).addresses.is_empty() && self.cluster.lost_addresses.iter().any(|(lost, _)| *lost == id)
+    }
+
+    /// Whether a pod is not ready. Looked up by name: not every pod's object has a number of its own.
+    fn is_unready(&self, endpoint: &Endpoint) -> bool {
+        let namespace = &self.cluster.namespaces[endpoint.namespace.index()].name;
+        endpoint.kind == "Pod" && self.unready.contains(&(namespace.as_str(), endpoint.name.as_str()))
+    }
+
+    fn selected_backends(&self, id: EndpointId, port: &k8s::ServicePort) -> Vec<Backend> {
+        let endpoint = self.endpoint(id);
+        let Some(number) = target_number(endpoint, port) else { return Vec::new() };
+        let at = |address: &IpAddr| Backend {
+            endpoint: self.holder(Some(id), *address),
+            address: Some(*address),
+            port: number,
+        };
+        match endpoint.addresses.is_empty() {
+            true => vec![Backend { endpoint: Some(id), address: None, port: number }],
+            false => endpoint.addresses.iter().map(at).collect(),
+        }
+    }
+
+    /// The endpoint that gets packets to an address: the present owner of the address, even if the slice names another
+    /// pod.
+    fn holder(&self, named: Option<EndpointId>, address: IpAddr) -> Option<EndpointId> {
+        self.directory.endpoint_at(address).or(named)
+    }
+
+    fn endpoint(&self, id: EndpointId) -> &'c Endpoint {
+        &self.cluster.endpoints[id.index()]
+    }
+}
+
+fn has_other_proxy(labels: &Labels) -> bool {
+    NOT_PROXIED.iter().any(|label| labels.contains_key(*label))
+}
+
+/// The external addresses that kube-proxy translates for a service. It translates none for services that it skips, and
+/// none of a family in which the service has no ClusterIP: those are ordinary addresses.
+fn claimed(object: &Object, service: &k8s::Service) -> Vec<IpAddr> {
+    if service.external_name || service.headless || has_other_proxy(&object.meta.labels) {
+        return Vec::new();
+    }
+    let own = &service.cluster_addresses;
+    // Only a manifest has no ClusterIP: the server has not assigned one yet.
+    let is_of_family = |at: &&IpAddr| own.is_empty() || own.iter().any(|it| Family::of(*it) == Family::of(**at));
+    service.external_addresses.iter().filter(is_of_family).copied().collect()
+}
+
+fn sorted_once(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+}
+
+fn number_of(target: &TargetPort) -> Option<u16> {
+    match target {
+        TargetPort::Number(number) => Some(*number),
+        TargetPort::Name(_) => None,
+    }
+}
+
+/// A pod without a port of the target's name is no backend of this port.
+fn target_number(endpoint: &Endpoint, port: &k8s::ServicePort) -> Option<u16> {
+    match &port.target {
+        TargetPort::Number(number) => Some(*number),
+        TargetPort::Name(name) => {
+            let found = endpoint.named_ports.iter().find(|it| it.name == *name && it.protocol == port.protocol);
+            found.map(|it| it.number)
+        }
+    }
+}
+
+fn slices_by_service<'o>(objects: &[&'o Object]) -> Slices<'o> {
+    let mut slices = Slices::new();
+    for object in objects {
+        if let Body::EndpointSlice(slice) = &object.body
+            && let Some(service) = &slice.service
+        {
+            let slice = Slice { slice, has_other_proxy: has_other_proxy(&object.meta.labels) };
+            slices.entry((&object.meta.namespace, service)).or_default().push(slice);
+        }
+    }
+    slices
+}
+
+fn unready_pods<'o>(pods: &[(&'o Object, &'o Pod)]) -> BTreeSet<(&'o str, &'o str)> {
+    pods.iter().filter(|(_, pod)| pod.unready).map(|(object, _)| key(object)).collect()
+}
+
+fn endpoints_by_namespace(cluster: &Cluster) -> HashMap<NamespaceId, Vec<EndpointId>> {
+    let mut by_namespace: HashMap<_, Vec<_>> = HashMap::new();
+    for (index, endpoint) in cluster.endpoints.iter().enumerate() {
+        by_namespace.entry(endpoint.namespace).or_default().push(EndpointId(index as u32));
+    }
+    by_namespace
+}

@@ -1,0 +1,68 @@
+//! Checks the program at the edge: it drops packets from and to the addresses that the lists deny to every endpoint,
+//! and no others.
+//!
+//! Strategy: one packet to a pod from every representative address of the survey. The expected verdict is the oracle's
+//! list tier, evaluated on sets. One more packet goes from a denied address to an address that no endpoint has: it must
+//! pass.
+
+use std::net::IpAddr;
+
+use super::expected::Expected;
+use super::survey::Survey;
+use super::{Difference, Part, Report};
+use weir_objects::address::Family;
+use weir_artifact::Artifact;
+use weir_artifact::packet;
+use weir_artifact::layout::endpoint;
+use weir_machine::Broken;
+use weir_machine::edge::AtEdge;
+use weir_model::Protocol;
+use weir_model::eval::FlowProtocol;
+
+pub(super) fn check(
+    artifact: &Artifact,
+    expected: &Expected<'_>,
+    survey: &Survey,
+    unused: [IpAddr; 2],
+    report: &mut Report,
+) -> Result<(), Difference> {
+    let Some(mut edge) = AtEdge::new(artifact)? else { return Ok(()) };
+    for family in [Family::V4, Family::V6] {
+        let Some(pod) = address_of(artifact, family) else { continue };
+        let nobody = unused[usize::from(family == Family::V6)];
+        let (mut asked, mut agreed, mut denied) = (0, 0, None);
+        for remote in survey.remotes.iter().filter(|it| Family::of(it.address) == family) {
+            let is_denied = remote.address != pod && expected.is_denied_to_all(remote.nature);
+            let dropped = drops(&mut edge, remote.address, pod)?;
+            asked += 1;
+            agreed += u64::from(dropped == is_denied);
+            if dropped != is_denied {
+                report.tell(Difference::Edge { remote: remote.address, pod, dropped });
+            }
+            denied = denied.or(is_denied.then_some(remote.address));
+        }
+        if let Some(remote) = denied.filter(|it| *it != nobody) {
+            let dropped = drops(&mut edge, remote, nobody)?;
+            asked += 1;
+            agreed += u64::from(!dropped);
+            if dropped {
+                report.tell(Difference::Edge { remote, pod: nobody, dropped });
+            }
+        }
+        report.count(Part::Edge, asked, agreed);
+    }
+    Ok(())
+}
+
+fn drops(edge: &mut AtEdge, from: IpAddr, to: IpAddr) -> Result<bool, Broken> {
+    let packet = packet::build(from, to, FlowProtocol::Transport(Protocol::Tcp), 80);
+    edge.drops(packet.ok_or_else(|| Broken("addresses of two families".to_owned()))?)
+}
+
+/// The address of any endpoint of the artifact in the family.
+fn address_of(artifact: &Artifact, family: Family) -> Option<IpAddr> {
+    let (at, bytes) = if family == Family::V4 { (endpoint::V4, 4) } else { (endpoint::V6, 16) };
+    let stored = artifact.endpoints.iter().filter_map(|it| it.value.get(at as usize..at as usize + bytes));
+    let address = stored.map(super::endpoints::address).find(|it| it.is_some_and(|it| !it.is_unspecified()));
+    address.flatten()
+}

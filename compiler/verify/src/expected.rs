@@ -1,0 +1,205 @@
+//! The oracle, evaluated for all endpoints and addresses at once.
+//!
+//! Problem: [`weir_model::eval`] judges one flow at a time; a table has millions of entries.
+//! Strategy: the same sentences of the API, evaluated on sets. The properties of an address that policies can see are
+//! its [`natures::Nature`], those of a local endpoint its [`Kind`]. For each kind and direction, one row says which
+//! slots of ports ([`super::slots`]) each nature may use. A rule is added to the row of each nature that its peers
+//! match.
+//! Invariants: made from the cluster alone, with nothing of lower, and of classify only the conversion between
+//! addresses and numbers; agrees with `eval` on every flow, except for a pod's traffic to itself and ingress from its
+//! own node, which rows do not decide. `verify_parts` in `compiler/tests` checks this: both ways of verification, every
+//! combination with `eval` and by parts with this module, must find the same differences.
+
+mod natures;
+mod rows;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use super::bits::Sets;
+use super::slots::Slots;
+use weir_objects::k8s::NamedPort;
+use weir_model::directory::Directory;
+use weir_model::labels::Selection;
+use weir_model::{Cluster, EndpointId, LabelSetId, ListAction, ListId, NamespaceId, NodeId, PolicyId, Standing};
+use natures::Natures;
+pub(super) use natures::around;
+
+/// The properties of a local endpoint that the oracle can see.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Kind<'c> {
+    /// The policies that select it, sorted.
+    pub(super) policies: Vec<PolicyId>,
+    /// The lists that apply to it, in their order.
+    pub(super) lists: Vec<ListId>,
+    named: &'c [NamedPort],
+    node: Option<NodeId>,
+    /// The service ports it is a backend of, each with the backend's port. An endpoint may always reach itself through
+    /// them.
+    behind: Vec<(usize, usize, u16)>,
+    /// The hostPorts of its node that lead to itself: indices into [`Cluster::host_ports`].
+    claims: Vec<usize>,
+    /// The natures of its own addresses; empty if it is behind no service, since they do not matter then.
+    own: Vec<u32>,
+}
+
+/// The verdicts that the oracle expects of a cluster, for the given local endpoints.
+pub(super) struct Expected<'c> {
+    cluster: &'c Cluster,
+    pub(super) slots: Slots,
+    pub(super) kinds: Vec<Kind<'c>>,
+    /// One endpoint of each kind.
+    models: Vec<EndpointId>,
+    kind_of: HashMap<EndpointId, u32>,
+    natures: Natures<'c>,
+    pub(super) sets: Sets,
+    /// The nature of each backend, by service and port.
+    backends: Vec<Vec<Vec<u32>>>,
+    /// The nature of the pod behind each hostPort.
+    claimants: Vec<u32>,
+}
+
+impl<'c> Expected<'c> {
+    pub(super) fn new(cluster: &'c Cluster, directory: &'c Directory<'c>, local: &[EndpointId]) -> Self {
+        let selected = Selected::new(cluster, local);
+        let policies: BTreeSet<PolicyId> =
+            selected.known.values().flat_map(|(policies, _)| policies).copied().collect();
+        let policies: Vec<PolicyId> = policies.into_iter().collect();
+        let lists: BTreeSet<ListId> = selected.known.values().flat_map(|(_, lists)| lists).copied().collect();
+        let nodes = local.iter().filter_map(|id| cluster.endpoints[id.index()].node).collect();
+        let mut natures = Natures::new(cluster, directory, &policies, lists.into_iter().collect(), nodes);
+        let mut of_backend = |it: &weir_model::Backend| natures.plain(it.endpoint, it.address);
+        let mut of_port = |port: &weir_model::ServicePort| port.backends.iter().map(&mut of_backend).collect();
+        let backends = cluster.services.iter().map(|it| it.ports.iter().map(&mut of_port).collect()).collect();
+        let of_claim = |it: &weir_model::HostPort| natures.plain(it.backend.endpoint, it.backend.address);
+        let claimants = cluster.host_ports.iter().map(of_claim).collect();
+        let mut expected = Self {
+            cluster,
+            slots: Slots::new(cluster, &policies),
+            kinds: Vec::new(),
+            models: Vec::new(),
+            kind_of: HashMap::new(),
+            natures,
+            sets: Sets::default(),
+            backends,
+            claimants,
+        };
+        expected.add_kinds(local, &selected);
+        expected
+    }
+
+    fn add_kinds(&mut self, local: &[EndpointId], selected: &Selected) {
+        let behind = behind(self.cluster);
+        let mut numbers: HashMap<Kind<'c>, u32> = HashMap::new();
+        for id in local {
+            let endpoint = &self.cluster.endpoints[id.index()];
+            let found = selected.known.get(&(endpoint.namespace, endpoint.labels));
+            let (policies, lists) = found.cloned().unwrap_or_default();
+            let behind = behind.get(id).cloned().unwrap_or_default();
+            let is_own = |it: &weir_model::HostPort| {
+                it.backend.endpoint == Some(*id)
+                    || it.backend.address.is_some_and(|at| endpoint.addresses.contains(&at))
+            };
+            let claims = endpoint.node.into_iter().flat_map(|node| self.cluster.host_ports_of(node));
+            let claims = claims.filter(|(_, it)| is_own(it)).map(|(index, _)| index).collect();
+            let own = if behind.is_empty() { &[][..] } else { &endpoint.addresses };
+            let own = own.iter().map(|address| self.natures.plain(Some(*id), Some(*address))).collect();
+            let kind = Kind { policies, lists, named: &endpoint.named_ports, node: endpoint.node, behind, claims, own };
+            let next = self.kinds.len() as u32;
+            let number = *numbers.entry(kind).or_insert_with_key(|kind| {
+                self.kinds.push(kind.clone());
+                self.models.push(*id);
+                next
+            });
+            self.kind_of.insert(*id, number);
+        }
+    }
+
+    /// The kind of a local endpoint.
+    pub(super) fn kind(&self, id: EndpointId) -> u32 {
+        self.kind_of.get(&id).copied().unwrap_or(u32::MAX)
+    }
+
+    /// The nature of an address.
+    pub(super) fn nature(&mut self, address: IpAddr) -> u32 {
+        self.natures.of(address)
+    }
+
+    /// Whether the lists deny a nature to every local endpoint in both directions, and no other tier decides before
+    /// lists.
+    pub(super) fn is_denied_to_all(&self, nature: u32) -> bool {
+        let Some(lists) = self.natures.lists_of_plain(nature) else { return false };
+        let denies = |kind: &Kind<'_>, ingress: bool| {
+            let mut containing =
+                kind.lists.iter().filter(|id| lists.contains(id)).map(|id| &self.cluster.lists[id.index()]);
+            let first = containing.find(|list| if ingress { list.ingress } else { list.egress });
+            first.is_some_and(|list| list.action == ListAction::Deny)
+        };
+        !self.kinds.is_empty() && self.kinds.iter().all(|kind| denies(kind, true) && denies(kind, false))
+    }
+
+    /// The first and last address of every range in force with their neighbours; every address of an endpoint, service,
+    /// node or hostPort; and the first and last address of each family.
+    pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
+        self.natures.cuts()
+    }
+}
+
+/// The policies and lists in force for each combination of namespace and labels.
+struct Selected {
+    known: HashMap<(NamespaceId, LabelSetId), (Vec<PolicyId>, Vec<ListId>)>,
+}
+
+impl Selected {
+    fn new(cluster: &Cluster, local: &[EndpointId]) -> Self {
+        let mut of_namespace: HashMap<NamespaceId, Vec<PolicyId>> = HashMap::new();
+        for (index, policy) in cluster.policies.iter().enumerate() {
+            of_namespace.entry(policy.namespace).or_default().push(PolicyId(index as u32));
+        }
+        let mut selection = Selection::new(&cluster.labels);
+        let mut known = HashMap::new();
+        for id in local {
+            let endpoint = &cluster.endpoints[id.index()];
+            let key = (endpoint.namespace, endpoint.labels);
+            known.entry(key).or_insert_with(|| {
+                // Spec: "podSelector selects the pods to which this NetworkPolicy object applies"; policies are
+                // namespaced.
+                let mut selects = |selector, labels| selection.matches(&cluster.labels, selector, labels);
+                let candidates = of_namespace.get(&key.0).map_or(&[][..], Vec::as_slice).iter().copied();
+                let policies = candidates.filter(|id| selects(cluster.policies[id.index()].subjects, key.1)).collect();
+                let namespace = cluster.namespaces[key.0.index()].labels;
+                let lists = (0..cluster.lists.len() as u32).map(ListId);
+                let applies = |id: &ListId| {
+                    let list = &cluster.lists[id.index()];
+                    selects(list.namespaces, namespace) && selects(list.pods, key.1)
+                };
+                (policies, lists.filter(applies).collect())
+            });
+        }
+        Self { known }
+    }
+}
+
+/// The service ports of which each endpoint is a backend.
+fn behind(cluster: &Cluster) -> BTreeMap<EndpointId, Vec<(usize, usize, u16)>> {
+    let mut owners: HashMap<IpAddr, Vec<EndpointId>> = HashMap::new();
+    let members = cluster.endpoints.iter().enumerate().filter(|(_, it)| it.standing == Standing::Member);
+    for (index, endpoint) in members {
+        for address in &endpoint.addresses {
+            owners.entry(*address).or_default().push(EndpointId(index as u32));
+        }
+    }
+    let mut behind: BTreeMap<EndpointId, Vec<(usize, usize, u16)>> = BTreeMap::new();
+    for (service, of_service) in cluster.services.iter().enumerate() {
+        for (port, of_port) in of_service.ports.iter().enumerate() {
+            for backend in &of_port.backends {
+                let at = backend.address.and_then(|address| owners.get(&address)).map_or(&[][..], Vec::as_slice);
+                for id in at.iter().copied().chain(backend.endpoint) {
+                    behind.entry(id).or_default().push((service, port, backend.port));
+                }
+            }
+        }
+    }
+    behind.values_mut().for_each(|it| it.dedup());
+    behind
+}

@@ -1,0 +1,360 @@
+//! The properties of an address that policies can depend on.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use weir_objects::address::{Family, Prefix};
+use weir_objects::address::{to_address, to_number};
+use weir_model::directory::Directory;
+use weir_model::labels::matches;
+use weir_model::{Cluster, Direction, Endpoint, EndpointId, FrontendPorts, IpBlockPods, LabelSetId, ListId, NamespaceId, NodeId, Peer, PolicyId, PortMatch, Protocol, SelectorId, ServiceAddress, Standing};
+
+/// An address as a peer of rules and lists. An address without services has no other properties.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Plain {
+    /// The peers of rules that match.
+    pub(super) peers: Vec<u32>,
+    /// The lists that contain it.
+    pub(super) lists: Vec<ListId>,
+    /// Its named ports that rules use.
+    pub(super) named: Vec<(String, Protocol, u16)>,
+    /// The nodes whose address it is, of those with local endpoints.
+    pub(super) nodes: Vec<NodeId>,
+}
+
+/// All properties of an address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Nature<'c> {
+    pub(super) plain: u32,
+    /// The services that have or claim the address.
+    pub(super) frontend: Option<&'c FrontendPorts>,
+    /// For an address that services claim: whether it is also a pod's own address.
+    pub(super) on_pod: bool,
+    /// The hostPorts on it, of nodes with local endpoints: indices into [`Cluster::host_ports`].
+    pub(super) host_ports: Vec<usize>,
+    /// For an address with services or a node's address: the family of the backends that it leads to.
+    pub(super) family: Option<Family>,
+}
+
+/// The natures of one cluster.
+pub(super) struct Natures<'c> {
+    cluster: &'c Cluster,
+    directory: &'c Directory<'c>,
+    /// The number of each peer of rules in force. Pod peers that name no namespace have their policy's namespace as a
+    /// key.
+    peers: HashMap<(Option<NamespaceId>, &'c Peer), u32>,
+    pods: Vec<PodPeer>,
+    blocks: Blocks<'c>,
+    lists: Vec<(ListId, Vec<(IpAddr, IpAddr)>)>,
+    names: BTreeSet<(&'c str, usize)>,
+    nodes: Vec<NodeId>,
+    projection: Projection<'c>,
+    /// The matching pod peers, by namespace and the labels that selectors depend on.
+    held: HashMap<(NamespaceId, u32), Vec<u32>>,
+    pub(super) plains: Vec<Plain>,
+    plain_numbers: HashMap<Plain, u32>,
+    pub(super) list: Vec<Nature<'c>>,
+    numbers: HashMap<Nature<'c>, u32>,
+}
+
+struct PodPeer {
+    number: u32,
+    /// The policy's namespace, if the peer names none.
+    own: Option<NamespaceId>,
+    namespaces: Option<SelectorId>,
+    pods: SelectorId,
+}
+
+impl<'c> Natures<'c> {
+    pub(super) fn new(
+        cluster: &'c Cluster,
+        directory: &'c Directory<'c>,
+        policies: &[PolicyId],
+        lists: Vec<ListId>,
+        nodes: BTreeSet<NodeId>,
+    ) -> Self {
+        let mut peers = HashMap::new();
+        let mut names = BTreeSet::new();
+        let mut pods = Vec::new();
+        let mut blocks = Vec::new();
+        for id in policies {
+            let policy = &cluster.policies[id.index()];
+            for rule in Direction::ALL.into_iter().filter_map(|direction| policy.rules(direction)).flatten() {
+                names.extend(rule.ports.iter().filter_map(|port| match &port.port {
+                    PortMatch::Named(name) => Some((name.as_str(), port.protocol as usize)),
+                    _ => None,
+                }));
+                for peer in &rule.peers {
+                    let key = key_of(policy.namespace, peer);
+                    let number = peers.len() as u32;
+                    if *peers.entry(key).or_insert(number) != number {
+                        continue;
+                    }
+                    match peer {
+                        Peer::Pods { namespaces, pods: of } => {
+                            pods.push(PodPeer { number, own: key.0, namespaces: *namespaces, pods: *of });
+                        }
+                        Peer::Block { cidr, except } => blocks.push((number, *cidr, except.as_slice())),
+                    }
+                }
+            }
+        }
+        Self {
+            cluster,
+            directory,
+            projection: Projection::new(cluster, &pods),
+            peers,
+            pods,
+            blocks: Blocks::new(blocks),
+            lists: lists.into_iter().map(|id| (id, ranges(cluster, id))).collect(),
+            names,
+            nodes: nodes.into_iter().filter(|id| cluster.has_addresses(*id)).collect(),
+            held: HashMap::new(),
+            plains: Vec::new(),
+            plain_numbers: HashMap::new(),
+            list: Vec::new(),
+            numbers: HashMap::new(),
+        }
+    }
+
+    /// The number of a rule's peer.
+    pub(super) fn peer(&self, namespace: NamespaceId, peer: &'c Peer) -> Option<u32> {
+        self.peers.get(&key_of(namespace, peer)).copied()
+    }
+
+    /// How many peers the rules have.
+    pub(super) fn peer_count(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// The number of an address's nature.
+    pub(super) fn of(&mut self, address: IpAddr) -> u32 {
+        let endpoint = self.directory.endpoint_at(address);
+        let plain = self.plain(endpoint, Some(address));
+        let host_ports = if endpoint.is_none() { self.host_ports_at(address) } else { Vec::new() };
+        let mut nature = Nature { plain, frontend: None, on_pod: false, host_ports, family: None };
+        if self.cluster.assume.service_address == ServiceAddress::Backends {
+            // For a pod's address, only claims on ports matter: it counts as the pod's address otherwise.
+            let matters = |it: &&FrontendPorts| endpoint.is_none() || !it.ports.is_empty();
+            nature.frontend = self.cluster.frontend(address).filter(matters);
+            nature.on_pod = nature.frontend.is_some() && endpoint.is_some();
+            let leads = nature.frontend.is_some() || !self.plains[plain as usize].nodes.is_empty();
+            nature.family = leads.then(|| Family::of(address));
+        }
+        let next = self.list.len() as u32;
+        let number = *self.numbers.entry(nature.clone()).or_insert(next);
+        if number == next {
+            self.list.push(nature);
+        }
+        number
+    }
+
+    fn host_ports_at(&self, address: IpAddr) -> Vec<usize> {
+        let claims = self.nodes.iter().flat_map(|node| self.cluster.host_ports_of(*node));
+        claims.filter(|(_, it)| it.is_at(self.cluster, address)).map(|(index, _)| index).collect()
+    }
+
+    /// The lists that contain an address; `None` if the address is a service's or a node's.
+    pub(super) fn lists_of_plain(&self, nature: u32) -> Option<&[ListId]> {
+        let nature = self.list.get(nature as usize).filter(|it| it.frontend.is_none())?;
+        let plain = self.plains.get(nature.plain as usize).filter(|it| it.nodes.is_empty())?;
+        Some(&plain.lists)
+    }
+
+    /// The number of the properties of an endpoint, an address, or both as a peer of rules and lists.
+    pub(super) fn plain(&mut self, endpoint: Option<EndpointId>, address: Option<IpAddr>) -> u32 {
+        let cluster = self.cluster;
+        let endpoint = endpoint.map(|id| &cluster.endpoints[id.index()]);
+        let member = endpoint.filter(|it| it.standing == Standing::Member);
+        let mut peers = member.map_or_else(Vec::new, |pod| self.held(pod).to_vec());
+        // Spec: "Selects particular IPBlocks to allow": also of addresses of pods, unless the assumption is otherwise.
+        if member.is_none() || cluster.assume.ipblock_pods == IpBlockPods::Match {
+            peers.extend(address.map_or(&[][..], |address| self.blocks.containing(address)));
+        }
+        let contains = |(_, ranges): &&(ListId, Vec<(IpAddr, IpAddr)>)| address.is_some_and(|it| is_in(ranges, it));
+        let lists = self.lists.iter().filter(contains).map(|(id, _)| *id).collect();
+        let nodes = if member.is_some() { Vec::new() } else { self.nodes_of(endpoint, address) };
+        let spoken = |port: &&weir_objects::k8s::NamedPort| self.names.contains(&(port.name.as_str(), port.protocol as usize));
+        let named = member.map_or(&[][..], |pod| &pod.named_ports).iter().filter(spoken);
+        let named = named.map(|port| (port.name.clone(), port.protocol, port.number)).collect();
+        let plain = Plain { peers, lists, named, nodes };
+        let next = self.plains.len() as u32;
+        let number = *self.plain_numbers.entry(plain.clone()).or_insert(next);
+        if number == next {
+            self.plains.push(plain);
+        }
+        number
+    }
+
+    fn nodes_of(&self, endpoint: Option<&Endpoint>, address: Option<IpAddr>) -> Vec<NodeId> {
+        // A pod on the host's network is its node, even if the node has no address. Otherwise the address decides.
+        let host = endpoint.filter(|it| it.standing == Standing::HostNetwork).and_then(|it| it.node);
+        let is_it = |id: &NodeId| {
+            let has = |address: IpAddr| self.cluster.nodes[id.index()].addresses.contains(&address);
+            host == Some(*id) || address.is_some_and(has)
+        };
+        self.nodes.iter().copied().filter(is_it).collect()
+    }
+
+    fn held(&mut self, pod: &Endpoint) -> &[u32] {
+        let cluster = self.cluster;
+        let labels = self.projection.of(cluster, pod.labels);
+        let Self { held, pods, projection, .. } = self;
+        held.entry((pod.namespace, labels)).or_insert_with(|| {
+            // Spec: "If namespaceSelector is also set, then the NetworkPolicyPeer as a whole selects the pods matching
+            // podSelector in the namespaces selected by namespaceSelector. Otherwise it selects the pods matching
+            // podSelector in the policy's own namespace."
+            let mut matching: Vec<u32> = Vec::new();
+            for peer in pods.iter() {
+                let in_namespace = match (peer.namespaces, peer.own) {
+                    (Some(selector), _) => projection.namespace_matches(cluster, selector, pod.namespace),
+                    (None, own) => own == Some(pod.namespace),
+                };
+                if in_namespace && projection.pods_match(cluster, peer.pods, labels, pod.labels) {
+                    matching.push(peer.number);
+                }
+            }
+            matching
+        })
+    }
+
+    /// The ends of blocks and lists with the addresses just outside, and all addresses of endpoints, services and
+    /// nodes.
+    pub(super) fn cuts(&self) -> BTreeSet<IpAddr> {
+        let cluster = self.cluster;
+        let owned = cluster.endpoints.iter().flat_map(|it| &it.addresses);
+        let owned = owned.chain(cluster.frontends.iter().map(|it| &it.address));
+        let owned = owned.chain(cluster.nodes.iter().flat_map(|it| &it.addresses));
+        let owned = owned.chain(cluster.host_ports.iter().filter_map(|it| it.address.as_ref()));
+        let mut cuts: BTreeSet<IpAddr> = owned.copied().collect();
+        let blocks = self.blocks.list.iter().flat_map(|(_, cidr, except)| std::iter::once(cidr).chain(*except));
+        let blocks = blocks.map(|block| (block.address(), block.last()));
+        let lists = self.lists.iter().flat_map(|(_, ranges)| ranges.iter().copied());
+        for (first, last) in blocks.chain(lists) {
+            cuts.extend(around(first, last));
+        }
+        for family in [Family::V4, Family::V6] {
+            cuts.extend([to_address(family, 0), to_address(family, highest(family))]);
+        }
+        cuts
+    }
+}
+
+fn key_of(namespace: NamespaceId, peer: &Peer) -> (Option<NamespaceId>, &Peer) {
+    (matches!(peer, Peer::Pods { namespaces: None, .. }).then_some(namespace), peer)
+}
+
+/// The last address of a family, as a number.
+pub(crate) fn highest(family: Family) -> u128 {
+    match family {
+        Family::V4 => u128::from(u32::MAX),
+        Family::V6 => u128::MAX,
+    }
+}
+
+/// Both ends of a range, and the addresses next to them outside.
+pub(crate) fn around(first: IpAddr, last: IpAddr) -> impl Iterator<Item = IpAddr> {
+    let (family, low) = to_number(first);
+    let high = to_number(last).1;
+    let after = (high < highest(family)).then(|| high + 1);
+    [low.checked_sub(1), Some(low), Some(high), after].into_iter().flatten().map(move |it| to_address(family, it))
+}
+
+/// A list's entries, sorted; overlapping entries are merged.
+fn ranges(cluster: &Cluster, id: ListId) -> Vec<(IpAddr, IpAddr)> {
+    let mut entries: Vec<_> = cluster.lists[id.index()].entries.iter().map(|it| (it.first, it.last)).collect();
+    entries.sort_unstable();
+    let mut merged: Vec<(IpAddr, IpAddr)> = Vec::with_capacity(entries.len());
+    for (first, last) in entries {
+        match merged.last_mut() {
+            Some(before) if first <= before.1 => before.1 = before.1.max(last),
+            _ => merged.push((first, last)),
+        }
+    }
+    merged
+}
+
+fn is_in(ranges: &[(IpAddr, IpAddr)], address: IpAddr) -> bool {
+    let after = ranges.partition_point(|(first, _)| *first <= address);
+    after.checked_sub(1).and_then(|index| ranges.get(index)).is_some_and(|(_, last)| address <= *last)
+}
+
+/// Blocks with their exceptions. All addresses between two cuts are in the same blocks.
+struct Blocks<'c> {
+    list: Vec<(u32, Prefix, &'c [Prefix])>,
+    cuts: Vec<IpAddr>,
+    /// A cache, by family and the number of cuts at or before an address.
+    known: HashMap<(bool, usize), Vec<u32>>,
+}
+
+impl<'c> Blocks<'c> {
+    fn new(list: Vec<(u32, Prefix, &'c [Prefix])>) -> Self {
+        let prefixes = list.iter().flat_map(|(_, cidr, except)| std::iter::once(cidr).chain(*except));
+        let ends = prefixes.map(|prefix| (prefix.address(), prefix.last()));
+        let ends = ends.flat_map(|(first, last)| around(first, last).filter(move |it| *it >= first));
+        let mut cuts: Vec<IpAddr> = ends.collect();
+        cuts.sort_unstable();
+        cuts.dedup();
+        Self { list, cuts, known: HashMap::new() }
+    }
+
+    fn containing(&mut self, address: IpAddr) -> &[u32] {
+        let Self { list, cuts, known } = self;
+        let place = (address.is_ipv4(), cuts.partition_point(|cut| *cut <= address));
+        known.entry(place).or_insert_with(|| {
+            // Spec: "Except is a slice of CIDRs that should not be included within an IPBlock."
+            let contains = |(_, cidr, except): &&(u32, Prefix, &[Prefix])| {
+                cidr.contains(address) && !except.iter().any(|hole| hole.contains(address))
+            };
+            list.iter().filter(contains).map(|(number, ..)| *number).collect()
+        })
+    }
+}
+
+/// Labels reduced to the keys that selectors name.
+struct Projection<'c> {
+    keys: BTreeSet<&'c str>,
+    numbers: HashMap<Vec<Option<&'c str>>, u32>,
+    of: HashMap<LabelSetId, u32>,
+    pods: HashMap<(SelectorId, u32), bool>,
+    namespaces: HashMap<(SelectorId, NamespaceId), bool>,
+}
+
+impl<'c> Projection<'c> {
+    fn new(cluster: &'c Cluster, pods: &[PodPeer]) -> Self {
+        let selectors: BTreeSet<SelectorId> = pods.iter().map(|peer| peer.pods).collect();
+        let selectors = selectors.into_iter().map(|id| cluster.labels.selector(id));
+        let keys = selectors.flat_map(|selector| {
+            let written = selector.match_expressions.iter().map(|it| it.key.as_str());
+            selector.match_labels.keys().map(String::as_str).chain(written)
+        });
+        Self {
+            keys: keys.collect(),
+            numbers: HashMap::new(),
+            of: HashMap::new(),
+            pods: HashMap::new(),
+            namespaces: HashMap::new(),
+        }
+    }
+
+    fn of(&mut self, cluster: &'c Cluster, labels: LabelSetId) -> u32 {
+        let Self { keys, numbers, of, .. } = self;
+        *of.entry(labels).or_insert_with(|| {
+            let set = cluster.labels.labels(labels);
+            let seen = keys.iter().map(|key| set.get(*key).map(String::as_str)).collect();
+            let next = numbers.len() as u32;
+            *numbers.entry(seen).or_insert(next)
+        })
+    }
+
+    fn pods_match(&mut self, cluster: &Cluster, selector: SelectorId, projected: u32, labels: LabelSetId) -> bool {
+        let ask = || matches(cluster.labels.selector(selector), cluster.labels.labels(labels));
+        *self.pods.entry((selector, projected)).or_insert_with(ask)
+    }
+
+    fn namespace_matches(&mut self, cluster: &Cluster, selector: SelectorId, namespace: NamespaceId) -> bool {
+        let labels = cluster.namespaces[namespace.index()].labels;
+        let ask = || matches(cluster.labels.selector(selector), cluster.labels.labels(labels));
+        *self.namespaces.entry((selector, namespace)).or_insert_with(ask)
+    }
+}

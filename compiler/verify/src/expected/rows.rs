@@ -1,0 +1,328 @@
+//! Which slots of ports each nature may use, for one kind of endpoint.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_objects::k8s::PortMatch;
+use weir_model::{Direction, ListAction, Policy, PortRule, Protocol, Rule, ServiceAddress, ServiceId, ServicePort};
+
+use super::super::bits::{self, add, contains, insert, remove, words};
+use super::super::slots::Slots;
+use super::Expected;
+use super::natures::{Nature, Plain};
+
+/// The claims on a port.
+#[derive(Default)]
+struct At {
+    claims: BTreeSet<(ServiceId, usize)>,
+    contested: bool,
+}
+
+/// Sets of slots by plain nature, one after the other.
+struct Row {
+    words: usize,
+    sets: Vec<u64>,
+}
+
+impl Row {
+    fn get(&self, plain: usize) -> &[u64] {
+        self.sets.get(plain * self.words..(plain + 1) * self.words).unwrap_or_default()
+    }
+
+    fn get_mut(&mut self, plain: usize) -> &mut [u64] {
+        self.sets.get_mut(plain * self.words..(plain + 1) * self.words).unwrap_or_default()
+    }
+}
+
+/// The plain natures that each peer of a rule matches, and those that any list contains.
+pub(crate) struct Holders {
+    by_peer: Vec<Vec<u32>>,
+    listed: Vec<u32>,
+}
+
+impl<'c> Expected<'c> {
+    /// To be made when every address has its nature.
+    pub(crate) fn holders(&self) -> Holders {
+        let mut by_peer = vec![Vec::new(); self.natures.peer_count()];
+        let mut listed = Vec::new();
+        for (number, plain) in (0u32..).zip(&self.natures.plains) {
+            plain.peers.iter().for_each(|peer| by_peer[*peer as usize].push(number));
+            listed.extend((!plain.lists.is_empty()).then_some(number));
+        }
+        Holders { by_peer, listed }
+    }
+
+    /// The number of the set of each nature.
+    pub(crate) fn row(&mut self, holders: &Holders, kind: u32, direction: Direction) -> Vec<u32> {
+        let row = self.plain_row(holders, kind, direction);
+        let mut numbers = Vec::with_capacity(self.natures.list.len());
+        for index in 0..self.natures.list.len() {
+            let nature = self.natures.list[index].clone();
+            let plain = &self.natures.plains[nature.plain as usize];
+            let leaves = direction == Direction::Egress;
+            let special = leaves && (nature.family.is_some() || !plain.nodes.is_empty());
+            let mut set = if special { self.special(kind, &row, &nature) } else { None };
+            if leaves && !nature.host_ports.is_empty() {
+                let mut less = set.unwrap_or_else(|| row.get(nature.plain as usize).to_vec());
+                self.take_host_ports(kind, &row, &nature, &mut less);
+                set = Some(less);
+            }
+            set.iter_mut().for_each(|set| insert(set, Slots::ICMP_ERRORS));
+            let set = set.as_deref().unwrap_or_else(|| row.get(nature.plain as usize));
+            numbers.push(self.sets.number(set));
+        }
+        numbers
+    }
+
+    /// Whether any policy or denying list is in force.
+    pub(crate) fn can_deny(&self, kind: u32, direction: Direction) -> bool {
+        let kind = &self.kinds[kind as usize];
+        let denies = |list: &weir_model::CidrList| asked(list, direction) && list.action == ListAction::Deny;
+        kind.policies.iter().any(|id| self.cluster.policies[id.index()].rules(direction).is_some())
+            || kind.lists.iter().any(|id| denies(&self.cluster.lists[id.index()]))
+    }
+
+    /// The number of the set of all slots.
+    pub(crate) fn everything(&mut self) -> u32 {
+        let full = bits::full(self.slots.count());
+        self.sets.number(&full)
+    }
+
+    /// Policies and lists, as if every address were only an address.
+    fn plain_row(&self, holders: &Holders, kind: u32, direction: Direction) -> Row {
+        let words = words(self.slots.count());
+        let isolating = self.isolating(kind, direction);
+        let count = self.natures.plains.len();
+        // Spec: "By default, a pod is non-isolated for egress; all outbound connections are allowed." (ingress
+        // likewise)
+        let begin = if isolating.is_empty() { bits::full(self.slots.count()) } else { vec![0; words] };
+        let mut row = Row { words, sets: begin.repeat(count) };
+        for policy in isolating {
+            for rule in policy.rules(direction).unwrap_or_default() {
+                self.add_rule(holders, kind, direction, policy, rule, &mut row);
+            }
+        }
+        for plain in &holders.listed {
+            if self.is_denied(kind, direction, &self.natures.plains[*plain as usize]) {
+                row.get_mut(*plain as usize).fill(0);
+            }
+        }
+        self.add_errors(kind, direction, &mut row);
+        row
+    }
+
+    /// ICMP errors about live flows pass ingress from every address that no list denies, and pass egress to the other
+    /// end of the flow.
+    fn add_errors(&self, kind: u32, direction: Direction, row: &mut Row) {
+        for (number, plain) in self.natures.plains.iter().enumerate() {
+            if direction == Direction::Egress || !self.is_denied(kind, direction, plain) {
+                insert(row.get_mut(number), Slots::ICMP_ERRORS);
+            }
+        }
+    }
+
+    // Spec: "A pod is isolated for egress if there is any NetworkPolicy that both selects the pod and has "Egress" in
+    // its policyTypes" (ingress likewise).
+    fn isolating(&self, kind: u32, direction: Direction) -> Vec<&'c Policy> {
+        let policies = self.kinds[kind as usize].policies.iter().map(|id| &self.cluster.policies[id.index()]);
+        policies.filter(|policy| policy.rules(direction).is_some()).collect()
+    }
+
+    // Spec: "Each rule allows traffic which matches both the `from` and `ports` sections."
+    fn add_rule(
+        &self,
+        holders: &Holders,
+        kind: u32,
+        direction: Direction,
+        policy: &'c Policy,
+        rule: &'c Rule,
+        row: &mut Row,
+    ) {
+        let same = self.numbered(kind, direction, rule);
+        let has_names = rule.ports.iter().any(|port| matches!(port.port, PortMatch::Named(_)));
+        let names = has_names && direction == Direction::Egress;
+        let mut allow = |plain: u32| {
+            let set = row.get_mut(plain as usize);
+            add(set, &same);
+            if names {
+                self.add_names(rule, &self.natures.plains[plain as usize], set);
+            }
+        };
+        // Spec: "If this field is empty or missing, this rule matches all sources (traffic not restricted by source)."
+        if rule.peers.is_empty() {
+            (0..self.natures.plains.len() as u32).for_each(allow);
+            return;
+        }
+        let peers = rule.peers.iter().filter_map(|peer| self.natures.peer(policy.namespace, peer));
+        peers.flat_map(|peer| &holders.by_peer[peer as usize]).for_each(|plain| allow(*plain));
+    }
+
+    /// What of a rule's ports does not depend on the other end. A name is the destination's: coming in, the pod's own.
+    fn numbered(&self, kind: u32, direction: Direction, rule: &Rule) -> Vec<u64> {
+        // Spec: "If this field is empty or missing, this rule matches all ports (traffic not restricted by port)."
+        if rule.ports.is_empty() {
+            return bits::full(self.slots.count());
+        }
+        let mut set = vec![0; words(self.slots.count())];
+        for port in &rule.ports {
+            match &port.port {
+                PortMatch::Any => self.add_range(port, 0, u16::MAX, &mut set),
+                PortMatch::Range(first, last) => self.add_range(port, *first, *last, &mut set),
+                PortMatch::Named(name) if direction == Direction::Ingress => {
+                    let own = self.kinds[kind as usize].named.iter();
+                    let of_name = own.filter(|it| it.name == *name && it.protocol == port.protocol);
+                    of_name.for_each(|it| self.add_range(port, it.number, it.number, &mut set));
+                }
+                PortMatch::Named(_) => {}
+            }
+        }
+        set
+    }
+
+    fn add_range(&self, port: &PortRule, first: u16, last: u16, set: &mut [u64]) {
+        self.slots.range(port.protocol, first, last).for_each(|slot| insert(set, slot));
+    }
+
+    fn add_names(&self, rule: &Rule, plain: &Plain, set: &mut [u64]) {
+        for port in &rule.ports {
+            let PortMatch::Named(name) = &port.port else { continue };
+            let of_name = plain.named.iter().filter(|it| it.0 == *name && it.1 == port.protocol);
+            of_name.for_each(|it| self.add_range(port, it.2, it.2, set));
+        }
+    }
+
+    /// The first list that contains it decides; all it can do is deny.
+    fn is_denied(&self, kind: u32, direction: Direction, plain: &Plain) -> bool {
+        let lists = self.kinds[kind as usize].lists.iter().filter(|id| plain.lists.contains(id));
+        let mut lists = lists.map(|id| &self.cluster.lists[id.index()]);
+        lists.find(|list| asked(list, direction)).is_some_and(|list| list.action == ListAction::Deny)
+    }
+
+    /// What leaves for a service's address, or for a node's; `None` if that is an address like others.
+    fn special(&self, kind: u32, row: &Row, nature: &Nature<'c>) -> Option<Vec<u64>> {
+        let plain = &self.natures.plains[nature.plain as usize];
+        let node = self.kinds[kind as usize].node;
+        // Spec: "Traffic to and from the node where a Pod is running is always allowed, regardless of the IP address of
+        // the Pod or the node."
+        let own_node = node.is_some_and(|node| plain.nodes.contains(&node));
+        let denied = !own_node && self.is_denied(kind, Direction::Egress, plain);
+        if !own_node && nature.frontend.is_none() {
+            return None;
+        }
+        let is_closed = !nature.on_pod && nature.frontend.is_some_and(|it| it.owner.is_some());
+        let mut set = match () {
+            () if is_closed && denied => vec![0; words(self.slots.count())],
+            () if is_closed => self.without_peers(kind, |_| true),
+            () if own_node => bits::full(self.slots.count()),
+            () => row.get(nature.plain as usize).to_vec(),
+        };
+        for ((protocol, number), At { claims, contested }) in self.ports_at(nature, own_node) {
+            let slot = self.slots.of((Some(protocol), number));
+            let reached = |claim: &(ServiceId, usize)| self.reaches_service(kind, row, nature, *claim, slot);
+            let allowed = !denied && claims.iter().all(reached);
+            match (allowed, contested || claims.len() > 1) {
+                (true, true) => {}
+                (true, false) => insert(&mut set, slot),
+                (false, _) => remove(&mut set, slot),
+            }
+        }
+        Some(set)
+    }
+
+    /// The service ports at an address, each with all claims on it, and whether the address itself must be allowed too.
+    fn ports_at(&self, nature: &Nature<'c>, own_node: bool) -> BTreeMap<(Protocol, u16), At> {
+        let mut found: BTreeMap<(Protocol, u16), At> = BTreeMap::new();
+        for port in nature.frontend.into_iter().flat_map(|it| &it.ports) {
+            let at = found.entry((port.protocol, port.port)).or_default();
+            at.contested = port.contested || nature.on_pod;
+            at.claims.extend(port.claims.iter().map(|(service, index)| (*service, *index as usize)));
+        }
+        if own_node && nature.family.is_some() && self.cluster.assume.service_address == ServiceAddress::Backends {
+            for (id, service) in self.cluster.services.iter().enumerate() {
+                for (index, port) in service.ports.iter().enumerate() {
+                    let at = port.node_port.map(|number| found.entry((port.protocol, number)).or_default());
+                    at.into_iter().for_each(|at| _ = at.claims.insert((ServiceId(id as u32), index)));
+                }
+            }
+        }
+        found
+    }
+
+    /// A service port is allowed if all of its ready backends are.
+    fn reaches_service(
+        &self,
+        kind: u32,
+        row: &Row,
+        nature: &Nature<'c>,
+        (service, index): (ServiceId, usize),
+        slot: usize,
+    ) -> bool {
+        let port = &self.cluster.services[service.index()].ports[index];
+        let me = self.models[kind as usize];
+        let node = self.kinds[kind as usize].node;
+        let own = &self.cluster.endpoints[me.index()].addresses;
+        let plains = &self.backends[service.index()][index];
+        let serves =
+            |address: std::net::IpAddr| nature.family.is_none_or(|it| weir_objects::address::Family::of(address) == it);
+        let serving = port.backends.iter().zip(plains).filter(|(it, _)| it.address.is_none_or(serves));
+        let serving: Vec<_> = serving.collect();
+        if serving.is_empty() {
+            // While nothing is known of the ports to come behind it, only a rule that allows them all reaches it.
+            let allows_all = |rule: &Rule| rule.ports.is_empty() || rule.ports.iter().any(|it| is_all(it, port));
+            return contains(&self.without_peers(kind, allows_all), slot);
+        }
+        serving.into_iter().all(|(backend, plain)| {
+            // Spec: "A Pod cannot block access to itself."
+            let itself = backend.endpoint == Some(me) || backend.address.is_some_and(|at| own.contains(&at));
+            let own_node = node.is_some_and(|node| self.natures.plains[*plain as usize].nodes.contains(&node));
+            let at = self.slots.of((Some(port.protocol), backend.port));
+            itself || own_node || contains(row.get(*plain as usize), at)
+        })
+    }
+
+    /// A hostPort of the endpoint's node leads to a pod, and is allowed only as far as that pod is.
+    fn take_host_ports(&self, kind: u32, row: &Row, nature: &Nature<'c>, set: &mut [u64]) {
+        let of = &self.kinds[kind as usize];
+        for index in &nature.host_ports {
+            let claim = &self.cluster.host_ports[*index];
+            let plain = self.claimants[*index] as usize;
+            // Spec: "A Pod cannot block access to itself."
+            let itself = of.claims.contains(index);
+            let own_node = of.node.is_some_and(|node| self.natures.plains[plain].nodes.contains(&node));
+            let at = self.slots.of((Some(claim.protocol), claim.backend.port));
+            if of.node == Some(claim.node) && !itself && !own_node && !contains(row.get(plain), at) {
+                remove(set, self.slots.of((Some(claim.protocol), claim.port)));
+            }
+        }
+    }
+
+    /// What rules that name no peer allow, where nothing is known of the other end.
+    fn without_peers(&self, kind: u32, keep: impl Fn(&Rule) -> bool) -> Vec<u64> {
+        let isolating = self.isolating(kind, Direction::Egress);
+        if isolating.is_empty() {
+            return bits::full(self.slots.count());
+        }
+        let mut set = vec![0; words(self.slots.count())];
+        let rules = isolating.iter().flat_map(|policy| policy.rules(Direction::Egress).unwrap_or_default());
+        for rule in rules.filter(|rule| rule.peers.is_empty() && keep(rule)) {
+            add(&mut set, &self.numbered(kind, Direction::Egress, rule));
+        }
+        set
+    }
+}
+
+fn asked(list: &weir_model::CidrList, direction: Direction) -> bool {
+    match direction {
+        Direction::Ingress => list.ingress,
+        Direction::Egress => list.egress,
+    }
+}
+
+/// Whether a rule's port is every port of a service port's protocol.
+fn is_all(rule: &PortRule, port: &ServicePort) -> bool {
+    rule.protocol == port.protocol
+        && match rule.port {
+            PortMatch::Any => true,
+            PortMatch::Range(first, last) => first <= 1 && last == u16::MAX,
+            PortMatch::Named(_) => false,
+        }
+}

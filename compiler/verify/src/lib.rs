@@ -1,0 +1,181 @@
+//! Verification: checks a finished artifact against the cluster, independently of the compiler stages that produced it.
+//!
+//! Problem: classes, tables, passes and code may be wrong together, and still agree with each other.
+//! Strategy: from the cluster alone, find which endpoints and addresses ([`expected`]) and which ports ([`slots`]) the
+//! oracle can distinguish. From the artifact alone, by running its programs over its maps, find which of them the
+//! programs can distinguish ([`prober`], [`survey`]). Values that are equal to both sides are covered by one
+//! representative. If the product of the representatives is small, a packet for each combination runs through the
+//! programs and is compared with the oracle ([`product`]). If it is too large, each factor is checked separately, and
+//! then the way they combine ([`parts`]). Flows that an older generation allowed must be judged as new flows are
+//! ([`again`]). If anything is staged, everything is done a second time with the staged policies and lists enforced on
+//! both sides ([`staged`]). The report says whether every combination was run, and how many checks of each part agreed.
+//! Invariants: uses nothing of lower, passes and emit, and of classify only the conversion between addresses and
+//! numbers; knows no table's layout; a trap, an unreadable map or a program that cannot be followed is a difference,
+//! never a pass.
+
+mod again;
+mod asker;
+mod bits;
+mod edge;
+mod endpoints;
+mod errors;
+mod expected;
+mod parts;
+mod prober;
+mod product;
+mod report;
+mod slots;
+mod staged;
+mod survey;
+mod suspects;
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use weir_objects::address::Family;
+use weir_artifact::Artifact;
+use weir_model::directory::Directory;
+use weir_model::eval::Oracle;
+use weir_model::{Cluster, Established, HostNetworkPods, Icmp};
+use asker::Asker;
+use endpoints::Local;
+use expected::Expected;
+use parts::{Parts, Stopped, Unlearned};
+use prober::{Prober, Reach};
+use product::Product;
+use report::MOST_TOLD;
+pub use report::{Difference, Part, Report};
+
+/// Every combination is run if that takes at most this many packets.
+pub const MOST_PACKETS: u64 = 200_000;
+
+/// Checks an artifact against the cluster that it should enforce.
+pub fn verify(artifact: &Artifact, cluster: &Cluster) -> Report {
+    verify_within(artifact, cluster, MOST_PACKETS)
+}
+
+/// Like [`verify`], but runs every combination only if that takes at most `most_packets` packets.
+pub fn verify_within(artifact: &Artifact, cluster: &Cluster, most_packets: u64) -> Report {
+    let mut report = verify_enforced(artifact, cluster, most_packets);
+    if !cluster.staged.is_empty() || staged::is_in(artifact) {
+        let deciding = staged::deciding(artifact);
+        report.add_staged(verify_enforced(&deciding, &cluster.with_staged_enforced(), most_packets));
+    }
+    report
+}
+
+fn verify_enforced(artifact: &Artifact, cluster: &Cluster, most_packets: u64) -> Report {
+    let mut report = Report::default();
+    if let Err(difference) = run(artifact, cluster, most_packets, &mut report) {
+        report.tell(difference);
+    }
+    report
+}
+
+fn run(artifact: &Artifact, cluster: &Cluster, most_packets: u64, report: &mut Report) -> Result<(), Difference> {
+    if cluster.assume.hostnetwork_pods == HostNetworkPods::Pod || cluster.assume.icmp == Icmp::Allow {
+        return Err(Difference::Assumption);
+    }
+    let scope = endpoints::scope(artifact, cluster)?;
+    let mut told = Vec::new();
+    let locals = endpoints::check(artifact, cluster, &scope, &mut told);
+    report.count(Part::Endpoints, scope.len() as u64, locals.len() as u64);
+    told.into_iter().for_each(|difference| report.tell(difference));
+    let mut verifier = Verifier { artifact, cluster, locals, most_packets, lessons: Vec::new() };
+    let directory = Directory::new(cluster);
+    let mut expected = Expected::new(cluster, &directory, &scope);
+    let mut asker = Asker { cluster, oracle: Oracle::new(cluster) };
+    let before = report.clone();
+    while !verifier.attempt(&mut expected, &mut asker, report)? {
+        report.clone_from(&before);
+    }
+    Ok(())
+}
+
+struct Verifier<'a> {
+    artifact: &'a Artifact,
+    cluster: &'a Cluster,
+    locals: Vec<Local>,
+    most_packets: u64,
+    /// Probes that failed in earlier attempts because the prober did not know which parts of the state matter.
+    lessons: Vec<Unlearned>,
+}
+
+/// After this many lessons, verification gives up: the programs cannot be followed.
+const MOST_LESSONS: usize = 8;
+
+impl<'a> Verifier<'a> {
+    /// Runs one attempt. Returns false if it added a lesson: the caller then has to start over.
+    fn attempt(
+        &mut self,
+        expected: &mut Expected<'a>,
+        asker: &mut Asker<'a>,
+        report: &mut Report,
+    ) -> Result<bool, Difference> {
+        let families = self.families();
+        let addresses = expected.addresses();
+        let mut prober = Prober::new(self.artifact, unused(&addresses))?;
+        self.relearn(&mut prober)?;
+        let survey = survey::survey(self.artifact, &mut prober, expected, &addresses, &families)?;
+        let mut ports = expected.slots.ends();
+        ports.extend(suspects::all_ports(self.artifact));
+        ports.sort_unstable_by_key(|(protocol, port)| (protocol.map(|it| it as usize), *port));
+        ports.dedup();
+        edge::check(self.artifact, expected, &survey, unused(&addresses), report)?;
+        if self.cluster.assume.established == Established::Cut {
+            again::check(&mut prober, &survey, &self.locals, &expected.slots.ends(), report)?;
+        }
+        let product = Product::new(self.artifact, expected, &self.locals, &survey, &ports);
+        if product.size() <= self.most_packets {
+            report.exhaustive = true;
+            parts::check_all_flags(expected, self.cluster, &self.locals, report);
+            product.run(&mut prober, asker, report)?;
+            return Ok(true);
+        }
+        let mut parts = Parts {
+            prober: &mut prober,
+            expected,
+            asker,
+            survey: &survey,
+            locals: &self.locals,
+            ports: &ports,
+            report,
+        };
+        match parts.run(self.cluster) {
+            Ok(()) => Ok(true),
+            Err(Stopped::Difference(difference)) => Err(difference),
+            Err(Stopped::Unlearned(lesson)) if self.lessons.len() < MOST_LESSONS => {
+                self.lessons.push(lesson);
+                Ok(false)
+            }
+            Err(Stopped::Unlearned(_)) => Err(Difference::Unfollowed),
+        }
+    }
+
+    /// The address families in which local endpoints have addresses.
+    fn families(&self) -> Vec<Family> {
+        let addresses = self.locals.iter().flat_map(|it| &self.cluster.endpoints[it.id.index()].addresses);
+        let found: BTreeSet<bool> = addresses.map(|address| !address.is_ipv4()).collect();
+        found.into_iter().map(|is_v6| if is_v6 { Family::V6 } else { Family::V4 }).collect()
+    }
+
+    fn relearn(&self, prober: &mut Prober) -> Result<(), Difference> {
+        for lesson in &self.lessons {
+            prober.set_subject(lesson.subject)?;
+            let reach = prober.reach(lesson.instance, lesson.address, (None, 0), None, &mut Vec::new())?;
+            if let Reach::Row(state) = reach {
+                prober.learn(lesson.instance, &state)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An address of each family that is not in the set.
+fn unused(addresses: &BTreeSet<IpAddr>) -> [IpAddr; 2] {
+    let v4 = (Ipv4Addr::new(198, 18, 0, 1).to_bits()..).map(|bits| IpAddr::V4(bits.into()));
+    let v6 = (Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1).to_bits()..).map(|bits| IpAddr::V6(bits.into()));
+    let first = |mut list: Box<dyn Iterator<Item = IpAddr>>| list.find(|address| !addresses.contains(address));
+    let fallback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    [first(Box::new(v4)).unwrap_or(fallback), first(Box::new(v6)).unwrap_or(fallback)]
+}

@@ -1,0 +1,308 @@
+//! Questions to the emitted programs about single steps of their decision.
+//!
+//! Problem: a program's result does not show which class it finds for an address and which set for a class, and
+//! verification must not depend on how the program stores them.
+//! Strategy: stop a run where the program reads the endpoint's subject class. At that point the parts of its state that
+//! the rest of the program reads *are* the class of the other end, however the program found it. Continue from there
+//! with each subject class, and note which set is read. The rest of the program runs with all other parts of the state
+//! removed. It cannot depend on them unnoticed, because reading a removed part is a trap.
+//! Invariants: knows the layout of an endpoint's value and the names of maps, and nothing about tables.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::errors::{self, ICMP_ERROR};
+use super::slots::Port;
+use weir_artifact::Artifact;
+use weir_artifact::packet;
+use weir_artifact::layout::buckets::Tuple;
+use weir_artifact::layout::{FILTERS_EGRESS, FILTERS_INGRESS, MapName, endpoint, self};
+use weir_machine::Broken;
+use weir_machine::{Inside, Loaded, arrived, interface, verdict};
+use weir_model::eval::{FlowProtocol, Verdict};
+use weir_model::{Direction, Protocol};
+use weir_ebpf::vm::{MapId, Part, Skb, Spot, State, Stop};
+
+/// How far the program processed a packet.
+#[derive(Clone, Debug)]
+pub(super) enum Reach {
+    /// The program is about to look up the row.
+    Row(Box<State>),
+    /// The program decided before the look-up of a row.
+    Settled(Verdict),
+}
+
+/// A class as a program knows it: the parts of its state that the rest of the program reads.
+pub(super) type ClassKey = Vec<u64>;
+
+pub(super) struct Prober {
+    pub(super) loaded: Loaded,
+    endpoints: MapId,
+    rows: [Option<MapId>; 2],
+    ports: Option<MapId>,
+    /// The index of the probe endpoint: one past the endpoints of the artifact.
+    nobody: usize,
+    own: [IpAddr; 2],
+    subject: u32,
+    skb: Skb,
+    /// The parts of the state that the look-up of a row reads, by direction and family.
+    needed: [BTreeSet<Part>; 4],
+}
+
+/// A direction and a family: the programs have separate code for each combination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Instance {
+    pub(super) direction: Direction,
+    pub(super) is_v4: bool,
+}
+
+impl Instance {
+    fn index(self) -> usize {
+        2 * layout::direction_number(self.direction) as usize + usize::from(self.is_v4)
+    }
+}
+
+fn broken(what: impl std::fmt::Display) -> Broken {
+    Broken(what.to_string())
+}
+
+impl Prober {
+    /// `own` are the addresses of the probe endpoint. No other endpoint may have them.
+    pub(super) fn new(artifact: &Artifact, own: [IpAddr; 2]) -> Result<Self, Broken> {
+        let nobody = artifact.endpoints.len();
+        let subject = 0;
+        let value = value(subject, own);
+        let mut endpoints: Vec<&[u8]> = artifact.endpoints.iter().map(|it| it.value.as_slice()).collect();
+        endpoints.push(&value);
+        let programs = artifact.programs.each_ref().map(|program| &program.code);
+        let loaded = Loaded::new(programs, &artifact.maps, &endpoints)?;
+        let endpoints = loaded.map(MapName::Endpoints).ok_or_else(|| broken("there is no map endpoints"))?;
+        let rows = [MapName::Rows, MapName::Defaults].map(|name| loaded.map(name));
+        let ports = loaded.map(MapName::Ports);
+        let skb = Skb::new(Vec::with_capacity(80));
+        Ok(Self { loaded, endpoints, rows, ports, nobody, own, subject, skb, needed: Default::default() })
+    }
+
+    fn set_value(&mut self, own: [IpAddr; 2]) -> Result<(), Broken> {
+        let (key, value) = (interface(self.nobody).to_le_bytes(), value(self.subject, own));
+        let Inside { vm, .. } = self.loaded.inside();
+        vm.map_update(self.endpoints, &key, &value, 0).map_err(|errno| broken(format!("map endpoints: {errno:?}")))
+    }
+
+    /// Sets the probe endpoint's subject class.
+    pub(super) fn set_subject(&mut self, subject: u32) -> Result<(), Broken> {
+        if std::mem::replace(&mut self.subject, subject) == subject {
+            return Ok(());
+        }
+        self.set_value(self.own)
+    }
+
+    /// Expires the flows that earlier packets have left in the flow table, and makes the packet to be run.
+    fn pack(&mut self, instance: Instance, own: IpAddr, remote: IpAddr, (protocol, port): Port) -> Result<(), Broken> {
+        self.loaded.expire_flows();
+        let mut bytes = std::mem::take(&mut self.skb.packet);
+        let (source, destination) = match instance.direction {
+            Direction::Egress => (own, remote),
+            Direction::Ingress => (remote, own),
+        };
+        if (protocol, port) == ICMP_ERROR {
+            let interface = interface(self.nobody);
+            errors::write(&mut self.loaded, &mut bytes, instance.direction, interface, [own, remote])?;
+        } else {
+            write(&mut bytes, source, destination, (protocol, port));
+        }
+        self.skb = arrived(instance.direction, self.nobody, bytes, false);
+        Ok(())
+    }
+
+    /// Runs `act` with the probe endpoint's address, or with another one if the remote end has the same address.
+    fn with_own<T>(
+        &mut self,
+        remote: IpAddr,
+        mut act: impl FnMut(&mut Self, IpAddr) -> Result<T, Broken>,
+    ) -> Result<T, Broken> {
+        let family = usize::from(!remote.is_ipv4());
+        if self.own[family] != remote {
+            return act(self, self.own[family]);
+        }
+        let mut others = self.own;
+        others[family] = other_than(remote);
+        self.set_value(others)?;
+        let done = act(self, others[family]);
+        self.set_value(self.own)?;
+        done
+    }
+
+    /// Runs a packet up to the look-up of its row, and adds every read of the map `note` to `noted`.
+    pub(super) fn reach(
+        &mut self,
+        instance: Instance,
+        remote: IpAddr,
+        port: Port,
+        note: Option<MapId>,
+        noted: &mut Vec<Spot>,
+    ) -> Result<Reach, Broken> {
+        self.with_own(remote, |this, own| {
+            this.pack(instance, own, remote, port)?;
+            let program = this.loaded.program(instance.direction);
+            let Inside { vm, host } = this.loaded.inside_now();
+            let place = (this.endpoints, endpoint::SUBJECT as u64);
+            match vm.run_to(program, &mut this.skb, host, place, (note, noted)).map_err(broken)? {
+                Stop::Before(state) => Ok(Reach::Row(state)),
+                Stop::Ended(outcome) => verdict(instance.direction, outcome).map(Reach::Settled),
+            }
+        })
+    }
+
+    /// The verdict of the whole program on a packet of the probe endpoint.
+    pub(super) fn verdict(&mut self, instance: Instance, remote: IpAddr, port: Port) -> Result<Verdict, Broken> {
+        self.with_own(remote, |this, own| {
+            this.pack(instance, own, remote, port)?;
+            this.loaded.run_now(instance.direction, &mut this.skb)
+        })
+    }
+
+    /// The verdict on the answer to such a packet if an older generation allowed the flow.
+    pub(super) fn again(&mut self, instance: Instance, remote: IpAddr, port: Port) -> Result<Verdict, Broken> {
+        self.with_own(remote, |this, own| this.again_from(instance, own, remote, port))
+    }
+
+    fn again_from(&mut self, instance: Instance, own: IpAddr, remote: IpAddr, port: Port) -> Result<Verdict, Broken> {
+        let hook = match instance.direction {
+            Direction::Ingress => Direction::Egress,
+            Direction::Egress => Direction::Ingress,
+        };
+        let ends = if hook == Direction::Egress { [own, remote] } else { [remote, own] };
+        let mut bytes = std::mem::take(&mut self.skb.packet);
+        write_answer(&mut bytes, ends, port);
+        self.skb = arrived(hook, self.nobody, bytes, false);
+        self.loaded.expire_flows();
+        let tuple = tuple(interface(self.nobody), instance.direction, [own, remote], port);
+        self.loaded.begin_flow(tuple, instance.direction, 1)?;
+        self.loaded.run_now(hook, &mut self.skb)
+    }
+
+    /// The place where the program reads the set, if it continues from `state` with the probe endpoint's subject class.
+    pub(super) fn set(&mut self, state: &State) -> Result<Option<Spot>, Broken> {
+        self.follow(state).map_err(broken)
+    }
+
+    fn follow(&mut self, state: &State) -> Result<Option<Spot>, Box<weir_ebpf::vm::Trap>> {
+        let Inside { vm, host } = self.loaded.inside();
+        vm.follow(state, &mut self.skb, host, self.rows, [Some(self.endpoints), self.ports])
+    }
+
+    /// Learns from one more state which parts the look-up of a row reads: those whose removal changes the result.
+    pub(super) fn learn(&mut self, instance: Instance, state: &State) -> Result<(), Broken> {
+        let whole = self.set(state)?;
+        let known = self.needed[instance.index()].clone();
+        for part in Part::all().filter(|part| !known.contains(part) && state.part(*part).is_some()) {
+            let mut without = state.clone();
+            without.forget(part);
+            if self.follow(&without).ok() != Some(whole) {
+                self.needed[instance.index()].insert(part);
+            }
+        }
+        Ok(())
+    }
+
+    /// The class in a state: the parts that are known to be read.
+    pub(super) fn class(&self, instance: Instance, state: &State) -> ClassKey {
+        let needed = self.needed[instance.index()].iter();
+        needed.map(|part| state.part(*part).unwrap_or(u64::MAX)).collect()
+    }
+
+    /// A copy of the state without the parts that do not belong to the class.
+    pub(super) fn cut_down(&self, instance: Instance, state: &State) -> State {
+        let mut state = state.clone();
+        let needed = &self.needed[instance.index()];
+        Part::all().filter(|part| !needed.contains(part)).for_each(|part| state.forget(part));
+        state
+    }
+
+    /// The bytes of the map value that a program read.
+    pub(super) fn bytes(&mut self, spot: Spot) -> &[u8] {
+        self.loaded.inside().vm.value_at(spot.map, spot.element)
+    }
+
+    /// Overwrites the bytes that a program read.
+    pub(super) fn poke(&mut self, spot: Spot, bytes: &[u8]) -> Result<(), Broken> {
+        self.loaded.inside().vm.poke(spot, bytes).map_err(|errno| broken(format!("a set cannot be written: {errno:?}")))
+    }
+
+    /// Whether a map is a single value: a table in itself.
+    pub(super) fn is_table(&mut self, map: MapId) -> bool {
+        self.loaded.inside().vm.map_spec(map).is_some_and(|spec| spec.max_entries == 1)
+    }
+}
+
+/// Writes a packet to a port. A packet without a transport protocol is ICMP, or of the IP protocol whose number is
+/// given as the port.
+pub(super) fn write(bytes: &mut Vec<u8>, source: IpAddr, destination: IpAddr, (protocol, port): Port) -> bool {
+    const PLACES: [usize; 2] = [14 + 9, 14 + 6];
+    let flow = protocol.map_or(FlowProtocol::Icmp, FlowProtocol::Transport);
+    let written = packet::write(bytes, source, destination, flow, port);
+    let number = bytes.get_mut(PLACES[usize::from(!source.is_ipv4())]);
+    if let Some(number) = number.filter(|_| protocol.is_none() && port != 0) {
+        *number = port as u8;
+    }
+    written
+}
+
+/// The answer to a packet to a port: from that port, and neither a SYN nor an SCTP INIT, which would begin a flow of
+/// its own in the other direction.
+fn write_answer(bytes: &mut Vec<u8>, [source, destination]: [IpAddr; 2], (protocol, port): Port) {
+    /// The offset of TCP's flags or of SCTP's first chunk type, and its value in an answer: SYN and ACK, INIT ACK.
+    const TCP_ANSWER: (usize, u8) = (13, 0x12);
+    const SCTP_ANSWER: (usize, u8) = (12, 2);
+    let to = if protocol.is_some() { packet::CLIENT_PORT } else { port };
+    write(bytes, source, destination, (protocol, to));
+    let transport = if source.is_ipv4() { 14 + 20 } else { 14 + 40 };
+    if protocol.is_some() {
+        bytes.iter_mut().skip(transport).zip(port.to_be_bytes()).for_each(|(to, from)| *to = from);
+    }
+    let answer = match protocol {
+        Some(Protocol::Tcp) => Some(TCP_ANSWER),
+        Some(Protocol::Sctp) => Some(SCTP_ANSWER),
+        _ => None,
+    };
+    if let Some((at, value)) = answer
+        && let Some(byte) = bytes.get_mut(transport + at)
+    {
+        *byte = value;
+    }
+}
+
+/// The key of a flow to a port: `own` is the pod's end.
+fn tuple(interface: u32, begun: Direction, [own, remote]: [IpAddr; 2], (protocol, port): Port) -> Tuple {
+    let [client, server] = if protocol.is_some() { [packet::CLIENT_PORT, port] } else { [0, 0] };
+    let [remote_port, local_port] = if begun == Direction::Ingress { [client, server] } else { [server, client] };
+    let number = match protocol {
+        Some(Protocol::Tcp) => 6,
+        Some(Protocol::Udp) => 17,
+        Some(Protocol::Sctp) => 132,
+        None => port as u8,
+    };
+    Tuple { ifindex: interface, protocol: number, remote, local: own, remote_port, local_port }
+}
+
+/// The value of the probe endpoint: filtered in both directions, on no node.
+fn value(subject: u32, own: [IpAddr; 2]) -> Vec<u8> {
+    let mut value = vec![0; endpoint::BYTES as usize];
+    let numbers =
+        [(endpoint::SUBJECT, subject), (endpoint::FLAGS, FILTERS_INGRESS | FILTERS_EGRESS), (endpoint::NODE, u32::MAX)];
+    let numbers = numbers.map(|(at, number)| (at, number.to_le_bytes().to_vec()));
+    let addresses = own.map(|it| (if it.is_ipv4() { endpoint::V4 } else { endpoint::V6 }, layout::address_bytes(it)));
+    for (at, bytes) in numbers.into_iter().chain(addresses) {
+        value.iter_mut().skip(at as usize).zip(bytes).for_each(|(to, from)| *to = from);
+    }
+    value
+}
+
+/// Another address of the family.
+pub(super) fn other_than(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(it) => IpAddr::V4((it.to_bits() ^ 1).into()),
+        IpAddr::V6(it) => IpAddr::V6((it.to_bits() ^ 1).into()),
+    }
+}

@@ -1,0 +1,73 @@
+//! Every combination of representatives, as packets through the programs and questions to the oracle.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use super::asker::{Asker, instances};
+use super::endpoints::Local;
+use super::expected::Expected;
+use super::prober::Prober;
+use super::slots::Port;
+use super::survey::Survey;
+use super::{Difference, Report};
+use weir_artifact::Artifact;
+use weir_artifact::layout::endpoint;
+
+/// The factors of the product.
+pub(super) struct Product {
+    subjects: Vec<Local>,
+    remotes: Vec<IpAddr>,
+    ports: Vec<Port>,
+}
+
+impl Product {
+    pub(super) fn new(
+        artifact: &Artifact,
+        expected: &Expected<'_>,
+        locals: &[Local],
+        survey: &Survey,
+        ports: &[Port],
+    ) -> Self {
+        let mut seen = BTreeSet::new();
+        let differs = |local: &&Local| {
+            let value = artifact.endpoints.get(local.place).map_or(&[][..], |it| &it.value);
+            // Flags and node as well: everything but the addresses.
+            let rest = value.get(..endpoint::V4 as usize).unwrap_or_default();
+            seen.insert((rest.to_vec(), expected.kind(local.id)))
+        };
+        let subjects = locals.iter().filter(differs).copied().collect();
+        // Two addresses with the same classes and nature, if there are two, so that at least one of them is not the
+        // endpoint's own.
+        let mut times: HashMap<(bool, [u32; 2], u32), u32> = HashMap::new();
+        let mut remotes = Vec::new();
+        for remote in &survey.remotes {
+            let times = times.entry((remote.address.is_ipv4(), remote.classes, remote.nature)).or_default();
+            *times += 1;
+            remotes.extend((*times <= 2).then_some(remote.address));
+        }
+        Self { subjects, remotes, ports: ports.to_vec() }
+    }
+
+    /// The number of packets.
+    pub(super) fn size(&self) -> u64 {
+        2 * (self.subjects.len() as u64) * (self.remotes.len() as u64) * (self.ports.len() as u64)
+    }
+
+    pub(super) fn run(
+        &self,
+        prober: &mut Prober,
+        asker: &mut Asker<'_>,
+        report: &mut Report,
+    ) -> Result<(), Difference> {
+        for subject in &self.subjects {
+            for remote in &self.remotes {
+                for instance in instances(remote.is_ipv4()) {
+                    for port in &self.ports {
+                        asker.ask(&mut prober.loaded, report, subject, instance, *remote, *port)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,38 @@
+//! Verification of staged policies and lists, as if they were enforced.
+//!
+//! A program computes both verdicts of a new flow and reports where they differ. A word of its configuration makes it
+//! act on the staged verdict instead. With that word set, the checks of enforced rules also check staged ones.
+
+use weir_artifact::Artifact;
+use weir_artifact::layout::{MapName, STAGED_SHIFT, config, endpoint};
+
+/// Whether the artifact stages anything. If not, its endpoints are the same in both runs.
+pub(super) fn is_in(artifact: &Artifact) -> bool {
+    artifact.endpoints.iter().any(|local| flags(&local.value) >> STAGED_SHIFT != 0)
+}
+
+/// A copy of the artifact whose programs act on the staged verdict.
+pub(super) fn deciding(artifact: &Artifact) -> Artifact {
+    let mut deciding = artifact.clone();
+    if !is_in(artifact) {
+        return deciding;
+    }
+    let maps = deciding.maps.iter_mut().filter(|map| map.name == MapName::Config);
+    for (_, value) in maps.flat_map(|map| &mut map.entries) {
+        put(value, config::STAGED as usize, 1);
+    }
+    for local in &mut deciding.endpoints {
+        let flags = flags(&local.value) >> STAGED_SHIFT;
+        put(&mut local.value, endpoint::FLAGS as usize, flags);
+    }
+    deciding
+}
+
+fn flags(value: &[u8]) -> u32 {
+    let bytes = value.get(endpoint::FLAGS as usize..).and_then(|rest| rest.first_chunk());
+    bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+fn put(value: &mut [u8], at: usize, number: u32) {
+    value.iter_mut().skip(at).zip(number.to_le_bytes()).for_each(|(to, from)| *to = from);
+}

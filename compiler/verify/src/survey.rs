@@ -1,0 +1,168 @@
+//! The class that the programs find for every address.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use super::expected::Expected;
+use super::prober::{ClassKey, Instance, Prober, Reach};
+use super::suspects;
+use weir_objects::address::Family;
+use weir_artifact::Artifact;
+use weir_artifact::layout::{MapName, direction_number};
+use weir_machine::Broken;
+use weir_model::Direction;
+use weir_model::eval::Verdict;
+use weir_ebpf::vm::Spot;
+
+/// An address with its nature and its classes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Remote {
+    pub(super) address: IpAddr,
+    /// Its nature: its class in the oracle.
+    pub(super) nature: u32,
+    /// Its classes in the programs: ingress, egress.
+    pub(super) classes: [u32; 2],
+}
+
+/// A class that the programs distinguish.
+#[derive(Clone, Debug)]
+pub(super) struct Class {
+    /// An address of the class.
+    pub(super) address: IpAddr,
+    /// How far the program processes its packets, from a state that contains only the class.
+    pub(super) reach: Reach,
+}
+
+/// The result of a survey.
+#[derive(Debug, Default)]
+pub(super) struct Survey {
+    pub(super) remotes: Vec<Remote>,
+    pub(super) classes: HashMap<Instance, Vec<Class>>,
+    /// The number of questions asked about addresses.
+    pub(super) asked: u64,
+}
+
+/// For each word of a table, its neighbouring addresses are added for at most this many stretches of addresses.
+const STRETCHES: usize = 3;
+/// The number of sample addresses from which the prober learns which parts of the state the row look-up reads.
+const SAMPLES: usize = 12;
+
+/// Asks about all addresses of the families, and about further addresses that the tables read on the way point to.
+pub(super) fn survey(
+    artifact: &Artifact,
+    prober: &mut Prober,
+    expected: &mut Expected<'_>,
+    addresses: &BTreeSet<IpAddr>,
+    families: &[Family],
+) -> Result<Survey, Broken> {
+    let mut survey = Survey::default();
+    for family in families {
+        let mut open: BTreeSet<IpAddr> = addresses.iter().copied().filter(|it| Family::of(*it) == *family).collect();
+        open.extend(suspects::addresses(artifact, *family));
+        learn(prober, *family, &open)?;
+        let mut surveyor = Surveyor { prober, known: Default::default(), survey: &mut survey };
+        surveyor.all(artifact, expected, *family, open)?;
+    }
+    Ok(survey)
+}
+
+fn learn(prober: &mut Prober, family: Family, addresses: &BTreeSet<IpAddr>) -> Result<(), Broken> {
+    let step = (addresses.len() / SAMPLES).max(1);
+    for direction in Direction::ALL {
+        let instance = Instance { direction, is_v4: family == Family::V4 };
+        for address in addresses.iter().step_by(step) {
+            if let Reach::Row(state) = prober.reach(instance, *address, (None, 0), None, &mut Vec::new())? {
+                prober.learn(instance, &state)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[derive(PartialEq, Eq, Hash)]
+enum Known {
+    Class(ClassKey),
+    Settled(Verdict),
+}
+
+struct Surveyor<'a> {
+    prober: &'a mut Prober,
+    known: [HashMap<Known, u32>; 2],
+    survey: &'a mut Survey,
+}
+
+impl Surveyor<'_> {
+    /// Asks about addresses until the tables that were read point to no new one.
+    fn all(
+        &mut self,
+        artifact: &Artifact,
+        expected: &mut Expected<'_>,
+        family: Family,
+        mut open: BTreeSet<IpAddr>,
+    ) -> Result<(), Broken> {
+        let name = if family == Family::V4 { MapName::Prefixes4 } else { MapName::Prefixes6 };
+        let table = artifact.map(name).filter(|map| suspects::is_table(map));
+        let note = table.and_then(|_| self.prober.loaded.map(name));
+        let value = table.and_then(|map| map.entries.first()).map_or(&[][..], |(_, value)| value);
+        let mut done: BTreeSet<IpAddr> = BTreeSet::new();
+        let mut noted: Vec<Spot> = Vec::new();
+        let mut words: HashMap<u64, BTreeSet<IpAddr>> = HashMap::new();
+        while !open.is_empty() {
+            let mut next = BTreeSet::new();
+            for address in &open {
+                let is_v4 = family == Family::V4;
+                let ask = |this: &mut Self, direction, noted: &mut Vec<Spot>| {
+                    this.class(Instance { direction, is_v4 }, *address, note, noted)
+                };
+                let classes = [ask(self, Direction::Ingress, &mut noted)?, ask(self, Direction::Egress, &mut noted)?];
+                self.survey.remotes.push(Remote { address: *address, nature: expected.nature(*address), classes });
+                self.survey.asked += 2;
+                for spot in noted.drain(..) {
+                    // A word of an intact table belongs to one stretch of addresses. A damaged table may use it for
+                    // others as well.
+                    let stretches = words.entry(spot.offset).or_default();
+                    if stretches.len() < STRETCHES && stretches.insert(stretch_of(*address)) {
+                        let word = value.get(spot.offset as usize..).and_then(<[u8]>::first_chunk);
+                        next.extend(
+                            word.into_iter().flat_map(|it| suspects::beside(*address, u32::from_le_bytes(*it))),
+                        );
+                    }
+                }
+            }
+            done.append(&mut open);
+            open = next.difference(&done).copied().collect();
+        }
+        Ok(())
+    }
+
+    fn class(
+        &mut self,
+        instance: Instance,
+        address: IpAddr,
+        note: Option<weir_ebpf::vm::MapId>,
+        noted: &mut Vec<Spot>,
+    ) -> Result<u32, Broken> {
+        let reach = self.prober.reach(instance, address, (None, 0), note, noted)?;
+        let key = match &reach {
+            Reach::Row(state) => Known::Class(self.prober.class(instance, state)),
+            Reach::Settled(verdict) => Known::Settled(*verdict),
+        };
+        let known = &mut self.known[direction_number(instance.direction) as usize];
+        let next = known.len() as u32;
+        let number = *known.entry(key).or_insert(next);
+        if number == next {
+            let reach = match reach {
+                Reach::Row(state) => Reach::Row(Box::new(self.prober.cut_down(instance, &state))),
+                settled => settled,
+            };
+            self.survey.classes.entry(instance).or_default().push(Class { address, reach });
+        }
+        Ok(number)
+    }
+}
+
+/// The stretch of addresses in which the same word of a table means the same boundary.
+fn stretch_of(address: IpAddr) -> IpAddr {
+    let (family, number) = weir_objects::address::to_number(address);
+    weir_objects::address::to_address(family, number >> 16 << 16)
+}
