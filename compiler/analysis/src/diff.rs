@@ -269,9 +269,13 @@ pub fn survey(cluster: &Cluster) -> Result<Diff, DiffError> {
 fn between(sides: [Option<side::Side<'_>>; 2]) -> Result<Diff, DiffError> {
     let endpoints = universe::endpoints(&sides);
     let services = universe::services(&sides);
+    // By family, since an endpoint can have addresses of both, and blocks of one say nothing about the other. `rows`
+    // joins the results where they agree.
     let frames = [Family::V4, Family::V6].map(|it| universe::Frame::new(&sides, &endpoints, &services, it));
+    // Sets of the two sides can be compared only if both are sets of the same atoms.
     let atoms = atoms::JointAtoms::new(&sides);
     let mut tables = tables::Tables::new(&sides, atoms);
+    // Both families share `tables` and `cells`: equal differences get equal numbers, by which `rows` recognizes them.
     let mut cells = cells::Cells::default();
     let found = frames.each_ref().map(|it| regions::regions(&mut tables, &mut cells, it, &endpoints, &services));
     let isolation = isolation::changes(&sides, &endpoints);

@@ -125,6 +125,8 @@ impl<'c> Reach<'c> {
     /// Finds the parties and zones of a cluster.
     pub fn new(cluster: &'c Cluster) -> Result<Self, ClassifyError> {
         let mut seen = Cow::Borrowed(cluster);
+        // Left in, services and nodes would split zones and parties although they decide nothing here: services are
+        // judged by their backends, and every pod reaches its node. Without nodes, no hostPort is found either.
         let reshaped = seen.to_mut();
         reshaped.services.clear();
         reshaped.frontends.clear();
@@ -188,6 +190,7 @@ impl<'r> Cells<'r> {
     /// An empty cache.
     pub fn new(reach: &'r Reach<'r>) -> Self {
         let count = reach.classes.atoms.count();
+        // In this order: their numbers are `NOTHING` and `EVERYTHING`.
         let sets = vec![AtomSet::none(count), AtomSet::all(count)];
         let ids = sets.iter().cloned().zip([CellId::NOTHING, CellId::EVERYTHING]).collect();
         Self { reach, sets, ids, known: HashMap::new() }
@@ -212,6 +215,7 @@ impl<'r> Cells<'r> {
     pub fn passes(&mut self, from: Who, to: Who) -> Option<Passes> {
         match [Family::V4, Family::V6].map(|family| self.passes_over(family, from, to)) {
             [None, None] => None,
+            // One common family only: naming it would suggest that the other one is denied.
             [Some(only), None] | [None, Some(only)] => Some(Passes::Cell(only)),
             [Some(v4), Some(v6)] if v4 == v6 => Some(Passes::Cell(v4)),
             [Some(v4), Some(v6)] => Some(Passes::ByFamily(v4, v6)),
@@ -234,12 +238,14 @@ impl<'r> Cells<'r> {
             |direction, who, peer| reach.subject(who).map(|subject| reach.classes.row(direction, subject).find(peer));
         match (find(Direction::Egress, from, to_peer), find(Direction::Ingress, to, from_peer)) {
             (None, None) => None,
+            // The other end is outside, where no policy of this cluster applies, so one end decides alone.
             (Some(one), None) | (None, Some(one)) => Some(self.both(one, one)),
             (Some(egress), Some(ingress)) => Some(self.both(egress, ingress)),
         }
     }
 
     fn both(&mut self, one: AtomSetId, other: AtomSetId) -> CellId {
+        // By pairs of sets, not by pairs of ends: ten thousand parties have few different sets.
         if let Some(id) = self.known.get(&(one, other)) {
             return *id;
         }

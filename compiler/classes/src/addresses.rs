@@ -58,6 +58,7 @@ impl AddressMap {
     }
 
     fn split(&self, family: Family, wanted: bool) -> impl Iterator<Item = (IpAddr, PeerId)> {
+        // Both lists are sorted, so they are walked together: no search for each of a million listed addresses.
         let mut moving = self.moving.iter().peekable();
         self.of_family(family).filter(move |(at, _)| {
             while moving.next_if(|it| *it < at).is_some() {}
@@ -73,6 +74,7 @@ impl AddressMap {
 
     /// The class of an address.
     pub fn find(&self, address: IpAddr) -> PeerId {
+        // The exact entry alone decides: its class was made with all blocks and lists that contain the address.
         match self.exact.binary_search_by_key(&address, |(at, _)| *at) {
             Ok(index) => self.exact[index].1,
             Err(_) => self.find_stretch(address),
@@ -130,11 +132,14 @@ impl Number for u128 {
 
 /// The number after this one, unless it is the last.
 pub(crate) fn after<N: Number>(number: N) -> Option<N> {
+    // After the last address this is 0, for `u32` because `of` cuts it off. Then it is not greater, and there is no
+    // successor.
     let next = N::of(number.wide().wrapping_add(1));
     (next > number).then_some(next)
 }
 
 fn before<N: Number>(number: N) -> N {
+    // Callers only ask for numbers that are greater than another one, so this does not wrap.
     N::of(number.wide().wrapping_sub(1))
 }
 
@@ -217,6 +222,7 @@ impl Sets {
     /// The number of the set that differs from the set `from` by `changes`. A new set is added to the list. `None` if
     /// that exceeds the meter's limits.
     fn number(&mut self, from: u32, changes: &[PredicateId], members: &[PredicateId], meter: &Meter) -> Option<u32> {
+        // Only single changes are cached: several changes at one address would need a list as the key.
         if let [change] = changes
             && let Some(known) = self.known.get(&(from, *change))
         {
@@ -226,6 +232,7 @@ impl Sets {
         let set = changes.iter().fold(start, |set, change| self.trees.toggle(set, change.0));
         let number = match self.numbers.get(&set) {
             Some(number) => *number,
+            // The members are listed here only: once for each different set, not once for each stretch.
             None => self.list(set, members, meter)?,
         };
         if let [change] = changes {
@@ -247,6 +254,7 @@ impl Sets {
 }
 
 pub(super) fn cut(cluster: &Cluster, rules: &Rules, meter: &Meter) -> Segments {
+    // One collection for both families: a list with addresses of both is one predicate, and its set is one class.
     let mut sets = Sets::new(rules.predicates.len());
     let v4 = cut_family(cluster, rules, &mut sets, meter);
     let v6 = cut_family(cluster, rules, &mut sets, meter);
@@ -254,6 +262,8 @@ pub(super) fn cut(cluster: &Cluster, rules: &Rules, meter: &Meter) -> Segments {
 }
 
 fn cut_family<N: Number>(cluster: &Cluster, rules: &Rules, sets: &mut Sets, meter: &Meter) -> Vec<Segment<N>> {
+    // Starts and ends apart instead of one list of events: a start changes the set before its address and an end after
+    // it, so at one address they would need an order, and the end of the address space would need an address after it.
     let mut starts: Vec<(N, PredicateId)> = Vec::new();
     let mut ends: Vec<(N, PredicateId)> = Vec::new();
     for (index, predicate) in rules.predicates.iter().enumerate() {
@@ -288,10 +298,13 @@ fn sweep<N: Number>(
     while next_end < ends.len() {
         while starts.get(next_start).is_some_and(|(first, _)| *first <= at) {
             let predicate = starts[next_start].1;
+            // A sorted list, because a new set stores it as it is. It is as long as the number of blocks that overlap
+            // here.
             active.insert(active.partition_point(|it| *it < predicate), predicate);
             toggle(&mut changes, predicate);
             next_start += 1;
         }
+        // A gap: addresses that no block and no list contains are in no segment, and so in no table.
         if active.is_empty() {
             let Some((first, _)) = starts.get(next_start) else { break };
             at = *first;
@@ -300,9 +313,12 @@ fn sweep<N: Number>(
         // The stretch continues until the next predicate begins or one of these ends.
         let end = ends[next_end].0;
         let last = starts.get(next_start).map_or(end, |(first, _)| end.min(before(*first)));
+        // Compared by the change, not by the members: comparing whole lists at each cut costs the square of overlapping
+        // blocks.
         let Some(found) = sets.number(number, &changes, &active, meter) else { break };
         (number, changes) = (found, Vec::new());
         list.push(Segment { first: at, last, set: number });
+        // Ends after the segment is stored: the last address of a range is inside the range.
         while let Some((end, predicate)) = ends.get(next_end)
             && *end <= last
         {
@@ -312,6 +328,8 @@ fn sweep<N: Number>(
             }
             next_end += 1;
         }
+        // Inserting and removing moves the rest of `active`. It is the only part of a step whose cost grows with the
+        // overlap.
         let moved = active.len() as u64 / 8;
         let Some(next) = after(last).filter(|_| meter.take(0, 1 + moved)) else { break };
         at = next;
@@ -321,6 +339,8 @@ fn sweep<N: Number>(
 
 /// Adds a change. A change and its reversal cancel each other out.
 fn toggle(changes: &mut Vec<PredicateId>, predicate: PredicateId) {
+    // A list of single addresses ends and begins at each of them. The two changes cancel, so the set from before the
+    // gap is found without changing a tree.
     match changes.iter().position(|it| *it == predicate) {
         Some(index) => _ = changes.swap_remove(index),
         None => changes.push(predicate),
@@ -339,6 +359,8 @@ fn ranges<N: Number>(cluster: &Cluster, predicate: &Predicate) -> Vec<(N, N)> {
 
 /// The addresses of a block without its excepted blocks: sorted, disjoint, never touching.
 pub(crate) fn ranges_of_block<N: Number>(cidr: Prefix, except: &[Prefix]) -> Vec<(N, N)> {
+    // `except` narrows its own block only, so it is subtracted before blocks are united. In another implementation a
+    // hole of one rule closed other rules: https://github.com/aws/amazon-network-policy-controller-k8s/issues/121
     let holes = except.iter().map(|hole| bounds(*hole)).collect();
     subtract(bounds(cidr), &union(holes))
 }
@@ -355,6 +377,8 @@ fn union<N: Number>(mut ranges: Vec<(N, N)>) -> Vec<(N, N)> {
     let mut merged: Vec<(N, N)> = Vec::with_capacity(ranges.len());
     for (first, last) in ranges {
         match merged.last_mut() {
+            // Ranges that only touch are merged too: a cut between them would be a segment more, with the same set.
+            // After the end of the address space nothing begins, so every further range is inside the last one.
             Some((_, end)) if after(*end).is_none_or(|next| first <= next) => *end = last.max(*end),
             _ => merged.push((first, last)),
         }
@@ -370,6 +394,7 @@ fn subtract<N: Number>((first, last): (N, N), holes: &[(N, N)]) -> Vec<(N, N)> {
         if *hole_first > start {
             rest.push((start, before(*hole_first)));
         }
+        // `None`: the hole reaches the end of the block, and no later hole can be inside.
         at = after(*hole_last).filter(|next| *next <= last);
     }
     rest.extend(at.map(|start| (start, last)));
@@ -389,6 +414,8 @@ pub(super) fn assemble(segments: impl Iterator<Item = Stretch>, moving: Vec<(IpA
     for segment in segments {
         let adjacent = reach.is_some_and(|reach| follows(reach, segment.first));
         if segment.first == segment.last {
+            // A single address does not end the stretch before it: its exact entry has precedence, so the stretches on
+            // both sides of it can be one. A list of many hosts inside a block leaves the block whole.
             singles.push((segment.first, segment.peer));
             reach = reach.filter(|_| adjacent).map(|_| segment.last);
             continue;
@@ -402,6 +429,7 @@ pub(super) fn assemble(segments: impl Iterator<Item = Stretch>, moving: Vec<(IpA
     // A single address needs no entry if the stretches already give its class.
     let mut next = stretches.iter().peekable();
     let mut is_said = |(address, peer): (IpAddr, PeerId)| {
+        // Entries arrive in ascending order, so the stretches are walked once.
         while next.next_if(|it| it.last < address).is_some() {}
         next.peek().filter(|it| it.first <= address).map_or(PeerId(0), |it| it.peer) == peer
     };
@@ -415,6 +443,8 @@ pub(super) fn assemble(segments: impl Iterator<Item = Stretch>, moving: Vec<(IpA
         };
         let Some(entry) = (if moves { moving.next() } else { singles.next() }) else { break };
         if moves {
+            // A pod, service or node at the address: its class includes the blocks and lists, so the listed entry is
+            // superfluous.
             singles.next_if(|single| single.0 == entry.0);
         }
         if !is_said(entry) {
@@ -427,5 +457,6 @@ pub(super) fn assemble(segments: impl Iterator<Item = Stretch>, moving: Vec<(IpA
 
 fn follows(last: IpAddr, first: IpAddr) -> bool {
     let ((family, last), (next_family, first)) = (to_number(last), to_number(first));
+    // The families are compared too: no IPv6 address follows 255.255.255.255.
     family == next_family && last.checked_add(1) == Some(first)
 }

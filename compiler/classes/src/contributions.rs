@@ -20,6 +20,8 @@ impl Classes {
                 }
             }
         }
+        // A rule can match the peer and still allow nothing: if its only port is a name that the destination does not
+        // have. It is no reason for a verdict.
         found.retain(|(_, atoms)| !atoms.is_empty());
         found
     }
@@ -40,9 +42,11 @@ impl Classes {
                 Direction::Ingress => cluster.lists[list.index()].ingress,
                 Direction::Egress => cluster.lists[list.index()].egress,
             };
+            // A list for the other direction only must not end the search: a later list may deny in this one.
             asked && predicates.iter().any(is_it)
         };
         let first = self.subjects[subject.index()].lists.iter().find(contains)?;
+        // An allow list ends the search too: it exempts the address from all lists after it.
         (cluster.lists[first.index()].action == ListAction::Deny).then_some(*first)
     }
 
@@ -54,6 +58,8 @@ impl Classes {
                 set.add(atoms);
             }
         }
+        // A named port is resolved on the destination, pod by pod. To join the numbers of all pods that have the name
+        // would open ports that the author of the policy did not mean: https://github.com/cilium/cilium/issues/30003
         let (numbers, names) = match direction {
             Direction::Ingress => (&subject.named, &self.rules.ingress_names),
             Direction::Egress => (&peer.named, &self.rules.egress_names),
@@ -67,5 +73,7 @@ impl Classes {
 
 fn is_meant(rule: &DraftRule, peer: &Peer) -> bool {
     let holds = |predicate: &PredicateId| peer.predicates.binary_search(predicate).is_ok();
+    // Spec: "If this field is empty or missing, this rule matches all sources".
+    // https://github.com/kubernetes/kubernetes/blob/45d0fddaf1f2/staging/src/k8s.io/api/networking/v1/types.go#L121
     rule.peers.as_ref().is_none_or(|peers| peers.iter().any(holds))
 }

@@ -55,6 +55,7 @@ impl Fit {
     /// ordinary namespaces: then policies are not the cause, and removing more rules would not help. The step is large
     /// because each attempt may cost as much as the limits allow.
     pub fn lower(&self) -> Option<u64> {
+        // The estimate had fitted, so it was too low for this cluster, and nothing says by how much.
         let level = self.level.unwrap_or_else(|| self.heaviest.next_power_of_two()) / STEP;
         (level >= LEAST).then_some(level)
     }
@@ -70,16 +71,22 @@ impl Limits {
 /// Removes the rules of policies that do not fit. No level above `highest` is tried: earlier attempts have shown that
 /// higher levels do not fit.
 pub fn fit(cluster: &mut Cluster, scope: &Scope, limits: Limits, highest: Option<u64>) -> Fit {
+    // Once for all levels: policies are selected by their selectors, which they keep.
     let draft = subjects::draft(cluster, scope);
     let weights = Weights::new(cluster, &draft.policies);
+    // At or above the heaviest weight a level holds no policy, which is the same as no level.
     let mut level = highest.filter(|level| *level < weights.heaviest());
     loop {
         let held = level.map_or_else(Vec::new, |level| weights.above(level));
         let estimate = estimate::of_draft(cluster, &draft, &held);
+        // At the lowest level the search ends even if the estimate does not fit: ordinary namespaces lose no rules, and
+        // the meter decides whether classification fits after all.
         if limits.allow(estimate) || level.is_some_and(|level| level <= LEAST) {
             held.iter().for_each(|held| empty(cluster, held.policy));
             return Fit { estimate, level, held, heaviest: weights.heaviest() };
         }
+        // Powers of two, whatever the heaviest weight is: otherwise each rule that a held namespace adds would move the
+        // level of all others (`what_a_held_namespace_adds_lowers_no_level`).
         level = Some(match level {
             // The largest power of two below the heaviest weight.
             None => weights.heaviest().next_power_of_two() / 2,
@@ -95,6 +102,7 @@ fn empty(cluster: &mut Cluster, id: PolicyId) {
         Some(policy) => policy,
         None => &mut cluster.staged[id.index() - enforced],
     };
+    // Only directions that the policy names: `None` must stay, because an empty list would isolate one more direction.
     for rules in [&mut policy.ingress, &mut policy.egress].into_iter().flatten() {
         *rules = Vec::new();
     }
@@ -130,11 +138,14 @@ impl Weights {
             let (mut kept, all) = (0_u64, total(of_namespace));
             for (weight, policy) in of_namespace {
                 kept += weight;
+                // The sum counts held policies too, so every policy after the first held one is held as well: the
+                // heavier ones.
                 if kept > level {
                     held.push(Held { policy: *policy, weight: *weight, of_namespace: all });
                 }
             }
         }
+        // `estimate::of_draft` searches this list.
         held.sort_by_key(|held| held.policy);
         held
     }
@@ -163,5 +174,7 @@ fn rule_weight(cluster: &Cluster, rule: &Rule) -> u64 {
         PortMatch::Any | PortMatch::Named(_) => 1,
         PortMatch::Range(first, last) => 1 + u64::from(first != last),
     });
+    // Only the rule's own text counts, not the pods that it matches: other tenants' pods must not make a policy
+    // heavier.
     1 + rule.peers.iter().map(peer).sum::<u64>() + ports.sum::<u64>()
 }

@@ -45,14 +45,20 @@ pub enum Rest {
 
 /// The front of every service address, sorted by address.
 pub(super) fn by_address(cluster: &Cluster, atoms: &Atoms, is_pod: impl Fn(IpAddr) -> bool) -> BTreeMap<IpAddr, Front> {
+    // With this assumption a service address is like any other address, so it must not get a class of its own.
     if cluster.assume.service_address == ServiceAddress::Address {
         return BTreeMap::new();
     }
     let front = |Frontend { address, at }: &Frontend| {
         let is_pod = is_pod(*address);
+        // A ClusterIP exists only in the service proxy's rules, so nothing answers at its other ports. Behind an
+        // address that a service only claims, or that a pod has too, there can be a real host.
         let rest = if at.owner.is_some() && !is_pod { Rest::Closed } else { Rest::Address };
         let ports = at.ports.iter().flat_map(|port| {
             let atom = atoms.find(port.protocol, port.port);
+            // Every author of a Service can name any address in `externalIPs`. At a pod's address such a claim may only
+            // deny, otherwise a tenant could open another tenant's pod:
+            // https://github.com/kubernetes/kubernetes/issues/97076
             let contested = port.contested || is_pod;
             port.claims.iter().map(move |(service, port)| FrontPort { atom, service: *service, port: *port, contested })
         });
@@ -72,6 +78,7 @@ pub(super) fn node_ports(cluster: &Cluster, atoms: &Atoms) -> Vec<FrontPort> {
         for (index, port) in service.ports.iter().enumerate() {
             let Some(number) = port.node_port else { continue };
             let atom = atoms.find(port.protocol, number);
+            // Alone it is not contested. `ports_at` compares it with the other claims at the address of the node.
             found.push(FrontPort { atom, service: ServiceId(id as u32), port: index as u32, contested: false });
         }
     }
@@ -81,5 +88,7 @@ pub(super) fn node_ports(cluster: &Cluster, atoms: &Atoms) -> Vec<FrontPort> {
 /// The hostPorts of nodes that local endpoints run on. For addresses of other nodes, it is not known which pods their
 /// hostPorts lead to.
 pub(super) fn host_ports<'c>(cluster: &'c Cluster, draft: &Draft) -> impl Iterator<Item = (usize, &'c HostPort)> {
+    // Only nodes of local endpoints: packets of these endpoints meet no other node's translation before they are
+    // judged.
     draft.nodes().into_iter().flat_map(|node| cluster.host_ports_of(node))
 }

@@ -84,6 +84,8 @@ impl Dirty {
             (Self::Everything, _) | (_, Self::Everything) => Self::Everything,
             (Self::Nothing, it) | (it, Self::Nothing) => it,
             (Self::Addresses(mut a), Self::Addresses(b)) => {
+                // In order, because an address can leave one pod and come to another within one answer: the last entry
+                // for it holds.
                 a.entries.extend(b.entries);
                 a.judge_again |= b.judge_again;
                 Self::Addresses(a)
@@ -203,7 +205,10 @@ impl Index {
     /// Handles an object that was created or changed.
     pub fn apply(&mut self, mut object: Object) -> Dirty {
         let key = Key::of(&object);
+        // A deployment's pods have equal labels. Without this, the agent would keep one copy of them for each pod of
+        // the cluster.
         self.share_labels(&mut object);
+        // Taken out of the map, because `judge` reads the rest of the index while it compares the two states.
         let before = self.objects.remove(&key);
         let dirty = self.judge(before.as_ref(), Some(&object));
         self.remember(&key, before, Some(&object));
@@ -232,6 +237,7 @@ impl Index {
         if let Some(since) = &mut self.since
             && !is_same(before.as_ref(), after)
         {
+            // Only the first previous state: this is the state that the draft was made from.
             since.entry(key.clone()).or_insert(before);
         }
     }
@@ -242,6 +248,8 @@ impl Index {
         let listed: BTreeSet<Key> = objects.iter().map(Key::of).collect();
         let gone: Vec<Key> =
             self.objects.keys().filter(|key| key.kind == kind && !listed.contains(key)).cloned().collect();
+        // Deletions first. An address that moves from a deleted pod to a listed one must be free before the new pod
+        // takes it, otherwise two pods would seem to hold it, and the answer would be a compile.
         let deleted = gone.iter().fold(Dirty::Nothing, |dirty, key| dirty.and(self.delete(key)));
         objects.into_iter().fold(deleted, |dirty, object| dirty.and(self.apply(object)))
     }
@@ -280,12 +288,15 @@ impl Index {
 
     /// Compiles the objects as they are now. From here on, changes are answered relative to the result.
     pub fn compile(&mut self) -> Result<&Generation, ClassifyError> {
+        // Without `?` here: after an error, too, no generation is in the making. If `since` stayed, it would grow with
+        // every change.
         let generation = self.begin().classify();
         self.since = None;
         Ok(self.replace(generation?))
     }
 
     fn replace(&mut self, generation: Generation) -> &Generation {
+        // Both are differences from the previous generation. Applied to the new one, they would hide its own entries.
         self.changed.clear();
         self.relisted.clear();
         self.generation.insert(generation)
@@ -296,10 +307,14 @@ impl Index {
     pub fn begin(&mut self) -> Draft {
         let (cluster, _) = resolve(self.objects.values(), self.assume);
         let scope = match &self.node {
+            // A node that no object names yet has no pods. That is no error: its agent may start before its Node object
+            // is there.
             Some(node) => Scope::node(&cluster, node).unwrap_or_else(Scope::nothing),
             None => Scope::everything(&cluster),
         };
         self.since = Some(BTreeMap::new());
+        // Sets that no object has any more. Here, because a compile visits all objects anyway; a search at each
+        // deletion would not.
         self.labels.retain(|labels| Arc::strong_count(labels) > 1);
         let declared = self.objects.values().flat_map(node_addresses).copied().collect();
         Draft { cluster, scope, declared, selecting: selecting(&self.objects) }
@@ -308,9 +323,12 @@ impl Index {
     /// From here on, changes are answered relative to this generation. Returns the changes that arrived since it was
     /// begun.
     pub fn adopt(&mut self, generation: Generation) -> Late {
+        // First the generation, then the changes since it was begun: they must be answered relative to its classes.
         self.replace(generation);
         let mut late = Late::default();
         for (key, before) in self.since.take().unwrap_or_default() {
+            // Taken out and put back, because `answer` needs the whole index. `answer` and not `judge`: the pods'
+            // addresses were counted when the change arrived.
             let after = self.objects.remove(&key);
             match self.answer(before.as_ref(), after.as_ref()) {
                 Dirty::Nothing => {}
@@ -335,8 +353,11 @@ impl Index {
     pub fn settle(&mut self) {
         let Some(generation) = &mut self.generation else { return };
         let Generation { cluster, scope, classes, .. } = generation;
+        // Local endpoints stay whole: every later policy is compared with their labels, and they are the ones that are
+        // enforced.
         let local: BTreeSet<usize> = scope.endpoints().iter().map(|id| id.index()).collect();
         for (_, endpoint) in cluster.endpoints.iter_mut().enumerate().filter(|(index, _)| !local.contains(index)) {
+            // Emptied, not removed: ids are positions in this list.
             endpoint.name = String::new();
             endpoint.kind = Cow::default();
             endpoint.addresses = Vec::new();
@@ -345,6 +366,8 @@ impl Index {
             endpoint.uid = None;
         }
         (cluster.services, cluster.frontends, cluster.host_ports) = Default::default();
+        // A change of a list is computed from the objects, old and new, so this copy of perhaps a million entries is
+        // not needed.
         cluster.lists.iter_mut().for_each(|list| list.entries = Vec::new());
         classes.forget_verdicts();
     }
@@ -355,6 +378,7 @@ impl Index {
     }
 
     fn answer(&mut self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
+        // There are no classes yet to which a smaller answer could refer.
         if self.generation.is_none() {
             return if before.is_none() && after.is_none() { Dirty::Nothing } else { Dirty::Everything };
         }
@@ -364,19 +388,27 @@ impl Index {
         let dirty = match (before.map(|it| &it.body), after.map(|it| &it.body)) {
             (None | Some(Body::Pod(_)), None | Some(Body::Pod(_))) => self.pod_changes(before, after),
             (None | Some(Body::NetworkPolicy(_)), None | Some(Body::NetworkPolicy(_))) => {
+                // Both states: a policy that stops selecting a local pod changes as much as one that begins to.
                 let concerns = [before, after].into_iter().flatten().any(|policy| self.concerns_local(policy));
                 if concerns { Dirty::Everything } else { Dirty::Nothing }
             }
+            // Safe because classification then makes no class for services (`Classifier::exact_keys`). As soon as a
+            // policy for egress appears, that policy's change is a compile of all services.
             (
                 None | Some(Body::Service(_) | Body::EndpointSlice(_)),
                 None | Some(Body::Service(_) | Body::EndpointSlice(_)),
             ) if !self.judges_services() => Dirty::Nothing,
+            // Only changed lists. A new or deleted list adds or removes a predicate, and so changes the classes
+            // themselves.
             (Some(Body::CidrList(old)), Some(Body::CidrList(new))) => {
                 self.list_changes(before.map_or("", |it| &it.meta.name), old, new)
             }
+            // Nodes, namespaces, workloads, and anything that a later version adds: a needless compile costs time, a
+            // missed one would leave a wrong verdict in force.
             _ => Dirty::Everything,
         };
         if let Dirty::Addresses(changes) = &dirty {
+            // Recorded as written, so that the next change is compared with the table as it is then.
             self.changed.extend(changes.entries.iter().copied());
         }
         dirty
@@ -400,6 +432,7 @@ impl Index {
                     }
                 }
             };
+            // Only what `addresses` returned for the same object before: so the counts return to zero exactly.
             less(&mut self.holders, addresses(pod));
             less(&mut self.hosted, &pod.node_addresses);
         }
@@ -416,6 +449,7 @@ impl Index {
     fn concerns_local(&self, object: &Object) -> bool {
         let (Some(generation), Body::NetworkPolicy(policy)) = (&self.generation, &object.body) else { return true };
         let cluster = &generation.cluster;
+        // The labels of the last compile are enough: a local pod with other labels makes a new compile by itself.
         generation.classes.subject_of.iter().any(|(id, _)| {
             let endpoint = &cluster.endpoints[id.index()];
             let labels = cluster.labels.labels(endpoint.labels);
@@ -429,16 +463,21 @@ impl Index {
     fn pod_changes(&self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
         let Some(generation) = &self.generation else { return Dirty::Everything };
         let mut classes: BTreeMap<IpAddr, PeerId> = BTreeMap::new();
+        // The old state first: an address that the pod keeps gets its class from the new state, which overwrites the
+        // old one.
         for (object, is_now) in [(before, false), (after, true)] {
             let Some((object, pod)) = object.and_then(as_pod) else { continue };
+            // For both states: a pod that was local, or backed a service, is still in the tables as that.
             if !self.is_only_a_peer(generation, object, pod, after) {
                 return Dirty::Everything;
             }
             for address in addresses(pod) {
                 let peer = match is_now {
                     true => self.class(generation, object, pod, *address),
+                    // Without the pod, only blocks and lists hold for the address.
                     false => generation.classes.peer_of_predicates(self.predicates_at(generation, *address)),
                 };
+                // A set of predicates that no address had when the classes were made: no row has verdicts for it.
                 let Some(peer) = peer else { return Dirty::Everything };
                 classes.insert(*address, peer);
             }
@@ -453,8 +492,11 @@ impl Index {
 
     /// The changes that give these addresses these classes.
     fn changes(&self, generation: &Generation, classes: BTreeMap<IpAddr, PeerId>, other_owner: bool) -> Dirty {
+        // Flows remember that they were allowed, not for which class. If the class of their address changes, that is
+        // outdated.
         let judge_again = other_owner || classes.iter().any(|(address, peer)| self.peer_at(*address) != Some(*peer));
         let entries = classes.into_iter().map(|(address, peer)| (address, written(generation, address, peer)));
+        // Entries that the table has already need no write. On a large cluster most pod events change no address.
         let entries: Vec<_> = entries.filter(|(address, peer)| self.entry(*address) != *peer).collect();
         match entries.is_empty() && !judge_again {
             true => Dirty::Nothing,
@@ -466,29 +508,37 @@ impl Index {
         // A pod that names no node, but has node addresses, may be on this node.
         let is_placed = pod.node.is_some() || pod.node_addresses.is_empty();
         let local = self.node.is_none() || pod.node == self.node || !is_placed;
+        // Services without slices find backends by labels, so a pod can become one without any other object changing.
+        // With slices, the slice changes too and is answered by itself.
         let backs = generation.selecting.iter().any(|(namespace, selector)| {
             *namespace == object.meta.namespace
                 && selector.iter().all(|(key, value)| object.meta.labels.get(key) == Some(value))
         });
         let now = after.and_then(as_pod).map_or(&[][..], |(_, pod)| addresses(pod));
         let shares = |address: &IpAddr| {
+            // If another pod lists the address too, the one that counts depends on both (`Directory::endpoint_at`), and
+            // this event is about one of them only.
             let own = u32::from(now.contains(address));
             generation.fixed.contains(address) || self.holders.get(address).is_some_and(|count| *count > own)
         };
         !local
             && !backs
+            // A pod's status names addresses of its node, and the model reads them. A new one would change the own node
+            // of local pods.
             && pod.node_addresses.iter().all(|address| self.stays_a_nodes(generation, address))
             && !addresses(pod).iter().any(shares)
     }
 
     /// Whether an address was a node's when the generation was compiled, and a pod or a Node object still says so.
     fn stays_a_nodes(&self, generation: &Generation, address: &IpAddr) -> bool {
+        // When the last pod that names the address goes, the address may be no node's any more.
         let is_said = self.hosted.get(address).is_some_and(|count| *count > 0);
         generation.nodes.contains(address) && (is_said || generation.declared.contains(address))
     }
 
     fn class(&self, generation: &Generation, object: &Object, pod: &Pod, address: IpAddr) -> Option<PeerId> {
         let namespaces = &generation.cluster.namespaces;
+        // `None` for a namespace that is new since the compile: its labels are not in the generation's predicates.
         let namespace = namespaces.binary_search_by(|it| it.name.as_str().cmp(&object.meta.namespace)).ok()?;
         let namespace = NamespaceId(namespace as u32);
         let ports = named_ports(&pod.ports, self.assume);
@@ -504,6 +554,7 @@ impl Index {
 
     /// The present entry of an address in the exact table.
     fn entry(&self, address: IpAddr) -> Option<PeerId> {
+        // A change since the compile overrides the compiled table, also if it took the entry out.
         if let Some(changed) = self.changed.get(&address) {
             return *changed;
         }
@@ -517,6 +568,8 @@ impl Index {
 /// of these addresses can be changed in place.
 fn written(generation: &Generation, address: IpAddr, peer: PeerId) -> Option<PeerId> {
     let addresses = &generation.classes.addresses;
+    // The same rule as in `addresses::assemble`: otherwise the tables would differ from those of a compile from
+    // scratch.
     let is_said = addresses.find_stretch(address) == peer && !addresses.is_listed(address);
     (!is_said).then_some(peer)
 }
@@ -532,6 +585,7 @@ fn as_pod(object: &Object) -> Option<(&Object, &Pod)> {
 /// its name. If an address moves between pods of different names, one of them loses it first.
 fn loses_owner(before: Option<&Object>, after: Option<&Object>) -> bool {
     let Some((old, pod)) = before.and_then(as_pod) else { return false };
+    // By UID: a StatefulSet's pod comes back with the same name, and often with the same address, as another pod.
     let kept = after.and_then(as_pod).filter(|(new, _)| new.meta.uid == old.meta.uid);
     let kept = kept.map_or(&[][..], |(_, pod)| addresses(pod));
     addresses(pod).iter().any(|address| !kept.contains(address))
@@ -540,6 +594,8 @@ fn loses_owner(before: Option<&Object>, after: Option<&Object>) -> bool {
 /// The addresses that identify the pod in packets: none if it is on the host's network or has finished.
 fn addresses(pod: &Pod) -> &[IpAddr] {
     let away = pod.host_network || matches!(pod.phase, Some(Phase::Succeeded | Phase::Failed));
+    // The status of a finished pod still lists an address that another pod may have meanwhile:
+    // https://github.com/antrea-io/antrea/issues/6507
     if away { &[] } else { &pod.addresses }
 }
 
@@ -556,6 +612,7 @@ fn fixed_addresses(cluster: &Cluster, scope: &Scope) -> BTreeSet<IpAddr> {
     let local = scope.endpoints().iter().flat_map(|id| &cluster.endpoints[id.index()].addresses);
     let nodes = cluster.nodes.iter().flat_map(|node| &node.addresses);
     let services = cluster.frontends.iter().map(|frontend| &frontend.address);
+    // The `hostIP` of a hostPort has a class of its own, even if no Node lists this address.
     let named = cluster.host_ports.iter().filter_map(|it| it.address.as_ref());
     local.chain(nodes).chain(services).chain(named).copied().collect()
 }
@@ -569,11 +626,13 @@ fn node_addresses(object: &Object) -> &[IpAddr] {
 
 fn backing(cluster: &Cluster) -> BTreeSet<IpAddr> {
     let backends = cluster.services.iter().flat_map(|it| &it.ports).flat_map(|port| &port.backends);
+    // hostPorts lead to pods as services do, so their pods' classes decide verdicts on another address as well.
     backends.chain(cluster.host_ports.iter().map(|it| &it.backend)).filter_map(|it| it.address).collect()
 }
 
 /// Services whose backends are found by their selector, since they have no slices.
 fn selecting(objects: &BTreeMap<Key, Object>) -> Vec<(String, Labels)> {
+    // One slice is enough: then the selector is not used at all, even if the slice is empty.
     let sliced: BTreeSet<(&str, &str)> = objects
         .values()
         .filter_map(|object| match &object.body {

@@ -90,6 +90,8 @@ impl Scope {
             .endpoints
             .iter()
             .enumerate()
+            // A host-network pod has its node's address, so no program can be at its interface. A pod without an
+            // address sends nothing yet; comparisons give such pods placeholder addresses before they make a scope.
             .filter(|(_, it)| it.standing == Standing::Member && !it.addresses.is_empty() && keep(it.node))
             .map(|(index, _)| EndpointId(index as u32))
             .collect();
@@ -205,6 +207,8 @@ impl Subject {
         if let Some(staged) = self.staged.take() {
             // Their numbers follow those of the enforced ones.
             self.policies.extend(staged.policies);
+            // Replaced, not merged: one more policy can make a backend unreachable or reachable, so it adds entries and
+            // removes some.
             self.own_services = staged.own_services;
             self.own_host_ports = staged.own_host_ports;
         }
@@ -238,6 +242,8 @@ pub fn classify(cluster: &Cluster, scope: &Scope) -> Result<Classes, ClassifyErr
 
 /// Like [`classify`], but fails as soon as the cost exceeds the limits.
 pub fn classify_within(cluster: &Cluster, scope: &Scope, limits: Limits) -> Result<Classes, ClassifyError> {
+    // An error, not the nearest reading that can be enforced: the operator chose this one and would believe that it is
+    // in force.
     if cluster.assume.hostnetwork_pods == HostNetworkPods::Pod {
         return Err(ClassifyError::HostNetworkPods);
     }
@@ -245,14 +251,22 @@ pub fn classify_within(cluster: &Cluster, scope: &Scope, limits: Limits) -> Resu
         return Err(ClassifyError::Icmp);
     }
     let meter = Meter::new(limits);
+    // First the subjects: only policies and lists that apply to a local endpoint get predicates, atoms and classes.
+    // Those of other nodes would make every table larger and change no verdict here.
     let draft = subjects::draft(cluster, scope);
     let rules = predicates::collect(cluster, &draft);
     let specs = ports::specs(cluster, &draft, &rules);
     let atoms = ports::atoms(&specs, &rules, &meter);
+    // A stage that reached a limit returns an incomplete result. Without this check the next stage would spend as much
+    // again on it.
     meter.check()?;
+    // Atoms come before peers, because the key of a service address names the atoms of its ports.
     let (peers, addresses, fronts) = peers::classify(cluster, &draft, &rules, &atoms, &meter)?;
+    // Before the rows, which take ownership of all of these.
     let sources = sources::of(cluster, &rules, &specs, &peers, &addresses, &fronts);
     let classes = rows::build(cluster, draft, rules, atoms, peers, addresses, fronts, &meter);
+    // The loops over rows end silently at a limit, and then rows can lack denials of lists. This check keeps them from
+    // being enforced.
     meter.check()?;
     Ok(Classes { sources, spent: meter.spent(), ..classes })
 }
@@ -289,6 +303,7 @@ impl Classes {
 
     /// The predicate of a list; `None` if it applies to no local endpoint.
     pub fn predicate_of_list(&self, list: ListId) -> Option<PredicateId> {
+        // A linear search is enough: it runs once for each changed list, not for each address.
         let index = self.rules.predicates.iter().position(|it| *it == Predicate::List(list))?;
         Some(PredicateId(index as u32))
     }
@@ -303,6 +318,7 @@ impl Classes {
 
     /// Frees everything but the classes of addresses and the data that finds a pod's class.
     pub(crate) fn forget_verdicts(&mut self) {
+        // `addresses` and `lookup` stay, because the index answers changes of pods and lists from them.
         (self.ingress, self.egress, self.atom_sets) = (Vec::new(), Vec::new(), Vec::new());
         self.staged = None;
         (self.fronts, self.peers, self.sources) = (Vec::new(), Vec::new(), Sources::default());
@@ -323,6 +339,7 @@ impl Classes {
     /// Whether any policy or list applies to egress of a local endpoint.
     pub fn judges_egress(&self, cluster: &Cluster) -> bool {
         self.subjects.iter().any(|subject| {
+            // Staged policies count too: their verdict on a service address is only reported, but it must be right.
             subject.policies.iter().chain(subject.staged()).any(|id| cluster.policy(*id).egress.is_some())
                 || subject.lists.iter().any(|id| cluster.lists[id.index()].egress)
         })
@@ -345,6 +362,7 @@ impl Classes {
     /// The lists that apply to a local endpoint, in the order in which they decide.
     pub fn lists(&self) -> Vec<ListId> {
         let mut found: Vec<ListId> = self.subjects.iter().flat_map(|subject| subject.lists.clone()).collect();
+        // A cluster's lists are numbered in the order in which they decide, so sorting restores that order.
         found.sort();
         found.dedup();
         found

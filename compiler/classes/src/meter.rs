@@ -74,6 +74,8 @@ struct Account {
 
 impl Account {
     fn add(&self, bytes: u64, steps: u64) {
+        // Cells, because nested loops that share the meter charge it at the same time. Saturating, because a product of
+        // two tenants' lists can exceed 64 bits, and an overflow would look cheap.
         self.bytes.set(self.bytes.get().saturating_add(bytes));
         self.most_bytes.set(self.most_bytes.get().max(self.bytes.get()));
         self.steps.set(self.steps.get().saturating_add(steps));
@@ -95,6 +97,8 @@ impl Meter {
         if self.policies.steps.get() > self.limits.steps {
             self.exceed(Exceeded::Steps(self.limits.steps));
         }
+        // Not only this call's limits: after any excess every call fails, so outer loops end without tests of their
+        // own.
         self.exceeded.get().is_none()
     }
 
@@ -110,11 +114,14 @@ impl Meter {
 
     /// Records the reason, unless there is an earlier one.
     fn exceed(&self, why: Exceeded) {
+        // The first reason is the true one. Stages that end early charge the costs of incomplete data.
         self.exceeded.set(self.exceeded.get().or(Some(why)));
     }
 
     /// Subtracts memory of policies that has been freed.
     pub(crate) fn give_back(&self, bytes: u64) {
+        // Only the present value sinks. `most_bytes` is the peak, and the limit applies to the peak. Steps are never
+        // given back.
         self.policies.bytes.set(self.policies.bytes.get().saturating_sub(bytes));
     }
 

@@ -66,6 +66,8 @@ impl Peers {
         pod: &NewPod<'_>,
         of_address: &[PredicateId],
     ) -> Option<PeerId> {
+        // Most new pods have labels that other pods already had when the classes were made. For the others every
+        // predicate is evaluated, which costs less than a compile.
         let known = cluster.labels.find_labels(pod.labels).and_then(|labels| self.held.get(&(pod.namespace, labels)));
         let held = known.cloned().unwrap_or_else(|| predicates_of(cluster, rules, pod));
         self.ids.get(&pod_key(cluster, rules, held, of_address, pod.ports)).copied()
@@ -81,6 +83,7 @@ fn predicates_of(cluster: &Cluster, rules: &Rules, pod: &NewPod<'_>) -> Vec<Pred
                 && namespaces.is_none_or(|it| matches(cluster.labels.selector(it), namespace_labels))
                 && matches(cluster.labels.selector(*pods), pod.labels)
         }
+        // Blocks and lists hold for addresses. The caller adds them from `of_address`.
         _ => false,
     };
     let found = rules.predicates.iter().enumerate().filter(|(_, predicate)| holds(predicate));
@@ -98,10 +101,12 @@ fn pod_key(
     let named = ports::named(ports, &rules.ids[Direction::Egress as usize]);
     // A pod to which no pod predicate or named port in force applies is equal to an address without a pod.
     let pods = !held.is_empty() || !named.is_empty();
+    // Lists are never left out: the assumption is about `ipBlock`, on which the API text is open.
     let blocks = cluster.assume.ipblock_pods == IpBlockPods::Match;
     let is_block = |id: PredicateId| matches!(rules.predicates[id.index()], Predicate::Block { .. });
     let mut predicates = held;
     predicates.extend(of_address.iter().copied().filter(|id| blocks || !is_block(*id)));
+    // Two sorted lists whose numbers are mixed. The key is compared as a whole, so the order has to be unique.
     predicates.sort();
     Peer { predicates: predicates.into(), named, pods, ..Peer::default() }
 }
@@ -123,6 +128,7 @@ pub(super) fn classify(
         rules,
         meter,
         peers: Peers {
+            // Class 0 before anything else: address map and programs use it for every address that they do not find.
             list: vec![Peer::default()],
             without_address: HashMap::new(),
             ids: HashMap::from([(Peer::default(), PeerId(0))]),
@@ -135,8 +141,10 @@ pub(super) fn classify(
     let mut of_pods: Vec<Option<PeerId>> = vec![None; pods.list.len()];
     let mut number = |key| match key {
         Key::Own(peer) => classifier.intern(peer),
+        // A long key is hashed once for each kind of pods, not for each address.
         Key::Pods(index) => *of_pods[index].get_or_insert_with(|| classifier.intern(pods.list[index].clone())),
     };
+    // In the order of addresses, so that numbers do not depend on the order of the objects.
     let exact = keys.into_iter().map(|(address, key)| (address, number(key))).collect();
     let of_sets = classifier.of_sets();
     classifier.peers.without_address = classifier.without_address();
@@ -193,6 +201,7 @@ impl Classifier<'_> {
         let mut of_claimed_pods: BTreeMap<IpAddr, u32> = BTreeMap::new();
         let directory = Directory::new(self.cluster);
         let mut numbers: HashMap<Front, u32> = HashMap::new();
+        // Only nodes with local endpoints. Addresses of other nodes are ordinary addresses and need no class.
         for node in draft.nodes() {
             for address in &self.cluster.nodes[node.index()].addresses {
                 let key = self.key_of_address(&mut keys, *address);
@@ -200,15 +209,19 @@ impl Classifier<'_> {
                 key.family = Some(Family::of(*address));
             }
         }
+        // Services and hostPorts are destinations only. The index relies on this: without a policy or list for egress
+        // it ignores every change of services (`Index::judges_services`).
         if ports::judges_egress(self.cluster, draft) {
             let is_pod = |address| directory.endpoint_at(address).is_some();
             for (address, front) in fronts::by_address(self.cluster, atoms, is_pod) {
+                // Equal fronts are stored once, such as those of a service with many external addresses.
                 let next = fronts.len() as u32;
                 let number = *numbers.entry(front.clone()).or_insert(next);
                 if number == next {
                     fronts.push(front);
                 }
                 match is_pod(address) {
+                    // Kept apart, because the key of the pod is made below and replaces other keys of its address.
                     true => _ = of_claimed_pods.insert(address, number),
                     false => self.key_of_address(&mut keys, address).front = Some(number),
                 }
@@ -223,6 +236,8 @@ impl Classifier<'_> {
         let mut pods = PodKeys::default();
         for (index, endpoint) in self.cluster.endpoints.iter().enumerate() {
             let id = EndpointId(index as u32);
+            // Several objects can have one address, such as a terminating pod and its successor. Only the pod that has
+            // it now counts: with the labels of both, the new pod would have the rights of the old one.
             for address in endpoint.addresses.iter().filter(|at| directory.endpoint_at(**at) == Some(id)) {
                 let index = self.key_among(&mut pods, endpoint, *address);
                 let claimed = of_claimed_pods.get(address).copied();
@@ -230,6 +245,8 @@ impl Classifier<'_> {
                 keys.insert(*address, claimed.map_or(Key::Pods(index), with_claims));
             }
         }
+        // Last, since these replace the keys from the loop above, which include blocks such as 0.0.0.0/0 around the
+        // placeholder.
         for (address, id) in &draft.stand_ins {
             let key = self.key_of_stand_in(draft, *address, &self.cluster.endpoints[id.index()]);
             keys.insert(*address, Key::Own(key));
@@ -240,6 +257,8 @@ impl Classifier<'_> {
     /// The number of the key of a pod's address. Thousands of pods have few different keys, and a key is long, so it is
     /// stored once.
     fn key_among(&self, pods: &mut PodKeys, endpoint: &Endpoint, address: IpAddr) -> usize {
+        // The kind is compared instead of the key: a key lists its predicates, and would be built for every pod to be
+        // found equal.
         let kind = PodKind {
             namespace: endpoint.namespace,
             labels: endpoint.labels,
@@ -262,6 +281,7 @@ impl Classifier<'_> {
         match endpoint.standing {
             Standing::Member => self.key_of_pod(endpoint, None),
             Standing::HostNetwork => {
+                // As for real addresses of nodes: those without local endpoints are not distinguished.
                 let nodes: Vec<_> = endpoint.node.into_iter().filter(|node| draft.nodes().contains(node)).collect();
                 let family = (!nodes.is_empty()).then(|| Family::of(address));
                 Peer { nodes, family, ..Peer::default() }
@@ -272,6 +292,7 @@ impl Classifier<'_> {
 
     fn key_of_address<'k>(&self, keys: &'k mut BTreeMap<IpAddr, Peer>, address: IpAddr) -> &'k mut Peer {
         keys.entry(address)
+            // Blocks and lists that contain the address still hold: a node or service is an address too.
             .or_insert_with(|| Peer { predicates: self.peers.segments.shared(address), ..Peer::default() })
     }
 
@@ -292,6 +313,7 @@ impl Classifier<'_> {
         let backends = self.cluster.services.iter().flat_map(|it| &it.ports).flat_map(|port| &port.backends);
         let mut found: Vec<EndpointId> =
             backends.filter(|it| it.address.is_none()).filter_map(|it| it.endpoint).collect();
+        // Numbers of classes are given in the order of endpoints, whichever service lists them first.
         found.sort();
         found.dedup();
         found
@@ -309,6 +331,7 @@ fn held_by_pods(
 ) -> HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>> {
     let groups = Groups::new(cluster);
     let mut selection = Selection::new(&cluster.labels);
+    // Every group has an entry, also if nothing holds, so that `of_pod` need not evaluate its labels again.
     let mut held: HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>> =
         groups.list.iter().map(|group| (*group, Vec::new())).collect();
     let mut namespaces_of: HashMap<SelectorId, Vec<bool>> = HashMap::new();
@@ -316,6 +339,7 @@ fn held_by_pods(
         let Predicate::Pods { own, namespaces, pods } = predicate else { continue };
         let mut matched = 0;
         let in_scope = namespaces.map(|selector| {
+            // Once for each selector of namespaces; the same one, often `{}`, occurs in many rules.
             namespaces_of.entry(selector).or_insert_with(|| {
                 let mut select = |labels| selection.matches(&cluster.labels, selector, labels);
                 cluster.namespaces.iter().map(|namespace| select(namespace.labels)).collect()
@@ -323,6 +347,8 @@ fn held_by_pods(
         });
         let candidates = groups.candidates(cluster, *pods, *own);
         let asked = cluster.labels.selector(*pods).size();
+        // Charged before the loop: a selector can name thousands of values, and one label can be on every pod of the
+        // cluster.
         if !meter.take(0, asked.saturating_mul(candidates.len() as u64)) {
             return held;
         }
@@ -358,6 +384,7 @@ impl<'c> Groups<'c> {
     fn new(cluster: &'c Cluster) -> Self {
         let members = cluster.endpoints.iter().filter(|it| it.standing == Standing::Member);
         let mut list: Vec<_> = members.map(|it| (it.namespace, it.labels)).collect();
+        // A deployment's pods have the same labels, so they are one group and are evaluated once.
         list.sort();
         list.dedup();
         let mut it = Self {
@@ -372,6 +399,8 @@ impl<'c> Groups<'c> {
             it.by_namespace.entry(*namespace).or_default().push(index);
             for (key, value) in cluster.labels.labels(*labels) {
                 it.by_label.entry((key, value)).or_default().push(index);
+                // An index of its own, not the intersection of the two others: `app=web` can be in every namespace, and
+                // each tenant's selector would walk the groups of all of them.
                 it.by_namespace_and_label.entry((*namespace, key, value)).or_default().push(index);
             }
         }
@@ -386,6 +415,7 @@ impl<'c> Groups<'c> {
             (None, Some(own)) => self.by_namespace.get(&own),
             (None, None) => Some(&self.all),
         };
+        // No entry: no pod has this label, so the selector matches nothing.
         found.map_or(&[], Vec::as_slice)
     }
 }

@@ -33,6 +33,8 @@ impl AtomSet {
 
     /// All of `count` atoms.
     pub fn all(count: usize) -> Self {
+        // Bit by bit instead of whole words of ones: bits above `count` would make equal sets unequal, and sets are
+        // interned by their words.
         let mut all = Self::none(count);
         (0..count).for_each(|atom| all.insert(AtomId(atom as u32)));
         all
@@ -68,6 +70,7 @@ impl AtomSet {
 
     /// Adds all of another set.
     pub fn add(&mut self, other: &Self) {
+        // All sets of one compile have the same number of words, so `zip` leaves none out.
         self.words.iter_mut().zip(&other.words).for_each(|(word, more)| *word |= more);
     }
 
@@ -156,6 +159,8 @@ impl Atoms {
         let after = self.intervals.partition_point(|it| (it.spec.protocol, it.spec.first) <= (protocol, port));
         let before = after.checked_sub(1).map(|index| self.intervals[index]);
         match before {
+            // One list has the intervals of all protocols, so the interval before the port may be another protocol's.
+            // SCTP is never judged as TCP.
             Some(it) if it.spec.protocol == protocol && port <= it.spec.last => it.atom,
             _ => Self::REST,
         }
@@ -170,6 +175,8 @@ impl Atoms {
 pub(super) fn atoms(specs: &BTreeMap<PortSpec, Origin>, rules: &Rules, meter: &Meter) -> Atoms {
     let specs: Vec<PortSpec> = specs.keys().copied().collect();
     let (intervals, count) = sweep(&specs, meter);
+    // Made once for each range, because thousands of rules name the same few ranges. It stops at the limit, and the
+    // caller then discards everything.
     let by_spec = specs.iter().map_while(|spec| Some((*spec, atoms_of(*spec, &intervals, count, meter)?))).collect();
     let (ingress_names, egress_names) = (rules.ingress_names.clone(), rules.egress_names.clone());
     Atoms { intervals, ingress_names, egress_names, count, by_spec }
@@ -177,10 +184,13 @@ pub(super) fn atoms(specs: &BTreeMap<PortSpec, Origin>, rules: &Rules, meter: &M
 
 /// The atoms of a range; `None` if listing them exceeds the meter's limits.
 fn atoms_of(spec: PortSpec, intervals: &[PortInterval], count: usize, meter: &Meter) -> Option<AtomSet> {
+    // Both ends of every range are cuts, so an interval is inside the range or outside of it, and never partly inside.
     let before = intervals.partition_point(|it| (it.spec.protocol, it.spec.last) < (spec.protocol, spec.first));
     let within = |it: &&PortInterval| it.spec.protocol == spec.protocol && it.spec.first <= spec.last;
     let covered = || intervals[before..].iter().take_while(within);
     let bytes = 8 * count.div_ceil(64) as u64;
+    // Charged before the set is allocated. One namespace can write thousands of ranges over thousands of intervals:
+    // this product is the reason for the meter.
     if !meter.take(bytes, bytes + covered().count() as u64) {
         return None;
     }
@@ -193,6 +203,8 @@ fn atoms_of(spec: PortSpec, intervals: &[PortInterval], count: usize, meter: &Me
 pub(super) fn specs(cluster: &Cluster, draft: &Draft, rules: &Rules) -> BTreeMap<PortSpec, Origin> {
     let mut specs = BTreeMap::new();
     let mut add = |protocol, (first, last), from: &dyn Fn() -> Origin| {
+        // The first origin stays. Policies are visited in the order of their names, so the line that an instruction
+        // names does not depend on the order of the input.
         specs.entry(PortSpec { protocol, first, last }).or_insert_with(from);
     };
     for id in &draft.policies {
@@ -202,8 +214,11 @@ pub(super) fn specs(cluster: &Cluster, draft: &Draft, rules: &Rules) -> BTreeMap
                 let place = RulePlace { policy, direction, rule };
                 for (index, port) in of_rule.ports.iter().enumerate() {
                     let range = match port.port {
+                        // All ports of one protocol, not "everything": only a rule without `ports` matches ICMP, which
+                        // is in atom 0.
                         PortMatch::Any => (0, u16::MAX),
                         PortMatch::Range(first, last) => (first, last),
+                        // The numbers differ from pod to pod. They are added below, from the pods that have the name.
                         PortMatch::Named(_) => continue,
                     };
                     add(port.protocol, range, &|| place.port(index));
@@ -211,6 +226,8 @@ pub(super) fn specs(cluster: &Cluster, draft: &Draft, rules: &Rules) -> BTreeMap
             }
         }
     }
+    // For ingress the destination is the subject, so only local endpoints' numbers count. For egress any pod can be the
+    // destination. Without an atom of its own, a named number would share the verdict of its neighbours.
     let local = draft.local.iter().map(|local| &cluster.endpoints[local.endpoint.index()]);
     for (name, number) in
         local.flat_map(|endpoint| named(&endpoint.named_ports, &rules.ids[Direction::Ingress as usize]))
@@ -225,12 +242,16 @@ pub(super) fn specs(cluster: &Cluster, draft: &Draft, rules: &Rules) -> BTreeMap
         let name = name as usize;
         add(rules.egress_names[name].0, (number, number), &|| rules.egress_names_from[name].clone());
     }
+    // A packet to a service is judged by the backends' ports, not by the service's port, so the latter needs an atom of
+    // its own even if no rule names it.
     if judges_egress(cluster, draft) {
         for service in &cluster.services {
             for (index, port) in service.ports.iter().enumerate() {
                 let path = || FieldPath::root().field("spec").field("ports").index(index);
                 // A headless service is reached at its pods' own ports.
                 let at_address = Some(port.port).filter(|_| !service.addresses.is_empty());
+                // The port at the address and the node port lead to the same backends, but at different addresses: two
+                // atoms.
                 for number in [at_address, port.node_port].into_iter().flatten() {
                     add(port.protocol, (number, number), &|| Origin::new(service.object, path()));
                 }
@@ -257,6 +278,8 @@ pub(super) struct NameIds(HashMap<String, [Option<u32>; 3]>);
 
 impl NameIds {
     fn get(&self, name: &str, protocol: Protocol) -> Option<u32> {
+        // The name alone is the key: with (name, protocol) as the key, each look-up would have to copy the name, for
+        // every port of every pod.
         self.0.get(name)?[protocol as usize]
     }
 
@@ -272,11 +295,14 @@ impl NameIds {
 
 /// The numbers of a pod's named ports: (index of the name, number), sorted.
 pub(super) fn named(ports: &[NamedPort], names: &NameIds) -> Vec<(u32, u16)> {
+    // Without named ports in any rule, the ports of thousands of pods are not looked at.
     if names.0.is_empty() {
         return Vec::new();
     }
     let find = |port: &NamedPort| Some((names.get(&port.name, port.protocol)?, port.number));
     let mut found: Vec<_> = ports.iter().filter_map(find).collect();
+    // The result is part of a class's key: the order of a pod's containers must not make two classes of one. A name
+    // with two numbers keeps both, unless `named-port-twice=first` has removed one while the objects were resolved.
     found.sort_unstable();
     found.dedup();
     found
@@ -285,6 +311,8 @@ pub(super) fn named(ports: &[NamedPort], names: &NameIds) -> Vec<(u32, u16)> {
 /// Cuts the port space at both ends of every range, and gives stretches inside the same ranges the same atom. Returns
 /// the number of atoms.
 fn sweep(specs: &[PortSpec], meter: &Meter) -> (Vec<PortInterval>, usize) {
+    // One set for each interval, as a list of its ranges, was tried first: 20,000 overlapping ranges took gigabytes. A
+    // range's number is unique to its protocol, so intervals of two protocols never have equal sets.
     let mut sets = SharedSets::new(specs.len());
     let mut atoms: HashMap<SharedSet, AtomId> = HashMap::from([(SharedSet::EMPTY, Atoms::REST)]);
     let mut intervals: Vec<PortInterval> = Vec::new();
@@ -292,21 +320,29 @@ fn sweep(specs: &[PortSpec], meter: &Meter) -> (Vec<PortInterval>, usize) {
         // Where a range begins or ends, the set of ranges that contain a port changes by that range.
         let mut changes: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (index, spec) in specs.iter().enumerate().filter(|(_, spec)| spec.protocol == protocol) {
+            // 32 bits, because a range that ends at 65535 has its second cut at 65536.
             for cut in [u32::from(spec.first), u32::from(spec.last) + 1] {
                 changes.entry(cut).or_default().push(index as u32);
             }
         }
         let mut active = SharedSet::EMPTY;
+        // The last cut begins no interval, because every range has ended there.
         let ends = changes.keys().copied().skip(1).collect::<Vec<_>>();
         for ((first, changed), end) in changes.iter().zip(ends) {
             if !meter.take(SWEEP_BYTES * changed.len() as u64, 1) {
                 return (intervals, atoms.len());
             }
+            // Beginning and ending are the same operation: at its first cut a range is absent from the set, at its
+            // second it is present.
             active = changed.iter().fold(active, |set, index| sets.toggle(set, *index));
+            // No range covers this gap. It is atom 0 and needs no interval, because `find` returns atom 0 between
+            // intervals.
             if active == SharedSet::EMPTY {
                 continue;
             }
             let next = AtomId(atoms.len() as u32);
+            // Intervals that are far apart share an atom if the same ranges contain them: `1-100`, cut by another
+            // rule's `50`, is one atom for `1-49` and `51-100`. Fewer atoms mean fewer words in every set.
             let atom = *atoms.entry(active).or_insert(next);
             push_interval(&mut intervals, PortSpec { protocol, first: *first as u16, last: (end - 1) as u16 }, atom);
         }

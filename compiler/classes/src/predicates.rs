@@ -101,6 +101,7 @@ pub(super) struct DraftPorts {
 impl DraftPorts {
     /// Whether the rule allows every port of the protocol.
     pub(super) fn cover(&self, protocol: Protocol) -> bool {
+        // The API has no port 0, so `1-65535` is every port that a backend can have.
         self.ranges.iter().any(|(of, first, last)| *of == protocol && *first <= 1 && *last == u16::MAX)
     }
 }
@@ -132,6 +133,8 @@ pub(super) fn collect(cluster: &Cluster, draft: &Draft) -> Rules {
                     collector.rule(place, of_rule)
                 });
                 let drafted = drafted.collect();
+                // A direction that the policy does not name has no entry; a direction without rules has an empty one.
+                // Only the latter isolates.
                 collector.rules.rules.insert((*id, direction), drafted);
             }
         }
@@ -151,9 +154,12 @@ struct Collector {
 
 impl Collector {
     fn rule(&mut self, place: RulePlace<'_>, rule: &Rule) -> DraftRule {
+        // Spec: "If this field is empty or missing, this rule matches all sources".
+        // https://github.com/kubernetes/kubernetes/blob/45d0fddaf1f2/staging/src/k8s.io/api/networking/v1/types.go#L121
         let peers = (!rule.peers.is_empty()).then(|| {
             let peers = rule.peers.iter().enumerate();
             let mut peers: Vec<_> = peers.map(|(index, peer)| self.peer(place, index, peer)).collect();
+            // A peer that a rule names twice must not cost twice in every row.
             peers.sort();
             peers.dedup();
             peers
@@ -165,10 +171,13 @@ impl Collector {
     fn peer(&mut self, place: RulePlace<'_>, index: usize, peer: &Peer) -> PredicateId {
         let own = place.policy.namespace;
         let predicate = match peer {
+            // Spec: "Otherwise it selects the pods matching podSelector in the policy's own namespace." So the
+            // namespace is part of the predicate: the same selector of two tenants is two predicates.
             Peer::Pods { namespaces: None, pods } => Predicate::Pods { own: Some(own), namespaces: None, pods: *pods },
             Peer::Pods { namespaces, pods } => Predicate::Pods { own: None, namespaces: *namespaces, pods: *pods },
             Peer::Block { cidr, except } => {
                 let mut except = except.clone();
+                // Exceptions have no order, so blocks that differ only in their order are one predicate.
                 except.sort();
                 except.dedup();
                 Predicate::Block { cidr: *cidr, except }
@@ -183,6 +192,7 @@ impl Collector {
         }
         let id = PredicateId(self.rules.predicates.len() as u32);
         self.rules.predicates.push(predicate.clone());
+        // `from` is called for new predicates only: an origin is a path of strings, and most peers occur in many rules.
         self.rules.predicates_from.push(from());
         self.ids.insert(predicate, id);
         id
@@ -197,11 +207,14 @@ impl Collector {
         let mut drafted = DraftPorts::default();
         for (index, port) in ports.iter().enumerate() {
             match &port.port {
+                // The same range as in `ports::specs`, otherwise `Atoms::of_range` would not find it.
                 PortMatch::Any => drafted.ranges.push((port.protocol, 0, u16::MAX)),
                 PortMatch::Range(first, last) => drafted.ranges.push((port.protocol, *first, *last)),
                 PortMatch::Named(name) => {
                     let next = names.len() as u32;
                     let number = ids[place.direction as usize].number(name, port.protocol, next);
+                    // A number for each (name, protocol): `http` over TCP and over UDP are two names, because a pod can
+                    // have either.
                     drafted.named.push(number);
                     if number == next {
                         names.push((port.protocol, name.clone()));

@@ -57,12 +57,16 @@ pub(super) fn build(
     let mut builder = Builder::new(cluster, &rules, &atoms, &peers, &addresses, &fronts, meter);
     let subject_of = builder.subjects(&draft);
     let mut subjects: Vec<Subject> = subject_of.iter().map(|(_, subject)| subject.clone()).collect();
+    // Sorted, so that the numbers of the classes depend on their content and not on the order of endpoints.
     subjects.sort();
     subjects.dedup();
     let ingress: Vec<Row> = subjects.iter().map(|subject| builder.row(Direction::Ingress, subject)).collect();
     let egress: Vec<Row> = subjects.iter().map(|subject| builder.row(Direction::Egress, subject)).collect();
+    // Without staged policies there is no second table, and the programs get no second test.
     let is_staged = subjects.iter().any(|subject| subject.staged.is_some());
     let staged = is_staged.then(|| builder.staged(&subjects, [&ingress, &egress]));
+    // Programs need this apart from the rows: an ICMP error passes because of the flow that it quotes, so only the
+    // lists can still deny its sender. `None` leaves the test out of the programs.
     let denied: Vec<_> = subjects.iter().map(|it| builder.denied_by_lists(Direction::Ingress, it)).collect();
     let denied_by_lists = denied.iter().any(|peers| !peers.is_empty()).then_some(denied);
     let number = |subject: &Subject| SubjectId(subjects.partition_point(|it| it < subject) as u32);
@@ -70,6 +74,7 @@ pub(super) fn build(
     let atom_sets = builder.sets.list;
     let lookup = peers;
     let peers = lookup.list.clone();
+    // The caller has collected the sources already and puts them in, with the cost.
     let sources = super::Sources::default();
     Classes {
         subject_of,
@@ -157,6 +162,8 @@ impl<'a> Builder<'a> {
         let mut holding = vec![Vec::new(); rules.predicates.len()];
         let mut naming = vec![Vec::new(); rules.egress_names.len()];
         let mut special = Vec::new();
+        // From predicates to classes. To ask every class about every rule would cost classes × rules for each subject;
+        // so a row costs as much as its rules match.
         for (index, peer) in peers.list.iter().enumerate() {
             let id = PeerId(index as u32);
             peer.predicates.iter().for_each(|predicate| holding[predicate.index()].push(id));
@@ -166,6 +173,7 @@ impl<'a> Builder<'a> {
             }
         }
         let node_ports = fronts::node_ports(cluster, atoms);
+        // `behind` is filled in below, since it reads the other fields.
         let (sets, behind) = (Sets::default(), Vec::new());
         let mut builder = Self {
             cluster,
@@ -190,14 +198,18 @@ impl<'a> Builder<'a> {
 
     fn behind(&self, port: &ServicePort) -> [Vec<Behind>; 2] {
         [Family::V4, Family::V6].map(|family| {
+            // By family: a packet to an IPv6 address of a service never goes to an IPv4 backend.
             let backends = port.backends.iter().filter(|it| serves(it, family));
             if !self.meter.take_for_services(0, 4 * port.backends.len() as u64) {
                 return Vec::new();
             }
             let mut behind: Vec<Behind> = backends.map(|it| self.stands_behind(it, port.protocol)).collect();
+            // Backends of one class cannot be distinguished by any rule. A service with thousands of pods is a few
+            // classes, and each row asks about these.
             behind.sort_unstable();
             behind.dedup();
             let fits = self.meter.take_for_services(size_of_val(behind.as_slice()) as u64, 0);
+            // An empty list would mean "no backends". It reaches no verdict, because the caller checks the meter.
             if fits { behind } else { Vec::new() }
         })
     }
@@ -209,6 +221,9 @@ impl<'a> Builder<'a> {
             backend.address.is_none() && self.cluster.endpoints[id.index()].standing == Standing::HostNetwork
         });
         Behind {
+            // The address before the endpoint: a slice can still list a terminating pod whose address is another pod's,
+            // and the packet goes to the address. A backend with neither is an unknown peer, for which only rules
+            // without peers hold.
             peer: by_address.or(by_endpoint).unwrap_or(PeerId(0)),
             atom: self.atoms.find(protocol, backend.port),
             node: host.and_then(|id| self.cluster.endpoints[id.index()].node),
@@ -220,7 +235,10 @@ impl<'a> Builder<'a> {
         let mut subjects: Vec<_> = draft.local.iter().map(|local| (local.endpoint, self.subject(local))).collect();
         let of_staged =
             |(id, it): &(EndpointId, Subject)| it.staged.is_some().then(|| (*id, it.clone().with_staged_enforced()));
+        // Staged variants are asked as subjects of their own: their policies change which backends they reach.
         let staged: Vec<_> = subjects.iter().filter_map(of_staged).collect();
+        // Both look-ups come before the assignments below, because they share rows between subjects that lack these
+        // fields.
         let [mut own_host_ports, mut staged_host_ports] = [&subjects, &staged].map(|of| self.own_host_ports(of));
         let [mut own_services, mut staged] = [&subjects, &staged].map(|of| self.own_services(of));
         for (endpoint, subject) in &mut subjects {
@@ -266,14 +284,18 @@ impl<'a> Builder<'a> {
             let found = subjects.binary_search_by_key(&id, |(id, _)| *id).ok()?;
             Some((id, &subjects[found].1))
         };
+        // Rows by subject: here subjects still lack their own services, so most pods of a namespace share one row.
         let mut rows: HashMap<&Subject, OpenRow> = HashMap::new();
         let mut found: HashMap<EndpointId, Vec<(u32, u32, Family)>> = HashMap::new();
+        // From services to local pods. The other way round, every pod would ask about every service.
         for (service, of_service) in self.cluster.services.iter().enumerate() {
             for (index, port) in of_service.ports.iter().enumerate() {
                 let behind = |it: &Backend| self.stands_behind(it, port.protocol);
                 for family in [Family::V4, Family::V6] {
                     let backends = || port.backends.iter().filter(|it| serves(it, family));
                     let mut local: Vec<_> = backends().filter_map(|it| subject_of(it.endpoint?)).collect();
+                    // A pod can be several backends of one port (several addresses or target ports), but it is asked
+                    // once.
                     local.sort_unstable_by_key(|(id, _)| *id);
                     local.dedup_by_key(|(id, _)| *id);
                     for (own, subject) in local {
@@ -283,6 +305,8 @@ impl<'a> Builder<'a> {
                         let row = rows.entry(subject).or_insert_with(|| self.ordinary(Direction::Egress, subject));
                         let reached = |it: &Backend| self.reaches(row, subject, behind(it));
                         let mut own_backends = backends().filter(|it| self.is_backend(it, own));
+                        // Only where it changes the verdict. If the pod's own backend is allowed anyway, an entry would
+                        // make every backend pod a subject class of its own, with a row of its own.
                         if !own_backends.all(reached) && backends().all(|it| self.is_backend(it, own) || reached(it)) {
                             found.entry(own).or_default().push((service as u32, index as u32, family));
                         }
@@ -290,6 +314,7 @@ impl<'a> Builder<'a> {
                 }
             }
         }
+        // `ordinary` has charged these rows, which end here.
         self.meter.give_back(rows.into_values().map(|row| row.bytes()).sum());
         found
     }
@@ -298,6 +323,7 @@ impl<'a> Builder<'a> {
     /// are sorted by endpoint.
     fn own_host_ports(&self, subjects: &[(EndpointId, Subject)]) -> HashMap<EndpointId, Vec<u32>> {
         let mut found: HashMap<EndpointId, Vec<u32>> = HashMap::new();
+        // Where no policy and no list applies to egress, no hostPort makes a difference.
         for (id, subject) in subjects.iter().filter(|(_, it)| self.is_judged(Direction::Egress, it)) {
             let claims = subject.node.into_iter().flat_map(|node| self.cluster.host_ports_of(node));
             let own: Vec<_> = claims.filter(|(_, it)| self.is_backend(&it.backend, *id)).collect();
@@ -316,6 +342,7 @@ impl<'a> Builder<'a> {
     /// Whether a backend is this pod: the backend may be a terminating pod whose address this pod has now.
     fn is_backend(&self, backend: &Backend, own: EndpointId) -> bool {
         let at = |address| self.cluster.endpoints[own.index()].addresses.contains(&address);
+        // The address counts as well as the name, because the packet goes to the pod that has the address.
         backend.endpoint == Some(own) || backend.address.is_some_and(at)
     }
 
@@ -323,6 +350,7 @@ impl<'a> Builder<'a> {
     fn staged(&mut self, subjects: &[Subject], enforced: [&[Row]; 2]) -> [Vec<Row>; 2] {
         let mut row = |direction, subject: &Subject, row: &Row| match &subject.staged {
             Some(_) => self.row(direction, &subject.clone().with_staged_enforced()),
+            // No staged policy selects this class, so the row cannot differ.
             None => row.clone(),
         };
         let mut rows = |direction, enforced: &[Row]| {
@@ -335,6 +363,8 @@ impl<'a> Builder<'a> {
         let mut open = self.ordinary(direction, subject);
         let bytes = open.bytes();
         // Where everything is allowed, all backends are.
+        // For ingress there is nothing to overlay: a source address is no evidence that the own node sent a packet (it
+        // can be masqueraded or forged), so programs decide that by the packet, and services are no sources.
         if direction == Direction::Egress && self.is_judged(direction, subject) {
             self.overlay_special(subject, &mut open);
         }
@@ -343,14 +373,17 @@ impl<'a> Builder<'a> {
         for (peer, set) in open.entries {
             let is_special = self.special.binary_search(&peer).is_ok();
             let set = self.intern(&set, is_special);
+            // An entry that equals the default would only make the table larger.
             if set == default {
                 continue;
             }
+            // Special entries have been charged to the account of Services already, in `overlay_special`.
             if !is_special && !self.meter.take(ENTRY_BYTES, 1) {
                 break;
             }
             entries.push((peer, set));
         }
+        // The open row ends here. Its finished entries and new sets are charged above, since they stay.
         self.meter.give_back(bytes);
         Row { default, entries }
     }
@@ -378,6 +411,7 @@ impl<'a> Builder<'a> {
             None => OpenRow { default: AtomSet::all(self.atoms.count()), entries: Vec::new() },
             Some(rules) => self.union(direction, subject, &rules),
         };
+        // Lists last: they are decided before policies, so a denial has to replace what rules have allowed.
         self.overlay_lists(direction, subject, &mut open);
         open
     }
@@ -385,15 +419,20 @@ impl<'a> Builder<'a> {
     /// Every rule of every policy that isolates; `None` if none does.
     fn rules_of(&self, direction: Direction, subject: &Subject) -> Option<Vec<&'a DraftRule>> {
         let isolating: Vec<_> = subject.policies.iter().filter_map(|id| self.rules.of(*id, direction)).collect();
+        // An isolating policy without rules gives `Some` of an empty list: nothing is allowed. `None` means that
+        // everything is.
         (!isolating.is_empty()).then(|| isolating.into_iter().flatten().collect())
     }
 
     fn union(&self, direction: Direction, subject: &Subject, rules: &[&DraftRule]) -> OpenRow {
         let mut default = AtomSet::none(self.atoms.count());
+        // Rules without peers first: they make the default, from which every entry starts. So no rule has to visit all
+        // classes.
         for rule in rules.iter().filter(|rule| rule.peers.is_none()) {
             default.add(&self.atoms_of(direction, subject, rule.ports.as_ref()));
         }
         let mut entries = Entries::new(self.peers.list.len(), default);
+        // As long as there are classes, however few rules the subject has, and so charged on its own.
         let scratch = size_of_val(entries.positions.as_slice()) as u64;
         let mut fits = self.meter.take(scratch, 0);
         for rule in rules {
@@ -410,10 +449,13 @@ impl<'a> Builder<'a> {
     }
 
     fn add_rule(&self, direction: Direction, subject: &Subject, rule: &DraftRule, entries: &mut Entries) {
+        // Its ranges are in the default already. Its named ports have another number on each peer, so they are entries.
         let Some(peers) = &rule.peers else { return self.add_names(direction, rule, None, entries) };
+        // Once for each rule: the classes below get copies of the same bits.
         let atoms = self.atoms_of(direction, subject, rule.ports.as_ref());
         for predicate in peers {
             let holding = &self.holding[predicate.index()];
+            // Charged before the loop. A namespace that writes many rules for many classes reaches the limit here.
             if !self.meter.take(0, holding.len() as u64 * set_steps(self.atoms)) {
                 return;
             }
@@ -424,6 +466,7 @@ impl<'a> Builder<'a> {
 
     /// Adds the named ports of an egress rule: each peer has its own numbers.
     fn add_names(&self, direction: Direction, rule: &DraftRule, peers: Option<&[PredicateId]>, entries: &mut Entries) {
+        // In ingress the subject is the destination; `atoms_of` has added its numbers.
         let named = rule.ports.as_ref().filter(|_| direction == Direction::Egress).map(|ports| &ports.named);
         for name in named.into_iter().flatten() {
             let protocol = self.rules.egress_names[*name as usize].0;
@@ -433,6 +476,8 @@ impl<'a> Builder<'a> {
             }
             for (peer, number) in naming {
                 let holds = |predicate: &PredicateId| self.peer(*peer).predicates.binary_search(predicate).is_ok();
+                // The peer has to match the rule too. A name alone would allow the port on pods that the rule does not
+                // select.
                 if peers.is_none_or(|peers| peers.iter().any(holds)) {
                     entries.of(*peer).insert(self.atoms.find(protocol, *number));
                 }
@@ -452,6 +497,7 @@ impl<'a> Builder<'a> {
                 set.add(atoms);
             }
         }
+        // A named port is the destination's. In ingress that is this subject; in egress `add_names` asks each peer.
         if direction == Direction::Ingress {
             for (name, number) in subject.named.iter().filter(|(name, _)| ports.named.contains(name)) {
                 set.insert(self.atoms.find(self.rules.ingress_names[*name as usize].0, *number));
@@ -466,6 +512,7 @@ impl<'a> Builder<'a> {
             fits.then(|| (peer, AtomSet::none(self.atoms.count())))
         });
         let denied = denied.collect::<Vec<_>>();
+        // Denials replace entries of the same classes, so fewer bytes remain than were charged.
         let before = open.bytes() + denied.len() as u64 * entry_bytes(&open.default);
         open.overlay(denied);
         self.meter.give_back(before - open.bytes());
@@ -479,10 +526,12 @@ impl<'a> Builder<'a> {
             let list = &self.cluster.lists[id.index()];
             let predicate = self.list_predicates.get(id).filter(|_| asks(list, direction));
             for peer in predicate.into_iter().flat_map(|predicate| &self.holding[predicate.index()]) {
+                // The subject's lists are in the order in which they decide, so the first entry stays.
                 decided.entry(*peer).or_insert(list.action);
             }
         }
         let fits = self.meter.take((size_of::<PeerId>() * decided.len()) as u64, decided.len() as u64);
+        // Classes that an allow list has decided are left out: policies judge them as usual.
         let denied = decided.into_iter().filter(|(_, action)| fits && *action == ListAction::Deny);
         denied.map(|(peer, _)| peer).collect()
     }
@@ -501,5 +550,6 @@ fn asks(list: &CidrList, direction: Direction) -> bool {
 }
 
 fn serves(backend: &Backend, family: Family) -> bool {
+    // A backend that has no address yet may get one of either family, so it counts for both.
     backend.address.is_none_or(|address| Family::of(address) == family)
 }

@@ -32,6 +32,8 @@ impl SharedSets {
     /// Makes sets of numbers below `bound`.
     pub(crate) fn new(bound: usize) -> Self {
         let depth = bound.next_power_of_two().trailing_zeros().max(1);
+        // The node of `EMPTY` has itself as both children. So an empty subtree has the same id at every level, and it
+        // needs no nodes. The node of `PRESENT` is a placeholder: leaves have no children, so it is never read.
         let empty = [SharedSet::EMPTY; 2];
         Self { depth, children: vec![empty; 2], ids: HashMap::from([(empty, SharedSet::EMPTY)]) }
     }
@@ -45,10 +47,15 @@ impl SharedSets {
         if levels == 0 {
             return if set == SharedSet::EMPTY { SharedSet::PRESENT } else { SharedSet::EMPTY };
         }
+        // The highest bit decides at the root, so neighbouring numbers share all but the last nodes of their paths:
+        // such as the predicates of one policy, which are numbered one after the other.
         let side = (number >> (levels - 1) & 1) as usize;
         let mut children = self.children[set.0 as usize];
         children[side] = self.toggle_below(children[side], number, levels - 1);
+        // Nodes are never changed or removed, so that the ids of earlier sets stay valid: a class may have one of them.
         let next = SharedSet(self.children.len() as u32);
+        // Without this look-up, a set that the sweep reaches again on another path would get another id, and one class
+        // would become two. The index is as large as the changes, not as large as the sets.
         let id = *self.ids.entry(children).or_insert(next);
         if id == next {
             self.children.push(children);

@@ -80,6 +80,7 @@ pub(super) fn of(
         let protocol = spec.protocol.number();
         let ends = [u32::from(spec.first), u32::from(spec.last) + 1];
         for cut in ends.map(|port| (protocol, port)) {
+            // Not `entry`, because `numbers.add` borrows all of `sources` to store a new origin.
             if !sources.cuts.contains_key(&cut) {
                 let source = numbers.add(&mut sources, origin.clone());
                 sources.cuts.insert(cut, source);
@@ -89,6 +90,8 @@ pub(super) fn of(
     let finder = Finder { cluster, rules, fronts };
     for family in [Family::V4, Family::V6] {
         let of_family = || addresses.exact.iter().filter(|(at, _)| Family::of(*at) == family);
+        // Larger tables do not become instructions, so nothing asks for their origins. For a list of a million
+        // addresses that would be a million paths.
         if of_family().nth(MOST_COMPARES).is_some() {
             continue;
         }
@@ -119,6 +122,8 @@ impl Finder<'_> {
         let node = || peer.nodes.first().and_then(|id| self.cluster.nodes[id.index()].object);
         let host_port = peer.host_ports.first().and_then(|index| self.cluster.host_ports.get(*index as usize));
         let pod = || host_port.map(|it| self.cluster.endpoints[it.pod.index()].object);
+        // The rule or list first: the author of a policy can change that line. A service or a node at the address is
+        // only the reason why the address has a class of its own.
         spoken()
             .or_else(named)
             .or_else(service)
@@ -127,6 +132,7 @@ impl Finder<'_> {
 
     fn predicate(&self, index: usize, address: IpAddr) -> Origin {
         let origin = &self.rules.predicates_from[index];
+        // A list may have a million entries, so its origin alone would not help. The entry with the address does.
         let Predicate::List(list) = self.rules.predicates[index] else { return origin.clone() };
         let entry = self.cluster.list_entry(list, address).map(|at| self.cluster.lists[list.index()].entries[at]);
         let path = |position: u32| origin.path.field("spec").field("cidrs").index(position as usize);

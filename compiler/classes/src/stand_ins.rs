@@ -15,8 +15,12 @@ pub fn stand_ins(cluster: &mut Cow<'_, Cluster>) -> Vec<(EndpointId, IpAddr)> {
     let without: Vec<usize> = cluster.endpoints.iter().enumerate().filter(without).map(|(index, _)| index).collect();
     let mut given = Vec::with_capacity(2 * without.len());
     for (number, index) in (0u32..).zip(without) {
+        // Inside 0.0.0.0/8, which no packet may have as its destination
+        // (https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3), and in the discard prefix
+        // (https://www.rfc-editor.org/rfc/rfc6666). With addresses of private networks, real hosts could have them.
         let v4 = Ipv4Addr::from_bits((64 << 16) + number);
         let v6 = Ipv6Addr::from_bits((0x100 << 112) + (1 << 32) + u128::from(number));
+        // Copies the cluster at the first such endpoint only: where all pods have addresses, nothing is copied.
         let cluster = cluster.to_mut();
         let endpoint = &mut cluster.endpoints[index];
         let addresses = [IpAddr::V4(v4), IpAddr::V6(v6)];
@@ -24,6 +28,7 @@ pub fn stand_ins(cluster: &mut Cow<'_, Cluster>) -> Vec<(EndpointId, IpAddr)> {
             (Standing::Member, _) => endpoint.addresses.extend(addresses),
             // The addresses of such pods are those of their node.
             (Standing::HostNetwork, Some(node)) => cluster.nodes[node.index()].addresses.extend(addresses),
+            // Finished and pending pods are no peers, so nothing can match their addresses.
             _ => {}
         }
         given.extend(addresses.map(|address| (EndpointId(index as u32), address)));

@@ -50,7 +50,10 @@ pub(crate) fn draft(cluster: &Cluster, scope: &Scope) -> Draft {
     for id in scope.endpoints() {
         let endpoint = &cluster.endpoints[id.index()];
         let (mut policies, lists) = finder.in_force(endpoint).clone();
+        // Staged policies are numbered after all enforced ones, so the sorted list is cut at one place.
         let staged = policies.split_off(policies.partition_point(|policy| !cluster.is_staged(*policy)));
+        // No packet can carry the address of a node that has none. Kept, it would give each such node's pods classes of
+        // their own.
         let node = endpoint.node.filter(|node| cluster.has_addresses(*node));
         local.push(Local { endpoint: *id, policies, staged, lists, node });
     }
@@ -85,6 +88,7 @@ impl Finder<'_> {
     /// result.
     fn in_force(&mut self, endpoint: &Endpoint) -> &(Vec<PolicyId>, Vec<ListId>) {
         let key = (endpoint.namespace, endpoint.labels);
+        // Not `entry`, because computing the answer borrows all of `self`.
         if !self.known.contains_key(&key) {
             let answer = (self.policies(key), self.lists(key));
             self.known.insert(key, answer);
@@ -95,9 +99,13 @@ impl Finder<'_> {
     fn policies(&mut self, (namespace, labels): (NamespaceId, LabelSetId)) -> Vec<PolicyId> {
         let Some(index) = self.policies.get(&namespace) else { return Vec::new() };
         let mut candidates = index.rest.clone();
+        // Each policy is in one list, so no candidate is found twice. The cost depends on the pod's labels, and not on
+        // the policies of its namespace that need other labels.
         for (key, value) in self.cluster.labels.labels(labels) {
             candidates.extend(index.by_label.get(&(key.as_str(), value.as_str())).into_iter().flatten());
         }
+        // They were found label by label. Their order is part of the subject class: unsorted, equal sets would be two
+        // classes.
         candidates.sort();
         let selects = |id: &PolicyId| {
             let subjects = self.cluster.policy(*id).subjects;
@@ -112,12 +120,15 @@ impl Finder<'_> {
             self.selection.matches(&self.cluster.labels, list.namespaces, namespace_labels)
                 && self.selection.matches(&self.cluster.labels, list.pods, labels)
         };
+        // Without an index: lists belong to the administrator and are few. They are numbered in the order in which they
+        // decide.
         self.cluster.lists.iter().enumerate().filter(applies).map(|(id, _)| ListId(id as u32)).collect()
     }
 }
 
 fn index_policies(cluster: &Cluster) -> HashMap<NamespaceId, NamespacePolicies<'_>> {
     let mut index: HashMap<NamespaceId, NamespacePolicies<'_>> = HashMap::new();
+    // One numbering for both kinds of policies: see [`Cluster::policy`].
     for (id, policy) in cluster.policies.iter().chain(&cluster.staged).enumerate() {
         let id = PolicyId(id as u32);
         let of_namespace = index.entry(policy.namespace).or_default();
@@ -131,5 +142,8 @@ fn index_policies(cluster: &Cluster) -> HashMap<NamespaceId, NamespacePolicies<'
 
 /// A label without which the selector matches nothing.
 pub(crate) fn needed_label(selector: &LabelSelector) -> Option<(&str, &str)> {
+    // Expressions are not used: `NotIn` and `DoesNotExist` hold for objects without the label, and `In` for several
+    // values. One label is enough, because it only narrows down the candidates; the whole selector is evaluated for
+    // each of them.
     selector.match_labels.first_key_value().map(|(key, value)| (key.as_str(), value.as_str()))
 }

@@ -35,6 +35,7 @@ impl JointAtoms {
     pub(super) fn new(sides: &[Option<Side<'_>>; 2]) -> Self {
         let mut it = Self {
             intervals: Vec::new(),
+            // Joint atom 0 first: every side's atom 0 contains the traffic without ports.
             on: vec![[Atoms::REST; 2]],
             list: Vec::new(),
             ids: HashMap::new(),
@@ -45,9 +46,11 @@ impl JointAtoms {
         let mut known: HashMap<Told, u32> = HashMap::new();
         for protocol in PROTOCOLS {
             let starts = starts(sides, protocol, &service_ports);
+            // Every cut of either side, so that between two starts neither side distinguishes two ports.
             for (index, first) in starts.iter().enumerate() {
                 let last = starts.get(index + 1).map_or(u16::MAX, |next| next - 1);
                 let find = |side: &Option<Side<'_>>| {
+                    // A side that does not exist allows nothing, so it distinguishes no ports.
                     side.as_ref().map_or(Atoms::REST, |it| it.classes.atoms.find(protocol, *first))
                 };
                 let on = [find(&sides[0]), find(&sides[1])];
@@ -60,6 +63,7 @@ impl JointAtoms {
                 it.intervals.push((PortSpec { protocol, first: *first, last }, atom));
             }
         }
+        // In this order, and before any other set: [`SetId::NONE`] and [`SetId::ALL`] are their numbers.
         it.intern(AtomSet::none(it.on.len()));
         it.intern(AtomSet::all(it.on.len()));
         it
@@ -81,6 +85,7 @@ impl JointAtoms {
 
     /// A side's set, in joint atoms.
     pub(super) fn of_side(&mut self, which: usize, side: &Side<'_>, id: AtomSetId) -> SetId {
+        // A row has thousands of entries and few different sets, and each conversion visits every joint atom.
         if let Some(known) = self.mapped[which].get(&id) {
             return *known;
         }
@@ -101,6 +106,7 @@ impl JointAtoms {
     /// The joint atom of a port.
     pub(super) fn find(&self, protocol: Protocol, port: u16) -> AtomId {
         let after = self.intervals.partition_point(|(it, _)| (it.protocol, it.first) <= (protocol, port));
+        // The intervals cover every port from 1 on, so only port 0 is before all of them.
         AtomId(after.checked_sub(1).map_or(0, |index| self.intervals[index].1))
     }
 
@@ -108,6 +114,8 @@ impl JointAtoms {
     pub(super) fn traffic(&self, id: SetId) -> Traffic {
         let set = self.get(id);
         let mut ranges: Vec<PortSpec> = Vec::new();
+        // Neighbours of one set are joined, although they are different atoms: a cut that only an unchanged rule needs
+        // is not shown.
         for (spec, _) in self.intervals.iter().filter(|(_, atom)| set.contains(AtomId(*atom))) {
             match ranges.last_mut() {
                 Some(before) if before.protocol == spec.protocol && before.last.checked_add(1) == Some(spec.first) => {
@@ -129,7 +137,9 @@ fn service_ports(sides: &[Option<Side<'_>>; 2]) -> BTreeSet<(Protocol, u16)> {
 fn starts(sides: &[Option<Side<'_>>; 2], protocol: Protocol, service_ports: &BTreeSet<(Protocol, u16)>) -> Vec<u16> {
     let mut starts: BTreeSet<u16> = BTreeSet::from([1]);
     let mut cut = |first: u16, last: u16| {
+        // A range from port 0 (a rule without `port`) begins at port 1 here, or it would make an interval of its own.
         starts.insert(first.max(1));
+        // `None` after port 65535, where no further interval begins.
         starts.extend(last.checked_add(1));
     };
     for side in sides.iter().flatten() {

@@ -22,22 +22,30 @@ pub(super) fn relate(
     sources: &[Source],
     destinations: &[Destination],
 ) -> BTreeMap<PartId, Vec<Product>> {
+    // The fewest boxes of all would be a smallest partition into bicliques, which is NP-hard. Two groupings and the
+    // better one of them are enough, because classes have merged most of the equal ends before.
     let mut found: BTreeMap<PartId, BTreeMap<Vec<u32>, Vec<u32>>> = BTreeMap::new();
     for (source, of_source) in sources.iter().enumerate() {
         let (egress, ingress) = grid.of(*of_source);
         let mut reached: BTreeMap<PartId, Vec<u32>> = BTreeMap::new();
         for (destination, of_destination) in destinations.iter().enumerate() {
             let (look, entrance) = of_destination.places();
+            // Two reads for each pair of classes: this is the innermost loop, so everything else is numbered before.
             let (out, into) = (egress[look], ingress[entrance]);
+            // Where neither end differs, their intersection does not differ. Nearly all cells of a small change end
+            // here.
             if is_same(tables, out) && is_same(tables, into) {
                 continue;
             }
+            // A new end and a vanished end never meet: neither side has both, so their cell is empty on both.
             let presence = of_source.presence.max(of_destination.presence);
             for part in cells.parts(tables, out, into, presence) {
                 reached.entry(*part).or_default().push(destination as u32);
             }
         }
         for (part, destinations) in reached {
+            // The whole list of destinations is the key: a source that reaches one more of them is in another box. So
+            // boxes of a part cannot overlap.
             found.entry(part).or_default().entry(destinations).or_default().push(source as u32);
         }
     }
@@ -59,11 +67,13 @@ fn fewest(by_destinations: BTreeMap<Vec<u32>, Vec<u32>>) -> Vec<Product> {
     let mut by_sources: BTreeMap<Vec<u32>, Vec<u32>> = BTreeMap::new();
     for (destination, indices) in towards {
         by_sources.entry(indices).or_default().push(destination);
+        // It cannot become fewer any more, and the rest of a large change would be grouped in vain.
         if by_sources.len() >= boxes.len() {
             return boxes;
         }
     }
     let sources = |indices: Vec<u32>| -> Vec<u32> {
+        // Without removing duplicates: each source is in one box of a part.
         let mut all: Vec<u32> = indices.iter().flat_map(|index| &boxes[*index as usize].0).copied().collect();
         all.sort_unstable();
         all

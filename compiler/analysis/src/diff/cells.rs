@@ -47,6 +47,8 @@ impl Cells {
         presence: Presence,
     ) -> &[PartId] {
         let key = (egress, ingress, presence);
+        // Not `entry`, since making the parts numbers new ones in `self`. Pairs of entries repeat over all cells of the
+        // grid.
         if !self.known.contains_key(&key) {
             let parts = self.make(tables, egress, ingress, presence);
             self.known.insert(key, parts);
@@ -64,6 +66,8 @@ impl Cells {
         let (out, into) = (tables.entry(egress), tables.entry(ingress));
         let get = |id: SetId| tables.atoms.get(id).clone();
         let (outs, intos) = (out.sets.map(get), into.sets.map(get));
+        // Both ends first, then the comparison. To compare each end by itself would report a rule that the other end's
+        // denial makes ineffective.
         let allowed = [and(&outs[0], &intos[0]), and(&outs[1], &intos[1])];
         let mut found = Vec::new();
         for (change, lacking, having) in [(Change::Added, 0, 1), (Change::Removed, 1, 0)] {
@@ -74,11 +78,15 @@ impl Cells {
             // The end that did not allow it before or does not allow it now decides.
             let by_egress = and(&differs, &intos[lacking]);
             let by_ingress = and(&differs, &outs[lacking]);
+            // The rest was denied at both ends. The three parts do not overlap, because traffic that both ends allowed
+            // on the lacking side is no difference.
             let by_both = minus(&minus(&differs, &by_egress), &by_ingress);
             let split = [(Decides::Egress, by_egress), (Decides::Ingress, by_ingress), (Decides::Both, by_both)];
             for (decides, set) in split.into_iter().filter(|(_, set)| !set.is_empty()) {
                 let set = tables.atoms.intern(set);
                 let of = |tables: &mut Tables<'_, '_>, reason, decides| {
+                    // The end that allows the traffic on both sides has no part in the difference. Its rules would
+                    // split rows in vain.
                     if decides { Some(narrow(tables, reason, having, set)) } else { None }
                 };
                 let egress = of(tables, out.reason, decides != Decides::Ingress);
@@ -105,6 +113,7 @@ fn narrow(tables: &mut Tables<'_, '_>, reason: ReasonId, having: usize, set: Set
     let whole = tables.reason(reason).clone();
     let allows = |of_rule: SetId| !and(tables.atoms.get(of_rule), tables.atoms.get(set)).is_empty();
     let mut rules = [Vec::new(), Vec::new()];
+    // Only rules of the allowing side: on the other side the traffic is denied because no rule allows it.
     let kept = whole.rules[having].iter().filter(|(_, of_rule)| allows(*of_rule));
     // Forgets which ports of the set each rule allows, so that rows with the same rules become one.
     rules[having] = kept.map(|(rule, _)| (*rule, SetId::ALL)).collect();
@@ -113,6 +122,8 @@ fn narrow(tables: &mut Tables<'_, '_>, reason: ReasonId, having: usize, set: Set
     if states[having] == State::Absent {
         states[1 - having] = State::Absent;
     }
+    // Reasons are part of a part's identity, so traffic that different rules allow is in different rows, each with its
+    // rules.
     tables.intern_reason(Reason { states, rules })
 }
 

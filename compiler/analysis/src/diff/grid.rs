@@ -64,12 +64,15 @@ struct Side {
 
 impl Grid {
     pub(super) fn new(tables: &mut Tables<'_, '_>, actors: &[Actor]) -> Self {
+        // One grid for each direction: a flow's verdict is the intersection of an egress entry and an ingress entry. A
+        // grid of these intersections could have a row for each pair of egress and ingress behaviour.
         let exits = actors.iter().filter_map(|it| it.exit.as_ref()).collect();
         let senders = actors.iter().filter(|it| it.exit.is_some()).map(|it| it.peers).collect();
         let entrances = actors.iter().filter_map(|it| it.entrance.as_ref()).collect();
         let receivers = actors.iter().filter(|it| it.entrance.is_some()).map(|it| it.peers).collect();
         let egress = Side::new(tables, Direction::Egress, exits, receivers);
         let ingress = Side::new(tables, Direction::Ingress, entrances, senders);
+        // `boxes` walks from source to source, so it needs the ingress entries of one source side by side.
         let transposed = transpose(&ingress.entries);
         Self { exits: egress, entrances: ingress, ingress: transposed }
     }
@@ -77,6 +80,7 @@ impl Grid {
     /// The class of a participant as a source.
     pub(super) fn source(&self, actor: &Actor) -> Option<Source> {
         let exit = *self.exits.rows.get(actor.exit.as_ref()?)?;
+        // A source is known by its own egress row and by its column in the ingress entries of all others.
         Some(Source { presence: actor.presence, exit, look: *self.entrances.columns.get(&actor.peers)? })
     }
 
@@ -101,10 +105,16 @@ impl Destination {
 
 impl Side {
     fn new(tables: &mut Tables<'_, '_>, direction: Direction, gates: Vec<&Gate>, peers: Vec<PeerPair>) -> Self {
+        // First equal gates and equal pairs of peer classes: thousands of endpoints have few of them, and only these
+        // are computed.
         let (gates, peers) = (distinct(gates), distinct(peers));
         let rows: Vec<Vec<EntryId>> = gates.iter().map(|gate| tables.row(direction, gate, &peers)).collect();
+        // Then equal contents: classes that a side distinguishes for a reason without effect on the difference become
+        // one. This is why a row of the result can say "all pods".
         let (row_numbers, rows) = number(rows);
         let (column_numbers, columns) =
+            // Columns after rows: joining equal rows shortens the columns and makes no two of them equal. Without any
+            // row, `transpose` would return no columns, and peers would have no number.
             number(if rows.is_empty() { vec![Vec::new(); peers.len()] } else { transpose(&rows) });
         Self {
             rows: gates.into_iter().cloned().zip(row_numbers).collect(),
@@ -127,6 +137,7 @@ fn number<T: Eq + Hash + Clone>(items: Vec<T>) -> (Vec<u32>, Vec<T>) {
     let mut numbers = Vec::with_capacity(items.len());
     for item in items {
         let next = list.len() as u32;
+        // Numbers by first occurrence in a sorted list, so that no order of a hash map gets into the result.
         let id = *known.entry(item.clone()).or_insert(next);
         if id == next {
             list.push(item);

@@ -10,11 +10,15 @@ use weir_objects::k8s::LabelSelector;
 
 /// The changes for endpoints that exist on both sides.
 pub(super) fn changes(sides: &[Option<Side<'_>>; 2], endpoints: &[Endpoint]) -> Vec<Isolation> {
+    // A survey has no base, and so no isolation that could begin.
     let [Some(base), Some(head)] = sides else { return Vec::new() };
     let mut found: BTreeMap<(Direction, bool, Vec<PolicyId>), Vec<u32>> = BTreeMap::new();
     for (index, endpoint) in endpoints.iter().enumerate() {
+        // For a new endpoint, all of its traffic is in the rows as new. "Its isolation begins" would add nothing.
         let [Some(before), Some(after)] = endpoint.ids else { continue };
         for direction in Direction::ALL {
+            // Whether any policy isolates is the change with the largest effect. Other policies in addition are only
+            // rules in rows.
             let (was, is) = (of(base, before, direction), of(head, after, direction));
             let change = match (was.is_empty(), is.is_empty()) {
                 (true, false) => (direction, true, is),
@@ -38,6 +42,8 @@ pub(super) fn of(side: &Side<'_>, id: EndpointId, direction: Direction) -> Vec<P
 pub(super) fn changed_policies(sides: &[Option<Side<'_>>; 2]) -> [BTreeSet<PolicyId>; 2] {
     let [Some(base), Some(head)] = sides else { return Default::default() };
     let by_name = |cluster: &Cluster| -> BTreeMap<String, PolicyId> {
+        // By name, because the two clusters number their policies differently. Staged policies isolate nothing and are
+        // left out.
         (0..cluster.policies.len() as u32).map(|id| (cluster.policy_name(PolicyId(id)), PolicyId(id))).collect()
     };
     let names = [by_name(base.cluster), by_name(head.cluster)];
@@ -45,6 +51,8 @@ pub(super) fn changed_policies(sides: &[Option<Side<'_>>; 2]) -> [BTreeSet<Polic
     for (which, other) in [(0, 1), (1, 0)] {
         for (name, id) in &names[which] {
             let clusters = if which == 0 { [base.cluster, head.cluster] } else { [head.cluster, base.cluster] };
+            // A renamed policy counts as changed on both sides, even if its content is the same: nothing else
+            // identifies it.
             let same = names[other].get(name).is_some_and(|it| is_same(clusters, *id, *it));
             if !same {
                 changed[which].insert(*id);
@@ -62,6 +70,8 @@ fn is_same(clusters: [&Cluster; 2], one: PolicyId, other: PolicyId) -> bool {
         && Direction::ALL.iter().all(|direction| {
             let spoken = |which: usize, policy: &Policy| {
                 let rules = policy.rules(*direction)?;
+                // In the order written: rules in another order mean the same and count as changed. That only decides
+                // which policies a row names, and the author did change this policy.
                 Some(rules.iter().map(|rule| spelled(clusters[which], rule)).collect::<Vec<_>>())
             };
             spoken(0, one) == spoken(1, other)

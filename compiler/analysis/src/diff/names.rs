@@ -77,6 +77,8 @@ impl<'a> Namer<'a> {
         if let [one] = members {
             return self.name(*one);
         }
+        // Members are distinct, so equal numbers mean equal sets. Comparing the sets would cost the product of rows and
+        // endpoints.
         if members.len() == counts.all {
             return format!("all {sort}");
         }
@@ -84,12 +86,15 @@ impl<'a> Namer<'a> {
         for member in members {
             by_namespace.entry(&self.endpoints[*member as usize].namespace).or_default().push(*member);
         }
+        // A label across namespaces comes before the list of namespaces: it is shorter, and it is how a
+        // `namespaceSelector: {}` with a `podSelector` reads.
         if by_namespace.len() > 1
             && let Some(label) = self.label(members, |label| counts.labels.get(&label).copied())
         {
             return format!("{sort} with {label}, in any namespace");
         }
         let is_whole = |namespace: &str, members: &[u32]| counts.namespaces.get(namespace) == Some(&members.len());
+        // Whole namespaces need no names of pods, and several of them share one phrase.
         let (whole, partial): (Vec<_>, Vec<_>) = by_namespace.into_iter().partition(|(name, of)| is_whole(name, of));
         let whole: Vec<&str> = whole.into_iter().map(|(name, _)| name).collect();
         if let Some(text) = self.all_but(counts, &whole, &partial, &sort) {
@@ -99,6 +104,7 @@ impl<'a> Namer<'a> {
         if !whole.is_empty() {
             parts.push(self.namespaces(&whole, &sort));
         }
+        // One fewer if some are left out: "N more" takes the place of one.
         let shown = if partial.len() > MOST_NAMES { MOST_NAMES - 1 } else { partial.len() };
         parts.extend(partial.iter().take(shown).map(|(namespace, of)| self.within(counts, namespace, of)));
         if let Some(rest) = partial.get(shown..).filter(|rest| !rest.is_empty()) {
@@ -123,6 +129,7 @@ impl<'a> Namer<'a> {
             let mut names = Vec::new();
             for (cluster, ids) in self.clusters.iter().zip(&service.services) {
                 let Some(cluster) = cluster else { continue };
+                // From both sides: a change can be that another service has the address now.
                 names.extend(ids.iter().map(|id| cluster.service_name(*id)));
             }
             names.sort();
@@ -138,6 +145,7 @@ impl<'a> Namer<'a> {
     fn all_but(&self, counts: &Counts<'a>, whole: &[&str], partial: &[(&str, Vec<u32>)], sort: &str) -> Option<String> {
         let others: Vec<String> =
             counts.namespaces.keys().filter(|it| !whole.contains(it)).map(|it| (*it).to_owned()).collect();
+        // A reader has to subtract the namespaces in mind, so there may only be few, and the result must be shorter.
         let few = partial.is_empty() && others.len() <= 2 && whole.len() > 2 * others.len();
         few.then(|| format!("all {sort} outside namespace{} {}", plural(others.len()), others.join(", ")))
     }
@@ -161,6 +169,8 @@ impl<'a> Namer<'a> {
         let of_first = clusters.iter().find_map(|it| labels_of(it, first))?;
         let is_exact = |key: &str, value: &str| {
             clusters.iter().all(|cluster| {
+                // Namespaces without endpoints as well: the text says "namespaces with this label", and readers check
+                // it in the cluster.
                 cluster.namespaces.iter().all(|namespace| {
                     let has = cluster.labels.labels(namespace.labels).get(key).is_some_and(|it| it == value);
                     has == whole.contains(&namespace.name.as_str())
@@ -184,6 +194,7 @@ impl<'a> Namer<'a> {
         if let Some(label) = self.label(members, of_label) {
             return format!("{sort} with {label} in namespace {namespace}");
         }
+        // Two labels only after one has failed: the search costs the square of the labels.
         if let Some(labels) = self.two_labels(namespace, members) {
             return format!("{sort} with {labels} in namespace {namespace}");
         }
@@ -194,8 +205,11 @@ impl<'a> Namer<'a> {
 
     /// A label that exactly these members have: all of them on every side, and no other endpoint.
     fn label(&self, members: &[u32], count: impl Fn(Label<'a>) -> Option<usize>) -> Option<String> {
+        // A label of all members is a label of the first one, so only its labels are tried.
         let mut candidates = self.labels_of(*members.first()?).into_iter();
         let found = candidates.find(|label| {
+            // Both are needed: the count shows that no other endpoint has the label, `has_everywhere` that no member
+            // lacks it on the side that the reader looks at.
             count(*label) == Some(members.len()) && members.iter().all(|it| self.has_everywhere(*it, *label))
         });
         found.map(|(key, value)| format!("{key}={value}"))
@@ -207,6 +221,7 @@ impl<'a> Namer<'a> {
             first.into_iter().filter(|label| members.iter().all(|it| self.has_everywhere(*it, *label))).collect();
         let of_namespace: Vec<u32> = (0..self.endpoints.len() as u32)
             .filter(|it| self.endpoints[*it as usize].namespace == namespace)
+            // One more than the limit, to notice that there are more, without collecting all of them.
             .take(MOST_FOR_PAIRS + 1)
             .collect();
         if of_namespace.len() > MOST_FOR_PAIRS {
@@ -215,6 +230,8 @@ impl<'a> Namer<'a> {
         for (index, one) in common.iter().enumerate() {
             for other in &common[index + 1..] {
                 let have =
+                    // On any side: if another endpoint has the labels on one side only, the description would be wrong
+                    // there.
                     of_namespace.iter().filter(|it| self.has_somewhere(**it, *one) && self.has_somewhere(**it, *other));
                 if have.count() == members.len() {
                     return Some(format!("{}={}, {}={}", one.0, one.1, other.0, other.1));
@@ -236,6 +253,8 @@ impl<'a> Namer<'a> {
     fn labels_of(&self, endpoint: u32) -> Vec<Label<'a>> {
         let mut all: Vec<Label<'a>> =
             self.label_sets(endpoint).flatten().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        // A hash is exactly on the pods of one ReplicaSet, so it would often be an exact label, and it says nothing to
+        // a reader.
         all.retain(|(key, _)| !MADE_UP.contains(key));
         all.sort_unstable();
         all.dedup();
@@ -256,6 +275,8 @@ impl<'a> Namer<'a> {
             let [base, head] = endpoint.ids.map(|it| it.is_some());
             let takes_part = match presence {
                 Presence::Kept => base && head,
+                // Also endpoints that both sides have: new endpoints reach old ones, and "all pods" in such a row means
+                // all of the head.
                 Presence::Appeared => head,
                 Presence::Disappeared => base,
             };
@@ -291,6 +312,7 @@ fn plural(count: usize) -> &'static str {
 
 /// The first few names, and the number of the others.
 fn some(names: &[String]) -> String {
+    // "and 1 more" is as long as the name that it hides, so one name more than the limit is shown.
     let shown = if names.len() > MOST_NAMES + 1 { MOST_NAMES } else { names.len() };
     let mut text = names[..shown].join(", ");
     if names.len() > shown {

@@ -19,6 +19,7 @@ pub(super) fn text(ranges: &[AddressRange]) -> String {
     };
     let (v4, v6) = (of(Family::V4), of(Family::V6));
     let everything = |family| vec![(0, most(family))];
+    // "any outside IPv4 address, any outside IPv6 address" would say the same in more words.
     if v4 == everything(Family::V4) && v6 == everything(Family::V6) {
         return "any outside address".to_owned();
     }
@@ -31,9 +32,11 @@ fn of_family(family: Family, ranges: &[(u128, u128)]) -> String {
     if others.is_empty() {
         return format!("any outside {family} address");
     }
+    // Fewer, not fewer or equal: of two texts with as many parts, the one without "but" is easier to read.
     if others.len() < ranges.len() {
         return format!("any outside {family} address but {}", listed(family, &others));
     }
+    // A block with holes is how the author has written `except`, so it is recognized in the policy's text.
     if let [(first, _), .., (_, last)] = ranges
         && let Some(around) = block(to_address(family, *first), to_address(family, *last))
     {
@@ -44,6 +47,7 @@ fn of_family(family: Family, ranges: &[(u128, u128)]) -> String {
 
 fn listed(family: Family, ranges: &[(u128, u128)]) -> String {
     let mut texts: Vec<String> = ranges.iter().take(MOST).map(|it| range(family, *it)).collect();
+    // Every range is in the JSON output. A line of text with hundreds of ranges is not read.
     if ranges.len() > MOST {
         texts.push(format!("{} more ranges", ranges.len() - MOST));
     }
@@ -54,6 +58,7 @@ fn listed(family: Family, ranges: &[(u128, u128)]) -> String {
 fn range(family: Family, (first, last): (u128, u128)) -> String {
     let (from, to) = (to_address(family, first), to_address(family, last));
     match block(from, to) {
+        // A single address without `/32`: that is how people and `weir query` write it.
         _ if first == last => from.to_string(),
         Some(prefix) => prefix.to_string(),
         None => format!("{from}-{to}"),
@@ -62,6 +67,8 @@ fn range(family: Family, (first, last): (u128, u128)) -> String {
 
 fn block(first: IpAddr, last: IpAddr) -> Option<Prefix> {
     let family = Family::of(first);
+    // The bits that differ must be the host bits, all 0 in the first address and all 1 in the last one. The comparison
+    // below excludes other ranges.
     let differing = to_number(first).1 ^ to_number(last).1;
     let host_bits = u128::BITS - differing.leading_zeros();
     let prefix = Prefix::new(first, family.bits().checked_sub(host_bits as u8)?);
@@ -80,6 +87,7 @@ fn complement(ranges: &[(u128, u128)], least: u128, most: u128) -> Vec<(u128, u1
         if let Some(from) = next.filter(|from| from < first) {
             rest.push((from, first - 1));
         }
+        // `None` after the last address of IPv6; the filter does the same for IPv4, whose numbers have room above.
         next = last.checked_add(1).filter(|it| *it <= most);
     }
     rest.extend(next.map(|from| (from, most)));
@@ -95,6 +103,7 @@ impl Traffic {
     }
 
     fn is_all_of(&self, protocol: Protocol) -> bool {
+        // From port 1, because rows leave out port 0, and adjacent ranges have been joined.
         self.ranges.iter().any(|it| (it.protocol, it.first, it.last) == (protocol, 1, u16::MAX))
     }
 }
@@ -125,6 +134,8 @@ impl Traffic {
             let rest = complement(&own, 1, u128::from(u16::MAX)).into_iter();
             ranges.extend(rest.map(|(first, last)| PortSpec { protocol, first: first as u16, last: last as u16 }));
         }
+        // Traffic without ports is a part like the ranges: "all traffic but TCP 80" includes ICMP, and must not hide
+        // that it does.
         Self { ranges, portless: !self.portless }
     }
 }

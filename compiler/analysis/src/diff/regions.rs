@@ -41,6 +41,8 @@ pub(super) fn regions(
     services: &[ServiceAddress],
 ) -> Vec<Region> {
     let actors = actors(tables.sides, frame, endpoints, services);
+    // One grid for all kinds of ends, because a policy does not know the kind of the other end. The kinds are related
+    // one by one, so that a row about services can be apart from the row about their backends.
     let grid = Grid::new(tables, &actors);
     let is = |it: &&Actor, sort: Sort| sort.has(it.who);
     let sources = |sort| group(actors.iter().filter(|it| is(it, sort)), |it| grid.source(it));
@@ -56,11 +58,16 @@ pub(super) fn regions(
         let of_part = |(part, products): (PartId, Vec<_>)| products.into_iter().map(move |it| (part, it));
         products.into_iter().flat_map(of_part).map(|(part, product)| region(part, product)).collect::<Vec<Region>>()
     };
+    // Outside to outside is missing: no policy judges it. So is anything to services from outside: it arrives at the
+    // backends.
     let mut found = relate(Sort::Endpoint, Sort::Endpoint);
     found.extend(relate(Sort::Outside, Sort::Endpoint));
+    // First the sources of the same destinations, then the destinations of the same sources: a region that has gained
+    // outside sources can still gain outside destinations. So "all pods, and any outside address" is one row.
     let found = join(found, |it| (it.part, it.destination.clone()), |into, it| into.source.add(it.source));
     let mut found: Vec<Region> = found.into_iter().chain(relate(Sort::Endpoint, Sort::Outside)).collect();
     found = join(found, |it| (it.part, it.source.clone()), |into, it| into.destination.add(it.destination));
+    // Never joined: rows about services follow from rows about their backends, and are listed after them.
     found.extend(relate(Sort::Endpoint, Sort::Service));
     found
 }
@@ -131,6 +138,7 @@ impl Members {
 
 /// Regions with the same key are one.
 fn join<K: Ord>(regions: Vec<Region>, key: impl Fn(&Region) -> K, add: impl Fn(&mut Region, Region)) -> Vec<Region> {
+    // Sorted by key, since the order of regions decides which of them are paired across the families.
     let mut joined: BTreeMap<K, Region> = BTreeMap::new();
     for region in regions {
         match joined.entry(key(&region)) {
@@ -147,11 +155,14 @@ fn actors(
     endpoints: &[Endpoint],
     services: &[ServiceAddress],
 ) -> Vec<Actor> {
+    // On a side that does not exist (a survey's base) even outside addresses allow nothing. So everything is new.
     let free = sides.each_ref().map(|side| if side.is_some() { End::Free } else { End::Absent });
     let mut actors: Vec<Actor> = Vec::new();
     for (index, endpoint) in endpoints.iter().enumerate() {
         let peers = frame.peers(index);
         let end = |which: usize| match (&sides[which], endpoint.ids[which], peers[which]) {
+            // Without a peer class it has no address of this family, so in this family it does not exist. A
+            // host-network pod has a class but is no subject: policies do not apply to it.
             (Some(side), Some(id), Some(_)) => side.subject(id).map_or(End::Free, End::Subject),
             _ => End::Absent,
         };
@@ -163,6 +174,8 @@ fn actors(
         };
         let ends = [end(0), end(1)];
         let who = Who::Endpoint(index as u32);
+        // A service can claim ports of a pod's own address (`externalIPs`), so endpoints as destinations have frontends
+        // too.
         let address = |which: usize| frame.views[index][which].address();
         let entrance = Some(Gate { ends, frontends: [0, 1].map(|which| claimed(&sides[which], address(which))) });
         actors.push(Actor { who, presence, exit: Some(Gate { ends, frontends: [None; 2] }), entrance, peers });
@@ -173,12 +186,14 @@ fn actors(
             who: Who::Outside(index as u32),
             presence: Presence::Kept,
             exit: Some(gate.clone()),
+            // If services have all addresses of the class, it can only be a source.
             entrance: Some(gate).filter(|_| !outside.as_destination.is_empty()),
             peers: outside.peers,
         });
     }
     for (index, service) in services.iter().enumerate().filter(|it| Family::of(it.1.address) == frame.family) {
         actors.push(Actor {
+            // Kept, even if only one side has the service: on the other side the address exists as an ordinary one.
             who: Who::Service(index as u32),
             presence: Presence::Kept,
             exit: None,

@@ -42,12 +42,16 @@ pub(super) fn rows(
     found: [Vec<Region>; 2],
 ) -> Result<Vec<Row>, DiffError> {
     let changed = changed_policies(context.sides);
+    // Once for all rows: an oracle remembers which policies select which pods.
     let mut oracles = context.sides.each_ref().map(|side| side.as_ref().map(|it| Oracle::new(it.cluster)));
     let mut rows = Vec::new();
     for mut draft in drafts(context, cells, found) {
+        // Before the witness, which must not be a flow of a pod to itself.
         trim(&mut draft);
         let part = cells.part(draft.part);
         let traffic = tables.atoms.traffic(part.set);
+        // No witness: the comparison excludes every flow of the row (such as those between a pod and its own node), so
+        // there is no difference to report. The classes contain such flows because they know no nodes.
         let Some(witness) =
             witness::find(context, &mut oracles, part, &traffic, &draft.source, &draft.destination, draft.family)?
         else {
@@ -70,6 +74,7 @@ pub(super) fn rows(
             witness,
         });
     }
+    // Cached, because a key copies the lists of both parties.
     rows.sort_by_cached_key(sort_key);
     Ok(rows)
 }
@@ -80,6 +85,8 @@ type SortKey = (bool, Presence, Change, bool, Party, Party, Traffic, Decides, Op
 /// they follow from rows about their backends.
 fn sort_key(row: &Row) -> SortKey {
     let to_services = !row.destination.services.is_empty();
+    // `false` sorts first: of rows with the same presence and change, those with outside sources are the worst to
+    // overlook.
     let from_outside = row.source.ranges.is_empty();
     (
         to_services,
@@ -99,13 +106,17 @@ fn drafts(context: &Context<'_, '_>, cells: &Cells, found: [Vec<Region>; 2]) -> 
     let [v4, v6] = found;
     let key = |region: &Region| {
         let presence = cells.part(region.part).presence;
+        // Only endpoints with both families: the others cannot disagree. Compared as a whole, the regions of a few IPv4
+        // pods among dual ones would never be equal, and each row would be there twice.
         let dual = |members: &Members| {
             members.endpoints.iter().copied().filter(|it| is_dual(context, presence, *it)).collect()
         };
         let to_services = !region.destination.services.is_empty();
         let (from, to): (Vec<u32>, Vec<u32>) = (dual(&region.source), dual(&region.destination));
+        // Part numbers are shared by both families, so equal parts mean equal traffic for equal reasons.
         (region.part, to_services, from, to)
     };
+    // Several regions can have one key if none of their ends has both families. They are paired in their order.
     let mut waiting: BTreeMap<_, VecDeque<Region>> = BTreeMap::new();
     v6.into_iter().for_each(|region| waiting.entry(key(&region)).or_default().push_back(region));
     let mut drafts = Vec::new();
@@ -113,6 +124,8 @@ fn drafts(context: &Context<'_, '_>, cells: &Cells, found: [Vec<Region>; 2]) -> 
         let key = key(&region);
         let other = waiting.get_mut(&key).and_then(VecDeque::pop_front);
         let shared = !key.2.is_empty() && !key.3.is_empty();
+        // The family is named only where it says something: both parties have endpoints of both families, and the other
+        // family has no such row.
         let family = (shared && other.is_none()).then_some(Family::V4);
         drafts.push(draft(context, family, [Some(region), other]));
     }
@@ -143,8 +156,10 @@ fn draft(context: &Context<'_, '_>, family: Option<Family>, regions: [Option<Reg
         let mut members = Members::default();
         let mut ranges: Vec<AddressRange> = Vec::new();
         for (region, frame) in regions.iter().zip(context.frames) {
+            // A row of one family has a region of that family only.
             let Some(region) = region else { continue };
             members.add(of(region).clone());
+            // Ranges as sources contain addresses of services, as destinations they do not: a service sends nothing.
             ranges.extend(frame.ranges(&of(region).outside, as_source));
         }
         Party { endpoints: members.endpoints, ranges, services: members.services }
@@ -156,6 +171,7 @@ fn draft(context: &Context<'_, '_>, family: Option<Family>, regions: [Option<Reg
 /// Traffic of a pod to itself is never meant: if one party is a single pod, it is removed from the other party.
 fn trim(draft: &mut Draft) {
     let only = |party: &Party| match party.endpoints[..] {
+        // A party of several pods keeps them all: each of them still stands for the traffic with the others.
         [one] if party.ranges.is_empty() && party.services.is_empty() => Some(one),
         _ => None,
     };
@@ -179,6 +195,8 @@ fn account(
     changed: &[BTreeSet<PolicyId>; 2],
 ) -> Account {
     let reason = tables.reason(reason);
+    // Rules explain why a side allows, isolating policies why a side denies. Each side gets the list that fits its
+    // verdict.
     let having = if part.change == Change::Added { 1 } else { 0 };
     let state = reason.states[which];
     let mut isolating: BTreeSet<PolicyId> = BTreeSet::new();

@@ -53,17 +53,21 @@ impl View {
 impl<'c> Side<'c> {
     pub(super) fn new(cluster: &'c Cluster) -> Result<Self, ClassifyError> {
         let mut seen = Cow::Borrowed(cluster);
+        // Nodes out of the copy, for pods that differ only in their node would be classes of their own, and a large
+        // cluster has thousands of nodes. `cluster` keeps them, for `is_own_node`.
         if cluster.endpoints.iter().any(|it| it.node.is_some()) {
             seen.to_mut().endpoints.iter_mut().for_each(|it| it.node = None);
         }
         let given = stand_ins(&mut seen);
         let by_address: BTreeMap<IpAddr, EndpointId> = given.iter().map(|(id, address)| (*address, *id)).collect();
+        // After the placeholders, because a scope contains only endpoints that have addresses.
         let scope = Scope::everything(&seen).with_stand_ins(by_address);
         let classes = classify(&seen, &scope)?;
         let stand_ins =
             given.iter().map(|(id, address)| ((*id, Family::of(*address)), classes.peer_at(*address))).collect();
         let subjects = classes.subject_of.iter().copied().collect();
         let given = given.into_iter().map(|(_, address)| address).collect();
+        // The original cluster, without placeholders: in the copy no endpoint would be without an address.
         Ok(Self { cluster, directory: Directory::new(cluster), classes, subjects, stand_ins, given })
     }
 
@@ -75,12 +79,15 @@ impl<'c> Side<'c> {
     /// Its class as a peer.
     pub(super) fn view(&self, id: EndpointId, family: Family) -> View {
         let endpoint = &self.cluster.endpoints[id.index()];
+        // Also if the status lists an address: another pod may have it already, and then the flow is that pod's.
         if matches!(endpoint.standing, Standing::Finished | Standing::Pending) {
             return View::Gone;
         }
+        // One class in both families: it is known by its labels alone, and no block contains the placeholder.
         if endpoint.addresses.is_empty() {
             return self.stand_ins.get(&(id, family)).map_or(View::Gone, |peer| View::Any(*peer));
         }
+        // The first own address stands for all of the family. A program enforces one address of each family, too.
         let is_own = |at: &&IpAddr| Family::of(**at) == family && self.has(id, **at);
         let own = endpoint.addresses.iter().find(is_own);
         own.map_or(View::Gone, |at| View::At(*at, self.classes.peer_at(*at)))
@@ -112,6 +119,8 @@ impl<'c> Side<'c> {
     /// The class of an address that does not belong to an endpoint. Placeholder addresses of endpoints are skipped.
     pub(super) fn peer_outside(&self, address: IpAddr) -> PeerId {
         match self.given.contains(&address) {
+            // The exact table has the endpoint's class for the placeholder. As an outside address it is like its
+            // neighbours.
             true => self.classes.addresses.find_stretch(address),
             false => self.classes.peer_at(address),
         }

@@ -93,12 +93,15 @@ impl<'s, 'c> Tables<'s, 'c> {
 
     /// A row: the entries of a gate for each of the peers.
     pub(super) fn row(&mut self, direction: Direction, gate: &Gate, peers: &[PeerPair]) -> Vec<EntryId> {
+        // A whole row at a time: the class table's row is converted once, not once for each peer.
         let base = self.sets(0, direction, gate, peers);
         let head = self.sets(1, direction, gate, peers);
         let mut row = Vec::with_capacity(peers.len());
         for (peer, sets) in peers.iter().zip(base.into_iter().zip(head)) {
             let sets = [sets.0, sets.1];
             let reason =
+                // Reasons only for differences. To find them, every rule of the subject is evaluated, and equal entries
+                // with different reasons would be different columns, so ends that do not differ would not be joined.
                 if sets[0] == sets[1] { Reason::none() } else { self.reasons_for(direction, gate, peer, sets) };
             let reason = self.intern_reason(reason);
             row.push(self.intern(Entry { sets, reason }));
@@ -108,8 +111,10 @@ impl<'s, 'c> Tables<'s, 'c> {
 
     /// The sets of one side.
     fn sets(&mut self, which: usize, direction: Direction, gate: &Gate, peers: &[PeerPair]) -> Vec<SetId> {
+        // A survey's base: nothing exists there.
         let Some(side) = &self.sides[which] else { return vec![SetId::NONE; peers.len()] };
         let with = |mut find: Box<dyn FnMut(PeerId) -> SetId + '_>| -> Vec<SetId> {
+            // A peer that does not exist on this side gets nothing, whatever the rules say about its labels.
             peers.iter().map(|peer| peer[which].map_or(SetId::NONE, &mut find)).collect()
         };
         let mut found = match gate.ends[which] {
@@ -118,6 +123,8 @@ impl<'s, 'c> Tables<'s, 'c> {
             End::Subject(subject) => {
                 let row = side.classes.row(direction, subject);
                 let atoms = &mut self.atoms;
+                // An array over all classes, because nearly every class of the side is asked for; searching the row's
+                // entries would cost a search for each.
                 let mut dense = vec![atoms.of_side(which, side, row.default); side.classes.peers.len()];
                 for (peer, set) in &row.entries {
                     dense[peer.index()] = atoms.of_side(which, side, *set);
@@ -125,12 +132,15 @@ impl<'s, 'c> Tables<'s, 'c> {
                 with(Box::new(move |peer| dense[peer.index()]))
             }
         };
+        // Only here: the source's row has the egress verdicts on the backends already (`classify::rows::services`), but
+        // a service has no policies, so the backends' ingress has to be asked here.
         if let Some(address) = gate.frontends[which].filter(|_| direction == Direction::Ingress) {
             let ports = service_ports(side, address);
             let atoms = &mut self.atoms;
             let mut known: HashMap<(SetId, PeerId), SetId> = HashMap::new();
             for (set, peer) in found.iter_mut().zip(peers).filter_map(|(set, peer)| Some((set, peer[which]?))) {
                 let key = (*set, peer);
+                // Thousands of peers of few classes: each class asks all backends once.
                 *set = *known.entry(key).or_insert_with(|| behind(atoms, &side.classes, &ports, key));
             }
         }
@@ -141,6 +151,7 @@ impl<'s, 'c> Tables<'s, 'c> {
         let mut reason = Reason::none();
         for which in [0, 1] {
             let Some((side, peer)) = self.sides[which].as_ref().zip(peers[which]) else { continue };
+            // Rules of hundreds of backends are no readable reason. The example flow shows one of them.
             if gate.frontends[which].is_some() && direction == Direction::Ingress {
                 reason.states[which] = State::Service;
                 continue;
@@ -160,10 +171,12 @@ impl<'s, 'c> Tables<'s, 'c> {
             reason.states[which] = state(side, direction, subject, peer);
             let mut gained = self.atoms.get(sets[which]).clone();
             gained.subtract(self.atoms.get(sets[1 - which]));
+            // Without isolation no rule is needed, and a list that denies leaves no rules to name.
             if gained.is_empty() || reason.states[which] != State::Isolated {
                 continue;
             }
             for (rule, of_side) in side.classes.contributions(direction, subject, peer) {
+                // Cut down to the difference: a rule that allows only traffic that both sides allow is no reason.
                 let mut atoms = self.atoms.joint(which, &of_side);
                 atoms.intersect(&gained);
                 if !atoms.is_empty() {
@@ -202,6 +215,7 @@ impl Reason {
 
 /// The state of a subject class towards a peer class.
 fn state(side: &Side<'_>, direction: Direction, subject: SubjectId, peer: PeerId) -> State {
+    // Lists before policies, as they are decided.
     if let Some(list) = side.classes.denying_list(side.cluster, direction, subject, peer) {
         return State::List(list);
     }
@@ -219,6 +233,7 @@ pub(super) fn isolating<'a>(
     subject: SubjectId,
 ) -> impl Iterator<Item = weir_model::PolicyId> + 'a {
     let policies = classes.subjects[subject.index()].policies.iter().copied();
+    // A class's `policies` are the enforced ones; those in audit mode isolate nothing.
     policies.filter(move |id| cluster.policies[id.index()].rules(direction).is_some())
 }
 
@@ -233,12 +248,14 @@ struct Port {
 fn service_ports(side: &Side<'_>, address: IpAddr) -> Vec<Port> {
     let family = Family::of(address);
     let mut ports: Vec<Port> = Vec::new();
+    // Every claim on a port counts: the service proxy may send the packet to any of the services.
     for port in side.frontend(address).into_iter().flat_map(|it| &it.ports) {
         let claims =
             port.claims.iter().map(|(id, index)| &side.cluster.services[id.index()].ports[*index as usize].backends);
         let serving = claims.flatten().filter(|it| it.address.is_none_or(|at| Family::of(at) == family));
         let subject = |id: EndpointId| side.subject(id);
         let mut backends: Vec<(SubjectId, u16)> =
+            // Outside addresses and host-network pods are left out: as destinations they allow everything.
             serving.filter_map(|it| Some((subject(it.endpoint?)?, it.port))).collect();
         backends.sort_unstable();
         backends.dedup();
@@ -249,6 +266,8 @@ fn service_ports(side: &Side<'_>, address: IpAddr) -> Vec<Port> {
 
 /// The ports on which the address itself and all backends allow a peer's packets.
 fn behind(atoms: &mut JointAtoms, classes: &Classes, ports: &[Port], (own, peer): (SetId, PeerId)) -> SetId {
+    // From the address's own set, so that claims only take away here: the address can be a pod's, which has policies
+    // itself.
     let mut set: AtomSet = atoms.get(own).clone();
     for port in ports {
         let lets_in = |(subject, number): &(SubjectId, u16)| {

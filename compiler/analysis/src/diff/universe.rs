@@ -45,10 +45,13 @@ pub(super) fn endpoints(sides: &[Option<Side<'_>>; 2]) -> Vec<Endpoint> {
         let Some(side) = side else { continue };
         for (index, endpoint) in side.cluster.endpoints.iter().enumerate() {
             let id = EndpointId(index as u32);
+            // Finished and pending pods, and pods whose only address another pod has: no packet is theirs.
             if [Family::V4, Family::V6].iter().all(|family| side.view(id, *family) == View::Gone) {
                 continue;
             }
             let namespace = side.cluster.namespaces[endpoint.namespace.index()].name.clone();
+            // The kind is part of the identity: the Deployment `web` of the base and a Pod `web` of the head are two
+            // endpoints. Pods come first among equal names.
             let key = (namespace, endpoint.name.clone(), endpoint.kind != "Pod", endpoint.kind.to_string());
             found.entry(key).or_default()[which] = Some(id);
         }
@@ -61,12 +64,15 @@ pub(super) fn endpoints(sides: &[Option<Side<'_>>; 2]) -> Vec<Endpoint> {
 pub(super) fn services(sides: &[Option<Side<'_>>; 2]) -> Vec<ServiceAddress> {
     let of = |side: &Side<'_>| -> BTreeSet<IpAddr> { side.cluster.frontends.iter().map(|it| it.address).collect() };
     let all: BTreeSet<IpAddr> = sides.iter().flatten().flat_map(of).collect();
+    // If an endpoint has the address on either side, it counts as the endpoint on both. Otherwise one flow would be in
+    // a row about the endpoint and in a row about the service.
     let is_free = |at: &IpAddr| sides.iter().flatten().all(|side| side.directory.endpoint_at(*at).is_none());
     let make = |address| {
         let on = |side: &Option<Side<'_>>| side.as_ref().map_or(Vec::new(), |it| it.services_at(address).to_vec());
         ServiceAddress { address, services: [on(&sides[0]), on(&sides[1])] }
     };
     let found = all.into_iter().filter(is_free).map(make);
+    // None on either side with `service-address=address`: then the address is an ordinary one.
     found.filter(|it: &ServiceAddress| it.services.iter().any(|on| !on.is_empty())).collect()
 }
 
@@ -81,8 +87,11 @@ impl Frame {
         let of_family = |address: IpAddr| Some(to_number(address)).filter(|it| it.0 == family).map(|it| it.1);
         let members = |side: &Side<'_>| -> Vec<u128> {
             let all = side.cluster.endpoints.iter().flat_map(|it| it.addresses.iter().copied());
+            // Not every address that a pod's status lists: one that no pod has now is an outside address again.
             all.filter(|at| side.directory.endpoint_at(*at).is_some()).filter_map(of_family).collect()
         };
+        // Of both sides: an address that a pod has only in the head is no outside address in the base, because the
+        // pod's row describes the change.
         let taken: BTreeSet<u128> = sides.iter().flatten().flat_map(members).collect();
         let of_services: BTreeSet<u128> = services.iter().filter_map(|it| of_family(it.address)).collect();
         let taken_or_service = taken.union(&of_services).copied().collect();
@@ -107,6 +116,7 @@ impl Frame {
         let mut joined: Vec<(u128, u128)> = Vec::with_capacity(all.len());
         for (first, last) in all {
             match joined.last_mut() {
+                // Without this, every pod inside 10.0.0.0/8 would cut the description of the block in two.
                 Some(before) if only_holes(holes, before.1, first) => before.1 = last,
                 _ => joined.push((first, last)),
             }
@@ -124,6 +134,7 @@ impl Frame {
 
 /// Whether all addresses between the two are holes.
 fn only_holes(holes: &[u128], last: u128, first: u128) -> bool {
+    // Counts instead of a walk from address to address: the gap can be most of the IPv6 space.
     let between = first.saturating_sub(last).saturating_sub(1);
     let from = holes.partition_point(|it| *it <= last);
     let to = holes.partition_point(|it| *it < first);
@@ -151,6 +162,7 @@ fn outside(
     services: &BTreeSet<u128>,
 ) -> Vec<Outside> {
     let most = if family == Family::V4 { u128::from(u32::MAX) } else { u128::MAX };
+    // From 0, so that addresses of class 0 are in a range too: a rule without peers allows them.
     let mut starts: BTreeSet<u128> = BTreeSet::from([0]);
     let mut cut = |first: u128, last: u128| {
         starts.insert(first);
@@ -164,6 +176,7 @@ fn outside(
             cut(to_number(first).1, to_number(last).1);
         }
     }
+    // Cut out on both sides: the neighbours of a pod's address are outside addresses, the pod's address is not.
     taken.iter().chain(services).for_each(|address| cut(*address, *address));
     let starts: Vec<u128> = starts.into_iter().collect();
     let mut classes: HashMap<PeerPair, usize> = HashMap::new();
@@ -173,13 +186,17 @@ fn outside(
             continue;
         }
         let last = starts.get(index + 1).map_or(most, |next| next - 1);
+        // The first address stands for all until the next start: neither side cuts between them.
         let address = to_address(family, *first);
         let peers = sides.each_ref().map(|side| side.as_ref().map(|it| it.peer_outside(address)));
+        // Ranges of one pair of classes are one participant, however many there are: a long list is one column of the
+        // grid.
         let class = *classes.entry(peers).or_insert(found.len());
         if class == found.len() {
             found.push(Outside { peers, as_source: Vec::new(), as_destination: Vec::new() });
         }
         found[class].as_source.push((*first, last));
+        // Services send nothing, so as a source the address is an ordinary one.
         if !services.contains(first) {
             found[class].as_destination.push((*first, last));
         }

@@ -38,6 +38,8 @@ pub(super) fn find(
         Some(one) => std::slice::from_ref(one),
         None => &[Family::V4, Family::V6],
     };
+    // A pair is skipped only if the comparison excludes it or the ends share no family, so one of the first pairs ends
+    // the search. To ask the oracle about all pairs would make a row cost the product of its parties.
     for family in families {
         for from in ends(source) {
             for to in ends(destination) {
@@ -53,6 +55,7 @@ pub(super) fn find(
 fn ends(party: &Party) -> impl Iterator<Item = Try> {
     let endpoints = party.endpoints.iter().map(|it| Try::Endpoint(*it));
     let services = party.services.iter().map(|it| Try::Service(*it));
+    // Endpoints first: a flow between names is easier to read than one with an address.
     endpoints.chain(services).chain(party.ranges.iter().map(|it| Try::Range(*it)))
 }
 
@@ -64,6 +67,7 @@ struct Pair {
 
 /// Two ends with addresses of one family whose traffic is part of the comparison.
 fn pair(context: &Context<'_, '_>, part: &Part, family: Family, from: Try, to: Try) -> Option<Pair> {
+    // The side that allows the flow: the head for added traffic, the base for removed traffic.
     let having = if part.change == Change::Added { 1 } else { 0 };
     let sender = match from {
         Try::Endpoint(id) => Some(id),
@@ -73,22 +77,29 @@ fn pair(context: &Context<'_, '_>, part: &Part, family: Family, from: Try, to: T
         Try::Endpoint(id) => Some(id),
         _ => None,
     };
+    // A pod always reaches itself. Two outside addresses end here too (`None` on both sides): no policy judges their
+    // traffic.
     if sender == receiver {
         return None;
     }
     let named = |id: u32| {
+        // The address as it is compared in this family, which is not always the first one in the pod's status.
         let views = context.frames[family as usize].views[id as usize];
         let end = |which: usize| {
             let view = Some(views[which]).filter(|it| *it != View::Gone)?;
             Some(End { endpoint: context.endpoints[id as usize].ids[which], address: view.address() })
         };
         let ends = [end(0), end(1)];
+        // On the side that allows the flow the end must exist. On the other side it may be missing, which counts as
+        // denied.
         ends[having].is_some().then_some(ends)
     };
     let end = |it: Try, as_source: bool, other: Option<u32>| match it {
         Try::Endpoint(id) => named(id),
         Try::Service(id) => {
             let address = context.services[id as usize].address;
+            // The classes know no nodes (see [`Side::new`]), so a row may contain pairs that the comparison excludes.
+            // Such a pair must not be the example, because the oracle knows nodes and would contradict the row.
             let back = is_own_node(context, other?, address) || leads_back(context, [Some(address); 2], other?);
             let fits = Family::of(address) == family && !back;
             fits.then_some([Some(End { endpoint: None, address: Some(address) }); 2])
@@ -99,12 +110,15 @@ fn pair(context: &Context<'_, '_>, part: &Part, family: Family, from: Try, to: T
         }
     };
     let (source, destination) = (end(from, true, receiver)?, end(to, false, sender)?);
+    // A service can claim a port of an endpoint's own address, so `leads_back` is asked for endpoints as well.
     if let (Some(sender), Some(receiver)) = (sender, receiver)
         && (are_of_one_node(context, sender, receiver)
             || leads_back(context, destination.map(|end| end.and_then(|it| it.address)), sender))
     {
         return None;
     }
+    // The same maximum as in `boxes::relate`. Without the test, a row about new endpoints could show a flow between old
+    // ones.
     let presence = presence(&source).max(presence(&destination));
     (presence == part.presence).then_some(Pair { names: [sender, receiver], ends: [source, destination] })
 }
@@ -130,6 +144,7 @@ fn outside(
         return None;
     }
     let frame = &context.frames[family as usize];
+    // The range is only a description: addresses of endpoints and services lie inside it and belong to other rows.
     let fits = |address: &IpAddr| frame.is_outside(*address, as_source) && !is_own_node(context, other, *address);
     // Prefers addresses that are reserved for documentation, because addresses at the very ends of a range mislead.
     let familiar = match family {
@@ -137,9 +152,11 @@ fn outside(
         Family::V6 => IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]),
     };
     let (first, last) = (to_number(range.first).1, to_number(range.last).1);
+    // The first address of a block is the network's own, which looks like a mistake in an example.
     let second = first.checked_add(1).filter(|it| *it < last).map(|it| to_address(family, it));
     let handy = [Some(familiar).filter(|it| range.contains(*it)), second];
     let found = handy.into_iter().flatten().find(fits);
+    // The search ends soon: it only skips addresses that endpoints, services and the other end's node have.
     found.or_else(|| (first..=last).map(|it| to_address(family, it)).find(fits))
 }
 
@@ -149,6 +166,7 @@ fn is_own_node(context: &Context<'_, '_>, endpoint: u32, address: IpAddr) -> boo
     let on = |(side, id): (&Option<Side<'_>>, Option<EndpointId>)| {
         side.as_ref().zip(id).is_some_and(|(side, id)| side.is_own_node(id, address))
     };
+    // On either side: there such a flow is always allowed, so the comparison leaves it out.
     context.sides.iter().zip(ids).any(on)
 }
 
@@ -159,10 +177,12 @@ fn leads_back(context: &Context<'_, '_>, addresses: [Option<IpAddr>; 2], endpoin
             return false;
         };
         let Some(address) = addresses[which] else { return false };
+        // By what is at the address, not by ports: the comparison leaves out the whole service if one port leads back.
         let services = side.services_at(address).iter();
         let mut backends = services.flat_map(|it| &side.cluster.services[it.index()].ports).flat_map(|it| &it.backends);
         let own = &side.cluster.endpoints[id.index()];
         backends.any(|it| {
+            // Any backend, not all: the proxy may choose the endpoint itself, and then the packet is its own.
             it.endpoint == Some(id)
                 || it.address.is_some_and(|at| own.addresses.contains(&at) || side.is_own_node(id, at))
                 || it.endpoint.is_some_and(|other| is_host_of(side, other, id) || is_host_of(side, id, other))
@@ -183,6 +203,7 @@ fn are_of_one_node(context: &Context<'_, '_>, one: u32, other: u32) -> bool {
 /// Whether the first endpoint is on the host's network of the node that the second runs on.
 fn is_host_of(side: &Side<'_>, host: EndpointId, guest: EndpointId) -> bool {
     let [host, of_guest] = [host, guest].map(|it| &side.cluster.endpoints[it.index()]);
+    // By address too: a host-network pod whose node is not named can still have an address of the guest's node.
     host.standing == Standing::HostNetwork
         && (host.node.is_some() && host.node == of_guest.node
             || host.addresses.iter().any(|at| side.is_own_node(guest, *at)))
@@ -196,6 +217,8 @@ fn judge(
     pair: Pair,
 ) -> Result<Witness, DiffError> {
     let (protocol, port) = match traffic.ranges.first() {
+        // Any port of the row would do, because all of them differ in the same way. ICMP stands for traffic without
+        // ports.
         Some(spec) => (FlowProtocol::Transport(spec.protocol), spec.first),
         None => (FlowProtocol::Icmp, 0),
     };
@@ -205,6 +228,7 @@ fn judge(
     };
     let flows = [flow(0), flow(1)];
     let mut verdict = |which: usize| match (&flows[which], &mut oracles[which]) {
+        // The oracle shares no code with the class tables, so it also finds errors in classification.
         (Some(flow), Some(oracle)) => oracle.judge(flow).verdict(),
         _ => Verdict::Deny,
     };
@@ -213,6 +237,7 @@ fn judge(
         Change::Added => [Verdict::Deny, Verdict::Allow],
         Change::Removed => [Verdict::Allow, Verdict::Deny],
     };
+    // An error instead of an assertion: releases check this too, because a wrong row is worse than no answer.
     if verdicts != expected {
         let name = |it: Option<u32>| it.map(|id| context.endpoints[id as usize].name.as_str());
         let names = pair.names.map(name);

@@ -46,10 +46,13 @@ pub fn edges(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Edge> {
     let everyone = reach.everyone();
     let mut columns: BTreeMap<Vec<Option<Passes>>, Vec<Who>> = BTreeMap::new();
     for to in &everyone {
+        // The whole column is the key, because an edge claims something about all sources. Parties are few where pods
+        // are many, so the square of parties and zones is affordable.
         let column = everyone.iter().map(|from| cells.passes(*from, *to)).collect();
         columns.entry(column).or_default().push(*to);
     }
     let mut columns: Vec<(Vec<Who>, Vec<Option<Passes>>)> = columns.into_iter().map(|(a, b)| (b, a)).collect();
+    // By destinations: the order of the map is that of the cells' numbers, which says nothing to a reader.
     columns.sort();
     let mut found = Vec::new();
     for (to, column) in columns {
@@ -57,12 +60,15 @@ pub fn edges(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Edge> {
         let mut void = Vec::new();
         for (from, passes) in everyone.iter().zip(&column) {
             match passes {
+                // No common family: neither "reaches" nor "does not reach" would be true, so the description may choose
+                // the shorter text.
                 None => void.push(*from),
                 Some(Passes::NOTHING) => {}
                 Some(passes) => by_value.entry(*passes).or_default().push(*from),
             }
         }
         let to = describe(reach, &to, &[]);
+        // Without this edge, an unreachable destination would be missing from the picture, as if it did not exist.
         if by_value.is_empty() {
             found.push(Edge { from: Vec::new(), to: to.clone(), passes: Passes::NOTHING });
         }
@@ -76,8 +82,10 @@ pub fn edges(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Edge> {
 /// Describes ends in the largest exact terms. Ends in `void` share no address family with the other end, so a
 /// description may include them.
 pub fn describe(reach: &Reach<'_>, members: &[Who], void: &[Who]) -> Vec<Group> {
+    // Both lists are sorted, since all ends are listed parties first, each in order.
     let is = |it: &Who, of: &[Who]| of.binary_search(it).is_ok();
     let all = |mut who: Box<dyn Iterator<Item = Who> + '_>| {
+        // A namespace whose parties are all void is not described: at least one of them must really be a member.
         let mut any = false;
         who.all(|it| {
             is(&it, void) || {
@@ -95,6 +103,7 @@ pub fn describe(reach: &Reach<'_>, members: &[Who], void: &[Who]) -> Vec<Group> 
         (true, false) => found.push(Group::Pods),
         (false, _) => {
             let mut index = 0;
+            // Parties are sorted by namespace, so each namespace is one chunk.
             for of_namespace in reach.parties.chunk_by(|a, b| a.namespace == b.namespace) {
                 let range = index..index + of_namespace.len() as u32;
                 index = range.end;
@@ -125,6 +134,8 @@ fn ranges<'a>(reach: &'a Reach<'_>, members: &'a [Who]) -> impl Iterator<Item = 
         let mut joined: Vec<(IpAddr, IpAddr)> = Vec::with_capacity(all.len());
         for (first, last) in all {
             match joined.last_mut() {
+                // Zones are classes, not ranges: two of them that send the same traffic can be neighbours, and read as
+                // one range.
                 Some(before) if to_number(before.1).1.checked_add(1) == Some(to_number(first).1) => before.1 = last,
                 _ => joined.push((first, last)),
             }
@@ -167,6 +178,8 @@ pub fn sums(reach: &Reach<'_>, cells: &mut Cells<'_>) -> BTreeMap<(usize, usize)
                 }
                 Who::Zone(index) => (None, [Some(reach.zones[index as usize].peer), None]),
             };
+            // Only parties are merged. Zones of the two families can have the same peer class, but reach different
+            // addresses.
             match (matches!(who, Who::Party(_)), known.get(&class)) {
                 (true, Some(at)) => found[*at].1 += 1,
                 _ => {
@@ -207,12 +220,16 @@ fn sum(cells: &mut Cells<'_>, from: &[(Who, usize)], to: &[(Who, usize)]) -> Opt
     let mut values: HashMap<Passes, usize> = HashMap::new();
     for (from, from_count) in from {
         for (to, to_count) in to {
+            // Pairs without a common family count neither as passing nor as not passing.
             if let Some(passes) = cells.passes(*from, *to) {
                 *values.entry(passes).or_default() += from_count * to_count;
             }
         }
     }
+    // Sorted before it is used: new sets get numbers below, and a hash map's order must not decide them.
     let values: BTreeMap<Passes, usize> = values.into_iter().collect();
+    // Not the empty set: for `all`, the first pair's traffic has to be the start, since nothing remains of an
+    // intersection with the empty set.
     let mut any: Option<AtomSet> = None;
     let mut all: Option<AtomSet> = None;
     for passes in values.keys() {

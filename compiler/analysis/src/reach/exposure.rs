@@ -40,6 +40,7 @@ pub struct Entrance {
 /// The exposure of every party, in order.
 pub fn exposures(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Exposure> {
     let everyone = reach.everyone();
+    // `everyone` lists all parties first.
     let (parties, zones) = everyone.split_at(reach.parties.len());
     let mut known: HashMap<_, Exposure> = HashMap::new();
     let mut one = |(index, party): (usize, &Party)| {
@@ -50,7 +51,10 @@ pub fn exposures(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Exposure> {
                 parties.iter().partition(|it| place_of(reach, **it) == Some(party.namespace));
             Exposure {
                 party: 0,
+                // Zones in one call, other namespaces in another: "from everyone" would hide that the outside is part
+                // of it.
                 outside: sources(reach, cells, zones, Vec::new(), to),
+                // The own namespace as void: `Group::Pods` may then stand for all pods elsewhere.
                 namespaces: sources(reach, cells, &elsewhere, own, to),
                 isolated: [Direction::Ingress, Direction::Egress].map(|it| reach.is_isolated(it, party)),
                 lists: !reach.classes.subjects[party.subject.index()].lists.is_empty(),
@@ -78,6 +82,7 @@ fn sources(
             Some(passes) => by_value.entry(passes).or_default().push(*who),
         }
     }
+    // `describe` searches it, and `void` has two parts: the caller's ends and those without a common family.
     void.sort_unstable();
     by_value.into_iter().map(|(passes, members)| (passes, describe(reach, &members, &void))).collect()
 }
@@ -101,6 +106,7 @@ pub fn entrances(
         let sets = |passes: &Passes| -> Vec<AtomSet> {
             match (passes, backend.address.map(Family::of)) {
                 (Passes::Cell(cell), _) => vec![cells.set(*cell).clone()],
+                // The service proxy translates within one family, so the family of the backend's address decides.
                 (Passes::ByFamily(v4, _), Some(Family::V4)) => vec![cells.set(*v4).clone()],
                 (Passes::ByFamily(_, v6), Some(Family::V6)) => vec![cells.set(*v6).clone()],
                 (Passes::ByFamily(v4, v6), None) => vec![cells.set(*v4).clone(), cells.set(*v6).clone()],
@@ -111,6 +117,7 @@ pub fn entrances(
     let mut found = Vec::new();
     for (id, service) in reach.cluster.services.iter().enumerate() {
         for (index, port) in service.ports.iter().enumerate() {
+            // A ClusterIP alone cannot be reached from outside of the cluster.
             if port.node_port.is_none() && !is_external(service) {
                 continue;
             }

@@ -49,6 +49,7 @@ pub(super) fn parties(cluster: &Cluster, classes: &Classes) -> (Vec<Party>, Left
     let mut found: BTreeMap<Key, Vec<EndpointId>> = BTreeMap::new();
     for (index, endpoint) in cluster.endpoints.iter().enumerate() {
         let id = EndpointId(index as u32);
+        // An address that another pod has now is not this pod's, even if its status still lists it.
         let own = |at: &&IpAddr| directory.endpoint_at(**at) == Some(id);
         let peer = |family| {
             let mut own = endpoint.addresses.iter().filter(own);
@@ -56,6 +57,8 @@ pub(super) fn parties(cluster: &Cluster, classes: &Classes) -> (Vec<Party>, Left
         };
         let peers = [Family::V4, Family::V6].map(peer);
         match (endpoint.standing, subjects.get(&id)) {
+            // Classes are part of the key: pods of one workload can differ, for instance during a rollout that changes
+            // labels.
             (Standing::Member, Some(subject)) if peers != [None; 2] => {
                 let workload = workload(cluster, endpoint);
                 let key = Key { namespace: endpoint.namespace, workload, subject: *subject, peers };
@@ -80,6 +83,7 @@ fn workload(cluster: &Cluster, endpoint: &Endpoint) -> Workload {
             Workload::Named(name.to_owned(), kind.to_owned())
         }
         ("Pod", None) => {
+            // Labels that differ from pod to pod would make each pod a party of its own.
             let kept = labels.iter().filter(|(key, _)| !VOLATILE.contains(&key.as_str()));
             let kept: Labels = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
             match kept.is_empty() {
@@ -95,8 +99,11 @@ fn workload(cluster: &Cluster, endpoint: &Endpoint) -> Workload {
 fn controller<'n>(kind: &'n str, name: &'n str, labels: &Labels) -> (&'n str, &'n str) {
     let Some((stem, tail)) = name.rsplit_once('-') else { return (name, kind) };
     match kind {
+        // Only if the suffix is the hash in the labels: people name ReplicaSets with dashes too, and the name of a
+        // Deployment that does not exist could group unrelated pods.
         "ReplicaSet" if labels.get("pod-template-hash").is_some_and(|hash| hash == tail) => (stem, "Deployment"),
         // The suffix is the scheduled time in minutes since 1970.
+        // https://github.com/kubernetes/kubernetes/blob/67a06c20568d/pkg/controller/cronjob/cronjob_controllerv2.go
         "Job" if tail.len() >= 8 && tail.bytes().all(|it| it.is_ascii_digit()) => (stem, "CronJob"),
         _ => (name, kind),
     }
@@ -118,6 +125,7 @@ fn name_of_several(cluster: &Cluster, members: &[EndpointId], labels: &Labels) -
         return (*first).to_owned();
     }
     const TELLING: [&str; 5] = ["app.kubernetes.io/name", "app", "k8s-app", "name", "component"];
+    // Labels that name the application, the recommended one first; otherwise any label is better than none.
     let telling = TELLING.iter().find_map(|key| labels.get_key_value(*key)).or(labels.first_key_value());
     let common = others.iter().fold(*first, |common, name| common_stem(common, name));
     match (common.is_empty(), telling) {
@@ -128,6 +136,7 @@ fn name_of_several(cluster: &Cluster, members: &[EndpointId], labels: &Labels) -
 
 /// The common prefix of both names, in whole words.
 fn common_stem<'n>(a: &'n str, b: &str) -> &'n str {
+    // Whole words: `web-10` and `web-12` share `web`, and not `web-1`, which would look like a third pod.
     let words = a.split('-').zip(b.split('-')).take_while(|(a, b)| a == b);
     let length: usize = words.map(|(word, _)| word.len() + 1).sum();
     a.get(..length.saturating_sub(1)).unwrap_or(a)
@@ -147,6 +156,7 @@ fn distinguish(cluster: &Cluster, parties: &mut [Party]) {
     let of_name = count(parties);
     for party in parties.iter_mut() {
         let (number, kinds) = &of_name[&(party.namespace, party.name.clone())];
+        // A unique name stays as it is: the suffix only helps where two parties would read the same.
         if *number < 2 {
             continue;
         }

@@ -23,6 +23,7 @@ fn joined(atoms: &Atoms, set: &AtomSet, wanted: bool) -> Vec<PortSpec> {
 /// Whether a set contains traffic without ports and all ports outside of any range; and the ranges for which that
 /// differs.
 pub fn parts(atoms: &Atoms, set: &AtomSet) -> (bool, Vec<PortSpec>) {
+    // Atom 0 decides which text is short: with it, the set contains nearly everything, and the exceptions are listed.
     let rest = set.contains(Atoms::REST);
     (rest, joined(atoms, set, !rest))
 }
@@ -42,6 +43,7 @@ fn list(specs: &[PortSpec]) -> String {
         let specs: Vec<&PortSpec> = specs.iter().filter(|it| it.protocol == protocol).collect();
         let numbers: Vec<String> = specs.iter().map(|it| numbers(it)).collect();
         let text = match specs.as_slice() {
+            // From 0 or 1: the API has no port 0.
             [only] if only.last == u16::MAX && only.first <= 1 => format!("all {}", name(protocol)),
             _ => format!("{} {}", name(protocol), numbers.join(", ")),
         };

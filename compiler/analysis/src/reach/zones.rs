@@ -17,6 +17,7 @@ pub(super) fn zones(classes: &Classes, is_pod: impl Fn(IpAddr) -> bool) -> Vec<Z
         for (first, last, peer) in stretches(classes, family, is_pod) {
             let ranges = zones.entry(peer).or_default();
             match ranges.last_mut() {
+                // A single address can touch a range of its own class, because they come from different tables.
                 Some(before) if before.1.checked_add(1) == Some(first) => before.1 = last,
                 _ => ranges.push((first, last)),
             }
@@ -38,6 +39,7 @@ fn stretches(classes: &Classes, family: Family, is_pod: impl Fn(u128) -> bool) -
     let mut next = Some(0);
     for it in &classes.addresses.stretches {
         let (Some(first), Some(last), Some(at)) = (of_family(it.first), of_family(it.last), next) else { continue };
+        // Addresses between stretches are of class 0. They are a zone too: rules without peers allow them.
         if at < first {
             base.push((at, first - 1, PeerId(0)));
         }
@@ -46,6 +48,8 @@ fn stretches(classes: &Classes, family: Family, is_pod: impl Fn(u128) -> bool) -
     }
     base.extend(next.map(|at| (at, most, PeerId(0))));
     let singles = classes.addresses.exact.iter().filter_map(|(at, peer)| Some((of_family(*at)?, *peer)));
+    // A pod's address stays inside the range around it. Otherwise a thousand pods would cut 10.0.0.0/8 into a thousand
+    // ranges, which no report could show.
     overlay(&base, singles.filter(|(at, _)| !is_pod(*at)))
 }
 
@@ -55,6 +59,8 @@ fn overlay(base: &[(u128, u128, PeerId)], singles: impl Iterator<Item = (u128, P
     let mut cut = Vec::with_capacity(base.len());
     for (first, last, peer) in base {
         let mut next = Some(*first);
+        // Ranges cover the whole space in order, so each single address is inside the first range that ends at or after
+        // it.
         while let Some((at, single)) = singles.next_if(|(at, _)| at <= last) {
             if let Some(start) = next.filter(|start| *start < at) {
                 cut.push((start, at - 1, *peer));

@@ -37,6 +37,7 @@ pub(super) fn of_draft(cluster: &Cluster, draft: &Draft, held: &[Held]) -> Spent
     let is_held = |id: &PolicyId| held.binary_search_by_key(id, |held| held.policy).is_ok();
     let policies: Vec<PolicyId> = draft.policies.iter().copied().filter(|id| !is_held(id)).collect();
     let counted = Counted::new(cluster, &policies);
+    // A meter without limits as the counter, so that peaks and overflows are computed as in classification.
     let meter = Meter::new(Limits::NONE);
     let classes = counted.classes(&meter);
     let words = counted.ports(cluster, draft, &policies).div_ceil(64) + 1;
@@ -70,6 +71,7 @@ fn rows(cluster: &Cluster, draft: &Draft, counted: &Counted<'_>, rows: Rows<'_>,
         for direction in Direction::ALL {
             let in_force = policies.iter().chain(staged).filter(|id| !is_held(id));
             let holding: u64 = in_force.map(|id| counted.holding(cluster, *id, direction)).sum();
+            // A row has at most one entry for each class, however often its rules match the same one.
             let entries = holding.min(classes);
             // The rules that apply to a class determine its set, so there are at most two to the power of `rules` sets.
             let in_force = policies.iter().chain(staged).filter(|id| !is_held(id));
@@ -154,10 +156,14 @@ impl<'c> Counted<'c> {
                 ranges.push((peer, first, last));
             }
         }
+        // At one address, ends (negative numbers) sort before beginnings, so blocks that only touch never count as
+        // overlapping.
         cuts.sort_unstable();
         let (mut active, mut set, mut known) = (0, 0_u64, HashSet::from([0]));
         for (_, block) in &cuts {
             active += block.signum();
+            // Sets are compared by a sum that one addition updates. Exact sets, as classification has them, would cost
+            // a good part of the classification that this estimate is to avoid.
             set = set.wrapping_add(mixed(block.unsigned_abs()).wrapping_mul(block.signum() as u64));
             // If several cuts have the same address, the sets between them are counted too.
             if known.insert(set) {
@@ -203,6 +209,7 @@ impl<'c> Counted<'c> {
             }
         }
         let named = if self.has_names { cluster.endpoints.iter().map(|it| it.named_ports.len()).sum() } else { 0 };
+        // Three protocols with 65,536 ports each have no more cuts, however many pods name ports.
         (cuts.len() + 2 * named).min(3 * 65_536) as u64
     }
 
@@ -224,6 +231,8 @@ impl<'c> Counted<'c> {
 /// Mixes the bits of a number, so that different sets of numbers do not have the same sum by chance. A tenant that
 /// causes collisions lowers the estimate, but makes no table larger.
 fn mixed(number: u64) -> u64 {
+    // Constants and shifts of SplitMix64 (https://prng.di.unimi.it/splitmix64.c), without its last round. Sums of plain
+    // numbers would be equal for {1, 4} and {2, 3}.
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed ^ (mixed >> 27)
@@ -255,6 +264,7 @@ struct Selectors<'c> {
 impl<'c> Selectors<'c> {
     fn add(&mut self, cluster: &'c Cluster, own: NamespaceId, namespaces: Option<SelectorId>, pods: SelectorId) {
         let own = namespaces.is_none().then_some(own);
+        // Equal selectors are one predicate in classification too.
         if !self.known.insert((own, namespaces, pods)) {
             return;
         }
@@ -277,11 +287,14 @@ impl<'c> Selectors<'c> {
 
     /// Counts the groups, and the selectors that must be evaluated for each group.
     fn groups(&mut self, cluster: &'c Cluster) {
+        // Without selectors no labels distinguish pods, so there are no groups, and the pods need not be visited.
         if self.known.is_empty() {
             return;
         }
         let members = cluster.endpoints.iter().filter(|it| it.standing == Standing::Member);
         let groups: BTreeSet<(NamespaceId, LabelSetId)> = members.map(|it| (it.namespace, it.labels)).collect();
+        // The average instead of each selector's size for each group: the latter is the product that the estimate must
+        // not compute.
         let average = self.size / self.known.len() as u64 + 1;
         for (namespace, labels) in &groups {
             *self.groups_of_namespace.entry(*namespace).or_default() += 1;

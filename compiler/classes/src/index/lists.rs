@@ -21,6 +21,8 @@ impl Index {
     /// A list changed from `old` to `new`.
     pub(super) fn list_changes(&mut self, name: &str, old: &CidrList, new: &CidrList) -> Dirty {
         let Some(generation) = &self.generation else { return Dirty::Everything };
+        // Action, order, directions and selectors decide about every address of the list, so a change of them concerns
+        // all rows.
         let without = |list: &CidrList| CidrList { entries: Vec::new(), ..shallow(list) };
         if without(old) != without(new) {
             return Dirty::Everything;
@@ -33,9 +35,13 @@ impl Index {
             let (set, peer) = self.relist(generation, address, predicate, is_listed)?;
             Some((address, set, peer))
         });
+        // All or nothing: if one address needs a compile, the compile contains the others too.
         let Some(relisted) = relisted.collect::<Option<Vec<_>>>() else { return Dirty::Everything };
         let classes: BTreeMap<IpAddr, PeerId> = relisted.iter().map(|(address, _, peer)| (*address, *peer)).collect();
+        // No owner changes: no pod has any of these addresses.
         let dirty = self.changes(generation, classes, false);
+        // Kept for the next change: a pod that gets one of these addresses, or a second list with it, builds on this
+        // set.
         self.relisted.extend(relisted.into_iter().map(|(address, set, _)| (address, set)));
         dirty
     }
@@ -49,6 +55,8 @@ impl Index {
         list: PredicateId,
         is_listed: bool,
     ) -> Option<(Vec<PredicateId>, PeerId)> {
+        // Then the key of its class has more than predicates, or the verdicts on a service depend on the class of this
+        // address.
         let is_more = generation.fixed.contains(&address)
             || generation.backing.contains(&address)
             || self.holders.get(&address).is_some_and(|count| *count > 0);
@@ -56,6 +64,8 @@ impl Index {
             return None;
         }
         let mut set = self.predicates_at(generation, address).to_vec();
+        // In the last arm the set is right already: the opposite change was answered with a compile, so it is not in
+        // `relisted`.
         match (set.binary_search(&list), is_listed) {
             (Err(at), true) => set.insert(at, list),
             (Ok(at), false) => _ = set.remove(at),
@@ -68,6 +78,8 @@ impl Index {
 
 /// A copy of the list without its entries.
 fn shallow(list: &CidrList) -> CidrList {
+    // Field by field: if a field is added, this line does not compile until it is decided whether the field concerns
+    // all addresses.
     let CidrList { action, order, ingress, egress, namespaces, pods, entries: _ } = list;
     CidrList {
         action: *action,
@@ -89,6 +101,7 @@ fn differing(old: &CidrList, new: &CidrList) -> Option<Vec<(IpAddr, bool)>> {
 }
 
 fn of_family<N: Number>(old: &CidrList, new: &CidrList, found: &mut Vec<(IpAddr, bool)>) -> Option<()> {
+    // United first: an entry inside another one comes and goes without a difference.
     let [old, new] = [old, new].map(|list| ranges_of::<N>(&list.entries));
     for (only, other, is_new) in [(&old, &new, false), (&new, &old, true)] {
         let mut rest = other.iter().peekable();
@@ -104,6 +117,8 @@ fn of_family<N: Number>(old: &CidrList, new: &CidrList, found: &mut Vec<(IpAddr,
             }
             if let Some(start) = at {
                 push::<N>(start, last.wide(), is_new, found)?;
+                // The last address by itself: `push` excludes its end, and after the last address of IPv6 there is no
+                // number to pass.
                 found.push((to_address(N::FAMILY, last.wide()), is_new));
             }
         }
@@ -114,6 +129,7 @@ fn of_family<N: Number>(old: &CidrList, new: &CidrList, found: &mut Vec<(IpAddr,
 /// Adds the addresses from `first` to before `end`.
 fn push<N: Number>(first: u128, end: u128, is_new: bool, found: &mut Vec<(IpAddr, bool)>) -> Option<()> {
     let count = end.saturating_sub(first);
+    // Counted before any address is listed: `::/0` as a new entry would not end.
     if found.len() as u128 + count >= MOST_RELISTED {
         return None;
     }

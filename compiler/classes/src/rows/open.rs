@@ -47,6 +47,8 @@ pub(super) struct Entries {
 
 impl Entries {
     pub(super) fn new(peers: usize, default: AtomSet) -> Self {
+        // An array over all classes instead of a map, because `of` is the innermost step: it runs once for each class
+        // that each rule matches. Sets are only made for classes that some rule matches.
         Self { list: Vec::new(), positions: vec![u32::MAX; peers], default }
     }
 
@@ -55,6 +57,7 @@ impl Entries {
         let position = &mut self.positions[peer.index()];
         if *position == u32::MAX {
             *position = self.list.len() as u32;
+            // A copy of the default, since rules without peers allow this class too.
             self.list.push((peer, self.default.clone()));
         }
         &mut self.list[*position as usize].1
@@ -62,6 +65,7 @@ impl Entries {
 
     pub(super) fn sorted(self) -> OpenRow {
         let Self { mut list, default, .. } = self;
+        // Each class is in the list once, so the order of equal keys does not matter.
         list.sort_unstable_by_key(|(peer, _)| *peer);
         OpenRow { default, entries: list }
     }

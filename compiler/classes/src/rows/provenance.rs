@@ -22,6 +22,8 @@ pub(crate) fn provenance(
         atom,
     };
     let mut found = Vec::new();
+    // Asked only when it is needed. To store the rules behind each entry would make rows as large as the product of
+    // rules and classes.
     for policy in &question.subject.policies {
         for (index, rule) in classes.rules.of(*policy, direction).unwrap_or_default().iter().enumerate() {
             if question.is_allowed_by(rule) {
@@ -59,6 +61,8 @@ impl Question<'_> {
         let is_named = |(name, number): &(u32, u16)| {
             ports.named.contains(name) && atoms.find(names[*name as usize].0, *number) == self.atom
         };
+        // Atom 0 is traffic without ports and ports outside of all ranges. Only a rule without `ports` allows it, and
+        // such a rule does not get here.
         self.atom != Atoms::REST && (ports.ranges.iter().any(in_range) || numbers.iter().any(is_named))
     }
 }

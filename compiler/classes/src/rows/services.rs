@@ -17,6 +17,7 @@ impl<'a> Builder<'a> {
         let mut special = Vec::with_capacity(self.special.len());
         for id in &self.special {
             let peer = self.peer(*id);
+            // Only the own node is always reached. Other nodes are ordinary addresses.
             let own_node = subject.node.is_some_and(|node| peer.nodes.contains(&node));
             let front = peer.front.map(|front| &self.fronts[front as usize]);
             if own_node || front.is_some() || self.claims(subject, *id).next().is_some() {
@@ -39,8 +40,10 @@ impl<'a> Builder<'a> {
         front: Option<&Front>,
         own_node: bool,
     ) -> AtomSet {
+        // No list can cut a pod off from its own node, as no policy can.
         let denied = !own_node && self.is_denied_by_list(subject, id);
         let rules = self.rules_of(Direction::Egress, subject);
+        // First the ports that no service has, then each claim, then hostPorts: each step overrides the ones before.
         let mut set = match (own_node, front.map(|front| front.rest)) {
             (true, _) => AtomSet::all(self.atoms.count()),
             (false, Some(Rest::Closed)) if denied => AtomSet::none(self.atoms.count()),
@@ -50,11 +53,14 @@ impl<'a> Builder<'a> {
         for port in self.ports_at(front, own_node) {
             let allowed = !denied && self.is_service_port_allowed(subject, open, rules.as_deref(), id, port);
             match (allowed, port.contested) {
+                // A contested claim never adds anything. If it could, an `externalIPs` entry of any tenant would open
+                // an address that policy denies: https://github.com/kubernetes/kubernetes/issues/97076
                 (true, true) => {}
                 (true, false) => set.insert(port.atom),
                 (false, _) => set.remove(port.atom),
             }
         }
+        // Last, because hostPorts only deny, also ports that a service claims.
         self.take_host_ports(subject, open, id, &mut set);
         set
     }
@@ -66,11 +72,15 @@ impl<'a> Builder<'a> {
             ports.extend(&self.node_ports);
         }
         ports.sort_unstable();
+        // A service can claim a port of the node's address twice: as its node port, and as its port on an external
+        // address that the node has. It does not contest itself.
         ports.dedup_by(|again, first| {
             let is_same = (again.atom, again.service, again.port) == (first.atom, first.service, first.port);
             first.contested |= is_same && again.contested;
             is_same
         });
+        // The service proxy may use any of these services, so each of them may only deny. An atom is one port here:
+        // claims have atoms of their own.
         for of_one in ports.chunk_by_mut(|a, b| a.atom == b.atom).filter(|it| it.len() > 1) {
             of_one.iter_mut().for_each(|it| it.contested = true);
         }
@@ -81,6 +91,7 @@ impl<'a> Builder<'a> {
     /// allowed.
     fn take_host_ports(&self, subject: &Subject, open: &OpenRow, id: PeerId, set: &mut AtomSet) {
         for (index, claim) in self.claims(subject, id) {
+            // A pod always reaches itself, also when the node translates the packet back to it.
             let is_itself = subject.own_host_ports.binary_search(&index).is_ok();
             let behind = self.stands_behind(&claim.backend, claim.protocol);
             if !is_itself && !self.reaches(open, subject, behind) {
@@ -93,6 +104,7 @@ impl<'a> Builder<'a> {
     pub(super) fn claims(&self, subject: &Subject, id: PeerId) -> impl Iterator<Item = (u32, &'a HostPort)> {
         let (node, claims) = (subject.node, &self.cluster.host_ports);
         let claims = self.peer(id).host_ports.iter().map(|index| (*index, &claims[*index as usize]));
+        // Two nodes can share an address, but only the own node translates the pod's packets.
         claims.filter(move |(_, claim)| node == Some(claim.node))
     }
 
@@ -121,6 +133,7 @@ impl<'a> Builder<'a> {
             let holds = |id: &PredicateId| predicates.binary_search(id).is_ok();
             self.cluster.lists[list.index()].egress && self.list_predicates.get(list).is_some_and(holds)
         };
+        // The row does not show this: an entry without atoms can come from a list or from rules.
         let first = subject.lists.iter().find(contains);
         first.is_some_and(|list| self.cluster.lists[list.index()].action == ListAction::Deny)
     }
@@ -147,17 +160,23 @@ impl<'a> Builder<'a> {
             return false;
         }
         subject.own_services.binary_search(&(service, port.port, family)).is_ok()
+            // All of them: the proxy picks a backend at random, and a service that fails now and then is worse than one
+            // that always fails. `weir check` reports services that are allowed in part.
             || behind.iter().all(|it| self.reaches(open, subject, *it))
     }
 
     pub(super) fn reaches(&self, open: &OpenRow, subject: &Subject, behind: Behind) -> bool {
         let Behind { peer, atom, node } = behind;
+        // A backend on the network of the pod's own node is the own node. `open` does not know that yet: it has no
+        // special entries.
         let own_node = subject.node.is_some_and(|own| self.peer(peer).nodes.contains(&own) || node == Some(own));
         own_node || open.get(peer).contains(atom)
     }
 
     fn family_of(&self, peer: PeerId) -> Family {
         let peer = self.peer(peer);
+        // The default is never used: an address has claims only as a front or as the own node's, and both know the
+        // family.
         peer.family.or(peer.front.map(|front| self.fronts[front as usize].family)).unwrap_or(Family::V4)
     }
 }
