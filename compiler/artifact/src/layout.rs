@@ -434,6 +434,7 @@ pub fn protected<'a>(map: MapName, values: impl Iterator<Item = &'a [u8]>) -> Ve
         _ => return Vec::new(),
     };
     let addresses = values.filter_map(|value| value.get(at..at + bytes));
+    // Zeros mean that the endpoint has no address of this family. As an entry they would protect 0.0.0.0.
     let given = addresses.filter(|address| address.iter().any(|byte| *byte != 0));
     given.map(|address| (address.to_vec(), PROTECTED.to_vec())).collect()
 }

@@ -15,6 +15,7 @@ const SCTP_INIT: u8 = 1;
 
 /// Whether a packet's source and destination address are equal.
 pub fn is_to_itself(packet: &[u8]) -> bool {
+    // Offsets of the addresses behind 14 bytes of Ethernet: IPv4 has them at 12 and 16, IPv6 at 8 and 24.
     let (from, to) = if packet.get(12..14) == Some(&[0x08, 0x00]) { (26..30, 30..34) } else { (22..38, 38..54) };
     packet.get(from).is_some_and(|from| Some(from) == packet.get(to))
 }
@@ -34,6 +35,8 @@ pub fn write(packet: &mut Vec<u8>, source: IpAddr, destination: IpAddr, protocol
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             packet.extend([0x08, 0x00, 0x45, 0]);
             packet.extend((20 + length).to_be_bytes());
+            // "Don't fragment" and no checksum: programs check neither, but a fragment would take another way through
+            // them.
             packet.extend([0, 1, 0x40, 0, 64, number, 0, 0]);
             packet.extend(source.octets());
             packet.extend(destination.octets());
@@ -64,6 +67,7 @@ pub fn write_error(packet: &mut Vec<u8>, [source, destination]: [IpAddr; 2], quo
     {
         return false;
     }
+    // The packet was written with an echo request. Its ICMP header is cut off again and replaced by that of an error.
     let header = packet.len() - ETHERNET - ICMP_HEADER;
     let inner = inner.get(ETHERNET..).unwrap_or_default();
     // The IPv4 length field includes the header, the IPv6 field does not.
@@ -90,6 +94,7 @@ fn header(is_v4: bool, protocol: FlowProtocol) -> (u8, u16) {
 fn transport(packet: &mut Vec<u8>, is_v4: bool, protocol: FlowProtocol, port: u16) {
     let FlowProtocol::Transport(transport) = protocol else {
         // Echo requests.
+        // An echo request begins a flow. A reply would have to belong to one.
         packet.extend([if is_v4 { 8 } else { 128 }, 0, 0, 0, 0, 7, 0, 1]);
         return;
     };

@@ -77,12 +77,15 @@ impl Place {
     pub fn structures(self) -> &'static [Structure] {
         match self {
             Self::Exact4 | Self::Exact6 => {
+                // No trie for single addresses: it visits a node for each bit in which neighbours differ, and with a
+                // million addresses costs several times a hash.
                 &[Structure::Compares, Structure::Hash, Structure::Perfect, Structure::Layered]
             }
             Self::Prefixes4 | Self::Prefixes6 => {
                 &[Structure::Lpm, Structure::HashPerLength, Structure::Search, Structure::Dxr]
             }
             Self::Ports => &[Structure::Compares, Structure::Search],
+            // No search: a row is asked for by exact numbers, so there are no ranges to exploit.
             Self::Rows => &[Structure::Hash, Structure::Perfect, Structure::Matrix],
             Self::Flows => &[Structure::Buckets],
         }

@@ -101,6 +101,8 @@ impl From<Broken> for NoAnswer {
     }
 }
 
+// A compiled cluster can take hundreds of megabytes. Questions about one odd flow mostly come in groups, so a few
+// worlds are enough.
 /// The maximum number of worlds that are kept.
 const MOST_WORLDS: usize = 16;
 
@@ -113,6 +115,7 @@ pub struct Engine<'c> {
     cluster: &'c Cluster,
     make: Box<Make>,
     asked: Asked,
+    // The key is the difference and not the flow: all flows without one share the base world, which is compiled once.
     /// By the differences from the cluster. There is nearly always only one world.
     worlds: BTreeMap<Vec<(IpAddr, Option<EndpointId>)>, World<'c>>,
 }
@@ -141,6 +144,8 @@ impl<'c> Engine<'c> {
     }
 
     fn make(cluster: &'c Cluster, make: Box<Make>, asked: Asked) -> Result<Self, EngineError> {
+        // At once and not at the first question: a cluster that cannot be compiled is an error of the engine, not of a
+        // flow.
         let base = World::new(cluster, &Owners::new(), asked.now(), &make)?;
         let worlds = BTreeMap::from([(Vec::new(), base)]);
         Ok(Self { oracle: Oracle::new(cluster), cluster, make, asked, worlds })
@@ -160,12 +165,17 @@ impl<'c> Engine<'c> {
 
     /// Judges a new connection.
     pub fn judge(&mut self, flow: &Flow) -> Result<Judgement, NoAnswer> {
+        // Does nothing if the caller has prepared for this flow already. Without it, an endpoint outside of the part
+        // would be taken for one without policies, and everything would be allowed.
         self.prepare(std::slice::from_ref(flow));
+        // From the oracle: which service an address belongs to is kube-proxy's translation and not policy. The verdicts
+        // stay the engine's.
         let (behind, host_ports) = (self.oracle.services_behind(flow), self.oracle.host_ports_of(flow));
         let (source, destination) = (self.oracle.complete(flow.source), self.oracle.complete(flow.destination));
         let owners = self.owners(source, destination)?;
         let key: Vec<_> = owners.iter().map(|(address, owner)| (*address, *owner)).collect();
         if !self.worlds.contains_key(&key) {
+            // All but the base are dropped: which of the odd ones is needed next is unknown, and the base certainly is.
             if self.worlds.len() >= self.most_worlds() {
                 self.worlds.retain(|differs, _| differs.is_empty());
             }
@@ -183,6 +193,7 @@ impl<'c> Engine<'c> {
 
     fn most_worlds(&self) -> usize {
         match self.asked {
+            // The base and one more. The cluster was divided into parts because memory is short.
             Asked::Part { .. } => 2,
             Asked::Everybody | Asked::These(_) => MOST_WORLDS,
         }
@@ -192,12 +203,15 @@ impl<'c> Engine<'c> {
     /// another pod, and a workload has the address that the flow gives it.
     fn owners(&self, source: End, destination: End) -> Result<Owners, NoAnswer> {
         let mut owners = Owners::new();
+        // One address cannot have two owners in one world. A packet to itself passes in every world, so the base will
+        // do.
         if source.address.is_some() && source.address == destination.address {
             return Ok(owners);
         }
         for end in [source, destination] {
             let Some(address) = end.address else { continue };
             let is_member = |id: &EndpointId| self.cluster.endpoints[id.index()].standing == Standing::Member;
+            // A pod that has finished owns no address any more, even if the API still shows one.
             let owner = end.endpoint.filter(is_member);
             if owner != self.oracle.directory().endpoint_at(address) {
                 owners.insert(address, owner);
@@ -252,9 +266,11 @@ impl Session<'_, '_> {
         by_own_node: bool,
     ) -> Result<Side, NoAnswer> {
         let place = subject.endpoint.and_then(|id| self.world.place(id));
+        // Not a local endpoint, so no program runs there.
         let Some((place, class)) = place else { return Ok(Side { verdict: Verdict::Allow, basis: Basis::NotSubject }) };
         let family = self.family(subject, remote)?;
         let (own, other) = (self.address(subject, family)?, self.address(remote, family)?);
+        // A pod with a node's address is not the node: its packets do not come from the host itself.
         let is_pod = remote.endpoint.is_some_and(|id| self.world.place(id).is_some());
         let question = Question {
             direction,
@@ -266,6 +282,8 @@ impl Session<'_, '_> {
             port: target.port,
             own_node: by_own_node && !is_pod && self.world.is_own_node(place, other),
         };
+        // The verdict first, then a basis for that verdict. A basis computed independently could contradict it, and the
+        // contradiction would hide which of them is wrong.
         let verdict = self.world.decide.decide(&question)?;
         Ok(Side { verdict, basis: because::basis(self.world, &question, verdict) })
     }
@@ -276,14 +294,18 @@ impl Session<'_, '_> {
         let of = |end: &End| end.address.map(Family::of);
         match (of(&subject), of(&remote)) {
             (Some(a), Some(b)) if a != b => {
+                // No packet has addresses of two families, so no engine can be asked.
                 Err(skip("source and destination are of different address families".into()))
             }
             (Some(family), _) | (None, Some(family)) => Ok(family),
+            // Stand-ins exist in both families, and policies about pods do not distinguish them.
             (None, None) => Ok(self.flow_ends.iter().find_map(of).unwrap_or(Family::V4)),
         }
     }
 
     fn address(&self, end: End, family: Family) -> Result<IpAddr, NoAnswer> {
+        // Only endpoints without any address have one. A pod with an IPv6 address alone sends no IPv4 packets, so its
+        // question is skipped.
         let stand_in = || self.world.stand_in(end.endpoint?, family);
         end.address.or_else(stand_in).ok_or_else(|| skip("one end has no address of the other's family".into()))
     }
@@ -310,6 +332,8 @@ impl Session<'_, '_> {
             Ok(judged)
         };
         let (behind, ingress) = (sides(Direction::Egress)?, sides(Direction::Ingress)?);
+        // `from_pod` sees the node's address before it is translated and has judged the hostPorts with it. Only the
+        // reason is computed here.
         let verdict = otherwise.egress.verdict;
         let egress = otherwise.egress.with_host_ports(behind);
         Ok(Judgement { egress: Side { verdict, ..egress }, ingress: otherwise.ingress.with_host_ports(ingress) })
@@ -329,10 +353,12 @@ impl Session<'_, '_> {
         }
         let otherwise = match behind.owner {
             Some(owner) => self.judge_service(source, destination, target, (owner, None))?,
+            // Claims on an address that no service owns: the packet may reach the address itself, so it is judged too.
             None => self.judge_plain(source, destination, target)?,
         };
         let (mut egress, mut ingress) = (Vec::new(), Vec::new());
         for (service, port) in &behind.claims {
+            // Every claim, since any of the claimants may get the packet.
             let sides = self.judge_backends(source, destination, target, (*service, Some(*port)))?;
             let [of_ingress, of_egress] = sides.map(|basis| {
                 let verdict = basis.backends.iter().map(|side| side.verdict).max().unwrap_or(Verdict::Allow);
@@ -355,11 +381,14 @@ impl Session<'_, '_> {
         (service, port): (ServiceId, Option<u32>),
     ) -> Result<Judgement, NoAnswer> {
         let [ingress, behind] = self.judge_backends(source, destination, target, (service, port))?;
+        // The worst, because the service proxy chooses the backend. A service without backends denies nothing here: no
+        // packet arrives anywhere.
         let worst = ingress.backends.iter().map(|side| side.verdict).max().unwrap_or(Verdict::Allow);
         // A node port leads away from the node: that it is the pod's own allows nothing.
         let mut egress = self.judge_by(Direction::Egress, source, destination, target, false)?;
         egress.basis = match egress.basis {
             Basis::NotSubject => Basis::NotSubject,
+            // A list applies to the service's own address, so it stays the reason for any backends.
             Basis::List(list) => Basis::List(list),
             _ if !behind.backends.is_empty() => Basis::Service(behind),
             basis => because::without_peers(self.world, basis, target.protocol, port.is_some()),
@@ -375,6 +404,7 @@ impl Session<'_, '_> {
         target: Target,
         (service, port): (ServiceId, Option<u32>),
     ) -> Result<[ServiceBasis; 2], NoAnswer> {
+        // kube-proxy translates within one family, so backends of the other one are never reached by this packet.
         let family = destination.address.map(Family::of);
         let backends: Vec<(End, Target)> = self.world.backends(service, port, family, target);
         let (mut arriving, mut leaving) = (Vec::new(), Vec::new());

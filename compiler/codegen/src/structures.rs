@@ -35,11 +35,15 @@ pub struct Options {
 }
 
 impl Options {
+    // `KMALLOC_MAX_SIZE`: https://github.com/torvalds/linux/blob/v5.14/kernel/bpf/arraymap.c (`array_map_alloc_check`).
+    // The default is the oldest kernel's, so that an artifact loads wherever it may be taken.
     /// The maximum size of a map's value on the oldest kernels.
     pub const VALUE_BYTES_BASE: u64 = 4 << 20;
 
     /// Only kernel maps, for tests and benchmarks.
     pub fn kernel_maps() -> Self {
+        // The kernel's own structures are the control: they are simple, and a bug in a compiled table shows as a
+        // difference between the two.
         let forced = vec![
             (Place::Exact4, Structure::Hash),
             (Place::Prefixes4, Structure::Lpm),
@@ -73,6 +77,8 @@ fn examples() -> String {
 pub fn parse_forced(text: &str) -> Result<Vec<(Place, Structure)>, ParseError> {
     let one = |text: &str| {
         let (place, structure) = text.split_once('=')?;
+        // Only structures that the place can have. An override that is accepted and then ignored would make a benchmark
+        // measure something else.
         let place = *Place::ALL.iter().find(|it| it.name() == place.trim())?;
         Some((place, *place.structures().iter().find(|it| it.name() == structure.trim())?))
     };
@@ -105,6 +111,8 @@ pub enum Exact {
     Layered(Option<perfect::Table>),
 }
 
+// Every packet asks the kernel hash first anyway. A few hundred entries more leave it in the same cache, so a second
+// table would only add its own look-up.
 /// With fewer listed addresses, a second look-up is not worth its cost.
 const LEAST_LISTED: usize = 256;
 
@@ -172,6 +180,7 @@ impl Structures {
     pub fn build(addresses: &AddressMap, ports: &[PortInterval], rows: Rows<'_>, options: &Options) -> Self {
         let mut made = Self::default();
         for (index, family) in [Family::V4, Family::V6].into_iter().enumerate() {
+            // Computed once: the cost model and two of the builders need them.
             let cuts = cuts(&addresses.stretches, family);
             let ranked = cost::exact(addresses, family, options);
             let build = |it| exact(addresses, family, it, options.most_value_bytes);
@@ -181,6 +190,8 @@ impl Structures {
             made.prefixes[index] = made.first(Place::prefixes(family), ranked, build);
         }
         let cuts = port_cuts(ports);
+        // Every place is decided by itself. The structures share a cache, so the costs are not really independent, but
+        // a choice over all combinations would depend on details of one machine.
         made.ports = made.first(Place::Ports, cost::ports(&cuts, options), |it| match it {
             Structure::Search => search::build(1, &cuts).map(Ports::Search),
             _ => Some(Ports::Compares),
@@ -195,8 +206,11 @@ impl Structures {
 
     /// Builds the best-ranked structure that can be built. Every place has one that can always be built.
     fn first<T: Default>(&mut self, place: Place, ranked: cost::Ranked, build: impl Fn(Structure) -> Option<T>) -> T {
+        // Ranked and tried in order, because an estimate cannot promise that a table can be built: a perfect hash may
+        // find no displacement.
         let found = ranked.list.iter().find_map(|it| Some((it, build(it.structure)?)));
         let Some((chosen, built)) = found else { return T::default() };
+        // With the structure that was built, which may not be the one that was ranked first.
         self.notes.push(ranked.note(place, chosen));
         built
     }
@@ -210,6 +224,8 @@ fn exact(addresses: &AddressMap, family: Family, structure: Structure, most_byte
         Structure::Layered => {
             let listed = addresses.listed(family).count();
             let fits = perfect::predict(width(family), listed) as u64 <= most_bytes;
+            // Without the table the kernel hash has all entries. So the agent's way to change entries in place works
+            // for every size.
             let table = (listed >= LEAST_LISTED && fits).then(|| perfect_of(addresses.listed(family), family));
             Some(Exact::Layered(table.flatten()))
         }
@@ -231,8 +247,10 @@ fn prefixes(stretches: &[Stretch], cuts: &[Cut], family: Family, structure: Stru
         Structure::Empty => Some(Prefixes::Empty),
         Structure::Search => search::build(usize::from(family.bits() / 32), cuts).map(Prefixes::Search),
         Structure::Dxr if family == Family::V4 => dxr::build(cuts).map(Prefixes::Dxr),
+        // The idea of DXR for IPv6. A table over the upper 16 bits would be useless: addresses in use share them.
         Structure::Dxr => search::build_with_first(4, cuts).map(Prefixes::Search),
         Structure::HashPerLength => Some(Prefixes::HashPerLength(aggregate::aggregate(stretches, family))),
+        // The trie takes anything, so the choice cannot end without a structure.
         _ => Some(Prefixes::Lpm(aggregate::aggregate(stretches, family))),
     }
 }
@@ -240,6 +258,8 @@ fn prefixes(stretches: &[Stretch], cuts: &[Cut], family: Family, structure: Stru
 /// An address as a key: its bytes as on the wire, the first byte lowest.
 pub fn key(address: IpAddr) -> Key {
     match address {
+        // As a program loads it from the packet, without a byte swap: a hash does not care about the order, and each
+        // swap would be an instruction for every packet.
         IpAddr::V4(v4) => [u64::from(u32::from_le_bytes(v4.octets())), 0],
         IpAddr::V6(v6) => {
             let number = u128::from_le_bytes(v6.octets());
@@ -251,9 +271,13 @@ pub fn key(address: IpAddr) -> Key {
 /// The addresses at which the class changes, from the first address with a class other than 0.
 pub fn cuts(stretches: &[Stretch], family: Family) -> Vec<Cut> {
     let mut cuts: Vec<Cut> = Vec::new();
+    // The last address of the family. A stretch that ends there has nothing behind it to cut.
     let last = to_number(Prefix::new(weir_objects::address::to_address(family, 0), 0).last()).1;
     let mut push = |at: u128, class: u32| {
+        // The end of one stretch is the beginning of the next if they touch: the 0 that was pushed for the gap gives
+        // way.
         cuts.pop_if(|cut| cut.0 == at);
+        // Neighbours of one class are one range. Tables are as long as the classes change, not as long as the input.
         if cuts.last().map_or(0, |cut| cut.1) != class {
             cuts.push((at, class));
         }
@@ -275,6 +299,7 @@ pub fn port_cuts(ports: &[PortInterval]) -> Vec<Cut> {
         let key = |port| port_key(interval.spec.protocol.number().into(), port);
         sorted.push((key(interval.spec.first), key(interval.spec.last), interval.atom.0));
     }
+    // By protocol and port, because the key has the protocol in its upper half.
     sorted.sort_unstable();
     let mut cuts: Vec<Cut> = Vec::new();
     for (first, last, atom) in sorted {
@@ -282,6 +307,8 @@ pub fn port_cuts(ports: &[PortInterval]) -> Vec<Cut> {
         if cuts.last().map_or(0, |cut| cut.1) != atom {
             cuts.push((first.into(), atom));
         }
+        // In 128 bits: behind port 65,535 of one protocol the next key belongs to another protocol, which begins with
+        // atom 0 as well.
         cuts.push((u128::from(last) + 1, 0));
     }
     cuts

@@ -31,6 +31,8 @@ fn imm64() -> impl Strategy<Value = Imm64> {
 
 fn compute() -> impl Strategy<Value = Insn> {
     prop_oneof![
+        // More of these than of the others, because a program of nothing but swaps and constants computes too little to
+        // go wrong.
         4 => (width(), select(AluOp::ALL.as_slice()), reg(), operand())
             .prop_map(|(width, op, dst, src)| Insn::Alu { width, op, dst, src }),
         1 => (width(), reg()).prop_map(|(width, dst)| Insn::Neg { width, dst }),
@@ -65,6 +67,7 @@ fn control() -> impl Strategy<Value = Insn> {
         any::<i32>().prop_map(|offset| Insn::JumpLong { offset }),
         (width(), select(Cond::ALL.as_slice()), reg(), operand(), any::<i16>())
             .prop_map(|(width, cond, dst, src, offset)| Insn::JumpIf { width, cond, dst, src, offset }),
+        // Any number, also those of helpers that do not exist: encoding must not depend on the list of names.
         any::<i32>().prop_map(|number| Insn::CallHelper(Helper(number))),
         any::<i32>().prop_map(|offset| Insn::CallLocal { offset }),
         any::<(i32, i16)>().prop_map(|(btf_id, module)| Insn::CallKfunc { btf_id, module }),
@@ -92,6 +95,7 @@ const HELPERS: [Helper; 15] = [
     Helper::RINGBUF_SUBMIT,
     Helper::RINGBUF_DISCARD,
     Helper::RINGBUF_QUERY,
+    // One helper that no list knows, so that the trap for it occurs.
     Helper(999),
 ];
 
@@ -100,8 +104,11 @@ const HELPERS: [Helper; 15] = [
 pub(crate) fn tame_insn() -> impl Strategy<Value = Insn> {
     insn().prop_map(|mut insn| {
         match &mut insn {
+            // Offsets of 16 random bits nearly always miss the object, and then every program would end at its first
+            // access.
             Insn::Load { offset, .. } | Insn::LoadSx { offset, .. } => *offset %= 64,
             Insn::Store { offset, .. } | Insn::Atomic { offset, .. } => *offset %= 64,
+            // Both signs remain: loops must occur, and the budget must end them.
             Insn::Jump { offset } | Insn::JumpIf { offset, .. } => *offset %= 6,
             Insn::JumpLong { offset } | Insn::CallLocal { offset } => *offset %= 6,
             Insn::CallHelper(Helper(number)) => {
@@ -110,6 +117,8 @@ pub(crate) fn tame_insn() -> impl Strategy<Value = Insn> {
             }
             Insn::LoadImm64 { value, .. } => match value {
                 Imm64::Value(_) => {}
+                // The machine models no indices and no function pointers. As they are, they would make most programs
+                // fail to load.
                 Imm64::MapFd(fd) | Imm64::MapIndex(fd) | Imm64::Func(fd) => *value = Imm64::MapFd(*fd & 3),
                 Imm64::MapValue { fd: offset, .. }
                 | Imm64::BtfId { id: offset, .. }

@@ -30,6 +30,8 @@ pub struct MapRef(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u32);
 
+// `BPF_COMPLEXITY_LIMIT_INSNS`, since 5.2 also the maximum length of a privileged program:
+// https://github.com/torvalds/linux/blob/v6.1/include/linux/bpf.h
 /// The maximum number of slots in a program.
 pub const MAX_SLOTS: u32 = 1_000_000;
 
@@ -105,6 +107,8 @@ impl Op {
         match self {
             Self::Plain(insn) => insn.slots(),
             Self::Function { .. } | Self::Map { .. } | Self::MapValue { .. } => 2,
+            // `goto` and `gotol` are both one slot. That is why one pass is enough: no choice of a form moves any other
+            // instruction.
             Self::Goto(_) | Self::If { .. } | Self::Call(_) => 1,
         }
     }
@@ -155,6 +159,7 @@ impl Assembled {
     pub fn link(&self, descriptor: impl Fn(MapRef) -> i32) -> Vec<Insn> {
         let mut insns = self.insns.clone();
         for used in &self.maps {
+            // By index and not by searching for descriptor 0, which is a valid descriptor.
             if let Some(Insn::LoadImm64 { value: Imm64::MapFd(fd) | Imm64::MapValue { fd, .. }, .. }) =
                 insns.get_mut(used.index)
             {
@@ -208,7 +213,10 @@ impl Asm {
     pub fn bind(&mut self, label: Label) {
         let here = self.ops.len();
         match self.labels.get_mut(label.0 as usize) {
+            // By operation and not by slot: positions are only known when all of the code is.
             Some(place) if place.before.is_none() => place.before = Some(here),
+            // Kept for `assemble` instead of returned: an emitter would have to handle an error after each of thousands
+            // of calls, for a mistake that is always a bug.
             _ => self.bound_twice = self.bound_twice.or(Some(label)),
         }
     }
@@ -216,6 +224,7 @@ impl Asm {
     /// Begins a function at the current position; calls refer to it by `label`.
     pub fn begin_function(&mut self, label: Label) {
         self.bind(label);
+        // The kernel finds functions by their callers, but BTF must name each of them, in order of position.
         self.functions.push(label);
     }
 
@@ -290,8 +299,11 @@ impl Asm {
 
     /// `dst = value`, in one slot if the value allows it.
     pub fn constant(&mut self, dst: Reg, value: u64) {
+        // The 32-bit form first: it clears the upper half, so it covers all values of 32 bits, whereas the 64-bit form
+        // sign-extends its constant.
         if let Ok(low) = u32::try_from(value) {
             self.mov32(dst, low as i32);
+        // Then small negative numbers. Everything else takes two slots.
         } else if let Ok(signed) = i32::try_from(value as i64) {
             self.mov(dst, signed);
         } else {
@@ -334,10 +346,13 @@ impl Asm {
         if let Some(label) = self.bound_twice {
             return Err(AsmError::BoundTwice { label, name: self.name(label) });
         }
+        // Two steps: all positions, then all distances. A jump forward needs the position of code that has not been
+        // visited yet.
         let layout = self.layout()?;
         let mut out = Assembled { functions: self.functions(&layout)?, ..Assembled::default() };
         for (&(op, tag), &slot) in self.ops.iter().zip(&layout) {
             let insn = self.resolve(op, slot, &layout)?;
+            // After the long form was chosen: `gotol` is an instruction of version 4, and it appears only here.
             if let Some(feature) = insn.feature().filter(|&feature| !self.target.has(feature)) {
                 return Err(AsmError::NotOnTarget { insn, slot, feature, target: self.target });
             }
@@ -353,6 +368,7 @@ impl Asm {
     /// The slot of every operation and, at the end, the slot after the last one.
     fn layout(&self) -> Result<Vec<u32>, AsmError> {
         let slots: u64 = self.ops.iter().map(|(op, _)| u64::from(op.slots())).sum();
+        // Before positions are computed: they have 32 bits, and distances to code beyond the limit would mean nothing.
         if slots > u64::from(MAX_SLOTS) {
             return Err(AsmError::TooLong { slots });
         }
@@ -365,6 +381,7 @@ impl Asm {
     }
 
     fn functions(&self, layout: &[u32]) -> Result<Vec<Function>, AsmError> {
+        // The kernel begins every program at slot 0, so the entry needs no label.
         let mut functions = vec![Function { name: self.entry.clone(), slot: 0 }];
         for &label in &self.functions {
             functions.push(Function { name: self.name(label), slot: self.position(label, 0, layout)? });
@@ -384,6 +401,8 @@ impl Asm {
 
     /// The distance as the kernel counts it: from the slot after the instruction's first slot.
     fn distance(&self, label: Label, slot: u32, layout: &[u32]) -> Result<i64, AsmError> {
+        // In 64 bits, so that a distance that does not fit is an error of the conversion. An unchecked `as i16` would
+        // jump into other code.
         Ok(i64::from(self.position(label, slot, layout)?) - i64::from(slot) - 1)
     }
 
@@ -403,12 +422,17 @@ impl Asm {
         Ok(match op {
             Op::Plain(insn) => insn,
             Op::Goto(to) => match short(to) {
+                // Only where it is needed: kernels before 6.6 do not know it, and programs that do without stay the
+                // same for all targets.
                 Err(AsmError::TooFar { .. }) if self.target.has(Feature::V4) => Insn::JumpLong { offset: long(to)? },
                 offset => Insn::Jump { offset: offset? },
             },
+            // Conditional jumps have no long form. The emitter must place code so that they reach, or jump over a
+            // `goto`.
             Op::If { width, cond, dst, src, to } => Insn::JumpIf { width, cond, dst, src, offset: short(to)? },
             Op::Call(to) => Insn::CallLocal { offset: long(to)? },
             Op::Function { dst, label } => Insn::LoadImm64 { dst, value: Imm64::Func(long(label)?) },
+            // 0 until it is linked. An object file needs exactly this, with a relocation to the map.
             Op::Map { dst, .. } => Insn::LoadImm64 { dst, value: Imm64::MapFd(0) },
             Op::MapValue { dst, offset, .. } => Insn::LoadImm64 { dst, value: Imm64::MapValue { fd: 0, offset } },
         })

@@ -39,6 +39,8 @@ impl Slot {
     /// The bytes as the kernel reads them.
     pub fn to_bytes(self, order: ByteOrder) -> [u8; SLOT_BYTES] {
         let (registers, offset, imm) = match order {
+            // The registers are bit fields in the kernel's structure, so their halves change places with the byte
+            // order: https://github.com/torvalds/linux/blob/v6.12/Documentation/bpf/standardization/instruction-set.rst
             ByteOrder::Little => (self.src << 4 | self.dst & 15, self.offset.to_le_bytes(), self.imm.to_le_bytes()),
             ByteOrder::Big => (self.dst << 4 | self.src & 15, self.offset.to_be_bytes(), self.imm.to_be_bytes()),
         };
@@ -91,6 +93,7 @@ pub enum DecodeError {
 pub fn encode(insns: &[Insn], order: ByteOrder) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(insns.len() * SLOT_BYTES);
     for insn in insns {
+        // Infallible: every value of `Insn` has an encoding, so callers have no error to invent an answer for.
         let (first, second) = encode_one(insn);
         bytes.extend_from_slice(&first.to_bytes(order));
         if let Some(second) = second {
@@ -109,7 +112,9 @@ pub fn decode(bytes: &[u8], order: ByteOrder) -> Result<Vec<Insn>, DecodeError> 
     let mut slots = chunks.iter().map(|&chunk| Slot::from_bytes(chunk, order)).enumerate();
     let mut insns = Vec::with_capacity(chunks.len());
     while let Some((slot, fields)) = slots.next() {
+        // The only instruction of two slots must be recognised before its second slot, whose opcode is 0.
         let decoded = if fields.opcode == LD_IMM64 {
+            // The iterator has counted both slots, so positions in later errors are the kernel's.
             let (_, second) = slots.next().ok_or(DecodeError::Halved { slot })?;
             decode_wide(fields, second)
         } else {
@@ -159,6 +164,8 @@ const ALU: [(AluOp, u8, i16); 14] = [
     (AluOp::Xor, 0xa0, 0),
     (AluOp::Mov, MOV, 0),
     (AluOp::Arsh, 0xc0, 0),
+    // Signed division has the opcode of the unsigned one; only the offset field differs. Kernels before 6.6 reject a
+    // non-zero offset here ("BPF_ALU uses reserved fields").
     (AluOp::Sdiv, 0x30, 1),
     (AluOp::Smod, 0x90, 1),
 ];
@@ -186,6 +193,7 @@ const ATOMIC: [(AtomicOp, i32); 10] = [
     (AtomicOp::FetchOr, 0x40 | FETCH),
     (AtomicOp::FetchAnd, 0x50 | FETCH),
     (AtomicOp::FetchXor, 0xa0 | FETCH),
+    // Both of the last rows exist only with the flag, since they have no meaning without the old value.
     (AtomicOp::Xchg, 0xe0 | FETCH),
     (AtomicOp::Cmpxchg, 0xf0 | FETCH),
 ];
@@ -245,11 +253,14 @@ pub fn encode_one(insn: &Insn) -> (Slot, Option<Slot>) {
     let slot = match *insn {
         Insn::LoadImm64 { dst, value } => return encode_wide(dst, value),
         Insn::Alu { width, op, dst, src } => {
+            // Every operation is in the table, which the property test shows. A match would be faster, but would write
+            // the opcodes a second time beside the decoder's.
             let (bits, offset) = ALU.iter().find(|row| row.0 == op).map_or((0, 0), |row| (row.1, row.2));
             let (x, src, imm) = operand_fields(src);
             Slot { opcode: alu_class(width) | bits | x, dst: dst.number(), src, offset, imm }
         }
         Insn::Neg { width, dst } => Slot { opcode: alu_class(width) | NEG, dst: dst.number(), ..none },
+        // A plain move is the same opcode with offset 0, so the decoder asks for the offset first.
         Insn::MovSx { extend, dst, src } => {
             let (class, offset) = EXTEND.iter().find(|row| row.0 == extend).map_or((0, 0), |row| (row.1, row.2));
             Slot { opcode: class | MOV | X, dst: dst.number(), src: src.number(), offset, imm: 0 }
@@ -258,6 +269,7 @@ pub fn encode_one(insn: &Insn) -> (Slot, Option<Slot>) {
             let opcode = match order {
                 Swap::ToLe => ALU32 | END,
                 Swap::ToBe => ALU32 | END | X,
+                // In the 64-bit class the source bit must be zero: there is no order to choose.
                 Swap::Always => ALU64 | END,
             };
             Slot { opcode, dst: dst.number(), imm: bits.bits(), ..none }
@@ -272,6 +284,8 @@ pub fn encode_one(insn: &Insn) -> (Slot, Option<Slot>) {
         }
         Insn::Store { size, base, offset, src } => {
             let (x, src, imm) = operand_fields(src);
+            // Stores have two classes where other instructions have the source bit, so `X` is not part of the opcode
+            // here.
             let class = if x == 0 { ST } else { STX };
             Slot { opcode: class | MEM | size_bits(size), dst: base.number(), src, offset, imm }
         }
@@ -281,6 +295,7 @@ pub fn encode_one(insn: &Insn) -> (Slot, Option<Slot>) {
             let opcode = STX | ATOMIC_MODE | size_bits(size);
             Slot { opcode, dst: base.number(), src: src.number(), offset, imm }
         }
+        // Short and long jumps keep their distance in different fields: 16 bits in `offset`, 32 bits in `imm`.
         Insn::Jump { offset } => Slot { opcode: JMP | JA, offset, ..none },
         Insn::JumpLong { offset } => Slot { opcode: JMP32 | JA, imm: offset, ..none },
         Insn::JumpIf { width, cond, dst, src, offset } => {
@@ -298,6 +313,7 @@ pub fn encode_one(insn: &Insn) -> (Slot, Option<Slot>) {
 
 fn encode_wide(dst: Reg, value: Imm64) -> (Slot, Option<Slot>) {
     let (src, low, high) = match value {
+        // Via `u32`: a direct conversion is the same here, but would hide that the bits are kept and not the number.
         Imm64::Value(value) => (0, value as u32 as i32, (value >> 32) as u32 as i32),
         Imm64::MapFd(fd) => (1, fd, 0),
         Imm64::MapValue { fd, offset } => (2, fd, offset),
@@ -312,12 +328,15 @@ fn encode_wide(dst: Reg, value: Imm64) -> (Slot, Option<Slot>) {
 
 fn decode_wide(first: Slot, second: Slot) -> Option<Insn> {
     let high = second.imm;
+    // "Reserved" fields must be zero. The kernel checks it, so a decoder that does not would accept programs that no
+    // kernel loads.
     if second != (Slot { imm: high, ..Slot::default() }) || first.offset != 0 {
         return None;
     }
     let low = first.imm;
     let value = match (first.src, high) {
         (0, _) => Imm64::Value(u64::from(high as u32) << 32 | u64::from(low as u32)),
+        // A descriptor has 32 bits; a second half that is not zero is no instruction.
         (1, 0) => Imm64::MapFd(low),
         (2, offset) => Imm64::MapValue { fd: low, offset },
         (3, module) => Imm64::BtfId { id: low, module },
@@ -351,12 +370,15 @@ fn decode_memory(slot: Slot) -> Option<Insn> {
             let size = Narrow::ALL.into_iter().find(|narrow| narrow.size() == size)?;
             Insn::LoadSx { size, dst, base: src, offset }
         }
+        // Without a look at the source register field: it must be zero, and `decode_one` compares the whole slot
+        // afterwards.
         (ST, MEM) => Insn::Store { size, base: dst, offset, src: Operand::Imm(slot.imm) },
         (STX, MEM) => Insn::Store { size, base: dst, offset, src: Operand::Reg(src) },
         (STX, ATOMIC_MODE) => {
             let width = match size {
                 Size::W => Width::W32,
                 Size::Dw => Width::W64,
+                // Atomic operations of one and two bytes exist only in newer instruction sets.
                 Size::B | Size::H => return None,
             };
             let op = ATOMIC.iter().find(|row| row.1 == slot.imm)?.0;
@@ -378,17 +400,21 @@ fn decode_alu(slot: Slot, width: Width) -> Option<Insn> {
             let order = match (width, slot.opcode & X) {
                 (Width::W32, 0) => Swap::ToLe,
                 (Width::W32, _) => Swap::ToBe,
+                // Also with the source bit, which is not allowed here: encoding again gives another slot, and
+                // `decode_one` refuses it.
                 (Width::W64, _) => Swap::Always,
             };
             let bits = SwapBits::ALL.into_iter().find(|bits| bits.bits() == slot.imm)?;
             Some(Insn::Swap { order, bits, dst })
         }
+        // Offset 0 is the plain move, which the table of operations has.
         MOV if slot.offset != 0 => {
             let class = slot.opcode & 7;
             let extend = EXTEND.iter().find(|row| (row.1, row.2) == (class, slot.offset))?.0;
             Some(Insn::MovSx { extend, dst, src: Reg::from_number(slot.src)? })
         }
         bits => {
+            // Opcode and offset together: division and remainder differ from their signed forms in the offset alone.
             let op = ALU.iter().find(|row| (row.1, row.2) == (bits, slot.offset))?.0;
             Some(Insn::Alu { width, op, dst, src: operand(slot)? })
         }
@@ -398,6 +424,7 @@ fn decode_alu(slot: Slot, width: Width) -> Option<Insn> {
 fn decode_jump(slot: Slot, width: Width) -> Option<Insn> {
     match (width, slot.opcode & 0xf0) {
         (Width::W64, JA) => Some(Insn::Jump { offset: slot.offset }),
+        // In the 32-bit class, so an old kernel sees an unknown opcode and not a short jump to somewhere else.
         (Width::W32, JA) => Some(Insn::JumpLong { offset: slot.imm }),
         (Width::W64, EXIT) => Some(Insn::Exit),
         (Width::W64, CALL) => match slot.src {

@@ -17,11 +17,14 @@ pub const PRIORITY: i16 = 32;
 pub const INGRESS_IFINDEX: i16 = 36;
 pub const IFINDEX: i16 = 40;
 pub const TC_INDEX: i16 = 44;
+// Five words, up to 67.
 pub const CB: i16 = 48;
 pub const HASH: i16 = 68;
 pub const TC_CLASSID: i16 = 72;
+// Pointers, although their fields have four bytes: the verifier gives a load of them the type of a packet pointer.
 pub const DATA: i16 = 76;
 pub const DATA_END: i16 = 80;
+// Between this field and `DATA_META` are the addresses and ports of the socket, which tc programs may not read.
 pub const NAPI_ID: i16 = 84;
 pub const DATA_META: i16 = 140;
 pub const TSTAMP: i16 = 152;
@@ -34,6 +37,8 @@ pub const GSO_SIZE: i16 = 176;
 /// load of the upper half of `protocol` gives the lower half), so the VM does not allow it.
 pub const fn kept_bytes(field: i16) -> u8 {
     match field {
+        // Bit fields of `struct sk_buff`: https://github.com/torvalds/linux/blob/v6.1/net/core/filter.c
+        // (`bpf_convert_ctx_access`).
         PKT_TYPE | VLAN_PRESENT => 1,
         QUEUE_MAPPING | PROTOCOL | VLAN_TCI | VLAN_PROTO | TC_INDEX | TC_CLASSID | GSO_SEGS | GSO_SIZE => 2,
         _ => 4,

@@ -64,6 +64,8 @@ struct Named(Width, Reg);
 
 impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // LLVM names the width in the register, not in the operator. A text in another notation could not be compared
+        // with `llvm-objdump`.
         let letter = if self.0 == Width::W32 { 'w' } else { 'r' };
         write!(f, "{letter}{}", self.1.number())
     }
@@ -85,6 +87,7 @@ struct Address(Reg, i16);
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The sign apart and the magnitude unsigned, since `-i16::MIN` has no value of 16 bits.
         let sign = if self.1 < 0 { '-' } else { '+' };
         write!(f, "{} {sign} {}", self.0, self.1.unsigned_abs())
     }
@@ -96,6 +99,7 @@ impl fmt::Display for Imm64 {
             Self::Value(value) => write!(f, "{value:#x} ll"),
             Self::MapFd(fd) => write!(f, "map[fd:{fd}]"),
             Self::MapValue { fd, offset } => write!(f, "map[fd:{fd}][0]+{offset}"),
+            // Module 0 is the kernel itself and is left out, as in nearly all programs.
             Self::BtfId { id, module: 0 } => write!(f, "btf[id:{id}]"),
             Self::BtfId { id, module } => write!(f, "btf[id:{id} module:{module}]"),
             Self::Func(offset) => write!(f, "func[{offset:+}]"),
@@ -109,6 +113,7 @@ fn write_atomic(f: &mut impl fmt::Write, insn: (AtomicOp, Width, Reg, i16, Reg))
     let (op, width, base, offset, src) = insn;
     let (address, named) = (Address(base, offset), Named(width, src));
     let bits = if width == Width::W32 { 32 } else { 64 };
+    // Without the old value it is a statement about memory, with it an assignment to a register.
     let (plain, fetch) = match op {
         AtomicOp::Add => (Some("+="), ""),
         AtomicOp::Or => (Some("|="), ""),
@@ -120,6 +125,7 @@ fn write_atomic(f: &mut impl fmt::Write, insn: (AtomicOp, Width, Reg, i16, Reg))
         AtomicOp::FetchXor => (None, "xor"),
         AtomicOp::Xchg => return write!(f, "{named} = xchg_{bits}({address}, {named})"),
         AtomicOp::Cmpxchg => {
+            // R0 is both the expected value and the result, though the instruction does not name it.
             let r0 = Named(width, Reg::R0);
             return write!(f, "{r0} = cmpxchg_{bits}({address}, {r0}, {named})");
         }
@@ -171,6 +177,7 @@ fn write_insn(f: &mut impl fmt::Write, insn: &Insn, place: &Place<'_>) -> fmt::R
             };
             write!(f, "{dst} = {name}{} {dst}", bits.bits())
         }
+        // The address of a function is a distance in the code, so it gets a label like a jump.
         Insn::LoadImm64 { dst, value: Imm64::Func(_) } => write!(f, "{dst} = func[{place}]"),
         Insn::LoadImm64 { dst, value } => write!(f, "{dst} = {value}"),
         Insn::Load { size, dst, base, offset } => write!(f, "{dst} = *({size} *)({})", Address(base, offset)),
@@ -178,6 +185,7 @@ fn write_insn(f: &mut impl fmt::Write, insn: &Insn, place: &Place<'_>) -> fmt::R
             write!(f, "{dst} = *(s{} *)({})", Narrow::size(size).bytes() * 8, Address(base, offset))
         }
         Insn::Store { size, base, offset, src } => {
+            // Always as `r`: the size in front says how much of it is stored.
             write!(f, "*({size} *)({}) = {}", Address(base, offset), NamedOperand(Width::W64, src))
         }
         Insn::Atomic { op, width, base, offset, src } => write_atomic(f, (op, width, base, offset, src)),
@@ -219,6 +227,7 @@ pub fn disassemble_with(
     before: impl Fn(usize) -> Option<String>,
     behind: impl Fn(usize) -> Option<String>,
 ) -> String {
+    // First, because a label may be used before the line that it names.
     let labels = labels(insns);
     let mut text = String::new();
     for (index, (slot, insn)) in positions(insns).enumerate() {
@@ -232,6 +241,8 @@ pub fn disassemble_with(
         let target = distance(insn).map(|distance| slot + 1 + i64::from(distance));
         let place = match target.and_then(|target| labels.get(&target)) {
             Some(label) => Place::Label(label),
+            // A target inside a wide load or outside of the program has no line. The distance is then all that can be
+            // shown, and broken programs must be printable too.
             None => Place::Distance(distance(insn).unwrap_or(0)),
         };
         let _ = write_insn(&mut text, insn, &place);
@@ -252,9 +263,11 @@ fn positions(insns: &[Insn]) -> impl Iterator<Item = (i64, &Insn)> {
 }
 
 fn labels(insns: &[Insn]) -> BTreeMap<i64, String> {
+    // In `i64`: a broken program may jump before its beginning.
     let targets = positions(insns).filter_map(|(slot, insn)| Some(slot + 1 + i64::from(distance(insn)?)));
     let mut labels: BTreeMap<i64, String> = targets.map(|target| (target, String::new())).collect();
     let starts: std::collections::BTreeSet<i64> = positions(insns).map(|(slot, _)| slot).collect();
+    // Only targets that are lines of the listing, and numbered after that, so the numbers have no gaps.
     labels.retain(|target, _| starts.contains(target));
     for (number, label) in labels.values_mut().enumerate() {
         *label = format!("L{number}");

@@ -9,6 +9,8 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Helper(pub i32);
 
+// One list for the constants and the names. In two lists, a number in one and a name in the other would go unnoticed
+// until a trap names the wrong helper.
 macro_rules! helpers {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
         impl Helper {
@@ -44,6 +46,9 @@ helpers! {
     SKB_LOAD_BYTES = 26, "skb_load_bytes";
     /// `(skb, len) → 0 or -errno`: makes the first bytes linear; packet pointers become invalid
     SKB_PULL_DATA = 39, "skb_pull_data";
+    // The kernel's numbers never change (`enum bpf_func_id`,
+    // https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/bpf.h). The gaps are helpers that neither the
+    // emitter nor a test needs.
     /// `(skb, offset, to, len, start) → 0 or -errno`, from the linear part
     SKB_LOAD_BYTES_RELATIVE = 68, "skb_load_bytes_relative";
     /// `() → jiffies`

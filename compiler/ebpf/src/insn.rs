@@ -32,6 +32,7 @@ impl Reg {
 
     /// The register with this number, if there is one.
     pub fn from_number(number: u8) -> Option<Self> {
+        // The field has four bits, so 11 to 15 occur in damaged code. They are no registers.
         Self::ALL.get(usize::from(number)).copied()
     }
 
@@ -407,6 +408,7 @@ impl Insn {
     /// The jump distance, if the instruction is a jump (not a call).
     pub fn jump(&self) -> Option<i32> {
         match *self {
+            // Calls are no jumps here: control comes back from them, and their target is the start of a function.
             Self::Jump { offset } | Self::JumpIf { offset, .. } => Some(i32::from(offset)),
             Self::JumpLong { offset } => Some(offset),
             _ => None,
@@ -415,6 +417,7 @@ impl Insn {
 
     /// Whether control can reach the slot after the instruction.
     pub const fn falls_through(&self) -> bool {
+        // A tail call falls through too, when the kernel refuses it.
         !matches!(self, Self::Jump { .. } | Self::JumpLong { .. } | Self::Exit)
     }
 }

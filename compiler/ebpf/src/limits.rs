@@ -18,12 +18,19 @@ use std::fmt;
 
 /// The maximum number of instructions in a program, which is also the maximum that the verifier follows.
 pub const MAX_INSNS: u32 = super::asm::MAX_SLOTS;
+// More end in EFAULT, "The sequence of 8193 jumps is too complex" (seen on 5.10, 6.1 and 6.18):
+// https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/verifier.c (`push_stack`).
 /// The maximum number of branches that the verifier keeps for later (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`).
 pub const MAX_PENDING: u64 = 8_192;
+// `MAX_BPF_STACK`, over the frames of a chain: https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/verifier.c
+// (`check_max_stack_depth`, "combined stack size").
 /// The maximum bytes of stack, over all frames of a call chain.
 pub const MAX_STACK: u32 = 512;
+// A tail call replaces its own frame but not those of its callers. With up to 256 bytes for each of the tail calls in a
+// chain, the worst case is 8 KiB of kernel stack: the comment in `check_max_stack_depth` reckons it.
 /// The maximum bytes of stack in the callers of a function with a tail call (5.10 and later: below 256).
 pub const MAX_TAIL_CALLER_STACK: u32 = 255;
+// `MAX_CALL_FRAMES`, https://github.com/torvalds/linux/blob/v6.1/include/linux/bpf_verifier.h
 /// The maximum number of frames, including the entry's.
 pub const MAX_FRAMES: u32 = 8;
 
@@ -94,15 +101,19 @@ pub struct Report {
 pub fn check(insns: &[Insn]) -> Report {
     let slots = insns.iter().map(|insn| u64::from(insn.slots())).sum();
     let mut report = Report { slots, ..Report::default() };
+    // Before the graph is built: it needs memory for each instruction, and the answer is known.
     if report.slots > u64::from(MAX_INSNS) {
         report.violations.push(Violation::TooLong { slots: report.slots });
         return report;
     }
+    // Violations are collected and not returned at the first: a report should name all of them, and later measures
+    // tolerate missing targets.
     let graph = flow::Graph::new(insns, &mut report.violations);
     if graph.is_empty() {
         report.violations.push(Violation::Empty);
         return report;
     }
+    // Stack first: the walk over the calls adds it up.
     let stacks = stack::depths(insns, &graph, &mut report.violations);
     let worst = graph.measure(insns, &stacks, &mut report.violations);
     (report.stack, report.frames) = (worst.stack, worst.frames);
@@ -111,6 +122,7 @@ pub fn check(insns: &[Insn]) -> Report {
         report.violations.push(Violation::StackBeforeTailCall { bytes });
     }
     judge(&mut report);
+    // Found by several passes, which would report the same slot in different orders.
     report.violations.sort_unstable();
     report.violations.dedup();
     report
@@ -123,6 +135,8 @@ fn judge(report: &mut Report) {
     if report.frames > MAX_FRAMES {
         report.violations.push(Violation::TooDeep { frames: report.frames });
     }
+    // An upper bound: the verifier drops a branch whose outcome it knows. So this can refuse a program that the kernel
+    // would load, but not the other way round.
     if let Some(branches) = report.pending.filter(|&branches| branches > MAX_PENDING) {
         report.violations.push(Violation::TooManyPending { branches });
     }

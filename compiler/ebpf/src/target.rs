@@ -26,9 +26,12 @@ impl Feature {
     /// The first kernel that has the feature.
     pub const fn since(self) -> (u16, u16) {
         match self {
+            // https://github.com/torvalds/linux/commit/d055126180564a57fe533728a4e93d0cb53d49b3
             Self::CoarseClock => (5, 11),
             Self::Atomics => (5, 12),
             Self::FunctionPointers | Self::KernelFunctions => (5, 13),
+            // One feature for all of version 4, since the kernel got it in one series; compilers too know it only as a
+            // whole (`-mcpu=v4`).
             Self::V4 => (6, 6),
         }
     }
@@ -64,11 +67,15 @@ impl Target {
     /// The maximum size of an array's value: before 6.1 the largest `kmalloc`, since then the largest offset that the
     /// verifier tracks (29 bits).
     pub fn most_value_bytes(self) -> u64 {
+        // https://github.com/torvalds/linux/blob/v5.14/kernel/bpf/arraymap.c (`array_map_alloc_check`,
+        // `KMALLOC_MAX_SIZE`) and `BPF_MAX_VAR_OFF` in
+        // https://github.com/torvalds/linux/blob/v6.1/include/linux/bpf_verifier.h
         if self.kernel < (6, 1) { 4 << 20 } else { 1 << 29 }
     }
 
     /// Whether the target has `feature`.
     pub fn has(self, feature: Feature) -> bool {
+        // Pairs compare by major and then by minor version. As one decimal number, 5.9 would be newer than 5.14.
         self.kernel >= feature.since()
     }
 }
@@ -80,6 +87,7 @@ impl Insn {
             Self::MovSx { .. } | Self::LoadSx { .. } | Self::JumpLong { .. } => Some(Feature::V4),
             Self::Alu { op: AluOp::Sdiv | AluOp::Smod, .. } => Some(Feature::V4),
             Self::Swap { order: Swap::Always, .. } => Some(Feature::V4),
+            // Plain addition is the old `BPF_XADD`, which every kernel has.
             Self::Atomic { op, .. } if *op != AtomicOp::Add => Some(Feature::Atomics),
             Self::LoadImm64 { value: Imm64::Func(_), .. } => Some(Feature::FunctionPointers),
             Self::CallKfunc { .. } => Some(Feature::KernelFunctions),

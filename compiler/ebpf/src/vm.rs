@@ -47,6 +47,8 @@ use op::Program;
 /// The value of a register after a call that does not preserve it.
 pub const POISON: u64 = 0xdead_beef_dead_beef;
 
+// Also on kernels that define 32: they compared with `>`, so that 33 calls were made. Since 5.17 the constant says so:
+// https://github.com/torvalds/linux/commit/ebf7f6f0a6cdcc17a3da52b81e4b3a98c4005028
 /// The maximum number of tail calls in one run.
 pub const MAX_TAIL_CALLS: u32 = 33;
 
@@ -70,6 +72,8 @@ pub struct Host {
 impl Host {
     /// The next random number (SplitMix64, upper half).
     fn next_random(&mut self) -> u32 {
+        // A generator with its whole state in the host: a run that is repeated with the same host draws the same
+        // numbers, and a difference that a fuzzer finds can be reproduced.
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -107,7 +111,10 @@ pub struct Vm {
 impl Vm {
     /// A machine with this many CPUs (at least one), for per-CPU maps.
     pub fn new(cpus: u32) -> Self {
+        // Per-CPU elements are numbered modulo the CPUs, and a remainder by zero is a panic.
         let cpus = cpus.max(1);
+        // The kernel's verifier follows at most a million instructions (`BPF_COMPLEXITY_LIMIT_INSNS`), so a program
+        // that exceeds this has a loop without end.
         Self { cpus, budget: 1_000_000, memory: Memory::new(), maps: Vec::new(), programs: Vec::new() }
     }
 
@@ -127,6 +134,8 @@ impl Vm {
     }
 
     fn load_as(&mut self, insns: &[Insn], is_xdp: bool) -> Result<ProgramId, LoadError> {
+        // Maps first: an instruction that names a map is decoded into the map's address, so a map that is created later
+        // cannot be meant.
         let program = Program::new(insns, &self.maps, is_xdp)?;
         let id = ProgramId(u32::try_from(self.programs.len()).unwrap_or(u32::MAX));
         self.programs.push(program);

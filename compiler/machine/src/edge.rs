@@ -26,6 +26,7 @@ impl AtEdge {
         let Some(code) = &artifact.edge else { return Ok(None) };
         let mut vm = Vm::new(1);
         let mut maps = [None; MapName::ALL.len()];
+        // Only maps that the program names: the others may be large, and a fault in them is found at the pods.
         for map in artifact.maps.iter().filter(|map| code.maps.iter().any(|used| used.map.0 == map.name as u32)) {
             let refused = |errno| Broken(format!("map {} is refused: {errno:?}", map.name.name()));
             let id = vm.create_map(map.spec).map_err(refused)?;
@@ -42,6 +43,8 @@ impl AtEdge {
 
     /// Whether the program drops a packet.
     pub fn drops(&mut self, packet: Vec<u8>) -> Result<bool, Broken> {
+        // A fresh packet and host for each question: this program keeps no flows, so no answer depends on an earlier
+        // one.
         let outcome = self.vm.run(self.program, &mut Skb::new(packet), &mut Host::default());
         match outcome.map_err(|trap| Broken(trap.to_string()))?.verdict() {
             DROP => Ok(true),

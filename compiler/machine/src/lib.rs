@@ -23,10 +23,14 @@ use weir_artifact::packet;
 #[error("{0}")]
 pub struct Broken(pub String);
 
+// `TCX_NEXT` and `TC_ACT_UNSPEC` are both -1, so one program serves both ways of attaching:
+// https://github.com/torvalds/linux/blob/v6.6/include/uapi/linux/bpf.h,
+// https://github.com/torvalds/linux/blob/v6.6/include/uapi/linux/pkt_cls.h
 /// tc's result "next": other programs on the hook still run.
 pub const NEXT: i32 = -1;
 /// tc's result "drop".
 pub const DROP: i32 = 2;
+// Also far below 2^64: the clock is advanced by this for each packet and must not wrap within any run.
 /// A time in ticks that is longer than the lifetime of any flow.
 const LONG: u64 = 1 << 32;
 
@@ -54,15 +58,20 @@ const MOST_FLOWS: u32 = 64;
 impl Loaded {
     /// Loads `to_pod` and `from_pod`. The endpoint at index `n` is behind interface `n + 1`.
     pub fn new(programs: [&Assembled; 2], maps: &[MapImage], endpoints: &[&[u8]]) -> Result<Self, Broken> {
+        // One CPU: per-CPU counters then have one value, and nothing here depends on which CPU counts.
         let mut vm = Vm::new(1);
         let mut ids = [None; MapName::ALL.len()];
         for map in maps {
+            // The real flow table has megabytes, which every clone of the machine and every start would have to zero.
+            // The programs read its size from a map and not from their code.
             let map = with_few_flows(map, MOST_FLOWS);
             let refused = |errno| Broken(format!("map {} is refused: {errno:?}", map.name.name()));
             let id = vm.create_map(map.spec).map_err(refused)?;
             for (key, value) in &map.entries {
                 vm.map_update(id, key, value, 0).map_err(refused)?;
             }
+            // The image of this map is empty: the runtime writes it, by the interfaces that it finds. Here interfaces
+            // are numbered by place.
             if map.name == MapName::Endpoints {
                 for (place, value) in endpoints.iter().enumerate() {
                     vm.map_update(id, &interface(place).to_le_bytes(), value, 0).map_err(refused)?;
@@ -71,6 +80,7 @@ impl Loaded {
             ids[map.name as usize] = Some(id);
         }
         let id = |name: weir_ebpf::asm::MapRef| {
+            // A map that the image lacks: -1 is no map of the machine, so the program does not load.
             ids.get(name.0 as usize).copied().flatten().map_or(-1, |id: MapId| id.0 as i32)
         };
         let mut load = |program: &Assembled| {
@@ -88,6 +98,8 @@ impl Loaded {
 
     /// Advances the clock so far that all flows expire.
     pub fn expire_flows(&mut self) {
+        // By the clock and not by clearing the table: programs must treat an expired flow as absent, and this makes
+        // each probe a test of that.
         self.host.jiffies += LONG;
     }
 
@@ -100,6 +112,7 @@ impl Loaded {
     pub fn begin_flow(&mut self, tuple: Tuple, begun: Direction, age: u32) -> Result<(), Broken> {
         let config = self.map(MapName::Config);
         let epoch = config.and_then(|map| self.vm.value_at(map, config::EPOCH as u64).first_chunk().copied());
+        // Epochs are compared for equality only, so the one before 0 may be the largest number.
         let epoch = epoch.map_or(0, u32::from_le_bytes).wrapping_sub(age);
         self.put_flow(&tuple.begun(begun, epoch, self.host.jiffies))
     }
@@ -111,9 +124,11 @@ impl Loaded {
         let (table, config) = self.map(name).zip(self.map(MapName::Config)).ok_or(Broken("no flow table".into()))?;
         let seeds = buckets::seeds(self.vm.value_at(config, 0));
         let mask = buckets::mask(family, self.vm.value_at(table, 0).len() as u32);
+        // Into the home slot, where a program looks first. Others of the bucket hold only expired flows.
         let slot = flow.slot(0);
         let bytes: Vec<u8> = slot.words().iter().flat_map(|word| word.to_le_bytes()).collect();
         let spot = Spot { map: table, element: 0, offset: slot.home(&seeds, mask) };
+        // Past the update interface: it would replace the whole table, which is one value.
         self.vm.poke(spot, &bytes).map_err(|errno| Broken(format!("a flow is refused: {errno:?}")))
     }
 
@@ -143,6 +158,7 @@ impl Loaded {
     pub fn run_now(&mut self, hook: Direction, skb: &mut Skb) -> Result<Verdict, Broken> {
         let program = self.program(hook);
         let Inside { vm, host } = self.inside_now();
+        // A trap is an error of the engine and never a denial: the kernel would not have loaded the program at all.
         let outcome = vm.run(program, skb, host).map_err(|trap| Broken(trap.to_string()))?;
         verdict(hook, outcome)
     }
@@ -161,9 +177,15 @@ pub fn arrived(hook: Direction, place: usize, packet: Vec<u8>, began_here: bool)
     skb.ifindex = interface(place);
     skb.has_socket = began_here;
     skb.ingress_ifindex = match hook {
+        // A packet of the pod arrived through the pod's own interface.
         Direction::Egress => skb.ifindex,
+        // A packet that this host sent has no interface of arrival. Programs ask for that and for a socket, since
+        // absence alone proves nothing.
         Direction::Ingress if began_here => 0,
+        // A packet of the pod to itself comes back through the interface that it left by. From another interface it
+        // would only claim the pod's address, and programs do not take it for the pod.
         Direction::Ingress if packet::is_to_itself(&skb.packet) => skb.ifindex,
+        // Some other interface, on which no endpoint is.
         Direction::Ingress => u32::MAX,
     };
     skb
@@ -174,6 +196,8 @@ pub fn verdict(hook: Direction, outcome: weir_ebpf::vm::Outcome) -> Result<Verdi
     match outcome.verdict() {
         NEXT => Ok(Verdict::Allow),
         DROP => Ok(Verdict::Deny),
+        // `DROP` and `NEXT` are all that programs return. Any other code would make the kernel do something that
+        // nothing here has judged.
         other => Err(Broken(format!("{} returned {other}", weir_artifact::layout::program_name(hook)))),
     }
 }

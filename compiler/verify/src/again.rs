@@ -32,10 +32,14 @@ pub(super) fn check(
     let mut instances: Vec<(Instance, &Vec<Class>)> =
         survey.classes.iter().map(|(at, classes)| (*at, classes)).collect();
     instances.sort_unstable_by_key(|(instance, _)| *instance);
+    // Sorted, so that the first differences of a report are always the same ones: the survey keeps its classes in a
+    // hash map.
     for (instance, classes) in instances {
+        // Subject classes vary slowest in the index: each new one is an update of the probe endpoint's map entry.
         let all = classes.len() * ports.len() * subjects.len();
         let stride = stride(all);
         for turn in 0..all.min(MOST_FLOWS) {
+            // Spread evenly and not at random: the same artifact must give the same report.
             let place = turn * stride % all;
             let (rest, class) = (place / classes.len(), classes.get(place % classes.len()));
             let (port, subject) = (ports.get(rest % ports.len()), subjects.get(rest / ports.len()));
@@ -58,6 +62,8 @@ fn stride(all: usize) -> usize {
     };
     match all <= MOST_FLOWS {
         true => 1,
+        // About 0.62 of the range, close to the golden ratio, whose multiples are spread most evenly. Without a common
+        // divisor with `all`, no index is visited twice before all of them were.
         false => (all / 8 * 5..all).find(|it| gcd(*it, all) == 1).unwrap_or(1),
     }
 }
@@ -70,6 +76,8 @@ fn one(
     report: &mut Report,
 ) -> Result<(), Difference> {
     let (new, again): (Verdict, Verdict) =
+        // The programs are compared with themselves, not with the oracle: that new flows are judged rightly is shown
+        // elsewhere, so equality is enough here and needs no knowledge of policies.
         (prober.verdict(instance, class.address, port)?, prober.again(instance, class.address, port)?);
     report.count(Part::Again, 1, u64::from(new == again));
     if new != again {

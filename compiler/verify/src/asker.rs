@@ -42,6 +42,7 @@ impl<'a> Asker<'a> {
         let direction = instance.direction;
         let ends = if direction == Direction::Egress { [own, remote] } else { [remote, own] };
         let mut bytes = Vec::with_capacity(80);
+        // Before the packet is written: an ICMP error brings its flow along, and that one must live.
         loaded.expire_flows();
         let is_written = match port == ICMP_ERROR {
             true => errors::write(loaded, &mut bytes, direction, interface(local.place), [own, remote])?,
@@ -52,10 +53,14 @@ impl<'a> Asker<'a> {
         }
         let mut packet = arrived(direction, local.place, bytes, self.began_here(local.id, remote));
         let emitted = loaded.run_now(direction, &mut packet)?;
+        // The oracle hears of the packet only, never of the classes: otherwise a wrong class would be wrong on both
+        // sides and agree with itself.
         let flow = self.flow(local.id, direction, own, remote, port);
         let expected = self.expected(&flow, direction, port);
         let agreed = emitted == expected;
         report.count(Part::Packets, 1, u64::from(agreed));
+        // The count above is exact and decides whether the artifact is verified. Only the list of differences is
+        // bounded.
         if !agreed && report.differences.len() < MOST_TOLD {
             let (protocol, port) = port;
             report.differences.push(Difference::Verdict {
@@ -77,6 +82,8 @@ impl<'a> Asker<'a> {
     fn expected(&mut self, flow: &Flow, direction: Direction, port: Port) -> Verdict {
         let judgement = self.oracle.judge(flow);
         let side = judgement.side(direction);
+        // The oracle judges new flows and knows no ICMP errors. Policies must not stop them, since path MTU discovery
+        // needs them (RFC 1191, RFC 8201); only a deny list names the sender itself as unwanted.
         match (port == ICMP_ERROR, direction, &side.basis) {
             (false, _, _) => side.verdict,
             (true, Direction::Ingress, Basis::List(_)) => Verdict::Deny,
@@ -90,11 +97,14 @@ impl<'a> Asker<'a> {
         let other = End { endpoint: None, address: Some(remote) };
         let [source, destination] = if direction == Direction::Egress { [me, other] } else { [other, me] };
         let has_ports = protocol.is_some();
+        // To policies all protocols without ports are alike: only rules without `ports` match them.
         let protocol = protocol.map_or(FlowProtocol::Icmp, FlowProtocol::Transport);
         Flow { source, destination, protocol, port: if has_ports { port } else { 0 } }
     }
 
     fn began_here(&self, id: EndpointId, remote: IpAddr) -> bool {
+        // A pod may have the address of a node. Its packets come through its own interface, so they are never packets
+        // that this host began.
         let is_pod = self.oracle.directory().endpoint_at(remote).is_some();
         let node = self.cluster.endpoints[id.index()].node.and_then(|node| self.cluster.nodes.get(node.index()));
         !is_pod && node.is_some_and(|node| node.addresses.contains(&remote))

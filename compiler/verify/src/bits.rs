@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 /// The number of 64-bit words of a set of the numbers below `count`.
 pub(super) fn words(count: usize) -> usize {
+    // At least one word: rows are stored as slices of this length, and slices of length zero would all be the same one.
     count.div_ceil(64).max(1)
 }
 
@@ -52,6 +53,7 @@ impl Sets {
         }
         let number = self.list.len() as u32;
         self.list.push(set.into());
+        // Equal sets have one number, so later comparisons of sets are comparisons of two integers.
         self.numbers.insert(set.into(), number);
         number
     }

@@ -26,12 +26,16 @@ pub(super) fn check(
     unused: [IpAddr; 2],
     report: &mut Report,
 ) -> Result<(), Difference> {
+    // An artifact without such a program attaches nothing at the uplinks. Lists are still enforced at every pod.
     let Some(mut edge) = AtEdge::new(artifact)? else { return Ok(()) };
     for family in [Family::V4, Family::V6] {
+        // Any pod will do: the program asks only whether the destination is protected, never which pod it is.
         let Some(pod) = address_of(artifact, family) else { continue };
         let nobody = unused[usize::from(family == Family::V6)];
         let (mut asked, mut agreed, mut denied) = (0, 0, None);
         for remote in survey.remotes.iter().filter(|it| Family::of(it.address) == family) {
+            // The oracle's list tier on sets, and not the lists themselves: a list that allows an address, or that
+            // applies to some pods only, must keep the edge program from dropping it.
             let is_denied = remote.address != pod && expected.is_denied_to_all(remote.nature);
             let dropped = drops(&mut edge, remote.address, pod)?;
             asked += 1;
@@ -41,6 +45,8 @@ pub(super) fn check(
             }
             denied = denied.or(is_denied.then_some(remote.address));
         }
+        // The uplink also carries packets of the host and of pods that are not enforced. A program that drops those
+        // would enforce policy where no policy applies, and no check at a pod could see it.
         if let Some(remote) = denied.filter(|it| *it != nobody) {
             let dropped = drops(&mut edge, remote, nobody)?;
             asked += 1;

@@ -23,21 +23,27 @@ pub(super) struct Local {
 
 /// The number at an offset of a value.
 fn number(value: &[u8], at: i16) -> u32 {
+    // A value that is too short: `u32::MAX` is no class and no node, so the comparison fails. 0 would be a valid class.
     value.get(at as usize..).and_then(|it| it.first_chunk()).map_or(u32::MAX, |it| u32::from_le_bytes(*it))
 }
 
 /// All pods with an address on the node that the manifest names; pods of all nodes if it names none.
 pub(super) fn scope(artifact: &Artifact, cluster: &Cluster) -> Result<Vec<EndpointId>, Difference> {
     let manifest = &artifact.manifest;
+    // Only the top level is split up. The manifest of a large cluster is long, and one field of it is needed.
     let fields = json::shallow(manifest, Span::of(manifest));
     let node = fields.entries.iter().find(|entry| entry.key == "node").map(|entry| json::parse(manifest, entry.value));
     let node = match node {
+        // Without the field, the artifact is for all nodes. A manifest that cannot be read to its end may have lost the
+        // field, and must not be taken for that.
         None if fields.error.is_none() => None,
         Some(Ok(weir_objects::syntax::Node { value: Value::Str(name), .. })) => Some(name.into_owned()),
         _ => return Err(Difference::Manifest),
     };
     let is_local = |it: &Endpoint| {
         let on = it.node.and_then(|id| cluster.nodes.get(id.index())).map(|node| node.name.as_str());
+        // Pods on the host's network and finished pods have no interface of their own where a program could be
+        // attached.
         it.standing == Standing::Member
             && !it.addresses.is_empty()
             && node.as_deref().is_none_or(|node| on == Some(node))
@@ -46,8 +52,8 @@ pub(super) fn scope(artifact: &Artifact, cluster: &Cluster) -> Result<Vec<Endpoi
     Ok(local.map(|(index, _)| EndpointId(index as u32)).collect())
 }
 
-/// Matches endpoints by name and compares their values. Appends each difference to the report, and returns the endpoints
-/// that agree.
+/// Matches endpoints by name and compares their values. Appends each difference to the report, and returns the
+/// endpoints that agree.
 pub(super) fn check(
     artifact: &Artifact,
     cluster: &Cluster,
@@ -62,8 +68,12 @@ pub(super) fn check(
     let nodes = nodes(artifact);
     let mut locals = Vec::new();
     for (place, local) in artifact.endpoints.iter().enumerate() {
+        // Removed when found: a second endpoint of the same name then finds no pod and is reported too. Only one of the
+        // two could be right.
         match missing.remove(&(local.namespace.as_str(), local.name.as_str())) {
             None => told.push(Difference::Endpoint(full_name(local))),
+            // An endpoint that fails is left out of the packets: they would all repeat this difference under another
+            // name.
             Some(id) if !has_its_addresses(&cluster.endpoints[id.index()], &local.value) => {
                 told.push(Difference::Addresses(full_name(local)));
             }
@@ -76,6 +86,7 @@ pub(super) fn check(
             }
         }
     }
+    // Sorted: the order of a hash map must not reach a report.
     let missing: BTreeSet<(&str, &str)> = missing.into_keys().collect();
     told.extend(missing.into_iter().map(|(namespace, name)| Difference::Missing(format!("{namespace}/{name}"))));
     if !keeps_as_assumed(artifact, cluster) {
@@ -95,7 +106,10 @@ fn has_its_addresses(endpoint: &Endpoint, value: &[u8]) -> bool {
         let stands = value.get(at as usize..at as usize + bytes).unwrap_or_default();
         let mut own = endpoint.addresses.iter().filter(|it| Family::of(**it) == family).peekable();
         match own.peek() {
+            // Zeros, not anything: programs drop packets whose source is not the pod's address, and a stray address
+            // here would let the pod send from it.
             None => stands.iter().all(|byte| *byte == 0),
+            // The API allows several addresses, a value has room for one of each family. Any of them is right.
             Some(_) => own.any(|it| layout::address_bytes(*it) == stands),
         }
     })
@@ -105,6 +119,8 @@ fn has_its_addresses(endpoint: &Endpoint, value: &[u8]) -> bool {
 fn nodes(artifact: &Artifact) -> BTreeMap<u32, BTreeSet<IpAddr>> {
     let mut nodes: BTreeMap<u32, BTreeSet<IpAddr>> = BTreeMap::new();
     for (key, _) in [MapName::Nodes4, MapName::Nodes6].into_iter().flat_map(|name| entries(artifact, name)) {
+        // A key of another length can match no packet. It is not counted as an address of any node, so it cannot hide
+        // that one is missing.
         if let Some((node, address)) = key.split_first_chunk().and_then(|(node, rest)| Some((node, address(rest)?))) {
             nodes.entry(u32::from_le_bytes(*node)).or_default().insert(address);
         }
@@ -122,16 +138,21 @@ fn has_its_node(
     let node = cluster.endpoints[id.index()].node.and_then(|node| cluster.nodes.get(node.index()));
     let is_there = |address: &&IpAddr| {
         let name = if address.is_ipv4() { MapName::Nodes4 } else { MapName::Nodes6 };
+        // An artifact without local addresses of a family has no map for the node's addresses in that family, so there
+        // is nothing to compare.
         artifact.map(name).is_some()
     };
     let expected: BTreeSet<IpAddr> =
         node.map_or(&[][..], |it| &it.addresses).iter().filter(is_there).copied().collect();
+    // Compared by addresses and not by number: the numbers of nodes are the compiler's own choice, and the cluster says
+    // nothing about them.
     nodes.get(&number(value, endpoint::NODE)).map_or(expected.is_empty(), |found| *found == expected)
 }
 
 fn keeps_as_assumed(artifact: &Artifact, cluster: &Cluster) -> bool {
     let value = entries(artifact, MapName::Config).first().map(|(_, value)| value);
     let keeps = value.map(|value| number(value, config::KEEP_ESTABLISHED as i16));
+    // Without a configuration the comparison is with `None`, so a missing word is a difference and not "cut".
     keeps == Some(u32::from(cluster.assume.established == Established::Keep))
 }
 

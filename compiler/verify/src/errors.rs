@@ -29,6 +29,8 @@ pub(super) fn write(
     interface: u32,
     [own, remote]: [IpAddr; 2],
 ) -> Result<bool, Broken> {
+    // Programs let a pod send an error only to the other end of the flow that it quotes. An error to a pod comes from a
+    // router on the way, so its sender must be a third address: that is the one that lists are asked about.
     let peer = match hook {
         Direction::Egress => remote,
         Direction::Ingress => other_than(own),
@@ -37,6 +39,7 @@ pub(super) fn write(
         Direction::Egress => ([own, remote], [peer, own], Direction::Ingress),
         Direction::Ingress => ([remote, own], [own, peer], Direction::Egress),
     };
+    // UDP, because its first packet makes a flow live without a handshake.
     if !packet::write_error(bytes, outer, quoted, SERVER_PORT) {
         return Ok(false);
     }
@@ -45,6 +48,8 @@ pub(super) fn write(
         Direction::Ingress => [SERVER_PORT, packet::CLIENT_PORT],
     };
     let tuple = Tuple { ifindex: interface, protocol: UDP, remote: peer, local: own, remote_port, local_port };
+    // Of the current generation: an older flow would have to be judged again, and the verdict could be about the flow
+    // instead of the error.
     loaded.begin_flow(tuple, begun, 0)?;
     Ok(true)
 }

@@ -62,12 +62,16 @@ pub(super) struct Expected<'c> {
 impl<'c> Expected<'c> {
     pub(super) fn new(cluster: &'c Cluster, directory: &'c Directory<'c>, local: &[EndpointId]) -> Self {
         let selected = Selected::new(cluster, local);
+        // Only policies and lists that apply to a local endpoint. All others would cut addresses and ports into pieces
+        // between which no verdict differs.
         let policies: BTreeSet<PolicyId> =
             selected.known.values().flat_map(|(policies, _)| policies).copied().collect();
         let policies: Vec<PolicyId> = policies.into_iter().collect();
         let lists: BTreeSet<ListId> = selected.known.values().flat_map(|(_, lists)| lists).copied().collect();
         let nodes = local.iter().filter_map(|id| cluster.endpoints[id.index()].node).collect();
         let mut natures = Natures::new(cluster, directory, &policies, lists.into_iter().collect(), nodes);
+        // Backends get their natures here, before any row is made: a row has one set for each nature that exists at
+        // that time.
         let mut of_backend = |it: &weir_model::Backend| natures.plain(it.endpoint, it.address);
         let mut of_port = |port: &weir_model::ServicePort| port.backends.iter().map(&mut of_backend).collect();
         let backends = cluster.services.iter().map(|it| it.ports.iter().map(&mut of_port).collect()).collect();
@@ -96,16 +100,20 @@ impl<'c> Expected<'c> {
             let found = selected.known.get(&(endpoint.namespace, endpoint.labels));
             let (policies, lists) = found.cloned().unwrap_or_default();
             let behind = behind.get(id).cloned().unwrap_or_default();
+            // By address as well: a backend from an EndpointSlice may name an address and no pod.
             let is_own = |it: &weir_model::HostPort| {
                 it.backend.endpoint == Some(*id)
                     || it.backend.address.is_some_and(|at| endpoint.addresses.contains(&at))
             };
             let claims = endpoint.node.into_iter().flat_map(|node| self.cluster.host_ports_of(node));
             let claims = claims.filter(|(_, it)| is_own(it)).map(|(index, _)| index).collect();
+            // With them, every pod would be a kind of its own, and the rows of a namespace would be computed once for
+            // each pod.
             let own = if behind.is_empty() { &[][..] } else { &endpoint.addresses };
             let own = own.iter().map(|address| self.natures.plain(Some(*id), Some(*address))).collect();
             let kind = Kind { policies, lists, named: &endpoint.named_ports, node: endpoint.node, behind, claims, own };
             let next = self.kinds.len() as u32;
+            // A row costs every rule times every nature, so endpoints that the oracle cannot distinguish share one.
             let number = *numbers.entry(kind).or_insert_with_key(|kind| {
                 self.kinds.push(kind.clone());
                 self.models.push(*id);
@@ -117,6 +125,7 @@ impl<'c> Expected<'c> {
 
     /// The kind of a local endpoint.
     pub(super) fn kind(&self, id: EndpointId) -> u32 {
+        // No row has this number, so a question about an endpoint out of scope cannot get another endpoint's answer.
         self.kind_of.get(&id).copied().unwrap_or(u32::MAX)
     }
 
@@ -132,9 +141,13 @@ impl<'c> Expected<'c> {
         let denies = |kind: &Kind<'_>, ingress: bool| {
             let mut containing =
                 kind.lists.iter().filter(|id| lists.contains(id)).map(|id| &self.cluster.lists[id.index()]);
+            // The first list decides, also if it allows: `any(Deny)` would expect the edge program to drop addresses
+            // that an earlier list lets in.
             let first = containing.find(|list| if ingress { list.ingress } else { list.egress });
             first.is_some_and(|list| list.action == ListAction::Deny)
         };
+        // `all` of no endpoints is true. Without the first half, an artifact without endpoints would be expected to
+        // drop every listed address.
         !self.kinds.is_empty() && self.kinds.iter().all(|kind| denies(kind, true) && denies(kind, false))
     }
 
@@ -152,6 +165,8 @@ struct Selected {
 
 impl Selected {
     fn new(cluster: &Cluster, local: &[EndpointId]) -> Self {
+        // By namespace first: a policy can select only pods of its own namespace, and large clusters have most of their
+        // policies elsewhere.
         let mut of_namespace: HashMap<NamespaceId, Vec<PolicyId>> = HashMap::new();
         for (index, policy) in cluster.policies.iter().enumerate() {
             of_namespace.entry(policy.namespace).or_default().push(PolicyId(index as u32));
@@ -160,6 +175,8 @@ impl Selected {
         let mut known = HashMap::new();
         for id in local {
             let endpoint = &cluster.endpoints[id.index()];
+            // Pods of one controller have the same labels, so selectors are matched once for each combination and not
+            // once for each pod.
             let key = (endpoint.namespace, endpoint.labels);
             known.entry(key).or_insert_with(|| {
                 // Spec: "podSelector selects the pods to which this NetworkPolicy object applies"; policies are
@@ -168,6 +185,7 @@ impl Selected {
                 let candidates = of_namespace.get(&key.0).map_or(&[][..], Vec::as_slice).iter().copied();
                 let policies = candidates.filter(|id| selects(cluster.policies[id.index()].subjects, key.1)).collect();
                 let namespace = cluster.namespaces[key.0.index()].labels;
+                // In the order of the cluster: the first list that contains an address decides about it.
                 let lists = (0..cluster.lists.len() as u32).map(ListId);
                 let applies = |id: &ListId| {
                     let list = &cluster.lists[id.index()];
@@ -182,6 +200,7 @@ impl Selected {
 
 /// The service ports of which each endpoint is a backend.
 fn behind(cluster: &Cluster) -> BTreeMap<EndpointId, Vec<(usize, usize, u16)>> {
+    // The API may show two pods with one address for a moment. Both then count as the backend.
     let mut owners: HashMap<IpAddr, Vec<EndpointId>> = HashMap::new();
     let members = cluster.endpoints.iter().enumerate().filter(|(_, it)| it.standing == Standing::Member);
     for (index, endpoint) in members {
@@ -200,6 +219,8 @@ fn behind(cluster: &Cluster) -> BTreeMap<EndpointId, Vec<(usize, usize, u16)>> {
             }
         }
     }
+    // A backend that is named by pod and by address was added twice, one after the other. Two equal kinds must not
+    // differ in that.
     behind.values_mut().for_each(|it| it.dedup());
     behind
 }

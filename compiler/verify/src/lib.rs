@@ -60,8 +60,12 @@ pub fn verify(artifact: &Artifact, cluster: &Cluster) -> Report {
 /// Like [`verify`], but runs every combination only if that takes at most `most_packets` packets.
 pub fn verify_within(artifact: &Artifact, cluster: &Cluster, most_packets: u64) -> Report {
     let mut report = verify_enforced(artifact, cluster, most_packets);
+    // Both sides are asked. A cluster may stage policies that the artifact lacks, and an artifact may stage something
+    // that is in no policy; each is a difference, and only the second run can show it.
     if !cluster.staged.is_empty() || staged::is_in(artifact) {
         let deciding = staged::deciding(artifact);
+        // A mode of the same checks, not a second set of checks: two sets would drift apart, and a wrong staged verdict
+        // has no effect that would show it before it is enforced.
         report.add_staged(verify_enforced(&deciding, &cluster.with_staged_enforced(), most_packets));
     }
     report
@@ -69,6 +73,8 @@ pub fn verify_within(artifact: &Artifact, cluster: &Cluster, most_packets: u64) 
 
 fn verify_enforced(artifact: &Artifact, cluster: &Cluster, most_packets: u64) -> Report {
     let mut report = Report::default();
+    // The checks before the error may have found differences already, and they often name its cause. So an error ends
+    // the run but keeps the report.
     if let Err(difference) = run(artifact, cluster, most_packets, &mut report) {
         report.tell(difference);
     }
@@ -76,10 +82,15 @@ fn verify_enforced(artifact: &Artifact, cluster: &Cluster, most_packets: u64) ->
 }
 
 fn run(artifact: &Artifact, cluster: &Cluster, most_packets: u64, report: &mut Report) -> Result<(), Difference> {
+    // Pods on the host's network share the address of their node, so no packet identifies them. All packets without
+    // ports are one atom, so no program can allow ICMP and deny the rest. Verification would compare the oracle with
+    // programs that cannot agree with it.
     if cluster.assume.hostnetwork_pods == HostNetworkPods::Pod || cluster.assume.icmp == Icmp::Allow {
         return Err(Difference::Assumption);
     }
     let scope = endpoints::scope(artifact, cluster)?;
+    // Endpoints first: a missing endpoint has no packets, so no later check would notice that it is not enforced at
+    // all.
     let mut told = Vec::new();
     let locals = endpoints::check(artifact, cluster, &scope, &mut told);
     report.count(Part::Endpoints, scope.len() as u64, locals.len() as u64);
@@ -88,6 +99,8 @@ fn run(artifact: &Artifact, cluster: &Cluster, most_packets: u64, report: &mut R
     let directory = Directory::new(cluster);
     let mut expected = Expected::new(cluster, &directory, &scope);
     let mut asker = Asker { cluster, oracle: Oracle::new(cluster) };
+    // A failed attempt has counted checks that the next one repeats. Without the copy the report would claim more
+    // checks than were made.
     let before = report.clone();
     while !verifier.attempt(&mut expected, &mut asker, report)? {
         report.clone_from(&before);
@@ -117,20 +130,30 @@ impl<'a> Verifier<'a> {
     ) -> Result<bool, Difference> {
         let families = self.families();
         let addresses = expected.addresses();
+        // A new prober for each attempt: a class is the values of the parts that the prober knows, so classes from
+        // before and after a lesson cannot be compared.
         let mut prober = Prober::new(self.artifact, unused(&addresses))?;
         self.relearn(&mut prober)?;
         let survey = survey::survey(self.artifact, &mut prober, expected, &addresses, &families)?;
         let mut ports = expected.slots.ends();
+        // The cluster's boundaries alone are not enough. A compare that is off by one distinguishes two ports between
+        // which the cluster has no boundary, and both would have the same representative.
         ports.extend(suspects::all_ports(self.artifact));
         ports.sort_unstable_by_key(|(protocol, port)| (protocol.map(|it| it as usize), *port));
         ports.dedup();
+        // Before the choice between product and parts: the edge program has no ports and no subject classes, so its
+        // product is always small.
         edge::check(self.artifact, expected, &survey, unused(&addresses), report)?;
+        // With `keep`, programs pass the flows of older generations without judging them, so there are no two verdicts
+        // to compare.
         if self.cluster.assume.established == Established::Cut {
             again::check(&mut prober, &survey, &self.locals, &expected.slots.ends(), report)?;
         }
         let product = Product::new(self.artifact, expected, &self.locals, &survey, &ports);
         if product.size() <= self.most_packets {
             report.exhaustive = true;
+            // The packets of the product do not show a filter flag that is set without need: the verdicts are right,
+            // and every packet pays for a decision that is always "allow".
             parts::check_all_flags(expected, self.cluster, &self.locals, report);
             product.run(&mut prober, asker, report)?;
             return Ok(true);
@@ -147,10 +170,14 @@ impl<'a> Verifier<'a> {
         match parts.run(self.cluster) {
             Ok(()) => Ok(true),
             Err(Stopped::Difference(difference)) => Err(difference),
+            // The lesson is the probe, not the missing part. The trap says which read failed, but not whether that part
+            // alone is enough; `Prober::learn` finds out by removing every part.
             Err(Stopped::Unlearned(lesson)) if self.lessons.len() < MOST_LESSONS => {
                 self.lessons.push(lesson);
                 Ok(false)
             }
+            // A program that reads something new again and again may have been built to do so. Not being able to follow
+            // it is a difference, never a pass.
             Err(Stopped::Unlearned(_)) => Err(Difference::Unfollowed),
         }
     }
@@ -158,11 +185,14 @@ impl<'a> Verifier<'a> {
     /// The address families in which local endpoints have addresses.
     fn families(&self) -> Vec<Family> {
         let addresses = self.locals.iter().flat_map(|it| &self.cluster.endpoints[it.id.index()].addresses);
+        // A family in which no local endpoint has an address has no packets: the programs may not even contain its
+        // code.
         let found: BTreeSet<bool> = addresses.map(|address| !address.is_ipv4()).collect();
         found.into_iter().map(|is_v6| if is_v6 { Family::V6 } else { Family::V4 }).collect()
     }
 
     fn relearn(&self, prober: &mut Prober) -> Result<(), Difference> {
+        // The subject class belongs to the lesson: the part was read only on the way to this class's row.
         for lesson in &self.lessons {
             prober.set_subject(lesson.subject)?;
             let reach = prober.reach(lesson.instance, lesson.address, (None, 0), None, &mut Vec::new())?;
@@ -176,6 +206,9 @@ impl<'a> Verifier<'a> {
 
 /// An address of each family that is not in the set.
 fn unused(addresses: &BTreeSet<IpAddr>) -> [IpAddr; 2] {
+    // Ranges for benchmarks of network devices (RFC 2544 and RFC 5180), which clusters hardly use. The search matters
+    // for clusters that do use them: the probe endpoint must not have the address of a peer, because a packet to itself
+    // says nothing about policy.
     let v4 = (Ipv4Addr::new(198, 18, 0, 1).to_bits()..).map(|bits| IpAddr::V4(bits.into()));
     let v6 = (Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1).to_bits()..).map(|bits| IpAddr::V6(bits.into()));
     let first = |mut list: Box<dyn Iterator<Item = IpAddr>>| list.find(|address| !addresses.contains(address));

@@ -76,15 +76,20 @@ impl Parts<'_, '_> {
         let mut tables = Vec::new();
         let instances: Vec<Instance> = instances(true).into_iter().chain(instances(false)).collect();
         for instance in instances.into_iter().filter(|it| self.survey.classes.contains_key(it)) {
+            // Before the first row: it changes the probe endpoint's subject class and, for a moment, the bytes of a
+            // set.
             let ports = ports::classify(self, instance)?;
             let sorts = sorts(&self.survey.remotes, instance);
             tables.push(Table { instance, sorts, measured: Measured::new(&ports), compared: HashMap::new() });
         }
         self.report.count(Part::Addresses, self.survey.asked, self.survey.asked);
         let holders = self.expected.holders();
+        // By kind and subject class together. Endpoints of one kind with two classes, or of one class with two kinds,
+        // are how a wrong class of an endpoint looks.
         for ((kind, subject), locals) in pairs(self.expected, self.locals) {
             let rows = Direction::ALL.map(|direction| self.expected.row(&holders, kind, direction));
             check_flags(self.expected, self.asker.cluster, kind, &rows, &locals, self.report);
+            // Outside of the loop over tables, because it is an update of a map.
             self.prober.set_subject(subject)?;
             for table in &mut tables {
                 let row = &rows[direction_number(table.instance.direction) as usize];
@@ -100,6 +105,8 @@ impl Parts<'_, '_> {
         for (number, class) in classes.iter().enumerate() {
             let spot = match &class.reach {
                 Reach::Settled(_) => None,
+                // A trap: the row look-up read a part that was removed from the state. For another subject class it may
+                // take a way on which it needs more.
                 Reach::Row(state) => self.prober.set(state).map_err(|_| {
                     let (instance, address) = (table.instance, class.address);
                     Stopped::Unlearned(Unlearned { instance, address, subject })
@@ -110,9 +117,13 @@ impl Parts<'_, '_> {
         }
         let mut differs = Vec::new();
         for (index, sort) in table.sorts.iter().enumerate() {
+            // The heart of the proof by parts: the oracle's set depends on the nature alone and the programs' set on
+            // the class alone, so comparing one entry for each pair of nature and class covers all addresses.
             let (expected, emitted) = (row[sort.nature as usize], found[sort.class as usize]);
             let measured = &table.measured;
             let (slots, sets) = (&self.expected.slots, &self.expected.sets);
+            // Both sides number their distinct sets. A large cluster has millions of entries but few distinct pairs of
+            // sets, and each pair is compared once.
             let port = *table.compared.entry((expected, emitted)).or_insert_with(|| {
                 measured.ports.iter().enumerate().position(|(number, port)| {
                     let set = sets.list.get(expected as usize).map_or(&[][..], |set| set);
@@ -123,6 +134,7 @@ impl Parts<'_, '_> {
                 differs.push((index, measured.ports[port]));
             }
         }
+        // Entries that differ are counted by `witness`, once it is known whether a packet shows the difference.
         let agreed = (table.sorts.len() - differs.len()) as u64;
         self.report.count(Part::Entries, agreed, agreed);
         for (sort, port) in differs {
@@ -135,6 +147,8 @@ impl Parts<'_, '_> {
     /// endpoint's own.
     fn witness(&mut self, instance: Instance, sort: &Sort, locals: &[Local], port: Port) -> Result<(), Stopped> {
         let mut shown = None;
+        // Two endpoints and two addresses: one of them may be the endpoint's own, and a packet to itself passes with
+        // any entry.
         for local in locals.iter().take(2) {
             for remote in &sort.addresses {
                 let is_itself = self.asker.cluster.endpoints[local.id.index()].addresses.contains(remote);
@@ -148,8 +162,11 @@ impl Parts<'_, '_> {
                 }
             }
         }
+        // If the entry's only address is that of its only endpoint, no packet can ever use the entry.
         self.report.count(Part::Entries, 1, u64::from(shown.is_none()));
         match shown {
+            // The entry differs and the packet does not: then this verification has misunderstood the programs. It says
+            // so instead of trusting either result.
             Some(false) => Err(Stopped::Difference(Difference::Unconfirmed {
                 direction: instance.direction,
                 endpoint: locals.first().map(|it| self.asker.cluster.endpoint_name(it.id)).unwrap_or_default(),
@@ -167,6 +184,7 @@ impl Parts<'_, '_> {
             let node = cluster.endpoints[local.id.index()].node.and_then(|node| cluster.nodes.get(node.index()));
             for instance in instances(true).into_iter().chain(instances(false)) {
                 let Some(own) = self.asker.own(local.id, instance.is_v4) else { continue };
+                // Itself and its node are what rows do not decide, so only packets check them.
                 let mut asked = vec![own];
                 asked.extend(node.map_or(&[][..], |node| &node.addresses));
                 asked.retain(|it| it.is_ipv4() == instance.is_v4);
@@ -211,6 +229,7 @@ fn check_flags(
     locals: &[Local],
     report: &mut Report,
 ) {
+    // One number for "all slots", so that a row is compared without looking into its sets.
     let everything = expected.everything();
     for (direction, flag) in [(Direction::Ingress, FILTERS_INGRESS), (Direction::Egress, FILTERS_EGRESS)] {
         let row = &rows[direction_number(direction) as usize];
@@ -218,6 +237,8 @@ fn check_flags(
         let may = expected.can_deny(kind, direction);
         for local in locals {
             let filters = local.flags & flag != 0;
+            // Both ways: an endpoint that is not filtered is open, and one that is filtered without need pays for every
+            // packet.
             let right = (filters || !denies) && (may || !filters);
             report.count(Part::Endpoints, 1, u64::from(right));
             if !right {
@@ -239,6 +260,7 @@ fn sorts(remotes: &[Remote], instance: Instance) -> Vec<Sort> {
             sorts.push(Sort { class, nature: remote.nature, addresses: Vec::new() });
         }
         let addresses = &mut sorts[number].addresses;
+        // Two are enough for a witness, and a class may have a million addresses.
         if addresses.len() < 2 {
             addresses.push(remote.address);
         }

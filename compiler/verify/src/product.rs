@@ -33,6 +33,8 @@ impl Product {
             let value = artifact.endpoints.get(local.place).map_or(&[][..], |it| &it.value);
             // Flags and node as well: everything but the addresses.
             let rest = value.get(..endpoint::V4 as usize).unwrap_or_default();
+            // The programs see nothing of an endpoint but its value, and the oracle nothing but its kind. If both are
+            // equal, all verdicts are equal.
             seen.insert((rest.to_vec(), expected.kind(local.id)))
         };
         let subjects = locals.iter().filter(differs).copied().collect();
@@ -50,6 +52,8 @@ impl Product {
 
     /// The number of packets.
     pub(super) fn size(&self) -> u64 {
+        // Computed before any packet is built. In `u64`, because a product of three counts leaves 32 bits for large
+        // clusters.
         2 * (self.subjects.len() as u64) * (self.remotes.len() as u64) * (self.ports.len() as u64)
     }
 

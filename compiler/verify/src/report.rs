@@ -74,6 +74,8 @@ pub struct Report {
 impl Report {
     /// Whether nothing differs.
     pub fn is_verified(&self) -> bool {
+        // Both: some differences are no check that failed (a broken map), and differences beyond the limit are only in
+        // the counts.
         self.differences.is_empty() && self.asked() == self.agreed()
     }
 
@@ -98,11 +100,14 @@ impl Report {
         for (of, more) in self.parts.iter_mut().zip(staged.parts) {
             *of = (of.0 + more.0, of.1 + more.1);
         }
+        // Exhaustive only if both runs were: otherwise the report would claim more than was done.
         self.exhaustive &= staged.exhaustive;
         staged.differences.into_iter().for_each(|difference| self.tell(Difference::Staged(Box::new(difference))));
     }
 
     pub(super) fn tell(&mut self, difference: Difference) {
+        // A wrong class of a large cluster gives thousands of differences with one cause. The first ones are enough to
+        // find it.
         if self.differences.len() < MOST_TOLD {
             self.differences.push(difference);
         }

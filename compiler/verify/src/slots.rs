@@ -27,6 +27,7 @@ impl Slots {
 
     /// Cut by the policies and names in force, by every service, and by every hostPort.
     pub(super) fn new(cluster: &Cluster, policies: &[PolicyId]) -> Self {
+        // Every protocol has a stretch from port 0 on. So `of` always finds a stretch, and its `- 1` cannot underflow.
         let mut slots = Self { starts: [vec![0], vec![0], vec![0]] };
         let policies = policies.iter().map(|id| &cluster.policies[id.index()]);
         let mut names = std::collections::BTreeSet::new();
@@ -35,17 +36,22 @@ impl Slots {
             for port in rules.flat_map(|rule| &rule.ports) {
                 match &port.port {
                     PortMatch::Range(first, last) => slots.cut(port.protocol, *first, *last),
+                    // With the protocol: the same name may be one number for TCP and another one for UDP.
                     PortMatch::Named(name) => _ = names.insert((name.as_str(), port.protocol as usize)),
                     PortMatch::Any => {}
                 }
             }
         }
+        // Ports of services are boundaries even if no policy names them: whether a packet may leave for a service
+        // address depends on the backends behind the port.
         for port in cluster.services.iter().flat_map(|service| &service.ports) {
             slots.cut(port.protocol, port.port, port.port);
             port.node_port.into_iter().for_each(|number| slots.cut(port.protocol, number, number));
         }
         cluster.host_ports.iter().for_each(|it| slots.cut(it.protocol, it.port, it.port));
         for port in cluster.endpoints.iter().flat_map(|endpoint| endpoint.named_ports.iter()) {
+            // Only names that a policy uses. A cut for each named port of each pod would make every set as wide as the
+            // cluster has ports, without any difference between them.
             if names.contains(&(port.name.as_str(), port.protocol as usize)) {
                 slots.cut(port.protocol, port.number, port.number);
             }
@@ -60,6 +66,7 @@ impl Slots {
     fn cut(&mut self, protocol: Protocol, first: u16, last: u16) {
         let starts = &mut self.starts[protocol as usize];
         starts.push(first);
+        // Port 65,535 is the end: no stretch begins after it.
         starts.extend(last.checked_add(1));
     }
 
@@ -86,10 +93,13 @@ impl Slots {
     pub(super) fn ends(&self) -> Vec<Port> {
         let mut ends = vec![(None, 0), ICMP_ERROR];
         for (protocol, starts) in PROTOCOLS.into_iter().zip(&self.starts) {
+            // Both ends of each stretch. A boundary that is off by one moves exactly one end into the neighbouring
+            // stretch; a port from the middle would not notice.
             let lasts = starts.iter().skip(1).map(|next| next - 1).chain([u16::MAX]);
             ends.extend(starts.iter().copied().chain(lasts).map(|port| (Some(protocol), port)));
         }
         ends.sort_unstable_by_key(|(protocol, port)| (protocol.map(|it| it as usize), *port));
+        // A stretch of one port has two equal ends.
         ends.dedup();
         ends
     }

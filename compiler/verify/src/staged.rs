@@ -14,14 +14,20 @@ pub(super) fn is_in(artifact: &Artifact) -> bool {
 /// A copy of the artifact whose programs act on the staged verdict.
 pub(super) fn deciding(artifact: &Artifact) -> Artifact {
     let mut deciding = artifact.clone();
+    // Without staged flags the shift below would clear all flags. Nothing would be filtered, and every endpoint would
+    // be reported.
     if !is_in(artifact) {
         return deciding;
     }
     let maps = deciding.maps.iter_mut().filter(|map| map.name == MapName::Config);
     for (_, value) in maps.flat_map(|map| &mut map.entries) {
+        // A word of the configuration, so the verified programs are byte by byte those that will run. A second pair of
+        // programs for verification would prove something about programs that are never loaded.
         put(value, config::STAGED as usize, 1);
     }
     for local in &mut deciding.endpoints {
+        // An endpoint may be filtered by staged policies alone. Its flags in force would let every packet pass before
+        // the staged verdict is computed.
         let flags = flags(&local.value) >> STAGED_SHIFT;
         put(&mut local.value, endpoint::FLAGS as usize, flags);
     }

@@ -58,7 +58,11 @@ pub(super) fn survey(
     let mut survey = Survey::default();
     for family in families {
         let mut open: BTreeSet<IpAddr> = addresses.iter().copied().filter(|it| Family::of(*it) == *family).collect();
+        // A wrong entry may be where the cluster has no boundary at all. Only the artifact itself can name such an
+        // address.
         open.extend(suspects::addresses(artifact, *family));
+        // Before the first class is numbered: a part that is learned later would split classes that were already given
+        // one number.
         learn(prober, *family, &open)?;
         let mut surveyor = Surveyor { prober, known: Default::default(), survey: &mut survey };
         surveyor.all(artifact, expected, *family, open)?;
@@ -67,6 +71,8 @@ pub(super) fn survey(
 }
 
 fn learn(prober: &mut Prober, family: Family, addresses: &BTreeSet<IpAddr>) -> Result<(), Broken> {
+    // Evenly over the sorted addresses, because neighbours mostly take the same way through the program. A way that no
+    // sample takes costs one more attempt (`Unlearned`), not a wrong result.
     let step = (addresses.len() / SAMPLES).max(1);
     for direction in Direction::ALL {
         let instance = Instance { direction, is_v4: family == Family::V4 };
@@ -102,11 +108,16 @@ impl Surveyor<'_> {
     ) -> Result<(), Broken> {
         let name = if family == Family::V4 { MapName::Prefixes4 } else { MapName::Prefixes6 };
         let table = artifact.map(name).filter(|map| suspects::is_table(map));
+        // Only for compiled tables: all keys of a kernel map are among the addresses already.
         let note = table.and_then(|_| self.prober.loaded.map(name));
         let value = table.and_then(|map| map.entries.first()).map_or(&[][..], |(_, value)| value);
         let mut done: BTreeSet<IpAddr> = BTreeSet::new();
         let mut noted: Vec<Spot> = Vec::new();
+        // By word and not by address: thousands of addresses read the upper levels of a search, and each time they
+        // would propose the same neighbours.
         let mut words: HashMap<u64, BTreeSet<IpAddr>> = HashMap::new();
+        // Rounds, because a proposed address may read words that no address read before. They end: each word proposes
+        // addresses for at most `STRETCHES` stretches.
         while !open.is_empty() {
             let mut next = BTreeSet::new();
             for address in &open {
@@ -115,6 +126,8 @@ impl Surveyor<'_> {
                     this.class(Instance { direction, is_v4 }, *address, note, noted)
                 };
                 let classes = [ask(self, Direction::Ingress, &mut noted)?, ask(self, Direction::Egress, &mut noted)?];
+                // Nature and class are kept side by side for every address, not only one address for each class. A
+                // wrong table shows as two addresses of one class and two natures.
                 self.survey.remotes.push(Remote { address: *address, nature: expected.nature(*address), classes });
                 self.survey.asked += 2;
                 for spot in noted.drain(..) {
@@ -145,11 +158,15 @@ impl Surveyor<'_> {
         let reach = self.prober.reach(instance, address, (None, 0), note, noted)?;
         let key = match &reach {
             Reach::Row(state) => Known::Class(self.prober.class(instance, state)),
+            // Addresses for which the program never reads a row: all with the same verdict are one class.
             Reach::Settled(verdict) => Known::Settled(*verdict),
         };
+        // Numbers are separate for the directions. The two programs have separate code, so equal states in both would
+        // mean nothing.
         let known = &mut self.known[direction_number(instance.direction) as usize];
         let next = known.len() as u32;
         let number = *known.entry(key).or_insert(next);
+        // One state for each class is enough, and it is the only large thing here (half a kilobyte of stack).
         if number == next {
             let reach = match reach {
                 Reach::Row(state) => Reach::Row(Box::new(self.prober.cut_down(instance, &state))),

@@ -34,10 +34,14 @@ pub(super) fn addresses(artifact: &Artifact, family: Family) -> BTreeSet<IpAddr>
     };
     let bytes = usize::from(family.bits() / 8);
     let mut found = BTreeSet::new();
+    // A layered structure has two tables, and an address in the wrong one is as bad as a wrong class.
     for exact in [exact, listed] {
         match artifact.map(exact) {
             Some(map) if is_table(map) => {
                 let value = entries(artifact, exact).first().map_or(&[][..], |(_, value)| value);
+                // Fields of compiled tables are aligned to four bytes, so no key begins anywhere else. Most groups are
+                // no addresses. That costs a probe each; a list of offsets would need the layout, and would miss a
+                // table that was built wrongly.
                 found.extend((0..value.len()).step_by(4).filter_map(|at| address(value.get(at..at + bytes)?)));
             }
             _ => found.extend(entries(artifact, exact).iter().filter_map(|(key, _)| address(key))),
@@ -47,8 +51,11 @@ pub(super) fn addresses(artifact: &Artifact, family: Family) -> BTreeSet<IpAddr>
         // A first table, indexed by the upper 16 bits, has an entry for each of their values.
         Some(map) if is_table(map) && map.spec.value_size as usize >= FIRST_TABLE => {
             let shift = u32::from(family.bits()) - 16;
+            // One address for each entry is enough: an entry is either an answer for all of its addresses or leads to a
+            // chunk, whose boundaries are found while it is read (`beside`).
             found.extend((0..1u128 << 16).map(|upper| to_address(family, upper << shift)));
         }
+        // A table that is searched: its boundaries are proposed when the survey sees which words were read.
         Some(map) if is_table(map) => {}
         _ => {
             for (key, _) in entries(artifact, prefixes) {
@@ -56,6 +63,8 @@ pub(super) fn addresses(artifact: &Artifact, family: Family) -> BTreeSet<IpAddr>
                 else {
                     continue;
                 };
+                // A damaged length may be longer than an address. The kernel would not accept such an entry, but it
+                // must not stop the verification either.
                 let length = u32::from_le_bytes(*length).min(u32::from(family.bits())) as u8;
                 let prefix = Prefix::new(of, length);
                 found.extend(around(prefix.address(), prefix.last()));
@@ -69,6 +78,7 @@ pub(super) fn addresses(artifact: &Artifact, family: Family) -> BTreeSet<IpAddr>
 /// Addresses from the constants of comparisons: an IPv4 address is one constant, an IPv6 address four in a row.
 fn in_code(artifact: &Artifact, family: Family) -> Vec<IpAddr> {
     let constants: Vec<[u8; 4]> = compared(artifact).map(|constant| constant.to_le_bytes()).collect();
+    // Programs compare an IPv6 address in four steps, the first group first.
     constants.windows(usize::from(family.bits() / 32)).filter_map(|words| address(words.as_flattened())).collect()
 }
 
@@ -83,6 +93,8 @@ fn compared(artifact: &Artifact) -> impl Iterator<Item = i32> {
 /// Ports that programs compare with, and their neighbours.
 pub(super) fn ports(artifact: &Artifact) -> BTreeSet<u16> {
     let numbers = compared(artifact).filter_map(|constant| u16::try_from(constant).ok());
+    // The neighbours too: `>` instead of `>=` shows only at the constant, and a constant that is off by one only beside
+    // it.
     numbers.flat_map(|it| [it.checked_sub(1), Some(it), it.checked_add(1)]).flatten().collect()
 }
 
@@ -90,6 +102,8 @@ pub(super) fn ports(artifact: &Artifact) -> BTreeSet<u16> {
 pub(super) fn all_ports(artifact: &Artifact) -> Vec<Port> {
     let numbers = ports(artifact);
     let with = PROTOCOLS.into_iter().flat_map(|protocol| numbers.iter().map(move |port| (Some(protocol), *port)));
+    // GRE, which a program might treat as a tunnel, and a number reserved for experiments (RFC 3692), which it cannot
+    // know.
     with.chain([(None, 47), (None, 253)]).collect()
 }
 
@@ -101,11 +115,15 @@ pub(super) fn beside(asked: IpAddr, word: u32) -> Vec<IpAddr> {
     let mut found = Vec::new();
     for shift in (0..u32::from(family.bits())).step_by(32) {
         let group = (number >> shift) as u32;
+        // DXR stores 16 bits: the upper half is the index into the first table.
         let half = group & 0xffff_0000 | word & 0xffff;
         for start in [word, half] {
+            // `checked_shr` because the first group has nothing above it, and a shift by the whole width is an error.
             let upper = number.checked_shr(shift + 32).and_then(|it| it.checked_shl(shift + 32)).unwrap_or(0);
             let low = (1u128 << shift) - 1;
             let at = |start: u32| upper | u128::from(start) << shift;
+            // Which of these three is the boundary depends on whether the table stores the start of a range or the
+            // number before it. All three are asked about, so the layout need not be known.
             found.push(to_address(family, at(start) | low));
             found.extend(start.checked_add(1).map(|after| to_address(family, at(after))));
             found.push(to_address(family, at(start)));

@@ -10,11 +10,14 @@ use weir_model::{Cluster, Direction, ListId, PolicyId, PortMatch};
 pub(super) fn basis(world: &World<'_>, question: &Question, verdict: Verdict) -> Basis {
     let classes = &world.compiled.classes;
     let peer = classes.peer_at(question.remote);
+    // The order is that of the decision: lists, then isolation. A denied packet cannot have passed as the own node's or
+    // to itself.
     if verdict == Verdict::Deny {
         let list = denying_list(world, question);
         return list.map_or_else(|| Basis::Isolated(isolating(world, question)), Basis::List);
     }
     let endpoint = world.endpoint(question.place).and_then(|id| world.cluster.endpoints.get(id.index()));
+    // All addresses of the pod, because packets between two of them are packets to itself as well.
     if endpoint.is_some_and(|it| it.addresses.contains(&question.remote)) {
         return Basis::Itself;
     }
@@ -24,6 +27,7 @@ pub(super) fn basis(world: &World<'_>, question: &Question, verdict: Verdict) ->
     if isolating(world, question).is_empty() {
         return Basis::NotIsolated;
     }
+    // Protocols without ports have one atom together, which only rules without `ports` allow.
     let atom = transport(question.protocol).map_or(Atoms::REST, |it| classes.atoms.find(it, question.port));
     Basis::Rules(classes.provenance(question.direction, question.subject, peer, atom))
 }
@@ -34,6 +38,8 @@ fn denying_list(world: &World<'_>, question: &Question) -> Option<ListId> {
     let peer = classes.peer_at(question.remote);
     let node = classes.subjects.get(question.subject.index()).and_then(|subject| subject.node);
     let of_peer = classes.peers.get(peer.index()).map_or(&[][..], |peer| &peer.nodes);
+    // Traffic with the own node is allowed before lists, as in the programs. Otherwise the reason would name a list
+    // that never decided.
     if node.is_some_and(|node| of_peer.contains(&node)) {
         return None;
     }
@@ -58,6 +64,8 @@ pub(super) fn without_peers(world: &World<'_>, basis: Basis, protocol: FlowProto
 fn reaches(cluster: &Cluster, id: RuleId, protocol: FlowProtocol, is_service_port: bool) -> bool {
     let rules = cluster.policies.get(id.policy.index()).and_then(|policy| policy.rules(Direction::Egress));
     let Some(rule) = rules.and_then(|rules| rules.get(id.rule as usize)) else { return false };
+    // While a service has no backends, its target ports are unknown, so only a rule that allows every port can have
+    // allowed it. Port 0 does not exist in the API, so a range from 1 is complete.
     let is_all = |port: &weir_model::PortRule| {
         let every = matches!(port.port, PortMatch::Any | PortMatch::Range(0..=1, u16::MAX));
         every && FlowProtocol::Transport(port.protocol) == protocol

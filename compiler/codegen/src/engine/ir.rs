@@ -19,6 +19,8 @@ pub struct Interpreter {
 impl Interpreter {
     /// An interpreter of the decisions in `compiled`.
     pub fn new(compiled: &Compiled) -> Self {
+        // Both: the general program states the decision, the other one is its form after the passes, specialised to
+        // this input.
         let (general, decisions) = (compiled.general.clone(), compiled.decisions.clone());
         Self { general, decisions, tables: compiled.tables.clone() }
     }
@@ -37,7 +39,10 @@ impl Decide for Interpreter {
             protocol: transport(question.protocol),
             port: question.port,
             itself: question.own == question.remote,
+            // On egress the programs know the node by its address, so the fact is about ingress only: there the address
+            // alone proves nothing, and the packet must have been sent by this host.
             own_node: question.own_node && question.direction == Direction::Ingress,
+            // A question is about a new flow, and an ICMP error never begins one.
             icmp_error: false,
         };
         let direction = direction_number(question.direction) as usize;
@@ -45,6 +50,8 @@ impl Decide for Interpreter {
         let (general, narrowed) = (run(&self.general[direction])?, run(&self.decisions[direction])?);
         match general == narrowed {
             true => Ok(general.0),
+            // An error and not one of the two verdicts: returning either would decide which of them is right, and the
+            // comparison with other engines might accept it.
             false => Err(Broken(format!("the passes changed a verdict: {question:?}"))),
         }
     }

@@ -37,6 +37,7 @@ impl Asked {
     /// The best choice for a cluster.
     pub(super) fn suiting(cluster: &Cluster) -> Self {
         match cluster.endpoints.len() {
+            // One compile for all questions is faster as long as it fits into memory.
             0..=WHOLE => Self::Everybody,
             _ => Self::part(PART),
         }
@@ -67,12 +68,15 @@ impl Asked {
         for flow in flows {
             let more = ends(cluster, oracle, flow);
             let new = more.iter().filter(|id| !needed.contains(*id)).count();
+            // A single flow may need more than a part holds (a service with thousands of backends). It is taken anyway:
+            // refusing it would leave it without an answer.
             if taken > 0 && needed.len() + new > *most {
                 break;
             }
             needed.extend(more);
             taken += 1;
         }
+        // A part that is large enough already is kept, since a compile costs far more than a question.
         let other = !needed.is_subset(now);
         (taken, other.then_some(needed))
     }
@@ -88,6 +92,7 @@ fn ends(cluster: &Cluster, oracle: &Oracle<'_>, flow: &Flow) -> BTreeSet<Endpoin
     });
     let claims = oracle.host_ports_of(flow).into_iter().filter_map(|index| cluster.host_ports.get(index));
     let backends = behind.flat_map(|port| &port.backends).chain(claims.map(|it| &it.backend));
+    // By address too: a backend may name no pod, and the pod that has the address still judges what arrives.
     let owners = backends.flat_map(|it| [it.endpoint, it.address.and_then(|at| oracle.directory().endpoint_at(at))]);
     ends.into_iter().chain(owners).flatten().collect()
 }

@@ -24,6 +24,8 @@ impl Machine {
 
 impl Decide for Machine {
     fn decide(&mut self, question: &Question) -> Result<Verdict, Broken> {
+        // The subject class of the question is not passed on: the program reads it from the endpoint's value, so this
+        // engine tests that value too.
         let packet = question.first_packet().ok_or_else(|| Broken("a packet of two families".to_owned()))?;
         self.0.run(question.direction, question.place, packet, question.own_node)
     }

@@ -33,15 +33,20 @@ impl<'c> World<'c> {
         asked: Option<&BTreeSet<EndpointId>>,
         make: &Make,
     ) -> Result<Self, EngineError> {
+        // Borrowed as long as nothing changes: nearly every world is the cluster itself, and a copy of a large one is
+        // expensive.
         let mut cluster = Cow::Borrowed(cluster);
         for (address, owner) in owners {
             own(cluster.to_mut(), *address, *owner);
         }
         let stand_ins = stand_ins(&mut cluster);
         let by_address: BTreeMap<IpAddr, EndpointId> = stand_ins.iter().map(|(id, address)| (*address, *id)).collect();
+        // The compiler must know which addresses are stand-ins: it classifies them by labels alone. Otherwise an
+        // `ipBlock` of everything would contain them.
         let scope = Scope::everything(&cluster).with_stand_ins(by_address);
         let scope = match asked {
             Some(asked) => scope.among(asked),
+            // Without a restriction every endpoint is enforced, so both ends of each flow can be asked.
             None => scope,
         };
         let compiled = compile::compile(&cluster, &scope, &Options::default())?;
@@ -100,6 +105,8 @@ impl<'c> World<'c> {
 /// Gives an address to `owner` and takes it from every other endpoint.
 fn own(cluster: &mut Cluster, address: IpAddr, owner: Option<EndpointId>) {
     for endpoint in &mut cluster.endpoints {
+        // Taken from all others first: two owners of one address would make the result depend on the order of the
+        // endpoints.
         endpoint.addresses.retain(|it| *it != address);
     }
     if let Some(endpoint) = owner.and_then(|id| cluster.endpoints.get_mut(id.index())) {

@@ -17,6 +17,7 @@ pub(super) fn aggregate(stretches: &[Stretch], family: Family) -> Vec<(Prefix, P
         .filter(|it| Family::of(it.first) == family)
         .map(|it| (to_number(it.first).1, to_number(it.last).1, it.peer))
         .collect();
+    // A tree of only those prefixes that stretches cut: one of all addresses would have 2^128 leaves.
     let tree = build(&of_family, 0, 0, family.bits());
     let mut prefixes = Vec::new();
     assign(&tree, PeerId(0), 0, 0, family, &mut prefixes);
@@ -43,10 +44,14 @@ fn build(stretches: &[(u128, u128, PeerId)], first: u128, depth: u8, bits: u8) -
     let last = first | ones(bits - depth);
     match stretches {
         [] => return Tree::Leaf(PeerId(0)),
+        // One class for all of the prefix, so it is not divided further. This ends the recursion at latest at a single
+        // address.
         [(start, end, peer)] if *start <= first && last <= *end => return Tree::Leaf(*peer),
         _ => {}
     }
+    // The highest of the bits that the prefix leaves open.
     let middle = first | (ones(bits - depth) ^ ones(bits - depth - 1));
+    // A stretch across the middle is in both halves. They are slices, so nothing is copied on the way down.
     let low_end = stretches.partition_point(|(start, _, _)| *start < middle);
     let high_start = stretches.partition_point(|(_, end, _)| *end < middle);
     let low = build(&stretches[..low_end], first, depth + 1, bits);
@@ -58,6 +63,8 @@ fn build(stretches: &[(u128, u128, PeerId)], first: u128, depth: u8, bits: u8) -
 /// The classes that are in both lists; or, if they have none in common, all classes of the two.
 fn join(a: &[PeerId], b: &[PeerId]) -> Vec<PeerId> {
     let both: Vec<PeerId> = a.iter().copied().filter(|peer| b.contains(peer)).collect();
+    // A class in both halves lets one prefix above serve both, which saves entries. Without a common class, either
+    // choice costs one entry, so all stay possible.
     if !both.is_empty() {
         return both;
     }
@@ -75,7 +82,9 @@ fn assign(
     prefixes: &mut Vec<(Prefix, PeerId)>,
 ) {
     let mut peer = inherited;
+    // If the inherited class is among the best, no entry is needed here: any other choice would cost one.
     if !tree.classes().contains(&inherited) {
+        // Any of them is optimal. The first, because lists are sorted, so the same input gives the same prefixes.
         peer = tree.classes()[0];
         prefixes.push((Prefix::new(address(family, first), depth), peer));
     }
@@ -93,6 +102,7 @@ fn address(family: Family, number: u128) -> IpAddr {
 
 /// The lowest `count` bits.
 fn ones(count: u8) -> u128 {
+    // 128 of 128 bits is a shift by the whole width.
     1u128.checked_shl(u32::from(count)).map_or(u128::MAX, |bit| bit - 1)
 }
 

@@ -48,6 +48,8 @@ const LATENCY: [(u64, u64); 7] = [
 ];
 
 fn latency(bytes: u64) -> u64 {
+    // By size alone: a table that is read for every packet is assumed to be in the smallest cache that holds it. Beyond
+    // the last line it is a miss of all of them.
     LATENCY.iter().find(|(footprint, _)| bytes <= *footprint).map_or(2_000, |(_, cost)| *cost)
 }
 
@@ -73,12 +75,17 @@ pub(super) struct Ranked {
 impl Ranked {
     fn new(place: Place, entries: usize, candidates: Vec<Candidate>, options: &Options) -> Self {
         if entries == 0 {
+            // Before anything forced: a forced table without entries would be a map that every program reads in vain.
             let nothing = Candidate { structure: Structure::Empty, bytes: 0, tenths: 0, compiled: false };
             return Self { list: vec![nothing], too_large: Vec::new(), forced: None, entries };
         }
+        // Only compiled tables are one value. Kernel maps have a value for each entry and no such limit.
         let too_large = |it: &Candidate| it.compiled && it.bytes > options.most_value_bytes;
         let (dropped, mut list): (Vec<_>, Vec<_>) = candidates.into_iter().partition(too_large);
+        // The last one wins, as for repeated options on a command line.
         let forced = options.forced.iter().rev().find(|(at, _)| *at == place).map(|(_, structure)| *structure);
+        // `false` sorts first, so a forced structure leads and the others keep their order behind it, as the way out if
+        // it cannot be built. The sort is stable, so equal costs leave the order of the list.
         list.sort_by_key(|it| (Some(it.structure) != forced, it.tenths, it.bytes));
         Self { list, too_large: dropped.iter().map(|it| it.structure).collect(), forced, entries }
     }
@@ -124,10 +131,13 @@ pub(super) fn exact(addresses: &AddressMap, family: Family, options: &Options) -
     ];
     // Offered only if asked for: only the agent, which changes entries in place, needs it.
     if options.forced.contains(&(Place::exact(family), Structure::Layered)) {
+        // Most addresses are in the second layer, so both look-ups are paid for: the price of changes in place.
         let tenths = HASH + 2 * latency(moving) + PERFECT + 2 * latency(behind);
         candidates.push(map(Structure::Layered, moving + behind, tenths));
     }
     if entries <= MOST_COMPARES {
+        // Linear, and only up to a few: each compare is an instruction that all packets run, and a branch that the
+        // verifier follows.
         candidates.push(map(Structure::Compares, 0, 10 + COMPARE * entries as u64));
     }
     Ranked::new(Place::exact(family), entries, candidates, options)
@@ -144,7 +154,9 @@ pub(super) fn prefixes(stretches: &[Stretch], cuts: &[Cut], family: Family, opti
     let search = 16 * cuts.len() as u64;
     let mut candidates = vec![
         map(Structure::Lpm, trie, TRIE + depth * (NODE + latency(trie))),
+        // A miss asks every length, and the model compares worst cases.
         map(Structure::HashPerLength, hash, lengths * (HASH + latency(hash))),
+        // Only some levels miss the cache: the upper ones of a search are shared by all packets.
         table(Structure::Search, search, levels * LEVEL + groups.min(levels / 3 + 1) * latency(search)),
     ];
     let (bytes, tenths) = match family {
@@ -168,6 +180,8 @@ pub(super) fn ports(cuts: &[Cut], options: &Options) -> Ranked {
     let levels = u64::from((cuts.len() as u64 + 1).next_power_of_two().ilog2());
     let (count, bytes) = (cuts.len() as u64, 8 * (cuts.len() as u64 + 1).next_power_of_two() * 2);
     let candidates = vec![
+        // A tree, so the time grows with the levels; but the code grows with the count, and all of it must pass the
+        // verifier.
         map(Structure::Compares, 0, BRANCH * levels + CODE * count),
         table(Structure::Search, bytes, LEVEL * levels + 2 * latency(bytes)),
     ];
@@ -184,7 +198,9 @@ pub(super) fn rows(rows: Rows<'_>, options: &Options) -> Ranked {
     let matrix = sets + shape.matrix_bytes() as u64;
     let candidates = vec![
         map(Structure::Hash, hash, HASH + 2 * latency(hash)),
+        // Three lines that wait for each other: displacement, slot, set. A matrix has two.
         table(Structure::Perfect, perfect, PERFECT + 3 * latency(perfect)),
+        // The fastest by far, and the size is its only price: subjects times peers, whatever differs.
         table(Structure::Matrix, matrix, 10 + 2 * latency(matrix)),
     ];
     Ranked::new(Place::Rows, entries + 2 * shape.subjects as usize, candidates, options)

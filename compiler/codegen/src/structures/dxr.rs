@@ -13,6 +13,7 @@ use super::search::{Cut, LEAF};
 
 /// Bytes of the first table.
 pub const FIRST_BYTES: usize = 4 << 16;
+// A reference has 31 bits: 26 for the element and 5 for the levels.
 /// The number of elements that the first table can address.
 const MOST_ELEMENTS: usize = 1 << 26;
 
@@ -32,6 +33,7 @@ pub struct Shape {
 impl Shape {
     /// The offset of the numbers.
     pub fn numbers_at(self) -> usize {
+        // Aligned, so that numbers of any width can be read in one piece on machines that insist on it.
         (FIRST_BYTES + 2 * self.elements as usize).next_multiple_of(4)
     }
 
@@ -55,10 +57,13 @@ pub fn build(cuts: &[Cut]) -> Option<Table> {
     let mut chunks = Chunks { first: Vec::with_capacity(1 << 16), elements: Vec::new(), most_levels: 0 };
     let mut rest = cuts;
     let mut before = 0;
+    // All values, also those without a cut: the first table is indexed and not searched.
     for upper in 0..1u128 << 16 {
+        // Cuts are sorted, so each chunk is a slice of the rest and the whole is one pass.
         let count = rest.partition_point(|(start, _)| start >> 16 <= upper);
         let (here, after) = rest.split_at(count);
         chunks.chunk(before, here)?;
+        // The number at the end of this chunk holds at the beginning of the next.
         before = here.last().map_or(before, |last| last.1);
         rest = after;
     }
@@ -76,6 +81,7 @@ impl Chunks {
     fn chunk(&mut self, before: u32, cuts: &[Cut]) -> Option<()> {
         match cuts {
             [] => self.first.push(LEAF | before),
+            // A change exactly at the border needs no search: all of this chunk has the new number.
             [(start, number)] if *start as u16 == 0 => self.first.push(LEAF | number),
             _ => self.search(before, cuts)?,
         }
@@ -84,20 +90,30 @@ impl Chunks {
 
     fn search(&mut self, before: u32, cuts: &[Cut]) -> Option<()> {
         let at = self.elements.len();
+        // The part before the first cut. Its start is never compared, because a search begins at the first element and
+        // only moves on.
         if cuts[0].0 as u16 != 0 {
             self.elements.push((u16::MAX, before));
         }
+        // Less one, so that "begins at or before" is "smaller than": that comparison is a subtraction whose sign bit
+        // moves the position, without a branch. A start of 0 wraps, but it is the first element, which is not compared.
         self.elements.extend(cuts.iter().map(|(start, number)| ((*start as u16).wrapping_sub(1), *number)));
         let levels = (self.elements.len() - at).next_power_of_two().trailing_zeros();
+        // A power of two, so that every search of this chunk takes the same steps. No key is larger than the padding.
         self.elements.resize(at + (1 << levels), (u16::MAX, 0));
         self.first.push((at as u32) << 5 | levels);
         self.most_levels = self.most_levels.max(levels);
+        // Given up rather than cut off: the choice then takes another structure.
         (self.elements.len() <= MOST_ELEMENTS).then_some(())
     }
 
     fn finish(mut self) -> Table {
         let used = self.elements.len();
+        // Verifier: it does not know that a reference fits its levels. With this room behind the last chunk, one bound
+        // on the position covers the whole search instead of a check at each level.
         self.elements.resize(used + (1 << self.most_levels), (u16::MAX, 0));
+        // As narrow as the classes allow: most clusters have fewer than 256, and the table is a quarter smaller in the
+        // cache.
         let width = match self.elements.iter().map(|(_, number)| *number).max().unwrap_or_default() {
             0..=0xff => 1,
             0x100..=0xffff => 2,
@@ -130,6 +146,7 @@ impl Table {
         let mut at = (reference >> 5) as usize;
         for level in (0..reference & 31).rev() {
             let step = 1usize << level;
+            // The same steps as the program's, on the bytes and not on the cuts, so that tests see what a program sees.
             if number(FIRST_BYTES + 2 * (at + step), 2)? < address & 0xffff {
                 at += step;
             }

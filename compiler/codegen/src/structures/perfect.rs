@@ -21,6 +21,7 @@ pub const MIX_AGAIN: u64 = 0xff51_afd7_ed55_8ccd;
 /// An odd number that spreads a displacement over all bits.
 pub const SPREAD: u64 = 0xc4ce_b9fe_1a85_ec53;
 
+// Displacements cost 2 bytes for each bucket, so half a byte an entry.
 /// The average number of keys in a bucket. More keys make the table smaller and the construction slower.
 const PER_BUCKET: usize = 4;
 /// One slot in this many stays free, which keeps the construction fast.
@@ -51,6 +52,7 @@ impl Width {
 
     /// Bytes of a slot.
     pub fn slot_bytes(self) -> usize {
+        // A slot of eight bytes for IPv4: key and number are one load.
         (self.key_bytes() + 4).next_multiple_of(8)
     }
 
@@ -92,6 +94,8 @@ impl Shape {
     fn hash(self, key: Key) -> u64 {
         let words = &key[..self.width.words()];
         let mixed = words.iter().fold(u64::from(self.seed), |hash, word| fold((hash ^ word).wrapping_mul(MIX)));
+        // The bucket is taken from the upper half. After the fold the lower half depends on the whole key, and this
+        // multiplication brings it up.
         mixed.wrapping_mul(MIX_AGAIN)
     }
 
@@ -111,6 +115,8 @@ fn fold(number: u64) -> u64 {
 
 /// Scales the upper half of a number to one below `count`.
 fn scale(number: u64, count: u32) -> usize {
+    // A multiplication instead of a remainder: a division is the slowest instruction, and the number of slots need not
+    // be a power of two, which would double some tables.
     (((number >> 32) * u64::from(count)) >> 32) as usize
 }
 
@@ -133,11 +139,14 @@ pub fn build(width: Width, entries: &[(Key, u32)]) -> Option<Table> {
     if entries.is_empty() || u32::try_from(entries.len() + entries.len() / FREE + 1).is_err() {
         return None;
     }
+    // Seeds in a fixed order, so that the same entries give the same bytes. `>> 1` keeps the seed positive as the
+    // constant of an instruction, which is sign-extended.
     (1..=SEEDS).find_map(|seed| attempt(Shape::of(width, entries.len(), seed.wrapping_mul(0x5bd1_e995) >> 1), entries))
 }
 
 fn attempt(shape: Shape, entries: &[(Key, u32)]) -> Option<Table> {
     let buckets = Buckets::new(shape, entries);
+    // Bits, because this is read for each try of each key: for a million entries 130 KiB instead of a megabyte.
     let mut taken = Slots(vec![0; shape.slots.div_ceil(64) as usize]);
     let mut displacements = vec![0u16; shape.buckets as usize];
     for bucket in buckets.largest_first() {
@@ -157,6 +166,7 @@ impl Buckets {
     fn new(shape: Shape, entries: &[(Key, u32)]) -> Self {
         let all: Vec<u64> = entries.iter().map(|(key, _)| shape.hash(*key)).collect();
         let mut starts = vec![0u32; shape.buckets as usize + 1];
+        // Counted first, then placed: two passes over the hashes and no vector for each bucket.
         all.iter().for_each(|hash| starts[shape.bucket(*hash) + 1] += 1);
         (1..starts.len()).for_each(|index| starts[index] += starts[index - 1]);
         let mut next = starts.clone();
@@ -180,6 +190,8 @@ impl Buckets {
         let mut by_length: Vec<Vec<u32>> = Vec::new();
         for (bucket, ends) in (0..).zip(self.starts.windows(2)) {
             let length = (ends[1] - ends[0]) as usize;
+            // Sorted by counting: lengths are small numbers, and the order within a length is that of the buckets,
+            // which makes the result repeatable.
             by_length.resize_with(by_length.len().max(length + 1), Vec::new);
             by_length[length].push(bucket);
         }
@@ -207,7 +219,9 @@ impl Slots {
 /// Finds the first displacement that gives every key of a bucket a free slot, and takes these slots.
 fn displace(shape: Shape, hashes: &[u64], taken: &mut Slots) -> Option<u16> {
     (0..=u16::MAX).find(|displacement| {
+        // Slots are taken while trying, so two keys of one bucket also collide with each other.
         let collides = hashes.iter().position(|hash| !taken.take(shape.slot(*hash, *displacement)));
+        // Only those before the collision. The slot of the collision itself belongs to another key.
         let taken_again = &hashes[..collides.unwrap_or(0)];
         taken_again.iter().for_each(|hash| taken.give_back(shape.slot(*hash, *displacement)));
         collides.is_none()
@@ -218,8 +232,11 @@ fn lay_out(shape: Shape, entries: &[(Key, u32)], displacements: &[u16]) -> Vec<u
     let mut bytes = Vec::with_capacity(shape.bytes());
     displacements.iter().for_each(|displacement| bytes.extend(displacement.to_le_bytes()));
     bytes.resize(shape.slots_at(), 0);
+    // Slots are whole words, so a program reads them aligned.
     let words = shape.width.slot_bytes() / 8;
     // Empty slots hold the first entry's key, which hashes to another slot.
+    // No flag for "empty", which would be one more comparison for each packet. Zeros would be a key too: 0.0.0.0, or
+    // subject 0 and peer 0.
     let nobodys = slot_words(shape.width, entries[0].0, 0).map(u64::to_le_bytes);
     (0..shape.slots).for_each(|_| bytes.extend(nobodys[..words].as_flattened()));
     let slots = bytes[shape.slots_at()..].as_chunks_mut::<8>().0;
@@ -254,6 +271,7 @@ pub(super) fn find(bytes: &[u8], shape: Shape, key: Key) -> Option<u32> {
     let at = 2 * shape.bucket(hash);
     let displacement = u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?);
     let at = shape.slots_at() + shape.slot(hash, displacement) * shape.width.slot_bytes();
+    // The whole key: a perfect hash sends unknown keys to some slot as well.
     let (found, rest) = bytes.get(at..)?.split_at_checked(shape.width.key_bytes())?;
     let words = key.map(u64::to_le_bytes);
     let number = u32::from_le_bytes(rest.get(..4)?.try_into().ok()?);

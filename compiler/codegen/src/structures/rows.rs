@@ -55,6 +55,7 @@ impl Shape {
     /// The size of a matrix.
     pub fn matrix_bytes(self) -> usize {
         let cells = 2 * self.subjects as usize * self.peers as usize;
+        // Numbers are below `sets`, so 65,536 of them still fit into 16 bits.
         if self.sets > 1 << 16 { 4 * cells } else { 2 * cells }
     }
 }
@@ -93,6 +94,8 @@ impl Rows<'_> {
             words: self.words as u32,
             sets: self.sets.len() as u32,
             subjects: self.directions[0].len() as u32,
+            // Up to the last class with an entry, not all classes: those behind it have the default in every row, which
+            // programs read beyond the matrix.
             peers: last.map_or(1, |last| last + 1),
             index: Index::Defaults,
         }
@@ -107,6 +110,7 @@ pub fn matrix(rows: Rows<'_>) -> Option<Table> {
     for row in rows.directions.iter().flat_map(|rows| rows.iter()) {
         let mut entries = row.entries.iter().peekable();
         for peer in 0..shape.peers {
+            // Entries are sorted by peer, so one pass fills the row.
             let entry = entries.next_if(|(at, _)| at.0 == peer);
             let set = entry.map_or(row.default, |(_, set)| *set);
             bytes.extend(&set.0.to_le_bytes()[..if wide { 4 } else { 2 }]);
@@ -121,10 +125,12 @@ pub fn hash(rows: Rows<'_>) -> Option<Table> {
     let mut entries = Vec::with_capacity(rows.entries());
     for (direction, of_direction) in rows.directions.iter().enumerate() {
         for (subject, row) in of_direction.iter().enumerate() {
+            // The direction in the uppermost bit, so that one table serves both directions.
             let upper = (direction as u64) << 31 | subject as u64;
             entries.extend(row.entries.iter().map(|(peer, set)| ([upper << 32 | u64::from(peer.0), 0], set.0)));
         }
     }
+    // `perfect::build` makes no table of nothing, and programs then read the default at once.
     if !entries.is_empty() {
         let table = perfect::build(Width::W8, &entries)?;
         bytes.extend(&table.bytes);
@@ -135,6 +141,8 @@ pub fn hash(rows: Rows<'_>) -> Option<Table> {
 
 fn begin(rows: Rows<'_>) -> Option<(Vec<u8>, Shape)> {
     let shape = rows.shape();
+    // One number of subjects serves both directions in the layout. Rows of different lengths would shift the second
+    // half.
     if shape.subjects == 0 || rows.directions[1].len() != rows.directions[0].len() {
         return None;
     }
@@ -145,6 +153,8 @@ fn begin(rows: Rows<'_>) -> Option<(Vec<u8>, Shape)> {
     for row in rows.directions.iter().flat_map(|rows| rows.iter()) {
         bytes.extend(row.default.0.to_le_bytes());
     }
+    // A set with another number of words than announced would move everything behind it. Then there is no table instead
+    // of a wrong one.
     (bytes.len() == shape.index_at()).then_some((bytes, shape))
 }
 
@@ -158,6 +168,7 @@ impl Table {
         let row = direction * self.shape.subjects as usize + subject as usize;
         let default = number(self.shape.defaults_at() + 4 * row, 4);
         match self.shape.index {
+            // First, also for a matrix: a class behind its last column would be read from the next row.
             _ if peer >= self.shape.peers => default,
             Index::Matrix { wide } => {
                 let bytes = if wide { 4 } else { 2 };

@@ -95,12 +95,14 @@ pub fn build(groups: usize, cuts: &[Cut]) -> Option<Table> {
 pub fn build_with_first(groups: usize, cuts: &[Cut]) -> Option<Table> {
     let mut nodes = Nodes::new(groups);
     let list = nodes.list(0, 0, cuts)?;
+    // Number 0 before the first cut needs no element: the first table says it by its base.
     let list = if list.first()?.1 == LEAF { list.get(1..)? } else { &list };
     let first = First::spanning(list.first()?.0, *list.last()?, list.len());
     let mut references = Vec::with_capacity(first.count as usize);
     let mut rest = list;
     let mut before = LEAF;
     for chunk in 0..first.count {
+        // `base` is a multiple of the chunk's size, so chunks begin where a shift of the key changes.
         let begin = first.base + (chunk << first.shift);
         let (here, after) = rest.split_at(rest.partition_point(|it| it.0 - begin < 1 << first.shift));
         references.push(nodes.chunk(begin, before, here)?);
@@ -114,9 +116,13 @@ impl First {
     /// The more elements, the finer the table, within the limit. At least two values share a reference, so that a chunk
     /// with a single element is always a number and needs no search.
     fn spanning(begin: u32, last: (u32, u32), elements: usize) -> Self {
+        // Grows with the input, so that ten prefixes do not get a table of 256 KiB, which would evict more than it
+        // saves.
         let bits = (usize::BITS - elements.leading_zeros() + FINER).min(MOST_FIRST_BITS);
         let shift = (u32::BITS - (last.0 - begin).leading_zeros()).saturating_sub(bits).max(1);
         let base = begin >> shift << shift;
+        // The last element leads to a node only if it holds the largest value of all (see `list`). Then no key is
+        // beyond it, and any number would do.
         let beyond = if last.1 & LEAF == 0 { 0 } else { last.1 & !LEAF };
         Self { base, shift, count: ((last.0 - base) >> shift) + 1, beyond }
     }
@@ -145,6 +151,8 @@ impl Nodes {
 
     fn finish(mut self, root: u32, first: Option<(First, Vec<u32>)>) -> Option<Table> {
         let used = self.elements.len();
+        // Verifier: room for the largest search behind the last node, so that one check of the reference bounds all of
+        // its reads.
         let slack = 1usize << self.most_levels.iter().max()?;
         self.elements.resize(used + slack, PADDING);
         let shape = Shape {
@@ -169,6 +177,7 @@ impl Nodes {
             [(start, reference)] if *start == begin && reference & LEAF != 0 => return Some(*reference),
             _ => {}
         }
+        // A search never compares its first element, so what holds at the beginning of the chunk must be there.
         let mut with_begin = List(vec![(begin, before)]);
         list.iter().for_each(|(start, reference)| with_begin.push(*start, *reference));
         self.place(0, &with_begin.0)
@@ -189,11 +198,14 @@ impl Nodes {
         for run in cuts.chunk_by(|a, b| value(a) == value(b)) {
             let (first, last) = (run.first()?, run.last()?);
             let start = value(first);
+            // The change is exactly at the beginning of this 32-bit value, so no further group is needed to decide.
             if run.len() == 1 && first.0.trailing_zeros() as usize >= shift {
                 list.push(start, LEAF | first.1);
             } else {
                 let inner = self.node(group + 1, before, run)?;
                 list.push(start, inner);
+                // Behind the value that has a node, the last number of the run holds again. There is nothing behind the
+                // largest value.
                 if let Some(next) = start.checked_add(1) {
                     list.push(next, LEAF | last.1);
                 }
@@ -206,6 +218,8 @@ impl Nodes {
     fn place(&mut self, group: usize, list: &[(u32, u32)]) -> Option<u32> {
         let levels = list.len().next_power_of_two().trailing_zeros();
         let first = self.elements.len();
+        // Nodes inside come first, since `list` lays them out on its way: a reference always points to an element that
+        // exists.
         self.elements.extend(list.iter().map(|(start, reference)| (start.wrapping_sub(1), *reference)));
         self.elements.resize(first + (1 << levels), PADDING);
         let most = self.most_levels.get_mut(group)?;
@@ -234,6 +248,7 @@ impl Table {
             None => self.shape.root << 5 | self.shape.root_levels,
             Some(first) => {
                 let key = (address >> (32 * (self.shape.groups - 1))) as u32;
+                // Keys below the base wrap to large numbers, so one comparison finds both ends.
                 let at = key.wrapping_sub(first.base) >> first.shift;
                 if at >= first.count {
                     return Some(if key < first.base { 0 } else { first.beyond });
@@ -244,6 +259,7 @@ impl Table {
         if reference & LEAF != 0 {
             return Some(reference & !LEAF);
         }
+        // A bound for a damaged table whose references form a circle: it is left after four groups.
         for group in 0..self.shape.groups {
             let key = (address >> (32 * (self.shape.groups - 1 - group))) as u32;
             let mut at = (reference >> 5) as usize;

@@ -145,6 +145,7 @@ fn what_the_target_lacks_is_refused() {
 #[test]
 fn a_program_of_more_than_a_million_slots_is_refused() {
     let mut asm = asm();
+    // Loads of two slots: a limit that counted instructions would let twice the kernel's maximum through.
     (0..500_001).for_each(|_| asm.load_map(R1, MapRef(0)));
     check_error(&asm, "the program has 1000002 slots, the limit is 1000000");
 }

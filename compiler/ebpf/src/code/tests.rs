@@ -68,6 +68,7 @@ fn bytes_are_those_of_llvm() {
 #[test]
 fn what_is_not_an_instruction_is_named_with_its_slot() {
     let mut bytes = encode(&[Insn::Exit, Insn::Exit], ByteOrder::Little);
+    // Register 11 fits into the field of four bits and does not exist.
     bytes[9] = 0x0b;
     let fields = Slot { opcode: 0x95, dst: 11, ..Slot::default() };
     assert_eq!(decode(&bytes, ByteOrder::Little), Err(DecodeError::Unknown { slot: 1, fields }));

@@ -35,6 +35,7 @@ enum Mark {
 
 impl Graph {
     pub(super) fn new(insns: &[Insn], violations: &mut Vec<Violation>) -> Self {
+        // Positions for all instructions first: a target is searched by its slot.
         let slots: Vec<u32> = insns
             .iter()
             .scan(0, |end, insn| {
@@ -48,9 +49,12 @@ impl Graph {
             if let Some(distance) = callee(insn).or(insn.jump()) {
                 let target = graph.find(insns, index, distance, violations);
                 graph.set_target(index, target);
+                // Every target of a call begins a function. The kernel does the same (`add_subprog`), so code that is
+                // reached by falling into it belongs to the function before it.
                 graph.functions.extend(target.filter(|_| callee(insn).is_some()));
             }
         }
+        // By position, because a function reaches up to the next one's first instruction.
         graph.functions.sort_unstable();
         graph.functions.dedup();
         graph.check_bounds(insns, violations);
@@ -97,6 +101,8 @@ impl Graph {
             violations.push(Violation::TargetOutside { slot, target });
             return None;
         }
+        // Not found although it is inside: then it is the second slot of a wide load. Newer kernels say "jump into
+        // the middle of ldimm64 insn".
         let found = self.slots.binary_search_by_key(&target, |&slot| i64::from(slot)).ok();
         if found.is_none() {
             violations.push(Violation::TargetInsideWideLoad { slot, target });
@@ -108,6 +114,7 @@ impl Graph {
     fn check_bounds(&mut self, insns: &[Insn], violations: &mut Vec<Violation>) {
         for range in self.functions().collect::<Vec<_>>() {
             let last = range.end.saturating_sub(1);
+            // The kernel: "last insn is not an exit or jmp" (`check_subprogs`).
             if insns.get(last).is_some_and(Insn::falls_through) {
                 violations.push(Violation::FallsOffTheEnd { slot: self.slot(last) });
             }
@@ -116,6 +123,8 @@ impl Graph {
                 if let Some(target) = leaves.filter(|_| insns.get(index).is_some_and(|insn| insn.jump().is_some())) {
                     let target = i64::from(self.slot(target));
                     violations.push(Violation::LeavesFunction { slot: self.slot(index), target });
+                    // Forgotten after it was reported, so that the walk stays within one function and its measures stay
+                    // meaningful.
                     self.set_target(index, None);
                 }
             }
@@ -135,9 +144,12 @@ impl Graph {
         };
         let worst = walk.function(0, 0);
         // Functions that helpers call back are reached by address only.
+        // After the entry: functions that it calls are measured already and are not walked again.
         for function in 1..self.functions.len() {
             walk.function_by_address(function);
         }
+        // The verifier rejects unreachable instructions instead of ignoring them:
+        // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/verifier.c (`check_cfg`).
         let unreached: Vec<usize> = (0..insns.len()).filter(|&index| walk.mark(index) == Mark::New).collect();
         violations.extend(unreached.into_iter().map(|index| Violation::Unreachable { slot: self.slot(index) }));
         worst
@@ -198,15 +210,20 @@ impl Walk<'_> {
         match self.functions.get(function) {
             Some((Mark::Done, worst)) => return *worst,
             Some((Mark::New, _)) if nesting < MAX_NESTING => {}
+            // Open, so it is its own caller; or nested deeper than any valid program. Both end here, or the recursion
+            // of this walk would not.
             _ => {
                 self.violations.push(Violation::Recursion { function: self.graph.slot(start) });
                 return Worst::default();
             }
         }
         self.set_function(function, (Mark::Open, Worst::default()));
+        // In units of 32 bytes, the granularity of the kernel's interpreter. Newer kernels round to 16 with a JIT; the
+        // coarser unit is valid on all of them.
         let own = self.stacks.get(function).copied().unwrap_or(0).next_multiple_of(32);
         let mut worst = Worst { stack: own, frames: 1, ..Worst::default() };
         let loops = self.instructions(start, nesting, own, &mut worst);
+        // With a loop there is no longest path. `None` and not a large number: the verifier may still accept the loop.
         if !loops {
             let measure = self.measures.get(start).copied();
             (worst.longest_path, worst.pending) = (measure.map(|m| m.0), measure.map(|m| m.1));
@@ -219,6 +236,8 @@ impl Walk<'_> {
     /// a loop.
     fn instructions(&mut self, start: usize, nesting: u32, own: u32, worst: &mut Worst) -> bool {
         let mut loops = false;
+        // A stack of our own instead of recursion: a program of a million instructions in one chain would overflow the
+        // thread's stack.
         let mut path = vec![(start, false)];
         while let Some((index, expanded)) = path.pop() {
             if expanded {
@@ -226,15 +245,18 @@ impl Walk<'_> {
                 self.set_mark(index, Mark::Done);
                 continue;
             }
+            // An instruction with two predecessors may be on the path twice before it is visited.
             if self.mark(index) != Mark::New {
                 continue;
             }
             self.set_mark(index, Mark::Open);
+            // Below its successors, so that it is measured after all of them.
             path.push((index, true));
             let (next, taken) = self.successors(index);
             for successor in [taken, next].into_iter().flatten() {
                 match self.mark(successor) {
                     Mark::New => path.push((successor, false)),
+                    // Open means: on the way from the start to here. A target that is done is only a join, not a loop.
                     Mark::Open => loops = true,
                     Mark::Done => {}
                 }
@@ -246,6 +268,7 @@ impl Walk<'_> {
     /// The possible next instructions: the following one, and the jump's target.
     fn successors(&self, index: usize) -> (Option<usize>, Option<usize>) {
         let Some(insn) = self.insns.get(index) else { return (None, None) };
+        // The bound matters for programs that run off their end, which are reported elsewhere.
         let next = (insn.falls_through() && index + 1 < self.insns.len()).then_some(index + 1);
         let taken = insn.jump().and_then(|_| self.graph.target(index));
         (next, taken)
@@ -255,9 +278,13 @@ impl Walk<'_> {
     fn finish(&mut self, index: usize, nesting: u32, own: u32, worst: &mut Worst) -> bool {
         let measure = |index: usize| self.measures.get(index).copied().unwrap_or((0, 0));
         let (next, taken) = self.successors(index);
+        // Only real branches push a state; a `goto` does not.
         let branch = u64::from(next.is_some() && taken.is_some());
         let (next, taken) = (next.map_or((0, 0), measure), taken.map_or((0, 0), measure));
         let mut longest = 1 + next.0.max(taken.0);
+        // The verifier puts the taken side aside and follows the fall-through first. While it is there, one entry more
+        // is pending; when it takes the other side, that entry is gone. So `if x == k goto shared` in a row adds up,
+        // and `if x != k goto next; act; exit` does not.
         let mut pending = (next.1 + branch).max(taken.1);
         let mut loops = false;
         worst.has_tail_call |= self.insns.get(index) == Some(&Insn::CallHelper(Helper::TAIL_CALL));
@@ -265,10 +292,14 @@ impl Walk<'_> {
             let callee = self.function(function, nesting + 1);
             worst.stack = worst.stack.max(own + callee.stack);
             worst.frames = worst.frames.max(1 + callee.frames);
+            // The frame of the function that makes the tail call does not count: the call replaces it.
             let below = callee.before_tail_call.or(callee.has_tail_call.then_some(0));
             worst.before_tail_call = worst.before_tail_call.max(below.map(|bytes| own + bytes));
+            // A loop in a callee makes the caller's path unbounded as well.
             loops = callee.longest_path.is_none();
             longest += callee.longest_path.unwrap_or(0);
+            // Added, not compared: the callee's branches stay pending while the verifier follows the rest of the
+            // caller.
             pending += callee.pending.unwrap_or(0);
         }
         if let Some(entry) = self.measures.get_mut(index) {
@@ -278,6 +309,7 @@ impl Walk<'_> {
     }
 
     fn called(&self, index: usize) -> Option<usize> {
+        // Not for addresses of functions: taking one calls nothing.
         matches!(self.insns.get(index)?, Insn::CallLocal { .. }).then_some(())?;
         self.graph.functions.binary_search(&self.graph.target(index)?).ok()
     }

@@ -24,18 +24,22 @@ fn depth(insns: &[Insn], graph: &Graph, range: std::ops::Range<usize>, violation
     let mut lowest = 0;
     for index in range {
         let Some(insn) = insns.get(index) else { break };
+        // Another way leads here, on which the registers may differ. Only R10 is the same on all of them.
         if landings.binary_search(&index).is_ok() {
             distances = AT_ENTRY;
         }
         if let Some((start, end)) = accessed(insn, &distances) {
             lowest = lowest.min(start);
+            // Above the frame pointer is the caller's frame; the verifier calls it an invalid stack offset.
             if end > 0 {
                 violations.push(Violation::StackAboveFrame { slot: graph.slot(index) });
             }
         }
         step(insn, &mut distances);
+        // A pointer counts even if it is only passed to a helper, which reads or writes behind it.
         lowest = distances.iter().flatten().copied().fold(lowest, i64::min);
     }
+    // Less 31, so that rounding up to 32 does not overflow.
     u32::try_from(-lowest).unwrap_or(u32::MAX - 31)
 }
 
@@ -47,6 +51,7 @@ fn accessed(insn: &Insn, distances: &Distances) -> Option<(i64, i64)> {
         Insn::Atomic { width, base, offset, .. } => (base, offset, if width == Width::W64 { 8 } else { 4 }),
         _ => return None,
     };
+    // `None` for all other pointers: they are not on the stack, or the verifier knows more than this check.
     let start = distances[base as usize]? + i64::from(offset);
     Some((start, start + i64::from(bytes)))
 }
@@ -54,6 +59,7 @@ fn accessed(insn: &Insn, distances: &Distances) -> Option<(i64, i64)> {
 fn step(insn: &Insn, distances: &mut Distances) {
     match *insn {
         Insn::Alu { width: Width::W64, op: AluOp::Mov, dst, src: Operand::Reg(src) } => {
+            // Also clears `dst` if `src` is no stack pointer.
             distances[dst as usize] = distances[src as usize];
         }
         Insn::Alu { width: Width::W64, op, dst, src: Operand::Imm(imm) } if matches!(op, AluOp::Add | AluOp::Sub) => {
@@ -67,6 +73,7 @@ fn step(insn: &Insn, distances: &mut Distances) {
         | Insn::LoadImm64 { dst, .. }
         | Insn::Load { dst, .. }
         | Insn::LoadSx { dst, .. } => distances[dst as usize] = None,
+        // R0 to R5 are clobbered by every call; R6 to R9 keep their pointers.
         Insn::CallHelper(_) | Insn::CallLocal { .. } | Insn::CallKfunc { .. } => distances[..6].fill(None),
         _ => {}
     }

@@ -84,6 +84,7 @@ fn stack_is_counted_over_the_call_chain() {
             asm.exit();
         })
     };
+    // 257 bytes are rounded up to 288, so one byte more costs a whole unit.
     check_violations(&chain(256), &[]);
     check_violations(&chain(257), &["544 bytes of stack, the limit is 512"]);
 }
@@ -152,6 +153,7 @@ fn recursion_and_deep_nesting_are_found() {
 fn chain_to_shared(length: usize) -> Vec<Insn> {
     build(|asm| {
         let shared = asm.label("shared");
+        // Every jump leaves the chain for the same place, so no branch is finished before the end of the chain.
         (0..length).for_each(|k| asm.jump_if(Cond::Eq, R1, k as i32, shared));
         asm.bind(shared);
         asm.exit();
@@ -169,6 +171,7 @@ fn a_chain_that_exits_on_the_fall_through_leaves_one_pending() {
     let insns = build(|asm| {
         for k in 0..9_000 {
             let next = asm.label("next");
+            // The fall-through ends at once, so the verifier takes its one pending branch before it meets the next.
             asm.jump_if(Cond::Ne, R1, k, next);
             asm.exit();
             asm.bind(next);

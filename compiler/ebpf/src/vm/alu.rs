@@ -11,18 +11,28 @@ pub(super) fn alu64(op: AluOp, a: u64, b: u64) -> u64 {
         AluOp::Add => a.wrapping_add(b),
         AluOp::Sub => a.wrapping_sub(b),
         AluOp::Mul => a.wrapping_mul(b),
+        // A division by zero has a result, so that no program can fault. The verifier inserts a test before each
+        // division where the processor would:
+        // https://github.com/torvalds/linux/blob/v6.12/Documentation/bpf/standardization/instruction-set.rst
         AluOp::Div => a.checked_div(b).unwrap_or(0),
         AluOp::Or => a | b,
         AluOp::And => a & b,
+        // The instruction set masks the count (0x3f here, 0x1f for 32 bits), and so does `wrapping_shl`. The conversion
+        // to 32 bits keeps all bits of the mask.
         AluOp::Lsh => a.wrapping_shl(b as u32),
         AluOp::Rsh => a.wrapping_shr(b as u32),
+        // The dividend stays. With 32 bits the upper half is cleared all the same, which the caller does.
         AluOp::Mod => a.checked_rem(b).unwrap_or(a),
         AluOp::Xor => a ^ b,
         AluOp::Mov => b,
         AluOp::Arsh => (a as i64).wrapping_shr(b as u32) as u64,
         AluOp::Sdiv if b == 0 => 0,
+        // `wrapping`: the smallest number by -1 overflows. x86 raises a fault for that, and until 6.12 a program could
+        // crash the kernel with it: https://github.com/torvalds/linux/commit/7dd34d7b7dcf9309fc6224caf4dd5b35bedddcb7.
+        // The result is the dividend.
         AluOp::Sdiv => (a as i64).wrapping_div(b as i64) as u64,
         AluOp::Smod if b == 0 => a,
+        // Truncated division, as in C: the remainder has the sign of the dividend (-13 % 3 is -1).
         AluOp::Smod => (a as i64).wrapping_rem(b as i64) as u64,
     }
 }
@@ -42,6 +52,7 @@ pub(super) fn alu32(op: AluOp, a: u32, b: u32) -> u32 {
         AluOp::Mod => a.checked_rem(b).unwrap_or(a),
         AluOp::Xor => a ^ b,
         AluOp::Mov => b,
+        // The sign is bit 31 here: converting to 64 bits first would shift in zeros.
         AluOp::Arsh => (a as i32).wrapping_shr(b) as u32,
         AluOp::Sdiv if b == 0 => 0,
         AluOp::Sdiv => (a as i32).wrapping_div(b as i32) as u32,
@@ -72,6 +83,7 @@ pub(super) fn holds64(cond: Cond, a: u64, b: u64) -> bool {
 /// added copies of the sign bits have common bits only if the sign bits themselves are common.
 #[inline]
 pub(super) fn holds32(cond: Cond, a: u32, b: u32) -> bool {
+    // One table of conditions for both widths: eleven lines written twice would be eleven chances to differ.
     holds64(cond, i64::from(a as i32) as u64, i64::from(b as i32) as u64)
 }
 
@@ -79,6 +91,7 @@ pub(super) fn holds32(cond: Cond, a: u32, b: u32) -> bool {
 #[inline]
 pub(super) fn extend(extend: Extend, value: u64) -> u64 {
     match extend {
+        // Twice: the sign to 32 bits, then zeros to 64.
         Extend::B32 => u64::from(i32::from(value as i8) as u32),
         Extend::H32 => u64::from(i32::from(value as i16) as u32),
         Extend::B64 => i64::from(value as i8) as u64,
@@ -90,6 +103,7 @@ pub(super) fn extend(extend: Extend, value: u64) -> u64 {
 /// Changes the byte order on a little-endian machine; bits above `bits` become zero.
 #[inline]
 pub(super) fn swap(order: Swap, bits: SwapBits, value: u64) -> u64 {
+    // On this little-endian machine, "to little endian" swaps nothing but still truncates.
     let swapped = order != Swap::ToLe;
     match bits {
         SwapBits::B16 if swapped => u64::from((value as u16).swap_bytes()),
@@ -110,6 +124,7 @@ pub(super) fn atomic(op: AtomicOp, old: u64, src: u64, expected: u64) -> u64 {
         AtomicOp::And | AtomicOp::FetchAnd => old & src,
         AtomicOp::Xor | AtomicOp::FetchXor => old ^ src,
         AtomicOp::Xchg => src,
+        // Both are zero-extended by the caller, so this comparison is right for 32 bits too.
         AtomicOp::Cmpxchg if old == expected => src,
         AtomicOp::Cmpxchg => old,
     }

@@ -31,6 +31,7 @@ pub enum Errno {
 impl Errno {
     /// The number as a helper returns it.
     pub const fn negative(self) -> u64 {
+        // Sign-extended to the whole register: helpers return `long`, and programs compare 64 bits with zero.
         -(self as i64) as u64
     }
 }
@@ -56,5 +57,6 @@ impl std::error::Error for Errno {}
 
 /// The return value of a helper: 0 or the negative error number.
 pub(super) fn to_r0(result: Result<(), Errno>) -> u64 {
+    // Not every helper answers in this form. Look-ups return NULL, and reservations too.
     result.map_or_else(Errno::negative, |()| 0)
 }

@@ -97,9 +97,15 @@ impl<'a> Machine<'a> {
     pub(super) fn new(vm: &'a mut Vm, program: ProgramId, skb: &'a mut Skb, host: &'a mut Host) -> Self {
         let Vm { memory, maps, programs, .. } = vm;
         let is_xdp = programs.get(program.0 as usize).is_some_and(|program| program.is_xdp);
+        // XDP programs without support for fragments get packets in one piece. A tc program sees the linear part alone
+        // and must pull the rest (https://github.com/torvalds/linux/blob/v6.1/net/core/filter.c, `bpf_skb_pull_data`).
         let linear = if is_xdp { skb.packet.len() } else { skb.linear };
+        // Moved, not copied: verification runs hundreds of thousands of packets. `finish` gives it back, also after a
+        // trap.
         memory.set_packet(std::mem::take(&mut skb.packet), linear);
         let mut registers = [POISON; 16];
+        // All others are poison: no program reads a register before it writes it, or the verifier would reject it ("R%d
+        // !read_ok").
         registers[usize::from(super::op::ZERO)] = 0;
         Self {
             memory,
@@ -131,6 +137,8 @@ impl Machine<'_> {
 
     /// Saves registers, slot and stack. `None` unless the run is in its outermost function.
     pub(super) fn save(&self) -> Option<Saved> {
+        // Only the outermost frame. A state inside a called function would need all callers' frames, and no emitted
+        // program has its decision in one.
         let stack = self.memory.frame(0)?;
         (self.frames == 1).then_some(Saved { program: self.program, registers: self.registers, slot: self.slot, stack })
     }
@@ -138,15 +146,20 @@ impl Machine<'_> {
     /// Restores a saved state.
     pub(super) fn restore(&mut self, saved: &Saved) {
         (self.program, self.registers, self.slot, self.frames) = (saved.program, saved.registers, saved.slot, 1);
+        // Before the frame is filled, because entering marks all of it as unwritten.
         self.memory.enter_frame(1);
         self.memory.set_frame(0, &saved.stack);
     }
 
     /// Gives the packet back to the [`Skb`] and discards the records that the program has left reserved.
     pub(super) fn finish(&mut self) {
+        // `skb_pull_data` may have made more of it linear. The kernel's packet stays that way after the program, and so
+        // does this one.
         let (_, linear) = self.memory.packet();
         self.skb.linear = linear;
         self.skb.packet = self.memory.take_packet();
+        // After a trap, records may still be reserved. A ring whose first record stays busy would never give another
+        // one to its reader.
         while let Some(record) = self.records.pop() {
             self.finish_record(record, false);
         }
@@ -155,12 +168,14 @@ impl Machine<'_> {
 
     fn trap(&self, cause: Cause) -> Trap {
         let program = self.programs.get(self.program.0 as usize);
+        // `None` if the slot is beyond the end: then there is no instruction to blame.
         let insn = program.and_then(|program| program.insns.get(self.slot).copied().flatten());
         Trap { program: self.program, slot: self.slot, insn, cause }
     }
 
     #[inline]
     fn get(&self, reg: u8) -> u64 {
+        // The mask makes every index valid for the compiler, so the hot loop has no bounds check here.
         self.registers[usize::from(reg & 15)]
     }
 
@@ -172,6 +187,8 @@ impl Machine<'_> {
     /// The value of an operand; a constant is sign-extended.
     #[inline]
     fn value(&self, source: Source) -> u64 {
+        // Either the register is the one that is always zero or the constant is, so one addition serves both kinds of
+        // operands.
         self.get(source.reg).wrapping_add(i64::from(source.imm) as u64)
     }
 
@@ -192,19 +209,27 @@ impl Machine<'_> {
         self.program = program;
         self.slot = 0;
         self.memory.enter_frame(self.frames);
+        // A tail call passes on the context and nothing else:
+        // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/core.c (`___bpf_prog_run`, `JMP_TAIL_CALL`). A JIT may
+        // leave values in the others, so only poison shows that a program reads one.
         self.registers[..10].fill(POISON);
         self.set(Reg::R1 as u8, RegionId::CONTEXT.base());
     }
 
     fn call(&mut self, to: u32, next: usize) -> Result<(), Cause> {
+        // As in the verifier, which counts frames and not calls:
+        // https://github.com/torvalds/linux/blob/v6.1/include/linux/bpf_verifier.h (`MAX_CALL_FRAMES`).
         if self.frames >= FRAMES {
             return Err(Cause::CallDepth);
         }
         let mut saved = [0; 4];
+        // The callee preserves R6 to R9 by the calling convention, in the kernel by pushing them. Here the caller's
+        // copy does it, so a callee cannot forget.
         saved.copy_from_slice(&self.registers[6..10]);
         if let Some(caller) = self.callers.get_mut(self.frames) {
             *caller = Caller { program: self.program.0, slot: next, saved };
         }
+        // To the callee they are unknown: the verifier rejects a function that reads them before writing.
         self.registers[6..10].fill(POISON);
         self.enter_frame();
         self.slot = to as usize;
@@ -218,8 +243,12 @@ impl Machine<'_> {
             return true;
         }
         self.memory.leave_frame(self.frames);
+        // The program as well as the slot: a function may have made a tail call, and then `exit` of the other program
+        // returns to this function's caller.
         let caller = self.callers.get(self.frames).copied().unwrap_or_default();
         (self.program, self.slot) = (ProgramId(caller.program), caller.slot);
+        // R0 holds the result, R1 to R5 are clobbered:
+        // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/verifier.c (`caller_saved`).
         self.registers[1..6].fill(POISON);
         self.registers[6..10].copy_from_slice(&caller.saved);
         self.set(Reg::R10 as u8, self.memory.frame_pointer(self.frames - 1));
@@ -231,6 +260,8 @@ impl Machine<'_> {
         let programs = self.programs;
         let mut ops = ops_of(programs, self.program);
         loop {
+            // The only bounds check of the loop. Targets of jumps were checked when the program was loaded, so only
+            // falling off the end gets here.
             let op = *ops.get(self.slot).ok_or(Cause::OffTheEnd)?;
             if *executed >= budget {
                 return Err(Cause::Budget(budget));
@@ -240,19 +271,27 @@ impl Machine<'_> {
             match op {
                 Op::Alu64 { op, dst, src } => self.set(dst, alu::alu64(op, self.get(dst), self.value(src))),
                 Op::Alu32 { op, dst, src } => {
+                    // The conversion to 64 bits is the zero extension that the instruction set demands of each 32-bit
+                    // result.
                     let result = alu::alu32(op, self.get(dst) as u32, self.value(src) as u32);
                     self.set(dst, u64::from(result));
                 }
                 Op::Neg64 { dst } => self.set(dst, self.get(dst).wrapping_neg()),
                 Op::Neg32 { dst } => self.set(dst, u64::from((self.get(dst) as u32).wrapping_neg())),
+                // For results of 32 bits the upper half is zero, not sign:
+                // https://github.com/torvalds/linux/blob/v6.12/Documentation/bpf/standardization/instruction-set.rst
+                // (`MOVSX`).
                 Op::MovSx { extend, dst, src } => self.set(dst, alu::extend(extend, self.get(src))),
                 Op::Swap { order, bits, dst } => self.set(dst, alu::swap(order, bits, self.get(dst))),
                 Op::Constant { dst, value } => {
                     self.set(dst, value);
+                    // Behind it is the second slot of the load, which is no instruction.
                     next += 1;
                 }
                 Op::Load { size, dst, base, offset } => {
                     let address = self.address(base, offset);
+                    // Before the load, so a state that is resumed does the read itself, with the content that the map
+                    // has then. Stores are not observed: a decision only reads.
                     if watch.reads(address) {
                         return Ok(End::Stopped);
                     }
@@ -261,6 +300,9 @@ impl Machine<'_> {
                 }
                 Op::LoadSx { size, dst, base, offset } => {
                     let address = self.address(base, offset);
+                    // The kernel rewrites loads from the context into loads of its own structures, with widths of its
+                    // own. Whether sign extension survives that differs between kernels, and no emitted program needs
+                    // it.
                     if RegionId::of(address) == RegionId::CONTEXT {
                         return Err(self.refuse(Fault::NotAllowed, Access::Read, address, size));
                     }
@@ -288,15 +330,19 @@ impl Machine<'_> {
                     }
                 }
                 Op::Call { helper } => {
+                    // R1 is the map in all look-ups, so the observer need not know a helper's other arguments.
                     if watch.calls(helper, self.memory, self.get(Reg::R1 as u8)) {
                         return Ok(End::Stopped);
                     }
                     match self.helper(helper)? {
                         Some(r0) => {
+                            // Helpers clobber these registers too. A JIT may leave them unchanged, so only poison finds
+                            // a program that reads one.
                             self.registers[1..6].fill(POISON);
                             self.set(Reg::R0 as u8, r0);
                         }
                         None => {
+                            // A tail call has replaced the program, and `enter_program` has set the slot.
                             ops = ops_of(programs, self.program);
                             next = self.slot;
                         }
@@ -307,17 +353,22 @@ impl Machine<'_> {
                     next = self.slot;
                 }
                 Op::Exit => {
+                    // The verifier demands it only of the outermost function ("Unreleased reference"):
+                    // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/verifier.c (`check_reference_leak`).
                     if self.frames == 1 && !self.records.is_empty() {
                         return Err(Cause::LeakedRecords(self.records.len()));
                     }
                     if self.leave() {
                         return Ok(End::Exit);
                     }
+                    // The caller may be in another program than the callee: a called function can end in a tail call.
                     ops = ops_of(programs, self.program);
                     next = self.slot;
                 }
                 Op::Kfunc { id } => return Err(Cause::KernelFunction(id)),
                 Op::WritesFramePointer => return Err(Cause::FramePointer),
+                // Decoding lets no jump target it, and the load before it skips it. A trap and not a panic, in case
+                // that is ever wrong.
                 Op::Hole => return Err(Cause::OffTheEnd),
             }
             self.slot = next;
@@ -331,6 +382,8 @@ impl Machine<'_> {
 
     fn pointers(&self) -> Pointers {
         let (data, data_end) = self.memory.packet_pointers();
+        // `len` counts fragments too, `data_end` does not: `skb->len` and the end of the linear part differ in the
+        // kernel as well.
         Pointers { len: self.memory.packet().0.len() as u32, data, data_end }
     }
 
@@ -341,6 +394,7 @@ impl Machine<'_> {
 
     #[cold]
     pub(super) fn refuse_bytes(&self, fault: Fault, access: Access, address: u64, bytes: u64) -> Cause {
+        // Only for traps, so it may be slow: it finds out which object the program probably meant.
         let place = self.memory.describe(address);
         Cause::memory(fault, access, bytes, place)
     }
@@ -348,6 +402,8 @@ impl Machine<'_> {
     #[inline]
     fn load(&self, size: Size, address: u64) -> Result<u64, Cause> {
         let memory = &*self.memory;
+        // The context has no bytes. Each field is computed when it is read, as the verifier replaces each read by
+        // instructions: https://github.com/torvalds/linux/blob/v6.1/net/core/filter.c (`bpf_convert_ctx_access`).
         let value = if RegionId::of(address) == RegionId::CONTEXT {
             let offset = address - RegionId::CONTEXT.base();
             let bytes = u64::from(size.bytes());
@@ -368,6 +424,8 @@ impl Machine<'_> {
 
     #[inline]
     fn store(&mut self, size: Size, address: u64, value: u64) -> Result<(), Cause> {
+        // Every field of `struct xdp_md` is read-only to ordinary programs:
+        // https://github.com/torvalds/linux/blob/v6.1/net/core/filter.c (`xdp_is_valid_access`).
         let stored = if RegionId::of(address) == RegionId::CONTEXT && self.is_xdp {
             Err(Fault::NotAllowed)
         } else if RegionId::of(address) == RegionId::CONTEXT {
@@ -386,12 +444,18 @@ impl Machine<'_> {
     fn atomic(&mut self, op: AtomicOp, size: Size, address: u64, src: u8) -> Result<(), Cause> {
         let checked = self.memory.check_atomic(address, u64::from(size.bytes()));
         checked.map_err(|fault| self.refuse(fault, Access::Write, address, size))?;
+        // The comparison of a 32-bit compare-and-exchange must ignore the upper half of R0, which may hold anything.
         let mask = if size == Size::W { u64::from(u32::MAX) } else { u64::MAX };
         let (operand, expected) = (self.get(src) & mask, self.get(Reg::R0 as u8) & mask);
+        // Load and store are two steps, which is enough here: one program runs at a time. Races between CPUs are tried
+        // in `compiler/codegen/tests/buckets`.
         let old = self.load(size, address)?;
         self.store(size, address, alu::atomic(op, old, operand, expected))?;
         match op {
             AtomicOp::Add | AtomicOp::Or | AtomicOp::And | AtomicOp::Xor => {}
+            // Always, also if nothing was exchanged, and zero-extended for 32 bits:
+            // https://github.com/torvalds/linux/blob/v6.12/Documentation/bpf/standardization/instruction-set.rst
+            // (`CMPXCHG`).
             AtomicOp::Cmpxchg => self.set(Reg::R0 as u8, old),
             _ => self.set(src, old),
         }
@@ -404,6 +468,7 @@ fn ops_of(programs: &[Program], program: ProgramId) -> &[Op] {
 }
 
 fn sign_extend(size: Size, value: u64) -> u64 {
+    // Up and down again: the arithmetic shift brings copies of the sign bit.
     let unused = 64 - size.bytes() * 8;
     ((value << unused) as i64 >> unused) as u64
 }

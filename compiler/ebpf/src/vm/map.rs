@@ -93,6 +93,8 @@ impl MapSpec {
     }
 
     fn is_array(&self) -> bool {
+        // All of them are indexed by a number and share `array_map_alloc_check`:
+        // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/arraymap.c
         matches!(self.kind, MapKind::Array | MapKind::PercpuArray | MapKind::ArrayOfMaps | MapKind::ProgArray)
     }
 
@@ -100,6 +102,8 @@ impl MapSpec {
     fn check(&self) -> Result<(), Errno> {
         let no_prealloc = self.flags.contains(MapFlags::NO_PREALLOC);
         if self.kind == MapKind::RingBuf {
+            // The kernel wraps positions with a mask and maps whole pages:
+            // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/ringbuf.c (`ringbuf_map_alloc`).
             let sound = self.max_entries.is_power_of_two()
                 && self.max_entries.is_multiple_of(4096)
                 && self.flags == MapFlags::default();
@@ -109,11 +113,16 @@ impl MapSpec {
         let sound = self.max_entries > 0
             && self.key_size > 0
             && self.value_size > 0
+            // User space writes a descriptor of four bytes there; the kernel stores a pointer instead.
             && (!ids || self.value_size == 4)
             && (!self.is_array() || self.key_size == 4 && !no_prealloc);
         match self.kind {
+            // An LRU map takes its entries from lists that are filled when it is created:
+            // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/hashtab.c (`htab_map_alloc_check`).
             MapKind::LruHash if no_prealloc => Err(Errno::NotSupp),
             _ if !sound => Err(Errno::Inval),
+            // Nodes are allocated one by one, and callers must say so. Keys are a length of four bytes and 1 to 256
+            // bytes of data: https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/lpm_trie.c (`trie_alloc`).
             MapKind::LpmTrie if !no_prealloc || !(5..=260).contains(&self.key_size) => Err(Errno::Inval),
             _ => Ok(()),
         }
@@ -157,6 +166,8 @@ pub(super) struct Map {
 impl Map {
     fn new(id: MapId, spec: MapSpec, cpus: u32, memory: &mut Memory) -> Result<Self, Errno> {
         spec.check()?;
+        // One element for each entry and CPU, side by side, so that a look-up on a CPU is a multiplication and an
+        // addition.
         let cpus = if spec.per_cpu() { cpus } else { 1 };
         let entries = spec.max_entries as usize;
         let content = match spec.kind {
@@ -165,30 +176,39 @@ impl Map {
             MapKind::HashOfMaps => Content::Maps(Vec::new()),
             MapKind::ProgArray => Content::Programs(vec![None; entries]),
             _ => {
+                // A property of the region, so that plain stores are stopped as well as helpers.
                 let writable = !spec.flags.contains(MapFlags::RDONLY_PROG);
                 let region = memory.add(Region::Value(id), u64::from(spec.value_size), writable);
+                // Arrays have all elements from the start, and they are zero. Hashes get elements as they grow: a map
+                // for a million entries is mostly empty in a test.
                 if spec.is_array() {
                     memory.grow(region, u64::from(spec.max_entries) * u64::from(cpus));
                 }
                 Content::Values(region)
             }
         };
+        // A region of its own instead of the first value's address: "pointer to map" and "pointer to value" are
+        // different types to the verifier.
         let handle = memory.add(Region::Map(id), 0, false);
         Ok(Self { id, spec, content, handle, index: Index::new(&spec), frozen: false, cpus })
     }
 
     /// The number of an entry's element in the region of values.
     fn element(&self, slot: u32, cpu: u32) -> u64 {
+        // The remainder guards against a host with more CPUs than the machine was made for.
         u64::from(slot) * u64::from(self.cpus) + u64::from(if self.cpus == 1 { 0 } else { cpu % self.cpus })
     }
 
     /// A program's look-up.
     pub(super) fn find(&mut self, key: &[u8], cpu: u32, memory: &Memory) -> Option<Found> {
         let slot = self.index.find(key)?;
+        // Only here, for look-ups of programs. A look-up by system call must not change the order of eviction:
+        // https://github.com/torvalds/linux/commit/50b045a8c0cc
         self.index.touch(slot);
         match &self.content {
             Content::Values(region) => Some(Found::Value(memory.element(*region, self.element(slot, cpu)))),
             Content::Maps(inner) => inner.get(slot as usize).copied().flatten().map(Found::Map),
+            // The kernel returns NULL or an error for these; helpers have rejected such maps before.
             Content::Programs(_) | Content::Ring(_) => None,
         }
     }
@@ -204,10 +224,14 @@ impl Map {
     ) -> Result<(), Errno> {
         let (slot, new) = self.slot_for(key, flags, memory)?;
         let Content::Values(region) = self.content else { return Err(Errno::Inval) };
+        // A slot may have belonged to a deleted entry. Kernels since 5.10 clear the other CPUs' values of a new entry,
+        // because a program could not know them:
+        // https://github.com/torvalds/linux/commit/d3bec0138bfbe58606fc1d6f57a4cdc1a20218db
         if new {
             (0..self.cpus).for_each(|cpu| memory.bytes_mut(region, self.element(slot, cpu)).fill(0));
         }
         let bytes = memory.bytes_mut(region, self.element(slot, cpu));
+        // Always equal for checked arguments; `copy_from_slice` would panic otherwise.
         if bytes.len() == value.len() {
             bytes.copy_from_slice(value);
         }
@@ -216,11 +240,13 @@ impl Map {
 
     /// Finds or creates the slot that an update writes. Returns true if it is new.
     fn slot_for(&mut self, key: &[u8], flags: u64, memory: &mut Memory) -> Result<(u32, bool), Errno> {
+        // Also rejects `BPF_F_LOCK`: values with spin locks are not modelled.
         if flags > EXIST {
             return Err(Errno::Inval);
         }
         let (slot, new) = self.index.slot_for(key, flags)?;
         match &mut self.content {
+            // Slots are handed out in order, so one element more is enough.
             Content::Values(region) if new => memory.grow(*region, (u64::from(slot) + 1) * u64::from(self.cpus)),
             Content::Maps(inner) if inner.len() <= slot as usize => inner.resize(slot as usize + 1, None),
             _ => {}
@@ -237,6 +263,8 @@ impl Map {
     pub(super) fn direct(&self, offset: i32) -> Option<u64> {
         let offset = u32::try_from(offset).ok().filter(|&offset| offset < self.spec.value_size)?;
         match (self.spec.kind, self.spec.max_entries, &self.content) {
+            // The condition of the kernel: https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/arraymap.c
+            // (`array_map_direct_value_addr`). With one element, the offset needs no element number.
             (MapKind::Array, 1, Content::Values(region)) => Some(region.base() + u64::from(offset)),
             _ => None,
         }

@@ -9,9 +9,13 @@
 use super::map::MapId;
 use super::trap::{Fault, Place, Region};
 
+// 16 TiB for each object and a million objects: no map that programs use comes near either. A search for the object of
+// an address (as a tree of intervals needs it) was the alternative; it costs a branch at each level for each access.
 const REGION_SHIFT: u32 = 44;
 const OFFSET_MASK: u64 = (1 << REGION_SHIFT) - 1;
 
+// `MAX_BPF_STACK`, https://github.com/torvalds/linux/blob/v6.1/include/linux/filter.h. The kernel allows it once for a
+// whole call chain, this machine for each frame; `ebpf::limits` checks the sum.
 /// The bytes of one frame.
 pub(super) const FRAME: u32 = 512;
 /// The maximum number of frames in a run.
@@ -31,6 +35,8 @@ pub(super) struct RegionId(u32);
 impl RegionId {
     pub(super) const STACK: Self = Self(1);
     pub(super) const CONTEXT: Self = Self(2);
+    // Two, so that a packet that moves gets other addresses. With one region, a pointer from before `skb_pull_data`
+    // would still work here and be rejected by the kernel.
     const PACKETS: [Self; 2] = [Self(3), Self(4)];
     const FIRST_FREE: u32 = 5;
 
@@ -67,6 +73,8 @@ struct Bytes {
 
 impl Bytes {
     fn new(what: Region, size: u64, writable: bool) -> Self {
+        // The next power of two above the size would do for valid programs. One bit more makes a pointer that runs over
+        // the end point to no element at all instead of to the next one.
         let shift = (u64::BITS - size.leading_zeros() + 1).min(REGION_SHIFT);
         Self { what, writable, size, shift, count: 0, data: Vec::new() }
     }
@@ -75,6 +83,7 @@ impl Bytes {
     #[inline]
     fn locate(&self, offset: u64, bytes: u64) -> Result<(u64, u64), Fault> {
         let (element, byte) = (offset >> self.shift, offset & ((1 << self.shift) - 1));
+        // The end counts too: an access that begins inside an element and ends behind it is outside.
         if element < self.count && byte + bytes <= self.size { Ok((element, byte)) } else { Err(Fault::Outside) }
     }
 }
@@ -99,6 +108,7 @@ impl Memory {
         stack.data = vec![0; FRAME as usize * FRAMES];
         let [first, _] = RegionId::PACKETS;
         let regions = vec![
+            // Region 0 has no elements, so NULL and small numbers need no check of their own.
             Bytes::new(Region::Nothing, 0, false),
             stack,
             // Has no bytes, only a size to describe: see `skb`.
@@ -112,10 +122,13 @@ impl Memory {
 
     /// Creates a region without elements.
     pub(super) fn add(&mut self, what: Region, size: u64, writable: bool) -> RegionId {
+        // Ring-buffer records come and go with each packet. Without reuse, a long series of runs would use up the
+        // numbers of regions.
         if let Some(id) = self.free.pop() {
             self.with(id, |region| *region = Bytes::new(what, size, writable));
             return id;
         }
+        // Region 0 in the impossible case: every access to it traps.
         let id = RegionId(u32::try_from(self.regions.len()).unwrap_or(0));
         self.regions.push(Bytes::new(what, size, writable));
         id
@@ -134,6 +147,8 @@ impl Memory {
     /// Gives a region at least this many elements; new ones are zero.
     pub(super) fn grow(&mut self, id: RegionId, count: u64) {
         self.with(id, |region| {
+            // Never smaller: programs may hold addresses of elements whose entries were deleted, as in the kernel,
+            // which frees them later.
             if count > region.count {
                 region.data.resize((count * region.size) as usize, 0);
                 region.count = count;
@@ -146,6 +161,7 @@ impl Memory {
         let mut data = Vec::new();
         self.with(id, |region| {
             region.what = what;
+            // No element is left, so every address in the region is outside, without looking at its kind.
             region.count = 0;
             data = std::mem::take(&mut region.data);
         });
@@ -154,6 +170,8 @@ impl Memory {
 
     /// Allows later runs to reuse a retired region's number.
     pub(super) fn release(&mut self, id: RegionId) {
+        // Not free at once: the program that runs may still hold an address in the region, and the next record must not
+        // make it valid again.
         self.retired.push(id);
     }
 
@@ -172,6 +190,7 @@ impl Memory {
     #[inline]
     pub(super) fn map(&self, address: u64) -> Option<MapId> {
         match self.region(RegionId::of(address))?.what {
+            // The exact address only: the verifier allows no arithmetic on a pointer to a map.
             Region::Map(map) if address & OFFSET_MASK == 0 => Some(map),
             _ => None,
         }
@@ -181,6 +200,8 @@ impl Memory {
     pub(super) fn record(&self, address: u64) -> Option<(MapId, RegionId)> {
         let id = RegionId::of(address);
         match self.region(id)?.what {
+            // A record is released by the address that `ringbuf_reserve` returned; the verifier rejects any other
+            // (`release_reference`).
             Region::Record(map) if address & OFFSET_MASK == 0 => Some((map, id)),
             _ => None,
         }
@@ -209,6 +230,8 @@ impl Memory {
     /// Sets the number of frames to `count`; the last one is new, so none of its bytes counts as written.
     pub(super) fn enter_frame(&mut self, count: usize) {
         self.with(RegionId::STACK, |stack| stack.count = count as u64);
+        // The bytes keep their old values, only the bits are cleared. That is enough, since every read asks for the
+        // bits first, and cheaper than 512 zeros for each call.
         if let Some(written) = count.checked_sub(1).and_then(|frame| self.written.get_mut(frame)) {
             *written = [0; 8];
         }
@@ -250,13 +273,17 @@ impl Memory {
 
     /// The frame pointer of a frame: one past its last byte.
     pub(super) fn frame_pointer(&self, frame: usize) -> u64 {
+        // One past the end is within the element's addresses (see `shift`), so the frame pointer belongs to its own
+        // frame although nothing can be read there.
         self.element(RegionId::STACK, frame as u64) + u64::from(FRAME)
     }
 
     /// Sets the packet; its first `linear` bytes are addressable.
     pub(super) fn set_packet(&mut self, data: Vec<u8>, linear: usize) {
+        // A caller's `Skb` may say more than there is; then the whole packet is linear.
         let linear = linear.min(data.len()) as u64;
         self.with(self.packet, |region| {
+            // The size is the linear part, the data is everything: programs reach fragments through helpers only.
             *region = Bytes::new(Region::Packet, linear, true);
             region.count = 1;
             region.data = data;
@@ -272,6 +299,8 @@ impl Memory {
     pub(super) fn move_packet(&mut self, linear: usize) {
         let data = self.take_packet();
         let [first, second] = RegionId::PACKETS;
+        // Even if the kernel did not really move the data: after such a helper the verifier forgets all packet pointers
+        // (https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/verifier.c, `clear_all_pkt_pointers`).
         self.packet = if self.packet == first { second } else { first };
         self.set_packet(data, linear);
     }
@@ -290,6 +319,7 @@ impl Memory {
 
     #[inline]
     fn find(&self, address: u64, bytes: u64) -> Result<(&Bytes, u64, u64), Fault> {
+        // One access to a vector for any address: this runs for every load and store of every packet.
         let region = self.region(RegionId::of(address)).ok_or(Fault::Outside)?;
         let (element, byte) = region.locate(address & OFFSET_MASK, bytes)?;
         Ok((region, element, byte))
@@ -299,10 +329,16 @@ impl Memory {
     #[inline]
     pub(super) fn load<const N: usize>(&self, address: u64) -> Result<[u8; N], Fault> {
         let (region, element, byte) = self.find(address, N as u64)?;
+        // Only the stack must be aligned: the verifier tracks its content by aligned slots
+        // (https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/verifier.c, `check_ptr_alignment`). Packets and map
+        // values may be read anywhere on machines with efficient unaligned access.
         if RegionId::of(address) == RegionId::STACK {
             if byte % N as u64 != 0 {
                 return Err(Fault::Misaligned);
             }
+            // Stricter than new kernels, which let privileged programs read such bytes since 6.3
+            // (https://github.com/torvalds/linux/commit/6715df8d5d24655b9fd368e904028112b54c7de1). The programs must
+            // load on older ones, and the bytes differ from run to run.
             self.check_written(element, byte, N as u64)?;
         }
         let start = (element * region.size + byte) as usize;
@@ -314,6 +350,7 @@ impl Memory {
     pub(super) fn store<const N: usize>(&mut self, address: u64, value: [u8; N]) -> Result<(), Fault> {
         let (region, element, byte) = self.find(address, N as u64)?;
         if !region.writable {
+            // Before the stack's bits are marked: a write that fails must not make its bytes readable.
             return Err(Fault::ReadOnly);
         }
         let start = (element * region.size + byte) as usize;
@@ -321,6 +358,7 @@ impl Memory {
             if byte % N as u64 != 0 {
                 return Err(Fault::Misaligned);
             }
+            // By byte, because programs write fields of a key one after the other, and a helper reads all of it.
             self.mark_written(element, byte, N as u64);
         }
         let region = self.regions.get_mut(RegionId::of(address).0 as usize).ok_or(Fault::Outside)?;
@@ -334,6 +372,8 @@ impl Memory {
     pub(super) fn check_atomic(&self, address: u64, bytes: u64) -> Result<(), Fault> {
         let (region, _, byte) = self.find(address, bytes)?;
         match region.what {
+            // The kernel rejects atomic operations on packet, context and sockets, and unaligned ones everywhere:
+            // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/verifier.c (`check_atomic`).
             Region::Stack | Region::Value(_) | Region::Record(_) if byte % bytes == 0 => Ok(()),
             Region::Stack | Region::Value(_) | Region::Record(_) => Err(Fault::Misaligned),
             _ => Err(Fault::NotAllowed),
@@ -344,6 +384,8 @@ impl Memory {
     pub(super) fn slice(&self, address: u64, bytes: u64) -> Result<&[u8], Fault> {
         let (region, element, byte) = self.find(address, bytes)?;
         if RegionId::of(address) == RegionId::STACK {
+            // A key or value that a helper reads must be complete, padding included: uninitialised padding in a key
+            // makes look-ups fail at random.
             self.check_written(element, byte, bytes)?;
         }
         let start = (element * region.size + byte) as usize;
@@ -358,6 +400,8 @@ impl Memory {
         }
         let start = (element * region.size + byte) as usize;
         if RegionId::of(address) == RegionId::STACK {
+            // Before the helper has filled it. That is sound because helpers fill their whole buffer, with zeros if
+            // they fail.
             self.mark_written(element, byte, bytes);
         }
         let region = self.regions.get_mut(RegionId::of(address).0 as usize).ok_or(Fault::Outside)?;
@@ -367,6 +411,7 @@ impl Memory {
     #[inline]
     fn check_written(&self, frame: u64, byte: u64, bytes: u64) -> Result<(), Fault> {
         let written = self.written.get(frame as usize).ok_or(Fault::Outside)?;
+        // Word by word and not bit by bit: a key of 40 bytes is one or two steps.
         let all = words(byte, bytes).all(|(word, mask)| written.get(word).is_some_and(|bits| bits & mask == mask));
         if all { Ok(()) } else { Err(Fault::Uninitialised) }
     }
@@ -385,6 +430,8 @@ impl Memory {
     pub(super) fn describe(&self, address: u64) -> Place {
         let mut id = RegionId::of(address);
         let mut offset = (address & OFFSET_MASK) as i64;
+        // Half of a region's addresses are no element of it, so either reading is possible. Programs subtract too much
+        // by a few bytes; they do not add terabytes.
         if offset >= 1 << (REGION_SHIFT - 1) {
             // The address is a little below a region rather than far above the one before it.
             (id, offset) = (RegionId(id.0 + 1), offset - (1 << REGION_SHIFT));
@@ -404,6 +451,8 @@ impl Memory {
 #[inline]
 fn words(byte: u64, bytes: u64) -> impl Iterator<Item = (usize, u64)> {
     let end = byte + bytes;
+    // Without bytes there is no word. The range below would otherwise begin and end in the same word and yield a shift
+    // by 64.
     let last = if bytes == 0 { 0 } else { end.div_ceil(64) };
     (byte / 64..last).map(move |word| {
         let (from, to) = (byte.max(word * 64) - word * 64, end.min(word * 64 + 64) - word * 64);

@@ -21,6 +21,7 @@ pub(super) struct Source {
 impl From<Operand> for Source {
     fn from(operand: Operand) -> Self {
         match operand {
+            // Adding zero is cheaper than a branch that the processor would have to predict for each instruction.
             Operand::Reg(reg) => Self { reg: reg.number(), imm: 0 },
             Operand::Imm(imm) => Self { reg: ZERO, imm },
         }
@@ -150,12 +151,15 @@ impl Program {
         let mut at = Vec::with_capacity(insns.len());
         for insn in insns {
             at.push(Some(*insn));
+            // One entry for each slot and not for each instruction: jumps count slots, and so does the kernel in its
+            // messages.
             at.extend((1..insn.slots()).map(|_| None));
         }
         let mut ops = Vec::with_capacity(at.len());
         for (slot, insn) in at.iter().enumerate() {
             ops.push(match insn {
                 Some(insn) => decode(slot, insn, &at, maps)?,
+                // A hole keeps the slots behind it in their places. It is executed only if this machine is wrong.
                 None => Op::Hole,
             });
         }
@@ -165,6 +169,7 @@ impl Program {
 
 fn target(slot: usize, distance: i32, at: &[Option<Insn>]) -> Result<u32, LoadError> {
     let target = slot as i64 + 1 + i64::from(distance);
+    // Also rejects the second slot of a 64-bit load, where no instruction begins.
     let begins = usize::try_from(target).ok().and_then(|index| at.get(index)).is_some_and(Option::is_some);
     u32::try_from(target).ok().filter(|_| begins).ok_or(LoadError::Target { slot, target })
 }
@@ -172,15 +177,20 @@ fn target(slot: usize, distance: i32, at: &[Option<Insn>]) -> Result<u32, LoadEr
 fn constant(slot: usize, value: Imm64, insn: &Insn, maps: &[Map]) -> Result<u64, LoadError> {
     let find = |fd: i32| {
         let id = MapId(fd as u32);
+        // The linker writes this machine's ids where the kernel expects descriptors. `-1`, for a map that the image
+        // lacks, becomes an index that no map has.
         maps.get(fd as usize).ok_or(LoadError::NoMap { slot, map: id })
     };
     match value {
         Imm64::Value(value) => Ok(value),
+        // The handle is a region of no bytes: its address identifies the map to helpers, and every access to it traps.
         Imm64::MapFd(fd) => Ok(find(fd)?.handle.base()),
         Imm64::MapValue { fd, offset } => {
             let map = find(fd)?;
             map.direct(offset).ok_or(LoadError::NoDirectValue { slot, map: map.id, offset })
         }
+        // Refused when the program is loaded, not when it runs: if it depended on the packet whether the instruction is
+        // reached, verification would prove nothing about other packets.
         _ => Err(LoadError::NotModelled { slot, insn: *insn }),
     }
 }
@@ -196,6 +206,7 @@ fn written(insn: &Insn) -> Option<Reg> {
         | Insn::Load { dst, .. }
         | Insn::LoadSx { dst, .. } => Some(dst),
         Insn::Atomic { op, src, .. } => match op {
+            // Compare-and-exchange writes R0, which is never the frame pointer.
             AtomicOp::Add | AtomicOp::Or | AtomicOp::And | AtomicOp::Xor | AtomicOp::Cmpxchg => None,
             AtomicOp::FetchAdd | AtomicOp::FetchOr | AtomicOp::FetchAnd | AtomicOp::FetchXor | AtomicOp::Xchg => {
                 Some(src)
@@ -206,6 +217,8 @@ fn written(insn: &Insn) -> Option<Reg> {
 }
 
 fn decode(slot: usize, insn: &Insn, at: &[Option<Insn>], maps: &[Map]) -> Result<Op, LoadError> {
+    // The verifier rejects it wherever it is ("frame pointer is read only"). Here it is an operation of its own, so
+    // that only a program that gets there traps and the check costs the others nothing.
     if written(insn) == Some(Reg::R10) {
         return Ok(Op::WritesFramePointer);
     }
@@ -228,6 +241,8 @@ fn decode(slot: usize, insn: &Insn, at: &[Option<Insn>], maps: &[Map]) -> Result
         Insn::Atomic { width: Width::W64, op, base, offset, src } => {
             Op::Atomic64 { op, base: base.number(), offset, src: src.number() }
         }
+        // Absolute targets: adding a distance to the slot would be one more operation for each jump, and its overflow
+        // would have to be checked each time.
         Insn::Jump { offset } => Op::Jump { to: target(slot, i32::from(offset), at)? },
         Insn::JumpLong { offset } => Op::Jump { to: target(slot, offset, at)? },
         Insn::JumpIf { width, cond, dst, src, offset } => {

@@ -48,12 +48,15 @@ pub enum Part {
 impl Part {
     /// Every part that a program in its outermost function has.
     pub fn all() -> impl Iterator<Item = Self> {
+        // Without R10, which is the same in all states. In words of four bytes, as programs store classes: single bytes
+        // would cost four times the runs.
         (0..10).map(Self::Register).chain((0..(FRAME / 4) as u8).map(Self::Stack))
     }
 }
 
 /// The position of a stack word in the bitmap of written bytes: the index of the 64-bit word, and the mask.
 fn bits(word: u8) -> (usize, u64) {
+    // Four bits for each word of the stack, sixteen words in each word of the bitmap.
     (usize::from(word) / 16, 0xf << (4 * (u32::from(word) % 16)))
 }
 
@@ -64,6 +67,8 @@ impl State {
             Part::Register(number) => self.0.registers.get(usize::from(number)).copied(),
             Part::Stack(word) => {
                 let (index, mask) = bits(word);
+                // A word that is written in part has no value. A program that depends on such a part cannot be
+                // followed, and verification reports that as a difference.
                 self.0.stack.written.get(index).filter(|written| *written & mask == mask)?;
                 let bytes = self.0.stack.bytes.get(4 * usize::from(word)..)?.first_chunk()?;
                 Some(u64::from(u32::from_le_bytes(*bytes)))
@@ -76,12 +81,15 @@ impl State {
         match part {
             Part::Register(number) => {
                 if let Some(register) = self.0.registers.get_mut(usize::from(number)) {
+                    // A register cannot be unwritten. Poison is in no region, so it traps as an address, and as a
+                    // number it changes the result.
                     *register = POISON;
                 }
             }
             Part::Stack(word) => {
                 let (index, mask) = bits(word);
                 if let Some(written) = self.0.stack.written.get_mut(index) {
+                    // The bytes may stay: no read gets past the bit.
                     *written &= !mask;
                 }
             }
@@ -99,11 +107,14 @@ struct Watcher<R, L> {
 impl<R: FnMut(u64) -> bool, L: FnMut(Option<MapId>) -> bool> Watch for Watcher<R, L> {
     #[inline]
     fn reads(&mut self, address: u64) -> bool {
+        // Stack, context and packet are most of a program's reads and none of them is a map's. Sorted out first, they
+        // cost one comparison.
         RegionId::of(address).is_beyond_packets() && (self.read)(address)
     }
 
     #[inline]
     fn calls(&mut self, helper: Helper, memory: &Memory, argument: u64) -> bool {
+        // No other helper belongs to the look-up of a row, so to a follower they are all alike: `None`.
         let map = if helper == Helper::MAP_LOOKUP_ELEM { memory.map(argument) } else { None };
         (self.look_up)(map)
     }
@@ -122,6 +133,8 @@ impl Vm {
     ) -> Result<Stop, Box<Trap>> {
         let region = self.values(map);
         let note = note.and_then(|map| self.values(map));
+        // The byte within the element, for all elements of the map at once: which endpoint is looked up does not
+        // matter.
         let mask = (1 << region.map_or(0, |region| self.memory.shift(region))) - 1;
         let mut addresses = Vec::new();
         let read = |address: u64| {
@@ -129,6 +142,7 @@ impl Vm {
             if note.is_some() && of == note {
                 addresses.push(address);
             }
+            // `region` is `None` for a map without values; then nothing is ever equal, and the run ends by itself.
             of == region && address & mask == offset
         };
         let budget = self.budget;
@@ -136,8 +150,11 @@ impl Vm {
         machine.enter_frame();
         machine.enter_program(program);
         let result = machine.start(budget, &mut Watcher { read, look_up: |_| false });
+        // Before `finish`, which takes the packet away. After a trap the state is useless, but saving it costs less
+        // than asking.
         let saved = machine.save();
         machine.finish();
+        // Addresses during the run, places after it: the machine has the memory borrowed until then.
         noted.extend(addresses.into_iter().filter_map(|address| self.spot(address)));
         Ok(match (result?, saved) {
             ((_, End::Stopped), Some(saved)) => Stop::Before(Box::new(State(saved))),
@@ -160,18 +177,26 @@ impl Vm {
         let mut last = None;
         let read = |address: u64| {
             let region = Some(RegionId::of(address));
+            // Both maps of a row look-up: a miss in the rows is followed by a read of the defaults, and the last read
+            // counts.
             let noted = region == regions[0] || region == regions[1];
             if noted {
                 last = Some(address);
             }
+            // A read of any other map means that the look-up is over. Without this end, the rest of the program would
+            // run, and its reads of flows and counters would be taken for the set.
             !noted && region != also[0] && region != also[1]
         };
+        // Calls end it too, except look-ups in the row's own maps.
         let look_up = |map: Option<MapId>| map.is_none() || !maps.contains(&map);
         let budget = self.budget;
         let mut machine = Machine::new(self, state.0.program, skb, host);
+        // The packet is the caller's and not the one of the stopped run: a state holds none, and a row look-up reads
+        // none.
         machine.restore(&state.0);
         let result = machine.start(budget, &mut Watcher { read, look_up });
         machine.finish();
+        // After `finish`, so that the packet is back in its `Skb` also after a trap.
         result?;
         Ok(last.and_then(|address| self.spot(address)))
     }
@@ -188,6 +213,8 @@ impl Vm {
     /// Overwrites bytes of a value, even if programs may only read it. The kernel has no such operation.
     pub fn poke(&mut self, spot: Spot, bytes: &[u8]) -> Result<(), Errno> {
         let region = self.values(spot.map).ok_or(Errno::Inval)?;
+        // Past the checks for programs, because the map may be frozen and read-only: verification must observe the
+        // program with other bytes.
         let value = self.memory.bytes_mut(region, spot.element);
         let end = (spot.offset as usize).saturating_add(bytes.len());
         value.get_mut(spot.offset as usize..end).ok_or(Errno::Inval)?.copy_from_slice(bytes);

@@ -3,6 +3,7 @@
 use super::Errno;
 use std::collections::VecDeque;
 
+// `BPF_RINGBUF_HDR_SZ`. It counts towards the size, so fewer records fit than their bytes suggest.
 /// Bytes of the kernel's header before each record.
 const HEADER: u64 = 8;
 
@@ -39,6 +40,8 @@ impl Ring {
         let taken = bytes.saturating_add(HEADER).next_multiple_of(8);
         let end = self.producer + taken;
         // The kernel never fills the ring completely.
+        // Otherwise an empty ring and a full one would have equal positions modulo the size.
+        // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/ringbuf.c (`__bpf_ringbuf_reserve`)
         if taken > self.size || end - self.consumer > self.size - 1 {
             return Err(Errno::Again);
         }
@@ -49,8 +52,10 @@ impl Ring {
 
     /// Finishes a record: it is ready with data, discarded without.
     pub(super) fn finish(&mut self, position: u64, data: Option<Vec<u8>>) {
+        // Sorted by position, because records are only added at the end.
         let found = self.records.binary_search_by_key(&position, |record| record.position);
         if let Some(record) = found.ok().and_then(|index| self.records.get_mut(index)) {
+            // A discarded record keeps its place: the reader skips it, and only then its bytes are free again.
             record.state = data.map_or(State::Discarded, State::Ready);
         }
     }
@@ -61,12 +66,15 @@ impl Ring {
         while let Some(record) = self.records.pop_front() {
             match record.state {
                 State::Busy => {
+                    // A reader stops at the first busy record even if later ones are ready: it follows headers, and
+                    // this one has no final length.
                     self.records.push_front(record);
                     break;
                 }
                 State::Ready(data) => drained.push(data),
                 State::Discarded => {}
             }
+            // After each record, as libbpf's reader does, so writers get room as early as they do in the kernel.
             self.consumer = record.position + record.bytes;
         }
         drained

@@ -59,6 +59,8 @@ pub struct Skb {
 impl Skb {
     /// A linear Ethernet packet; the protocol is taken from its header.
     pub fn new(packet: Vec<u8>) -> Self {
+        // As the kernel does when a packet arrives (`eth_type_trans`). Programs read the field, not the header, so it
+        // must agree.
         let protocol = packet.get(12..14).and_then(|bytes| bytes.first_chunk()).map_or(0, |b| u16::from_be_bytes(*b));
         Self {
             linear: packet.len(),
@@ -89,8 +91,12 @@ impl Skb {
 
 /// The size of `struct __sk_buff`.
 pub(super) const END: u64 = 192;
+// In no region, so a program that follows it traps. The kernel gives out a pointer that may be NULL; programs here ask
+// only whether there is one.
 /// The value of a non-null socket pointer. Programs may only compare it with 0.
 const SOCKET: u64 = 0xffff_8880_0000_0000;
+// `NO_QUEUE_MAPPING`: the store is skipped, not cut to 16 bits.
+// https://github.com/torvalds/linux/blob/v6.1/net/core/filter.c (`bpf_convert_ctx_access`)
 /// The kernel ignores writes of a queue number from here on.
 const NO_QUEUE: u32 = 0xffff;
 
@@ -104,24 +110,34 @@ pub(super) struct Pointers {
 
 /// Reads a field or a part of one.
 pub(super) fn read(skb: &Skb, at: Pointers, offset: u64, bytes: u64) -> Result<u64, Fault> {
+    // Before alignment, so that a field behind the end is "outside" at every width, as in `bpf_skb_is_valid_access`.
     if offset >= END {
         return Err(Fault::Outside);
     }
+    // Aligned to its own width: https://github.com/torvalds/linux/blob/v6.1/net/core/filter.c
+    // (`bpf_skb_is_valid_access`, `off % size != 0`).
     if !offset.is_multiple_of(bytes) {
         return Err(Fault::Misaligned);
     }
+    // Nearly all fields have four bytes, and most may be read in part.
     let (field, rest) = ((offset & !3) as i16, offset & 3);
     match (field, bytes) {
+        // Four bytes in the context, but the load yields a pointer of eight: the verifier replaces it by a load of
+        // `skb->data`. Without meta data in front of the packet, both are equal.
         (field::DATA | field::DATA_META, 4) => return Ok(at.data),
         (field::DATA_END, 4) => return Ok(at.data_end),
+        // Half a pointer would be a number, and pointers must not become numbers.
         (field::DATA | field::DATA_META | field::DATA_END, _) => return Err(Fault::NotAllowed),
         (field::TSTAMP, 8) => return Ok(skb.tstamp),
         (field::SK, 8) => return Ok(if skb.has_socket { SOCKET } else { 0 }),
+        // `cb[0]` and `cb[2]`: the pairs that begin at a multiple of eight. `cb[4]` has no partner.
         (field::CB | 56, 8) => {
             let (low, high) = (word(skb, at, field)?, word(skb, at, field + 4)?);
             return Ok(u64::from(high) << 32 | u64::from(low));
         }
         (_, 8) => return Err(Fault::NotAllowed),
+        // The kernel reads the whole short field and shifts it. Beyond its width the result would be data of the wrong
+        // place, so this machine is stricter.
         (field, _) if rest >= u64::from(field::kept_bytes(field)) => return Err(Fault::NotAllowed),
         _ => {}
     }
@@ -136,6 +152,7 @@ fn word(skb: &Skb, at: Pointers, field: i16) -> Result<u32, Fault> {
         field::PKT_TYPE => skb.pkt_type,
         field::MARK => skb.mark,
         field::QUEUE_MAPPING => skb.queue_mapping,
+        // In network order as in `skb->protocol`, on a little-endian machine. Programs compare with a swapped constant.
         field::PROTOCOL => u32::from(skb.protocol.swap_bytes()),
         field::VLAN_PRESENT => u32::from(skb.vlan_tci.is_some()),
         field::VLAN_TCI => u32::from(skb.vlan_tci.unwrap_or(0)),
@@ -144,6 +161,7 @@ fn word(skb: &Skb, at: Pointers, field: i16) -> Result<u32, Fault> {
         field::INGRESS_IFINDEX => skb.ingress_ifindex,
         field::IFINDEX => skb.ifindex,
         field::TC_INDEX => skb.tc_index,
+        // `cb` is the only array of the context.
         48 | 52 | 56 | 60 | 64 => skb.cb.get((field - field::CB) as usize / 4).copied().unwrap_or(0),
         field::HASH => skb.hash,
         field::TC_CLASSID => skb.tc_classid,
@@ -151,6 +169,8 @@ fn word(skb: &Skb, at: Pointers, field: i16) -> Result<u32, Fault> {
         field::WIRE_LEN => skb.wire_len,
         field::GSO_SEGS => skb.gso_segs,
         field::GSO_SIZE => skb.gso_size,
+        // Among others the addresses and ports of the socket: `tc_cls_act_is_valid_access` in
+        // https://github.com/torvalds/linux/blob/v6.1/net/core/filter.c excludes `family` to `local_port`.
         _ => return Err(Fault::NotAllowed),
     })
 }
@@ -163,6 +183,8 @@ pub(super) fn write(skb: &mut Skb, offset: u64, bytes: u64, value: u64) -> Resul
     if !offset.is_multiple_of(bytes) {
         return Err(Fault::Misaligned);
     }
+    // The fields that `tc_cls_act_is_valid_access` lists, at full width only:
+    // https://github.com/torvalds/linux/blob/v6.1/net/core/filter.c
     let target = match (offset as i16, bytes) {
         (field::TSTAMP, 8) => {
             skb.tstamp = value;
@@ -186,6 +208,7 @@ pub(super) fn write(skb: &mut Skb, offset: u64, bytes: u64, value: u64) -> Resul
 }
 
 fn write_cb(skb: &mut Skb, offset: u64, bytes: u64, value: u64) -> Result<(), Fault> {
+    // Through a copy of its bytes: `cb` may be written at any width, and a write of eight bytes covers two words.
     let mut flat = [0; 20];
     for (to, word) in flat.chunks_exact_mut(4).zip(skb.cb) {
         to.copy_from_slice(&word.to_le_bytes());

@@ -63,6 +63,7 @@ pub struct Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { address, region, element, offset, size } = self;
+        // The raw address as well: its upper bits show which object the program had, if the decoding guessed wrong.
         write!(f, "{address:#x}: byte {offset} of {region} (element {element}, {size} bytes)")
     }
 }
@@ -114,6 +115,7 @@ pub enum Cause {
     OffTheEnd,
     #[error("more than {0} instructions")]
     Budget(u64),
+    // Counted in frames, the entry's included; the kernel's message says "the call stack of 8 frames is too deep".
     #[error("more than 8 nested calls")]
     CallDepth,
     #[error("argument {argument} of {helper} is not {expected}")]
@@ -148,6 +150,7 @@ struct Named<'a>(&'a Option<Insn>);
 
 impl fmt::Display for Named<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // In backquotes and in the text form of `disasm`, so that a message can be searched for in a listing.
         self.0.as_ref().map_or(Ok(()), |insn| write!(f, " `{insn}`"))
     }
 }

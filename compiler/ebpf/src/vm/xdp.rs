@@ -16,8 +16,11 @@ pub(super) fn read(skb: &Skb, at: Pointers, offset: u64, bytes: u64) -> Result<u
         return Err(Fault::Misaligned);
     }
     match (offset as i16, bytes) {
+        // No meta data is in front of the packet, so both pointers are equal.
         (field::DATA | field::DATA_META, 4) => Ok(at.data),
         (field::DATA_END, 4) => Ok(at.data_end),
+        // An XDP program runs where the packet arrives: the interface of the hook is the one that the packet came in
+        // through.
         (field::INGRESS_IFINDEX, 4) => Ok(skb.ifindex.into()),
         (field::RX_QUEUE_INDEX, 4) => Ok(skb.queue_mapping.into()),
         _ => Err(Fault::NotAllowed),

@@ -90,6 +90,8 @@ impl<'c> Natures<'c> {
                 for peer in &rule.peers {
                     let key = key_of(policy.namespace, peer);
                     let number = peers.len() as u32;
+                    // Equal peers of different rules are one. The natures of addresses then depend on which peers exist
+                    // and not on how often they are written, and clusters repeat a few peers in most of their policies.
                     if *peers.entry(key).or_insert(number) != number {
                         continue;
                     }
@@ -132,15 +134,22 @@ impl<'c> Natures<'c> {
 
     /// The number of an address's nature.
     pub(super) fn of(&mut self, address: IpAddr) -> u32 {
+        // The directory decides who owns an address, as it does for the oracle itself. A second rule for that here
+        // could agree with a mistake of the compiler.
         let endpoint = self.directory.endpoint_at(address);
         let plain = self.plain(endpoint, Some(address));
+        // A hostPort is on the node's addresses. A packet to a pod's own address never meets it.
         let host_ports = if endpoint.is_none() { self.host_ports_at(address) } else { Vec::new() };
         let mut nature = Nature { plain, frontend: None, on_pod: false, host_ports, family: None };
+        // With `service-address=address`, a service's address is an address like any other, and all of this must not
+        // split natures.
         if self.cluster.assume.service_address == ServiceAddress::Backends {
             // For a pod's address, only claims on ports matter: it counts as the pod's address otherwise.
             let matters = |it: &&FrontendPorts| endpoint.is_none() || !it.ports.is_empty();
             nature.frontend = self.cluster.frontend(address).filter(matters);
             nature.on_pod = nature.frontend.is_some() && endpoint.is_some();
+            // The family matters only for backends, and only these addresses have some. Elsewhere it would double the
+            // natures for nothing.
             let leads = nature.frontend.is_some() || !self.plains[plain as usize].nodes.is_empty();
             nature.family = leads.then(|| Family::of(address));
         }
@@ -159,6 +168,8 @@ impl<'c> Natures<'c> {
 
     /// The lists that contain an address; `None` if the address is a service's or a node's.
     pub(super) fn lists_of_plain(&self, nature: u32) -> Option<&[ListId]> {
+        // A service's address is judged by its backends, and traffic of a pod with its own node is always allowed. So a
+        // list alone does not decide about either address.
         let nature = self.list.get(nature as usize).filter(|it| it.frontend.is_none())?;
         let plain = self.plains.get(nature.plain as usize).filter(|it| it.nodes.is_empty())?;
         Some(&plain.lists)
@@ -168,6 +179,8 @@ impl<'c> Natures<'c> {
     pub(super) fn plain(&mut self, endpoint: Option<EndpointId>, address: Option<IpAddr>) -> u32 {
         let cluster = self.cluster;
         let endpoint = endpoint.map(|id| &cluster.endpoints[id.index()]);
+        // A pod on the host's network has the node's address and is not selected by labels; the same holds for pods
+        // that have finished.
         let member = endpoint.filter(|it| it.standing == Standing::Member);
         let mut peers = member.map_or_else(Vec::new, |pod| self.held(pod).to_vec());
         // Spec: "Selects particular IPBlocks to allow": also of addresses of pods, unless the assumption is otherwise.
@@ -176,7 +189,9 @@ impl<'c> Natures<'c> {
         }
         let contains = |(_, ranges): &&(ListId, Vec<(IpAddr, IpAddr)>)| address.is_some_and(|it| is_in(ranges, it));
         let lists = self.lists.iter().filter(contains).map(|(id, _)| *id).collect();
+        // A pod that has the address of a node counts as the pod: its packets come through its own interface.
         let nodes = if member.is_some() { Vec::new() } else { self.nodes_of(endpoint, address) };
+        // Ports that no rule names would give almost every pod a nature of its own.
         let spoken =
             |port: &&weir_objects::k8s::NamedPort| self.names.contains(&(port.name.as_str(), port.protocol as usize));
         let named = member.map_or(&[][..], |pod| &pod.named_ports).iter().filter(spoken);
@@ -203,6 +218,7 @@ impl<'c> Natures<'c> {
     fn held(&mut self, pod: &Endpoint) -> &[u32] {
         let cluster = self.cluster;
         let labels = self.projection.of(cluster, pod.labels);
+        // Field by field, because the closure needs `projection` mutably while `held` is borrowed.
         let Self { held, pods, projection, .. } = self;
         held.entry((pod.namespace, labels)).or_insert_with(|| {
             // Spec: "If namespaceSelector is also set, then the NetworkPolicyPeer as a whole selects the pods matching
@@ -237,6 +253,8 @@ impl<'c> Natures<'c> {
         for (first, last) in blocks.chain(lists) {
             cuts.extend(around(first, last));
         }
+        // Without a single block or pod there is still the rest of the address space, and a program may be wrong about
+        // it.
         for family in [Family::V4, Family::V6] {
             cuts.extend([to_address(family, 0), to_address(family, highest(family))]);
         }
@@ -261,16 +279,21 @@ pub(crate) fn around(first: IpAddr, last: IpAddr) -> impl Iterator<Item = IpAddr
     let (family, low) = to_number(first);
     let high = to_number(last).1;
     let after = (high < highest(family)).then(|| high + 1);
+    // The outer neighbours as well: a block that is one address too long is right everywhere inside.
     [low.checked_sub(1), Some(low), Some(high), after].into_iter().flatten().map(move |it| to_address(family, it))
 }
 
 /// A list's entries, sorted; overlapping entries are merged.
 fn ranges(cluster: &Cluster, id: ListId) -> Vec<(IpAddr, IpAddr)> {
     let mut entries: Vec<_> = cluster.lists[id.index()].entries.iter().map(|it| (it.first, it.last)).collect();
+    // `IpAddr` orders all IPv4 addresses before all IPv6 ones, so one sorted list serves both and no range reaches from
+    // one into the other.
     entries.sort_unstable();
     let mut merged: Vec<(IpAddr, IpAddr)> = Vec::with_capacity(entries.len());
     for (first, last) in entries {
         match merged.last_mut() {
+            // `max`, because an entry may lie inside the one before. Ranges that only touch may stay apart: the search
+            // below needs disjoint ranges, not the fewest.
             Some(before) if first <= before.1 => before.1 = before.1.max(last),
             _ => merged.push((first, last)),
         }
@@ -295,6 +318,8 @@ impl<'c> Blocks<'c> {
     fn new(list: Vec<(u32, Prefix, &'c [Prefix])>) -> Self {
         let prefixes = list.iter().flat_map(|(_, cidr, except)| std::iter::once(cidr).chain(*except));
         let ends = prefixes.map(|prefix| (prefix.address(), prefix.last()));
+        // Pieces begin at a block's first address and after its last. The last address itself is one cut more than
+        // needed, which changes no result; the address before the first must not be one, since nothing changes there.
         let ends = ends.flat_map(|(first, last)| around(first, last).filter(move |it| *it >= first));
         let mut cuts: Vec<IpAddr> = ends.collect();
         cuts.sort_unstable();
@@ -304,6 +329,8 @@ impl<'c> Blocks<'c> {
 
     fn containing(&mut self, address: IpAddr) -> &[u32] {
         let Self { list, cuts, known } = self;
+        // The family belongs to the key: addresses of IPv4 and IPv6 around the border between the two may have the same
+        // number of cuts before them.
         let place = (address.is_ipv4(), cuts.partition_point(|cut| *cut <= address));
         known.entry(place).or_insert_with(|| {
             // Spec: "Except is a slice of CIDRs that should not be included within an IPBlock."
@@ -328,6 +355,9 @@ impl<'c> Projection<'c> {
     fn new(cluster: &'c Cluster, pods: &[PodPeer]) -> Self {
         let selectors: BTreeSet<SelectorId> = pods.iter().map(|peer| peer.pods).collect();
         let selectors = selectors.into_iter().map(|id| cluster.labels.selector(id));
+        // Two label sets that agree on every key that some selector names are matched by the same selectors. Clusters
+        // have thousands of label sets, mostly through `pod-template-hash` and names of jobs, but few keys in
+        // selectors.
         let keys = selectors.flat_map(|selector| {
             let written = selector.match_expressions.iter().map(|it| it.key.as_str());
             selector.match_labels.keys().map(String::as_str).chain(written)
@@ -345,6 +375,8 @@ impl<'c> Projection<'c> {
         let Self { keys, numbers, of, .. } = self;
         *of.entry(labels).or_insert_with(|| {
             let set = cluster.labels.labels(labels);
+            // In the order of the keys' set, which is fixed. A missing key is `None` and not an empty value: `Exists`
+            // distinguishes them.
             let seen = keys.iter().map(|key| set.get(*key).map(String::as_str)).collect();
             let next = numbers.len() as u32;
             *numbers.entry(seen).or_insert(next)
@@ -353,6 +385,8 @@ impl<'c> Projection<'c> {
 
     fn pods_match(&mut self, cluster: &Cluster, selector: SelectorId, projected: u32, labels: LabelSetId) -> bool {
         let ask = || matches(cluster.labels.selector(selector), cluster.labels.labels(labels));
+        // Kept by the projection, so that thousands of label sets share one answer. The full labels are needed only to
+        // ask.
         *self.pods.entry((selector, projected)).or_insert_with(ask)
     }
 

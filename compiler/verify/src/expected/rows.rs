@@ -44,6 +44,8 @@ impl<'c> Expected<'c> {
     pub(crate) fn holders(&self) -> Holders {
         let mut by_peer = vec![Vec::new(); self.natures.peer_count()];
         let mut listed = Vec::new();
+        // Turned round once, from natures with their peers to peers with their natures. So a rule touches only the
+        // natures that it matches, and not all of them.
         for (number, plain) in (0u32..).zip(&self.natures.plains) {
             plain.peers.iter().for_each(|peer| by_peer[*peer as usize].push(number));
             listed.extend((!plain.lists.is_empty()).then_some(number));
@@ -58,14 +60,20 @@ impl<'c> Expected<'c> {
         for index in 0..self.natures.list.len() {
             let nature = self.natures.list[index].clone();
             let plain = &self.natures.plains[nature.plain as usize];
+            // Only packets that leave can have a service's or a node's address as their destination before kube-proxy
+            // translates it. Packets that arrive are already addressed to the pod.
             let leaves = direction == Direction::Egress;
             let special = leaves && (nature.family.is_some() || !plain.nodes.is_empty());
             let mut set = if special { self.special(kind, &row, &nature) } else { None };
+            // After the service's ports: a hostPort can only take away. If both claim a port, either may get the
+            // packet, so both must be allowed.
             if leaves && !nature.host_ports.is_empty() {
                 let mut less = set.unwrap_or_else(|| row.get(nature.plain as usize).to_vec());
                 self.take_host_ports(kind, &row, &nature, &mut less);
                 set = Some(less);
             }
+            // The special sets are about ports of services and nodes. Errors about live flows leave for these addresses
+            // as for all others.
             set.iter_mut().for_each(|set| insert(set, Slots::ICMP_ERRORS));
             let set = set.as_deref().unwrap_or_else(|| row.get(nature.plain as usize));
             numbers.push(self.sets.number(set));
@@ -76,6 +84,8 @@ impl<'c> Expected<'c> {
     /// Whether any policy or denying list is in force.
     pub(crate) fn can_deny(&self, kind: u32, direction: Direction) -> bool {
         let kind = &self.kinds[kind as usize];
+        // A list that allows can deny nothing, not even together with others: addresses that no list denies are left to
+        // the policies.
         let denies = |list: &weir_model::CidrList| asked(list, direction) && list.action == ListAction::Deny;
         kind.policies.iter().any(|id| self.cluster.policies[id.index()].rules(direction).is_some())
             || kind.lists.iter().any(|id| denies(&self.cluster.lists[id.index()]))
@@ -94,6 +104,8 @@ impl<'c> Expected<'c> {
         let count = self.natures.plains.len();
         // Spec: "By default, a pod is non-isolated for egress; all outbound connections are allowed." (ingress
         // likewise)
+        // Not isolated means everything, also packets without ports. The sets of rules could not express that: a rule
+        // with ports never includes them.
         let begin = if isolating.is_empty() { bits::full(self.slots.count()) } else { vec![0; words] };
         let mut row = Row { words, sets: begin.repeat(count) };
         for policy in isolating {
@@ -101,11 +113,13 @@ impl<'c> Expected<'c> {
                 self.add_rule(holders, kind, direction, policy, rule, &mut row);
             }
         }
+        // After the rules: lists are a tier before policies, so no rule can allow an address that a list denies.
         for plain in &holders.listed {
             if self.is_denied(kind, direction, &self.natures.plains[*plain as usize]) {
                 row.get_mut(*plain as usize).fill(0);
             }
         }
+        // Last, because the loop above clears whole sets, and isolation begins with empty ones.
         self.add_errors(kind, direction, &mut row);
         row
     }
@@ -137,8 +151,10 @@ impl<'c> Expected<'c> {
         rule: &'c Rule,
         row: &mut Row,
     ) {
+        // Once for each rule and not for each nature: only named ports on egress depend on the other end.
         let same = self.numbered(kind, direction, rule);
         let has_names = rule.ports.iter().any(|port| matches!(port.port, PortMatch::Named(_)));
+        // On ingress the name is looked up in the pod's own ports, which `numbered` has done.
         let names = has_names && direction == Direction::Egress;
         let mut allow = |plain: u32| {
             let set = row.get_mut(plain as usize);
@@ -172,6 +188,7 @@ impl<'c> Expected<'c> {
                     let of_name = own.filter(|it| it.name == *name && it.protocol == port.protocol);
                     of_name.for_each(|it| self.add_range(port, it.number, it.number, &mut set));
                 }
+                // On egress it is the destination's name; see `add_names`.
                 PortMatch::Named(_) => {}
             }
         }
@@ -202,14 +219,17 @@ impl<'c> Expected<'c> {
         let plain = &self.natures.plains[nature.plain as usize];
         let node = self.kinds[kind as usize].node;
         // Spec: "Traffic to and from the node where a Pod is running is always allowed, regardless of the IP address of
-        // the Pod or the node."
+        // the Pod or the node." Only the endpoint's own node: other nodes' addresses are ordinary ones to policy.
         let own_node = node.is_some_and(|node| plain.nodes.contains(&node));
         let denied = !own_node && self.is_denied(kind, Direction::Egress, plain);
         if !own_node && nature.frontend.is_none() {
             return None;
         }
+        // A ClusterIP leads to nothing but its service. At a port that the service lacks there is no pod that a rule
+        // could select, so only rules without peers can allow it.
         let is_closed = !nature.on_pod && nature.frontend.is_some_and(|it| it.owner.is_some());
         let mut set = match () {
+            // The order of these cases is the order of precedence: the first that holds decides.
             () if is_closed && denied => vec![0; words(self.slots.count())],
             () if is_closed => self.without_peers(kind, |_| true),
             () if own_node => bits::full(self.slots.count()),
@@ -220,6 +240,8 @@ impl<'c> Expected<'c> {
             let reached = |claim: &(ServiceId, usize)| self.reaches_service(kind, row, nature, *claim, slot);
             let allowed = !denied && claims.iter().all(reached);
             match (allowed, contested || claims.len() > 1) {
+                // A contested port may also lead to the address itself, so the address's own rules must allow it too.
+                // They are in `set` already; inserting the port would overrule them.
                 (true, true) => {}
                 (true, false) => insert(&mut set, slot),
                 (false, _) => remove(&mut set, slot),
@@ -236,6 +258,7 @@ impl<'c> Expected<'c> {
             at.contested = port.contested || nature.on_pod;
             at.claims.extend(port.claims.iter().map(|(service, index)| (*service, *index as usize)));
         }
+        // Node ports of every service: kube-proxy opens them on all nodes, whichever node the backends are on.
         if own_node && nature.family.is_some() && self.cluster.assume.service_address == ServiceAddress::Backends {
             for (id, service) in self.cluster.services.iter().enumerate() {
                 for (index, port) in service.ports.iter().enumerate() {
@@ -263,6 +286,8 @@ impl<'c> Expected<'c> {
         let plains = &self.backends[service.index()][index];
         let serves =
             |address: std::net::IpAddr| nature.family.is_none_or(|it| weir_objects::address::Family::of(address) == it);
+        // kube-proxy translates within one family: the IPv6 backends of a dual-stack service never get a packet to its
+        // IPv4 address.
         let serving = port.backends.iter().zip(plains).filter(|(it, _)| it.address.is_none_or(serves));
         let serving: Vec<_> = serving.collect();
         if serving.is_empty() {
@@ -270,6 +295,8 @@ impl<'c> Expected<'c> {
             let allows_all = |rule: &Rule| rule.ports.is_empty() || rule.ports.iter().any(|it| is_all(it, port));
             return contains(&self.without_peers(kind, allows_all), slot);
         }
+        // `all` and not `any`: the packet is judged before kube-proxy chooses a backend, and the service proxy chooses
+        // at random. A service that works now and then is worse than one that never works.
         serving.into_iter().all(|(backend, plain)| {
             // Spec: "A Pod cannot block access to itself."
             let itself = backend.endpoint == Some(me) || backend.address.is_some_and(|at| own.contains(&at));
@@ -289,6 +316,8 @@ impl<'c> Expected<'c> {
             let itself = of.claims.contains(index);
             let own_node = of.node.is_some_and(|node| self.natures.plains[plain].nodes.contains(&node));
             let at = self.slots.of((Some(claim.protocol), claim.backend.port));
+            // Other nodes' hostPorts are ordinary ports here. The policies of the pod behind them judge the packet
+            // where it arrives.
             if of.node == Some(claim.node) && !itself && !own_node && !contains(row.get(plain), at) {
                 remove(set, self.slots.of((Some(claim.protocol), claim.port)));
             }
@@ -297,6 +326,7 @@ impl<'c> Expected<'c> {
 
     /// What rules that name no peer allow, where nothing is known of the other end.
     fn without_peers(&self, kind: u32, keep: impl Fn(&Rule) -> bool) -> Vec<u64> {
+        // Only egress: a service's address is a destination.
         let isolating = self.isolating(kind, Direction::Egress);
         if isolating.is_empty() {
             return bits::full(self.slots.count());
@@ -322,6 +352,7 @@ fn is_all(rule: &PortRule, port: &ServicePort) -> bool {
     rule.protocol == port.protocol
         && match rule.port {
             PortMatch::Any => true,
+            // From 1, because the API knows no port 0: `1-65535` is how manifests write "every port".
             PortMatch::Range(first, last) => first <= 1 && last == u16::MAX,
             PortMatch::Named(_) => false,
         }

@@ -25,6 +25,8 @@ pub(super) enum Asks {
 pub(super) fn classify(parts: &mut Parts<'_, '_>, instance: Instance) -> Result<Vec<(Port, Option<Asks>)>, Stopped> {
     let mut known = HashMap::new();
     let mut ports = Vec::new();
+    // One set is enough to learn which bit belongs to a port: the way from a port to its bit does not depend on the
+    // set.
     let place = place(parts, instance)?;
     for port in parts.ports {
         let asks = match place {
@@ -33,9 +35,12 @@ pub(super) fn classify(parts: &mut Parts<'_, '_>, instance: Instance) -> Result<
             None => None,
         };
         let number = ports.len();
+        // By slot and bit together. Two ports of one slot with different bits are a boundary that only the programs
+        // have; two slots with one bit are a boundary that they lack.
         if *known.entry((parts.expected.slots.of(*port), asks)).or_insert(number) == number {
             ports.push((*port, asks));
         }
+        // Nothing is compared yet: a wrong bit shows when the sets are.
         parts.report.count(Part::Ports, 1, 1);
     }
     Ok(ports)
@@ -45,6 +50,8 @@ pub(super) fn classify(parts: &mut Parts<'_, '_>, instance: Instance) -> Result<
 /// endpoint at a subject class for which this holds.
 fn place(parts: &mut Parts<'_, '_>, instance: Instance) -> Result<Option<(std::net::IpAddr, Spot)>, Stopped> {
     let classes = parts.survey.classes.get(&instance).map_or(&[][..], Vec::as_slice);
+    // Subject classes whose rows read no set are rare, so the first endpoints decide. The limit keeps programs that
+    // never read one from costing every endpoint times every class.
     for local in parts.locals.iter().take(8) {
         parts.prober.set_subject(local.subject)?;
         for class in classes {
@@ -77,25 +84,33 @@ fn asks(
     (address, origin): (std::net::IpAddr, Spot),
     port: Port,
 ) -> Result<Asks, Stopped> {
+    // The program decided about this port without a set. The same verdict twice says that no bit matters.
     let Some(spot) = spot(parts, instance, address, port)? else {
         let verdict = parts.prober.verdict(instance, address, port)?;
         return Ok(Asks::Other(verdict, verdict));
     };
     let bytes = parts.prober.bytes(spot);
+    // Eight bytes at most: behind the last word of a table there are fewer, and a write beyond its end is an error.
     let before: Vec<u8> = bytes.iter().skip(spot.offset as usize).take(8).copied().collect();
     let mut with = |word: u64| -> Result<Verdict, Stopped> {
         parts.prober.poke(spot, word.to_le_bytes().get(..before.len()).unwrap_or_default())?;
         Ok(parts.prober.verdict(instance, address, port)?)
     };
+    // These two first. If the verdict does not follow the word, or follows it upside down, the six patterns would still
+    // give some number, and it would mean nothing.
     let (all, none) = (with(u64::MAX)?, with(0)?);
     let mut bit = 0;
     if (all, none) == (Verdict::Allow, Verdict::Deny) {
         for (index, pattern) in PATTERNS.into_iter().enumerate() {
+            // Each pattern asks for one bit of the deciding bit's number: six runs instead of sixty-four.
             bit |= u32::from(with(pattern)? == Verdict::Allow) << index;
         }
     }
+    // The set belongs to other ports and classes too, and they are read from it later.
     parts.prober.poke(spot, &before)?;
     match (all, none) {
+        // Relative to the read for packets without ports: the same set is elsewhere for other rows, but its words keep
+        // their distances.
         (Verdict::Allow, Verdict::Deny) => Ok(Asks::Bit(spot.offset as i64 - origin.offset as i64, bit)),
         other => Ok(Asks::Other(other.0, other.1)),
     }

@@ -82,11 +82,14 @@ impl Measured {
         address: IpAddr,
         (class, subject): (u32, u32),
     ) -> Result<u32, Broken> {
+        // Most entries of a row lead to the same few places, so this answers nearly all of the questions.
         if let Some(number) = spot.and_then(|spot| self.spots.get(&spot)) {
             return Ok(*number);
         }
         let key = match spot {
             None => Key::Nowhere(class, subject),
+            // Compiled tables store each set once, so the place is the set. Kernel maps have a copy in each entry, so
+            // there the bytes are compared.
             Some(spot) if prober.is_table(spot.map) => Key::Place(spot.map, spot.offset),
             Some(spot) => Key::Bytes(spot.map, prober.bytes(spot).into(), spot.offset),
         };
@@ -97,10 +100,13 @@ impl Measured {
                     Some(spot) => self.read(prober, report, instance, (spot, address))?,
                     None => None,
                 };
+                // Sets whose bytes cannot be trusted are measured port by port. That is slow, and it is the same way as
+                // for programs without bits at all.
                 let set = match set {
                     Some(set) => set,
                     None => self.measure(prober, report, instance, address)?,
                 };
+                // Two keys may have the same set. One number for both keeps the cache of comparisons small.
                 let number = self.sets.number(&set);
                 self.numbers.insert(key, number);
                 number
@@ -123,6 +129,8 @@ impl Measured {
         (spot, address): (Spot, IpAddr),
     ) -> Result<Option<Vec<u64>>, Broken> {
         let Some(mut set) = self.bits_at(prober.bytes(spot), spot.offset) else { return Ok(None) };
+        // Another port of each word with each set: over all sets every bit is confirmed by packets again and again, and
+        // no set costs more than one packet for each of its words.
         self.turn += 1;
         let sample = self.words.iter().filter_map(|word| word.get(self.turn % word.len()));
         for number in sample.chain(&self.others) {
@@ -130,7 +138,10 @@ impl Measured {
             let allows = prober.verdict(instance, address, *port)? == Verdict::Allow;
             report.count(Part::Sets, 1, 1);
             match self.bits.get(*number) {
+                // Ports without a bit have no other source than the packet.
                 Some(None) if allows => insert(&mut set, *number),
+                // One contradiction is enough: then the bytes have another meaning here than in the set with which the
+                // bits were found.
                 Some(Some(_)) if allows != bits::contains(&set, *number) => return Ok(None),
                 _ => {}
             }
@@ -143,6 +154,8 @@ impl Measured {
         let mut set = vec![0; bits::words(self.ports.len())];
         for (number, bit) in self.bits.iter().enumerate() {
             let Some((delta, bit)) = bit else { continue };
+            // Checked, because both numbers come from an artifact that may be damaged: a place outside of the bytes is
+            // no set.
             let at = i64::try_from(offset).ok()?.checked_add(*delta)?;
             let word = u64::from_le_bytes(*bytes.get(usize::try_from(at).ok()?..)?.first_chunk()?);
             if word >> bit & 1 == 1 {

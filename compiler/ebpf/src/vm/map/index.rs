@@ -14,6 +14,8 @@ pub(super) struct Slots {
 
 impl Slots {
     fn take(&mut self) -> Option<u32> {
+        // The last one first, like the kernel's free lists. A value that programs still point to is then reused early,
+        // which finds such mistakes.
         if let Some(slot) = self.free.pop() {
             return Some(slot);
         }
@@ -41,8 +43,11 @@ impl Recency {
             self.times.resize(slot + 1, 0);
         }
         let Some(time) = self.times.get_mut(slot) else { return };
+        // Keys move along with the time, so a use needs no copy of the key.
         let known = self.by_time.remove(time);
+        // A look-up does not bring a key. If the slot is unknown as well, there is nothing to remember.
         if let Some(key) = known.or_else(|| key.map(Box::from)) {
+            // A counter and not a clock: no two uses have the same time, so there is always exactly one oldest entry.
             self.clock += 1;
             *time = self.clock;
             self.by_time.insert(self.clock, key);
@@ -52,11 +57,14 @@ impl Recency {
     fn forget(&mut self, slot: u32) {
         if let Some(time) = self.times.get_mut(slot as usize) {
             self.by_time.remove(time);
+            // No use has time 0, so a later `remove` of it finds nothing.
             *time = 0;
         }
     }
 
     fn victim(&self) -> Option<Box<[u8]>> {
+        // The kernel approximates this order with lists that are per CPU and rotated in batches. Exactness makes runs
+        // repeatable; tests against the kernel stop before a map is full.
         self.by_time.first_key_value().map(|(_, key)| key.clone())
     }
 }
@@ -103,6 +111,7 @@ impl Index {
     /// The slot that a look-up finds.
     pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
         match self {
+            // Array keys are numbers in the machine's byte order.
             Self::Array { entries } => array_slot(key).filter(|slot| slot < entries),
             Self::Hash { keys, .. } => keys.get(key).copied(),
             Self::Lpm { lengths, bits, .. } => longest_match(lengths, *bits, key),
@@ -121,18 +130,27 @@ impl Index {
     pub(super) fn slot_for(&mut self, key: &[u8], flags: u64) -> Result<(u32, bool), Errno> {
         match self {
             Self::Array { entries } => {
+                // The order of the checks is the kernel's, because programs see which error comes first:
+                // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/arraymap.c (`array_map_update_elem`).
                 let slot = array_slot(key).filter(|slot| slot < entries).ok_or(Errno::TooBig)?;
                 if flags == NOEXIST { Err(Errno::Exist) } else { Ok((slot, false)) }
             }
             Self::Hash { keys, slots, recency } => hash_slot(keys, slots, recency, key, flags),
             Self::Lpm { lengths, slots, bits } => {
+                // A prefix longer than the map's keys is "invalid" to an update, but "not found" to a look-up (`find`),
+                // as in the kernel.
                 let (length, data) = prefix(key, *bits).ok_or(Errno::Inval)?;
                 let table = lengths.entry(length).or_default();
                 match table.get(data.as_slice(key)) {
+                    // Kernels without the fix of December 2024 ("bpf: Handle BPF_EXIST and BPF_NOEXIST for LPM trie")
+                    // ignore both flags for tries. Callers that must load there use neither.
                     Some(_) if flags == NOEXIST => Err(Errno::Exist),
+                    // Also in a full map. Older kernels answer ENOSPC here, because they count before they search:
+                    // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/lpm_trie.c (`trie_update_elem`).
                     Some(&slot) => Ok((slot, false)),
                     None if flags == EXIST => Err(Errno::NoEnt),
                     None => {
+                        // ENOSPC for tries and E2BIG for hashes: two files of the kernel, two habits.
                         let slot = slots.take().ok_or(Errno::NoSpc)?;
                         table.insert(data.as_slice(key).into(), slot);
                         Ok((slot, true))
@@ -146,6 +164,7 @@ impl Index {
     /// Removes an entry and frees its slot.
     pub(super) fn remove(&mut self, key: &[u8]) -> Result<u32, Errno> {
         let (slot, slots) = match self {
+            // All elements of an array exist as long as the array does.
             Self::Array { .. } | Self::None => return Err(Errno::Inval),
             Self::Hash { keys, slots, recency } => {
                 let slot = keys.remove(key).ok_or(Errno::NoEnt)?;
@@ -160,6 +179,8 @@ impl Index {
                 (table.remove(data.as_slice(key)).ok_or(Errno::NoEnt)?, slots)
             }
         };
+        // The bytes stay until the slot is used again: the kernel reuses preallocated elements without a grace period,
+        // and programs must cope with that.
         slots.free.push(slot);
         Ok(slot)
     }
@@ -175,6 +196,7 @@ impl Index {
             }
             Self::None => Vec::new(),
         };
+        // The order of a hash map must not reach a caller.
         keys.sort_unstable();
         keys
     }
@@ -192,6 +214,7 @@ fn hash_slot(
     flags: u64,
 ) -> Result<(u32, bool), Errno> {
     let existing = keys.get(key).copied();
+    // Flags before room: an update that the flags forbid must evict nothing.
     let (slot, new) = match existing {
         Some(_) if flags == NOEXIST => return Err(Errno::Exist),
         None if flags == EXIST => return Err(Errno::NoEnt),
@@ -202,6 +225,7 @@ fn hash_slot(
         keys.insert(key.into(), slot);
     }
     if let Some(recency) = recency {
+        // An update is a use.
         recency.touch(slot, Some(key));
     }
     Ok((slot, new))
@@ -210,6 +234,8 @@ fn hash_slot(
 /// Makes room by removing the least recently used entry.
 fn evict(keys: &mut HashMap<Box<[u8]>, u32>, recency: &mut Option<Box<Recency>>) -> Option<u32> {
     let recency = recency.as_mut()?;
+    // The victim's slot is reused at once, as in the kernel: a program that still has its address now sees another
+    // entry's value.
     let slot = keys.remove(&recency.victim()?)?;
     recency.forget(slot);
     Some(slot)
@@ -222,7 +248,9 @@ impl Masked {
     fn new(data: &[u8], length: u32) -> Self {
         let mut masked = [0; LPM_DATA];
         for (index, (to, from)) in masked.iter_mut().zip(data).enumerate() {
+            // The number of bits of this byte that belong to the prefix, 0 to 8.
             let kept = length.saturating_sub(index as u32 * 8).min(8);
+            // In 16 bits, because a shift of a byte by eight is an error.
             *to = from & !(0xff_u16 >> kept) as u8;
         }
         Self(masked)
@@ -244,6 +272,8 @@ fn prefix(key: &[u8], bits: u32) -> Option<(u32, Masked)> {
 fn longest_match(lengths: &BTreeMap<u32, HashMap<Box<[u8]>, u32>>, bits: u32, key: &[u8]) -> Option<u32> {
     let (longest, _) = prefix(key, bits)?;
     let data = key.get(4..)?;
+    // From the longest length on, so the first hit is the longest match. A trie would need fewer steps and more code;
+    // there are at most 128 lengths and usually a dozen.
     lengths.range(..=longest).rev().find_map(|(&length, table)| {
         let masked = Masked::new(data, length);
         table.get(masked.as_slice(key)).copied()

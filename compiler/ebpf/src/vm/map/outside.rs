@@ -19,6 +19,8 @@ impl Vm {
 
     fn map_for_update(&mut self, map: MapId, key: &[u8]) -> Result<&mut Map, Errno> {
         let map = self.maps.get_mut(map.0 as usize).ok_or(Errno::Inval)?;
+        // EPERM before the key is looked at, as in the system call:
+        // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/syscall.c (`map_update_elem`, `FMODE_CAN_WRITE`).
         if map.frozen {
             return Err(Errno::Perm);
         }
@@ -27,6 +29,7 @@ impl Vm {
 
     /// Writes an entry. A per-CPU value consists of all CPUs' values, each rounded up to eight bytes.
     pub fn map_update(&mut self, map: MapId, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
+        // Only for its checks: the borrow of one map would exclude the memory, which the update needs too.
         self.map_for_update(map, key)?;
         let Self { maps, memory, .. } = self;
         let map = maps.get_mut(map.0 as usize).ok_or(Errno::Inval)?;
@@ -35,6 +38,7 @@ impl Vm {
         if value.len() != if map.spec.per_cpu() { stride * map.cpus as usize } else { size } {
             return Err(Errno::Inval);
         }
+        // Nothing is cleared first: user space writes the values of all CPUs.
         let (slot, _) = map.slot_for(key, flags, memory)?;
         for (cpu, value) in (0..map.cpus).zip(value.chunks(stride.max(1))) {
             let bytes = memory.bytes_mut(region, map.element(slot, cpu));
@@ -55,6 +59,8 @@ impl Vm {
         for cpu in 0..map.cpus {
             value.extend_from_slice(self.memory.bytes(region, map.element(slot, cpu)));
             if map.spec.per_cpu() {
+                // Padding up to eight bytes, as `bpf_percpu_array_copy` leaves it:
+                // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/arraymap.c
                 value.resize((cpu as usize + 1) * map.stride(), 0);
             }
         }
@@ -98,6 +104,7 @@ impl Vm {
         let map = self.map_for_update(map, key)?;
         let slot = map.index.find(key).ok_or(Errno::NoEnt)?;
         let Content::Maps(maps) = &mut map.content else { return Err(Errno::Inval) };
+        // Emptied before the key is removed, so that a slot that is reused does not still lead to the old map.
         let was = maps.get_mut(slot as usize).and_then(Option::take);
         if map.spec.kind == MapKind::HashOfMaps {
             map.index.remove(key)?;
@@ -109,6 +116,8 @@ impl Vm {
     pub fn set_program(&mut self, map: MapId, index: u32, program: Option<ProgramId>) -> Result<(), Errno> {
         let map = self.map_for_update(map, &index.to_le_bytes())?;
         let Content::Programs(programs) = &mut map.content else { return Err(Errno::Inval) };
+        // Without a check that the programs are of one kind: the kernel makes it (`bpf_prog_map_compatible`), and all
+        // programs of a machine come from one artifact.
         programs.get_mut(index as usize).map(|entry| *entry = program).ok_or(Errno::TooBig)
     }
 
@@ -125,6 +134,7 @@ impl Map {
     /// The distance from one CPU's value to the next, in bytes.
     fn stride(&self) -> usize {
         let size = self.spec.value_size as usize;
+        // Only between user space and the map. Programs see the plain size.
         if self.spec.per_cpu() { size.next_multiple_of(8) } else { size }
     }
 
