@@ -1,6 +1,13 @@
 //! Everything that must pass before a change lands.
+//!
+//! One build serves all of it: the test binaries, the fuzzer and the binary that checks the examples come from the
+//! profile `test`. Only the agent's image on the test cluster is built apart, because it is linked statically; its
+//! profile `ci` leaves out the optimizations of a release, which take longer than the test itself.
+
+mod suites;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -18,11 +25,18 @@ pub(crate) fn run_ci() -> Result<()> {
     run(&mut cargo(&["fmt", "--all", "--check"]))?;
     run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
     let skips = SkipLog::new()?;
-    run(cargo(&["test", "--workspace", "--locked"]).env(SKIP_LOG, &skips.path))?;
+    suites::run((SKIP_LOG, &skips.path))?;
+    run(cargo(&["test", "--workspace", "--locked", "--doc"]).env(SKIP_LOG, &skips.path))?;
     cluster::test_where_it_starts()?;
     skips.report()?;
-    fuzz(["--secs", "10"].map(str::to_owned).into_iter())?;
-    run(&mut cargo(&["run", "--release", "--locked", "--", "check", "policies/examples"]))
+    run(&mut cargo(&["build", "--workspace", "--bins", "--locked", "--profile", "test"]))?;
+    run(built("weir-fuzz").args(["--secs", "10"]))?;
+    run(built("weir").args(["check", "policies/examples"]))
+}
+
+/// A program of the workspace that the profile `test` has built.
+fn built(program: &str) -> Command {
+    Command::new(xtask::image::target().join("debug").join(program))
 }
 
 /// Runs the tests with random inputs. The arguments are the runner's, such as the time to run.

@@ -166,7 +166,7 @@ fn test(options: Options) -> Result<()> {
 /// Runs the test on a new cluster. If Kubernetes cannot start here (missing packages, other control groups), the reason
 /// is reported, and it is not a failure of the agent.
 pub(crate) fn test_where_it_starts() -> Result<()> {
-    let options = Options::parse(std::iter::empty())?;
+    let options = Options { profile: xtask::image::BuildProfile::Ci, ..Options::parse(std::iter::empty())? };
     match possible().and_then(|()| Cluster::up(options)) {
         Ok(cluster) => {
             let result = test::run(&cluster);

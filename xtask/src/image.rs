@@ -24,13 +24,14 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// `cargo xtask image [FILE]`
 pub fn task(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     let path = arguments.next().map_or_else(|| target().join("weir-image.tar"), PathBuf::from);
-    let image = of_agent(&name(), &binary()?)?;
+    let image = of_agent(&name(), &binary(BuildProfile::Release)?)?;
     fs::write(&path, &image).with_context(|| format!("cannot write {}", path.display()))?;
     println!("{}: {NAME}:{VERSION}, {} bytes", path.display(), image.len());
     Ok(())
 }
 
-fn target() -> PathBuf {
+/// The directory of cargo's build output.
+pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from)
 }
@@ -40,12 +41,32 @@ pub fn name() -> String {
     format!("docker.io/library/{NAME}:{VERSION}")
 }
 
+/// How the agent's binary is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BuildProfile {
+    /// As it is released.
+    Release,
+    /// Linked in the same way, with fewer optimizations.
+    Ci,
+}
+
+impl BuildProfile {
+    /// The profile's name in `Cargo.toml`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Ci => "ci",
+        }
+    }
+}
+
 /// Builds the agent: one statically linked file.
-pub fn binary() -> Result<Vec<u8>> {
+pub fn binary(profile: BuildProfile) -> Result<Vec<u8>> {
     let triple = format!("{ARCH}-unknown-linux-gnu");
-    let mut build = cargo(&["build", "--release", "--locked", "-p", "weir", "--target", &triple]);
+    let profile = profile.name();
+    let mut build = cargo(&["build", "--profile", profile, "--locked", "-p", "weir", "--target", &triple]);
     run(build.env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=debuginfo"))?;
-    let path = target().join(triple).join("release/weir");
+    let path = target().join(triple).join(profile).join("weir");
     fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use xtask::image::BuildProfile;
 
 pub(super) const MOST_NODES: usize = 2;
 
@@ -47,11 +48,13 @@ pub(super) struct Options {
     pub(super) nodes: usize,
     /// Whether `weir-cni` holds new pods back.
     pub(super) weir_cni: bool,
+    /// How the agent is built; not an argument.
+    pub(super) profile: BuildProfile,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cni: Cni::Bridge, proxy: Proxy::Iptables, nodes: 2, weir_cni: false }
+        Self { cni: Cni::Bridge, proxy: Proxy::Iptables, nodes: 2, weir_cni: false, profile: BuildProfile::Release }
     }
 }
 

@@ -48,7 +48,7 @@ fn policy() -> serde_json::Value {
 impl Cluster {
     /// Installs the agent on every node, and waits until each enforces its pods.
     pub(super) fn deploy(&self) -> Result<()> {
-        let binary = image::binary()?;
+        let binary = image::binary(self.options.profile)?;
         for (name, file) in [(image::name(), "weir"), (NEXT.to_owned(), "weir-next")] {
             let path = images::write(&self.tools, file, &image::of_agent(&name, &binary)?)?;
             self.nodes.iter().try_for_each(|node| runtime::import(node, &self.tools, &path))?;

@@ -1,0 +1,137 @@
+//! Runs every test binary of the workspace, several side by side.
+//!
+//! Problem: `cargo test` runs one binary after the other, and many of ours wait: for timers of the kernel, for servers,
+//! for packets that must not arrive. Strategy: let cargo build the binaries and name them, then run them in as many
+//! lanes as there are processors, the long ones first. The output of a binary is printed when it has ended, whole.
+//! Invariant: every binary that cargo names is run once; the run fails if one of them fails or cannot be started.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::process::cargo;
+
+/// Test targets that take minutes. They start first, so that no lane is alone with one of them at the end.
+const LONG: [&str; 4] = ["enforce", "packets", "verify_parts", "watch"];
+
+/// A test binary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Suite {
+    /// Package and target, such as `weir-codegen/verdicts`.
+    name: String,
+    program: PathBuf,
+    /// The package's directory, in which cargo runs its tests.
+    directory: PathBuf,
+}
+
+/// Builds all test binaries, and runs them with an environment variable set.
+pub(super) fn run((key, value): (&str, &Path)) -> Result<()> {
+    let mut suites = build()?;
+    ensure!(!suites.is_empty(), "cargo named no test binary");
+    suites.sort_by_key(|suite| LONG.iter().position(|it| suite.name.ends_with(it)).unwrap_or(LONG.len()));
+    let lanes = std::thread::available_parallelism().map_or(1, usize::from).min(suites.len());
+    eprintln!("\n{} test binaries in {lanes} lanes", suites.len());
+    let queue = Mutex::new(VecDeque::from(suites));
+    let failed = Mutex::new(Vec::new());
+    let lane = || {
+        while let Some(suite) = take(&queue) {
+            eprintln!("running {}", suite.name);
+            if !suite.passes((key, value)) {
+                failed.lock().expect("no lane panics").push(suite.name);
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..lanes).for_each(|_| _ = scope.spawn(lane)));
+    let failed = failed.into_inner().context("a lane panicked")?;
+    if !failed.is_empty() {
+        bail!("tests failed in {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+fn take(queue: &Mutex<VecDeque<Suite>>) -> Option<Suite> {
+    queue.lock().expect("no lane panics").pop_front()
+}
+
+impl Suite {
+    /// Runs the binary and prints what it said; whether all of its tests passed.
+    fn passes(&self, (key, value): (&str, &Path)) -> bool {
+        let started = Instant::now();
+        let mut command = Command::new(&self.program);
+        command.current_dir(&self.directory).env("CARGO_MANIFEST_DIR", &self.directory).env(key, value);
+        let output = command.stdin(Stdio::null()).output();
+        let seconds = started.elapsed().as_secs();
+        match output {
+            Ok(output) => {
+                let verdict = if output.status.success() { "passed" } else { "FAILED" };
+                let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+                eprintln!("\n==== {} {verdict} after {seconds} s ({})\n{out}{err}", self.name, output.status);
+                output.status.success()
+            }
+            Err(error) => {
+                eprintln!("\n==== {} FAILED: could not start {}: {error}", self.name, self.program.display());
+                false
+            }
+        }
+    }
+}
+
+/// Builds the test binaries, and reads their names from cargo's messages.
+fn build() -> Result<Vec<Suite>> {
+    let arguments = ["test", "--workspace", "--locked", "--no-run", "--message-format=json-render-diagnostics"];
+    eprintln!("\n$ cargo {}", arguments.join(" "));
+    let output = cargo(&arguments).stderr(Stdio::inherit()).output().context("could not start cargo")?;
+    ensure!(output.status.success(), "the tests could not be built: {}", output.status);
+    let messages = String::from_utf8(output.stdout).context("cargo's messages are not UTF-8")?;
+    messages.lines().filter_map(|line| suite(line).transpose()).collect()
+}
+
+/// The test binary that a message of cargo names, if it names one.
+fn suite(message: &str) -> Result<Option<Suite>> {
+    let message: Value = serde_json::from_str(message).context("a message of cargo is not JSON")?;
+    let is_test = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
+    let Some(program) = message["executable"].as_str().filter(|_| is_test) else { return Ok(None) };
+    let manifest = message["manifest_path"].as_str().map(Path::new).and_then(Path::parent);
+    let directory = manifest.context("a test binary without a manifest")?.to_owned();
+    let package = directory.file_name().unwrap_or_default().to_string_lossy();
+    let target = message["target"]["name"].as_str().unwrap_or("unnamed");
+    Ok(Some(Suite { name: format!("{package}/{target}"), program: program.into(), directory }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MESSAGE: &str = r#"{"reason":"compiler-artifact","manifest_path":"/w/compiler/codegen/Cargo.toml",
+        "target":{"name":"verdicts"},"profile":{"test":true},"executable":"/w/target/debug/deps/verdicts-1"}"#;
+
+    #[test]
+    fn a_test_binary_is_found_in_a_message() {
+        let found = suite(MESSAGE).unwrap().unwrap();
+        assert_eq!(found.name, "codegen/verdicts");
+        assert_eq!(found.directory, Path::new("/w/compiler/codegen"));
+    }
+
+    #[test]
+    fn libraries_and_programs_are_no_test_binaries() {
+        let program = MESSAGE.replace("\"test\":true", "\"test\":false");
+        let library = MESSAGE.replace("\"/w/target/debug/deps/verdicts-1\"", "null");
+        assert_eq!(suite(&program).unwrap(), None);
+        assert_eq!(suite(&library).unwrap(), None);
+        assert_eq!(suite(r#"{"reason":"build-finished","success":true}"#).unwrap(), None);
+    }
+
+    #[test]
+    fn a_failed_binary_is_not_passed() {
+        let suite = |program: &str| Suite { name: program.into(), program: program.into(), directory: "/".into() };
+        let variable = ("WEIR_UNUSED", Path::new("/"));
+        assert!(suite("/bin/true").passes(variable));
+        assert!(!suite("/bin/false").passes(variable));
+        assert!(!suite("/no/such/program").passes(variable));
+    }
+}
