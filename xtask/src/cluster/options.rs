@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn what_is_shown_is_read_again() {
         let parse = |text: &str| Options::parse(text.split_whitespace().map(str::to_owned));
-        let odd = Options { cni: Cni::Ptp, proxy: Proxy::Nftables, nodes: 1, weir_cni: true };
+        let odd = Options { cni: Cni::Ptp, proxy: Proxy::Nftables, nodes: 1, weir_cni: true, ..Options::default() };
         assert_eq!(parse(&odd.to_string()).expect("it is ours"), odd);
         assert_eq!(parse("").expect("all have defaults"), Options::default());
         for wrong in ["--cni", "--cni cilium", "--nodes 3", "--nodes 0", "--nodes x", "up"] {
