@@ -11,13 +11,16 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
-pub(crate) use agent::{CniInstall, Watch};
-pub(crate) use bench::Bench;
-pub(crate) use compile::{Compile, Emit, Inspect, Show, Verify, parse_target};
+pub(crate) use agent::{CniInstallArgs, WatchArgs};
+pub(crate) use bench::BenchArgs;
+pub(crate) use compile::{CompileArgs, CompileOutput, InspectArgs, InspectOutput, VerifyArgs, parse_target};
 pub(crate) use enforce::{
-    Attach, Counters, Detach, Established, Flows, HookChoice, Monitor, MonitorFormat, Pinned, Status,
+    AttachArgs, CountersArgs, DetachArgs, EstablishedFlows, FlowsArgs, HookChoice, MonitorArgs, MonitorFormat, PinArgs,
+    StatusArgs,
 };
-pub(crate) use views::{Diff, DiffFormat, Exposed, Exposure, ExposureFormat, Level, View, ViewFormat};
+pub(crate) use views::{
+    DiffArgs, DiffFormat, ExposureArgs, ExposureFormat, ExposureKind, ViewArgs, ViewFormat, ViewLevel,
+};
 
 use crate::lints::LintFlags;
 
@@ -25,23 +28,23 @@ use crate::lints::LintFlags;
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, propagate_version = true, subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = "\
-Exit codes: 0 clean, 1 findings or differences, 2 could not do it, 101 our bug.
-Every diagnostic has a code; `weir explain-code CODE` says what it means.")]
+Exit codes: 0 clean, 1 findings or differences, 2 the command failed, 101 a bug in weir.
+Every diagnostic has a code; `weir explain-code CODE` explains it.")]
 pub(crate) struct Cli {
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: GlobalArgs,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
 /// Flags that every command takes.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
-pub(crate) struct Global {
-    /// Namespace of objects and pod names that name none [default: `default`]
+pub(crate) struct GlobalArgs {
+    /// Namespace of objects and pod names without a namespace [default: `default`]
     #[arg(short, long, global = true, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
-    /// Read what the API leaves open in another way (repeatable); docs/semantics.md lists the keys
+    /// Set an assumption about a point that the API leaves open (repeatable); docs/semantics.md lists the keys
     #[arg(long, global = true, value_name = "KEY=VALUE", value_parser = parse_assumption)]
     pub(crate) assume: Vec<(String, String)>,
     /// A plain-text list of addresses, CIDRs and ranges to deny (repeatable)
@@ -50,16 +53,16 @@ pub(crate) struct Global {
     /// A plain-text list of addresses, CIDRs and ranges to exempt from deny lists (repeatable)
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) allow_list: Vec<PathBuf>,
-    /// Configuration [default: weir.toml here or in a parent directory, up to the repository's root]
+    /// Configuration file [default: weir.toml in this directory or a parent, up to the repository's root]
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
     /// Colour the output
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
     pub(crate) color: ColorChoice,
-    /// Say less: no summary, no progress
+    /// Print less: no summary, no progress
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Say more: files read, configuration used, kinds skipped
+    /// Print more: files that are read, the configuration file, skipped kinds
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 }
@@ -75,74 +78,74 @@ pub(crate) enum ColorChoice {
     Never,
 }
 
-/// What to read.
+/// The paths of the input.
 #[derive(Debug, Args)]
-pub(crate) struct Paths {
+pub(crate) struct InputPaths {
     /// Files, directories (searched for *.yaml, *.yml and *.json) or `-` for standard input
     #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Say what is wrong with the input, and where
-    Check(Check),
-    /// Judge many flows, one JSON object a line
-    Query(Query),
-    /// Say why one flow is allowed or denied, and what would have to change
-    Explain(Explain),
-    /// Run a file of expectations about flows
-    Test(Test),
-    /// Compile policies into programs and maps for the kernel, and prove that they say the same
-    Compile(Compile),
-    /// Show what an artifact holds
-    Inspect(Inspect),
-    /// Prove that an artifact says what the policies say
-    Verify(Verify),
-    /// Enforce an artifact on pods' interfaces, or switch to another one
-    Attach(Attach),
-    /// Take enforcement away
-    Detach(Detach),
-    /// Say what is enforced where, and whether the kernel still has it so
-    Status(Status),
-    /// List the flows that the datapath knows
-    Flows(Flows),
-    /// Print what is dropped, as it happens, with the policy that denied it
-    Monitor(Monitor),
-    /// Print how many packets passed and were dropped, and why
-    Counters(Counters),
-    /// Measure what packets cost on this machine
-    Bench(Bench),
+pub(crate) enum CliCommand {
+    /// Report mistakes in the input, with file and line
+    Check(CheckArgs),
+    /// Print the verdicts of many flows, one JSON object per line
+    Query(QueryArgs),
+    /// Explain why one flow is allowed or denied, and what would have to change
+    Explain(ExplainArgs),
+    /// Check flows against a file of expected verdicts
+    Test(TestArgs),
+    /// Compile policies into programs and maps for the kernel, and verify the result
+    Compile(CompileArgs),
+    /// Show the contents of an artifact
+    Inspect(InspectArgs),
+    /// Verify that an artifact enforces exactly the policies
+    Verify(VerifyArgs),
+    /// Enforce an artifact on pods' interfaces, or switch to another artifact
+    Attach(AttachArgs),
+    /// Remove enforcement
+    Detach(DetachArgs),
+    /// Show what is enforced on each interface, and whether the kernel's state still agrees with the record
+    Status(StatusArgs),
+    /// List the flows in the datapath's tables
+    Flows(FlowsArgs),
+    /// Print dropped packets as they occur, with the policy that denies them
+    Monitor(MonitorArgs),
+    /// Print the numbers of passed and dropped packets, by reason
+    Counters(CountersArgs),
+    /// Measure the cost of packets on this machine
+    Bench(BenchArgs),
     /// Show who can reach whom, as a table
-    Matrix(View),
+    Matrix(ViewArgs),
     /// Show who can reach whom, as edges
-    Graph(View),
-    /// Show what is open to the outside, to other namespaces, and for want of any policy
-    Exposure(Exposure),
-    /// Keep this node's pods enforced: the agent, fed by the Kubernetes API
-    Watch(Watch),
-    /// Add weir-cni to this node's chain of CNI plug-ins: it holds new pods back until policy is in force on them
-    CniInstall(CniInstall),
-    /// Say exactly what a change lets through, and what it no longer does
-    Diff(Diff),
-    /// Say what a diagnostic's code means
-    ExplainCode(ExplainCode),
+    Graph(ViewArgs),
+    /// Show which pods are reachable from outside or from other namespaces, and which have no policy
+    Exposure(ExposureArgs),
+    /// Run the agent: enforce the policies of the Kubernetes API on this node's pods
+    Watch(WatchArgs),
+    /// Add weir-cni to this node's chain of CNI plug-ins: new pods start when policy is in force on them
+    CniInstall(CniInstallArgs),
+    /// Show exactly the connections that a change newly allows, and those that it no longer allows
+    Diff(DiffArgs),
+    /// Explain a diagnostic's code
+    ExplainCode(ExplainCodeArgs),
     /// Print the version
-    Version(Version),
+    Version(VersionArgs),
     /// Print a completion script for a shell
-    Completions(Completions),
+    Completions(CompletionsArgs),
     /// Write man pages into a directory
-    Man(Man),
+    Man(ManArgs),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Check {
+pub(crate) struct CheckArgs {
     #[command(flatten)]
-    pub(crate) input: Paths,
-    /// How to print findings
+    pub(crate) input: InputPaths,
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: CheckFormat,
-    /// Show at most this many findings; 0 is all [default: 100 for text, all for other formats]
+    /// Show at most N findings; 0 shows all [default: 100 for text, all for other formats]
     #[arg(long, value_name = "N")]
     pub(crate) max: Option<usize>,
     /// Exit with 1 for warnings too
@@ -170,31 +173,31 @@ pub(crate) enum CheckFormat {
 A flow:    {\"id\": 1, \"src\": {\"pod\": \"shop/web\"}, \"dst\": {\"ip\": \"192.0.2.7\"}, \"proto\": \"TCP\", \"port\": 443}
 An answer: {\"id\":1,\"verdict\":\"allow\",\"egress\":\"allow\",\"ingress\":\"allow\",\"because\":[…]}
 
-A flow that cannot be judged is answered with \"verdict\":\"skip\" and a reason; the exit code is then 1.")]
-pub(crate) struct Query {
+If a flow has no verdict, its answer has \"verdict\":\"skip\" and a reason, and the exit code is 1.")]
+pub(crate) struct QueryArgs {
     #[command(flatten)]
-    pub(crate) input: Paths,
-    /// Flows, one JSON object a line; `-` is standard input
+    pub(crate) input: InputPaths,
+    /// Flows, one JSON object per line; `-` is standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) flows: PathBuf,
-    /// Who answers
+    /// The engine that computes the verdicts
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) engine: Engine,
-    /// How to print answers
+    pub(crate) engine: EngineChoice,
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: QueryFormat,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Engine {
-    /// The text of the NetworkPolicy API, transcribed
+pub(crate) enum EngineChoice {
+    /// The reference: a transcription of the text of the NetworkPolicy API
     #[default]
     Reference,
-    /// The policies as iptables and ipset rules, walked as the kernel does
+    /// The policies as iptables and ipset rules, evaluated as the kernel does
     Iptables,
-    /// The compiled decision, interpreted, before and after the passes
+    /// The compiled decision, interpreted before and after the optimization passes
     Ir,
-    /// The emitted programs in a userspace machine: needs no privilege
+    /// The emitted programs in a virtual machine in userspace: needs no privileges
     Vm,
     /// The emitted programs in this machine's kernel (BPF_PROG_TEST_RUN): needs CAP_BPF and CAP_NET_ADMIN
     Kernel,
@@ -202,7 +205,7 @@ pub(crate) enum Engine {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum QueryFormat {
-    /// One JSON object a line (docs/schema/query.json)
+    /// One JSON object per line (docs/schema/query.json)
     #[default]
     Jsonl,
 }
@@ -210,31 +213,31 @@ pub(crate) enum QueryFormat {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Ends: NAME, NAMESPACE/NAME, KIND/NAMESPACE/NAME (deployment/shop/web, service/shop/api) or an address.")]
-pub(crate) struct Explain {
+pub(crate) struct ExplainArgs {
     #[command(flatten)]
-    pub(crate) input: Paths,
-    /// Who begins the connection: a pod, a workload or an address
+    pub(crate) input: InputPaths,
+    /// The source of the connection: a pod, a workload or an address
     #[arg(long, value_name = "POD|IP")]
     pub(crate) from: String,
-    /// Who it goes to: a pod, a workload, a service or an address
+    /// The destination of the connection: a pod, a workload, a service or an address
     #[arg(long, value_name = "POD|IP|SERVICE")]
     pub(crate) to: String,
-    /// Destination port: 80, 53/udp, or a name that the destination gives to one of its ports
+    /// Destination port: 80, 53/udp, or the name of a port of the destination
     #[arg(long, value_name = "PORT[/PROTO]", required_unless_present = "proto")]
     pub(crate) port: Option<String>,
     /// Protocol: tcp, udp, sctp or icmp
     #[arg(long, value_name = "PROTO")]
     pub(crate) proto: Option<String>,
-    /// Exit with 1 unless the verdict is this
+    /// Exit with 1 if the verdict is not this one
     #[arg(long, value_enum, value_name = "VERDICT")]
-    pub(crate) expect: Option<Expected>,
-    /// How to print the explanation
+    pub(crate) expect: Option<ExpectedVerdict>,
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: TextOrJson,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Expected {
+pub(crate) enum ExpectedVerdict {
     /// The flow passes
     Allow,
     /// The flow is dropped
@@ -260,13 +263,13 @@ An expectations file:
       to: shop/db
       port: 5432/tcp                            # or: proto: icmp
       expect: allow")]
-pub(crate) struct Test {
+pub(crate) struct TestArgs {
     #[command(flatten)]
-    pub(crate) input: Paths,
-    /// What should be so (YAML); `-` is standard input
+    pub(crate) input: InputPaths,
+    /// The expected verdicts (YAML); `-` is standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) expectations: PathBuf,
-    /// How to print results
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: TestFormat,
 }
@@ -283,33 +286,33 @@ pub(crate) enum TestFormat {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ExplainCode {
-    /// The code; without one, all are listed
+pub(crate) struct ExplainCodeArgs {
+    /// The code [default: list all codes]
     pub(crate) code: Option<String>,
     /// List all codes
     #[arg(long, conflicts_with = "code")]
     pub(crate) list: bool,
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: TextOrJson,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Version {
-    /// How to print
+pub(crate) struct VersionArgs {
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: TextOrJson,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Completions {
+pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: Shell,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Man {
-    /// The directory; made if it is not there
+pub(crate) struct ManArgs {
+    /// The directory; it is created if it does not exist
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) directory: PathBuf,
 }

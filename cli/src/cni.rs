@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::page::{self, Page};
+use crate::page::{self, OutputPage};
 use call::{Call, Command, OnTimeout};
 pub(crate) use made::Made;
 use wire::{Question, Verb};
@@ -68,7 +68,7 @@ pub(crate) fn main() -> ExitCode {
     // Printing fails if the runtime has closed its end. Then it does not need the answer.
     match result {
         Ok(output) => {
-            _ = page::hand_over(output.as_bytes());
+            _ = page::print_bytes(output.as_bytes());
             ExitCode::SUCCESS
         }
         Err(refusal) => {
@@ -78,11 +78,11 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-fn shown(refusal: &Refusal, configuration: &str) -> anyhow::Result<Page> {
+fn shown(refusal: &Refusal, configuration: &str) -> anyhow::Result<OutputPage> {
     let configuration: serde_json::Value = serde_json::from_str(configuration).unwrap_or_default();
     let version = configuration["cniVersion"].as_str().unwrap_or("1.0.0");
     let Refusal { code, message, details } = refusal;
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     page.json(&json!({"cniVersion": version, "code": code, "msg": format!("weir: {message}"), "details": details}))?;
     Ok(page)
 }
@@ -133,7 +133,7 @@ fn unnamed(call: &Call) -> Refusal {
 fn add(call: &Call) -> Result<(), Refusal> {
     let (asked, who) = match subject(call, Verb::Add) {
         Subject::Secondary => {
-            page::complain(format_args!(
+            page::print_to_stderr(format_args!(
                 "weir: no policy is enforced on {}: it is a secondary interface",
                 call.interface
             ));
@@ -145,7 +145,7 @@ fn add(call: &Call) -> Result<(), Refusal> {
     match asked {
         Err(refusal) if call.on_timeout == OnTimeout::Deny => close(call, &who, &refusal),
         Err(refusal) if call.on_timeout == OnTimeout::Allow => {
-            page::complain(format_args!(
+            page::print_to_stderr(format_args!(
                 "weir: {who} is let go without policy: {}: {}",
                 refusal.message, refusal.details
             ));
@@ -194,7 +194,7 @@ fn close(call: &Call, who: &str, refusal: &Refusal) -> Result<(), Refusal> {
             ..refusal.clone()
         })?;
     }
-    page::complain(format_args!(
+    page::print_to_stderr(format_args!(
         "weir: {who} ({}) is closed until policy is in force on it: {}",
         own.join(", "),
         refusal.details

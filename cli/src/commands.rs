@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum CommandOutcome {
     /// Nothing found, nothing different.
     Clean,
     /// Findings or differences.
@@ -37,12 +37,12 @@ pub(crate) enum Outcome {
     Failed,
 }
 
-impl From<Outcome> for ExitCode {
-    fn from(outcome: Outcome) -> Self {
+impl From<CommandOutcome> for ExitCode {
+    fn from(outcome: CommandOutcome) -> Self {
         Self::from(match outcome {
-            Outcome::Clean => 0,
-            Outcome::Findings => 1,
-            Outcome::Failed => 2,
+            CommandOutcome::Clean => 0,
+            CommandOutcome::Findings => 1,
+            CommandOutcome::Failed => 2,
         })
     }
 }

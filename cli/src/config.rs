@@ -10,8 +10,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::failure::with_hint;
-use crate::lints::Level;
-use crate::nearest::nearest;
+use crate::lints::LintLevel;
+use crate::similar_name::most_similar;
 
 /// The file's name.
 pub(crate) const FILE_NAME: &str = "weir.toml";
@@ -26,7 +26,7 @@ pub(crate) struct Config {
     /// `namespace`
     pub(crate) namespace: Option<String>,
     /// `[lints]`
-    pub(crate) lints: Vec<(String, Level)>,
+    pub(crate) lints: Vec<(String, LintLevel)>,
     /// `[assume]`
     pub(crate) assume: Vec<(String, String)>,
 }
@@ -70,11 +70,11 @@ fn stays_in_repository(file: &Path, directory: &Path) -> Result<()> {
     }
     Err(with_hint(
         format!("{} is a symbolic link that leads out of {}", file.display(), root.display()),
-        "if it is meant, name its target with --config",
+        "to use its target, name it with --config",
     ))
 }
 
-struct Reader<'t> {
+struct ConfigParser<'t> {
     text: &'t str,
     name: &'t str,
 }
@@ -84,10 +84,10 @@ fn parse(text: &str, name: &str) -> Result<Config> {
         let line = error.span().map_or(1, |span| line_of(text, span.start));
         with_hint(format!("{name}:{line}: {}", error.message()), "it is read as TOML 1.0")
     })?;
-    Reader { text, name }.config(table.get_ref())
+    ConfigParser { text, name }.config(table.get_ref())
 }
 
-impl Reader<'_> {
+impl ConfigParser<'_> {
     fn config(&self, table: &DeTable<'_>) -> Result<Config> {
         let mut config = Config::default();
         for (key, value) in in_order(table) {
@@ -101,11 +101,11 @@ impl Reader<'_> {
         Ok(config)
     }
 
-    fn lints(&self, table: &DeTable<'_>) -> Result<Vec<(String, Level)>> {
+    fn lints(&self, table: &DeTable<'_>) -> Result<Vec<(String, LintLevel)>> {
         let level = |code: &str, value: &Spanned<DeValue<'_>>| {
             let word = self.string(value, code)?;
-            Level::parse(&word).ok_or_else(|| {
-                let hint = format!("a level is one of: {}", Level::WORDS.join(", "));
+            LintLevel::parse(&word).ok_or_else(|| {
+                let hint = format!("a level is one of: {}", LintLevel::WORDS.join(", "));
                 with_hint(format!("{}: `{word}` is not a level", self.place(value.span().start)), hint)
             })
         };
@@ -132,7 +132,7 @@ impl Reader<'_> {
     }
 
     fn unknown_key(&self, key: &str, offset: usize) -> anyhow::Error {
-        let hint = match nearest(key, KEYS) {
+        let hint = match most_similar(key, KEYS) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("the keys are: {}", KEYS.join(", ")),
         };
@@ -176,7 +176,7 @@ mod tests {
         let text = "namespace = \"shop\"\n[lints]\nb = \"off\"\na = \"error\"\n[assume]\nicmp = \"allow\"\n";
         let config = parse(text, FILE_NAME).expect("valid");
         assert_eq!(config.namespace.as_deref(), Some("shop"));
-        assert_eq!(config.lints, [("b".to_owned(), Level::Off), ("a".to_owned(), Level::At(Severity::Error))]);
+        assert_eq!(config.lints, [("b".to_owned(), LintLevel::Off), ("a".to_owned(), LintLevel::At(Severity::Error))]);
         assert_eq!(config.assume, [("icmp".to_owned(), "allow".to_owned())]);
     }
 

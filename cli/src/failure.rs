@@ -1,33 +1,33 @@
 //! Errors of the operator: a missing file, an invalid flag.
 //!
 //! They are printed as `error: … / caused by: … / hint: …`. Errors in YAML are diagnostics instead ([`crate::render`]),
-//! and bugs of Weir print a page of their own ([`crate::bug`]).
+//! and bugs of Weir print a page of their own ([`crate::panic_report`]).
 
 use std::fmt;
 use std::io;
 
 use anyhow::Error;
 
-use crate::page::Page;
+use crate::page::OutputPage;
 
 /// An error with the next step.
 #[derive(Debug)]
-struct Hinted {
+struct ErrorWithHint {
     message: String,
     hint: String,
 }
 
-impl fmt::Display for Hinted {
+impl fmt::Display for ErrorWithHint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Hinted {}
+impl std::error::Error for ErrorWithHint {}
 
 /// An error that says what to do next.
 pub(crate) fn with_hint(message: impl Into<String>, hint: impl Into<String>) -> Error {
-    Error::new(Hinted { message: message.into(), hint: hint.into() })
+    Error::new(ErrorWithHint { message: message.into(), hint: hint.into() })
 }
 
 /// Whether the error is a closed pipe: the reader of our output is gone, which is not an error.
@@ -39,12 +39,12 @@ pub(crate) fn is_closed_pipe(error: &Error) -> bool {
 
 /// Prints an error for the operator.
 pub(crate) fn print(error: &Error) {
-    page(error).complain();
+    page(error).print_to_stderr();
 }
 
 /// An error as it is printed.
-pub(crate) fn page(error: &Error) -> Page {
-    let mut page = Page::new();
+pub(crate) fn page(error: &Error) -> OutputPage {
+    let mut page = OutputPage::new();
     page.line(format_args!("error: {error}"));
     for cause in error.chain().skip(1) {
         page.line(format_args!("  caused by: {cause}"));
@@ -56,7 +56,7 @@ pub(crate) fn page(error: &Error) -> Page {
 }
 
 fn hint(error: &Error) -> Option<String> {
-    if let Some(hinted) = error.downcast_ref::<Hinted>() {
+    if let Some(hinted) = error.downcast_ref::<ErrorWithHint>() {
         return Some(hinted.hint.clone());
     }
     if let Some(hint) = error.downcast_ref::<weir_runtime::Error>().and_then(weir_runtime::Error::hint) {
@@ -65,7 +65,7 @@ fn hint(error: &Error) -> Option<String> {
     let io = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>())?;
     let hint = match io.kind() {
         io::ErrorKind::NotFound => "check the spelling; paths are relative to the current directory",
-        io::ErrorKind::PermissionDenied => "this user may not read it",
+        io::ErrorKind::PermissionDenied => "this user lacks the permission",
         _ => return None,
     };
     Some(hint.to_owned())

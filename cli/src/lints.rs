@@ -8,18 +8,18 @@ use weir_lint::codes;
 use weir_objects::diagnostic::{Code, Diagnostics, Severity};
 
 use crate::failure::with_hint;
-use crate::nearest::nearest;
+use crate::similar_name::most_similar;
 
 /// How a lint is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Level {
+pub(crate) enum LintLevel {
     /// The lint is not reported.
     Off,
     /// The lint is reported with this severity.
     At(Severity),
 }
 
-impl Level {
+impl LintLevel {
     /// The words of `weir.toml`.
     pub(crate) const WORDS: [&'static str; 4] = ["off", "note", "warning", "error"];
 
@@ -38,13 +38,18 @@ impl Level {
 /// `--allow`, `--warn` and `--deny`, in the order given.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LintFlags {
-    pub(crate) levels: Vec<(String, Level)>,
+    pub(crate) levels: Vec<(String, LintLevel)>,
 }
 
-const FLAGS: [(&str, char, Level, &str); 3] = [
-    ("allow", 'A', Level::Off, "Do not report this lint (repeatable; of several flags for a code the last one counts)"),
-    ("warn", 'W', Level::At(Severity::Warning), "Report this lint as a warning"),
-    ("deny", 'D', Level::At(Severity::Error), "Report this lint as an error"),
+const FLAGS: [(&str, char, LintLevel, &str); 3] = [
+    (
+        "allow",
+        'A',
+        LintLevel::Off,
+        "Do not report this lint (repeatable; of several flags for a code the last one counts)",
+    ),
+    ("warn", 'W', LintLevel::At(Severity::Warning), "Report this lint as a warning"),
+    ("deny", 'D', LintLevel::At(Severity::Error), "Report this lint as an error"),
 ];
 
 impl Args for LintFlags {
@@ -62,7 +67,7 @@ impl Args for LintFlags {
 
 impl FromArgMatches for LintFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut found: Vec<(usize, String, Level)> = Vec::new();
+        let mut found: Vec<(usize, String, LintLevel)> = Vec::new();
         for (name, _, level, _) in FLAGS {
             let values =
                 matches.try_get_many::<String>(name).map_err(|_| clap::Error::new(ErrorKind::UnknownArgument))?;
@@ -82,17 +87,17 @@ impl FromArgMatches for LintFlags {
 /// The levels in force, each for a code that exists and may have it.
 #[derive(Debug, Default)]
 pub(crate) struct Levels {
-    levels: Vec<(&'static Code, Level)>,
+    levels: Vec<(&'static Code, LintLevel)>,
 }
 
 impl Levels {
     /// Sets the level of a code; overrides earlier settings.
-    pub(crate) fn set(&mut self, name: &str, level: Level) -> Result<()> {
+    pub(crate) fn set(&mut self, name: &str, level: LintLevel) -> Result<()> {
         let code = find_code(name)?;
         if !code.lint && weaker(level, code.severity) {
             return Err(with_hint(
                 format!("`{name}` is not a lint: it cannot be switched off"),
-                format!("mend the input; `weir explain-code {name}` says how"),
+                format!("fix the input; `weir explain-code {name}` shows how"),
             ));
         }
         self.levels.retain(|(known, _)| *known != code);
@@ -105,8 +110,8 @@ impl Levels {
         diagnostics.retain_mut(|diagnostic| {
             match self.levels.iter().find(|(code, _)| *code == diagnostic.code).map(|(_, level)| *level) {
                 None => true,
-                Some(Level::Off) => false,
-                Some(Level::At(severity)) => {
+                Some(LintLevel::Off) => false,
+                Some(LintLevel::At(severity)) => {
                     diagnostic.severity = severity;
                     true
                 }
@@ -115,10 +120,10 @@ impl Levels {
     }
 }
 
-fn weaker(level: Level, severity: Severity) -> bool {
+fn weaker(level: LintLevel, severity: Severity) -> bool {
     match level {
-        Level::Off => true,
-        Level::At(at) => at < severity,
+        LintLevel::Off => true,
+        LintLevel::At(at) => at < severity,
     }
 }
 
@@ -128,11 +133,11 @@ pub(crate) fn find_code(name: &str) -> Result<&'static Code> {
     if let Some(code) = all.iter().find(|code| code.name == name) {
         return Ok(code);
     }
-    let hint = match nearest(name, all.iter().map(|code| code.name)) {
+    let hint = match most_similar(name, all.iter().map(|code| code.name)) {
         Some(near) => format!("did you mean `{near}`?"),
         None => "`weir explain-code --list` lists all codes".to_owned(),
     };
-    Err(with_hint(format!("no code is called `{name}`"), hint))
+    Err(with_hint(format!("there is no code `{name}`"), hint))
 }
 
 #[cfg(test)]
@@ -140,13 +145,14 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::args::{Cli, CliCommand};
 
     #[test]
     fn flags_keep_their_order() {
         let cli = Cli::try_parse_from(["weir", "check", "-D", "a", ".", "-A", "b", "--deny", "b"]).expect("parses");
-        let Command::Check(check) = cli.command else { panic!("not check") };
-        let expected = [("a", Level::At(Severity::Error)), ("b", Level::Off), ("b", Level::At(Severity::Error))];
+        let CliCommand::Check(check) = cli.command else { panic!("not check") };
+        let expected =
+            [("a", LintLevel::At(Severity::Error)), ("b", LintLevel::Off), ("b", LintLevel::At(Severity::Error))];
         let found: Vec<_> = check.lints.levels.iter().map(|(code, level)| (code.as_str(), *level)).collect();
         assert_eq!(found, expected);
     }
@@ -154,10 +160,10 @@ mod tests {
     #[test]
     fn the_last_level_of_a_code_counts() {
         let mut levels = Levels::default();
-        levels.set("duplicate-address", Level::Off).expect("a lint");
-        levels.set("duplicate-address", Level::At(Severity::Error)).expect("a lint");
+        levels.set("duplicate-address", LintLevel::Off).expect("a lint");
+        levels.set("duplicate-address", LintLevel::At(Severity::Error)).expect("a lint");
         assert_eq!(levels.levels.len(), 1);
-        assert_eq!(levels.levels[0].1, Level::At(Severity::Error));
+        assert_eq!(levels.levels[0].1, LintLevel::At(Severity::Error));
     }
 
     #[test]

@@ -25,14 +25,14 @@ const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// The inputs that were read, and the errors of those that could not be read.
 #[derive(Debug, Default)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedInputs {
     pub(crate) inputs: Vec<Input>,
     pub(crate) errors: Vec<Error>,
     seen: HashSet<PathBuf>,
     stdin_read: bool,
 }
 
-impl Loaded {
+impl LoadedInputs {
     /// Reads every file that a path leads to.
     pub(crate) fn add_path(&mut self, path: &Path) {
         if path == Path::new("-") {
@@ -76,7 +76,7 @@ impl Loaded {
             Err(error) => self.fail(path, error),
         }
         if files.is_empty() && self.errors.len() == errors {
-            let message = format!("nothing to read in {}", path.display());
+            let message = format!("no files to read in {}", path.display());
             self.errors.push(with_hint(message, "a directory is searched for *.yaml, *.yml and *.json"));
         }
         for file in files {
@@ -111,8 +111,8 @@ impl Loaded {
                 Ok(_) if metadata.is_dir() => self.search(root, &path, files),
                 Ok(_) if metadata.is_file() => files.push(path),
                 Ok(_) => self.errors.push(with_hint(
-                    format!("cannot read {}: it is no file but a pipe, a socket or a device", path.display()),
-                    "if it is meant, name it as a path of its own",
+                    format!("cannot read {}: it is not a file but a pipe, a socket or a device", path.display()),
+                    "to read it, name it as a path of its own",
                 )),
                 Err(error) => self.fail(&path, error),
             },
@@ -134,7 +134,7 @@ impl Loaded {
 
     fn add_stdin(&mut self, kind: InputKind) {
         if self.stdin_read {
-            return self.errors.push(with_hint("standard input is named twice", "it can be read once"));
+            return self.errors.push(with_hint("standard input (`-`) is named twice", "it can be read only once"));
         }
         self.stdin_read = true;
         match read_all(std::io::stdin().lock(), 0) {
@@ -159,7 +159,7 @@ impl Loaded {
 fn leads_out(path: &Path, root: &Path) -> Error {
     with_hint(
         format!("cannot read {}: it is a symbolic link that leads out of {}", path.display(), root.display()),
-        "if it is meant, name its target as a path of its own",
+        "to read its target, name it as a path of its own",
     )
 }
 

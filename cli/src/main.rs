@@ -7,24 +7,24 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod because;
-mod bug;
 mod cni;
 mod commands;
 mod config;
-mod ends;
+mod endpoint_lookup;
 mod failure;
-mod kernel;
+mod input_source;
+mod kernel_engine;
 mod lints;
 mod load;
-mod locate;
-mod near;
-mod nearest;
+mod locator;
 mod page;
+mod panic_report;
 mod question;
 mod read;
 mod render;
-mod side;
+mod rule_mismatch;
+mod similar_name;
+mod verdict_reasons;
 mod views;
 mod watch;
 mod witness;
@@ -38,11 +38,11 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 
 use weir_objects::escape;
 
-use args::{Cli, Command};
-use commands::Outcome;
+use args::{Cli, CliCommand};
+use commands::CommandOutcome;
 
 fn main() -> ExitCode {
-    bug::install_hook();
+    panic_report::install_hook();
     if invoked_as(cni::NAME) {
         return cni::main();
     }
@@ -57,52 +57,52 @@ fn main() -> ExitCode {
 
 /// The exit code of a run: from its outcome, from an error that is printed here, or for a panic that the hook has
 /// printed.
-fn exit_code(ended: std::thread::Result<Result<Outcome>>) -> ExitCode {
+fn exit_code(ended: std::thread::Result<Result<CommandOutcome>>) -> ExitCode {
     match ended {
         Ok(Ok(outcome)) => outcome.into(),
         Ok(Err(error)) if failure::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
             failure::print(&error);
-            Outcome::Failed.into()
+            CommandOutcome::Failed.into()
         }
-        Err(_) => ExitCode::from(bug::EXIT_CODE),
+        Err(_) => ExitCode::from(panic_report::EXIT_CODE),
     }
 }
 
-fn run(cli: &Cli) -> Result<Outcome> {
+fn run(cli: &Cli) -> Result<CommandOutcome> {
     let global = &cli.global;
     match &cli.command {
-        Command::Check(arguments) => commands::check::run(global, arguments),
-        Command::Query(arguments) => commands::query::run(global, arguments),
-        Command::Watch(arguments) => commands::watch::run(global, arguments),
-        Command::CniInstall(arguments) => commands::cni_install::run(arguments),
-        Command::Diff(arguments) => commands::diff::run(global, arguments),
-        Command::ExplainCode(arguments) => commands::explain_code::run(arguments),
-        Command::Explain(arguments) => commands::explain::run(global, arguments),
-        Command::Test(arguments) => commands::test::run(global, arguments),
-        Command::Compile(arguments) => commands::compile::run(global, arguments),
-        Command::Inspect(arguments) => commands::inspect::run(arguments),
-        Command::Verify(arguments) => commands::verify::run(global, arguments),
-        Command::Attach(arguments) => commands::attach::run(global, arguments),
-        Command::Detach(arguments) => commands::detach::run(global, arguments),
-        Command::Status(arguments) => commands::status::run(arguments),
-        Command::Matrix(arguments) => commands::matrix::run_matrix(global, arguments),
-        Command::Graph(arguments) => commands::matrix::run_graph(global, arguments),
-        Command::Exposure(arguments) => commands::exposure::run(global, arguments),
-        Command::Flows(arguments) => commands::flows::run(arguments),
-        Command::Monitor(arguments) => commands::monitor::run(arguments),
-        Command::Counters(arguments) => commands::counters::run(arguments),
-        Command::Bench(arguments) => commands::bench::run(global, arguments),
-        Command::Version(arguments) => commands::version::run(arguments),
-        Command::Completions(arguments) => commands::completions::run(arguments),
-        Command::Man(arguments) => commands::man::run(arguments),
+        CliCommand::Check(arguments) => commands::check::run(global, arguments),
+        CliCommand::Query(arguments) => commands::query::run(global, arguments),
+        CliCommand::Watch(arguments) => commands::watch::run(global, arguments),
+        CliCommand::CniInstall(arguments) => commands::cni_install::run(arguments),
+        CliCommand::Diff(arguments) => commands::diff::run(global, arguments),
+        CliCommand::ExplainCode(arguments) => commands::explain_code::run(arguments),
+        CliCommand::Explain(arguments) => commands::explain::run(global, arguments),
+        CliCommand::Test(arguments) => commands::test::run(global, arguments),
+        CliCommand::Compile(arguments) => commands::compile::run(global, arguments),
+        CliCommand::Inspect(arguments) => commands::inspect::run(arguments),
+        CliCommand::Verify(arguments) => commands::verify::run(global, arguments),
+        CliCommand::Attach(arguments) => commands::attach::run(global, arguments),
+        CliCommand::Detach(arguments) => commands::detach::run(global, arguments),
+        CliCommand::Status(arguments) => commands::status::run(arguments),
+        CliCommand::Matrix(arguments) => commands::matrix::run_matrix(global, arguments),
+        CliCommand::Graph(arguments) => commands::matrix::run_graph(global, arguments),
+        CliCommand::Exposure(arguments) => commands::exposure::run(global, arguments),
+        CliCommand::Flows(arguments) => commands::flows::run(arguments),
+        CliCommand::Monitor(arguments) => commands::monitor::run(arguments),
+        CliCommand::Counters(arguments) => commands::counters::run(arguments),
+        CliCommand::Bench(arguments) => commands::bench::run(global, arguments),
+        CliCommand::Version(arguments) => commands::version::run(arguments),
+        CliCommand::Completions(arguments) => commands::completions::run(arguments),
+        CliCommand::Man(arguments) => commands::man::run(arguments),
     }
 }
 
 /// Prints the help, or the error about the arguments.
 fn usage(error: &clap::Error) -> ExitCode {
     page::usage(error);
-    if error.use_stderr() { Outcome::Failed.into() } else { ExitCode::SUCCESS }
+    if error.use_stderr() { CommandOutcome::Failed.into() } else { ExitCode::SUCCESS }
 }
 
 fn invoked_as(name: &str) -> bool {
@@ -143,12 +143,12 @@ mod tests {
 
     #[test]
     fn a_panic_exits_with_its_own_code() {
-        let ended = std::panic::catch_unwind(|| -> Result<Outcome> { panic!("a bug") });
+        let ended = std::panic::catch_unwind(|| -> Result<CommandOutcome> { panic!("a bug") });
         assert_eq!(exit_code(ended), ExitCode::from(101));
     }
 
     #[test]
-    fn a_reader_that_has_gone_is_no_error() {
+    fn a_closed_pipe_exits_with_0() {
         assert_eq!(exit_code(Ok(Err(Error::from(ErrorKind::BrokenPipe).into()))), ExitCode::SUCCESS);
     }
 }

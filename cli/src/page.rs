@@ -1,17 +1,17 @@
 //! The only way to standard output and standard error.
 //!
 //! Problem: nearly every output contains names and values from other people's files. If one message forgets to escape
-//! them, a file can paint over a diff or give a CI system a command. Strategy: a [`Page`] consists of lines. Each line
-//! is escaped as a whole, including line breaks in it (see [`weir_objects::escape`]), so only the page ends lines, and
-//! only the page sets colours. A filter over finished text could not do that: it cannot see which line breaks came from
-//! a name. JSON is for programs and gets JSON's own escapes.
+//! them, a file can paint over a diff or give a CI system a command. Strategy: an [`OutputPage`] is a list of lines.
+//! Each line is escaped as a whole, including line breaks in it (see [`weir_objects::escape`]), so only the page ends
+//! lines, and only the page sets colours. A filter over finished text could not do that: it cannot see which line
+//! breaks came from a name. JSON is for programs and gets JSON's own escapes.
 //!
 //! Invariants: the only hidden characters of a page are its line breaks and its own colours; the number of lines does
-//! not depend on their content; only [`Page::command`] writes commands to GitHub Actions or Azure Pipelines.
+//! not depend on their content; only [`OutputPage::command`] writes commands to GitHub Actions or Azure Pipelines.
 //! `cli/tests/sinks.rs` finds code that prints without this module. `cli/tests/cli/hostile.rs` sends hostile input
 //! through every command and format.
 
-mod commands;
+mod ci_commands;
 mod json;
 mod progress;
 
@@ -30,7 +30,7 @@ pub(crate) use progress::Progress;
 
 /// Lines to print.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Page {
+pub(crate) struct OutputPage {
     text: String,
     color: bool,
 }
@@ -60,7 +60,7 @@ impl Style {
     }
 }
 
-impl Page {
+impl OutputPage {
     pub(crate) fn new() -> Self {
         Self::default()
     }
@@ -89,8 +89,8 @@ impl Page {
             let end = if *style == Style::Plain { "" } else { RESET };
             colored.extend([style.begin(), plain.get(begin..).unwrap_or_default(), end]);
         }
-        let is_colored = self.color && !commands::is_armed(&plain);
-        self.text.push_str(&if is_colored { colored } else { commands::disarm(plain) });
+        let is_colored = self.color && !ci_commands::is_armed(&plain);
+        self.text.push_str(&if is_colored { colored } else { ci_commands::disarm(plain) });
         self.text.push('\n');
     }
 
@@ -106,7 +106,7 @@ impl Page {
         let plain = Renderer::plain().render(&groups);
         // Escape sequences in the coloured drawing are the renderer's own only if the plain drawing has none.
         let is_clean = !plain.contains(|letter| letter != '\n' && escape::is_hidden(letter));
-        if self.color && is_clean && !commands::is_armed(&plain) {
+        if self.color && is_clean && !ci_commands::is_armed(&plain) {
             self.indented(indent, &Renderer::styled().render(&groups));
         } else {
             plain.lines().for_each(|line| self.line(format_args!("{:indent$}{line}", "")));
@@ -115,7 +115,7 @@ impl Page {
 
     /// A command to GitHub Actions.
     pub(crate) fn command(&mut self, name: &str, properties: &[(&str, &str)], message: &str) {
-        self.text.push_str(&commands::written(name, properties, message));
+        self.text.push_str(&ci_commands::written(name, properties, message));
         self.text.push('\n');
     }
 
@@ -133,7 +133,7 @@ impl Page {
         Ok(())
     }
 
-    /// An empty page with the same colours, for [`Page::insert`].
+    /// An empty page with the same colours, for [`OutputPage::insert`].
     pub(crate) fn empty_like(&self) -> Self {
         Self::colored(self.color)
     }
@@ -167,7 +167,7 @@ impl Page {
     }
 
     /// Prints to standard error. Ignores errors: its reader may have gone, and there is no other place to report that.
-    pub(crate) fn complain(&self) {
+    pub(crate) fn print_to_stderr(&self) {
         _ = io::stderr().write_all(self.text.as_bytes());
     }
 }
@@ -179,27 +179,27 @@ pub(crate) fn usage(error: &clap::Error) {
         _ = error.print();
         return;
     }
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     page.lines(&error.render().to_string());
-    page.complain();
+    page.print_to_stderr();
 }
 
 /// One line on standard error.
-pub(crate) fn complain(line: impl Display) {
-    let mut page = Page::new();
+pub(crate) fn print_to_stderr(line: impl Display) {
+    let mut page = OutputPage::new();
     page.line(line);
-    page.complain();
+    page.print_to_stderr();
 }
 
 /// One line on standard output.
 pub(crate) fn print(line: impl Display) -> Result<()> {
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     page.line(line);
     page.print()
 }
 
 /// Prints bytes for programs that do not show them: a shell's completions, the result of a CNI plug-in.
-pub(crate) fn hand_over(bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn print_bytes(bytes: &[u8]) -> io::Result<()> {
     to_stdout(bytes)
 }
 

@@ -1,6 +1,7 @@
 //! The beginning of every command: configuration, inputs, objects, the cluster.
 
 use anyhow::{Context as _, Result};
+use serde::Serialize;
 use weir_artifact as artifact;
 use weir_artifact::Digest;
 use weir_model::resolve;
@@ -10,16 +11,16 @@ use weir_objects::diagnostic::{Diagnostics, Severity};
 use weir_objects::k8s::{Body, Object};
 use weir_objects::source::SourceMap;
 
-use crate::args::{Global, Paths};
+use crate::args::{GlobalArgs, InputPaths};
 use crate::config::{self, Config};
 use crate::failure;
-use crate::load::Loaded;
-use crate::page::{self, Page, Progress};
+use crate::load::LoadedInputs;
+use crate::page::{self, OutputPage, Progress};
 use crate::render;
 
 /// The input after reading and resolving.
 #[derive(Debug)]
-pub(crate) struct Read {
+pub(crate) struct ReadInput {
     pub(crate) config: Config,
     pub(crate) default_namespace: String,
     pub(crate) objects: Vec<Object>,
@@ -37,39 +38,42 @@ pub(crate) struct Read {
 }
 
 /// Reads everything; reports errors and continues with the rest.
-pub(crate) fn read(global: &Global, paths: &Paths) -> Result<Read> {
+pub(crate) fn read(global: &GlobalArgs, paths: &InputPaths) -> Result<ReadInput> {
     read_with(global, paths, |_| Vec::new())
 }
 
-fn read_with(global: &Global, paths: &Paths, note: fn(&[Input]) -> Vec<artifact::Input>) -> Result<Read> {
-    let add = |loaded: &mut Loaded| paths.paths.iter().for_each(|path| loaded.add_path(path));
+fn read_with(global: &GlobalArgs, paths: &InputPaths, note: fn(&[Input]) -> Vec<artifact::Input>) -> Result<ReadInput> {
+    let add = |loaded: &mut LoadedInputs| paths.paths.iter().for_each(|path| loaded.add_path(path));
     read_loaded(global, |loaded| add_with_lists(global, loaded, add), note)
 }
 
 /// Reads the inputs that `add` adds, and the lists of the command line. `None` if there are errors, as in
-/// [`read_sound`].
-pub(crate) fn read_sound_from(global: &Global, add: impl FnOnce(&mut Loaded)) -> Result<Option<Read>> {
-    sound(global, read_loaded(global, |loaded| add_with_lists(global, loaded, add), |_| Vec::new())?)
+/// [`read_valid`].
+pub(crate) fn read_valid_from(global: &GlobalArgs, add: impl FnOnce(&mut LoadedInputs)) -> Result<Option<ReadInput>> {
+    valid(global, read_loaded(global, |loaded| add_with_lists(global, loaded, add), |_| Vec::new())?)
 }
 
 /// Reads the inputs that `add` adds, which already contain their lists. `None` if there are errors, as in
-/// [`read_sound`].
-pub(crate) fn read_sound_without_lists(global: &Global, add: impl FnOnce(&mut Loaded)) -> Result<Option<Read>> {
-    sound(global, read_loaded(global, add, |_| Vec::new())?)
+/// [`read_valid`].
+pub(crate) fn read_valid_without_lists(
+    global: &GlobalArgs,
+    add: impl FnOnce(&mut LoadedInputs),
+) -> Result<Option<ReadInput>> {
+    valid(global, read_loaded(global, add, |_| Vec::new())?)
 }
 
 fn read_loaded(
-    global: &Global,
-    add: impl FnOnce(&mut Loaded),
+    global: &GlobalArgs,
+    add: impl FnOnce(&mut LoadedInputs),
     note: fn(&[Input]) -> Vec<artifact::Input>,
-) -> Result<Read> {
+) -> Result<ReadInput> {
     let config = config::load(global.config.as_deref())?;
     let assume = assumptions(&config, global)?;
     let default_namespace = global.namespace.clone().or_else(|| config.namespace.clone());
     let default_namespace = default_namespace.unwrap_or_else(|| "default".to_owned());
     let mut progress = Progress::new(global.quiet);
-    progress.say("reading files");
-    let mut loaded = Loaded::default();
+    progress.show("reading files");
+    let mut loaded = LoadedInputs::default();
     add(&mut loaded);
     loaded.errors.iter().for_each(failure::print);
     if global.verbose > 0 {
@@ -77,14 +81,14 @@ fn read_loaded(
     }
     let (complete, stdin_read) = (loaded.errors.is_empty(), loaded.stdin_read());
     let inputs = note(&loaded.inputs);
-    progress.say("decoding");
+    progress.show("decoding");
     let options = Options { default_namespace: default_namespace.clone() };
     let (decoded, mut diagnostics) = decode::decode(loaded.inputs, &options);
-    progress.say("resolving");
+    progress.show("resolving");
     let (cluster, found) = resolve::resolve(&decoded.objects, assume);
     diagnostics.extend(found);
     progress.clear();
-    Ok(Read {
+    Ok(ReadInput {
         config,
         default_namespace,
         objects: decoded.objects,
@@ -100,27 +104,28 @@ fn read_loaded(
 
 /// Reads the inputs of a command that answers questions. If they have errors, these are reported and the result is
 /// `None`: there is no answer, and the exit code is 2.
-pub(crate) fn read_sound(global: &Global, paths: &Paths) -> Result<Option<Read>> {
-    sound(global, read(global, paths)?)
+pub(crate) fn read_valid(global: &GlobalArgs, paths: &InputPaths) -> Result<Option<ReadInput>> {
+    valid(global, read(global, paths)?)
 }
 
-/// As [`read_sound`], with the digests of the inputs.
-pub(crate) fn read_sound_with_digests(global: &Global, paths: &Paths) -> Result<Option<Read>> {
-    sound(global, read_with(global, paths, digests)?)
+/// As [`read_valid`], with the digests of the inputs.
+pub(crate) fn read_valid_with_digests(global: &GlobalArgs, paths: &InputPaths) -> Result<Option<ReadInput>> {
+    valid(global, read_with(global, paths, digests)?)
 }
 
-fn sound(global: &Global, mut read: Read) -> Result<Option<Read>> {
+fn valid(global: &GlobalArgs, mut read: ReadInput) -> Result<Option<ReadInput>> {
     read.diagnostics.retain_mut(|diagnostic| diagnostic.severity == Severity::Error);
     if !read.diagnostics.is_empty() {
         let findings = render::findings(&read.sources, &read.diagnostics);
-        render::text::findings(&read.sources, &findings, page::color_on_stderr(global.color), usize::MAX).complain();
+        render::text::findings(&read.sources, &findings, page::color_on_stderr(global.color), usize::MAX)
+            .print_to_stderr();
         failure::print(&failure::with_hint(
             format!("the input has {}, so there is no answer", render::text::count(findings.len(), "error")),
             "`weir check` prints warnings too",
         ));
     }
-    let sound = read.complete && read.diagnostics.is_empty();
-    Ok(sound.then_some(read))
+    let is_valid = read.complete && read.diagnostics.is_empty();
+    Ok(is_valid.then_some(read))
 }
 
 fn digests(inputs: &[Input]) -> Vec<artifact::Input> {
@@ -128,18 +133,18 @@ fn digests(inputs: &[Input]) -> Vec<artifact::Input> {
     inputs.iter().map(digest).collect()
 }
 
-fn add_with_lists(global: &Global, loaded: &mut Loaded, add: impl FnOnce(&mut Loaded)) {
+fn add_with_lists(global: &GlobalArgs, loaded: &mut LoadedInputs, add: impl FnOnce(&mut LoadedInputs)) {
     add(loaded);
     global.deny_list.iter().for_each(|path| loaded.add_list(path, InputKind::DenyList));
     global.allow_list.iter().for_each(|path| loaded.add_list(path, InputKind::AllowList));
 }
 
 /// The assumptions about points that the API leaves open, for a command that reads no files.
-pub(crate) fn chosen_assumptions(global: &Global) -> Result<Assumptions> {
+pub(crate) fn chosen_assumptions(global: &GlobalArgs) -> Result<Assumptions> {
     assumptions(&config::load(global.config.as_deref())?, global)
 }
 
-fn assumptions(config: &Config, global: &Global) -> Result<Assumptions> {
+fn assumptions(config: &Config, global: &GlobalArgs) -> Result<Assumptions> {
     let mut assume = Assumptions::default();
     for (key, value) in &config.assume {
         assume.set(key, value).with_context(|| format!("in [assume] of {}", config::FILE_NAME))?;
@@ -150,20 +155,20 @@ fn assumptions(config: &Config, global: &Global) -> Result<Assumptions> {
     Ok(assume)
 }
 
-fn describe(config: &Config, loaded: &Loaded) {
-    let mut page = Page::new();
+fn describe(config: &Config, loaded: &LoadedInputs) {
+    let mut page = OutputPage::new();
     if let Some(path) = &config.path {
         page.line(format_args!("configuration: {}", path.display()));
     }
     for input in &loaded.inputs {
         page.line(format_args!("read {} ({} bytes)", input.name, input.bytes.len()));
     }
-    page.complain();
+    page.print_to_stderr();
 }
 
 /// The number of objects of each kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct ObjectCounts {
     pub(crate) policies: usize,
     pub(crate) lists: usize,
     pub(crate) pods: usize,
@@ -173,9 +178,9 @@ pub(crate) struct Counts {
     pub(crate) nodes: usize,
 }
 
-impl Read {
-    pub(crate) fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
+impl ReadInput {
+    pub(crate) fn counts(&self) -> ObjectCounts {
+        let mut counts = ObjectCounts::default();
         for object in &self.objects {
             *match object.body {
                 Body::NetworkPolicy(_) => &mut counts.policies,

@@ -5,42 +5,54 @@ pub(crate) mod json;
 pub(crate) mod sarif;
 pub(crate) mod text;
 
+use serde::Serialize;
 use weir_objects::diagnostic::{Diagnostic, Diagnostics, Label, Place, Severity};
 use weir_objects::source::SourceMap;
 
-use crate::locate::{Identity, Location, Locator, Position};
+use crate::locator::{LineColumn, Location, Locator, ObjectIdentity};
 
 /// A finding and its location.
 #[derive(Clone, Debug)]
-pub(crate) struct Finding {
+pub(crate) struct LocatedFinding {
     pub(crate) diagnostic: Diagnostic,
-    pub(crate) location: Option<Spot>,
-    pub(crate) related: Vec<(Option<Spot>, String)>,
+    pub(crate) location: Option<LocatedSpan>,
+    pub(crate) related: Vec<RelatedLabel>,
     /// The object it is about, and the field in it.
-    pub(crate) object: Option<Identity>,
+    pub(crate) object: Option<ObjectIdentity>,
     pub(crate) field: Option<String>,
+}
+
+/// A label at another place that has to do with a finding.
+#[derive(Clone, Debug)]
+pub(crate) struct RelatedLabel {
+    /// `None` for an object without text.
+    pub(crate) location: Option<LocatedSpan>,
+    pub(crate) text: String,
 }
 
 /// A location with its lines.
 #[derive(Clone, Debug)]
-pub(crate) struct Spot {
+pub(crate) struct LocatedSpan {
     pub(crate) at: Location,
     pub(crate) file: String,
-    pub(crate) start: Position,
-    pub(crate) end: Position,
+    pub(crate) start: LineColumn,
+    pub(crate) end: LineColumn,
 }
 
 /// Locates findings, sorts them by position and drops repetitions of a finding at the same place.
-pub(crate) fn findings(sources: &SourceMap, diagnostics: &Diagnostics) -> Vec<Finding> {
+pub(crate) fn findings(sources: &SourceMap, diagnostics: &Diagnostics) -> Vec<LocatedFinding> {
     let mut locator = Locator::new(sources);
     let mut ordered: Vec<&Diagnostic> = diagnostics.iter().collect();
     ordered.sort_by_key(|diagnostic| object_of(&diagnostic.primary.place));
-    let mut findings: Vec<Finding> = ordered.into_iter().map(|it| finding(&mut locator, it)).collect();
+    let mut findings: Vec<LocatedFinding> = ordered.into_iter().map(|it| finding(&mut locator, it)).collect();
     // Labels at other objects are located last: in between, they would spoil the order in which documents are parsed
     // again.
     for finding in &mut findings {
         let secondary = &finding.diagnostic.secondary;
-        finding.related = secondary.iter().map(|label| (spot(&mut locator, label), label.text.clone())).collect();
+        finding.related = secondary
+            .iter()
+            .map(|label| RelatedLabel { location: spot(&mut locator, label), text: label.text.clone() })
+            .collect();
     }
     findings.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
     findings.dedup_by(|a, b| sort_key(a) == sort_key(b));
@@ -54,12 +66,12 @@ fn object_of(place: &Place) -> Option<u32> {
     }
 }
 
-fn finding(locator: &mut Locator<'_>, diagnostic: &Diagnostic) -> Finding {
+fn finding(locator: &mut Locator<'_>, diagnostic: &Diagnostic) -> LocatedFinding {
     let origin = match &diagnostic.primary.place {
         Place::Field(origin) | Place::FieldName(origin) | Place::FirstFieldName(origin) => Some(origin),
         Place::Text(_) => None,
     };
-    Finding {
+    LocatedFinding {
         location: spot(locator, &diagnostic.primary),
         related: Vec::new(),
         object: origin.and_then(|origin| locator.identity(origin.object)),
@@ -68,9 +80,9 @@ fn finding(locator: &mut Locator<'_>, diagnostic: &Diagnostic) -> Finding {
     }
 }
 
-fn spot(locator: &mut Locator<'_>, label: &Label) -> Option<Spot> {
+fn spot(locator: &mut Locator<'_>, label: &Label) -> Option<LocatedSpan> {
     let at = locator.locate(&label.place)?;
-    Some(Spot {
+    Some(LocatedSpan {
         file: locator.sources().file(at.file).name.clone(),
         start: locator.position(at.file, at.span.start),
         end: locator.position(at.file, at.span.end),
@@ -78,21 +90,21 @@ fn spot(locator: &mut Locator<'_>, label: &Label) -> Option<Spot> {
     })
 }
 
-fn sort_key(finding: &Finding) -> (Option<&Location>, &str, &str) {
+fn sort_key(finding: &LocatedFinding) -> (Option<&Location>, &str, &str) {
     let at = finding.location.as_ref().map(|spot| &spot.at);
     (at, finding.diagnostic.code.name, &finding.diagnostic.message)
 }
 
 /// The number of findings of each severity.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct SeverityCounts {
     pub(crate) errors: usize,
     pub(crate) warnings: usize,
     pub(crate) notes: usize,
 }
 
-impl Tally {
-    pub(crate) fn of(findings: &[Finding]) -> Self {
+impl SeverityCounts {
+    pub(crate) fn of(findings: &[LocatedFinding]) -> Self {
         let count = |severity| findings.iter().filter(|it| it.diagnostic.severity == severity).count();
         Self { errors: count(Severity::Error), warnings: count(Severity::Warning), notes: count(Severity::Note) }
     }

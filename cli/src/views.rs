@@ -3,23 +3,23 @@
 pub(crate) mod dot;
 pub(crate) mod html;
 pub(crate) mod links;
-pub(crate) mod overlay;
+pub(crate) mod report_ends;
 pub(crate) mod svg;
 pub(crate) mod table;
 pub(crate) mod words;
 
 use weir_analysis::reach::Reach;
 
-use crate::args::{Level, ViewFormat};
+use crate::args::{ViewFormat, ViewLevel};
 
 /// With more parties than this, output for people is by namespace unless workloads are asked for.
 const MOST_PARTIES: usize = 40;
 
 /// Whether to show workloads or namespaces.
-pub(crate) fn level(asked: Level, reach: &Reach<'_>) -> Level {
+pub(crate) fn level(asked: ViewLevel, reach: &Reach<'_>) -> ViewLevel {
     match asked {
-        Level::Auto if reach.parties.len() > MOST_PARTIES => Level::Namespace,
-        Level::Auto => Level::Workload,
+        ViewLevel::Auto if reach.parties.len() > MOST_PARTIES => ViewLevel::Namespace,
+        ViewLevel::Auto => ViewLevel::Workload,
         asked => asked,
     }
 }
@@ -30,17 +30,23 @@ pub(crate) fn takes_notes(format: ViewFormat) -> bool {
 }
 
 /// Notes about workloads that the picture leaves out or sums up.
-pub(crate) fn notes(reach: &Reach<'_>, asked: Level) -> Vec<String> {
+pub(crate) fn notes(reach: &Reach<'_>, asked: ViewLevel) -> Vec<String> {
     let mut notes = Vec::new();
-    if asked == Level::Auto && level(asked, reach) == Level::Namespace {
-        notes.push(format!("{} workloads, summed up by namespace; --by workload shows each", reach.parties.len()));
+    if asked == ViewLevel::Auto && level(asked, reach) == ViewLevel::Namespace {
+        notes.push(format!(
+            "{} workloads, summarized by namespace; --by workload shows each workload",
+            reach.parties.len()
+        ));
     }
     if reach.left_out.host_network > 0 {
         let count = reach.left_out.host_network;
-        notes.push(format!("{count} on the network of their node are not shown: policies do not apply to them"));
+        notes.push(format!("{count} pods or workloads with hostNetwork are not shown: policies do not apply to them"));
     }
     if reach.left_out.absent > 0 {
-        notes.push(format!("{} finished or without an address of their own are not shown", reach.left_out.absent));
+        notes.push(format!(
+            "{} pods or workloads that have finished or have no address are not shown",
+            reach.left_out.absent
+        ));
     }
     notes
 }

@@ -18,19 +18,17 @@ use weir_model::directory::Directory;
 use weir_model::eval::{Basis, Flow, FlowProtocol, Judgement, Verdict};
 use weir_model::{Cluster, Direction, EndpointId, ServiceId};
 
-use describe::Classed;
+use describe::ClassDescriber;
 pub(crate) use describe::summary;
 
 /// One packet at one endpoint.
 #[derive(Clone, Debug)]
-pub(crate) struct Witness {
+pub(crate) struct WitnessPacket {
     pub(crate) direction: Direction,
     pub(crate) endpoint: EndpointId,
     /// The program's verdict.
     pub(crate) verdict: Verdict,
-    pub(crate) subject: Class,
-    pub(crate) peer: Class,
-    pub(crate) atom: Class,
+    pub(crate) classes: PacketClasses,
     pub(crate) source: IpAddr,
     pub(crate) destination: IpAddr,
     pub(crate) protocol: FlowProtocol,
@@ -39,16 +37,24 @@ pub(crate) struct Witness {
     pub(crate) packet: Vec<u8>,
 }
 
+/// The classes of a packet's ends and of its port.
+#[derive(Clone, Debug)]
+pub(crate) struct PacketClasses {
+    pub(crate) subject: ClassDescription,
+    pub(crate) peer: ClassDescription,
+    pub(crate) atom: ClassDescription,
+}
+
 /// A class: its name, and the properties that all its members share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Class {
+pub(crate) struct ClassDescription {
     pub(crate) name: String,
     pub(crate) is: Vec<String>,
 }
 
 /// The packets of a judged flow, or the reason why the engine has no answer for it.
-pub(crate) fn of(cluster: &Cluster, flow: &Flow, judgement: &Judgement) -> Result<Vec<Witness>, String> {
-    let seen: Rc<RefCell<Vec<Seen>>> = Rc::default();
+pub(crate) fn of(cluster: &Cluster, flow: &Flow, judgement: &Judgement) -> Result<Vec<WitnessPacket>, String> {
+    let seen: Rc<RefCell<Vec<RecordedQuestion>>> = Rc::default();
     let asked = endpoints(cluster, flow, judgement);
     if asked.is_empty() {
         return Ok(Vec::new());
@@ -68,7 +74,8 @@ fn reason(error: &EngineError) -> String {
     }
 }
 
-/// The endpoints that take part: both ends, and the backends of services and host ports.
+/// The endpoints that take part: both ends, and the backends of services and host ports. The engine compiles only
+/// these, so that one question does not cost the rows of the whole cluster.
 fn endpoints(cluster: &Cluster, flow: &Flow, judgement: &Judgement) -> BTreeSet<EndpointId> {
     let directory = Directory::new(cluster);
     let mut found: BTreeSet<EndpointId> = BTreeSet::new();
@@ -96,7 +103,7 @@ fn endpoints(cluster: &Cluster, flow: &Flow, judgement: &Judgement) -> BTreeSet<
     found
 }
 
-fn recorder(seen: Rc<RefCell<Vec<Seen>>>) -> Box<Make> {
+fn recorder(seen: Rc<RefCell<Vec<RecordedQuestion>>>) -> Box<Make> {
     Box::new(move |compiled| {
         let classes = Rc::new(compiled.classes.clone());
         Ok(Box::new(Recorder { machine: Machine::new(compiled)?, classes, seen: Rc::clone(&seen) }))
@@ -106,11 +113,11 @@ fn recorder(seen: Rc<RefCell<Vec<Seen>>>) -> Box<Make> {
 struct Recorder {
     machine: Machine,
     classes: Rc<Classes>,
-    seen: Rc<RefCell<Vec<Seen>>>,
+    seen: Rc<RefCell<Vec<RecordedQuestion>>>,
 }
 
 /// A question to the machine, its answer, and the classes of the compile.
-struct Seen {
+struct RecordedQuestion {
     question: Question,
     verdict: Verdict,
     classes: Rc<Classes>,
@@ -120,13 +127,13 @@ impl Decide for Recorder {
     fn decide(&mut self, question: &Question) -> Result<Verdict, Broken> {
         let verdict = self.machine.decide(question)?;
         let classes = Rc::clone(&self.classes);
-        self.seen.borrow_mut().push(Seen { question: *question, verdict, classes });
+        self.seen.borrow_mut().push(RecordedQuestion { question: *question, verdict, classes });
         Ok(verdict)
     }
 }
 
-fn witness(cluster: &Cluster, seen: &Seen) -> Option<Witness> {
-    let Seen { question, verdict, classes } = seen;
+fn witness(cluster: &Cluster, seen: &RecordedQuestion) -> Option<WitnessPacket> {
+    let RecordedQuestion { question, verdict, classes } = seen;
     let (endpoint, _) = *classes.subject_of.get(question.place)?;
     let (source, destination) = match question.direction {
         Direction::Ingress => (question.remote, question.own),
@@ -136,14 +143,16 @@ fn witness(cluster: &Cluster, seen: &Seen) -> Option<Witness> {
         FlowProtocol::Transport(protocol) => classes.atoms.find(protocol, question.port),
         FlowProtocol::Icmp => Atoms::REST,
     };
-    let classed = Classed { cluster, classes };
-    Some(Witness {
+    let describer = ClassDescriber { cluster, classes };
+    Some(WitnessPacket {
         direction: question.direction,
         endpoint,
         verdict: *verdict,
-        subject: classed.subject(question.subject),
-        peer: classed.peer(classes.peer_at(question.remote)),
-        atom: classed.atom(atom),
+        classes: PacketClasses {
+            subject: describer.subject(question.subject),
+            peer: describer.peer(classes.peer_at(question.remote)),
+            atom: describer.atom(atom),
+        },
         source,
         destination,
         protocol: question.protocol,

@@ -82,7 +82,7 @@ fn broken(document: &Path, link: &str) -> Option<String> {
 }
 
 #[test]
-fn every_relative_link_leads_somewhere() {
+fn every_relative_link_has_a_target() {
     let documents = files(&root(), "md");
     assert!(documents.len() > 5, "the documents are found: {documents:?}");
     let mut found = Vec::new();
@@ -187,7 +187,7 @@ fn every_symbol_and_file_that_the_architecture_names_exists() {
 }
 
 #[test]
-fn a_symbol_that_does_not_exist_is_missed() {
+fn a_missing_symbol_is_found() {
     assert!(is_symbol("model::eval::Oracle"));
     assert!(is_symbol("model::eval::Oracle::judge"));
     assert!(!is_symbol("model::eval::Oracles"));
@@ -244,7 +244,7 @@ fn printed(arguments: &[&str]) -> String {
 
 /// With `BLESS=1`, writes the real output into the documents, for review.
 #[test]
-fn every_quoted_output_is_what_is_printed() {
+fn quoted_output_equals_real_output() {
     let mut quoting = 0;
     for document in files(&root(), "md") {
         let text = read(&document);
@@ -260,7 +260,7 @@ fn every_quoted_output_is_what_is_printed() {
 }
 
 #[test]
-fn what_a_document_quotes_is_replaced_and_nothing_else() {
+fn only_quoted_output_is_replaced() {
     let text = "a\n```console\n$ weir x\nold\n\nold\n```\n$ weir y\nb\n```sh\n$ weir z\nc\n```\n";
     let expected = "a\n```console\n$ weir x\nnew x\n```\n$ weir y\nb\n```sh\n$ weir z\nc\n```\n";
     assert_eq!(requoted(text, |arguments| format!("new {}\n\n", arguments.join(" "))), expected);

@@ -64,7 +64,7 @@ fn list_file(example: &str) -> Option<String> {
 }
 
 #[test]
-fn there_are_examples_and_each_is_numbered_in_turn() {
+fn examples_are_numbered_without_gaps() {
     let examples = examples();
     assert!(examples.len() >= 24, "{} examples", examples.len());
     for (index, path) in examples.iter().enumerate() {
@@ -84,7 +84,7 @@ fn every_example_begins_with_three_lines_of_prose() {
 }
 
 #[test]
-fn every_example_warns_of_what_it_says_and_of_nothing_else() {
+fn every_example_causes_exactly_the_warnings_that_it_names() {
     let mut wrong = Vec::new();
     for path in examples() {
         let diagnostics = findings(&[CLUSTER, &path]);
@@ -97,7 +97,7 @@ fn every_example_warns_of_what_it_says_and_of_nothing_else() {
 }
 
 #[test]
-fn all_examples_together_warn_of_no_more_than_each_alone() {
+fn all_examples_together_cause_no_further_warnings() {
     let examples = examples();
     let mut paths = vec![CLUSTER];
     paths.extend(examples.iter().map(String::as_str));
@@ -123,7 +123,7 @@ fn test_example(path: &str, expectations: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn every_example_does_what_is_expected_of_it() {
+fn every_example_meets_its_expectations() {
     for path in examples() {
         let (code, printed) = test_example(&path, &path.replace("/examples/", "/expectations/"));
         assert_eq!(code, Some(0), "{path}:\n{printed}");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Code that writes to a terminal or a log without the page.
-const PAST_THE_PAGE: [&str; 11] = [
+const DIRECT_OUTPUT: [&str; 11] = [
     "print!(",
     "println!(",
     "dbg!(",
@@ -20,7 +20,7 @@ const PAST_THE_PAGE: [&str; 11] = [
 
 /// Files that may print lines of a composed text: everything in it is Weir's own or was escaped before.
 const COMPOSERS: [&str; 9] = [
-    "bug.rs",
+    "panic_report.rs",
     "commands/compile.rs",
     "commands/compile/summary.rs",
     "commands/diff/md.rs",
@@ -32,7 +32,7 @@ const COMPOSERS: [&str; 9] = [
 ];
 
 /// Files that may print bytes as they are, for programs that do not show them.
-const HANDING_OVER: [&str; 2] = ["cni.rs", "commands/completions.rs"];
+const PRINT_BYTES: [&str; 2] = ["cni.rs", "commands/completions.rs"];
 
 fn sources(package: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(package).join("src")
@@ -66,8 +66,8 @@ fn is_page(name: &str) -> bool {
     name == "page.rs" || name.starts_with("page/")
 }
 
-fn past_the_page(code: &str) -> Vec<&'static str> {
-    PAST_THE_PAGE.into_iter().filter(|it| code.contains(it)).collect()
+fn direct_output(code: &str) -> Vec<&'static str> {
+    DIRECT_OUTPUT.into_iter().filter(|it| code.contains(it)).collect()
 }
 
 fn callers(of: &str) -> BTreeSet<String> {
@@ -81,7 +81,7 @@ fn names<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
 }
 
 #[test]
-fn nothing_is_printed_past_the_page() {
+fn all_output_goes_through_the_page() {
     let compiler = std::fs::read_dir(sources("compiler").with_file_name("")).expect("a readable directory");
     let crates = compiler.map(|entry| entry.expect("a readable entry").file_name().display().to_string());
     let crates = crates.filter(|it| it != "corpus").map(|it| (format!("compiler/{it}"), "-"));
@@ -93,20 +93,20 @@ fn nothing_is_printed_past_the_page() {
             if (package == "cli" && is_page(&name)) || name == exempt {
                 continue;
             }
-            assert_eq!(past_the_page(&code), [""; 0], "{package}/src/{name} prints, or colours, past cli/src/page.rs");
+            assert_eq!(direct_output(&code), [""; 0], "{package}/src/{name} prints, or colours, past cli/src/page.rs");
         }
     }
 }
 
 #[test]
-fn lines_composed_elsewhere_come_from_known_places() {
+fn only_known_files_print_composed_lines() {
     assert_eq!(callers(".lines(&"), names(COMPOSERS), "does everything in these lines pass an escaping function?");
-    assert_eq!(callers("hand_over("), names(HANDING_OVER), "is what is handed over never shown?");
+    assert_eq!(callers("print_bytes("), names(PRINT_BYTES), "are these bytes never shown on a terminal?");
 }
 
 #[test]
-fn prints_are_found() {
-    assert_eq!(past_the_page("    eprintln!(\"x\");\n"), ["println!("]);
-    assert_eq!(past_the_page("write!(std::io::stderr(), \"\\r\")"), ["io::stderr"]);
+fn direct_prints_are_found() {
+    assert_eq!(direct_output("    eprintln!(\"x\");\n"), ["println!("]);
+    assert_eq!(direct_output("write!(std::io::stderr(), \"\\r\")"), ["io::stderr"]);
     assert_eq!(code("// println!(\nlet a;\n#[cfg(test)]\nmod tests {\n println!("), "let a;\n");
 }

@@ -111,7 +111,7 @@ fn explained(case: &str) -> String {
 }
 
 #[test]
-fn the_snapshots_are_what_is_made() {
+fn snapshots_are_up_to_date() {
     for case in CASES {
         let yaml = format!("{case}.yaml");
         let made =
@@ -143,7 +143,7 @@ fn only_the_chosen_cases_have_snapshots() {
 }
 
 #[test]
-fn what_is_added_is_what_the_other_has_not() {
+fn added_lines_are_missing_in_the_other_text() {
     let lines = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(added(&lines("a b c"), &lines("x a y b c z")), ["x", "", "y", "", "z"]);
     assert!(added(&lines("a b c"), &lines("a c")).is_empty());

@@ -1,4 +1,4 @@
-//! Making artifacts, and looking into them.
+//! Arguments of the commands that compile, show and verify artifacts.
 
 use std::path::PathBuf;
 
@@ -8,44 +8,44 @@ use weir_codegen::compile::Budget;
 use weir_codegen::structures;
 use weir_ebpf::target::Target;
 
-use super::Paths;
+use super::InputPaths;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Budgets: instructions (of all programs), map-bytes (without what comes once for every CPU), entries, classes, and
-memory (bytes) and steps of the compiler, which stops when they are exceeded.
-Exit codes: 0 written, 1 a budget is exceeded or the verification found a difference, 2 could not do it.")]
-pub(crate) struct Compile {
+Budgets: instructions (of all programs), map-bytes (without per-CPU copies), entries, classes, and memory (bytes) and \
+steps of the compiler, which stops if it exceeds them.
+Exit codes: 0 written, 1 a budget is exceeded or the verification found a difference, 2 the command failed.")]
+pub(crate) struct CompileArgs {
     #[command(flatten)]
-    pub(crate) input: Paths,
+    pub(crate) input: InputPaths,
     /// Only the pods of this node are local [default: every pod with an address]
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
-    /// Where to write the artifact
+    /// The file to write the artifact to
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "emit")]
     pub(crate) output: Option<PathBuf>,
-    /// What the result may cost at most (repeatable)
+    /// Limit on the cost of the result (repeatable)
     #[arg(long, value_name = "KEY=N", value_parser = parse_budget)]
     pub(crate) budget: Vec<(Budget, u64)>,
-    /// Do not verify
+    /// Skip the verification
     #[arg(long)]
     pub(crate) no_verify: bool,
     /// The oldest kernel that the programs must load on
     #[arg(long, value_name = "MAJOR.MINOR", default_value = "5.14", value_parser = parse_target)]
     pub(crate) target: Target,
-    /// Where a set lives, instead of what the cost model chooses (repeatable), such as exact4=hash
+    /// Data structure for a set, instead of the cost model's choice (repeatable), such as exact4=hash
     #[arg(long, value_name = "PLACE=STRUCTURE", value_parser = parse_structure, value_delimiter = ',')]
     pub(crate) structure: Vec<(Place, Structure)>,
-    /// What to print; without `-o`, nothing is written
+    /// What to print; without `-o`, no artifact is written
     #[arg(long, value_enum, value_name = "WHAT")]
-    pub(crate) emit: Option<Emit>,
+    pub(crate) emit: Option<CompileOutput>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Emit {
-    /// Counts, costs, choices
+pub(crate) enum CompileOutput {
+    /// Counts, costs and data structures
     Summary,
-    /// The decisions, after the passes
+    /// The decisions after the optimization passes
     Ir,
     /// The programs' instructions
     Asm,
@@ -58,17 +58,17 @@ pub(crate) enum Emit {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Inspect {
+pub(crate) struct InspectArgs {
     /// The artifact
     #[arg(value_name = "ARTIFACT", value_hint = ValueHint::FilePath)]
     pub(crate) artifact: PathBuf,
     /// What to print
     #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
-    pub(crate) emit: Show,
+    pub(crate) emit: InspectOutput,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Show {
+pub(crate) enum InspectOutput {
     /// Counts and costs
     #[default]
     Summary,
@@ -81,19 +81,20 @@ pub(crate) enum Show {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Verify {
+pub(crate) struct VerifyArgs {
     /// The artifact
     #[arg(value_name = "ARTIFACT", value_hint = ValueHint::FilePath)]
     pub(crate) artifact: PathBuf,
     #[command(flatten)]
-    pub(crate) input: Paths,
+    pub(crate) input: InputPaths,
 }
 
 pub(super) fn parse_budget(text: &str) -> Result<(Budget, u64), String> {
     let (key, limit) = text.split_once('=').ok_or("expected KEY=N")?;
     let known = || Budget::ALL.map(Budget::key).join(", ");
-    let budget = Budget::named(key).ok_or_else(|| format!("no budget is called `{key}`; there are: {}", known()))?;
-    Ok((budget, limit.parse().map_err(|_| format!("`{limit}` is no number"))?))
+    let budget =
+        Budget::named(key).ok_or_else(|| format!("there is no budget `{key}`; the budgets are: {}", known()))?;
+    Ok((budget, limit.parse().map_err(|_| format!("`{limit}` is not a number"))?))
 }
 
 fn parse_structure(text: &str) -> Result<(Place, Structure), String> {

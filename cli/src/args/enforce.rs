@@ -1,4 +1,4 @@
-//! Enforcement on interfaces, and what it does.
+//! Arguments of the commands that enforce on interfaces and observe the datapath.
 
 use std::path::PathBuf;
 
@@ -9,50 +9,51 @@ use super::TextOrJson;
 
 /// Where pins are.
 #[derive(Debug, Args)]
-pub(crate) struct Pinned {
-    /// Where everything is pinned: a directory in a bpf file system
+pub(crate) struct PinArgs {
+    /// Directory for pins, in a bpf file system
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "/sys/fs/bpf/weir")]
     pub(crate) bpffs: PathBuf,
 }
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Returns when enforcement is in force; it stays in force after the command ends. The same command with another artifact
-is an atomic switch, in which each packet sees one of the two. Endpoints that are attached already stay.
+Returns when the artifact is in force. It stays in force after the command ends. The same command with another artifact \
+is an atomic switch: one of the two artifacts judges each packet. Endpoints that are already attached stay attached.
 
-The digest in an artifact finds damage. It is no signature: a changed artifact with a new digest is read like any other.
-If the artifact comes from elsewhere, say with --key whose it must be, or with --verify what it must enforce.
+The digest in an artifact detects damage. It is not a signature: a changed artifact with a new digest is accepted. \
+If the artifact comes from elsewhere, check its signature with --key, or the policies that it enforces with --verify.
 
-Exit codes: 0 in force, 1 --verify found a difference, 2 could not do it: what was in force stays so, or the message
-says what is so.")]
-pub(crate) struct Attach {
+Exit codes: 0 in force, 1 --verify found a difference, 2 the command failed: the previous state stays in force, or the \
+message describes the new state.")]
+pub(crate) struct AttachArgs {
     /// The artifact
     #[arg(value_name = "ARTIFACT", value_hint = ValueHint::FilePath)]
     pub(crate) artifact: PathBuf,
     /// A pod and the host's end of its interface, in this network namespace (repeatable)
     #[arg(long = "endpoint", value_name = "NS/POD=IFNAME", value_parser = parse_endpoint, num_args = 1..)]
     pub(crate) endpoints: Vec<(String, String)>,
-    /// An interface that others' packets come in through: what lists deny to every pod, both ways, is dropped there (repeatable)
+    /// An uplink of the node: packets that lists deny to every pod in both directions are dropped there (repeatable)
     #[arg(long, value_name = "IFNAME", value_parser = parse_interface, num_args = 1..)]
     pub(crate) xdp: Vec<String>,
-    /// Attach only if the artifact enforces these policies, and if its programs and maps are those that this weir makes of them (repeatable)
+    /// Attach only if the artifact enforces these policies, with the programs and maps that this version of weir
+    /// compiles (repeatable)
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath, num_args = 1..)]
     pub(crate) verify: Vec<PathBuf>,
-    /// Attach only if ARTIFACT.minisig is a signature of the artifact by this public key of minisign
+    /// Attach only if ARTIFACT.minisig is a signature of the artifact that fits this minisign public key
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) key: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) pinned: Pinned,
-    /// How to get onto interfaces
+    pub(crate) pinned: PinArgs,
+    /// How to attach programs to interfaces
     #[arg(long, value_enum, default_value_t, value_name = "HOOK")]
     pub(crate) hook: HookChoice,
-    /// What becomes of established flows that the new policies do not allow [default: as the artifact was compiled]
+    /// How to treat established flows that the new policies do not allow [default: as the artifact was compiled]
     #[arg(long, value_enum, value_name = "WHAT")]
-    pub(crate) established: Option<Established>,
+    pub(crate) established: Option<EstablishedFlows>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum HookChoice {
-    /// TCX where the kernel has it, else clsact
+    /// TCX if the kernel supports it, else clsact
     #[default]
     Auto,
     /// TCX links (Linux 6.6)
@@ -73,58 +74,58 @@ impl HookChoice {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Established {
-    /// They are cut
+pub(crate) enum EstablishedFlows {
+    /// End them
     Cut,
-    /// They go on
+    /// Keep them
     Keep,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Detach {
+pub(crate) struct DetachArgs {
     /// Only this pod [default: everything]
     #[arg(long, value_name = "NS/POD", value_parser = parse_pod)]
     pub(crate) endpoint: Option<String>,
-    /// Only what is dropped at this interface before the pods
+    /// Only the program at this uplink
     #[arg(long, value_name = "IFNAME", value_parser = parse_interface, conflicts_with = "endpoint")]
     pub(crate) xdp: Option<String>,
     #[command(flatten)]
-    pub(crate) pinned: Pinned,
+    pub(crate) pinned: PinArgs,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 all is as it should be, 1 something is not, 2 could not look.")]
-pub(crate) struct Status {
+#[command(after_help = "Exit codes: 0 the kernel's state agrees with the record, 1 it differs, 2 the command failed.")]
+pub(crate) struct StatusArgs {
     #[command(flatten)]
-    pub(crate) pinned: Pinned,
-    /// How to print (docs/schema/status.json)
+    pub(crate) pinned: PinArgs,
+    /// Output format (docs/schema/status.json)
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: TextOrJson,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Flows {
+pub(crate) struct FlowsArgs {
     #[command(flatten)]
-    pub(crate) pinned: Pinned,
-    /// How to print (docs/schema/flows.json)
+    pub(crate) pinned: PinArgs,
+    /// Output format (docs/schema/flows.json)
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: TextOrJson,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Runs until it is interrupted. The kernel writes at most 200 records a second and counts the rest, which is printed as
-lost. One monitor at a time: two share the records between them.")]
-pub(crate) struct Monitor {
+Runs until it is interrupted. The kernel writes at most 200 records per second. Further packets are only counted, and \
+the monitor prints their number. Run one monitor at a time: two monitors would each get a part of the records.")]
+pub(crate) struct MonitorArgs {
     #[command(flatten)]
-    pub(crate) pinned: Pinned,
-    /// How to print
+    pub(crate) pinned: PinArgs,
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: MonitorFormat,
-    /// End after so many events
+    /// Stop after this many events
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
-    /// End after so many seconds
+    /// Stop after this many seconds
     #[arg(long, value_name = "SECONDS")]
     pub(crate) duration: Option<u64>,
 }
@@ -134,15 +135,15 @@ pub(crate) enum MonitorFormat {
     /// For people
     #[default]
     Text,
-    /// One JSON object a line (docs/schema/monitor.json)
+    /// One JSON object per line (docs/schema/monitor.json)
     Jsonl,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Counters {
+pub(crate) struct CountersArgs {
     #[command(flatten)]
-    pub(crate) pinned: Pinned,
-    /// How to print (docs/schema/counters.json)
+    pub(crate) pinned: PinArgs,
+    /// Output format (docs/schema/counters.json)
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: TextOrJson,
 }
@@ -162,7 +163,7 @@ fn parse_endpoint(text: &str) -> Result<(String, String), String> {
 fn parse_interface(text: &str) -> Result<String, String> {
     // IFNAMSIZ, with the zero at the end.
     match text.is_empty() || text.len() > 15 {
-        true => Err(format!("`{text}` is no name of an interface")),
+        true => Err(format!("`{text}` is not a valid interface name")),
         false => Ok(text.to_owned()),
     }
 }

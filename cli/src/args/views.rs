@@ -1,25 +1,25 @@
-//! Who can reach whom, and what a change does to that.
+//! Arguments of the commands that show reachability, and its changes.
 
 use clap::{Args, ValueEnum};
 use weir_codegen::compile::Budget;
 
-use super::Paths;
+use super::InputPaths;
 use super::compile::parse_budget;
 
 #[derive(Debug, Args)]
-pub(crate) struct View {
+pub(crate) struct ViewArgs {
     #[command(flatten)]
-    pub(crate) input: Paths,
-    /// What rows, columns and nodes stand for [default: workloads up to forty, then namespaces; html has both]
+    pub(crate) input: InputPaths,
+    /// What rows, columns and nodes represent [default: workloads up to forty, then namespaces; html has both]
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL", hide_default_value = true)]
-    pub(crate) by: Level,
-    /// How to print
+    pub(crate) by: ViewLevel,
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: ViewFormat,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Level {
+pub(crate) enum ViewLevel {
     /// Workloads up to forty, then namespaces
     #[default]
     Auto,
@@ -29,7 +29,7 @@ pub(crate) enum Level {
     Namespace,
 }
 
-impl Level {
+impl ViewLevel {
     /// In JSON.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -61,29 +61,29 @@ pub(crate) enum ViewFormat {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exit codes: 0 shown, 1 there is something of what --deny names, 2 could not do it.")]
-pub(crate) struct Exposure {
+Exit codes: 0 success, 1 a workload is exposed in a way that --deny names, 2 the command failed.")]
+pub(crate) struct ExposureArgs {
     #[command(flatten)]
-    pub(crate) input: Paths,
-    /// Exit with 1 if a workload is open in this way (repeatable, or separated by commas)
+    pub(crate) input: InputPaths,
+    /// Exit with 1 if a workload is exposed in this way (repeatable, or separated by commas)
     #[arg(long, value_enum, value_name = "HOW", value_delimiter = ',')]
-    pub(crate) deny: Vec<Exposed>,
-    /// How to print
+    pub(crate) deny: Vec<ExposureKind>,
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: ExposureFormat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Exposed {
+pub(crate) enum ExposureKind {
     /// Reachable from any address outside
     Outside,
     /// Reachable from another namespace
     Namespaces,
-    /// Isolated by no policy, in neither direction
+    /// Not isolated by any policy, in either direction
     NoPolicy,
 }
 
-impl Exposed {
+impl ExposureKind {
     /// What such a workload is.
     pub(crate) fn words(self) -> &'static str {
         match self {
@@ -111,26 +111,26 @@ pub(crate) enum ExposureFormat {
 #[command(after_help = "\
 BASE and HEAD are each:
   PATH[,PATH]...        files, directories, or `-` for standard input
-  git:REV:PATH          what a git revision has at PATH (as in `git show`: from the repository's root, ./PATH from here)
+  git:REV:PATH          PATH in a git revision, relative to the repository's root (./PATH: to this directory)
   cluster:[CONTEXT]     the live cluster, as `kubectl get` shows it
-  ARTIFACT              what `weir compile` wrote: the objects that it was made from
+  ARTIFACT              an artifact of `weir compile`: the objects that it was compiled from
 
-Exit codes: 0 nothing changes, 1 something changes or a budget is exceeded, 2 could not do it.")]
-pub(crate) struct Diff {
-    /// What there is
+Exit codes: 0 no differences, 1 differences or an exceeded budget, 2 the command failed.")]
+pub(crate) struct DiffArgs {
+    /// The current state
     pub(crate) base: String,
-    /// What there shall be
+    /// The proposed state
     pub(crate) head: String,
-    /// How to print the difference
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: DiffFormat,
-    /// Show at most this many rows; 0 is all [default: 100 for text, all for other formats]
+    /// Show at most N rows; 0 shows all [default: 100 for text, all for other formats]
     #[arg(long, value_name = "N")]
     pub(crate) max: Option<usize>,
     /// Measure the cost for the pods of this node [default: for all pods together]
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
-    /// What enforcing HEAD may cost at most, as for `compile` (repeatable)
+    /// Limit on the cost of enforcing HEAD, as for `compile` (repeatable)
     #[arg(long, value_name = "KEY=N", value_parser = parse_budget)]
     pub(crate) budget: Vec<(Budget, u64)>,
     /// Do not measure the cost
@@ -147,9 +147,9 @@ pub(crate) enum DiffFormat {
     Json,
     /// For a pull request's comment
     Md,
-    /// SARIF 2.1.0, for code scanning: rows at the lines that are responsible
+    /// SARIF 2.1.0, for code scanning: each row at the line that causes it
     Sarif,
-    /// GitHub workflow annotations, likewise
+    /// GitHub workflow annotations: each row at the line that causes it
     Github,
     /// A report that opens in a browser, in one file
     Html,

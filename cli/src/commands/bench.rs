@@ -5,7 +5,7 @@
 //! flows are sent ([`measure`]). The cost of a program that does nothing is subtracted.
 
 mod find;
-mod made;
+mod generated;
 mod measure;
 
 use std::path::Path;
@@ -17,61 +17,61 @@ use weir_artifact::layout::program_name;
 use weir_classes::{Classes, Scope, classify};
 use weir_model::Cluster;
 
-use super::{Outcome, inspect};
-use crate::args::{Bench, Global, TextOrJson};
+use super::{CommandOutcome, inspect};
+use crate::args::{BenchArgs, GlobalArgs, TextOrJson};
 use crate::failure::with_hint;
-use crate::page::Page;
-use crate::{kernel, side};
-use find::Pair;
-use measure::Figures;
+use crate::page::OutputPage;
+use crate::{input_source, kernel_engine};
+use find::FlowPair;
+use measure::PacketTimes;
 
 /// The programs to measure, with the cluster that they were compiled from.
-struct Subject {
+struct MeasuredPrograms {
     artifact: Artifact,
     cluster: Cluster,
     classes: Classes,
 }
 
 /// One line of the output.
-struct Row {
-    pair: Pair,
+struct BenchRow {
+    pair: FlowPair,
     pod: String,
-    figures: Figures,
+    figures: PacketTimes,
 }
 
-pub(crate) fn run(global: &Global, arguments: &Bench) -> Result<Outcome> {
-    let kernel = kernel::open("`weir inspect` says how long the programs are without")?;
+pub(crate) fn run(global: &GlobalArgs, arguments: &BenchArgs) -> Result<CommandOutcome> {
+    let kernel = kernel_engine::open("`weir inspect` shows the length of the programs without these rights")?;
     let subject = match &arguments.artifact {
         Some(path) => read(global, path)?,
-        None => Some(made::subject(arguments.policies as usize)?),
+        None => Some(generated::programs(arguments.policies as usize)?),
     };
-    let Some(Subject { artifact, cluster, classes }) = subject else { return Ok(Outcome::Failed) };
+    let Some(MeasuredPrograms { artifact, cluster, classes }) = subject else { return Ok(CommandOutcome::Failed) };
     let pairs = find::pairs(&cluster, &classes, &artifact.endpoints);
     if pairs.is_empty() {
-        let hint = "name another artifact, or none: then policies of our own making are measured";
+        let hint = "name another artifact; without an artifact, generated policies are measured";
         return Err(with_hint("there is nothing to measure: no pod of the artifact has an address", hint));
     }
-    let mut bench = measure::Bench::new(&kernel, &artifact)?;
+    let mut bench = measure::PacketBench::new(&kernel, &artifact)?;
     let mut rows = Vec::with_capacity(pairs.len());
     for pair in pairs {
         let endpoint = artifact.endpoints.get(pair.endpoint).context("the artifact lacks an endpoint")?;
         let pod = format!("{}/{}", endpoint.namespace, endpoint.name);
         let figures = bench.measure(&pair, &endpoint.value);
-        rows.push(Row { figures: figures.with_context(|| format!("measuring with {pod}"))?, pod, pair });
+        rows.push(BenchRow { figures: figures.with_context(|| format!("measuring with {pod}"))?, pod, pair });
     }
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     match arguments.output {
         TextOrJson::Json => page.json(&document(arguments, &cluster, &rows, bench.nothing))?,
         TextOrJson::Text => table(&mut page, &cluster, &rows, bench.nothing),
     }
     page.print()?;
-    Ok(Outcome::Clean)
+    Ok(CommandOutcome::Clean)
 }
 
 /// An artifact and the cluster that it was compiled from.
-fn read(global: &Global, path: &Path) -> Result<Option<Subject>> {
+fn read(global: &GlobalArgs, path: &Path) -> Result<Option<MeasuredPrograms>> {
     let artifact = inspect::load(path)?;
-    let Some(read) = side::read_artifact(global, &path.to_string_lossy())? else { return Ok(None) };
+    let Some(read) = input_source::read_artifact(global, &path.to_string_lossy())? else { return Ok(None) };
     let manifest: Value = serde_json::from_str(&artifact.manifest).context("its manifest cannot be read")?;
     let cluster = read.cluster;
     let scope = match manifest["node"].as_str() {
@@ -80,11 +80,11 @@ fn read(global: &Global, path: &Path) -> Result<Option<Subject>> {
     };
     let classes = classify(&cluster, &scope).map_err(|error| anyhow!(error))?;
     let is_whole = classes.subject_of.len() == artifact.endpoints.len();
-    ensure!(is_whole, "{} has other endpoints than its objects say", path.display());
-    Ok(Some(Subject { artifact, cluster, classes }))
+    ensure!(is_whole, "the endpoints of {} do not agree with its objects", path.display());
+    Ok(Some(MeasuredPrograms { artifact, cluster, classes }))
 }
 
-fn table(page: &mut Page, cluster: &Cluster, rows: &[Row], nothing: f64) {
+fn table(page: &mut OutputPage, cluster: &Cluster, rows: &[BenchRow], nothing: f64) {
     page.line(format_args!(
         "{} policies, {} pods; nanoseconds for each packet, over a program that does nothing ({nothing:.1})",
         cluster.policies.len(),
@@ -93,7 +93,7 @@ fn table(page: &mut Page, cluster: &Cluster, rows: &[Row], nothing: f64) {
     page.blank();
     let [program, one, many, new, denied] = ["program", "established", "1,024 flows", "new", "denied"];
     page.line(format_args!("{program:<14} {one:>12} {many:>12} {new:>10} {denied:>10}  pod"));
-    for Row { pair, pod, figures } in rows {
+    for BenchRow { pair, pod, figures } in rows {
         let cell = |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), |it| format!("{it:.1}"));
         let [one, many] = figures.established.map(cell);
         let family = if pair.own.is_ipv4() { "IPv4" } else { "IPv6" };
@@ -106,12 +106,12 @@ fn table(page: &mut Page, cluster: &Cluster, rows: &[Row], nothing: f64) {
     }
 }
 
-fn document(arguments: &Bench, cluster: &Cluster, rows: &[Row], nothing: f64) -> Value {
+fn document(arguments: &BenchArgs, cluster: &Cluster, rows: &[BenchRow], nothing: f64) -> Value {
     let rounded = |it: f64| (it * 10.0).round() / 10.0;
-    let flow = |flow: &Option<find::Flow>| {
+    let flow = |flow: &Option<find::MeasuredFlow>| {
         flow.as_ref().map(|it| json!({"remote": it.others.first().map(ToString::to_string), "port": it.port}))
     };
-    let row = |Row { pair, pod, figures }: &Row| {
+    let row = |BenchRow { pair, pod, figures }: &BenchRow| {
         let [established, many] = figures.established.map(|it| it.map(rounded));
         json!({
             "program": program_name(pair.direction),

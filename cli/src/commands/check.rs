@@ -3,18 +3,18 @@
 use anyhow::Result;
 use weir_lint as lint;
 
-use super::Outcome;
-use crate::args::{Check, CheckFormat, Global};
+use super::CommandOutcome;
+use crate::args::{CheckArgs, CheckFormat, GlobalArgs};
 use crate::lints::Levels;
-use crate::page::{self, Page};
-use crate::read::{self, Read};
+use crate::page::{self, OutputPage};
+use crate::read::{self, ReadInput};
 use crate::render::text::count;
-use crate::render::{self, Finding, Tally};
+use crate::render::{self, LocatedFinding, SeverityCounts};
 
 /// The most findings to show to people, unless `--max` sets another limit.
 const MOST_FOR_PEOPLE: usize = 100;
 
-pub(crate) fn run(global: &Global, check: &Check) -> Result<Outcome> {
+pub(crate) fn run(global: &GlobalArgs, check: &CheckArgs) -> Result<CommandOutcome> {
     let mut read = read::read(global, &check.input)?;
     let levels = levels(&read, check)?;
     // A policy with an error is not in the cluster, so lints about the rest could be wrong.
@@ -25,15 +25,15 @@ pub(crate) fn run(global: &Global, check: &Check) -> Result<Outcome> {
     levels.apply(&mut read.diagnostics);
     let findings = render::findings(&read.sources, &read.diagnostics);
     print(global, check, &read, &findings, linted)?;
-    let tally = Tally::of(&findings);
+    let tally = SeverityCounts::of(&findings);
     Ok(match tally {
-        _ if !read.complete => Outcome::Failed,
-        _ if tally.errors > 0 || (check.deny_warnings && tally.warnings > 0) => Outcome::Findings,
-        _ => Outcome::Clean,
+        _ if !read.complete => CommandOutcome::Failed,
+        _ if tally.errors > 0 || (check.deny_warnings && tally.warnings > 0) => CommandOutcome::Findings,
+        _ => CommandOutcome::Clean,
     })
 }
 
-fn levels(read: &Read, check: &Check) -> Result<Levels> {
+fn levels(read: &ReadInput, check: &CheckArgs) -> Result<Levels> {
     let mut levels = Levels::default();
     for (code, level) in read.config.lints.iter().chain(&check.lints.levels) {
         levels.set(code, *level)?;
@@ -41,7 +41,13 @@ fn levels(read: &Read, check: &Check) -> Result<Levels> {
     Ok(levels)
 }
 
-fn print(global: &Global, check: &Check, read: &Read, findings: &[Finding], linted: bool) -> Result<()> {
+fn print(
+    global: &GlobalArgs,
+    check: &CheckArgs,
+    read: &ReadInput,
+    findings: &[LocatedFinding],
+    linted: bool,
+) -> Result<()> {
     let most = match (check.max, check.output) {
         (Some(0), _) | (None, CheckFormat::Json | CheckFormat::Sarif | CheckFormat::Github) => usize::MAX,
         (Some(max), _) => max,
@@ -63,7 +69,14 @@ fn print(global: &Global, check: &Check, read: &Read, findings: &[Finding], lint
     page.print()
 }
 
-fn summarize(page: &mut Page, global: &Global, read: &Read, findings: &[Finding], most: usize, linted: bool) {
+fn summarize(
+    page: &mut OutputPage,
+    global: &GlobalArgs,
+    read: &ReadInput,
+    findings: &[LocatedFinding],
+    most: usize,
+    linted: bool,
+) {
     if findings.len() > most {
         page.line(format_args!("… and {} more (--max 0 shows all)", findings.len() - most));
     }
@@ -79,19 +92,19 @@ fn summarize(page: &mut Page, global: &Global, read: &Read, findings: &[Finding]
     ];
     let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| count(*n, what)).collect();
     let checked = if parts.is_empty() { "no valid objects".to_owned() } else { parts.join(", ") };
-    let tally = Tally::of(findings);
+    let tally = SeverityCounts::of(findings);
     let notes = if tally.notes > 0 { format!(", {}", count(tally.notes, "note")) } else { String::new() };
     let (errors, warnings) = (count(tally.errors, "error"), count(tally.warnings, "warning"));
     page.line(format_args!("checked {checked}: {errors}, {warnings}{notes}"));
     skipped(page, global, read);
     if !read.complete {
-        page.line("lints wait until every path can be read");
+        page.line("lints skipped: some paths could not be read");
     } else if !linted {
-        page.line("lints wait until the errors are mended");
+        page.line("lints skipped: fix the errors first");
     }
 }
 
-fn skipped(page: &mut Page, global: &Global, read: &Read) {
+fn skipped(page: &mut OutputPage, global: &GlobalArgs, read: &ReadInput) {
     let total: usize = read.skipped.iter().map(|(_, number)| number).sum();
     if total == 0 {
         return;

@@ -11,31 +11,31 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-use super::Outcome;
-use crate::args::CniInstall;
+use super::CommandOutcome;
+use crate::args::CniInstallArgs;
 use crate::cni;
 use crate::failure::with_hint;
 use crate::page;
 
-pub(crate) fn run(arguments: &CniInstall) -> Result<Outcome> {
+pub(crate) fn run(arguments: &CniInstallArgs) -> Result<CommandOutcome> {
     let plugin = arguments.bin_dir.join(cni::NAME);
     let path = chain(&arguments.conf_dir)?;
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     if arguments.remove {
         replace(&path, without(&text, &path)?.as_ref())?;
         remove(&plugin)?;
-        page::print(format_args!("removed from {}", path.display()))?;
-        return Ok(Outcome::Clean);
+        page::print(format_args!("removed weir-cni from {}", path.display()))?;
+        return Ok(CommandOutcome::Clean);
     }
     let this = std::env::current_exe().context("cannot find this binary")?;
     let binary = fs::read(&this).with_context(|| format!("cannot read {}", this.display()))?;
     write(&plugin, &binary, 0o755)?;
     replace(&path, with(&text, &path, &entry(arguments))?.as_ref())?;
-    page::print(format_args!("{} is the last of {}", plugin.display(), path.display()))?;
-    Ok(Outcome::Clean)
+    page::print(format_args!("{} is the last plug-in of {}", plugin.display(), path.display()))?;
+    Ok(CommandOutcome::Clean)
 }
 
-fn entry(arguments: &CniInstall) -> Value {
+fn entry(arguments: &CniInstallArgs) -> Value {
     json!({
         "type": cni::NAME, "socket": arguments.socket, "bpffs": arguments.pinned.bpffs,
         "timeoutSeconds": arguments.timeout, "onTimeout": arguments.on_timeout.name(),
@@ -54,8 +54,8 @@ fn chain(directory: &Path) -> Result<PathBuf> {
     if first.extension().is_some_and(|it| it == "conflist") {
         return Ok(first);
     }
-    let hint = "turn it into a .conflist: {\"cniVersion\": …, \"name\": …, \"plugins\": [ … ]}";
-    Err(with_hint(format!("{} is of one plug-in, and has no chain", first.display()), hint))
+    let hint = "convert it to a .conflist: {\"cniVersion\": …, \"name\": …, \"plugins\": [ … ]}";
+    Err(with_hint(format!("{} configures a single plug-in and has no chain", first.display()), hint))
 }
 
 /// The chain with the entry at its end; `None` if it is there already.
@@ -71,7 +71,7 @@ fn without(text: &str, path: &Path) -> Result<Option<String>> {
 }
 
 fn changed(text: &str, path: &Path, change: impl FnOnce(&mut Vec<Value>)) -> Result<Option<String>> {
-    let before: Value = serde_json::from_str(text).with_context(|| format!("{} is no JSON", path.display()))?;
+    let before: Value = serde_json::from_str(text).with_context(|| format!("{} is not JSON", path.display()))?;
     let mut after = before.clone();
     let plugins = after.get_mut("plugins").and_then(Value::as_array_mut);
     change(plugins.with_context(|| format!("{} has no list of plugins", path.display()))?);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_last_of_the_chain_once() {
+    fn weir_cni_is_added_once_at_the_end_of_the_chain() {
         let path = Path::new("10-net.conflist");
         let entry = json!({"type": cni::NAME, "timeoutSeconds": 15});
         let once = with(CHAIN, path, &entry).expect("a chain").expect("it changes");

@@ -16,15 +16,17 @@ use weir_iptables as iptables;
 use weir_model::Cluster;
 use weir_verify as verify;
 
-use super::Outcome;
-use crate::args::{Compile, Emit, Global};
+use super::CommandOutcome;
+use crate::args::{CompileArgs, CompileOutput, GlobalArgs};
 use crate::failure::{self, with_hint};
-use crate::locate::Locator;
-use crate::page::Page;
+use crate::locator::Locator;
+use crate::page::OutputPage;
 use crate::read;
 
-pub(crate) fn run(global: &Global, arguments: &Compile) -> Result<Outcome> {
-    let Some(read) = read::read_sound_with_digests(global, &arguments.input)? else { return Ok(Outcome::Failed) };
+pub(crate) fn run(global: &GlobalArgs, arguments: &CompileArgs) -> Result<CommandOutcome> {
+    let Some(read) = read::read_valid_with_digests(global, &arguments.input)? else {
+        return Ok(CommandOutcome::Failed);
+    };
     // The process ends soon, and freeing a large snapshot piece by piece would take a tenth of the command's time.
     let read = ManuallyDrop::new(read);
     let cluster = &read.cluster;
@@ -45,11 +47,11 @@ pub(crate) fn run(global: &Global, arguments: &Compile) -> Result<Outcome> {
         Ok(compiled) => compiled,
         Err(CompileError::Budget(exceeded)) => {
             failure::print(&with_hint(exceeded.to_string(), "nothing was written"));
-            return Ok(Outcome::Findings);
+            return Ok(CommandOutcome::Findings);
         }
         Err(CompileError::Classify(error @ ClassifyError::Exceeded(_))) => {
             failure::print(&with_hint(error.to_string(), "nothing was written"));
-            return Ok(Outcome::Findings);
+            return Ok(CommandOutcome::Findings);
         }
         Err(error) => return Err(anyhow!(error).context("the input cannot be compiled")),
     };
@@ -64,21 +66,21 @@ pub(crate) fn run(global: &Global, arguments: &Compile) -> Result<Outcome> {
     if let Some(report) = report.as_ref().filter(|report| !report.is_verified()) {
         super::verify::print_differences(report);
         failure::print(&with_hint(
-            "the programs do not say what the policies say, so nothing was written",
+            "the programs do not enforce exactly the policies, so nothing was written",
             "this is a bug in weir: please report it with the input",
         ));
-        return Ok(Outcome::Findings);
+        return Ok(CommandOutcome::Findings);
     }
     if let Some(path) = &arguments.output {
         write(path, &artifact)?;
     }
-    let page = match arguments.emit.unwrap_or(Emit::Summary) {
-        Emit::Summary if global.quiet => Page::new(),
-        Emit::Summary => summary::text(cluster, &compiled, &artifact, report.as_ref()),
+    let page = match arguments.emit.unwrap_or(CompileOutput::Summary) {
+        CompileOutput::Summary if global.quiet => OutputPage::new(),
+        CompileOutput::Summary => summary::text(cluster, &compiled, &artifact, report.as_ref()),
         other => emit(other, cluster, &compiled, &artifact),
     };
     page.print()?;
-    Ok(Outcome::Clean)
+    Ok(CommandOutcome::Clean)
 }
 
 fn scope(cluster: &Cluster, node: Option<&str>) -> Result<Scope> {
@@ -86,8 +88,8 @@ fn scope(cluster: &Cluster, node: Option<&str>) -> Result<Scope> {
     Scope::node(cluster, name).ok_or_else(|| {
         let known: Vec<&str> = cluster.nodes.iter().take(5).map(|node| node.name.as_str()).collect();
         let hint = match known.is_empty() {
-            true => "no pod says where it runs, and there is no Node".to_owned(),
-            false => format!("there are: {}{}", known.join(", "), if cluster.nodes.len() > 5 { ", …" } else { "" }),
+            true => "no pod has a node name, and there are no Node objects".to_owned(),
+            false => format!("the nodes are: {}{}", known.join(", "), if cluster.nodes.len() > 5 { ", …" } else { "" }),
         };
         with_hint(format!("the input has no node {name}"), hint)
     })
@@ -109,21 +111,21 @@ fn write(path: &Path, artifact: &Artifact) -> Result<()> {
     moved.with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn emit(what: Emit, cluster: &Cluster, compiled: &Compiled, artifact: &Artifact) -> Page {
-    let mut page = Page::new();
+fn emit(what: CompileOutput, cluster: &Cluster, compiled: &Compiled, artifact: &Artifact) -> OutputPage {
+    let mut page = OutputPage::new();
     let text = match what {
-        Emit::Summary => String::new(),
-        Emit::Ir => compiled.decisions.iter().map(|program| format!("{program}\n")).collect(),
-        Emit::Asm => disassembly(artifact),
-        Emit::Iptables => {
+        CompileOutput::Summary => String::new(),
+        CompileOutput::Ir => compiled.decisions.iter().map(|program| format!("{program}\n")).collect(),
+        CompileOutput::Asm => disassembly(artifact),
+        CompileOutput::Iptables => {
             let rendering = iptables::render(cluster);
             format!(
                 "# ipset restore\n{}# iptables-restore\n{}# ip6tables-restore\n{}",
                 rendering.sets, rendering.v4, rendering.v6
             )
         }
-        Emit::Maps => view::maps(artifact, cpus()),
-        Emit::Manifest => {
+        CompileOutput::Maps => view::maps(artifact, cpus()),
+        CompileOutput::Manifest => {
             page.written_json(&artifact.manifest);
             return page;
         }

@@ -3,13 +3,13 @@
 use anyhow::Result;
 use clap::CommandFactory as _;
 
-use super::Outcome;
-use crate::args::{Cli, Completions};
+use super::CommandOutcome;
+use crate::args::{Cli, CompletionsArgs};
 use crate::page;
 
-pub(crate) fn run(completions: &Completions) -> Result<Outcome> {
+pub(crate) fn run(completions: &CompletionsArgs) -> Result<CommandOutcome> {
     let mut script = Vec::new();
     clap_complete::generate(completions.shell, &mut Cli::command(), "weir", &mut script);
-    page::hand_over(&script)?;
-    Ok(Outcome::Clean)
+    page::print_bytes(&script)?;
+    Ok(CommandOutcome::Clean)
 }

@@ -4,13 +4,13 @@ use anyhow::Result;
 use serde_json::json;
 use weir_runtime::runtime::{Access, Runtime};
 
-use super::Outcome;
-use crate::args::{Counters, TextOrJson};
-use crate::page::Page;
+use super::CommandOutcome;
+use crate::args::{CountersArgs, TextOrJson};
+use crate::page::OutputPage;
 
-pub(crate) fn run(arguments: &Counters) -> Result<Outcome> {
+pub(crate) fn run(arguments: &CountersArgs) -> Result<CommandOutcome> {
     let counters = Runtime::open(&arguments.pinned.bpffs, Access::Read)?.counters()?;
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     match arguments.output {
         TextOrJson::Json => page.json(&json!({"counters": counters}))?,
         TextOrJson::Text => {
@@ -26,5 +26,5 @@ pub(crate) fn run(arguments: &Counters) -> Result<Outcome> {
         }
     }
     page.print()?;
-    Ok(Outcome::Clean)
+    Ok(CommandOutcome::Clean)
 }

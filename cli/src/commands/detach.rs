@@ -3,24 +3,24 @@
 use anyhow::Result;
 use weir_runtime::runtime::{Access, Runtime};
 
-use super::Outcome;
+use super::CommandOutcome;
 use super::attach::plural;
-use crate::args::{Detach, Global};
+use crate::args::{DetachArgs, GlobalArgs};
 use crate::page;
 
-pub(crate) fn run(global: &Global, arguments: &Detach) -> Result<Outcome> {
+pub(crate) fn run(global: &GlobalArgs, arguments: &DetachArgs) -> Result<CommandOutcome> {
     let runtime = Runtime::open(&arguments.pinned.bpffs, Access::Change)?;
     if let Some(interface) = &arguments.xdp {
         runtime.detach_uplink(interface)?;
         if !global.quiet {
             page::print(format_args!("nothing is dropped at {interface} any more before the pods"))?;
         }
-        return Ok(Outcome::Clean);
+        return Ok(CommandOutcome::Clean);
     }
     let detached = runtime.detach(arguments.endpoint.as_deref())?;
     if !global.quiet {
         let count = detached.len();
         page::print(format_args!("detached {count} endpoint{}", plural(count)))?;
     }
-    Ok(Outcome::Clean)
+    Ok(CommandOutcome::Clean)
 }

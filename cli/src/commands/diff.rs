@@ -1,41 +1,41 @@
 //! `weir diff`: shows the traffic that a change newly allows and the traffic that it no longer allows.
 
+mod annotations;
+mod cause_lines;
 mod cost;
 mod flows;
 mod json;
 mod md;
-mod notes;
-mod places;
 mod text;
 mod views;
-mod words;
+mod wording;
 
 use anyhow::{Result, anyhow};
 use weir_analysis::diff::{self, DiffError, Namer};
 
-use super::Outcome;
-use crate::args::{Diff, DiffFormat, Global};
+use super::CommandOutcome;
+use crate::args::{DiffArgs, DiffFormat, GlobalArgs};
 use crate::failure::{self, with_hint};
+use crate::input_source::{self, InputSource};
 use crate::page;
-use crate::read::Read;
-use crate::side::{self, Source};
+use crate::read::ReadInput;
+use cause_lines::CauseLines;
 use cost::Costs;
-use places::Places;
-use words::Words;
+use wording::DiffWording;
 
 /// Rows shown as text, unless said otherwise.
 const MOST_ROWS: usize = 100;
 
 /// Both sides of a comparison, and their differences.
-pub(super) struct Compared {
+pub(super) struct Comparison {
     pub(super) names: [String; 2],
-    pub(super) sides: [Read; 2],
+    pub(super) sides: [ReadInput; 2],
     pub(super) diff: diff::Diff,
     /// The prefix of the head's file names that is not part of the path.
     prefix: String,
 }
 
-impl Compared {
+impl Comparison {
     fn is_same(&self) -> bool {
         self.diff.rows.is_empty() && self.diff.isolation.is_empty()
     }
@@ -46,32 +46,31 @@ impl Compared {
     }
 }
 
-pub(crate) fn run(global: &Global, arguments: &Diff) -> Result<Outcome> {
-    let sources = [Source::parse(&arguments.base)?, Source::parse(&arguments.head)?];
-    let Some([base, head]) = side::read_both(global, &sources)? else { return Ok(Outcome::Failed) };
+pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOutcome> {
+    let sources = [InputSource::parse(&arguments.base)?, InputSource::parse(&arguments.head)?];
+    let Some([base, head]) = input_source::read_both(global, &sources)? else { return Ok(CommandOutcome::Failed) };
     let diff = diff::compare(&base.cluster, &head.cluster).map_err(failed)?;
     let names = [arguments.base.clone(), arguments.head.clone()];
-    let compared = Compared { names, sides: [base, head], diff, prefix: sources[1].prefix() };
+    let compared = Comparison { names, sides: [base, head], diff, prefix: sources[1].prefix() };
     let [base, head] = compared.sides.each_ref().map(|it| &it.cluster);
-    let (costs, exceeded) = match arguments.no_cost {
-        true => (None, None),
-        false => {
-            let (costs, exceeded) = cost::measure([base, head], arguments.node.as_deref(), &arguments.budget)?;
-            (Some(costs), exceeded)
-        }
+    let measured = match arguments.no_cost {
+        true => None,
+        false => Some(cost::measure([base, head], arguments.node.as_deref(), &arguments.budget)?),
     };
+    let costs = measured.as_ref().map(|it| &it.costs);
+    let exceeded = measured.as_ref().and_then(|it| it.exceeded.as_ref());
     let namer = Namer::new(Some(base), head, &compared.diff);
-    let places = Places::find(&compared);
-    let words = Words { compared: &compared, namer: &namer, places: &places };
-    print(global, arguments, &words, costs.as_ref())?;
-    if let Some(exceeded) = &exceeded {
-        failure::print(&with_hint(exceeded.to_string(), "the head costs more than it may"));
+    let places = CauseLines::find(&compared);
+    let words = DiffWording { compared: &compared, namer: &namer, places: &places };
+    print(global, arguments, &words, costs)?;
+    if let Some(exceeded) = exceeded {
+        failure::print(&with_hint(exceeded.to_string(), "enforcing the head costs more than its budget"));
     }
     let is_clean = compared.is_same() && exceeded.is_none();
-    Ok(if is_clean { Outcome::Clean } else { Outcome::Findings })
+    Ok(if is_clean { CommandOutcome::Clean } else { CommandOutcome::Findings })
 }
 
-fn print(global: &Global, arguments: &Diff, words: &Words<'_, '_>, costs: Option<&Costs>) -> Result<()> {
+fn print(global: &GlobalArgs, arguments: &DiffArgs, words: &DiffWording<'_, '_>, costs: Option<&Costs>) -> Result<()> {
     let most = match arguments.max {
         Some(0) => usize::MAX,
         Some(most) => most,
@@ -82,8 +81,8 @@ fn print(global: &Global, arguments: &Diff, words: &Words<'_, '_>, costs: Option
         DiffFormat::Text => text::text(words, costs, most, page::color_on_stdout(global.color)),
         DiffFormat::Json => json::json(words, costs, most)?,
         DiffFormat::Md => md::markdown(words, costs, most),
-        DiffFormat::Sarif => notes::sarif(words, most)?,
-        DiffFormat::Github => notes::github(words, most),
+        DiffFormat::Sarif => annotations::sarif(words, most)?,
+        DiffFormat::Github => annotations::github(words, most),
         DiffFormat::Html => views::html(words)?,
         DiffFormat::Svg => views::graph(words, most),
         DiffFormat::Dot => views::digraph(words, most),

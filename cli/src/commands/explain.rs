@@ -8,56 +8,57 @@ use anyhow::{Result, anyhow};
 use weir_model::eval::{End, Flow, FlowProtocol, HostPortBasis, Judgement, Oracle, ServiceBasis, Side, Verdict};
 use weir_model::{Backend, Cluster};
 
-use super::Outcome;
-use crate::args::{Expected, Explain, Global, TextOrJson};
-use crate::because::word;
-use crate::ends::Ends;
+use super::CommandOutcome;
+use crate::args::{ExpectedVerdict, ExplainArgs, GlobalArgs, TextOrJson};
+use crate::endpoint_lookup::EndpointLookup;
 use crate::failure::{self, with_hint};
-use crate::near::protocol_name;
-use crate::question::Question;
+use crate::question::{FlowQuestion, JudgedPacket};
+use crate::rule_mismatch::protocol_name;
+use crate::verdict_reasons::verdict_name;
 use crate::{page, read};
 
-pub(crate) fn run(global: &Global, explain: &Explain) -> Result<Outcome> {
-    let Some(read) = read::read_sound(global, &explain.input)? else { return Ok(Outcome::Failed) };
-    let ends = Ends { cluster: &read.cluster, default_namespace: &read.default_namespace };
+pub(crate) fn run(global: &GlobalArgs, explain: &ExplainArgs) -> Result<CommandOutcome> {
+    let Some(read) = read::read_valid(global, &explain.input)? else { return Ok(CommandOutcome::Failed) };
+    let lookup = EndpointLookup { cluster: &read.cluster, default_namespace: &read.default_namespace };
     let mut oracle = Oracle::new(&read.cluster);
-    let question = Question {
+    let question = FlowQuestion {
         from: &explain.from,
         to: &explain.to,
         port: explain.port.as_deref(),
         protocol: explain.proto.as_deref(),
     };
-    let answer = question.ask(&ends, &mut oracle).map_err(|reason| match question.hint(&ends, oracle.directory()) {
-        Some(hint) => with_hint(reason, hint),
-        None => anyhow!(reason),
-    })?;
+    let answer =
+        question.ask(&lookup, &mut oracle).map_err(|reason| match question.hint(&lookup, oracle.directory()) {
+            Some(hint) => with_hint(reason, hint),
+            None => anyhow!(reason),
+        })?;
     let page = match explain.output {
         TextOrJson::Text => text::answer(&read, &answer, page::color_on_stdout(global.color)),
         TextOrJson::Json => json::answer(&read, &answer)?,
     };
     page.print()?;
-    let expected = explain.expect.map(|it| if it == Expected::Allow { Verdict::Allow } else { Verdict::Deny });
+    let expected = explain.expect.map(|it| if it == ExpectedVerdict::Allow { Verdict::Allow } else { Verdict::Deny });
     match expected {
         Some(expected) if expected != answer.verdict() => {
-            let words = (word(expected), word(answer.verdict()));
+            let words = (verdict_name(expected), verdict_name(answer.verdict()));
             failure::print(&anyhow!("expected {}, but the verdict is {}", words.0, words.1));
-            Ok(Outcome::Findings)
+            Ok(CommandOutcome::Findings)
         }
-        _ => Ok(Outcome::Clean),
+        _ => Ok(CommandOutcome::Clean),
     }
 }
 
 /// The verdicts if the policies in audit mode were enforced; `None` if there are no such policies.
-fn with_audit(cluster: &Cluster, packets: &[(Flow, Judgement)]) -> Option<Vec<Judgement>> {
+fn with_audit(cluster: &Cluster, packets: &[JudgedPacket]) -> Option<Vec<Judgement>> {
     if cluster.staged.is_empty() {
         return None;
     }
     let enforced = cluster.with_staged_enforced();
     let mut oracle = Oracle::new(&enforced);
-    Some(packets.iter().map(|(flow, _)| oracle.judge(flow)).collect())
+    Some(packets.iter().map(|it| oracle.judge(&it.flow)).collect())
 }
 
-/// The packet: protocol, both ends, destination port.
+/// The packet: protocol, both lookup, destination port.
 fn packet(cluster: &Cluster, flow: &Flow) -> String {
     let protocol = protocol(flow.protocol);
     let port = if flow.protocol == FlowProtocol::Icmp { String::new() } else { format!(" port {}", flow.port) };
@@ -81,7 +82,7 @@ fn end(cluster: &Cluster, end: &End) -> String {
         (Some(name), Some(address)) => format!("{name} ({address})"),
         (Some(name), None) => name,
         (None, Some(address)) => address.to_string(),
-        (None, None) => "anyone".to_owned(),
+        (None, None) => "any address".to_owned(),
     }
 }
 
@@ -89,18 +90,25 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The flows behind the judgement of a hostPort: for each claim its name, the flow to the pod behind it, and the side
-/// that was judged.
-fn claims<'b>(cluster: &Cluster, flow: &Flow, basis: &'b HostPortBasis) -> Vec<(String, Flow, &'b Side)> {
+/// A hostPort that claims the destination of a flow.
+struct JudgedHostPort<'b> {
+    name: String,
+    /// The flow to the hostPort's pod.
+    flow: Flow,
+    side: &'b Side,
+}
+
+/// The hostPorts that claim the destination, each with its own judgement.
+fn claims<'b>(cluster: &Cluster, flow: &Flow, basis: &'b HostPortBasis) -> Vec<JudgedHostPort<'b>> {
     let claim = |(index, side): &'b (usize, Side)| {
         let Backend { endpoint, address, port } = cluster.host_ports.get(*index)?.backend;
         let flow = Flow { destination: End { endpoint, address }, port, ..flow.clone() };
-        Some((cluster.host_port_name(*index), flow, side))
+        Some(JudgedHostPort { name: cluster.host_port_name(*index), flow, side })
     };
     basis.claims.iter().filter_map(claim).collect()
 }
 
-/// The flows behind the judgement of a service: for each backend a flow of its own and the side that was judged.
+/// The backends of a service: for each the flow to it, and the side that was judged.
 fn backends<'b>(cluster: &Cluster, flow: &Flow, basis: &'b ServiceBasis) -> Vec<(Flow, &'b Side)> {
     let ports = &cluster.services[basis.service.index()].ports;
     let backends = basis.port.and_then(|port| ports.get(port as usize)).map_or(&[][..], |port| &port.backends);

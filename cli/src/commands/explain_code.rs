@@ -5,17 +5,17 @@ use serde_json::{Value, json};
 use weir_lint::codes;
 use weir_objects::diagnostic::Code;
 
-use super::Outcome;
-use crate::args::{ExplainCode, TextOrJson};
+use super::CommandOutcome;
+use crate::args::{ExplainCodeArgs, TextOrJson};
 use crate::lints::find_code;
-use crate::page::Page;
+use crate::page::OutputPage;
 
-pub(crate) fn run(arguments: &ExplainCode) -> Result<Outcome> {
+pub(crate) fn run(arguments: &ExplainCodeArgs) -> Result<CommandOutcome> {
     let chosen = match &arguments.code {
         Some(name) => Some(find_code(name)?),
         None => None,
     };
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     match (chosen, arguments.output) {
         (Some(code), TextOrJson::Text) => page.lines(&documentation(code)),
         (Some(code), TextOrJson::Json) => page.pretty_json(&as_json(code))?,
@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: &ExplainCode) -> Result<Outcome> {
         }
     }
     page.print()?;
-    Ok(Outcome::Clean)
+    Ok(CommandOutcome::Clean)
 }
 
 fn documentation(code: &Code) -> String {
@@ -34,7 +34,7 @@ fn documentation(code: &Code) -> String {
         false => "not a lint: it cannot be switched off".to_owned(),
     };
     format!(
-        "{}[{}]: {}\n({switch})\n\n{}\n\nExample:\n\n{}\nMended:\n\n{}",
+        "{}[{}]: {}\n({switch})\n\n{}\n\nExample:\n\n{}\nFixed:\n\n{}",
         code.severity,
         code.name,
         code.what,

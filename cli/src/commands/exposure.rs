@@ -12,11 +12,11 @@ use weir_analysis::reach::{Cells, Reach};
 use weir_model::Service;
 use weir_objects::k8s::Body;
 
-use super::Outcome;
-use crate::args::{Exposed, ExposureFormat, Global};
+use super::CommandOutcome;
+use crate::args::{ExposureFormat, ExposureKind, GlobalArgs};
 use crate::failure;
-use crate::page::Page;
-use crate::read::{self, Read};
+use crate::page::OutputPage;
+use crate::read::{self, ReadInput};
 use crate::render::text::count;
 
 /// The results to print.
@@ -27,44 +27,44 @@ struct Findings<'r> {
     entrances: Vec<Entrance>,
 }
 
-pub(crate) fn run(global: &Global, arguments: &crate::args::Exposure) -> Result<Outcome> {
-    let Some(read) = read::read_sound(global, &arguments.input)? else { return Ok(Outcome::Failed) };
-    let reach = Reach::new(&read.cluster).context("cannot say what is exposed")?;
+pub(crate) fn run(global: &GlobalArgs, arguments: &crate::args::ExposureArgs) -> Result<CommandOutcome> {
+    let Some(read) = read::read_valid(global, &arguments.input)? else { return Ok(CommandOutcome::Failed) };
+    let reach = Reach::new(&read.cluster).context("cannot compute the exposure")?;
     let found = find(&read, &reach);
-    let mut page: Page = match arguments.output {
+    let mut page: OutputPage = match arguments.output {
         ExposureFormat::Text => text::plain(&found),
         ExposureFormat::Md => text::markdown(&found),
         ExposureFormat::Csv => text::csv(&found),
         ExposureFormat::Json => json::document(&found)?,
     };
     if matches!(arguments.output, ExposureFormat::Text | ExposureFormat::Md) && !global.quiet {
-        let notes = crate::views::notes(&reach, crate::args::Level::Workload);
+        let notes = crate::views::notes(&reach, crate::args::ViewLevel::Workload);
         for note in notes {
             page.blank();
             page.line(note);
         }
     }
     page.print()?;
-    let mut outcome = Outcome::Clean;
+    let mut outcome = CommandOutcome::Clean;
     for denied in &arguments.deny {
         let number = found.exposures.iter().filter(|it| is(it, *denied)).count();
         if number > 0 {
             failure::print(&anyhow!("{} {}", count(number, "workload"), denied.words()));
-            outcome = Outcome::Findings;
+            outcome = CommandOutcome::Findings;
         }
     }
     Ok(outcome)
 }
 
-fn is(exposure: &Exposure, how: Exposed) -> bool {
+fn is(exposure: &Exposure, how: ExposureKind) -> bool {
     match how {
-        Exposed::Outside => !exposure.outside.is_empty(),
-        Exposed::Namespaces => !exposure.namespaces.is_empty(),
-        Exposed::NoPolicy => exposure.isolated == [false, false],
+        ExposureKind::Outside => !exposure.outside.is_empty(),
+        ExposureKind::Namespaces => !exposure.namespaces.is_empty(),
+        ExposureKind::NoPolicy => exposure.isolated == [false, false],
     }
 }
 
-fn find<'r>(read: &Read, reach: &'r Reach<'r>) -> Findings<'r> {
+fn find<'r>(read: &ReadInput, reach: &'r Reach<'r>) -> Findings<'r> {
     let mut cells = Cells::new(reach);
     let exposures = exposures(reach, &mut cells);
     let mut external = HashMap::new();

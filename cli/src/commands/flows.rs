@@ -5,19 +5,19 @@ use serde_json::json;
 use weir_runtime::observe::{End, Flow};
 use weir_runtime::runtime::{Access, Runtime};
 
-use super::Outcome;
-use crate::args::{Flows, TextOrJson};
-use crate::page::Page;
+use super::CommandOutcome;
+use crate::args::{FlowsArgs, TextOrJson};
+use crate::page::OutputPage;
 
-pub(crate) fn run(arguments: &Flows) -> Result<Outcome> {
+pub(crate) fn run(arguments: &FlowsArgs) -> Result<CommandOutcome> {
     let flows = Runtime::open(&arguments.pinned.bpffs, Access::Read)?.flows()?;
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     match arguments.output {
         TextOrJson::Text => flows.iter().for_each(|it| page.line(line(it))),
         TextOrJson::Json => page.json(&json!({"flows": flows}))?,
     }
     page.print()?;
-    Ok(Outcome::Clean)
+    Ok(CommandOutcome::Clean)
 }
 
 fn line(flow: &Flow) -> String {
@@ -26,7 +26,8 @@ fn line(flow: &Flow) -> String {
     let Flow { protocol, state, age, remaining, generation, .. } = flow;
     let answered = if flow.answered { "" } else { ", unanswered" };
     format!(
-        "{protocol:6} {from} -> {to}  {state}{answered}, idle {age} s, expires in {remaining} s, generation {generation}"
+        "{protocol:6} {from} -> {to}  {state}{answered}, idle {age} s, expires in {remaining} s, \
+         generation {generation}"
     )
 }
 

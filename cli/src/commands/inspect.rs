@@ -5,30 +5,30 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use weir_artifact::{Artifact, view};
 
-use super::Outcome;
+use super::CommandOutcome;
 use super::compile::{cpus, disassembly};
-use crate::args::{Inspect, Show};
-use crate::page::Page;
+use crate::args::{InspectArgs, InspectOutput};
+use crate::page::OutputPage;
 
-pub(crate) fn run(arguments: &Inspect) -> Result<Outcome> {
+pub(crate) fn run(arguments: &InspectArgs) -> Result<CommandOutcome> {
     let artifact = load(&arguments.artifact)?;
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     match arguments.emit {
-        Show::Summary => {
+        InspectOutput::Summary => {
             page.lines(&view::summary(&artifact, cpus()));
             page.blank();
             page.lines(&view::maps(&artifact, cpus()));
         }
-        Show::Asm => page.lines(&disassembly(&artifact)),
-        Show::Maps => page.lines(&view::maps(&artifact, cpus())),
-        Show::Manifest => page.written_json(&artifact.manifest),
+        InspectOutput::Asm => page.lines(&disassembly(&artifact)),
+        InspectOutput::Maps => page.lines(&view::maps(&artifact, cpus())),
+        InspectOutput::Manifest => page.written_json(&artifact.manifest),
     }
     page.print()?;
-    Ok(Outcome::Clean)
+    Ok(CommandOutcome::Clean)
 }
 
 /// The artifact in a file.
 pub(crate) fn load(path: &Path) -> Result<Artifact> {
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Artifact::read(&bytes).with_context(|| format!("{} is no artifact that can be used", path.display()))
+    Artifact::read(&bytes).with_context(|| format!("{} is not a usable artifact", path.display()))
 }

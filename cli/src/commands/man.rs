@@ -5,12 +5,12 @@ use std::fs;
 use anyhow::{Context as _, Result};
 use clap::CommandFactory as _;
 
-use super::Outcome;
-use crate::args::{Cli, Man};
+use super::CommandOutcome;
+use crate::args::{Cli, ManArgs};
 
-pub(crate) fn run(man: &Man) -> Result<Outcome> {
+pub(crate) fn run(man: &ManArgs) -> Result<CommandOutcome> {
     let directory = man.directory.display();
     fs::create_dir_all(&man.directory).with_context(|| format!("cannot make {directory}"))?;
     clap_mangen::generate_to(Cli::command(), &man.directory).with_context(|| format!("cannot write to {directory}"))?;
-    Ok(Outcome::Clean)
+    Ok(CommandOutcome::Clean)
 }

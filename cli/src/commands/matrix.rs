@@ -3,13 +3,13 @@
 use anyhow::{Context as _, Result};
 use weir_analysis::reach::Reach;
 
-use super::Outcome;
-use crate::args::{Global, View, ViewFormat};
-use crate::page::Page;
-use crate::read::{self, Read};
+use super::CommandOutcome;
+use crate::args::{GlobalArgs, ViewArgs, ViewFormat};
+use crate::page::OutputPage;
+use crate::read::{self, ReadInput};
 use crate::views::{self, dot, html, links, svg, table};
 
-pub(crate) fn run_matrix(global: &Global, view: &View) -> Result<Outcome> {
+pub(crate) fn run_matrix(global: &GlobalArgs, view: &ViewArgs) -> Result<CommandOutcome> {
     run(global, view, |_, reach| {
         let level = views::level(view.by, reach);
         let table = || table::table(reach, level);
@@ -20,12 +20,12 @@ pub(crate) fn run_matrix(global: &Global, view: &View) -> Result<Outcome> {
             ViewFormat::Csv => table::csv(&table()),
             ViewFormat::Svg => svg::matrix(&table()),
             ViewFormat::Dot => dot::digraph(&links::links(reach, level)),
-            ViewFormat::Html => Page::new(),
+            ViewFormat::Html => OutputPage::new(),
         })
     })
 }
 
-pub(crate) fn run_graph(global: &Global, view: &View) -> Result<Outcome> {
+pub(crate) fn run_graph(global: &GlobalArgs, view: &ViewArgs) -> Result<CommandOutcome> {
     run(global, view, |_, reach| {
         let level = views::level(view.by, reach);
         let links = || links::links(reach, level);
@@ -36,14 +36,18 @@ pub(crate) fn run_graph(global: &Global, view: &View) -> Result<Outcome> {
             ViewFormat::Csv => links::csv(&links()),
             ViewFormat::Svg => svg::graph(&links(), "Who can reach whom"),
             ViewFormat::Dot => dot::digraph(&links()),
-            ViewFormat::Html => Page::new(),
+            ViewFormat::Html => OutputPage::new(),
         })
     })
 }
 
-fn run(global: &Global, view: &View, print: impl Fn(&Read, &Reach<'_>) -> Result<Page>) -> Result<Outcome> {
-    let Some(read) = read::read_sound(global, &view.input)? else { return Ok(Outcome::Failed) };
-    let reach = Reach::new(&read.cluster).context("cannot say who reaches whom")?;
+fn run(
+    global: &GlobalArgs,
+    view: &ViewArgs,
+    print: impl Fn(&ReadInput, &Reach<'_>) -> Result<OutputPage>,
+) -> Result<CommandOutcome> {
+    let Some(read) = read::read_valid(global, &view.input)? else { return Ok(CommandOutcome::Failed) };
+    let reach = Reach::new(&read.cluster).context("cannot compute who can reach whom")?;
     let mut page = match view.output {
         ViewFormat::Html => html::page(&read, &reach, None)?,
         _ => print(&read, &reach)?,
@@ -55,5 +59,5 @@ fn run(global: &Global, view: &View, print: impl Fn(&Read, &Reach<'_>) -> Result
         }
     }
     page.print()?;
-    Ok(Outcome::Clean)
+    Ok(CommandOutcome::Clean)
 }

@@ -7,22 +7,22 @@ use serde_json::{Value, json};
 use weir_runtime::events::{Event, Packet};
 use weir_runtime::runtime::{Access, Runtime};
 
-use super::Outcome;
+use super::CommandOutcome;
 use super::flows::address;
-use crate::args::{Monitor, MonitorFormat};
-use crate::page::Page;
+use crate::args::{MonitorArgs, MonitorFormat};
+use crate::page::OutputPage;
 
 /// How long one reading waits: `--duration` may be exceeded by this time.
 const TURN: Duration = Duration::from_millis(200);
 
-pub(crate) fn run(arguments: &Monitor) -> Result<Outcome> {
+pub(crate) fn run(arguments: &MonitorArgs) -> Result<CommandOutcome> {
     let runtime = Runtime::open(&arguments.pinned.bpffs, Access::Read)?;
     let mut events = runtime.events()?;
     let end = arguments.duration.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let mut left = arguments.count.unwrap_or(u64::MAX);
     while left > 0 && end.is_none_or(|end| Instant::now() < end) {
         let read = events.read(TURN)?;
-        let mut page = Page::new();
+        let mut page = OutputPage::new();
         for event in read.events.iter().take(usize::try_from(left).unwrap_or(usize::MAX)) {
             match arguments.output {
                 MonitorFormat::Text => page.line(line(event)),
@@ -32,15 +32,15 @@ pub(crate) fn run(arguments: &Monitor) -> Result<Outcome> {
         left = left.saturating_sub(read.events.len() as u64);
         if read.lost > 0 {
             match arguments.output {
-                MonitorFormat::Text => page.line(format_args!("{} more were not recorded", read.lost)),
+                MonitorFormat::Text => page.line(format_args!("{} more packets were not recorded", read.lost)),
                 MonitorFormat::Jsonl => page.json(&json!({"lost": read.lost}))?,
             }
         }
-        if page != Page::new() {
+        if page != OutputPage::new() {
             page.print()?;
         }
     }
-    Ok(Outcome::Clean)
+    Ok(CommandOutcome::Clean)
 }
 
 fn line(event: &Event) -> String {
@@ -55,10 +55,10 @@ fn line(event: &Event) -> String {
         text.push_str(&format!("  isolated by {}, allowed by no rule", event.why.policies.join(", ")));
     }
     if !event.why.staged.is_empty() {
-        let staged = event.why.staged.join(", ");
+        let audited = event.why.staged.join(", ");
         text.push_str(&match event.dropped {
-            true => format!(", but with {staged} (audit)"),
-            false => format!("  would be isolated by {staged} (audit), allowed by no rule"),
+            true => format!(", but with {audited} (audit)"),
+            false => format!("  would be isolated by {audited} (audit), allowed by no rule"),
         });
     }
     text
@@ -73,7 +73,8 @@ fn ends(event: &Event, packet: &Packet) -> String {
 
 fn json(event: &Event) -> Value {
     let mut value = json!({
-        "time": time(event.time), "verdict": if event.dropped { "deny" } else { "allow" }, "reason": event.outcome, "direction": event.direction,
+        "time": time(event.time), "verdict": if event.dropped { "deny" } else { "allow" },
+        "reason": event.outcome, "direction": event.direction,
         "pod": event.pod, "ifindex": event.ifindex, "generation": event.generation,
         "policies": event.why.policies, "audit": event.why.staged, "rule": null, "list": event.why.list,
     });
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_the_calendar() {
+    fn times_agree_with_the_calendar() {
         let at = |seconds: u64| time(UNIX_EPOCH + Duration::from_millis(seconds * 1_000 + 7));
         assert_eq!(at(0), "1970-01-01T00:00:00.007Z");
         assert_eq!(at(951_782_400), "2000-02-29T00:00:00.007Z");

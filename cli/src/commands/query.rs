@@ -12,15 +12,15 @@ use anyhow::{Context as _, Result};
 use weir_model::directory::Directory;
 use weir_model::eval::Flow;
 
-use super::Outcome;
-use crate::args::{Global, Query, QueryFormat};
-use crate::ends::Ends;
+use super::CommandOutcome;
+use crate::args::{GlobalArgs, QueryArgs, QueryFormat};
+use crate::endpoint_lookup::EndpointLookup;
 use crate::failure::with_hint;
 use crate::page::JsonLines;
 use crate::read;
-use answer::Names;
-use engine::{Judge, NoAnswer};
-use flow::Line;
+use answer::JsonNames;
+use engine::{QueryEngine, QueryError};
+use flow::FlowLine;
 
 /// Bytes in flight, each way.
 const BUFFER: usize = 1 << 17;
@@ -28,26 +28,27 @@ const BUFFER: usize = 1 << 17;
 /// then choose those that are asked about.
 const BATCH: usize = 1 << 20;
 
-pub(crate) fn run(global: &Global, query: &Query) -> Result<Outcome> {
+pub(crate) fn run(global: &GlobalArgs, query: &QueryArgs) -> Result<CommandOutcome> {
     let QueryFormat::Jsonl = query.output;
-    let Some(read) = read::read_sound(global, &query.input)? else { return Ok(Outcome::Failed) };
+    let Some(read) = read::read_valid(global, &query.input)? else { return Ok(CommandOutcome::Failed) };
     let source = open(&query.flows, read.stdin_read)?;
-    let ends = Ends { cluster: &read.cluster, default_namespace: &read.default_namespace };
+    let lookup = EndpointLookup { cluster: &read.cluster, default_namespace: &read.default_namespace };
     let writer = BufWriter::with_capacity(BUFFER, JsonLines);
-    let (directory, judge) = (Directory::new(&read.cluster), Judge::new(query.engine, &read.cluster)?);
-    Session { ends, directory, judge, names: Names::new(&read.cluster), skipped: false }.answer_all(source, writer)
+    let (directory, judge) = (Directory::new(&read.cluster), QueryEngine::new(query.engine, &read.cluster)?);
+    QuerySession { lookup, directory, judge, names: JsonNames::new(&read.cluster), skipped: false }
+        .answer_all(source, writer)
 }
 
 /// The source of the flows. `waits` is set if a read may have to wait for another program.
-struct Source {
+struct FlowReader {
     reader: BufReader<Box<dyn std::io::Read>>,
     waits: bool,
 }
 
-fn open(path: &Path, stdin_read: bool) -> Result<Source> {
+fn open(path: &Path, stdin_read: bool) -> Result<FlowReader> {
     let (source, waits): (Box<dyn std::io::Read>, bool) = match path == Path::new("-") {
         true if stdin_read => {
-            return Err(with_hint("standard input is named twice", "it holds either objects or flows"));
+            return Err(with_hint("standard input (`-`) is named twice", "it can contain either objects or flows"));
         }
         true => (Box::new(std::io::stdin().lock()), true),
         false => {
@@ -57,10 +58,10 @@ fn open(path: &Path, stdin_read: bool) -> Result<Source> {
             (Box::new(file), waits)
         }
     };
-    Ok(Source { reader: BufReader::with_capacity(BUFFER, source), waits })
+    Ok(FlowReader { reader: BufReader::with_capacity(BUFFER, source), waits })
 }
 
-impl Source {
+impl FlowReader {
     /// The next lines, in order; empty at the end. If the other program waits for an answer before it sends the next
     /// flow, it gets the answer before we wait for input.
     fn batch(&mut self) -> Result<Vec<u8>> {
@@ -75,36 +76,41 @@ impl Source {
     }
 }
 
-struct Session<'c> {
-    ends: Ends<'c>,
+struct QuerySession<'c> {
+    lookup: EndpointLookup<'c>,
     directory: Directory<'c>,
-    judge: Judge<'c>,
-    names: Names,
+    judge: QueryEngine<'c>,
+    names: JsonNames,
     skipped: bool,
 }
 
-impl Session<'_> {
-    fn answer_all(mut self, mut source: Source, mut writer: BufWriter<impl Write>) -> Result<Outcome> {
+impl QuerySession<'_> {
+    fn answer_all(mut self, mut source: FlowReader, mut writer: BufWriter<impl Write>) -> Result<CommandOutcome> {
         loop {
             let batch = source.batch()?;
             if batch.is_empty() {
                 break;
             }
             let lines = batch.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
-            let lines: Vec<Line<'_>> = lines.map(Line::parse).collect();
-            let flows = lines.iter().map(|line| line.flow().and_then(|it| it.resolve(&self.ends, &self.directory)));
+            let lines: Vec<FlowLine<'_>> = lines.map(FlowLine::parse).collect();
+            let flows = lines.iter().map(|line| line.flow().and_then(|it| it.resolve(&self.lookup, &self.directory)));
             let flows: Vec<Result<Flow, String>> = flows.collect();
             self.answer(&lines, &flows, &mut writer)?;
             writer.flush()?;
         }
-        Ok(if self.skipped { Outcome::Findings } else { Outcome::Clean })
+        Ok(if self.skipped { CommandOutcome::Findings } else { CommandOutcome::Clean })
     }
 
-    fn answer(&mut self, lines: &[Line<'_>], flows: &[Result<Flow, String>], writer: &mut impl Write) -> Result<()> {
+    fn answer(
+        &mut self,
+        lines: &[FlowLine<'_>],
+        flows: &[Result<Flow, String>],
+        writer: &mut impl Write,
+    ) -> Result<()> {
         let sound: Vec<Flow> = flows.iter().filter_map(|flow| flow.as_ref().ok()).cloned().collect();
         let (mut asked, mut ready) = (0, 0);
         for (line, flow) in lines.iter().zip(flows) {
-            let judged = flow.clone().map_err(NoAnswer::Skip).and_then(|flow| {
+            let judged = flow.clone().map_err(QueryError::Skip).and_then(|flow| {
                 if asked == ready {
                     ready += self.judge.prepare(sound.get(asked..).unwrap_or_default());
                 }
@@ -113,11 +119,11 @@ impl Session<'_> {
             });
             match judged {
                 Ok(judgement) => self.names.write(writer, line.id(), &judgement)?,
-                Err(NoAnswer::Skip(reason)) => {
+                Err(QueryError::Skip(reason)) => {
                     self.skipped = true;
                     answer::write_skip(writer, line.id(), &reason)?;
                 }
-                Err(NoAnswer::Failed(error)) => return Err(error),
+                Err(QueryError::Failed(error)) => return Err(error),
             }
         }
         Ok(())

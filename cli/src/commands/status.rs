@@ -6,21 +6,21 @@ use serde_json::{Value, json};
 use weir_runtime::Generation;
 use weir_runtime::runtime::{Access, EdgeState, Runtime, State, Status};
 
-use super::Outcome;
+use super::CommandOutcome;
 use super::attach::{neighbour_line, short};
-use crate::args::{Status as Arguments, TextOrJson};
-use crate::page::Page;
+use crate::args::{StatusArgs, TextOrJson};
+use crate::page::OutputPage;
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+pub(crate) fn run(arguments: &StatusArgs) -> Result<CommandOutcome> {
     let status = Runtime::open(&arguments.pinned.bpffs, Access::Read)?.status()?;
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     match arguments.output {
         TextOrJson::Text => write(&mut page, &status),
         TextOrJson::Json => page.json(&json(&status))?,
     }
     page.print()?;
     let enforced = status.endpoints.iter().all(|it| it.state == State::Enforced);
-    Ok(if enforced && status.drift.is_empty() { Outcome::Clean } else { Outcome::Findings })
+    Ok(if enforced && status.drift.is_empty() { CommandOutcome::Clean } else { CommandOutcome::Findings })
 }
 
 fn word(state: State) -> &'static str {
@@ -42,7 +42,7 @@ fn edge_word(state: EdgeState) -> &'static str {
     }
 }
 
-fn write(page: &mut Page, status: &Status) {
+fn write(page: &mut OutputPage, status: &Status) {
     match &status.generation {
         Some(it) => page.line(format_args!(
             "generation {} ({}), established flows are {}",
@@ -68,7 +68,7 @@ fn write(page: &mut Page, status: &Status) {
     status.neighbours.iter().for_each(|it| page.line(neighbour_line(it)));
     status.drift.iter().for_each(|it| page.line(format_args!("drift: {it}")));
     if status.repaired > 0 {
-        page.line(format_args!("mended so far: {}", status.repaired));
+        page.line(format_args!("repaired so far: {}", status.repaired));
     }
 }
 

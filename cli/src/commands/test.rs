@@ -9,18 +9,18 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use weir_model::eval::{Oracle, Verdict};
 
-use super::Outcome;
-use crate::args::{Global, Test, TestFormat};
-use crate::because;
-use crate::ends::Ends;
+use super::CommandOutcome;
+use crate::args::{GlobalArgs, TestArgs, TestFormat};
+use crate::endpoint_lookup::EndpointLookup;
 use crate::failure::with_hint;
-use crate::question::Question;
+use crate::question::FlowQuestion;
 use crate::read;
+use crate::verdict_reasons;
 use file::Expectation;
 
 /// The result of one expectation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Fate {
+enum ExpectationStatus {
     Passed,
     /// The flow has the other verdict; with the reasons.
     Failed(Vec<String>),
@@ -30,51 +30,53 @@ enum Fate {
 
 /// An expectation and its result.
 #[derive(Debug)]
-struct Tried {
+struct ExpectationResult {
     expectation: Expectation,
-    fate: Fate,
+    status: ExpectationStatus,
     /// A note that is printed with any result.
     note: Option<String>,
 }
 
-pub(crate) fn run(global: &Global, test: &Test) -> Result<Outcome> {
-    let Some(read) = read::read_sound(global, &test.input)? else { return Ok(Outcome::Failed) };
+pub(crate) fn run(global: &GlobalArgs, test: &TestArgs) -> Result<CommandOutcome> {
+    let Some(read) = read::read_valid(global, &test.input)? else { return Ok(CommandOutcome::Failed) };
     let name = test.expectations.display().to_string();
     let expectations = file::parse(load(&test.expectations, read.stdin_read)?, &name)?;
-    let ends = Ends { cluster: &read.cluster, default_namespace: &read.default_namespace };
+    let lookup = EndpointLookup { cluster: &read.cluster, default_namespace: &read.default_namespace };
     let mut oracle = Oracle::new(&read.cluster);
-    let tried: Vec<Tried> = expectations
+    let results: Vec<ExpectationResult> = expectations
         .into_iter()
         .map(|expectation| {
-            let asked = expectation.question().ask(&ends, &mut oracle);
+            let asked = expectation.question().ask(&lookup, &mut oracle);
             let namesake = asked.as_ref().ok().and_then(|answer| answer.namesake);
-            let note = namesake.map(|it| Question::namesake_note(&read.cluster, it));
-            let fate = match asked {
-                Err(reason) => Fate::Unresolved(reason),
-                Ok(answer) if answer.verdict() == expectation.verdict => Fate::Passed,
+            let note = namesake.map(|it| FlowQuestion::namesake_note(&read.cluster, it));
+            let status = match asked {
+                Err(reason) => ExpectationStatus::Unresolved(reason),
+                Ok(answer) if answer.verdict() == expectation.verdict => ExpectationStatus::Passed,
                 Ok(answer) => {
-                    let packets = answer.packets.iter().filter(|(_, it)| it.verdict() != expectation.verdict);
-                    Fate::Failed(packets.flat_map(|(_, judgement)| because::lines(&read.cluster, judgement)).collect())
+                    let packets = answer.packets.iter().filter(|it| it.judgement.verdict() != expectation.verdict);
+                    ExpectationStatus::Failed(
+                        packets.flat_map(|it| verdict_reasons::lines(&read.cluster, &it.judgement)).collect(),
+                    )
                 }
             };
-            Tried { expectation, fate, note }
+            ExpectationResult { expectation, status, note }
         })
         .collect();
     let page = match test.output {
-        TestFormat::Text => report::text(&name, &tried, global.quiet),
-        TestFormat::Json => report::json(&name, &tried)?,
-        TestFormat::Junit => report::junit(&name, &tried),
+        TestFormat::Text => report::text(&name, &results, global.quiet),
+        TestFormat::Json => report::json(&name, &results)?,
+        TestFormat::Junit => report::junit(&name, &results),
     };
     page.print()?;
-    Ok(outcome(&tried))
+    Ok(outcome(&results))
 }
 
-fn outcome(tried: &[Tried]) -> Outcome {
-    let any = |is: fn(&Fate) -> bool| tried.iter().any(|it| is(&it.fate));
+fn outcome(results: &[ExpectationResult]) -> CommandOutcome {
+    let any = |is: fn(&ExpectationStatus) -> bool| results.iter().any(|it| is(&it.status));
     match () {
-        () if any(|fate| matches!(fate, Fate::Unresolved(_))) => Outcome::Failed,
-        () if any(|fate| matches!(fate, Fate::Failed(_))) => Outcome::Findings,
-        () => Outcome::Clean,
+        () if any(|status| matches!(status, ExpectationStatus::Unresolved(_))) => CommandOutcome::Failed,
+        () if any(|status| matches!(status, ExpectationStatus::Failed(_))) => CommandOutcome::Findings,
+        () => CommandOutcome::Clean,
     }
 }
 
@@ -83,7 +85,7 @@ fn load(path: &Path, stdin_read: bool) -> Result<Vec<u8>> {
         return std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
     }
     if stdin_read {
-        return Err(with_hint("standard input is named twice", "it holds either objects or expectations"));
+        return Err(with_hint("standard input (`-`) is named twice", "it can contain either objects or expectations"));
     }
     let mut bytes = Vec::new();
     std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;

@@ -18,25 +18,25 @@ use weir_model::Cluster;
 use weir_verify as verify;
 use weir_verify::{Difference, Part, Report};
 
-use super::Outcome;
+use super::CommandOutcome;
 use super::inspect::load;
-use crate::args::{Global, Verify, parse_target};
-use crate::page::{self, Page};
+use crate::args::{GlobalArgs, VerifyArgs, parse_target};
+use crate::page::{self, OutputPage};
 use crate::read;
 
-pub(crate) fn run(global: &Global, arguments: &Verify) -> Result<Outcome> {
+pub(crate) fn run(global: &GlobalArgs, arguments: &VerifyArgs) -> Result<CommandOutcome> {
     let artifact = load(&arguments.artifact)?;
-    let Some(read) = read::read_sound(global, &arguments.input)? else { return Ok(Outcome::Failed) };
+    let Some(read) = read::read_valid(global, &arguments.input)? else { return Ok(CommandOutcome::Failed) };
     let report = verify::verify(&artifact, &read.cluster);
     print_differences(&report);
     page::print(line(&report))?;
     if report.is_verified() && !is_as_compiled(&artifact, &read.cluster)? {
-        page::complain(
-            "note: all packets that were tried have the right verdict, but the programs or maps are not those that this weir \
-             makes of these policies: do not trust them unless another version of weir made them",
+        page::print_to_stderr(
+            "note: all tested packets have the right verdict, but the programs or maps are not those that this version \
+             of weir compiles from the policies: do not trust them unless another version of weir compiled them",
         );
     }
-    Ok(if report.is_verified() { Outcome::Clean } else { Outcome::Findings })
+    Ok(if report.is_verified() { CommandOutcome::Clean } else { CommandOutcome::Findings })
 }
 
 /// Whether programs, maps and endpoints equal those that we compile from the cluster.
@@ -72,7 +72,7 @@ fn structures(manifest: &Value) -> Vec<(Place, Structure)> {
 
 /// Each with its witness.
 pub(super) fn print_differences(report: &Report) {
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     for difference in &report.differences {
         page.line(format_args!("differs: {difference}"));
         if let Difference::Verdict { packet, .. } = difference {
@@ -80,7 +80,7 @@ pub(super) fn print_differences(report: &Report) {
             page.line(format_args!("  packet: {}", bytes.join(" ")));
         }
     }
-    page.complain();
+    page.print_to_stderr();
 }
 
 /// `verified N of N`
@@ -88,7 +88,7 @@ pub(super) fn line(report: &Report) -> String {
     let (agreed, asked) = (report.agreed(), report.asked());
     let parts = Part::ALL.iter().zip(report.parts).filter(|(_, (asked, _))| *asked > 0);
     let parts: Vec<String> = parts.map(|(part, (asked, agreed))| part_line(*part, asked, agreed)).collect();
-    let how = if report.exhaustive { "every combination of what can be told apart" } else { "by parts" };
+    let how = if report.exhaustive { "every combination of classes" } else { "by parts" };
     format!("verified {agreed} of {asked} ({how}: {})", parts.join(", "))
 }
 

@@ -3,13 +3,13 @@
 use anyhow::Result;
 use serde_json::json;
 
-use super::Outcome;
-use crate::args::{TextOrJson, Version};
-use crate::page::Page;
+use super::CommandOutcome;
+use crate::args::{TextOrJson, VersionArgs};
+use crate::page::OutputPage;
 
-pub(crate) fn run(version: &Version) -> Result<Outcome> {
+pub(crate) fn run(version: &VersionArgs) -> Result<CommandOutcome> {
     let number = env!("CARGO_PKG_VERSION");
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     match version.output {
         TextOrJson::Text => page.line(format_args!("weir {number}")),
         TextOrJson::Json => {
@@ -19,5 +19,5 @@ pub(crate) fn run(version: &Version) -> Result<Outcome> {
         }
     }
     page.print()?;
-    Ok(Outcome::Clean)
+    Ok(CommandOutcome::Clean)
 }

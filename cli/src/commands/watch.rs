@@ -3,41 +3,41 @@
 use anyhow::Result;
 use weir_runtime::runtime::{Access, Runtime};
 
-use super::Outcome;
-use crate::args::{Global, Watch};
+use super::CommandOutcome;
+use crate::args::{GlobalArgs, WatchArgs};
 use crate::read;
 use crate::watch::enforce::{DryRun, Kernel};
 use crate::watch::log::{Log, Value};
 use crate::watch::{self, Options};
 
-pub(crate) fn run(global: &Global, arguments: &Watch) -> Result<Outcome> {
-    if arguments.uninstall {
+pub(crate) fn run(global: &GlobalArgs, arguments: &WatchArgs) -> Result<CommandOutcome> {
+    if arguments.mode.uninstall {
         let runtime = Runtime::open(&arguments.pinned.bpffs, Access::Change)?;
         let endpoints = runtime.detach(None)?.len();
         log(arguments).info("uninstalled: nothing is enforced any more", &[("endpoints", Value::from(endpoints))]);
-        return Ok(Outcome::Clean);
+        return Ok(CommandOutcome::Clean);
     }
     let options = Options {
         kubeconfig: arguments.kubeconfig.as_deref(),
         node: watch::node_name(arguments.node.as_deref())?,
-        metrics: arguments.metrics_addr,
-        health: (!arguments.no_health).then(|| arguments.health_addr.clone()),
-        cni_socket: arguments.cni_socket.clone(),
+        metrics: arguments.http.metrics_addr,
+        health: (!arguments.http.no_health).then(|| arguments.http.health_addr.clone()),
+        cni_socket: arguments.cni.cni_socket.clone(),
         annotate_pods: arguments.annotate_pods,
-        unknown_pods: arguments.unknown_pods,
-        cni_results: arguments.cni_results.clone(),
+        unknown_pods: arguments.cni.unknown_pods,
+        cni_results: arguments.cni.cni_results.clone(),
         assume: read::chosen_assumptions(global)?,
         budgets: arguments.budget.clone(),
         log: log(arguments),
     };
-    if arguments.dry_run {
-        watch::run(options, DryRun { artifact: arguments.artifact.clone(), epoch: 0 })?;
+    if arguments.mode.dry_run {
+        watch::run(options, DryRun { artifact: arguments.mode.artifact.clone(), epoch: 0 })?;
     } else {
         watch::run(options, Kernel::new(arguments.pinned.bpffs.clone(), arguments.hook.way()))?;
     }
-    Ok(Outcome::Clean)
+    Ok(CommandOutcome::Clean)
 }
 
-fn log(arguments: &Watch) -> Log {
+fn log(arguments: &WatchArgs) -> Log {
     Log { format: arguments.log_format }
 }

@@ -5,7 +5,7 @@ use std::io;
 
 use weir_objects::escape::is_hidden;
 
-use super::{commands, to_stdout};
+use super::{ci_commands, to_stdout};
 
 /// The same JSON value without hidden characters. All of them are in strings: the rest of a JSON text is visible ASCII.
 pub(super) fn escaped(json: &str) -> String {
@@ -24,7 +24,7 @@ pub(super) fn escaped(json: &str) -> String {
             letter => out.push(letter),
         }
     }
-    if commands::has_marker(&out) { out.replace("##", "#\\u0023") } else { out }
+    if ci_commands::has_marker(&out) { out.replace("##", "#\\u0023") } else { out }
 }
 
 /// Standard output for many lines of JSON. Each write must consist of whole tokens.
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_hidden_and_nothing_is_lost() {
+    fn json_escapes_are_visible_and_lossless() {
         let text = "a\u{1b}\n\u{202e}\u{7f}\u{9b}\u{e0041}##[error]##x";
         let json = serde_json::to_string(text).expect("JSON");
         let safe = escaped(&json);

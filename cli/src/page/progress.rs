@@ -20,7 +20,7 @@ impl Progress {
         Self { shown: false, wanted: !quiet && io::stderr().is_terminal(), begun: Instant::now() }
     }
 
-    pub(crate) fn say(&mut self, what: &str) {
+    pub(crate) fn show(&mut self, what: &str) {
         if self.wanted && self.begun.elapsed() > PATIENCE {
             _ = write!(io::stderr(), "\r\x1b[K{} …", escape::line(what));
             self.shown = true;

@@ -3,17 +3,17 @@
 use weir_objects::diagnostic::Severity;
 use weir_objects::escape;
 
-use super::{Finding, Spot};
-use crate::page::Page;
+use super::{LocatedFinding, LocatedSpan};
+use crate::page::OutputPage;
 
 /// At most `max` findings, one per line.
-pub(crate) fn findings(findings: &[Finding], max: usize) -> Page {
-    let mut page = Page::new();
+pub(crate) fn findings(findings: &[LocatedFinding], max: usize) -> OutputPage {
+    let mut page = OutputPage::new();
     findings.iter().take(max).for_each(|finding| annotate(&mut page, finding));
     page
 }
 
-fn annotate(page: &mut Page, finding: &Finding) {
+fn annotate(page: &mut OutputPage, finding: &LocatedFinding) {
     let diagnostic = &finding.diagnostic;
     let command = match diagnostic.severity {
         Severity::Error => "error",
@@ -22,7 +22,7 @@ fn annotate(page: &mut Page, finding: &Finding) {
     };
     let title = format!("weir: {}", diagnostic.code.name);
     let mut properties: Vec<(&str, String)> = Vec::new();
-    if let Some(Spot { file, start, end, .. }) = &finding.location {
+    if let Some(LocatedSpan { file, start, end, .. }) = &finding.location {
         properties.push(("file", file.clone()));
         properties.extend([("line", start.line.to_string()), ("endLine", end.line.to_string())]);
         // GitHub accepts columns only for a single line.

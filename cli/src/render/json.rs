@@ -4,33 +4,33 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Finding, Spot, Tally};
-use crate::page::Page;
-use crate::read::{Counts, Read};
+use super::{LocatedFinding, LocatedSpan, RelatedLabel, SeverityCounts};
+use crate::page::OutputPage;
+use crate::read::{ObjectCounts, ReadInput};
 
 #[derive(Serialize)]
-struct Document<'f> {
-    diagnostics: Vec<Item<'f>>,
-    summary: Summary<'f>,
+struct CheckJson<'f> {
+    diagnostics: Vec<DiagnosticJson<'f>>,
+    summary: CheckSummaryJson<'f>,
 }
 
 #[derive(Serialize)]
-struct Item<'f> {
+struct DiagnosticJson<'f> {
     code: &'f str,
     severity: String,
     message: &'f str,
-    location: Option<Place<'f>>,
-    object: Option<Object<'f>>,
+    location: Option<LocationJson<'f>>,
+    object: Option<ObjectJson<'f>>,
     field: Option<&'f str>,
     label: &'f str,
-    related: Vec<Related<'f>>,
+    related: Vec<RelatedJson<'f>>,
     notes: &'f [String],
     help: Option<&'f str>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Place<'f> {
+struct LocationJson<'f> {
     file: &'f str,
     document: Option<u32>,
     line: usize,
@@ -40,68 +40,60 @@ struct Place<'f> {
 }
 
 #[derive(Serialize)]
-struct Object<'f> {
+struct ObjectJson<'f> {
     kind: &'f str,
     namespace: Option<&'f str>,
     name: &'f str,
 }
 
 #[derive(Serialize)]
-struct Related<'f> {
-    location: Option<Place<'f>>,
+struct RelatedJson<'f> {
+    location: Option<LocationJson<'f>>,
     message: &'f str,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Summary<'f> {
-    errors: usize,
-    warnings: usize,
-    notes: usize,
+struct CheckSummaryJson<'f> {
+    #[serde(flatten)]
+    severities: SeverityCounts,
     shown: usize,
     objects: usize,
-    policies: usize,
-    lists: usize,
-    pods: usize,
-    workloads: usize,
-    services: usize,
-    namespaces: usize,
-    nodes: usize,
+    #[serde(flatten)]
+    kinds: ObjectCounts,
     skipped: BTreeMap<&'f str, usize>,
     /// False if a path could not be read.
     complete: bool,
 }
 
 /// One document with everything that was found.
-pub(crate) fn findings(read: &Read, findings: &[Finding], max: usize) -> serde_json::Result<Page> {
+pub(crate) fn findings(read: &ReadInput, findings: &[LocatedFinding], max: usize) -> serde_json::Result<OutputPage> {
     let shown = &findings[..findings.len().min(max)];
-    let document = Document { diagnostics: shown.iter().map(item).collect(), summary: summary(read, findings, shown) };
-    let mut page = Page::new();
+    let document = CheckJson { diagnostics: shown.iter().map(item).collect(), summary: summary(read, findings, shown) };
+    let mut page = OutputPage::new();
     page.pretty_json(&document)?;
     Ok(page)
 }
 
-fn summary<'f>(read: &'f Read, findings: &[Finding], shown: &[Finding]) -> Summary<'f> {
-    let Tally { errors, warnings, notes } = Tally::of(findings);
-    let Counts { policies, lists, pods, workloads, services, namespaces, nodes } = read.counts();
-    let skipped = read.skipped.iter().map(|(kind, count)| (kind.as_str(), *count)).collect();
-    let (shown, objects, complete) = (shown.len(), read.objects.len(), read.complete);
-    #[rustfmt::skip]
-    let summary = Summary {
-        errors, warnings, notes, shown, objects, policies, lists, pods, workloads, services, namespaces, nodes,
-        skipped, complete,
-    };
-    summary
+fn summary<'f>(read: &'f ReadInput, findings: &[LocatedFinding], shown: &[LocatedFinding]) -> CheckSummaryJson<'f> {
+    CheckSummaryJson {
+        severities: SeverityCounts::of(findings),
+        shown: shown.len(),
+        objects: read.objects.len(),
+        kinds: read.counts(),
+        skipped: read.skipped.iter().map(|(kind, count)| (kind.as_str(), *count)).collect(),
+        complete: read.complete,
+    }
 }
 
-fn item(finding: &Finding) -> Item<'_> {
+fn item(finding: &LocatedFinding) -> DiagnosticJson<'_> {
     let diagnostic = &finding.diagnostic;
-    Item {
+    DiagnosticJson {
         code: diagnostic.code.name,
         severity: diagnostic.severity.to_string(),
         message: &diagnostic.message,
         location: finding.location.as_ref().map(place),
-        object: finding.object.as_ref().map(|object| Object {
+        object: finding.object.as_ref().map(|object| ObjectJson {
             kind: &object.kind,
             namespace: object.namespace.as_deref(),
             name: &object.name,
@@ -114,12 +106,12 @@ fn item(finding: &Finding) -> Item<'_> {
     }
 }
 
-fn related((spot, message): &(Option<Spot>, String)) -> Related<'_> {
-    Related { location: spot.as_ref().map(place), message }
+fn related(label: &RelatedLabel) -> RelatedJson<'_> {
+    RelatedJson { location: label.location.as_ref().map(place), message: &label.text }
 }
 
-fn place(spot: &Spot) -> Place<'_> {
-    Place {
+fn place(spot: &LocatedSpan) -> LocationJson<'_> {
+    LocationJson {
         file: &spot.file,
         document: spot.at.document,
         line: spot.start.line,

@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 use weir_objects::diagnostic::{Code, Severity};
 
-use super::{Finding, Spot};
-use crate::page::Page;
+use super::{LocatedFinding, LocatedSpan};
+use crate::page::OutputPage;
 
 /// The schema that the document names.
 pub(crate) const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
 /// One run with at most `max` results.
-pub(crate) fn findings(findings: &[Finding], max: usize) -> serde_json::Result<Page> {
+pub(crate) fn findings(findings: &[LocatedFinding], max: usize) -> serde_json::Result<OutputPage> {
     let shown = &findings[..findings.len().min(max)];
     let mut rules: Vec<&'static Code> = shown.iter().map(|finding| finding.diagnostic.code).collect();
     rules.sort_by_key(|code| code.name);
@@ -29,7 +29,7 @@ pub(crate) fn findings(findings: &[Finding], max: usize) -> serde_json::Result<P
             "results": results,
         }],
     });
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     page.pretty_json(&document)?;
     Ok(page)
 }
@@ -40,11 +40,11 @@ fn rule(code: &Code) -> Value {
         "shortDescription": {"text": code.what},
         "fullDescription": {"text": code.why},
         "defaultConfiguration": {"level": level(code.severity)},
-        "help": {"text": format!("{}\n\nExample:\n\n{}\nMended:\n\n{}", code.why, code.example, code.fixed)},
+        "help": {"text": format!("{}\n\nExample:\n\n{}\nFixed:\n\n{}", code.why, code.example, code.fixed)},
     })
 }
 
-fn result(finding: &Finding, rules: &[&Code]) -> Value {
+fn result(finding: &LocatedFinding, rules: &[&Code]) -> Value {
     let diagnostic = &finding.diagnostic;
     let mut lines = vec![diagnostic.message.clone()];
     lines.extend(diagnostic.notes.iter().map(|note| format!("note: {note}")));
@@ -56,14 +56,15 @@ fn result(finding: &Finding, rules: &[&Code]) -> Value {
         "message": {"text": lines.join("\n")},
         "locations": finding.location.iter().map(|spot| location(spot, finding)).collect::<Vec<_>>(),
     });
-    let related: Vec<Value> = finding.related.iter().filter_map(|(spot, text)| related(spot.as_ref()?, text)).collect();
+    let related: Vec<Value> =
+        finding.related.iter().filter_map(|it| related(it.location.as_ref()?, &it.text)).collect();
     if !related.is_empty() {
         result["relatedLocations"] = Value::Array(related);
     }
     result
 }
 
-fn location(spot: &Spot, finding: &Finding) -> Value {
+fn location(spot: &LocatedSpan, finding: &LocatedFinding) -> Value {
     let mut location = json!({"physicalLocation": physical(spot)});
     if let Some(object) = &finding.object {
         let namespace = object.namespace.as_deref().map(|it| format!("{it}/")).unwrap_or_default();
@@ -74,11 +75,11 @@ fn location(spot: &Spot, finding: &Finding) -> Value {
     location
 }
 
-fn related(spot: &Spot, text: &str) -> Option<Value> {
+fn related(spot: &LocatedSpan, text: &str) -> Option<Value> {
     Some(json!({"physicalLocation": physical(spot), "message": {"text": text}}))
 }
 
-fn physical(spot: &Spot) -> Value {
+fn physical(spot: &LocatedSpan) -> Value {
     json!({
         "artifactLocation": {"uri": uri(&spot.file)},
         "region": {

@@ -1,15 +1,16 @@
 //! Findings for people: drawn as rustc does, with the line, the field and one next step.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Element, Group, Level, Origin, Snippet};
 use weir_objects::diagnostic::Severity;
 use weir_objects::escape;
 use weir_objects::source::SourceMap;
 
-use super::{Finding, Spot};
-use crate::locate::Locator;
-use crate::page::Page;
+use super::{LocatedFinding, LocatedSpan, RelatedLabel};
+use crate::locator::Locator;
+use crate::page::OutputPage;
 
 /// Longer lines are not shown, only their position: a whole cluster in one line of JSON would be unreadable.
 const LONGEST_LINE: usize = 400;
@@ -19,8 +20,8 @@ const CONTEXT: usize = 1;
 const MOST_LINES: usize = 1;
 
 /// At most `max` findings, one after the other.
-pub(crate) fn findings(sources: &SourceMap, findings: &[Finding], color: bool, max: usize) -> Page {
-    let mut page = Page::colored(color);
+pub(crate) fn findings(sources: &SourceMap, findings: &[LocatedFinding], color: bool, max: usize) -> OutputPage {
+    let mut page = OutputPage::colored(color);
     let mut locator = Locator::new(sources);
     for finding in findings.iter().take(max) {
         page.drawn(0, group(&mut locator, finding));
@@ -29,24 +30,24 @@ pub(crate) fn findings(sources: &SourceMap, findings: &[Finding], color: bool, m
     page
 }
 
-fn group<'f>(locator: &mut Locator<'f>, finding: &'f Finding) -> Group<'f> {
+fn group<'f>(locator: &mut Locator<'f>, finding: &'f LocatedFinding) -> Group<'f> {
     let diagnostic = &finding.diagnostic;
     let title = level(diagnostic.severity).primary_title(escape::line(&diagnostic.message)).id(diagnostic.code.name);
     let mut elements: Vec<Element<'f>> = Vec::new();
     if let Some(spot) = &finding.location {
         elements.push(excerpt(locator, spot, AnnotationKind::Primary, &diagnostic.primary.text, MOST_LINES));
     }
-    for (spot, label) in &finding.related {
-        elements.extend(spot.iter().map(|spot| excerpt(locator, spot, AnnotationKind::Context, label, MOST_LINES)));
+    for RelatedLabel { location, text } in &finding.related {
+        elements.extend(location.iter().map(|spot| excerpt(locator, spot, AnnotationKind::Context, text, MOST_LINES)));
     }
-    elements.extend(whereabouts(finding).map(|text| Level::NOTE.message(escape::line(&text).into_owned()).into()));
+    elements.extend(object_and_field(finding).map(|text| Level::NOTE.message(escape::line(&text).into_owned()).into()));
     elements.extend(diagnostic.notes.iter().map(|note| Level::NOTE.message(escape::line(note)).into()));
     elements.extend(diagnostic.help.iter().map(|help| Level::HELP.message(escape::line(help)).into()));
     title.elements(elements)
 }
 
 /// The object and the field, if the message does not name them itself.
-fn whereabouts(finding: &Finding) -> Option<String> {
+fn object_and_field(finding: &LocatedFinding) -> Option<String> {
     let object = finding.object.as_ref()?;
     let namespace = object.namespace.as_ref().map(|it| format!("{it}/")).unwrap_or_default();
     let field = finding.field.as_ref()?;
@@ -76,7 +77,7 @@ fn level(severity: Severity) -> Level<'static> {
 /// The lines around a place, with the label.
 pub(crate) fn excerpt<'s: 'f, 'f>(
     locator: &mut Locator<'s>,
-    spot: &'f Spot,
+    spot: &'f LocatedSpan,
     kind: AnnotationKind,
     label: &'f str,
     most_lines: usize,
@@ -98,23 +99,29 @@ pub(crate) fn excerpt<'s: 'f, 'f>(
     let line_end = locator.line_start(spot.at.file, last_line + 1).clamp(start, end) - start;
     let to = (spot.at.span.end as usize).saturating_sub(start).clamp(from, line_end.max(from));
     let to = from + shown.get(from..to).map_or(0, |it| it.trim_end().len());
-    let (shown, from, to) = visible(shown.trim_end_matches(['\n', '\r']), from, to);
-    let annotation = kind.span(from..to);
+    let VisibleSource { text: shown, marked } = visible(shown.trim_end_matches(['\n', '\r']), from..to);
+    let annotation = kind.span(marked);
     let annotation = if label.is_empty() { annotation } else { annotation.label(escape::line(label)) };
     let shown = Snippet::source(shown).line_start(first_shown).path(escape::line(&spot.file));
     shown.annotation(annotation).into()
 }
 
-/// Source lines with hidden characters escaped, and the new place of a stretch of them.
-fn visible(text: &str, from: usize, to: usize) -> (Cow<'_, str>, usize, usize) {
+/// Source lines in which hidden characters are escaped, and the range that is marked in them.
+struct VisibleSource<'t> {
+    text: Cow<'t, str>,
+    marked: Range<usize>,
+}
+
+/// Escapes hidden characters. Escapes are longer than the characters, so the marked range moves.
+fn visible(text: &str, marked: Range<usize>) -> VisibleSource<'_> {
     // The renderer draws tabs as spaces. The `\r` of a `\r\n` is left out: it ends the line as `\n` does.
     let is_shown = |letter: char| letter == '\n' || letter == '\t' || !escape::is_hidden(letter);
     if text.chars().all(is_shown) {
-        return (Cow::Borrowed(text), from, to);
+        return VisibleSource { text: Cow::Borrowed(text), marked };
     }
     let (mut out, mut moved) = (String::with_capacity(text.len() + 16), [None; 2]);
     for (at, letter) in text.char_indices() {
-        let wanted = [from, to];
+        let wanted = [marked.start, marked.end];
         moved.iter_mut().zip(wanted).filter(|(_, it)| *it == at).for_each(|(moved, _)| *moved = Some(out.len()));
         match letter {
             letter if is_shown(letter) => out.push(letter),
@@ -122,8 +129,8 @@ fn visible(text: &str, from: usize, to: usize) -> (Cow<'_, str>, usize, usize) {
             letter => escape::push(&mut out, letter),
         }
     }
-    let [from, to] = moved.map(|it| it.unwrap_or(out.len()));
-    (Cow::Owned(out), from, to)
+    let [start, end] = moved.map(|it| it.unwrap_or(out.len()));
+    VisibleSource { text: Cow::Owned(out), marked: start..end }
 }
 
 /// `1 error`, `2 errors`, `no errors`.

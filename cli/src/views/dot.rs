@@ -4,27 +4,27 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_objects::escape::{self, is_hidden};
 
-use super::links::{End, Link, Mark};
-use crate::page::Page;
+use super::links::{GraphLink, LinkEnd, LinkMark};
+use crate::page::OutputPage;
 
 /// One digraph.
-pub(crate) fn digraph(links: &[Link]) -> Page {
-    let ends: BTreeSet<&End> = links.iter().flat_map(|it| it.from.iter().chain(&it.to)).collect();
-    let numbers: BTreeMap<&End, usize> = ends.iter().enumerate().map(|(index, end)| (*end, index)).collect();
+pub(crate) fn digraph(links: &[GraphLink]) -> OutputPage {
+    let ends: BTreeSet<&LinkEnd> = links.iter().flat_map(|it| it.from.iter().chain(&it.to)).collect();
+    let numbers: BTreeMap<&LinkEnd, usize> = ends.iter().enumerate().map(|(index, end)| (*end, index)).collect();
     let mut text = "digraph reach {\n  rankdir=LR;\n  node [shape=box, fontname=\"sans-serif\"];\n".to_owned();
     text.push_str("  edge [fontname=\"sans-serif\", fontsize=10];\n");
     text.push_str(&boxes(&ends, &numbers));
-    for (index, link) in links.iter().enumerate().filter(|(_, link)| link.mark != Mark::Nobody) {
+    for (index, link) in links.iter().enumerate().filter(|(_, link)| link.mark != LinkMark::NoSource) {
         text.push_str(&edge(index, link, &numbers));
     }
     text.push_str("}\n");
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     page.lines(&text);
     page
 }
 
-fn boxes(ends: &BTreeSet<&End>, numbers: &BTreeMap<&End, usize>) -> String {
-    let mut by_namespace: BTreeMap<Option<&str>, Vec<&End>> = BTreeMap::new();
+fn boxes(ends: &BTreeSet<&LinkEnd>, numbers: &BTreeMap<&LinkEnd, usize>) -> String {
+    let mut by_namespace: BTreeMap<Option<&str>, Vec<&LinkEnd>> = BTreeMap::new();
     for end in ends {
         by_namespace.entry(end.namespace.as_deref()).or_default().push(end);
     }
@@ -44,15 +44,15 @@ fn boxes(ends: &BTreeSet<&End>, numbers: &BTreeMap<&End, usize>) -> String {
 }
 
 /// Edges from each source to each destination; through a point if there are several sources and several destinations.
-fn edge(index: usize, link: &Link, numbers: &BTreeMap<&End, usize>) -> String {
+fn edge(index: usize, link: &GraphLink, numbers: &BTreeMap<&LinkEnd, usize>) -> String {
     let style = match link.mark {
-        Mark::Plain | Mark::Nobody => "",
-        Mark::Some => ", style=dashed",
-        Mark::Added => ", color=\"#1a7f37\", fontcolor=\"#1a7f37\"",
-        Mark::Removed => ", color=\"#cf222e\", fontcolor=\"#cf222e\", style=dashed",
+        LinkMark::Plain | LinkMark::NoSource => "",
+        LinkMark::Some => ", style=dashed",
+        LinkMark::Added => ", color=\"#1a7f37\", fontcolor=\"#1a7f37\"",
+        LinkMark::Removed => ", color=\"#cf222e\", fontcolor=\"#cf222e\", style=dashed",
     };
     let label = quote(&link.passes);
-    let number = |end: &End| format!("n{}", numbers[end]);
+    let number = |end: &LinkEnd| format!("n{}", numbers[end]);
     if link.from.len() == 1 || link.to.len() == 1 {
         let pairs = link.from.iter().flat_map(|from| link.to.iter().map(move |to| (from, to)));
         return pairs.map(|(a, b)| format!("  {} -> {} [label={label}{style}];\n", number(a), number(b))).collect();

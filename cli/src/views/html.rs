@@ -15,11 +15,11 @@ use weir_objects::diagnostic::Place;
 use weir_objects::escape;
 use weir_objects::origin::Origin;
 
-use super::overlay::{self, Change, Shown};
-use crate::args::Level;
-use crate::locate::Locator;
-use crate::page::Page;
-use crate::read::Read;
+use super::report_ends::{self, ChangedEnds, ReportEnd};
+use crate::args::ViewLevel;
+use crate::locator::Locator;
+use crate::page::OutputPage;
+use crate::read::ReadInput;
 use crate::render::text::count;
 
 const PAGE: &str = include_str!("report/report.html");
@@ -31,21 +31,22 @@ const MOST_PODS: usize = 20;
 
 /// The additions to a report on a change; the report's tables are those of the head.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Changes {
+pub(crate) struct ReportChanges {
     pub(crate) title: String,
     pub(crate) summary: String,
     /// Facts that are not about pairs of ends.
     pub(crate) facts: Vec<String>,
-    pub(crate) rows: Vec<(Change, Value)>,
+    pub(crate) rows: Vec<(ChangedEnds, Value)>,
 }
 
 /// The whole page.
-pub(crate) fn page(read: &Read, reach: &Reach<'_>, changes: Option<Changes>) -> Result<Page> {
-    let (rows, mut values): (Vec<Change>, Vec<Value>) = changes.iter().flat_map(|it| it.rows.iter().cloned()).unzip();
-    let ends = overlay::ends(reach, &rows);
+pub(crate) fn page(read: &ReadInput, reach: &Reach<'_>, changes: Option<ReportChanges>) -> Result<OutputPage> {
+    let (rows, mut values): (Vec<ChangedEnds>, Vec<Value>) =
+        changes.iter().flat_map(|it| it.rows.iter().cloned()).unzip();
+    let ends = report_ends::ends(reach, &rows);
     let mut data = Data { read, reach, locator: Locator::new(&read.sources) }.document(&ends);
     if let Some(changes) = changes {
-        let taking_part = |of: fn(&Shown) -> &Vec<usize>, number| -> Vec<usize> {
+        let taking_part = |of: fn(&ReportEnd) -> &Vec<usize>, number| -> Vec<usize> {
             (0..ends.len()).filter(|it| of(&ends[*it]).binary_search(&number).is_ok()).collect()
         };
         for (number, value) in values.iter_mut().enumerate() {
@@ -63,7 +64,7 @@ pub(crate) fn page(read: &Read, reach: &Reach<'_>, changes: Option<Changes>) -> 
     make_visible(&mut data);
     // The data is inserted last, so that its contents are not searched for placeholders.
     let text = page.replacen("@DATA@", &inert(&serde_json::to_string(&data)?), 1);
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     page.lines(&text);
     Ok(page)
 }
@@ -108,17 +109,17 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 struct Data<'r> {
-    read: &'r Read,
+    read: &'r ReadInput,
     reach: &'r Reach<'r>,
     locator: Locator<'r>,
 }
 
 impl<'r> Data<'r> {
-    fn document(mut self, ends: &[Shown]) -> Value {
+    fn document(mut self, ends: &[ReportEnd]) -> Value {
         let (reach, classes) = (self.reach, &self.reach.classes);
         let mut names: Vec<&str> = ends.iter().filter_map(|it| it.namespace.as_deref()).collect();
         names.dedup();
-        let (parties, zones): (Vec<&Shown>, Vec<&Shown>) = ends.iter().partition(|it| it.namespace.is_some());
+        let (parties, zones): (Vec<&ReportEnd>, Vec<&ReportEnd>) = ends.iter().partition(|it| it.namespace.is_some());
         let counts = self.read.counts();
         let summary = format!(
             "{} in {}, {}, {}",
@@ -141,20 +142,28 @@ impl<'r> Data<'r> {
             "sets": classes.atom_sets.iter().map(hex).collect::<Vec<_>>(),
             "egress": classes.egress.iter().map(row).collect::<Vec<_>>(),
             "ingress": classes.ingress.iter().map(row).collect::<Vec<_>>(),
-            "peers": classes.peers.iter().map(|it| it.predicates.iter().map(|it| it.0).collect()).collect::<Vec<Vec<u32>>>(),
+            "peers": classes.peers.iter().map(|it| {
+                it.predicates.iter().map(|it| it.0).collect()
+            }).collect::<Vec<Vec<u32>>>(),
             "subjects": classes.subjects.iter().map(|it| json!({
                 "policies": it.policies.iter().map(|it| it.0).collect::<Vec<_>>(),
                 "lists": it.lists.iter().map(|it| it.0).collect::<Vec<_>>(),
             })).collect::<Vec<_>>(),
-            "policies": (0..reach.cluster.policies.len() as u32).map(|id| self.policy(PolicyId(id))).collect::<Vec<_>>(),
+            "policies": (0..reach.cluster.policies.len() as u32)
+                .map(|id| self.policy(PolicyId(id)))
+                .collect::<Vec<_>>(),
             "lists": (0..reach.cluster.lists.len() as u32).map(|id| self.list(ListId(id))).collect::<Vec<_>>(),
         })
     }
 
     fn notes(&self) -> Vec<String> {
-        let mut notes = super::notes(self.reach, Level::Workload);
-        notes.push("A pod always reaches itself, and a pod and its own node each other; neither is shown.".to_owned());
-        notes.push("A service is what stands behind it: look at its pods and their ports.".to_owned());
+        let mut notes = super::notes(self.reach, ViewLevel::Workload);
+        notes.push(
+            "A pod can always reach itself, and a pod and its own node can always reach each other; the report shows \
+             neither."
+                .to_owned(),
+        );
+        notes.push("Services are not shown: look at their backend pods and the ports of these pods.".to_owned());
         notes
     }
 
@@ -199,7 +208,7 @@ impl<'r> Data<'r> {
     }
 }
 
-fn end(end: &Shown, namespaces: &[&str]) -> Value {
+fn end(end: &ReportEnd, namespaces: &[&str]) -> Value {
     let namespace = end.namespace.as_deref().and_then(|it| namespaces.binary_search(&it).ok());
     json!({
         "n": namespace,
@@ -247,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_is_as_the_standard_says() {
+    fn base64_agrees_with_rfc_4648() {
         for (bytes, text) in
             [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")]
         {

@@ -5,23 +5,23 @@ use weir_analysis::reach::edges::{self, Group};
 use weir_analysis::reach::{CellId, Cells, Passes, Reach};
 
 use super::words;
-use crate::args::Level;
-use crate::page::Page;
+use crate::args::ViewLevel;
+use crate::page::OutputPage;
 
 /// All sources reach all destinations, on the same ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Link {
+pub(crate) struct GraphLink {
     /// Empty if no source reaches the destinations.
-    pub(crate) from: Vec<End>,
-    pub(crate) to: Vec<End>,
+    pub(crate) from: Vec<LinkEnd>,
+    pub(crate) to: Vec<LinkEnd>,
     pub(crate) passes: String,
-    pub(crate) mark: Mark,
+    pub(crate) mark: LinkMark,
     json: Value,
 }
 
 /// One end of a link.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct End {
+pub(crate) struct LinkEnd {
     pub(crate) name: String,
     /// The namespace of a workload.
     pub(crate) namespace: Option<String>,
@@ -30,27 +30,27 @@ pub(crate) struct End {
 
 /// How a link is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mark {
+pub(crate) enum LinkMark {
     /// The link exists.
     Plain,
     /// The link exists for some of the pairs that it represents.
     Some,
     /// No source reaches the destination.
-    Nobody,
+    NoSource,
     /// Newly allowed.
     Added,
     /// No longer allowed.
     Removed,
 }
 
-impl Link {
+impl GraphLink {
     /// Between two ends that are only words.
-    pub(crate) fn new(from: End, to: End, passes: String, mark: Mark) -> Self {
+    pub(crate) fn new(from: LinkEnd, to: LinkEnd, passes: String, mark: LinkMark) -> Self {
         Self { from: vec![from], to: vec![to], passes, mark, json: Value::Null }
     }
 }
 
-impl End {
+impl LinkEnd {
     /// An end that is only a name.
     pub(crate) fn named(name: String) -> Self {
         Self { name, namespace: None, json: String::new() }
@@ -58,37 +58,37 @@ impl End {
 }
 
 /// Every link.
-pub(crate) fn links(reach: &Reach<'_>, level: Level) -> Vec<Link> {
+pub(crate) fn links(reach: &Reach<'_>, level: ViewLevel) -> Vec<GraphLink> {
     let mut cells = Cells::new(reach);
     match level {
-        Level::Namespace => sums(reach, &mut cells),
-        Level::Workload | Level::Auto => edges(reach, &mut cells),
+        ViewLevel::Namespace => sums(reach, &mut cells),
+        ViewLevel::Workload | ViewLevel::Auto => edges(reach, &mut cells),
     }
 }
 
-fn edges(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Link> {
+fn edges(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<GraphLink> {
     let found = edges::edges(reach, cells);
     let ends = |all: &[Group]| all.iter().map(|it| end(reach, it)).collect();
-    let link = |it: edges::Edge| Link {
+    let link = |it: edges::Edge| GraphLink {
         from: ends(&it.from),
         to: ends(&it.to),
         passes: cells.words(it.passes),
-        mark: if it.from.is_empty() { Mark::Nobody } else { Mark::Plain },
+        mark: if it.from.is_empty() { LinkMark::NoSource } else { LinkMark::Plain },
         json: json!({"passes": words::passes_json(reach, cells, it.passes)}),
     };
     found.into_iter().map(link).collect()
 }
 
-fn sums(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Link> {
+fn sums(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<GraphLink> {
     let places = edges::places(reach);
     let group = |place: usize| places[place].map_or(Group::Outside, Group::Namespace);
     let sums = edges::sums(reach, cells);
     let passing = sums.iter().filter(|(_, sum)| sum.passing > 0);
-    let mut found: Vec<(usize, usize, Link)> = passing
+    let mut found: Vec<(usize, usize, GraphLink)> = passing
         .map(|((from, to), sum)| {
             let all = sum.any == sum.all;
             let passes = cells.words(Passes::Cell(sum.any));
-            let link = Link {
+            let link = GraphLink {
                 from: vec![end(reach, &group(*from))],
                 to: vec![end(reach, &group(*to))],
                 passes: if all {
@@ -96,7 +96,7 @@ fn sums(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Link> {
                 } else {
                     format!("{passes} (at most; {} of {} pairs)", sum.passing, sum.pairs)
                 },
-                mark: if all { Mark::Plain } else { Mark::Some },
+                mark: if all { LinkMark::Plain } else { LinkMark::Some },
                 json: json!({
                     "pairs": sum.pairs,
                     "passing": sum.passing,
@@ -115,16 +115,16 @@ fn cell(reach: &Reach<'_>, cells: &Cells<'_>, id: CellId) -> Value {
     words::passes_json(reach, cells, Passes::Cell(id))
 }
 
-fn end(reach: &Reach<'_>, group: &Group) -> End {
+fn end(reach: &Reach<'_>, group: &Group) -> LinkEnd {
     let namespace = match group {
         Group::Party(index) => Some(reach.namespace(reach.parties[*index as usize].namespace).to_owned()),
         _ => None,
     };
-    End { name: words::group(reach, group), namespace, json: words::group_json(reach, group).to_string() }
+    LinkEnd { name: words::group(reach, group), namespace, json: words::group_json(reach, group).to_string() }
 }
 
-fn names(ends: &[End]) -> String {
-    if ends.is_empty() { "nobody".to_owned() } else { joined(ends.iter().map(|it| it.name.as_str())) }
+fn names(ends: &[LinkEnd]) -> String {
+    if ends.is_empty() { "no source".to_owned() } else { joined(ends.iter().map(|it| it.name.as_str())) }
 }
 
 fn joined<'t>(texts: impl Iterator<Item = &'t str>) -> String {
@@ -132,13 +132,13 @@ fn joined<'t>(texts: impl Iterator<Item = &'t str>) -> String {
 }
 
 /// Text for people, by destination.
-pub(crate) fn text(links: &[Link]) -> Page {
-    let mut page = Page::new();
+pub(crate) fn text(links: &[GraphLink]) -> OutputPage {
+    let mut page = OutputPage::new();
     for same in links.chunk_by(|a, b| a.to == b.to) {
         page.line(names(&same[0].to));
         for link in same {
             match link.mark {
-                Mark::Nobody => page.line("  from nobody"),
+                LinkMark::NoSource => page.line("  from no source"),
                 _ => page.line(format_args!("  from {}: {}", names(&link.from), link.passes)),
             }
         }
@@ -147,9 +147,9 @@ pub(crate) fn text(links: &[Link]) -> Page {
 }
 
 /// A Markdown table.
-pub(crate) fn md(links: &[Link]) -> Page {
-    let mut page = Page::new();
-    page.line("| to | from | what passes |");
+pub(crate) fn md(links: &[GraphLink]) -> OutputPage {
+    let mut page = OutputPage::new();
+    page.line("| to | from | allowed traffic |");
     page.line("| --- | --- | --- |");
     for link in links {
         let fields = [names(&link.to), names(&link.from), link.passes.clone()].map(|it| words::md(&it));
@@ -159,8 +159,8 @@ pub(crate) fn md(links: &[Link]) -> Page {
 }
 
 /// One line for each pair of ends.
-pub(crate) fn csv(links: &[Link]) -> Page {
-    let mut page = Page::new();
+pub(crate) fn csv(links: &[GraphLink]) -> OutputPage {
+    let mut page = OutputPage::new();
     page.line("from,to,passes");
     for link in links {
         for from in &link.from {
@@ -174,10 +174,11 @@ pub(crate) fn csv(links: &[Link]) -> Page {
 }
 
 /// One document: docs/schema/graph.json.
-pub(crate) fn json(links: &[Link], level: Level) -> serde_json::Result<Page> {
+pub(crate) fn json(links: &[GraphLink], level: ViewLevel) -> serde_json::Result<OutputPage> {
     let mut edges = Vec::with_capacity(links.len());
     for link in links {
-        let ends = |all: &[End]| all.iter().map(|it| serde_json::from_str(&it.json)).collect::<Result<Vec<Value>, _>>();
+        let ends =
+            |all: &[LinkEnd]| all.iter().map(|it| serde_json::from_str(&it.json)).collect::<Result<Vec<Value>, _>>();
         let mut edge = json!({"from": ends(&link.from)?, "to": ends(&link.to)?});
         if let (Value::Object(edge), Value::Object(more)) = (&mut edge, link.json.clone()) {
             edge.extend(more);
@@ -185,7 +186,7 @@ pub(crate) fn json(links: &[Link], level: Level) -> serde_json::Result<Page> {
         edges.push(edge);
     }
     let document = json!({"by": level.name(), "edges": edges});
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     page.pretty_json(&document)?;
     Ok(page)
 }

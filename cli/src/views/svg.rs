@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::links::{Link, Mark};
-use super::table::{Kind, Table};
+use super::links::{GraphLink, LinkMark};
+use super::table::{CellKind, ReachMatrix};
 use super::words::xml;
-use crate::page::Page;
+use crate::page::OutputPage;
 
 const LINE: usize = 20;
 const GAP: usize = 14;
@@ -22,34 +22,34 @@ const LONGEST: usize = 44;
 const MOST_NAMES: usize = 10;
 
 const STYLE: &str = "\
-.bg{fill:#fff}.box{fill:#f6f8fa;stroke:#8c959f}.head{font-weight:600}.nobody{fill:#57606a;font-style:italic}\
+.bg{fill:#fff}.box{fill:#f6f8fa;stroke:#8c959f}.head{font-weight:600}.nosource{fill:#57606a;font-style:italic}\
 text{font:13px system-ui,sans-serif;fill:#1f2328}path{fill:none;stroke:#57606a;stroke-width:1.2;opacity:.75}\
 .some{stroke-dasharray:5 3}path.added{stroke:#1a7f37}path.removed{stroke:#cf222e;stroke-dasharray:5 3}\
 text.added{fill:#1a7f37}text.removed{fill:#cf222e}.all{stroke:#9a6700}.arrow{fill:#57606a}\
 .none{fill:#fff;stroke:#d0d7de}.part{fill:#9ec5f4;stroke:#57606a}.every{fill:#0b57b4;stroke:#0b57b4}.void{fill:#eaeef2}\
 @media(prefers-color-scheme:dark){.bg{fill:#0d1117}.box{fill:#161b22;stroke:#6e7681}text{fill:#e6edf3}\
 path{stroke:#9aa4ae}.arrow{fill:#9aa4ae}.all{stroke:#e3b341}path.added{stroke:#56d364}path.removed{stroke:#ff7b72}\
-text.added{fill:#56d364}text.removed{fill:#ff7b72}.nobody{fill:#9aa4ae}\
+text.added{fill:#56d364}text.removed{fill:#ff7b72}.nosource{fill:#9aa4ae}\
 .none{fill:#0d1117;stroke:#30363d}.part{fill:#1f4f87;stroke:#9aa4ae}.every{fill:#79b8ff;stroke:#79b8ff}.void{fill:#161b22}}";
 
 /// A box at the right: a destination, and the links to it.
-struct Target<'l> {
-    links: &'l [Link],
+struct TargetBox<'l> {
+    links: &'l [GraphLink],
     top: usize,
     names: usize,
 }
 
 /// Links as curves between boxes.
-pub(crate) fn graph(links: &[Link], title: &str) -> Page {
+pub(crate) fn graph(links: &[GraphLink], title: &str) -> OutputPage {
     let mut sources: BTreeMap<&str, usize> = BTreeMap::new();
     links.iter().flat_map(|it| &it.from).for_each(|end| _ = sources.insert(&end.name, 0));
     let mut top = MARGIN;
-    let targets: Vec<Target<'_>> = links
+    let targets: Vec<TargetBox<'_>> = links
         .chunk_by(|a, b| a.to == b.to)
         .map(|links| {
             let to = &links[0].to;
             let names = if to.len() > MOST_NAMES { MOST_NAMES + 1 } else { to.len() };
-            let target = Target { links, top, names };
+            let target = TargetBox { links, top, names };
             top += (names + links.len()) * LINE + GAP + 8;
             target
         })
@@ -74,7 +74,7 @@ pub(crate) fn graph(links: &[Link], title: &str) -> Page {
         draw_target(&mut text, target, right, right_width + 24);
     }
     text.push_str("</svg>\n");
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     page.lines(&text);
     page
 }
@@ -83,7 +83,7 @@ fn width<'t>(texts: impl Iterator<Item = &'t str>) -> usize {
     texts.map(|it| it.chars().count().min(LONGEST)).max().unwrap_or(0) * LETTER + 16
 }
 
-fn draw_target(text: &mut String, target: &Target<'_>, left: usize, width: usize) {
+fn draw_target(text: &mut String, target: &TargetBox<'_>, left: usize, width: usize) {
     let to = &target.links[0].to;
     rectangle(text, left, target.top, width, (target.names + target.links.len()) * LINE + 8);
     let mut at = target.top + 18;
@@ -101,22 +101,22 @@ fn draw_target(text: &mut String, target: &Target<'_>, left: usize, width: usize
     }
     for link in target.links {
         match link.mark {
-            Mark::Nobody => label(text, left + 20, at, "nobody", "nobody"),
-            Mark::Added => label(text, left + 20, at, &link.passes, "added"),
-            Mark::Removed => label(text, left + 20, at, &link.passes, "removed"),
+            LinkMark::NoSource => label(text, left + 20, at, "no source", "nosource"),
+            LinkMark::Added => label(text, left + 20, at, &link.passes, "added"),
+            LinkMark::Removed => label(text, left + 20, at, &link.passes, "removed"),
             _ => label(text, left + 20, at, &link.passes, ""),
         }
         at += LINE;
     }
 }
 
-fn curves(text: &mut String, target: &Target<'_>, sources: &BTreeMap<&str, usize>, left: usize, right: usize) {
-    for (slot, link) in target.links.iter().enumerate().filter(|(_, link)| link.mark != Mark::Nobody) {
+fn curves(text: &mut String, target: &TargetBox<'_>, sources: &BTreeMap<&str, usize>, left: usize, right: usize) {
+    for (slot, link) in target.links.iter().enumerate().filter(|(_, link)| link.mark != LinkMark::NoSource) {
         let y = target.top + (target.names + slot) * LINE + 14;
         let class = match (link.mark, link.passes.as_str()) {
-            (Mark::Some, _) => " class=\"some\"",
-            (Mark::Added, _) => " class=\"added\"",
-            (Mark::Removed, _) => " class=\"removed\"",
+            (LinkMark::Some, _) => " class=\"some\"",
+            (LinkMark::Added, _) => " class=\"added\"",
+            (LinkMark::Removed, _) => " class=\"removed\"",
             (_, "everything") => " class=\"all\"",
             _ => "",
         };
@@ -138,7 +138,7 @@ fn curves(text: &mut String, target: &Target<'_>, sources: &BTreeMap<&str, usize
 }
 
 /// A grid of squares, filled by how much passes.
-pub(crate) fn matrix(table: &Table) -> Page {
+pub(crate) fn matrix(table: &ReachMatrix) -> OutputPage {
     const SIDE: usize = 22;
     let names = width(table.ends.iter().map(String::as_str));
     let digits = (table.ends.len().to_string().len() + 1) * LETTER;
@@ -164,29 +164,29 @@ pub(crate) fn matrix(table: &Table) -> Page {
         }
     }
     for (index, (words, kind)) in
-        legend.into_iter().zip([Kind::Everything, Kind::Part, Kind::Nothing, Kind::Void]).enumerate()
+        legend.into_iter().zip([CellKind::Everything, CellKind::Part, CellKind::Nothing, CellKind::Void]).enumerate()
     {
         let y = bottom + index * LINE;
         square(&mut text, left, y, 14, kind, words);
         label(&mut text, left + 22, y + 12, words, "");
     }
     text.push_str("</svg>\n");
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     page.lines(&text);
     page
 }
 
 /// Draws a square. A partial one also has a diagonal line, so that it differs not only by its colour.
-fn square(text: &mut String, x: usize, y: usize, side: usize, kind: Kind, title: &str) {
+fn square(text: &mut String, x: usize, y: usize, side: usize, kind: CellKind, title: &str) {
     let class = match kind {
-        Kind::Everything => "every",
-        Kind::Part => "part",
-        Kind::Nothing => "none",
-        Kind::Void => "void",
+        CellKind::Everything => "every",
+        CellKind::Part => "part",
+        CellKind::Nothing => "none",
+        CellKind::Void => "void",
     };
     _ = write!(text, "<g><title>{}</title>", xml(title));
     _ = write!(text, "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{side}\" height=\"{side}\"/>");
-    if kind == Kind::Part {
+    if kind == CellKind::Part {
         _ = write!(text, "<path d=\"M{x} {}l{side} -{side}\"/>", y + side);
     }
     text.push_str("</g>\n");

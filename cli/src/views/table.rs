@@ -5,12 +5,12 @@ use weir_analysis::reach::edges::{self, Group, Place, Sum};
 use weir_analysis::reach::{Cells, Passes, Reach, Who};
 
 use super::words;
-use crate::args::Level;
-use crate::page::Page;
+use crate::args::ViewLevel;
+use crate::page::OutputPage;
 
 /// A matrix whose rows and columns are the same ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Table {
+pub(crate) struct ReachMatrix {
     pub(crate) ends: Vec<String>,
     /// For each row and column an index into the values.
     pub(crate) cells: Vec<Vec<usize>>,
@@ -22,14 +22,14 @@ pub(crate) struct Table {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cell {
     pub(crate) words: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: CellKind,
     json: Value,
 }
 
 /// How a cell is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Policies do not apply: both ends are outside, or the ends have no address family in common.
+pub(crate) enum CellKind {
+    /// Policies do not apply: both ends are outside, or source and destination have no address family in common.
     Void,
     Nothing,
     /// Only some ports, or only some pairs, are allowed.
@@ -38,17 +38,17 @@ pub(crate) enum Kind {
 }
 
 /// The table of a cluster.
-pub(crate) fn table(reach: &Reach<'_>, level: Level) -> Table {
+pub(crate) fn table(reach: &Reach<'_>, level: ViewLevel) -> ReachMatrix {
     let mut cells = Cells::new(reach);
-    let mut table = Table { ends: Vec::new(), cells: Vec::new(), values: Vec::new(), json: Vec::new() };
+    let mut table = ReachMatrix { ends: Vec::new(), cells: Vec::new(), values: Vec::new(), json: Vec::new() };
     match level {
-        Level::Namespace => table.fill_by_namespace(reach, &mut cells),
-        Level::Workload | Level::Auto => table.fill_by_workload(reach, &mut cells),
+        ViewLevel::Namespace => table.fill_by_namespace(reach, &mut cells),
+        ViewLevel::Workload | ViewLevel::Auto => table.fill_by_workload(reach, &mut cells),
     }
     table
 }
 
-impl Table {
+impl ReachMatrix {
     fn fill_by_workload(&mut self, reach: &Reach<'_>, cells: &mut Cells<'_>) {
         let ends = reach.everyone();
         for who in &ends {
@@ -67,7 +67,7 @@ impl Table {
                     None => Cell::void(),
                     Some(passes) => Cell {
                         words: cells.words(*passes),
-                        kind: Kind::of(*passes),
+                        kind: CellKind::of(*passes),
                         json: json!({"passes": words::passes_json(reach, cells, *passes)}),
                     },
                 })
@@ -120,17 +120,17 @@ fn summed(reach: &Reach<'_>, cells: &Cells<'_>, sum: &Sum) -> Cell {
         (false, true) => format!("at most {}, at least {}", cells.words(any), cells.words(all)),
         (false, false) => format!("{} of {} pairs, at most {}", sum.passing, sum.pairs, cells.words(any)),
     };
-    let kind = if sum.any == sum.all { Kind::of(any) } else { Kind::Part };
+    let kind = if sum.any == sum.all { CellKind::of(any) } else { CellKind::Part };
     Cell { words, kind, json }
 }
 
 impl Cell {
     fn void() -> Self {
-        Self { words: "not decided by policy".to_owned(), kind: Kind::Void, json: json!({}) }
+        Self { words: "not decided by policy".to_owned(), kind: CellKind::Void, json: json!({}) }
     }
 }
 
-impl Kind {
+impl CellKind {
     fn of(passes: Passes) -> Self {
         match passes {
             Passes::NOTHING => Self::Nothing,
@@ -151,13 +151,13 @@ impl Kind {
 }
 
 /// Marks for the values: `*` is everything, `.` nothing, and letters the rest in order of occurrence.
-fn marks(table: &Table) -> Vec<String> {
+fn marks(table: &ReachMatrix) -> Vec<String> {
     let mut next = 0;
     let mut mark = |cell: &Cell| match cell.kind {
-        Kind::Void => String::new(),
-        Kind::Nothing => ".".to_owned(),
-        Kind::Everything => "*".to_owned(),
-        Kind::Part => {
+        CellKind::Void => String::new(),
+        CellKind::Nothing => ".".to_owned(),
+        CellKind::Everything => "*".to_owned(),
+        CellKind::Part => {
             next += 1;
             letters(next - 1)
         }
@@ -172,12 +172,12 @@ fn letters(number: usize) -> String {
 }
 
 /// Text for people: numbered columns, and a legend for the letters.
-pub(crate) fn text(table: &Table) -> Page {
+pub(crate) fn text(table: &ReachMatrix) -> OutputPage {
     let marks = marks(table);
     let digits = table.ends.len().to_string().len();
     let width = marks.iter().map(String::len).max().unwrap_or(1).max(digits) + 1;
     let names = table.ends.iter().map(|it| it.chars().count()).max().unwrap_or(0);
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     let numbers: String = (1..=table.ends.len()).map(|number| format!("{number:>width$}")).collect();
     page.line(format_args!("{:>digits$} {:names$}{numbers}", "", "from, to:"));
     for ((number, end), row) in (1..).zip(&table.ends).zip(&table.cells) {
@@ -186,15 +186,15 @@ pub(crate) fn text(table: &Table) -> Page {
         page.line(line.trim_end());
     }
     page.blank();
-    for (mark, cell) in marks.iter().zip(&table.values).filter(|(_, cell)| cell.kind != Kind::Void) {
+    for (mark, cell) in marks.iter().zip(&table.values).filter(|(_, cell)| cell.kind != CellKind::Void) {
         page.line(format_args!("{mark:>width$}  {}", cell.words));
     }
     page
 }
 
 /// Markdown, for pull requests.
-pub(crate) fn md(table: &Table) -> Page {
-    let mut page = Page::new();
+pub(crate) fn md(table: &ReachMatrix) -> OutputPage {
+    let mut page = OutputPage::new();
     let ends: String = table.ends.iter().map(|end| format!(" {} |", words::md(end))).collect();
     page.line(format_args!("| from \\ to |{ends}"));
     page.line(format_args!("| --- |{}", " --- |".repeat(table.ends.len())));
@@ -206,8 +206,8 @@ pub(crate) fn md(table: &Table) -> Page {
 }
 
 /// CSV, for spreadsheets.
-pub(crate) fn csv(table: &Table) -> Page {
-    let mut page = Page::new();
+pub(crate) fn csv(table: &ReachMatrix) -> OutputPage {
+    let mut page = OutputPage::new();
     let ends: String = table.ends.iter().map(|end| format!(",{}", words::csv(end))).collect();
     page.line(format_args!("from{ends}"));
     for (end, row) in table.ends.iter().zip(&table.cells) {
@@ -218,7 +218,7 @@ pub(crate) fn csv(table: &Table) -> Page {
 }
 
 /// One document: docs/schema/matrix.json.
-pub(crate) fn json(table: &Table, level: Level) -> serde_json::Result<Page> {
+pub(crate) fn json(table: &ReachMatrix, level: ViewLevel) -> serde_json::Result<OutputPage> {
     let values: Vec<Value> = table
         .values
         .iter()
@@ -231,15 +231,15 @@ pub(crate) fn json(table: &Table, level: Level) -> serde_json::Result<Page> {
         })
         .collect();
     let document = json!({"by": level.name(), "ends": table.json, "values": values, "cells": table.cells});
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     page.json(&document)?;
     Ok(page)
 }
 
-impl Table {
+impl ReachMatrix {
     fn words(&self, cell: usize) -> &str {
         match self.values[cell].kind {
-            Kind::Void => "",
+            CellKind::Void => "",
             _ => &self.values[cell].words,
         }
     }

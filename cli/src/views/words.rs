@@ -18,7 +18,7 @@ pub(crate) const OUTSIDE: &str = "any address outside";
 /// One end, for people.
 pub(crate) fn group(reach: &Reach<'_>, group: &Group) -> String {
     match group {
-        Group::Everyone => "everyone".to_owned(),
+        Group::Everyone => "every pod and address".to_owned(),
         Group::Pods => "every pod".to_owned(),
         Group::Namespace(id) => format!("every pod of {}", reach.namespace(*id)),
         Group::Party(index) => reach.party_name(&reach.parties[*index as usize]),
@@ -30,7 +30,7 @@ pub(crate) fn group(reach: &Reach<'_>, group: &Group) -> String {
 /// Several ends, for people.
 pub(crate) fn groups(reach: &Reach<'_>, all: &[Group]) -> String {
     match all {
-        [] => "nobody".to_owned(),
+        [] => "no source".to_owned(),
         all => all.iter().map(|it| group(reach, it)).collect::<Vec<_>>().join(", "),
     }
 }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_said_as_short_as_can_be() {
+    fn ranges_are_written_in_their_shortest_form() {
         check(&[("10.0.0.0", "10.255.255.255"), ("192.0.2.1", "192.0.2.1")], "10.0.0.0/8, 192.0.2.1");
         check(&[("10.0.0.1", "10.0.0.2")], "10.0.0.1-10.0.0.2");
         check(&[("0.0.0.0", "255.255.255.255")], "any IPv4 address outside");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_break_out_of_what_they_are_written_into() {
+    fn names_are_escaped_for_each_format() {
         assert_eq!(xml("</script><a b='c\">&\u{1}"), "&lt;/script&gt;&lt;a b=&#39;c&quot;&gt;&amp;\\u{1}");
         assert_eq!(md("a|b`c*d_<x>\n@all"), "a\\|b\\`c\\*d\\_&lt;x&gt;\\\\n&#64;all");
         assert_eq!(csv("a,b\"c"), "\"a,b\"\"c\"");

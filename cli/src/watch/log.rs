@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::Map;
 pub(crate) use serde_json::Value;
 
-use crate::page::Page;
+use crate::page::OutputPage;
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -45,12 +45,12 @@ impl Log {
     fn write(self, level: &str, message: &str, fields: &[Field<'_>]) {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         // Its reader may have gone. Enforcement continues.
-        line(self.format, now, level, message, fields).complain();
+        line(self.format, now, level, message, fields).print_to_stderr();
     }
 }
 
-fn line(format: Format, now: Duration, level: &str, message: &str, fields: &[Field<'_>]) -> Page {
-    let mut page = Page::new();
+fn line(format: Format, now: Duration, level: &str, message: &str, fields: &[Field<'_>]) -> OutputPage {
+    let mut page = OutputPage::new();
     let time = timestamp(now);
     match format {
         Format::Text => {

@@ -6,30 +6,30 @@ use weir_model::eval::FlowProtocol;
 use weir_model::{Cluster, Protocol, SelectorId};
 use weir_objects::k8s::{LabelSelector, Operator, Requirement};
 
-use super::{Class, Witness};
-use crate::near::protocol_name;
+use super::{ClassDescription, WitnessPacket};
+use crate::rule_mismatch::protocol_name;
 
 /// Classes, with the cluster that they were compiled from.
-pub(super) struct Classed<'c> {
+pub(super) struct ClassDescriber<'c> {
     pub(super) cluster: &'c Cluster,
     pub(super) classes: &'c Classes,
 }
 
-impl Classed<'_> {
+impl ClassDescriber<'_> {
     /// Describes a subject class: the policies and lists that apply to its pods, and the numbers of their named ports.
-    pub(super) fn subject(&self, id: SubjectId) -> Class {
+    pub(super) fn subject(&self, id: SubjectId) -> ClassDescription {
         let subject = &self.classes.subjects[id.index()];
         let policies = subject.policies.iter().map(|id| format!("selected by {}", self.cluster.policy_name(*id)));
         let lists =
             subject.lists.iter().map(|id| format!("subject to CidrList {}", self.cluster.lists[id.index()].name));
         let mut is: Vec<String> = policies.chain(lists).collect();
         is.extend(self.named(&subject.named, &self.classes.atoms.ingress_names));
-        Class { name: id.to_string(), is }
+        ClassDescription { name: id.to_string(), is }
     }
 
     /// Describes a peer class: the predicates that match its addresses, the numbers of named ports, and the nodes,
     /// services and host ports that have the addresses.
-    pub(super) fn peer(&self, id: PeerId) -> Class {
+    pub(super) fn peer(&self, id: PeerId) -> ClassDescription {
         let peer = &self.classes.peers[id.index()];
         let predicates = self.classes.predicates();
         let mut is: Vec<String> = peer.predicates.iter().map(|it| self.predicate(&predicates[it.index()])).collect();
@@ -41,14 +41,14 @@ impl Classed<'_> {
         services.dedup();
         is.extend(services.into_iter().map(|it| format!("an address of service {}", self.cluster.service_name(it))));
         is.extend(peer.host_ports.iter().map(|it| self.cluster.host_port_name(*it as usize)));
-        Class { name: id.to_string(), is }
+        ClassDescription { name: id.to_string(), is }
     }
 
     /// Describes an atom: its port ranges. Atom 0 has none.
-    pub(super) fn atom(&self, id: AtomId) -> Class {
+    pub(super) fn atom(&self, id: AtomId) -> ClassDescription {
         let intervals = self.classes.atoms.intervals.iter().filter(|it| it.atom == id && id != Atoms::REST);
         let is = intervals.map(|it| ports(it.spec.first, it.spec.last, it.spec.protocol)).collect();
-        Class { name: id.to_string(), is }
+        ClassDescription { name: id.to_string(), is }
     }
 
     fn named(&self, named: &[(u32, u16)], names: &[(Protocol, String)]) -> Vec<String> {
@@ -108,8 +108,8 @@ fn ports(first: u16, last: u16, protocol: Protocol) -> String {
 }
 
 /// `IPv4 10.0.0.1 > 10.0.0.2, tcp 40000 > 80 syn, 54 bytes`
-pub(crate) fn summary(witness: &Witness) -> String {
-    let Witness { source, destination, port, .. } = witness;
+pub(crate) fn summary(witness: &WitnessPacket) -> String {
+    let WitnessPacket { source, destination, port, .. } = witness;
     let family = if source.is_ipv4() { "IPv4" } else { "IPv6" };
     let above = match witness.protocol {
         FlowProtocol::Transport(protocol) => {

@@ -44,7 +44,7 @@ fn the_programs_of_an_artifact_are_measured() {
 }
 
 #[test]
-fn policies_are_made_where_there_is_no_artifact() {
+fn policies_are_generated_without_an_artifact() {
     if let Err(error) = Kernel::open() {
         skip!("no bpf system call: {error}");
     }
@@ -56,7 +56,7 @@ fn policies_are_made_where_there_is_no_artifact() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_the_operators_error() {
+fn an_artifact_that_cannot_be_measured_exits_with_2() {
     if let Err(error) = Kernel::open() {
         skip!("no bpf system call: {error}");
     }
@@ -69,7 +69,7 @@ fn what_cannot_be_measured_is_the_operators_error() {
 }
 
 #[test]
-fn without_the_right_to_load_programs_it_says_what_it_needs() {
+fn missing_capabilities_are_named() {
     let place = Place::new();
     let ran = match Kernel::open() {
         // Root without any capability.

@@ -220,7 +220,7 @@ fn the_gitlab_job_leaves_a_report() {
 }
 
 #[test]
-fn the_hook_refuses_errors_and_tells_of_changes() {
+fn the_hook_refuses_errors_and_prints_changes() {
     let repository = Repository::new();
     let hook = repository.place.path().join(".git/hooks/pre-commit");
     fs::create_dir_all(hook.parent().expect("a parent")).expect("made");
@@ -238,12 +238,12 @@ fn the_hook_refuses_errors_and_tells_of_changes() {
     repository.git("add -A");
     repository.write("policies/shop.yaml", "not: staged: at: all");
     let ran = repository.commit("open").exits(0);
-    let told = format!("{}{}", ran.out, ran.err);
-    assert!(told.contains("5432") && told.contains("newly allowed"), "{told}");
+    let printed = format!("{}{}", ran.out, ran.err);
+    assert!(printed.contains("5432") && printed.contains("newly allowed"), "{printed}");
 }
 
 #[test]
-fn the_hook_of_the_framework_checks_what_it_names() {
+fn the_hook_of_the_pre_commit_framework_checks_the_named_files() {
     let repository = Repository::new();
     let config = read("pre-commit-config.yaml");
     let config = parse(&config);

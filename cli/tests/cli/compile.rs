@@ -36,12 +36,12 @@ fn a_damaged_artifact_cannot_be_read() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&path, bytes).expect("written");
-    place.run("verify shop.o shop.yaml").exits(2).complains("error: shop.o is no artifact");
+    place.run("verify shop.o shop.yaml").exits(2).complains("error: shop.o is not a usable artifact");
     place.run("inspect none.o").exits(2).complains("cannot read none.o");
 }
 
 #[test]
-fn what_is_no_file_is_written_to_as_it_is() {
+fn a_device_is_written_directly() {
     use std::os::unix::fs::FileTypeExt;
     let place = Place::shop();
     let pipe = place.path().join("pipe");
@@ -63,11 +63,11 @@ fn a_budget_that_is_exceeded_writes_nothing() {
         .exits(1)
         .complains("budget instructions is exceeded by ");
     assert!(!place.path().join("shop.o").exists());
-    place.run("compile shop.yaml -o shop.o --budget rules=1").exits(2).complains("no budget is called `rules`");
+    place.run("compile shop.yaml -o shop.o --budget rules=1").exits(2).complains("there is no budget `rules`");
 }
 
 #[test]
-fn a_node_that_the_input_does_not_have_is_the_operators_error() {
+fn an_unknown_node_exits_with_2() {
     Place::shop().run("compile shop.yaml --node none -o shop.o").exits(2).complains("the input has no node none");
 }
 
@@ -87,7 +87,7 @@ fn every_stage_can_be_printed() {
 }
 
 #[test]
-fn the_engines_give_the_references_answers() {
+fn all_engines_agree_with_the_reference() {
     let flows = concat!(
         r#"{"id": 1, "src": {"pod": "shop/web"}, "dst": {"pod": "shop/db"}, "proto": "TCP", "port": 5432}"#,
         "\n",
@@ -126,7 +126,7 @@ spec:
 ";
 
 #[test]
-fn no_engine_lets_a_question_through_for_the_one_before() {
+fn no_engine_allows_a_flow_because_of_the_previous_one() {
     let place = Place::new().file("cluster.yaml", OPEN_AND_CLOSED);
     let mut flows = String::new();
     for (outside, [open, closed]) in [("192.0.2.1", ["10.0.0.1", "10.0.0.2"]), ("2001:db8::1", ["fd00::1", "fd00::2"])]

@@ -30,7 +30,7 @@ fn a_change_names_rule_and_line_on_each_side() {
     let expected = "\
 1 region newly allowed, 1 region no longer allowed, comparing 2 endpoints.
 
-Allowed now, and was not before
+Newly allowed
   + shop/web → shop/db: TCP 5433
       ingress: now allowed by shop/db spec.ingress[0] (head.yaml:11); before isolated by shop/db (shop.yaml:4), and no rule allows it
       for example shop/web → shop/db TCP 5433: denied before, allowed now
@@ -44,17 +44,17 @@ No longer allowed
 }
 
 #[test]
-fn isolation_that_begins_and_ends_is_told() {
+fn isolation_that_begins_or_ends_is_shown() {
     let place = Place::shop().file("head.yaml", SHOP.replace("policyTypes: [Ingress]", "policyTypes: [Egress]"));
     place
         .run("diff shop.yaml head.yaml")
         .exits(1)
-        .says("- egress of shop/db is isolated now, by shop/db (head.yaml:4): only what rules allow passes")
-        .says("+ ingress of shop/db is no longer isolated, as by shop/db (shop.yaml:4) before: everything passes");
+        .says("- egress of shop/db is now isolated, by shop/db (head.yaml:4): only traffic that rules allow passes")
+        .says("+ ingress of shop/db is no longer isolated (before: by shop/db (shop.yaml:4)): all traffic passes");
 }
 
 #[test]
-fn endpoints_that_come_and_go_are_told_apart() {
+fn new_and_removed_endpoints_are_listed() {
     let place =
         Place::shop().file("head.yaml", SHOP.replace("name: web, namespace: shop", "name: front, namespace: shop"));
     let ran = place.run("diff shop.yaml head.yaml -o json").exits(1);
@@ -67,7 +67,7 @@ fn endpoints_that_come_and_go_are_told_apart() {
 }
 
 #[test]
-fn json_is_as_its_schema_says() {
+fn json_matches_its_schema() {
     let service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: db, namespace: shop}\n\
         spec: {clusterIP: 10.96.0.1, selector: {app: db}, ports: [{port: 80, targetPort: 5432}]}\n";
     let list = "---\napiVersion: weir.dev/v1alpha1\nkind: CidrList\nmetadata: {name: bad}\n\
@@ -182,7 +182,7 @@ fn a_revision_is_compared_with_the_working_directory() {
 }
 
 #[test]
-fn a_link_in_a_revision_is_said_and_not_passed_over() {
+fn a_symbolic_link_in_a_revision_is_an_error() {
     let place = repository();
     let policies = place.path().join("net/policies");
     std::os::unix::fs::symlink("shop.yaml", policies.join("README")).expect("a link");
@@ -203,12 +203,12 @@ fn a_link_in_a_revision_is_said_and_not_passed_over() {
 }
 
 #[test]
-fn what_git_does_not_have_is_the_operators_error() {
+fn an_unknown_revision_or_path_exits_with_2() {
     let place = repository();
-    place.run("diff git:none:net net").exits(2).complains("git knows no revision `none`").complains("hint: ");
-    place.run("diff git:main:elsewhere net").exits(2).complains("nothing to read in git:main:elsewhere");
+    place.run("diff git:none:net net").exits(2).complains("git does not know the revision `none`").complains("hint: ");
+    place.run("diff git:main:elsewhere net").exits(2).complains("no files to read in git:main:elsewhere");
     place.run("diff git:main net").exits(2).complains("names no revision and path");
-    place.run("diff - -").exits(2).complains("standard input is named twice");
+    place.run("diff - -").exits(2).complains("standard input (`-`) is named twice");
     place.run("diff none.yaml net").exits(2).complains("cannot read none.yaml");
     std::os::unix::fs::symlink("shop.yaml", place.path().join("net/policies/link.yaml")).expect("a link");
     git(&place, &["add", "--all"]);
@@ -227,7 +227,7 @@ fn with_kubectl(place: &Place, script: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn the_live_cluster_is_what_kubectl_prints() {
+fn the_live_cluster_is_read_with_kubectl() {
     let place = moved_port();
     let script = "#!/bin/sh\ncase \"$*\" in\n  *cidrlists*) echo \"error: the server doesn't have a resource type\" >&2; exit 1;;\n  \
         *--context=prod*) cat live.yaml;;\n  *) echo 'The connection to the server was refused' >&2; exit 1;;\nesac\n";
@@ -246,7 +246,7 @@ fn the_live_cluster_is_what_kubectl_prints() {
 }
 
 #[test]
-fn policies_alone_are_proposed_for_the_live_cluster() {
+fn policies_without_pods_are_compared_on_the_live_cluster() {
     let policy = |port| {
         format!(
             r#"{{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {{"name": "db", "namespace": "shop"}},
@@ -270,15 +270,15 @@ fn policies_alone_are_proposed_for_the_live_cluster() {
     assert_eq!(run("diff cluster: same.yaml").0, Some(0));
     for (sides, added) in [("cluster: other.yaml", "5433"), ("other.yaml cluster:", "5432")] {
         let (code, text) = run(&format!("diff {sides}"));
-        assert!(code == Some(1) && text.contains("what is not is the cluster's: Pod\n"), "{text}");
-        assert!(text.contains(&format!("→ shop/db: TCP {added}")) && !text.contains("gone"), "{text}");
+        assert!(code == Some(1) && text.contains("taken from the cluster: Pod\n"), "{text}");
+        assert!(text.contains(&format!("→ shop/db: TCP {added}")) && !text.contains("Removed: "), "{text}");
     }
     let (code, text) = run("diff cluster: empty.yaml");
     assert!(code == Some(2) && text.contains("nothing is proposed"), "{text}");
 }
 
 #[test]
-fn an_artifact_is_what_it_was_made_from() {
+fn an_artifact_is_compared_by_its_objects() {
     let place = moved_port();
     place.run("compile shop.yaml -o shop.o").exits(0);
     place.run("diff shop.o shop.yaml").exits(0);
@@ -289,11 +289,11 @@ fn an_artifact_is_what_it_was_made_from() {
         .complains("was compiled with ipblock-pods=match");
     let text = std::fs::read(place.path().join("shop.o")).expect("written");
     std::fs::write(place.path().join("cut.o"), &text[..text.len() / 2]).expect("written");
-    place.run("diff cut.o head.yaml").exits(2).complains("cut.o is no artifact that can be used");
+    place.run("diff cut.o head.yaml").exits(2).complains("cut.o is not a usable artifact");
 }
 
 #[test]
-fn an_artifacts_lists_are_its_own() {
+fn an_artifacts_lists_come_from_the_artifact() {
     let place = moved_port().file("drop.txt", "192.0.2.0/24\n");
     place.run("compile shop.yaml --deny-list drop.txt -o shop.o").exits(0);
     place.run("diff shop.o shop.yaml --deny-list drop.txt").exits(0);
@@ -312,7 +312,7 @@ fn input_with_errors_is_not_compared() {
 }
 
 #[test]
-fn what_is_not_shown_is_counted() {
+fn rows_that_are_not_shown_are_counted() {
     moved_port()
         .run("diff shop.yaml head.yaml --max 1")
         .exits(1)
@@ -332,23 +332,23 @@ fn the_cost_is_compared_and_budgets_are_gates() {
         .run("diff shop.yaml shop.yaml --budget instructions=10")
         .exits(1)
         .complains("budget instructions is exceeded by");
-    let nobody = place.run("diff shop.yaml shop.yaml --node nowhere -o json").exits(0).json();
+    let empty = place.run("diff shop.yaml shop.yaml --node nowhere -o json").exits(0).json();
     assert_eq!(
-        (nobody["cost"]["head"]["endpoints"].as_u64(), nobody["cost"]["node"].as_str()),
+        (empty["cost"]["head"]["endpoints"].as_u64(), empty["cost"]["node"].as_str()),
         (Some(0), Some("nowhere"))
     );
     let changes = changes();
-    place.run(&format!("diff {changes}")).exits(1).says("(taking every workload for one pod)");
+    place.run(&format!("diff {changes}")).exits(1).says("(counting every workload as one pod)");
 }
 
 #[test]
-fn markdown_is_short_first_and_never_longer_than_github_takes() {
+fn markdown_never_exceeds_the_limit_of_github() {
     let place = moved_port();
     let ran = place.run("diff shop.yaml head.yaml -o md").exits(1);
     let ran =
         ran.says("<!-- weir diff -->\n### Allowed traffic\n\n**1 region newly allowed, 1 region no longer allowed**");
-    let ran = ran.says("| ➕ now allowed | shop/web | shop/db | TCP 5433 |").says("<details><summary>Why");
-    assert!(!ran.out.contains("not told here"), "{}", ran.out);
+    let ran = ran.says("| ➕ now allowed | shop/web | shop/db | TCP 5433 |").says("<details><summary>Reasons");
+    assert!(!ran.out.contains("not shown here"), "{}", ran.out);
     // Each pod may reach a port of its own, so there is one row per pod.
     let pod = |number: u32| {
         format!(
@@ -373,15 +373,15 @@ fn markdown_is_short_first_and_never_longer_than_github_takes() {
     let text = String::from_utf8(output.stdout).expect("text");
     assert!(text.chars().count() <= 65_536 && text.chars().count() > 60_000, "{}", text.chars().count());
     assert!(text.contains("`weir diff base.yaml 'the head.yaml' --max 0` shows all"), "{text}");
-    let told = text.matches("<br>_for example").count();
-    assert!(text.contains(&format!("**{} more rows not told here**", 400 - told)), "{told} told");
+    let shown = text.matches("<br>_for example").count();
+    assert!(text.contains(&format!("**{} more rows not shown here**", 400 - shown)), "{shown} shown");
 }
 
 #[test]
-fn rows_stand_at_the_lines_that_are_responsible() {
+fn rows_are_annotated_at_the_lines_that_cause_them() {
     let place = moved_port();
     let ran = place.run("diff shop.yaml head.yaml -o github").exits(1);
-    ran.says("::warning file=head.yaml,line=11,endLine=15,title=weir%3A traffic is allowed that was not::shop/web → shop/db: TCP 5433%0A")
+    ran.says("::warning file=head.yaml,line=11,endLine=15,title=weir%3A traffic is newly allowed::shop/web → shop/db: TCP 5433%0A")
         .says("::notice file=head.yaml,line=4,endLine=4,title=weir%3A traffic is no longer allowed::");
     let sarif = place.run("diff shop.yaml head.yaml -o sarif").exits(1).json();
     let results = sarif["runs"][0]["results"].as_array().expect("results").clone();
@@ -391,7 +391,7 @@ fn rows_stand_at_the_lines_that_are_responsible() {
     // A deleted policy has no line.
     let pods = SHOP.split_once("---\n").expect("documents").1;
     let gone = place.file("gone.yaml", pods).run("diff shop.yaml gone.yaml -o github").exits(1);
-    gone.says("::warning title=weir%3A isolation ends::").says("::warning title=weir%3A traffic is allowed");
+    gone.says("::warning title=weir%3A isolation ends::").says("::warning title=weir%3A traffic is newly allowed");
 }
 
 #[test]

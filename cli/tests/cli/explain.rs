@@ -36,7 +36,7 @@ egress of shop/web (10.0.0.1): allow
   no policy isolates it in this direction, so everything is allowed
 
 ingress of shop/db (10.0.0.2): allow
-  decided by NetworkPolicy: the pod is isolated, and these rules allow
+  decided by NetworkPolicy: the pod is isolated, and these rules allow the flow
   policy: shop/db spec.ingress[0]
     --> shop.yaml:11:7
      |
@@ -50,7 +50,7 @@ ingress of shop/db (10.0.0.2): allow
 
 witness: from_pod of shop/web: allow
   subject subject0: no policy and no list selects it
-  peer    peer0: no rule and no list speaks of it
+  peer    peer0: no rule and no list matches it
   ports   atom1: 5432/tcp
   packet  IPv4 10.0.0.1 > 10.0.0.2, tcp 40000 > 5432 syn, 54 bytes
           02000000000102000000000208004500002800014000400600000a0000010a0000029c40153800000000000000005002ffff00000000
@@ -153,7 +153,7 @@ fn the_witnesses_get_their_verdicts_from_programs_for_the_whole_cluster() {
 }
 
 #[test]
-fn classes_are_told_by_what_makes_them() {
+fn classes_are_described_by_their_members_properties() {
     let place = Place::shop().file("services.yaml", SERVICES).file("much.yaml", MUCH);
     let ask = |arguments: &str| place.run(&format!("explain . {arguments}")).exits(0);
     let far = ask("--from away/far --to shop/db --port 85");
@@ -163,11 +163,13 @@ fn classes_are_told_by_what_makes_them() {
     ask("--from 192.0.2.7 --to shop/db --port 1").says("in 192.0.2.0/24 except 192.0.2.128/25; in CidrList drop");
     ask("--from shop/web --to away/far --port pg").says("a pod of any namespace; its port pg is 5432/tcp");
     ask("--from shop/web --to svc/shop/db --port 80").says("an address of service shop/db");
-    ask("--from shop/web --to shop/db --proto icmp").says("icmp echo request").says("atom0: whatever no rule names");
+    ask("--from shop/web --to shop/db --proto icmp")
+        .says("icmp echo request")
+        .says("atom0: all ports that no rule names");
 }
 
 #[test]
-fn what_cannot_be_compiled_has_no_witness_and_says_why() {
+fn input_that_cannot_be_compiled_has_a_reason_in_place_of_a_witness() {
     let ask = "explain shop.yaml --from shop/web --to shop/db --proto icmp --assume icmp=allow";
     Place::shop().run(ask).exits(0).says("ALLOW").says("no witness: the input cannot be compiled: `icmp=allow`");
     let found = Place::shop().run(&format!("{ask} -o json")).exits(0).json();
@@ -185,7 +187,7 @@ fn check_reason(arguments: &str, expected: &str) {
 fn a_denial_says_what_would_have_to_change() {
     check_reason("--from shop/web --to shop/db --port 80", "the peer matches, the port does not");
     check_reason("--from shop/web --to shop/db --port 80", "port: port 80/tcp is not 5432/tcp");
-    check_reason("--from 192.0.2.1 --to shop/db --port 5432", "selectors match pods only");
+    check_reason("--from 192.0.2.1 --to shop/db --port 5432", "selectors match only pods");
     check_reason("--from shop/web --to shop/db --proto icmp", "ICMP is matched only by rules without ports");
     check_reason("--from shop/db --to 192.0.2.7 --port 80 --deny-list drop.txt", "drop.txt:1:1");
 }
@@ -193,16 +195,16 @@ fn a_denial_says_what_would_have_to_change() {
 #[test]
 fn a_service_is_judged_by_its_backends() {
     check_reason("--from shop/web --to svc/shop/db --port pg", "ALLOW");
-    check_reason("--from shop/web --to 10.96.0.1 --port 80", "the address is service shop/db's");
+    check_reason("--from shop/web --to 10.96.0.1 --port 80", "the address belongs to service shop/db");
     check_reason("--from shop/web --to shop/headless --port pg", "service shop/headless has no address of its own");
     check_reason("--from shop/db --to service/headless --port 5432 -n shop", "ALLOW");
 }
 
 #[test]
-fn a_name_that_is_a_pods_and_a_services_is_the_pods_and_says_so() {
+fn a_name_of_a_pod_and_a_service_means_the_pod_and_is_noted() {
     let place = Place::shop().file("services.yaml", SERVICES);
     let ask = |to: &str| place.run(&format!("explain . --from shop/web --to {to} --port 80 -n shop")).exits(0);
-    let note = "note: shop/db is also a service, which was not asked about: service/shop/db asks about it";
+    let note = "note: shop/db is also the name of a service; write service/shop/db to ask about the service";
     ask("shop/db").says("DENY").says(note);
     ask("db").says("DENY").says(note);
     for unambiguous in ["pod/shop/db", "service/shop/db", "10.0.0.2", "shop/web"] {
@@ -214,19 +216,19 @@ fn a_name_that_is_a_pods_and_a_services_is_the_pods_and_says_so() {
 }
 
 #[test]
-fn a_test_of_a_name_that_is_a_services_too_says_so() {
+fn test_notes_that_a_name_is_also_a_service() {
     let place = Place::shop().file("services.yaml", SERVICES).file("e.yml", EXPECTATIONS);
     let objects = "shop.yaml services.yaml";
     let ran = place.run(&format!("test {objects} --expectations e.yml"));
-    ran.says("note: shop/db is also a service, which was not asked about: service/shop/db asks about it");
+    ran.says("note: shop/db is also the name of a service; write service/shop/db to ask about the service");
 }
 
 #[test]
-fn an_end_that_no_policy_applies_to_says_why() {
+fn an_end_without_policies_has_a_reason() {
     let node = "apiVersion: v1\nkind: Node\nmetadata: {name: node-a}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.9}]}\n";
     let place = Place::shop().file("node.yaml", node);
     let ask = |from: &str| place.run(&format!("explain . --from {from} --to shop/db --port 5432"));
-    ask("192.0.2.1").says("no policy applies: the address is no pod's");
+    ask("192.0.2.1").says("no policy applies: the address does not belong to a pod");
     ask("192.0.2.9").says("no policy applies: this is the address of node node-a");
 }
 
@@ -237,7 +239,7 @@ fn check_hint(arguments: &str, expected: &str) {
 }
 
 #[test]
-fn a_question_that_cannot_be_asked_gets_a_hint_of_its_own() {
+fn each_invalid_question_has_its_own_hint() {
     check_hint("--from shop/wbe --to shop/db --port 80", "did you mean `shop/web`?");
     check_hint("--from web --to shop/db --port 80", "did you mean `shop/web`?");
     check_hint("--from shop/web --to shop/headles --port 80", "did you mean `shop/headless`?");
@@ -247,7 +249,7 @@ fn a_question_that_cannot_be_asked_gets_a_hint_of_its_own() {
 }
 
 #[test]
-fn expect_makes_it_a_test() {
+fn expect_sets_the_exit_code() {
     let place = Place::shop();
     let ask = "explain shop.yaml --from shop/web --to shop/db --port 80";
     place.run(&format!("{ask} --expect deny")).exits(0);
@@ -257,7 +259,7 @@ fn expect_makes_it_a_test() {
 }
 
 #[test]
-fn json_is_as_its_schema_says() {
+fn json_matches_its_schema() {
     let place = Place::shop().file("services.yaml", SERVICES);
     for to in ["shop/db --port 80", "shop/db --port 5432", "svc/shop/db --port 80", "shop/headless --port pg"] {
         for from in ["shop/web", "192.0.2.1"] {
@@ -270,7 +272,7 @@ fn json_is_as_its_schema_says() {
 }
 
 #[test]
-fn a_rule_has_nothing_missing_exactly_when_it_allows() {
+fn a_rule_has_no_mismatch_exactly_if_it_allows() {
     let rules = "
     - from: [{namespaceSelector: {matchLabels: {team: a}}, podSelector: {matchExpressions: [{key: app, operator: NotIn, values: [db]}]}}]
       ports: [{port: 80, endPort: 90}, {port: pg}]
@@ -309,7 +311,7 @@ expectations:
 ";
 
 #[test]
-fn expectations_that_hold_and_fail_are_told_apart() {
+fn failed_expectations_are_reported_with_reasons() {
     let place = Place::shop().file("e.yaml", EXPECTATIONS);
     let ran = place.run("test shop.yaml --expectations e.yaml").exits(1);
     let expected = "\
@@ -332,7 +334,7 @@ fn junit_counts_and_escapes() {
 }
 
 #[test]
-fn an_expectation_that_cannot_be_asked_is_no_failure_but_worse() {
+fn an_expectation_with_an_unknown_name_exits_with_2() {
     let place = Place::shop().file("e.yaml", EXPECTATIONS.replace("to: shop/db", "to: shop/none"));
     place.run("test shop.yaml --expectations e.yaml").exits(2).says("e.yaml:2: there is no pod or workload shop/none");
     let place = Place::shop().file("e.yaml", EXPECTATIONS.replace("expect: allow", "expects: allow"));

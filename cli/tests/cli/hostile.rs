@@ -313,7 +313,7 @@ fn no_configuration_breaks_out_of_an_error() {
 }
 
 #[test]
-fn the_rules_find_what_they_are_for() {
+fn the_checks_find_unescaped_output() {
     for text in ["a\u{1b}[2J", "::error::x", " ::add-mask::x", "x ##[error]", "a\rb", "\u{202e}"] {
         assert!(!faults(text, "text").is_empty(), "{text:?}");
     }

@@ -53,7 +53,7 @@ fn a_list_that_denies_is_named_as_one() {
 }
 
 #[test]
-fn what_cannot_be_judged_is_skipped_in_its_place() {
+fn flows_without_a_verdict_are_skipped_in_order() {
     check(
         "",
         concat!(
@@ -75,9 +75,9 @@ fn what_cannot_be_judged_is_skipped_in_its_place() {
             r#"{"id":3,"verdict":"skip","reason":"not a flow: invalid type: integer `7`, expected an object with `pod` or `ip`"}"#,
             r#"{"id":null,"verdict":"skip","reason":"not a flow: EOF while parsing a value"}"#,
             r#"{"id":5,"verdict":"skip","reason":"src: 10.0.0.2 is not an address of shop/web"}"#,
-            r#"{"id":6,"verdict":"skip","reason":"65536 is no port"}"#,
-            r#"{"id":7,"verdict":"skip","reason":"the ends have no address family in common"}"#,
-            r#"{"id":8,"verdict":"skip","reason":"`GRE` is no protocol: TCP, UDP, SCTP or ICMP"}"#,
+            r#"{"id":6,"verdict":"skip","reason":"65536 is not a port"}"#,
+            r#"{"id":7,"verdict":"skip","reason":"source and destination have no address family in common"}"#,
+            r#"{"id":8,"verdict":"skip","reason":"`GRE` is not a protocol: write TCP, UDP, SCTP or ICMP"}"#,
             r#"{"id":9,"verdict":"skip","reason":"SCTP needs a port"}"#,
         ],
     );
@@ -113,9 +113,9 @@ fn an_answer_comes_before_the_next_question() {
 }
 
 #[test]
-fn one_standard_input_cannot_be_two_things() {
+fn standard_input_cannot_contain_objects_and_flows() {
     Place::new()
         .run_with_input("query - --flows -", crate::support::SHOP)
         .exits(2)
-        .complains("standard input is named twice");
+        .complains("standard input (`-`) is named twice");
 }

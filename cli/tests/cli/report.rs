@@ -59,7 +59,7 @@ macro_rules! need_browser {
 }
 
 #[test]
-fn the_page_says_of_every_pair_what_the_compiler_says() {
+fn the_page_agrees_with_the_compiler_about_every_pair() {
     need_browser!();
     let place = Place::new().file("in/tiers.yaml", TIERS);
     let policies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/examples");
@@ -153,7 +153,7 @@ fn a_click_leads_to_the_rule() {
     }
     browser.click("[aria-label^=\"ops/probe to shop/db:\"]");
     let details = browser.text("return document.getElementById('details').innerText");
-    assert!(details.contains("No rule of the policies that isolate it lets it pass"), "{details}");
+    assert!(details.contains("no rule of the policies that isolate it allows this traffic"), "{details}");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn hostile_names_stay_text() {
 }
 
 #[test]
-fn nothing_is_fetched_and_no_script_of_others_runs() {
+fn nothing_is_fetched_and_no_injected_script_runs() {
     need_browser!();
     let place = Place::new().file("tiers.yaml", TIERS);
     let page = place.run("matrix tiers.yaml -o html").exits(0).out;
@@ -208,7 +208,7 @@ const CONTRAST: &str = "
     return worst[0] >= 4.5 ? '' : worst.join(' ')";
 
 #[test]
-fn it_can_be_read_in_the_light_and_in_the_dark() {
+fn text_has_contrast_in_both_colour_schemes() {
     need_browser!();
     let browser = report(&Place::new().file("tiers.yaml", TIERS), "tiers.yaml");
     browser.run("document.body.classList.add('diff')");
@@ -277,7 +277,7 @@ fn changed() -> String {
 }
 
 #[test]
-fn a_change_is_marked_in_its_cells_and_told_below() {
+fn a_change_is_marked_in_its_cells_and_listed_below() {
     need_browser!();
     let place = Place::new().file("base.yaml", TIERS).file("head.yaml", changed());
     let page = place.run("diff base.yaml head.yaml -o html").exits(1).out;
@@ -320,7 +320,7 @@ fn a_change_is_marked_in_its_cells_and_told_below() {
 }
 
 #[test]
-fn every_pair_that_a_row_speaks_of_is_marked_and_no_other() {
+fn exactly_the_pairs_of_a_row_are_marked() {
     need_browser!();
     let policies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/changes");
     let place = Place::new();
@@ -365,7 +365,7 @@ fn every_pair_that_a_row_speaks_of_is_marked_and_no_other() {
 }
 
 #[test]
-fn only_what_changes_can_be_shown() {
+fn unchanged_pairs_can_be_hidden() {
     need_browser!();
     let head = TIERS.replace("192.0.2.0/24", "192.0.2.0/25");
     let place = Place::new().file("base.yaml", TIERS).file("head.yaml", head);

@@ -22,24 +22,24 @@ fn place() -> Place {
 /// The signature is accepted. The signed file is not an artifact, so the next step fails.
 #[track_caller]
 fn passes(ran: Ran, comment: &str) {
-    ran.exits(2).says(&format!("signed: {comment}\n")).complains("is no artifact that can be used");
+    ran.exits(2).says(&format!("signed: {comment}\n")).complains("is not a usable artifact");
 }
 
 #[track_caller]
 fn is_refused(ran: Ran, why: &str) {
     let ran = ran.exits(2).complains(why).complains("nothing was attached");
-    assert!(ran.out.is_empty() && !ran.err.contains("no artifact that can be used"), "{ran:#?}");
+    assert!(ran.out.is_empty() && !ran.err.contains("is not a usable artifact"), "{ran:#?}");
 }
 
 #[test]
-fn what_minisign_signed_passes() {
+fn a_valid_signature_is_accepted() {
     let place = place();
     passes(place.run(&format!("attach signed.bin --key key.pub {ATTACH}")), "weir test fixture, prehashed");
     passes(place.run(&format!("attach legacy.bin --key key.pub {ATTACH}")), "weir test fixture, legacy");
 }
 
 #[test]
-fn the_key_may_stand_alone() {
+fn a_key_without_its_comment_line_is_accepted() {
     let place = place();
     let key = std::fs::read_to_string(place.path().join("key.pub")).expect("the key");
     let place = place.file("bare.pub", key.lines().nth(1).expect("two lines"));
@@ -47,7 +47,7 @@ fn the_key_may_stand_alone() {
 }
 
 #[test]
-fn anything_else_is_refused() {
+fn other_signatures_and_changed_artifacts_are_refused() {
     let place = place();
     is_refused(
         place.run(&format!("attach signed.bin --key other.pub {ATTACH}")),
@@ -77,16 +77,16 @@ fn anything_else_is_refused() {
 }
 
 #[test]
-fn a_signature_that_is_not_there_or_is_none_is_refused() {
+fn a_missing_or_invalid_signature_is_refused() {
     let place =
         place().file("plain.bin", "x").file("odd.bin", "x").file("odd.bin.minisig", "x\n").file("odd.pub", "x\n");
     let place = place.file("empty.bin", "x").file("empty.bin.minisig", "").file("empty.pub", "");
     is_refused(place.run(&format!("attach plain.bin --key key.pub {ATTACH}")), "there is no signature");
     for (arguments, why) in [
-        ("odd.bin --key key.pub", "odd.bin.minisig is no signature of minisign"),
-        ("empty.bin --key key.pub", "empty.bin.minisig is no signature of minisign"),
-        ("signed.bin --key odd.pub", "odd.pub is no public key of minisign"),
-        ("signed.bin --key empty.pub", "empty.pub is no public key of minisign"),
+        ("odd.bin --key key.pub", "odd.bin.minisig is not a minisign signature"),
+        ("empty.bin --key key.pub", "empty.bin.minisig is not a minisign signature"),
+        ("signed.bin --key odd.pub", "odd.pub is not a minisign public key"),
+        ("signed.bin --key empty.pub", "empty.pub is not a minisign public key"),
         ("signed.bin --key none.pub", "cannot read none.pub"),
     ] {
         let ran = place.run(&format!("attach {arguments} {ATTACH}")).exits(2).complains(why);
@@ -122,22 +122,24 @@ fn with_back_door(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_back_door_that_no_packet_of_the_verifier_opens_is_refused() {
+fn a_back_door_that_no_verification_packet_opens_is_refused() {
     let place = Place::shop();
     place.run("compile shop.yaml -o shop.o").exits(0);
     let bytes = std::fs::read(place.path().join("shop.o")).expect("an artifact");
     let place = place.file("forged.o", with_back_door(&bytes));
     let ran = place.run("verify forged.o shop.yaml").exits(0).says("verified ");
-    ran.complains("not those that this weir makes of these policies");
+    ran.complains("not those that this version of weir compiles");
     let ran = place.run(&format!("attach forged.o --verify shop.yaml {ATTACH}")).exits(1);
-    let ran = ran.complains("programs or maps are not those that this weir makes").complains("nothing was attached");
+    let ran = ran
+        .complains("programs or maps are not those that this version of weir compiles")
+        .complains("nothing was attached");
     assert!(ran.out.is_empty(), "{ran:#?}");
     assert_eq!(place.run("verify shop.o shop.yaml").exits(0).err, "");
     assert!(place.run("inspect forged.o").exits(0).says("no signature").err.is_empty());
 }
 
 #[test]
-fn what_was_compiled_with_any_options_is_recognized() {
+fn artifacts_compiled_with_any_options_are_recognized() {
     let place = Place::shop();
     let structures = ["exact4=hash", "exact4=perfect", "prefixes4=lpm", "prefixes4=dxr", "rows=hash", "rows=matrix"];
     let structures = structures.map(|it| format!("--structure {it}"));
@@ -146,6 +148,6 @@ fn what_was_compiled_with_any_options_is_recognized() {
         assert_eq!(place.run("verify shop.o shop.yaml").exits(0).err, "", "{options}");
         // Both checks pass. Attaching then fails, because there is no bpf file system.
         let ran = place.run(&format!("attach shop.o --verify shop.yaml {ATTACH}"));
-        assert!(!ran.err.contains("this weir makes"), "{options}: {ran:#?}");
+        assert!(!ran.err.contains("this version of weir compiles"), "{options}: {ran:#?}");
     }
 }

@@ -9,7 +9,7 @@ use crate::support::{Place, Ran};
 #[test]
 fn codes_are_explained() {
     let place = Place::new();
-    place.run("explain-code unknown-field").exits(0).says("error[unknown-field]").says("Mended:");
+    place.run("explain-code unknown-field").exits(0).says("error[unknown-field]").says("Fixed:");
     place.run("explain-code unknown-feild").exits(2).complains("did you mean `unknown-field`?");
     let list = place.run("explain-code").exits(0).says("duplicate-address").out;
     assert_eq!(list, place.run("explain-code --list").exits(0).out);

@@ -23,7 +23,7 @@ fn edges_name_who_reaches_whom() {
     let ran = shop().run("graph .").exits(0);
     let db: Vec<&str> = ran.out.lines().skip_while(|line| *line != "shop/db").take(2).collect();
     assert_eq!(db, ["shop/db", "  from shop/web: TCP 5432"], "{}", ran.out);
-    assert!(ran.out.contains("  from everyone: everything\n"), "{}", ran.out);
+    assert!(ran.out.contains("  from every pod and address: everything\n"), "{}", ran.out);
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn the_table_has_a_letter_for_each_sort_of_traffic() {
 }
 
 #[test]
-fn json_is_as_the_schemas_say() {
+fn json_matches_the_schemas() {
     let place = shop();
     for by in ["workload", "namespace"] {
         for command in ["matrix", "graph"] {
@@ -55,14 +55,14 @@ fn namespaces_sum_up_their_pairs() {
 }
 
 #[test]
-fn exposure_says_what_is_open_and_gates() {
+fn exposure_lists_open_workloads_and_sets_the_exit_code() {
     let place = shop();
     let ran = place.run("exposure .").exits(0);
     for expected in [
         "3 workloads: 2 reachable from outside, 2 from other namespaces, 2 without any policy",
         "shop/web   everything  from any address outside",
-        "service shop/web  TCP 80, node port 30080    all of 1 backend let in from outside",
-        "service shop/db   TCP 5432, node port 30432  no backend lets anyone in from outside",
+        "service shop/web  TCP 80, node port 30080    all of 1 backend reachable from outside",
+        "service shop/db   TCP 5432, node port 30432  no backend is reachable from outside",
         "shop/db    no policy for egress (1 of 2 workloads)",
     ] {
         assert!(ran.out.contains(expected), "no {expected:?} in {}", ran.out);

@@ -13,29 +13,30 @@ use weir_objects::address::Family;
 use weir_objects::address::{to_address, to_number};
 use weir_runtime::trial::driver::MOST_OTHERS;
 
-/// Number of subject classes that are searched; then the best pair so far is taken.
+/// Number of subject classes that are searched; then the best pair so far is taken. The limit bounds the
+/// time in clusters where no endpoint has both flows.
 const MOST_SUBJECTS: usize = 256;
 
 /// The other end of packets: addresses of one peer class, and the server's TCP port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Flow {
+pub(super) struct MeasuredFlow {
     pub(super) others: Vec<IpAddr>,
     pub(super) port: u16,
 }
 
 /// The flows to measure for one program and family.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pair {
+pub(super) struct FlowPair {
     pub(super) direction: Direction,
     /// Its index among the artifact's endpoints.
     pub(super) endpoint: usize,
     pub(super) own: IpAddr,
-    pub(super) allowed: Option<Flow>,
-    pub(super) denied: Option<Flow>,
+    pub(super) allowed: Option<MeasuredFlow>,
+    pub(super) denied: Option<MeasuredFlow>,
 }
 
 /// One pair for each program and family, of an endpoint with an allowed and a denied flow if there is one.
-pub(super) fn pairs(cluster: &Cluster, classes: &Classes, endpoints: &[NamedEndpoint]) -> Vec<Pair> {
+pub(super) fn pairs(cluster: &Cluster, classes: &Classes, endpoints: &[NamedEndpoint]) -> Vec<FlowPair> {
     let mut pairs = Vec::new();
     for family in [Family::V4, Family::V6] {
         let peers = peers(classes, family);
@@ -63,17 +64,17 @@ fn peers(classes: &Classes, family: Family) -> BTreeMap<PeerId, Vec<IpAddr>> {
         }
     };
     classes.addresses.exact.iter().for_each(|(address, peer)| note(*peer, *address));
-    for stretch in classes.addresses.stretches.iter().filter(|it| Family::of(it.first) == family) {
-        let (first, last) = (to_number(stretch.first).1, to_number(stretch.last).1);
+    for range in classes.addresses.stretches.iter().filter(|it| Family::of(it.first) == family) {
+        let (first, last) = (to_number(range.first).1, to_number(range.last).1);
         // The first address of a block is rarely a host's.
-        (first..=last).skip(1).take(MOST_OTHERS).for_each(|it| note(stretch.peer, to_address(family, it)));
+        (first..=last).skip(1).take(MOST_OTHERS).for_each(|it| note(range.peer, to_address(family, it)));
     }
     // The peer class that no rule names: addresses reserved for documentation, unless a rule names them.
-    let nobody = match family {
+    let unnamed = match family {
         Family::V4 => 0xcb00_7101,
         Family::V6 => 0x2001_0db8 << 96 | 0xffff_0001,
     };
-    (nobody..nobody + MOST_OTHERS as u128).for_each(|it| note(PeerId(0), to_address(family, it)));
+    (unnamed..unnamed + MOST_OTHERS as u128).for_each(|it| note(PeerId(0), to_address(family, it)));
     peers
 }
 
@@ -87,9 +88,9 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// The first endpoint with an allowed and a denied flow, else the first with one of them.
-    fn best(&self, endpoints: usize) -> Option<Pair> {
+    fn best(&self, endpoints: usize) -> Option<FlowPair> {
         let mut seen = vec![false; self.classes.subjects.len()];
-        let mut best: Option<Pair> = None;
+        let mut best: Option<FlowPair> = None;
         let subjects = self.classes.subject_of.iter().enumerate().take(endpoints);
         let news = subjects.filter(|(_, (_, subject))| {
             seen.get_mut(subject.index()).is_some_and(|seen| !std::mem::replace(seen, true))
@@ -107,8 +108,8 @@ impl Search<'_> {
         best
     }
 
-    fn pair(&self, endpoint: usize, subject: SubjectId, own: IpAddr) -> Pair {
-        let mut pair = Pair { direction: self.direction, endpoint, own, allowed: None, denied: None };
+    fn pair(&self, endpoint: usize, subject: SubjectId, own: IpAddr) -> FlowPair {
+        let mut pair = FlowPair { direction: self.direction, endpoint, own, allowed: None, denied: None };
         for (peer, addresses) in self.peers {
             let others = addresses.iter().copied().filter(|it| *it != own).take(MOST_OTHERS).collect::<Vec<_>>();
             if others.is_empty() {
@@ -121,7 +122,7 @@ impl Search<'_> {
             };
             for (flow, is_allowed) in [(&mut pair.allowed, true), (&mut pair.denied, false)] {
                 if flow.is_none() {
-                    *flow = port(is_allowed).map(|port| Flow { others: others.clone(), port });
+                    *flow = port(is_allowed).map(|port| MeasuredFlow { others: others.clone(), port });
                 }
             }
             if pair.allowed.is_some() && pair.denied.is_some() {

@@ -9,7 +9,7 @@ use weir_runtime::sys::{Kernel, Program};
 use weir_runtime::trial::driver::{Driver, Traffic};
 use weir_runtime::trial::{self, Trial};
 
-use super::find::{Flow, Pair};
+use super::find::{FlowPair, MeasuredFlow};
 
 /// Numbers of established flows that packets cycle through.
 pub(super) const FLOWS: [u32; 2] = [1, 1_024];
@@ -26,14 +26,14 @@ const REPEAT: u32 = 50_000;
 
 /// Nanoseconds; `None` where there is no such flow.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct PacketTimes {
     pub(super) established: [Option<f64>; FLOWS.len()],
     pub(super) new: Option<f64>,
     pub(super) denied: Option<f64>,
 }
 
 /// The loaded programs, and a program that does nothing.
-pub(super) struct Bench<'a> {
+pub(super) struct PacketBench<'a> {
     kernel: &'a Kernel,
     trial: Trial,
     empty: Program,
@@ -41,16 +41,16 @@ pub(super) struct Bench<'a> {
     pub(super) nothing: f64,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> PacketBench<'a> {
     pub(super) fn new(kernel: &'a Kernel, artifact: &Artifact) -> Result<Self> {
         let programs = Direction::ALL.map(|hook| &artifact.program(hook).code);
         let trial = Trial::load(kernel, &artifact.maps, programs, SLOTS)?;
         Ok(Self { kernel, trial, empty: trial::empty(kernel)?, nothing: f64::INFINITY })
     }
 
-    pub(super) fn measure(&mut self, pair: &Pair, endpoint: &[u8]) -> Result<Figures> {
+    pub(super) fn measure(&mut self, pair: &FlowPair, endpoint: &[u8]) -> Result<PacketTimes> {
         self.trial.stand_at(endpoint)?;
-        let mut figures = Figures::default();
+        let mut figures = PacketTimes::default();
         if let Some(flow) = &pair.denied {
             let [ours, empty] = self.drivers(pair, flow)?;
             ensure!(ours.verdict()? as i32 == DROP, "{}", disagrees(flow, "denied"));
@@ -71,8 +71,8 @@ impl<'a> Bench<'a> {
         Ok(figures)
     }
 
-    fn drivers(&self, pair: &Pair, flow: &Flow) -> Result<[Driver; 2]> {
-        let Flow { others, port } = flow.clone();
+    fn drivers(&self, pair: &FlowPair, flow: &MeasuredFlow) -> Result<[Driver; 2]> {
+        let MeasuredFlow { others, port } = flow.clone();
         let traffic = Traffic { hook: pair.direction, own: pair.own, others, port };
         let drive = |program| Driver::new(self.kernel, &traffic, program).context("packets cannot be sent");
         Ok([drive(self.trial.program(pair.direction))?, drive(&self.empty)?])
@@ -109,7 +109,10 @@ fn least(
     (0..times).try_fold(f64::INFINITY, |least, _| Ok(least.min(measured()?)))
 }
 
-fn disagrees(flow: &Flow, should: &str) -> String {
+fn disagrees(flow: &MeasuredFlow, should: &str) -> String {
     let other = flow.others.first().map(ToString::to_string).unwrap_or_default();
-    format!("port {} with {other} is not {should} by the programs: is the artifact of another version?", flow.port)
+    format!(
+        "by the programs, port {} with {other} is not {should}: did another version of weir compile the artifact?",
+        flow.port
+    )
 }

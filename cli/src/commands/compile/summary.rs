@@ -9,30 +9,30 @@ use weir_verify::Report;
 
 use super::super::verify::line;
 use super::cpus;
-use crate::page::Page;
+use crate::page::OutputPage;
 
-pub(super) fn text(cluster: &Cluster, compiled: &Compiled, artifact: &Artifact, report: Option<&Report>) -> Page {
-    let mut page = Page::new();
-    let mut say = |what: &str, text: &str| page.line(format_args!("{what:<13} {text}"));
+pub(super) fn text(cluster: &Cluster, compiled: &Compiled, artifact: &Artifact, report: Option<&Report>) -> OutputPage {
+    let mut page = OutputPage::new();
+    let mut row = |what: &str, text: &str| page.line(format_args!("{what:<13} {text}"));
     let classes = &compiled.classes;
-    say("endpoints", &format!("{} local, {} in the cluster", classes.subject_of.len(), cluster.endpoints.len()));
-    say("classes", &format!("{} of endpoints, {} of addresses", classes.subjects.len(), classes.peers.len()));
+    row("endpoints", &format!("{} local, {} in the cluster", classes.subject_of.len(), cluster.endpoints.len()));
+    row("classes", &format!("{} of endpoints, {} of addresses", classes.subjects.len(), classes.peers.len()));
     let words = classes.atoms.count().div_ceil(64);
-    say(
+    row(
         "atoms",
-        &format!("{} of ports, {words} word{} a set", classes.atoms.count(), if words == 1 { "" } else { "s" }),
+        &format!("{} of ports, {words} word{} per set", classes.atoms.count(), if words == 1 { "" } else { "s" }),
     );
     let edge = compiled.edge.as_ref().map(|edge| (AT_EDGE, limits::check(&edge.link(|_| 0))));
     let at_pods = Direction::ALL.map(program_name).into_iter().zip(compiled.reports.clone());
     for (name, report) in at_pods.chain(edge) {
         let longest = report.longest_path.map_or_else(|| "unbounded".to_owned(), |steps| steps.to_string());
-        say(name, &format!("{} instructions, longest path {longest}", report.slots));
+        row(name, &format!("{} instructions, longest path {longest}", report.slots));
     }
     for note in compiled.structures() {
-        say("structure", &note.to_string());
+        row("structure", &note.to_string());
     }
     let (entries, bytes) = (Budget::Entries.spent(compiled), Budget::MapBytes.spent(compiled));
-    say("maps", &format!("{entries} entries, {bytes} bytes beside what comes once for every CPU"));
+    row("maps", &format!("{entries} entries, {bytes} bytes without per-CPU copies"));
     page.blank();
     page.lines(&view::maps(artifact, cpus()));
     page.blank();

@@ -36,19 +36,23 @@ struct Cost {
     map_bytes: u64,
     /// Bytes, including per-CPU copies.
     memory: u64,
-    maps: BTreeMap<&'static str, Map>,
+    maps: BTreeMap<&'static str, MapCost>,
 }
 
 #[derive(Serialize, Clone, Copy, Default, PartialEq, Eq)]
-struct Map {
+struct MapCost {
     entries: u64,
     bytes: u64,
 }
 
-/// The costs of both sides, and the error for budgets that the head exceeds.
-pub(super) type Measured = (Costs, Option<BudgetError>);
+/// The result of [`measure`].
+pub(super) struct MeasuredCosts {
+    pub(super) costs: Costs,
+    /// The budget that the head exceeds.
+    pub(super) exceeded: Option<BudgetError>,
+}
 
-pub(super) fn measure(clusters: [&Cluster; 2], node: Option<&str>, budgets: &[(Budget, u64)]) -> Result<Measured> {
+pub(super) fn measure(clusters: [&Cluster; 2], node: Option<&str>, budgets: &[(Budget, u64)]) -> Result<MeasuredCosts> {
     let has_addresses = |it: &&Cluster| it.endpoints.iter().any(|endpoint| !endpoint.addresses.is_empty());
     let assumed_pods = !clusters.iter().any(has_addresses);
     let base = compiled(clusters[0], node, assumed_pods);
@@ -62,7 +66,7 @@ pub(super) fn measure(clusters: [&Cluster; 2], node: Option<&str>, budgets: &[(B
         assumed_pods,
         node: node.map(str::to_owned),
     };
-    Ok((costs, exceeded))
+    Ok(MeasuredCosts { costs, exceeded })
 }
 
 fn compiled(cluster: &Cluster, node: Option<&str>, assumed_pods: bool) -> Result<Compiled, CompileError> {
@@ -83,7 +87,7 @@ fn cost(compiled: &Compiled) -> Cost {
     let total: Bytes = compiled.maps.iter().map(memory::full).sum();
     let map = |map: &weir_artifact::map_image::MapImage| {
         let (entries, bytes) = (map.entries.len() as u64, memory::full(map).on(cpus()));
-        (map.name.name(), Map { entries, bytes })
+        (map.name.name(), MapCost { entries, bytes })
     };
     Cost {
         endpoints: classes.subject_of.len() as u64,
@@ -105,7 +109,7 @@ impl Costs {
             Some(node) => format!(", on node {node}"),
             None => ", on a node that has every pod".to_owned(),
         };
-        let assumed = if self.assumed_pods { " (taking every workload for one pod)" } else { "" };
+        let assumed = if self.assumed_pods { " (counting every workload as one pod)" } else { "" };
         format!("{whose}{assumed}")
     }
 

@@ -6,7 +6,7 @@ use weir_analysis::diff::{Diff, Row};
 use weir_model::Protocol;
 use weir_model::eval::{End, Flow, FlowProtocol, Verdict};
 
-use super::Compared;
+use super::Comparison;
 
 /// An endpoint's name as `weir query` takes it: `shop/web`, or `deployment/shop/web`.
 pub(super) fn reference(diff: &Diff, endpoint: u32) -> String {
@@ -18,7 +18,7 @@ pub(super) fn reference(diff: &Diff, endpoint: u32) -> String {
 }
 
 /// Ends by name, with an address where that is the same on both sides or is needed.
-pub(super) fn flows(compared: &Compared, row: &Row) -> [Option<serde_json::Value>; 2] {
+pub(super) fn flows(compared: &Comparison, row: &Row) -> [Option<serde_json::Value>; 2] {
     let of = |which: usize| row.witness.flows[which].as_ref();
     let address = |pick: fn(&Flow) -> End, which: usize| {
         let [base, head] = [of(0).map(pick), of(1).map(pick)];
@@ -38,29 +38,35 @@ pub(super) fn flows(compared: &Compared, row: &Row) -> [Option<serde_json::Value
         let mut value = serde_json::Map::new();
         value.insert("src".to_owned(), end(row.witness.source, address(|it| it.source, which)));
         value.insert("dst".to_owned(), end(row.witness.destination, address(|it| it.destination, which)));
-        let (name, port) = target(flow);
-        value.insert("proto".to_owned(), name.into());
+        let FlowTarget { protocol, port } = target(flow);
+        value.insert("proto".to_owned(), protocol.into());
         value.extend(port.map(|it| ("port".to_owned(), it.into())));
         Some(serde_json::Value::Object(value))
     })
 }
 
 /// Whether the address is not the first of its endpoint's: then it has to be named.
-fn is_second(compared: &Compared, which: usize, end: End) -> bool {
+fn is_second(compared: &Comparison, which: usize, end: End) -> bool {
     let Some(id) = end.endpoint else { return false };
     let addresses = &compared.sides[which].cluster.endpoints[id.index()].addresses;
     addresses.len() > 1 && addresses.first().copied() != end.address
 }
 
-fn target(flow: &Flow) -> (&'static str, Option<u16>) {
+/// A protocol's name, and the destination port if the protocol has ports.
+struct FlowTarget {
+    protocol: &'static str,
+    port: Option<u16>,
+}
+
+fn target(flow: &Flow) -> FlowTarget {
     match flow.protocol {
-        FlowProtocol::Transport(it) => (protocol(it), Some(flow.port)),
-        FlowProtocol::Icmp => ("ICMP", None),
+        FlowProtocol::Transport(it) => FlowTarget { protocol: protocol(it), port: Some(flow.port) },
+        FlowProtocol::Icmp => FlowTarget { protocol: "ICMP", port: None },
     }
 }
 
 /// The witness in words: `shop/web → shop/db TCP 5432: denied before, allowed now`.
-pub(super) fn sentence(compared: &Compared, row: &Row) -> String {
+pub(super) fn sentence(compared: &Comparison, row: &Row) -> String {
     let witness = &row.witness;
     let Some(flow) = witness.flows.iter().flatten().next_back() else { return String::new() };
     let end = |name: Option<u32>, end: End| match (name, end.address) {
@@ -68,10 +74,10 @@ pub(super) fn sentence(compared: &Compared, row: &Row) -> String {
         (None, Some(address)) => address.to_string(),
         (None, None) => String::new(),
     };
-    let (protocol, port) = target(flow);
+    let FlowTarget { protocol, port } = target(flow);
     let port = port.map(|it| format!(" {it}")).unwrap_or_default();
     let verdicts = [0, 1].map(|which| match (&witness.flows[which], witness.verdicts[which]) {
-        (None, _) => "not there",
+        (None, _) => "absent",
         (_, Verdict::Allow) => "allowed",
         (_, Verdict::Deny) => "denied",
     });

@@ -8,28 +8,28 @@ use serde::Serialize;
 use weir_analysis::diff::{Account, Change, Decides, Diff, Namer, Party, Presence, Row, State, Traffic};
 use weir_model::Direction;
 
-use super::Compared;
+use super::Comparison;
+use super::cause_lines::{CauseLines, SourceLine, VerdictCause};
 use super::cost::Costs;
 use super::flows::{flows, protocol, reference};
-use super::places::{Culprit, Line, Places};
-use super::words::Words;
-use crate::because::word;
-use crate::page::Page;
+use super::wording::DiffWording;
+use crate::page::OutputPage;
+use crate::verdict_reasons::verdict_name;
 
 #[derive(Serialize)]
-struct Document<'d> {
+struct DiffJson<'d> {
     base: &'d str,
     head: &'d str,
-    summary: Summary,
-    endpoints: Endpoints,
-    isolation: Vec<Isolation<'d>>,
-    groups: Vec<Group>,
-    rows: Vec<Item<'d>>,
+    summary: DiffSummaryJson,
+    endpoints: EndpointsJson,
+    isolation: Vec<IsolationJson<'d>>,
+    groups: Vec<GroupJson>,
+    rows: Vec<RowJson<'d>>,
     cost: Option<&'d Costs>,
 }
 
 #[derive(Serialize)]
-struct Summary {
+struct DiffSummaryJson {
     added: usize,
     removed: usize,
     rows: usize,
@@ -37,88 +37,88 @@ struct Summary {
 }
 
 #[derive(Serialize)]
-struct Endpoints {
+struct EndpointsJson {
     kept: usize,
     appeared: Vec<String>,
     disappeared: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct Isolation<'d> {
+struct IsolationJson<'d> {
     direction: &'d str,
     change: &'d str,
     endpoints: Vec<String>,
     text: String,
-    policies: Vec<Responsible<'d>>,
+    policies: Vec<ResponsibleJson<'d>>,
 }
 
 #[derive(Serialize)]
-struct Group {
+struct GroupJson {
     text: String,
     endpoints: Vec<String>,
-    addresses: Vec<Range>,
-    services: Vec<Service>,
+    addresses: Vec<AddressRangeJson>,
+    services: Vec<ServiceJson>,
 }
 
 #[derive(Serialize)]
-struct Range {
+struct AddressRangeJson {
     first: IpAddr,
     last: IpAddr,
 }
 
 #[derive(Serialize)]
-struct Service {
+struct ServiceJson {
     address: IpAddr,
     base: Vec<String>,
     head: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct Item<'d> {
+struct RowJson<'d> {
     presence: &'d str,
     change: &'d str,
     decides: &'d str,
     from: usize,
     to: usize,
-    traffic: Ports,
+    traffic: TrafficJson,
     family: Option<String>,
-    egress: Option<Sides<'d>>,
-    ingress: Option<Sides<'d>>,
-    witness: Witness<'d>,
+    egress: Option<SidesJson<'d>>,
+    ingress: Option<SidesJson<'d>>,
+    witness: WitnessJson<'d>,
 }
 
 #[derive(Serialize)]
-struct Ports {
+struct TrafficJson {
     text: String,
-    ports: Vec<PortRange>,
+    ports: Vec<PortRangeJson>,
     /// ICMP and all other protocols without ports.
     portless: bool,
 }
 
 #[derive(Serialize)]
-struct PortRange {
+struct PortRangeJson {
     protocol: &'static str,
     first: u16,
     last: u16,
 }
 
 #[derive(Serialize)]
-struct Sides<'d> {
-    base: Told<'d>,
-    head: Told<'d>,
+struct SidesJson<'d> {
+    base: AccountJson<'d>,
+    head: AccountJson<'d>,
 }
 
 #[derive(Serialize)]
-struct Told<'d> {
+struct AccountJson<'d> {
     state: &'d str,
-    rules: Vec<Responsible<'d>>,
+    rules: Vec<ResponsibleJson<'d>>,
     #[serde(rename = "isolatedBy")]
-    isolated_by: Vec<Responsible<'d>>,
-    list: Option<Responsible<'d>>,
+    isolated_by: Vec<ResponsibleJson<'d>>,
+    list: Option<ResponsibleJson<'d>>,
 }
 
 #[derive(Serialize)]
-struct Responsible<'d> {
+struct ResponsibleJson<'d> {
     name: String,
     rule: Option<String>,
     file: Option<&'d str>,
@@ -126,7 +126,7 @@ struct Responsible<'d> {
 }
 
 #[derive(Serialize)]
-struct Witness<'d> {
+struct WitnessJson<'d> {
     flow: serde_json::Value,
     #[serde(rename = "headFlow", skip_serializing_if = "Option::is_none")]
     head_flow: Option<serde_json::Value>,
@@ -135,57 +135,57 @@ struct Witness<'d> {
 }
 
 /// One document with at most `most` rows.
-pub(super) fn json(words: &Words<'_, '_>, costs: Option<&Costs>, most: usize) -> serde_json::Result<Page> {
-    let Words { compared, namer, places } = *words;
+pub(super) fn json(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usize) -> serde_json::Result<OutputPage> {
+    let DiffWording { compared, namer, places } = *words;
     let diff = &compared.diff;
     let shown = &diff.rows[..diff.rows.len().min(most)];
-    let mut maker = Maker { compared, namer, places, groups: Vec::new(), numbers: BTreeMap::new() };
-    let rows = shown.iter().map(|row| maker.row(row)).collect();
+    let mut builder = JsonBuilder { compared, namer, places, groups: Vec::new(), numbers: BTreeMap::new() };
+    let rows = shown.iter().map(|row| builder.row(row)).collect();
     let of = |change| diff.rows.iter().filter(|row| row.change == change).count();
-    let document = Document {
+    let document = DiffJson {
         base: &compared.names[0],
         head: &compared.names[1],
-        summary: Summary {
+        summary: DiffSummaryJson {
             added: of(Change::Added),
             removed: of(Change::Removed),
             rows: diff.rows.len(),
             shown: shown.len(),
         },
         endpoints: endpoints(diff),
-        isolation: maker.isolation(),
+        isolation: builder.isolation(),
         rows,
-        groups: maker.groups,
+        groups: builder.groups,
         cost: costs,
     };
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     page.pretty_json(&document)?;
     Ok(page)
 }
 
-fn endpoints(diff: &Diff) -> Endpoints {
+fn endpoints(diff: &Diff) -> EndpointsJson {
     let named = |wanted: [bool; 2]| -> Vec<String> {
         let all = diff.endpoints.iter().enumerate().filter(|(_, it)| it.ids.map(|id| id.is_some()) == wanted);
         all.map(|(index, _)| reference(diff, index as u32)).collect()
     };
-    Endpoints { kept: named([true, true]).len(), appeared: named([false, true]), disappeared: named([true, false]) }
+    EndpointsJson { kept: named([true, true]).len(), appeared: named([false, true]), disappeared: named([true, false]) }
 }
 
-struct Maker<'d, 'c> {
-    compared: &'d Compared,
+struct JsonBuilder<'d, 'c> {
+    compared: &'d Comparison,
     namer: &'d Namer<'c>,
-    places: &'d Places,
-    groups: Vec<Group>,
+    places: &'d CauseLines,
+    groups: Vec<GroupJson>,
     numbers: BTreeMap<(Party, Presence), usize>,
 }
 
-impl<'d> Maker<'d, '_> {
-    fn row(&mut self, row: &'d Row) -> Item<'d> {
+impl<'d> JsonBuilder<'d, '_> {
+    fn row(&mut self, row: &'d Row) -> RowJson<'d> {
         let sides = |direction| {
             let [base, head] = row.accounts(direction)?;
-            Some(Sides { base: self.told(0, direction, base), head: self.told(1, direction, head) })
+            Some(SidesJson { base: self.account(0, direction, base), head: self.account(1, direction, head) })
         };
         let (egress, ingress) = (sides(Direction::Egress), sides(Direction::Ingress));
-        Item {
+        RowJson {
             presence: presence(row.presence),
             change: change(row.change),
             decides: decides(row.decides),
@@ -211,46 +211,50 @@ impl<'d> Maker<'d, '_> {
                 let cluster = &self.compared.sides[which].cluster;
                 it.services[which].iter().map(|id| cluster.service_name(*id)).collect()
             };
-            Service { address: it.address, base: on(0), head: on(1) }
+            ServiceJson { address: it.address, base: on(0), head: on(1) }
         };
-        self.groups.push(Group {
+        self.groups.push(GroupJson {
             text: self.namer.party(party, presence),
             endpoints: party.endpoints.iter().map(|it| reference(diff, *it)).collect(),
-            addresses: party.ranges.iter().map(|it| Range { first: it.first, last: it.last }).collect(),
+            addresses: party.ranges.iter().map(|it| AddressRangeJson { first: it.first, last: it.last }).collect(),
             services: party.services.iter().map(service).collect(),
         });
         self.numbers.insert(key, self.groups.len() - 1);
         self.groups.len() - 1
     }
 
-    fn told(&self, which: usize, direction: Direction, account: &Account) -> Told<'d> {
+    fn account(&self, which: usize, direction: Direction, account: &Account) -> AccountJson<'d> {
         let list = match account.state {
-            State::List(list) => Some(self.responsible(which, Culprit::List(list))),
+            State::List(list) => Some(self.responsible(which, VerdictCause::List(list))),
             _ => None,
         };
-        Told {
+        AccountJson {
             state: state(account.state),
-            rules: account.rules.iter().map(|it| self.responsible(which, Culprit::Rule(direction, *it))).collect(),
-            isolated_by: account.isolating.iter().map(|it| self.responsible(which, Culprit::Policy(*it))).collect(),
+            rules: account.rules.iter().map(|it| self.responsible(which, VerdictCause::Rule(direction, *it))).collect(),
+            isolated_by: account
+                .isolating
+                .iter()
+                .map(|it| self.responsible(which, VerdictCause::Policy(*it)))
+                .collect(),
             list,
         }
     }
 
-    fn responsible(&self, which: usize, culprit: Culprit) -> Responsible<'d> {
+    fn responsible(&self, which: usize, cause: VerdictCause) -> ResponsibleJson<'d> {
         let cluster = &self.compared.sides[which].cluster;
-        let (name, rule) = match culprit {
-            Culprit::Rule(direction, id) => {
+        let (name, rule) = match cause {
+            VerdictCause::Rule(direction, id) => {
                 (cluster.policy_name(id.policy), Some(format!("spec.{}[{}]", direction.name(), id.rule)))
             }
-            Culprit::Policy(id) => (cluster.policy_name(id), None),
-            Culprit::List(id) => (cluster.lists[id.index()].name.clone(), None),
+            VerdictCause::Policy(id) => (cluster.policy_name(id), None),
+            VerdictCause::List(id) => (cluster.lists[id.index()].name.clone(), None),
         };
-        let at: Option<&Line> = self.places.line(which, culprit);
-        Responsible { name, rule, file: at.map(|it| it.file.as_str()), line: at.map(|it| it.line) }
+        let at: Option<&SourceLine> = self.places.line(which, cause);
+        ResponsibleJson { name, rule, file: at.map(|it| it.file.as_str()), line: at.map(|it| it.line) }
     }
 
-    fn isolation(&self) -> Vec<Isolation<'d>> {
-        let one = |change: &'d weir_analysis::diff::Isolation| Isolation {
+    fn isolation(&self) -> Vec<IsolationJson<'d>> {
+        let one = |change: &'d weir_analysis::diff::Isolation| IsolationJson {
             direction: change.direction.name(),
             change: if change.begins { "begins" } else { "ends" },
             endpoints: change.endpoints.iter().map(|it| reference(&self.compared.diff, *it)).collect(),
@@ -258,17 +262,21 @@ impl<'d> Maker<'d, '_> {
             policies: change
                 .policies
                 .iter()
-                .map(|it| self.responsible(usize::from(change.begins), Culprit::Policy(*it)))
+                .map(|it| self.responsible(usize::from(change.begins), VerdictCause::Policy(*it)))
                 .collect(),
         };
         self.compared.diff.isolation.iter().map(one).collect()
     }
 }
 
-fn traffic(traffic: &Traffic) -> Ports {
+fn traffic(traffic: &Traffic) -> TrafficJson {
     let range =
-        |it: &weir_classes::PortSpec| PortRange { protocol: protocol(it.protocol), first: it.first, last: it.last };
-    Ports { text: traffic.to_string(), ports: traffic.ranges.iter().map(range).collect(), portless: traffic.portless }
+        |it: &weir_classes::PortSpec| PortRangeJson { protocol: protocol(it.protocol), first: it.first, last: it.last };
+    TrafficJson {
+        text: traffic.to_string(),
+        ports: traffic.ranges.iter().map(range).collect(),
+        portless: traffic.portless,
+    }
 }
 
 fn presence(presence: Presence) -> &'static str {
@@ -307,10 +315,10 @@ fn state(state: State) -> &'static str {
 
 /// A flow as `weir query` takes it. It is the same on both sides, unless an end has another address there and the
 /// families would be mistaken without one.
-fn witness<'d>(compared: &Compared, row: &Row) -> Witness<'d> {
+fn witness<'d>(compared: &Comparison, row: &Row) -> WitnessJson<'d> {
     let verdict = |which: usize| match &row.witness.flows[which] {
         None => "absent",
-        Some(_) => word(row.witness.verdicts[which]),
+        Some(_) => verdict_name(row.witness.verdicts[which]),
     };
     let [base, head] = flows(compared, row);
     let (flow, head_flow) = match (base, head) {
@@ -318,5 +326,5 @@ fn witness<'d>(compared: &Compared, row: &Row) -> Witness<'d> {
         (Some(flow), _) | (None, Some(flow)) => (flow, None),
         (None, None) => (serde_json::Value::Null, None),
     };
-    Witness { flow, head_flow, base: verdict(0), head: verdict(1) }
+    WitnessJson { flow, head_flow, base: verdict(0), head: verdict(1) }
 }

@@ -7,8 +7,8 @@ use weir_objects::escape;
 
 use super::cost::Costs;
 use super::text::SECTIONS;
-use super::words::{Words, count};
-use crate::page::Page;
+use super::wording::{DiffWording, count};
+use crate::page::OutputPage;
 use crate::views::words::md;
 
 /// GitHub accepts 65,536 characters.
@@ -21,17 +21,17 @@ const LONGEST_CELL: usize = 160;
 /// The first line, by which a bot finds the comment that it wrote before.
 const MARK: &str = "<!-- weir diff -->";
 
-pub(super) fn markdown(words: &Words<'_, '_>, costs: Option<&Costs>, most: usize) -> Page {
+pub(super) fn markdown(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usize) -> OutputPage {
     let mut out = format!("{MARK}\n### Allowed traffic\n\n**{}**, {}.\n", words.headline(), words.scope());
-    words.comings_and_goings().iter().for_each(|line| _ = writeln!(out, "\n{}", md(line)));
+    words.endpoint_changes().iter().for_each(|line| _ = writeln!(out, "\n{}", md(line)));
     let rows: Vec<&Row> = words.compared.diff.rows.iter().take(most).collect();
     let ending = ending(costs);
     out.push_str(&table(words, &rows));
     out.push_str(&isolation(words, MOST_CHARACTERS / 4));
     let room = MOST_CHARACTERS.saturating_sub(out.chars().count() + ending.chars().count() + 400);
-    let (details, told) = details(words, &rows, room);
-    out.push_str(&details);
-    let hidden = words.compared.diff.rows.len() - told;
+    let details = details(words, &rows, room);
+    out.push_str(&details.text);
+    let hidden = words.compared.diff.rows.len() - details.lines;
     if hidden > 0 {
         let names = &words.compared.names;
         let command = format!("weir diff {} {} --max 0", quote(&names[0]), quote(&names[1]));
@@ -39,17 +39,17 @@ pub(super) fn markdown(words: &Words<'_, '_>, costs: Option<&Costs>, most: usize
         let command = escape::line(&command).replace('`', "'");
         _ = writeln!(
             out,
-            "\n**{} not told here**, for want of room: `{command}` shows all.",
+            "\n**{} not shown here**, because a comment has limited length: `{command}` shows all.",
             count(hidden, "more row")
         );
     }
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     page.lines(&(out + &ending));
     page
 }
 
 /// The first rows, one line each.
-fn table(words: &Words<'_, '_>, rows: &[&Row]) -> String {
+fn table(words: &DiffWording<'_, '_>, rows: &[&Row]) -> String {
     if rows.is_empty() {
         return String::new();
     }
@@ -65,22 +65,30 @@ fn table(words: &Words<'_, '_>, rows: &[&Row]) -> String {
     out
 }
 
-fn isolation(words: &Words<'_, '_>, room: usize) -> String {
+fn isolation(words: &DiffWording<'_, '_>, room: usize) -> String {
     let changes = words.isolation();
     if changes.is_empty() {
         return String::new();
     }
     let lines = changes.iter().map(|it| format!("* {} {}\n", if it.begins { "➖" } else { "➕" }, md(&it.text)));
-    let (text, told) = fitting(lines, room);
-    let rest = changes.len() - told;
-    let more = if rest > 0 { format!("* {} not told here\n", count(rest, "more change")) } else { String::new() };
+    let FittingLines { text, lines } = fitting(lines, room);
+    let rest = changes.len() - lines;
+    let more = if rest > 0 { format!("* {} not shown here\n", count(rest, "more change")) } else { String::new() };
     fold(&format!("Isolation: {}", count(changes.len(), "change")), &format!("{text}{more}"))
 }
 
-/// Every row with its reasons and its example, as long as there is room; and the number of these rows.
-fn details(words: &Words<'_, '_>, rows: &[&Row], room: usize) -> (String, usize) {
+/// Text that was cut at a line, so that it has not more than a number of characters.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct FittingLines {
+    text: String,
+    /// The number of lines that fit.
+    lines: usize,
+}
+
+/// Every row with its reasons and its example, as long as there is room. `lines` counts rows.
+fn details(words: &DiffWording<'_, '_>, rows: &[&Row], room: usize) -> FittingLines {
     if rows.is_empty() {
-        return (String::new(), 0);
+        return FittingLines::default();
     }
     let mut lines = Vec::new();
     for (title, wanted) in SECTIONS {
@@ -91,8 +99,8 @@ fn details(words: &Words<'_, '_>, rows: &[&Row], room: usize) -> (String, usize)
             lines.push(format!("{title}* {}\n{why}{example}", md(&words.sentence(row))));
         }
     }
-    let (text, told) = fitting(lines.into_iter(), room);
-    (fold("Why, with file and line, and a flow to try for each", &text), told)
+    let FittingLines { text, lines } = fitting(lines.into_iter(), room);
+    FittingLines { text: fold("Reasons with file and line, and an example flow for each row", &text), lines }
 }
 
 fn ending(costs: Option<&Costs>) -> String {
@@ -108,16 +116,16 @@ fn fold(title: &str, text: &str) -> String {
     format!("\n<details><summary>{}</summary>\n\n{text}\n</details>\n", md(title))
 }
 
-/// The first lines that fit, and their number.
-fn fitting(lines: impl Iterator<Item = String>, room: usize) -> (String, usize) {
-    let (mut text, mut told, mut left) = (String::new(), 0, room);
+/// The first lines that fit.
+fn fitting(lines: impl Iterator<Item = String>, room: usize) -> FittingLines {
+    let (mut found, mut left) = (FittingLines::default(), room);
     for line in lines {
         let Some(rest) = left.checked_sub(line.chars().count()) else { break };
         left = rest;
-        text.push_str(&line);
-        told += 1;
+        found.text.push_str(&line);
+        found.lines += 1;
     }
-    (text, told)
+    found
 }
 
 fn cut(text: &str) -> String {
@@ -146,9 +154,9 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_out_whole() {
+    fn lines_that_do_not_fit_are_left_out() {
         let lines = ["aa", "bb", "cc"].map(str::to_owned);
-        assert_eq!(fitting(lines.into_iter(), 5), ("aabb".to_owned(), 2));
+        assert_eq!(fitting(lines.into_iter(), 5), FittingLines { text: "aabb".to_owned(), lines: 2 });
     }
 
     #[test]

@@ -3,35 +3,33 @@
 use weir_analysis::diff::{Change, Presence, Row};
 
 use super::cost::Costs;
-use super::words::Words;
+use super::wording::DiffWording;
 use crate::page::Style::{Bold, Dim, Green, Plain, Red};
-use crate::page::{Page, Style};
+use crate::page::{OutputPage, Style};
 
 /// The largest number of changed isolations that are listed.
 const MOST_ISOLATED: usize = 20;
 
-type Wanted = fn(&Row) -> bool;
+type RowFilter = fn(&Row) -> bool;
 
 /// The sections: changes between endpoints that exist on both sides, then those of new and of removed endpoints, then
 /// changes that only follow from others.
-pub(super) const SECTIONS: [(&str, Wanted); 5] = [
-    ("Allowed now, and was not before", |row| is(row, Presence::Kept) && row.change == Change::Added),
+pub(super) const SECTIONS: [(&str, RowFilter); 5] = [
+    ("Newly allowed", |row| is(row, Presence::Kept) && row.change == Change::Added),
     ("No longer allowed", |row| is(row, Presence::Kept) && row.change == Change::Removed),
-    ("Of endpoints that are new", |row| is(row, Presence::Appeared)),
-    ("Of endpoints that are gone", |row| is(row, Presence::Disappeared)),
-    ("Through addresses of services, as it follows from what stands behind them", |row| {
-        !row.destination.services.is_empty()
-    }),
+    ("Of new endpoints", |row| is(row, Presence::Appeared)),
+    ("Of removed endpoints", |row| is(row, Presence::Disappeared)),
+    ("Through service addresses, as a consequence for their backends", |row| !row.destination.services.is_empty()),
 ];
 
 fn is(row: &Row, presence: Presence) -> bool {
     row.presence == presence && row.destination.services.is_empty()
 }
 
-pub(super) fn text(words: &Words<'_, '_>, costs: Option<&Costs>, most: usize, color: bool) -> Page {
-    let mut writer = Writer { words, page: Page::colored(color) };
+pub(super) fn text(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usize, color: bool) -> OutputPage {
+    let mut writer = TextWriter { words, page: OutputPage::colored(color) };
     writer.page.pieces(&[(Bold, &words.headline()), (Plain, &format_args!(", {}.", words.scope()))]);
-    words.comings_and_goings().iter().for_each(|line| writer.page.line(line));
+    words.endpoint_changes().iter().for_each(|line| writer.page.line(line));
     writer.isolation();
     let rows = &words.compared.diff.rows;
     for (title, wanted) in SECTIONS {
@@ -55,12 +53,12 @@ pub(super) fn text(words: &Words<'_, '_>, costs: Option<&Costs>, most: usize, co
     writer.page
 }
 
-struct Writer<'a, 'w, 'c> {
-    words: &'a Words<'w, 'c>,
-    page: Page,
+struct TextWriter<'a, 'w, 'c> {
+    words: &'a DiffWording<'w, 'c>,
+    page: OutputPage,
 }
 
-impl Writer<'_, '_, '_> {
+impl TextWriter<'_, '_, '_> {
     fn title(&mut self, title: &str) {
         self.page.blank();
         self.page.pieces(&[(Bold, &title)]);

@@ -6,31 +6,31 @@ use weir_analysis::diff::{Change, Party};
 use weir_analysis::reach::Reach;
 
 use super::flows::protocol;
-use super::words::Words;
-use crate::page::Page;
-use crate::views::html::{self, Changes};
-use crate::views::links::{End, Link, Mark};
-use crate::views::overlay::{self, Member, Members};
+use super::wording::DiffWording;
+use crate::page::OutputPage;
+use crate::views::html::{self, ReportChanges};
+use crate::views::links::{GraphLink, LinkEnd, LinkMark};
+use crate::views::report_ends::{self, ChangeMembers, Member};
 use crate::views::{dot, svg};
 
 /// The report on the head, with the changes marked.
-pub(super) fn html(words: &Words<'_, '_>) -> Result<Page> {
+pub(super) fn html(words: &DiffWording<'_, '_>) -> Result<OutputPage> {
     let head = &words.compared.sides[1];
-    let reach = Reach::new(&head.cluster).context("cannot say who reaches whom")?;
+    let reach = Reach::new(&head.cluster).context("cannot compute who can reach whom")?;
     let [base_name, head_name] = &words.compared.names;
     let isolation = words.isolation().into_iter().map(|it| it.text);
-    let changes = Changes {
-        title: format!("What changes from {base_name} to {head_name}"),
+    let changes = ReportChanges {
+        title: format!("Changes from {base_name} to {head_name}"),
         summary: format!("{}; {}", words.headline(), words.scope()),
-        facts: words.comings_and_goings().into_iter().chain(isolation).collect(),
+        facts: words.endpoint_changes().into_iter().chain(isolation).collect(),
         rows: (0..words.compared.diff.rows.len()).map(|index| row(words, index)).collect(),
     };
     html::page(head, &reach, Some(changes))
 }
 
-fn row(words: &Words<'_, '_>, index: usize) -> (overlay::Change, serde_json::Value) {
+fn row(words: &DiffWording<'_, '_>, index: usize) -> (report_ends::ChangedEnds, serde_json::Value) {
     let row = &words.compared.diff.rows[index];
-    let change = overlay::Change { from: members(words, &row.source), to: members(words, &row.destination) };
+    let change = report_ends::ChangedEnds { from: members(words, &row.source), to: members(words, &row.destination) };
     let ranges = row.traffic.ranges.iter().map(|it| json!([protocol(it.protocol), it.first, it.last]));
     let value = json!({
         "change": if row.change == Change::Added { "added" } else { "removed" },
@@ -45,40 +45,40 @@ fn row(words: &Words<'_, '_>, index: usize) -> (overlay::Change, serde_json::Val
 }
 
 /// The endpoints of a party. Services appear only in the list of changes: the matrix shows the pods behind them.
-fn members(words: &Words<'_, '_>, party: &Party) -> Members {
+fn members(words: &DiffWording<'_, '_>, party: &Party) -> ChangeMembers {
     let endpoint = |index: &u32| {
         let it = &words.compared.diff.endpoints[*index as usize];
         let (namespace, name, kind) = (it.namespace.clone(), it.name.clone(), it.kind.clone());
         Member { id: it.ids[1], namespace, name, kind }
     };
-    Members {
+    ChangeMembers {
         endpoints: party.endpoints.iter().map(endpoint).collect(),
         ranges: party.ranges.iter().map(|it| (it.first, it.last)).collect(),
     }
 }
 
 /// A picture of the rows.
-pub(super) fn graph(words: &Words<'_, '_>, most: usize) -> Page {
+pub(super) fn graph(words: &DiffWording<'_, '_>, most: usize) -> OutputPage {
     svg::graph(&links(words, most), "What changes")
 }
 
 /// The same for Graphviz.
-pub(super) fn digraph(words: &Words<'_, '_>, most: usize) -> Page {
+pub(super) fn digraph(words: &DiffWording<'_, '_>, most: usize) -> OutputPage {
     dot::digraph(&links(words, most))
 }
 
 /// The links sorted by destination, so that links to one destination are adjacent.
-fn links(words: &Words<'_, '_>, most: usize) -> Vec<Link> {
+fn links(words: &DiffWording<'_, '_>, most: usize) -> Vec<GraphLink> {
     let rows = words.compared.diff.rows.iter().take(most);
-    let mut links: Vec<Link> = rows
+    let mut links: Vec<GraphLink> = rows
         .map(|row| {
             let (sign, mark) = match row.change {
-                Change::Added => ('+', Mark::Added),
-                Change::Removed => ('−', Mark::Removed),
+                Change::Added => ('+', LinkMark::Added),
+                Change::Removed => ('−', LinkMark::Removed),
             };
-            Link::new(
-                End::named(words.from(row)),
-                End::named(words.to(row)),
+            GraphLink::new(
+                LinkEnd::named(words.from(row)),
+                LinkEnd::named(words.to(row)),
                 format!("{sign} {}", words.what(row)),
                 mark,
             )

@@ -7,35 +7,35 @@ use weir_model::{Cluster, Direction};
 use weir_objects::diagnostic::Place;
 use weir_objects::origin::Origin;
 
-use super::{backends, claims, hex, protocol, with_audit};
-use crate::because::{self, Reason, word};
-use crate::locate::Locator;
-use crate::near;
-use crate::page::Page;
-use crate::question::Answer;
-use crate::read::Read;
-use crate::witness::{self, Class, Witness};
+use super::{JudgedHostPort, backends, claims, hex, protocol, with_audit};
+use crate::locator::Locator;
+use crate::page::OutputPage;
+use crate::question::{FlowAnswer, JudgedPacket};
+use crate::read::ReadInput;
+use crate::rule_mismatch;
+use crate::verdict_reasons::{self, VerdictReason, verdict_name};
+use crate::witness::{self, ClassDescription, WitnessPacket};
 
 /// One document.
-pub(super) fn answer(read: &Read, answer: &Answer) -> serde_json::Result<Page> {
-    let mut drawer = Drawer { read, locator: Locator::new(&read.sources) };
+pub(super) fn answer(read: &ReadInput, answer: &FlowAnswer) -> serde_json::Result<OutputPage> {
+    let mut explanation = JsonExplanation { read, locator: Locator::new(&read.sources) };
     let audited = with_audit(&read.cluster, &answer.packets).unwrap_or_default();
     let packets: Vec<Value> = answer
         .packets
         .iter()
         .enumerate()
-        .map(|(index, (flow, judgement))| {
+        .map(|(index, JudgedPacket { flow, judgement })| {
             let mut value = json!({
                 "packet": packet(&read.cluster, flow),
-                "verdict": word(judgement.verdict()),
-                "egress": drawer.side(Direction::Egress, flow, &judgement.egress),
-                "ingress": drawer.side(Direction::Ingress, flow, &judgement.ingress),
+                "verdict": verdict_name(judgement.verdict()),
+                "egress": explanation.side(Direction::Egress, flow, &judgement.egress),
+                "ingress": explanation.side(Direction::Ingress, flow, &judgement.ingress),
                 "witnesses": [],
             });
             if let Some(audited) = audited.get(index) {
-                let of = |direction| word(audited.side(direction).verdict);
+                let of = |direction| verdict_name(audited.side(direction).verdict);
                 value["audit"] = json!({
-                    "verdict": word(audited.verdict()),
+                    "verdict": verdict_name(audited.verdict()),
                     "egress": of(Direction::Egress),
                     "ingress": of(Direction::Ingress),
                 });
@@ -49,9 +49,9 @@ pub(super) fn answer(read: &Read, answer: &Answer) -> serde_json::Result<Page> {
         .collect();
     let service = answer.service.map(|id| read.cluster.service_name(id));
     let namesake = answer.namesake.map(|id| read.cluster.service_name(id));
-    let verdict = word(answer.verdict());
+    let verdict = verdict_name(answer.verdict());
     let document = json!({"verdict": verdict, "service": service, "namesake": namesake, "packets": packets});
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     page.pretty_json(&document)?;
     Ok(page)
 }
@@ -70,36 +70,36 @@ fn packet(cluster: &Cluster, flow: &Flow) -> Value {
     json!({"src": end(&flow.source), "dst": end(&flow.destination), "proto": protocol, "port": port})
 }
 
-fn witness(cluster: &Cluster, witness: &Witness) -> Value {
-    let class = |class: &Class| json!({"name": class.name, "is": class.is});
+fn witness(cluster: &Cluster, witness: &WitnessPacket) -> Value {
+    let class = |class: &ClassDescription| json!({"name": class.name, "is": class.is});
     json!({
         "program": program_name(witness.direction),
         "endpoint": cluster.endpoint_name(witness.endpoint),
-        "verdict": word(witness.verdict),
-        "subject": class(&witness.subject),
-        "peer": class(&witness.peer),
-        "atom": class(&witness.atom),
+        "verdict": verdict_name(witness.verdict),
+        "subject": class(&witness.classes.subject),
+        "peer": class(&witness.classes.peer),
+        "atom": class(&witness.classes.atom),
         "packet": {"summary": witness::summary(witness), "hex": hex(&witness.packet)},
     })
 }
 
-struct Drawer<'r> {
-    read: &'r Read,
+struct JsonExplanation<'r> {
+    read: &'r ReadInput,
     locator: Locator<'r>,
 }
 
-impl Drawer<'_> {
+impl JsonExplanation<'_> {
     fn side(&mut self, direction: Direction, flow: &Flow, side: &Side) -> Value {
         let because: Vec<Value> =
-            because::reasons(side).into_iter().map(|reason| self.reason(direction, reason)).collect();
-        let mut value = json!({"verdict": word(side.verdict), "basis": basis(&side.basis), "because": because});
+            verdict_reasons::reasons(side).into_iter().map(|reason| self.reason(direction, reason)).collect();
+        let mut value = json!({"verdict": verdict_name(side.verdict), "basis": basis(&side.basis), "because": because});
         match &side.basis {
             Basis::Isolated(policies) => {
-                let misses = near::misses(&self.read.cluster, policies, direction, flow);
-                let nearest = misses.into_iter().map(|miss| {
-                    let mut value = self.reason(direction, Reason::Policy(miss.policy, Some(miss.rule)));
-                    value["peers"] = json!(miss.peers);
-                    value["ports"] = json!(miss.ports);
+                let mismatches = rule_mismatch::mismatches(&self.read.cluster, policies, direction, flow);
+                let nearest = mismatches.into_iter().map(|mismatch| {
+                    let mut value = self.reason(direction, VerdictReason::Policy(mismatch.policy, Some(mismatch.rule)));
+                    value["peers"] = json!(mismatch.peers);
+                    value["ports"] = json!(mismatch.ports);
                     value
                 });
                 value["nearest"] = nearest.collect();
@@ -114,16 +114,18 @@ impl Drawer<'_> {
             }
             Basis::Claims(basis) => {
                 let claims = basis.claims.iter().map(|((service, _), side)| {
-                    json!({"service": self.read.cluster.service_name(*service), "side": self.side(direction, flow, side)})
+                    let name = self.read.cluster.service_name(*service);
+                    json!({"service": name, "side": self.side(direction, flow, side)})
                 });
                 value["claims"] = claims.collect();
                 value["otherwise"] = self.side(direction, flow, &basis.otherwise);
             }
             Basis::HostPorts(basis) => {
-                let claims = claims(&self.read.cluster, flow, basis).into_iter().map(|(name, flow, side)| {
-                    let judged = self.side(direction, &flow, side);
-                    json!({"name": name, "packet": packet(&self.read.cluster, &flow), "side": judged})
-                });
+                let claims =
+                    claims(&self.read.cluster, flow, basis).into_iter().map(|JudgedHostPort { name, flow, side }| {
+                        let judged = self.side(direction, &flow, side);
+                        json!({"name": name, "packet": packet(&self.read.cluster, &flow), "side": judged})
+                    });
                 value["host_ports"] = claims.collect();
             }
             _ => {}
@@ -131,15 +133,15 @@ impl Drawer<'_> {
         value
     }
 
-    fn reason(&mut self, direction: Direction, reason: Reason) -> Value {
+    fn reason(&mut self, direction: Direction, reason: VerdictReason) -> Value {
         let cluster = &self.read.cluster;
         match reason {
-            Reason::List(id) => {
+            VerdictReason::List(id) => {
                 let list = &cluster.lists[id.index()];
                 let location = self.location(Origin::object(list.object));
                 json!({"direction": direction.name(), "policy": list.name, "kind": "CidrList", "location": location})
             }
-            Reason::Policy(id, rule) => {
+            VerdictReason::Policy(id, rule) => {
                 let policy = &cluster.policies[id.index()];
                 let origin = rule
                     .map_or_else(|| Origin::object(policy.object), |rule| policy.rule_origin(direction, rule as usize));

@@ -8,19 +8,19 @@ use weir_objects::diagnostic::Place;
 use weir_objects::escape;
 use weir_objects::origin::{FieldPath, Origin};
 
-use super::{backends, claims, hex, packet, with_audit};
-use crate::because::word;
-use crate::locate::Locator;
-use crate::near::{self, Miss};
-use crate::page::Page;
-use crate::question::{Answer, Question};
-use crate::read::Read;
-use crate::render::Spot;
+use super::{JudgedHostPort, backends, claims, hex, packet, with_audit};
+use crate::locator::Locator;
+use crate::page::OutputPage;
+use crate::question::{FlowAnswer, FlowQuestion, JudgedPacket};
+use crate::read::ReadInput;
+use crate::render::LocatedSpan;
 use crate::render::text::{count, excerpt};
-use crate::witness::{self, Class, Witness};
+use crate::rule_mismatch::{self, RuleMismatch};
+use crate::verdict_reasons::verdict_name;
+use crate::witness::{self, ClassDescription, PacketClasses, WitnessPacket};
 
 /// The most rules that do not match to explain in detail. The others are counted.
-const MOST_MISSES: usize = 3;
+const MOST_MISMATCHES: usize = 3;
 /// A rule longer than this is shown by its first line.
 const MOST_LINES: usize = 12;
 /// The most witness packets to show. The others are counted.
@@ -29,42 +29,42 @@ const MOST_WITNESSES: usize = 6;
 const MOST_PARTS: usize = 5;
 
 /// The whole explanation of one question.
-pub(super) fn answer(read: &Read, answer: &Answer, color: bool) -> Page {
-    let mut sheet = Sheet { read, locator: Locator::new(&read.sources), page: Page::colored(color) };
-    sheet.line(0, word(answer.verdict()).to_uppercase().as_str());
+pub(super) fn answer(read: &ReadInput, answer: &FlowAnswer, color: bool) -> OutputPage {
+    let mut text = TextExplanation { read, locator: Locator::new(&read.sources), page: OutputPage::colored(color) };
+    text.line(0, verdict_name(answer.verdict()).to_uppercase().as_str());
     if let Some(service) = answer.service {
         let name = read.cluster.service_name(service);
         let backends = behind(answer.packets.len());
-        sheet.line(0, &format!("service {name} has no address of its own: {backends}"));
+        text.line(0, &format!("service {name} has no address of its own: {backends}"));
     }
     if let Some(namesake) = answer.namesake {
-        sheet.line(0, &format!("note: {}", Question::namesake_note(&read.cluster, namesake)));
+        text.line(0, &format!("note: {}", FlowQuestion::namesake_note(&read.cluster, namesake)));
     }
     let audited = with_audit(&read.cluster, &answer.packets).unwrap_or_default();
-    for (index, (flow, judgement)) in answer.packets.iter().enumerate() {
-        sheet.page.blank();
-        sheet.line(0, &format!("packet: {}", packet(&read.cluster, flow)));
+    for (index, JudgedPacket { flow, judgement }) in answer.packets.iter().enumerate() {
+        text.page.blank();
+        text.line(0, &format!("packet: {}", packet(&read.cluster, flow)));
         for direction in [Direction::Egress, Direction::Ingress] {
-            sheet.page.blank();
-            sheet.side(direction, flow, judgement.side(direction));
+            text.page.blank();
+            text.side(direction, flow, judgement.side(direction));
             let would_be = audited.get(index).map(|audited| audited.side(direction).verdict);
             if let Some(would_be) = would_be.filter(|it| *it != judgement.side(direction).verdict) {
-                let so = "with policies in audit mode enforced (`--assume audit=enforce` says why)";
-                sheet.line(2, &format!("note: it would be {}, {so}", word(would_be)));
+                let so = "if policies in audit mode were enforced (`--assume audit=enforce` shows why)";
+                text.line(2, &format!("note: the verdict would be {}, {so}", verdict_name(would_be)));
             }
         }
-        sheet.witnesses(&witness::of(&read.cluster, flow, judgement));
+        text.witnesses(&witness::of(&read.cluster, flow, judgement));
     }
-    sheet.page
+    text.page
 }
 
-struct Sheet<'r> {
-    read: &'r Read,
+struct TextExplanation<'r> {
+    read: &'r ReadInput,
     locator: Locator<'r>,
-    page: Page,
+    page: OutputPage,
 }
 
-impl Sheet<'_> {
+impl TextExplanation<'_> {
     fn line(&mut self, indent: usize, text: &str) {
         self.page.line(format_args!("{:indent$}{text}", ""));
     }
@@ -78,7 +78,7 @@ impl Sheet<'_> {
         self.page.insert(indent, &inner);
     }
 
-    fn witnesses(&mut self, found: &Result<Vec<Witness>, String>) {
+    fn witnesses(&mut self, found: &Result<Vec<WitnessPacket>, String>) {
         let witnesses = match found {
             Ok(witnesses) => witnesses,
             Err(reason) => {
@@ -96,14 +96,14 @@ impl Sheet<'_> {
         }
     }
 
-    fn witness(&mut self, witness: &Witness) {
-        let (of, verdict) = (self.read.cluster.endpoint_name(witness.endpoint), word(witness.verdict));
+    fn witness(&mut self, witness: &WitnessPacket) {
+        let (of, verdict) = (self.read.cluster.endpoint_name(witness.endpoint), verdict_name(witness.verdict));
         self.page.blank();
         self.line(0, &format!("witness: {} of {of}: {verdict}", program_name(witness.direction)));
-        let (subject, peer, atom) = (&witness.subject, &witness.peer, &witness.atom);
+        let PacketClasses { subject, peer, atom } = &witness.classes;
         self.line(2, &class("subject", subject, "no policy and no list selects it"));
-        self.line(2, &class("peer", peer, "no rule and no list speaks of it"));
-        self.line(2, &class("ports", atom, "whatever no rule names"));
+        self.line(2, &class("peer", peer, "no rule and no list matches it"));
+        self.line(2, &class("ports", atom, "all ports that no rule names"));
         self.line(2, &format!("packet  {}", witness::summary(witness)));
         self.line(2, &format!("        {}", hex(&witness.packet)));
     }
@@ -115,10 +115,10 @@ impl Sheet<'_> {
             Direction::Ingress => &flow.destination,
         };
         let of = super::end(cluster, subject);
-        self.line(0, &format!("{} of {of}: {}", direction.name(), word(side.verdict)));
+        self.line(0, &format!("{} of {of}: {}", direction.name(), verdict_name(side.verdict)));
         match &side.basis {
             Basis::Rules(rules) => {
-                self.line(2, "decided by NetworkPolicy: the pod is isolated, and these rules allow");
+                self.line(2, "decided by NetworkPolicy: the pod is isolated, and these rules allow the flow");
                 for rule in rules {
                     let policy = &cluster.policies[rule.policy.index()];
                     let title =
@@ -132,30 +132,34 @@ impl Sheet<'_> {
                 let name = cluster.service_name(basis.service);
                 let of_service = backends(cluster, flow, basis);
                 let backends = basis.port.map_or("it has no such port", |_| behind(of_service.len()));
-                self.line(2, &format!("the address is service {name}'s: {backends}"));
+                self.line(2, &format!("the address belongs to service {name}: {backends}"));
                 for (backend_flow, side) in of_service {
                     self.line(2, &format!("packet: {}", packet(cluster, &backend_flow)));
-                    self.indented(2, |sheet| sheet.side(direction, &backend_flow, side));
+                    self.indented(2, |text| text.side(direction, &backend_flow, side));
                 }
             }
             Basis::Claims(basis) => {
-                self.line(2, "more than one thing is at this port: all of them must be allowed");
+                self.line(2, "several destinations share this address and port: all of them must be allowed");
                 for ((service, _), claim) in &basis.claims {
                     self.line(
                         2,
-                        &format!("claimed by service {}: {}", cluster.service_name(*service), word(claim.verdict)),
+                        &format!(
+                            "claimed by service {}: {}",
+                            cluster.service_name(*service),
+                            verdict_name(claim.verdict)
+                        ),
                     );
                     self.indented(2, |page| page.side(direction, flow, claim));
                 }
-                self.line(2, &format!("the address itself: {}", word(basis.otherwise.verdict)));
+                self.line(2, &format!("the address itself: {}", verdict_name(basis.otherwise.verdict)));
                 self.indented(2, |page| page.side(direction, flow, &basis.otherwise));
             }
             Basis::HostPorts(basis) => {
                 let claims = claims(cluster, flow, basis);
-                for (name, claimed, side) in &claims {
-                    self.line(2, &format!("the destination is {name}: the pod behind it must be allowed"));
+                for JudgedHostPort { name, flow: claimed, side } in &claims {
+                    self.line(2, &format!("the destination is {name}: its pod must be allowed"));
                     self.line(2, &format!("packet: {}", packet(cluster, claimed)));
-                    self.indented(2, |sheet| sheet.side(direction, claimed, side));
+                    self.indented(2, |text| text.side(direction, claimed, side));
                 }
             }
             Basis::NotSubject => self.line(2, &not_subject(cluster, subject)),
@@ -165,7 +169,7 @@ impl Sheet<'_> {
 
     fn isolated(&mut self, direction: Direction, flow: &Flow, policies: &[PolicyId]) {
         let cluster = &self.read.cluster;
-        self.line(2, "decided by NetworkPolicy: the pod is isolated, and no rule allows");
+        self.line(2, "decided by NetworkPolicy: the pod is isolated, and no rule allows the flow");
         for id in policies {
             let policy = &cluster.policies[id.index()];
             let rules = policy.rules(direction).unwrap_or_default().len();
@@ -173,24 +177,24 @@ impl Sheet<'_> {
             let origin = Origin::object(policy.object);
             self.snippet(&cluster.policy_name(*id), origin, &label);
         }
-        let misses = near::misses(cluster, policies, direction, flow);
-        if !misses.is_empty() {
-            self.line(2, "to allow it, one rule would have to match; the nearest:");
+        let mismatches = rule_mismatch::mismatches(cluster, policies, direction, flow);
+        if !mismatches.is_empty() {
+            self.line(2, "to allow it, one rule would have to match; the closest rules are:");
         }
-        for miss in misses.iter().take(MOST_MISSES) {
-            self.miss(direction, miss);
+        for mismatch in mismatches.iter().take(MOST_MISMATCHES) {
+            self.miss(direction, mismatch);
         }
-        if misses.len() > MOST_MISSES {
-            self.line(2, &format!("… and {} that match no better", count(misses.len() - MOST_MISSES, "rule")));
+        if mismatches.len() > MOST_MISMATCHES {
+            self.line(2, &format!("… and {} that match no better", count(mismatches.len() - MOST_MISMATCHES, "rule")));
         }
     }
 
-    fn miss(&mut self, direction: Direction, miss: &Miss) {
+    fn miss(&mut self, direction: Direction, mismatch: &RuleMismatch) {
         let cluster = &self.read.cluster;
-        let policy = &cluster.policies[miss.policy.index()];
-        let title = format!("{} spec.{}[{}]", cluster.policy_name(miss.policy), direction.name(), miss.rule);
-        self.snippet(&title, policy.rule_origin(direction, miss.rule as usize), &what_is_wrong(miss));
-        for (what, reasons) in [("peer", &miss.peers), ("port", &miss.ports)] {
+        let policy = &cluster.policies[mismatch.policy.index()];
+        let title = format!("{} spec.{}[{}]", cluster.policy_name(mismatch.policy), direction.name(), mismatch.rule);
+        self.snippet(&title, policy.rule_origin(direction, mismatch.rule as usize), &what_is_wrong(mismatch));
+        for (what, reasons) in [("peer", &mismatch.peers), ("port", &mismatch.ports)] {
             for reason in reasons {
                 self.line(4, &format!("{what}: {reason}"));
             }
@@ -218,7 +222,7 @@ impl Sheet<'_> {
         let Some(at) = self.locator.locate(&Place::Field(origin)) else {
             return self.line(2, &format!("{title}: {label}"));
         };
-        let spot = Spot {
+        let spot = LocatedSpan {
             file: self.read.sources.file(at.file).name.clone(),
             start: self.locator.position(at.file, at.span.start),
             end: self.locator.position(at.file, at.span.end),
@@ -232,7 +236,7 @@ impl Sheet<'_> {
 }
 
 /// `subject subject0: selected by shop/db`
-fn class(what: &str, class: &Class, otherwise: &str) -> String {
+fn class(what: &str, class: &ClassDescription, otherwise: &str) -> String {
     let shown = class.is.iter().take(MOST_PARTS).map(String::as_str).collect::<Vec<_>>().join("; ");
     let rest = class.is.len().saturating_sub(MOST_PARTS);
     let more = if rest == 0 { String::new() } else { format!("; … and {rest} more") };
@@ -242,7 +246,7 @@ fn class(what: &str, class: &Class, otherwise: &str) -> String {
 
 fn behind(backends: usize) -> &'static str {
     match backends {
-        0 => "no ready backend stands behind this port",
+        0 => "this port has no ready backend",
         1 => "its backend must be allowed",
         _ => "all of its backends must be allowed",
     }
@@ -260,26 +264,26 @@ fn not_subject(cluster: &Cluster, end: &End) -> String {
         Some(Standing::Member) => plain(&Basis::NotSubject).to_owned(),
         None => match node() {
             Some(node) => format!("no policy applies: this is the address of node {}", node.name),
-            None => "no policy applies: the address is no pod's".to_owned(),
+            None => "no policy applies: the address does not belong to a pod".to_owned(),
         },
     }
 }
 
-fn what_is_wrong(miss: &Miss) -> String {
-    match (miss.peers.is_empty(), miss.ports.is_empty()) {
+fn what_is_wrong(mismatch: &RuleMismatch) -> String {
+    match (mismatch.peers.is_empty(), mismatch.ports.is_empty()) {
         (true, false) => "the peer matches, the port does not".to_owned(),
         (false, true) => "the port matches, the peer does not".to_owned(),
         (false, false) => "neither peer nor port matches".to_owned(),
         // This happens for a service address without ready backends: only the address is known, and there the oracle
         // requires more than a rule that matches.
-        (true, true) => "matches, but nothing ready stands behind this service address".to_owned(),
+        (true, true) => "matches, but this service address has no ready backend".to_owned(),
     }
 }
 
 /// Bases that need no line of the input.
 pub(super) fn plain(basis: &Basis) -> &'static str {
     match basis {
-        Basis::NotSubject => "no policy applies: it is no pod that policies select",
+        Basis::NotSubject => "no policy applies: it is not a pod that policies can select",
         Basis::Itself => "a pod always reaches itself",
         Basis::OwnNode => "a pod and its own node always reach each other",
         Basis::IcmpAssumed => "ICMP is assumed to pass (--assume icmp=allow)",
@@ -287,8 +291,8 @@ pub(super) fn plain(basis: &Basis) -> &'static str {
         Basis::List(_) => "a CidrList denies",
         Basis::Rules(_) => "rules allow",
         Basis::Isolated(_) => "it is isolated, and no rule allows",
-        Basis::Service(_) => "what stands behind the service decides",
-        Basis::Claims(_) => "all that is at the port decides",
-        Basis::HostPorts(_) => "the pod behind the hostPort decides",
+        Basis::Service(_) => "the backends of the service decide",
+        Basis::Claims(_) => "all destinations at this address and port decide",
+        Basis::HostPorts(_) => "the pod of the hostPort decides",
     }
 }

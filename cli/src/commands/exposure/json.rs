@@ -5,17 +5,18 @@ use weir_analysis::reach::Passes;
 use weir_analysis::reach::edges::Group;
 use weir_analysis::reach::exposure::{Entrance, Exposure};
 use weir_analysis::reach::ports;
+use weir_model::EndpointId;
 
 use super::Findings;
-use crate::page::Page;
+use crate::page::OutputPage;
 use crate::views::words;
 
 /// One document.
-pub(super) fn document(found: &Findings<'_>) -> serde_json::Result<Page> {
+pub(super) fn document(found: &Findings<'_>) -> serde_json::Result<OutputPage> {
     let workloads: Vec<Value> = found.exposures.iter().map(|it| workload(found, it)).collect();
     let services: Vec<Value> = found.entrances.iter().map(|it| service(found, it)).collect();
     let document = json!({"workloads": workloads, "services": services});
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     page.pretty_json(&document)?;
     Ok(page)
 }
@@ -42,6 +43,7 @@ fn service(found: &Findings<'_>, entrance: &Entrance) -> Value {
     let cluster = found.reach.cluster;
     let service = &cluster.services[entrance.service.index()];
     let port = &service.ports[entrance.port as usize];
+    let open = |(id, port): &(EndpointId, u16)| json!({"endpoint": cluster.endpoint_name(*id), "port": port});
     json!({
         "service": cluster.service_name(entrance.service),
         "addresses": service.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -49,6 +51,6 @@ fn service(found: &Findings<'_>, entrance: &Entrance) -> Value {
         "port": port.port,
         "nodePort": port.node_port,
         "backends": entrance.backends,
-        "open": entrance.open.iter().map(|(id, port)| json!({"endpoint": cluster.endpoint_name(*id), "port": port})).collect::<Vec<_>>(),
+        "open": entrance.open.iter().map(open).collect::<Vec<_>>(),
     })
 }

@@ -5,20 +5,20 @@ use weir_analysis::reach::exposure::{Entrance, Exposure};
 use weir_analysis::reach::{Passes, ports};
 
 use super::Findings;
-use crate::page::Page;
+use crate::page::OutputPage;
 use crate::render::text::count;
 use crate::views::words;
 
 /// A heading, its rows, and the sentence for a section without rows.
-struct Section {
+struct ExposureSection {
     heading: &'static str,
     /// The columns: who, what, from where.
     rows: Vec<[String; 3]>,
     none: &'static str,
 }
 
-pub(super) fn plain(found: &Findings<'_>) -> Page {
-    let mut page = Page::new();
+pub(super) fn plain(found: &Findings<'_>) -> OutputPage {
+    let mut page = OutputPage::new();
     page.line(summary(found));
     for section in sections(found) {
         page.blank();
@@ -28,16 +28,16 @@ pub(super) fn plain(found: &Findings<'_>) -> Page {
         }
         let width = |column: usize| section.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let (first, second) = (width(0).min(48), width(1).min(40));
-        for [who, what, whence] in &section.rows {
-            let line = format!("  {who:first$}  {what:second$}  {whence}");
+        for [who, what, source] in &section.rows {
+            let line = format!("  {who:first$}  {what:second$}  {source}");
             page.line(line.trim_end());
         }
     }
     page
 }
 
-pub(super) fn markdown(found: &Findings<'_>) -> Page {
-    let mut page = Page::new();
+pub(super) fn markdown(found: &Findings<'_>) -> OutputPage {
+    let mut page = OutputPage::new();
     page.line(words::md(&summary(found)));
     for section in sections(found) {
         page.blank();
@@ -56,8 +56,8 @@ pub(super) fn markdown(found: &Findings<'_>) -> Page {
     page
 }
 
-pub(super) fn csv(found: &Findings<'_>) -> Page {
-    let mut page = Page::new();
+pub(super) fn csv(found: &Findings<'_>) -> OutputPage {
+    let mut page = OutputPage::new();
     page.line("exposure,who,what,from");
     for (name, section) in NAMES.into_iter().zip(sections(found)) {
         for row in &section.rows {
@@ -81,24 +81,24 @@ fn summary(found: &Findings<'_>) -> String {
     )
 }
 
-fn sections(found: &Findings<'_>) -> [Section; 4] {
+fn sections(found: &Findings<'_>) -> [ExposureSection; 4] {
     [
-        Section {
+        ExposureSection {
             heading: "Reachable from outside",
             rows: rows(found, |it| &it.outside, |group| words::groups(found.reach, group)),
             none: "nothing",
         },
-        Section {
+        ExposureSection {
             heading: "Services with node ports or external addresses",
             rows: found.entrances.iter().map(|it| entrance(found, it)).collect(),
             none: "none",
         },
-        Section {
+        ExposureSection {
             heading: "Reachable from other namespaces",
             rows: rows(found, |it| &it.namespaces, |group| from_namespaces(found, group)),
             none: "nothing",
         },
-        Section { heading: "Not isolated", rows: unprotected(found), none: "nobody" },
+        ExposureSection { heading: "Not isolated", rows: unprotected(found), none: "none" },
     ]
 }
 
@@ -110,12 +110,16 @@ fn from_namespaces(found: &Findings<'_>, groups: &[Group]) -> String {
 }
 
 /// Traffic that passes, and its sources.
-type Way = Vec<(Passes, Vec<Group>)>;
+type OpenTraffic = Vec<(Passes, Vec<Group>)>;
 
 /// The rows of a section; parties that are exposed in the same way share a row.
-fn rows(found: &Findings<'_>, of: fn(&Exposure) -> &Way, whence: impl Fn(&[Group]) -> String) -> Vec<[String; 3]> {
+fn rows(
+    found: &Findings<'_>,
+    of: fn(&Exposure) -> &OpenTraffic,
+    source: impl Fn(&[Group]) -> String,
+) -> Vec<[String; 3]> {
     let mut rows = Vec::new();
-    let mut ways: Vec<(&Way, Vec<&Exposure>)> = Vec::new();
+    let mut ways: Vec<(&OpenTraffic, Vec<&Exposure>)> = Vec::new();
     for exposure in found.exposures.iter().filter(|it| !of(it).is_empty()) {
         let same = |party: &Exposure| {
             let of = |it: &Exposure| found.reach.parties[it.party as usize].namespace;
@@ -129,7 +133,7 @@ fn rows(found: &Findings<'_>, of: fn(&Exposure) -> &Way, whence: impl Fn(&[Group
     for (way, parties) in ways {
         let names: Vec<String> = parties.iter().map(|it| name(found, it)).collect();
         for (passes, groups) in way {
-            rows.push([names.join(", "), found.cells.words(*passes), format!("from {}", whence(groups))]);
+            rows.push([names.join(", "), found.cells.words(*passes), format!("from {}", source(groups))]);
         }
     }
     rows
@@ -144,10 +148,10 @@ fn entrance(found: &Findings<'_>, entrance: &Entrance) -> [String; 3] {
     let port = &cluster.services[entrance.service.index()].ports[entrance.port as usize];
     let node_port = port.node_port.map_or(String::new(), |number| format!(", node port {number}"));
     let lets_in = match (entrance.open.len(), entrance.backends) {
-        (_, 0) => "no ready backend is a pod that is known".to_owned(),
-        (0, _) => "no backend lets anyone in from outside".to_owned(),
-        (open, all) if open == all => format!("all of {} let in from outside", count(all, "backend")),
-        (open, all) => format!("{open} of {} let in from outside", count(all, "backend")),
+        (_, 0) => "no ready backend is a known pod".to_owned(),
+        (0, _) => "no backend is reachable from outside".to_owned(),
+        (open, all) if open == all => format!("all of {} reachable from outside", count(all, "backend")),
+        (open, all) => format!("{open} of {} reachable from outside", count(all, "backend")),
     };
     let number = format!("{} {}{node_port}", ports::name(port.protocol), port.port);
     [format!("service {}", cluster.service_name(entrance.service)), number, lets_in]

@@ -9,11 +9,11 @@ use serde_json::value::RawValue;
 use weir_model::eval::Judgement;
 use weir_model::{Cluster, Direction, PolicyId};
 
-use crate::because::{self, Reason, word};
+use crate::verdict_reasons::{self, VerdictReason, verdict_name};
 
 /// Policies and lists by their number, as JSON strings.
 #[derive(Debug)]
-pub(super) struct Names {
+pub(super) struct JsonNames {
     policies: Vec<String>,
     lists: Vec<String>,
 }
@@ -21,7 +21,7 @@ pub(super) struct Names {
 /// Egress comes first in every answer.
 const SIDES: [Direction; 2] = [Direction::Egress, Direction::Ingress];
 
-impl Names {
+impl JsonNames {
     pub(super) fn new(cluster: &Cluster) -> Self {
         let policies = (0..cluster.policies.len() as u32).map(|id| quote(&cluster.policy_name(PolicyId(id))));
         Self { policies: policies.collect(), lists: cluster.lists.iter().map(|list| quote(&list.name)).collect() }
@@ -36,12 +36,12 @@ impl Names {
         write_id(writer, id)?;
         let verdicts = [judgement.verdict(), judgement.egress.verdict, judgement.ingress.verdict];
         for (key, verdict) in ["\"verdict\":\"", "\"egress\":\"", "\"ingress\":\""].into_iter().zip(verdicts) {
-            write_all(writer, &[key, word(verdict), "\","])?;
+            write_all(writer, &[key, verdict_name(verdict), "\","])?;
         }
         writer.write_all(b"\"because\":[")?;
         let mut separator = "{\"direction\":\"";
         for direction in SIDES {
-            for reason in because::reasons(judgement.side(direction)) {
+            for reason in verdict_reasons::reasons(judgement.side(direction)) {
                 write_all(writer, &[separator, direction.name(), "\",\"policy\":"])?;
                 self.write_reason(writer, direction, reason)?;
                 separator = ",{\"direction\":\"";
@@ -50,11 +50,11 @@ impl Names {
         writer.write_all(b"]}\n")
     }
 
-    fn write_reason(&self, writer: &mut impl Write, direction: Direction, reason: Reason) -> io::Result<()> {
+    fn write_reason(&self, writer: &mut impl Write, direction: Direction, reason: VerdictReason) -> io::Result<()> {
         match reason {
-            Reason::List(list) => write_all(writer, &[&self.lists[list.index()], ",\"kind\":\"CidrList\"}"]),
-            Reason::Policy(policy, None) => write_all(writer, &[&self.policies[policy.index()], "}"]),
-            Reason::Policy(policy, Some(rule)) => {
+            VerdictReason::List(list) => write_all(writer, &[&self.lists[list.index()], ",\"kind\":\"CidrList\"}"]),
+            VerdictReason::Policy(policy, None) => write_all(writer, &[&self.policies[policy.index()], "}"]),
+            VerdictReason::Policy(policy, Some(rule)) => {
                 write_all(writer, &[&self.policies[policy.index()], ",\"rule\":\"spec.", direction.name(), "["])?;
                 write!(writer, "{rule}]\"}}")
             }

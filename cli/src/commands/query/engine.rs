@@ -8,36 +8,36 @@ use weir_model::eval::{Flow, Judgement, Oracle};
 
 use crate::args;
 use crate::failure::with_hint;
-use crate::kernel;
+use crate::kernel_engine;
 
 /// One of the engines.
-pub(super) enum Judge<'c> {
+pub(super) enum QueryEngine<'c> {
     Reference(Oracle<'c>),
     Iptables(iptables::Engine<'c>),
     Compiled(Engine<'c>),
 }
 
 /// The reason why a flow has no answer.
-pub(super) enum NoAnswer {
+pub(super) enum QueryError {
     /// The flow is invalid, or the engine cannot judge it; later flows may have answers.
     Skip(String),
     /// The engine failed: no later flow has an answer.
     Failed(Error),
 }
 
-impl<'c> Judge<'c> {
-    pub(super) fn new(engine: args::Engine, cluster: &'c Cluster) -> Result<Self> {
+impl<'c> QueryEngine<'c> {
+    pub(super) fn new(engine: args::EngineChoice, cluster: &'c Cluster) -> Result<Self> {
         let compiled = |make| Engine::new(cluster, make).map(Self::Compiled).map_err(failed);
         match engine {
-            args::Engine::Reference => Ok(Self::Reference(Oracle::new(cluster))),
-            args::Engine::Iptables => {
+            args::EngineChoice::Reference => Ok(Self::Reference(Oracle::new(cluster))),
+            args::EngineChoice::Iptables => {
                 let engine = iptables::Engine::new(cluster);
                 // The rules that we rendered could not be parsed again.
                 Ok(Self::Iptables(engine.unwrap_or_else(|error| panic!("the rendered rules are broken: {error}"))))
             }
-            args::Engine::Ir => compiled(Interpreter::make()),
-            args::Engine::Vm => compiled(Machine::make()),
-            args::Engine::Kernel => compiled(kernel::make()?),
+            args::EngineChoice::Ir => compiled(Interpreter::make()),
+            args::EngineChoice::Vm => compiled(Machine::make()),
+            args::EngineChoice::Kernel => compiled(kernel_engine::make()?),
         }
     }
 
@@ -49,13 +49,13 @@ impl<'c> Judge<'c> {
         }
     }
 
-    pub(super) fn judge(&mut self, flow: &Flow) -> Result<Judgement, NoAnswer> {
+    pub(super) fn judge(&mut self, flow: &Flow) -> Result<Judgement, QueryError> {
         match self {
             Self::Reference(oracle) => Ok(oracle.judge(flow)),
-            Self::Iptables(engine) => engine.judge(flow).map_err(|reason| NoAnswer::Skip(reason.to_string())),
+            Self::Iptables(engine) => engine.judge(flow).map_err(|reason| QueryError::Skip(reason.to_string())),
             Self::Compiled(engine) => engine.judge(flow).map_err(|error| match error {
-                engine::NoAnswer::Skip(reason) => NoAnswer::Skip(reason),
-                engine::NoAnswer::Engine(error) => NoAnswer::Failed(failed(error)),
+                engine::NoAnswer::Skip(reason) => QueryError::Skip(reason),
+                engine::NoAnswer::Engine(error) => QueryError::Failed(failed(error)),
             }),
         }
     }

@@ -7,9 +7,9 @@ use weir_objects::source::{FileId, SourceMap};
 use weir_objects::syntax::{self, Entry, Format, Node, Span, Value, json, yaml};
 
 use crate::failure::with_hint;
-use crate::locate::Locator;
-use crate::nearest::nearest;
-use crate::question::Question;
+use crate::locator::Locator;
+use crate::question::FlowQuestion;
+use crate::similar_name::most_similar;
 
 const FIELDS: [&str; 6] = ["name", "from", "to", "port", "proto", "expect"];
 
@@ -26,8 +26,8 @@ pub(super) struct Expectation {
 }
 
 impl Expectation {
-    pub(super) fn question(&self) -> Question<'_> {
-        Question { from: &self.from, to: &self.to, port: self.port.as_deref(), protocol: self.protocol.as_deref() }
+    pub(super) fn question(&self) -> FlowQuestion<'_> {
+        FlowQuestion { from: &self.from, to: &self.to, port: self.port.as_deref(), protocol: self.protocol.as_deref() }
     }
 }
 
@@ -36,16 +36,16 @@ pub(super) fn parse(bytes: Vec<u8>, name: &str) -> Result<Vec<Expectation>> {
     let text = syntax::text(bytes).map_err(|_| anyhow!("{name} is not UTF-8 text"))?;
     let mut sources = SourceMap::new();
     let file = sources.add_file(name.to_owned(), text);
-    Reader { locator: Locator::new(&sources), file, name }.file()
+    ExpectationsParser { locator: Locator::new(&sources), file, name }.file()
 }
 
-struct Reader<'s> {
+struct ExpectationsParser<'s> {
     locator: Locator<'s>,
     file: FileId,
     name: &'s str,
 }
 
-impl Reader<'_> {
+impl ExpectationsParser<'_> {
     fn file(&mut self) -> Result<Vec<Expectation>> {
         let text = &self.locator.sources().file(self.file).text;
         let root = match syntax::format(text) {
@@ -54,7 +54,7 @@ impl Reader<'_> {
                 let mut documents = yaml::documents(text);
                 let first = documents.next().transpose();
                 if let Some(Ok(second)) = documents.next() {
-                    return Err(self.wrong(second.span, "a second document", "all expectations stand in one list"));
+                    return Err(self.wrong(second.span, "a second document", "all expectations must be in one list"));
                 }
                 first.map(|it| it.map(|document| document.root))
             }
@@ -63,7 +63,7 @@ impl Reader<'_> {
             let help = error.help.unwrap_or_else(|| "it is read as YAML".to_owned());
             self.wrong(error.span, &error.message, &help)
         })?;
-        let root = root.ok_or_else(|| with_hint(format!("{} holds no expectations", self.name), LAYOUT))?;
+        let root = root.ok_or_else(|| with_hint(format!("{} contains no expectations", self.name), LAYOUT))?;
         self.list(&root)?.iter().map(|node| self.expectation(node)).collect()
     }
 
@@ -97,8 +97,8 @@ impl Reader<'_> {
             Some("allow") => Verdict::Allow,
             Some("deny") => Verdict::Deny,
             Some(other) => {
-                let message = format!("`{other}` cannot be expected");
-                return Err(self.wrong(node.span, &message, "expect: allow, or expect: deny"));
+                let message = format!("`{other}` is not a verdict");
+                return Err(self.wrong(node.span, &message, "write `expect: allow` or `expect: deny`"));
             }
             None => return Err(self.wrong(node.span, &missing("expect"), LAYOUT)),
         };
@@ -121,14 +121,14 @@ impl Reader<'_> {
     fn only_known(&mut self, entries: &[Entry<'_>], known: &[&'static str]) -> Result<()> {
         for (index, entry) in entries.iter().enumerate() {
             if !known.contains(&&*entry.key) {
-                let hint = match nearest(&entry.key, known.iter().copied()) {
+                let hint = match most_similar(&entry.key, known.iter().copied()) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("the fields are: {}", known.join(", ")),
                 };
                 return Err(self.wrong(entry.key_span, &format!("unknown field `{}`", entry.key), &hint));
             }
             if entries.iter().take(index).any(|before| before.key == entry.key) {
-                return Err(self.wrong(entry.key_span, &format!("`{}` is there twice", entry.key), "remove one"));
+                return Err(self.wrong(entry.key_span, &format!("`{}` is given twice", entry.key), "remove one"));
             }
         }
         Ok(())
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_stands_alone_or_under_its_name() {
+    fn a_list_has_a_name_or_none() {
         let list = "- {from: a/b, to: c/d, port: 80, expect: deny}\n";
         let alone = parse(list.into(), "e.yaml").expect("valid");
         let named = parse(format!("\nexpectations:\n{list}").into(), "e.yaml").expect("valid");
@@ -167,10 +167,10 @@ mod tests {
     fn mistakes_name_their_line() {
         check_error("- from: a/b\n  too: c/d\n", "e.yaml:2:3: unknown field `too`");
         check_error("- from: a/b\n  too: c/d\n", "did you mean `to`?");
-        check_error("- from: a/b\n  from: c/d\n", "e.yaml:2:3: `from` is there twice");
+        check_error("- from: a/b\n  from: c/d\n", "e.yaml:2:3: `from` is given twice");
         check_error("- {from: a, to: b, port: 80}\n", "e.yaml:1:3: `expect` is missing");
-        check_error("- {from: a, to: b, port: 80, expect: maybe}\n", "`maybe` cannot be expected");
+        check_error("- {from: a, to: b, port: 80, expect: maybe}\n", "`maybe` is not a verdict");
         check_error("expectations: []\n", "no list of expectations");
-        check_error("", "holds no expectations");
+        check_error("", "contains no expectations");
     }
 }

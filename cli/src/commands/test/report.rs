@@ -3,66 +3,69 @@
 use serde_json::{Value, json};
 use weir_objects::escape::{self, is_hidden};
 
-use super::{Fate, Tried, opposite};
-use crate::because::word;
-use crate::page::Page;
+use super::{ExpectationResult, ExpectationStatus, opposite};
+use crate::page::OutputPage;
 use crate::render::text::count;
+use crate::verdict_reasons::verdict_name;
 
 /// As cargo prints tests: one line for each, then the failures.
-pub(super) fn text(file: &str, tried: &[Tried], quiet: bool) -> Page {
-    let mut page = Page::new();
-    for it in tried {
+pub(super) fn text(file: &str, results: &[ExpectationResult], quiet: bool) -> OutputPage {
+    let mut page = OutputPage::new();
+    for it in results {
         let (name, place) = (&it.expectation.name, format!("{file}:{}", it.expectation.line));
-        match &it.fate {
-            Fate::Passed if quiet => {}
-            Fate::Passed => page.line(format_args!("ok      {name}")),
-            Fate::Failed(why) => {
+        match &it.status {
+            ExpectationStatus::Passed if quiet => {}
+            ExpectationStatus::Passed => page.line(format_args!("ok      {name}")),
+            ExpectationStatus::Failed(why) => {
                 page.line(format_args!("FAILED  {name}"));
                 page.line(format_args!("          {place}: {}", message(it)));
                 why.iter().for_each(|line| page.line(format_args!("          {line}")));
             }
-            Fate::Unresolved(reason) => {
+            ExpectationStatus::Unresolved(reason) => {
                 page.line(format_args!("ERROR   {name}"));
                 page.line(format_args!("          {place}: {reason}"));
             }
         }
-        if let Some(note) = it.note.as_ref().filter(|_| !quiet || it.fate != Fate::Passed) {
+        if let Some(note) = it.note.as_ref().filter(|_| !quiet || it.status != ExpectationStatus::Passed) {
             page.line(format_args!("          note: {note}"));
         }
     }
-    let tally = Tally::of(tried);
+    let tally = ResultCounts::of(results);
     if !quiet || tally.failed + tally.unresolved > 0 {
-        let Tally { passed, failed, unresolved } = tally;
-        let unresolved = if unresolved > 0 { format!(", {unresolved} could not be asked") } else { String::new() };
-        page.line(format_args!("{}: {passed} passed, {failed} failed{unresolved}", count(tried.len(), "expectation")));
+        let ResultCounts { passed, failed, unresolved } = tally;
+        let unresolved = if unresolved > 0 { format!(", {unresolved} could not be evaluated") } else { String::new() };
+        page.line(format_args!(
+            "{}: {passed} passed, {failed} failed{unresolved}",
+            count(results.len(), "expectation")
+        ));
     }
     page
 }
 
 /// docs/schema/test.json
-pub(super) fn json(file: &str, tried: &[Tried]) -> serde_json::Result<Page> {
-    let tally = Tally::of(tried);
-    let results: Vec<Value> = tried.iter().map(result).collect();
+pub(super) fn json(file: &str, results: &[ExpectationResult]) -> serde_json::Result<OutputPage> {
+    let tally = ResultCounts::of(results);
+    let results: Vec<Value> = results.iter().map(result).collect();
     let document = json!({
         "file": file,
         "results": results,
         "summary": {"passed": tally.passed, "failed": tally.failed, "unresolved": tally.unresolved},
     });
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     page.pretty_json(&document)?;
     Ok(page)
 }
 
-fn result(it: &Tried) -> Value {
-    let (status, because, reason) = match &it.fate {
-        Fate::Passed => ("passed", &[][..], None),
-        Fate::Failed(why) => ("failed", why.as_slice(), None),
-        Fate::Unresolved(reason) => ("unresolved", &[][..], Some(reason)),
+fn result(it: &ExpectationResult) -> Value {
+    let (status, because, reason) = match &it.status {
+        ExpectationStatus::Passed => ("passed", &[][..], None),
+        ExpectationStatus::Failed(why) => ("failed", why.as_slice(), None),
+        ExpectationStatus::Unresolved(reason) => ("unresolved", &[][..], Some(reason)),
     };
     json!({
         "name": it.expectation.name,
         "line": it.expectation.line,
-        "expect": word(it.expectation.verdict),
+        "expect": verdict_name(it.expectation.verdict),
         "status": status,
         "because": because,
         "reason": reason,
@@ -70,37 +73,38 @@ fn result(it: &Tried) -> Value {
 }
 
 /// JUnit XML, as CI systems read it.
-pub(super) fn junit(file: &str, tried: &[Tried]) -> Page {
-    let tally = Tally::of(tried);
-    let attributes = format!("tests=\"{}\" failures=\"{}\" errors=\"{}\"", tried.len(), tally.failed, tally.unresolved);
-    let mut page = Page::new();
+pub(super) fn junit(file: &str, results: &[ExpectationResult]) -> OutputPage {
+    let tally = ResultCounts::of(results);
+    let attributes =
+        format!("tests=\"{}\" failures=\"{}\" errors=\"{}\"", results.len(), tally.failed, tally.unresolved);
+    let mut page = OutputPage::new();
     page.line("<?xml version=\"1.0\" encoding=\"UTF-8\"?>");
     page.line(format_args!("<testsuites {attributes}>"));
     page.line(format_args!("  <testsuite name=\"{}\" {attributes}>", escape(file)));
-    tried.iter().for_each(|it| case(&mut page, file, it));
+    results.iter().for_each(|it| case(&mut page, file, it));
     page.line("  </testsuite>");
     page.line("</testsuites>");
     page
 }
 
-fn case(page: &mut Page, file: &str, it: &Tried) {
+fn case(page: &mut OutputPage, file: &str, it: &ExpectationResult) {
     let name = escape(&it.expectation.name);
     let open = format!("    <testcase classname=\"{}\" name=\"{name}\" line=\"{}\"", escape(file), it.expectation.line);
-    let (element, message, details) = match &it.fate {
-        Fate::Passed => return page.line(format_args!("{open}/>")),
-        Fate::Failed(why) => {
+    let (element, message, details) = match &it.status {
+        ExpectationStatus::Passed => return page.line(format_args!("{open}/>")),
+        ExpectationStatus::Failed(why) => {
             ("failure", message(it), why.iter().map(|it| escape(it)).collect::<Vec<_>>().join("&#10;"))
         }
-        Fate::Unresolved(reason) => ("error", reason.clone(), String::new()),
+        ExpectationStatus::Unresolved(reason) => ("error", reason.clone(), String::new()),
     };
     page.line(format_args!("{open}>"));
     page.line(format_args!("      <{element} message=\"{}\">{details}</{element}>", escape(&message)));
     page.line("    </testcase>");
 }
 
-fn message(it: &Tried) -> String {
+fn message(it: &ExpectationResult) -> String {
     let expected = it.expectation.verdict;
-    format!("expected {}, but the verdict is {}", word(expected), word(opposite(expected)))
+    format!("expected {}, but the verdict is {}", verdict_name(expected), verdict_name(opposite(expected)))
 }
 
 /// XML does not allow control characters, not even escaped.
@@ -120,20 +124,20 @@ fn escape(text: &str) -> String {
 }
 
 #[derive(Default)]
-struct Tally {
+struct ResultCounts {
     passed: usize,
     failed: usize,
     unresolved: usize,
 }
 
-impl Tally {
-    fn of(tried: &[Tried]) -> Self {
+impl ResultCounts {
+    fn of(results: &[ExpectationResult]) -> Self {
         let mut tally = Self::default();
-        for it in tried {
-            *match it.fate {
-                Fate::Passed => &mut tally.passed,
-                Fate::Failed(_) => &mut tally.failed,
-                Fate::Unresolved(_) => &mut tally.unresolved,
+        for it in results {
+            *match it.status {
+                ExpectationStatus::Passed => &mut tally.passed,
+                ExpectationStatus::Failed(_) => &mut tally.failed,
+                ExpectationStatus::Unresolved(_) => &mut tally.unresolved,
             } += 1;
         }
         tally

@@ -32,7 +32,7 @@
   const ends = data.parties.concat(data.zones);
   ends.forEach((end, index) => { end.index = index; });
   const entry = (direction, end, peer) => (end.s < 0 ? -1 : row(direction, end.s)[peer]);
-  // The numbers of both ends' sets, for IPv4 and IPv6: undefined where that is nobody's business.
+  // The numbers of both ends' sets, for IPv4 and IPv6: undefined if policies do not decide the pair.
   const gates = (from, to, family) => {
     const [source, destination] = [from.p[family], to.p[family]];
     if (source < 0 || destination < 0) return undefined;
@@ -207,7 +207,7 @@
     let text;
     if (!pairs) text = 'not decided by policy';
     else if (from.end && to.end) text = wordsOf(passes(from.end, to.end));
-    else text = `${part + full} of ${plural(pairs, 'pair')} pass, ${full} with everything`;
+    else text = `allowed for ${part + full} of ${plural(pairs, 'pair')}, everything for ${full}`;
     if (from.end && to.end) return text + (added ? ', added' : '') + (removed ? ', removed' : '');
     return text + (added ? `, ${added} added` : '') + (removed ? `, ${removed} removed` : '');
   };
@@ -348,8 +348,7 @@
 
   // ---- Details.
   const side = (direction, end, other, family) => {
-    const leaves = direction === 'egress';
-    const title = make('h3', {}, `${leaves ? 'Leaving' : 'Entering'} ${nameOf(end)} (${direction})`);
+    const title = make('h3', {}, `${direction} of ${nameOf(end)}`);
     if (end.s < 0) return [title, make('p', {}, 'No policy applies to it.')];
     const subject = data.subjects[end.s];
     const held = new Set(data.peers[other.p[family]]);
@@ -364,8 +363,8 @@
       .map((rule) => make('li', { class: 'rule' }, `${policy.name} ${rule.path}: ${rule.ports}`, place(rule.at))));
     const isolates = policies.map((policy) => make('li', {}, policy.name, place(policy.at)));
     const list = rules.length
-      ? [make('p', {}, 'Let pass by'), make('ul', {}, ...rules)]
-      : [make('p', {}, 'No rule of the policies that isolate it lets it pass:'), make('ul', {}, ...isolates)];
+      ? [make('p', {}, 'Allowed by:'), make('ul', {}, ...rules)]
+      : [make('p', {}, 'Denied: no rule of the policies that isolate it allows this traffic:'), make('ul', {}, ...isolates)];
     return [title, ...list];
   };
   const place = (at) => (at ? make('div', {}, make('code', { class: 'at' }, at)) : '');
@@ -373,10 +372,10 @@
     const nodes = [make('h2', {}, `${nameOf(from)} → ${nameOf(to)}`)];
     const sets = passes(from, to);
     if (sets.every((it) => it === undefined)) {
-      const why = 'Not decided by policy now: one of them is not there, both are outside, or they share no address family.';
+      const why = 'Not decided by policy: one end does not exist now, both are outside, or they have no address family in common.';
       return [...nodes, make('p', {}, why), ...changesOf(from, to).map(showChange)];
     }
-    nodes.push(make('p', { class: 'passes' }, `${changes.length ? 'Passes now' : 'Passes'}: ${wordsOf(sets)}`));
+    nodes.push(make('p', { class: 'passes' }, `${changes.length ? 'Allowed now' : 'Allowed'}: ${wordsOf(sets)}`));
     changesOf(from, to).forEach((change) => nodes.push(showChange(change)));
     const family = sets[0] === undefined ? 1 : 0;
     nodes.push(...side('egress', from, to, family), ...side('ingress', to, from, family));
@@ -390,9 +389,9 @@
     const [nothing, part, full] = [counts[NONE], counts[PART], counts[FULL]];
     const nodes = [
       make('h2', {}, `${itemName(from)} → ${itemName(to)}`),
-      make('p', { class: 'passes' }, `Of ${plural(nothing + part + full, 'pair')}, ${full} pass with everything, ${part} in part, ${nothing} not at all.`),
+      make('p', { class: 'passes' }, `Of ${plural(nothing + part + full, 'pair')}, ${full} allow everything, ${part} some traffic, ${nothing} nothing.`),
     ];
-    if (added || removed) nodes.push(make('p', {}, `${added} with something added, ${removed} with something removed.`));
+    if (added || removed) nodes.push(make('p', {}, `Traffic is added for ${added} pairs and removed for ${removed} pairs.`));
     const most = 100;
     const list = make('ul', {});
     let more = 0;
@@ -438,7 +437,7 @@
       chosen = undefined;
       [grid.scrollTop, grid.scrollLeft] = [0, 0];
       refresh();
-      if (asked === null) byId('status').textContent = 'a port is written 443/tcp, or icmp';
+      if (asked === null) byId('status').textContent = 'write a port as 443/tcp, or icmp';
     }, 80);
   };
   byId('controls').addEventListener('input', filter);
@@ -468,7 +467,7 @@
       body.append(make('tr', {}, make('th', { scope: 'row' }, itemName(source)), ...cells));
     });
     table.append(body);
-    const note = fits ? [] : [make('p', {}, 'By namespace: workloads do not fit on paper.')];
+    const note = fits ? [] : [make('p', {}, 'By namespace: the workloads do not fit on the page.')];
     byId('print').replaceChildren(table, ...note);
   });
 

@@ -156,7 +156,7 @@ impl Drop for Browser {
 fn port(driver: &mut Child) -> u16 {
     let output = BufReader::new(driver.stdout.take().expect("a pipe"));
     let mut lines = output.lines().map_while(Result::ok);
-    let line = lines.find(|it| it.contains("started successfully on port")).expect("chromedriver tells its port");
+    let line = lines.find(|it| it.contains("started successfully on port")).expect("chromedriver prints its port");
     let digits: String =
         line.chars().rev().skip_while(|it| !it.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
     digits.chars().rev().collect::<String>().parse().expect("a port")

@@ -8,12 +8,12 @@ use weir_model::{Direction, ListId, PolicyId};
 use weir_objects::diagnostic::Place;
 use weir_objects::origin::Origin;
 
-use super::Compared;
-use crate::locate::Locator;
+use super::Comparison;
+use crate::locator::Locator;
 
 /// A rule, policy or list that causes a verdict, on one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Culprit {
+pub(super) enum VerdictCause {
     Rule(Direction, RuleId),
     Policy(PolicyId),
     List(ListId),
@@ -21,53 +21,53 @@ pub(super) enum Culprit {
 
 /// A line of a file; both from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct SourceLine {
     pub(super) file: String,
     pub(super) line: usize,
     pub(super) end_line: usize,
 }
 
 /// The lines of everything that rows mention.
-pub(super) struct Places {
-    lines: [BTreeMap<Culprit, Line>; 2],
+pub(super) struct CauseLines {
+    lines: [BTreeMap<VerdictCause, SourceLine>; 2],
 }
 
-impl Places {
-    pub(super) fn find(compared: &Compared) -> Self {
+impl CauseLines {
+    pub(super) fn find(compared: &Comparison) -> Self {
         let mut wanted = [BTreeSet::new(), BTreeSet::new()];
         for row in &compared.diff.rows {
             for direction in Direction::ALL {
                 let Some(accounts) = row.accounts(direction) else { continue };
                 for (wanted, account) in wanted.iter_mut().zip(accounts) {
-                    wanted.extend(culprits(direction, account));
+                    wanted.extend(causes(direction, account));
                 }
             }
         }
         for change in &compared.diff.isolation {
-            wanted[usize::from(change.begins)].extend(change.policies.iter().map(|it| Culprit::Policy(*it)));
+            wanted[usize::from(change.begins)].extend(change.policies.iter().map(|it| VerdictCause::Policy(*it)));
         }
         let mut wanted = wanted.into_iter();
         let lines = [0, 1].map(|which| lines(compared, which, wanted.next().unwrap_or_default()));
         Self { lines }
     }
 
-    pub(super) fn line(&self, which: usize, culprit: Culprit) -> Option<&Line> {
-        self.lines[which].get(&culprit)
+    pub(super) fn line(&self, which: usize, cause: VerdictCause) -> Option<&SourceLine> {
+        self.lines[which].get(&cause)
     }
 }
 
 /// The list, rules and policies that cause an end's verdict, on one side of the comparison.
-pub(super) fn culprits(direction: Direction, account: &Account) -> Vec<Culprit> {
+pub(super) fn causes(direction: Direction, account: &Account) -> Vec<VerdictCause> {
     let list = match account.state {
-        State::List(list) => Some(Culprit::List(list)),
+        State::List(list) => Some(VerdictCause::List(list)),
         _ => None,
     };
-    let rules = account.rules.iter().map(|it| Culprit::Rule(direction, *it));
-    rules.chain(account.isolating.iter().map(|it| Culprit::Policy(*it))).chain(list).collect()
+    let rules = account.rules.iter().map(|it| VerdictCause::Rule(direction, *it));
+    rules.chain(account.isolating.iter().map(|it| VerdictCause::Policy(*it))).chain(list).collect()
 }
 
-impl Culprit {
-    fn origin(self, compared: &Compared, which: usize) -> Origin {
+impl VerdictCause {
+    fn origin(self, compared: &Comparison, which: usize) -> Origin {
         let cluster = &compared.sides[which].cluster;
         match self {
             Self::Rule(direction, id) => cluster.policies[id.policy.index()].rule_origin(direction, id.rule as usize),
@@ -77,7 +77,7 @@ impl Culprit {
     }
 
     /// `shop/db spec.ingress[0]`, `shop/db`, `CidrList x`
-    pub(super) fn name(self, compared: &Compared, which: usize) -> String {
+    pub(super) fn name(self, compared: &Comparison, which: usize) -> String {
         let cluster = &compared.sides[which].cluster;
         match self {
             Self::Rule(direction, id) => {
@@ -89,19 +89,19 @@ impl Culprit {
     }
 }
 
-/// The lines of these culprits. They are searched in the order of the objects, so that no document is parsed twice.
-fn lines(compared: &Compared, which: usize, wanted: BTreeSet<Culprit>) -> BTreeMap<Culprit, Line> {
+/// The lines of these causes. They are searched in the order of the objects, so that no document is parsed twice.
+fn lines(compared: &Comparison, which: usize, wanted: BTreeSet<VerdictCause>) -> BTreeMap<VerdictCause, SourceLine> {
     let mut locator = Locator::new(&compared.sides[which].sources);
-    let mut ordered: Vec<(Origin, Culprit)> =
-        wanted.into_iter().map(|culprit| (culprit.origin(compared, which), culprit)).collect();
+    let mut ordered: Vec<(Origin, VerdictCause)> =
+        wanted.into_iter().map(|cause| (cause.origin(compared, which), cause)).collect();
     ordered.sort();
     let mut found = BTreeMap::new();
-    for (origin, culprit) in ordered {
+    for (origin, cause) in ordered {
         let Some(at) = locator.locate(&Place::Field(origin)) else { continue };
         let file = locator.sources().file(at.file).name.clone();
         let line = locator.position(at.file, at.span.start).line;
         let end_line = locator.position(at.file, at.span.end).line;
-        found.insert(culprit, Line { file, line, end_line });
+        found.insert(cause, SourceLine { file, line, end_line });
     }
     found
 }

@@ -1,4 +1,4 @@
-//! One side of a comparison: paths, a git revision, or the live cluster.
+//! Where the objects of a comparison come from: paths, a git revision, the live cluster or an artifact.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -8,19 +8,19 @@ use std::process::{Command, Output, Stdio};
 use anyhow::{Context as _, Result, anyhow};
 use weir_classes::index::Key;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::with_hint;
-use crate::load::Loaded;
+use crate::load::LoadedInputs;
 use crate::page;
-use crate::read::{self, Read};
+use crate::read::{self, ReadInput};
 
 /// The kinds to ask kubectl for: every kind that is read.
 const KINDS: &str = "namespaces,nodes,pods,services,endpointslices.discovery.k8s.io,networkpolicies.networking.k8s.io,\
 deployments.apps,statefulsets.apps,daemonsets.apps,replicasets.apps,replicationcontrollers,jobs.batch,cronjobs.batch";
 
-/// The source of a side.
+/// The source of one side's objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source<'t> {
+pub(crate) enum InputSource<'t> {
     Paths(Vec<&'t str>),
     Git { revision: &'t str, path: &'t str },
     Cluster { context: Option<&'t str> },
@@ -30,7 +30,7 @@ pub(crate) enum Source<'t> {
 /// The first bytes of an artifact.
 const MAGIC: [u8; 4] = *b"\x7fELF";
 
-impl<'t> Source<'t> {
+impl<'t> InputSource<'t> {
     pub(crate) fn parse(text: &'t str) -> Result<Self> {
         // An existing file takes precedence, even if its name looks like another kind of source.
         if text != "-" && Path::new(text).exists() {
@@ -69,35 +69,46 @@ impl<'t> Source<'t> {
     }
 
     /// Reads the objects; `None` if they have errors, which are then reported already.
-    fn read(&self, global: &Global, live: &Live) -> Result<Option<Read>> {
+    fn read(&self, global: &GlobalArgs, live: &[NamedText]) -> Result<Option<ReadInput>> {
         match self {
-            Self::Paths(paths) => read::read_sound_from(global, |loaded| {
+            Self::Paths(paths) => read::read_valid_from(global, |loaded| {
                 paths.iter().for_each(|path| loaded.add_path(Path::new(path)));
-                add_all(loaded, live.clone());
+                add_all(loaded, live.to_vec());
             }),
             Self::Git { revision, path } => {
                 let files = files_of(revision, path)?;
-                read::read_sound_from(global, |loaded| add_all(loaded, [files, live.clone()].concat()))
+                read::read_valid_from(global, |loaded| add_all(loaded, [files, live.to_vec()].concat()))
             }
-            Self::Cluster { .. } => read::read_sound_from(global, |loaded| add_all(loaded, live.clone())),
+            Self::Cluster { .. } => read::read_valid_from(global, |loaded| add_all(loaded, live.to_vec())),
             Self::Artifact(path) => read_artifact(global, path),
         }
     }
 }
 
-/// The texts read from a live cluster, with their names.
-type Live = Vec<(String, Vec<u8>)>;
+/// A text of objects that does not come from a path: a git blob, or kubectl's output.
+#[derive(Clone)]
+struct NamedText {
+    /// The name for messages.
+    name: String,
+    bytes: Vec<u8>,
+}
+
+/// A file in a git revision.
+struct GitBlob {
+    name: String,
+    id: String,
+}
 
 /// Reads both sides; `None` if one has errors. If one side is a live cluster and the other has no pods and no
 /// workloads, the other is a proposal for that cluster: every kind of which it has no objects is taken from the
 /// cluster.
-pub(crate) fn read_both(global: &Global, sources: &[Source<'_>; 2]) -> Result<Option<[Read; 2]>> {
-    if sources.iter().all(Source::reads_stdin) {
-        return Err(with_hint("standard input is named twice", "it can be read once"));
+pub(crate) fn read_both(global: &GlobalArgs, sources: &[InputSource<'_>; 2]) -> Result<Option<[ReadInput; 2]>> {
+    if sources.iter().all(InputSource::reads_stdin) {
+        return Err(with_hint("standard input (`-`) is named twice", "it can be read only once"));
     }
-    let mut lives: [Live; 2] = Default::default();
+    let mut lives: [Vec<NamedText>; 2] = Default::default();
     for (source, live) in sources.iter().zip(&mut lives) {
-        if let Source::Cluster { context } = source {
+        if let InputSource::Cluster { context } = source {
             *live = objects_of(*context)?;
         }
     }
@@ -118,31 +129,37 @@ pub(crate) fn read_both(global: &Global, sources: &[Source<'_>; 2]) -> Result<Op
 }
 
 /// Reads the side again, with the missing kinds taken from the cluster.
-fn complete(global: &Global, source: &Source<'_>, side: &Read, live: &Live) -> Result<Option<Read>> {
+fn complete(
+    global: &GlobalArgs,
+    source: &InputSource<'_>,
+    side: &ReadInput,
+    live: &[NamedText],
+) -> Result<Option<ReadInput>> {
     if source.reads_stdin() {
-        let hint = "name a file instead: what a file lacks is taken from the cluster";
-        return Err(with_hint("standard input has no pods and no workloads to compare a cluster's with", hint));
+        let hint = "name a file instead: kinds that the file does not contain are then taken from the cluster";
+        return Err(with_hint("standard input contains no pods and no workloads to compare with the cluster", hint));
     }
     if side.objects.is_empty() {
-        let hint = "name what has the policies; to compare with no policies at all, name files with the pods alone";
-        return Err(with_hint("nothing is proposed: there is no object that is read", hint));
+        let hint =
+            "name files with policies; to compare with no policies at all, name files that contain only the pods";
+        return Err(with_hint("nothing is proposed: the input contains no objects of a kind that weir reads", hint));
     }
     let has: BTreeSet<String> = side.objects.iter().map(|object| Key::of(object).kind).collect();
     let mut taken = BTreeSet::new();
     let mut lacking = Vec::with_capacity(live.len());
-    for (name, text) in live {
+    for NamedText { name, bytes } in live {
         let mut list: serde_json::Value =
-            serde_json::from_slice(text).with_context(|| format!("kubectl prints no JSON for {name}"))?;
+            serde_json::from_slice(bytes).with_context(|| format!("the output of kubectl for {name} is not JSON"))?;
         if let Some(items) = list["items"].as_array_mut() {
             items.retain(|item| item["kind"].as_str().is_some_and(|kind| !has.contains(kind)));
             taken.extend(items.iter().filter_map(|item| item["kind"].as_str().map(str::to_owned)));
         }
-        lacking.push((name.clone(), serde_json::to_vec(&list)?));
+        lacking.push(NamedText { name: name.clone(), bytes: serde_json::to_vec(&list)? });
     }
     if !global.quiet {
         let taken: Vec<String> = taken.into_iter().collect();
-        page::complain(format_args!(
-            "note: no pods and no workloads are proposed, so what is not is the cluster's: {}",
+        page::print_to_stderr(format_args!(
+            "note: your files contain no pods or workloads; taken from the cluster: {}",
             taken.join(", ")
         ));
     }
@@ -151,14 +168,15 @@ fn complete(global: &Global, source: &Source<'_>, side: &Read, live: &Live) -> R
 
 /// Reads the objects that an artifact was compiled from. They include its lists, and must be read with the options of
 /// the compilation.
-pub(crate) fn read_artifact(global: &Global, path: &str) -> Result<Option<Read>> {
+pub(crate) fn read_artifact(global: &GlobalArgs, path: &str) -> Result<Option<ReadInput>> {
     let artifact = crate::commands::inspect::load(Path::new(path))?;
     if artifact.objects.is_empty() {
-        let hint = "it was compiled by an older weir; compile it again, or name the files that it was made from";
-        return Err(with_hint(format!("{path} does not hold the objects that it was made from"), hint));
+        let hint =
+            "an older version of weir compiled it; compile it again, or name the files that it was compiled from";
+        return Err(with_hint(format!("{path} does not contain the objects that it was compiled from"), hint));
     }
-    let objects = vec![(path.to_owned(), artifact.objects.into_bytes())];
-    let Some(read) = read::read_sound_without_lists(global, |loaded| add_all(loaded, objects))? else {
+    let objects = vec![NamedText { name: path.to_owned(), bytes: artifact.objects.into_bytes() }];
+    let Some(read) = read::read_valid_without_lists(global, |loaded| add_all(loaded, objects))? else {
         return Ok(None);
     };
     let manifest: serde_json::Value =
@@ -175,12 +193,12 @@ pub(crate) fn read_artifact(global: &Global, path: &str) -> Result<Option<Read>>
     Ok(Some(read))
 }
 
-fn add_all(loaded: &mut Loaded, files: Vec<(String, Vec<u8>)>) {
-    files.into_iter().for_each(|(name, bytes)| loaded.add_text(name, bytes));
+fn add_all(loaded: &mut LoadedInputs, texts: Vec<NamedText>) {
+    texts.into_iter().for_each(|text| loaded.add_text(text.name, text.bytes));
 }
 
 /// The files at a path of a revision: the file itself, or the files of a directory that would be read.
-fn files_of(revision: &str, path: &str) -> Result<Vec<(String, Vec<u8>)>> {
+fn files_of(revision: &str, path: &str) -> Result<Vec<NamedText>> {
     let from_here = path.strip_prefix("./").or((path == ".").then_some(""));
     let at = match from_here {
         Some(rest) => format!("{}{rest}", git(&["rev-parse", "--show-prefix"], None)?.trim_end()),
@@ -190,7 +208,7 @@ fn files_of(revision: &str, path: &str) -> Result<Vec<(String, Vec<u8>)>> {
     let commit = git(&["rev-parse", "--verify", "--quiet", "--end-of-options", &format!("{revision}^{{tree}}")], None);
     let tree = commit.map_err(|error| {
         let hint = "a revision is a branch, a tag or a commit; a shallow clone may lack it: `git fetch origin REV`";
-        with_hint(format!("git knows no revision `{revision}` here ({error})"), hint)
+        with_hint(format!("git does not know the revision `{revision}` ({error})"), hint)
     })?;
     let mut arguments = vec!["ls-tree", "-r", "-z", "--full-tree", tree.trim_end()];
     if !at.is_empty() {
@@ -199,29 +217,33 @@ fn files_of(revision: &str, path: &str) -> Result<Vec<(String, Vec<u8>)>> {
     let listed = git(&arguments, None)?;
     let mut wanted = Vec::new();
     for entry in listed.split('\0').filter(|it| !it.is_empty()) {
-        let (meta, file) = entry.split_once('\t').context("git ls-tree prints something else than expected")?;
+        let (meta, file) = entry.split_once('\t').context("git ls-tree printed an unexpected line")?;
         let below = Path::new(file.strip_prefix(at).unwrap_or(file));
-        let is_wanted = file == at || Loaded::is_wanted(below);
+        let is_wanted = file == at || LoadedInputs::is_wanted(below);
         let fields: Vec<&str> = meta.split(' ').collect();
         match fields[..] {
             ["120000", _, id]
-                if is_wanted || (Loaded::is_searched(below) && is_directory(tree.trim_end(), file, id)?) =>
+                if is_wanted || (LoadedInputs::is_searched(below) && is_directory(tree.trim_end(), file, id)?) =>
             {
                 return Err(with_hint(
                     format!("{revision}:{file} is a symbolic link"),
-                    "links are not followed in a revision: name what it leads to",
+                    "links are not followed in a revision: name the link's target instead",
                 ));
             }
-            ["160000", ..] if file == at || Loaded::is_searched(below) => {
-                page::complain(format_args!("warning: {revision}:{file} is a submodule: what is in it is not read"));
+            ["160000", ..] if file == at || LoadedInputs::is_searched(below) => {
+                page::print_to_stderr(format_args!(
+                    "warning: {revision}:{file} is a submodule: its files are not read"
+                ));
             }
-            [_, "blob", id] if is_wanted => wanted.push((format!("{revision}:{file}"), id.to_owned())),
+            [_, "blob", id] if is_wanted => {
+                wanted.push(GitBlob { name: format!("{revision}:{file}"), id: id.to_owned() });
+            }
             _ => {}
         }
     }
     if wanted.is_empty() {
-        let hint = "paths are from the repository's root; write ./PATH for one from here";
-        return Err(with_hint(format!("nothing to read in git:{revision}:{path}"), hint));
+        let hint = "paths are relative to the repository's root; write ./PATH for a path relative to this directory";
+        return Err(with_hint(format!("no files to read in git:{revision}:{path}"), hint));
     }
     contents(wanted)
 }
@@ -248,30 +270,30 @@ fn is_directory(tree: &str, link: &str, id: &str) -> Result<bool> {
 }
 
 /// The contents of many blobs, from one process.
-fn contents(wanted: Vec<(String, String)>) -> Result<Vec<(String, Vec<u8>)>> {
-    let ids: String = wanted.iter().map(|(_, id)| format!("{id}\n")).collect();
+fn contents(wanted: Vec<GitBlob>) -> Result<Vec<NamedText>> {
+    let ids: String = wanted.iter().map(|blob| format!("{}\n", blob.id)).collect();
     let output = run(Command::new("git").args(["cat-file", "--batch"]), Some(ids))?;
     let mut rest = output.stdout.as_slice();
     let mut files = Vec::with_capacity(wanted.len());
-    for (name, _) in wanted {
-        let broken = || anyhow!("git cat-file does not give {name}");
+    for GitBlob { name, .. } in wanted {
+        let broken = || anyhow!("git cat-file did not print {name}");
         let end = rest.iter().position(|it| *it == b'\n').ok_or_else(broken)?;
         let header = std::str::from_utf8(&rest[..end]).map_err(|_| broken())?;
         let size: usize = header.rsplit(' ').next().and_then(|it| it.parse().ok()).ok_or_else(broken)?;
         let bytes = rest.get(end + 1..end + 1 + size).ok_or_else(broken)?.to_vec();
         rest = rest.get(end + size + 2..).unwrap_or_default();
-        files.push((name, bytes));
+        files.push(NamedText { name, bytes });
     }
     Ok(files)
 }
 
 fn git(arguments: &[&str], input: Option<String>) -> Result<String> {
     let output = run(Command::new("git").args(arguments), input)?;
-    String::from_utf8(output.stdout).context("git prints a name that is not UTF-8")
+    String::from_utf8(output.stdout).context("git printed a name that is not UTF-8")
 }
 
 /// Gets all relevant objects with `kubectl get`.
-fn objects_of(context: Option<&str>) -> Result<Vec<(String, Vec<u8>)>> {
+fn objects_of(context: Option<&str>) -> Result<Vec<NamedText>> {
     let command = |kinds: &str| {
         let mut command = Command::new("kubectl");
         command.args(["get", kinds, "--all-namespaces", "--output=json", "--ignore-not-found"]);
@@ -281,9 +303,11 @@ fn objects_of(context: Option<&str>) -> Result<Vec<(String, Vec<u8>)>> {
     let hint = "the cluster is read with kubectl, as this user: `kubectl get pods -A` must work";
     let objects = run(&mut command(KINDS), None).map_err(|error| with_hint(format!("{error:#}"), hint))?;
     let name = |kind: &str| format!("cluster:{}{kind}", context.map(|it| format!("{it}/")).unwrap_or_default());
-    let mut found = vec![(name("objects"), objects.stdout)];
+    let mut found = vec![NamedText { name: name("objects"), bytes: objects.stdout }];
     match run(&mut command("cidrlists.weir.dev"), None) {
-        Ok(lists) if !lists.stdout.is_empty() => found.push((name("cidrlists"), lists.stdout)),
+        Ok(lists) if !lists.stdout.is_empty() => {
+            found.push(NamedText { name: name("cidrlists"), bytes: lists.stdout });
+        }
         Ok(_) => {}
         // A cluster without the CRD has no lists.
         Err(error) if format!("{error:#}").contains("have a resource type") => {}
@@ -313,7 +337,7 @@ fn run(command: &mut Command, input: Option<String>) -> Result<Output> {
         return Ok(output);
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.trim().lines().last().unwrap_or("it says nothing").to_owned();
+    let said = said.trim().lines().last().unwrap_or("it printed no error message").to_owned();
     Err(anyhow!("{program} failed: {said}"))
 }
 
@@ -322,18 +346,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_side_is_read_as_it_is_written() {
-        let paths = |it| Source::Paths(it);
+    fn every_form_of_source_is_parsed() {
+        let paths = |it| InputSource::Paths(it);
         for (text, expected) in [
             ("a.yaml,b/", paths(vec!["a.yaml", "b/"])),
             ("-", paths(vec!["-"])),
-            ("git:main:policies", Source::Git { revision: "main", path: "policies" }),
-            ("git:v1:", Source::Git { revision: "v1", path: "" }),
-            ("cluster:", Source::Cluster { context: None }),
-            ("cluster:prod", Source::Cluster { context: Some("prod") }),
+            ("git:main:policies", InputSource::Git { revision: "main", path: "policies" }),
+            ("git:v1:", InputSource::Git { revision: "v1", path: "" }),
+            ("cluster:", InputSource::Cluster { context: None }),
+            ("cluster:prod", InputSource::Cluster { context: Some("prod") }),
         ] {
-            assert_eq!(Source::parse(text).expect("a source"), expected, "{text}");
+            assert_eq!(InputSource::parse(text).expect("a source"), expected, "{text}");
         }
-        assert!(Source::parse("git:main").is_err() && Source::parse("git::x").is_err());
+        assert!(InputSource::parse("git:main").is_err() && InputSource::parse("git::x").is_err());
     }
 }

@@ -15,7 +15,7 @@ use weir_objects::k8s::{LabelSelector, Labels, Operator, Requirement};
 
 /// Why one rule does not match a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Miss {
+pub(crate) struct RuleMismatch {
     pub(crate) policy: PolicyId,
     pub(crate) rule: u32,
     /// The mismatch of every peer; empty if one matches, or if the rule names no peers.
@@ -25,21 +25,27 @@ pub(crate) struct Miss {
 }
 
 /// Rules of these policies that do not match, the nearest first.
-pub(crate) fn misses(cluster: &Cluster, policies: &[PolicyId], direction: Direction, flow: &Flow) -> Vec<Miss> {
+pub(crate) fn mismatches(
+    cluster: &Cluster,
+    policies: &[PolicyId],
+    direction: Direction,
+    flow: &Flow,
+) -> Vec<RuleMismatch> {
     let mut found = Vec::new();
     for id in policies {
         let policy = &cluster.policies[id.index()];
         for (rule, index) in policy.rules(direction).unwrap_or_default().iter().zip(0u32..) {
-            let asked = Asked { cluster, direction, flow, own: policy.namespace };
-            found.push(Miss { policy: *id, rule: index, peers: asked.peers(rule), ports: asked.ports(rule) });
+            let asked = MismatchSearch { cluster, direction, flow, own: policy.namespace };
+            found.push(RuleMismatch { policy: *id, rule: index, peers: asked.peers(rule), ports: asked.ports(rule) });
         }
     }
-    // Rules with one mismatch come before rules with two, and a wrong port before a wrong peer.
+    // Rules with one mismatch come before rules with two, and a wrong port before a wrong peer: a rule for other
+    // peers is probably about other traffic.
     found.sort_by_key(|it| (!it.peers.is_empty(), !it.ports.is_empty()));
     found
 }
 
-struct Asked<'a> {
+struct MismatchSearch<'a> {
     cluster: &'a Cluster,
     direction: Direction,
     flow: &'a Flow,
@@ -47,7 +53,7 @@ struct Asked<'a> {
     own: NamespaceId,
 }
 
-impl Asked<'_> {
+impl MismatchSearch<'_> {
     fn remote(&self) -> End {
         match self.direction {
             Direction::Egress => self.flow.destination,
@@ -79,7 +85,7 @@ impl Asked<'_> {
         let Some(id) = self.member() else {
             return Some(match self.remote().endpoint {
                 Some(id) => format!("{} is not selected as a pod", self.cluster.endpoint_name(id)),
-                None => "selectors match pods only, and the other end is none".to_owned(),
+                None => "selectors match only pods, and the other end is not a pod".to_owned(),
             });
         };
         let endpoint = &self.cluster.endpoints[id.index()];
@@ -186,10 +192,10 @@ fn unmet_requirement(requirement: &Requirement, labels: &Labels) -> Option<Strin
             Some(format!("label {key} is `{found}`, not one of {values}"))
         }
         (Operator::NotIn, Some(found)) if requirement.values.contains(found) => {
-            Some(format!("label {key} is `{found}`, and must not be one of {values}"))
+            Some(format!("label {key} is `{found}`, but must not be one of {values}"))
         }
         (Operator::Exists, None) => Some(format!("label {key} is missing")),
-        (Operator::DoesNotExist, Some(_)) => Some(format!("label {key} is there, and must not be")),
+        (Operator::DoesNotExist, Some(_)) => Some(format!("label {key} is set, but must not be")),
         _ => None,
     }
 }

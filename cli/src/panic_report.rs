@@ -4,9 +4,9 @@ use std::any::Any;
 use std::backtrace::Backtrace;
 use std::panic;
 
-use crate::page::Page;
+use crate::page::OutputPage;
 
-/// The exit code of our own bugs.
+/// The exit code after a panic; the same as Rust's own.
 pub(crate) const EXIT_CODE: u8 = 101;
 
 /// Installs a panic hook that prints a page for the user instead of only a location.
@@ -18,14 +18,14 @@ pub(crate) fn install_hook() {
             // The standard hook is not used: it would print the message again, unescaped.
             page.lines(&Backtrace::force_capture().to_string());
         }
-        page.complain();
+        page.print_to_stderr();
     }));
 }
 
-fn page(payload: &dyn Any, place: &str) -> Page {
+fn page(payload: &dyn Any, place: &str) -> OutputPage {
     let message = payload.downcast_ref::<&str>().map(|it| (*it).to_owned());
     let message = message.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     page.line("error: this is a bug in weir, not in your input");
     page.line(format_args!("  what: {message}"));
     page.line(format_args!("  where: {place}"));
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_says_what_broke_and_what_to_report() {
+    fn the_page_names_the_panic_and_what_to_report() {
         for payload in [&"no such block" as &dyn Any, &"no such block".to_owned()] {
             let page = page(payload, "compiler/codegen/src/ir.rs:7:9");
             let page = page.as_str();

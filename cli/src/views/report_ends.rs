@@ -12,14 +12,14 @@ use super::words;
 
 /// A change between ends: all of these to all of those.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Change {
-    pub(crate) from: Members,
-    pub(crate) to: Members,
+pub(crate) struct ChangedEnds {
+    pub(crate) from: ChangeMembers,
+    pub(crate) to: ChangeMembers,
 }
 
 /// The endpoints and addresses that take part in a change.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Members {
+pub(crate) struct ChangeMembers {
     pub(crate) endpoints: Vec<Member>,
     /// Outside addresses, sorted, both ends inclusive.
     pub(crate) ranges: Vec<(IpAddr, IpAddr)>,
@@ -36,7 +36,7 @@ pub(crate) struct Member {
 
 /// One end as the page knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct ReportEnd {
     /// `None` for addresses outside.
     pub(crate) namespace: Option<String>,
     pub(crate) name: String,
@@ -46,21 +46,22 @@ pub(crate) struct Shown {
     pub(crate) subject: i64,
     pub(crate) peers: [i64; 2],
     /// The changes in which the end takes part.
-    pub(crate) part: Part,
+    pub(crate) part: ChangeNumbers,
 }
 
 /// The numbers of changes, as source and as destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Part {
+pub(crate) struct ChangeNumbers {
     pub(crate) from: Vec<usize>,
     pub(crate) to: Vec<usize>,
 }
 
 /// Parties sorted by namespace and name, then zones.
-pub(crate) fn ends(reach: &Reach<'_>, changes: &[Change]) -> Vec<Shown> {
-    let (parts, strangers) = parts(reach, changes);
-    let mut found: Vec<Shown> = reach.parties.iter().flat_map(|party| split_party(reach, party, &parts)).collect();
-    found.extend(strangers.into_iter().map(|(member, part)| stranger(member, part)));
+pub(crate) fn ends(reach: &Reach<'_>, changes: &[ChangedEnds]) -> Vec<ReportEnd> {
+    let MemberChanges { by_endpoint, unlisted } = changes_of_members(reach, changes);
+    let mut found: Vec<ReportEnd> =
+        reach.parties.iter().flat_map(|party| split_party(reach, party, &by_endpoint)).collect();
+    found.extend(unlisted.into_iter().map(|(member, part)| unlisted_end(member, part)));
     found.sort_by(|a, b| (&a.namespace, &a.name, &a.pods).cmp(&(&b.namespace, &b.name, &b.pods)));
     for family in [Family::V4, Family::V6] {
         let starts = starts(changes, family);
@@ -71,37 +72,41 @@ pub(crate) fn ends(reach: &Reach<'_>, changes: &[Change]) -> Vec<Shown> {
     found
 }
 
-type Strangers = BTreeMap<Member, Part>;
+/// The changes in which each endpoint takes part.
+#[derive(Default)]
+struct MemberChanges {
+    by_endpoint: HashMap<EndpointId, ChangeNumbers>,
+    /// Endpoints that belong to no party of the reach.
+    unlisted: BTreeMap<Member, ChangeNumbers>,
+}
 
-/// The changes in which every endpoint takes part. Endpoints that belong to no party are returned separately.
-fn parts(reach: &Reach<'_>, changes: &[Change]) -> (HashMap<EndpointId, Part>, Strangers) {
+fn changes_of_members(reach: &Reach<'_>, changes: &[ChangedEnds]) -> MemberChanges {
     let known: BTreeSet<EndpointId> = reach.parties.iter().flat_map(|it| it.members.iter().copied()).collect();
-    let mut parts: HashMap<EndpointId, Part> = HashMap::new();
-    let mut strangers = Strangers::new();
+    let mut found = MemberChanges::default();
     for (number, change) in changes.iter().enumerate() {
-        type Side = fn(&mut Part) -> &mut Vec<usize>;
-        let sides: [(_, Side); 2] = [(&change.from, |it| &mut it.from), (&change.to, |it| &mut it.to)];
+        type SelectNumbers = fn(&mut ChangeNumbers) -> &mut Vec<usize>;
+        let sides: [(_, SelectNumbers); 2] = [(&change.from, |it| &mut it.from), (&change.to, |it| &mut it.to)];
         for (members, side) in sides {
             for member in &members.endpoints {
                 let part = match member.id.filter(|id| known.contains(id)) {
-                    Some(id) => parts.entry(id).or_default(),
-                    None => strangers.entry(member.clone()).or_default(),
+                    Some(id) => found.by_endpoint.entry(id).or_default(),
+                    None => found.unlisted.entry(member.clone()).or_default(),
                 };
                 side(part).push(number);
             }
         }
     }
-    (parts, strangers)
+    found
 }
 
-fn split_party(reach: &Reach<'_>, party: &Party, parts: &HashMap<EndpointId, Part>) -> Vec<Shown> {
-    let mut by_part: BTreeMap<Part, Vec<&str>> = BTreeMap::new();
+fn split_party(reach: &Reach<'_>, party: &Party, parts: &HashMap<EndpointId, ChangeNumbers>) -> Vec<ReportEnd> {
+    let mut by_part: BTreeMap<ChangeNumbers, Vec<&str>> = BTreeMap::new();
     for member in &party.members {
         let part = parts.get(member).cloned().unwrap_or_default();
         by_part.entry(part).or_default().push(&reach.cluster.endpoints[member.index()].name);
     }
     let is_split = by_part.len() > 1;
-    let shown = |(part, pods): (Part, Vec<&str>)| Shown {
+    let shown = |(part, pods): (ChangeNumbers, Vec<&str>)| ReportEnd {
         namespace: Some(reach.namespace(party.namespace).to_owned()),
         name: if is_split { format!("{} ({})", party.name, some(&pods)) } else { party.name.clone() },
         kind: party.kind.clone(),
@@ -121,8 +126,8 @@ fn some(pods: &[&str]) -> String {
 }
 
 /// An endpoint that is gone, or on its node's network.
-fn stranger(member: Member, part: Part) -> Shown {
-    Shown {
+fn unlisted_end(member: Member, part: ChangeNumbers) -> ReportEnd {
+    ReportEnd {
         namespace: Some(member.namespace),
         pods: vec![member.name.clone()],
         name: member.name,
@@ -134,15 +139,17 @@ fn stranger(member: Member, part: Part) -> Shown {
 }
 
 /// Where ranges of changes begin and where they have ended, sorted.
-fn starts(changes: &[Change], family: Family) -> Vec<u128> {
+fn starts(changes: &[ChangedEnds], family: Family) -> Vec<u128> {
     let all = changes.iter().flat_map(|it| it.from.ranges.iter().chain(&it.to.ranges));
     let of_family = all.filter(|it| Family::of(it.0) == family);
     let ends = of_family.flat_map(|(first, last)| [Some(to_number(*first).1), to_number(*last).1.checked_add(1)]);
     ends.flatten().collect::<BTreeSet<u128>>().into_iter().collect()
 }
 
-fn split_zone(zone: &Zone, starts: &[u128], changes: &[Change]) -> Vec<Shown> {
-    let mut by_part: BTreeMap<Part, Vec<(IpAddr, IpAddr)>> = BTreeMap::new();
+/// Splits a zone where changes begin and end. Adjacent pieces with the same changes are joined again, because the cuts
+/// are those of all changes, also of changes between other ends.
+fn split_zone(zone: &Zone, starts: &[u128], changes: &[ChangedEnds]) -> Vec<ReportEnd> {
+    let mut by_part: BTreeMap<ChangeNumbers, Vec<(IpAddr, IpAddr)>> = BTreeMap::new();
     for piece in zone.ranges.iter().flat_map(|it| cut(*it, starts)) {
         let ranges = by_part.entry(part_of(piece.0, changes)).or_default();
         match ranges.last_mut() {
@@ -151,7 +158,7 @@ fn split_zone(zone: &Zone, starts: &[u128], changes: &[Change]) -> Vec<Shown> {
         }
     }
     let peer = |family| if zone.family as usize == family { i64::from(zone.peer.0) } else { -1 };
-    let shown = |(part, ranges): (Part, Vec<(IpAddr, IpAddr)>)| Shown {
+    let shown = |(part, ranges): (ChangeNumbers, Vec<(IpAddr, IpAddr)>)| ReportEnd {
         namespace: None,
         name: words::ranges(&ranges),
         kind: String::new(),
@@ -176,11 +183,12 @@ fn cut((first, last): (IpAddr, IpAddr), starts: &[u128]) -> Vec<(IpAddr, IpAddr)
     pieces
 }
 
-fn part_of(address: IpAddr, changes: &[Change]) -> Part {
-    let is_in = |members: &Members| {
+fn part_of(address: IpAddr, changes: &[ChangedEnds]) -> ChangeNumbers {
+    let is_in = |members: &ChangeMembers| {
         let after = members.ranges.partition_point(|(first, _)| *first <= address);
         after.checked_sub(1).is_some_and(|before| address <= members.ranges[before].1)
     };
-    let numbers = |of: fn(&Change) -> &Members| (0..changes.len()).filter(|it| is_in(of(&changes[*it]))).collect();
-    Part { from: numbers(|it| &it.from), to: numbers(|it| &it.to) }
+    let numbers =
+        |of: fn(&ChangedEnds) -> &ChangeMembers| (0..changes.len()).filter(|it| is_in(of(&changes[*it]))).collect();
+    ChangeNumbers { from: numbers(|it| &it.from), to: numbers(|it| &it.to) }
 }

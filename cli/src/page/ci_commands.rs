@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_end_a_property_is_escaped() {
+    fn separators_in_properties_are_escaped() {
         assert_eq!(written("error", &[("file", "a,b:c%\n")], "x\ny%\r"), "::error file=a%2Cb%3Ac%25\\n::x%0Ay%25\\r");
     }
 

@@ -10,7 +10,7 @@ use weir_model::Assumptions;
 use weir_model::resolve::resolve;
 use weir_objects::decode::{self, Input, InputKind, decode};
 
-use super::Subject;
+use super::MeasuredPrograms;
 
 const PODS: usize = 1_000;
 const NAMESPACES: usize = 20;
@@ -18,17 +18,17 @@ const APPS: usize = 40;
 const TIERS: usize = 7;
 
 /// Compiles the policies as the agent would for this kernel.
-pub(super) fn subject(policies: usize) -> Result<Subject> {
+pub(super) fn programs(policies: usize) -> Result<MeasuredPrograms> {
     let input = Input { name: "made".to_owned(), bytes: text(policies).into_bytes(), kind: InputKind::Manifest };
     let (decoded, found) = decode(vec![input], &decode::Options { default_namespace: "default".to_owned() });
-    ensure!(!found.has_errors(), "policies of our own making cannot be read");
+    ensure!(!found.has_errors(), "the generated policies cannot be read");
     let (cluster, _) = resolve(&decoded.objects, Assumptions::default());
     let kernel = weir_runtime::sys::kernel_version().unwrap_or(Target::BASE.kernel);
     let target = Target { kernel };
     let options = Options { target: target.max(Target::BASE), ..Options::default() };
     let compiled = compile(&cluster, &Scope::everything(&cluster), &options).map_err(|error| anyhow!(error))?;
     let artifact = compiled.artifact(&cluster, &options, |_| ()).context("the artifact cannot be put together")?;
-    Ok(Subject { artifact, classes: compiled.classes, cluster })
+    Ok(MeasuredPrograms { artifact, classes: compiled.classes, cluster })
 }
 
 fn text(policies: usize) -> String {

@@ -13,9 +13,9 @@ use minisign_verify::{PublicKey, Signature};
 use weir_artifact::Artifact;
 use weir_verify as verify;
 
-use super::super::Outcome;
+use super::super::CommandOutcome;
 use super::super::verify::{is_as_compiled, line, print_differences};
-use crate::args::{Global, Paths};
+use crate::args::{GlobalArgs, InputPaths};
 use crate::failure::{self, with_hint};
 use crate::{page, read};
 
@@ -25,20 +25,20 @@ const EXTENSION: &str = ".minisig";
 const SIGN: &str = "sign it with `minisign -S -s SECRET-KEY -m ARTIFACT`; nothing was attached";
 
 /// Fails unless the owner of the key has signed the bytes.
-pub(super) fn check_signature(global: &Global, artifact: &Path, bytes: &[u8], key: &Path) -> Result<()> {
+pub(super) fn check_signature(global: &GlobalArgs, artifact: &Path, bytes: &[u8], key: &Path) -> Result<()> {
     let public = read_text(key).and_then(|text| {
-        public_key(&text).with_context(|| format!("{} is no public key of minisign", key.display()))
+        public_key(&text).with_context(|| format!("{} is not a minisign public key", key.display()))
     })?;
     let beside = signature_of(artifact);
     let text = std::fs::read_to_string(&beside).map_err(|error| {
         with_hint(format!("there is no signature: cannot read {}: {error}", beside.display()), SIGN)
     })?;
     let signature =
-        Signature::decode(&text).with_context(|| format!("{} is no signature of minisign", beside.display()))?;
+        Signature::decode(&text).with_context(|| format!("{} is not a minisign signature", beside.display()))?;
     // `true`: also takes minisign's older kind of signature, which is over the file itself and not over its hash.
     public.verify(bytes, &signature, true).map_err(|error| {
         let message = format!("{} is not signed by the key in {}: {error}", artifact.display(), key.display());
-        with_hint(message, "the artifact was changed, or it is another's; nothing was attached")
+        with_hint(message, "the artifact was changed, or signed with another key; nothing was attached")
     })?;
     if !global.quiet {
         page::print(format_args!("signed: {}", signature.trusted_comment()))?;
@@ -65,24 +65,24 @@ fn read_text(path: &Path) -> Result<String> {
 }
 
 /// Refuses an artifact that does not enforce these policies, or whose code is not the code that we would compile.
-pub(super) fn check_policies(global: &Global, artifact: &Artifact, paths: &Paths) -> Result<Outcome> {
-    let Some(read) = read::read_sound(global, paths)? else { return Ok(Outcome::Failed) };
+pub(super) fn check_policies(global: &GlobalArgs, artifact: &Artifact, paths: &InputPaths) -> Result<CommandOutcome> {
+    let Some(read) = read::read_valid(global, paths)? else { return Ok(CommandOutcome::Failed) };
     let report = verify::verify(artifact, &read.cluster);
     print_differences(&report);
     if !report.is_verified() {
         let hint = "nothing was attached; compile the policies again";
         failure::print(&with_hint("the artifact does not enforce these policies", hint));
-        return Ok(Outcome::Findings);
+        return Ok(CommandOutcome::Findings);
     }
     if !is_as_compiled(artifact, &read.cluster)? {
         failure::print(&with_hint(
-            "the artifact's programs or maps are not those that this weir makes of these policies",
+            "the artifact's programs or maps are not those that this version of weir compiles from the policies",
             "nothing was attached; compile the policies again with this version of weir",
         ));
-        return Ok(Outcome::Findings);
+        return Ok(CommandOutcome::Findings);
     }
     if !global.quiet {
         page::print(line(&report))?;
     }
-    Ok(Outcome::Clean)
+    Ok(CommandOutcome::Clean)
 }

@@ -6,18 +6,18 @@ use std::fmt::Write as _;
 use weir_analysis::diff::{Account, Change, Decides, Namer, Presence, Row, State};
 use weir_model::{Direction, PolicyId};
 
-use super::Compared;
+use super::Comparison;
+use super::cause_lines::{CauseLines, VerdictCause, causes};
 use super::flows;
-use super::places::{Culprit, Places, culprits};
 
-/// The largest number of culprits that are listed.
-const MOST_CULPRITS: usize = 3;
+/// The largest number of causes that are listed.
+const MOST_CAUSES: usize = 3;
 
 /// Everything that sentences are made from.
-pub(super) struct Words<'a, 'c> {
-    pub(super) compared: &'a Compared,
+pub(super) struct DiffWording<'a, 'c> {
+    pub(super) compared: &'a Comparison,
     pub(super) namer: &'a Namer<'c>,
-    pub(super) places: &'a Places,
+    pub(super) places: &'a CauseLines,
 }
 
 /// Isolation of a group that begins or ends.
@@ -25,10 +25,18 @@ pub(super) struct Isolated {
     pub(super) begins: bool,
     pub(super) text: String,
     /// The policies that isolate the group, on the side where it is isolated.
-    pub(super) policies: Vec<Culprit>,
+    pub(super) policies: Vec<VerdictCause>,
 }
 
-impl Words<'_, '_> {
+/// Changes of isolation that are described together: they differ only in their direction.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct IsolationKey<'a> {
+    begins: bool,
+    endpoints: &'a [u32],
+    policies: &'a [PolicyId],
+}
+
+impl DiffWording<'_, '_> {
     /// `2 regions newly allowed, 1 region no longer allowed`
     pub(super) fn headline(&self) -> String {
         let rows = &self.compared.diff.rows;
@@ -51,10 +59,10 @@ impl Words<'_, '_> {
     }
 
     /// Sentences about endpoints that were added and removed.
-    pub(super) fn comings_and_goings(&self) -> Vec<String> {
+    pub(super) fn endpoint_changes(&self) -> Vec<String> {
         let endpoints = &self.compared.diff.endpoints;
         let mut lines = Vec::new();
-        for (which, word) in [(1, "New"), (0, "Gone")] {
+        for (which, word) in [(1, "New"), (0, "Removed")] {
             let alone = |it: &u32| {
                 let ids = endpoints[*it as usize].ids;
                 ids[which].is_some() && ids[1 - which].is_none()
@@ -72,21 +80,20 @@ impl Words<'_, '_> {
 
     /// Isolation that begins or ends, both directions of one group together.
     pub(super) fn isolation(&self) -> Vec<Isolated> {
-        type Same<'a> = (bool, &'a [u32], &'a [PolicyId]);
-        let mut groups: BTreeMap<Same<'_>, Vec<&str>> = BTreeMap::new();
+        let mut groups: BTreeMap<IsolationKey<'_>, Vec<&str>> = BTreeMap::new();
         for change in &self.compared.diff.isolation {
-            let key = (change.begins, change.endpoints.as_slice(), change.policies.as_slice());
+            let key = IsolationKey { begins: change.begins, endpoints: &change.endpoints, policies: &change.policies };
             groups.entry(key).or_default().push(change.direction.name());
         }
-        let one = |((begins, endpoints, policies), directions): (Same<'_>, Vec<&str>)| {
+        let one = |(IsolationKey { begins, endpoints, policies }, directions): (IsolationKey<'_>, Vec<&str>)| {
             let who = self.namer.endpoints(endpoints, Presence::Kept);
-            let policies: Vec<Culprit> = policies.iter().map(|it| Culprit::Policy(*it)).collect();
+            let policies: Vec<VerdictCause> = policies.iter().map(|it| VerdictCause::Policy(*it)).collect();
             let by = self.list(usize::from(begins), &policies);
             let verb = if directions.len() == 1 { "is" } else { "are" };
             let what = directions.join(" and ");
             let text = match begins {
-                true => format!("{what} of {who} {verb} isolated now, by {by}: only what rules allow passes"),
-                false => format!("{what} of {who} {verb} no longer isolated, as by {by} before: everything passes"),
+                true => format!("{what} of {who} {verb} now isolated, by {by}: only traffic that rules allow passes"),
+                false => format!("{what} of {who} {verb} no longer isolated (before: by {by}): all traffic passes"),
             };
             Isolated { begins, text, policies }
         };
@@ -113,17 +120,17 @@ impl Words<'_, '_> {
 
     /// One line for each end that decides.
     pub(super) fn why(&self, row: &Row) -> Vec<String> {
-        let both = if row.decides == Decides::Both && row.presence == Presence::Kept { "too " } else { "" };
+        let both = if row.decides == Decides::Both && row.presence == Presence::Kept { "also " } else { "" };
         let mut lines = Vec::new();
         for direction in [Direction::Egress, Direction::Ingress] {
             let Some(accounts) = row.accounts(direction) else { continue };
             let mut parts = Vec::new();
             for (which, when) in [(1, "now"), (0, "before")] {
-                let told = self.account(which, direction, &accounts[which]);
-                parts.extend(told.map(|text| format!("{when} {text}")));
+                let reason = self.account(which, direction, &accounts[which]);
+                parts.extend(reason.map(|text| format!("{when} {text}")));
             }
-            let too = if lines.is_empty() { "" } else { both };
-            lines.push(format!("{too}{}: {}", direction.name(), parts.join("; ")));
+            let also = if lines.is_empty() { "" } else { both };
+            lines.push(format!("{also}{}: {}", direction.name(), parts.join("; ")));
         }
         lines
     }
@@ -134,30 +141,30 @@ impl Words<'_, '_> {
     }
 
     fn account(&self, which: usize, direction: Direction, account: &Account) -> Option<String> {
-        let names = self.list(which, &culprits(direction, account));
+        let names = self.list(which, &causes(direction, account));
         Some(match account.state {
             State::Absent => return None,
             State::Free => "no policy applies".to_owned(),
             State::Open => "no policy isolates".to_owned(),
             State::List(_) => format!("denied by {names}"),
-            State::Service => "as its backends allow".to_owned(),
+            State::Service => "decided by the service's backends".to_owned(),
             State::Isolated if account.rules.is_empty() => format!("isolated by {names}, and no rule allows it"),
             State::Isolated => format!("allowed by {names}"),
         })
     }
 
-    /// The names of culprits with their lines.
-    fn list(&self, which: usize, culprits: &[Culprit]) -> String {
+    /// The names of causes with their lines.
+    fn list(&self, which: usize, causes: &[VerdictCause]) -> String {
         let mut names = Vec::new();
-        for culprit in culprits.iter().take(MOST_CULPRITS) {
-            let mut name = culprit.name(self.compared, which);
-            if let Some(line) = self.places.line(which, *culprit) {
+        for cause in causes.iter().take(MOST_CAUSES) {
+            let mut name = cause.name(self.compared, which);
+            if let Some(line) = self.places.line(which, *cause) {
                 _ = write!(name, " ({}:{})", line.file, line.line);
             }
             names.push(name);
         }
-        if culprits.len() > MOST_CULPRITS {
-            names.push(format!("{} more", culprits.len() - MOST_CULPRITS));
+        if causes.len() > MOST_CAUSES {
+            names.push(format!("{} more", causes.len() - MOST_CAUSES));
         }
         names.join(", ")
     }

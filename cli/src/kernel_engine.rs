@@ -23,9 +23,9 @@ const MOST_FLOWS: u32 = 64;
 
 /// Returns the function with which an `Engine` loads compiled programs into the kernel.
 pub(crate) fn make() -> Result<Box<Make>> {
-    let kernel = open("`--engine vm` runs the same programs without")?;
+    let kernel = open("`--engine vm` runs the same programs without these rights")?;
     let kernel = Rc::new(kernel);
-    Ok(Box::new(move |compiled| Ok(Box::new(Loaded::new(&kernel, compiled)?))))
+    Ok(Box::new(move |compiled| Ok(Box::new(KernelPrograms::new(&kernel, compiled)?))))
 }
 
 /// Opens the bpf system call; the error contains `instead`, an alternative without it.
@@ -36,14 +36,15 @@ pub(crate) fn open(instead: &str) -> Result<Kernel> {
     })
 }
 
-struct Loaded {
+struct KernelPrograms {
     trial: Trial,
     endpoints: Vec<Vec<u8>>,
-    /// The endpoint that `lo` represents now.
+    /// The endpoint whose entry `lo` has now. Rewriting the entry costs a
+    /// system call, so it is rewritten only for another endpoint.
     place: Option<usize>,
 }
 
-impl Loaded {
+impl KernelPrograms {
     fn new(kernel: &Kernel, compiled: &Compiled) -> Result<Self, Broken> {
         let [to_pod, from_pod] = &compiled.programs;
         let trial = Trial::load(kernel, &compiled.maps, [to_pod, from_pod], MOST_FLOWS).map_err(broken)?;
@@ -62,10 +63,12 @@ impl Loaded {
     }
 }
 
-impl Decide for Loaded {
+impl Decide for KernelPrograms {
     fn decide(&mut self, question: &Question) -> Result<Verdict, Broken> {
         self.stand_at(question.place)?;
-        let packet = question.first_packet().ok_or_else(|| Broken("a packet of two families".to_owned()))?;
+        let packet = question
+            .first_packet()
+            .ok_or_else(|| Broken("the addresses of the packet differ in their family".to_owned()))?;
         let came_in = match (question.own_node, question.remote == question.own) {
             (true, _) => 0,
             (_, true) => INTERFACE,

@@ -7,17 +7,17 @@ use weir_model::{Cluster, Direction, ListId, PolicyId};
 
 /// A list, or a policy with the rule that allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Reason {
+pub(crate) enum VerdictReason {
     List(ListId),
     Policy(PolicyId, Option<u32>),
 }
 
 /// The reasons in the order of policies, then of rules. Empty if neither a policy nor a list decides.
-pub(crate) fn reasons(side: &Side) -> Vec<Reason> {
+pub(crate) fn reasons(side: &Side) -> Vec<VerdictReason> {
     match &side.basis {
-        Basis::Rules(rules) => rules.iter().map(|id| Reason::Policy(id.policy, Some(id.rule))).collect(),
-        Basis::Isolated(policies) => policies.iter().map(|id| Reason::Policy(*id, None)).collect(),
-        Basis::List(list) => vec![Reason::List(*list)],
+        Basis::Rules(rules) => rules.iter().map(|id| VerdictReason::Policy(id.policy, Some(id.rule))).collect(),
+        Basis::Isolated(policies) => policies.iter().map(|id| VerdictReason::Policy(*id, None)).collect(),
+        Basis::List(list) => vec![VerdictReason::List(*list)],
         // The reasons are those of the backends that have the same verdict as the whole service.
         Basis::Service(service) => {
             let agreeing = service.backends.iter().filter(|backend| backend.verdict == side.verdict);
@@ -34,7 +34,7 @@ pub(crate) fn reasons(side: &Side) -> Vec<Reason> {
 }
 
 /// `allow` or `deny`
-pub(crate) fn word(verdict: Verdict) -> &'static str {
+pub(crate) fn verdict_name(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Allow => "allow",
         Verdict::Deny => "deny",
@@ -47,9 +47,9 @@ pub(crate) fn lines(cluster: &Cluster, judgement: &Judgement) -> Vec<String> {
     for direction in [Direction::Egress, Direction::Ingress] {
         let name = direction.name();
         lines.extend(reasons(judgement.side(direction)).into_iter().map(|reason| match reason {
-            Reason::List(id) => format!("{name} denied by CidrList {}", cluster.lists[id.index()].name),
-            Reason::Policy(id, None) => format!("{name} denied by {}", cluster.policy_name(id)),
-            Reason::Policy(id, Some(rule)) => {
+            VerdictReason::List(id) => format!("{name} denied by CidrList {}", cluster.lists[id.index()].name),
+            VerdictReason::Policy(id, None) => format!("{name} denied by {}", cluster.policy_name(id)),
+            VerdictReason::Policy(id, Some(rule)) => {
                 format!("{name} allowed by {} spec.{name}[{rule}]", cluster.policy_name(id))
             }
         }));

@@ -1,4 +1,4 @@
-//! Finds the ends of a flow: names and addresses → [`End`]s of one family.
+//! Finds pods, workloads and services by name and address, and makes them the ends of a flow: [`End`]s of one family.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use weir_model::eval::{End, FlowProtocol};
 use weir_model::{Cluster, EndpointId, Protocol, ServiceId};
 use weir_objects::address::Family;
 
-use crate::nearest::nearest;
+use crate::similar_name::most_similar;
 
 /// Kinds that endpoints may have, with the names that kubectl takes for them.
 const KINDS: [(&str, &[&str]); 8] = [
@@ -25,19 +25,19 @@ const SERVICE: &[&str] = &["service", "services", "svc"];
 
 /// The object that a name refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Named {
+pub(crate) enum NamedObject {
     Endpoint(EndpointId),
     Service(ServiceId),
 }
 
 /// Finds ends by name and address.
 #[derive(Clone, Copy)]
-pub(crate) struct Ends<'c> {
+pub(crate) struct EndpointLookup<'c> {
     pub(crate) cluster: &'c Cluster,
     pub(crate) default_namespace: &'c str,
 }
 
-impl<'c> Ends<'c> {
+impl<'c> EndpointLookup<'c> {
     /// The pod or workload of this name.
     pub(crate) fn endpoint(&self, directory: &Directory<'c>, text: &str) -> Result<EndpointId, String> {
         let mut parts = text.split('/');
@@ -49,7 +49,7 @@ impl<'c> Ends<'c> {
                 self.of_kind(directory, kind, self.default_namespace, name)
             }),
             (Some(kind), Some(namespace), Some(name), None) => {
-                let known = kind_named(kind).ok_or_else(|| format!("`{kind}` is no kind of endpoint"))?;
+                let known = kind_named(kind).ok_or_else(|| format!("`{kind}` is not a kind of pod or workload"))?;
                 self.of_kind(directory, known, namespace, name)
             }
             _ => Err(format!("`{text}` is not a name: write namespace/name")),
@@ -57,10 +57,10 @@ impl<'c> Ends<'c> {
     }
 
     /// The pod, workload or service of this name; an endpoint before a service.
-    pub(crate) fn named(&self, directory: &Directory<'c>, text: &str) -> Result<Named, String> {
+    pub(crate) fn named(&self, directory: &Directory<'c>, text: &str) -> Result<NamedObject, String> {
         let parts: Vec<&str> = text.split('/').collect();
         let is_service = |kind: &str| SERVICE.iter().any(|it| kind.eq_ignore_ascii_case(it));
-        let service = |namespace, name| directory.service_named(namespace, name).map(Named::Service);
+        let service = |namespace, name| directory.service_named(namespace, name).map(NamedObject::Service);
         let by_kind = match parts[..] {
             [kind, namespace, name] if is_service(kind) => Some((namespace, name)),
             [kind, name] if is_service(kind) && service(kind, name).is_none() => Some((self.default_namespace, name)),
@@ -69,7 +69,7 @@ impl<'c> Ends<'c> {
         if let Some((namespace, name)) = by_kind {
             return service(namespace, name).ok_or_else(|| format!("there is no service {namespace}/{name}"));
         }
-        let found = self.endpoint(directory, text).map(Named::Endpoint);
+        let found = self.endpoint(directory, text).map(NamedObject::Endpoint);
         found.or_else(|reason| {
             let service = match parts[..] {
                 [name] => service(self.default_namespace, name),
@@ -82,7 +82,7 @@ impl<'c> Ends<'c> {
 
     /// The service with the same name as the endpoint that a text refers to.
     pub(crate) fn namesake(&self, directory: &Directory<'c>, text: &str) -> Option<ServiceId> {
-        let Ok(Named::Endpoint(_)) = self.named(directory, text) else { return None };
+        let Ok(NamedObject::Endpoint(_)) = self.named(directory, text) else { return None };
         match text.split('/').collect::<Vec<_>>()[..] {
             [name] => directory.service_named(self.default_namespace, name),
             [namespace, name] => directory.service_named(namespace, name),
@@ -91,14 +91,14 @@ impl<'c> Ends<'c> {
     }
 
     /// The name of an endpoint or service that is most similar to this one, or the same name in another namespace.
-    pub(crate) fn near(&self, text: &str) -> Option<String> {
+    pub(crate) fn similar_name(&self, text: &str) -> Option<String> {
         let name = text.rsplit('/').next().unwrap_or(text);
         let wanted = if text.contains('/') { text.to_owned() } else { format!("{}/{text}", self.default_namespace) };
         let endpoints = (0..self.cluster.endpoints.len() as u32).map(|id| self.cluster.endpoint_name(EndpointId(id)));
         let services = (0..self.cluster.services.len() as u32).map(|id| self.cluster.service_name(ServiceId(id)));
         let known: BTreeSet<String> = endpoints.chain(services).collect();
         let elsewhere = || known.iter().find(|it| it.rsplit('/').next() == Some(name)).map(String::as_str);
-        nearest(&wanted, known.iter().map(String::as_str)).or_else(elsewhere).map(str::to_owned)
+        most_similar(&wanted, known.iter().map(String::as_str)).or_else(elsewhere).map(str::to_owned)
     }
 
     fn any_kind(&self, directory: &Directory<'c>, namespace: &str, name: &str) -> Result<EndpointId, String> {
@@ -110,7 +110,7 @@ impl<'c> Ends<'c> {
             [first, ..] if kind(first) == "Pod" => Ok(*first),
             several => {
                 let names = several.iter().map(|id| format!("{}/{namespace}/{name}", kind(id).to_lowercase()));
-                Err(format!("{namespace}/{name} may be {}", names.collect::<Vec<_>>().join(" or ")))
+                Err(format!("{namespace}/{name} is ambiguous: it may be {}", names.collect::<Vec<_>>().join(" or ")))
             }
         }
     }
@@ -144,8 +144,9 @@ impl<'c> Ends<'c> {
         Ok(End { endpoint, address })
     }
 
-    /// Gives ends that are only named an address, so that both are of one family.
-    pub(crate) fn meet(&self, source: End, destination: End) -> Result<(End, End), String> {
+    /// Gives an address to ends that are only named, so that both ends have one family: a packet has only one, and
+    /// `ipBlock` rules are about addresses.
+    pub(crate) fn choose_addresses(&self, source: End, destination: End) -> Result<(End, End), String> {
         let (from, to) = (self.addresses(&source), self.addresses(&destination));
         let family = match (source.address, destination.address) {
             (Some(a), _) if to.is_empty() => Family::of(a),
@@ -155,7 +156,7 @@ impl<'c> Ends<'c> {
                 match from.iter().find(both).or(to.first().filter(|_| from.is_empty())) {
                     Some(address) => Family::of(*address),
                     None if from.is_empty() => return Ok((source, destination)),
-                    None => return Err("the ends have no address family in common".to_owned()),
+                    None => return Err("source and destination have no address family in common".to_owned()),
                 }
             }
         };
@@ -198,7 +199,7 @@ pub(crate) fn parse_protocol(text: &str) -> Result<FlowProtocol, String> {
         ("ICMPv6", FlowProtocol::Icmp),
     ];
     let found = NAMES.iter().find(|(name, _)| text.eq_ignore_ascii_case(name)).map(|(_, protocol)| *protocol);
-    found.ok_or_else(|| format!("`{text}` is no protocol: TCP, UDP, SCTP or ICMP"))
+    found.ok_or_else(|| format!("`{text}` is not a protocol: write TCP, UDP, SCTP or ICMP"))
 }
 
 #[cfg(test)]
@@ -233,14 +234,14 @@ mod tests {
     #[track_caller]
     fn check_name(text: &str, expected: Result<&str, &str>) {
         let cluster = cluster();
-        let ends = Ends { cluster: &cluster, default_namespace: "shop" };
-        let found = ends.endpoint(&Directory::new(&cluster), text);
+        let lookup = EndpointLookup { cluster: &cluster, default_namespace: "shop" };
+        let found = lookup.endpoint(&Directory::new(&cluster), text);
         let kind = |id: EndpointId| format!("{} {}", cluster.endpoints[id.index()].kind, cluster.endpoint_name(id));
         assert_eq!(found.map(kind).as_deref().map_err(String::as_str), expected, "{text}");
     }
 
     #[test]
-    fn a_pod_is_meant_before_a_workload() {
+    fn a_name_means_the_pod_before_the_workload() {
         check_name("shop/web", Ok("Pod shop/web"));
         check_name("web", Ok("Pod shop/web"));
         check_name("deployment/shop/web", Ok("Deployment shop/web"));
@@ -249,45 +250,61 @@ mod tests {
 
     #[test]
     fn several_workloads_of_one_name_need_their_kind() {
-        check_name("shop/api", Err("shop/api may be deployment/shop/api or statefulset/shop/api"));
+        check_name("shop/api", Err("shop/api is ambiguous: it may be deployment/shop/api or statefulset/shop/api"));
         check_name("sts/shop/api", Ok("StatefulSet shop/api"));
         check_name("shop/none", Err("there is no pod or workload shop/none"));
     }
 
     #[track_caller]
-    fn check_meet(from: (Option<&str>, Option<&str>), to: (Option<&str>, Option<&str>), expected: Result<&str, &str>) {
+    fn check_addresses(
+        from: (Option<&str>, Option<&str>),
+        to: (Option<&str>, Option<&str>),
+        expected: Result<&str, &str>,
+    ) {
         let cluster = cluster();
         let directory = Directory::new(&cluster);
-        let ends = Ends { cluster: &cluster, default_namespace: "shop" };
-        let end = |(pod, ip)| ends.end(&directory, pod, ip);
-        let found = end(from).and_then(|source| ends.meet(source, end(to)?));
+        let lookup = EndpointLookup { cluster: &cluster, default_namespace: "shop" };
+        let end = |(pod, ip)| lookup.end(&directory, pod, ip);
+        let found = end(from).and_then(|source| lookup.choose_addresses(source, end(to)?));
         let show = |end: End| end.address.map_or("-".to_owned(), |at| at.to_string());
         let found = found.map(|(source, destination)| format!("{} {}", show(source), show(destination)));
         assert_eq!(found.as_deref().map_err(String::as_str), expected);
     }
 
     #[test]
-    fn named_ends_meet_in_the_first_family_of_the_source_that_both_have() {
-        check_meet((Some("web"), None), (Some("web"), None), Ok("fd00::1 fd00::1"));
-        check_meet((Some("web"), None), (Some("old"), None), Ok("10.0.0.1 10.0.0.2"));
-        check_meet((Some("old"), None), (Some("web"), None), Ok("10.0.0.2 10.0.0.1"));
-        check_meet((Some("old"), None), (Some("new"), None), Err("the ends have no address family in common"));
-        check_meet((Some("deploy/web"), None), (Some("web"), None), Ok("- fd00::1"));
-        check_meet((Some("deploy/web"), None), (Some("deploy/api"), None), Ok("- -"));
+    fn named_ends_use_the_first_family_of_the_source_that_both_have() {
+        check_addresses((Some("web"), None), (Some("web"), None), Ok("fd00::1 fd00::1"));
+        check_addresses((Some("web"), None), (Some("old"), None), Ok("10.0.0.1 10.0.0.2"));
+        check_addresses((Some("old"), None), (Some("web"), None), Ok("10.0.0.2 10.0.0.1"));
+        check_addresses(
+            (Some("old"), None),
+            (Some("new"), None),
+            Err("source and destination have no address family in common"),
+        );
+        check_addresses((Some("deploy/web"), None), (Some("web"), None), Ok("- fd00::1"));
+        check_addresses((Some("deploy/web"), None), (Some("deploy/api"), None), Ok("- -"));
     }
 
     #[test]
     fn an_address_sets_the_family_of_the_other_end() {
-        check_meet((Some("web"), None), (None, Some("192.0.2.1")), Ok("10.0.0.1 192.0.2.1"));
-        check_meet((None, Some("2001:db8::1")), (Some("web"), None), Ok("2001:db8::1 fd00::1"));
-        check_meet((Some("old"), None), (None, Some("2001:db8::1")), Err("the ends have no address family in common"));
-        check_meet((None, Some("::ffff:192.0.2.1")), (Some("web"), None), Ok("192.0.2.1 10.0.0.1"));
-        check_meet((None, Some("192.0.2.1")), (None, Some("::1")), Err("the ends have no address family in common"));
+        check_addresses((Some("web"), None), (None, Some("192.0.2.1")), Ok("10.0.0.1 192.0.2.1"));
+        check_addresses((None, Some("2001:db8::1")), (Some("web"), None), Ok("2001:db8::1 fd00::1"));
+        check_addresses(
+            (Some("old"), None),
+            (None, Some("2001:db8::1")),
+            Err("source and destination have no address family in common"),
+        );
+        check_addresses((None, Some("::ffff:192.0.2.1")), (Some("web"), None), Ok("192.0.2.1 10.0.0.1"));
+        check_addresses(
+            (None, Some("192.0.2.1")),
+            (None, Some("::1")),
+            Err("source and destination have no address family in common"),
+        );
     }
 
     #[test]
     fn a_pod_has_only_its_own_addresses() {
-        check_meet((Some("web"), Some("10.0.0.9")), (Some("web"), None), Err("10.0.0.9 is not an address of web"));
-        check_meet((Some("deploy/web"), Some("10.0.0.9")), (Some("web"), None), Ok("10.0.0.9 10.0.0.1"));
+        check_addresses((Some("web"), Some("10.0.0.9")), (Some("web"), None), Err("10.0.0.9 is not an address of web"));
+        check_addresses((Some("deploy/web"), Some("10.0.0.9")), (Some("web"), None), Ok("10.0.0.9 10.0.0.1"));
     }
 }

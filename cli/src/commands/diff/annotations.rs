@@ -8,70 +8,82 @@ use weir_analysis::diff::{Change, Row};
 use weir_model::Direction;
 use weir_objects::escape;
 
-use super::places::{Culprit, Line, culprits};
-use super::words::Words;
-use crate::page::Page;
+use super::cause_lines::{SourceLine, VerdictCause, causes};
+use super::wording::DiffWording;
+use crate::page::OutputPage;
 use crate::render::sarif::{SCHEMA, uri};
 
 /// A note at the line that causes a change.
-struct Note<'w> {
-    kind: &'static Kind,
+struct LineNote<'w> {
+    kind: &'static NoteKind,
     text: String,
-    line: Option<&'w Line>,
+    line: Option<&'w SourceLine>,
 }
 
-struct Kind {
+struct NoteKind {
     id: &'static str,
     title: &'static str,
-    /// The names of the severity in SARIF and in GitHub's commands.
-    levels: [&'static str; 2],
+    sarif_level: &'static str,
+    /// The name of the workflow command.
+    github_level: &'static str,
 }
 
-const ADDED: Kind =
-    Kind { id: "traffic-added", title: "traffic is allowed that was not", levels: ["warning", "warning"] };
-const REMOVED: Kind = Kind { id: "traffic-removed", title: "traffic is no longer allowed", levels: ["note", "notice"] };
-const BEGINS: Kind = Kind { id: "isolation-begins", title: "isolation begins", levels: ["note", "notice"] };
-const ENDS: Kind = Kind { id: "isolation-ends", title: "isolation ends", levels: ["warning", "warning"] };
+const ADDED: NoteKind = NoteKind {
+    id: "traffic-added",
+    title: "traffic is newly allowed",
+    sarif_level: "warning",
+    github_level: "warning",
+};
+const REMOVED: NoteKind = NoteKind {
+    id: "traffic-removed",
+    title: "traffic is no longer allowed",
+    sarif_level: "note",
+    github_level: "notice",
+};
+const BEGINS: NoteKind =
+    NoteKind { id: "isolation-begins", title: "isolation begins", sarif_level: "note", github_level: "notice" };
+const ENDS: NoteKind =
+    NoteKind { id: "isolation-ends", title: "isolation ends", sarif_level: "warning", github_level: "warning" };
 
-fn notes<'w>(words: &Words<'w, '_>, most: usize) -> Vec<Note<'w>> {
+fn notes<'w>(words: &DiffWording<'w, '_>, most: usize) -> Vec<LineNote<'w>> {
     let mut notes = Vec::new();
     for change in words.isolation() {
         let kind = if change.begins { &BEGINS } else { &ENDS };
         let mut lines = change.policies.iter().filter_map(|it| words.places.line(1, *it));
-        notes.push(Note { kind, text: change.text, line: lines.next().filter(|_| change.begins) });
+        notes.push(LineNote { kind, text: change.text, line: lines.next().filter(|_| change.begins) });
     }
     for row in words.compared.diff.rows.iter().take(most) {
         let kind = if row.change == Change::Added { &ADDED } else { &REMOVED };
         let lines = std::iter::once(words.sentence(row)).chain(words.why(row)).chain([words.example(row)]);
         // A line break in a name is not a line break of the note.
         let lines: Vec<String> = lines.map(|line| escape::line(&line).into_owned()).collect();
-        notes.push(Note { kind, text: lines.join("\n"), line: responsible(words, row) });
+        notes.push(LineNote { kind, text: lines.join("\n"), line: responsible(words, row) });
     }
     notes
 }
 
 /// The first line of the head that is responsible.
-fn responsible<'w>(words: &Words<'w, '_>, row: &Row) -> Option<&'w Line> {
+fn responsible<'w>(words: &DiffWording<'w, '_>, row: &Row) -> Option<&'w SourceLine> {
     let of = |direction| {
         let accounts = row.accounts(direction)?;
-        let all: Vec<Culprit> = culprits(direction, &accounts[1]);
+        let all: Vec<VerdictCause> = causes(direction, &accounts[1]);
         all.into_iter().find_map(|it| words.places.line(1, it))
     };
     [Direction::Ingress, Direction::Egress].into_iter().find_map(of)
 }
 
 /// SARIF 2.1.0.
-pub(super) fn sarif(words: &Words<'_, '_>, most: usize) -> serde_json::Result<Page> {
+pub(super) fn sarif(words: &DiffWording<'_, '_>, most: usize) -> serde_json::Result<OutputPage> {
     let kinds = [&ADDED, &REMOVED, &BEGINS, &ENDS];
-    let rule = |kind: &&Kind| {
+    let rule = |kind: &&NoteKind| {
         json!({
             "id": kind.id,
             "shortDescription": {"text": kind.title},
-            "defaultConfiguration": {"level": kind.levels[0]},
+            "defaultConfiguration": {"level": kind.sarif_level},
         })
     };
-    let result = |note: Note<'_>| {
-        let location = |line: &Line| {
+    let result = |note: LineNote<'_>| {
+        let location = |line: &SourceLine| {
             json!({"physicalLocation": {
                 "artifactLocation": {"uri": uri(words.compared.in_repository(&line.file))},
                 "region": {"startLine": line.line, "endLine": line.end_line},
@@ -80,7 +92,7 @@ pub(super) fn sarif(words: &Words<'_, '_>, most: usize) -> serde_json::Result<Pa
         json!({
             "ruleId": note.kind.id,
             "ruleIndex": kinds.iter().position(|it| it.id == note.kind.id),
-            "level": note.kind.levels[0],
+            "level": note.kind.sarif_level,
             "message": {"text": note.text},
             "locations": note.line.into_iter().map(location).collect::<Vec<Value>>(),
         })
@@ -98,14 +110,14 @@ pub(super) fn sarif(words: &Words<'_, '_>, most: usize) -> serde_json::Result<Pa
             "results": notes(words, most).into_iter().map(result).collect::<Vec<Value>>(),
         }],
     });
-    let mut page = Page::new();
+    let mut page = OutputPage::new();
     page.pretty_json(&document)?;
     Ok(page)
 }
 
 /// One workflow command a line.
-pub(super) fn github(words: &Words<'_, '_>, most: usize) -> Page {
-    let mut page = Page::new();
+pub(super) fn github(words: &DiffWording<'_, '_>, most: usize) -> OutputPage {
+    let mut page = OutputPage::new();
     for note in notes(words, most) {
         let title = format!("weir: {}", note.kind.title);
         let place =
@@ -115,7 +127,7 @@ pub(super) fn github(words: &Words<'_, '_>, most: usize) -> Page {
             properties.extend([("file", *file), ("line", line), ("endLine", end_line)]);
         }
         properties.push(("title", &title));
-        page.command(note.kind.levels[1], &properties, &note.text);
+        page.command(note.kind.github_level, &properties, &note.text);
     }
     page
 }

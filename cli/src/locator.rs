@@ -25,14 +25,14 @@ pub(crate) struct Location {
 
 /// A line and a column, both from 1; columns count characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Position {
+pub(crate) struct LineColumn {
     pub(crate) line: usize,
     pub(crate) column: usize,
 }
 
 /// The kind and name of an object, as far as its text contains them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct ObjectIdentity {
     pub(crate) kind: String,
     pub(crate) namespace: Option<String>,
     pub(crate) name: String,
@@ -40,7 +40,7 @@ pub(crate) struct Identity {
 
 /// The part of a field to locate.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum FieldPart {
     Value,
     Name,
     /// The name of the first of several fields with the same name.
@@ -50,11 +50,19 @@ enum Part {
 /// Distance between two stored character counts.
 const STRIDE: usize = 1 << 12;
 
+/// A document that was parsed again.
+struct ParsedDocument<'s> {
+    file: FileId,
+    span: Span,
+    /// `None` if the text is not valid.
+    root: Option<Node<'s>>,
+}
+
 /// Finds the locations of places. It keeps the last tree and the line tables for the next search.
 pub(crate) struct Locator<'s> {
     sources: &'s SourceMap,
-    /// The tree read last.
-    tree: Option<((FileId, Span), Option<Node<'s>>)>,
+    /// The document that was parsed last.
+    document: Option<ParsedDocument<'s>>,
     /// Where lines begin, of the files that were asked for.
     lines: HashMap<FileId, Vec<usize>>,
     /// Characters before each multiple of [`STRIDE`], of files with long lines.
@@ -63,7 +71,7 @@ pub(crate) struct Locator<'s> {
 
 impl<'s> Locator<'s> {
     pub(crate) fn new(sources: &'s SourceMap) -> Self {
-        Self { sources, tree: None, lines: HashMap::new(), counts: HashMap::new() }
+        Self { sources, document: None, lines: HashMap::new(), counts: HashMap::new() }
     }
 
     pub(crate) fn sources(&self) -> &'s SourceMap {
@@ -74,9 +82,9 @@ impl<'s> Locator<'s> {
     pub(crate) fn locate(&mut self, place: &Place) -> Option<Location> {
         let (origin, part) = match place {
             Place::Text(at) => return Some(Location { file: at.file, span: at.span, document: None }),
-            Place::Field(origin) => (origin, Part::Value),
-            Place::FieldName(origin) => (origin, Part::Name),
-            Place::FirstFieldName(origin) => (origin, Part::FirstName),
+            Place::Field(origin) => (origin, FieldPart::Value),
+            Place::FieldName(origin) => (origin, FieldPart::Name),
+            Place::FirstFieldName(origin) => (origin, FieldPart::FirstName),
         };
         let source = self.sources.object(origin.object)?;
         let span = match source.format {
@@ -96,11 +104,11 @@ impl<'s> Locator<'s> {
     }
 
     /// The kind and name of an object.
-    pub(crate) fn identity(&mut self, object: ObjectId) -> Option<Identity> {
+    pub(crate) fn identity(&mut self, object: ObjectId) -> Option<ObjectIdentity> {
         let source = self.sources.object(object)?;
         if source.format == Format::List {
             let name = self.sources.file(source.file).name.clone();
-            return Some(Identity { kind: "CidrList".to_owned(), namespace: None, name });
+            return Some(ObjectIdentity { kind: "CidrList".to_owned(), namespace: None, name });
         }
         let node = self.object_node(source)?;
         let metadata = child(node, "metadata");
@@ -108,7 +116,7 @@ impl<'s> Locator<'s> {
             Some(Value::Str(text)) => Some(text.to_string()),
             _ => None,
         };
-        Some(Identity {
+        Some(ObjectIdentity {
             kind: text(child(node, "kind")).unwrap_or_default(),
             namespace: text(metadata.and_then(|it| child(it, "namespace"))),
             name: text(metadata.and_then(|it| child(it, "name"))).unwrap_or_default(),
@@ -116,16 +124,16 @@ impl<'s> Locator<'s> {
     }
 
     fn object_node(&mut self, source: &ObjectSource) -> Option<&Node<'s>> {
-        let key = (source.file, source.span);
-        if self.tree.as_ref().is_none_or(|(known, _)| *known != key) {
+        let (file, span) = (source.file, source.span);
+        if self.document.as_ref().is_none_or(|it| (it.file, it.span) != (file, span)) {
             let text = &self.sources.file(source.file).text;
-            let tree = match source.format {
+            let root = match source.format {
                 Format::Json => json::parse(text, source.span).ok(),
                 _ => yaml::parse(text, source.span).ok().flatten(),
             };
-            self.tree = Some((key, tree));
+            self.document = Some(ParsedDocument { file, span, root });
         }
-        let mut node = self.tree.as_ref()?.1.as_ref()?;
+        let mut node = self.document.as_ref()?.root.as_ref()?;
         for index in &source.items {
             node = item(child(node, "items")?, *index)?;
         }
@@ -133,14 +141,14 @@ impl<'s> Locator<'s> {
     }
 
     /// Line and column of a byte.
-    pub(crate) fn position(&mut self, file: FileId, byte: u32) -> Position {
+    pub(crate) fn position(&mut self, file: FileId, byte: u32) -> LineColumn {
         let text = &self.sources.file(file).text;
         let byte = (byte as usize).min(text.len());
         let lines = self.lines(file);
         let line = lines.partition_point(|start| *start <= byte);
         let start = lines.get(line.saturating_sub(1)).copied().unwrap_or(0);
         let column = 1 + self.characters(file, start, byte);
-        Position { line: line.max(1), column }
+        LineColumn { line: line.max(1), column }
     }
 
     /// Counts the characters of a part of a file. A whole cluster may be one line, so the stored counts are used for
@@ -190,11 +198,11 @@ fn beginnings(bytes: &[u8]) -> usize {
 }
 
 /// Follows the path as far as it exists.
-fn walk(root: &Node<'_>, path: &FieldPath, part: Part) -> Span {
+fn walk(root: &Node<'_>, path: &FieldPath, part: FieldPart) -> Span {
     let mut node = root;
     let mut span = whole(root);
     for step in path.steps() {
-        let find = if part == Part::FirstName { first_entry } else { entry };
+        let find = if part == FieldPart::FirstName { first_entry } else { entry };
         let (name, next) = match step {
             Step::Field(name) | Step::Key(name) => match find(node, name) {
                 Some((name_span, value)) => (Some(name_span), value),
@@ -208,7 +216,7 @@ fn walk(root: &Node<'_>, path: &FieldPath, part: Part) -> Span {
         node = next;
         // An absent value has no text in the file, so its name is marked instead.
         let empty = node.span.start == node.span.end || node.value == Value::Null;
-        span = name.filter(|_| part != Part::Value || empty).unwrap_or(node.span);
+        span = name.filter(|_| part != FieldPart::Value || empty).unwrap_or(node.span);
     }
     span
 }

@@ -1,7 +1,8 @@
-//! The known name that a mistyped one was probably meant to be.
+//! Finds the known name that is most similar to a mistyped one, for hints.
 
-/// The nearest of the known names, if it is near enough to be worth suggesting.
-pub(crate) fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+/// The most similar of the known names. `None` if it differs in more than a third of the letters: a suggestion that is
+/// probably wrong is worse than none.
+pub(crate) fn most_similar<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let most = (name.chars().count() / 3).max(1);
     let scored = known.into_iter().map(|it| (distance(name, it), it)).min()?;
     (scored.0 <= most).then_some(scored.1)
@@ -29,15 +30,15 @@ fn distance(a: &str, b: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::nearest;
+    use super::most_similar;
 
     #[test]
-    fn a_swapped_letter_is_near() {
-        assert_eq!(nearest("namespcae", ["namespace", "lints"]), Some("namespace"));
+    fn swapped_letters_are_similar() {
+        assert_eq!(most_similar("namespcae", ["namespace", "lints"]), Some("namespace"));
     }
 
     #[test]
-    fn another_word_is_not() {
-        assert_eq!(nearest("colour", ["namespace", "lints"]), None);
+    fn another_word_is_not_similar() {
+        assert_eq!(most_similar("colour", ["namespace", "lints"]), None);
     }
 }
