@@ -5,8 +5,8 @@ mod trust;
 
 use anyhow::{Context as _, Result};
 use weir_artifact::Artifact;
-use weir_runtime::Neighbour;
-use weir_runtime::runtime::{Access, Attached, EdgeFailure, EdgeState, Request, Runtime, UplinkState};
+use weir_runtime::HookNeighbour;
+use weir_runtime::runtime::{Attached, EdgeFailure, EdgeState, PinAccess, Request, Runtime, UplinkState};
 
 use super::Outcome;
 use crate::args::{Attach, Established, Global, Paths};
@@ -29,7 +29,7 @@ pub(crate) fn run(global: &Global, arguments: &Attach) -> Result<Outcome> {
             other => return Ok(other),
         }
     }
-    let runtime = Runtime::open(&arguments.pinned.bpffs, Access::Change)?;
+    let runtime = Runtime::open(&arguments.pinned.bpffs, PinAccess::Change)?;
     let request = Request {
         artifact: &artifact,
         file: &file,
@@ -120,15 +120,15 @@ fn text(attached: &Attached) -> Page {
     for gone in &attached.gone {
         page.line(format_args!("forgotten: {} (interface {} is gone)", gone.pod, gone.interface));
     }
-    for mended in &attached.mended {
-        page.line(format_args!("mended: {mended}"));
+    for repaired in &attached.repaired {
+        page.line(format_args!("repaired: {repaired}"));
     }
     page
 }
 
 /// Describes a program of another owner at one of our hooks.
-pub(super) fn neighbour_line(neighbour: &Neighbour) -> String {
-    let Neighbour { interface, beside, before, program, name, .. } = neighbour;
+pub(super) fn neighbour_line(neighbour: &HookNeighbour) -> String {
+    let HookNeighbour { interface, beside, before, program, name, .. } = neighbour;
     let order = if *before { "before" } else { "after" };
     let note = if *before { ": what it accepts for good, we never see" } else { "" };
     format!("also at {interface}: {name} (program {program}) runs {order} {beside}{note}")

@@ -2,14 +2,14 @@
 
 use anyhow::Result;
 use serde_json::json;
-use weir_runtime::runtime::{Access, Runtime};
+use weir_runtime::runtime::{PinAccess, Runtime};
 
 use super::Outcome;
 use crate::args::{Counters, TextOrJson};
 use crate::page::Page;
 
 pub(crate) fn run(arguments: &Counters) -> Result<Outcome> {
-    let counters = Runtime::open(&arguments.pinned.bpffs, Access::Read)?.counters()?;
+    let counters = Runtime::open(&arguments.pinned.bpffs, PinAccess::Read)?.counters()?;
     let mut page = Page::new();
     match arguments.output {
         TextOrJson::Json => page.json(&json!({"counters": counters}))?,

@@ -1,7 +1,7 @@
 //! `weir watch`: the agent.
 
 use anyhow::Result;
-use weir_runtime::runtime::{Access, Runtime};
+use weir_runtime::runtime::{PinAccess, Runtime};
 
 use super::Outcome;
 use crate::args::{Global, Watch};
@@ -12,7 +12,7 @@ use crate::watch::{self, Options};
 
 pub(crate) fn run(global: &Global, arguments: &Watch) -> Result<Outcome> {
     if arguments.uninstall {
-        let runtime = Runtime::open(&arguments.pinned.bpffs, Access::Change)?;
+        let runtime = Runtime::open(&arguments.pinned.bpffs, PinAccess::Change)?;
         let endpoints = runtime.detach(None)?.len();
         log(arguments).info("uninstalled: nothing is enforced any more", &[("endpoints", Value::from(endpoints))]);
         return Ok(Outcome::Clean);

@@ -6,12 +6,12 @@ use weir_codegen::compile::Budget;
 use weir_objects::decode::{Input, InputKind, self};
 use weir_classes::departed::EndedService;
 use weir_artifact::layout::{MapName, endpoint};
-use weir_runtime::sys::links::Interface;
+use weir_runtime::sys::links::NamespaceInterface;
 
 use super::judging::PAUSE;
 use super::*;
 use crate::watch::discover::{Cached, Inventory};
-use crate::watch::enforce::{Installed, Looked, Survey, Trouble, Wanted};
+use crate::watch::enforce::{HookCheck, Installed, Survey, Trouble, Wanted};
 use crate::watch::log::Format;
 
 const CLUSTER: &str = "
@@ -93,13 +93,13 @@ impl Enforce for Kernel {
         Ok(())
     }
 
-    fn look(&mut self) -> Result<Looked, Trouble> {
+    fn look(&mut self) -> Result<HookCheck, Trouble> {
         let seen = self.0.lock().expect("no test panics while it holds it");
         if seen.refuse_look {
             return Err(Trouble("no bpf file system".to_owned()));
         }
         let astray = seen.astray.iter().map(|pod| (pod.clone(), "no program of ours runs".to_owned())).collect();
-        Ok(Looked { repaired: Vec::new(), astray })
+        Ok(HookCheck { repaired: Vec::new(), astray })
     }
 
     fn close(&mut self, interface: &str) -> Result<(), Trouble> {
@@ -166,7 +166,12 @@ impl Rig {
     fn plug(&mut self, name: &str, uid: &str, veth: &str, address: [u8; 4]) {
         let mut host = self.host.lock().expect("no test panics while it holds it");
         let ifindex = host.interfaces.len() as u32 + 1;
-        host.interfaces.push(Interface { ifindex, name: veth.to_owned(), kind: "veth".to_owned(), peer: Some(2) });
+        host.interfaces.push(NamespaceInterface {
+            ifindex,
+            name: veth.to_owned(),
+            kind: "veth".to_owned(),
+            peer: Some(2),
+        });
         host.cached.push(Cached {
             namespace: "shop".to_owned(),
             name: name.to_owned(),

@@ -9,10 +9,10 @@ use weir_artifact::Artifact;
 use weir_classes::PeerId;
 use weir_classes::departed::EndedService;
 use weir_artifact::layout::{MapName, address_bytes};
-use weir_runtime::sys::links::{Interface, Namespace};
+use weir_runtime::sys::links::{NamespaceInterface, NetworkNamespace};
 
 use crate::watch::discover::{Cached, Depth, Inventory};
-use crate::watch::enforce::{Enforce, Installed, Left, Looked, Survey, Trouble, Wanted};
+use crate::watch::enforce::{Enforce, HookCheck, Installed, Left, Survey, Trouble, Wanted};
 
 /// An endpoint in the kernel's record.
 #[derive(Clone, Debug)]
@@ -63,9 +63,14 @@ impl State {
         let ifindex = 10 + self.last_ifindex;
         let kind = || "veth".to_owned();
         self.inventory.interfaces.retain(|it| it.name != veth);
-        self.inventory.interfaces.push(Interface { ifindex, name: veth.to_owned(), kind: kind(), peer: Some(2) });
-        let inside = Interface { ifindex: 2, name: "eth0".to_owned(), kind: kind(), peer: Some(ifindex) };
-        let namespace = Namespace { interfaces: vec![inside], addresses: vec![(2, address)] };
+        self.inventory.interfaces.push(NamespaceInterface {
+            ifindex,
+            name: veth.to_owned(),
+            kind: kind(),
+            peer: Some(2),
+        });
+        let inside = NamespaceInterface { ifindex: 2, name: "eth0".to_owned(), kind: kind(), peer: Some(ifindex) };
+        let namespace = NetworkNamespace { interfaces: vec![inside], addresses: vec![(2, address)] };
         self.inventory.namespaces.push((format!("cni-{ifindex}"), namespace));
         if is_cached {
             self.inventory.cached.push(Cached {
@@ -179,8 +184,8 @@ impl Enforce for Host {
         Ok(())
     }
 
-    fn look(&mut self) -> Result<Looked, Trouble> {
-        Ok(Looked::default())
+    fn look(&mut self) -> Result<HookCheck, Trouble> {
+        Ok(HookCheck::default())
     }
 
     /// Adds a closed endpoint. It has no pod until a generation names one for the interface.
