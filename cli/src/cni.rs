@@ -188,7 +188,7 @@ fn close(call: &Call, who: &str, refusal: &Refusal) -> Result<(), Refusal> {
         return Err(Refusal { details, ..refusal.clone() });
     }
     for interface in &own {
-        let closed = weir_runtime::hold::close(Path::new(&call.bpffs), interface);
+        let closed = weir_runtime::closed::close_interface(Path::new(&call.bpffs), interface);
         closed.map_err(|error| Refusal {
             details: format!("{}; and {interface} cannot be closed: {error}", refusal.details),
             ..refusal.clone()

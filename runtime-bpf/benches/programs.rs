@@ -19,18 +19,18 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::time::Instant;
 
-use weir_artifact::layout::{MapName, buckets};
+use weir_objects::address::Family;
 use weir_artifact::map_image::{MapImage, bucket_family, with_few_flows};
 use weir_artifact::structure::{Place, Structure};
 use weir_classes::Scope;
 use weir_codegen::compile::{Compiled, Options, compile};
-use weir_codegen::structures::Options as Structures;
 use weir_ebpf::code::{ByteOrder, encode};
 use weir_ebpf::target::Target;
-use weir_ebpf::vm::{MapFlags, MapKind, MapSpec};
+use weir_artifact::layout::{MapName, buckets};
 use weir_model::{Cluster, Direction};
-use weir_objects::address::Family;
-use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType, Program};
+use weir_codegen::structures::Options as Structures;
+use weir_ebpf::vm::{MapFlags, MapKind, MapSpec};
+use weir_runtime::sys::{BpfKernel, KernelMap, KernelProgram, MapDefinition, MapType};
 use weir_runtime::trial::driver::MOST_OTHERS as SOURCES;
 use weir_runtime::trial::{self, INTERFACE};
 
@@ -62,7 +62,7 @@ fn cases() -> Vec<Case> {
 }
 
 fn main() {
-    let kernel = match Kernel::open() {
+    let kernel = match BpfKernel::open() {
         Ok(kernel) => kernel,
         Err(error) => return eprintln!("no bpf system call: {error}"),
     };
@@ -79,7 +79,7 @@ fn main() {
 }
 
 /// Measures all cases of a family several times, in turn, because the load of the machine varies.
-fn family_rows(kernel: &Kernel, family: Family, only: usize) -> Vec<serde_json::Value> {
+fn family_rows(kernel: &BpfKernel, family: Family, only: usize) -> Vec<serde_json::Value> {
     let cases: Vec<Case> = cases().into_iter().filter(|it| it.family == family).take(only).collect();
     let made: Vec<Compiled> = cases.iter().map(made).collect();
     let ends = ends(family);
@@ -174,19 +174,19 @@ fn made(case: &Case) -> Compiled {
 
 /// The compiled programs, loaded into the kernel.
 struct Ours<'a> {
-    kernel: &'a Kernel,
+    kernel: &'a BpfKernel,
     made: &'a Compiled,
     family: Family,
     /// For the last program: instructions that the verifier processed, and milliseconds to load.
     walked: u64,
     load_ms: f64,
-    maps: HashMap<MapName, Map>,
-    programs: Vec<Program>,
+    maps: HashMap<MapName, KernelMap>,
+    programs: Vec<KernelProgram>,
     is_filled: Cell<bool>,
 }
 
 impl<'a> Ours<'a> {
-    fn new(kernel: &'a Kernel, made: &'a Compiled, family: Family) -> Self {
+    fn new(kernel: &'a BpfKernel, made: &'a Compiled, family: Family) -> Self {
         Self {
             kernel,
             made,
@@ -206,7 +206,7 @@ impl Subject for Ours<'_> {
         self.maps.clear();
         self.maps = maps(self.kernel, self.made, slots);
         let descriptor = |number: u32| {
-            MapName::ALL.get(number as usize).and_then(|name| self.maps.get(name)).map_or(-1, Map::descriptor)
+            MapName::ALL.get(number as usize).and_then(|name| self.maps.get(name)).map_or(-1, KernelMap::descriptor)
         };
         for program in &self.made.programs {
             let code = encode(&program.link(|map| descriptor(map.0)), ByteOrder::Little);
@@ -226,12 +226,12 @@ impl Subject for Ours<'_> {
         }
     }
 
-    fn programs(&self) -> &[Program] {
+    fn programs(&self) -> &[KernelProgram] {
         &self.programs
     }
 }
 
-fn maps(kernel: &Kernel, compiled: &Compiled, slots: u32) -> HashMap<MapName, Map> {
+fn maps(kernel: &BpfKernel, compiled: &Compiled, slots: u32) -> HashMap<MapName, KernelMap> {
     let mut maps = HashMap::new();
     for image in &compiled.maps {
         let sized = if image.name == MapName::FlowShape || bucket_family(image.name).is_some() {
@@ -268,11 +268,11 @@ fn definition(spec: &MapSpec) -> MapDefinition {
 
 /// The minimal program, loaded into the kernel.
 struct ByHand<'a> {
-    kernel: &'a Kernel,
+    kernel: &'a BpfKernel,
     family: Family,
     ends: &'a Ends,
-    maps: Vec<Map>,
-    programs: Vec<Program>,
+    maps: Vec<KernelMap>,
+    programs: Vec<KernelProgram>,
 }
 
 impl Subject for ByHand<'_> {
@@ -309,7 +309,7 @@ impl Subject for ByHand<'_> {
         table.update(&[0; 4], &vec![0; table.value_bytes()], 0).is_ok()
     }
 
-    fn programs(&self) -> &[Program] {
+    fn programs(&self) -> &[KernelProgram] {
         &self.programs
     }
 }

@@ -18,13 +18,13 @@ use std::time::Instant;
 use kernel::{lay_out, make};
 use keys::{costs, misses, prefixes, singles};
 use serde_json::{Value, json};
+use weir_objects::address::Family;
 use weir_artifact::structure::{Place, Structure};
+use weir_ebpf::target::Target;
 use weir_codegen::image::address_maps;
 use weir_codegen::structures::Options;
-use weir_ebpf::target::Target;
 use weir_fuzz::generators::Random;
-use weir_objects::address::Family;
-use weir_runtime::sys::{Kernel, Map};
+use weir_runtime::sys::{BpfKernel, KernelMap};
 
 /// The kind of a set's entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Kind {
 const SETS: [(Kind, usize); 3] = [(Kind::Singles, 100_000), (Kind::Singles, 1_000_000), (Kind::Prefixes, 100_000)];
 
 fn main() {
-    let kernel = match Kernel::open() {
+    let kernel = match BpfKernel::open() {
         Ok(kernel) => kernel,
         Err(error) => return eprintln!("no bpf system call: {error}"),
     };
@@ -71,7 +71,7 @@ pub(crate) fn milliseconds(since: Instant) -> f64 {
 }
 
 /// Measures one set in each structure that supports it.
-fn look_ups(kernel: &Kernel, family: Family, kind: Kind, count: usize, rows: &mut Vec<Value>) {
+fn look_ups(kernel: &BpfKernel, family: Family, kind: Kind, count: usize, rows: &mut Vec<Value>) {
     let mut random = Random::new(count as u64);
     let (place, structures, (map, hits)) = match kind {
         Kind::Singles => {
@@ -93,7 +93,7 @@ fn look_ups(kernel: &Kernel, family: Family, kind: Kind, count: usize, rows: &mu
         let build = milliseconds(begun);
         let images = address_maps(&tables, family);
         let begun = Instant::now();
-        let maps: Vec<Map> = images.iter().map(|image| make(kernel, image)).collect();
+        let maps: Vec<KernelMap> = images.iter().map(|image| make(kernel, image)).collect();
         let load = milliseconds(begun);
         let bytes: u64 = maps.iter().map(charged).sum();
         let begun = Instant::now();
@@ -116,7 +116,7 @@ fn look_ups(kernel: &Kernel, family: Family, kind: Kind, count: usize, rows: &mu
 }
 
 /// The kernel's charge for the map, which bpftool also shows.
-fn charged(map: &Map) -> u64 {
+fn charged(map: &KernelMap) -> u64 {
     let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", map.descriptor())).unwrap_or_default();
     let value = about.lines().find_map(|line| line.strip_prefix("memlock:"));
     value.and_then(|it| it.trim().parse().ok()).unwrap_or_default()

@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 
 use kernel::lay_out;
 use keys::{costs, misses, prefixes, singles};
-use weir_artifact::structure::{Place, Structure};
-use weir_codegen::structures::Options;
-use weir_ebpf::target::Target;
-use weir_fuzz::generators::Random;
 use weir_objects::address::Family;
-use weir_runtime::sys::Kernel;
+use weir_artifact::structure::{Place, Structure};
+use weir_ebpf::target::Target;
+use weir_codegen::structures::Options;
+use weir_fuzz::generators::Random;
+use weir_runtime::sys::BpfKernel;
 
 fn main() {
-    let kernel = match Kernel::open() {
+    let kernel = match BpfKernel::open() {
         Ok(kernel) => kernel,
         Err(error) => return eprintln!("no bpf system call: {error}"),
     };
@@ -41,7 +41,7 @@ fn main() {
     }
 }
 
-fn size(kernel: &Kernel, place: Place, family: Family, count: usize) {
+fn size(kernel: &BpfKernel, place: Place, family: Family, count: usize) {
     let mut random = Random::new(count as u64);
     let (map, hits) = match place {
         Place::Exact4 | Place::Exact6 => singles(&mut random, family, count),

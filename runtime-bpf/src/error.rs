@@ -1,4 +1,4 @@
-//! The errors of the runtime, in words for the operator, each with a next step.
+//! The errors of the runtime: a message for the operator, and a hint with the next step.
 //!
 //! Invariant: if a failed operation changed the policy that is in force, the error says which policy is in force now.
 
@@ -6,13 +6,13 @@ use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 
-use crate::sys::LoadError;
+use crate::sys::ProgramLoadError;
 
 /// The errors of this crate; each variant has a message and, through [`Error::hint`], a next step.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The process may not use the bpf system call, or the kernel does not have it.
-    #[error("the kernel's bpf system call cannot be used")]
+    #[error("cannot use the bpf system call")]
     NoBpf(#[source] io::Error),
     /// Pins need a bpf file system, and the path is not in one.
     #[error("{} is not in a bpf file system", .path.display())]
@@ -23,7 +23,7 @@ pub enum Error {
         apart: bool,
     },
     /// Another weir process holds the lock.
-    #[error("another weir is at work on {}{}", .path.display(), holder(*.process))]
+    #[error("another weir process holds the lock on {}{}", .path.display(), holder(*.process))]
     Locked {
         /// The locked directory.
         path: PathBuf,
@@ -40,16 +40,16 @@ pub enum Error {
         error: io::Error,
     },
     /// The kernel refused a program.
-    #[error("the kernel does not take the program {program}{}", summary(.error))]
+    #[error("the kernel refuses to load the program {program}{}", summary(.error))]
     Refused {
         /// The program's name.
         program: &'static str,
         /// The kernel's error and the verifier's log.
         #[source]
-        error: LoadError,
+        error: ProgramLoadError,
     },
     /// A map has no room.
-    #[error("the map {map} is full: {room} of {room} entries{}", no_place(.about))]
+    #[error("the map {map} is full: {room} of {room} entries{}", no_room(.about))]
     Full {
         /// The map's name.
         map: String,
@@ -60,10 +60,10 @@ pub enum Error {
     },
     /// The map has no single entries: the generation in force does not have it, or stores its addresses in a fixed
     /// table.
-    #[error("the map {0} takes no single entries")]
+    #[error("the map {0} does not accept single entries")]
     NotSingle(String),
     /// The artifact does not contain a pod that was asked for.
-    #[error("the artifact does not know the pod {0}")]
+    #[error("the artifact does not contain the pod {0}")]
     UnknownPod(String),
     /// This network namespace has no such interface.
     #[error("there is no interface {name} in this network namespace{}", whose(.pod))]
@@ -74,7 +74,7 @@ pub enum Error {
         name: String,
     },
     /// Two pods were given the same interface.
-    #[error("the interface {name} is given to {first} and to {second}")]
+    #[error("two pods have the interface {name}: {first} and {second}")]
     TwoPods {
         /// The interface's name.
         name: String,
@@ -84,7 +84,7 @@ pub enum Error {
         second: String,
     },
     /// The pins belong to another network namespace.
-    #[error("{} belongs to another network namespace", .0.display())]
+    #[error("the pins under {} belong to another network namespace", .0.display())]
     OtherNamespace(PathBuf),
     /// Nothing is attached under this path.
     #[error("nothing is attached under {}", .0.display())]
@@ -93,10 +93,10 @@ pub enum Error {
     #[error("{0} is not attached")]
     NotAttached(String),
     /// The interface is not an uplink with a program.
-    #[error("nothing is dropped at {0} before the pods")]
+    #[error("{0} is not an uplink with a Weir program")]
     NotAnUplink(String),
     /// The XDP program could not be attached to an uplink that was asked for; everything else is in force.
-    #[error("the program at_edge cannot be placed at {interface}: {why}; at the pods everything is enforced")]
+    #[error("cannot attach at_edge to {interface}: {why}; at the pods everything is enforced")]
     Edge {
         /// The uplink's name.
         interface: String,
@@ -104,7 +104,7 @@ pub enum Error {
         why: String,
     },
     /// The pins are inconsistent.
-    #[error("what is pinned under {} cannot be used: {what}", .path.display())]
+    #[error("cannot use the pins under {}: {what}", .path.display())]
     Damaged {
         /// The directory of the pins.
         path: PathBuf,
@@ -112,13 +112,13 @@ pub enum Error {
         what: String,
     },
     /// A shared map has the layout of another version of weir.
-    #[error("the map {0} was made by another version of weir, and its flows cannot be taken over")]
+    #[error("another version of weir made the map {0}, and this version cannot read its layout")]
     OtherVersion(String),
     /// TCX hooks were asked for, and the kernel has none.
     #[error("this kernel has no TCX hooks")]
     NoTcx,
     /// The kernel refused something and is older than the oldest supported version.
-    #[error("this is Linux {release}, and 5.14 is the oldest that weir runs on")]
+    #[error("Linux {release} is too old: weir needs 5.14 or later")]
     TooOld {
         /// The kernel's release, as in `uname -r`.
         release: String,
@@ -139,28 +139,33 @@ pub struct Failure {
     /// The name of its interface.
     pub interface: String,
     /// The state in which the endpoint is now.
-    pub now: Now,
+    pub now: StateAfterFailure,
     /// The cause, in one line.
     pub why: String,
 }
 
 /// The state of an endpoint after an operation on it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Now {
+pub enum StateAfterFailure {
     /// Its interface is gone, and all traffic with it.
     Gone,
-    /// Nothing passes.
+    /// All packets are dropped.
     Closed,
-    /// Nothing is enforced, as before.
+    /// One of its two programs is missing, so the packets of that direction pass unfiltered. The other program drops
+    /// the packets of its direction.
+    HalfOpen,
+    /// Both programs are missing, so all packets pass.
     Open,
-    /// One of two generations is in force, each packet under one of them.
+    /// A program of another generation is attached. Each packet is judged by one of the two generations.
     Other,
+    /// The kernel did not report which programs are attached.
+    Unknown,
     /// The new policy is in force, but still on the hooks that the endpoint had before.
     AsBefore,
 }
 
-fn no_place(about: &Option<String>) -> String {
-    about.as_ref().map(|about| format!(", and none left for {about}")).unwrap_or_default()
+fn no_room(about: &Option<String>) -> String {
+    about.as_ref().map(|about| format!("; no room for {about}")).unwrap_or_default()
 }
 
 fn whose(pod: &Option<String>) -> String {
@@ -172,7 +177,7 @@ fn holder(process: Option<u32>) -> String {
 }
 
 /// The last line of the verifier's log that is not a statistic.
-fn summary(error: &LoadError) -> String {
+fn summary(error: &ProgramLoadError) -> String {
     let said =
         |line: &&str| !line.is_empty() && !line.starts_with("processed ") && !line.starts_with("verification time");
     error.log.lines().rev().find(said).map(|line| format!(": {line}")).unwrap_or_default()
@@ -181,16 +186,18 @@ fn summary(error: &LoadError) -> String {
 fn partial(failures: &[Failure]) -> String {
     let one = |failure: &Failure| {
         let now = match failure.now {
-            Now::Gone => "its interface is gone",
-            Now::Closed => "closed, nothing passes",
-            Now::Open => "not enforced",
-            Now::Other => "still under the new policy",
-            Now::AsBefore => "in force, but not on these hooks",
+            StateAfterFailure::Gone => "its interface is gone",
+            StateAfterFailure::Closed => "closed, all packets are dropped",
+            StateAfterFailure::HalfOpen => "half open, packets of one direction pass unfiltered",
+            StateAfterFailure::Open => "not enforced, all packets pass",
+            StateAfterFailure::Other => "a program of another generation is attached",
+            StateAfterFailure::Unknown => "cannot read which programs are attached",
+            StateAfterFailure::AsBefore => "enforced, but still on the previous hooks",
         };
         format!("{} at {}: {now}: {}", failure.pod, failure.interface, failure.why)
     };
     let all: Vec<String> = failures.iter().map(one).collect();
-    format!("not enforced everywhere (what is not named here is in force): {}", all.join("; "))
+    format!("not enforced on all endpoints (the others are enforced): {}", all.join("; "))
 }
 
 impl Error {
@@ -198,45 +205,49 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::NoBpf(error) if error.raw_os_error() == Some(libc::ENOSYS) => {
-                "this kernel was built without CONFIG_BPF_SYSCALL".into()
+                "use a kernel that was built with CONFIG_BPF_SYSCALL".into()
             }
             Self::NoBpf(_) => "it needs CAP_BPF and CAP_NET_ADMIN, or root".into(),
             Self::NotBpffs { apart: true, .. } => {
-                "mounts here are not those of the machine (under `ip netns exec`, /sys is another one): run it with \
-                 `nsenter --net=/run/netns/NS weir …`, or name a bpf file system of the machine's with --bpffs"
+                "this process has a mount namespace of its own (`ip netns exec` mounts a separate /sys): run \
+                 `nsenter --net=/run/netns/NS weir …`, or name one of the machine's bpf file systems with --bpffs"
                     .into()
             }
             Self::NotBpffs { path, .. } => {
                 let mount = path.parent().filter(|_| path.ends_with("weir")).unwrap_or(path);
-                format!("mount one: mount -t bpf bpf {}; or name another place with --bpffs", mount.display())
+                format!("run `mount -t bpf bpf {}`, or name another path with --bpffs", mount.display())
             }
-            Self::Locked { .. } => "wait for it to end, or stop it; two at once would undo each other's work".into(),
+            Self::Locked { .. } => "wait until it ends, or stop it; only one process can make changes at a time".into(),
             Self::Kernel { error, .. } => return kernel_hint(error).map(str::to_owned),
             Self::Refused { error, .. } => match error.error.raw_os_error() {
                 Some(libc::EPERM) => "it needs CAP_BPF and CAP_NET_ADMIN, or root".into(),
-                _ => "is the kernel at least the one that `weir inspect` names as the target?".into(),
+                _ => "check with `weir inspect` that the artifact's target is not newer than this kernel".into(),
             },
-            Self::Full { .. } => "compile again: sizes follow from the input. What was in force stays".into(),
-            Self::NotSingle(_) => "put a new generation in force".into(),
+            Self::Full { .. } => {
+                "compile again: the compiler sizes maps for its input. The previous generation stays in force".into()
+            }
+            Self::NotSingle(_) => "attach a new generation".into(),
             Self::UnknownPod(_) => {
-                "compile with this pod in the input; if it is gone, `weir detach --endpoint` it first".into()
+                "compile with this pod in the input, or remove the pod with `weir detach --endpoint`".into()
             }
             Self::NoInterface { .. } => {
-                "run it in the network namespace of the node; `ip link` lists interfaces".into()
+                "run weir in the node's network namespace; `ip link` lists its interfaces".into()
             }
-            Self::TwoPods { .. } => "an interface leads to one pod".into(),
-            Self::OtherNamespace(_) => "enter that one (nsenter --net), or use another --bpffs for this one".into(),
-            Self::Nothing(_) => "`weir attach` first, or name the place with --bpffs".into(),
-            Self::NotAttached(_) => "`weir status` lists what is attached".into(),
+            Self::TwoPods { .. } => "give each pod an interface of its own".into(),
+            Self::OtherNamespace(_) => {
+                "enter that namespace with `nsenter --net`, or name another path with --bpffs".into()
+            }
+            Self::Nothing(_) => "run `weir attach` first, or name another path with --bpffs".into(),
+            Self::NotAttached(_) => "`weir status` lists the attached endpoints".into(),
             Self::NotAnUplink(_) => "`weir status` lists the uplinks".into(),
-            Self::Edge { .. } => {
-                "`ip link show` says whether another XDP program is there: an interface has room for one".into()
+            Self::Edge { .. } => "an interface can have only one XDP program; `ip link show` lists it".into(),
+            Self::Damaged { .. } => "run `weir attach` again; if that fails, run `weir detach` first".into(),
+            Self::OtherVersion(_) => {
+                "run `weir detach`, then `weir attach`; the programs judge established flows again".into()
             }
-            Self::Damaged { .. } => "`weir attach` again; if that does not help, `weir detach` and attach anew".into(),
-            Self::OtherVersion(_) => "`weir detach`, then attach anew; established flows are judged again".into(),
-            Self::TooOld { .. } => "use a newer kernel; what was in force, if anything was, still is".into(),
-            Self::NoTcx => "TCX came with Linux 6.6; use --hook clsact".into(),
-            Self::Partial(_) => "repeat the command once the cause is mended".into(),
+            Self::TooOld { .. } => "use a newer kernel; the policy in force has not changed".into(),
+            Self::NoTcx => "TCX needs Linux 6.6 or later; use --hook clsact".into(),
+            Self::Partial(_) => "fix the cause, then run the command again".into(),
         })
     }
 }
@@ -244,9 +255,9 @@ impl Error {
 fn kernel_hint(error: &io::Error) -> Option<&'static str> {
     Some(match error.raw_os_error()? {
         libc::EPERM | libc::EACCES => "it needs CAP_BPF and CAP_NET_ADMIN, or root",
-        libc::ENOMEM => "the kernel has no memory for it (or, before Linux 5.11, RLIMIT_MEMLOCK is too small)",
-        libc::ENOSPC => "there is no room left",
-        libc::E2BIG => "it is larger than this kernel takes",
+        libc::ENOMEM => "free some memory; before Linux 5.11, raise RLIMIT_MEMLOCK",
+        libc::ENOSPC => "no space is left in the map or file system",
+        libc::E2BIG => "the program or map is larger than this kernel allows",
         _ => return None,
     })
 }

@@ -15,16 +15,16 @@ use aya::maps::{Map as AyaMap, MapData, RingBuf};
 use weir_artifact::layout::{MapName, Outcome, event};
 
 use crate::error::{Doing as _, Error};
-use crate::generation::{self, Loaded};
-use crate::names::{Names, Why, address, protocol};
+use crate::generation::{self, LoadedGeneration};
+use crate::names::{ArtifactNames, Why, address, protocol};
 use crate::observe::{port, word};
 use crate::pins::Age;
 use crate::runtime::{LOST, Runtime};
-use crate::sys::{Map, borrow, wait_readable};
+use crate::sys::{KernelMap, borrow, wait_readable};
 
 /// A packet that was dropped, or whose verdict would differ if staged policies were enforced.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct DatapathEvent {
     /// The time at which the packet was judged.
     pub time: SystemTime,
     /// The pod; `None` if its endpoint is not known.
@@ -38,7 +38,7 @@ pub struct Event {
     /// Whether the packet was dropped.
     pub dropped: bool,
     /// The packet's headers; `None` if it is not an IP packet.
-    pub packet: Option<Packet>,
+    pub packet: Option<EventPacket>,
     /// The generation that judged the packet.
     pub generation: u32,
     /// The list or the policies that denied the packet.
@@ -47,7 +47,7 @@ pub struct Event {
 
 /// The addresses, protocol and ports of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Packet {
+pub struct EventPacket {
     /// `TCP`, `UDP`, …, or the number.
     pub protocol: String,
     /// The pod's address.
@@ -64,18 +64,18 @@ pub struct Packet {
 pub struct Events<'a> {
     runtime: &'a Runtime,
     ring: RingBuf<MapData>,
-    limit: Map,
+    limit: KernelMap,
     lost: u32,
-    names: BTreeMap<u32, Names>,
+    names: BTreeMap<u32, ArtifactNames>,
     pods: BTreeMap<u32, String>,
     ticks: u32,
 }
 
 /// The result of one reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Read {
+pub struct EventBatch {
     /// The events, in the order in which they happened.
-    pub events: Vec<Event>,
+    pub events: Vec<DatapathEvent>,
     /// Number of records that the kernel did not write since the last reading.
     pub lost: u64,
 }
@@ -84,8 +84,8 @@ impl Runtime {
     /// Starts reading events from now on. Reading consumes records: two readers get about half of them each.
     pub fn events(&self) -> Result<Events<'_>, Error> {
         let opening = "open the map events";
-        let (_, mut loaded, _) = self.in_force()?;
-        let (ticks, _) = self.timing(&loaded)?;
+        let mut loaded = self.in_force()?.loaded;
+        let ticks = self.timing(&loaded)?.ticks_per_second;
         let missing = || std::io::Error::from_raw_os_error(libc::ENOENT);
         let map = loaded.maps.remove(MapName::Events.name()).ok_or_else(missing).doing(opening)?;
         let limit = loaded.maps.remove(MapName::EventLimit.name()).ok_or_else(missing).doing(opening)?;
@@ -101,11 +101,11 @@ impl Runtime {
 
 impl Events<'_> {
     /// Returns the waiting records. If no record is waiting, waits for one for at most `at_most`.
-    pub fn read(&mut self, at_most: Duration) -> Result<Read, Error> {
+    pub fn read(&mut self, at_most: Duration) -> Result<EventBatch, Error> {
         let records = self.records();
         let records = if records.is_empty() { self.wait(at_most)? } else { records };
         let now = (SystemTime::now(), self.runtime.ticks()?);
-        let mut read = Read::default();
+        let mut read = EventBatch::default();
         for record in records {
             read.events.push(self.event(&record, now)?);
         }
@@ -135,7 +135,7 @@ impl Events<'_> {
         Ok(word(&value.unwrap_or_default(), LOST))
     }
 
-    fn event(&mut self, record: &[u8], (now, ticks): (SystemTime, u32)) -> Result<Event, Error> {
+    fn event(&mut self, record: &[u8], (now, ticks): (SystemTime, u32)) -> Result<DatapathEvent, Error> {
         let generation = word(record, event::EPOCH as usize);
         let ifindex = word(record, event::IFINDEX as usize);
         if !self.names.contains_key(&generation) || !self.pods.contains_key(&ifindex) {
@@ -156,7 +156,7 @@ impl Events<'_> {
             }
             _ => Why::default(),
         };
-        Ok(Event {
+        Ok(DatapathEvent {
             time: now - Duration::from_secs(1) * since / self.ticks,
             pod,
             ifindex,
@@ -179,8 +179,10 @@ impl Events<'_> {
         let all = current.chain(record.next.iter().map(|it| (it, Age::Next)));
         for (it, age) in all.chain(record.retired.iter().map(|(it, _)| (it, Age::Old))) {
             if let Entry::Vacant(unknown) = self.names.entry(it.epoch) {
-                let loaded: Option<Loaded> = generation::open(&runtime.system, &runtime.pins, &record, it, age)?;
-                let names = loaded.map(|it| runtime.artifact(&it).map(|artifact| Names::new(&artifact))).transpose()?;
+                let loaded: Option<LoadedGeneration> =
+                    generation::open(&runtime.system, &runtime.pins, &record, it, age)?;
+                let names =
+                    loaded.map(|it| runtime.artifact(&it).map(|artifact| ArtifactNames::new(&artifact))).transpose()?;
                 unknown.insert(names.unwrap_or_default());
             }
         }
@@ -189,7 +191,7 @@ impl Events<'_> {
     }
 }
 
-fn packet(record: &[u8], names: Option<&Names>) -> Option<Packet> {
+fn packet(record: &[u8], names: Option<&ArtifactNames>) -> Option<EventPacket> {
     let v6 = match record.get(event::FAMILY as usize)? {
         4 => false,
         6 => true,
@@ -198,7 +200,7 @@ fn packet(record: &[u8], names: Option<&Names>) -> Option<Packet> {
     let number = *record.get(event::PROTOCOL as usize)?;
     let remote = address(record.get(event::REMOTE as usize..)?, v6)?;
     let ports = (port(record, event::LOCAL_PORT as usize)?, port(record, event::REMOTE_PORT as usize)?);
-    Some(Packet {
+    Some(EventPacket {
         protocol: protocol(number),
         local: address(record.get(event::LOCAL as usize..)?, v6)?,
         remote,

@@ -22,10 +22,10 @@ use weir_ebpf::vm::{MapFlags, MapKind};
 use crate::error::{Doing as _, Error};
 use crate::names;
 use crate::pins::{Age, Pins};
-use crate::point::Side;
-use crate::record::{Generation, Record};
+use crate::point::ProgramSide;
+use crate::record::{EnforcementRecord, KernelGeneration};
 use crate::runtime::{OWN, OwnAddresses, of};
-use crate::sys::{Map, MapDefinition, MapType, Program};
+use crate::sys::{KernelMap, KernelProgram, MapDefinition, MapType};
 use crate::system::System;
 use file::keep_file;
 pub(crate) use file::kept_file;
@@ -38,24 +38,24 @@ pub(crate) const BATCH: usize = 8_192;
 
 /// A generation with its open descriptors.
 #[derive(Debug)]
-pub(crate) struct Loaded {
-    pub(crate) generation: Generation,
-    pub(crate) maps: BTreeMap<String, Map>,
-    pub(crate) programs: [Program; 2],
+pub(crate) struct LoadedGeneration {
+    pub(crate) generation: KernelGeneration,
+    pub(crate) maps: BTreeMap<String, KernelMap>,
+    pub(crate) programs: [KernelProgram; 2],
     /// `at_edge`, if the generation has one.
-    pub(crate) edge: Option<Program>,
+    pub(crate) edge: Option<KernelProgram>,
 }
 
-impl Loaded {
-    pub(crate) fn program(&self, side: Side) -> &Program {
+impl LoadedGeneration {
+    pub(crate) fn program(&self, side: ProgramSide) -> &KernelProgram {
         let [to_pod, from_pod] = &self.programs;
         match side {
-            Side::ToPod => to_pod,
-            Side::FromPod => from_pod,
+            ProgramSide::ToPod => to_pod,
+            ProgramSide::FromPod => from_pod,
         }
     }
 
-    pub(crate) fn map(&self, name: MapName) -> Option<&Map> {
+    pub(crate) fn map(&self, name: MapName) -> Option<&KernelMap> {
         self.maps.get(name.name())
     }
 }
@@ -72,7 +72,7 @@ pub(crate) fn is_of_edge(name: MapName) -> bool {
 }
 
 /// The input from which a generation is made.
-pub(crate) struct Source<'a> {
+pub(crate) struct GenerationSource<'a> {
     pub(crate) artifact: &'a Artifact,
     pub(crate) file: &'a [u8],
     pub(crate) digest: String,
@@ -87,7 +87,7 @@ pub(crate) struct Source<'a> {
     pub(crate) own: OwnAddresses,
 }
 
-impl Source<'_> {
+impl GenerationSource<'_> {
     /// The maps to make. Without uplinks, the XDP program's maps are left out.
     fn images(&self) -> impl Iterator<Item = &MapImage> {
         self.artifact.maps.iter().filter(|image| self.has_uplinks || !is_of_edge(image.name))
@@ -95,7 +95,12 @@ impl Source<'_> {
 }
 
 /// Makes a generation and pins it under `next`. No hook uses it yet.
-pub(crate) fn load(system: &System, pins: &Pins, record: &mut Record, source: &Source<'_>) -> Result<Loaded, Error> {
+pub(crate) fn load(
+    system: &System,
+    pins: &Pins,
+    record: &mut EnforcementRecord,
+    source: &GenerationSource<'_>,
+) -> Result<LoadedGeneration, Error> {
     let mut maps = BTreeMap::new();
     let (shared_images, own_images): (Vec<_>, Vec<_>) = source.images().partition(|image| is_shared(image.name));
     for image in shared_images {
@@ -106,12 +111,12 @@ pub(crate) fn load(system: &System, pins: &Pins, record: &mut Record, source: &S
         maps.insert(image.name.name().to_owned(), own(system, pins, image, source, &flows)?);
     }
     let programs = programs(system, source, &maps)?;
-    for (side, program) in Side::BOTH.into_iter().zip(&programs) {
+    for (side, program) in ProgramSide::BOTH.into_iter().zip(&programs) {
         let pinning = format!("pin the program {}", side.program());
         system.pin(program.as_fd(), &pins.program(Age::Next, side)).doing(pinning)?;
     }
     let number =
-        |program: &Program| Ok::<_, Error>(system.program_info(program).doing("ask for a program's number")?.id);
+        |program: &KernelProgram| Ok::<_, Error>(system.program_info(program).doing("ask for a program's number")?.id);
     let numbers = [number(&programs[0])?, number(&programs[1])?];
     let edge = edge(system, source, &maps)?;
     if let Some(edge) = &edge {
@@ -123,7 +128,7 @@ pub(crate) fn load(system: &System, pins: &Pins, record: &mut Record, source: &S
         own.insert(name.clone(), number_of(system, map)?);
     }
     maps.insert(FILE.to_owned(), file);
-    let generation = Generation {
+    let generation = KernelGeneration {
         epoch: source.epoch,
         digest: source.digest.clone(),
         keep: source.keep,
@@ -133,10 +138,10 @@ pub(crate) fn load(system: &System, pins: &Pins, record: &mut Record, source: &S
         maps: own,
         patched: false,
     };
-    Ok(Loaded { generation, maps, programs, edge })
+    Ok(LoadedGeneration { generation, maps, programs, edge })
 }
 
-fn number_of(system: &System, map: &Map) -> Result<u32, Error> {
+fn number_of(system: &System, map: &KernelMap) -> Result<u32, Error> {
     Ok(system.map_info(map).doing("ask for a map's number")?.id)
 }
 
@@ -144,10 +149,10 @@ fn number_of(system: &System, map: &Map) -> Result<u32, Error> {
 pub(crate) fn open(
     system: &System,
     pins: &Pins,
-    record: &Record,
-    generation: &Generation,
+    record: &EnforcementRecord,
+    generation: &KernelGeneration,
     age: Age,
-) -> Result<Option<Loaded>, Error> {
+) -> Result<Option<LoadedGeneration>, Error> {
     let mut maps = BTreeMap::new();
     let shared = record.shared.iter().map(|entry| (entry, Age::Current));
     let own = generation.maps.iter().map(|entry| (entry, age));
@@ -166,7 +171,7 @@ pub(crate) fn open(
         right.map_or_else(|| system.numbered_program(number), |it| Ok(Some(it))).doing(opening)
     };
     let mut programs = Vec::new();
-    for (side, number) in Side::BOTH.into_iter().zip(generation.programs) {
+    for (side, number) in ProgramSide::BOTH.into_iter().zip(generation.programs) {
         let Some(program) = program(pins.program(age, side), side.program(), number)? else { return Ok(None) };
         programs.push(program);
     }
@@ -178,17 +183,17 @@ pub(crate) fn open(
         None => None,
     };
     let programs = programs.try_into().ok();
-    Ok(programs.map(|programs| Loaded { generation: generation.clone(), maps, programs, edge }))
+    Ok(programs.map(|programs| LoadedGeneration { generation: generation.clone(), maps, programs, edge }))
 }
 
 /// A map that all generations share: the existing one, or a new one.
 fn shared(
     system: &System,
     pins: &Pins,
-    record: &mut Record,
+    record: &mut EnforcementRecord,
     image: &MapImage,
-    source: &Source<'_>,
-) -> Result<Map, Error> {
+    source: &GenerationSource<'_>,
+) -> Result<KernelMap, Error> {
     let name = image.name.name();
     let making = format!("make the map {name}");
     let wanted = flows::sized(image, source, definition(image)?);
@@ -197,7 +202,7 @@ fn shared(
         let map = pinned.map_or_else(|| system.numbered_map(*number), |map| Ok(Some(map))).doing(&making)?;
         // Counters from a version with fewer outcomes have too few entries. They are made anew and start at zero.
         let is_of_use =
-            |map: &Map| image.name != MapName::Counters || map.definition().max_entries == wanted.max_entries;
+            |map: &KernelMap| image.name != MapName::Counters || map.definition().max_entries == wanted.max_entries;
         if let Some(map) = map.filter(is_of_use) {
             let MapDefinition { value_size, max_entries, .. } = wanted;
             let mut there = MapDefinition { max_entries, ..map.definition() };
@@ -217,7 +222,13 @@ fn shared(
 }
 
 /// Makes a map of this generation and fills it.
-fn own(system: &System, pins: &Pins, image: &MapImage, source: &Source<'_>, flows: &FlowTables) -> Result<Map, Error> {
+fn own(
+    system: &System,
+    pins: &Pins,
+    image: &MapImage,
+    source: &GenerationSource<'_>,
+    flows: &FlowTables,
+) -> Result<KernelMap, Error> {
     let name = image.name.name();
     let making = format!("make the map {name}");
     let mut definition = definition(image)?;
@@ -250,7 +261,7 @@ fn own(system: &System, pins: &Pins, image: &MapImage, source: &Source<'_>, flow
 }
 
 /// The configuration from the image, completed with values that only this machine knows.
-fn configured(system: &System, image: &[u8], source: &Source<'_>, seeds: &[u64]) -> Result<Vec<u8>, Error> {
+fn configured(system: &System, image: &[u8], source: &GenerationSource<'_>, seeds: &[u64]) -> Result<Vec<u8>, Error> {
     let mut value = image.to_vec();
     let word =
         |at: i32| image.get(at as usize..).and_then(|rest| rest.first_chunk()).map_or(0, |it| u32::from_le_bytes(*it));
@@ -275,7 +286,7 @@ fn configured(system: &System, image: &[u8], source: &Source<'_>, seeds: &[u64])
 }
 
 /// The error for an entry that the kernel refused.
-pub(crate) fn refused(map: &Map, name: MapName, about: Option<String>, error: std::io::Error) -> Error {
+pub(crate) fn refused(map: &KernelMap, name: MapName, about: Option<String>, error: std::io::Error) -> Error {
     let (room, map) = (map.definition().max_entries, name.name().to_owned());
     match error.raw_os_error() {
         Some(libc::E2BIG | libc::ENOSPC) => Error::Full { map, room, about },
@@ -283,7 +294,7 @@ pub(crate) fn refused(map: &Map, name: MapName, about: Option<String>, error: st
     }
 }
 
-fn fill(system: &System, map: &Map, image: &MapImage, artifact: &Artifact) -> Result<(), Error> {
+fn fill(system: &System, map: &KernelMap, image: &MapImage, artifact: &Artifact) -> Result<(), Error> {
     for batch in image.entries.chunks(BATCH) {
         let keys: Vec<u8> = batch.iter().flat_map(|(key, _)| key).copied().collect();
         let values: Vec<u8> = batch.iter().flat_map(|(_, value)| value).copied().collect();
@@ -299,8 +310,12 @@ fn fill(system: &System, map: &Map, image: &MapImage, artifact: &Artifact) -> Re
 }
 
 /// Loads both programs in parallel: most of the time of a switch is spent in the verifier.
-fn programs(system: &System, source: &Source<'_>, maps: &BTreeMap<String, Map>) -> Result<[Program; 2], Error> {
-    let [to_pod, from_pod] = Side::BOTH;
+fn programs(
+    system: &System,
+    source: &GenerationSource<'_>,
+    maps: &BTreeMap<String, KernelMap>,
+) -> Result<[KernelProgram; 2], Error> {
+    let [to_pod, from_pod] = ProgramSide::BOTH;
     std::thread::scope(|scope| {
         let other = scope.spawn(|| program(system, source, maps, from_pod));
         let program = program(system, source, maps, to_pod);
@@ -309,28 +324,37 @@ fn programs(system: &System, source: &Source<'_>, maps: &BTreeMap<String, Map>) 
     })
 }
 
-fn program(system: &System, source: &Source<'_>, maps: &BTreeMap<String, Map>, side: Side) -> Result<Program, Error> {
+fn program(
+    system: &System,
+    source: &GenerationSource<'_>,
+    maps: &BTreeMap<String, KernelMap>,
+    side: ProgramSide,
+) -> Result<KernelProgram, Error> {
     let [to_pod, from_pod] = &source.artifact.programs;
     let (code, direction) = match side {
-        Side::ToPod => (&to_pod.code, to_pod.hook),
-        Side::FromPod => (&from_pod.code, from_pod.hook),
+        ProgramSide::ToPod => (&to_pod.code, to_pod.hook),
+        ProgramSide::FromPod => (&from_pod.code, from_pod.hook),
     };
     let refused = |error| Error::Refused { program: side.program(), error };
     system.load(side.program(), &linked(code, maps), Some(&source.artifact.debug_info(direction))).map_err(refused)
 }
 
 /// The XDP program for the uplinks, if the artifact has one and there are uplinks.
-fn edge(system: &System, source: &Source<'_>, maps: &BTreeMap<String, Map>) -> Result<Option<Program>, Error> {
+fn edge(
+    system: &System,
+    source: &GenerationSource<'_>,
+    maps: &BTreeMap<String, KernelMap>,
+) -> Result<Option<KernelProgram>, Error> {
     let Some(code) = source.artifact.edge.as_ref().filter(|_| source.has_uplinks) else { return Ok(None) };
     let refused = |error| Error::Refused { program: AT_EDGE, error };
     system.load_xdp(AT_EDGE, &linked(code, maps)).map(Some).map_err(refused)
 }
 
 /// A program's bytes, with the descriptors of these maps.
-fn linked(code: &Assembled, maps: &BTreeMap<String, Map>) -> Vec<u8> {
+fn linked(code: &Assembled, maps: &BTreeMap<String, KernelMap>) -> Vec<u8> {
     let descriptor = |number: u32| {
         let name = MapName::ALL.into_iter().find(|name| *name as u32 == number);
-        name.and_then(|name| maps.get(name.name())).map_or(-1, Map::descriptor)
+        name.and_then(|name| maps.get(name.name())).map_or(-1, KernelMap::descriptor)
     };
     encode(&code.link(|map| descriptor(map.0)), ByteOrder::Little)
 }

@@ -1,7 +1,7 @@
 //! Weir's runtime: loads the compiler's output into the kernel and keeps it there.
 //!
 //! ```text
-//!  Artifact ──runtime──▶ maps, programs, points, pins          operations: attach, switch, mend, detach
+//!  Artifact ──runtime──▶ maps, programs, points, pins          operations: attach, switch, repair, detach
 //!                            │
 //!                        system: the seam ── sys: system calls
 //! ```
@@ -11,10 +11,10 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod closed;
 mod error;
 pub mod events;
 mod generation;
-pub mod hold;
 pub mod names;
 pub mod observe;
 mod pins;
@@ -26,6 +26,6 @@ pub mod sys;
 pub mod system;
 pub mod trial;
 
-pub use error::{Error, Failure, Now};
-pub use point::{Neighbour, Side, Way};
-pub use record::{Endpoint, Generation, Uplink};
+pub use error::{Error, Failure, StateAfterFailure};
+pub use point::{HookKind, HookNeighbour, ProgramSide};
+pub use record::{EnforcedEndpoint, KernelGeneration, Uplink};

@@ -12,7 +12,7 @@ use weir_artifact::layout::{MapName, endpoint};
 
 /// The names for the numbers of one artifact.
 #[derive(Debug, Default)]
-pub struct Names {
+pub struct ArtifactNames {
     pods: BTreeMap<IpAddr, String>,
     subjects: BTreeMap<String, u32>,
     manifest: Manifest,
@@ -21,16 +21,16 @@ pub struct Names {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Manifest {
-    policies: Vec<Policy>,
-    lists: Vec<List>,
-    subjects: Vec<Subject>,
+    policies: Vec<NamedPolicy>,
+    lists: Vec<NamedList>,
+    subjects: Vec<NamedSubject>,
     predicates: Vec<Vec<u32>>,
 }
 
 /// A policy isolates the directions that its entry has.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Policy {
+struct NamedPolicy {
     name: String,
     ingress: Option<serde::de::IgnoredAny>,
     egress: Option<serde::de::IgnoredAny>,
@@ -38,7 +38,7 @@ struct Policy {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct List {
+struct NamedList {
     name: String,
     action: String,
     directions: Vec<String>,
@@ -47,7 +47,7 @@ struct List {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Subject {
+struct NamedSubject {
     policies: Vec<u32>,
     staged: Vec<u32>,
     lists: Vec<u32>,
@@ -64,7 +64,7 @@ pub struct Why {
     pub staged: Vec<String>,
 }
 
-impl Names {
+impl ArtifactNames {
     /// Reads the names of an artifact.
     pub fn new(artifact: &Artifact) -> Self {
         let mut names =
@@ -91,7 +91,7 @@ impl Names {
         let subject = self.subjects.get(pod).and_then(|number| self.manifest.subjects.get(*number as usize));
         let Some(subject) = subject else { return Why::default() };
         let lists = subject.lists.iter().filter_map(|number| self.manifest.lists.get(*number as usize));
-        let holds = |list: &&List| {
+        let holds = |list: &&NamedList| {
             let of = self.manifest.predicates.get(list.predicate as usize);
             list.directions.iter().any(|it| it == direction) && of.is_some_and(|peers| peers.contains(&peer))
         };
@@ -112,7 +112,7 @@ impl Names {
 
     fn isolating(&self, policies: &[u32], direction: &str) -> Vec<String> {
         let policies = policies.iter().filter_map(|number| self.manifest.policies.get(*number as usize));
-        let isolates = |policy: &&Policy| match direction {
+        let isolates = |policy: &&NamedPolicy| match direction {
             "ingress" => policy.ingress.is_some(),
             _ => policy.egress.is_some(),
         };
@@ -131,11 +131,11 @@ pub(crate) fn about(artifact: &Artifact, map: MapName, key: &[u8]) -> Option<Str
             Some(format!("{}/{}", of(4, map == MapName::Prefixes6)?, number(0)?))
         }
         MapName::Rows => {
-            let names = Names::new(artifact);
+            let names = ArtifactNames::new(artifact);
             let subject = names.manifest.subjects.get((number(4)? & !(1 << 31)) as usize)?;
             let policies = subject.policies.iter().filter_map(|it| names.manifest.policies.get(*it as usize));
             let policies: Vec<&str> = policies.map(|it| it.name.as_str()).collect();
-            Some(format!("what {} allow", policies.join(", ")))
+            Some(format!("a row of the policies {}", policies.join(", ")))
         }
         _ => None,
     }

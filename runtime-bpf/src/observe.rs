@@ -9,14 +9,14 @@ use weir_objects::address::Family;
 use weir_objects::k8s::Direction;
 
 use crate::error::{Doing as _, Error};
-use crate::generation::Loaded;
-use crate::names::{Names, protocol};
-use crate::record::Record;
+use crate::generation::LoadedGeneration;
+use crate::names::{ArtifactNames, protocol};
+use crate::record::EnforcementRecord;
 use crate::runtime::Runtime;
 
 /// A flow that the datapath knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Flow {
+pub struct ObservedFlow {
     /// The pod; `None` if its endpoint is gone.
     pub pod: Option<String>,
     /// The number of its interface.
@@ -24,9 +24,9 @@ pub struct Flow {
     /// `TCP`, `UDP`, …, or the number.
     pub protocol: String,
     /// The pod's side.
-    pub local: End,
+    pub local: FlowEnd,
     /// The other side.
-    pub remote: End,
+    pub remote: FlowEnd,
     /// The direction in which it began.
     pub direction: &'static str,
     /// `fresh`, `open`, `closing`, or `cut`: policy no longer allows it, and its packets are dropped.
@@ -47,7 +47,7 @@ pub struct Flow {
 
 /// One side of a flow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct End {
+pub struct FlowEnd {
     /// Its address.
     pub ip: IpAddr,
     /// Its pod, if the artifact knows it.
@@ -73,6 +73,20 @@ pub struct Counter {
     pub bytes: u64,
 }
 
+/// The generation in force with its names.
+pub(crate) struct GenerationInForce {
+    pub(crate) record: EnforcementRecord,
+    pub(crate) loaded: LoadedGeneration,
+    pub(crate) names: ArtifactNames,
+}
+
+/// Times of the flow tables.
+pub(crate) struct FlowTiming {
+    pub(crate) ticks_per_second: u32,
+    /// In ticks, by the state of a flow.
+    pub(crate) timeouts: Vec<u32>,
+}
+
 const BUCKETS: [(MapName, Family); 2] = [(MapName::FlowBuckets4, Family::V4), (MapName::FlowBuckets6, Family::V6)];
 
 /// `call jiffies64; exit`: returns the lower half of the time.
@@ -80,8 +94,8 @@ const CLOCK: [u8; 16] = [0x85, 0, 0, 0, 118, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0]
 
 impl Runtime {
     /// The flows that the datapath knows and that have not expired, sorted.
-    pub fn flows(&self) -> Result<Vec<Flow>, Error> {
-        let (record, loaded, names) = self.in_force()?;
+    pub fn flows(&self) -> Result<Vec<ObservedFlow>, Error> {
+        let GenerationInForce { record, loaded, names } = self.in_force()?;
         let now = self.ticks()?;
         let timing = self.timing(&loaded)?;
         let mut flows = Vec::new();
@@ -97,7 +111,8 @@ impl Runtime {
             flow.remote.pod = names.pod_at(flow.remote.ip).map(str::to_owned);
         }
         flows.sort_by(|a, b| {
-            let key = |it: &Flow| (it.ifindex, it.protocol.clone(), it.remote.ip, it.remote.port, it.local.port);
+            let key =
+                |it: &ObservedFlow| (it.ifindex, it.protocol.clone(), it.remote.ip, it.remote.port, it.local.port);
             key(a).cmp(&key(b))
         });
         Ok(flows)
@@ -105,7 +120,7 @@ impl Runtime {
 
     /// The counters since the first generation was attached.
     pub fn counters(&self) -> Result<Vec<Counter>, Error> {
-        let (_, loaded, _) = self.in_force()?;
+        let loaded = self.in_force()?.loaded;
         let Some(map) = loaded.map(MapName::Counters) else { return Ok(Vec::new()) };
         let mut counters = Vec::new();
         for (hook, direction) in [(0, "ingress"), (1, "egress")] {
@@ -127,11 +142,11 @@ impl Runtime {
     }
 
     /// The generation in force with its names.
-    pub(crate) fn in_force(&self) -> Result<(Record, Loaded, Names), Error> {
+    pub(crate) fn in_force(&self) -> Result<GenerationInForce, Error> {
         let record = self.record()?;
         let loaded = self.current(&record)?.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))?;
-        let names = Names::new(&self.artifact(&loaded)?);
-        Ok((record, loaded, names))
+        let names = ArtifactNames::new(&self.artifact(&loaded)?);
+        Ok(GenerationInForce { record, loaded, names })
     }
 
     /// The kernel's time in ticks, its lower half.
@@ -141,13 +156,13 @@ impl Runtime {
         Ok(self.system.test_run(&program, &[0; 64]).doing("ask for the kernel's time")?.verdict)
     }
 
-    /// Ticks in a second, and time-outs by state.
-    pub(crate) fn timing(&self, loaded: &Loaded) -> Result<(u32, Vec<u32>), Error> {
+    /// The times in the generation's configuration.
+    pub(crate) fn timing(&self, loaded: &LoadedGeneration) -> Result<FlowTiming, Error> {
         let reading = "read the map config";
         let value = loaded.map(MapName::Config).map(|map| self.system.lookup(map, &[0; 4]));
         let value = value.transpose().doing(reading)?.flatten().unwrap_or_default();
         let timeouts = (config::TIMEOUTS..config::TICKS).step_by(4).map(|at| word(&value, at as usize)).collect();
-        Ok((word(&value, config::TICKS as usize).max(1), timeouts))
+        Ok(FlowTiming { ticks_per_second: word(&value, config::TICKS as usize).max(1), timeouts })
     }
 }
 
@@ -157,20 +172,20 @@ fn whole(lower: u32, epoch: u32) -> u32 {
 }
 
 /// Reads a flow without names; `None` if it has expired.
-fn read_flow(flow: &buckets::Flow, now: u32, epoch: u32, timing: &(u32, Vec<u32>)) -> Option<Flow> {
-    let (ticks, timeouts) = timing;
+fn read_flow(flow: &buckets::Flow, now: u32, epoch: u32, timing: &FlowTiming) -> Option<ObservedFlow> {
+    let ticks = timing.ticks_per_second;
     let tuple = &flow.tuple;
     let idle = now.wrapping_sub(flow.last as u32);
-    let at_most = timeouts.get(flow.state as usize).copied().unwrap_or(0);
+    let at_most = timing.timeouts.get(flow.state as usize).copied().unwrap_or(0);
     let has_ports = matches!(tuple.protocol, 6 | 17 | 132);
     let has_identifier = matches!(tuple.protocol, 1 | 58);
     (idle <= at_most).then_some(())?;
-    Some(Flow {
+    Some(ObservedFlow {
         pod: None,
         ifindex: tuple.ifindex,
         protocol: protocol(tuple.protocol),
-        local: End { ip: tuple.local, pod: None, port: (has_ports || has_identifier).then_some(tuple.local_port) },
-        remote: End { ip: tuple.remote, pod: None, port: has_ports.then_some(tuple.remote_port) },
+        local: FlowEnd { ip: tuple.local, pod: None, port: (has_ports || has_identifier).then_some(tuple.local_port) },
+        remote: FlowEnd { ip: tuple.remote, pod: None, port: has_ports.then_some(tuple.remote_port) },
         direction: if flow.begun == Direction::Egress { "egress" } else { "ingress" },
         state: state_name(flow),
         answered: flow.answered,

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use weir_artifact::layout::AT_EDGE;
 
-use crate::point::Side;
+use crate::point::ProgramSide;
 
 /// The directories and files under one root.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Pins {
         self.root.join("links")
     }
 
-    pub(crate) fn link(&self, ifindex: u32, side: Side) -> PathBuf {
+    pub(crate) fn link(&self, ifindex: u32, side: ProgramSide) -> PathBuf {
         self.links().join(format!("{}_{ifindex}", side.program()))
     }
 
@@ -72,11 +72,12 @@ impl Pins {
 
     /// The interface's number in the name of a link's pin.
     pub(crate) fn link_of(name: &str) -> Option<u32> {
-        let number = Side::BOTH.into_iter().find_map(|side| name.strip_prefix(side.program())?.strip_prefix('_'));
+        let number =
+            ProgramSide::BOTH.into_iter().find_map(|side| name.strip_prefix(side.program())?.strip_prefix('_'));
         number?.parse().ok()
     }
 
-    pub(crate) fn program(&self, age: Age, side: Side) -> PathBuf {
+    pub(crate) fn program(&self, age: Age, side: ProgramSide) -> PathBuf {
         self.programs(age).join(side.program())
     }
 

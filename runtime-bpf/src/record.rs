@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing as _, Error};
 use crate::pins::Pins;
-use crate::point::Way;
+use crate::point::HookKind;
 use crate::sys::{MapDefinition, MapType};
 use crate::system::System;
 
@@ -23,24 +23,24 @@ const FORM: u32 = 1;
 
 /// The desired state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct EnforcementRecord {
     form: u32,
     /// The network namespace to which the interfaces belong.
     pub(crate) namespace: u64,
     /// Maps that all generations share: name → number.
     pub(crate) shared: BTreeMap<String, u32>,
     /// The generation in force.
-    pub(crate) current: Option<Generation>,
+    pub(crate) current: Option<KernelGeneration>,
     /// The generation to which a switch is under way.
-    pub(crate) next: Option<Generation>,
+    pub(crate) next: Option<KernelGeneration>,
     /// The previous generation, with the time (since boot, ms) of the switch.
-    pub(crate) retired: Option<(Generation, u64)>,
+    pub(crate) retired: Option<(KernelGeneration, u64)>,
     /// The number of the last generation that was made, even if it never came into force.
     pub(crate) last_epoch: u32,
     /// The enforced endpoints, sorted by interface.
-    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) endpoints: Vec<EnforcedEndpoint>,
     /// Former endpoints whose programs, entries and flows are still to be removed.
-    pub(crate) leaving: Vec<Endpoint>,
+    pub(crate) leaving: Vec<EnforcedEndpoint>,
     /// How many repairs have been made.
     pub(crate) repaired: u64,
     /// The seeds of the hash that places flows in the flow tables; none before the first generation.
@@ -53,7 +53,7 @@ pub(crate) struct Record {
 
 /// A compile result in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Generation {
+pub struct KernelGeneration {
     /// Its number. Each flow has the number that was in force when it was judged last, and is judged again when the
     /// numbers differ.
     ///
@@ -82,7 +82,7 @@ pub struct Generation {
 
 /// A pod at an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Endpoint {
+pub struct EnforcedEndpoint {
     /// `namespace/name`
     pub pod: String,
     /// The pod's UID, if it is known. Names are reused, so a name does not identify a pod.
@@ -101,7 +101,7 @@ pub struct Endpoint {
     #[serde(default)]
     pub(crate) number: u16,
     /// How its programs are attached.
-    pub way: Way,
+    pub way: HookKind,
     /// Whether this way was chosen because many endpoints were attached at once. It can be changed later.
     #[serde(default)]
     pub(crate) hurried: bool,
@@ -124,7 +124,7 @@ pub struct Uplink {
     pub generic: bool,
 }
 
-impl Record {
+impl EnforcementRecord {
     pub(crate) fn new(namespace: u64) -> Self {
         Self {
             form: FORM,
@@ -169,7 +169,9 @@ impl Record {
         };
         let map = system.create_map("weir_record", &definition).doing(writing)?;
         system.update(&map, &[0; 4], &value).doing(writing)?;
-        // Left by a process that died.
+        // A new map instead of an update of the old one: an array's value is copied word by word, so a reader could see
+        // half of each record. A rename within a bpf file system replaces the old pin in one step. The pin of the new
+        // record exists already if a process died before its rename.
         system.unpin(&pins.new_record()).doing(writing)?;
         system.pin(map.as_fd(), &pins.new_record()).doing(writing)?;
         system.rename(&pins.new_record(), &pins.record()).doing(writing)

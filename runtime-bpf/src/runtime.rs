@@ -2,9 +2,9 @@
 //!
 //! Problem: the process can die between any two operations, and any operation can fail; the rules in force must stay in
 //! force.
-//! Strategy: the [`Record`] is the desired state, and [`Runtime::settle`] reconciles the kernel with it, from any
-//! state. A change is: settle; make the new objects, not yet in use; write the record; settle. So recovery,
-//! adoption, repair and the change itself share one implementation.
+//! Strategy: the [`EnforcementRecord`] is the desired state, and [`Runtime::reconcile`] makes the kernel's state equal
+//! to it, from any state. A change is: reconcile; make the new objects, not yet in use; write the record; reconcile. So
+//! recovery, adoption, repair and the change itself share one implementation.
 //!
 //! A switch to another generation:
 //!
@@ -26,33 +26,33 @@ use std::time::{Duration, Instant};
 use weir_artifact::Artifact;
 
 use crate::error::{Doing as _, Error};
-use crate::generation::{self, Loaded};
+use crate::generation::{self, LoadedGeneration};
 use crate::pins::{Age, Pins};
-use crate::record::{Endpoint, Record};
+use crate::record::{EnforcedEndpoint, EnforcementRecord};
 use crate::sys::Lock;
 use crate::system::System;
 
 mod attach;
-mod change;
 mod detach;
 mod edge;
 mod ended;
+mod hook_check;
+mod hook_move;
 mod kept;
-mod look;
 mod measure;
-mod nodes;
-mod settle;
+mod own_addresses;
+mod reconcile;
 mod single;
 mod status;
-mod ways;
+mod switch;
 
-pub use attach::{Attached, Exact, Request};
+pub use attach::{Attached, ExactPods, Request};
 pub use edge::{EdgeFailure, EdgeState};
 pub use ended::EndedFlows;
-pub use look::Looked;
+pub use hook_check::HookCheck;
 pub(crate) use measure::LOST;
-pub(crate) use nodes::{OWN, OwnAddresses, of};
-pub use status::{EndpointState, Fill, State, Status, UplinkState};
+pub(crate) use own_addresses::{OWN, OwnAddresses, of};
+pub use status::{EndpointState, EnforcementState, EnforcementStatus, Fill, UplinkState};
 
 /// The longest time that a packet may take from one hook of this host to the other.
 pub const GRACE: Duration = Duration::from_millis(50);
@@ -61,7 +61,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The purpose for which a directory of pins is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum PinAccess {
     /// To read.
     Read,
     /// To change; other processes cannot change anything meanwhile.
@@ -76,7 +76,7 @@ pub struct Runtime {
     lock: Mutex<Option<kept::Locked>>,
     /// The agent's copy of all pinned objects. `None` for commands, which end after one operation.
     kept: Option<Mutex<kept::Kept>>,
-    contests: Option<Mutex<look::Contests>>,
+    contests: Option<Mutex<hook_check::Contests>>,
     grace: Duration,
     /// Whether an endpoint that fails is closed, and the operation continues with the others.
     apart: bool,
@@ -86,18 +86,18 @@ pub struct Runtime {
 
 impl Runtime {
     /// In this thread's network namespace, under a directory of a bpf file system.
-    pub fn open(bpffs: &Path, access: Access) -> Result<Self, Error> {
+    pub fn open(bpffs: &Path, access: PinAccess) -> Result<Self, Error> {
         Self::with_system(System::open().map_err(Error::NoBpf)?, bpffs, access)
     }
 
     /// The same on a [`System`] that may inject faults.
-    pub fn with_system(system: System, bpffs: &Path, access: Access) -> Result<Self, Error> {
+    pub fn with_system(system: System, bpffs: &Path, access: PinAccess) -> Result<Self, Error> {
         let (path, root) = reach(&system, bpffs)?;
         let pins = Pins::new(&path);
         let lock = Mutex::new(None);
         let mut runtime =
             Self { system, pins, lock, kept: None, contests: None, grace: GRACE, apart: false, _root: root };
-        if access == Access::Change {
+        if access == PinAccess::Change {
             let make = |directory: &Path| {
                 runtime.system.make_directory(directory).doing(format!("make {}", directory.display()))
             };
@@ -165,44 +165,45 @@ impl Runtime {
     }
 
     /// The record, which must be there and of this network namespace.
-    pub(crate) fn record(&self) -> Result<Record, Error> {
-        let record = Record::read(&self.system, &self.pins)?;
+    pub(crate) fn record(&self) -> Result<EnforcementRecord, Error> {
+        let record = EnforcementRecord::read(&self.system, &self.pins)?;
         let record = record.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))?;
         self.check_namespace(&record)?;
         Ok(record)
     }
 
-    pub(crate) fn check_namespace(&self, record: &Record) -> Result<(), Error> {
+    pub(crate) fn check_namespace(&self, record: &EnforcementRecord) -> Result<(), Error> {
         let here = self.system.namespace().doing("ask for the network namespace")?;
         if record.namespace == here { Ok(()) } else { Err(Error::OtherNamespace(self.pins.root().to_owned())) }
     }
 
     /// The generation in force with its objects.
-    pub(crate) fn current(&self, record: &Record) -> Result<Option<Loaded>, Error> {
+    pub(crate) fn current(&self, record: &EnforcementRecord) -> Result<Option<LoadedGeneration>, Error> {
         let Some(generation) = &record.current else { return Ok(None) };
         let loaded = generation::open(&self.system, &self.pins, record, generation, Age::Current)?;
         let damaged = || Error::Damaged {
             path: self.pins.root().to_owned(),
-            what: "a program or map of the generation in force is gone".to_owned(),
+            what: "a program or map of the generation in force is missing".to_owned(),
         };
         loaded.map(Some).ok_or_else(damaged)
     }
 
     /// The endpoints, as they were attached.
-    pub fn attached(&self) -> Result<Vec<Endpoint>, Error> {
-        Ok(Record::read(&self.system, &self.pins)?.map(|record| record.endpoints).unwrap_or_default())
+    pub fn attached(&self) -> Result<Vec<EnforcedEndpoint>, Error> {
+        Ok(EnforcementRecord::read(&self.system, &self.pins)?.map(|record| record.endpoints).unwrap_or_default())
     }
 
     /// The artifact of the generation in force; `None` if no generation is.
     pub fn artifact_in_force(&self) -> Result<Option<Artifact>, Error> {
-        let Some(record) = Record::read(&self.system, &self.pins)? else { return Ok(None) };
+        let Some(record) = EnforcementRecord::read(&self.system, &self.pins)? else { return Ok(None) };
         self.current(&record)?.map(|loaded| self.artifact(&loaded)).transpose()
     }
 
     /// The artifact that a generation was made from.
-    pub(crate) fn artifact(&self, loaded: &Loaded) -> Result<Artifact, Error> {
+    pub(crate) fn artifact(&self, loaded: &LoadedGeneration) -> Result<Artifact, Error> {
         let damaged = |what: String| Error::Damaged { path: self.pins.root().to_owned(), what };
-        let map = loaded.maps.get(generation::FILE).ok_or_else(|| damaged("the artifact is gone".into()))?;
+        let map =
+            loaded.maps.get(generation::FILE).ok_or_else(|| damaged("the map with the artifact is missing".into()))?;
         let file = generation::kept_file(&self.system, &loaded.maps, map)?;
         Artifact::read(&file).map_err(|error| damaged(error.to_string()))
     }
@@ -215,7 +216,7 @@ impl Runtime {
 pub(crate) fn reach(system: &System, bpffs: &Path) -> Result<(PathBuf, Option<File>), Error> {
     let is_there = |path: &Path| {
         let first = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-        system.is_bpffs(first).doing(format!("look at {}", first.display()))
+        system.is_bpffs(first).doing(format!("check the file system of {}", first.display()))
     };
     if is_there(bpffs)? {
         return Ok((bpffs.to_owned(), None));

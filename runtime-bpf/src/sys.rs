@@ -13,9 +13,9 @@ mod notify;
 mod objects;
 mod place;
 
-pub use mapped::Table;
+pub use mapped::MappedFlowTable;
 pub use notify::Notifier;
-pub use objects::{Hook, Link, LinkInfo, MapInfo, ProgramInfo, Queried, XdpMode};
+pub use objects::{Hook, KernelLink, LinkInfo, MapInfo, ProgramInfo, Queried, XdpMode};
 pub use place::{
     Lock, borrow, give_memory_back, is_bpffs, kernel_version, namespace, raise_descriptor_limit, random, roots_outside,
     share_heap, tick, wait_readable,
@@ -60,7 +60,7 @@ const BATCH_ENTRIES: usize = 1024;
 /// Why the kernel refused a program.
 #[derive(Debug, thiserror::Error)]
 #[error("the kernel refused the program: {error}")]
-pub struct LoadError {
+pub struct ProgramLoadError {
     /// The system call's error.
     pub error: io::Error,
     /// The verifier's log; empty if it is.
@@ -84,13 +84,13 @@ pub struct MapDefinition {
 
 /// Access to the `bpf` system call, which was found to work.
 #[derive(Debug)]
-pub struct Kernel {
+pub struct BpfKernel {
     possible_cpus: usize,
 }
 
 /// A map of the kernel.
 #[derive(Debug)]
-pub struct Map {
+pub struct KernelMap {
     fd: OwnedFd,
     definition: MapDefinition,
     /// Bytes of a value as the system call reads and writes it.
@@ -99,7 +99,7 @@ pub struct Map {
 
 /// A program that the kernel has loaded.
 #[derive(Debug)]
-pub struct Program {
+pub struct KernelProgram {
     fd: OwnedFd,
 }
 
@@ -116,7 +116,7 @@ pub struct TestRun {
     pub nanoseconds: u32,
 }
 
-impl Kernel {
+impl BpfKernel {
     /// Lifts the memory limit that kernels before 5.11 count maps against, and tries the system call.
     pub fn open() -> io::Result<Self> {
         let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
@@ -134,7 +134,7 @@ impl Kernel {
     }
 
     /// Makes a map; a map of maps needs an inner map as its pattern.
-    pub fn create_map(&self, definition: &MapDefinition, inner: Option<BorrowedFd<'_>>) -> io::Result<Map> {
+    pub fn create_map(&self, definition: &MapDefinition, inner: Option<BorrowedFd<'_>>) -> io::Result<KernelMap> {
         self.create_named_map("", definition, inner)
     }
 
@@ -144,7 +144,7 @@ impl Kernel {
         name: &str,
         definition: &MapDefinition,
         inner: Option<BorrowedFd<'_>>,
-    ) -> io::Result<Map> {
+    ) -> io::Result<KernelMap> {
         let mut attr = attr::MapCreate {
             numa_node: 0,
             map_name: object_name(name),
@@ -159,20 +159,25 @@ impl Kernel {
         Ok(self.map(fd, *definition))
     }
 
-    fn map(&self, fd: OwnedFd, definition: MapDefinition) -> Map {
+    fn map(&self, fd: OwnedFd, definition: MapDefinition) -> KernelMap {
         let size = definition.value_size as usize;
         let per_cpu = matches!(definition.map_type, MapType::PercpuArray | MapType::PercpuHash);
         let value_bytes = if per_cpu { size.next_multiple_of(8) * self.possible_cpus } else { size };
-        Map { fd, definition, value_bytes }
+        KernelMap { fd, definition, value_bytes }
     }
 
     /// Loads a tc program from its instructions' bytes; asks for the verifier's log only if it is refused.
-    pub fn load(&self, instructions: &[u8]) -> Result<Program, LoadError> {
+    pub fn load(&self, instructions: &[u8]) -> Result<KernelProgram, ProgramLoadError> {
         self.load_named("", instructions, None)
     }
 
     /// Loads a tc program with a name that tools show, and with its source lines if the kernel accepts them.
-    pub fn load_named(&self, name: &str, instructions: &[u8], debug: Option<&DebugInfo>) -> Result<Program, LoadError> {
+    pub fn load_named(
+        &self,
+        name: &str,
+        instructions: &[u8],
+        debug: Option<&DebugInfo>,
+    ) -> Result<KernelProgram, ProgramLoadError> {
         // Without its source lines, the program is the same.
         if let Some(program) = debug.and_then(|debug| self.load_with_lines(name, instructions, debug).ok()) {
             return Ok(program);
@@ -181,26 +186,26 @@ impl Kernel {
     }
 
     /// Loads an XDP program with a name that tools show.
-    pub fn load_xdp(&self, name: &str, instructions: &[u8]) -> Result<Program, LoadError> {
+    pub fn load_xdp(&self, name: &str, instructions: &[u8]) -> Result<KernelProgram, ProgramLoadError> {
         self.load_plain(For::Xdp, name, instructions)
     }
 
-    fn load_plain(&self, what: For, name: &str, instructions: &[u8]) -> Result<Program, LoadError> {
+    fn load_plain(&self, what: For, name: &str, instructions: &[u8]) -> Result<KernelProgram, ProgramLoadError> {
         self.load_at(what, name, instructions, 0, &mut []).or_else(|error| {
             if error.raw_os_error() == Some(libc::EPERM) {
-                return Err(LoadError { error, log: String::new() });
+                return Err(ProgramLoadError { error, log: String::new() });
             }
             let mut log = vec![0; 1 << 20];
             self.load_at(what, name, instructions, 1, &mut log).map_err(|error| {
                 let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
-                LoadError { error, log: String::from_utf8_lossy(&log[..end]).into_owned() }
+                ProgramLoadError { error, log: String::from_utf8_lossy(&log[..end]).into_owned() }
             })
         })
     }
 
     /// Loads a tc program and returns how many instructions the verifier processed. This measures the cost of a load
     /// independently of the machine.
-    pub fn load_counted(&self, instructions: &[u8]) -> io::Result<(Program, u64)> {
+    pub fn load_counted(&self, instructions: &[u8]) -> io::Result<(KernelProgram, u64)> {
         let mut log = vec![0; 1 << 16];
         let program = self.load_at(For::Tc, "", instructions, LOG_STATISTICS, &mut log)?;
         let text = String::from_utf8_lossy(&log);
@@ -215,7 +220,7 @@ impl Kernel {
         instructions: &[u8],
         log_level: u32,
         log: &mut [u8],
-    ) -> io::Result<Program> {
+    ) -> io::Result<KernelProgram> {
         let mut attr = attr::ProgLoad {
             log_level,
             log_size: log.len() as u32,
@@ -223,10 +228,10 @@ impl Kernel {
             prog_type: what as u32,
             ..program_attr(name, instructions)
         };
-        new_fd(attr::PROG_LOAD, &mut attr).map(|fd| Program { fd })
+        new_fd(attr::PROG_LOAD, &mut attr).map(|fd| KernelProgram { fd })
     }
 
-    fn load_with_lines(&self, name: &str, instructions: &[u8], debug: &DebugInfo) -> io::Result<Program> {
+    fn load_with_lines(&self, name: &str, instructions: &[u8], debug: &DebugInfo) -> io::Result<KernelProgram> {
         let mut attr = attr::BtfLoad {
             btf: debug.types.as_ptr() as u64,
             btf_size: debug.types.len() as u32,
@@ -243,7 +248,7 @@ impl Kernel {
             line_info_cnt: debug.lines.len() as u32 / DebugInfo::LINE_BYTES,
             ..program_attr(name, instructions)
         };
-        new_fd(attr::PROG_LOAD, &mut attr).map(|fd| Program { fd })
+        new_fd(attr::PROG_LOAD, &mut attr).map(|fd| KernelProgram { fd })
     }
 }
 
@@ -275,13 +280,13 @@ fn possible_cpus() -> io::Result<usize> {
     last.map(|last| last + 1).ok_or_else(|| io::Error::other(format!("possible CPUs: {text}")))
 }
 
-impl AsFd for Map {
+impl AsFd for KernelMap {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl AsFd for Program {
+impl AsFd for KernelProgram {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -291,7 +296,7 @@ fn check_length(actual: usize, expected: usize) -> io::Result<()> {
     if actual == expected { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
 }
 
-impl Map {
+impl KernelMap {
     /// The properties that the map was created with.
     pub fn definition(&self) -> MapDefinition {
         self.definition
@@ -302,7 +307,7 @@ impl Map {
         self.fd.as_raw_fd()
     }
 
-    /// Bytes of a value as [`Map::update`] takes it: for a per-CPU map, of all CPUs.
+    /// Bytes of a value as [`KernelMap::update`] takes it: for a per-CPU map, of all CPUs.
     pub fn value_bytes(&self) -> usize {
         self.value_bytes
     }
@@ -444,14 +449,14 @@ impl Map {
     }
 }
 
-impl Program {
+impl KernelProgram {
     /// Runs the program `repeat` times on a packet, with a `struct __sk_buff` (or nothing) as context.
     pub fn test_run(&self, packet: &[u8], context: &[u8], repeat: u32) -> io::Result<TestRun> {
         // A program may make the packet longer; the kernel refuses to cut its answer short.
         let mut out = vec![0; packet.len() + 256];
         let mut context_out = vec![0; context.len()];
         let pointer = |bytes: &[u8]| if bytes.is_empty() { 0 } else { bytes.as_ptr() as u64 };
-        let mut attr = attr::TestRun {
+        let mut attr = attr::TestRunAttr {
             prog_fd: self.fd.as_raw_fd() as u32,
             data_size_in: packet.len() as u32,
             data_size_out: out.len() as u32,
@@ -462,7 +467,7 @@ impl Program {
             ctx_size_out: context.len() as u32,
             ctx_in: pointer(context),
             ctx_out: if context.is_empty() { 0 } else { context_out.as_mut_ptr() as u64 },
-            ..attr::TestRun::default()
+            ..attr::TestRunAttr::default()
         };
         call(attr::PROG_TEST_RUN, &mut attr)?;
         out.truncate(attr.data_size_out as usize);

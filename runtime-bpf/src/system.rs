@@ -14,10 +14,10 @@ use weir_artifact::DebugInfo;
 use weir_artifact::layout::buckets::Slot;
 use weir_objects::address::Family;
 
-use crate::sys::netlink::{Filter, Interface, Put, Socket};
+use crate::sys::netlink::{Filter, HostInterface, NetlinkSocket, Put};
 use crate::sys::{
-    self, Hook, Kernel, Link, LinkInfo, LoadError, Lock, Map, MapDefinition, MapInfo, Program, ProgramInfo, Queried,
-    XdpMode,
+    self, BpfKernel, Hook, KernelLink, KernelMap, KernelProgram, LinkInfo, Lock, MapDefinition, MapInfo, ProgramInfo,
+    ProgramLoadError, Queried, XdpMode,
 };
 
 /// The operations, one for each kind of kernel call that can fail.
@@ -73,8 +73,8 @@ pub type Faults = dyn Fn(Operation) -> Option<i32> + Send + Sync;
 
 /// The kernel's operations that enforcement uses.
 pub struct System {
-    kernel: Kernel,
-    netlink: Socket,
+    kernel: BpfKernel,
+    netlink: NetlinkSocket,
     faults: Option<Box<Faults>>,
     /// A release to report instead of the kernel's own, for tests.
     release: Option<String>,
@@ -90,7 +90,7 @@ impl std::fmt::Debug for System {
 impl System {
     /// The running kernel, in this thread's network namespace.
     pub fn open() -> io::Result<Self> {
-        Ok(Self { kernel: Kernel::open()?, netlink: Socket::open()?, faults: None, release: None })
+        Ok(Self { kernel: BpfKernel::open()?, netlink: NetlinkSocket::open()?, faults: None, release: None })
     }
 
     /// The running kernel, with injected faults.
@@ -114,33 +114,33 @@ impl System {
         self.kernel.possible_cpus()
     }
 
-    pub fn create_map(&self, name: &str, definition: &MapDefinition) -> io::Result<Map> {
+    pub fn create_map(&self, name: &str, definition: &MapDefinition) -> io::Result<KernelMap> {
         self.ask(Operation::CreateMap)?;
         self.kernel.create_named_map(name, definition, None)
     }
 
-    pub fn update(&self, map: &Map, key: &[u8], value: &[u8]) -> io::Result<()> {
+    pub fn update(&self, map: &KernelMap, key: &[u8], value: &[u8]) -> io::Result<()> {
         self.ask(Operation::Update)?;
         map.update(key, value, 0)
     }
 
-    pub fn update_batch(&self, map: &Map, keys: &[u8], values: &[u8]) -> io::Result<u32> {
+    pub fn update_batch(&self, map: &KernelMap, keys: &[u8], values: &[u8]) -> io::Result<u32> {
         self.ask(Operation::UpdateBatch)?;
         map.update_batch(keys, values, 0)
     }
 
-    pub fn update_descriptor(&self, map: &Map, key: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    pub fn update_descriptor(&self, map: &KernelMap, key: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<()> {
         self.ask(Operation::UpdateDescriptor)?;
         map.update_descriptor(key, descriptor)
     }
 
     /// `None` if there is no such entry.
-    pub fn lookup(&self, map: &Map, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    pub fn lookup(&self, map: &KernelMap, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
         self.ask(Operation::Lookup)?;
         absent(map.lookup(key))
     }
 
-    pub fn entries(&self, map: &Map) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    pub fn entries(&self, map: &KernelMap) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
         self.ask(Operation::Entries)?;
         match map.entries() {
             // This kernel has no batch operations for this map type.
@@ -151,7 +151,7 @@ impl System {
         }
     }
 
-    pub fn count(&self, map: &Map) -> io::Result<u64> {
+    pub fn count(&self, map: &KernelMap) -> io::Result<u64> {
         self.ask(Operation::Entries)?;
         match map.count() {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | 524)) => {
@@ -162,30 +162,35 @@ impl System {
     }
 
     /// Deletes an entry; a missing entry is not an error.
-    pub fn delete(&self, map: &Map, key: &[u8]) -> io::Result<()> {
+    pub fn delete(&self, map: &KernelMap, key: &[u8]) -> io::Result<()> {
         self.ask(Operation::Delete)?;
         absent(map.delete(key)).map(|_| ())
     }
 
-    pub fn freeze(&self, map: &Map) -> io::Result<()> {
+    pub fn freeze(&self, map: &KernelMap) -> io::Result<()> {
         self.ask(Operation::Freeze)?;
         map.freeze()
     }
 
     /// Loads a program with its line information; without it if the kernel refuses the line information.
-    pub fn load(&self, name: &str, instructions: &[u8], debug: Option<&DebugInfo>) -> Result<Program, LoadError> {
-        self.ask(Operation::Load).map_err(|error| LoadError { error, log: String::new() })?;
+    pub fn load(
+        &self,
+        name: &str,
+        instructions: &[u8],
+        debug: Option<&DebugInfo>,
+    ) -> Result<KernelProgram, ProgramLoadError> {
+        self.ask(Operation::Load).map_err(|error| ProgramLoadError { error, log: String::new() })?;
         let debug = debug.filter(|_| self.ask(Operation::LoadLines).is_ok());
         self.kernel.load_named(name, instructions, debug)
     }
 
     /// Loads an XDP program.
-    pub fn load_xdp(&self, name: &str, instructions: &[u8]) -> Result<Program, LoadError> {
-        self.ask(Operation::Load).map_err(|error| LoadError { error, log: String::new() })?;
+    pub fn load_xdp(&self, name: &str, instructions: &[u8]) -> Result<KernelProgram, ProgramLoadError> {
+        self.ask(Operation::Load).map_err(|error| ProgramLoadError { error, log: String::new() })?;
         self.kernel.load_xdp(name, instructions)
     }
 
-    pub fn test_run(&self, program: &Program, packet: &[u8]) -> io::Result<sys::TestRun> {
+    pub fn test_run(&self, program: &KernelProgram, packet: &[u8]) -> io::Result<sys::TestRun> {
         self.ask(Operation::TestRun)?;
         program.test_run(packet, &[], 1)
     }
@@ -195,63 +200,63 @@ impl System {
         self.kernel.pin(object, path)
     }
 
-    pub fn pinned_map(&self, path: &Path) -> io::Result<Option<Map>> {
+    pub fn pinned_map(&self, path: &Path) -> io::Result<Option<KernelMap>> {
         self.ask(Operation::PinnedMap)?;
         absent(self.kernel.pinned_map(path))
     }
 
-    pub fn pinned_program(&self, path: &Path) -> io::Result<Option<Program>> {
+    pub fn pinned_program(&self, path: &Path) -> io::Result<Option<KernelProgram>> {
         self.ask(Operation::PinnedProgram)?;
         absent(self.kernel.pinned_program(path))
     }
 
-    pub fn pinned_link(&self, path: &Path) -> io::Result<Option<Link>> {
+    pub fn pinned_link(&self, path: &Path) -> io::Result<Option<KernelLink>> {
         self.ask(Operation::PinnedLink)?;
         absent(self.kernel.pinned_link(path))
     }
 
-    pub fn numbered_map(&self, id: u32) -> io::Result<Option<Map>> {
+    pub fn numbered_map(&self, id: u32) -> io::Result<Option<KernelMap>> {
         self.ask(Operation::NumberedMap)?;
         absent(self.kernel.numbered_map(id))
     }
 
-    pub fn numbered_program(&self, id: u32) -> io::Result<Option<Program>> {
+    pub fn numbered_program(&self, id: u32) -> io::Result<Option<KernelProgram>> {
         self.ask(Operation::NumberedProgram)?;
         absent(self.kernel.numbered_program(id))
     }
 
-    pub fn map_info(&self, map: &Map) -> io::Result<MapInfo> {
+    pub fn map_info(&self, map: &KernelMap) -> io::Result<MapInfo> {
         self.ask(Operation::MapInfo)?;
         map.info()
     }
 
-    pub fn program_info(&self, program: &Program) -> io::Result<ProgramInfo> {
+    pub fn program_info(&self, program: &KernelProgram) -> io::Result<ProgramInfo> {
         self.ask(Operation::ProgramInfo)?;
         program.info()
     }
 
-    pub fn link_info(&self, link: &Link) -> io::Result<LinkInfo> {
+    pub fn link_info(&self, link: &KernelLink) -> io::Result<LinkInfo> {
         self.ask(Operation::LinkInfo)?;
         link.info()
     }
 
-    pub fn attach(&self, program: &Program, ifindex: u32, hook: Hook) -> io::Result<Link> {
+    pub fn attach(&self, program: &KernelProgram, ifindex: u32, hook: Hook) -> io::Result<KernelLink> {
         self.ask(Operation::Attach)?;
         self.kernel.attach(program, ifindex, hook)
     }
 
-    pub fn attach_xdp(&self, program: &Program, ifindex: u32, mode: XdpMode) -> io::Result<Link> {
+    pub fn attach_xdp(&self, program: &KernelProgram, ifindex: u32, mode: XdpMode) -> io::Result<KernelLink> {
         let operation = if mode == XdpMode::Native { Operation::AttachNative } else { Operation::Attach };
         self.ask(operation)?;
         self.kernel.attach_xdp(program, ifindex, mode)
     }
 
-    pub fn replace(&self, link: &Link, program: &Program) -> io::Result<()> {
+    pub fn replace(&self, link: &KernelLink, program: &KernelProgram) -> io::Result<()> {
         self.ask(Operation::Replace)?;
         link.replace(program)
     }
 
-    pub fn detach(&self, link: &Link) -> io::Result<()> {
+    pub fn detach(&self, link: &KernelLink) -> io::Result<()> {
         self.ask(Operation::Detach)?;
         link.detach()
     }
@@ -262,24 +267,24 @@ impl System {
     }
 
     /// `None` if no interface has this name.
-    pub fn interface_named(&self, name: &str) -> io::Result<Option<Interface>> {
+    pub fn interface_named(&self, name: &str) -> io::Result<Option<HostInterface>> {
         self.ask(Operation::Interface)?;
         absent(self.netlink.interface_named(name))
     }
 
     /// `None` if no interface has this number.
-    pub fn interface_numbered(&self, ifindex: u32) -> io::Result<Option<Interface>> {
+    pub fn interface_numbered(&self, ifindex: u32) -> io::Result<Option<HostInterface>> {
         self.ask(Operation::Interface)?;
         absent(self.netlink.interface_numbered(ifindex))
     }
 
     /// The hardware address of the other end of a veth; `None` if the interface is no veth, or the kernel does not say.
-    pub fn other_end(&self, interface: &Interface) -> Option<[u8; 6]> {
+    pub fn other_end(&self, interface: &HostInterface) -> Option<[u8; 6]> {
         self.ask(Operation::Interface).ok()?;
         self.netlink.other_end(interface).ok()?.address.try_into().ok()
     }
 
-    pub fn interfaces(&self) -> io::Result<Vec<Interface>> {
+    pub fn interfaces(&self) -> io::Result<Vec<HostInterface>> {
         self.ask(Operation::Interface)?;
         self.netlink.interfaces()
     }
@@ -295,7 +300,14 @@ impl System {
         self.netlink.add_clsact(ifindex)
     }
 
-    pub fn put_filter(&self, ifindex: u32, hook: Hook, filter: &Filter, program: &Program, put: Put) -> io::Result<()> {
+    pub fn put_filter(
+        &self,
+        ifindex: u32,
+        hook: Hook,
+        filter: &Filter,
+        program: &KernelProgram,
+        put: Put,
+    ) -> io::Result<()> {
         self.ask(Operation::PutFilter)?;
         self.netlink.put_filter(ifindex, hook, filter, program, put)
     }
@@ -356,13 +368,13 @@ impl System {
     }
 
     /// The live flows of a table of buckets.
-    pub fn slots(&self, map: &Map, family: Family) -> io::Result<Vec<Slot>> {
+    pub fn slots(&self, map: &KernelMap, family: Family) -> io::Result<Vec<Slot>> {
         self.ask(Operation::Entries)?;
         map.flow_table(family).map(|table| table.live())
     }
 
     /// Removes flows from a table of buckets.
-    pub fn remove_slots(&self, map: &Map, family: Family, gone: impl Fn(&Slot) -> bool) -> io::Result<()> {
+    pub fn remove_slots(&self, map: &KernelMap, family: Family, gone: impl Fn(&Slot) -> bool) -> io::Result<()> {
         self.ask(Operation::Delete)?;
         map.flow_table(family).map(|table| table.remove(gone))
     }
@@ -370,7 +382,7 @@ impl System {
     /// Changes the words of matching flows in a table of buckets; returns how many were changed.
     pub fn change_slots(
         &self,
-        map: &Map,
+        map: &KernelMap,
         family: Family,
         which: impl Fn(&Slot) -> bool,
         to: impl Fn(u64) -> u64,
@@ -414,7 +426,7 @@ impl System {
     }
 }
 
-fn one_by_one(map: &Map) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+fn one_by_one(map: &KernelMap) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let (mut entries, mut last) = (Vec::new(), None);
     while let Some(key) = map.next_key(last.as_deref())? {
         if let Some(value) = absent(map.lookup(&key))? {

@@ -19,8 +19,8 @@ use weir_objects::k8s::Direction;
 
 use crate::error::{Doing as _, Error};
 use crate::generation::definition;
-use crate::point::Side;
-use crate::sys::{Kernel, Map, Program};
+use crate::point::ProgramSide;
+use crate::sys::{BpfKernel, KernelMap, KernelProgram};
 
 /// `lo`
 pub const INTERFACE: u32 = 1;
@@ -32,36 +32,36 @@ pub const CONTEXT_BYTES: usize = 192;
 /// Programs with their maps.
 #[derive(Debug)]
 pub struct Trial {
-    maps: Vec<(MapName, Map)>,
+    maps: Vec<(MapName, KernelMap)>,
     /// `to_pod`, `from_pod`.
-    programs: [Program; 2],
+    programs: [KernelProgram; 2],
 }
 
 impl Trial {
     /// Makes and fills the maps, with room for `flows` flows in the flow tables, and loads `to_pod` and `from_pod`.
-    pub fn load(kernel: &Kernel, maps: &[MapImage], programs: [&Assembled; 2], flows: u32) -> Result<Self, Error> {
+    pub fn load(kernel: &BpfKernel, maps: &[MapImage], programs: [&Assembled; 2], flows: u32) -> Result<Self, Error> {
         let fill = |image: &MapImage| Ok((image.name, fill(kernel, &with_few_flows(image, flows))?));
         let maps = maps.iter().map(fill).collect::<Result<Vec<_>, Error>>()?;
         let descriptor = |name: u32| {
             let found = maps.iter().find(|(known, _)| *known as u32 == name);
             found.map_or(-1, |(_, map)| map.descriptor())
         };
-        let load = |program: &Assembled, side: Side| {
+        let load = |program: &Assembled, side: ProgramSide| {
             let code = encode(&program.link(|map| descriptor(map.0)), ByteOrder::Little);
             kernel.load(&code).map_err(|error| Error::Refused { program: side.program(), error })
         };
         let [to_pod, from_pod] = programs;
-        let programs = [load(to_pod, Side::ToPod)?, load(from_pod, Side::FromPod)?];
+        let programs = [load(to_pod, ProgramSide::ToPod)?, load(from_pod, ProgramSide::FromPod)?];
         Ok(Self { maps, programs })
     }
 
     /// One of its maps.
-    pub fn map(&self, name: MapName) -> Option<&Map> {
+    pub fn map(&self, name: MapName) -> Option<&KernelMap> {
         self.maps.iter().find(|(known, _)| *known == name).map(|(_, map)| map)
     }
 
     /// The program of a direction.
-    pub fn program(&self, hook: Direction) -> &Program {
+    pub fn program(&self, hook: Direction) -> &KernelProgram {
         let [to_pod, from_pod] = &self.programs;
         if direction_number(hook) == 0 { to_pod } else { from_pod }
     }
@@ -85,7 +85,7 @@ impl Trial {
 }
 
 /// A program that passes every packet and does nothing else: the fixed cost of any program.
-pub fn empty(kernel: &Kernel) -> Result<Program, Error> {
+pub fn empty(kernel: &BpfKernel) -> Result<KernelProgram, Error> {
     let mut asm = Asm::new(Target::BASE, "empty");
     asm.mov(Reg::R0, -1);
     asm.exit();
@@ -102,7 +102,7 @@ pub fn context(came_in: u32) -> [u8; CONTEXT_BYTES] {
     context
 }
 
-fn fill(kernel: &Kernel, image: &MapImage) -> Result<Map, Error> {
+fn fill(kernel: &BpfKernel, image: &MapImage) -> Result<KernelMap, Error> {
     let name = image.name.name();
     let map = kernel.create_map(&definition(image)?, None).doing(format_args!("make the map {name}"))?;
     for (key, value) in &image.entries {

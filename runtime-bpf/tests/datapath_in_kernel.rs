@@ -45,15 +45,15 @@ use weir_ebpf::context as field;
 use weir_ebpf::vm::{MapFlags, MapKind, MapSpec};
 use weir_model::Direction;
 use weir_runtime::skip;
-use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType, Program};
+use weir_runtime::sys::{BpfKernel, KernelMap, KernelProgram, MapDefinition, MapType};
 
 /// Bytes of `struct __sk_buff`.
 const CONTEXT_BYTES: usize = 192;
 
 /// The running kernel as a machine for facts.
 struct InKernel {
-    maps: HashMap<MapName, Map>,
-    programs: [Program; 2],
+    maps: HashMap<MapName, KernelMap>,
+    programs: [KernelProgram; 2],
 }
 
 fn definition(spec: &MapSpec) -> MapDefinition {
@@ -82,7 +82,7 @@ fn context(arrived: u32) -> Vec<u8> {
 }
 
 impl InKernel {
-    fn new(kernel: &Kernel, parts: &Parts) -> Self {
+    fn new(kernel: &BpfKernel, parts: &Parts) -> Self {
         let mut maps = HashMap::new();
         for image in &parts.maps {
             let map = kernel.create_map(&definition(&image.spec), None).unwrap();
@@ -95,7 +95,7 @@ impl InKernel {
             maps.insert(image.name, map);
         }
         let descriptors: HashMap<u32, i32> =
-            maps.iter().map(|(name, map): (&MapName, &Map)| (*name as u32, map.descriptor())).collect();
+            maps.iter().map(|(name, map): (&MapName, &KernelMap)| (*name as u32, map.descriptor())).collect();
         let programs = [0, 1].map(|hook| {
             let insns = parts.programs[hook].link(|map| descriptors[&map.0]);
             kernel.load(&encode(&insns, ByteOrder::Little)).unwrap_or_else(|error| {
@@ -186,8 +186,8 @@ fn on_parts(parts: &Parts, fact: impl FnOnce(&mut Rig)) {
     fact(&mut Rig::new(Box::new(machine), parts.pods.clone()));
 }
 
-fn kernel() -> Option<Kernel> {
-    match Kernel::open() {
+fn kernel() -> Option<BpfKernel> {
+    match BpfKernel::open() {
         Ok(kernel) => Some(kernel),
         Err(error) => {
             skipped(&format!("no bpf system call: {error}"));
@@ -202,7 +202,7 @@ fn skipped(why: &str) {
 
 /// Random packets get the same verdicts and counters in both machines, while their flows fill the tables.
 #[test]
-fn mutants_fare_in_the_kernel_as_in_the_vm() {
+fn mutated_packets_have_the_same_outcome_in_the_kernel_and_the_vm() {
     let Some(kernel) = kernel() else { return };
     let parts = rig::parts();
     let mut in_kernel = Rig::new(Box::new(Lent(Arc::new(InKernel::new(&kernel, &parts)))), parts.pods.clone());

@@ -2,9 +2,9 @@
 //! call.
 
 use weir_runtime::skip;
-use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType};
+use weir_runtime::sys::{BpfKernel, KernelMap, MapDefinition, MapType};
 
-fn map(kernel: &Kernel, map_type: MapType, max_entries: u32) -> Map {
+fn map(kernel: &BpfKernel, map_type: MapType, max_entries: u32) -> KernelMap {
     let definition = MapDefinition { map_type, key_size: 4, value_size: 8, max_entries, flags: 0 };
     kernel.create_map(&definition, None).unwrap()
 }
@@ -15,7 +15,7 @@ fn entry(number: u32) -> (Vec<u8>, Vec<u8>) {
 
 #[track_caller]
 fn check_batches(map_type: MapType, count: u32) {
-    let kernel = match Kernel::open() {
+    let kernel = match BpfKernel::open() {
         Ok(kernel) => kernel,
         Err(error) => skip!("no bpf system call: {error}"),
     };
@@ -42,7 +42,7 @@ fn batches_write_read_and_remove_every_entry() {
 
 #[test]
 fn wrong_lengths_never_reach_the_kernel() {
-    let kernel = match Kernel::open() {
+    let kernel = match BpfKernel::open() {
         Ok(kernel) => kernel,
         Err(error) => skip!("no bpf system call: {error}"),
     };
@@ -63,7 +63,7 @@ fn wrong_lengths_never_reach_the_kernel() {
 
 #[test]
 fn a_refused_program_comes_with_the_verifiers_log() {
-    let kernel = match Kernel::open() {
+    let kernel = match BpfKernel::open() {
         Ok(kernel) => kernel,
         Err(error) => skip!("no bpf system call: {error}"),
     };

@@ -24,7 +24,7 @@ const LAST: u8 = 1;
 const STAY: u8 = b's';
 const CLOSE: u8 = b'c';
 /// Number of units between two checks of the clock.
-const BETWEEN_LOOKS: u64 = 64;
+const UNITS_BETWEEN_CLOCK_CHECKS: u64 = 64;
 /// The longest time for an answer; after that the run fails.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -96,8 +96,8 @@ fn drive(to: SocketAddr) -> io::Result<()> {
 fn until(end: Instant, mut unit: impl FnMut() -> io::Result<()>) -> io::Result<u64> {
     let mut units = 0;
     while Instant::now() < end {
-        (0..BETWEEN_LOOKS).try_for_each(|_| unit())?;
-        units += BETWEEN_LOOKS;
+        (0..UNITS_BETWEEN_CLOCK_CHECKS).try_for_each(|_| unit())?;
+        units += UNITS_BETWEEN_CLOCK_CHECKS;
     }
     Ok(units)
 }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 
 pub use build::{Binaries, build, build_packages, build_tests, built, old_etcd};
-pub use server::{Server, Settings};
+pub use server::{ApiServer, Settings};
 
 /// `cargo xtask apiserver build|run`
 pub fn task(mut arguments: impl Iterator<Item = String>) -> Result<()> {
@@ -28,7 +28,7 @@ pub fn task(mut arguments: impl Iterator<Item = String>) -> Result<()> {
 
 /// Runs both until standard input ends.
 fn run(directory: PathBuf) -> Result<()> {
-    let server = Server::start(&build()?, &directory, Settings::default())?;
+    let server = ApiServer::start(&build()?, &directory, Settings::default())?;
     eprintln!("export KUBECONFIG={}", server.kubeconfig().display());
     eprintln!("end standard input (Ctrl-D) to stop it");
     std::io::stdin().read_to_end(&mut Vec::new())?;

@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::generate::{Size, flows, snapshot};
+use crate::generate::{ClusterSize, flows, snapshot};
 use crate::process::{cargo, run};
 
-const SMALL: Size = Size { pods: 2_000, policies: 1_000, namespaces: 20 };
-const LARGE: Size = Size { pods: 100_000, policies: 10_000, namespaces: 200 };
+const SMALL: ClusterSize = ClusterSize { pods: 2_000, policies: 1_000, namespaces: 20 };
+const LARGE: ClusterSize = ClusterSize { pods: 100_000, policies: 10_000, namespaces: 200 };
 const FLOWS: usize = 500_000;
 const RUNS: usize = 5;
 
@@ -67,7 +67,7 @@ fn front_end(filter: &str) -> Result<()> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");
     std::fs::create_dir_all(&directory)?;
     let rows = RefCell::default();
-    let bench = Bench { weir: weir_binary()?, directory, filter: filter.to_owned(), rows };
+    let bench = CommandBench { weir: weir_binary()?, directory, filter: filter.to_owned(), rows };
     println!("{:<34} {:>10} {:>10} {:>12}", "benchmark", "median s", "MiB", "× serde_json");
     bench.start_up()?;
     bench.check("check 1k policies, 2k pods", "small.json", SMALL)?;
@@ -77,7 +77,7 @@ fn front_end(filter: &str) -> Result<()> {
     bench.compile("compile one node, 10k, 100k", "large.json", LARGE, &["--no-verify", "--node", "node-5"])?;
     bench.compile("verified one node, 10k, 100k", "large.json", LARGE, &["--node", "node-5"])?;
     bench.query()?;
-    ensure!(!bench.rows.borrow().is_empty(), "there is no benchmark of a command with \"{filter}\" in its name");
+    ensure!(!bench.rows.borrow().is_empty(), "no benchmark of a command contains \"{filter}\" in its name");
     // With a filter, the results are not the whole table.
     if filter.is_empty() { bench.write_page() } else { Ok(()) }
 }
@@ -90,7 +90,7 @@ fn programs() -> Result<()> {
     performance::write(&figures)
 }
 
-struct Bench {
+struct CommandBench {
     weir: PathBuf,
     directory: PathBuf,
     filter: String,
@@ -98,12 +98,12 @@ struct Bench {
     rows: RefCell<Vec<Value>>,
 }
 
-struct Measured {
+struct MeasuredCommand {
     seconds: f64,
     mebibytes: u64,
 }
 
-impl Bench {
+impl CommandBench {
     fn wants(&self, name: &str) -> bool {
         name.contains(&self.filter)
     }
@@ -117,7 +117,7 @@ impl Bench {
         Ok(())
     }
 
-    fn check(&self, name: &str, file: &str, size: Size) -> Result<()> {
+    fn check(&self, name: &str, file: &str, size: ClusterSize) -> Result<()> {
         if self.wants(name) {
             let path = self.write(file, &snapshot(size))?;
             let measured = self.measure(&["check", "--max", "1", &path], &[0, 1])?;
@@ -126,7 +126,7 @@ impl Bench {
         Ok(())
     }
 
-    fn compile(&self, name: &str, file: &str, size: Size, arguments: &[&str]) -> Result<()> {
+    fn compile(&self, name: &str, file: &str, size: ClusterSize, arguments: &[&str]) -> Result<()> {
         if self.wants(name) {
             let path = self.write(file, &snapshot(size))?;
             let output = self.directory.join("bench.o").to_string_lossy().into_owned();
@@ -154,11 +154,11 @@ impl Bench {
         Ok(path.to_string_lossy().into_owned())
     }
 
-    fn row(&self, name: &str, measured: &Measured, yardstick: Option<f64>) {
+    fn row(&self, name: &str, measured: &MeasuredCommand, yardstick: Option<f64>) {
         let ratio = yardstick.map(|seconds| measured.seconds / seconds);
         let shown = ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"));
         println!("{name:<34} {:>10.4} {:>10} {shown:>12}", measured.seconds, measured.mebibytes);
-        let Measured { seconds, mebibytes } = measured;
+        let MeasuredCommand { seconds, mebibytes } = measured;
         let row = json!({"name": name, "seconds": seconds, "mebibytes": mebibytes, "ratio": ratio});
         self.rows.borrow_mut().push(row);
     }
@@ -177,14 +177,14 @@ impl Bench {
     }
 
     /// The median time and the highest memory of several runs.
-    fn measure(&self, arguments: &[&str], allowed: &[i32]) -> Result<Measured> {
+    fn measure(&self, arguments: &[&str], allowed: &[i32]) -> Result<MeasuredCommand> {
         let mut all = Vec::new();
         for _ in 0..RUNS {
-            let (time, peak, code) = run_once(Command::new(&self.weir).args(arguments))?;
+            let CommandRun { time, peak_kibibytes, code } = run_once(Command::new(&self.weir).args(arguments))?;
             if !code.is_some_and(|code| allowed.contains(&code)) {
                 bail!("weir {} ended with {code:?}", arguments.join(" "));
             }
-            all.push(Measured { seconds: time.as_secs_f64(), mebibytes: peak / 1024 });
+            all.push(MeasuredCommand { seconds: time.as_secs_f64(), mebibytes: peak_kibibytes / 1024 });
         }
         Ok(median(all))
     }
@@ -193,22 +193,30 @@ impl Bench {
 const COMMANDS: &str = "\
 ## Commands
 
-Made by `cargo xtask bench commands`: the median of 5 runs of the whole command, the most memory that it took, and how many times the time that
-`serde_json` takes to read the same bytes into plain values. Whoever compiles verifies, unless told not to.
+Made by `cargo xtask bench commands`: the median time of 5 runs of the whole command, its peak memory, and the ratio to
+the time in which `serde_json` reads the same bytes into plain values. `compile` rows use `--no-verify`; `verified` rows
+verify too, which is the default.
 
 | | seconds | MiB | × serde_json |
 | --- | --- | --- | --- |
 ";
 
 /// The median time, and the highest memory.
-fn median(mut all: Vec<Measured>) -> Measured {
+fn median(mut all: Vec<MeasuredCommand>) -> MeasuredCommand {
     all.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
     let seconds = all.get(all.len() / 2).map_or(f64::NAN, |it| it.seconds);
-    Measured { seconds, mebibytes: all.iter().map(|it| it.mebibytes).max().unwrap_or_default() }
+    MeasuredCommand { seconds, mebibytes: all.iter().map(|it| it.mebibytes).max().unwrap_or_default() }
 }
 
-/// Runs a command; returns time, peak resident KiB (sampled while it runs) and exit code.
-fn run_once(command: &mut Command) -> Result<(Duration, u64, Option<i32>)> {
+/// One run of a command.
+struct CommandRun {
+    time: Duration,
+    /// The largest resident memory, sampled while the command ran.
+    peak_kibibytes: u64,
+    code: Option<i32>,
+}
+
+fn run_once(command: &mut Command) -> Result<CommandRun> {
     let start = Instant::now();
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let mut peak = 0;
@@ -219,7 +227,7 @@ fn run_once(command: &mut Command) -> Result<(Duration, u64, Option<i32>)> {
         peak = peak.max(resident_kibibytes(child.id()));
         std::thread::sleep(Duration::from_micros(200));
     };
-    Ok((start.elapsed(), peak, status.code()))
+    Ok(CommandRun { time: start.elapsed(), peak_kibibytes: peak, code: status.code() })
 }
 
 fn resident_kibibytes(pid: u32) -> u64 {
@@ -241,5 +249,5 @@ fn yardstick(path: &str) -> Result<f64> {
 fn weir_binary() -> Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
-    target.join("release/weir").canonicalize().context("the release build left no weir binary")
+    target.join("release/weir").canonicalize().context("cannot find the weir binary of the release build")
 }

@@ -33,32 +33,33 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::process::{capture, wait};
-use node::Node;
-use options::Options;
+use node::ClusterNode;
+use options::ClusterOptions;
 use tools::Tools;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running cluster.
 #[derive(Debug)]
-struct Cluster {
-    options: Options,
+struct LocalCluster {
+    options: ClusterOptions,
     tools: Tools,
-    nodes: Vec<Node>,
+    nodes: Vec<ClusterNode>,
 }
 
 /// `cargo xtask cluster up|test|down|kubectl|enter`
 pub(crate) fn task(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     match arguments.next().as_deref() {
-        Some("up") => Cluster::up(Options::parse(arguments)?).map(|cluster| cluster.introduce()),
-        Some("test") => test(Options::parse(arguments)?),
-        Some("suite") => suite::run(&Cluster::find()?, arguments.next().as_deref()),
+        Some("up") => LocalCluster::up(ClusterOptions::parse(arguments)?).map(|cluster| cluster.introduce()),
+        Some("test") => test(ClusterOptions::parse(arguments)?),
+        Some("suite") => suite::run(&LocalCluster::find()?, arguments.next().as_deref()),
         Some("starts") => {
-            let pods = arguments.next().map_or(Ok(200), |it| it.parse()).context("a number of pods")?;
-            starts::run(&Cluster::find()?, pods)
+            let pods =
+                arguments.next().map_or(Ok(200), |it| it.parse()).context("`cluster starts` needs a number of pods")?;
+            starts::run(&LocalCluster::find()?, pods)
         }
         Some("down") => down(),
-        Some("kubectl") => run(Cluster::find()?.kubectl_command().args(arguments)),
+        Some("kubectl") => run(LocalCluster::find()?.kubectl_command().args(arguments)),
         Some("enter") => enter(arguments),
         _ => bail!(
             "expected `cluster up`, `test`, `suite`, `starts`, `down`, `kubectl ARGUMENTS` or `enter NODE PROGRAM ARGUMENTS`"
@@ -68,7 +69,7 @@ pub(crate) fn task(mut arguments: impl Iterator<Item = String>) -> Result<()> {
 
 /// An error names the first requirement that this machine lacks.
 fn possible() -> Result<()> {
-    ensure!(crate::packages::is_root(), "it needs root");
+    ensure!(crate::packages::is_root(), "`cargo xtask cluster` needs root");
     for program in ["go", "apt-get", "unshare"] {
         ensure!(crate::packages::is_installed(program), "{program} is not installed");
     }
@@ -80,10 +81,10 @@ fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/cluster")
 }
 
-impl Cluster {
+impl LocalCluster {
     /// Builds everything that a cluster needs, and starts one.
-    fn up(options: Options) -> Result<Self> {
-        ensure!(Self::find().is_err(), "there is one already; `cargo xtask cluster down` ends it");
+    fn up(options: ClusterOptions) -> Result<Self> {
+        ensure!(Self::find().is_err(), "a cluster is running already; `cargo xtask cluster down` stops it");
         let tools = Tools::build(&directory())?;
         let images = images::make(&tools)?;
         // Remove the logs of the previous cluster.
@@ -91,7 +92,7 @@ impl Cluster {
         fs::create_dir_all(tools.run())?;
         fs::write(tools.run().join("options"), options.to_string())?;
         let started = Instant::now();
-        let nodes = (0..options.nodes).map(|number| Node::start(number, &tools.run(), &tools));
+        let nodes = (0..options.nodes).map(|number| ClusterNode::start(number, &tools.run(), &tools));
         let nodes = nodes.collect::<Result<Vec<_>>>()?;
         let cluster = Self { options, tools, nodes };
         network::connect(&cluster.nodes, cluster.options.cni)?;
@@ -111,15 +112,15 @@ impl Cluster {
     fn find() -> Result<Self> {
         let tools = Tools::at(&directory());
         let options = fs::read_to_string(tools.run().join("options")).unwrap_or_default();
-        let options = Options::parse(options.split_whitespace().map(str::to_owned))?;
-        let nodes: Vec<Node> =
-            (0..options::MOST_NODES).filter_map(|number| Node::find(number, &tools.run(), &tools)).collect();
-        ensure!(!nodes.is_empty(), "there is no cluster; `cargo xtask cluster up` starts one");
+        let options = ClusterOptions::parse(options.split_whitespace().map(str::to_owned))?;
+        let nodes: Vec<ClusterNode> =
+            (0..options::MOST_NODES).filter_map(|number| ClusterNode::find(number, &tools.run(), &tools)).collect();
+        ensure!(!nodes.is_empty(), "no cluster is running; `cargo xtask cluster up` starts one");
         Ok(Self { options, tools, nodes })
     }
 
     /// The node with the control plane.
-    fn first(&self) -> &Node {
+    fn first(&self) -> &ClusterNode {
         &self.nodes[0]
     }
 
@@ -145,19 +146,19 @@ impl Cluster {
     }
 
     fn introduce(&self) {
-        eprintln!("cargo xtask cluster kubectl get nodes   # asks it");
+        eprintln!("cargo xtask cluster kubectl get nodes   # asks the API server");
         eprintln!("cargo xtask cluster enter node-0 sh     # a shell on a node");
-        eprintln!("cargo xtask cluster down                # ends it");
-        eprintln!("{} has the logs", self.tools.run().display());
+        eprintln!("cargo xtask cluster down                # stops it");
+        eprintln!("logs: {}", self.tools.run().display());
     }
 }
 
 /// Runs the test on the running cluster, or on a new one that is removed afterwards.
-fn test(options: Options) -> Result<()> {
-    if let Ok(cluster) = Cluster::find() {
+fn test(options: ClusterOptions) -> Result<()> {
+    if let Ok(cluster) = LocalCluster::find() {
         return test::run(&cluster);
     }
-    let result = Cluster::up(options).and_then(|cluster| test::run(&cluster));
+    let result = LocalCluster::up(options).and_then(|cluster| test::run(&cluster));
     // Remove the cluster in any case, and report the test's error before one from the removal.
     let ended = down();
     result.and(ended)
@@ -166,22 +167,23 @@ fn test(options: Options) -> Result<()> {
 /// Runs the test on a new cluster. If Kubernetes cannot start here (missing packages, other control groups), the reason
 /// is reported, and it is not a failure of the agent.
 pub(crate) fn test_where_it_starts() -> Result<()> {
-    let options = Options { profile: xtask::image::BuildProfile::Ci, ..Options::parse(std::iter::empty())? };
-    match possible().and_then(|()| Cluster::up(options)) {
+    let profile = xtask::image::BuildProfile::Ci;
+    let options = ClusterOptions { profile, ..ClusterOptions::parse(std::iter::empty())? };
+    match possible().and_then(|()| LocalCluster::up(options)) {
         Ok(cluster) => {
             let result = test::run(&cluster);
             let ended = down();
             result.and(ended)
         }
         Err(reason) => {
-            eprintln!("note: the test on a real cluster was not run: {reason:#}");
+            eprintln!("note: skipped the test on a real cluster: {reason:#}");
             down()
         }
     }
 }
 
 fn down() -> Result<()> {
-    let stopped = Cluster::find().and_then(|cluster| cluster.nodes.into_iter().try_for_each(Node::stop));
+    let stopped = LocalCluster::find().and_then(|cluster| cluster.nodes.into_iter().try_for_each(ClusterNode::stop));
     // Also for a node that failed before its process number was written.
     (0..options::MOST_NODES).try_for_each(|number| cgroups::remove(&cgroups::name(number)))?;
     stopped
@@ -189,10 +191,11 @@ fn down() -> Result<()> {
 
 fn enter(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     let (name, program) = (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_else(|| "sh".to_owned()));
-    let cluster = Cluster::find()?;
+    let cluster = LocalCluster::find()?;
     let node = cluster.nodes.iter().find(|node| node.name() == name);
-    let node =
-        node.with_context(|| format!("{name:?} is no node; there are node-0 to node-{}", cluster.nodes.len() - 1))?;
+    let node = node.with_context(|| {
+        format!("no node is called {name:?}; the nodes are node-0 to node-{}", cluster.nodes.len() - 1)
+    })?;
     run(node.command(program).args(arguments))
 }
 

@@ -23,10 +23,10 @@ pub fn unpack(directory: &Path, packages: &[&str]) -> Result<()> {
     if download().is_err() {
         // The package lists may be missing, or older than the packages on the servers.
         run(Command::new("apt-get").args(["update", "-qq"]))?;
-        download().with_context(|| format!("these come from Debian's packages: {}", packages.join(" ")))?;
+        download().with_context(|| format!("cannot download Debian's packages {}", packages.join(" ")))?;
     }
     let found = fs::read_dir(&files)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
-    ensure!(found.len() == packages.len(), "{} has other packages than were asked for", files.display());
+    ensure!(found.len() == packages.len(), "{} does not contain exactly the requested packages", files.display());
     for file in found {
         run(Command::new("dpkg").arg("-x").arg(file).arg(directory))?;
     }

@@ -75,12 +75,12 @@ fn chosen(template: &str, values: &BTreeMap<String, String>) -> Result<String> {
                 Some("false") => false,
                 _ => bail!("{} is neither true nor false in values.yaml", line.trim()),
             }),
-            (Some("end"), _) => _ = open.pop().context("an end of nothing")?,
+            (Some("end"), _) => _ = open.pop().context("an `end` without an `if`")?,
             _ if open.iter().all(|it| *it) => kept += line,
             _ => {}
         }
     }
-    if open.is_empty() { Ok(kept) } else { bail!("an if without end") }
+    if open.is_empty() { Ok(kept) } else { bail!("an `if` without an `end`") }
 }
 
 fn render(template: &str, values: &BTreeMap<String, String>) -> Result<String> {
@@ -88,13 +88,13 @@ fn render(template: &str, values: &BTreeMap<String, String>) -> Result<String> {
     let mut rendered = String::new();
     let mut rest = template.as_str();
     while let Some((before, after)) = rest.split_once("{{") {
-        let (name, after) = after.split_once("}}").context("a placeholder without end")?;
+        let (name, after) = after.split_once("}}").context("a placeholder without }}")?;
         rendered += before;
         match name.trim() {
             ".Release.Namespace" => rendered += NAMESPACE,
             name => match name.strip_prefix(".Values.").and_then(|name| values.get(name)) {
                 Some(value) => rendered += value,
-                None => bail!("{{{{ {name} }}}} is no value of values.yaml"),
+                None => bail!("{{{{ {name} }}}} is not a value in values.yaml"),
             },
         }
         rest = after;
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_that_mean_nothing_are_errors() {
+    fn unknown_placeholders_are_errors() {
         let values = values("a:\n  b: 1\n# c\nd: e\n").expect("mappings");
         assert_eq!(render("x {{ .Values.a.b }} {{ .Values.d }}", &values).expect("known"), "x 1 e");
         let conditional = "a\n{{- if .Values.on }}\nb\n{{- end }}\nc\n";

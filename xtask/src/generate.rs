@@ -4,16 +4,16 @@ use std::fmt::Write;
 
 /// The size of a cluster.
 #[derive(Clone, Copy)]
-pub(crate) struct Size {
+pub(crate) struct ClusterSize {
     pub(crate) pods: usize,
     pub(crate) policies: usize,
     pub(crate) namespaces: usize,
 }
 
-/// SplitMix64: small, and the same on every machine.
-pub(crate) struct Random(u64);
+/// A small random generator whose numbers are the same on every machine.
+pub(crate) struct SplitMix64(u64);
 
-impl Random {
+impl SplitMix64 {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -35,13 +35,13 @@ impl Random {
 const TIERS: [&str; 5] = ["web", "api", "db", "cache", "jobs"];
 
 /// A snapshot as `kubectl get namespaces,pods,networkpolicies -A -o json` prints it.
-pub(crate) fn snapshot(size: Size) -> String {
+pub(crate) fn snapshot(size: ClusterSize) -> String {
     snapshot_on(size, 110)
 }
 
 /// The same cluster, with `per_node` pods on each node.
-pub(crate) fn snapshot_on(size: Size, per_node: usize) -> String {
-    let mut random = Random::new(1);
+pub(crate) fn snapshot_on(size: ClusterSize, per_node: usize) -> String {
+    let mut random = SplitMix64::new(1);
     let mut items = Vec::with_capacity(size.pods + size.policies + size.namespaces);
     for namespace in 0..size.namespaces {
         items.push(format!(
@@ -59,7 +59,7 @@ pub(crate) fn snapshot_on(size: Size, per_node: usize) -> String {
     format!("{{\n\"apiVersion\": \"v1\",\n\"items\": [\n{}\n],\n\"kind\": \"List\"\n}}\n", items.join(",\n"))
 }
 
-fn pod_json(pod: usize, node: usize, size: Size, random: &mut Random) -> String {
+fn pod_json(pod: usize, node: usize, size: ClusterSize, random: &mut SplitMix64) -> String {
     let tier = TIERS[random.below(TIERS.len())];
     let address = pod_address(pod);
     let (namespace, app) = (pod % size.namespaces, random.below(40));
@@ -86,7 +86,7 @@ pub(crate) fn pod_address(pod: usize) -> String {
     format!("10.{}.{}.{}", host >> 16 & 255, host >> 8 & 255, host & 255)
 }
 
-fn policy_json(policy: usize, size: Size, random: &mut Random) -> String {
+fn policy_json(policy: usize, size: ClusterSize, random: &mut SplitMix64) -> String {
     let namespace = policy % size.namespaces;
     let app = random.below(40);
     let peer_tier = TIERS[random.below(TIERS.len())];
@@ -101,8 +101,8 @@ fn policy_json(policy: usize, size: Size, random: &mut Random) -> String {
 }
 
 /// New connections between pods, as `weir query` reads them.
-pub(crate) fn flows(count: usize, size: Size) -> String {
-    let mut random = Random::new(2);
+pub(crate) fn flows(count: usize, size: ClusterSize) -> String {
+    let mut random = SplitMix64::new(2);
     let mut lines = String::new();
     for id in 0..count {
         let (source, destination) = (random.below(size.pods), random.below(size.pods));

@@ -74,7 +74,7 @@ fn architecture(rust: &str) -> Result<&'static str> {
     Ok(match rust {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
-        other => bail!("images have no name for {other}"),
+        other => bail!("no image platform is known for the architecture {other}"),
     })
 }
 
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layout_leads_from_the_index_to_the_binary() {
+    fn the_image_index_leads_to_the_binary() {
         let binary = vec![7; 1_234];
         let files = unpacked(&of(&name(), &binary, "amd64"), "layout");
         let json = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).expect("JSON");

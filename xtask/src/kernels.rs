@@ -131,7 +131,7 @@ fn test_binaries() -> Result<Vec<PathBuf>> {
             .arg("--message-format=json-render-diagnostics")
             .env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=debuginfo");
         let output = build.stderr(Stdio::inherit()).output()?;
-        ensure!(output.status.success(), "{test} does not build");
+        ensure!(output.status.success(), "the test {test} does not build");
         for line in String::from_utf8(output.stdout)?.lines() {
             let message: serde_json::Value = serde_json::from_str(line)?;
             binaries.extend(message["executable"].as_str().map(PathBuf::from));
@@ -170,5 +170,5 @@ fn boot(work: &Path, image: &Path, initramfs: &Path) -> Result<()> {
         return Ok(());
     }
     eprintln!("{console}");
-    bail!("{}", if output.status.code() == Some(124) { "no end in sight" } else { "failed" })
+    bail!("{}", if output.status.code() == Some(124) { "not finished in time" } else { "failed" })
 }

@@ -16,8 +16,8 @@ use anyhow::{Context as _, Result, bail};
 use xtask::process::{cargo, run};
 use xtask::simulated::{self, Scale, Simulated};
 
-use agent::Agent;
-use node::Node;
+use agent::MeasuredAgent;
+use node::LoadNamespace;
 
 /// Number of changed pods per second.
 const PODS_PER_SECOND: u32 = 100;
@@ -25,7 +25,7 @@ const POLICIES_PER_SECOND: u32 = 2;
 /// Number of pods that are added and removed in turn.
 const CHURNED: u32 = 500;
 
-struct Options {
+struct LoadOptions {
     scale: Scale,
     seconds: u32,
     /// Whether this is the child process inside of the namespace.
@@ -40,18 +40,19 @@ pub(crate) fn run_load(arguments: impl Iterator<Item = String>) -> Result<()> {
         return measure(&options);
     }
     run(&mut cargo(&["build", "--release", "--locked", "-p", "weir"]))?;
-    let node = Node::new(options.scale.local)?;
+    let node = LoadNamespace::new(options.scale.local)?;
     let mut inside = Command::new("nsenter");
     inside.arg(format!("--net={}", node.path())).arg(std::env::current_exe()?).args(["load", "--inside"]);
     run(inside.args(&arguments))
 }
 
-fn options(arguments: &[String]) -> Result<Options> {
+fn options(arguments: &[String]) -> Result<LoadOptions> {
     let scale = Scale { pods: 10_000, local: 110, policies: 1_000, services: 200 };
-    let mut options = Options { scale, seconds: 20, inside: false };
+    let mut options = LoadOptions { scale, seconds: 20, inside: false };
     let mut arguments = arguments.iter();
     while let Some(name) = arguments.next() {
-        let mut number = || arguments.next().and_then(|it| it.parse().ok()).with_context(|| format!("{name} N"));
+        let mut number =
+            || arguments.next().and_then(|it| it.parse().ok()).with_context(|| format!("{name} needs a number"));
         match name.as_str() {
             "--inside" => options.inside = true,
             "--pods" => options.scale.pods = number()?,
@@ -59,16 +60,16 @@ fn options(arguments: &[String]) -> Result<Options> {
             "--policies" => options.scale.policies = number()?,
             "--services" => options.scale.services = number()?,
             "--secs" => options.seconds = number()?,
-            other => bail!("there is no {other}"),
+            other => bail!("unexpected argument {other}; expected --pods, --local, --policies, --services or --secs"),
         }
     }
     Ok(options)
 }
 
-fn measure(options: &Options) -> Result<()> {
+fn measure(options: &LoadOptions) -> Result<()> {
     let server = Simulated::start()?;
     simulated::populate(&server, options.scale);
-    let agent = Agent::start(&server)?;
+    let agent = MeasuredAgent::start(&server)?;
     let begun = Instant::now();
     agent.until_ready()?;
     println!("ready after               {:>8.2} s", begun.elapsed().as_secs_f64());
@@ -102,7 +103,7 @@ fn measure(options: &Options) -> Result<()> {
 }
 
 /// Adds and removes pods of other nodes, and changes the ports of policies.
-fn churn(server: &Simulated, options: &Options) {
+fn churn(server: &Simulated, options: &LoadOptions) {
     let pause = Duration::from_secs(1) / PODS_PER_SECOND;
     let begun = Instant::now();
     for turn in 0..options.seconds * PODS_PER_SECOND {

@@ -15,27 +15,30 @@ use xtask::process;
 const USAGE: &str = "\
 cargo xtask TASK
 
-  ci              everything that must pass: format, lints, tests, the examples
-  bless           re-makes the descriptive snapshots under tests/ (never the verdicts); read the diff
-  life            the agent's random life, without end: `SEED` (1); the seed of a life that goes wrong is printed
-  fuzz            random texts, clusters and packets: `--secs N` (10), `--seed S` (1); a failing case is left in target/fuzz
-  bench           all that follow, and makes docs/performance.md from them; `bench commands` measures the
-                  command line, `bench WORD` those of its commands that have the word in their names
-  kernels         the datapath's tests on Linux 6.1 and 6.12 under qemu; WEIR_KERNEL_IMAGES names images
-  apiserver       `build`s kube-apiserver and etcd from their Go modules, `run [DIR]` runs them on loopback; tests use them
-  cluster         a real cluster of one or two nodes in network namespaces: `up`, `test`, `suite`, `starts N`, `down`,
-                  `kubectl …`, `enter NODE …`; needs root. Of `up` and `test`:
+  ci              runs all checks that must pass: format, lints, tests, examples
+  bless           regenerates the descriptive snapshots under tests/ (never the verdicts); read the diff
+  life            runs the agent through random sequences of events until you stop it: `SEED` (1); prints the seed of a
+                  sequence that fails
+  fuzz            tests random texts, clusters and packets: `--secs N` (10), `--seed S` (1); writes a failing case to
+                  target/fuzz
+  bench           runs all benchmarks below and writes docs/performance.md; `bench commands` measures the command line,
+                  `bench WORD` only the commands whose names contain the word
+  kernels         tests the datapath on Linux 6.1 and 6.12 under qemu; WEIR_KERNEL_IMAGES names the kernel images
+  apiserver       `build` builds kube-apiserver and etcd from their Go modules, `run [DIR]` runs them on loopback
+  cluster         runs a real cluster of one or two nodes in network namespaces: `up`, `test`, `suite`, `starts N`,
+                  `down`, `kubectl …`, `enter NODE …`; needs root. Options of `up` and `test`:
                   `--cni bridge|ptp`, `--proxy iptables|nftables`, `--nodes 1|2`, `--weir-cni`
-  load            an agent at 10,000 pods and 1,000 policies, in a network namespace: memory, idle CPU, latencies; needs root.
-                  `--pods N`, `--local N`, `--policies N`, `--services N`, `--secs N`
-  image [FILE]    builds the agent as one static binary, in an OCI layout tar that `ctr images import` takes
-  deploy          makes deploy/weir.yaml from the chart in deploy/chart
+  load            measures memory, idle CPU and latencies of an agent at 10,000 pods and 1,000 policies, in a network
+                  namespace; needs root. `--pods N`, `--local N`, `--policies N`, `--services N`, `--secs N`
+  image [FILE]    builds the agent as one static binary, in an OCI layout tar that `ctr images import` reads
+  deploy          renders deploy/weir.yaml from the chart in deploy/chart
   bench tables    measures look-ups of addresses in the kernel, by structure and size
-  bench packets   measures real packets between two pods, beside iptables and nftables; needs root.
+  bench packets   measures real packets between two pods, with Weir and with iptables and nftables; needs root.
                   `--rounds N`, `--slice MILLISECONDS`, `--cpu N`, `--rules N`, `--only NAME`
-  bench attach    measures compile, attach, switch and adopt by endpoints and policies, and what maps are charged; needs root
-  bench events    measures what the agent does when pods and policies change; `bench agent`, its memory and CPU (as `load`)
-  bench programs  measures whole programs in the kernel, and makes docs/performance.md from it
+  bench attach    measures compile, attach, switch and adopt by endpoints and policies, and the memory of the maps;
+                  needs root
+  bench events    measures the agent's work when pods and policies change; `bench agent` measures its memory and CPU
+  bench programs  measures whole programs in the kernel and writes its section of docs/performance.md
 ";
 
 fn main() -> ExitCode {

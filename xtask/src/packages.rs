@@ -34,7 +34,7 @@ pub(crate) fn ensure() -> Result<()> {
     if is_root() && Path::new("/usr/bin/apt-get").exists() {
         return install(&missing);
     }
-    eprintln!("note: tests want these packages, and skip without them: {}", missing.join(" "));
+    eprintln!("note: tests that need these packages will be skipped: {}", missing.join(" "));
     Ok(())
 }
 

@@ -31,7 +31,7 @@ pub fn wait(what: &str, patience: Duration, mut is_so: impl FnMut() -> bool) -> 
     let started = Instant::now();
     while !is_so() {
         if started.elapsed() > patience {
-            bail!("{what}: not within {} s", patience.as_secs());
+            bail!("timed out after {} s: {what}", patience.as_secs());
         }
         std::thread::sleep(Duration::from_millis(100));
     }

@@ -39,31 +39,34 @@ const BOOKMARK: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub struct Simulated {
     port: u16,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<SimulatedState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SimulatedState {
     version: u64,
-    kinds: BTreeMap<&'static str, Kind>,
+    kinds: BTreeMap<&'static str, SimulatedKind>,
 }
 
 #[derive(Debug, Default)]
-struct Kind {
+struct SimulatedKind {
     /// The objects as JSON, by namespace and name.
     objects: BTreeMap<String, Arc<str>>,
     watchers: Vec<Sender<Arc<str>>>,
 }
 
-/// The objects that exist, and the channel for later changes.
-type Watched = (Vec<Arc<str>>, Receiver<Arc<str>>);
+/// A watch: the objects that exist when it begins, and the channel for later changes.
+struct Watched {
+    objects: Vec<Arc<str>>,
+    changes: Receiver<Arc<str>>,
+}
 
 impl Simulated {
     /// Starts an empty server.
     pub fn start() -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen on loopback")?;
-        let kinds = KINDS.map(|(_, path)| (path, Kind::default())).into();
-        let state = Arc::new(Mutex::new(State { version: 1, kinds }));
+        let kinds = KINDS.map(|(_, path)| (path, SimulatedKind::default())).into();
+        let state = Arc::new(Mutex::new(SimulatedState { version: 1, kinds }));
         let server = Self { port: listener.local_addr()?.port(), state };
         let serving = server.clone();
         thread::spawn(move || {
@@ -95,7 +98,7 @@ impl Simulated {
         let (key, text): (String, Arc<str>) = (key(&object), object.to_string().into());
         let Some(kind) = state.kind(kind) else { return };
         let before = kind.objects.insert(key, Arc::clone(&text));
-        kind.tell(if before.is_some() { "MODIFIED" } else { "ADDED" }, &text);
+        kind.send(if before.is_some() { "MODIFIED" } else { "ADDED" }, &text);
     }
 
     /// Deletes an object.
@@ -103,11 +106,11 @@ impl Simulated {
         let mut state = self.lock();
         let Some(kind) = state.kind(kind) else { return };
         if let Some(text) = kind.objects.remove(&format!("{namespace}/{name}")) {
-            kind.tell("DELETED", &text);
+            kind.send("DELETED", &text);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SimulatedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -138,7 +141,7 @@ impl Simulated {
     }
 
     fn stream(&self, mut connection: &TcpStream, path: &str) -> io::Result<()> {
-        let Some((objects, changes)) = self.watch(path) else {
+        let Some(Watched { objects, changes }) = self.watch(path) else {
             return respond(connection, "404 Not Found", &refusal(404, "NotFound"));
         };
         let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -162,7 +165,7 @@ impl Simulated {
         let kind = state.kinds.get_mut(path)?;
         let (sender, changes) = channel();
         kind.watchers.push(sender);
-        Some((kind.objects.values().cloned().collect(), changes))
+        Some(Watched { objects: kind.objects.values().cloned().collect(), changes })
     }
 
     fn bookmark(&self, ends: bool) -> String {
@@ -172,15 +175,15 @@ impl Simulated {
     }
 }
 
-impl State {
-    fn kind(&mut self, name: &str) -> Option<&mut Kind> {
+impl SimulatedState {
+    fn kind(&mut self, name: &str) -> Option<&mut SimulatedKind> {
         let (_, path) = KINDS.iter().find(|(kind, _)| *kind == name)?;
         self.kinds.get_mut(path)
     }
 }
 
-impl Kind {
-    fn tell(&mut self, what: &str, object: &str) {
+impl SimulatedKind {
+    fn send(&mut self, what: &str, object: &str) {
         let change: Arc<str> = line(what, object).into();
         self.watchers.retain(|watcher| watcher.send(Arc::clone(&change)).is_ok());
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
-use weir_runtime::Way;
+use weir_runtime::HookKind;
 
 use super::TextOrJson;
 
@@ -64,11 +64,11 @@ pub(crate) enum HookChoice {
 
 impl HookChoice {
     /// In the runtime's words; `None` is the best that there is.
-    pub(crate) fn way(self) -> Option<Way> {
+    pub(crate) fn way(self) -> Option<HookKind> {
         match self {
             Self::Auto => None,
-            Self::Tcx => Some(Way::Tcx),
-            Self::Clsact => Some(Way::Clsact),
+            Self::Tcx => Some(HookKind::Tcx),
+            Self::Clsact => Some(HookKind::Clsact),
         }
     }
 }

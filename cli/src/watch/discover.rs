@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use weir_runtime::sys::links::{self, Interface, Namespace};
+use weir_runtime::sys::links::{self, NamespaceInterface, NetworkNamespace};
 
 pub(crate) use assign::{Assignment, Claimant};
 pub(crate) use cache::Cached;
@@ -91,10 +91,10 @@ impl Default for Places {
 /// The state of the host, as all witnesses know it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inventory {
-    pub(crate) interfaces: Vec<Interface>,
+    pub(crate) interfaces: Vec<NamespaceInterface>,
     pub(crate) cached: Vec<Cached>,
     /// Network namespaces, each with the name under which it is mounted.
-    pub(crate) namespaces: Vec<(String, Namespace)>,
+    pub(crate) namespaces: Vec<(String, NetworkNamespace)>,
     /// Addresses that have a route of their own, each with the interface of the route.
     pub(crate) routes: Vec<(IpAddr, String)>,
     /// Whether not even the host's interfaces could be read. Then no interface counts as gone.
@@ -205,15 +205,15 @@ impl Inventory {
     }
 }
 
-fn found(interface: &Interface, by: Witness) -> Found {
+fn found(interface: &NamespaceInterface, by: Witness) -> Found {
     Found { ifindex: interface.ifindex, name: interface.name.clone(), by, made: None }
 }
 
-fn is_veth(interface: &Interface) -> bool {
+fn is_veth(interface: &NamespaceInterface) -> bool {
     interface.kind == "veth"
 }
 
-fn describe(interface: &Interface) -> String {
+fn describe(interface: &NamespaceInterface) -> String {
     match interface.kind.as_str() {
         "veth" => format!("a veth {} whose other end is not on this host's network", interface.name),
         "" => format!("{}, which is no veth", interface.name),

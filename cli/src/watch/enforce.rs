@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use weir_artifact::Artifact;
 use weir_classes::PeerId;
 use weir_classes::departed::EndedService;
-pub(crate) use weir_runtime::runtime::Looked;
+pub(crate) use weir_runtime::runtime::HookCheck;
 
 pub(crate) use kernel::Kernel;
 
@@ -93,7 +93,7 @@ pub(crate) trait Enforce {
     fn rest(&mut self) -> Result<(), Trouble>;
 
     /// Checks every hook and repairs deviations. Reports the state after the repair.
-    fn look(&mut self) -> Result<Looked, Trouble>;
+    fn look(&mut self) -> Result<HookCheck, Trouble>;
 
     /// Closes an interface until a generation is in force on it.
     fn close(&mut self, interface: &str) -> Result<(), Trouble>;
@@ -139,8 +139,8 @@ impl Enforce for DryRun {
         Ok(())
     }
 
-    fn look(&mut self) -> Result<Looked, Trouble> {
-        Ok(Looked::default())
+    fn look(&mut self) -> Result<HookCheck, Trouble> {
+        Ok(HookCheck::default())
     }
 
     fn close(&mut self, _: &str) -> Result<(), Trouble> {

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
 use weir_classes::index::Key;
-use weir_runtime::sys::links::Interface;
+use weir_runtime::sys::links::NamespaceInterface;
 
 use super::discover::{Assignment, Cached, Claimant, Depth, Found, Inventory, NotFound, Wanted};
 
@@ -98,7 +98,8 @@ impl Places {
     fn look(&mut self, depth: Depth) -> Inventory {
         let mut inventory = (self.look)(depth);
         let is_there = |(told, numbers): &(Cached, BTreeSet<u32>)| {
-            let is_it = |it: &Interface| told.host_interfaces.contains(&it.name) && numbers.contains(&it.ifindex);
+            let is_it =
+                |it: &NamespaceInterface| told.host_interfaces.contains(&it.name) && numbers.contains(&it.ifindex);
             inventory.is_blind || inventory.interfaces.iter().any(is_it)
         };
         self.told.retain(is_there);

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use weir_runtime::skip;
-use xtask::apiserver::{self, Binaries, Server, Settings};
+use xtask::apiserver::{self, ApiServer, Binaries, Settings};
 
 use crate::rig::{Agent, Directory, Wire, server, until, within};
 
@@ -19,17 +19,17 @@ fn policy(name: &str, spec: &str) -> String {
     format!(r#"{{"metadata":{{"name":"{name}"}},"spec":{spec}}}"#)
 }
 
-fn ask(server: &Server, method: &str, path: &str, body: &str) {
+fn ask(server: &ApiServer, method: &str, path: &str, body: &str) {
     let answer = server.ask(method, path, Some(body).filter(|body| !body.is_empty()));
     answer.unwrap_or_else(|error| panic!("{error:#}"));
 }
 
-pub(crate) fn add_pod(server: &Server, name: &str, node: &str, address: &str) {
+pub(crate) fn add_pod(server: &ApiServer, name: &str, node: &str, address: &str) {
     add_starting_pod(server, name, node);
     add_address(server, name, address);
 }
 
-pub(crate) fn add_starting_pod(server: &Server, name: &str, node: &str) {
+pub(crate) fn add_starting_pod(server: &ApiServer, name: &str, node: &str) {
     let pod = format!(
         r#"{{"metadata":{{"name":"{name}","labels":{{"app":"{name}"}}}},
         "spec":{{"nodeName":"{node}","containers":[{{"name":"c","image":"i"}}]}}}}"#
@@ -37,20 +37,20 @@ pub(crate) fn add_starting_pod(server: &Server, name: &str, node: &str) {
     ask(server, "POST", PODS, &pod);
 }
 
-pub(crate) fn add_address(server: &Server, name: &str, address: &str) {
+pub(crate) fn add_address(server: &ApiServer, name: &str, address: &str) {
     let status = format!(
         r#"{{"status":{{"phase":"Running","podIP":"{address}","podIPs":[{{"ip":"{address}"}}],"hostIP":"172.16.0.1"}}}}"#
     );
     ask(server, "PATCH", &format!("{PODS}/{name}/status"), &status);
 }
 
-pub(crate) fn add_cluster(server: &Server) {
+pub(crate) fn add_cluster(server: &ApiServer) {
     ask(server, "POST", "/api/v1/namespaces", r#"{"metadata":{"name":"shop"}}"#);
     ask(server, "POST", "/api/v1/nodes", r#"{"metadata":{"name":"near"}}"#);
 }
 
 /// Adds the CidrList CRD without validation, so that malformed objects are possible.
-fn add_lists(server: &Server) {
+fn add_lists(server: &ApiServer) {
     let schema = r#"{"type":"object","x-kubernetes-preserve-unknown-fields":true}"#;
     let definition = format!(
         r#"{{"metadata":{{"name":"cidrlists.weir.dev"}},"spec":{{"group":"weir.dev","scope":"Cluster",
@@ -69,7 +69,7 @@ fn list(cidr: &str) -> String {
 }
 
 /// Whether the artifact matches all objects of the server, listed as kubectl would print them.
-pub(crate) fn says_the_same(server: &Server, directory: &Directory) -> bool {
+pub(crate) fn says_the_same(server: &ApiServer, directory: &Directory) -> bool {
     let mut paths = vec!["/api/v1/namespaces", "/api/v1/nodes", "/api/v1/pods", "/api/v1/services", POLICIES];
     paths.extend(server.ask("GET", LISTS, None).is_ok().then_some(LISTS));
     let objects = directory.path().join("objects");
@@ -90,7 +90,7 @@ pub(crate) fn agent(directory: &Directory, kubeconfig: &Path) -> Agent {
 }
 
 /// A kubeconfig of a service account.
-pub(crate) fn account(server: &Server, directory: &Directory, namespace: &str, name: &str) -> PathBuf {
+pub(crate) fn account(server: &ApiServer, directory: &Directory, namespace: &str, name: &str) -> PathBuf {
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
     let token = server.ask("POST", &path, Some("{}")).expect("a token");
     let token: serde_json::Value = serde_json::from_str(&token).expect("JSON");
@@ -113,7 +113,7 @@ macro_rules! server {
 }
 
 /// Makes changes of every kind; after each of them the artifact must match the server's objects.
-fn follows_changes(server: &Server, directory: &Directory) {
+fn follows_changes(server: &ApiServer, directory: &Directory) {
     let same = |after: &str| until(after, || says_the_same(server, directory));
     add_cluster(server);
     add_pod(server, "web", "near", "10.231.0.2");
@@ -160,7 +160,7 @@ fn servers_that_answer_streamed_lists_with_an_error_for_ever_are_listed() {
         Ok(binaries) => binaries,
         Err(reason) => skip!("{reason:#}"),
     };
-    let server = Server::start(&old, &directory.path().join("server"), Settings::default()).expect("it starts");
+    let server = ApiServer::start(&old, &directory.path().join("server"), Settings::default()).expect("it starts");
     let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let streamed = server.ask("GET", &format!("{PODS}?{query}"), None).expect("it answers");
     assert!(streamed.contains(r#""type":"ERROR""#) && streamed.contains(r#""code":500"#), "{streamed}");

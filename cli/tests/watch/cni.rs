@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_runtime::skip;
-use xtask::apiserver::Server;
+use xtask::apiserver::ApiServer;
 
 use crate::api::{PODS, add_address, add_cluster, add_pod, add_starting_pod};
 use crate::packets::{DENY, Network, POLICIES, ask};
@@ -54,7 +54,7 @@ impl<'n> Plugin<'n> {
     }
 
     /// Reads the pod's UID from the API.
-    fn read_uid(&mut self, server: &Server) {
+    fn read_uid(&mut self, server: &ApiServer) {
         let pod = server.ask("GET", &format!("{PODS}/web"), None).expect("it was made");
         let pod: Value = serde_json::from_str(&pod).expect("JSON");
         self.uid = pod["metadata"]["uid"].as_str().expect("the server has given it one").to_owned();

@@ -2,7 +2,7 @@
 //! suffice.
 
 use weir_runtime::skip;
-use xtask::apiserver::{Server, Settings};
+use xtask::apiserver::{ApiServer, Settings};
 
 use crate::api::{account, add_cluster, add_pod, agent, says_the_same};
 use crate::rig::{Agent, Directory, server, until};
@@ -26,7 +26,7 @@ fn manifests(choices: &[(&str, &str)]) -> Vec<(&'static str, String)> {
     text.split("\n---\n").skip(1).map(|document| (path(document), document.to_owned())).collect()
 }
 
-fn install(server: &Server) {
+fn install(server: &ApiServer) {
     for (path, document) in manifests(&[]) {
         let answer =
             server.ask_as("application/yaml", "POST", &format!("{path}?fieldValidation=Strict"), Some(&document));
@@ -59,7 +59,7 @@ fn the_manifests_are_taken_and_their_rights_are_enough() {
 }
 
 /// A list that the server accepts and the agent does not is reported as an Event, by the first agent that sees it.
-fn events_are_told_once(server: &Server, directory: &Directory, agent: &Agent) {
+fn events_are_told_once(server: &ApiServer, directory: &Directory, agent: &Agent) {
     let odd = list("odd", r#"{"action":"Deny","cidrs":["192.0.2.9-192.0.2.7"]}"#);
     server.ask("POST", LISTS, Some(&odd)).unwrap_or_else(|error| panic!("{error:#}"));
     until("it is told", || agent.metric("weir_kubernetes_events_total{outcome=\"told\"}") == 1.0);
@@ -72,7 +72,7 @@ fn events_are_told_once(server: &Server, directory: &Directory, agent: &Agent) {
 }
 
 /// Creates the manifests with all options that are off by default.
-fn choices_are_taken(server: &Server) {
+fn choices_are_taken(server: &ApiServer) {
     for (path, document) in manifests(&[("cni.enabled", "true"), ("annotatePods", "true")]) {
         if path.ends_with("clusterroles") {
             let path = format!("{path}/weir?fieldValidation=Strict&force=true&fieldManager=test");
@@ -126,7 +126,7 @@ fn the_agent_may_do_what_it_needs_and_nothing_else() {
 }
 
 /// The server accepts the lists that we accept, and refuses those that we refuse, as far as a schema can.
-fn lists_are_validated(server: &Server) {
+fn lists_are_validated(server: &ApiServer) {
     let entries = [
         "192.0.2.7",
         "192.0.2.0/24",

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_runtime::skip;
-use xtask::apiserver::{Server, Settings};
+use xtask::apiserver::{ApiServer, Settings};
 
 use crate::api::{add_cluster, add_pod};
 use crate::rig::{Agent, Directory, server, until, within};
@@ -118,11 +118,11 @@ impl Network {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    fn agent(&self, directory: &Directory, server: &Server) -> Agent {
+    fn agent(&self, directory: &Directory, server: &ApiServer) -> Agent {
         self.agent_with(directory, server, &[])
     }
 
-    pub(crate) fn agent_with(&self, directory: &Directory, server: &Server, arguments: &[&str]) -> Agent {
+    pub(crate) fn agent_with(&self, directory: &Directory, server: &ApiServer, arguments: &[&str]) -> Agent {
         let (pins, results) = (self.pins(), self.results());
         let arguments = [&["--bpffs", pins.as_str(), "--cni-results", results.as_str()], arguments].concat();
         Agent::start(directory, &server.kubeconfig(), &self.settings(), &arguments)
@@ -149,7 +149,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     }
 }
 
-pub(crate) fn ask(server: &Server, method: &str, path: &str, body: Option<&str>) {
+pub(crate) fn ask(server: &ApiServer, method: &str, path: &str, body: Option<&str>) {
     server.ask(method, path, body).unwrap_or_else(|error| panic!("{error:#}"));
 }
 

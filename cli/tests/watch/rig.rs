@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use xtask::apiserver::{self, Server, Settings};
+use xtask::apiserver::{self, ApiServer, Settings};
 
 /// The longest wait, for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -48,9 +48,9 @@ impl Drop for Directory {
 }
 
 /// Starts an API server. An error means that its binaries are not built; the caller then skips the test with a message.
-pub(crate) fn server(directory: &Directory, settings: Settings) -> Result<Server, String> {
+pub(crate) fn server(directory: &Directory, settings: Settings) -> Result<ApiServer, String> {
     let binaries = apiserver::built().map_err(|error| format!("{error:#}"))?;
-    let server = Server::start(&binaries, &directory.path().join("server"), settings);
+    let server = ApiServer::start(&binaries, &directory.path().join("server"), settings);
     Ok(server.unwrap_or_else(|error| panic!("the API server does not start: {error:#}")))
 }
 
@@ -206,7 +206,7 @@ impl Wire {
     }
 
     /// A kubeconfig that leads to the server through the wire.
-    pub(crate) fn kubeconfig(&self, server: &Server, directory: &Directory) -> PathBuf {
+    pub(crate) fn kubeconfig(&self, server: &ApiServer, directory: &Directory) -> PathBuf {
         let text = fs::read_to_string(server.kubeconfig()).expect("the server has one");
         let path = directory.path().join("kubeconfig");
         let text = text.replace(&format!(":{}'", server.port()), &format!(":{}'", self.port));

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use generate::{Size, snapshot};
+use generate::{ClusterSize, snapshot};
 use weir_classes::index::{Dirty, Generation, Index, Key};
 use weir_codegen::compile;
 use weir_model::Assumptions;
@@ -20,13 +20,13 @@ use weir_objects::k8s::{Body, Object};
 #[path = "../../../xtask/src/generate.rs"]
 mod generate;
 
-const SIZES: [Size; 6] = [
-    Size { pods: 2_000, policies: 1_000, namespaces: 20 },
-    Size { pods: 10_000, policies: 10, namespaces: 20 },
-    Size { pods: 10_000, policies: 100, namespaces: 20 },
-    Size { pods: 10_000, policies: 1_000, namespaces: 20 },
-    Size { pods: 10_000, policies: 10_000, namespaces: 20 },
-    Size { pods: 100_000, policies: 10_000, namespaces: 200 },
+const SIZES: [ClusterSize; 6] = [
+    ClusterSize { pods: 2_000, policies: 1_000, namespaces: 20 },
+    ClusterSize { pods: 10_000, policies: 10, namespaces: 20 },
+    ClusterSize { pods: 10_000, policies: 100, namespaces: 20 },
+    ClusterSize { pods: 10_000, policies: 1_000, namespaces: 20 },
+    ClusterSize { pods: 10_000, policies: 10_000, namespaces: 20 },
+    ClusterSize { pods: 100_000, policies: 10_000, namespaces: 200 },
 ];
 const EVENTS: usize = 20_000;
 const NODE: &str = "node-5";
@@ -39,8 +39,8 @@ fn main() {
         "cluster", "compile ms", "pod comes, µs", "pod goes, µs", "single", "classify ms", "emit ms"
     );
     let mut rows = Vec::new();
-    for Size { pods, policies, namespaces } in SIZES {
-        let objects = objects(Size { pods, policies, namespaces });
+    for ClusterSize { pods, policies, namespaces } in SIZES {
+        let objects = objects(ClusterSize { pods, policies, namespaces });
         let mut index = Index::new(Some(NODE.to_owned()), Assumptions::default());
         objects.iter().for_each(|object| drop(index.apply(object.clone())));
         let start = Instant::now();
@@ -89,7 +89,7 @@ fn changes(index: &mut Index, objects: &[Object]) -> [Duration; 2] {
     })
 }
 
-fn objects(size: Size) -> Vec<Object> {
+fn objects(size: ClusterSize) -> Vec<Object> {
     let bytes = snapshot(size).into_bytes();
     let input = Input { name: "snapshot".to_owned(), bytes, kind: InputKind::Manifest };
     decode(vec![input], &Options { default_namespace: "default".to_owned() }).0.objects

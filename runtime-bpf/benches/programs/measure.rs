@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
+use weir_objects::address::Family;
 use weir_artifact::layout::direction_number;
 use weir_model::Direction;
-use weir_objects::address::Family;
-use weir_runtime::sys::{Kernel, Program};
+use weir_runtime::sys::{BpfKernel, KernelProgram};
 
-use weir_runtime::trial::driver::{Driver, Traffic};
+use weir_runtime::trial::driver::{Driver, DriverTraffic};
 
 use crate::{OUTSIDE, PORT};
 
@@ -48,7 +48,7 @@ pub(super) struct Figures {
 pub(super) trait Subject {
     /// Loads `to_pod` and `from_pod`, with a flow table of `slots` slots.
     fn load(&mut self, slots: u32);
-    fn programs(&self) -> &[Program];
+    fn programs(&self) -> &[KernelProgram];
     /// Empties the flow table; returns false if it has flows that cannot be removed.
     fn forget_flows(&self) -> bool;
 }
@@ -77,17 +77,17 @@ impl Figures {
 }
 
 impl Ends {
-    fn traffic(&self, hook: Direction, others: &[IpAddr]) -> Traffic {
+    fn traffic(&self, hook: Direction, others: &[IpAddr]) -> DriverTraffic {
         let port = if hook == Direction::Ingress { PORT } else { OUTSIDE };
-        Traffic { hook, own: self.own, others: others.to_vec(), port }
+        DriverTraffic { hook, own: self.own, others: others.to_vec(), port }
     }
 }
 
-fn of(programs: &[Program], hook: Direction) -> &Program {
+fn of(programs: &[KernelProgram], hook: Direction) -> &KernelProgram {
     &programs[direction_number(hook) as usize]
 }
 
-fn drive(kernel: &Kernel, traffic: &Traffic, target: &Program) -> Driver {
+fn drive(kernel: &BpfKernel, traffic: &DriverTraffic, target: &KernelProgram) -> Driver {
     Driver::new(kernel, traffic, target).expect("it can be driven")
 }
 
@@ -106,7 +106,7 @@ fn go_on(driver: &Driver, flows: u32) -> f64 {
 }
 
 /// The cost of the driver alone.
-pub(super) fn baseline(kernel: &Kernel, ends: &Ends, empty: &Program) -> Figures {
+pub(super) fn baseline(kernel: &BpfKernel, ends: &Ends, empty: &KernelProgram) -> Figures {
     let driver = |hook, others: &[IpAddr]| drive(kernel, &ends.traffic(hook, others), empty);
     let to_pod = driver(Direction::Ingress, &ends.allowed);
     let from_pod = driver(Direction::Egress, &ends.outside);
@@ -115,7 +115,7 @@ pub(super) fn baseline(kernel: &Kernel, ends: &Ends, empty: &Program) -> Figures
 }
 
 /// The cost of the programs, including the driver.
-pub(super) fn measure(kernel: &Kernel, ends: &Ends, subject: &mut dyn Subject) -> Figures {
+pub(super) fn measure(kernel: &BpfKernel, ends: &Ends, subject: &mut dyn Subject) -> Figures {
     let mut figures = Figures::default();
     subject.load(SLOTS);
     {

@@ -6,17 +6,17 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use weir_artifact::structure::{Place, Structure};
-use weir_classes::index::{Dirty, Index};
-use weir_codegen::compile::{self, Options as CompileOptions};
-use weir_ebpf::target::Target;
-use weir_fuzz::generators::Random;
-use weir_model::Assumptions;
 use weir_objects::address::Family;
 use weir_objects::address::to_address;
+use weir_artifact::structure::{Place, Structure};
+use weir_codegen::compile::{Options as CompileOptions, self};
 use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_ebpf::target::Target;
+use weir_classes::index::{Dirty, Index};
 use weir_objects::k8s::Object;
-use weir_runtime::runtime::{Access, Request, Runtime};
+use weir_model::Assumptions;
+use weir_fuzz::generators::Random;
+use weir_runtime::runtime::{PinAccess, Request, Runtime};
 
 use super::{Kind, milliseconds, number};
 use crate::net::{Layout, Node};
@@ -148,7 +148,7 @@ fn generation(node: &Node, index: &mut Index) -> [f64; 3] {
 }
 
 fn runtime(node: &Node) -> Runtime {
-    Runtime::open(&node.bpffs(), Access::Change).unwrap()
+    Runtime::open(&node.bpffs(), PinAccess::Change).unwrap()
 }
 
 fn timed<T>(what: impl FnOnce() -> T) -> (f64, T) {

@@ -5,17 +5,17 @@
 
 use std::net::IpAddr;
 
-use weir_artifact::layout::address_bytes;
-use weir_classes::{AddressMap, PeerId, Stretch};
-use weir_codegen::emit::REMOTE;
-use weir_codegen::ir::Tables;
-use weir_codegen::structures::Options;
-use weir_ebpf::asm::{Asm, MapRef};
-use weir_ebpf::insn::{AluOp, Reg, Size};
-use weir_fuzz::generators::Random;
 use weir_objects::address::to_address;
 use weir_objects::address::{Family, Prefix};
-use weir_runtime::sys::{Kernel, Map};
+use weir_classes::{AddressMap, PeerId, Stretch};
+use weir_ebpf::asm::{Asm, MapRef};
+use weir_ebpf::insn::{AluOp, Reg, Size};
+use weir_codegen::emit::REMOTE;
+use weir_codegen::ir::Tables;
+use weir_artifact::layout::address_bytes;
+use weir_codegen::structures::Options;
+use weir_fuzz::generators::Random;
+use weir_runtime::sys::{BpfKernel, KernelMap};
 
 use crate::kernel::{self, OWN, lay_out, load, packet, value};
 
@@ -30,7 +30,7 @@ pub(crate) fn misses(random: &mut Random, family: Family, map: &AddressMap) -> V
 
 /// The cost of a look-up: hot, hits and misses.
 pub(crate) fn costs(
-    kernel: &Kernel,
+    kernel: &BpfKernel,
     tables: &Tables,
     options: &Options,
     family: Family,
@@ -54,7 +54,7 @@ fn measure(look_up: &kernel::LookUp) -> f64 {
 }
 
 /// 65,536 keys of 16 bytes, taken from `keys` in turn.
-fn array_of(kernel: &Kernel, keys: &[IpAddr]) -> Map {
+fn array_of(kernel: &BpfKernel, keys: &[IpAddr]) -> KernelMap {
     let mut bytes = Vec::with_capacity(16 * KEYS);
     for key in keys.iter().cycle().take(KEYS) {
         let end = bytes.len() + 16;

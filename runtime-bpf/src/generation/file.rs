@@ -16,10 +16,10 @@ use weir_artifact::Artifact;
 use weir_artifact::layout::MapName;
 use weir_ebpf::vm::MapFlags;
 
-use super::{FILE, Source};
+use super::{FILE, GenerationSource};
 use crate::error::{Doing as _, Error};
 use crate::pins::{Age, Pins};
-use crate::sys::{Map, MapDefinition, MapType};
+use crate::sys::{KernelMap, MapDefinition, MapType};
 use crate::system::System;
 
 /// Bytes in each entry of the map that stores the file. One value could not hold the whole file: before 6.1 a value has
@@ -29,8 +29,17 @@ const PIECE: usize = 1 << 16;
 const CUT: u64 = 1 << 63;
 const NAME: usize = 16;
 
+/// A value in the file that is not stored again, because a frozen map holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FileCut {
+    /// The map's name.
+    map: &'static str,
+    /// The value's place in the file.
+    range: Range<usize>,
+}
+
 /// Stores the file in a map, without the bytes that the generation's frozen maps hold.
-pub(super) fn keep_file(system: &System, pins: &Pins, source: &Source<'_>) -> Result<Map, Error> {
+pub(super) fn keep_file(system: &System, pins: &Pins, source: &GenerationSource<'_>) -> Result<KernelMap, Error> {
     let keeping = "keep the artifact";
     let mut bytes = cut(source.file, &cuts(source));
     let pieces = bytes.len().div_ceil(PIECE);
@@ -52,7 +61,7 @@ pub(super) fn keep_file(system: &System, pins: &Pins, source: &Source<'_>) -> Re
 
 /// The values to cut out: large ones of maps that are frozen, so no process can change them. `flow_shape` is frozen
 /// too, but its value depends on this machine and differs from the file's.
-fn cuts(source: &Source<'_>) -> Vec<(&'static str, Range<usize>)> {
+fn cuts(source: &GenerationSource<'_>) -> Vec<FileCut> {
     let is_frozen = |name: MapName| {
         let image = source.artifact.map(name);
         name != MapName::FlowShape && image.is_some_and(|it| it.spec.flags.0 & MapFlags::RDONLY_PROG.0 != 0)
@@ -60,27 +69,27 @@ fn cuts(source: &Source<'_>) -> Vec<(&'static str, Range<usize>)> {
     let values = Artifact::values(source.file).into_iter();
     values
         .filter(|(name, place)| place.len() >= PIECE && is_frozen(*name))
-        .map(|(name, at)| (name.name(), at))
+        .map(|(name, range)| FileCut { map: name.name(), range })
         .collect()
 }
 
-fn cut(file: &[u8], cuts: &[(&'static str, Range<usize>)]) -> Vec<u8> {
+fn cut(file: &[u8], cuts: &[FileCut]) -> Vec<u8> {
     let length = file.len() as u64;
     if cuts.is_empty() {
         return [&length.to_le_bytes(), file].concat();
     }
     let mut bytes = (length | CUT).to_le_bytes().to_vec();
     bytes.extend((cuts.len() as u64).to_le_bytes());
-    for (name, place) in cuts {
-        let mut padded = name.as_bytes().to_vec();
+    for FileCut { map, range } in cuts {
+        let mut padded = map.as_bytes().to_vec();
         padded.resize(NAME, 0);
         bytes.extend(padded);
-        [place.start, place.len()].iter().for_each(|it| bytes.extend((*it as u64).to_le_bytes()));
+        [range.start, range.len()].iter().for_each(|it| bytes.extend((*it as u64).to_le_bytes()));
     }
     let mut at = 0;
-    for (_, place) in cuts {
-        bytes.extend(file.get(at..place.start).unwrap_or_default());
-        at = place.end;
+    for FileCut { range, .. } in cuts {
+        bytes.extend(file.get(at..range.start).unwrap_or_default());
+        at = range.end;
     }
     bytes.extend(file.get(at..).unwrap_or_default());
     bytes
@@ -88,7 +97,11 @@ fn cut(file: &[u8], cuts: &[(&'static str, Range<usize>)]) -> Vec<u8> {
 
 /// Reads the file that [`keep_file`] stored and inserts the values of the frozen maps. If the maps are not that
 /// generation's, the result is not a valid artifact.
-pub(crate) fn kept_file(system: &System, maps: &BTreeMap<String, Map>, kept: &Map) -> Result<Vec<u8>, Error> {
+pub(crate) fn kept_file(
+    system: &System,
+    maps: &BTreeMap<String, KernelMap>,
+    kept: &KernelMap,
+) -> Result<Vec<u8>, Error> {
     let reading = "read the artifact";
     let mut bytes = Vec::new();
     for index in 0..kept.definition().max_entries {
@@ -102,15 +115,15 @@ pub(crate) fn kept_file(system: &System, maps: &BTreeMap<String, Map>, kept: &Ma
 }
 
 /// A map's value; `None` if there is no such map.
-type Value = Result<Option<Vec<u8>>, Error>;
+type StoredValue = Result<Option<Vec<u8>>, Error>;
 
-fn whole(bytes: &[u8], value: &mut dyn FnMut(&str) -> Value) -> Result<Vec<u8>, Error> {
-    let mut rest = Rest(bytes);
+fn whole(bytes: &[u8], value: &mut dyn FnMut(&str) -> StoredValue) -> Result<Vec<u8>, Error> {
+    let mut rest = UnreadBytes(bytes);
     let length = rest.number();
     if length & CUT == 0 {
         return Ok(rest.take(length as usize).to_vec());
     }
-    let mut cuts: Vec<(&[u8], usize, usize)> = Vec::new();
+    let mut cuts = Vec::new();
     for _ in 0..rest.number() {
         if rest.0.is_empty() {
             break;
@@ -131,9 +144,9 @@ fn whole(bytes: &[u8], value: &mut dyn FnMut(&str) -> Value) -> Result<Vec<u8>, 
 }
 
 /// The bytes that have not been read yet.
-struct Rest<'a>(&'a [u8]);
+struct UnreadBytes<'a>(&'a [u8]);
 
-impl<'a> Rest<'a> {
+impl<'a> UnreadBytes<'a> {
     /// Takes `length` bytes, or all that are left.
     fn take(&mut self, length: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at_checked(length).unwrap_or((self.0, &[]));
@@ -151,15 +164,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_cut_out_is_put_in_again() {
+    fn cut_values_are_inserted_again() {
         let file: Vec<u8> = (0..=255).collect();
         let places = [("exact4", 10..20), ("prefixes4", 20..100), ("rows", 250..256)];
+        let places = places.map(|(map, range)| FileCut { map, range });
         for count in 0..=places.len() {
             let kept = cut(&file, &places[..count]);
-            let missing: usize = places[..count].iter().map(|(_, place)| place.len()).sum();
+            let missing: usize = places[..count].iter().map(|it| it.range.len()).sum();
             assert_eq!(kept.len() + missing, file.len() + 8 + usize::from(count > 0) * 8 + 32 * count);
             let mut value = |name: &str| {
-                let place = places.iter().find(|it| it.0 == name).map(|it| it.1.clone());
+                let place = places.iter().find(|it| it.map == name).map(|it| it.range.clone());
                 Ok(place.and_then(|place| file.get(place)).map(|it| [it, &[0; 2]].concat()))
             };
             assert_eq!(whole(&kept, &mut value).ok(), Some(file.clone()));
@@ -167,9 +181,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_read_without_harm() {
+    fn a_truncated_file_is_read_without_panic() {
         let file: Vec<u8> = (0..=255).collect();
-        let kept = cut(&file, &[("exact4", 10..20), ("rows", 200..220)]);
+        let cuts = [("exact4", 10..20), ("rows", 200..220)].map(|(map, range)| FileCut { map, range });
+        let kept = cut(&file, &cuts);
         for length in 0..kept.len() {
             assert!(whole(&kept[..length], &mut |_| Ok(None)).is_ok_and(|it| it != file));
         }

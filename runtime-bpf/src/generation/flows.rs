@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use weir_artifact::layout::{MapName, buckets, fragments};
 use weir_artifact::map_image::{MapImage, bucket_family};
 
-use super::Source;
+use super::GenerationSource;
 use crate::error::{Doing as _, Error};
-use crate::record::Record;
-use crate::sys::{Map, MapDefinition};
+use crate::record::EnforcementRecord;
+use crate::sys::{KernelMap, MapDefinition};
 use crate::system::System;
 
 /// Room for at least this many flows.
@@ -22,13 +22,17 @@ pub(crate) struct FlowTables {
 }
 
 impl FlowTables {
-    pub(crate) fn new(system: &System, record: &mut Record, maps: &BTreeMap<String, Map>) -> Result<Self, Error> {
+    pub(crate) fn new(
+        system: &System,
+        record: &mut EnforcementRecord,
+        maps: &BTreeMap<String, KernelMap>,
+    ) -> Result<Self, Error> {
         Ok(Self { shape: shape(maps), seeds: seeds(system, record)? })
     }
 }
 
 /// The sizes of the existing tables, which an earlier generation may have made.
-fn shape(maps: &BTreeMap<String, Map>) -> Vec<u8> {
+fn shape(maps: &BTreeMap<String, KernelMap>) -> Vec<u8> {
     let mut value = vec![0; buckets::shape::BYTES as usize];
     for name in MapName::ALL {
         let Some(((family, at), map)) = bucket_family(name).zip(maps.get(name.name())) else { continue };
@@ -40,7 +44,7 @@ fn shape(maps: &BTreeMap<String, Map>) -> Vec<u8> {
 
 /// The seeds of the hash by which the tables' flows are placed. They are as old as the record, and so at least as old
 /// as any table.
-fn seeds(system: &System, record: &mut Record) -> Result<Vec<u64>, Error> {
+fn seeds(system: &System, record: &mut EnforcementRecord) -> Result<Vec<u64>, Error> {
     if record.seeds.len() != buckets::SEEDS {
         record.seeds = system.random(buckets::SEEDS).doing("ask for random numbers")?;
     }
@@ -54,7 +58,7 @@ const WITH_FRAGMENTS: u32 = 1_024;
 
 /// The compiler sizes shared tables for every endpoint in its input. Here the number on this host is known, and the
 /// sizes are scaled.
-pub(crate) fn sized(image: &MapImage, source: &Source<'_>, definition: MapDefinition) -> MapDefinition {
+pub(crate) fn sized(image: &MapImage, source: &GenerationSource<'_>, definition: MapDefinition) -> MapDefinition {
     let known = (source.artifact.endpoints.len() as u32).max(1);
     let expected = source.endpoints.max(known.min(OF_A_NODE));
     if image.name == MapName::Fragments {
@@ -71,7 +75,7 @@ pub(crate) fn sized(image: &MapImage, source: &Source<'_>, definition: MapDefini
 }
 
 /// Before 6.1 a value has 4 MiB at most: a table of flows is then as large as it can be.
-pub(crate) fn create(system: &System, image: &MapImage, mut wanted: MapDefinition) -> std::io::Result<Map> {
+pub(crate) fn create(system: &System, image: &MapImage, mut wanted: MapDefinition) -> std::io::Result<KernelMap> {
     const LEAST: u32 = 1 << 16;
     loop {
         match system.create_map(image.name.name(), &wanted) {
@@ -89,6 +93,6 @@ pub(crate) fn create(system: &System, image: &MapImage, mut wanted: MapDefinitio
 
 /// Removes shared maps from the record that this version does not know: an older version made them, with another
 /// layout.
-pub(crate) fn forget_unknown(record: &mut Record) {
+pub(crate) fn forget_unknown(record: &mut EnforcementRecord) {
     record.shared.retain(|name, _| MapName::ALL.into_iter().any(|known| known.name() == name));
 }

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_artifact::Artifact;
 use weir_artifact::layout::{MapName, config};
 
-use super::settle::{Seen, Settled, Values, value_of};
-use super::ways::FEW;
-use super::{Access, EdgeFailure, Runtime, UplinkState};
-use crate::error::{Doing as _, Error, Failure, Now};
-use crate::generation::{self, Loaded, Source, flows};
-use crate::point::{self, Neighbour, Side, Way};
-use crate::record::{Endpoint, Generation, Record, Uplink};
-use crate::sys::netlink::Interface;
+use super::hook_move::FEW;
+use super::reconcile::{FoundPrograms, Reconciled, Values, value_of};
+use super::{EdgeFailure, PinAccess, Runtime, UplinkState};
+use crate::error::{Doing as _, Error, Failure, StateAfterFailure};
+use crate::generation::{self, GenerationSource, LoadedGeneration, flows};
+use crate::point::{self, HookKind, HookNeighbour, ProgramSide};
+use crate::record::{EnforcedEndpoint, EnforcementRecord, KernelGeneration, Uplink};
+use crate::sys::netlink::HostInterface;
 
 /// The desired state.
 #[derive(Debug)]
@@ -27,18 +27,18 @@ pub struct Request<'a> {
     /// that are attached already stay.
     pub uplinks: Vec<String>,
     /// How to attach programs to interfaces; `None` is TCX if the kernel has it.
-    pub way: Option<Way>,
+    pub way: Option<HookKind>,
     /// Whether flows of other generations continue without being judged again; `None` takes the artifact's setting.
     pub keep: Option<bool>,
     /// Given if `endpoints` names every pod of this host: further facts about these pods.
-    pub exact: Option<Exact>,
+    pub exact: Option<ExactPods>,
 }
 
 /// Facts about the pods of this host, if a request names all of them. An attached endpoint that is not named is closed,
 /// because it is not known to which pod it belongs. An endpoint that fails is reported, and the operation continues
 /// with the others.
 #[derive(Clone, Debug, Default)]
-pub struct Exact {
+pub struct ExactPods {
     /// Interfaces to close, each with the pod that it was attributed to.
     pub closed: Vec<(String, String)>,
     /// The UIDs of all pods. A pod whose interface is not found stays where it is attached.
@@ -49,15 +49,15 @@ pub struct Exact {
 #[derive(Clone, Debug)]
 pub struct Attached {
     /// The generation.
-    pub generation: Generation,
+    pub generation: KernelGeneration,
     /// The one before, if there was another.
-    pub before: Option<Generation>,
+    pub before: Option<KernelGeneration>,
     /// All endpoints.
-    pub endpoints: Vec<Endpoint>,
+    pub endpoints: Vec<EnforcedEndpoint>,
     /// Endpoints whose interface was gone; they were removed from the record.
-    pub gone: Vec<Endpoint>,
+    pub gone: Vec<EnforcedEndpoint>,
     /// Differences from the record that were found and repaired, in words.
-    pub mended: Vec<String>,
+    pub repaired: Vec<String>,
     /// All uplinks with their states.
     pub uplinks: Vec<UplinkState>,
     /// Uplinks whose drivers did not take the program in this operation, and why: the kernel runs it instead.
@@ -74,10 +74,10 @@ impl Runtime {
     }
 
     fn attach_here(&self, request: &Request<'_>) -> Result<Attached, Error> {
-        debug_assert!(self.lock.lock().is_ok_and(|it| it.is_some()), "opened with {:?}", Access::Change);
+        debug_assert!(self.lock.lock().is_ok_and(|it| it.is_some()), "opened with {:?}", PinAccess::Change);
         self.make_directories()?;
-        let (mut record, mut settled) = self.adopt()?;
-        let wanted = self.wanted(&mut record, request, &mut settled)?;
+        let (mut record, mut reconciled) = self.adopt()?;
+        let wanted = self.wanted(&mut record, request, &mut reconciled)?;
         let uplinks = self.wanted_uplinks(&record, &request.uplinks)?;
         let new_uplinks: Vec<Uplink> = uplinks.iter().filter(|it| !record.uplinks.contains(it)).cloned().collect();
         record.uplinks = uplinks;
@@ -91,16 +91,16 @@ impl Runtime {
         let has_edge = record.current.as_ref().is_some_and(|it| it.edge.is_some());
         let is_at_edge = has_edge || request.artifact.edge.is_none() || record.uplinks.is_empty();
         if same && is_at_edge && shared_maps(&record) == self.shared_maps(request.artifact) {
-            self.add_endpoints(&mut record, request.artifact, &enforced, &mut settled)?;
+            self.add_endpoints(&mut record, request.artifact, &enforced, &mut reconciled)?;
         } else {
-            self.put_in_force(&mut record, request, &enforced, (digest, keep), &mut settled)?;
+            self.put_in_force(&mut record, request, &enforced, (digest, keep), &mut reconciled)?;
         }
         if let Some(loaded) = self.current(&record)?.filter(|_| !moves.is_empty()) {
             for (ifindex, way) in moves {
-                self.move_over(&mut record, &loaded, ifindex, way, &mut settled)?;
+                self.move_over(&mut record, &loaded, ifindex, way, &mut reconciled)?;
             }
         }
-        let (failed, edge_failures): (Vec<_>, Vec<_>) = std::mem::take(&mut settled.edge_failures)
+        let (failed, edge_failures): (Vec<_>, Vec<_>) = std::mem::take(&mut reconciled.edge_failures)
             .into_iter()
             .partition(|it| new_uplinks.iter().any(|new| new.interface == it.interface));
         if let Some(EdgeFailure { interface, why }) = failed.first().cloned() {
@@ -110,49 +110,49 @@ impl Runtime {
         let Some(generation) = record.current.clone() else {
             return Err(Error::Nothing(self.pins.root().to_owned()));
         };
-        if !settled.failures.is_empty() {
-            return Err(Error::Partial(settled.failures));
+        if !reconciled.failures.is_empty() {
+            return Err(Error::Partial(reconciled.failures));
         }
         Ok(Attached {
             before: before.filter(|it| it.epoch != generation.epoch),
             generation,
             uplinks: self.uplink_states(&record)?,
             endpoints: record.endpoints,
-            gone: settled.gone,
-            mended: settled.mended,
-            generic: settled.generic,
+            gone: reconciled.gone,
+            repaired: reconciled.repaired,
+            generic: reconciled.generic,
             edge_failures,
         })
     }
 
     /// Reads the record and reconciles the kernel with it. Returns an empty record if there is none.
-    fn adopt(&self) -> Result<(Record, Settled), Error> {
-        let Some(mut record) = Record::read(&self.system, &self.pins)? else {
+    fn adopt(&self) -> Result<(EnforcementRecord, Reconciled), Error> {
+        let Some(mut record) = EnforcementRecord::read(&self.system, &self.pins)? else {
             let links = self.system.list(&self.pins.links()).doing("list links")?;
             if !links.is_empty() {
                 return Err(Error::Damaged {
                     path: self.pins.root().to_owned(),
-                    what: format!("{} links are pinned, and no record says what for", links.len()),
+                    what: format!("{} links are pinned, but the record is missing", links.len()),
                 });
             }
-            let record = Record::new(self.system.namespace().doing("ask for the network namespace")?);
+            let record = EnforcementRecord::new(self.system.namespace().doing("ask for the network namespace")?);
             self.place_pins(&record)?;
-            return Ok((record, Settled::default()));
+            return Ok((record, Reconciled::default()));
         };
         self.check_namespace(&record)?;
-        match self.settle(&mut record, None) {
-            Ok(mut settled) => {
+        match self.reconcile(&mut record, None) {
+            Ok(mut reconciled) => {
                 // Endpoints that could not be repaired are tried again below, and reported if that fails too.
-                settled.failures.clear();
+                reconciled.failures.clear();
                 self.reap_retired(&mut record)?;
-                Ok((record, settled))
+                Ok((record, reconciled))
             }
             // Objects of the generation in force are missing: a new generation takes its place.
             Err(Error::Damaged { what, .. }) => {
                 record.current = None;
                 record.next = None;
                 record.retired = None;
-                Ok((record, Settled { mended: vec![what], ..Settled::default() }))
+                Ok((record, Reconciled { repaired: vec![what], ..Reconciled::default() }))
             }
             Err(error) => Err(error),
         }
@@ -166,18 +166,19 @@ impl Runtime {
     /// The endpoints of the request, with the facts known about their interfaces.
     fn wanted(
         &self,
-        record: &mut Record,
+        record: &mut EnforcementRecord,
         request: &Request<'_>,
-        settled: &mut Settled,
-    ) -> Result<Vec<Endpoint>, Error> {
-        let mut wanted = self.asked_for(record, request, settled)?;
-        let is_new = |it: &Endpoint| record.endpoints.iter().all(|known| known.ifindex != it.ifindex);
+        reconciled: &mut Reconciled,
+    ) -> Result<Vec<EnforcedEndpoint>, Error> {
+        let mut wanted = self.asked_for(record, request, reconciled)?;
+        let is_new = |it: &EnforcedEndpoint| record.endpoints.iter().all(|known| known.ifindex != it.ifindex);
         if request.way.is_none() && wanted.iter().filter(|it| is_new(it)).count() > FEW {
-            let hurried = |it: &&mut Endpoint| is_new(it) && it.way == Way::Tcx && self.has_no_links(it.ifindex);
-            wanted.iter_mut().filter(hurried).for_each(|it| (it.way, it.hurried) = (Way::Clsact, true));
+            let hurried =
+                |it: &&mut EnforcedEndpoint| is_new(it) && it.way == HookKind::Tcx && self.has_no_links(it.ifindex);
+            wanted.iter_mut().filter(hurried).for_each(|it| (it.way, it.hurried) = (HookKind::Clsact, true));
         }
         if let Some(exact) = &request.exact {
-            close_unknown(record, &mut wanted, request.artifact, exact, settled);
+            close_unknown(record, &mut wanted, request.artifact, exact, reconciled);
         }
         let all = record.endpoints.iter().filter(|it| wanted.iter().all(|new| new.ifindex != it.ifindex));
         let mut open = all.chain(&wanted).filter(|it| !it.closed);
@@ -187,8 +188,13 @@ impl Runtime {
         Ok(wanted)
     }
 
-    fn asked_for(&self, record: &Record, request: &Request<'_>, settled: &mut Settled) -> Result<Vec<Endpoint>, Error> {
-        let mut wanted: Vec<Endpoint> = Vec::new();
+    fn asked_for(
+        &self,
+        record: &EnforcementRecord,
+        request: &Request<'_>,
+        reconciled: &mut Reconciled,
+    ) -> Result<Vec<EnforcedEndpoint>, Error> {
+        let mut wanted: Vec<EnforcedEndpoint> = Vec::new();
         let way = point::choose(&self.system, request.way)?;
         let closed = request.exact.as_ref().map_or(&[][..], |it| &it.closed);
         let asked = request.endpoints.iter().map(|it| (it, false)).chain(closed.iter().map(|it| (it, true)));
@@ -196,7 +202,7 @@ impl Runtime {
             true => self.system.interfaces().doing("list this host's interfaces")?,
             false => Vec::new(),
         };
-        let listed: BTreeMap<&str, &Interface> = listed.iter().map(|it| (it.name.as_str(), it)).collect();
+        let listed: BTreeMap<&str, &HostInterface> = listed.iter().map(|it| (it.name.as_str(), it)).collect();
         for ((pod, name), closed) in asked {
             let asking = format!("ask for the interface {name}");
             let interface = match listed.get(name.as_str()) {
@@ -205,7 +211,7 @@ impl Runtime {
             };
             let Some(interface) = interface else {
                 let missing = Error::NoInterface { pod: Some(pod.clone()), name: name.clone() };
-                skip(request, settled, (pod, name), Now::Gone, missing)?;
+                skip(request, reconciled, (pod, name), StateAfterFailure::Gone, missing)?;
                 continue;
             };
             let ifindex = interface.ifindex;
@@ -213,7 +219,7 @@ impl Runtime {
                 let (first, second) = (other.pod.clone(), pod.clone());
                 other.closed = true;
                 let two = Error::TwoPods { name: name.clone(), first, second };
-                skip(request, settled, (pod, name), Now::Closed, two)?;
+                skip(request, reconciled, (pod, name), StateAfterFailure::Closed, two)?;
                 continue;
             }
             let known = record.endpoints.iter().find(|it| it.ifindex == ifindex);
@@ -227,7 +233,18 @@ impl Runtime {
             let number = known.map_or_else(|| free_number(record, &wanted), |it| it.number);
             let uid = request.exact.as_ref().and_then(|it| it.uids.get(pod).cloned());
             let (pod, interface, address) = (pod.clone(), name.clone(), interface.address);
-            wanted.push(Endpoint { pod, uid, interface, ifindex, address, pod_address, number, way, hurried, closed });
+            wanted.push(EnforcedEndpoint {
+                pod,
+                uid,
+                interface,
+                ifindex,
+                address,
+                pod_address,
+                number,
+                way,
+                hurried,
+                closed,
+            });
         }
         Ok(wanted)
     }
@@ -235,36 +252,37 @@ impl Runtime {
     /// Adds endpoints to the generation that is in force already.
     fn add_endpoints(
         &self,
-        record: &mut Record,
+        record: &mut EnforcementRecord,
         artifact: &Artifact,
-        enforced: &[Endpoint],
-        settled: &mut Settled,
+        enforced: &[EnforcedEndpoint],
+        reconciled: &mut Reconciled,
     ) -> Result<(), Error> {
         let Some(loaded) = self.current(record)? else { return Ok(()) };
+        // The record first: a clsact filter at an interface that no record names would never be removed.
         record.write(&self.system, &self.pins)?;
-        let mut added = Settled::default();
+        let mut added = Reconciled::default();
         self.place_edge(record, &loaded, &mut added);
-        self.place_programs(record, &loaded, &Seen::new(), &mut added);
-        self.finish(record, &loaded, artifact, enforced, added, settled)
+        self.place_programs(record, &loaded, &FoundPrograms::new(), &mut added);
+        self.finish(record, &loaded, artifact, enforced, added, reconciled)
     }
 
     fn put_in_force(
         &self,
-        record: &mut Record,
+        record: &mut EnforcementRecord,
         request: &Request<'_>,
-        enforced: &[Endpoint],
+        enforced: &[EnforcedEndpoint],
         (digest, keep): (String, bool),
-        settled: &mut Settled,
+        reconciled: &mut Reconciled,
     ) -> Result<(), Error> {
         let current = self.current(record)?;
         record.last_epoch += 1;
-        let source = Source {
+        let source = GenerationSource {
             artifact: request.artifact,
             file: request.file,
             digest,
             keep,
             epoch: record.last_epoch,
-            stamp: Generation::free_stamp(record),
+            stamp: KernelGeneration::free_stamp(record),
             endpoints: record.endpoints.len() as u32,
             has_uplinks: !record.uplinks.is_empty(),
             own: self.own_addresses(request.artifact, &record.endpoints)?,
@@ -279,47 +297,50 @@ impl Runtime {
             }
         }
         self.protect(record, &next)?;
+        // Everything is ready before the record names the next generation: from this write on, recovery goes forward
+        // and must not meet a map that is only half filled. If the process dies before it, the pins under `next` belong
+        // to no generation, and `place_pins` removes them.
         record.next = Some(next.generation.clone());
         record.write(&self.system, &self.pins)?;
-        let mut switched = Settled::default();
+        let mut switched = Reconciled::default();
         self.switch(record, current.as_ref(), &next, &mut switched)?;
         flows::forget_unknown(record);
         record.write(&self.system, &self.pins)?;
         self.place_pins(record)?;
-        self.finish(record, &next, request.artifact, enforced, switched, settled)
+        self.finish(record, &next, request.artifact, enforced, switched, reconciled)
     }
 
     /// The programs are in place: lets the new endpoints' packets through.
     fn finish(
         &self,
-        record: &mut Record,
-        loaded: &Loaded,
+        record: &mut EnforcementRecord,
+        loaded: &LoadedGeneration,
         artifact: &Artifact,
-        enforced: &[Endpoint],
-        mut done: Settled,
-        settled: &mut Settled,
+        enforced: &[EnforcedEndpoint],
+        mut done: Reconciled,
+        reconciled: &mut Reconciled,
     ) -> Result<(), Error> {
         // An endpoint that was enforced before stays in the record, and the next operation tries it again.
-        let lost = |it: &Endpoint| {
-            let is_open = done.failures.iter().any(|f| f.interface == it.interface && f.now == Now::Open);
+        let lost = |it: &EnforcedEndpoint| {
+            let is_open = done.failures.iter().any(|f| f.interface == it.interface && f.now == StateAfterFailure::Open);
             is_open && !is_among(enforced, it)
         };
         record.endpoints.retain(|it| !lost(it));
         self.remove_leaving(record, Some(loaded), &done.failures)?;
         record.write(&self.system, &self.pins)?;
         self.open_endpoints(record, loaded, &Values::new(Some(artifact)), &mut done)?;
-        settled.failures.append(&mut done.failures);
-        settled.gone.append(&mut done.gone);
-        settled.edge_failures.append(&mut done.edge_failures);
-        settled.generic.append(&mut done.generic);
+        reconciled.failures.append(&mut done.failures);
+        reconciled.gone.append(&mut done.gone);
+        reconciled.edge_failures.append(&mut done.edge_failures);
+        reconciled.generic.append(&mut done.generic);
         Ok(())
     }
 
     /// Programs of others on the hooks of endpoints.
-    pub fn neighbours(&self, endpoints: &[Endpoint]) -> Result<Vec<Neighbour>, Error> {
+    pub fn neighbours(&self, endpoints: &[EnforcedEndpoint]) -> Result<Vec<HookNeighbour>, Error> {
         let mut all = Vec::new();
         for local in endpoints {
-            for side in Side::BOTH {
+            for side in ProgramSide::BOTH {
                 all.extend(self.point(local, side).neighbours(&local.interface)?);
             }
         }
@@ -331,27 +352,27 @@ impl Runtime {
 /// otherwise the operation fails.
 fn skip(
     request: &Request<'_>,
-    settled: &mut Settled,
+    reconciled: &mut Reconciled,
     (pod, interface): (&str, &str),
-    now: Now,
+    now: StateAfterFailure,
     why: Error,
 ) -> Result<(), Error> {
     if request.exact.is_none() {
         return Err(why);
     }
     let (pod, interface, why) = (pod.to_owned(), interface.to_owned(), why.to_string());
-    settled.failures.push(Failure { pod, interface, now, why });
+    reconciled.failures.push(Failure { pod, interface, now, why });
     Ok(())
 }
 
 /// Closes endpoints without rules in this artifact: attached endpoints that the request does not name and that may not
 /// be the same pod's, and named endpoints that the artifact does not contain.
 fn close_unknown(
-    record: &mut Record,
-    wanted: &mut [Endpoint],
+    record: &mut EnforcementRecord,
+    wanted: &mut [EnforcedEndpoint],
     artifact: &Artifact,
-    exact: &Exact,
-    settled: &mut Settled,
+    exact: &ExactPods,
+    reconciled: &mut Reconciled,
 ) {
     for local in &mut record.endpoints {
         let is_named = wanted.iter().any(|it| it.ifindex == local.ifindex);
@@ -363,18 +384,18 @@ fn close_unknown(
         local.closed = true;
         let (pod, interface) = (local.pod.clone(), local.interface.clone());
         let why = Error::UnknownPod(pod.clone()).to_string();
-        settled.failures.push(Failure { pod, interface, now: Now::Closed, why });
+        reconciled.failures.push(Failure { pod, interface, now: StateAfterFailure::Closed, why });
     }
 }
 
 /// The shared maps of the programs at pods.
-fn shared_maps(record: &Record) -> usize {
+fn shared_maps(record: &EnforcementRecord) -> usize {
     record.shared.keys().filter(|name| *name != MapName::EdgeDrops.name()).count()
 }
 
 /// Adds endpoints. An endpoint that belonged to another pod leaves first. An endpoint that is to be attached in another
 /// way is moved afterwards: the interfaces to move and their new ways are returned.
-fn merge(record: &mut Record, wanted: Vec<Endpoint>) -> Vec<(u32, Way)> {
+fn merge(record: &mut EnforcementRecord, wanted: Vec<EnforcedEndpoint>) -> Vec<(u32, HookKind)> {
     let mut moves = Vec::new();
     for mut new in wanted {
         let known = record.endpoints.iter().position(|it| it.ifindex == new.ifindex);
@@ -394,7 +415,7 @@ fn merge(record: &mut Record, wanted: Vec<Endpoint>) -> Vec<(u32, Way)> {
 }
 
 /// Whether the list has the same pod at the same interface. The interface may have a new name.
-fn is_among(endpoints: &[Endpoint], it: &Endpoint) -> bool {
+fn is_among(endpoints: &[EnforcedEndpoint], it: &EnforcedEndpoint) -> bool {
     endpoints.iter().any(|known| (known.ifindex, &known.pod) == (it.ifindex, &it.pod))
 }
 
@@ -416,7 +437,7 @@ impl From<Failure> for Error {
 }
 
 /// The lowest number that no endpoint has.
-fn free_number(record: &Record, wanted: &[Endpoint]) -> u16 {
+fn free_number(record: &EnforcementRecord, wanted: &[EnforcedEndpoint]) -> u16 {
     let taken: BTreeSet<u16> = record.endpoints.iter().chain(wanted).map(|it| it.number).collect();
     (0..=u16::MAX).find(|number| !taken.contains(number)).unwrap_or(u16::MAX)
 }

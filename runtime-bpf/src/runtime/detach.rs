@@ -1,22 +1,22 @@
 //! `weir detach`: removes enforcement.
 
 use super::Runtime;
+use crate::closed;
 use crate::error::{Doing as _, Error};
-use crate::hold;
-use crate::record::{Endpoint, Record};
+use crate::record::{EnforcedEndpoint, EnforcementRecord};
 
 impl Runtime {
     /// Removes a pod's endpoints, or all. With the last endpoint, everything that is pinned is removed.
-    pub fn detach(&self, pod: Option<&str>) -> Result<Vec<Endpoint>, Error> {
+    pub fn detach(&self, pod: Option<&str>) -> Result<Vec<EnforcedEndpoint>, Error> {
         let leaving = self.kept_during(|| self.detach_here(pod))?;
-        if Record::read(&self.system, &self.pins)?.is_none() {
+        if EnforcementRecord::read(&self.system, &self.pins)?.is_none() {
             self.forget_kept();
         }
         Ok(leaving)
     }
 
-    fn detach_here(&self, pod: Option<&str>) -> Result<Vec<Endpoint>, Error> {
-        let Some(mut record) = Record::read(&self.system, &self.pins)? else {
+    fn detach_here(&self, pod: Option<&str>) -> Result<Vec<EnforcedEndpoint>, Error> {
+        let Some(mut record) = EnforcementRecord::read(&self.system, &self.pins)? else {
             return self.nothing(pod);
         };
         self.check_namespace(&record)?;
@@ -31,13 +31,13 @@ impl Runtime {
         if record.endpoints.is_empty() {
             self.remove_everything(&mut record)?;
         } else {
-            self.settle(&mut record, None)?;
+            self.reconcile(&mut record, None)?;
         }
         Ok(leaving)
     }
 
     /// Handles a missing record: links may still be pinned.
-    fn nothing(&self, pod: Option<&str>) -> Result<Vec<Endpoint>, Error> {
+    fn nothing(&self, pod: Option<&str>) -> Result<Vec<EnforcedEndpoint>, Error> {
         let links = self.pins.links();
         let names = self.system.list(&links).doing("list links")?;
         if let Some(pod) = pod {
@@ -51,7 +51,7 @@ impl Runtime {
     }
 
     /// Removes the programs first: without them, the other objects have no effect.
-    fn remove_everything(&self, record: &mut Record) -> Result<(), Error> {
+    fn remove_everything(&self, record: &mut EnforcementRecord) -> Result<(), Error> {
         self.leave_uplinks(record, |_| true)?;
         self.remove_leaving(record, None, &[])?;
         self.remove_pins()
@@ -65,8 +65,9 @@ impl Runtime {
                 self.system.unpin(&path).doing(format!("remove {}", path.display()))?;
             }
         }
-        hold::open(&self.system, self.pins.root(), |_| true)?;
-        hold::forget(&self.system, self.pins.root())?;
+        closed::open_interfaces(&self.system, self.pins.root(), |_| true)?;
+        closed::remove_directories(&self.system, self.pins.root())?;
+        // The record goes last: as long as it exists, the next `detach` knows which interfaces to clean.
         for path in [self.pins.new_record(), self.pins.record()] {
             self.system.unpin(&path).doing(format!("remove {}", path.display()))?;
         }

@@ -17,12 +17,12 @@ use weir_artifact::layout::MapName;
 use weir_artifact::layout::{PROTECTED, protected};
 
 use super::Runtime;
-use super::settle::{Settled, text};
+use super::reconcile::{Reconciled, text};
 use crate::error::{Doing as _, Error};
-use crate::generation::{Loaded, refused};
-use crate::record::{Record, Uplink};
+use crate::generation::{LoadedGeneration, refused};
+use crate::record::{EnforcementRecord, Uplink};
 use crate::sys::XdpMode;
-use crate::sys::netlink::Interface;
+use crate::sys::netlink::HostInterface;
 
 /// The maps of protected addresses.
 const LOCALS: [MapName; 2] = [MapName::Local4, MapName::Local6];
@@ -52,13 +52,13 @@ pub enum EdgeState {
 
 impl Runtime {
     /// The recorded uplinks and those that were asked for, with interface number and address.
-    pub(crate) fn wanted_uplinks(&self, record: &Record, names: &[String]) -> Result<Vec<Uplink>, Error> {
+    pub(crate) fn wanted_uplinks(&self, record: &EnforcementRecord, names: &[String]) -> Result<Vec<Uplink>, Error> {
         let mut wanted = record.uplinks.clone();
         for name in names {
             let asking = format!("ask for the interface {name}");
             let interface = self.system.interface_named(name).doing(asking)?;
             let missing = || Error::NoInterface { pod: None, name: name.clone() };
-            let Interface { ifindex, address, .. } = interface.ok_or_else(missing)?;
+            let HostInterface { ifindex, address, .. } = interface.ok_or_else(missing)?;
             if wanted.iter().all(|it| it.ifindex != ifindex) {
                 wanted.push(Uplink { interface: name.clone(), ifindex, address, generic: false });
             }
@@ -68,14 +68,20 @@ impl Runtime {
     }
 
     /// Places the generation's program at every uplink, or removes the program if the generation has none. An uplink
-    /// that fails is reported in `settled` and affects nothing else: the programs at the pods still judge every packet.
-    pub(crate) fn place_edge(&self, record: &mut Record, loaded: &Loaded, settled: &mut Settled) {
+    /// that fails is reported in `reconciled` and affects nothing else: the programs at the pods still judge every
+    /// packet.
+    pub(crate) fn place_edge(
+        &self,
+        record: &mut EnforcementRecord,
+        loaded: &LoadedGeneration,
+        reconciled: &mut Reconciled,
+    ) {
         let mut uplinks = std::mem::take(&mut record.uplinks);
-        uplinks.retain_mut(|uplink| match self.place_at_uplink(uplink, loaded, settled) {
+        uplinks.retain_mut(|uplink| match self.place_at_uplink(uplink, loaded, reconciled) {
             Ok(is_there) => is_there,
             Err(error) => {
                 let (interface, why) = (uplink.interface.clone(), text(&error));
-                settled.edge_failures.push(EdgeFailure { interface, why });
+                reconciled.edge_failures.push(EdgeFailure { interface, why });
                 true
             }
         });
@@ -83,7 +89,12 @@ impl Runtime {
     }
 
     /// Returns false if the interface is gone.
-    fn place_at_uplink(&self, uplink: &mut Uplink, loaded: &Loaded, settled: &mut Settled) -> io::Result<bool> {
+    fn place_at_uplink(
+        &self,
+        uplink: &mut Uplink,
+        loaded: &LoadedGeneration,
+        reconciled: &mut Reconciled,
+    ) -> io::Result<bool> {
         let path = self.pins.edge_link(uplink.ifindex);
         let link = self.system.pinned_link(&path)?;
         let info = link.as_ref().map(|link| self.system.link_info(link)).transpose()?;
@@ -100,14 +111,14 @@ impl Runtime {
                     self.remove_from_uplink(uplink.ifindex)?;
                     Err(error)
                 })?;
-                settled.mended.push(format!("at_edge at {}", uplink.interface));
+                reconciled.repaired.push(format!("at_edge at {}", uplink.interface));
             }
             return Ok(true);
         }
         let interface = self.system.interface_numbered(uplink.ifindex)?;
         if interface.is_none_or(|it| (&it.name, &it.address) != (&uplink.interface, &uplink.address)) {
             self.system.unpin(&path)?;
-            settled.mended.push(format!("the uplink {} is gone and forgotten", uplink.interface));
+            reconciled.repaired.push(format!("removed the uplink {}, whose interface is gone", uplink.interface));
             return Ok(false);
         }
         // A pin may be left of an earlier interface with this number.
@@ -122,8 +133,8 @@ impl Runtime {
         };
         self.system.pin(std::os::fd::AsFd::as_fd(&link), &path)?;
         uplink.generic = generic.is_some();
-        settled.generic.extend(generic.map(|why| EdgeFailure { interface: uplink.interface.clone(), why }));
-        settled.mended.push(format!("at_edge at {}", uplink.interface));
+        reconciled.generic.extend(generic.map(|why| EdgeFailure { interface: uplink.interface.clone(), why }));
+        reconciled.repaired.push(format!("at_edge at {}", uplink.interface));
         Ok(true)
     }
 
@@ -140,7 +151,11 @@ impl Runtime {
     }
 
     /// Removes the uplinks for which `leaves` is true from the record, and their programs.
-    pub(crate) fn leave_uplinks(&self, record: &mut Record, leaves: impl Fn(&Uplink) -> bool) -> Result<(), Error> {
+    pub(crate) fn leave_uplinks(
+        &self,
+        record: &mut EnforcementRecord,
+        leaves: impl Fn(&Uplink) -> bool,
+    ) -> Result<(), Error> {
         let (leaving, staying): (Vec<_>, Vec<_>) = record.uplinks.drain(..).partition(leaves);
         record.uplinks = staying;
         record.write(&self.system, &self.pins)?;
@@ -160,7 +175,7 @@ impl Runtime {
     }
 
     /// Protects exactly the endpoints that have an entry. If a map is full, fewer are protected.
-    pub(crate) fn protect(&self, record: &Record, loaded: &Loaded) -> Result<(), Error> {
+    pub(crate) fn protect(&self, record: &EnforcementRecord, loaded: &LoadedGeneration) -> Result<(), Error> {
         let Some(endpoints) = loaded.map(MapName::Endpoints).filter(|_| loaded.edge.is_some()) else { return Ok(()) };
         let entries = self.system.entries(endpoints).doing("read the map endpoints")?;
         let is_here = |key: &[u8]| record.endpoints.iter().any(|it| key == it.ifindex.to_le_bytes());
@@ -184,8 +199,8 @@ impl Runtime {
     }
 
     /// Compares the program at an uplink with the one that should be there.
-    pub(crate) fn edge_state(&self, record: &Record, uplink: &Uplink) -> Result<EdgeState, Error> {
-        let asking = format!("ask what runs at {}", uplink.interface);
+    pub(crate) fn edge_state(&self, record: &EnforcementRecord, uplink: &Uplink) -> Result<EdgeState, Error> {
+        let asking = format!("read the XDP program of {}", uplink.interface);
         let link = self.system.pinned_link(&self.pins.edge_link(uplink.ifindex)).doing(&asking)?;
         let info = link.map(|link| self.system.link_info(&link)).transpose().doing(asking)?;
         let there = info.filter(|info| info.ifindex == uplink.ifindex).map(|info| info.program);

@@ -39,10 +39,11 @@ impl Runtime {
         self.bring_record_back()?;
         let record = self.record()?;
         let loaded = self.current(&record)?.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))?;
-        let mut keys: BTreeSet<Key> = BTreeSet::new();
+        let mut keys = BTreeSet::new();
         for flows in ended {
             let endpoints = record.endpoints.iter().filter(|it| it.pod == flows.pod);
-            keys.extend(endpoints.map(|it| (it.ifindex, flows.remote, flows.port, flows.protocol)));
+            let EndedFlows { remote, port, protocol, .. } = *flows;
+            keys.extend(endpoints.map(|it| EndedFlowKey { ifindex: it.ifindex, remote, port, protocol }));
         }
         let mut count = 0;
         for (name, family) in TABLES {
@@ -60,12 +61,23 @@ impl Runtime {
     }
 }
 
-/// The interface, the remote address and port, and the protocol.
-type Key = (u32, IpAddr, u16, u8);
+/// The part of a flow's key that [`EndedFlows`] names, for one interface.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct EndedFlowKey {
+    ifindex: u32,
+    remote: IpAddr,
+    port: u16,
+    protocol: u8,
+}
 
 /// The key is the same for both beginners: if the flow's first packet here came from the service, the beginner is not
 /// known.
-fn key(slot: &Slot) -> Option<Key> {
+fn key(slot: &Slot) -> Option<EndedFlowKey> {
     let Flow { tuple, .. } = slot.flow()?;
-    Some((tuple.ifindex, tuple.remote, tuple.remote_port, tuple.protocol))
+    Some(EndedFlowKey {
+        ifindex: tuple.ifindex,
+        remote: tuple.remote,
+        port: tuple.remote_port,
+        protocol: tuple.protocol,
+    })
 }

@@ -3,8 +3,8 @@
 //! Problem: any root process can remove pins: one by one, all at once, or between two of our operations. A TCX link
 //! ends with its last reference. So without its pin the pod would be open, and the flow tables would be lost too.
 //! Strategy: the agent holds every link, program and map by descriptor, and the record as a value, so removing pins
-//! ends none of them. Each operation first restores missing pins; [`Runtime::settle`] restores the pins of programs and
-//! maps.
+//! ends none of them. Each operation first restores missing pins; [`Runtime::reconcile`] restores the pins of programs
+//! and maps.
 //! Invariant: this is a copy of the record and its objects, taken after each operation. If an operation loses the
 //! record, the copy is the record from before that operation.
 
@@ -15,21 +15,22 @@ use std::path::{Path, PathBuf};
 use std::sync::{MutexGuard, PoisonError};
 
 use super::Runtime;
+use super::reconcile::{KernelObjectId, ObjectKind, RecordedPin};
 use crate::error::{Doing as _, Error};
-use crate::point::{Side, Way};
-use crate::record::Record;
-use crate::sys::{Link, Lock, Map, Program};
+use crate::point::{HookKind, ProgramSide};
+use crate::record::EnforcementRecord;
+use crate::sys::{KernelLink, KernelMap, KernelProgram, Lock};
 
 /// The copy of the record and its objects.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// The record, and the number of the map that contains it.
-    record: Option<(Record, u32)>,
+    record: Option<(EnforcementRecord, u32)>,
     /// Programs and maps by number. They are held only to keep the objects alive.
-    programs: BTreeMap<u32, Program>,
-    maps: BTreeMap<u32, Map>,
+    programs: BTreeMap<u32, KernelProgram>,
+    maps: BTreeMap<u32, KernelMap>,
     /// The links, by the path of their pin.
-    links: BTreeMap<PathBuf, Link>,
+    links: BTreeMap<PathBuf, KernelLink>,
     /// Restored pins, in words, since the last report.
     restored: Vec<String>,
 }
@@ -85,7 +86,7 @@ impl Runtime {
     }
 
     /// The record as it was written last, if it is kept.
-    pub(crate) fn kept_record(&self) -> Option<Record> {
+    pub(crate) fn kept_record(&self) -> Option<EnforcementRecord> {
         self.kept().and_then(|kept| kept.record.as_ref().map(|(record, _)| record.clone()))
     }
 
@@ -98,12 +99,12 @@ impl Runtime {
     }
 
     /// Calls `work` with a held map.
-    pub(crate) fn with_kept_map<T>(&self, number: u32, work: impl FnOnce(&Map) -> T) -> Option<T> {
+    pub(crate) fn with_kept_map<T>(&self, number: u32, work: impl FnOnce(&KernelMap) -> T) -> Option<T> {
         self.kept().and_then(|kept| kept.maps.get(&number).map(work))
     }
 
     /// The paths of the pins of the held links.
-    pub(crate) fn places_of_links(&self) -> Vec<PathBuf> {
+    pub(crate) fn kept_link_pins(&self) -> Vec<PathBuf> {
         self.kept().map(|kept| kept.links.keys().cloned().collect()).unwrap_or_default()
     }
 
@@ -114,7 +115,7 @@ impl Runtime {
         let Kept { record, restored, .. } = &mut *kept;
         let Some((record, number)) = record else { return Ok(()) };
         if self.number_of_record()? != Some(*number) {
-            self.system.unpin(&self.pins.record()).doing("bring the record back")?;
+            self.system.unpin(&self.pins.record()).doing("restore the record")?;
             record.write(&self.system, &self.pins)?;
             *number = self.number_of_record()?.unwrap_or_default();
             restored.push("the record".to_owned());
@@ -143,14 +144,14 @@ impl Runtime {
             .flatten()
             .map(|map| self.system.map_info(&map))
             .transpose()
-            .doing("look at the record")?
+            .doing("read the record")?
             .map(|it| it.id))
     }
 
-    fn bring_link_back(&self, place: &Path, link: &Link, restored: &mut Vec<String>) -> Result<(), Error> {
-        let doing = format!("bring {} back", place.display());
+    fn bring_link_back(&self, place: &Path, link: &KernelLink, restored: &mut Vec<String>) -> Result<(), Error> {
+        let doing = format!("restore {}", place.display());
         let info = self.system.link_info(link).doing(&doing)?;
-        // The interface is gone, or another process detached the link. `settle` makes a new link if necessary.
+        // The interface is gone, or another process detached the link. `reconcile` makes a new link if necessary.
         if info.ifindex == 0 {
             return Ok(());
         }
@@ -173,11 +174,11 @@ impl Runtime {
         let Some(number) = number.filter(|number| kept.record.as_ref().is_none_or(|(_, known)| known != number)) else {
             return Ok(());
         };
-        let Some(record) = Record::read(&self.system, &self.pins)? else { return Ok(()) };
+        let Some(record) = EnforcementRecord::read(&self.system, &self.pins)? else { return Ok(()) };
         let (mut programs, mut maps) = (BTreeMap::new(), BTreeMap::new());
-        for (is_program, number, place) in self.places(&record) {
-            let holding = format!("hold {}", place.display());
-            if is_program {
+        for RecordedPin { object: KernelObjectId { kind, number }, path } in self.recorded_pins(&record) {
+            let holding = format!("open {}", path.display());
+            if kind == ObjectKind::Program {
                 let known = kept
                     .programs
                     .remove(&number)
@@ -198,11 +199,15 @@ impl Runtime {
         Ok(())
     }
 
-    fn links_of(&self, record: &Record, mut before: BTreeMap<PathBuf, Link>) -> Result<BTreeMap<PathBuf, Link>, Error> {
+    fn links_of(
+        &self,
+        record: &EnforcementRecord,
+        mut before: BTreeMap<PathBuf, KernelLink>,
+    ) -> Result<BTreeMap<PathBuf, KernelLink>, Error> {
         let mut links = BTreeMap::new();
-        for local in record.endpoints.iter().filter(|it| it.way == Way::Tcx) {
-            for place in Side::BOTH.map(|side| self.pins.link(local.ifindex, side)) {
-                let there = self.system.pinned_link(&place).doing(format!("hold {}", place.display()))?;
+        for local in record.endpoints.iter().filter(|it| it.way == HookKind::Tcx) {
+            for place in ProgramSide::BOTH.map(|side| self.pins.link(local.ifindex, side)) {
+                let there = self.system.pinned_link(&place).doing(format!("open {}", place.display()))?;
                 links.extend(there.or_else(|| before.remove(&place)).map(|link| (place, link)));
             }
         }

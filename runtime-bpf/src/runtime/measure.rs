@@ -5,7 +5,7 @@ use weir_artifact::layout::MapName;
 use super::Runtime;
 use crate::error::{Doing as _, Error};
 use crate::observe::word;
-use crate::sys::Map;
+use crate::sys::KernelMap;
 
 /// The offset of the number of lost events in the value of `event_limit`.
 pub(crate) const LOST: usize = 12;
@@ -14,7 +14,7 @@ impl Runtime {
     /// The maps of the generation in force, and the bytes that the kernel charges for each.
     pub fn memory(&self) -> Result<Vec<(String, u64)>, Error> {
         let Some(loaded) = self.current(&self.record()?)? else { return Ok(Vec::new()) };
-        let charged = |(name, map): (&String, &Map)| Some((name.clone(), charged(map)?));
+        let charged = |(name, map): (&String, &KernelMap)| Some((name.clone(), charged(map)?));
         Ok(loaded.maps.iter().filter_map(charged).collect())
     }
 
@@ -28,7 +28,7 @@ impl Runtime {
 }
 
 /// The memory of a map, from its descriptor's entry in `/proc`.
-fn charged(map: &Map) -> Option<u64> {
+fn charged(map: &KernelMap) -> Option<u64> {
     let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", map.descriptor())).ok()?;
     about.lines().find_map(|line| line.strip_prefix("memlock:"))?.trim().parse().ok()
 }

@@ -6,8 +6,8 @@ use weir_artifact::layout::{MapName, address_bytes, config};
 
 use super::Runtime;
 use crate::error::Error;
-use crate::generation::{BATCH, Loaded, refused};
-use crate::record::Record;
+use crate::generation::{BATCH, LoadedGeneration, refused};
+use crate::record::EnforcementRecord;
 use crate::sys::MapType;
 
 impl Runtime {
@@ -33,7 +33,7 @@ impl Runtime {
         if let Some(current) = record.current.as_mut().filter(|current| again || (patches && !current.patched)) {
             // Before the first write: `status` compares the tables with the artifact, and `attach` reads whether they
             // differ. The epoch comes before it is in force, so that a process that dies in between leaves it to
-            // `settle`.
+            // `reconcile`.
             current.patched |= patches;
             if again {
                 current.epoch = last.wrapping_add(1);
@@ -56,7 +56,12 @@ impl Runtime {
         }
     }
 
-    fn write_family(&self, loaded: &Loaded, name: MapName, changes: &[&(IpAddr, Option<u32>)]) -> Result<(), Error> {
+    fn write_family(
+        &self,
+        loaded: &LoadedGeneration,
+        name: MapName,
+        changes: &[&(IpAddr, Option<u32>)],
+    ) -> Result<(), Error> {
         let map = loaded.map(name).filter(|map| map.definition().map_type == MapType::Hash);
         let map = map.ok_or_else(|| Error::NotSingle(name.name().to_owned()))?;
         let written: Vec<_> = changes.iter().filter_map(|(address, class)| Some((*address, (*class)?))).collect();
@@ -82,24 +87,24 @@ impl Runtime {
     /// The epoch of the generation in force; 0 if there is none.
     pub fn epoch(&self) -> Result<u32, Error> {
         self.bring_record_back()?;
-        let record = Record::read(&self.system, &self.pins)?;
+        let record = EnforcementRecord::read(&self.system, &self.pins)?;
         Ok(record.and_then(|record| record.current).map_or(0, |generation| generation.epoch))
     }
 
     /// Reconciles the kernel with the record, and returns the repairs.
-    pub fn mend(&self) -> Result<Vec<String>, Error> {
-        let mut mended = self.kept_during(|| self.mend_here())?;
-        mended.extend(self.take_restored());
-        Ok(mended)
+    pub fn repair(&self) -> Result<Vec<String>, Error> {
+        let mut repaired = self.kept_during(|| self.repair_here())?;
+        repaired.extend(self.take_restored());
+        Ok(repaired)
     }
 
-    fn mend_here(&self) -> Result<Vec<String>, Error> {
+    fn repair_here(&self) -> Result<Vec<String>, Error> {
         let mut record = self.record()?;
-        let mut settled = self.settle(&mut record, None)?;
+        let mut reconciled = self.reconcile(&mut record, None)?;
         self.reap_retired(&mut record)?;
         if let Some(loaded) = self.current(&record)? {
-            self.move_hurried(&mut record, &loaded, &mut settled)?;
+            self.move_hurried(&mut record, &loaded, &mut reconciled)?;
         }
-        if settled.failures.is_empty() { Ok(settled.mended) } else { Err(Error::Partial(settled.failures)) }
+        if reconciled.failures.is_empty() { Ok(reconciled.repaired) } else { Err(Error::Partial(reconciled.failures)) }
     }
 }

@@ -9,21 +9,21 @@ use weir_artifact::layout::{MapName, buckets, config};
 use weir_artifact::map_image::bucket_family;
 use weir_ebpf::vm::MapKind;
 
-use super::settle::{Seen, value_of};
+use super::reconcile::{FoundPrograms, RecordedPin, value_of};
 use super::{EdgeState, OWN, Runtime, of};
 use crate::error::{Doing as _, Error};
-use crate::generation::{self, Loaded, is_shared};
-use crate::point::{Neighbour, Side};
-use crate::record::{Endpoint, Generation, Record, Uplink};
+use crate::generation::{self, LoadedGeneration, is_shared};
+use crate::point::{HookNeighbour, ProgramSide};
+use crate::record::{EnforcedEndpoint, EnforcementRecord, KernelGeneration, Uplink};
 use crate::sys::MapType;
 
 /// The report of `weir status`.
 #[derive(Clone, Debug)]
-pub struct Status {
+pub struct EnforcementStatus {
     /// The generation in force; `None` if the first one never came into force.
-    pub generation: Option<Generation>,
+    pub generation: Option<KernelGeneration>,
     /// The generation to which an interrupted switch was under way.
-    pub switching_to: Option<Generation>,
+    pub switching_to: Option<KernelGeneration>,
     /// The endpoints at which the generation is enforced.
     pub endpoints: Vec<EndpointState>,
     /// The uplinks, where packets are dropped before they reach a pod.
@@ -31,7 +31,7 @@ pub struct Status {
     /// Differences between the kernel's state and the record.
     pub drift: Vec<String>,
     /// Programs of others on the same hooks.
-    pub neighbours: Vec<Neighbour>,
+    pub neighbours: Vec<HookNeighbour>,
     /// How full the maps are.
     pub maps: Vec<Fill>,
     /// How many repairs the runtime has made.
@@ -51,22 +51,22 @@ pub struct UplinkState {
 #[derive(Clone, Debug)]
 pub struct EndpointState {
     /// The endpoint, as in the record.
-    pub endpoint: Endpoint,
+    pub endpoint: EnforcedEndpoint,
     /// Its state in the kernel.
-    pub state: State,
+    pub state: EnforcementState,
 }
 
 /// The state of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum EnforcementState {
     /// Both programs are of the generation in force, and its entry is there.
     Enforced,
-    /// Nothing passes: one of the programs, or its entry, is missing.
+    /// All packets are dropped: both programs are attached, but the endpoint has no entry.
     Closed,
     /// A program is of another generation.
     Other,
-    /// None of our programs is attached.
+    /// One of our programs is missing, or both are: the packets of its direction pass.
     Open,
     /// Its interface is gone.
     Gone,
@@ -85,7 +85,7 @@ pub struct Fill {
 
 impl Runtime {
     /// Compares the record with the kernel's state.
-    pub fn status(&self) -> Result<Status, Error> {
+    pub fn status(&self) -> Result<EnforcementStatus, Error> {
         let record = self.record()?;
         let mut drift = self.check(&record)?;
         let loaded = self.current(&record).or_else(|error| match error {
@@ -101,7 +101,7 @@ impl Runtime {
             endpoints.push(EndpointState { endpoint: local.clone(), state });
         }
         let maps = loaded.as_ref().map(|loaded| self.fill_of(loaded)).transpose()?.unwrap_or_default();
-        Ok(Status {
+        Ok(EnforcementStatus {
             neighbours: self.neighbours(&record.endpoints)?,
             uplinks: self.uplink_states(&record)?,
             generation: record.current,
@@ -113,14 +113,14 @@ impl Runtime {
         })
     }
 
-    pub(crate) fn uplink_states(&self, record: &Record) -> Result<Vec<UplinkState>, Error> {
+    pub(crate) fn uplink_states(&self, record: &EnforcementRecord) -> Result<Vec<UplinkState>, Error> {
         let state =
             |uplink: &Uplink| Ok(UplinkState { uplink: uplink.clone(), state: self.edge_state(record, uplink)? });
         record.uplinks.iter().map(state).collect()
     }
 
     /// Compares the kernel's state with the record and returns the differences, in words.
-    fn check(&self, record: &Record) -> Result<Vec<String>, Error> {
+    fn check(&self, record: &EnforcementRecord) -> Result<Vec<String>, Error> {
         let mut drift = Vec::new();
         if record.next.is_some() {
             drift.push("a switch to another generation was interrupted".to_owned());
@@ -128,18 +128,17 @@ impl Runtime {
         if !record.leaving.is_empty() {
             drift.push("a detach was interrupted".to_owned());
         }
-        for (is_program, number, place) in self.places(record) {
-            let there = self.number_at(&place).unwrap_or((is_program, 0));
-            if there != (is_program, number) {
-                drift.push(format!("{} is not what was pinned there", place.display()));
+        for RecordedPin { object, path } in self.recorded_pins(record) {
+            if self.object_at(&path).ok().flatten() != Some(object) {
+                drift.push(format!("the pin {} is missing or holds another object", path.display()));
             }
         }
         for local in &record.endpoints {
-            for side in Side::BOTH {
+            for side in ProgramSide::BOTH {
                 let there = self.point(local, side).program()?;
                 let expected = record.current.as_ref().map(|it| it.programs[side as usize]);
                 // An interface that is gone by this time needs no program.
-                let is_gone = there.is_none() && self.is_gone(local, &mut Seen::new())?;
+                let is_gone = there.is_none() && self.is_gone(local, &mut FoundPrograms::new())?;
                 if !is_gone && (there.is_none() || there != expected) {
                     let what = if there.is_some() { "another program runs" } else { "no program of ours runs" };
                     drift.push(format!("{what} as {} at {} ({})", side.program(), local.interface, local.pod));
@@ -161,7 +160,12 @@ impl Runtime {
     }
 
     /// The maps must contain exactly the entries that the compiler made.
-    fn check_contents(&self, record: &Record, loaded: &Loaded, drift: &mut Vec<String>) -> Result<(), Error> {
+    fn check_contents(
+        &self,
+        record: &EnforcementRecord,
+        loaded: &LoadedGeneration,
+        drift: &mut Vec<String>,
+    ) -> Result<(), Error> {
         let artifact = self.artifact(loaded)?;
         let own = self.own_addresses(&artifact, &record.endpoints)?;
         for image in artifact.maps.iter().filter(|image| !is_shared(image.name)) {
@@ -180,8 +184,9 @@ impl Runtime {
                     continue;
                 }
                 MapName::Endpoints => {
-                    let entry =
-                        |local: &Endpoint| Some((local.ifindex.to_le_bytes().to_vec(), value_of(&artifact, local)?));
+                    let entry = |local: &EnforcedEndpoint| {
+                        Some((local.ifindex.to_le_bytes().to_vec(), value_of(&artifact, local)?))
+                    };
                     record.endpoints.iter().filter_map(entry).collect()
                 }
                 MapName::Local4 | MapName::Local6 => {
@@ -200,14 +205,14 @@ impl Runtime {
             let extra = there.iter().filter(|(key, value)| is_extra(key, value)).count();
             if missing + extra > 0 {
                 drift.push(format!(
-                    "the map {name} differs: {missing} entries are missing or changed, {extra} are not ours"
+                    "the map {name} differs from the artifact: {missing} entries are missing or changed, {extra} are unexpected"
                 ));
             }
         }
         Ok(())
     }
 
-    fn entries_of(&self, map: &crate::sys::Map, name: &str) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> {
+    fn entries_of(&self, map: &crate::sys::KernelMap, name: &str) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> {
         let reading = format!("read the map {name}");
         if map.definition().max_entries == 1 {
             let value = self.system.lookup(map, &[0; 4]).doing(reading)?;
@@ -216,10 +221,15 @@ impl Runtime {
         Ok(self.system.entries(map).doing(reading)?.into_iter().collect())
     }
 
-    pub(crate) fn state(&self, record: &Record, loaded: Option<&Loaded>, local: &Endpoint) -> Result<State, Error> {
+    pub(crate) fn state(
+        &self,
+        record: &EnforcementRecord,
+        loaded: Option<&LoadedGeneration>,
+        local: &EnforcedEndpoint,
+    ) -> Result<EnforcementState, Error> {
         let mut right = 0;
         let mut there = 0;
-        for side in Side::BOTH {
+        for side in ProgramSide::BOTH {
             let program = self.point(local, side).program()?;
             there += usize::from(program.is_some());
             let expected = record.current.as_ref().map(|it| it.programs[side as usize]);
@@ -230,16 +240,17 @@ impl Runtime {
             None => None,
         };
         Ok(match (right, there, entry) {
-            (2, _, Some(_)) => State::Enforced,
-            (_, 0, _) if self.is_gone(local, &mut Seen::new())? => State::Gone,
-            (_, 0, _) => State::Open,
-            (2, _, None) | (_, 1, _) => State::Closed,
-            _ => State::Other,
+            (2, _, Some(_)) => EnforcementState::Enforced,
+            (_, 0, _) if self.is_gone(local, &mut FoundPrograms::new())? => EnforcementState::Gone,
+            // The other program cannot replace the missing one: it sees the packets of its own direction only.
+            (_, 0 | 1, _) => EnforcementState::Open,
+            (2, _, None) => EnforcementState::Closed,
+            _ => EnforcementState::Other,
         })
     }
 
     /// Only for maps that grow at run time: the compiler sized the others to their content.
-    fn fill_of(&self, loaded: &Loaded) -> Result<Vec<Fill>, Error> {
+    fn fill_of(&self, loaded: &LoadedGeneration) -> Result<Vec<Fill>, Error> {
         let mut fills = Vec::new();
         for (name, map) in &loaded.maps {
             let definition = map.definition();

@@ -100,7 +100,7 @@ pub(super) struct BtfLoad {
 
 #[derive(Default)]
 #[repr(C)]
-pub(super) struct TestRun {
+pub(super) struct TestRunAttr {
     pub(super) prog_fd: u32,
     pub(super) retval: u32,
     pub(super) data_size_in: u32,
@@ -117,7 +117,7 @@ pub(super) struct TestRun {
 
 #[derive(Default)]
 #[repr(C)]
-pub(super) struct Object {
+pub(super) struct ObjectAttr {
     pub(super) pathname: u64,
     pub(super) bpf_fd: u32,
     pub(super) file_flags: u32,
@@ -179,7 +179,7 @@ pub(super) struct LinkUpdate {
 
 impl Attr for BtfLoad {}
 impl Attr for ById {}
-impl Attr for Object {}
+impl Attr for ObjectAttr {}
 impl Attr for Info {}
 impl Attr for ProgQuery {}
 impl Attr for LinkCreate {}
@@ -188,4 +188,4 @@ impl Attr for MapCreate {}
 impl Attr for MapElem {}
 impl Attr for MapBatch {}
 impl Attr for ProgLoad {}
-impl Attr for TestRun {}
+impl Attr for TestRunAttr {}

@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// An interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Interface {
+pub struct NamespaceInterface {
     /// Its number.
     pub ifindex: u32,
     /// Its name.
@@ -25,16 +25,16 @@ pub struct Interface {
 
 /// The interfaces and addresses of a network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Namespace {
+pub struct NetworkNamespace {
     /// Its interfaces.
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<NamespaceInterface>,
     /// Their addresses, by the interface's number.
     pub addresses: Vec<(u32, IpAddr)>,
 }
 
 /// This thread's namespace.
-pub fn here() -> io::Result<Namespace> {
-    let mut namespace = Namespace::default();
+pub fn here() -> io::Result<NetworkNamespace> {
+    let mut namespace = NetworkNamespace::default();
     dump(RTM_GETLINK, &[0; 16], |message| namespace.interfaces.extend(interface(message)))?;
     namespace.addresses = addresses()?;
     Ok(namespace)
@@ -48,7 +48,7 @@ pub fn addresses() -> io::Result<Vec<(u32, IpAddr)>> {
 }
 
 /// The namespace that is mounted at a path (`/run/netns/…`) or that `/proc/…/ns/net` names.
-pub fn inside(path: &Path) -> io::Result<Namespace> {
+pub fn inside(path: &Path) -> io::Result<NetworkNamespace> {
     let namespace = File::open(path)?;
     let enter_and_ask = || {
         // SAFETY: the descriptor is open during the call. Only this thread changes its namespace, and it ends after the
@@ -105,7 +105,7 @@ fn dump_once(kind: u16, family: &[u8]) -> io::Result<Option<Vec<Vec<u8>>>> {
     loop {
         let length = socket.recv(&mut room)?;
         let mut rest = room.get(..length).unwrap_or_default();
-        while let Some((kind, flags, message, after)) = next_message(rest) {
+        while let Some(NetlinkPart { kind, flags, message, after }) = next_part(rest) {
             match kind {
                 _ if flags & INTERRUPTED != 0 => return Ok(None),
                 NLMSG_DONE => return Ok(Some(messages)),
@@ -128,16 +128,25 @@ fn open() -> io::Result<UdpSocket> {
     Ok(UdpSocket::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// Type, flags and content of the first message, and the bytes after it.
-fn next_message(bytes: &[u8]) -> Option<(u16, u16, &[u8], &[u8])> {
+/// A message of an answer, without its header.
+struct NetlinkPart<'a> {
+    kind: u16,
+    flags: u16,
+    message: &'a [u8],
+    /// The bytes after the message.
+    after: &'a [u8],
+}
+
+/// The first message of an answer.
+fn next_part(bytes: &[u8]) -> Option<NetlinkPart<'_>> {
     let length = number(bytes, 0)? as usize;
     let message = bytes.get(HEADER..length)?;
     let after = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-    Some((short(bytes, 4)?, short(bytes, 6)?, message, after))
+    Some(NetlinkPart { kind: short(bytes, 4)?, flags: short(bytes, 6)?, message, after })
 }
 
-fn interface(message: &[u8]) -> Option<Interface> {
-    let mut found = Interface { ifindex: number(message, 4)?, ..Interface::default() };
+fn interface(message: &[u8]) -> Option<NamespaceInterface> {
+    let mut found = NamespaceInterface { ifindex: number(message, 4)?, ..NamespaceInterface::default() };
     for (kind, value) in attributes(message.get(16..)?) {
         match kind {
             IFLA_IFNAME => found.name = text(value),

@@ -11,22 +11,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_artifact::layout::buckets::{self, Slot};
 use weir_objects::address::Family;
 
-use super::Map;
+use super::KernelMap;
 
 /// Number of times that a slot is read again if it changes meanwhile.
 const ATTEMPTS: usize = 16;
 
 /// A table of flows.
 #[derive(Debug)]
-pub struct Table {
+pub struct MappedFlowTable {
     start: NonNull<AtomicU64>,
     words: usize,
     family: Family,
 }
 
-impl Map {
+impl KernelMap {
     /// Maps the table of buckets that is this map's only value.
-    pub fn flow_table(&self, family: Family) -> io::Result<Table> {
+    pub fn flow_table(&self, family: Family) -> io::Result<MappedFlowTable> {
         let bytes = self.definition().value_size as usize;
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice; it is not longer than the map's value.
@@ -35,18 +35,18 @@ impl Map {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::EFAULT))?;
-        Ok(Table { start, words: bytes / 8, family })
+        Ok(MappedFlowTable { start, words: bytes / 8, family })
     }
 }
 
-impl Drop for Table {
+impl Drop for MappedFlowTable {
     fn drop(&mut self) {
         // SAFETY: exactly the range that `flow_table` has mapped; no reference into it outlives `self`.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.words * 8) };
     }
 }
 
-impl Table {
+impl MappedFlowTable {
     fn all(&self) -> &[AtomicU64] {
         // SAFETY: `words` words are mapped and page-aligned as long as `self` lives. The kernel's programs and all
         // processes change them with atomic operations only.

@@ -1,14 +1,14 @@
 //! rtnetlink: interfaces by name and number, and filters on clsact.
 //!
-//! A [`Message`] is a growing byte buffer, and the answer is a list of payloads ([`Socket::ask`]). Only the requests
-//! that the runtime needs.
+//! A [`Message`] is a growing byte buffer, and the answer is a list of payloads ([`NetlinkSocket::ask`]). Only the
+//! requests that the runtime needs.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::objects::Hook;
-use super::{Program, call_socket};
+use super::{KernelProgram, call_socket};
 
 const GET_LINK: u16 = 18;
 const NEW_QDISC: u16 = 36;
@@ -33,7 +33,7 @@ const CLSACT: u32 = 0xffff_fff1;
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
+pub struct HostInterface {
     /// Its number, which a later interface can get too.
     pub ifindex: u32,
     /// Its name, which a later interface can get too.
@@ -70,7 +70,7 @@ pub struct Filter {
 
 /// A connection to rtnetlink.
 #[derive(Debug)]
-pub struct Socket {
+pub struct NetlinkSocket {
     fd: OwnedFd,
     /// The number of the last request: answers to an earlier request that was given up are skipped.
     sequence: AtomicU32,
@@ -135,7 +135,7 @@ fn parent(hook: Hook) -> u32 {
     }
 }
 
-impl Socket {
+impl NetlinkSocket {
     /// Opens a connection in this thread's network namespace.
     pub fn open() -> io::Result<Self> {
         // SAFETY: no pointers.
@@ -176,7 +176,7 @@ impl Socket {
     }
 
     /// The interface with this name.
-    pub fn interface_named(&self, name: &str) -> io::Result<Interface> {
+    pub fn interface_named(&self, name: &str) -> io::Result<HostInterface> {
         const NAME: u16 = 3;
         let mut message = Message::link(0, 0);
         message.text(NAME, name);
@@ -184,12 +184,12 @@ impl Socket {
     }
 
     /// The interface with this number.
-    pub fn interface_numbered(&self, ifindex: u32) -> io::Result<Interface> {
+    pub fn interface_numbered(&self, ifindex: u32) -> io::Result<HostInterface> {
         self.interface(Message::link(ifindex, 0))
     }
 
     /// The other end of a veth, in its own network namespace. Fails if the interface is no veth.
-    pub fn other_end(&self, interface: &Interface) -> io::Result<Interface> {
+    pub fn other_end(&self, interface: &HostInterface) -> io::Result<HostInterface> {
         const TARGET_NAMESPACE: u16 = 46;
         let Some((index, namespace)) = interface.other_end else {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -202,11 +202,11 @@ impl Socket {
     }
 
     /// All interfaces.
-    pub fn interfaces(&self) -> io::Result<Vec<Interface>> {
+    pub fn interfaces(&self) -> io::Result<Vec<HostInterface>> {
         Ok(self.ask(Message::link(0, DUMP))?.iter().filter_map(|payload| read_interface(payload)).collect())
     }
 
-    fn interface(&self, message: Message) -> io::Result<Interface> {
+    fn interface(&self, message: Message) -> io::Result<HostInterface> {
         let payloads = self.ask(message)?;
         let found = payloads.first().and_then(|payload| read_interface(payload));
         found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
@@ -221,7 +221,7 @@ impl Socket {
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => match self.has_clsact(ifindex)? {
                 true => Ok(()),
                 false => Err(io::Error::other(
-                    "a qdisc of kind ingress is in clsact's place there, and has one side only; remove it (tc qdisc del dev … ingress)",
+                    "the interface has an ingress qdisc where clsact should be; remove it with `tc qdisc del dev … ingress`",
                 )),
             },
             other => other.map(|_| ()),
@@ -245,7 +245,14 @@ impl Socket {
     }
 
     /// Puts a program on clsact. If it replaces a filter, every packet is seen by the old or the new one.
-    pub fn put_filter(&self, ifindex: u32, hook: Hook, filter: &Filter, program: &Program, put: Put) -> io::Result<()> {
+    pub fn put_filter(
+        &self,
+        ifindex: u32,
+        hook: Hook,
+        filter: &Filter,
+        program: &KernelProgram,
+        put: Put,
+    ) -> io::Result<()> {
         const DIRECT_ACTION: u32 = 1;
         let create = if put == Put::New { CREATE } else { 0 };
         let mut message = Self::filter(NEW_FILTER, ACK | create, ifindex, hook, filter);
@@ -323,9 +330,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned()
 }
 
-fn read_interface(payload: &[u8]) -> Option<Interface> {
+fn read_interface(payload: &[u8]) -> Option<HostInterface> {
     let mut interface =
-        Interface { ifindex: word(payload, 4)?, name: String::new(), address: Vec::new(), other_end: None };
+        HostInterface { ifindex: word(payload, 4)?, name: String::new(), address: Vec::new(), other_end: None };
     let (mut link, mut namespace, mut is_veth) = (None, None, false);
     for (kind, value) in attributes(payload.get(16..)?) {
         match kind {

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_heard_of_though_it_comes_later() {
+    fn a_directory_that_is_created_later_is_watched() {
         let root = std::env::temp_dir().join(format!("weir-notify-{}", std::process::id()));
         _ = std::fs::remove_dir_all(&root);
         std::fs::create_dir(&root).expect("a directory");

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use super::{Kernel, Map, MapDefinition, MapType, Program, attr, call, new_fd};
+use super::{BpfKernel, KernelMap, KernelProgram, MapDefinition, MapType, attr, call, new_fd};
 
 /// A hook on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,7 +56,7 @@ impl XdpMode {
 
 /// The attachment of a program to an interface. Unless it is pinned, it ends when its last descriptor is closed.
 #[derive(Debug)]
-pub struct Link {
+pub struct KernelLink {
     fd: OwnedFd,
 }
 
@@ -94,55 +94,55 @@ pub struct MapInfo {
 /// The programs on a hook in the order in which they run: numbers of program and link (0: no link).
 pub type Queried = Vec<(u32, u32)>;
 
-impl AsFd for Link {
+impl AsFd for KernelLink {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl Kernel {
+impl BpfKernel {
     /// Gives an object a name under a bpf file system.
     pub fn pin(&self, object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
         let path = c_path(path)?;
-        let mut attr = attr::Object {
+        let mut attr = attr::ObjectAttr {
             pathname: path.as_ptr() as u64,
             bpf_fd: object.as_raw_fd() as u32,
-            ..attr::Object::default()
+            ..attr::ObjectAttr::default()
         };
         call(attr::OBJ_PIN, &mut attr).map(|_| ())
     }
 
     /// The map that is pinned there.
-    pub fn pinned_map(&self, path: &Path) -> io::Result<Map> {
+    pub fn pinned_map(&self, path: &Path) -> io::Result<KernelMap> {
         let fd = pinned(path)?;
         let definition = map_info(fd.as_fd())?.definition;
         Ok(self.map(fd, definition))
     }
 
     /// The program that is pinned there.
-    pub fn pinned_program(&self, path: &Path) -> io::Result<Program> {
-        Ok(Program { fd: pinned(path)? })
+    pub fn pinned_program(&self, path: &Path) -> io::Result<KernelProgram> {
+        Ok(KernelProgram { fd: pinned(path)? })
     }
 
     /// The map of this number. It exists as long as a process, a pin or a program holds it.
-    pub fn numbered_map(&self, id: u32) -> io::Result<Map> {
+    pub fn numbered_map(&self, id: u32) -> io::Result<KernelMap> {
         let fd = new_fd(attr::MAP_GET_FD_BY_ID, &mut attr::ById { id, ..attr::ById::default() })?;
         let definition = map_info(fd.as_fd())?.definition;
         Ok(self.map(fd, definition))
     }
 
     /// The program of this number. It exists as long as a process, a pin or a hook holds it.
-    pub fn numbered_program(&self, id: u32) -> io::Result<Program> {
-        new_fd(attr::PROG_GET_FD_BY_ID, &mut attr::ById { id, ..attr::ById::default() }).map(|fd| Program { fd })
+    pub fn numbered_program(&self, id: u32) -> io::Result<KernelProgram> {
+        new_fd(attr::PROG_GET_FD_BY_ID, &mut attr::ById { id, ..attr::ById::default() }).map(|fd| KernelProgram { fd })
     }
 
     /// The link that is pinned there.
-    pub fn pinned_link(&self, path: &Path) -> io::Result<Link> {
-        Ok(Link { fd: pinned(path)? })
+    pub fn pinned_link(&self, path: &Path) -> io::Result<KernelLink> {
+        Ok(KernelLink { fd: pinned(path)? })
     }
 
     /// Attaches a program to an interface's TCX hook, before all other programs there.
-    pub fn attach(&self, program: &Program, ifindex: u32, hook: Hook) -> io::Result<Link> {
+    pub fn attach(&self, program: &KernelProgram, ifindex: u32, hook: Hook) -> io::Result<KernelLink> {
         let mut attr = attr::LinkCreate {
             prog_fd: program.fd.as_raw_fd() as u32,
             target_ifindex: ifindex,
@@ -150,11 +150,11 @@ impl Kernel {
             flags: BEFORE,
             ..attr::LinkCreate::default()
         };
-        new_fd(attr::LINK_CREATE, &mut attr).map(|fd| Link { fd })
+        new_fd(attr::LINK_CREATE, &mut attr).map(|fd| KernelLink { fd })
     }
 
     /// Attaches an XDP program to an interface's incoming packets. An interface has room for one.
-    pub fn attach_xdp(&self, program: &Program, ifindex: u32, mode: XdpMode) -> io::Result<Link> {
+    pub fn attach_xdp(&self, program: &KernelProgram, ifindex: u32, mode: XdpMode) -> io::Result<KernelLink> {
         let mut attr = attr::LinkCreate {
             prog_fd: program.fd.as_raw_fd() as u32,
             target_ifindex: ifindex,
@@ -162,7 +162,7 @@ impl Kernel {
             flags: mode.flags(),
             ..attr::LinkCreate::default()
         };
-        new_fd(attr::LINK_CREATE, &mut attr).map(|fd| Link { fd })
+        new_fd(attr::LINK_CREATE, &mut attr).map(|fd| KernelLink { fd })
     }
 
     /// The programs on an interface's hook (TCX). `EINVAL` where the kernel does not know such hooks.
@@ -181,9 +181,9 @@ impl Kernel {
     }
 }
 
-impl Link {
+impl KernelLink {
     /// Replaces the link's program atomically: every packet is seen by one of the two.
-    pub fn replace(&self, program: &Program) -> io::Result<()> {
+    pub fn replace(&self, program: &KernelProgram) -> io::Result<()> {
         let mut attr = attr::LinkUpdate {
             link_fd: self.fd.as_raw_fd() as u32,
             new_prog_fd: program.fd.as_raw_fd() as u32,
@@ -205,7 +205,7 @@ impl Link {
     }
 }
 
-impl Program {
+impl KernelProgram {
     /// The program's number, digest and name.
     pub fn info(&self) -> io::Result<ProgramInfo> {
         let bytes = info::<80>(self.fd.as_fd())?;
@@ -216,7 +216,7 @@ impl Program {
     }
 }
 
-impl Map {
+impl KernelMap {
     /// The map's number and definition.
     pub fn info(&self) -> io::Result<MapInfo> {
         map_info(self.fd.as_fd())
@@ -256,7 +256,7 @@ fn info<const N: usize>(fd: BorrowedFd<'_>) -> io::Result<[u8; N]> {
 
 fn pinned(path: &Path) -> io::Result<OwnedFd> {
     let path = c_path(path)?;
-    let mut attr = attr::Object { pathname: path.as_ptr() as u64, ..attr::Object::default() };
+    let mut attr = attr::ObjectAttr { pathname: path.as_ptr() as u64, ..attr::ObjectAttr::default() };
     new_fd(attr::OBJ_GET, &mut attr)
 }
 

@@ -140,7 +140,7 @@ pub fn random() -> io::Result<u64> {
 /// Major and minor version of the running kernel.
 pub fn kernel_version() -> io::Result<(u16, u16)> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    version(&release).ok_or_else(|| io::Error::other(format!("`{}` is no version", release.trim())))
+    version(&release).ok_or_else(|| io::Error::other(format!("`{}` is not a kernel version", release.trim())))
 }
 
 /// `6.12.48+deb13-amd64`

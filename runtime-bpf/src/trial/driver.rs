@@ -22,7 +22,7 @@ use weir_objects::k8s::{Direction, FlowProtocol, Protocol};
 
 use super::{CONTEXT_BYTES, ELSEWHERE, INTERFACE};
 use crate::error::{Doing as _, Error};
-use crate::sys::{Kernel, Map, MapDefinition, MapType, Program};
+use crate::sys::{BpfKernel, KernelMap, KernelProgram, MapDefinition, MapType};
 
 /// The largest number of addresses of the other end that take turns.
 pub const MOST_OTHERS: usize = 8;
@@ -43,7 +43,7 @@ const ACK: u8 = 16;
 
 /// The packets that are sent: TCP, between the pod and others, of one family.
 #[derive(Clone, Debug)]
-pub struct Traffic {
+pub struct DriverTraffic {
     /// Whether they come to the pod or from it.
     pub hook: Direction,
     /// The pod's address.
@@ -54,31 +54,32 @@ pub struct Traffic {
     pub port: u16,
 }
 
-impl Traffic {
+impl DriverTraffic {
     /// The binary logarithm of the number of other addresses that take turns; `None` without other addresses.
     fn turns(&self) -> Option<u32> {
         self.others.len().min(MOST_OTHERS).checked_ilog2()
     }
 }
 
-/// Sends [`Traffic`] to a program.
+/// Sends [`DriverTraffic`] to a program.
 #[derive(Debug)]
 pub struct Driver {
-    program: Program,
-    state: Map,
-    traffic: Traffic,
+    program: KernelProgram,
+    state: KernelMap,
+    traffic: DriverTraffic,
     /// One of the other addresses.
     other: IpAddr,
     context: [u8; CONTEXT_BYTES],
-    _maps: [Map; 2],
+    _maps: [KernelMap; 2],
 }
 
 impl Driver {
     /// Drives this program.
-    pub fn new(kernel: &Kernel, traffic: &Traffic, target: &Program) -> Result<Self, Error> {
+    pub fn new(kernel: &BpfKernel, traffic: &DriverTraffic, target: &KernelProgram) -> Result<Self, Error> {
         let doing = "make a program that sends packets";
-        let nobody = || std::io::Error::other("there is nobody at the other end");
-        let (turns, other) = traffic.turns().zip(traffic.others.first().copied()).ok_or_else(nobody).doing(doing)?;
+        let no_addresses = || std::io::Error::other("the traffic has no addresses for the other end");
+        let (turns, other) =
+            traffic.turns().zip(traffic.others.first().copied()).ok_or_else(no_addresses).doing(doing)?;
         let make = |map_type, value_size| {
             let definition = MapDefinition { map_type, key_size: 4, value_size, max_entries: 1, flags: 0 };
             kernel.create_map(&definition, None).doing(doing)
@@ -88,7 +89,7 @@ impl Driver {
         let next = make(MapType::ProgArray, 4)?;
         addresses.update(&[0; 4], &table(&traffic.others), 0).doing(doing)?;
         next.update_descriptor(&[0; 4], target.as_fd()).doing(doing)?;
-        let descriptors = [&state, &addresses, &next].map(Map::descriptor);
+        let descriptors = [&state, &addresses, &next].map(KernelMap::descriptor);
         let code = assemble(traffic, turns).map_err(std::io::Error::other).doing(doing)?;
         let insns = code.link(|map| descriptors.get(map.0 as usize).copied().unwrap_or(-1));
         let refused = |error| Error::Refused { program: "driver", error };
@@ -99,13 +100,13 @@ impl Driver {
 
     fn set(&self, [counter, factor, shift, mask]: [u64; 4]) -> Result<(), Error> {
         let bytes: Vec<u8> = [counter, factor, shift, mask].iter().flat_map(|it| it.to_le_bytes()).collect();
-        self.state.update(&[0; 4], &bytes, 0).doing("say which packets to send")
+        self.state.update(&[0; 4], &bytes, 0).doing("configure the packets to send")
     }
 
     /// Runs the program and returns nanoseconds per packet and the last verdict. The kernel reports whole nanoseconds
     /// and excludes the time that other tasks had the CPU; our own clock supplies the fraction.
     fn run(&self, flags: u8, repeat: u32) -> Result<(f64, u32), Error> {
-        let Traffic { hook, own, port, .. } = &self.traffic;
+        let DriverTraffic { hook, own, port, .. } = &self.traffic;
         let ends = if *hook == Direction::Ingress { (self.other, *own) } else { (*own, self.other) };
         let packet = packet::build(ends.0, ends.1, FlowProtocol::Transport(Protocol::Tcp), *port);
         let families = || std::io::Error::other("both ends must have addresses of one family");
@@ -155,7 +156,7 @@ fn transport(own: &IpAddr) -> i16 {
     if own.is_ipv4() { 34 } else { 54 }
 }
 
-fn assemble(traffic: &Traffic, turns: u32) -> Result<Assembled, AsmError> {
+fn assemble(traffic: &DriverTraffic, turns: u32) -> Result<Assembled, AsmError> {
     let family = Family::of(traffic.own);
     let mut asm = Asm::new(Target::BASE, "driver");
     let out = asm.label("short packet");

@@ -1,8 +1,10 @@
 //! Attach, switch, detach: which packets pass and which are dropped.
 
 use weir_artifact::Artifact;
-use weir_runtime::runtime::{Access, Attached, Exact, Looked, Request, Runtime, State, Status};
-use weir_runtime::{Error, Way, skip};
+use weir_runtime::runtime::{
+    Attached, EnforcementState, EnforcementStatus, ExactPods, HookCheck, PinAccess, Request, Runtime,
+};
+use weir_runtime::{Error, HookKind, skip};
 
 use crate::net::{Layout, Node, pod_address, possible};
 use crate::policy::{artifact, cluster, policy};
@@ -18,11 +20,11 @@ pub(crate) fn attach(
     node: &Node,
     made: &(Artifact, Vec<u8>),
     pods: &[usize],
-    way: Option<Way>,
+    way: Option<HookKind>,
 ) -> Result<Attached, Error> {
     let endpoints = pods.iter().map(|pod| (format!("default/p{pod}"), node.interface(*pod))).collect();
     let request = Request { endpoints, way, ..request(made) };
-    node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.attach(&request))
+    node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.attach(&request))
 }
 
 /// Of those that are attached already.
@@ -31,20 +33,20 @@ pub(crate) fn request(made: &(Artifact, Vec<u8>)) -> Request<'_> {
     Request { artifact: &made.0, file: &made.1, endpoints, uplinks: Vec::new(), way: None, keep: None, exact: None }
 }
 
-pub(crate) fn status(node: &Node) -> Result<Status, Error> {
-    node.here(|| Runtime::open(&node.bpffs(), Access::Read)?.status())
+pub(crate) fn status(node: &Node) -> Result<EnforcementStatus, Error> {
+    node.here(|| Runtime::open(&node.bpffs(), PinAccess::Read)?.status())
 }
 
 pub(crate) fn detach(node: &Node, pod: Option<&str>) -> Result<usize, Error> {
-    node.here(|| Ok(Runtime::open(&node.bpffs(), Access::Change)?.detach(pod)?.len()))
+    node.here(|| Ok(Runtime::open(&node.bpffs(), PinAccess::Change)?.detach(pod)?.len()))
 }
 
 /// Each way that this kernel has, in each layout.
-pub(crate) fn each(check: impl Fn(&Node, Way)) {
+pub(crate) fn each(check: impl Fn(&Node, HookKind)) {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
-    for way in [Way::Tcx, Way::Clsact] {
+    for way in [HookKind::Tcx, HookKind::Clsact] {
         for layout in [Layout::Routed, Layout::Bridge] {
             check(&Node::new(layout, 2), way);
         }
@@ -52,7 +54,7 @@ pub(crate) fn each(check: impl Fn(&Node, Way)) {
 }
 
 #[test]
-fn what_is_allowed_passes_and_what_is_denied_does_not() {
+fn allowed_packets_pass_and_denied_packets_are_dropped() {
     each(|node, way| {
         [80, 81].into_iter().for_each(|port| serve(node, 1, port));
         attach(node, &only_port(80), &[0, 1], Some(way)).unwrap();
@@ -65,13 +67,13 @@ fn what_is_allowed_passes_and_what_is_denied_does_not() {
             assert!(datagram(node, 1, 0, pod_address(0, v6), 53), "nothing isolates p0");
         }
         let status = status(node).unwrap();
-        assert!(status.endpoints.iter().all(|it| it.state == State::Enforced), "{status:?}");
+        assert!(status.endpoints.iter().all(|it| it.state == EnforcementState::Enforced), "{status:?}");
         assert_eq!(status.drift, Vec::<String>::new());
     });
 }
 
 #[test]
-fn a_switch_lets_the_new_through_and_cuts_the_old() {
+fn a_switch_allows_new_flows_and_cuts_flows_that_are_no_longer_allowed() {
     each(|node, way| {
         [80, 81].into_iter().for_each(|port| serve(node, 1, port));
         attach(node, &only_port(80), &[0, 1], Some(way)).unwrap();
@@ -101,7 +103,7 @@ fn the_same_artifact_again_changes_nothing() {
 }
 
 #[test]
-fn a_node_without_pods_is_as_it_should_be() {
+fn a_node_without_pods_has_no_drift() {
     each(|node, way| {
         attach(node, &artifact(&cluster(0, "")), &[], Some(way)).unwrap();
         assert_eq!(status(node).unwrap().drift, Vec::<String>::new());
@@ -109,7 +111,7 @@ fn a_node_without_pods_is_as_it_should_be() {
 }
 
 #[test]
-fn detached_everything_passes_and_nothing_stays() {
+fn after_a_detach_all_packets_pass_and_no_pin_is_left() {
     each(|node, way| {
         serve(node, 1, 81);
         attach(node, &only_port(80), &[0, 1], Some(way)).unwrap();
@@ -128,7 +130,7 @@ fn detached_everything_passes_and_nothing_stays() {
 fn attach_exactly(
     node: &Node,
     made: &(Artifact, Vec<u8>),
-    way: Way,
+    way: HookKind,
     pods: &[usize],
     closed: &[usize],
 ) -> Result<Attached, Error> {
@@ -136,13 +138,13 @@ fn attach_exactly(
         pods.iter().map(|pod| (format!("default/p{pod}"), node.interface(*pod))).collect()
     };
     let uids = pods.iter().map(|pod| (format!("default/p{pod}"), format!("u{pod}"))).collect();
-    let exact = Some(Exact { closed: named(closed), uids });
+    let exact = Some(ExactPods { closed: named(closed), uids });
     let request = Request { endpoints: named(pods), way: Some(way), exact, ..request(made) };
-    node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.one_by_one().attach(&request))
+    node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.one_by_one().attach(&request))
 }
 
 #[test]
-fn an_interface_that_is_closed_or_no_longer_named_lets_nothing_through() {
+fn an_interface_that_is_closed_or_not_named_drops_all_packets() {
     each(|node, way| {
         serve(node, 1, 80);
         let server = pod_address(1, false);
@@ -152,10 +154,10 @@ fn an_interface_that_is_closed_or_no_longer_named_lets_nothing_through() {
             attach_exactly(node, &only_port(80), way, &[0], closed).unwrap();
             assert!(connect(node, 0, server, 80).is_none(), "{closed:?}");
             let status = status(node).unwrap();
-            assert_eq!(status.endpoints[1].state, State::Closed);
+            assert_eq!(status.endpoints[1].state, EnforcementState::Closed);
             assert_eq!(status.drift, Vec::<String>::new());
-            let looked = node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.look()).unwrap();
-            assert_eq!(looked, Looked::default(), "a closed interface is no deviation");
+            let check = node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.check_hooks()).unwrap();
+            assert_eq!(check, HookCheck::default(), "a closed interface is no deviation");
         }
         // The interface also stays closed in another generation. It is open again when it is named again.
         attach_exactly(node, &only_port(81), way, &[0], &[]).unwrap();
@@ -166,16 +168,16 @@ fn an_interface_that_is_closed_or_no_longer_named_lets_nothing_through() {
 }
 
 #[test]
-fn an_interface_that_is_gone_does_not_hold_up_the_others() {
+fn a_missing_interface_does_not_stop_the_attach_of_the_others() {
     each(|node, way| {
         serve(node, 1, 80);
         let made = only_port(80);
         let endpoints =
             vec![("default/p0".to_owned(), "gone0".to_owned()), ("default/p1".to_owned(), node.interface(1))];
-        let request = Request { endpoints, way: Some(way), exact: Some(Exact::default()), ..request(&made) };
-        let attached = node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.one_by_one().attach(&request));
+        let request = Request { endpoints, way: Some(way), exact: Some(ExactPods::default()), ..request(&made) };
+        let attached = node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.one_by_one().attach(&request));
         assert!(matches!(&attached, Err(Error::Partial(failed)) if failed.len() == 1), "{attached:?}");
-        assert_eq!(status(node).unwrap().endpoints[0].state, State::Enforced);
+        assert_eq!(status(node).unwrap().endpoints[0].state, EnforcementState::Enforced);
         assert!(connect(node, 0, pod_address(1, false), 81).is_none(), "p1 is isolated");
     });
 }

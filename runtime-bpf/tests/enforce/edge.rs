@@ -13,8 +13,8 @@ use weir_machine::edge::{AtEdge, DROP, PASS as PASSES};
 use weir_model::Protocol;
 use weir_model::eval::FlowProtocol;
 use weir_runtime::observe::Counter;
-use weir_runtime::runtime::{Access, Attached, EdgeState, Request, Runtime};
-use weir_runtime::sys::{Kernel, XdpMode};
+use weir_runtime::runtime::{Attached, EdgeState, PinAccess, Request, Runtime};
+use weir_runtime::sys::{BpfKernel, XdpMode};
 use weir_runtime::system::{Operation, System};
 use weir_runtime::{Error, skip};
 
@@ -64,7 +64,7 @@ fn attach_on(node: &Node, system: impl Fn() -> System + Sync, made: &Made) -> Re
     let endpoints = [0, 1].map(|pod| (format!("default/p{pod}"), node.interface(pod))).into();
     let request = Request { endpoints, uplinks: vec![node.interface(OUTSIDE)], ..request(made) };
     node.here(|| {
-        let runtime = Runtime::with_system(system(), &node.bpffs(), Access::Change)?.without_grace();
+        let runtime = Runtime::with_system(system(), &node.bpffs(), PinAccess::Change)?.without_grace();
         let attached = runtime.attach(&request)?;
         runtime.reap().map(|()| attached)
     })
@@ -82,7 +82,7 @@ fn only_generic() -> System {
 
 /// Number of packets that were dropped at the uplink and at the pods.
 fn dropped(node: &Node) -> [u64; 2] {
-    let counters = node.here(|| Runtime::open(&node.bpffs(), Access::Read)?.counters()).unwrap();
+    let counters = node.here(|| Runtime::open(&node.bpffs(), PinAccess::Read)?.counters()).unwrap();
     let of = |outcome: &str| counters.iter().filter(|it| it.outcome == outcome).map(|it: &Counter| it.packets).sum();
     [of("xdp"), of("denied")]
 }
@@ -103,7 +103,7 @@ fn edge_is(node: &Node, state: EdgeState) {
 }
 
 #[test]
-fn what_is_denied_to_everybody_does_not_reach_the_pods_hooks() {
+fn sources_denied_to_every_pod_do_not_reach_the_pods_hooks() {
     for generic in [false, true] {
         with_uplink(|node| {
             let system = || if generic { only_generic() } else { System::open().unwrap() };
@@ -111,7 +111,7 @@ fn what_is_denied_to_everybody_does_not_reach_the_pods_hooks() {
             assert_eq!(attached.uplinks[0].uplink.generic, generic);
             assert_eq!(attached.generic.len(), usize::from(generic), "{:?}", attached.generic);
             assert!(is_cut_off(node, OUTSIDE, 1) && is_cut_off(node, OUTSIDE, 0));
-            assert!(reaches(node, 0, 1), "nobody denies that");
+            assert!(reaches(node, 0, 1), "no list denies this source");
             let [at_edge, at_pods] = dropped(node);
             assert!(at_edge >= 4 && at_pods == 0, "{at_edge} at the uplink, {at_pods} at the pods");
             edge_is(node, EdgeState::Enforced);
@@ -123,7 +123,7 @@ fn what_is_denied_to_everybody_does_not_reach_the_pods_hooks() {
 }
 
 #[test]
-fn the_kernel_drops_what_the_machine_drops() {
+fn the_kernel_drops_the_same_packets_as_the_vm() {
     with_uplink(|node| {
         let lists = ["192.0.2.0/24", "2001:db8::/33"];
         let made = denying_of(lists, "Ingress, Egress");
@@ -159,7 +159,7 @@ fn the_kernel_drops_what_the_machine_drops() {
 }
 
 #[test]
-fn a_list_of_one_direction_is_left_to_the_pods() {
+fn the_edge_ignores_lists_of_one_direction() {
     with_uplink(|node| {
         serve(node, OUTSIDE, 80);
         attach_edge(node, &denying("Ingress")).unwrap();
@@ -191,7 +191,7 @@ fn the_edge_follows_each_switch() {
 }
 
 #[test]
-fn an_uplink_comes_later_to_the_same_generation() {
+fn an_uplink_can_be_added_to_the_generation_in_force() {
     with_uplink(|node| {
         attach(node, &both_ways(), &[0, 1], None).unwrap();
         assert!(is_cut_off(node, OUTSIDE, 1));
@@ -204,11 +204,11 @@ fn an_uplink_comes_later_to_the_same_generation() {
 }
 
 #[test]
-fn only_pods_that_are_enforced_are_protected() {
+fn the_edge_protects_only_enforced_pods() {
     with_uplink(|node| {
         attach_edge(node, &both_ways()).unwrap();
         detach(node, Some("default/p1")).unwrap();
-        assert!(reaches(node, OUTSIDE, 1), "p1 is nobody's");
+        assert!(reaches(node, OUTSIDE, 1), "p1 is not attached");
         assert!(is_cut_off(node, OUTSIDE, 0));
         attach_edge(node, &both_ways()).unwrap();
         assert!(is_cut_off(node, OUTSIDE, 1));
@@ -216,10 +216,10 @@ fn only_pods_that_are_enforced_are_protected() {
 }
 
 #[test]
-fn detached_it_is_gone_from_the_uplink() {
+fn detaching_an_uplink_removes_its_program() {
     with_uplink(|node| {
         let is_there = |node: &Node| {
-            let other = Kernel::open().unwrap();
+            let other = BpfKernel::open().unwrap();
             let program = other.load_xdp("other", &PASS).unwrap();
             let index = node.here(|| interface(node));
             node.here(|| other.attach_xdp(&program, index, XdpMode::Native)).is_err()
@@ -227,7 +227,7 @@ fn detached_it_is_gone_from_the_uplink() {
         assert!(!is_there(node));
         attach_edge(node, &both_ways()).unwrap();
         assert!(is_there(node));
-        node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.detach_uplink(&node.interface(OUTSIDE))).unwrap();
+        node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.detach_uplink(&node.interface(OUTSIDE))).unwrap();
         assert!(!is_there(node));
         assert!(is_cut_off(node, OUTSIDE, 1), "the pods' hooks go on");
         assert!(status(node).unwrap().uplinks.is_empty());
@@ -247,9 +247,9 @@ fn interface(node: &Node) -> u32 {
 }
 
 #[test]
-fn somebody_elses_program_stays_and_is_told_of() {
+fn the_xdp_program_of_another_tool_stays_and_is_reported() {
     with_uplink(|node| {
-        let kernel = Kernel::open().unwrap();
+        let kernel = BpfKernel::open().unwrap();
         let program = kernel.load_xdp("other", &PASS).unwrap();
         let link = node.here(|| kernel.attach_xdp(&program, interface(node), XdpMode::Native)).unwrap();
         let error = attach_edge(node, &both_ways()).unwrap_err();
@@ -264,7 +264,7 @@ fn somebody_elses_program_stays_and_is_told_of() {
 }
 
 #[test]
-fn a_link_that_somebody_removed_is_mended_and_an_uplink_that_went_is_forgotten() {
+fn a_removed_link_is_restored_and_a_missing_uplink_is_forgotten() {
     with_uplink(|node| {
         attach_edge(node, &both_ways()).unwrap();
         let links = std::fs::read_dir(node.bpffs().join("links")).unwrap().flatten().map(|it| it.path());
@@ -276,8 +276,8 @@ fn a_link_that_somebody_removed_is_mended_and_an_uplink_that_went_is_forgotten()
         let seen = status(node).unwrap();
         assert_eq!(seen.uplinks[0].state, EdgeState::Open);
         assert_eq!(seen.drift.len(), 1, "{:?}", seen.drift);
-        let mended = node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.mend()).unwrap();
-        assert_eq!(mended, [format!("at_edge at {}", node.interface(OUTSIDE))]);
+        let repaired = node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.repair()).unwrap();
+        assert_eq!(repaired, [format!("at_edge at {}", node.interface(OUTSIDE))]);
         edge_is(node, EdgeState::Enforced);
         node.ip(&format!("link del {}", node.interface(OUTSIDE)));
         attach(node, &both_ways(), &[], None).unwrap();
@@ -288,7 +288,7 @@ fn a_link_that_somebody_removed_is_mended_and_an_uplink_that_went_is_forgotten()
 }
 
 #[test]
-fn what_is_kept_is_kept_at_the_edge_too() {
+fn the_edge_keeps_established_flows() {
     with_uplink(|node| {
         // If the pods are not filtered, no flows are stored.
         attach_edge(node, &denying_of(["192.0.2.1", "2001:db8::1"], "Ingress, Egress")).unwrap();
@@ -296,17 +296,17 @@ fn what_is_kept_is_kept_at_the_edge_too() {
         assert!(is_alive(&mut stream));
         let made = both_ways();
         let keeping = Request { keep: Some(true), ..request(&made) };
-        node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.attach(&keeping)).unwrap();
+        node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.attach(&keeping)).unwrap();
         assert!(is_alive(&mut stream), "it was there before");
         assert!(is_cut_off(node, OUTSIDE, 0), "and this was not");
         let cutting = Request { keep: Some(false), ..request(&made) };
-        node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.attach(&cutting)).unwrap();
+        node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.attach(&cutting)).unwrap();
         assert!(!is_alive(&mut stream));
     });
 }
 
 #[test]
-fn a_switch_with_an_uplink_survives_death_on_its_way() {
+fn a_switch_with_an_uplink_survives_death_at_every_operation() {
     with_uplink(|node| {
         let made = [open(), both_ways()];
         attach_edge(node, &made[0]).unwrap();

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use weir_runtime::runtime::{Access, EndedFlows, Runtime};
-use weir_runtime::{Error, Way, skip};
+use weir_runtime::runtime::{EndedFlows, PinAccess, Runtime};
+use weir_runtime::{Error, HookKind, skip};
 
 use crate::attach::attach;
 use crate::net::{Layout, Node, pod_address, possible};
@@ -16,12 +16,12 @@ fn flows(remote: IpAddr) -> EndedFlows {
 }
 
 fn end(node: &Node, ended: &[EndedFlows]) -> Result<usize, Error> {
-    node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.end_flows(ended))
+    node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.end_flows(ended))
 }
 
 /// The remote ends of the flows that p0 has begun.
 fn begun(node: &Node) -> Vec<(IpAddr, Option<u16>)> {
-    let flows = node.here(|| Runtime::open(&node.bpffs(), Access::Read)?.flows()).unwrap();
+    let flows = node.here(|| Runtime::open(&node.bpffs(), PinAccess::Read)?.flows()).unwrap();
     let its = flows.into_iter().filter(|it| it.direction == "egress");
     its.map(|it| (it.remote.ip, it.remote.port)).collect()
 }
@@ -35,7 +35,7 @@ fn only_the_flows_that_were_named_end() {
     [80, 81].into_iter().for_each(|port| serve(node, 1, port));
     let rules = "egress: [{to: [{podSelector: {matchLabels: {pod: p1}}}]}]";
     let made = artifact(&cluster(2, &policy(0, "Egress", rules)));
-    attach(node, &made, &[0], Some(Way::Clsact)).unwrap();
+    attach(node, &made, &[0], Some(HookKind::Clsact)).unwrap();
     let [v4, v6] = [false, true].map(|it| pod_address(1, it));
     let ends = [(v4, 80), (v4, 81), (v6, 80), (v6, 81)];
     let mut streams = ends.map(|(address, port)| connect(node, 0, address, port).expect("it is allowed"));

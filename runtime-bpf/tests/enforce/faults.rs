@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use weir_runtime::runtime::{Access, Request, Runtime, State};
-use weir_runtime::sys::netlink::Socket;
-use weir_runtime::sys::{Hook, Kernel};
+use weir_runtime::runtime::{EnforcementState, PinAccess, Request, Runtime};
+use weir_runtime::sys::netlink::{Filter, NetlinkSocket};
+use weir_runtime::sys::{BpfKernel, Hook};
 use weir_runtime::system::{Operation, System};
-use weir_runtime::{Error, Way, skip};
+use weir_runtime::{Error, Failure, HookKind, StateAfterFailure, skip};
 
 use crate::attach::{attach, only_port, request, status};
 use crate::net::{Layout, Node, pod_address, possible};
 use crate::policy::{artifact, cluster, policy};
-use crate::probe::{connect, serve};
+use crate::probe::{connect, datagram, serve};
 
 type Made = (weir_artifact::Artifact, Vec<u8>);
 
@@ -79,7 +79,7 @@ struct Outcome {
 }
 
 /// Attaches with a fault.
-fn attach_with(node: &Node, made: &Made, pods: &[usize], way: Way, fault: Fault) -> Outcome {
+fn attach_with(node: &Node, made: &Made, pods: &[usize], way: HookKind, fault: Fault) -> Outcome {
     let asked = AtomicUsize::new(0);
     let failed = Arc::new(Mutex::new(None));
     let seen = Arc::clone(&failed);
@@ -96,7 +96,7 @@ fn attach_with(node: &Node, made: &Made, pods: &[usize], way: Way, fault: Fault)
     let request = Request { endpoints, way: Some(way), ..request(made) };
     let result = node.here(|| {
         let system = System::with_faults(Box::new(faults)).unwrap();
-        let runtime = Runtime::with_system(system, &node.bpffs(), Access::Change)?.without_grace();
+        let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change)?.without_grace();
         runtime.attach(&request)?;
         runtime.reap()
     });
@@ -105,11 +105,11 @@ fn attach_with(node: &Node, made: &Made, pods: &[usize], way: Way, fault: Fault)
 }
 
 /// Attaches again without faults, so that the requested state holds after the failed attach.
-fn repair(node: &Node, made: &Made, pods: &[usize], way: Way) -> Result<(), Error> {
+fn repair(node: &Node, made: &Made, pods: &[usize], way: HookKind) -> Result<(), Error> {
     let endpoints = pods.iter().map(|pod| (format!("default/p{pod}"), node.interface(*pod))).collect();
     let request = Request { endpoints, way: Some(way), ..request(made) };
     node.here(|| {
-        let runtime = Runtime::open(&node.bpffs(), Access::Change)?.without_grace();
+        let runtime = Runtime::open(&node.bpffs(), PinAccess::Change)?.without_grace();
         runtime.attach(&request)?;
         runtime.reap()
     })
@@ -131,7 +131,7 @@ fn only_ports(ports: [u16; 2]) -> Made {
 fn all_is_well(node: &Node, what: &str) {
     let status = status(node).unwrap();
     assert_eq!((status.drift, status.switching_to), (Vec::new(), None), "{what}");
-    assert!(status.endpoints.iter().all(|it| it.state == State::Enforced), "{what}");
+    assert!(status.endpoints.iter().all(|it| it.state == EnforcementState::Enforced), "{what}");
     for left in ["next", "old"] {
         let pins = std::fs::read_dir(node.bpffs().join(left)).unwrap().count();
         assert_eq!(pins, 0, "{left} after {what}");
@@ -140,7 +140,7 @@ fn all_is_well(node: &Node, what: &str) {
 
 /// Switches from one policy to another, with a fault at every operation in turn. The first occurrence of an operation
 /// is tested with each of its errnos; at its other occurrences, the errnos take turns.
-fn switch_with_faults(way: Way, dies: bool) {
+fn switch_with_faults(way: HookKind, dies: bool) {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
@@ -184,29 +184,29 @@ fn switch_with_faults(way: Way, dies: bool) {
 }
 
 #[test]
-fn a_switch_survives_every_answer_of_every_operation() {
-    switch_with_faults(Way::Tcx, false);
+fn a_switch_survives_every_errno_of_every_operation() {
+    switch_with_faults(HookKind::Tcx, false);
 }
 
 #[test]
-fn a_switch_over_filters_survives_every_answer_of_every_operation() {
-    switch_with_faults(Way::Clsact, false);
+fn a_switch_with_clsact_survives_every_errno_of_every_operation() {
+    switch_with_faults(HookKind::Clsact, false);
 }
 
 #[test]
-fn a_switch_survives_death_at_every_place() {
-    switch_with_faults(Way::Tcx, true);
+fn a_switch_survives_death_at_every_operation() {
+    switch_with_faults(HookKind::Tcx, true);
 }
 
 #[test]
-fn a_switch_over_filters_survives_death_at_every_place() {
-    switch_with_faults(Way::Clsact, true);
+fn a_switch_with_clsact_survives_death_at_every_operation() {
+    switch_with_faults(HookKind::Clsact, true);
 }
 
 /// The first attach, with no policy in force before. Until it succeeds, an endpoint is open as before, or closed; after
 /// a repair, everything is in force.
 #[test]
-fn a_first_attach_survives_death_at_every_place() {
+fn a_first_attach_survives_death_at_every_operation() {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
@@ -214,9 +214,9 @@ fn a_first_attach_survives_death_at_every_place() {
     [80, 81].into_iter().for_each(|port| serve(&node, 1, port));
     let made = only_port(80);
     for nth in 0.. {
-        let outcome = attach_with(&node, &made, &[1], Way::Tcx, Fault { nth, answer: nth, dies: true });
+        let outcome = attach_with(&node, &made, &[1], HookKind::Tcx, Fault { nth, answer: nth, dies: true });
         let what = format!("death at {:?}, {nth}", outcome.failed);
-        repair(&node, &made, &[1], Way::Tcx).unwrap_or_else(|error| panic!("{what}: {error}"));
+        repair(&node, &made, &[1], HookKind::Tcx).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert!(reaches(&node, 80), "{what}");
         all_is_well(&node, &what);
         crate::attach::detach(&node, None).unwrap();
@@ -235,7 +235,7 @@ fn a_move_to_the_other_hooks_is_never_open() {
     let node = Node::new(Layout::Routed, 2);
     serve(&node, 1, 80);
     let made = only_port(80);
-    let ways = [Way::Tcx, Way::Clsact];
+    let ways = [HookKind::Tcx, HookKind::Clsact];
     repair(&node, &made, &[1], ways[0]).unwrap();
     let mut fault = Fault { nth: 0, answer: 0, dies: false };
     for turn in 0.. {
@@ -262,7 +262,7 @@ fn an_endpoint_that_comes_with_a_fault_leaves_the_others_in_force() {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
-    for way in [Way::Tcx, Way::Clsact] {
+    for way in [HookKind::Tcx, HookKind::Clsact] {
         let node = Node::new(Layout::Routed, 2);
         let made = only_port(80);
         attach(&node, &made, &[1], Some(way)).unwrap();
@@ -286,15 +286,118 @@ fn an_endpoint_that_comes_with_a_fault_leaves_the_others_in_force() {
 }
 
 /// The number of programs on an interface's two hooks.
-fn programs_at(node: &Node, pod: usize, way: Way) -> usize {
+fn programs_at(node: &Node, pod: usize, way: HookKind) -> usize {
     node.here(|| {
-        let socket = Socket::open().unwrap();
+        let socket = NetlinkSocket::open().unwrap();
         let ifindex = socket.interface_named(&node.interface(pod)).unwrap().ifindex;
-        let kernel = Kernel::open().unwrap();
+        let kernel = BpfKernel::open().unwrap();
         let at = |hook| match way {
-            Way::Tcx => kernel.query(ifindex, hook).unwrap().len(),
-            Way::Clsact => socket.filters(ifindex, hook).unwrap().len(),
+            HookKind::Tcx => kernel.query(ifindex, hook).unwrap().len(),
+            HookKind::Clsact => socket.filters(ifindex, hook).unwrap().len(),
         };
         at(Hook::Ingress) + at(Hook::Egress)
     })
+}
+
+/// Removes one of the two programs of pod 1, as another root process can.
+fn remove_program(node: &Node, way: HookKind, program: &str, hook: Hook) {
+    let socket = NetlinkSocket::open().unwrap();
+    let ifindex = socket.interface_named(&node.interface(1)).unwrap().ifindex;
+    match way {
+        HookKind::Tcx => {
+            let pin = node.bpffs().join(format!("links/{program}_{ifindex}"));
+            BpfKernel::open().unwrap().pinned_link(&pin).unwrap().detach().unwrap();
+            std::fs::remove_file(pin).unwrap();
+        }
+        HookKind::Clsact => {
+            let filter = Filter { priority: 1, handle: 0x7765_6972, name: format!("weir_{program}"), program: 0 };
+            socket.delete_filter(ifindex, hook, &filter).unwrap();
+        }
+    }
+}
+
+/// A runtime on which no program can be attached to a hook after the first `attached` ones.
+fn refusing(node: &Node, attached: usize) -> Runtime {
+    let asked = AtomicUsize::new(0);
+    let faults = move |operation: Operation| {
+        // The first attempt to place a filter only replaces one.
+        let is_attach = matches!(operation, Operation::Attach | Operation::AddClsact);
+        (is_attach && asked.fetch_add(1, Ordering::Relaxed) >= attached).then_some(libc::ENOMEM)
+    };
+    let system = System::with_faults(Box::new(faults)).unwrap();
+    Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().without_grace().one_by_one()
+}
+
+#[track_caller]
+fn only_failure(result: Result<impl std::fmt::Debug, Error>) -> Failure {
+    match result {
+        Err(Error::Partial(failures)) if failures.len() == 1 => failures[0].clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// One of the two programs is gone and cannot be attached again. The packets of its direction pass, so the endpoint
+/// must not be reported as closed; and the other program must drop all packets of its own direction.
+#[test]
+fn an_endpoint_with_one_program_is_reported_half_open_and_loses_its_entry() {
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    let made = only_port(80);
+    let server = pod_address(1, false);
+    for way in [HookKind::Tcx, HookKind::Clsact] {
+        let node = &Node::new(Layout::Routed, 2);
+        [80, 81].into_iter().for_each(|port| serve(node, 1, port));
+        attach(node, &made, &[1], Some(way)).unwrap();
+        assert!(connect(node, 0, server, 80).is_some(), "{way:?}: neighbours know each other from here on");
+        for (program, hook) in [("to_pod", Hook::Egress), ("from_pod", Hook::Ingress)] {
+            let what = format!("without {program}, {way:?}");
+            let failure = node.here(|| {
+                remove_program(node, way, program, hook);
+                only_failure(refusing(node, 0).repair())
+            });
+            assert_eq!((failure.pod.as_str(), failure.now), ("default/p1", StateAfterFailure::HalfOpen), "{what}");
+            assert!(failure.why.contains(program), "{what}: {failure:?}");
+            let passes = [datagram(node, 0, 1, server, 81), datagram(node, 1, 0, pod_address(0, false), 81)];
+            assert_eq!(passes, [program == "to_pod", program == "from_pod"], "{what}: to the pod, from the pod");
+            assert!(connect(node, 0, server, 80).is_none(), "{what}: no connection without its entry");
+            assert_eq!(status(node).unwrap().endpoints[0].state, EnforcementState::Open, "{what}");
+            node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change).unwrap().repair().unwrap());
+            assert!(connect(node, 0, server, 80).is_some() && connect(node, 0, server, 81).is_none(), "{what}");
+            all_is_well(node, &what);
+        }
+        let both = node.here(|| {
+            [("to_pod", Hook::Egress), ("from_pod", Hook::Ingress)]
+                .into_iter()
+                .for_each(|(program, hook)| remove_program(node, way, program, hook));
+            only_failure(refusing(node, 0).repair())
+        });
+        assert_eq!(both.now, StateAfterFailure::Open, "{way:?}: {both:?}");
+    }
+}
+
+/// The kernel takes the first program of a new endpoint and refuses the second one.
+#[test]
+fn a_new_endpoint_with_one_program_is_reported_half_open() {
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    let node = &Node::new(Layout::Routed, 2);
+    serve(node, 1, 80);
+    let made = only_port(80);
+    let endpoints = vec![("default/p1".to_owned(), node.interface(1))];
+    // The first time with a new generation, then with the one that is already in force.
+    for turn in ["new generation", "same generation"] {
+        let request = Request { endpoints: endpoints.clone(), way: Some(HookKind::Tcx), ..request(&made) };
+        let failure = node.here(|| only_failure(refusing(node, 1).attach(&request)));
+        assert_eq!(failure.now, StateAfterFailure::HalfOpen, "{turn}: {failure:?}");
+        assert!(connect(node, 0, pod_address(1, false), 80).is_none(), "{turn}: it has no entry");
+        if turn == "new generation" {
+            crate::attach::detach(node, None).unwrap();
+            attach(node, &made, &[0], Some(HookKind::Tcx)).unwrap();
+        }
+    }
+    repair(node, &made, &[1], HookKind::Tcx).unwrap();
+    assert!(connect(node, 0, pod_address(1, false), 80).is_some());
+    all_is_well(node, "after the repair");
 }

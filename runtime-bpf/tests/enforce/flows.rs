@@ -1,8 +1,8 @@
 //! Flow tables across generations, and after their pods are gone.
 
-use weir_runtime::observe::Flow;
-use weir_runtime::runtime::{Access, Fill, Runtime};
-use weir_runtime::{Way, skip};
+use weir_runtime::observe::ObservedFlow;
+use weir_runtime::runtime::{Fill, PinAccess, Runtime};
+use weir_runtime::{HookKind, skip};
 
 use crate::attach::{attach, detach, status};
 use crate::net::{Layout, Node, pod_address, possible};
@@ -16,9 +16,9 @@ fn made(pods: usize) -> (weir_artifact::Artifact, Vec<u8>) {
 }
 
 /// The connections to port 80 of p1, as p1's hooks know them.
-fn connections(node: &Node) -> Vec<Flow> {
-    let flows = node.here(|| Runtime::open(&node.bpffs(), Access::Read)?.flows()).unwrap();
-    let is_it = |it: &Flow| it.pod.as_deref() == Some("default/p1") && it.local.port == Some(80);
+fn connections(node: &Node) -> Vec<ObservedFlow> {
+    let flows = node.here(|| Runtime::open(&node.bpffs(), PinAccess::Read)?.flows()).unwrap();
+    let is_it = |it: &ObservedFlow| it.pod.as_deref() == Some("default/p1") && it.local.port == Some(80);
     flows.into_iter().filter(is_it).collect()
 }
 
@@ -39,7 +39,7 @@ fn on_a_node(check: impl Fn(&Node)) {
 fn connections_outlive_a_generation_that_allows_them() {
     on_a_node(|node| {
         serve(node, 1, 80);
-        attach(node, &made(2), &[0, 1], Some(Way::Clsact)).unwrap();
+        attach(node, &made(2), &[0, 1], Some(HookKind::Clsact)).unwrap();
         let mut streams = [false, true].map(|v6| connect(node, 0, pod_address(1, v6), 80).expect("80 is allowed"));
         assert!(streams.iter_mut().all(is_alive));
         let before = connections(node);
@@ -47,7 +47,7 @@ fn connections_outlive_a_generation_that_allows_them() {
         attach(node, &made(3), &[], None).unwrap();
         assert!(streams.iter_mut().all(is_alive));
         let after = connections(node);
-        let known = |flow: &Flow| (flow.remote.clone(), flow.state, flow.direction, flow.answered);
+        let known = |flow: &ObservedFlow| (flow.remote.clone(), flow.state, flow.direction, flow.answered);
         assert_eq!(after.iter().map(known).collect::<Vec<_>>(), before.iter().map(known).collect::<Vec<_>>());
         let generation = status(node).unwrap().generation.unwrap().epoch;
         assert!(after.iter().all(|it| it.generation == generation), "judged again: {after:#?}");
@@ -58,10 +58,10 @@ fn connections_outlive_a_generation_that_allows_them() {
 }
 
 #[test]
-fn a_table_stays_whatever_size_the_next_generation_would_make_it() {
+fn a_flow_table_keeps_its_size_in_the_next_generation() {
     on_a_node(|node| {
         serve(node, 1, 80);
-        attach(node, &made(2), &[0, 1], Some(Way::Clsact)).unwrap();
+        attach(node, &made(2), &[0, 1], Some(HookKind::Clsact)).unwrap();
         let mut stream = connect(node, 0, pod_address(1, false), 80).expect("80 is allowed");
         assert!(is_alive(&mut stream));
         let before = tables(node);
@@ -78,12 +78,12 @@ fn a_table_stays_whatever_size_the_next_generation_would_make_it() {
 fn a_detached_pod_leaves_no_flow() {
     on_a_node(|node| {
         serve(node, 1, 80);
-        attach(node, &made(2), &[0, 1], Some(Way::Clsact)).unwrap();
+        attach(node, &made(2), &[0, 1], Some(HookKind::Clsact)).unwrap();
         let mut stream = connect(node, 0, pod_address(1, false), 80).expect("80 is allowed");
         assert!(is_alive(&mut stream));
         detach(node, Some("default/p1")).unwrap();
         assert!(connections(node).is_empty());
-        attach(node, &made(2), &[1], Some(Way::Clsact)).unwrap();
-        assert!(connections(node).is_empty(), "nobody knows it by its interface");
+        attach(node, &made(2), &[1], Some(HookKind::Clsact)).unwrap();
+        assert!(connections(node).is_empty(), "no endpoint has its interface");
     });
 }

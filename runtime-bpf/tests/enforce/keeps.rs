@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use weir_artifact::Artifact;
-use weir_runtime::runtime::{Access, Looked, Request, Runtime, State};
-use weir_runtime::sys::netlink::{Filter, Put, Socket};
-use weir_runtime::sys::{Hook, Kernel, Program};
-use weir_runtime::{Way, skip};
+use weir_runtime::runtime::{EnforcementState, HookCheck, PinAccess, Request, Runtime};
+use weir_runtime::sys::netlink::{Filter, NetlinkSocket, Put};
+use weir_runtime::sys::{BpfKernel, Hook, KernelProgram};
+use weir_runtime::{HookKind, skip};
 
 use crate::attach::{each, only_port, request};
 use crate::net::{Layout, Node, pod_address, possible};
@@ -23,19 +23,19 @@ fn attach(
     runtime: &Runtime,
     node: &Node,
     made: &(Artifact, Vec<u8>),
-    way: Option<Way>,
+    way: Option<HookKind>,
 ) -> Result<(), weir_runtime::Error> {
     let endpoints = [0, 1].map(|pod| (format!("default/p{pod}"), node.interface(pod))).to_vec();
     runtime.attach(&Request { endpoints, way, ..request(made) }).map(|_| ())
 }
 
 /// Runs `work` with a runtime as the agent uses it; pod 0 may connect to port 80 of pod 1.
-fn with_agent(node: &Node, way: Way, work: impl FnOnce(&Runtime) + Send) {
+fn with_agent(node: &Node, way: HookKind, work: impl FnOnce(&Runtime) + Send) {
     [80, 81].into_iter().for_each(|port| serve(node, 1, port));
     node.here(|| {
-        let runtime = Runtime::open(&node.bpffs(), Access::Change).unwrap().keeping().unwrap();
+        let runtime = Runtime::open(&node.bpffs(), PinAccess::Change).unwrap().keeping().unwrap();
         attach(&runtime, node, &only_port(80), Some(way)).unwrap();
-        assert_eq!(runtime.look().unwrap(), Looked::default(), "{way:?}: nothing is wrong");
+        assert_eq!(runtime.check_hooks().unwrap(), HookCheck::default(), "{way:?}: nothing is wrong");
         work(&runtime);
     });
 }
@@ -45,15 +45,15 @@ fn assert_enforced(node: &Node, runtime: &Runtime, what: &str) {
     assert!(connect(node, 0, pod_address(1, false), 80).is_some(), "{what}: 80 is allowed");
     assert!(connect(node, 0, pod_address(1, false), 81).is_none(), "{what}: 81 is denied");
     let status = runtime.status().unwrap();
-    assert!(status.endpoints.iter().all(|it| it.state == State::Enforced), "{what}: {status:?}");
+    assert!(status.endpoints.iter().all(|it| it.state == EnforcementState::Enforced), "{what}: {status:?}");
     assert_eq!(status.drift, Vec::<String>::new(), "{what}");
 }
 
 #[track_caller]
 fn assert_repaired(node: &Node, runtime: &Runtime, what: &str) {
-    let looked = runtime.look().unwrap_or_else(|error| panic!("{what}: {error:?}"));
-    assert!(!looked.repaired.is_empty() && looked.astray.is_empty(), "{what}: {looked:?}");
-    assert_eq!(runtime.look().unwrap(), Looked::default(), "{what}: it was repaired once");
+    let check = runtime.check_hooks().unwrap_or_else(|error| panic!("{what}: {error:?}"));
+    assert!(!check.repaired.is_empty() && check.astray.is_empty(), "{what}: {check:?}");
+    assert_eq!(runtime.check_hooks().unwrap(), HookCheck::default(), "{what}: it was repaired once");
     assert_enforced(node, runtime, what);
 }
 
@@ -96,7 +96,7 @@ fn removed_pins_open_no_pod_and_come_back_with_every_flow() {
 }
 
 #[test]
-fn a_generation_after_everything_was_removed_comes_into_force() {
+fn a_generation_comes_into_force_after_all_pins_were_removed() {
     each(|node, way| {
         with_agent(node, way, |runtime| {
             for (made, open, shut) in [(only_port(81), 81, 80), (only_port(80), 80, 81)] {
@@ -109,7 +109,7 @@ fn a_generation_after_everything_was_removed_comes_into_force() {
             remove(&node.bpffs());
             runtime.write_addresses(&[], true).unwrap();
             runtime.reap().unwrap();
-            runtime.look().unwrap();
+            runtime.check_hooks().unwrap();
             assert_enforced(node, runtime, "after an entry");
         });
     });
@@ -117,12 +117,12 @@ fn a_generation_after_everything_was_removed_comes_into_force() {
 
 /// Without an agent nothing restores removed pins, but the next command must not fail because of them.
 #[test]
-fn a_command_after_everything_was_removed_begins_anew() {
+fn a_command_works_after_all_pins_were_removed() {
     each(|node, way| {
         [80, 81].into_iter().for_each(|port| serve(node, 1, port));
         for port in [80, 81] {
             node.here(|| {
-                let runtime = Runtime::open(&node.bpffs(), Access::Change).unwrap();
+                let runtime = Runtime::open(&node.bpffs(), PinAccess::Change).unwrap();
                 attach(&runtime, node, &only_port(port), Some(way)).unwrap();
                 remove(&node.bpffs());
                 attach(&runtime, node, &only_port(port), Some(way)).unwrap();
@@ -135,14 +135,14 @@ fn a_command_after_everything_was_removed_begins_anew() {
 }
 
 /// `r0 = CODE; exit`
-fn verdict(code: i32) -> Program {
+fn verdict(code: i32) -> KernelProgram {
     let code = code.to_ne_bytes();
     let instructions = [[0xb7, 0, 0, 0, code[0], code[1], code[2], code[3]], [0x95, 0, 0, 0, 0, 0, 0, 0]].concat();
-    Kernel::open().unwrap().load_named("foreign", &instructions, None).unwrap()
+    BpfKernel::open().unwrap().load_named("foreign", &instructions, None).unwrap()
 }
 
 fn ifindex(node: &Node) -> u32 {
-    Socket::open().unwrap().interface_named(&node.interface(1)).unwrap().ifindex
+    NetlinkSocket::open().unwrap().interface_named(&node.interface(1)).unwrap().ifindex
 }
 
 fn own_filter(name: &str) -> Filter {
@@ -150,16 +150,16 @@ fn own_filter(name: &str) -> Filter {
 }
 
 #[test]
-fn what_is_taken_off_a_hook_or_replaced_there_comes_back() {
+fn removed_and_replaced_programs_are_restored() {
     each(|node, way| {
         with_agent(node, way, |runtime| {
-            let (index, socket, nothing) = (ifindex(node), Socket::open().unwrap(), verdict(-1));
+            let (index, socket, nothing) = (ifindex(node), NetlinkSocket::open().unwrap(), verdict(-1));
             for (program, hook) in [("to_pod", Hook::Egress), ("from_pod", Hook::Ingress)] {
                 let place = node.bpffs().join(format!("links/{program}_{index}"));
                 let name = format!("weir_{program}");
                 match way {
-                    Way::Tcx => {
-                        let link = || Kernel::open().unwrap().pinned_link(&place).unwrap();
+                    HookKind::Tcx => {
+                        let link = || BpfKernel::open().unwrap().pinned_link(&place).unwrap();
                         link().detach().unwrap();
                         assert_repaired(node, runtime, "a link that was detached");
                         link().replace(&nothing).unwrap();
@@ -168,7 +168,7 @@ fn what_is_taken_off_a_hook_or_replaced_there_comes_back() {
                         remove(&place);
                         assert_repaired(node, runtime, "a link that was detached and removed");
                     }
-                    Way::Clsact => {
+                    HookKind::Clsact => {
                         socket.delete_clsact(index).unwrap();
                         assert_repaired(node, runtime, "a clsact that was removed");
                         socket.delete_filter(index, hook, &own_filter(&name)).unwrap();
@@ -183,21 +183,21 @@ fn what_is_taken_off_a_hook_or_replaced_there_comes_back() {
 }
 
 #[test]
-fn a_program_of_others_in_front_that_lets_everything_pass_is_overtaken() {
+fn our_program_moves_before_a_foreign_program_that_allows_all_packets() {
     each(|node, way| {
         with_agent(node, way, |runtime| {
-            let (index, socket, pass) = (ifindex(node), Socket::open().unwrap(), verdict(0));
+            let (index, socket, pass) = (ifindex(node), NetlinkSocket::open().unwrap(), verdict(0));
             let mut flow = connect(node, 0, pod_address(1, false), 80).unwrap();
             let mut stay = Vec::new();
             let mut overtake = |handle: u32| match way {
-                Way::Tcx => {
+                HookKind::Tcx => {
                     // The kernel refuses a program that is already on the hook, and it removes the program of a closed
                     // link a little later.
                     let again = verdict(0);
                     stay.clear();
-                    stay.push(Kernel::open().unwrap().attach(&again, index, Hook::Egress).unwrap());
+                    stay.push(BpfKernel::open().unwrap().attach(&again, index, Hook::Egress).unwrap());
                 }
-                Way::Clsact => {
+                HookKind::Clsact => {
                     let filter = Filter { priority: 1, handle, name: "foreign".to_owned(), program: 0 };
                     socket.put_filter(index, Hook::Egress, &filter, &pass, Put::New).unwrap();
                 }
@@ -211,8 +211,8 @@ fn a_program_of_others_in_front_that_lets_everything_pass_is_overtaken() {
             }
             // After three moves within a minute the pod is reported instead.
             overtake(4);
-            let looked = runtime.look().unwrap();
-            let [(pod, why)] = &looked.astray[..] else { panic!("{looked:?}") };
+            let check = runtime.check_hooks().unwrap();
+            let [(pod, why)] = &check.astray[..] else { panic!("{check:?}") };
             assert_eq!(pod, "default/p1");
             assert!(why.contains("foreign") && why.contains("before to_pod"), "{why}");
         });
@@ -226,7 +226,7 @@ fn pins_that_are_removed_during_switches_open_nothing() {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
-    for way in [Way::Tcx, Way::Clsact] {
+    for way in [HookKind::Tcx, HookKind::Clsact] {
         let node = &Node::new(Layout::Routed, 2);
         serve(node, 1, 79);
         with_agent(node, way, |runtime| {
@@ -257,14 +257,14 @@ fn pins_that_are_removed_during_switches_open_nothing() {
                         Ok(()) => done += 1,
                         Err(_) => failed += 1,
                     }
-                    _ = runtime.look();
+                    _ = runtime.check_hooks();
                 }
                 over.store(true, Ordering::SeqCst);
             });
             eprintln!("{way:?}: {done} switches came through, {failed} failed");
-            runtime.look().unwrap();
+            runtime.check_hooks().unwrap();
             attach(runtime, node, &only_port(80), None).unwrap();
-            runtime.look().unwrap();
+            runtime.check_hooks().unwrap();
             assert_enforced(node, runtime, "in the end");
         });
     }
@@ -272,7 +272,7 @@ fn pins_that_are_removed_during_switches_open_nothing() {
 
 /// Prints the cost of a check on a full node; it does not test it.
 #[test]
-fn a_look_at_a_full_node_finds_nothing_wrong() {
+fn a_check_of_a_full_node_finds_no_deviation() {
     const PODS: usize = 110;
     if let Err(reason) = possible() {
         skip!("{reason}");
@@ -281,15 +281,15 @@ fn a_look_at_a_full_node_finds_nothing_wrong() {
     let links: String = (0..PODS).map(|pod| format!("link add bare{pod} type veth peer name other{pod}\n")).collect();
     node.batch(&links);
     let made = artifact(&cluster(PODS, ""));
-    for way in [Way::Clsact, Way::Tcx] {
+    for way in [HookKind::Clsact, HookKind::Tcx] {
         node.here(|| {
-            let runtime = Runtime::open(&node.bpffs(), Access::Change).unwrap().keeping().unwrap();
+            let runtime = Runtime::open(&node.bpffs(), PinAccess::Change).unwrap().keeping().unwrap();
             let endpoints = (0..PODS).map(|pod| (format!("default/p{pod}"), format!("bare{pod}"))).collect();
             runtime.attach(&Request { endpoints, way: Some(way), ..request(&made) }).unwrap();
-            runtime.look().unwrap();
+            runtime.check_hooks().unwrap();
             let took = (0..20).map(|_| {
                 let started = Instant::now();
-                assert_eq!(runtime.look().unwrap(), Looked::default());
+                assert_eq!(runtime.check_hooks().unwrap(), HookCheck::default());
                 started.elapsed()
             });
             eprintln!("{way:?}: a look at {PODS} interfaces takes {:?} at least", took.min());

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use weir_runtime::runtime::{Access, Request, Runtime, State};
-use weir_runtime::sys::Kernel;
-use weir_runtime::{Way, skip};
+use weir_runtime::runtime::{EnforcementState, PinAccess, Request, Runtime};
+use weir_runtime::sys::BpfKernel;
+use weir_runtime::{HookKind, skip};
 
 use crate::attach::{attach, only_port, request, status};
 use crate::net::{Layout, Node, possible};
@@ -15,7 +15,7 @@ const LEFT: usize = 1_000;
 
 /// As many interfaces as a node's pods in a day, removed without a detach.
 #[test]
-fn a_thousand_leftovers_are_removed() {
+fn a_thousand_leftover_pins_are_removed() {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
@@ -26,12 +26,12 @@ fn a_thousand_leftovers_are_removed() {
     node.batch(&(0..LEFT).map(|it| format!("link set gone{it} group 7\n")).collect::<String>());
     let gone = (0..LEFT).map(|it| ("default/p0".to_owned(), format!("gone{it}")));
     let endpoints = gone.chain([("default/p0".to_owned(), node.interface(0))]).collect();
-    let all = Request { endpoints, way: Some(Way::Clsact), ..request(&made) };
-    node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.attach(&all)).unwrap();
+    let all = Request { endpoints, way: Some(HookKind::Clsact), ..request(&made) };
+    node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.attach(&all)).unwrap();
     assert_eq!(status(&node).unwrap().endpoints.len(), LEFT + 1);
     node.ip("link del group 7");
     // Also pins that are not in the record: links made by a process that died.
-    let kernel = Kernel::open().unwrap();
+    let kernel = BpfKernel::open().unwrap();
     let map = kernel.pinned_map(&node.bpffs().join("maps/endpoints")).unwrap();
     let stray = |it: usize| node.bpffs().join(format!("links/from_pod_{}", 1_000_000 + it));
     (0..LEFT).for_each(|it| kernel.pin(std::os::fd::AsFd::as_fd(&map), &stray(it)).unwrap());
@@ -40,7 +40,7 @@ fn a_thousand_leftovers_are_removed() {
     let attached = attach(&node, &made, &[0], None).unwrap();
     assert_eq!((attached.gone.len(), attached.endpoints.len()), (LEFT, 1));
     let status = status(&node).unwrap();
-    assert!(status.endpoints.iter().all(|it| it.state == State::Enforced), "{:?}", status.endpoints);
+    assert!(status.endpoints.iter().all(|it| it.state == EnforcementState::Enforced), "{:?}", status.endpoints);
     assert_eq!(status.drift, Vec::<String>::new());
     assert_eq!(std::fs::read_dir(node.bpffs().join("links")).unwrap().count(), 0);
     assert_eq!(map.entries().unwrap().len(), 1);
@@ -49,11 +49,11 @@ fn a_thousand_leftovers_are_removed() {
 /// Names, addresses and numbers of interfaces are reused. An interface is the same one as before if our programs still
 /// run there.
 #[test]
-fn an_interface_is_another_one_when_it_comes_back_and_the_same_when_it_is_renamed() {
+fn a_recreated_interface_is_a_new_one_and_a_renamed_one_stays_attached() {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
-    for way in [Way::Tcx, Way::Clsact] {
+    for way in [HookKind::Tcx, HookKind::Clsact] {
         let node = Node::new(Layout::Routed, 2);
         let made = only_port(80);
         attach(&node, &made, &[0, 1], Some(way)).unwrap();
@@ -67,8 +67,8 @@ fn an_interface_is_another_one_when_it_comes_back_and_the_same_when_it_is_rename
         };
         assert_eq!(names(&node), ["veth0", "other1"], "{way:?}");
         match way {
-            Way::Tcx => std::fs::remove_file(links(&node).pop().unwrap()).unwrap(),
-            Way::Clsact => node.tc("qdisc del dev other1 clsact"),
+            HookKind::Tcx => std::fs::remove_file(links(&node).pop().unwrap()).unwrap(),
+            HookKind::Clsact => node.tc("qdisc del dev other1 clsact"),
         }
         // The kernel removes a link some time after its pin. Until then the program is still there, and a second link
         // is refused.
@@ -78,19 +78,19 @@ fn an_interface_is_another_one_when_it_comes_back_and_the_same_when_it_is_rename
         });
         let attached = attached.expect("the kernel lets go of the link");
         assert_eq!(attached.gone.len(), 0, "{way:?}");
-        assert!(status(&node).unwrap().endpoints.iter().all(|it| it.state == State::Enforced), "{way:?}");
+        assert!(status(&node).unwrap().endpoints.iter().all(|it| it.state == EnforcementState::Enforced), "{way:?}");
         // The interface is removed and comes back under another name: once with the same number and address, once with
         // another address.
         for (again, address) in [("third1", "02:00:00:00:00:01"), ("third1", "02:00:00:00:00:02")] {
             let before = status(&node).unwrap().endpoints.pop().unwrap().endpoint;
             node.ip(&format!("link del {}", before.interface));
             node.ip(&format!("link add {again} index {} address {address} type veth peer name peer1", before.ifindex));
-            assert_eq!(status(&node).unwrap().endpoints[1].state, State::Gone, "{way:?}");
+            assert_eq!(status(&node).unwrap().endpoints[1].state, EnforcementState::Gone, "{way:?}");
             let attached = attach(&node, &made, &[], None).unwrap();
             assert_eq!(attached.gone.iter().map(|it| it.pod.as_str()).collect::<Vec<_>>(), ["default/p1"], "{way:?}");
             let endpoints = vec![("default/p1".to_owned(), again.to_owned())];
             let again = Request { endpoints, way: Some(way), ..request(&made) };
-            node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.attach(&again)).unwrap();
+            node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.attach(&again)).unwrap();
             assert_eq!((status(&node).unwrap().drift, names(&node).len()), (Vec::new(), 2), "{way:?}");
         }
     }
@@ -105,7 +105,7 @@ fn links(node: &Node) -> Vec<std::path::PathBuf> {
 }
 
 /// Numbers of everything that is pinned, as the kernel counts its objects.
-fn pinned(node: &Node, kernel: &Kernel, maps: &mut BTreeSet<u32>, programs: &mut BTreeSet<u32>) {
+fn pinned(node: &Node, kernel: &BpfKernel, maps: &mut BTreeSet<u32>, programs: &mut BTreeSet<u32>) {
     for (directory, is_program) in [("maps", false), ("progs", true)] {
         for entry in std::fs::read_dir(node.bpffs().join(directory)).unwrap() {
             let path = entry.unwrap().path();
@@ -120,20 +120,20 @@ fn pinned(node: &Node, kernel: &Kernel, maps: &mut BTreeSet<u32>, programs: &mut
 
 /// After a switch, no map, program or memory of the previous generation remains.
 #[test]
-fn switches_in_a_row_leave_nothing() {
+fn switches_leave_no_maps_and_programs_behind() {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
     let switches = std::env::var("WEIR_LOAD_SWITCHES").ok().and_then(|it| it.parse().ok()).unwrap_or(60);
     let node = Node::new(Layout::Routed, 2);
     let made = [only_port(80), only_port(81)];
-    let kernel = Kernel::open().unwrap();
+    let kernel = BpfKernel::open().unwrap();
     let (mut maps, mut programs) = (BTreeSet::new(), BTreeSet::new());
-    attach(&node, &made[1], &[0, 1], Some(Way::Tcx)).unwrap();
+    attach(&node, &made[1], &[0, 1], Some(HookKind::Tcx)).unwrap();
     for turn in 0..switches {
         pinned(&node, &kernel, &mut maps, &mut programs);
         node.here(|| {
-            let runtime = Runtime::open(&node.bpffs(), Access::Change).unwrap().without_grace();
+            let runtime = Runtime::open(&node.bpffs(), PinAccess::Change).unwrap().without_grace();
             runtime.attach(&request(&made[turn % 2])).unwrap();
             runtime.reap().unwrap();
         });

@@ -6,9 +6,9 @@ use weir_artifact::Artifact;
 use weir_artifact::layout::MapName;
 use weir_codegen::structures::Options as Structures;
 use weir_ebpf::vm::MapKind;
-use weir_runtime::runtime::{Access, Runtime, State};
+use weir_runtime::runtime::{EnforcementState, PinAccess, Runtime};
 use weir_runtime::system::{Operation, System};
-use weir_runtime::{Error, Way, skip};
+use weir_runtime::{Error, HookKind, skip};
 
 use crate::attach::{attach, only_port, request, status};
 use crate::net::{Layout, Node, possible};
@@ -25,18 +25,18 @@ fn only(error: Error, node: &Node) -> String {
     let hint = error.hint().unwrap_or_default();
     assert!(!hint.is_empty(), "{error:?}");
     let status = status(node).unwrap();
-    assert!(status.endpoints.iter().all(|it| it.state == State::Enforced), "{status:?}");
+    assert!(status.endpoints.iter().all(|it| it.state == EnforcementState::Enforced), "{status:?}");
     assert_eq!((status.generation.unwrap().epoch, status.drift), (1, Vec::new()), "what was in force stays");
     error.to_string()
 }
 
 #[test]
-fn a_full_map_is_named_and_what_was_in_force_stays() {
+fn a_full_map_is_named_and_the_previous_generation_stays_in_force() {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
     let node = Node::new(Layout::Routed, 2);
-    attach(&node, &only_port(80), &[0, 1], Some(Way::Tcx)).unwrap();
+    attach(&node, &only_port(80), &[0, 1], Some(HookKind::Tcx)).unwrap();
     let (whole, file) = in_maps();
     let mut tried = Vec::new();
     for image in &whole.maps {
@@ -50,10 +50,10 @@ fn a_full_map_is_named_and_what_was_in_force_stays() {
         let error = attach(&node, &(small, file.clone()), &[], None).unwrap_err();
         assert!(matches!(&error, Error::Full { map, .. } if map == image.name.name()), "{error:?}");
         let text = only(error, &node);
-        let expected = format!("the map {} is full: {room} of {room} entries, and none left for ", image.name.name());
+        let expected = format!("the map {} is full: {room} of {room} entries; no room for ", image.name.name());
         assert!(text.starts_with(&expected), "{text}");
         if image.name == MapName::Rows {
-            assert!(text.ends_with("what default/of-p1 allow"), "{text}");
+            assert!(text.ends_with("a row of the policies default/of-p1"), "{text}");
         }
         tried.push(image.name.name());
     }
@@ -63,24 +63,24 @@ fn a_full_map_is_named_and_what_was_in_force_stays() {
 }
 
 #[test]
-fn a_kernel_that_is_too_old_is_told_from_a_fault() {
+fn errors_of_a_too_old_kernel_name_its_version() {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
     let node = Node::new(Layout::Routed, 2);
-    attach(&node, &only_port(80), &[0, 1], Some(Way::Tcx)).unwrap();
+    attach(&node, &only_port(80), &[0, 1], Some(HookKind::Tcx)).unwrap();
     let made = only_port(81);
     let request = request(&made);
     let attach_to = |release: &str, refused: Operation| {
         let no = move |operation| (operation == refused).then_some(libc::EINVAL);
         node.here(|| {
             let system = System::with_faults(Box::new(no)).unwrap().pretending(release);
-            Runtime::with_system(system, &node.bpffs(), Access::Change)?.attach(&request)
+            Runtime::with_system(system, &node.bpffs(), PinAccess::Change)?.attach(&request)
         })
     };
     for refused in [Operation::CreateMap, Operation::Load] {
         let error = attach_to("5.4.0-42-generic", refused).unwrap_err();
-        let expected = "this is Linux 5.4.0-42-generic, and 5.14 is the oldest that weir runs on";
+        let expected = "Linux 5.4.0-42-generic is too old: weir needs 5.14 or later";
         assert_eq!(only(error, &node), expected, "{refused:?}");
         for known in ["5.14.0", "6.1.0-56-cloud-amd64", "10.0"] {
             let error = attach_to(known, refused).unwrap_err();
@@ -90,28 +90,28 @@ fn a_kernel_that_is_too_old_is_told_from_a_fault() {
     // The kernel reports an old release, but accepts everything: the release is not checked.
     node.here(|| {
         let system = System::open().unwrap().pretending("4.18.0-553.el8_10.x86_64");
-        Runtime::with_system(system, &node.bpffs(), Access::Change)?.attach(&request)
+        Runtime::with_system(system, &node.bpffs(), PinAccess::Change)?.attach(&request)
     })
     .unwrap();
 }
 
 #[test]
-fn two_agents_at_once_change_one_after_the_other() {
+fn two_processes_make_changes_one_after_the_other() {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
     let node = Node::new(Layout::Routed, 2);
     let made = [only_port(80), only_port(81)];
-    attach(&node, &made[0], &[0, 1], Some(Way::Tcx)).unwrap();
+    attach(&node, &made[0], &[0, 1], Some(HookKind::Tcx)).unwrap();
     // While one process works, the error of the other names it.
     node.here(|| {
-        let _at_work = Runtime::open(&node.bpffs(), Access::Change).unwrap();
-        let error = Runtime::open(&node.bpffs(), Access::Change).unwrap_err();
+        let _at_work = Runtime::open(&node.bpffs(), PinAccess::Change).unwrap();
+        let error = Runtime::open(&node.bpffs(), PinAccess::Change).unwrap_err();
         let here = std::process::id();
         assert!(matches!(error, Error::Locked { process: Some(process), .. } if process == here), "{error:?}");
         assert!(error.to_string().ends_with(&format!("(process {here})")), "{error}");
         // Reading the status needs no lock.
-        Runtime::open(&node.bpffs(), Access::Read).unwrap().status().unwrap();
+        Runtime::open(&node.bpffs(), PinAccess::Read).unwrap().status().unwrap();
     });
     // Two short operations both get their turn, even on a slow machine, and each switch is complete.
     let turns = 10;
@@ -127,7 +127,7 @@ fn two_agents_at_once_change_one_after_the_other() {
     });
     let status = status(&node).unwrap();
     assert_eq!((status.drift, status.switching_to), (Vec::new(), None));
-    assert!(status.endpoints.iter().all(|it| it.state == State::Enforced));
+    assert!(status.endpoints.iter().all(|it| it.state == EnforcementState::Enforced));
 }
 
 /// Retries until it gets a turn. There is no time limit: the time depends more on the machine than on the lock.

@@ -2,10 +2,10 @@
 
 use std::os::fd::AsFd as _;
 
-use weir_runtime::runtime::{Access, Runtime};
-use weir_runtime::sys::netlink::{Filter, Put, Socket};
-use weir_runtime::sys::{Hook, Kernel, Link, Map, MapDefinition, MapType, Program};
-use weir_runtime::{Error, Neighbour, Now, Way, skip};
+use weir_runtime::runtime::{PinAccess, Runtime};
+use weir_runtime::sys::netlink::{Filter, NetlinkSocket, Put};
+use weir_runtime::sys::{BpfKernel, Hook, KernelLink, KernelMap, KernelProgram, MapDefinition, MapType};
+use weir_runtime::{Error, HookKind, HookNeighbour, StateAfterFailure, skip};
 
 use crate::attach::{attach, each, only_port, status};
 use crate::net::{Layout, Node, pod_address, possible};
@@ -13,13 +13,13 @@ use crate::probe::{connect, serve};
 
 /// A program that counts the packets that it sees, and passes them on to the next program.
 struct Counter {
-    seen: Map,
-    program: Program,
+    seen: KernelMap,
+    program: KernelProgram,
 }
 
 impl Counter {
     fn new(name: &str) -> Self {
-        let kernel = Kernel::open().unwrap();
+        let kernel = BpfKernel::open().unwrap();
         let definition =
             MapDefinition { map_type: MapType::Array, key_size: 4, value_size: 8, max_entries: 1, flags: 0 };
         let seen = kernel.create_map(&definition, None).unwrap();
@@ -45,14 +45,14 @@ impl Counter {
 
     /// Attaches it before all other programs on the host's egress hook towards pod 1. A TCX link lives as long as the
     /// returned value.
-    fn put(&self, node: &Node, way: Way) -> Option<Link> {
+    fn put(&self, node: &Node, way: HookKind) -> Option<KernelLink> {
         let name = self.program.info().unwrap().name;
         node.here(|| {
-            let socket = Socket::open().unwrap();
+            let socket = NetlinkSocket::open().unwrap();
             let ifindex = socket.interface_named(&node.interface(1)).unwrap().ifindex;
             match way {
-                Way::Tcx => Some(Kernel::open().unwrap().attach(&self.program, ifindex, Hook::Egress).unwrap()),
-                Way::Clsact => {
+                HookKind::Tcx => Some(BpfKernel::open().unwrap().attach(&self.program, ifindex, Hook::Egress).unwrap()),
+                HookKind::Clsact => {
                     socket.add_clsact(ifindex).unwrap();
                     // Among filters of the same priority, the one that is added last runs first.
                     let handle = name.len() as u32;
@@ -74,7 +74,7 @@ fn send_many(node: &Node, to: std::net::IpAddr) {
 }
 
 #[test]
-fn programs_of_others_before_and_after_ours_work_and_are_named() {
+fn foreign_programs_before_and_after_ours_work_and_are_named() {
     each(|node, way| {
         [80, 81].into_iter().for_each(|port| serve(node, 1, port));
         let (first, last) = (Counter::new("stands_before"), Counter::new("stands_after"));
@@ -91,14 +91,15 @@ fn programs_of_others_before_and_after_ours_work_and_are_named() {
         send_many(node, pod_address(1, false));
         let [before, after] = [first.seen() - before, last.seen() - after];
         assert!(before >= MANY && after < MANY, "{way:?}: {before} before, {after} after");
-        let named = |all: &[Neighbour]| -> Vec<(String, bool)> {
+        let named = |all: &[HookNeighbour]| -> Vec<(String, bool)> {
             all.iter().filter(|it| it.way == way).map(|it| (it.name.clone(), it.before)).collect()
         };
         let expected = [("stands_before".to_owned(), true), ("stands_after".to_owned(), false)];
         assert_eq!(named(&status(node).unwrap().neighbours), expected, "{way:?}");
         // A switch leaves them where they are, and its result lists them too.
         let attached = attach(node, &only_port(81), &[], None).unwrap();
-        let there = node.here(|| Runtime::open(&node.bpffs(), Access::Read)?.neighbours(&attached.endpoints)).unwrap();
+        let there =
+            node.here(|| Runtime::open(&node.bpffs(), PinAccess::Read)?.neighbours(&attached.endpoints)).unwrap();
         assert_eq!(named(&there), expected, "{way:?}");
         let (before, after) = (first.seen(), last.seen());
         assert!(connect(node, 0, pod_address(1, false), 81).is_some(), "{way:?}");
@@ -110,32 +111,33 @@ fn programs_of_others_before_and_after_ours_work_and_are_named() {
 /// list, and another program's filter with the earliest priority. The error names both, and the status does not claim
 /// that the pod is enforced.
 #[test]
-fn what_is_in_the_way_is_named_and_nothing_is_said_to_be_in_force() {
+fn an_obstacle_at_a_hook_is_named_and_the_attach_fails() {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
-    for (qdisc, said) in
-        [("ingress", "a qdisc of kind ingress is in clsact's place"), ("clsact", "other:[*fsobj] has priority 1 there")]
-    {
+    for (qdisc, said) in [
+        ("ingress", "an ingress qdisc where clsact should be"),
+        ("clsact", "the filter other:[*fsobj] with priority 1"),
+    ] {
         let node = Node::new(Layout::Routed, 2);
         [80, 81].into_iter().for_each(|port| serve(&node, 1, port));
         node.tc(&format!("qdisc add dev veth1 {qdisc}"));
         let (other, pin) = (Counter::new("stands_first"), node.bpffs().with_file_name("other"));
         if qdisc == "clsact" {
-            Kernel::open().unwrap().pin(other.program.as_fd(), &pin).unwrap();
+            BpfKernel::open().unwrap().pin(other.program.as_fd(), &pin).unwrap();
             let program = format!("bpf direct-action object-pinned {}", pin.display());
             node.tc(&format!("filter add dev veth1 egress prio 1 protocol ip {program}"));
         }
-        let error = attach(&node, &only_port(80), &[0, 1], Some(Way::Clsact)).unwrap_err();
+        let error = attach(&node, &only_port(80), &[0, 1], Some(HookKind::Clsact)).unwrap_err();
         let Error::Partial(failures) = &error else { panic!("{error:?}") };
         assert_eq!(failures.iter().map(|it| it.pod.as_str()).collect::<Vec<_>>(), ["default/p1"], "{error}");
-        assert!(failures[0].why.contains(said) && failures[0].now == Now::Open, "{error}");
+        assert!(failures[0].why.contains(said) && failures[0].now == StateAfterFailure::Open, "{error}");
         assert!(connect(&node, 0, pod_address(1, false), 81).is_some(), "as it said: not enforced");
         let enforced = status(&node).unwrap().endpoints;
         assert_eq!(enforced.iter().map(|it| it.endpoint.pod.as_str()).collect::<Vec<_>>(), ["default/p0"]);
         // The step that the error's text advises.
         node.tc(&format!("qdisc del dev veth1 {qdisc}"));
-        attach(&node, &only_port(80), &[1], Some(Way::Clsact)).unwrap();
+        attach(&node, &only_port(80), &[1], Some(HookKind::Clsact)).unwrap();
         assert!(connect(&node, 0, pod_address(1, false), 80).is_some());
         assert!(connect(&node, 0, pod_address(1, false), 81).is_none());
     }

@@ -64,7 +64,7 @@ pub(crate) fn possible() -> Result<(), String> {
 
 fn try_out() -> Result<(), String> {
     sweep();
-    weir_runtime::sys::Kernel::open().map_err(|error| format!("no bpf system call: {error}"))?;
+    weir_runtime::sys::BpfKernel::open().map_err(|error| format!("no bpf system call: {error}"))?;
     let name = format!("{PREFIX}{}x", std::process::id());
     if !run(&format!("ip netns add {name}")) {
         return Err("no network namespaces".to_owned());

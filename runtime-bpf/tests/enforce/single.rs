@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use weir_artifact::Artifact;
 use weir_artifact::structure::{Place, Structure};
 use weir_classes::{PeerId, Scope, classify};
-use weir_codegen::structures::Options as Structures;
 use weir_model::Assumptions;
-use weir_runtime::runtime::{Access, Runtime};
+use weir_codegen::structures::Options as Structures;
+use weir_runtime::runtime::{PinAccess, Runtime};
 use weir_runtime::system::{Operation, System};
-use weir_runtime::{Error, Way, skip};
+use weir_runtime::{Error, HookKind, skip};
 
 use crate::attach::{attach, status};
 use crate::net::{Layout, Node, pod_address, possible};
@@ -51,11 +51,11 @@ fn classes() -> [PeerId; 2] {
 
 fn write(node: &Node, changes: &[(IpAddr, PeerId)], again: bool) -> Result<(), Error> {
     let changes: Vec<_> = changes.iter().map(|(address, class)| (*address, Some(class.0))).collect();
-    node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.write_addresses(&changes, again))
+    node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.write_addresses(&changes, again))
 }
 
 #[test]
-fn an_address_that_is_listed_by_now_is_denied_and_its_flows_end() {
+fn a_newly_listed_address_is_denied_and_its_flows_end() {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
@@ -63,7 +63,7 @@ fn an_address_that_is_listed_by_now_is_denied_and_its_flows_end() {
     let [allowed, denied] = classes();
     let (p0, p1) = (pod_address(0, false), pod_address(1, false));
     serve(node, 1, 80);
-    attach(node, &made(), &[1], Some(Way::Clsact)).unwrap();
+    attach(node, &made(), &[1], Some(HookKind::Clsact)).unwrap();
     let mut stream = connect(node, 0, p1, 80).expect("80 is allowed");
     assert!(is_alive(&mut stream));
     let before = status(node).unwrap().generation.unwrap().epoch;
@@ -82,19 +82,19 @@ fn an_address_that_is_listed_by_now_is_denied_and_its_flows_end() {
 
 /// The number of the generation that judged p0's connection to p1 last.
 fn judged_by(node: &Node) -> u32 {
-    let flows = node.here(|| Runtime::open(&node.bpffs(), Access::Read)?.flows()).unwrap();
+    let flows = node.here(|| Runtime::open(&node.bpffs(), PinAccess::Read)?.flows()).unwrap();
     let found = flows.iter().find(|it| it.remote.ip == pod_address(0, false) && it.local.port == Some(80));
     found.unwrap_or_else(|| panic!("{flows:#?}")).generation
 }
 
 #[test]
-fn flows_of_an_address_that_only_has_another_owner_are_judged_again_and_go_on() {
+fn flows_of_an_address_with_a_new_owner_are_judged_again_and_continue() {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
     let node = &Node::new(Layout::Routed, 2);
     serve(node, 1, 80);
-    attach(node, &made(), &[1], Some(Way::Clsact)).unwrap();
+    attach(node, &made(), &[1], Some(HookKind::Clsact)).unwrap();
     let mut stream = connect(node, 0, pod_address(1, false), 80).expect("80 is allowed");
     let before = status(node).unwrap().generation.unwrap().epoch;
     assert!(is_alive(&mut stream));
@@ -111,12 +111,12 @@ fn flows_of_an_address_that_only_has_another_owner_are_judged_again_and_go_on() 
 }
 
 #[test]
-fn an_epoch_that_a_process_has_not_brought_into_force_is_in_force_after_the_next_look() {
+fn a_recorded_epoch_comes_into_force_with_the_next_repair() {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
     let node = &Node::new(Layout::Routed, 2);
-    attach(node, &made(), &[1], Some(Way::Clsact)).unwrap();
+    attach(node, &made(), &[1], Some(HookKind::Clsact)).unwrap();
     // The record is written, then the process cannot look up the configuration.
     let looks = AtomicU32::new(0);
     let faults = move |operation: Operation| {
@@ -125,16 +125,16 @@ fn an_epoch_that_a_process_has_not_brought_into_force_is_in_force_after_the_next
     };
     let refused = node.here(|| {
         let system = System::with_faults(Box::new(faults)).unwrap();
-        Runtime::with_system(system, &node.bpffs(), Access::Change)?.write_addresses(&[], true)
+        Runtime::with_system(system, &node.bpffs(), PinAccess::Change)?.write_addresses(&[], true)
     });
     assert!(matches!(refused, Err(Error::Kernel { .. })), "{refused:?}");
     assert_eq!(status(node).unwrap().drift, ["the map config has another generation's number"]);
-    node.here(|| Runtime::open(&node.bpffs(), Access::Change)?.mend()).unwrap();
+    node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.repair()).unwrap();
     assert_eq!(status(node).unwrap().drift, Vec::<String>::new());
 }
 
 #[test]
-fn what_was_written_is_gone_with_the_next_generation_even_if_that_is_the_same() {
+fn the_same_artifact_attached_again_removes_single_entries() {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
@@ -143,7 +143,7 @@ fn what_was_written_is_gone_with_the_next_generation_even_if_that_is_the_same() 
     let (p0, p1) = (pod_address(0, false), pod_address(1, false));
     serve(node, 1, 80);
     let made = made();
-    attach(node, &made, &[1], Some(Way::Clsact)).unwrap();
+    attach(node, &made, &[1], Some(HookKind::Clsact)).unwrap();
     write(node, &[(p0, denied)], true).unwrap();
     assert!(connect(node, 0, p1, 80).is_none());
     attach(node, &made, &[], None).unwrap();
@@ -152,13 +152,13 @@ fn what_was_written_is_gone_with_the_next_generation_even_if_that_is_the_same() 
 }
 
 #[test]
-fn more_changes_than_there_is_room_for_are_refused_aloud() {
+fn changes_that_do_not_fit_are_refused_with_an_error() {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
     let node = &Node::new(Layout::Routed, 2);
     let [_, denied] = classes();
-    attach(node, &made(), &[1], Some(Way::Clsact)).unwrap();
+    attach(node, &made(), &[1], Some(HookKind::Clsact)).unwrap();
     let changes = |count: u32| (0..count).map(|number| (listed(LISTED + number), denied)).collect::<Vec<_>>();
     write(node, &changes(LISTED / 16), true).unwrap();
     match write(node, &changes(LISTED / 2), true) {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use weir_runtime::events::Event;
-use weir_runtime::runtime::{Access, Runtime};
+use weir_runtime::events::DatapathEvent;
+use weir_runtime::runtime::{PinAccess, Runtime};
 use weir_runtime::skip;
 
 use crate::attach::attach;
@@ -19,9 +19,9 @@ fn audited(policy: &str) -> String {
 }
 
 /// The records about TCP packets that `act` causes. (A bridge sends multicast reports of its own, when it likes.)
-fn told(node: &Node, act: impl FnOnce() + Send) -> Vec<Event> {
+fn events_during(node: &Node, act: impl FnOnce() + Send) -> Vec<DatapathEvent> {
     node.here(|| {
-        let runtime = Runtime::open(&node.bpffs(), Access::Read).unwrap();
+        let runtime = Runtime::open(&node.bpffs(), PinAccess::Read).unwrap();
         let mut events = runtime.events().unwrap();
         act();
         let mut all = Vec::new();
@@ -35,12 +35,12 @@ fn told(node: &Node, act: impl FnOnce() + Send) -> Vec<Event> {
 }
 
 fn packets(node: &Node, reason: &str) -> u64 {
-    let counters = node.here(|| Runtime::open(&node.bpffs(), Access::Read)?.counters()).unwrap();
+    let counters = node.here(|| Runtime::open(&node.bpffs(), PinAccess::Read)?.counters()).unwrap();
     counters.iter().filter(|it| it.outcome == reason).map(|it| it.packets).sum()
 }
 
 #[test]
-fn what_audited_policies_would_deny_passes_and_is_told_with_their_names() {
+fn packets_that_audited_policies_would_deny_pass_and_are_reported() {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
@@ -51,9 +51,9 @@ fn what_audited_policies_would_deny_passes_and_is_told_with_their_names() {
         attach(node, &made, &[0, 1, 2], None).unwrap();
         for v6 in [false, true] {
             let to = pod_address(1, v6);
-            assert!(told(node, || _ = connect(node, 0, to, 80).expect("nothing is enforced")).is_empty());
+            assert!(events_during(node, || _ = connect(node, 0, to, 80).expect("nothing is enforced")).is_empty());
             let mut stream = None;
-            let events = told(node, || stream = connect(node, 2, to, 80));
+            let events = events_during(node, || stream = connect(node, 2, to, 80));
             assert!(is_alive(&mut stream.expect("nothing is enforced")));
             let [event] = events.as_slice() else { panic!("{events:#?}") };
             assert_eq!(
@@ -73,7 +73,7 @@ fn what_audited_policies_would_deny_passes_and_is_told_with_their_names() {
 }
 
 #[test]
-fn what_audited_policies_would_allow_is_dropped_and_told_with_their_names() {
+fn packets_that_audited_policies_would_allow_are_dropped_and_reported() {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
@@ -82,8 +82,8 @@ fn what_audited_policies_would_allow_is_dropped_and_told_with_their_names() {
     let more = audited(&policy(1, "Ingress", FROM_P2)).replace("of-p1", "more-of-p1");
     let made = artifact(&cluster(3, &(policy(1, "Ingress", FROM_P0) + &more)));
     attach(node, &made, &[0, 1, 2], None).unwrap();
-    let events = told(node, || assert!(connect(node, 2, pod_address(1, false), 80).is_none(), "it is denied"));
-    let event = events.first().expect("it is told");
+    let events = events_during(node, || assert!(connect(node, 2, pod_address(1, false), 80).is_none(), "it is denied"));
+    let event = events.first().expect("an event is reported");
     assert_eq!((event.outcome, event.direction), ("would-allow", "ingress"));
     assert_eq!(
         (&event.why.policies, &event.why.staged),

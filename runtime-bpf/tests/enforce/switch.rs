@@ -5,9 +5,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use weir_runtime::runtime::{Access, Request, Runtime};
+use weir_runtime::runtime::{PinAccess, Request, Runtime};
 use weir_runtime::system::{Operation, System};
-use weir_runtime::{Error, Way, skip};
+use weir_runtime::{Error, HookKind, skip};
 
 use crate::attach::{attach, each, request};
 use crate::net::{Layout, Node, pod_address, possible};
@@ -24,7 +24,7 @@ fn pair(first: &str, second: &str) -> [Made; 2] {
 }
 
 /// Switches back and forth between two generations while `load` runs; then sets the flag that stops `load`.
-fn switch_under(node: &Node, way: Way, made: &[Made; 2], load: impl FnOnce(&AtomicBool) + Send) {
+fn switch_under(node: &Node, way: HookKind, made: &[Made; 2], load: impl FnOnce(&AtomicBool) + Send) {
     attach(node, &made[1], &[0, 1], Some(way)).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -39,8 +39,8 @@ fn switch_under(node: &Node, way: Way, made: &[Made; 2], load: impl FnOnce(&Atom
 
 /// Switches to `made`, but the process dies when it is about to place the program at hook number `point`, and no other
 /// process continues the switch.
-fn stop_before(node: &Node, made: &Made, way: Way, point: usize) -> Result<(), Error> {
-    let place = if way == Way::Tcx { Operation::Replace } else { Operation::PutFilter };
+fn stop_before(node: &Node, made: &Made, way: HookKind, point: usize) -> Result<(), Error> {
+    let place = if way == HookKind::Tcx { Operation::Replace } else { Operation::PutFilter };
     let met = AtomicUsize::new(0);
     let dead = move |operation| {
         let placed = met.load(Ordering::Relaxed);
@@ -51,7 +51,7 @@ fn stop_before(node: &Node, made: &Made, way: Way, point: usize) -> Result<(), E
     };
     node.here(|| {
         let system = System::with_faults(Box::new(dead)).unwrap();
-        let runtime = Runtime::with_system(system, &node.bpffs(), Access::Change)?.without_grace();
+        let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change)?.without_grace();
         runtime.attach(&Request { way: Some(way), ..request(made) }).map(drop)
     })
 }
@@ -93,7 +93,7 @@ fn flood(node: &Node, stop: &AtomicBool) -> (u64, u64) {
 }
 
 #[test]
-fn no_packet_is_let_through_by_a_mixture_of_generations() {
+fn no_packet_passes_because_two_generations_judge_it() {
     let egress_only = policy(1, "Ingress", "ingress: []");
     let ingress_only = policy(0, "Egress", "egress: []");
     each(|node, way| {
@@ -109,7 +109,7 @@ fn no_packet_is_let_through_by_a_mixture_of_generations() {
 /// The same without chance: the switch stops after each number of replaced programs, and either generation may be the
 /// first one. One generation denies at p0 and the other at p1, for packets to p1 and from p1.
 #[test]
-fn a_switch_that_ends_anywhere_lets_no_mixture_through() {
+fn an_interrupted_switch_passes_no_packet_that_both_generations_deny() {
     let only_p0 = policy(0, "Ingress, Egress", "ingress: [], egress: []");
     let only_p1 = policy(1, "Ingress, Egress", "ingress: [], egress: []");
     let made = pair(&only_p0, &only_p1);
@@ -117,7 +117,7 @@ fn a_switch_that_ends_anywhere_lets_no_mixture_through() {
     if let Err(reason) = possible() {
         skip!("{reason}");
     }
-    for way in [Way::Tcx, Way::Clsact] {
+    for way in [HookKind::Tcx, HookKind::Clsact] {
         let node = Node::new(Layout::Routed, 2);
         attach(&node, &without, &[0, 1], Some(way)).unwrap();
         assert_eq!(arrived(&node), 4, "nothing is denied yet");
@@ -154,7 +154,7 @@ fn arrived(node: &Node) -> usize {
 }
 
 #[test]
-fn what_both_generations_deny_does_not_get_through() {
+fn no_packet_that_both_generations_deny_passes() {
     let one = policy(1, "Ingress", "ingress: [{ports: [{port: 80}]}]");
     let other = policy(1, "Ingress", "ingress: [{ports: [{port: 81}]}]");
     each(|node, way| {
@@ -167,7 +167,7 @@ fn what_both_generations_deny_does_not_get_through() {
 }
 
 #[test]
-fn what_both_generations_allow_loses_nothing() {
+fn no_packet_that_both_generations_allow_is_lost() {
     let one = policy(1, "Ingress", "ingress: [{ports: [{port: 7, protocol: UDP}, {port: 80}]}]");
     let other = policy(1, "Ingress, Egress", "ingress: [{ports: [{port: 7, protocol: UDP}]}], egress: []");
     each(|node, way| {

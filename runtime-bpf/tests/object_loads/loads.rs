@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use weir_ebpf::target::Target;
 use weir_runtime::skip;
-use weir_runtime::sys::{Kernel, kernel_version};
+use weir_runtime::sys::{BpfKernel, kernel_version};
 
 use crate::cluster;
 
@@ -57,7 +57,7 @@ fn good(program: &str, arguments: &[&str]) -> String {
 
 /// The first requirement that is missing, if any.
 fn missing(tools: &[(&str, &str)]) -> Option<String> {
-    if let Err(error) = Kernel::open() {
+    if let Err(error) = BpfKernel::open() {
         return Some(format!("no bpf system call: {error}"));
     }
     let absent = |(tool, version): &&(&str, &str)| !run(tool, &[version]).is_ok_and(|output| output.status.success());

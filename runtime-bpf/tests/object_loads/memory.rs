@@ -4,7 +4,7 @@ use weir_artifact::map_image::MapImage;
 use weir_artifact::memory;
 use weir_ebpf::vm::MapKind;
 use weir_runtime::skip;
-use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType};
+use weir_runtime::sys::{BpfKernel, KernelMap, MapDefinition, MapType};
 
 use crate::cluster;
 
@@ -23,7 +23,7 @@ fn map_type(kind: MapKind) -> MapType {
     }
 }
 
-fn create(kernel: &Kernel, image: &MapImage) -> Map {
+fn create(kernel: &BpfKernel, image: &MapImage) -> KernelMap {
     let spec = &image.spec;
     let definition = MapDefinition {
         map_type: map_type(spec.kind),
@@ -38,7 +38,7 @@ fn create(kernel: &Kernel, image: &MapImage) -> Map {
 }
 
 /// `memlock` of the map's descriptor.
-fn charged(map: &Map) -> u64 {
+fn charged(map: &KernelMap) -> u64 {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", map.descriptor())).unwrap();
     let value = info.lines().find_map(|line| line.strip_prefix("memlock:"));
     value.unwrap().trim().parse().unwrap()
@@ -58,8 +58,8 @@ fn close(predicted: u64, actual: u64) -> bool {
 }
 
 #[test]
-fn the_kernel_charges_what_was_predicted() {
-    let kernel = match Kernel::open() {
+fn the_kernel_charges_the_predicted_bytes() {
+    let kernel = match BpfKernel::open() {
         Ok(kernel) => kernel,
         Err(error) => skip!("no bpf system call: {error}"),
     };

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use weir_artifact::layout::MapName;
 use weir_artifact::map_image::with_few_flows;
 use weir_ebpf::code::{ByteOrder, encode};
+use weir_artifact::layout::MapName;
+use weir_model::Direction;
 use weir_ebpf::vm::{MapFlags, MapKind};
 use weir_fuzz::generators::Random;
 use weir_fuzz::generators::sequences::{Abilities, sequence};
@@ -18,8 +19,7 @@ use weir_fuzz::oracles::datapath::machine::{
 };
 use weir_fuzz::oracles::datapath::packet::Packet;
 use weir_fuzz::oracles::datapath::worlds::{World, worlds};
-use weir_model::Direction;
-use weir_runtime::sys::{Kernel, Map, Program};
+use weir_runtime::sys::{BpfKernel, KernelMap, KernelProgram};
 
 use super::{context, definition, kernel};
 
@@ -29,16 +29,16 @@ const PACKETS: usize = 10_000;
 
 struct InKernel<'w> {
     worlds: &'w [World],
-    shared: BTreeMap<MapName, (Map, MapKind)>,
-    own: Vec<BTreeMap<MapName, Map>>,
-    programs: Vec<[Program; 2]>,
+    shared: BTreeMap<MapName, (KernelMap, MapKind)>,
+    own: Vec<BTreeMap<MapName, KernelMap>>,
+    programs: Vec<[KernelProgram; 2]>,
     world: usize,
     pod: Option<usize>,
     turn: u64,
 }
 
 impl<'w> InKernel<'w> {
-    fn new(kernel: &Kernel, worlds: &'w [World]) -> Self {
+    fn new(kernel: &BpfKernel, worlds: &'w [World]) -> Self {
         let (mut shared, mut own, mut programs) = (BTreeMap::new(), Vec::new(), Vec::new());
         for world in worlds {
             let mut of_world = BTreeMap::new();
@@ -71,7 +71,7 @@ impl<'w> InKernel<'w> {
     }
 }
 
-fn filled(kernel: &Kernel, image: &weir_artifact::map_image::MapImage) -> Map {
+fn filled(kernel: &BpfKernel, image: &weir_artifact::map_image::MapImage) -> KernelMap {
     let map = kernel.create_map(&definition(&image.spec), None).unwrap();
     for (key, value) in &image.entries {
         map.update(key, value, 0).unwrap();
@@ -134,7 +134,7 @@ impl Machine for InKernel<'_> {
 }
 
 #[test]
-fn every_sequence_of_packets_fares_in_the_kernel_as_the_model_says() {
+fn every_sequence_of_packets_has_the_models_outcomes_in_the_kernel() {
     let Some(kernel) = kernel() else { return };
     let worlds = worlds().unwrap();
     let mut machine = InKernel::new(&kernel, &worlds);

@@ -53,7 +53,7 @@ struct Shared<'a> {
 }
 
 #[test]
-fn no_flow_is_taken_for_another_while_all_cpus_change_one_bucket() {
+fn flows_stay_distinct_while_all_cpus_change_one_bucket() {
     let Some(kernel) = kernel() else { return };
     let parts = one_bucket();
     for family in FAMILIES {

@@ -1,29 +1,29 @@
 //! One look-up as a kernel program, with the maps that its structure needs.
 
+use weir_objects::address::Family;
 use weir_classes::AddressMap;
+use weir_ebpf::asm::Asm;
+use weir_ebpf::code::{ByteOrder, encode};
+use weir_ebpf::target::Target;
 use weir_codegen::emit::{Plan, emit_look_up};
 use weir_codegen::image::address_maps;
 use weir_codegen::ir::{Program, Tables};
 use weir_codegen::lower;
+use weir_model::Direction;
 use weir_codegen::structures::rows::Rows;
 use weir_codegen::structures::{Options, Structures};
-use weir_ebpf::asm::Asm;
-use weir_ebpf::code::{ByteOrder, encode};
-use weir_ebpf::target::Target;
 use weir_ebpf::vm::{MapFlags, MapKind};
-use weir_model::Direction;
-use weir_objects::address::Family;
-use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType};
+use weir_runtime::sys::{BpfKernel, KernelMap, MapDefinition, MapType};
 
 /// The numbers of the caller's own maps begin here.
 pub(crate) const OWN: u32 = 1_000;
 
 /// A loaded look-up; the maps live as long as it does.
 pub(crate) struct LookUp {
-    pub(crate) program: weir_runtime::sys::Program,
+    pub(crate) program: weir_runtime::sys::KernelProgram,
     /// Instructions that the verifier walked.
     pub(crate) walked: u64,
-    _maps: Vec<(u32, Map)>,
+    _maps: Vec<(u32, KernelMap)>,
 }
 
 /// The address map, laid out.
@@ -35,16 +35,16 @@ pub(crate) fn lay_out(addresses: AddressMap, options: &Options) -> Tables {
 
 /// Loads the look-up; `own` are the caller's maps, by number from [`OWN`] on.
 pub(crate) fn load(
-    kernel: &Kernel,
+    kernel: &BpfKernel,
     tables: &Tables,
     family: Family,
-    own: &[&Map],
+    own: &[&KernelMap],
     address: impl FnOnce(&mut Asm),
 ) -> LookUp {
     let decisions: [Program; 2] = Direction::ALL.map(|direction| lower::lower(direction, tables));
     let plan = Plan { target: Target::BASE, decisions: decisions.each_ref(), tables, families: vec![family] };
     let program = emit_look_up(&plan, family, address).unwrap();
-    let maps: Vec<(u32, Map)> =
+    let maps: Vec<(u32, KernelMap)> =
         address_maps(tables, family).iter().map(|image| (image.name as u32, make(kernel, image))).collect();
     let of_structure = |number: u32| maps.iter().find(|(name, _)| *name == number).map(|(_, map)| map.descriptor());
     let insns = program.link(|map| match map.0.checked_sub(OWN) {
@@ -61,7 +61,7 @@ pub(crate) fn load(
     LookUp { program, walked, _maps: maps }
 }
 
-pub(crate) fn make(kernel: &Kernel, image: &weir_artifact::map_image::MapImage) -> Map {
+pub(crate) fn make(kernel: &BpfKernel, image: &weir_artifact::map_image::MapImage) -> KernelMap {
     let map_type = match image.spec.kind {
         MapKind::Array => MapType::Array,
         MapKind::Hash => MapType::Hash,
@@ -91,12 +91,19 @@ pub(crate) fn make(kernel: &Kernel, image: &weir_artifact::map_image::MapImage) 
     map
 }
 
-fn array_like(kernel: &Kernel, map_type: MapType, key_size: u32, value_size: u32, max_entries: u32, flags: u32) -> Map {
+fn array_like(
+    kernel: &BpfKernel,
+    map_type: MapType,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    flags: u32,
+) -> KernelMap {
     kernel.create_map(&MapDefinition { map_type, key_size, value_size, max_entries, flags }, None).unwrap()
 }
 
 /// An array of one value.
-pub(crate) fn value(kernel: &Kernel, bytes: &[u8]) -> Map {
+pub(crate) fn value(kernel: &BpfKernel, bytes: &[u8]) -> KernelMap {
     let map = array_like(kernel, MapType::Array, 4, bytes.len() as u32, 1, 0);
     map.update(&[0; 4], bytes, 0).unwrap();
     map

@@ -15,7 +15,7 @@ use weir_ebpf::insn::{Reg, Size};
 use weir_fuzz::generators::Random;
 use weir_objects::address::Family;
 use weir_runtime::skip;
-use weir_runtime::sys::Kernel;
+use weir_runtime::sys::BpfKernel;
 
 fn from_input(asm: &mut Asm) {
     asm.load_map_value(Reg::R1, MapRef(OWN), 0);
@@ -27,7 +27,7 @@ fn from_input(asm: &mut Asm) {
 
 /// How many look-ups were compared.
 #[track_caller]
-fn check(kernel: &Kernel, seed: u64, family: Family, forced: &[(Place, Structure)]) -> usize {
+fn check(kernel: &BpfKernel, seed: u64, family: Family, forced: &[(Place, Structure)]) -> usize {
     let most = [3, 60, 3_000][seed as usize % 3];
     let (map, asked) = generate(&mut Random::new(seed), family, most);
     let tables = lay_out(map, &Options { forced: forced.to_vec(), ..Options::default() });
@@ -48,8 +48,8 @@ fn check(kernel: &Kernel, seed: u64, family: Family, forced: &[(Place, Structure
 }
 
 #[test]
-fn the_kernel_finds_what_the_map_says_in_every_structure() {
-    let kernel = match Kernel::open() {
+fn every_structure_finds_the_same_classes_in_the_kernel() {
+    let kernel = match BpfKernel::open() {
         Ok(kernel) => kernel,
         Err(error) => skip!("no bpf system call: {error}"),
     };

@@ -6,7 +6,7 @@ use weir_ebpf::disasm::disassemble;
 use weir_ebpf::insn::{AluOp, AtomicOp, Insn, Operand, Reg, Width};
 use weir_ebpf::target::{Feature, Target};
 use weir_ebpf::vm::{ANY, Host, MapFlags, MapId, MapKind, MapSpec, Skb, Vm};
-use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType, Program};
+use weir_runtime::sys::{BpfKernel, KernelMap, KernelProgram, MapDefinition, MapType};
 
 /// The map that programs under test read and write.
 pub(crate) const DATA: MapRef = MapRef(0);
@@ -22,7 +22,7 @@ pub(crate) fn packet() -> Vec<u8> {
 /// The kernel, or a loud skip of the calling test.
 macro_rules! kernel {
     () => {
-        match weir_runtime::sys::Kernel::open() {
+        match weir_runtime::sys::BpfKernel::open() {
             Ok(kernel) => kernel,
             Err(error) => weir_runtime::skip!("no bpf system call: {error}"),
         }
@@ -35,7 +35,7 @@ pub(crate) fn asm() -> Asm {
 }
 
 /// Whether the running kernel knows a part of the instruction set.
-pub(crate) fn supports(kernel: &Kernel, feature: Feature) -> bool {
+pub(crate) fn supports(kernel: &BpfKernel, feature: Feature) -> bool {
     let mut asm = asm();
     asm.mov(Reg::R0, 1);
     match feature {
@@ -50,13 +50,13 @@ pub(crate) fn supports(kernel: &Kernel, feature: Feature) -> bool {
     load(kernel, &asm.assemble().unwrap().insns).is_ok()
 }
 
-pub(crate) fn load(kernel: &Kernel, insns: &[Insn]) -> Result<Program, weir_runtime::sys::LoadError> {
+pub(crate) fn load(kernel: &BpfKernel, insns: &[Insn]) -> Result<KernelProgram, weir_runtime::sys::ProgramLoadError> {
     kernel.load(&encode(insns, ByteOrder::Little))
 }
 
 /// Loads a program that the kernel must accept.
 #[track_caller]
-pub(crate) fn must_load(kernel: &Kernel, insns: &[Insn]) -> Program {
+pub(crate) fn must_load(kernel: &BpfKernel, insns: &[Insn]) -> KernelProgram {
     load(kernel, insns).unwrap_or_else(|error| panic!("{error}\n{}\n{}", error.log, disassemble(insns)))
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Left {
     pub(crate) data: Vec<u8>,
 }
 
-pub(crate) fn data_map(kernel: &Kernel, bytes: usize) -> Map {
+pub(crate) fn data_map(kernel: &BpfKernel, bytes: usize) -> KernelMap {
     let definition =
         MapDefinition { map_type: MapType::Array, key_size: 4, value_size: bytes as u32, max_entries: 1, flags: 0 };
     kernel.create_map(&definition, None).unwrap()
@@ -80,7 +80,7 @@ pub(crate) fn data_spec(bytes: usize) -> MapSpec {
 pub(crate) const KEY: [u8; 4] = [0; 4];
 
 #[track_caller]
-fn in_kernel(kernel: &Kernel, asm: &Asm, input: &[u8]) -> Left {
+fn in_kernel(kernel: &BpfKernel, asm: &Asm, input: &[u8]) -> Left {
     let map = data_map(kernel, input.len());
     map.update(&KEY, input, ANY).unwrap();
     let program = must_load(kernel, &asm.assemble().unwrap().link(|_| map.descriptor()));
@@ -101,7 +101,7 @@ fn in_vm(asm: &Asm, input: &[u8]) -> Left {
 
 /// Runs a program that knows one map, [`DATA`], in both machines.
 #[track_caller]
-pub(crate) fn compare(kernel: &Kernel, name: &str, asm: &Asm, input: &[u8]) {
+pub(crate) fn compare(kernel: &BpfKernel, name: &str, asm: &Asm, input: &[u8]) {
     let (expected, actual) = (in_kernel(kernel, asm, input), in_vm(asm, input));
     assert_eq!(expected.verdict, actual.verdict, "{name}: verdict of\n{}", text(asm));
     let words = |data: &[u8]| data.chunks(8).map(<[u8]>::to_vec).collect::<Vec<_>>();

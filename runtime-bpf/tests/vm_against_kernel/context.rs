@@ -8,7 +8,7 @@ use weir_ebpf::context as field;
 use weir_ebpf::helper::Helper;
 use weir_ebpf::insn::{AluOp, Cond, Reg, Size};
 use weir_ebpf::vm::{ANY, Host, Skb, Vm};
-use weir_runtime::sys::Kernel;
+use weir_runtime::sys::BpfKernel;
 
 /// Bytes of `struct __sk_buff`.
 const CONTEXT_BYTES: usize = 192;
@@ -46,7 +46,7 @@ impl Case {
 
 /// Runs a program with one data map in both machines; verdict, data, packet and context must agree.
 #[track_caller]
-fn check(kernel: &Kernel, asm: &Asm, random: &mut Random) {
+fn check(kernel: &BpfKernel, asm: &Asm, random: &mut Random) {
     let mut case = Case::new(random);
     let map = data_map(kernel, DATA_BYTES);
     let run = must_load(kernel, &link(asm, &[map.descriptor()])).test_run(&case.packet, &case.context, 1).unwrap();

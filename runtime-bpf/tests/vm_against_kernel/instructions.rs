@@ -7,7 +7,7 @@ use weir_ebpf::asm::Asm;
 use weir_ebpf::insn::{AluOp, AtomicOp, Cond, Extend, Insn, Narrow, Operand, Reg, Size, Swap, SwapBits, Width};
 use weir_ebpf::target::Feature;
 use weir_runtime::skip;
-use weir_runtime::sys::Kernel;
+use weir_runtime::sys::BpfKernel;
 
 const WIDTHS: [Width; 2] = [Width::W32, Width::W64];
 /// Cases in one program; each has four words of the data: two operands in, up to four results out.
@@ -16,7 +16,7 @@ const CASE_BYTES: usize = 32;
 
 /// One program of many cases: `R1` and `R2` come from the data, `body` computes, `R0` to `R3` go back.
 #[track_caller]
-fn check(kernel: &Kernel, name: &str, random: &mut Random, mut body: impl FnMut(&mut Asm, &mut Random)) {
+fn check(kernel: &BpfKernel, name: &str, random: &mut Random, mut body: impl FnMut(&mut Asm, &mut Random)) {
     let mut asm = asm();
     asm.load_map_value(R9, DATA, 0);
     for case in 0..CASES {
@@ -51,7 +51,7 @@ fn constant(random: &mut Random, op: AluOp, width: Width) -> i32 {
 }
 
 #[track_caller]
-fn check_alu(kernel: &Kernel, ops: &[AluOp]) {
+fn check_alu(kernel: &BpfKernel, ops: &[AluOp]) {
     let mut random = Random(1);
     for &op in ops {
         for width in WIDTHS {

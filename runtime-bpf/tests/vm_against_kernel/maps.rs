@@ -9,7 +9,7 @@ use weir_ebpf::asm::{Asm, MapRef};
 use weir_ebpf::helper::Helper;
 use weir_ebpf::insn::{AluOp, Cond, Insn, Reg, Size};
 use weir_ebpf::vm::{ANY, Errno, Host, MapFlags, MapId, MapKind, MapSpec, ProgramId, Skb, Vm};
-use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType, Program};
+use weir_runtime::sys::{BpfKernel, KernelMap, KernelProgram, MapDefinition, MapType};
 
 const TESTED: MapRef = MapRef(1);
 /// Layout of the control value: operation, flags, result, CPU, key, value.
@@ -68,9 +68,9 @@ fn driver(can_delete: bool) -> Asm {
 
 /// The same map and program twice.
 struct Pair {
-    control: Map,
-    tested: Map,
-    program: Program,
+    control: KernelMap,
+    tested: KernelMap,
+    program: KernelProgram,
     vm: Vm,
     vm_control: MapId,
     vm_tested: MapId,
@@ -99,7 +99,7 @@ fn definition(spec: &MapSpec) -> MapDefinition {
 }
 
 impl Pair {
-    fn new(kernel: &Kernel, spec: MapSpec) -> Self {
+    fn new(kernel: &BpfKernel, spec: MapSpec) -> Self {
         let asm = driver(true);
         let control = data_map(kernel, CONTROL_BYTES);
         let tested = kernel.create_map(&definition(&spec), None).unwrap();

@@ -10,7 +10,7 @@ use weir_ebpf::insn::{AluOp, AtomicOp, Cond, Extend, Insn, Narrow, Operand, Reg,
 use weir_ebpf::target::Feature;
 use weir_ebpf::vm::{Host, MapFlags, MapId, MapKind, MapSpec, Skb, Vm};
 use weir_runtime::skip;
-use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType};
+use weir_runtime::sys::{BpfKernel, KernelMap, MapDefinition, MapType};
 
 const PROGRAMS: u64 = 2_500;
 /// Registers that hold numbers; `R6` holds the address of the data.
@@ -171,7 +171,7 @@ impl Generator {
 }
 
 #[test]
-fn random_programs_end_the_same() {
+fn random_programs_have_the_same_result_in_the_vm_and_the_kernel() {
     let kernel = kernel!();
     let v4 = supports(&kernel, Feature::V4);
     for seed in 0..PROGRAMS {
@@ -246,15 +246,15 @@ fn long_jumps_and_loops_are_the_kernels() {
 
 /// A program array of two entries, twice.
 struct Tails {
-    kernel: Kernel,
-    data: Map,
-    programs: Map,
+    kernel: BpfKernel,
+    data: KernelMap,
+    programs: KernelMap,
     vm: Vm,
     maps: [MapId; 2],
 }
 
 impl Tails {
-    fn new(kernel: Kernel) -> Self {
+    fn new(kernel: BpfKernel) -> Self {
         let definition =
             MapDefinition { map_type: MapType::ProgArray, key_size: 4, value_size: 4, max_entries: 2, flags: 0 };
         let (data, programs) = (data_map(&kernel, 8), kernel.create_map(&definition, None).unwrap());

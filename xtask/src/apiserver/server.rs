@@ -37,7 +37,7 @@ impl Settings {
 
 /// An API server with its etcd. Dropping it ends both processes; their data stays in the directory.
 #[derive(Debug)]
-pub struct Server {
+pub struct ApiServer {
     binaries: Binaries,
     directory: PathBuf,
     /// Ports of the API server, of etcd's clients and of etcd's peers.
@@ -47,14 +47,14 @@ pub struct Server {
     apiserver: Option<Child>,
 }
 
-impl Drop for Server {
+impl Drop for ApiServer {
     fn drop(&mut self) {
         stop(&mut self.apiserver);
         stop(&mut self.etcd);
     }
 }
 
-impl Server {
+impl ApiServer {
     /// Starts both processes on free ports. They are empty unless the directory contains data of an earlier run.
     pub fn start(binaries: &Binaries, directory: &Path, settings: Settings) -> Result<Self> {
         fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;

@@ -15,9 +15,9 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use xtask::process::{capture, cargo, run};
 
-use super::isolated::{Directory, isolated, release};
-use super::{Measured, median, page, run_once};
-use crate::generate::{Size, snapshot_on};
+use super::isolated::{BenchDirectory, isolated, release};
+use super::{CommandRun, MeasuredCommand, median, page, run_once};
+use crate::generate::{ClusterSize, snapshot_on};
 
 const ENDPOINTS: [usize; 3] = [10, 100, 250];
 const POLICIES: [usize; 4] = [10, 100, 1_000, 10_000];
@@ -32,18 +32,19 @@ const ONE_MORE: &str = r#"{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPo
 const INTRODUCTION: &str = "\
 ## Compile, attach, switch, adopt
 
-Made by `cargo xtask bench attach` from clusters of 10,000 pods, of which so many are this node's: milliseconds of the whole command (the
-median of 3), as an operator calls it, and the most memory that it took. *Switch* is to the same policies and one more; *adopt* is the same command
-again, which looks at everything in force and changes nothing. Of an attach to many interfaces most is the kernel's own time for each.
+Made by `cargo xtask bench attach`, on clusters of 10,000 pods; the first column is the number of pods on this node. The
+figures are milliseconds of the whole command (the median of 3 runs) and its peak memory. *Switch* attaches the same
+policies and one more. *Adopt* repeats the same command, which checks everything in force and changes nothing. Most of
+the time of an attach to many interfaces is the kernel's own time for each interface.
 
 ";
 
 const MEMORY: &str = "\
 ## Memory
 
-What the kernel charges for the maps in force (`memlock` of each, as bpftool shows it), in bytes, beside what `weir inspect` said of the artifact
-before it was loaded. Left out of both are the flow tables, which `attach` makes for the number of endpoints, and the file itself, which
-is kept in a map.
+The bytes that the kernel charges for the maps in force (the sum of `memlock` in the output of bpftool), and the bytes
+that `weir inspect` predicts from the artifact. Both leave out the flow tables, which `attach` creates for the number of
+endpoints, and the artifact file, which is stored in a map.
 
 ";
 
@@ -58,19 +59,26 @@ pub(super) fn task(arguments: &[String]) -> Result<()> {
 }
 
 /// The results for one size.
-struct Row {
+struct AttachFigures {
     endpoints: usize,
     policies: usize,
     /// compile, attach, switch, adopt
-    commands: [Measured; 4],
-    /// For each map: the predicted bytes and the charged bytes.
+    commands: [MeasuredCommand; 4],
+    memory: MapMemory,
+}
+
+/// The memory of maps, in bytes.
+struct MapMemory {
+    /// For each map of the prediction: the predicted bytes and the charged bytes.
     maps: BTreeMap<String, [u64; 2]>,
+    /// The charged bytes of the flow tables.
     flows: u64,
+    /// The charged bytes of the map with the artifact file.
     file: u64,
 }
 
 fn measure() -> Result<()> {
-    let directory = Directory::new("attach")?;
+    let directory = BenchDirectory::new("attach")?;
     let weir = release()?.join("weir");
     let mut rows = Vec::new();
     println!(
@@ -85,7 +93,7 @@ fn measure() -> Result<()> {
         std::fs::write(&batch, lines)?;
         run(Command::new("ip").args(["-n", SPACE, "-batch"]).arg(&batch))?;
         for policies in POLICIES {
-            let at = At { weir: &weir, directory: directory.path(), endpoints, policies };
+            let at = AttachBench { weir: &weir, directory: directory.path(), endpoints, policies };
             let row = at.row().with_context(|| format!("{endpoints} endpoints, {policies} policies"))?;
             show(&row);
             rows.push(row);
@@ -101,16 +109,16 @@ fn measure() -> Result<()> {
 }
 
 /// The measurement of one size.
-struct At<'a> {
+struct AttachBench<'a> {
     weir: &'a Path,
     directory: &'a Path,
     endpoints: usize,
     policies: usize,
 }
 
-impl At<'_> {
-    fn row(&self) -> Result<Row> {
-        let size = Size { pods: PODS, policies: self.policies, namespaces: 20 };
+impl AttachBench<'_> {
+    fn row(&self) -> Result<AttachFigures> {
+        let size = ClusterSize { pods: PODS, policies: self.policies, namespaces: 20 };
         let text = snapshot_on(size, self.endpoints);
         let [input, changed] = ["before.json", "after.json"].map(|it| self.directory.join(it));
         std::fs::write(&input, &text)?;
@@ -135,10 +143,10 @@ impl At<'_> {
                 run_quietly(self.inside().args(["detach", "--bpffs"]).arg(self.pins()))?;
             }
         }
-        let (maps, flows, file) = self.maps(&second)?;
+        let memory = self.memory(&second)?;
         run_quietly(self.inside().args(["detach", "--bpffs"]).arg(self.pins()))?;
         let commands = [compiled, median(attached), median(switched), median(adopted)];
-        Ok(Row { endpoints: self.endpoints, policies: self.policies, commands, maps, flows, file })
+        Ok(AttachFigures { endpoints: self.endpoints, policies: self.policies, commands, memory })
     }
 
     fn pins(&self) -> PathBuf {
@@ -162,18 +170,19 @@ impl At<'_> {
         (0..self.endpoints).flat_map(one).collect()
     }
 
-    fn timed(&self, command: &mut Command) -> Result<Measured> {
-        let (time, peak, code) = run_once(command)?;
+    fn timed(&self, command: &mut Command) -> Result<MeasuredCommand> {
+        let CommandRun { time, peak_kibibytes, code } = run_once(command)?;
         ensure!(code == Some(0), "{command:?} ended with {code:?}");
-        Ok(Measured { seconds: time.as_secs_f64(), mebibytes: peak / 1_024 })
+        Ok(MeasuredCommand { seconds: time.as_secs_f64(), mebibytes: peak_kibibytes / 1_024 })
     }
 
-    /// The predicted and charged bytes of each map, and the charged bytes of maps that the prediction leaves out: flow
-    /// tables, the file.
-    fn maps(&self, artifact: &Path) -> Result<(BTreeMap<String, [u64; 2]>, u64, u64)> {
+    /// The predicted bytes of the maps, and the bytes that the kernel charges for them.
+    fn memory(&self, artifact: &Path) -> Result<MapMemory> {
         let said = capture(Command::new(self.weir).args(["inspect", "--emit", "maps"]).arg(artifact))?;
         let (mut maps, mut flows) = (BTreeMap::new(), 0);
-        let number = |text: Option<&str>| text.and_then(|it| it.parse().ok()).context("`weir inspect` says no bytes");
+        let number = |text: Option<&str>| {
+            text.and_then(|it| it.parse().ok()).context("`weir inspect` prints no number of bytes")
+        };
         for line in said.lines().skip(1) {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [name, .., predicted] = words[..] else { continue };
@@ -184,7 +193,7 @@ impl At<'_> {
                 maps.insert(name.to_owned(), [number(Some(predicted))?, charged]);
             }
         }
-        Ok((maps, flows, self.charged("artifact")?.unwrap_or_default()))
+        Ok(MapMemory { maps, flows, file: self.charged("artifact")?.unwrap_or_default() })
     }
 
     fn charged(&self, map: &str) -> Result<Option<u64>> {
@@ -198,7 +207,7 @@ impl At<'_> {
     }
 }
 
-fn repeated(mut timed: impl FnMut() -> Result<Measured>) -> Result<Measured> {
+fn repeated(mut timed: impl FnMut() -> Result<MeasuredCommand>) -> Result<MeasuredCommand> {
     Ok(median((0..RUNS).map(|_| timed()).collect::<Result<_>>()?))
 }
 
@@ -206,12 +215,12 @@ fn run_quietly(command: &mut Command) -> Result<()> {
     capture(command).map(drop)
 }
 
-fn total(row: &Row) -> [u64; 2] {
-    [0, 1].map(|which| row.maps.values().map(|it| it[which]).sum())
+fn total(row: &AttachFigures) -> [u64; 2] {
+    [0, 1].map(|which| row.memory.maps.values().map(|it| it[which]).sum())
 }
 
-fn show(row: &Row) {
-    let cell = |it: &Measured| format!("{:.1} ({} MiB)", it.seconds * 1e3, it.mebibytes);
+fn show(row: &AttachFigures) {
+    let cell = |it: &MeasuredCommand| format!("{:.1} ({} MiB)", it.seconds * 1e3, it.mebibytes);
     let [compile, attach, switch, adopt] = row.commands.each_ref().map(cell);
     let [predicted, charged] = total(row);
     println!(
@@ -220,10 +229,11 @@ fn show(row: &Row) {
     );
 }
 
-fn json(row: &Row) -> Value {
-    let value = |it: &Measured| json!({"ms": (it.seconds * 1e4).round() / 10.0, "mebibytes": it.mebibytes});
+fn json(row: &AttachFigures) -> Value {
+    let value = |it: &MeasuredCommand| json!({"ms": (it.seconds * 1e4).round() / 10.0, "mebibytes": it.mebibytes});
     let [compile, attach, switch, adopt] = row.commands.each_ref().map(value);
     let maps: serde_json::Map<String, Value> = row
+        .memory
         .maps
         .iter()
         .map(|(name, [said, charged])| (name.clone(), json!({"predicted": said, "charged": charged})))
@@ -236,28 +246,28 @@ fn json(row: &Row) -> Value {
         "switch": switch,
         "adopt": adopt,
         "maps": maps,
-        "flow_tables": row.flows,
-        "file": row.file,
+        "flow_tables": row.memory.flows,
+        "file": row.memory.file,
     })
 }
 
-fn commands(rows: &[Row]) -> String {
+fn commands(rows: &[AttachFigures]) -> String {
     let mut text = INTRODUCTION.to_owned();
     text.push_str(
         "| endpoints | policies | compile | attach | switch | adopt |\n| --- | --- | --- | --- | --- | --- |\n",
     );
     for row in rows {
-        let cell = |it: &Measured| format!(" {:.0} ms, {} MiB |", it.seconds * 1e3, it.mebibytes);
+        let cell = |it: &MeasuredCommand| format!(" {:.0} ms, {} MiB |", it.seconds * 1e3, it.mebibytes);
         let cells: String = row.commands.iter().map(cell).collect();
         _ = writeln!(text, "| {} | {} |{cells}", row.endpoints, page::grouped(row.policies as u64));
     }
     text
 }
 
-fn memory(rows: &[Row]) -> String {
+fn memory(rows: &[AttachFigures]) -> String {
     let mut text = MEMORY.to_owned();
     text.push_str(
-        "| endpoints | policies | predicted | charged | of it more | flow tables | for each endpoint | the file |\n",
+        "| endpoints | policies | predicted | charged | difference | flow tables | for each endpoint | artifact file |\n",
     );
     text.push_str("| --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for row in rows {
@@ -271,9 +281,9 @@ fn memory(rows: &[Row]) -> String {
             grouped(row.policies as u64),
             grouped(predicted),
             grouped(charged),
-            grouped(row.flows),
-            grouped(row.flows / row.endpoints as u64),
-            grouped(row.file)
+            grouped(row.memory.flows),
+            grouped(row.memory.flows / row.endpoints as u64),
+            grouped(row.memory.file)
         );
     }
     text

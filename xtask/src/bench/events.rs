@@ -11,21 +11,23 @@ use xtask::process::{capture, cargo, run};
 use super::page;
 
 const EVENTS: &str = "\
-## What changes in a cluster
+## Changes in a cluster
 
-Made by `cargo xtask bench events`, single-threaded, without the kernel and the API server. *Compile* is the classes of everything, the first
-time. A pod of another node comes or goes as one entry wherever its class is known. A policy that changes is judged anew with
-everything else (*classes*), then tables, programs and the file are made (*emit*). One node's pods are local, 110 of them.
+Made by `cargo xtask bench events`, single-threaded, without the kernel and the API server. *Compile* computes the classes
+of the whole cluster for the first time. If the class of a pod on another node is known, adding or removing the pod
+changes a single entry. After a change of a policy, all classes are computed again (*classes*), and then the tables, the
+programs and the file are made (*emit*). 110 pods are local.
 
-| pods | policies | compile, ms | pod comes, µs | pod goes, µs | as single entries | policy changes: classes, ms | emit, ms |
+| pods | policies | compile, ms | pod added, µs | pod removed, µs | as single entries | policy changed: classes, ms | emit, ms |
 | --- | --- | --- | --- | --- | --- | --- | --- |
 ";
 
 const AGENT: &str = "\
 ## The agent
 
-Made by `cargo xtask bench agent` (which is `cargo xtask load`): the agent at 10,000 pods, 110 of them its own, and 1,000 policies, on a
-simulated API server; churned with 100 pods a second that come or go and 2 policies a second that change.
+Made by `cargo xtask bench agent`, which runs `cargo xtask load`: an agent in a cluster of 10,000 pods, 110 of them on
+its node, and 1,000 policies, on a simulated API server. *Churned* means that 100 pods a second are added or removed, and
+2 policies a second change.
 
 | | |
 | --- | --- |

@@ -18,16 +18,16 @@ pub(super) fn isolated(arguments: &[&str]) -> Result<()> {
 pub(super) fn release() -> Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
-    target.join("release").canonicalize().context("there is no release build")
+    target.join("release").canonicalize().context("cannot find the release build")
 }
 
 /// A directory for files, with a bpf file system in `bpf`, and network namespaces whose names are visible only in this
 /// mount namespace. The contents disappear with the mount namespace; dropping it removes the empty directory.
-pub(super) struct Directory {
+pub(super) struct BenchDirectory {
     path: PathBuf,
 }
 
-impl Directory {
+impl BenchDirectory {
     pub(super) fn new(name: &str) -> Result<Self> {
         let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path)?;
@@ -47,7 +47,7 @@ impl Directory {
     }
 }
 
-impl Drop for Directory {
+impl Drop for BenchDirectory {
     fn drop(&mut self) {
         // Unmounting removes the contents.
         _ = Command::new("umount").args(["--recursive", "--lazy"]).arg(&self.path).status();

@@ -14,23 +14,23 @@ mod paths;
 mod report;
 mod traffic;
 
-use std::path::Path as FilePath;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use xtask::process::{cargo, run};
 
-use super::isolated::{Directory, isolated, release};
-use guards::{By, Means};
-use paths::Path;
-use traffic::{Ends, Load};
+use super::isolated::{BenchDirectory, isolated, release};
+use guards::{EnforceTools, Enforcer};
+use paths::PodPath;
+use traffic::{Load, TrafficEnds};
 
 const RULES: [usize; 4] = [10, 100, 1_000, 10_000];
 /// Streams are measured in one round out of this number.
 const STREAM_EVERY: usize = 3;
 const INSIDE: &str = "--inside";
 
-struct Options {
+struct PacketBenchOptions {
     rounds: usize,
     slice: Duration,
     cpu: usize,
@@ -42,10 +42,10 @@ struct Options {
 }
 
 /// A path that is measured.
-struct Row {
-    by: By,
+struct MeasuredPath {
+    by: Enforcer,
     rules: usize,
-    ends: Ends,
+    ends: TrafficEnds,
     /// Nanoseconds of CPU time per unit: for each load, one figure per round.
     figures: [Vec<f64>; Load::ALL.len()],
 }
@@ -66,25 +66,32 @@ pub(super) fn task(arguments: &[String]) -> Result<()> {
     isolated(&again.collect::<Vec<_>>())
 }
 
-fn options(arguments: &[String]) -> Result<Options> {
+fn options(arguments: &[String]) -> Result<PacketBenchOptions> {
     let cpus = std::thread::available_parallelism()?.get();
     let slice = Duration::from_millis(100);
-    let mut options =
-        Options { rounds: 15, slice, cpu: cpus - 1, rules: Vec::new(), only: String::new(), is_inside: false };
+    let mut options = PacketBenchOptions {
+        rounds: 15,
+        slice,
+        cpu: cpus - 1,
+        rules: Vec::new(),
+        only: String::new(),
+        is_inside: false,
+    };
     let mut arguments = arguments.iter();
     while let Some(name) = arguments.next() {
         if name == "--only" {
-            options.only.clone_from(arguments.next().context("--only NAME")?);
+            options.only.clone_from(arguments.next().context("--only needs a name")?);
             continue;
         }
-        let mut number = || arguments.next().and_then(|it| it.parse().ok()).with_context(|| format!("{name} N"));
+        let mut number =
+            || arguments.next().and_then(|it| it.parse().ok()).with_context(|| format!("{name} needs a number"));
         match name.as_str() {
             INSIDE => options.is_inside = true,
             "--rounds" => options.rounds = number()?,
             "--slice" => options.slice = Duration::from_millis(number()? as u64),
             "--cpu" => options.cpu = number()?,
             "--rules" => options.rules.push(number()?),
-            other => bail!("there is no {other}; there are --rounds, --slice, --cpu, --rules, --only"),
+            other => bail!("unexpected argument {other}; expected --rounds, --slice, --cpu, --rules or --only"),
         }
     }
     if options.rules.is_empty() {
@@ -93,10 +100,10 @@ fn options(arguments: &[String]) -> Result<Options> {
     Ok(options)
 }
 
-fn measure(options: &Options) -> Result<()> {
-    let directory = Directory::new("packets")?;
+fn measure(options: &PacketBenchOptions) -> Result<()> {
+    let directory = BenchDirectory::new("packets")?;
     let release = release()?;
-    let means = Means { weir: &release.join("weir"), directory: directory.path() };
+    let means = EnforceTools { weir: &release.join("weir"), directory: directory.path() };
     let mut rows = Vec::new();
     for (number, (by, rules)) in cases(options).into_iter().enumerate() {
         let row = row(number, by, rules, &means, &release.join("examples/traffic"), options.cpu);
@@ -119,17 +126,24 @@ fn measure(options: &Options) -> Result<()> {
 }
 
 /// The path without rules is there twice: the difference between the two is the measurement's error.
-fn cases(options: &Options) -> Vec<(By, usize)> {
-    let mut cases = vec![(By::Nothing, 0), (By::Nothing, 0)];
-    for by in By::ALL.into_iter().filter(|by| *by != By::Nothing && by.name().contains(&options.only)) {
+fn cases(options: &PacketBenchOptions) -> Vec<(Enforcer, usize)> {
+    let mut cases = vec![(Enforcer::Nothing, 0), (Enforcer::Nothing, 0)];
+    for by in Enforcer::ALL.into_iter().filter(|by| *by != Enforcer::Nothing && by.name().contains(&options.only)) {
         cases.extend(options.rules.iter().map(|rules| (by, *rules)));
     }
     cases
 }
 
-fn row(number: usize, by: By, rules: usize, means: &Means<'_>, generator: &FilePath, cpu: usize) -> Result<Row> {
-    let path = Path::new(number)?;
+fn row(
+    number: usize,
+    by: Enforcer,
+    rules: usize,
+    means: &EnforceTools<'_>,
+    generator: &Path,
+    cpu: usize,
+) -> Result<MeasuredPath> {
+    let path = PodPath::new(number)?;
     guards::enforce(by, &path, rules, means)?;
-    let ends = Ends::new(&path, generator, cpu)?;
-    Ok(Row { by, rules, ends, figures: Default::default() })
+    let ends = TrafficEnds::new(&path, generator, cpu)?;
+    Ok(MeasuredPath { by, rules, ends, figures: Default::default() })
 }

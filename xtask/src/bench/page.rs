@@ -21,14 +21,14 @@ pub(super) fn figures(name: &str) -> Result<PathBuf> {
 /// The rows in a benchmark's file.
 pub(super) fn rows(figures: &Path) -> Result<Vec<Value>> {
     let text = std::fs::read_to_string(figures).with_context(|| format!("could not read {}", figures.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("{} is not what was expected", figures.display()))
+    serde_json::from_str(&text).with_context(|| format!("{} has an unexpected format", figures.display()))
 }
 
 /// Replaces the section of this name.
 pub(super) fn replace(name: &str, text: &str) -> Result<()> {
     let path = docs().join("performance.md");
     let page = std::fs::read_to_string(&path).with_context(|| format!("could not read {}", path.display()))?;
-    let page = replaced(&page, name, text).with_context(|| format!("{} has no stretch {name}", path.display()))?;
+    let page = replaced(&page, name, text).with_context(|| format!("{} has no section {name}", path.display()))?;
     Ok(std::fs::write(&path, page)?)
 }
 
@@ -57,7 +57,7 @@ mod tests {
     use super::{grouped, replaced};
 
     #[test]
-    fn a_stretch_is_replaced_and_nothing_else() {
+    fn only_the_named_section_is_replaced() {
         let page = "# P\n<!-- begin a -->\nold\n<!-- end a -->\n<!-- begin b -->\nkept\n<!-- end b -->\nend\n";
         let expected = "# P\n<!-- begin a -->\n\nnew\n\n<!-- end a -->\n<!-- begin b -->\nkept\n<!-- end b -->\nend\n";
         assert_eq!(replaced(page, "a", "new\n").as_deref(), Some(expected));

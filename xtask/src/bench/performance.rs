@@ -22,10 +22,11 @@ const FIGURES: [(&str, &str); 7] = [
 const INTRODUCTION: &str = "\
 ## Whole programs
 
-Made by `cargo xtask bench programs`, in one run on one machine; run it on yours. Figures are nanoseconds for each packet over a
-program that does nothing, and in brackets how many times those of the least program by hand that does the same for TCP
-(`runtime-bpf/benches/programs/minimal.rs` says what is in it). Flows take turns in an order that no cache foresees. Trust the
-ratios, not the digits.
+Made by `cargo xtask bench programs`, in one run on one machine. Run it on your own machine too: the ratios are more
+reliable than the absolute figures. A figure is the time for one packet in nanoseconds, minus the time of a program that
+does nothing. The number in brackets is the ratio to the smallest handwritten program that does the same for TCP
+(`runtime-bpf/benches/programs/minimal.rs` lists what it does). Flows take turns in an order that the CPU's caches cannot
+predict.
 
 ![Nanoseconds for each packet](performance.svg)
 

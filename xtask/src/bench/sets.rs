@@ -8,20 +8,23 @@ use serde_json::Value;
 use super::page;
 
 const INTRODUCTION: &str = "\
-## Big sets
+## Large sets
 
-Made by `cargo xtask bench sets`. Random keys, nanoseconds over the same program without the look-up; bytes as bpftool shows them
-(of a trie it shows a quarter of what it takes). In brackets: how many times ours the kernel's own map of the same set takes, in time
-and in bytes. `layered` is what the agent has: a hash of the kernel for what changes between two generations, before a table that does not.
+Made by `cargo xtask bench sets`, with random keys. Times are in nanoseconds, minus the time of the same program without
+the look-up. Bytes are those that bpftool shows (for a trie, bpftool shows a quarter of the memory that it takes). The
+number in brackets is the ratio of the kernel's own map of the same set to Weir's structure, in time and in bytes.
+`layered` is the structure that the agent uses: a hash map for entries that change between two generations, in front of
+a fixed table.
 
 ";
 
 const AGENT: &str = "
 ### In force
 
-Milliseconds from a `CidrList` to programs in force on an interface, as the agent goes: classes, tables and programs, the kernel.
-Then the same list with one entry in a hundred replaced: single addresses are written into the generation in force, of prefixes a new
-one is made. To read the list from JSON comes before.
+Milliseconds from a `CidrList` to programs in force on an interface, with the steps of the agent: classes, tables and
+programs, loading into the kernel. Then one entry in a hundred is replaced: the agent writes single addresses into the
+generation in force, and makes a new generation for prefixes. The times in force do not include reading the list from
+JSON.
 
 ";
 

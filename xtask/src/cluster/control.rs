@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::node::Node;
+use super::node::ClusterNode;
 use super::tools::Tools;
 use crate::process::{capture, wait};
 
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(super) const APISERVER: &str = "kube-apiserver";
 
 /// Starts the control plane and writes the clients' kubeconfig files.
-pub(super) fn start(nodes: &[Node], tools: &Tools) -> Result<()> {
+pub(super) fn start(nodes: &[ClusterNode], tools: &Tools) -> Result<()> {
     let node = &nodes[0];
     fs::create_dir_all(directory(tools))?;
     write_tokens(nodes, tools)?;
@@ -52,12 +52,12 @@ pub(super) fn kubeconfig(tools: &Tools, name: &str) -> PathBuf {
 }
 
 /// The clients: an administrator, kube-proxy, and a kubelet for each node.
-fn clients(nodes: &[Node]) -> Vec<String> {
-    ["admin".to_owned(), "kube-proxy".to_owned()].into_iter().chain(nodes.iter().map(Node::name)).collect()
+fn clients(nodes: &[ClusterNode]) -> Vec<String> {
+    ["admin".to_owned(), "kube-proxy".to_owned()].into_iter().chain(nodes.iter().map(ClusterNode::name)).collect()
 }
 
 /// Each client's token is its name. This is safe because only the nodes' namespaces can reach the server.
-fn write_tokens(nodes: &[Node], tools: &Tools) -> Result<()> {
+fn write_tokens(nodes: &[ClusterNode], tools: &Tools) -> Result<()> {
     let line = |name: String| match name.as_str() {
         "admin" => "admin,admin,admin,system:masters\n".to_owned(),
         "kube-proxy" => "kube-proxy,system:kube-proxy,kube-proxy\n".to_owned(),
@@ -73,14 +73,14 @@ fn write_key(tools: &Tools) -> Result<()> {
     Ok(())
 }
 
-fn start_etcd(node: &Node, tools: &Tools) -> Result<()> {
+fn start_etcd(node: &ClusterNode, tools: &Tools) -> Result<()> {
     let mut command = node.command(tools.bin("etcd"));
     command.args(["--data-dir=/var/lib/etcd", "--name=weir", "--unsafe-no-fsync"]);
     node.daemon("etcd", command)
 }
 
 /// Starts the API server, also again after it was killed.
-pub(super) fn start_apiserver(node: &Node, tools: &Tools) -> Result<()> {
+pub(super) fn start_apiserver(node: &ClusterNode, tools: &Tools) -> Result<()> {
     let mut command = node.command(tools.bin(APISERVER));
     command.args([
         format!("--advertise-address={}", node.address()),
@@ -101,7 +101,7 @@ pub(super) fn start_apiserver(node: &Node, tools: &Tools) -> Result<()> {
     node.daemon(APISERVER, command)
 }
 
-pub(super) fn wait_ready(node: &Node, tools: &Tools) -> Result<()> {
+pub(super) fn wait_ready(node: &ClusterNode, tools: &Tools) -> Result<()> {
     let kubeconfig = kubeconfig(tools, "admin");
     let ask = || {
         let mut command = node.command(tools.bin("kubectl"));
@@ -118,7 +118,7 @@ fn controllers(tools: &Tools) -> Vec<String> {
 }
 
 /// The certificate file contains the server's certificate and the authority that signed it.
-fn write_kubeconfig(node: &Node, tools: &Tools, name: &str) -> Result<()> {
+fn write_kubeconfig(node: &ClusterNode, tools: &Tools, name: &str) -> Result<()> {
     let certificate = file(tools, "certificates/apiserver.crt");
     let made = || fs::metadata(&certificate).is_ok_and(|it| it.len() > 0);
     wait("the API server's certificate", PATIENCE, made).with_context(|| node.log(APISERVER))?;

@@ -5,12 +5,12 @@ use std::process::Command;
 use anyhow::Result;
 use serde_json::json;
 
-use super::node::Node;
+use super::node::ClusterNode;
 use super::options::Cni;
 use crate::process::capture;
 
 /// Connects the nodes, and writes each node's CNI configuration.
-pub(super) fn connect(nodes: &[Node], cni: Cni) -> Result<()> {
+pub(super) fn connect(nodes: &[ClusterNode], cni: Cni) -> Result<()> {
     link(nodes)?;
     for node in nodes {
         node.shell(&format!(
@@ -26,7 +26,7 @@ pub(super) fn connect(nodes: &[Node], cni: Cni) -> Result<()> {
 }
 
 /// `eth0` of two nodes are the ends of one veth; `eth0` of a single node is a dummy interface.
-fn link(nodes: &[Node]) -> Result<()> {
+fn link(nodes: &[ClusterNode]) -> Result<()> {
     let mut ip = Command::new("ip");
     ip.args(["link", "add", "eth0", "netns", &nodes[0].init().to_string(), "type"]);
     match nodes.get(1) {
@@ -37,7 +37,7 @@ fn link(nodes: &[Node]) -> Result<()> {
 }
 
 /// The chain of CNI plug-ins. There is no masquerading, so pods of other nodes keep their addresses.
-fn configuration(node: &Node, cni: Cni) -> serde_json::Value {
+fn configuration(node: &ClusterNode, cni: Cni) -> serde_json::Value {
     let ipam = json!({
         "type": "host-local",
         "ranges": [[{"subnet": node.subnet()}]],

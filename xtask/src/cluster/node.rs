@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running node.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(super) struct ClusterNode {
     pub(super) number: usize,
     directory: PathBuf,
     tools: Tools,
@@ -32,7 +32,7 @@ pub(super) fn name(number: usize) -> String {
     format!("node-{number}")
 }
 
-impl Node {
+impl ClusterNode {
     /// Starts an empty node. Its directory keeps the logs.
     pub(super) fn start(number: usize, run: &Path, tools: &Tools) -> Result<Self> {
         let directory = run.join(name(number));
@@ -50,13 +50,13 @@ impl Node {
         wait(&name(number), PATIENCE, || ready.exists() || !is_alive(parent))?;
         if !ready.exists() {
             bail!(
-                "{} does not start; it needs root: {}",
+                "{} does not start (this needs root): {}",
                 name(number),
                 fs::read_to_string(directory.join("init.log"))?
             );
         }
         let init = only_child(parent)?;
-        fs::write(directory.join("pid"), identity(init).context("it has just begun")?)?;
+        fs::write(directory.join("pid"), identity(init).context("the node has ended already")?)?;
         Ok(Self { number, directory, tools: tools.clone(), init })
     }
 

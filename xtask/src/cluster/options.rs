@@ -42,7 +42,7 @@ impl Proxy {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Options {
+pub(super) struct ClusterOptions {
     pub(super) cni: Cni,
     pub(super) proxy: Proxy,
     pub(super) nodes: usize,
@@ -52,20 +52,20 @@ pub(super) struct Options {
     pub(super) profile: BuildProfile,
 }
 
-impl Default for Options {
+impl Default for ClusterOptions {
     fn default() -> Self {
         Self { cni: Cni::Bridge, proxy: Proxy::Iptables, nodes: 2, weir_cni: false, profile: BuildProfile::Release }
     }
 }
 
-impl fmt::Display for Options {
+impl fmt::Display for ClusterOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "--cni {} --proxy {} --nodes {}", self.cni.name(), self.proxy.name(), self.nodes)?;
         f.write_str(if self.weir_cni { " --weir-cni" } else { "" })
     }
 }
 
-impl Options {
+impl ClusterOptions {
     pub(super) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self> {
         let mut options = Self::default();
         while let Some(name) = arguments.next() {
@@ -73,19 +73,19 @@ impl Options {
                 options.weir_cni = true;
                 continue;
             }
-            let value = arguments.next().with_context(|| format!("{name} wants a value"))?;
+            let value = arguments.next().with_context(|| format!("{name} needs a value"))?;
             match (name.as_str(), value.as_str()) {
                 ("--cni", "bridge") => options.cni = Cni::Bridge,
                 ("--cni", "ptp") => options.cni = Cni::Ptp,
                 ("--proxy", "iptables") => options.proxy = Proxy::Iptables,
                 ("--proxy", "nftables") => options.proxy = Proxy::Nftables,
-                ("--nodes", number) => options.nodes = number.parse().context("--nodes")?,
+                ("--nodes", number) => options.nodes = number.parse().context("--nodes needs a number")?,
                 _ => bail!(
                     "{name} {value}: expected --cni bridge|ptp, --proxy iptables|nftables, --nodes 1|2, --weir-cni"
                 ),
             }
         }
-        ensure!((1..=MOST_NODES).contains(&options.nodes), "--nodes is 1 or 2");
+        ensure!((1..=MOST_NODES).contains(&options.nodes), "--nodes must be 1 or 2");
         Ok(options)
     }
 }
@@ -95,11 +95,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_is_read_again() {
-        let parse = |text: &str| Options::parse(text.split_whitespace().map(str::to_owned));
-        let odd = Options { cni: Cni::Ptp, proxy: Proxy::Nftables, nodes: 1, weir_cni: true, ..Options::default() };
-        assert_eq!(parse(&odd.to_string()).expect("it is ours"), odd);
-        assert_eq!(parse("").expect("all have defaults"), Options::default());
+    fn displayed_options_parse_to_the_same_options() {
+        let parse = |text: &str| ClusterOptions::parse(text.split_whitespace().map(str::to_owned));
+        let odd = ClusterOptions { cni: Cni::Ptp, proxy: Proxy::Nftables, nodes: 1, weir_cni: true, ..ClusterOptions::default() };
+        assert_eq!(parse(&odd.to_string()).expect("the text comes from Display"), odd);
+        assert_eq!(parse("").expect("all have defaults"), ClusterOptions::default());
         for wrong in ["--cni", "--cni cilium", "--nodes 3", "--nodes 0", "--nodes x", "up"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

@@ -8,14 +8,14 @@ use anyhow::{Context as _, Result};
 
 use super::options::Proxy;
 use super::tools::Tools;
-use super::{control, images, node::Node};
+use super::{control, images, node::ClusterNode};
 use crate::process::{capture, wait};
 
 const SOCKET: &str = "/run/containerd/containerd.sock";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts all three.
-pub(super) fn start(node: &Node, tools: &Tools, proxy: Proxy) -> Result<()> {
+pub(super) fn start(node: &ClusterNode, tools: &Tools, proxy: Proxy) -> Result<()> {
     node.shell(&format!("ln -s {}/* /opt/cni/bin/", tools.debian("usr/lib/cni").display()))?;
     start_containerd(node, tools)?;
     start_kubelet(node, tools)?;
@@ -28,7 +28,7 @@ pub(super) fn start(node: &Node, tools: &Tools, proxy: Proxy) -> Result<()> {
     node.daemon("kube-proxy", command)
 }
 
-fn start_containerd(node: &Node, tools: &Tools) -> Result<()> {
+fn start_containerd(node: &ClusterNode, tools: &Tools) -> Result<()> {
     let configuration = format!(
         "version = 2\n\
          [plugins.'io.containerd.grpc.v1.cri']\n\
@@ -51,7 +51,7 @@ fn start_containerd(node: &Node, tools: &Tools) -> Result<()> {
     wait("containerd answers", PATIENCE, answers).with_context(|| node.log("containerd"))
 }
 
-fn start_kubelet(node: &Node, tools: &Tools) -> Result<()> {
+fn start_kubelet(node: &ClusterNode, tools: &Tools) -> Result<()> {
     let path = node.directory().join("kubelet.yaml");
     fs::write(&path, kubelet(&node.group()))?;
     let mut command = node.command(tools.bin("kubelet"));
@@ -84,7 +84,7 @@ fn kubelet(group: &str) -> String {
 }
 
 /// Imports an image into a node's containerd.
-pub(super) fn import(node: &Node, tools: &Tools, image: &Path) -> Result<()> {
+pub(super) fn import(node: &ClusterNode, tools: &Tools, image: &Path) -> Result<()> {
     let mut ctr = node.command(tools.debian("usr/bin/ctr"));
     capture(ctr.args(["--address", SOCKET, "--namespace", "k8s.io", "images", "import"]).arg(image)).map(|_| ())
 }

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use super::traffic::{NAMESPACE, pod};
-use super::{Cluster, node::Node};
+use super::{LocalCluster, node::ClusterNode};
 use crate::process::wait;
 
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -31,7 +31,7 @@ const VICTIM: &str = "cat /proc/net/snmp; sleep 2; cat /proc/net/snmp; echo end;
 
 /// The packets that a pod's network stack has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seen {
+struct ReceivedPackets {
     /// Before its first process ran: shows that the flood was there.
     early: u64,
     /// After that.
@@ -39,7 +39,7 @@ struct Seen {
 }
 
 /// Starts `pods` pods, and reports the packets that reached them.
-pub(super) fn run(cluster: &Cluster, pods: usize) -> Result<()> {
+pub(super) fn run(cluster: &LocalCluster, pods: usize) -> Result<()> {
     cluster.kubectl(&["delete", "namespace", NAMESPACE, "--ignore-not-found"])?;
     cluster.deploy()?;
     let mut objects = vec![
@@ -53,7 +53,7 @@ pub(super) fn run(cluster: &Cluster, pods: usize) -> Result<()> {
     for node in &cluster.nodes {
         let name = format!("flood-{}", node.name());
         let floods = || cluster.kubectl(&["logs", "-n", NAMESPACE, &name]).is_ok_and(|it| it.contains("flooding"));
-        wait("the flood", PATIENCE, floods)?;
+        wait("the flood has begun", PATIENCE, floods)?;
     }
     let started = Instant::now();
     let mut seen = Vec::new();
@@ -69,13 +69,16 @@ pub(super) fn run(cluster: &Cluster, pods: usize) -> Result<()> {
         seen.len()
     );
     cluster.kubectl(&["delete", "namespace", NAMESPACE])?;
-    ensure!(flooded > 0, "there was no flood");
-    ensure!(!cluster.options.weir_cni || late == 0, "packets reached processes of pods that weir-cni held back");
+    ensure!(flooded > 0, "no pod was flooded in its first moment");
+    ensure!(
+        !cluster.options.weir_cni || late == 0,
+        "packets reached processes of pods, although weir-cni is installed"
+    );
     Ok(())
 }
 
 /// Starts a wave of pods, and returns the packets that each received.
-fn start(cluster: &Cluster, wave: &[usize]) -> Result<Vec<Seen>> {
+fn start(cluster: &LocalCluster, wave: &[usize]) -> Result<Vec<ReceivedPackets>> {
     let name = |number: usize| format!("victim-{number}");
     let node = |number: usize| cluster.nodes[number % cluster.nodes.len()].name();
     let objects: Vec<Value> =
@@ -95,15 +98,15 @@ fn start(cluster: &Cluster, wave: &[usize]) -> Result<Vec<Seen>> {
 }
 
 /// The count of received IP packets in the first output of /proc/net/snmp, and its increase until the last one.
-fn received(snmp: &str) -> Option<Seen> {
+fn received(snmp: &str) -> Option<ReceivedPackets> {
     let lines: Vec<&str> = snmp.lines().filter_map(|line| line.strip_prefix("Ip: ")).collect();
     let place = lines.first()?.split(' ').position(|name| name == "InReceives")?;
     let count = |line: &str| line.split(' ').nth(place)?.parse::<u64>().ok();
     let early = count(lines.get(1)?)?;
-    Some(Seen { early, late: count(lines.last()?)? - early })
+    Some(ReceivedPackets { early, late: count(lines.last()?)? - early })
 }
 
-fn flooder(node: &Node, nodes: &[Node]) -> Value {
+fn flooder(node: &ClusterNode, nodes: &[ClusterNode]) -> Value {
     let subnets: Vec<String> = nodes.iter().map(|node| node.subnet().replace(".0/24", "")).collect();
     let environment = json!([{"name": "SUBNETS", "value": subnets.join(" ")}]);
     pod(&format!("flood-{}", node.name()), "flood", &node.name(), FLOOD, environment)
@@ -114,9 +117,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_are_told_apart_by_when_they_came() {
+    fn packets_before_and_after_the_first_process_are_counted_apart() {
         let snmp = "Ip: Forwarding InReceives\nIp: 1 2\nTcp: A\nTcp: 1\nIp: Forwarding InReceives\nIp: 1 7\nend\n";
-        assert_eq!(received(snmp), Some(Seen { early: 2, late: 5 }));
+        assert_eq!(received(snmp), Some(ReceivedPackets { early: 2, late: 5 }));
         assert_eq!(received("end\n"), None);
     }
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use xtask::apiserver;
 use xtask::image::{self, Tar};
 
-use super::{Cluster, control, images, runtime};
+use super::{LocalCluster, control, images, runtime};
 
 /// The image of the tests' pods, under the name to which [`REPOSITORY`] redirects.
 const AGNHOST: &str = "weir.dev/agnhost:2.59";
@@ -19,7 +19,7 @@ const REPOSITORY: &str = "promoterE2eRegistry: weir.dev\n";
 const FOCUS: &str = "Netpol|NetworkPolicy";
 
 /// Runs the tests whose names match, or all tests of NetworkPolicy.
-pub(super) fn run(cluster: &Cluster, focus: Option<&str>) -> Result<()> {
+pub(super) fn run(cluster: &LocalCluster, focus: Option<&str>) -> Result<()> {
     let tests = build(cluster)?;
     cluster.deploy()?;
     let reports = cluster.tools.run().join("suite");
@@ -38,11 +38,11 @@ pub(super) fn run(cluster: &Cluster, focus: Option<&str>) -> Result<()> {
         command.args(["--ginkgo.skip", "SCTPConnectivity"]);
     }
     let log = reports.join("output.log");
-    eprintln!("tests about {} begin; {} has what they say", focus.unwrap_or(FOCUS), log.display());
+    eprintln!("running tests of {}; their output is in {}", focus.unwrap_or(FOCUS), log.display());
     // The exit code is ignored: it is also nonzero if a test fails, and the report says which one.
     _ = command.stdout(fs::File::create(&log)?).status();
-    let report = fs::read_to_string(&report).context("the tests have left no report")?;
-    judge(&serde_json::from_str(&report)?)
+    let report = fs::read_to_string(&report).context("the tests did not write a report")?;
+    check_report(&serde_json::from_str(&report)?)
 }
 
 fn has_sctp() -> bool {
@@ -50,7 +50,7 @@ fn has_sctp() -> bool {
 }
 
 /// Builds the tests and the image of their pods.
-fn build(cluster: &Cluster) -> Result<PathBuf> {
+fn build(cluster: &LocalCluster) -> Result<PathBuf> {
     let bin = cluster.tools.bin("suite");
     apiserver::build_packages(&bin, &["k8s.io/kubernetes/test/images/agnhost".to_owned()])?;
     apiserver::build_tests(&bin.join("e2e.test"), "k8s.io/kubernetes/test/e2e")?;
@@ -64,7 +64,7 @@ fn build(cluster: &Cluster) -> Result<PathBuf> {
 }
 
 /// Prints the result of each test and the totals.
-fn judge(report: &Value) -> Result<()> {
+fn check_report(report: &Value) -> Result<()> {
     let tests =
         report.as_array().into_iter().flatten().flat_map(|suite| suite["SpecReports"].as_array().into_iter().flatten());
     let (mut passed, mut failed) = (0, 0);
@@ -77,7 +77,7 @@ fn judge(report: &Value) -> Result<()> {
         }
     }
     println!("{passed} passed, {failed} failed");
-    ensure!(failed == 0 && passed > 0, "not all have passed");
+    ensure!(failed == 0 && passed > 0, "not all tests passed");
     Ok(())
 }
 
@@ -94,11 +94,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_that_failed_and_none_at_all_are_errors() {
+    fn a_failed_test_and_a_report_without_tests_are_errors() {
         let of = |states: &[&str]| {
             let reports: Vec<Value> =
                 states.iter().map(|state| json!({"LeafNodeType": "It", "State": state, "LeafNodeText": "t"})).collect();
-            judge(&json!([{"SpecReports": reports}]))
+            check_report(&json!([{"SpecReports": reports}]))
         };
         assert!(of(&["passed", "skipped"]).is_ok());
         assert!(of(&["passed", "panicked"]).is_err());

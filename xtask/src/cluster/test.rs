@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use xtask::{deploy, image};
 
-use super::traffic::{NAMESPACE, Traffic, is_kept_out, passes};
-use super::{Cluster, control, images, runtime};
+use super::traffic::{ClusterTraffic, NAMESPACE, is_kept_out, passes};
+use super::{LocalCluster, control, images, runtime};
 use crate::process::wait;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -18,16 +18,16 @@ const AWAY: Duration = Duration::from_secs(10);
 const NEXT: &str = "docker.io/library/weir:next";
 
 /// Runs all tests, one after the other.
-pub(super) fn run(cluster: &Cluster) -> Result<()> {
+pub(super) fn run(cluster: &LocalCluster) -> Result<()> {
     // A failed run leaves its pods for inspection; remove them now.
     cluster.kubectl(&["delete", "namespace", NAMESPACE, "--ignore-not-found"])?;
     cluster.deploy()?;
-    let traffic = Traffic::start(cluster)?;
+    let traffic = ClusterTraffic::start(cluster)?;
     cluster.apply("policy", &[policy()])?;
     traffic.until("strangers are kept out", |it| passes(it, "friend") && is_kept_out(it, "stranger"))?;
-    traffic.hold("agents are killed", || cluster.kill_agents())?;
-    traffic.hold("agents are upgraded", || cluster.upgrade_agents())?;
-    traffic.hold("the API server is away", || cluster.restart_apiserver())?;
+    traffic.during("agents are killed", || cluster.kill_agents())?;
+    traffic.during("agents are upgraded", || cluster.upgrade_agents())?;
+    traffic.during("the API server is away", || cluster.restart_apiserver())?;
     cluster.kubectl(&["delete", "networkpolicy", "web", "-n", NAMESPACE])?;
     traffic.until("strangers are let in again", |it| passes(it, "friend") && passes(it, "stranger"))?;
     cluster.kubectl(&["delete", "namespace", NAMESPACE])?;
@@ -45,7 +45,7 @@ fn policy() -> serde_json::Value {
     })
 }
 
-impl Cluster {
+impl LocalCluster {
     /// Installs the agent on every node, and waits until each enforces its pods.
     pub(super) fn deploy(&self) -> Result<()> {
         let binary = image::binary(self.options.profile)?;
@@ -87,7 +87,7 @@ impl Cluster {
             ensure!(!killed.is_empty(), "no agent runs on {}", node.name());
         }
         let wanted = before + self.nodes.len() as u64;
-        wait("agents are started again", PATIENCE, || self.restarts().is_ok_and(|it| it >= wanted))?;
+        wait("agents are restarted", PATIENCE, || self.restarts().is_ok_and(|it| it >= wanted))?;
         self.wait_rollout()
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use super::{Cluster, images};
+use super::{LocalCluster, images};
 use crate::process::wait;
 
 pub(super) const NAMESPACE: &str = "weir-test";
@@ -42,7 +42,7 @@ wait
 
 /// The counted results of the connections between a client and a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pair {
+pub(super) struct ConnectionCounts {
     passed: u64,
     failed: u64,
     /// For the connection that stays open: number of answers, and how often it ended.
@@ -52,14 +52,14 @@ pub(super) struct Pair {
 
 /// All results since the start.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counts {
-    pairs: BTreeMap<(String, String), Pair>,
+pub(super) struct TrafficCounts {
+    pairs: BTreeMap<(String, String), ConnectionCounts>,
     sent_twice: u64,
 }
 
-impl fmt::Display for Counts {
+impl fmt::Display for TrafficCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sum = |who: &str, of: fn(&Pair) -> u64| self.of(who).map(of).sum::<u64>();
+        let sum = |who: &str, of: fn(&ConnectionCounts) -> u64| self.of(who).map(of).sum::<u64>();
         write!(
             f,
             "friends: {} connections, {} lost, {} answers on open connections, {} segments sent twice; strangers: {} tries, {} passed",
@@ -73,12 +73,12 @@ impl fmt::Display for Counts {
     }
 }
 
-impl Counts {
-    fn of<'c>(&'c self, who: &'c str) -> impl Iterator<Item = &'c Pair> {
+impl TrafficCounts {
+    fn of<'c>(&'c self, who: &'c str) -> impl Iterator<Item = &'c ConnectionCounts> {
         self.pairs.iter().filter(move |((client, _), _)| client.starts_with(who)).map(|(_, pair)| pair)
     }
 
-    fn all(&self, who: &str, is_so: impl Fn(&Pair) -> bool) -> bool {
+    fn all(&self, who: &str, is_so: impl Fn(&ConnectionCounts) -> bool) -> bool {
         self.of(who).count() > 0 && self.of(who).all(is_so)
     }
 
@@ -86,7 +86,7 @@ impl Counts {
     fn since(&self, before: &Self) -> Self {
         let pairs = self.pairs.iter().map(|(name, now)| {
             let then = before.pairs.get(name).copied().unwrap_or_default();
-            let pair = Pair {
+            let pair = ConnectionCounts {
                 passed: now.passed - then.passed,
                 failed: now.failed - then.failed,
                 answers: now.answers - then.answers,
@@ -110,13 +110,13 @@ impl Counts {
 }
 
 /// Pods that make connections.
-pub(super) struct Traffic<'c> {
-    cluster: &'c Cluster,
+pub(super) struct ClusterTraffic<'c> {
+    cluster: &'c LocalCluster,
 }
 
-impl<'c> Traffic<'c> {
+impl<'c> ClusterTraffic<'c> {
     /// Starts the pods, and waits until every friend has reached every server.
-    pub(super) fn start(cluster: &'c Cluster) -> Result<Self> {
+    pub(super) fn start(cluster: &'c LocalCluster) -> Result<Self> {
         let traffic = Self { cluster };
         let nodes = || (0..cluster.nodes.len()).map(|number| (number, cluster.nodes[number].name()));
         let mut objects = vec![
@@ -136,7 +136,7 @@ impl<'c> Traffic<'c> {
             [friend, pod(&format!("stranger-{number}"), "stranger", &node, CLIENT, json!([targets]))]
         });
         traffic.cluster.apply("clients", &clients.collect::<Vec<_>>())?;
-        traffic.until("everybody reaches everybody", |it| passes(it, "friend") && passes(it, "stranger"))?;
+        traffic.until("all clients reach all servers", |it| passes(it, "friend") && passes(it, "stranger"))?;
         Ok(traffic)
     }
 
@@ -159,8 +159,8 @@ impl<'c> Traffic<'c> {
     }
 
     /// The results until now.
-    fn counts(&self) -> Result<Counts> {
-        let mut counts = Counts::default();
+    fn counts(&self) -> Result<TrafficCounts> {
+        let mut counts = TrafficCounts::default();
         for number in 0..self.cluster.nodes.len() {
             for who in ["friend", "stranger", "web"] {
                 let name = format!("{who}-{number}");
@@ -179,8 +179,8 @@ impl<'c> Traffic<'c> {
     }
 
     /// Waits until `is_so` holds for the results from now on.
-    pub(super) fn until(&self, what: &str, is_so: impl Fn(&Counts) -> bool) -> Result<()> {
-        let mut last = Counts::default();
+    pub(super) fn until(&self, what: &str, is_so: impl Fn(&TrafficCounts) -> bool) -> Result<()> {
+        let mut last = TrafficCounts::default();
         let mut before = self.counts().unwrap_or_default();
         let waited = wait(what, PATIENCE, || {
             let Ok(now) = self.counts() else { return false };
@@ -199,7 +199,7 @@ impl<'c> Traffic<'c> {
 
     /// Runs `act`, and checks that meanwhile and for a while afterwards no allowed connection is lost and no denied one
     /// gets through.
-    pub(super) fn hold(&self, what: &str, act: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub(super) fn during(&self, what: &str, act: impl FnOnce() -> Result<()>) -> Result<()> {
         let before = self.counts()?;
         act().with_context(|| what.to_owned())?;
         let done = self.counts()?;
@@ -211,24 +211,27 @@ impl<'c> Traffic<'c> {
         })?;
         let during = now.since(&before);
         eprintln!("{what}: {during}");
-        ensure!(during.all("friend", |it| it.failed == 0 && it.ended == 0), "{what}: lost: {during:#?}");
-        ensure!(during.all("stranger", |it| it.passed == 0), "{what}: passed: {during:#?}");
+        ensure!(
+            during.all("friend", |it| it.failed == 0 && it.ended == 0),
+            "{what}: allowed connections were lost: {during:#?}"
+        );
+        ensure!(during.all("stranger", |it| it.passed == 0), "{what}: denied connections passed: {during:#?}");
         Ok(())
     }
 }
 
 /// Whether every pair has made enough connections.
-fn says_something(counts: &Counts) -> bool {
+fn says_something(counts: &TrafficCounts) -> bool {
     ["friend", "stranger"].iter().all(|who| counts.all(who, |it| it.passed + it.failed + it.answers >= ENOUGH))
 }
 
 /// Whether every pair of these clients gets through without a failure.
-pub(super) fn passes(counts: &Counts, who: &str) -> bool {
+pub(super) fn passes(counts: &TrafficCounts, who: &str) -> bool {
     counts.all(who, |it| it.passed + it.answers >= ENOUGH && it.failed == 0)
 }
 
 /// Whether no pair of these clients gets through.
-pub(super) fn is_kept_out(counts: &Counts, who: &str) -> bool {
+pub(super) fn is_kept_out(counts: &TrafficCounts, who: &str) -> bool {
     counts.all(who, |it| it.failed >= ENOUGH && it.passed == 0)
 }
 
@@ -254,7 +257,7 @@ fn sent_twice(snmp: &str) -> Option<u64> {
     lines.next()?.split(' ').nth(place)?.parse().ok()
 }
 
-impl Cluster {
+impl LocalCluster {
     /// Applies these objects with kubectl.
     pub(super) fn apply(&self, name: &str, objects: &[Value]) -> Result<()> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
@@ -273,8 +276,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_counted_for_each_pair_and_after_another_count() {
-        let mut before = Counts::default();
+    fn connections_are_counted_for_each_pair_and_since_an_earlier_count() {
+        let mut before = TrafficCounts::default();
         before.add("friend-0", "+ 10.96.0.7");
         let mut now = before.clone();
         for line in ["+ 10.96.0.7", "= 10.244.0.2", "- 10.96.0.7", "! 10.244.0.2", "odd"] {
@@ -282,13 +285,13 @@ mod tests {
         }
         let since = now.since(&before);
         let pair = |target: &str| since.pairs[&("friend-0".to_owned(), target.to_owned())];
-        assert_eq!(pair("10.96.0.7"), Pair { passed: 1, failed: 1, ..Pair::default() });
-        assert_eq!(pair("10.244.0.2"), Pair { answers: 1, ended: 1, ..Pair::default() });
-        assert!(!since.all("stranger", |_| true), "nobody has said nothing");
+        assert_eq!(pair("10.96.0.7"), ConnectionCounts { passed: 1, failed: 1, ..ConnectionCounts::default() });
+        assert_eq!(pair("10.244.0.2"), ConnectionCounts { answers: 1, ended: 1, ..ConnectionCounts::default() });
+        assert!(!since.all("stranger", |_| true), "a client without results does not count");
     }
 
     #[test]
-    fn segments_sent_twice_are_found_by_their_name() {
+    fn retransmitted_segments_are_found_by_their_name() {
         let snmp = "Ip: A B\nIp: 1 2\nTcp: RtoMin RetransSegs InErrs\nTcp: 200 7 0\nUdp: X\n";
         assert_eq!(sent_twice(snmp), Some(7));
         assert_eq!(sent_twice("Tcp: A\nTcp: 1\n"), None);

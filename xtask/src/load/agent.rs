@@ -15,13 +15,13 @@ use xtask::simulated::Simulated;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An agent that is killed on drop. Its attached programs go when its bpf file system is unmounted.
-pub(crate) struct Agent {
+pub(crate) struct MeasuredAgent {
     child: Child,
     directory: PathBuf,
     port: u16,
 }
 
-impl Agent {
+impl MeasuredAgent {
     pub(crate) fn start(server: &Simulated) -> Result<Self> {
         let directory = std::env::temp_dir().join(format!("weir-load-{}", std::process::id()));
         let bpffs = directory.join("bpf");
@@ -49,7 +49,7 @@ impl Agent {
             }
             sleep(Duration::from_millis(20));
         }
-        bail!("it is not ready: {}\n{}", self.page("/readyz")?, fs::read_to_string(self.directory.join("log"))?)
+        bail!("the agent is not ready: {}\n{}", self.page("/readyz")?, fs::read_to_string(self.directory.join("log"))?)
     }
 
     pub(crate) fn metrics(&self) -> Result<String> {
@@ -85,12 +85,12 @@ impl Agent {
 
     pub(crate) fn stop(mut self) -> Result<()> {
         let stopped = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
-        ensure!(stopped.success() && self.child.wait()?.success(), "the agent did not end well");
+        ensure!(stopped.success() && self.child.wait()?.success(), "the agent failed when it was stopped");
         Ok(())
     }
 }
 
-impl Drop for Agent {
+impl Drop for MeasuredAgent {
     fn drop(&mut self) {
         // The process may have ended already, and its directory may be busy for a moment.
         _ = self.child.kill();

@@ -8,11 +8,11 @@ use anyhow::{Context as _, Result, ensure};
 use xtask::simulated::near_address;
 
 /// A network namespace that is removed on drop.
-pub(crate) struct Node {
+pub(crate) struct LoadNamespace {
     name: String,
 }
 
-impl Node {
+impl LoadNamespace {
     /// Makes a namespace with a veth for each pod. The other ends are in the same namespace, because no pod sends
     /// packets; each pod's route names its interface.
     pub(crate) fn new(pods: u32) -> Result<Self> {
@@ -32,7 +32,7 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for LoadNamespace {
     fn drop(&mut self) {
         // Errors are ignored: there is no way to handle them here.
         _ = ip(&["netns", "delete", &self.name], "");

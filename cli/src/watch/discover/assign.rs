@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_runtime::sys::links::Interface;
+use weir_runtime::sys::links::NamespaceInterface;
 
 use super::{Cached, Found, Inventory, NotFound, Wanted, Witness, describe, found, is_veth, list};
 /// A pod whose interface is searched.
@@ -189,8 +189,9 @@ impl Inventory {
 
     /// The host end of a pod's veth. Both ends must name each other, because a pod chooses the numbers of its own
     /// interfaces.
-    fn host_end(&self, inside: &Interface) -> Option<&Interface> {
-        let names_it = |host: &&Interface| Some(host.ifindex) == inside.peer && host.peer == Some(inside.ifindex);
+    fn host_end(&self, inside: &NamespaceInterface) -> Option<&NamespaceInterface> {
+        let names_it =
+            |host: &&NamespaceInterface| Some(host.ifindex) == inside.peer && host.peer == Some(inside.ifindex);
         self.interfaces.iter().find(|it| is_veth(it) && names_it(it)).filter(|_| is_veth(inside))
     }
 
@@ -226,7 +227,7 @@ impl Inventory {
         self.cached.iter().filter(names_it).any(|cached| !cached.is_of(pod))
     }
 
-    fn interface_of(&self, cached: &Cached) -> Option<&Interface> {
+    fn interface_of(&self, cached: &Cached) -> Option<&NamespaceInterface> {
         let mut names = cached.host_interfaces.iter();
         names.find_map(|name| self.interfaces.iter().find(|it| it.name == *name && is_veth(it)))
     }

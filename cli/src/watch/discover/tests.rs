@@ -1,10 +1,10 @@
 use super::*;
 
-fn interface(ifindex: u32, name: &str, kind: &str, peer: Option<u32>) -> Interface {
-    Interface { ifindex, name: name.to_owned(), kind: kind.to_owned(), peer }
+fn interface(ifindex: u32, name: &str, kind: &str, peer: Option<u32>) -> NamespaceInterface {
+    NamespaceInterface { ifindex, name: name.to_owned(), kind: kind.to_owned(), peer }
 }
 
-fn host() -> Vec<Interface> {
+fn host() -> Vec<NamespaceInterface> {
     vec![
         interface(1, "lo", "", None),
         interface(2, "ens3", "", None),
@@ -86,7 +86,7 @@ fn before_the_address_is_known_the_cache_names_the_interface() {
 
 #[test]
 fn the_veth_in_the_pods_namespace_names_its_other_end() {
-    let inside = |kind: &str, peer| Namespace {
+    let inside = |kind: &str, peer| NetworkNamespace {
         interfaces: vec![interface(1, "lo", "", None), interface(2, "eth0", kind, peer)],
         addresses: vec![(1, [127, 0, 0, 1].into()), (2, ADDRESS)],
     };

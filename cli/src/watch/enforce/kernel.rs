@@ -5,30 +5,30 @@ use std::path::PathBuf;
 
 use weir_classes::PeerId;
 use weir_classes::departed::EndedService;
-use weir_runtime::runtime::{Access, Attached, EndedFlows, Exact, Request, Runtime};
-use weir_runtime::{Endpoint, Error, Generation, Now, Way};
+use weir_runtime::runtime::{Attached, EndedFlows, ExactPods, PinAccess, Request, Runtime};
+use weir_runtime::{EnforcedEndpoint, Error, HookKind, KernelGeneration, StateAfterFailure};
 
-use super::{Enforce, Installed, Left, Looked, Survey, Trouble, Wanted};
+use super::{Enforce, HookCheck, Installed, Left, Survey, Trouble, Wanted};
 use crate::watch::follow::chain;
 
 /// Enforcement with pins under a directory. Existing pins are adopted, and all pins stay when the agent ends.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     bpffs: PathBuf,
-    way: Option<Way>,
+    way: Option<HookKind>,
     /// Opened on first use. If that fails, the next use tries again: another agent may have held the directory.
     runtime: Option<Runtime>,
 }
 
 impl Kernel {
-    pub(crate) fn new(bpffs: PathBuf, way: Option<Way>) -> Self {
+    pub(crate) fn new(bpffs: PathBuf, way: Option<HookKind>) -> Self {
         Self { bpffs, way, runtime: None }
     }
 
     fn runtime(&mut self) -> Result<&Runtime, Error> {
         match &mut self.runtime {
             Some(runtime) => Ok(runtime),
-            none => Ok(none.insert(Runtime::open(&self.bpffs, Access::Change)?.one_by_one().keeping()?)),
+            none => Ok(none.insert(Runtime::open(&self.bpffs, PinAccess::Change)?.one_by_one().keeping()?)),
         }
     }
 
@@ -40,7 +40,7 @@ impl Kernel {
             uplinks: Vec::new(),
             way: self.way,
             keep: None,
-            exact: Some(Exact { closed: wanted.closed.to_vec(), uids: wanted.uids.clone() }),
+            exact: Some(ExactPods { closed: wanted.closed.to_vec(), uids: wanted.uids.clone() }),
         };
         self.runtime()?.attach(&request)
     }
@@ -53,8 +53,8 @@ impl Kernel {
 impl Enforce for Kernel {
     fn left(&mut self) -> Vec<Left> {
         let attached = self.runtime().and_then(Runtime::attached).unwrap_or_default();
-        let known = |it: Endpoint| {
-            let Endpoint { pod, uid, interface, ifindex, closed, .. } = it;
+        let known = |it: EnforcedEndpoint| {
+            let EnforcedEndpoint { pod, uid, interface, ifindex, closed, .. } = it;
             Some(Left { pod, uid: uid.filter(|_| !closed)?, interface, ifindex })
         };
         attached.into_iter().filter_map(known).collect()
@@ -65,15 +65,19 @@ impl Enforce for Kernel {
         let before = self.epoch().map_err(trouble)?;
         let attached = self.attach(wanted, &file);
         if matches!(attached, Ok(_) | Err(Error::Partial(_))) {
-            self.runtime().and_then(Runtime::open_held).map_err(trouble)?;
+            self.runtime().and_then(Runtime::open_closed_interfaces).map_err(trouble)?;
         }
         match attached {
-            Ok(Attached { generation: Generation { epoch, .. }, .. }) => {
+            Ok(Attached { generation: KernelGeneration { epoch, .. }, .. }) => {
                 Ok(Installed { epoch, is_new: epoch != before, failed: Vec::new() })
             }
             Err(Error::Partial(failures)) => {
                 // A pod whose interface is gone needs no enforcement any more.
-                let failed = failures.into_iter().filter(|it| it.now != Now::Gone).map(|it| (it.pod, it.why)).collect();
+                let failed = failures
+                    .into_iter()
+                    .filter(|it| it.now != StateAfterFailure::Gone)
+                    .map(|it| (it.pod, it.why))
+                    .collect();
                 let epoch = self.epoch().map_err(trouble)?;
                 Ok(Installed { epoch, is_new: epoch != before, failed })
             }
@@ -101,17 +105,17 @@ impl Enforce for Kernel {
         self.runtime().and_then(Runtime::reap).map_err(trouble)
     }
 
-    fn look(&mut self) -> Result<Looked, Trouble> {
-        self.runtime().and_then(Runtime::look).map_err(trouble)
+    fn look(&mut self) -> Result<HookCheck, Trouble> {
+        self.runtime().and_then(Runtime::check_hooks).map_err(trouble)
     }
 
     fn close(&mut self, interface: &str) -> Result<(), Trouble> {
-        weir_runtime::hold::close(&self.bpffs, interface).map_err(trouble)
+        weir_runtime::closed::close_interface(&self.bpffs, interface).map_err(trouble)
     }
 
     fn survey(&mut self) -> Result<Survey, Trouble> {
         let runtime = self.runtime().map_err(trouble)?;
-        let repaired = runtime.mend().map_err(trouble)?;
+        let repaired = runtime.repair().map_err(trouble)?;
         let status = runtime.status().map_err(trouble)?;
         let maps = status.maps.into_iter().map(|it| (it.name, it.entries, u64::from(it.max_entries))).collect();
         let counters = runtime.counters().map_err(trouble)?;

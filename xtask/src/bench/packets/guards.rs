@@ -7,16 +7,16 @@
 //!
 //! The netfilter rules are written as in projects that enforce policies with them (Calico's Felix, kube-router): first
 //! accept connections that conntrack knows as established, then drop packets that it finds invalid, then jump to the
-//! pod's chain by interface. So only the first packet of a connection walks the rules. The *stateless* variant has no
+//! pod's chain by interface. So only the first packet of a connection walks the rules.
 //! The *stateless* variant has no conntrack and repeats the rules in reverse for replies, so every packet walks the
 //! rules.
 
 use std::fmt::Write as _;
-use std::path::Path as FilePath;
+use std::path::Path;
 
 use anyhow::Result;
 
-use super::paths::{CLIENT, Path, Place, SERVER, TO_CLIENT, TO_SERVER, run};
+use super::paths::{CLIENT, PathNamespace, PodPath, SERVER, TO_CLIENT, TO_SERVER, run};
 
 pub(super) const PORTS: (u16, u16) = (5000, 5999);
 /// Ports of the other rules, in rotation.
@@ -24,7 +24,7 @@ const OTHER_PORTS: usize = 100;
 
 /// An implementation of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum Enforcer {
     Nothing,
     /// Weir's programs.
     Tcx,
@@ -41,7 +41,7 @@ pub(super) enum By {
     Sets,
 }
 
-impl By {
+impl Enforcer {
     pub(super) const ALL: [Self; 9] = [
         Self::Nothing,
         Self::Tcx,
@@ -70,30 +70,30 @@ impl By {
 }
 
 /// The path of the weir binary, and a directory for files.
-pub(super) struct Means<'a> {
-    pub(super) weir: &'a FilePath,
+pub(super) struct EnforceTools<'a> {
+    pub(super) weir: &'a Path,
     /// The directory; it has a bpf file system in `bpf`.
-    pub(super) directory: &'a FilePath,
+    pub(super) directory: &'a Path,
 }
 
 /// Puts `rules` rules in force on a path.
-pub(super) fn enforce(by: By, path: &Path, rules: usize, means: &Means<'_>) -> Result<()> {
+pub(super) fn enforce(by: Enforcer, path: &PodPath, rules: usize, means: &EnforceTools<'_>) -> Result<()> {
     let node = |program: &str, arguments: &[&str], input: &str| {
-        run(path.command(Place::Node, program).args(arguments), input).map(drop)
+        run(path.command(PathNamespace::Node, program).args(arguments), input).map(drop)
     };
     match by {
-        By::Nothing => Ok(()),
-        By::Tcx => attach(path, rules, means, "tcx"),
-        By::Clsact => attach(path, rules, means, "clsact"),
-        By::Legacy => node("iptables-legacy-restore", &[], &chains(&listed(rules))),
-        By::Nft => node("iptables-nft-restore", &[], &chains(&listed(rules))),
-        By::LegacyStateless => node("iptables-legacy-restore", &[], &stateless(&listed(rules))),
-        By::NftStateless => node("iptables-nft-restore", &[], &stateless(&listed(rules))),
-        By::Ipset => {
+        Enforcer::Nothing => Ok(()),
+        Enforcer::Tcx => attach(path, rules, means, "tcx"),
+        Enforcer::Clsact => attach(path, rules, means, "clsact"),
+        Enforcer::Legacy => node("iptables-legacy-restore", &[], &chains(&listed(rules))),
+        Enforcer::Nft => node("iptables-nft-restore", &[], &chains(&listed(rules))),
+        Enforcer::LegacyStateless => node("iptables-legacy-restore", &[], &stateless(&listed(rules))),
+        Enforcer::NftStateless => node("iptables-nft-restore", &[], &stateless(&listed(rules))),
+        Enforcer::Ipset => {
             node("ipset", &["restore"], &ipsets(rules))?;
             node("iptables-legacy-restore", &[], &chains(&in_sets()))
         }
-        By::Sets => node("nft", &["-f", "-"], &nftables(rules)),
+        Enforcer::Sets => node("nft", &["-f", "-"], &nftables(rules)),
     }
 }
 
@@ -104,12 +104,12 @@ fn others(rules: usize) -> impl Iterator<Item = (String, usize)> {
 }
 
 /// The rules of both sides. Each begins with the words that select its chain.
-struct Rules {
+struct RuleTexts {
     egress: String,
     ingress: String,
 }
 
-fn listed(rules: usize) -> Rules {
+fn listed(rules: usize) -> RuleTexts {
     let side = |own: &str, side: &str, verdict: &str| {
         let mut text = String::new();
         let flag = if side == "egress" { "-d" } else { "-s" };
@@ -125,17 +125,17 @@ fn listed(rules: usize) -> Rules {
         }
         text
     };
-    Rules { egress: side(SERVER, "egress", "RETURN"), ingress: side(CLIENT, "ingress", "ACCEPT") }
+    RuleTexts { egress: side(SERVER, "egress", "RETURN"), ingress: side(CLIENT, "ingress", "ACCEPT") }
 }
 
-fn in_sets() -> Rules {
+fn in_sets() -> RuleTexts {
     let side =
         |side: &str, ends: &str, verdict: &str| format!("-A {side} -m set --match-set {side} {ends} -j {verdict}\n");
-    Rules { egress: side("egress", "dst,dst", "RETURN"), ingress: side("ingress", "src,dst", "ACCEPT") }
+    RuleTexts { egress: side("egress", "dst,dst", "RETURN"), ingress: side("ingress", "src,dst", "ACCEPT") }
 }
 
 /// The iptables rules. A packet that the egress chain allows continues with the ingress chain.
-fn chains(Rules { egress, ingress }: &Rules) -> String {
+fn chains(RuleTexts { egress, ingress }: &RuleTexts) -> String {
     format!(
         "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n:egress - [0:0]\n:ingress - [0:0]
 -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
@@ -146,7 +146,7 @@ fn chains(Rules { egress, ingress }: &Rules) -> String {
 }
 
 /// The stateless rules. Replies have chains of their own: the same rules with source and destination swapped.
-fn stateless(Rules { egress, ingress }: &Rules) -> String {
+fn stateless(RuleTexts { egress, ingress }: &RuleTexts) -> String {
     let turned = |rules: &str| {
         let words = rules.split_inclusive([' ', '\n']).map(|word| match word {
             "egress " => "reply-ingress ",
@@ -211,13 +211,13 @@ oifname {TO_SERVER} ip saddr . meta l4proto . th dport @ingress accept\n}}\n}}\n
     text
 }
 
-fn attach(path: &Path, rules: usize, means: &Means<'_>, hook: &str) -> Result<()> {
+fn attach(path: &PodPath, rules: usize, means: &EnforceTools<'_>, hook: &str) -> Result<()> {
     let [policies, artifact] = ["yaml", "o"].map(|suffix| means.directory.join(format!("{rules}.{suffix}")));
     std::fs::write(&policies, objects(rules))?;
     let mut compile = std::process::Command::new(means.weir);
     compile.args(["-q", "compile", "--no-verify", "--target", "6.1", "-o"]).arg(&artifact).arg(&policies);
     run(&mut compile, "")?;
-    let mut attach = path.command(Place::Node, means.weir);
+    let mut attach = path.command(PathNamespace::Node, means.weir);
     attach.args(["-q", "attach", "--hook", hook, "--bpffs"]);
     attach.arg(means.directory.join("bpf").join(format!("{hook}-{rules}"))).arg(&artifact);
     attach.args(["--endpoint", &format!("default/client={TO_CLIENT}"), &format!("default/server={TO_SERVER}")]);
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_matches_is_the_last_of_as_many_rules_as_there_are_said_to_be() {
+    fn the_matching_rule_is_the_last_of_the_requested_number() {
         for size in [10, 100, 1_000] {
             let text = chains(&listed(size));
             for (side, own) in [("egress", SERVER), ("ingress", CLIENT)] {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_are_judged_by_the_same_rules_the_other_way_round() {
+    fn reply_rules_mirror_the_forward_rules() {
         let text = stateless(&listed(100));
         let there = text.lines().find(|line| line.starts_with("-A ingress ")).expect("a rule");
         let back = there.replace("ingress", "reply-egress").replace("-s ", "-d ").replace("--dport", "--sport");

@@ -21,21 +21,22 @@ pub(super) const TO_SERVER: &str = "veth-server";
 
 /// Three connected namespaces.
 #[derive(Clone, Debug)]
-pub(super) struct Path {
+pub(super) struct PodPath {
     number: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum PathNamespace {
     Client,
     Node,
     Server,
 }
 
-impl Path {
+impl PodPath {
     pub(super) fn new(number: usize) -> Result<Self> {
         let it = Self { number };
-        let [client, node, server] = [Place::Client, Place::Node, Place::Server].map(|place| it.name(place));
+        let [client, node, server] =
+            [PathNamespace::Client, PathNamespace::Node, PathNamespace::Server].map(|place| it.name(place));
         run(
             Command::new("ip").args(["-batch", "-"]),
             &format!("netns add {client}\nnetns add {node}\nnetns add {server}\n"),
@@ -46,8 +47,8 @@ link add {TO_SERVER} type veth peer name eth0 netns {server}
 addr add 10.77.0.254/24 dev {TO_CLIENT}\naddr add 10.77.1.254/24 dev {TO_SERVER}
 link set {TO_CLIENT} up\nlink set {TO_SERVER} up\n"
         );
-        run(it.command(Place::Node, "ip").args(["-batch", "-"]), &lines)?;
-        for (place, address) in [(Place::Client, CLIENT), (Place::Server, SERVER)] {
+        run(it.command(PathNamespace::Node, "ip").args(["-batch", "-"]), &lines)?;
+        for (place, address) in [(PathNamespace::Client, CLIENT), (PathNamespace::Server, SERVER)] {
             let gateway = address.trim_end_matches('1').to_owned() + "254";
             let lines = format!(
                 "link set lo up\naddr add {address}/24 dev eth0\nlink set eth0 up\nroute add default via {gateway}\n"
@@ -58,18 +59,18 @@ link set {TO_CLIENT} up\nlink set {TO_SERVER} up\n"
             let cubic = "echo cubic > /proc/sys/net/ipv4/tcp_congestion_control || true";
             run(it.command(place, "sh").args(["-c", cubic]), "")?;
         }
-        run(it.command(Place::Node, "sh").args(["-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]), "")?;
+        run(it.command(PathNamespace::Node, "sh").args(["-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]), "")?;
         Ok(it)
     }
 
     /// A command that runs in one of the namespaces.
-    pub(super) fn command(&self, place: Place, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub(super) fn command(&self, place: PathNamespace, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.name(place))).arg(program);
         command
     }
 
-    fn name(&self, place: Place) -> String {
+    fn name(&self, place: PathNamespace) -> String {
         format!("wpk-{}-{place:?}", self.number).to_lowercase()
     }
 }

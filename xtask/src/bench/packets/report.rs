@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::Row;
-use super::guards::By;
+use super::MeasuredPath;
+use super::guards::Enforcer;
 use super::traffic::Load;
 use crate::bench::page;
 
@@ -33,21 +33,25 @@ const COMPARED: usize = 1_000;
 const INTRODUCTION: &str = "\
 ## Real packets
 
-Made by `cargo xtask bench packets`: a client, a node that routes and a server, each in a network namespace, joined by veths. Both pods are
-enforced, so that a packet passes two of our programs on its way, and a transaction (there and back) four. Figures are microseconds of CPU
-time for each unit of work: of both ends and of everything that the kernel does for their packets, all of it on one CPU, as the scheduler
-counts it; what else the machine does is not in them. All paths stand at once and take turns in short slices; the least of the rounds counts. In
-brackets how many times those of *nothing*, the lesser of two paths with nothing in their way; what the other one differs by is chance.
+Made by `cargo xtask bench packets`: a client, a routing node and a server, each in a network namespace, connected by
+veths. Both pods are enforced, so a packet passes two of Weir's programs, and a transaction (request and reply) passes
+four. Figures are microseconds of CPU time for each unit of work. They include both ends and all work that the kernel
+does for their packets, on one CPU, as the scheduler counts it; other work of the machine is not included. All paths
+exist at the same time and take turns in short slices. The figure is the smallest one of all rounds. The number in
+brackets is the ratio to *nothing*, the faster of two paths without rules; the difference between these two paths is the
+error of the measurement.
 
-*Rules* stand before the one that matches, half of them for the client's egress and half for the server's ingress: each is one address
-with one port (to us, as many policies). With netfilter, what conntrack knows as established is accepted first, what it finds invalid
-dropped, and only then the pod's chain walked, as agents that enforce with it do: only first packets pay for rules, and every packet for
-conntrack. *Stateless* is the same without conntrack: every packet walks all rules, as lists before conntrack do.
+*Rules* is the number of rules before the one that matches, half of them for the client's egress and half for the
+server's ingress. Each rule has one address and one port (for Weir, each is a policy). The netfilter rules are those of
+agents that enforce policies with netfilter: they accept packets of connections that conntrack knows as established,
+drop packets that conntrack finds invalid, and then walk the pod's chain. So only the first packet of a connection walks
+the rules, and every packet pays for conntrack. *Stateless* is the same without conntrack: every packet walks all rules,
+as it does in rules that come before conntrack.
 
 ";
 
 /// Prints the results and writes them.
-pub(super) fn write(rows: &[Row]) -> Result<()> {
+pub(super) fn write(rows: &[MeasuredPath]) -> Result<()> {
     let names: String = Load::ALL.iter().map(|load| format!(" {:>24}", load.name())).collect();
     println!("{:<27} {:>7}{names}", "µs of CPU (over nothing)", "rules");
     let all = Load::ALL.len();
@@ -61,22 +65,22 @@ pub(super) fn write(rows: &[Row]) -> Result<()> {
 }
 
 /// The lesser figure of the two paths without rules.
-fn nothing(rows: &[Row], load: usize) -> Figure {
-    let all = rows.iter().filter(|row| row.by == By::Nothing).map(|row| Figure::of(&row.figures[load]));
+fn nothing(rows: &[MeasuredPath], load: usize) -> Figure {
+    let all = rows.iter().filter(|row| row.by == Enforcer::Nothing).map(|row| Figure::of(&row.figures[load]));
     all.min_by(|one, other| one.least.total_cmp(&other.least)).unwrap_or(Figure { least: f64::NAN, median: f64::NAN })
 }
 
 /// Nanoseconds in addition to the path without rules.
-fn added(row: &Row, load: usize, rows: &[Row]) -> f64 {
+fn added(row: &MeasuredPath, load: usize, rows: &[MeasuredPath]) -> f64 {
     Figure::of(&row.figures[load]).least - nothing(rows, load).least
 }
 
-fn cell(row: &Row, load: usize, rows: &[Row]) -> String {
+fn cell(row: &MeasuredPath, load: usize, rows: &[MeasuredPath]) -> String {
     let (figure, base) = (Figure::of(&row.figures[load]), nothing(rows, load));
     format!("{:.2} {:+.2} ({:.3})", figure.least / 1e3, added(row, load, rows) / 1e3, figure.least / base.least)
 }
 
-fn json(row: &Row, rows: &[Row]) -> Value {
+fn json(row: &MeasuredPath, rows: &[MeasuredPath]) -> Value {
     let rounded = |it: f64| (it * 10.0).round() / 10.0;
     let ratio = |one: f64, other: f64| (one / other * 1e4).round() / 1e4;
     let loads = Load::ALL.iter().enumerate().map(|(load, name)| {
@@ -132,12 +136,12 @@ const COUNTED: [Load; 3] = [Load::RoundTrip, Load::Connection, Load::Small];
 fn comparison(rows: &[Value]) -> String {
     let names: String = COUNTED.iter().map(|load| format!(" {} |", load.name())).collect();
     let mut text = format!(
-        "\nWhat {} rules add to that of nothing, in nanoseconds, and in brackets how many times what Weir adds:\n\n\
+        "\nThe time that {} rules add to *nothing*, in nanoseconds, and in brackets the ratio to the time that Weir adds:\n\n\
          ![Nanoseconds over nothing](packets.svg)\n\n| enforced by |{names}\n| --- |{}\n",
         page::grouped(COMPARED as u64),
         " --- |".repeat(COUNTED.len())
     );
-    let Some(ours) = at_size(rows).find(|row| name(row) == By::Tcx.name()) else { return String::new() };
+    let Some(ours) = at_size(rows).find(|row| name(row) == Enforcer::Tcx.name()) else { return String::new() };
     for row in at_size(rows) {
         let cell = |load| {
             let [theirs, ours] = [row, ours].map(|row| figure(row, load, "over_nothing_ns"));

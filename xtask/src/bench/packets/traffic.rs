@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-use super::paths::{Path, Place, SERVER, run};
+use super::paths::{PathNamespace, PodPath, SERVER, run};
 
 /// The generator's TCP port (the next port is for UDP), and iperf3's port.
 const PORT: u16 = 5300;
@@ -65,8 +65,8 @@ impl Load {
 }
 
 /// The client and the servers of a path, waiting for a load.
-pub(super) struct Ends {
-    path: Path,
+pub(super) struct TrafficEnds {
+    path: PodPath,
     cpu: usize,
     /// The kernel thread that runs softirqs when there are many.
     softirqs: u32,
@@ -77,31 +77,31 @@ pub(super) struct Ends {
     servers: [Child; 2],
 }
 
-impl Ends {
-    pub(super) fn new(path: &Path, generator: &std::path::Path, cpu: usize) -> Result<Self> {
-        let start = |place: Place, verb: &str, port: u16| {
+impl TrafficEnds {
+    pub(super) fn new(path: &PodPath, generator: &std::path::Path, cpu: usize) -> Result<Self> {
+        let start = |place: PathNamespace, verb: &str, port: u16| {
             let mut command = on_cpu(path, place, cpu);
             command.arg(generator).args([verb, &format!("{SERVER}:{port}")]);
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("could not start the generator")
         };
-        let servers = [start(Place::Server, "serve", PORT)?, start(Place::Server, "serve", PORT + 1)?];
-        let mut client = start(Place::Client, "drive", PORT)?;
-        let words = client.stdin.take().context("no standard input")?;
-        let answers = BufReader::new(client.stdout.take().context("no standard output")?);
+        let servers = [start(PathNamespace::Server, "serve", PORT)?, start(PathNamespace::Server, "serve", PORT + 1)?];
+        let mut client = start(PathNamespace::Client, "drive", PORT)?;
+        let words = client.stdin.take().context("the generator has no standard input")?;
+        let answers = BufReader::new(client.stdout.take().context("the generator has no standard output")?);
         let mut ends = Self { path: path.clone(), cpu, softirqs: softirqd(cpu)?, client, words, answers, servers };
-        ends.until_they_speak()?;
+        ends.wait_until_connected()?;
         Ok(ends)
     }
 
     /// Waits until the servers listen, and until TCP and UDP get through.
-    fn until_they_speak(&mut self) -> Result<()> {
+    fn wait_until_connected(&mut self) -> Result<()> {
         let begun = Instant::now();
-        let is_listening = |path: &Path| {
-            let sockets = run(path.command(Place::Server, "cat").args(["/proc/net/tcp", "/proc/net/udp"]), "");
+        let is_listening = |path: &PodPath| {
+            let sockets = run(path.command(PathNamespace::Server, "cat").args(["/proc/net/tcp", "/proc/net/udp"]), "");
             sockets.is_ok_and(|text| [PORT, PORT + 1].iter().all(|port| text.contains(&format!(":{port:04X} "))))
         };
         while !is_listening(&self.path) {
-            ensure!(begun.elapsed() < PATIENCE, "the servers do not listen");
+            ensure!(begun.elapsed() < PATIENCE, "the servers do not listen on their ports");
             sleep(Duration::from_millis(10));
         }
         for load in [Load::RoundTrip, Load::Connection, Load::Small] {
@@ -122,7 +122,7 @@ impl Ends {
         writeln!(self.words, "{word} {}", slice.as_millis())?;
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
-        line.trim().parse().with_context(|| format!("`{word}` came to nothing"))
+        line.trim().parse().with_context(|| format!("the generator did not answer `{word}` with a number"))
     }
 
     /// Nanoseconds of CPU time that both ends and the CPU's softirqs have used so far.
@@ -136,25 +136,25 @@ impl Ends {
         // iperf3 accepts only whole seconds.
         let seconds = slice.as_secs().max(1).to_string();
         let port = STREAM_PORT.to_string();
-        let mut server = on_cpu(&self.path, Place::Server, self.cpu);
+        let mut server = on_cpu(&self.path, PathNamespace::Server, self.cpu);
         server.args(["iperf3", "--server", "--one-off", "--port", &port]).stdin(Stdio::null()).stdout(Stdio::null());
         let mut server = Killed(server.spawn().context("could not start iperf3")?);
         let listens = format!(":{STREAM_PORT:04X} ");
         let begun = Instant::now();
-        while !run(self.path.command(Place::Server, "cat").args(["/proc/net/tcp", "/proc/net/tcp6"]), "")?
+        while !run(self.path.command(PathNamespace::Server, "cat").args(["/proc/net/tcp", "/proc/net/tcp6"]), "")?
             .contains(&listens)
         {
             ensure!(begun.elapsed() < PATIENCE, "iperf3 does not listen");
             sleep(Duration::from_millis(10));
         }
         let before = run_time(self.softirqs)?;
-        let mut client = on_cpu(&self.path, Place::Client, self.cpu);
+        let mut client = on_cpu(&self.path, PathNamespace::Client, self.cpu);
         let text = run(client.args(["iperf3", "--client", SERVER, "--port", &port, "--time", &seconds, "--json"]), "")?;
         let softirqs = run_time(self.softirqs)? - before;
         server.0.wait()?;
         let figures: Value = serde_json::from_str(&text)?;
         let number =
-            |of: &str| figures.pointer(of).and_then(Value::as_f64).with_context(|| format!("no {of} of iperf3"));
+            |of: &str| figures.pointer(of).and_then(Value::as_f64).with_context(|| format!("iperf3 reports no {of}"));
         let share = (number("/end/cpu_utilization_percent/host_total")?
             + number("/end/cpu_utilization_percent/remote_total")?)
             / 100.0;
@@ -163,7 +163,7 @@ impl Ends {
     }
 }
 
-impl Drop for Ends {
+impl Drop for TrafficEnds {
     fn drop(&mut self) {
         // Errors are ignored: the processes may have ended already.
         for child in self.servers.iter_mut().chain([&mut self.client]) {
@@ -186,7 +186,7 @@ impl Drop for Killed {
 
 /// Starts a command as a batch process. A process that is woken then waits until the running one has no more work, so
 /// the two ends take turns in the same way each time.
-fn on_cpu(path: &Path, place: Place, cpu: usize) -> Command {
+fn on_cpu(path: &PodPath, place: PathNamespace, cpu: usize) -> Command {
     let mut command = path.command(place, "taskset");
     command.args(["--cpu-list", &cpu.to_string(), "chrt", "--batch", "0"]);
     command
@@ -196,7 +196,7 @@ fn on_cpu(path: &Path, place: Place, cpu: usize) -> Command {
 fn run_time(process: u32) -> Result<u64> {
     let text =
         fs::read_to_string(format!("/proc/{process}/schedstat")).context("the kernel has no CONFIG_SCHED_INFO")?;
-    text.split(' ').next().and_then(|it| it.parse().ok()).context("no time in schedstat")
+    text.split(' ').next().and_then(|it| it.parse().ok()).context("/proc/PID/schedstat has no CPU time")
 }
 
 fn softirqd(cpu: usize) -> Result<u32> {
@@ -208,5 +208,5 @@ fn softirqd(cpu: usize) -> Result<u32> {
             return Ok(process);
         }
     }
-    bail!("there is no {name}")
+    bail!("no process is called {name}")
 }

@@ -1,6 +1,6 @@
 //! A pod is identified by its UID and its interface. Addresses and names of pods, interfaces and namespaces are reused.
 
-use weir_runtime::sys::links::Namespace;
+use weir_runtime::sys::links::NetworkNamespace;
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn near_pod(name: &str, uid: &str, app: &str, address: &str) -> String {
 fn plug_untold(rig: &Rig, veth: &str, addresses: &[[u8; 4]]) {
     let mut host = rig.host.lock().expect("no test panics while it holds it");
     let ifindex = host.interfaces.len() as u32 + 20;
-    let end = |ifindex, name: &str, peer| Interface {
+    let end = |ifindex, name: &str, peer| NamespaceInterface {
         ifindex,
         name: name.to_owned(),
         kind: "veth".to_owned(),
@@ -23,7 +23,7 @@ fn plug_untold(rig: &Rig, veth: &str, addresses: &[[u8; 4]]) {
     };
     host.interfaces.push(end(ifindex, veth, 2));
     let addresses = addresses.iter().map(|it| (2, IpAddr::from(*it))).collect();
-    let namespace = Namespace { interfaces: vec![end(2, "eth0", ifindex)], addresses };
+    let namespace = NetworkNamespace { interfaces: vec![end(2, "eth0", ifindex)], addresses };
     host.namespaces.push((format!("cni-{veth}"), namespace));
 }
 

@@ -88,7 +88,7 @@ fn interfaces_that_no_result_names_as_a_pods_are_never_closed() {
         let mut host = rig.host.lock().expect("no test panics while it holds it");
         let veth = |ifindex, name: &str, kind: &str| {
             let (name, kind) = (name.to_owned(), kind.to_owned());
-            Interface { ifindex, name, kind, peer: Some(2) }
+            NamespaceInterface { ifindex, name, kind, peer: Some(2) }
         };
         host.interfaces.extend([veth(70, "docker0", "bridge"), veth(71, "vethd0c", "veth")]);
     }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_runtime::sys::links::Namespace;
+use weir_runtime::sys::links::NetworkNamespace;
 
 use super::dice::Dice;
 use super::host::Host;
@@ -398,7 +398,7 @@ impl World {
     /// is gone may still exist.
     fn is_ambiguous(&self, address: IpAddr) -> bool {
         let state = self.host.lock();
-        let has_it = |namespace: &Namespace| namespace.addresses.iter().any(|(_, it)| *it == address);
+        let has_it = |namespace: &NetworkNamespace| namespace.addresses.iter().any(|(_, it)| *it == address);
         !self.has_cache && state.inventory.namespaces.iter().filter(|(_, it)| has_it(it)).count() > 1
     }
 

@@ -5,7 +5,7 @@
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use weir_artifact::Artifact;
@@ -14,32 +14,53 @@ use weir_artifact::layout::buckets::Slot;
 use weir_artifact::layout::{MapName, config, endpoint, mark};
 use weir_artifact::map_image::bucket_family;
 
-use super::ways::FEW;
+use super::hook_move::FEW;
 use super::{EdgeFailure, Runtime, uptime};
-use crate::error::{Doing as _, Error, Failure, Now};
-use crate::generation::{self, Loaded, is_shared, refused};
+use crate::error::{Doing as _, Error, Failure, StateAfterFailure};
+use crate::generation::{self, LoadedGeneration, is_shared, refused};
 use crate::pins::{Age, Pins};
-use crate::point::{NOTHING, Point, Side, Way};
-use crate::record::{Endpoint, Generation, Record};
-use crate::sys::{Map, Program};
+use crate::point::{HookKind, NOTHING, Point, ProgramSide};
+use crate::record::{EnforcedEndpoint, EnforcementRecord, KernelGeneration};
+use crate::sys::KernelMap;
 
-/// The result of settling.
+/// The result of reconciling.
 #[derive(Debug, Default)]
-pub(crate) struct Settled {
+pub(crate) struct Reconciled {
     /// Endpoints that deviate from the record.
     pub(crate) failures: Vec<Failure>,
     /// Endpoints whose interface is gone; they are forgotten.
-    pub(crate) gone: Vec<Endpoint>,
+    pub(crate) gone: Vec<EnforcedEndpoint>,
     /// The deviations that were repaired, in words.
-    pub(crate) mended: Vec<String>,
+    pub(crate) repaired: Vec<String>,
     /// Uplinks that deviate from the record.
     pub(crate) edge_failures: Vec<EdgeFailure>,
     /// Uplinks whose drivers did not take the program in this operation, and why.
     pub(crate) generic: Vec<EdgeFailure>,
 }
 
-/// Which of our programs was found at each side of each interface a moment ago.
-pub(crate) type Seen = BTreeMap<(u32, Side), Option<u32>>;
+/// Programs and maps have numbers of their own: the same number may belong to one of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ObjectKind {
+    Program,
+    Map,
+}
+
+/// A program or map, by the kernel's number. The kernel counts up, so a later object has another number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KernelObjectId {
+    pub(crate) kind: ObjectKind,
+    pub(crate) number: u32,
+}
+
+/// An object in the record, and the path of its pin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RecordedPin {
+    pub(crate) object: KernelObjectId,
+    pub(crate) path: PathBuf,
+}
+
+/// The programs of ours that a query has just found at each side of each interface.
+pub(crate) type FoundPrograms = BTreeMap<(u32, ProgramSide), Option<u32>>;
 
 /// The value in `endpoints` for each pod: from the artifact at hand, or from the one that was kept in the kernel.
 pub(crate) struct Values<'a> {
@@ -53,11 +74,16 @@ impl<'a> Values<'a> {
     }
 
     /// The value for an endpoint.
-    pub(crate) fn of(&self, runtime: &Runtime, loaded: &Loaded, local: &Endpoint) -> Result<Option<Vec<u8>>, Error> {
+    pub(crate) fn of(
+        &self,
+        runtime: &Runtime,
+        loaded: &LoadedGeneration,
+        local: &EnforcedEndpoint,
+    ) -> Result<Option<Vec<u8>>, Error> {
         Ok(value_of(self.artifact(runtime, loaded)?, local))
     }
 
-    fn artifact(&self, runtime: &Runtime, loaded: &Loaded) -> Result<&Artifact, Error> {
+    fn artifact(&self, runtime: &Runtime, loaded: &LoadedGeneration) -> Result<&Artifact, Error> {
         match (self.given, self.kept.get()) {
             (Some(artifact), _) | (None, Some(artifact)) => Ok(artifact),
             (None, None) => {
@@ -70,7 +96,7 @@ impl<'a> Values<'a> {
 
 /// The endpoint's value in the artifact, with its number and its pod's hardware address filled in; `None` if the
 /// endpoint is closed.
-pub(crate) fn value_of(artifact: &Artifact, local: &Endpoint) -> Option<Vec<u8>> {
+pub(crate) fn value_of(artifact: &Artifact, local: &EnforcedEndpoint) -> Option<Vec<u8>> {
     if local.closed {
         return None;
     }
@@ -86,86 +112,100 @@ pub(crate) fn value_of(artifact: &Artifact, local: &Endpoint) -> Option<Vec<u8>>
 }
 
 impl Runtime {
-    pub(crate) fn point<'a>(&'a self, local: &Endpoint, side: Side) -> Point<'a> {
+    pub(crate) fn point<'a>(&'a self, local: &EnforcedEndpoint, side: ProgramSide) -> Point<'a> {
         Point { system: &self.system, pins: &self.pins, ifindex: local.ifindex, side, way: local.way }
     }
 
     /// Reconciles the kernel with the record. Changes of the record itself are written.
-    pub(crate) fn settle(&self, record: &mut Record, given: Option<&Artifact>) -> Result<Settled, Error> {
-        let mut settled = Settled::default();
+    pub(crate) fn reconcile(
+        &self,
+        record: &mut EnforcementRecord,
+        given: Option<&Artifact>,
+    ) -> Result<Reconciled, Error> {
+        let mut reconciled = Reconciled::default();
+        // The interrupted switch comes first, because it decides which generation all later steps put in force.
         if record.next.is_some() {
-            settled.mended.push("a switch that was interrupted".to_owned());
-            self.go_forward(record, &mut settled)?;
+            reconciled.repaired.push("a switch that was interrupted".to_owned());
+            self.go_forward(record, &mut reconciled)?;
         }
         let loaded = self.current(record)?;
-        let again = self.place_pins(record)?;
-        settled.mended.extend(again.iter().map(|place| format!("the pin {}", place.display())));
+        let restored = self.place_pins(record)?;
+        reconciled.repaired.extend(restored.iter().map(|path| format!("the pin {}", path.display())));
         if let Some(loaded) = &loaded {
             self.pair_with_retired(record, loaded)?;
             self.set_config(loaded, config::EPOCH, loaded.generation.epoch)?;
-            let seen = self.find_gone(record, &mut settled)?;
-            self.place_edge(record, loaded, &mut settled);
-            self.place_programs(record, loaded, &seen, &mut settled);
+            let found = self.find_gone(record, &mut reconciled)?;
+            self.place_edge(record, loaded, &mut reconciled);
+            self.place_programs(record, loaded, &found, &mut reconciled);
         }
-        self.remove_leaving(record, loaded.as_ref(), &settled.failures)?;
+        // Entries of leaving endpoints go before entries are written: a new endpoint can have the same interface
+        // number.
+        self.remove_leaving(record, loaded.as_ref(), &reconciled.failures)?;
+        // Entries come after the programs. In the other order, packets in the direction of a program that is not
+        // attached yet would pass while the other direction already lets connections through.
         if let Some(loaded) = &loaded {
-            self.open_endpoints(record, loaded, &Values::new(given), &mut settled)?;
+            self.open_endpoints(record, loaded, &Values::new(given), &mut reconciled)?;
         }
         self.remove_stray_links(record)?;
-        if !settled.mended.is_empty() {
-            record.repaired += settled.mended.len() as u64;
+        if !reconciled.repaired.is_empty() {
+            record.repaired += reconciled.repaired.len() as u64;
             record.write(&self.system, &self.pins)?;
         }
-        Ok(settled)
+        Ok(reconciled)
     }
 
-    /// The kernel's numbers of all objects in the record, with the paths where they belong.
-    pub(crate) fn places(&self, record: &Record) -> Vec<(bool, u32, PathBuf)> {
-        let mut places = Vec::new();
+    /// All objects in the record, with the paths of their pins.
+    pub(crate) fn recorded_pins(&self, record: &EnforcementRecord) -> Vec<RecordedPin> {
+        let mut pins = Vec::new();
+        let mut add = |kind, number, path| pins.push(RecordedPin { object: KernelObjectId { kind, number }, path });
         let ages = [(&record.current, Age::Current), (&record.next, Age::Next)];
         let retired = record.retired.as_ref().map(|(generation, _)| (generation, Age::Old));
         let of_age = ages.into_iter().filter_map(|(it, age)| it.as_ref().map(|it| (it, age))).chain(retired);
         for (generation, age) in of_age {
-            for (side, number) in Side::BOTH.into_iter().zip(generation.programs) {
-                places.push((true, number, self.pins.program(age, side)));
+            for (side, number) in ProgramSide::BOTH.into_iter().zip(generation.programs) {
+                add(ObjectKind::Program, number, self.pins.program(age, side));
             }
-            places.extend(generation.edge.map(|number| (true, number, self.pins.edge_program(age))));
-            places.extend(generation.maps.iter().map(|(name, number)| (false, *number, self.pins.map(age, name))));
+            if let Some(number) = generation.edge {
+                add(ObjectKind::Program, number, self.pins.edge_program(age));
+            }
+            generation.maps.iter().for_each(|(name, number)| add(ObjectKind::Map, *number, self.pins.map(age, name)));
         }
-        places.extend(record.shared.iter().map(|(name, it)| (false, *it, self.pins.map(Age::Current, name))));
-        places
+        record.shared.iter().for_each(|(name, it)| add(ObjectKind::Map, *it, self.pins.map(Age::Current, name)));
+        pins
     }
 
-    /// Moves every pin to its place and removes all others. A pin that occupies the place of another pin is moved
-    /// first. Returns the pins that were missing.
-    pub(crate) fn place_pins(&self, record: &Record) -> Result<Vec<PathBuf>, Error> {
-        let places = self.places(record);
+    /// Moves every pin to its path and removes all others. A pin that occupies the path of another pin is moved
+    /// first. Returns the paths of the pins that were missing.
+    pub(crate) fn place_pins(&self, record: &EnforcementRecord) -> Result<Vec<PathBuf>, Error> {
+        let recorded = self.recorded_pins(record);
         let mut right = BTreeSet::new();
         let mut moves = Vec::new();
         for path in self.pinned()? {
             // A pin that cannot be opened as a program or map belongs to another process.
-            let (is_program, number) = self.number_at(&path).unwrap_or((false, 0));
-            let place = places.iter().find(|it| (it.0, it.1) == (is_program, number)).map(|it| it.2.clone());
-            match place {
-                Some(place) if place == path => _ = right.insert(path),
-                Some(place) => moves.push((path, place)),
+            let object = self.object_at(&path).ok().flatten();
+            let to = recorded.iter().find(|it| Some(it.object) == object).map(|it| it.path.clone());
+            match to {
+                Some(to) if to == path => _ = right.insert(path),
+                Some(to) => moves.push((path, to)),
                 None => self.system.unpin(&path).doing(format!("remove {}", path.display()))?,
             }
         }
-        // To old first, then from next.
+        // To old first, then from next: a rename replaces the pin at its target, so the previous generation has to
+        // leave before the next one takes its paths. A process that dies in between leaves only pins that the next call
+        // finds by their numbers.
         moves.sort_by_key(|(_, to)| !to.starts_with(self.pins.root().join("old")));
         for (from, to) in moves {
             self.system.rename(&from, &to).doing(format!("move {} to {}", from.display(), to.display()))?;
             right.insert(to);
         }
-        let mut again = Vec::new();
-        for (is_program, number, place) in places {
-            if !right.contains(&place) {
-                self.pin_again(is_program, number, &place)?;
-                again.push(place);
+        let mut restored = Vec::new();
+        for RecordedPin { object, path } in recorded {
+            if !right.contains(&path) {
+                self.pin_again(object, &path)?;
+                restored.push(path);
             }
         }
-        Ok(again)
+        Ok(restored)
     }
 
     pub(crate) fn pinned(&self) -> Result<Vec<PathBuf>, Error> {
@@ -177,45 +217,52 @@ impl Runtime {
         Ok(paths)
     }
 
-    /// Whether a program is pinned there, and the kernel's number.
-    pub(crate) fn number_at(&self, path: &std::path::Path) -> Result<(bool, u32), Error> {
-        let asking = format!("open {}", path.display());
-        let is_program = Side::BOTH.into_iter().any(|side| path.ends_with(side.program())) || path.ends_with(AT_EDGE);
-        let number = if is_program {
-            let program = self.system.pinned_program(path).doing(&asking)?;
-            program.map(|it| self.system.program_info(&it)).transpose().doing(asking)?.map(|info| info.id)
+    /// The program or map that is pinned there; `None` if there is no pin.
+    pub(crate) fn object_at(&self, path: &Path) -> Result<Option<KernelObjectId>, Error> {
+        let opening = format!("open {}", path.display());
+        let is_program =
+            ProgramSide::BOTH.into_iter().any(|side| path.ends_with(side.program())) || path.ends_with(AT_EDGE);
+        if is_program {
+            let program = self.system.pinned_program(path).doing(&opening)?;
+            let info = program.map(|it| self.system.program_info(&it)).transpose().doing(opening)?;
+            Ok(info.map(|info| KernelObjectId { kind: ObjectKind::Program, number: info.id }))
         } else {
-            let map = self.system.pinned_map(path).doing(&asking)?;
-            map.map(|it| self.system.map_info(&it)).transpose().doing(asking)?.map(|info| info.id)
-        };
-        Ok((is_program, number.unwrap_or(0)))
+            let map = self.system.pinned_map(path).doing(&opening)?;
+            let info = map.map(|it| self.system.map_info(&it)).transpose().doing(opening)?;
+            Ok(info.map(|info| KernelObjectId { kind: ObjectKind::Map, number: info.id }))
+        }
     }
 
     /// Another process has removed a pin. The object may still exist: it is found by its number and pinned again.
-    fn pin_again(&self, is_program: bool, number: u32, place: &std::path::Path) -> Result<(), Error> {
+    fn pin_again(&self, object: KernelObjectId, path: &Path) -> Result<(), Error> {
         use std::os::fd::AsFd as _;
-        let pinning = format!("pin {}", place.display());
-        if is_program {
-            let Some(program) = self.system.numbered_program(number).doing(&pinning)? else { return Ok(()) };
-            self.system.pin(program.as_fd(), place).doing(pinning)
-        } else {
-            let Some(map) = self.system.numbered_map(number).doing(&pinning)? else { return Ok(()) };
-            self.system.pin(map.as_fd(), place).doing(pinning)
+        let pinning = format!("pin {}", path.display());
+        match object.kind {
+            ObjectKind::Program => {
+                let Some(program) = self.system.numbered_program(object.number).doing(&pinning)? else {
+                    return Ok(());
+                };
+                self.system.pin(program.as_fd(), path).doing(pinning)
+            }
+            ObjectKind::Map => {
+                let Some(map) = self.system.numbered_map(object.number).doing(&pinning)? else { return Ok(()) };
+                self.system.pin(map.as_fd(), path).doing(pinning)
+            }
         }
     }
 
     /// Finds endpoints whose interfaces are gone. A new interface can have the name or the number of an old one, but
     /// never our programs. So while our programs run on an interface, it is the same one, even if its name or hardware
     /// address has changed: the record takes the new ones.
-    fn find_gone(&self, record: &mut Record, settled: &mut Settled) -> Result<Seen, Error> {
-        let mut seen = Seen::new();
+    fn find_gone(&self, record: &mut EnforcementRecord, reconciled: &mut Reconciled) -> Result<FoundPrograms, Error> {
+        let mut found = FoundPrograms::new();
         let interfaces = self.system.interfaces().doing("list this host's interfaces")?;
         let (mut gone, mut changed) = (Vec::new(), false);
         for local in &mut record.endpoints {
             // If the query fails, the endpoint does not count as gone. Whether its programs are there is checked when
             // they are placed.
             let is_gone =
-                self.is_gone(local, &mut seen).or_else(|error| if self.apart { Ok(false) } else { Err(error) });
+                self.is_gone(local, &mut found).or_else(|error| if self.apart { Ok(false) } else { Err(error) });
             if is_gone? {
                 gone.push(local.clone());
             } else if let Some(now) = interfaces.iter().find(|it| it.ifindex == local.ifindex) {
@@ -227,15 +274,15 @@ impl Runtime {
             record.endpoints.retain(|it| !gone.contains(it));
             record.leaving.extend(gone.iter().cloned());
             record.write(&self.system, &self.pins)?;
-            settled.gone.extend(gone);
+            reconciled.gone.extend(gone);
         }
-        Ok(seen)
+        Ok(found)
     }
 
-    pub(crate) fn is_gone(&self, local: &Endpoint, seen: &mut Seen) -> Result<bool, Error> {
-        for side in Side::BOTH {
+    pub(crate) fn is_gone(&self, local: &EnforcedEndpoint, found: &mut FoundPrograms) -> Result<bool, Error> {
+        for side in ProgramSide::BOTH {
             let there = self.point(local, side).program()?;
-            seen.insert((local.ifindex, side), there);
+            found.insert((local.ifindex, side), there);
             if there.is_none() {
                 let asking = format!("ask for interface {}", local.ifindex);
                 let interface = self.system.interface_numbered(local.ifindex).doing(asking)?;
@@ -245,59 +292,92 @@ impl Runtime {
         Ok(false)
     }
 
-    /// Places our programs at every point. An endpoint where one cannot be placed fails, and gets no new entry. It is
-    /// reported as closed if one of its programs may run, and else as open.
-    pub(crate) fn place_programs(&self, record: &Record, loaded: &Loaded, seen: &Seen, settled: &mut Settled) {
+    /// Places our programs at every point. An endpoint where one cannot be placed fails: it loses its entry, so that
+    /// the program of its other direction drops all packets, and the failure reports what runs there.
+    pub(crate) fn place_programs(
+        &self,
+        record: &EnforcementRecord,
+        loaded: &LoadedGeneration,
+        found: &FoundPrograms,
+        reconciled: &mut Reconciled,
+    ) {
         for local in &record.endpoints {
-            // A program may run at a point that cannot be queried.
-            let (mut may_run, mut why) = (0, None);
-            for (side, number) in Side::BOTH.into_iter().zip(loaded.generation.programs) {
+            let mut why = None;
+            for (side, number) in ProgramSide::BOTH.into_iter().zip(loaded.generation.programs) {
                 let point = self.point(local, side);
-                let there = seen.get(&(local.ifindex, side)).map_or_else(|| point.program(), |there| Ok(*there));
-                match self.place_at(&point, there, number, loaded.program(side)) {
-                    Ok(false) => may_run += 1,
-                    Ok(true) => {
-                        may_run += 1;
-                        settled.mended.push(format!("{} at {}", side.program(), local.interface));
-                    }
-                    Err((is_unseen, error)) => {
-                        may_run += usize::from(is_unseen);
-                        why = Some(error);
-                    }
+                let there = found.get(&(local.ifindex, side)).map_or_else(|| point.program(), |there| Ok(*there));
+                match there {
+                    Ok(Some(there)) if there == number => {}
+                    // The query failed, but placing the program again does no harm.
+                    there => match point.place(loaded.program(side)) {
+                        Ok(()) if there.is_ok() => {
+                            reconciled.repaired.push(format!("{} at {}", side.program(), local.interface));
+                        }
+                        Ok(()) => {}
+                        Err(error) => why = Some(format!("{}: {error}", side.program())),
+                    },
                 }
             }
-            if let Some(why) = why {
-                let now = if may_run == 0 { Now::Open } else { Now::Closed };
-                settled.failures.push(Failure { pod: local.pod.clone(), interface: local.interface.clone(), now, why });
+            let is_there = |(side, number)| matches!(self.point(local, side).program(), Ok(Some(it)) if it == number);
+            let all_are_there = || ProgramSide::BOTH.into_iter().zip(loaded.generation.programs).all(is_there);
+            if let Some(why) = why.filter(|_| !all_are_there()) {
+                let retired = self.retired(record).unwrap_or_default();
+                let generations: Vec<&LoadedGeneration> = retired.iter().chain([loaded]).collect();
+                reconciled.failures.push(self.fail_closed(local, &generations, why));
             }
         }
     }
 
-    /// Places a program at a point. Returns whether it was missing. On failure, returns whether another program of ours
-    /// may still run there, and the reason.
-    fn place_at(
+    /// Removes the entries of an endpoint on which an operation failed, and reports the state that this leaves.
+    ///
+    /// If the kernel does not report which programs are attached, the entries stay: usually both programs are still
+    /// there, and an error of a query must not interrupt the pod's connections.
+    pub(crate) fn fail_closed(
         &self,
-        point: &Point<'_>,
-        there: Result<Option<u32>, Error>,
-        number: u32,
-        program: &Program,
-    ) -> Result<bool, (bool, String)> {
-        let there = there.map_err(|error| (true, text(&error)))?;
-        if there == Some(number) {
-            return Ok(false);
+        local: &EnforcedEndpoint,
+        generations: &[&LoadedGeneration],
+        mut why: String,
+    ) -> Failure {
+        let mut now = self.state_without_entry(local, generations);
+        if now != StateAfterFailure::Unknown {
+            let interface = BTreeSet::from([local.ifindex]);
+            // An error in one generation must not keep the entry in the other one.
+            let errors = generations.iter().filter_map(|loaded| self.close(loaded, &interface).err());
+            if let Some(error) = errors.last() {
+                why.push_str(&format!("; {}", text(&error)));
+                // With an entry, each program still applies its own generation's policy.
+                now = if now == StateAfterFailure::Closed { StateAfterFailure::Other } else { now };
+            }
         }
-        point.place(program).map(|()| true).map_err(|error| (there.is_some(), error.to_string()))
+        Failure { pod: local.pod.clone(), interface: local.interface.clone(), now, why }
+    }
+
+    /// The state of an endpoint that has no entry in these generations: their programs drop all packets there. A
+    /// program judges the packets of one direction only, so if one is missing, the packets of its direction pass.
+    pub(crate) fn state_without_entry(
+        &self,
+        local: &EnforcedEndpoint,
+        generations: &[&LoadedGeneration],
+    ) -> StateAfterFailure {
+        let is_known = |number: u32| generations.iter().any(|it| it.generation.programs.contains(&number));
+        match ProgramSide::BOTH.map(|side| self.point(local, side).program()) {
+            [Ok(None), Ok(None)] => StateAfterFailure::Open,
+            [Ok(None), Ok(Some(_))] | [Ok(Some(_)), Ok(None)] => StateAfterFailure::HalfOpen,
+            [Ok(Some(one)), Ok(Some(other))] if is_known(one) && is_known(other) => StateAfterFailure::Closed,
+            [Ok(Some(_)), Ok(Some(_))] => StateAfterFailure::Other,
+            _ => StateAfterFailure::Unknown,
+        }
     }
 
     /// Removes the programs, entries and flows of endpoints that leave, because a later interface can get the same
     /// number. If an endpoint is attached in a new way and that fails, the programs of the old way stay.
     pub(crate) fn remove_leaving(
         &self,
-        record: &mut Record,
-        loaded: Option<&Loaded>,
+        record: &mut EnforcementRecord,
+        loaded: Option<&LoadedGeneration>,
         failures: &[Failure],
     ) -> Result<(), Error> {
-        let is_needed = |left: &Endpoint| {
+        let is_needed = |left: &EnforcedEndpoint| {
             let moves = record.endpoints.iter().any(|it| (it.ifindex, &it.pod) == (left.ifindex, &left.pod));
             moves && failures.iter().any(|it| (&it.interface, &it.pod) == (&left.interface, &left.pod))
         };
@@ -306,16 +386,17 @@ impl Runtime {
             return Ok(());
         }
         if let Some(loaded) = loaded {
+            // The edge must not drop packets for an address whose pod is no longer enforced.
             self.protect(record, loaded)?;
         }
-        let stays = |left: &Endpoint, same: fn(&Endpoint, &Endpoint) -> bool| {
+        let stays = |left: &EnforcedEndpoint, same: fn(&EnforcedEndpoint, &EnforcedEndpoint) -> bool| {
             record.endpoints.iter().any(|it| it.ifindex == left.ifindex && same(it, left))
         };
-        let has_many_links = leaving.iter().filter(|it| it.way == Way::Tcx).count() > FEW;
+        let has_many_links = leaving.iter().filter(|it| it.way == HookKind::Tcx).count() > FEW;
         let nothing = has_many_links.then(|| self.system.load("weir_nothing", &NOTHING, None).ok()).flatten();
         for local in &leaving {
             if !stays(local, |it, left| it.way == left.way) {
-                for side in Side::BOTH {
+                for side in ProgramSide::BOTH {
                     let removing = format!("remove {} from {}", side.program(), local.interface);
                     match self.point(local, side).remove(nothing.as_ref()) {
                         // The interface is gone, and the program with it.
@@ -334,12 +415,14 @@ impl Runtime {
             self.close(loaded, &leaving)?;
             self.purge(loaded, &leaving)?;
         }
+        // Last: if the process dies before this write, the next command finds the endpoints here and repeats the
+        // removal.
         record.leaving = needed;
         record.write(&self.system, &self.pins)
     }
 
     /// Removes the entries of interfaces. Without an entry, all packets are dropped.
-    pub(crate) fn close(&self, loaded: &Loaded, interfaces: &BTreeSet<u32>) -> Result<(), Error> {
+    pub(crate) fn close(&self, loaded: &LoadedGeneration, interfaces: &BTreeSet<u32>) -> Result<(), Error> {
         let Some(map) = loaded.map(MapName::Endpoints) else { return Ok(()) };
         for ifindex in interfaces {
             self.system.delete(map, &ifindex.to_le_bytes()).doing("remove from the map endpoints")?;
@@ -348,7 +431,7 @@ impl Runtime {
     }
 
     /// Removes the flows and fragments of interfaces.
-    fn purge(&self, loaded: &Loaded, interfaces: &BTreeSet<u32>) -> Result<(), Error> {
+    fn purge(&self, loaded: &LoadedGeneration, interfaces: &BTreeSet<u32>) -> Result<(), Error> {
         for name in MapName::ALL.into_iter().filter(|name| is_shared(*name)) {
             let purging = format!("remove flows from the map {}", name.name());
             if let Some(((family, _), map)) = bucket_family(name).zip(loaded.map(name)) {
@@ -369,17 +452,17 @@ impl Runtime {
     /// Writes entries for the endpoints whose programs are in place, and removes all others.
     pub(crate) fn open_endpoints(
         &self,
-        record: &Record,
-        loaded: &Loaded,
+        record: &EnforcementRecord,
+        loaded: &LoadedGeneration,
         values: &Values<'_>,
-        settled: &mut Settled,
+        reconciled: &mut Reconciled,
     ) -> Result<(), Error> {
-        self.keep_addresses(loaded, values.artifact(self, loaded)?, &record.endpoints, settled)?;
+        self.keep_addresses(loaded, values.artifact(self, loaded)?, &record.endpoints, reconciled)?;
         let Some(map) = loaded.map(MapName::Endpoints) else { return Ok(()) };
         let writing = "write the map endpoints";
         let there = self.system.entries(map).doing(writing)?;
         for local in &record.endpoints {
-            if settled.failures.iter().any(|it| it.interface == local.interface) {
+            if reconciled.failures.iter().any(|it| it.interface == local.interface) {
                 continue;
             }
             let key = local.ifindex.to_le_bytes();
@@ -388,23 +471,23 @@ impl Runtime {
                 continue;
             }
             self.write_entry(map, local, &value)?;
-            settled.mended.push(format!("the entry of {}", local.pod));
+            reconciled.repaired.push(format!("the entry of {}", local.pod));
         }
         let known = |key: &[u8]| record.endpoints.iter().any(|it| !it.closed && key == it.ifindex.to_le_bytes());
         for (key, _) in there.into_iter().filter(|(key, _)| !known(key)) {
             self.system.delete(map, &key).doing(writing)?;
-            settled.mended.push("an entry that nobody owns".to_owned());
+            reconciled.repaired.push("an entry of no endpoint".to_owned());
         }
         self.protect(record, loaded)
     }
 
-    pub(crate) fn write_entry(&self, map: &Map, local: &Endpoint, value: &[u8]) -> Result<(), Error> {
+    pub(crate) fn write_entry(&self, map: &KernelMap, local: &EnforcedEndpoint, value: &[u8]) -> Result<(), Error> {
         let written = self.system.update(map, &local.ifindex.to_le_bytes(), value);
         written.map_err(|error| refused(map, MapName::Endpoints, Some(local.pod.clone()), error))
     }
 
     /// Removes links of interfaces that are not in the record.
-    fn remove_stray_links(&self, record: &Record) -> Result<(), Error> {
+    fn remove_stray_links(&self, record: &EnforcementRecord) -> Result<(), Error> {
         let links = self.pins.links();
         for name in self.system.list(&links).doing("list links")? {
             let owned = Pins::link_of(&name).is_some_and(|index| record.endpoints.iter().any(|it| it.ifindex == index))
@@ -419,13 +502,13 @@ impl Runtime {
     }
 
     /// Gives each generation the other's stamp and program, from the time when packets of either can arrive.
-    pub(crate) fn pair(&self, one: &Loaded, other: &Loaded) -> Result<(), Error> {
+    pub(crate) fn pair(&self, one: &LoadedGeneration, other: &LoadedGeneration) -> Result<(), Error> {
         use std::os::fd::AsFd as _;
         let pairing = "pair two generations";
         for (this, that) in [(one, other), (other, one)] {
             let slot = this.map(MapName::Other);
             if let Some(slot) = slot {
-                let program = that.program(Side::ToPod).as_fd();
+                let program = that.program(ProgramSide::ToPod).as_fd();
                 self.system.update_descriptor(slot, &[0; 4], program).doing(pairing)?;
             }
         }
@@ -434,7 +517,7 @@ impl Runtime {
     }
 
     /// Writes one number of a generation's configuration, such as the stamp of the other generation.
-    pub(crate) fn set_config(&self, loaded: &Loaded, at: i32, number: u32) -> Result<(), Error> {
+    pub(crate) fn set_config(&self, loaded: &LoadedGeneration, at: i32, number: u32) -> Result<(), Error> {
         let Some(map) = loaded.map(MapName::Config) else { return Ok(()) };
         let setting = "write the map config";
         let Some(mut value) = self.system.lookup(map, &[0; 4]).doing(setting)? else { return Ok(()) };
@@ -443,20 +526,25 @@ impl Runtime {
         if value == before { Ok(()) } else { self.system.update(map, &[0; 4], &value).doing(setting) }
     }
 
-    fn pair_with_retired(&self, record: &Record, loaded: &Loaded) -> Result<(), Error> {
-        let Some((retired, _)) = &record.retired else { return self.unpair(loaded) };
-        match generation::open(&self.system, &self.pins, record, retired, Age::Old)? {
+    /// The objects of the previous generation, as long as it is kept.
+    fn retired(&self, record: &EnforcementRecord) -> Result<Option<LoadedGeneration>, Error> {
+        let Some((retired, _)) = &record.retired else { return Ok(None) };
+        generation::open(&self.system, &self.pins, record, retired, Age::Old)
+    }
+
+    fn pair_with_retired(&self, record: &EnforcementRecord, loaded: &LoadedGeneration) -> Result<(), Error> {
+        match self.retired(record)? {
             Some(retired) => self.pair(loaded, &retired),
             None => self.unpair(loaded),
         }
     }
 
-    pub(crate) fn unpair(&self, loaded: &Loaded) -> Result<(), Error> {
+    pub(crate) fn unpair(&self, loaded: &LoadedGeneration) -> Result<(), Error> {
         self.set_config(loaded, config::OTHER, mark::NONE)?;
         let Some(slot) = loaded.map(MapName::Other) else { return Ok(()) };
         // The slot gets the program itself instead of being emptied: the kernel waits for every CPU before it empties a
         // slot.
-        let itself = std::os::fd::AsFd::as_fd(loaded.program(Side::ToPod));
+        let itself = std::os::fd::AsFd::as_fd(loaded.program(ProgramSide::ToPod));
         self.system.update_descriptor(slot, &[0; 4], itself).doing("unpair two generations")
     }
 
@@ -465,10 +553,12 @@ impl Runtime {
         self.kept_during(|| self.reap_retired(&mut self.record()?))
     }
 
-    pub(crate) fn reap_retired(&self, record: &mut Record) -> Result<(), Error> {
+    pub(crate) fn reap_retired(&self, record: &mut EnforcementRecord) -> Result<(), Error> {
         let Some((_, since)) = &record.retired else { return Ok(()) };
         let age = Duration::from_millis(uptime().saturating_sub(*since));
         std::thread::sleep(self.grace.saturating_sub(age));
+        // First the current generation forgets the retired one, then the record does, then the pins go. A process that
+        // dies in between leaves at most pins that the next `place_pins` removes.
         if let Some(loaded) = self.current(record)? {
             self.unpair(&loaded)?;
         }
@@ -489,9 +579,9 @@ pub(crate) fn text(error: &dyn std::error::Error) -> String {
     text
 }
 
-impl Generation {
+impl KernelGeneration {
     /// A stamp that no generation in force has.
-    pub(crate) fn free_stamp(record: &Record) -> u8 {
+    pub(crate) fn free_stamp(record: &EnforcementRecord) -> u8 {
         let taken = |stamp: &u8| {
             let all = record.current.iter().chain(record.retired.iter().map(|(it, _)| it));
             all.into_iter().any(|it| it.stamp == *stamp)

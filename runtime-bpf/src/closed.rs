@@ -10,9 +10,9 @@ use std::path::Path;
 
 use crate::error::{Doing as _, Error};
 use crate::pins::Pins;
-use crate::point::{self, Point, Side};
-use crate::runtime::{self, Runtime, State};
-use crate::sys::Program;
+use crate::point::{self, Point, ProgramSide};
+use crate::runtime::{self, EnforcementState, Runtime};
+use crate::sys::KernelProgram;
 use crate::system::System;
 
 /// `r0 = TC_ACT_SHOT; exit`
@@ -26,7 +26,7 @@ fn pins(bpffs: &Path) -> Pins {
 }
 
 /// Closes an interface of this network namespace.
-pub fn close(bpffs: &Path, interface: &str) -> Result<(), Error> {
+pub fn close_interface(bpffs: &Path, interface: &str) -> Result<(), Error> {
     let system = System::open().map_err(Error::NoBpf)?;
     let (bpffs, _root) = runtime::reach(&system, bpffs)?;
     let (pins, closing) = (pins(&bpffs), format!("close {interface}"));
@@ -36,7 +36,10 @@ pub fn close(bpffs: &Path, interface: &str) -> Result<(), Error> {
     let way = point::choose(&system, None)?;
     let program =
         system.load("weir_held", &DROP, None).map_err(|error| Error::Refused { program: "weir_held", error })?;
-    for side in Side::BOTH {
+    // With TCX, these links have pins of their own: the link of a generation's program, if there is one, keeps its
+    // program and its place. With clsact, there is one filter for both, so the generation's program later replaces this
+    // one.
+    for side in ProgramSide::BOTH {
         Point { system: &system, pins: &pins, ifindex, side, way }.place(&program).doing(&closing)?;
     }
     Ok(())
@@ -44,7 +47,12 @@ pub fn close(bpffs: &Path, interface: &str) -> Result<(), Error> {
 
 /// Moves a generation's program before all other programs at a point. All packets are dropped meanwhile. If the process
 /// dies, the interface stays closed until the next agent opens it.
-pub(crate) fn move_to_front(system: &System, bpffs: &Path, point: &Point<'_>, program: &Program) -> Result<(), Error> {
+pub(crate) fn move_to_front(
+    system: &System,
+    bpffs: &Path,
+    point: &Point<'_>,
+    program: &KernelProgram,
+) -> Result<(), Error> {
     let (pins, moving) = (pins(bpffs), format!("move {} to the front", point.side.program()));
     system.make_directory(&pins.links()).doing(&moving)?;
     let closed =
@@ -54,8 +62,8 @@ pub(crate) fn move_to_front(system: &System, bpffs: &Path, point: &Point<'_>, pr
 
 /// Opens the closed interfaces on which a generation is in force now (`is_done`), and forgets those that are gone.
 /// Returns both.
-pub(crate) fn open(system: &System, bpffs: &Path, is_done: impl Fn(u32) -> bool) -> Result<Vec<u32>, Error> {
-    let (pins, opening) = (pins(bpffs), "open interfaces that were held");
+pub(crate) fn open_interfaces(system: &System, bpffs: &Path, is_done: impl Fn(u32) -> bool) -> Result<Vec<u32>, Error> {
+    let (pins, opening) = (pins(bpffs), "open closed interfaces");
     let mut opened = BTreeSet::new();
     for name in system.list(&pins.links()).doing(opening)? {
         let Some(ifindex) = Pins::link_of(&name) else { continue };
@@ -70,7 +78,7 @@ pub(crate) fn open(system: &System, bpffs: &Path, is_done: impl Fn(u32) -> bool)
 }
 
 /// Removes the directories of closed interfaces, which must be empty.
-pub(crate) fn forget(system: &System, bpffs: &Path) -> Result<(), Error> {
+pub(crate) fn remove_directories(system: &System, bpffs: &Path) -> Result<(), Error> {
     let pins = pins(bpffs);
     for directory in [pins.links(), pins.root().to_owned()] {
         system.remove_directory(&directory).doing(format!("remove {}", directory.display()))?;
@@ -80,19 +88,19 @@ pub(crate) fn forget(system: &System, bpffs: &Path) -> Result<(), Error> {
 
 impl Runtime {
     /// Opens the closed interfaces on which a generation is in force now.
-    pub fn open_held(&self) -> Result<Vec<u32>, Error> {
+    pub fn open_closed_interfaces(&self) -> Result<Vec<u32>, Error> {
         self.bring_back()?;
-        if self.system.list(&pins(self.pins.root()).links()).doing("list what is held")?.is_empty() {
+        if self.system.list(&pins(self.pins.root()).links()).doing("list closed interfaces")?.is_empty() {
             return Ok(Vec::new());
         }
         let record = self.record()?;
         let loaded = self.current(&record)?;
         let mut done = Vec::new();
         for local in &record.endpoints {
-            if self.state(&record, loaded.as_ref(), local)? == State::Enforced {
+            if self.state(&record, loaded.as_ref(), local)? == EnforcementState::Enforced {
                 done.push(local.ifindex);
             }
         }
-        open(&self.system, self.pins.root(), |ifindex| done.contains(&ifindex))
+        open_interfaces(&self.system, self.pins.root(), |ifindex| done.contains(&ifindex))
     }
 }

@@ -10,11 +10,11 @@
 //! between, both run and give the same verdict. If a hook refuses a program, the endpoint stays on its old hooks.
 
 use super::Runtime;
-use super::settle::Settled;
-use crate::error::{Doing as _, Error, Failure, Now};
-use crate::generation::Loaded;
-use crate::point::{Side, Way};
-use crate::record::{Endpoint, Record};
+use super::reconcile::Reconciled;
+use crate::error::{Doing as _, Error, Failure, StateAfterFailure};
+use crate::generation::LoadedGeneration;
+use crate::point::{HookKind, ProgramSide};
+use crate::record::{EnforcedEndpoint, EnforcementRecord};
 
 /// The largest number of new endpoints that get TCX links at once, and of leaving endpoints whose links are simply
 /// removed. Larger numbers are treated differently, because the kernel waits for each link.
@@ -26,19 +26,21 @@ impl Runtime {
     /// Whether an interface has no TCX links. TCX links run before clsact filters, and another program's link could end
     /// the processing before our filter.
     pub(crate) fn has_no_links(&self, ifindex: u32) -> bool {
-        Side::BOTH.into_iter().all(|side| self.system.query(ifindex, side.hook()).is_ok_and(|links| links.is_empty()))
+        ProgramSide::BOTH
+            .into_iter()
+            .all(|side| self.system.query(ifindex, side.hook()).is_ok_and(|links| links.is_empty()))
     }
 
     /// Moves some of the hurried endpoints to TCX links.
     pub(crate) fn move_hurried(
         &self,
-        record: &mut Record,
-        loaded: &Loaded,
-        settled: &mut Settled,
+        record: &mut EnforcementRecord,
+        loaded: &LoadedGeneration,
+        reconciled: &mut Reconciled,
     ) -> Result<(), Error> {
         let hurried = record.endpoints.iter().filter(|it| it.hurried).take(EACH_TIME);
         for ifindex in hurried.map(|it| it.ifindex).collect::<Vec<_>>() {
-            self.move_over(record, loaded, ifindex, Way::Tcx, settled)?;
+            self.move_over(record, loaded, ifindex, HookKind::Tcx, reconciled)?;
         }
         Ok(())
     }
@@ -46,30 +48,36 @@ impl Runtime {
     /// Moves an endpoint's programs to the other kind of hook.
     pub(crate) fn move_over(
         &self,
-        record: &mut Record,
-        loaded: &Loaded,
+        record: &mut EnforcementRecord,
+        loaded: &LoadedGeneration,
         ifindex: u32,
-        way: Way,
-        settled: &mut Settled,
+        way: HookKind,
+        reconciled: &mut Reconciled,
     ) -> Result<(), Error> {
         let Some(place) = record.endpoints.iter_mut().find(|it| it.ifindex == ifindex && it.way != way) else {
             return Ok(());
         };
         let old = place.clone();
-        let new = Endpoint { way, hurried: false, ..old.clone() };
+        let new = EnforcedEndpoint { way, hurried: false, ..old.clone() };
         *place = new.clone();
         record.leaving.push(old.clone());
         record.write(&self.system, &self.pins)?;
-        let placed = Side::BOTH.into_iter().try_for_each(|side| self.point(&new, side).place(loaded.program(side)));
+        let placed =
+            ProgramSide::BOTH.into_iter().try_for_each(|side| self.point(&new, side).place(loaded.program(side)));
         if let Err(why) = placed {
-            for side in Side::BOTH {
+            for side in ProgramSide::BOTH {
                 let removing = format!("remove {} from {}", side.program(), new.interface);
                 self.point(&new, side).remove(None).doing(removing)?;
             }
             record.endpoints.iter_mut().filter(|it| it.ifindex == ifindex).for_each(|it| *it = old.clone());
             record.leaving.retain(|it| *it != old);
             let (pod, interface) = (old.pod, old.interface);
-            settled.failures.push(Failure { pod, interface, now: Now::AsBefore, why: why.to_string() });
+            reconciled.failures.push(Failure {
+                pod,
+                interface,
+                now: StateAfterFailure::AsBefore,
+                why: why.to_string(),
+            });
             return record.write(&self.system, &self.pins);
         }
         self.remove_leaving(record, Some(loaded), &[])

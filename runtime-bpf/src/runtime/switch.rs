@@ -2,21 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use super::settle::{Seen, Settled};
+use super::reconcile::{FoundPrograms, Reconciled};
 use super::{Runtime, uptime};
-use crate::error::{Error, Failure, Now};
-use crate::generation::{self, Loaded};
+use crate::error::{Error, Failure, StateAfterFailure};
+use crate::generation::{self, LoadedGeneration};
 use crate::pins::Age;
-use crate::point::Side;
-use crate::record::{Endpoint, Record};
+use crate::point::ProgramSide;
+use crate::record::{EnforcedEndpoint, EnforcementRecord};
 
 impl Runtime {
     /// Continues the switch that the record names.
-    pub(crate) fn go_forward(&self, record: &mut Record, settled: &mut Settled) -> Result<(), Error> {
+    pub(crate) fn go_forward(&self, record: &mut EnforcementRecord, reconciled: &mut Reconciled) -> Result<(), Error> {
         let Some(generation) = record.next.clone() else { return Ok(()) };
         let current = self.current(record)?;
         match generation::open(&self.system, &self.pins, record, &generation, Age::Next)? {
-            Some(next) => self.switch(record, current.as_ref(), &next, settled),
+            Some(next) => self.switch(record, current.as_ref(), &next, reconciled),
             None => {
                 record.next = None;
                 record.write(&self.system, &self.pins)
@@ -27,10 +27,10 @@ impl Runtime {
     /// Puts the record's next generation in force everywhere, or keeps the present one.
     pub(crate) fn switch(
         &self,
-        record: &mut Record,
-        current: Option<&Loaded>,
-        next: &Loaded,
-        settled: &mut Settled,
+        record: &mut EnforcementRecord,
+        current: Option<&LoadedGeneration>,
+        next: &LoadedGeneration,
+        reconciled: &mut Reconciled,
     ) -> Result<(), Error> {
         if let Some(current) = current
             && let Err(error) = self.pair(current, next)
@@ -38,26 +38,30 @@ impl Runtime {
             self.go_back(record, Some(current), &[])?;
             return Err(error);
         }
-        self.place_edge(record, next, settled);
+        // From here on, packets can meet programs of both generations. The record names the next one already, so if the
+        // process dies anywhere below, the next command continues forward and never has to guess which hooks were
+        // replaced. The uplinks change first: see `edge`.
+        self.place_edge(record, next, reconciled);
+        let generations: Vec<&LoadedGeneration> = current.into_iter().chain([next]).collect();
         let mut replaced = Vec::new();
         let mut gone = Vec::new();
         for local in record.endpoints.clone() {
             match self.replace(&local, next, &mut replaced) {
                 Ok(()) => {}
-                Err(why) if self.is_gone(&local, &mut Seen::new())? => {
-                    settled.failures.push(failure(&local, Now::Gone, &why));
+                Err(why) if self.is_gone(&local, &mut FoundPrograms::new())? => {
+                    reconciled.failures.push(failure(&local, StateAfterFailure::Gone, &why));
                     gone.push(local);
                 }
                 // An endpoint that was not in force before has no previous program to restore.
                 Err(why) if !self.was_enforced(&local, current, &replaced) => {
-                    let half = replaced.iter().any(|(it, _)| *it == local);
-                    settled.failures.push(failure(&local, if half { Now::Closed } else { Now::Open }, &why));
-                    if !half {
+                    let failure = self.fail_closed(&local, &generations, why.to_string());
+                    if failure.now == StateAfterFailure::Open {
                         record.endpoints.retain(|it| *it != local);
                     }
+                    reconciled.failures.push(failure);
                 }
-                Err(why) if self.apart && self.shut(&local, current, next).is_ok() => {
-                    settled.failures.push(failure(&local, Now::Closed, &why));
+                Err(why) if self.apart && self.shut(&local, &generations).is_ok() => {
+                    reconciled.failures.push(failure(&local, self.state_without_entry(&local, &generations), &why));
                 }
                 Err(error) => {
                     self.go_back(record, current, &replaced)?;
@@ -70,20 +74,27 @@ impl Runtime {
         }
         record.endpoints.retain(|it| !gone.contains(it));
         record.leaving.extend(gone.iter().cloned());
-        settled.gone.extend(gone);
+        reconciled.gone.extend(gone);
+        // One write makes the next generation the current one. Before it, recovery repeats the replacements above,
+        // which does no harm. After it, the pins have other places, and `place_pins` moves them.
         record.retired = record.current.take().map(|generation| (generation, uptime()));
         record.current = record.next.take();
         record.write(&self.system, &self.pins)
     }
 
-    /// Drops all packets at an endpoint, in the current generation and in the next one.
-    fn shut(&self, local: &Endpoint, current: Option<&Loaded>, next: &Loaded) -> Result<(), Error> {
+    /// Removes an endpoint's entries from these generations, so that their programs drop all packets there.
+    fn shut(&self, local: &EnforcedEndpoint, generations: &[&LoadedGeneration]) -> Result<(), Error> {
         let interface = BTreeSet::from([local.ifindex]);
-        current.into_iter().chain([next]).try_for_each(|loaded| self.close(loaded, &interface))
+        generations.iter().try_for_each(|loaded| self.close(loaded, &interface))
     }
 
-    fn replace(&self, local: &Endpoint, next: &Loaded, replaced: &mut Vec<(Endpoint, Side)>) -> std::io::Result<()> {
-        for side in Side::BOTH {
+    fn replace(
+        &self,
+        local: &EnforcedEndpoint,
+        next: &LoadedGeneration,
+        replaced: &mut Vec<(EnforcedEndpoint, ProgramSide)>,
+    ) -> std::io::Result<()> {
+        for side in ProgramSide::BOTH {
             self.point(local, side).place(next.program(side))?;
             replaced.push((local.clone(), side));
         }
@@ -92,28 +103,34 @@ impl Runtime {
 
     /// Whether the previous generation is, or was until now, in force at this endpoint. If the query fails, it counts
     /// as in force.
-    fn was_enforced(&self, local: &Endpoint, current: Option<&Loaded>, replaced: &[(Endpoint, Side)]) -> bool {
+    fn was_enforced(
+        &self,
+        local: &EnforcedEndpoint,
+        current: Option<&LoadedGeneration>,
+        replaced: &[(EnforcedEndpoint, ProgramSide)],
+    ) -> bool {
         let Some(current) = current else { return false };
-        Side::BOTH.into_iter().zip(current.generation.programs).any(|(side, number)| {
+        ProgramSide::BOTH.into_iter().zip(current.generation.programs).any(|(side, number)| {
             let was_replaced = replaced.iter().any(|(it, at)| it == local && *at == side);
             !was_replaced && self.point(local, side).program().map_or(true, |there| there == Some(number))
         })
     }
 
-    /// Puts the present generation in force again where the next one has replaced it.
+    /// Puts the present generation in force again where the next one has replaced it. The record drops the next
+    /// generation only after the last hook has changed back: until then, both generations must be kept.
     fn go_back(
         &self,
-        record: &mut Record,
-        current: Option<&Loaded>,
-        replaced: &[(Endpoint, Side)],
+        record: &mut EnforcementRecord,
+        current: Option<&LoadedGeneration>,
+        replaced: &[(EnforcedEndpoint, ProgramSide)],
     ) -> Result<(), Error> {
         let Some(current) = current else { return Ok(()) };
         // If this fails, the next command tries it again.
-        self.place_edge(record, current, &mut Settled::default());
+        self.place_edge(record, current, &mut Reconciled::default());
         let mut failed = Vec::new();
         for (local, side) in replaced {
             if let Err(why) = self.point(local, *side).place(current.program(*side)) {
-                failed.push(failure(local, Now::Other, &why));
+                failed.push(failure(local, StateAfterFailure::Other, &why));
             }
         }
         if !failed.is_empty() {
@@ -127,6 +144,6 @@ impl Runtime {
     }
 }
 
-fn failure(local: &Endpoint, now: Now, why: &std::io::Error) -> Failure {
+fn failure(local: &EnforcedEndpoint, now: StateAfterFailure, why: &std::io::Error) -> Failure {
     Failure { pod: local.pod.clone(), interface: local.interface.clone(), now, why: why.to_string() }
 }

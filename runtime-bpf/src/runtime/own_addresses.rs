@@ -13,10 +13,10 @@ use weir_artifact::layout::{MapName, address_bytes, endpoint};
 use weir_artifact::{Artifact, NamedEndpoint};
 
 use super::Runtime;
-use super::settle::Settled;
+use super::reconcile::Reconciled;
 use crate::error::{Doing as _, Error};
-use crate::generation::{Loaded, refused};
-use crate::record::Endpoint;
+use crate::generation::{LoadedGeneration, refused};
+use crate::record::EnforcedEndpoint;
 
 /// The value of every entry of the two maps.
 pub(crate) const OWN: [u8; 4] = [1, 0, 0, 0];
@@ -27,7 +27,11 @@ pub(crate) type OwnAddresses = BTreeSet<(MapName, Vec<u8>)>;
 
 impl Runtime {
     /// This host's addresses as entries: under the node of each endpoint.
-    pub(crate) fn own_addresses(&self, artifact: &Artifact, endpoints: &[Endpoint]) -> Result<OwnAddresses, Error> {
+    pub(crate) fn own_addresses(
+        &self,
+        artifact: &Artifact,
+        endpoints: &[EnforcedEndpoint],
+    ) -> Result<OwnAddresses, Error> {
         let addresses = self.system.addresses().doing("list this host's addresses")?;
         let pods: BTreeSet<&str> = endpoints.iter().map(|it| it.pod.as_str()).collect();
         let is_here = |it: &&NamedEndpoint| pods.contains(format!("{}/{}", it.namespace, it.name).as_str());
@@ -43,10 +47,10 @@ impl Runtime {
     /// Adds this host's new addresses to the generation in force, and removes those that the host no longer has.
     pub(crate) fn keep_addresses(
         &self,
-        loaded: &Loaded,
+        loaded: &LoadedGeneration,
         artifact: &Artifact,
-        endpoints: &[Endpoint],
-        settled: &mut Settled,
+        endpoints: &[EnforcedEndpoint],
+        reconciled: &mut Reconciled,
     ) -> Result<(), Error> {
         let own = self.own_addresses(artifact, endpoints)?;
         for name in MAPS {
@@ -57,11 +61,11 @@ impl Runtime {
             let wanted: BTreeSet<&Vec<u8>> = image.entries.iter().map(|(key, _)| key).chain(of(&own, name)).collect();
             for key in there.iter().filter(|key| !wanted.contains(key)) {
                 self.system.delete(map, key).doing(&writing)?;
-                settled.mended.push(format!("an address in {} that is not this node's", name.name()));
+                reconciled.repaired.push(format!("an address in {} that is not this node's", name.name()));
             }
             for key in wanted.iter().filter(|key| !there.contains(**key)) {
                 match self.system.update(map, key, &OWN).map_err(|error| refused(map, name, None, error)) {
-                    Ok(()) => settled.mended.push(format!("an address of this node in {}", name.name())),
+                    Ok(()) => reconciled.repaired.push(format!("an address of this node in {}", name.name())),
                     // The map is full. Until the next generation makes room, this address is judged like any peer, and
                     // the status reports it.
                     Err(Error::Full { .. }) => break,

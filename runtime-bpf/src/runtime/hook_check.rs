@@ -2,8 +2,8 @@
 //!
 //! Problem: any root process can remove our programs from an interface, replace them, put other programs before them,
 //! or remove our pins.
-//! Strategy: [`Runtime::look`] asks the kernel about every hook, entry and pin, and repairs deviations. Of the maps, it
-//! reads only the endpoints' entries, so that the agent can run it every second; `status` reads all maps.
+//! Strategy: [`Runtime::check_hooks`] asks the kernel about every hook, entry and pin, and repairs deviations. Of the
+//! maps, it reads only the endpoints' entries, so that the agent can run it every second; `status` reads all maps.
 //! Invariant: the result is the state after the repair, read from the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use weir_artifact::layout::MapName;
 
-use super::{Runtime, State};
+use super::{EnforcementState, Runtime};
+use crate::closed;
 use crate::error::{Doing as _, Error};
-use crate::generation::Loaded;
-use crate::hold;
-use crate::point::{Point, Side};
-use crate::record::{Endpoint, Record};
-use crate::sys::Map;
+use crate::generation::LoadedGeneration;
+use crate::point::{Point, ProgramSide};
+use crate::record::{EnforcedEndpoint, EnforcementRecord};
+use crate::sys::KernelMap;
 
 /// The most moves to the front at one interface within [`CONTEST`]. There is a limit because another tool may insist on
 /// being first.
@@ -26,7 +26,7 @@ const CONTEST: Duration = Duration::from_secs(60);
 
 /// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Looked {
+pub struct HookCheck {
     /// Repaired deviations.
     pub repaired: Vec<String>,
     /// Pods without our programs, or with another program before them, and why. Pods whose interface is gone are left
@@ -54,42 +54,43 @@ impl Contests {
 
 impl Runtime {
     /// Checks every hook and repairs deviations.
-    pub fn look(&self) -> Result<Looked, Error> {
+    pub fn check_hooks(&self) -> Result<HookCheck, Error> {
         self.bring_record_back()?;
         let record = match self.kept_record() {
             Some(record) => record,
             None => self.record()?,
         };
-        let mut looked = Looked { repaired: self.take_restored(), astray: Vec::new() };
-        if looked.repaired.is_empty() && self.is_right(&record)? {
-            return Ok(looked);
+        let mut check = HookCheck { repaired: self.take_restored(), astray: Vec::new() };
+        if check.repaired.is_empty() && self.is_right(&record)? {
+            return Ok(check);
         }
-        match self.mend() {
-            Ok(repaired) => looked.repaired.extend(repaired),
+        match self.repair() {
+            Ok(repaired) => check.repaired.extend(repaired),
             // The endpoints' states are read below.
             Err(Error::Partial(_)) => {}
             Err(error) => return Err(error),
         }
-        self.look_at_endpoints(&mut looked)?;
-        Ok(looked)
+        self.check_endpoints(&mut check)?;
+        Ok(check)
     }
 
     /// Whether there are no deviations. This takes one system call for each hook and each entry. It does not notice a
-    /// pin that was replaced by another object; `mend` repairs that.
-    fn is_right(&self, record: &Record) -> Result<bool, Error> {
+    /// pin that was replaced by another object; `repair` repairs that.
+    fn is_right(&self, record: &EnforcementRecord) -> Result<bool, Error> {
         let Some(generation) = record.current.as_ref() else { return Ok(false) };
         if record.next.is_some() || !record.leaving.is_empty() || !self.has_all_pins(record)? {
             return Ok(false);
         }
         for local in &record.endpoints {
-            for (side, number) in Side::BOTH.into_iter().zip(generation.programs) {
+            for (side, number) in ProgramSide::BOTH.into_iter().zip(generation.programs) {
                 if !self.point(local, side).begins_with(number)? {
                     return Ok(false);
                 }
             }
         }
         let Some(number) = generation.maps.get(MapName::Endpoints.name()) else { return Ok(true) };
-        let has_entry = |map: &Map, local: &Endpoint| self.system.lookup(map, &local.ifindex.to_le_bytes());
+        let has_entry =
+            |map: &KernelMap, local: &EnforcedEndpoint| self.system.lookup(map, &local.ifindex.to_le_bytes());
         let entries = self.with_kept_map(*number, |map| {
             record.endpoints.iter().try_fold(true, |so_far, local| {
                 // A closed endpoint has no entry, so its programs drop everything.
@@ -99,43 +100,49 @@ impl Runtime {
         entries.unwrap_or(Ok(false)).doing("read the map endpoints")
     }
 
-    fn has_all_pins(&self, record: &Record) -> Result<bool, Error> {
+    fn has_all_pins(&self, record: &EnforcementRecord) -> Result<bool, Error> {
         let mut there = BTreeSet::new();
         for directory in self.pins.directories() {
             let names = self.system.list(&directory).doing(format!("list {}", directory.display()))?;
             there.extend(names.into_iter().map(|name| directory.join(name)));
         }
-        let places = self.places(record).into_iter().map(|(_, _, place)| place);
-        Ok(places.chain(self.places_of_links()).all(|place| there.contains(&place)))
+        let pins = self.recorded_pins(record).into_iter().map(|it| it.path);
+        Ok(pins.chain(self.kept_link_pins()).all(|path| there.contains(&path)))
     }
 
-    fn look_at_endpoints(&self, looked: &mut Looked) -> Result<(), Error> {
+    fn check_endpoints(&self, check: &mut HookCheck) -> Result<(), Error> {
         let record = self.record()?;
         let loaded = self.current(&record)?;
         for local in &record.endpoints {
             let why = match self.state(&record, loaded.as_ref(), local)? {
-                State::Enforced => self.see_to_front(local, loaded.as_ref(), looked)?,
-                State::Gone => None,
-                State::Closed if local.closed => None,
-                State::Closed => Some("nothing passes: a program or its entry is missing".to_owned()),
-                State::Open => Some("no program of ours runs at its interface".to_owned()),
-                State::Other => Some("a program of another generation runs at its interface".to_owned()),
+                EnforcementState::Enforced => self.restore_order(local, loaded.as_ref(), check)?,
+                EnforcementState::Gone => None,
+                EnforcementState::Closed if local.closed => None,
+                EnforcementState::Closed => {
+                    Some("all packets are dropped: its entry in the map endpoints is missing".to_owned())
+                }
+                EnforcementState::Open => {
+                    Some("to_pod or from_pod is not attached to its interface, so packets pass unfiltered".to_owned())
+                }
+                EnforcementState::Other => {
+                    Some("a program of another generation is attached to its interface".to_owned())
+                }
             };
-            looked.astray.extend(why.map(|why| (local.pod.clone(), why)));
+            check.astray.extend(why.map(|why| (local.pod.clone(), why)));
         }
         Ok(())
     }
 
     /// Puts our program in front again if another program runs before it, because that program can let packets pass
     /// without ours. If ours does not stay in front, the endpoint is reported.
-    fn see_to_front(
+    fn restore_order(
         &self,
-        local: &Endpoint,
-        loaded: Option<&Loaded>,
-        looked: &mut Looked,
+        local: &EnforcedEndpoint,
+        loaded: Option<&LoadedGeneration>,
+        check: &mut HookCheck,
     ) -> Result<Option<String>, Error> {
         let mut behind = None;
-        for side in Side::BOTH {
+        for side in ProgramSide::BOTH {
             let point = self.point(local, side);
             let Some(first) = point.before_ours()? else { continue };
             let may_move = match &self.contests {
@@ -144,11 +151,11 @@ impl Runtime {
             };
             if let Some(loaded) = loaded.filter(|_| may_move) {
                 // If it fails, the next line reads the order and reports it.
-                _ = hold::move_to_front(&self.system, self.pins.root(), &point, loaded.program(side));
+                _ = closed::move_to_front(&self.system, self.pins.root(), &point, loaded.program(side));
             }
             match point.before_ours()? {
                 None => {
-                    looked.repaired.push(format!("{} at {} was behind {first}", side.program(), local.interface));
+                    check.repaired.push(format!("{} at {} was behind {first}", side.program(), local.interface));
                 }
                 Some(first) => {
                     behind = Some(format!("{first} runs before {} and can let packets pass", side.program()))
