@@ -6,9 +6,9 @@ use weir_runtime::runtime::{Access, Runtime};
 use super::Outcome;
 use crate::args::{Global, Watch};
 use crate::read;
-use crate::watch::enforce::{DryRun, Kernel};
+use crate::watch::enforce::{DryRun, KernelEnforcer};
 use crate::watch::log::{Log, Value};
-use crate::watch::{self, Options};
+use crate::watch::{self, CniOptions, PageOptions, WatchOptions};
 
 pub(crate) fn run(global: &Global, arguments: &Watch) -> Result<Outcome> {
     if arguments.uninstall {
@@ -17,15 +17,16 @@ pub(crate) fn run(global: &Global, arguments: &Watch) -> Result<Outcome> {
         log(arguments).info("uninstalled: nothing is enforced any more", &[("endpoints", Value::from(endpoints))]);
         return Ok(Outcome::Clean);
     }
-    let options = Options {
+    let options = WatchOptions {
         kubeconfig: arguments.kubeconfig.as_deref(),
         node: watch::node_name(arguments.node.as_deref())?,
-        metrics: arguments.metrics_addr,
-        health: (!arguments.no_health).then(|| arguments.health_addr.clone()),
-        cni_socket: arguments.cni_socket.clone(),
+        pages: PageOptions {
+            metrics: arguments.metrics_addr,
+            health: (!arguments.no_health).then(|| arguments.health_addr.clone()),
+        },
+        cni: CniOptions { socket: arguments.cni_socket.clone(), results: arguments.cni_results.clone() },
         annotate_pods: arguments.annotate_pods,
         unknown_pods: arguments.unknown_pods,
-        cni_results: arguments.cni_results.clone(),
         assume: read::chosen_assumptions(global)?,
         budgets: arguments.budget.clone(),
         log: log(arguments),
@@ -33,7 +34,7 @@ pub(crate) fn run(global: &Global, arguments: &Watch) -> Result<Outcome> {
     if arguments.dry_run {
         watch::run(options, DryRun { artifact: arguments.artifact.clone(), epoch: 0 })?;
     } else {
-        watch::run(options, Kernel::new(arguments.pinned.bpffs.clone(), arguments.hook.way()))?;
+        watch::run(options, KernelEnforcer::new(arguments.pinned.bpffs.clone(), arguments.hook.way()))?;
     }
     Ok(Outcome::Clean)
 }
